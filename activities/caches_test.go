@@ -31,7 +31,7 @@ import (
 // objectsOfEachKind returns two objects of each kind; one of them is being deleted, and its name begins with old-. The
 // objects have values in all fields that an activity could change in place.
 func objectsOfEachKind() []runtime.Object {
-	finalizers := []string{activitiestest.Backup, v1alpha1.FinalizerMachine, "example.com/other"}
+	finalizers := []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine, "example.com/other"}
 	since := metav1.Unix(1_700_000_000, 0)
 	d := activitiestest.Deployment("d", 5)
 	old := activitiestest.Deployment("old-d", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
@@ -109,8 +109,8 @@ func objectsOfEachKind() []runtime.Object {
 		activitiestest.WithPhase(v1alpha1.MachineFailed),
 		activitiestest.WithReplacementDue("CreationTimeout"),
 	)
-	n := activitiestest.Node(setNodeInUse, func(n *corev1.Node) {
-		n.Finalizers = []string{activitiestest.Backup, v1alpha1.FinalizerNode, "example.com/other"}
+	n := activitiestest.Node(setForeignNodeMetadata, func(n *corev1.Node) {
+		n.Finalizers = []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerNode, "example.com/other"}
 	})
 	n.Status.Conditions[0].LastHeartbeatTime = since
 	oldClass := activitiestest.Class(
@@ -130,8 +130,8 @@ func objectsOfEachKind() []runtime.Object {
 		n,
 		activitiestest.Class(activitiestest.WithVirtualCapacity, activitiestest.WithSecretRefs("a")),
 		oldClass,
-		activitiestest.NewSecretMetadata("a", activitiestest.Backup),
-		activitiestest.NewSecretMetadata("unused", activitiestest.Backup, v1alpha1.FinalizerSecret),
+		activitiestest.NewSecretMetadata("a", activitiestest.BackupFinalizer),
+		activitiestest.NewSecretMetadata("unused", activitiestest.BackupFinalizer, v1alpha1.FinalizerSecret),
 	}
 }
 
@@ -141,7 +141,7 @@ func setNodeTemplate(m *v1alpha1.Machine) {
 	m.Spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "only", Value: "web", Effect: "NoSchedule"}}
 }
 
-func setNodeInUse(n *corev1.Node) {
+func setForeignNodeMetadata(n *corev1.Node) {
 	n.Labels = map[string]string{"pool": "mine", v1alpha1.LabelCandidateForUpdate: "true"}
 	n.Annotations = map[string]string{
 		"volumes":                                 "true",
@@ -165,7 +165,7 @@ func activityInputs() map[string][]any {
 	marked := []rollout.ObjectTarget{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}
 	current := []rollout.ObjectTarget{{Name: "s", UID: "uid-s", Version: "900"}}
 	report := machine.Report{
-		Read:           activitiestest.NewRead(m),
+		Read:           activitiestest.NewReadInput(m),
 		Phase:          "Unknown",
 		LastKnownState: "x",
 		Clock:          &health.UnhealthyClock{RecoveredAt: activitiestest.LongAgo.Time},
@@ -189,19 +189,19 @@ func activityInputs() map[string][]any {
 		"UnmarkMachines":      {batch},
 		"SyncMachines":        {batch},
 		"DecideSet":           {activitiestest.NewSetInput(s)},
-		"MarkInPlace":         {machine.InPlaceMark{Read: activitiestest.NewRead(m), Reason: "Some", Message: "x"}},
+		"MarkInPlace":         {machine.InPlaceMark{Read: activitiestest.NewReadInput(m), Reason: "Some", Message: "x"}},
 		"RecordInstance": {
-			machine.InstanceRecord{Read: activitiestest.NewRead(m), ProviderID: "fake:///new", NodeName: "new"},
-			machine.InstanceRecord{Read: activitiestest.NewRead(m), ProviderID: "fake:///n", NodeName: "n"},
+			machine.InstanceRecord{Read: activitiestest.NewReadInput(m), ProviderID: "fake:///new", NodeName: "new"},
+			machine.InstanceRecord{Read: activitiestest.NewReadInput(m), ProviderID: "fake:///n", NodeName: "n"},
 		},
 		"RecordCreateIntent": {report},
 		"DecideAfterCreate":  {report},
-		"ReportMachine":      {report, machine.Report{Read: activitiestest.NewRead(m), Stopped: true}},
-		"ReleaseMachine":     {machine.ReleaseInput{ReadInput: activitiestest.NewRead(activitiestest.Machine("old-m"))}},
-		"HoldDrain":          {drain.HoldInput{Read: activitiestest.NewRead(activitiestest.Machine("old-m")), Why: "x"}},
+		"ReportMachine":      {report, machine.Report{Read: activitiestest.NewReadInput(m), Stopped: true}},
+		"ReleaseMachine":     {machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(activitiestest.Machine("old-m"))}},
+		"HoldDrain":          {drain.HoldInput{Read: activitiestest.NewReadInput(activitiestest.Machine("old-m")), Why: "x"}},
 		"DecideDrain": {
-			drain.Input{ReadInput: activitiestest.NewRead(m)},
-			drain.Input{ReadInput: activitiestest.NewRead(activitiestest.Machine("old-m"))},
+			drain.Input{ReadInput: activitiestest.NewReadInput(m)},
+			drain.Input{ReadInput: activitiestest.NewReadInput(activitiestest.Machine("old-m"))},
 		},
 		"EvictPods":   {drain.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: "Evict"}},
 		"AwaitDetach": {drain.DetachWait{Machine: activitiestest.Ref(m), NodeName: "n"}},
@@ -219,15 +219,15 @@ func activityInputs() map[string][]any {
 		},
 		"DeleteNode": {machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}},
 		"IssueToken": {
-			machine.TokenRequest{Read: activitiestest.NewRead(m), Attempt: "1", Expires: activitiestest.TokenExpiration()},
+			machine.TokenRequest{Read: activitiestest.NewReadInput(m), Attempt: "1", Expires: activitiestest.TokenExpiration()},
 		},
 		"RevokeTokens":   {activitiestest.Ref(m)},
-		"CreateMachines": {activitiestest.NewCreation(s, "s-a")},
+		"CreateMachines": {activitiestest.NewMachineCreation(s, "s-a")},
 		"DeleteMachines": {batch},
 		"ReportSet":      {set.Report{Input: activitiestest.NewSetInput(s), Step: &kube.Step{Name: "x"}}},
 		"DecideDeployment": {
-			deployment.Input{ReadInput: activitiestest.NewRead(d)},
-			deployment.Input{ReadInput: activitiestest.NewLiveRead(d), WorkflowID: "rollout/shop/d"},
+			deployment.Input{ReadInput: activitiestest.NewReadInput(d)},
+			deployment.Input{ReadInput: activitiestest.NewLiveReadInput(d), WorkflowID: "rollout/shop/d"},
 			activitiestest.NewDeploymentInput(activitiestest.Deployment("old-d", 0)),
 		},
 		"CreateSet": {activitiestest.NewSetCreation(d)},
@@ -304,7 +304,7 @@ func activityInputs() map[string][]any {
 				Record: &rollout.Progress{Revision: 8, Failed: []string{"m"}},
 			},
 		},
-		"MarkNodes": {orphan.NodeSweep{Namespace: activitiestest.Shop, At: time.Now().Add(time.Hour)}},
+		"MarkNodes": {orphan.NodeSweep{Namespace: activitiestest.TestNamespace, At: time.Now().Add(time.Hour)}},
 		"ReportOrphans": {
 			orphan.Report{
 				Class:     activitiestest.Ref(activitiestest.Class()),
@@ -314,12 +314,12 @@ func activityInputs() map[string][]any {
 			},
 		},
 		"ReportServing": {
-			class.ServingState{ReadInput: activitiestest.NewRead(activitiestest.Class()), Provider: "fake", Unserved: true},
+			class.ServingState{ReadInput: activitiestest.NewReadInput(activitiestest.Class()), Provider: "fake", Unserved: true},
 		},
 		"FinalizeSecrets": {
 			class.SecretChanges{
 				Class:   activitiestest.Ref(activitiestest.Class()),
-				Secrets: []class.SecretTarget{activitiestest.NewSecretTarget("a", activitiestest.Backup, v1alpha1.FinalizerSecret)},
+				Secrets: []class.SecretTarget{activitiestest.NewSecretTarget("a", activitiestest.BackupFinalizer, v1alpha1.FinalizerSecret)},
 			},
 		},
 	}
@@ -332,8 +332,8 @@ func newReadInputs() []any {
 		if _, isNode := o.(*corev1.Node); !isNode {
 			all = append(
 				all,
-				activitiestest.NewRead(activitiestest.MetadataOf(o)),
-				activitiestest.NewLiveRead(activitiestest.MetadataOf(o)),
+				activitiestest.NewReadInput(activitiestest.MetadataOf(o)),
+				activitiestest.NewLiveReadInput(activitiestest.MetadataOf(o)),
 			)
 		}
 	}

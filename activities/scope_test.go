@@ -24,29 +24,29 @@ func TestUnmanagedNamespaceIsIgnored(t *testing.T) {
 	w := activitiestest.NewWorld(t, d, s, m, c)
 	w.Cluster.Scope.ExceptNamespaces = []string{d.Namespace}
 
-	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Gone)
-	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewLiveRead(m)).Gone)
+	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Gone)
+	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewLiveReadInput(m)).Gone)
 	ofSet, err := activitiestest.RunActivity[set.Decision](
 		w,
 		(&set.Activities{Kube: w.Kube}).DecideSet,
-		set.Input{ReadInput: activitiestest.NewRead(s)},
+		set.Input{ReadInput: activitiestest.NewReadInput(s)},
 	)
 	require.NoError(t, err)
 	assert.True(t, ofSet.Gone)
 	ofDeployment, err := activitiestest.RunActivity[deployment.Decision](
-		w, (&deployment.Activities{Kube: w.Kube}).DecideDeployment, deployment.Input{ReadInput: activitiestest.NewRead(d)})
+		w, (&deployment.Activities{Kube: w.Kube}).DecideDeployment, deployment.Input{ReadInput: activitiestest.NewReadInput(d)})
 	require.NoError(t, err)
 	assert.True(t, ofDeployment.Gone)
 	ofClass, err := activitiestest.RunActivity[class.Decision](
 		w,
 		(&class.Activities{Kube: w.Kube}).DecideClass,
-		activitiestest.NewRead(c),
+		activitiestest.NewReadInput(c),
 	)
 	require.NoError(t, err)
 	assert.True(t, ofClass.Gone)
 	for _, in := range []request.Request{
 		activitiestest.NewMachineRequest(m, decide.CommandOrder{Command: decide.Hold, Actor: "ann", Reason: "look", InAdvance: true}),
-		{Kind: decide.MachineDeployment, Object: activitiestest.NewRead(d).Ref, Order: decide.CommandOrder{Command: decide.Pause, Actor: "ann"}},
+		{Kind: decide.MachineDeployment, Object: activitiestest.NewReadInput(d).Ref, Order: decide.CommandOrder{Command: decide.Pause, Actor: "ann"}},
 	} {
 		answer, err := activitiestest.RunActivity[request.Answer](w, (&request.Activities{Kube: w.Kube}).ApplyRequest, in)
 		require.NoError(t, err)

@@ -44,7 +44,7 @@ var allowedWaits = map[string]string{
 
 // An activity that waits occupies a slot that other activities need. No function of a worker sleeps, and each function
 // that waits is listed in allowedWaits.
-func TestNoWorkerSleeps(t *testing.T) {
+func TestWorkerCodeDoesNotSleep(t *testing.T) {
 	seen := map[string]bool{}
 	for _, room := range []string{"activities", "decide", "observe", "workflows", "worker", "provider/driver", "provider/virtual", "provider/mcmdriver"} {
 		root := filepath.Join("..", filepath.FromSlash(room))

@@ -495,13 +495,13 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// oneDecisionVariable is the environment variable by which TestDecisionsGrowWithTheirLists runs this test binary for
+// singleDecisionEnv is the environment variable by which TestDecisionsGrowWithTheirLists runs this test binary for
 // one decision. The value of the variable is the name of a decision and a number of members.
-const oneDecisionVariable = "DECIDE_ONE"
+const singleDecisionEnv = "DECIDE_ONE"
 
-// TestOneDecision makes one decision, for TestDecisionsGrowWithTheirLists.
-func TestOneDecision(t *testing.T) {
-	name, size, asked := strings.Cut(os.Getenv(oneDecisionVariable), "=")
+// TestSingleDecisionForStatementCount makes one decision, for TestDecisionsGrowWithTheirLists.
+func TestSingleDecisionForStatementCount(t *testing.T) {
+	name, size, asked := strings.Cut(os.Getenv(singleDecisionEnv), "=")
 	if !asked {
 		return // without the environment variable there is nothing to check
 	}
@@ -516,7 +516,7 @@ func TestOneDecision(t *testing.T) {
 
 // If a list is 10 times as long, a decision may take 10 times the statements, or 14 times if it sorts the list; a
 // quadratic algorithm takes 100 times. The loops of package slices are counted, too.
-func TestDecisionsGrowWithTheirLists(t *testing.T) {
+func TestDecisionCostIsNotQuadratic(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds this package anew, with counters, and runs it for each decision")
 	}
@@ -548,7 +548,7 @@ func countStatements(t *testing.T, binary, question string, n int) (sum int) {
 	t.Helper()
 	profile := filepath.Join(t.TempDir(), "profile")
 	command := exec.CommandContext(t.Context(), binary, "-test.run", "^TestOneDecision$", "-test.coverprofile", profile)
-	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s=%d", oneDecisionVariable, question, n))
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s=%d", singleDecisionEnv, question, n))
 	out, err := command.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	file, err := os.Open(profile)

@@ -44,7 +44,7 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPINames(), ", "),
 			if err := printStackAddresses(c.OutOrStdout(), s); err != nil {
 				return err
 			}
-			if o.Attached {
+			if o.EndsWithThisProcess {
 				return stopOnInterrupt(c.Context(), c.ErrOrStderr(), s)
 			}
 			return nil
@@ -60,7 +60,7 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPINames(), ", "),
 		"add Cluster API: core, kubeadm providers, and the development provider with clusters in memory",
 	)
 	flags.BoolVar(
-		&o.Attached,
+		&o.EndsWithThisProcess,
 		"attached",
 		false,
 		"stay in the foreground; the stack ends with this process, however that ends",

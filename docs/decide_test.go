@@ -38,7 +38,7 @@ func allowedDecideCalls() map[string][]string {
 
 // A decision of a workflow outside of an activity is not recorded in the history. If observe or the bridge decides, the
 // workflow decides the same a second time.
-func TestWhoMayDecide(t *testing.T) {
+func TestOnlyAllowedPackagesCallDecide(t *testing.T) {
 	files := readGoSources(t)
 	functions := functionsOfDecide(t, files)
 	require.NotEmpty(t, functions["millwright/decide/attention"])
@@ -67,7 +67,7 @@ func TestWhoMayDecide(t *testing.T) {
 
 // Only one place decides which machine a node or an instance belongs to. A comparison with the empty ID only tests
 // whether an ID exists. A provider may compare IDs that the provider itself assigned.
-func TestNobodyElseComparesProviderIDs(t *testing.T) {
+func TestOnlyOwnershipPackageComparesProviderIDs(t *testing.T) {
 	isID := func(e ast.Expr) bool {
 		s, is := e.(*ast.SelectorExpr)
 		return is && s.Sel.Name == "ProviderID"

@@ -105,7 +105,7 @@ func TestNamedFilesExist(t *testing.T) {
 	}
 }
 
-func TestLinksLeadSomewhere(t *testing.T) {
+func TestLinkTargetsExist(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)\)`)
 	for _, d := range readDocuments(t) {
 		for _, found := range link.FindAllStringSubmatch(d.text, -1) {
@@ -177,7 +177,7 @@ func TestExcerptsAreInTheirFiles(t *testing.T) {
 }
 
 // The map of the rooms shows every top-level folder that has Go code, and no other folder.
-func TestMapShowsEveryRoom(t *testing.T) {
+func TestArchitectureMapShowsEveryTopFolder(t *testing.T) {
 	rooms := map[string]bool{}
 	for name := range readGoSources(t) {
 		if room, _, inside := strings.Cut(name, "/"); inside {
@@ -259,7 +259,7 @@ func TestEveryDecisionIsInTheIndexWithItsStatus(t *testing.T) {
 }
 
 // Each block of commands can be run, or says why it cannot be run. test/integration/docs runs the blocks.
-func TestBlocksOfCommandsCanBeRead(t *testing.T) {
+func TestCommandBlocksCanBeRunOrSayWhyNot(t *testing.T) {
 	all, err := pages.ListPages(root)
 	require.NoError(t, err)
 	run := 0

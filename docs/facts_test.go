@@ -34,7 +34,7 @@ var familyFileRules = []struct {
 	{"activities/capi/", "MCM", ""},
 }
 
-func TestTheTwoFamiliesOfKindsStayApart(t *testing.T) {
+func TestOnlyTheFilesOfAKindFamilyUseItsFacts(t *testing.T) {
 	looked := map[string]bool{}
 	for name, text := range readGoSources(t) {
 		for _, rule := range familyFileRules {

@@ -77,7 +77,7 @@ func TestSupportedVersionsAreThoseThatAreTested(t *testing.T) {
 }
 
 // All modules use one version of Go: the newest version that a module needs.
-func TestOneVersionOfGo(t *testing.T) {
+func TestAllModulesUseTheSameGoVersion(t *testing.T) {
 	var needed []string
 	for _, folder := range moduleFolders(t) {
 		needed = append(needed, versionInFile(t, folder+"/go.mod", "go"))
@@ -134,7 +134,7 @@ func TestDependencyUpdatesCoverEachModule(t *testing.T) {
 }
 
 // CODEOWNERS has a line for each room, and the path of each line exists.
-func TestEachRoomHasAnOwner(t *testing.T) {
+func TestEachTopFolderHasACodeOwner(t *testing.T) {
 	owned := map[string]bool{}
 	for line := range strings.Lines(readFile(t, ".github/CODEOWNERS")) {
 		fields := strings.Fields(line)
@@ -159,7 +159,7 @@ func TestEachRoomHasAnOwner(t *testing.T) {
 }
 
 // The files and make targets that a workflow of the forge names exist in the repository.
-func TestWorkflowsNameWhatExists(t *testing.T) {
+func TestCIWorkflowsNameExistingFilesAndMakeTargets(t *testing.T) {
 	makefile := readFile(t, "Makefile")
 	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))
 	require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rolesOfPeople returns the rights of each role for people, as VERB RESOURCE, by the role's name without "millwright-".
-func rolesOfPeople(t *testing.T) map[string][]string {
+// rulesOfUserRoles returns the rights of each role for people, as VERB RESOURCE, by the role's name without "millwright-".
+func rulesOfUserRoles(t *testing.T) map[string][]string {
 	t.Helper()
 	rights := map[string][]string{}
 	for _, file := range []string{"deploy/rbac/people.yaml", "deploy/components/admission/policies.yaml"} {
@@ -36,8 +36,8 @@ func rolesOfPeople(t *testing.T) map[string][]string {
 }
 
 // Each job of docs/rights.md needs the role that its row names, and no smaller role. Each right of a role serves a job.
-func TestEachJobNeedsTheRoleOfItsRow(t *testing.T) {
-	roles := rolesOfPeople(t)
+func TestEachJobNeedsExactlyItsDocumentedRole(t *testing.T) {
+	roles := rulesOfUserRoles(t)
 	require.Len(t, roles, 3)
 	allows := func(needed []string, names ...string) bool {
 		var granted []string

@@ -23,12 +23,12 @@ var (
 )
 
 // The table of rooms lists exactly the rooms that each room imports. A room whose row says "all" may import all rooms.
-func TestTheTableOfRoomsIsTrue(t *testing.T) {
+func TestTableOfTopFoldersMatchesTheImports(t *testing.T) {
 	page, err := os.ReadFile("architecture.md")
 	require.NoError(t, err)
 	_, table, found := strings.Cut(string(page), "| room |")
 	require.True(t, found)
-	imports := importsByRoom(t)
+	imports := importsByTopFolder(t)
 	told := map[string]bool{}
 	for _, row := range roomRowPattern.FindAllStringSubmatch(table, -1) {
 		room := row[1]
@@ -48,8 +48,8 @@ func TestTheTableOfRoomsIsTrue(t *testing.T) {
 	}
 }
 
-// importsByRoom returns the rooms that each room imports, sorted. Tests, and code that only tests use, are left out.
-func importsByRoom(t *testing.T) map[string][]string {
+// importsByTopFolder returns the rooms that each room imports, sorted. Tests, and code that only tests use, are left out.
+func importsByTopFolder(t *testing.T) map[string][]string {
 	imports := map[string][]string{}
 	for name, text := range readGoSources(t) {
 		room, _, inRoom := strings.Cut(name, "/")
@@ -79,11 +79,11 @@ func importsByRoom(t *testing.T) map[string][]string {
 // walkthroughStepPattern matches a file and a function in the diagram of a walk.
 var walkthroughStepPattern = regexp.MustCompile(`([a-z][A-Za-z0-9_/]*\.go) +([A-Za-z]+)\(\)`)
 
-// maxWalkLines is the maximum number of lines of a walk's page. Source: a walk should fit on one and a half screens.
-const maxWalkLines = 60
+// maxWalkthroughLines is the maximum number of lines of a walk's page. Source: a walk should fit on one and a half screens.
+const maxWalkthroughLines = 60
 
 // The file of each walk step has the named function.
-func TestTheWalksAreTrue(t *testing.T) {
+func TestWalkthroughStepsNameExistingFunctions(t *testing.T) {
 	pages, err := filepath.Glob("walks/*.md")
 	require.NoError(t, err)
 	require.Len(t, pages, 4)
@@ -91,7 +91,7 @@ func TestTheWalksAreTrue(t *testing.T) {
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
-		assert.LessOrEqual(t, strings.Count(string(text), "\n"), maxWalkLines, page)
+		assert.LessOrEqual(t, strings.Count(string(text), "\n"), maxWalkthroughLines, page)
 		steps := walkthroughStepPattern.FindAllStringSubmatch(string(text), -1)
 		assert.Greater(t, len(steps), 10, page)
 		for _, step := range steps {

@@ -130,7 +130,7 @@ func TestSchemasMatchTheCode(t *testing.T) {
 }
 
 // The core writes every key of a call: a provider's worker may rely on all keys.
-func TestSchemaOfACallRequiresWhatTheCoreWrites(t *testing.T) {
+func TestCallSchemaRequiresFieldsThatMillwrightWrites(t *testing.T) {
 	encoded, err := json.Marshal(cloud.InstanceCall{})
 	require.NoError(t, err)
 	var written schema

@@ -29,8 +29,8 @@ const (
 // leaseName is the name of the Lease of the leader election.
 const leaseName = "millwright-bridge"
 
-// annotatingLeases are clients of Leases that write the problems of this process with each write of a Lease.
-type annotatingLeases struct {
+// annotatingLeaseClient are clients of Leases that write the problems of this process with each write of a Lease.
+type annotatingLeaseClient struct {
 	typedcoordinationv1.LeasesGetter
 
 	recorder *problems.Recorder
@@ -38,8 +38,8 @@ type annotatingLeases struct {
 }
 
 // Leases implements LeasesGetter.
-func (l annotatingLeases) Leases(namespace string) typedcoordinationv1.LeaseInterface {
-	return l.recorder.Leases(l.LeasesGetter.Leases(namespace), l.identity)
+func (l annotatingLeaseClient) Leases(namespace string) typedcoordinationv1.LeaseInterface {
+	return l.recorder.LeaseClient(l.LeasesGetter.Leases(namespace), l.identity)
 }
 
 // throttledLock is a resource lock that skips a renewal if the last write is less than renewInterval ago. Without

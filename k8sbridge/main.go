@@ -114,10 +114,10 @@ func runProcess(ctx context.Context, o options) error {
 	}
 	starting, started := context.WithCancel(ctx)
 	defer started()
-	leases := o.Problems.Leases(client.CoordinationV1().Leases(o.LeaseNamespace), o.identity)
-	go problems.KeepShowing(starting, func(ctx context.Context) {
+	leases := o.Problems.LeaseClient(client.CoordinationV1().Leases(o.LeaseNamespace), o.identity)
+	go problems.WritePeriodically(starting, func(ctx context.Context) {
 		// An error is not logged, because the election gets the same error.
-		_ = o.Problems.Show(ctx, leases, leaseName, func(*coordinationv1.Lease) {})
+		_ = o.Problems.WriteToLease(ctx, leases, leaseName, func(*coordinationv1.Lease) {})
 	})
 	restores := cache.NewRestoreDetector()
 	cluster, api, err := fillCaches(ctx, o, restores.ConfigWithRestoreCheck(config), restores)
@@ -237,7 +237,7 @@ func runElection(
 ) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	leading, leases := watch.NewLeadingGauge(registry), annotatingLeases{client.CoordinationV1(), o.Problems, o.identity}
+	leading, leases := watch.NewLeadingGauge(registry), annotatingLeaseClient{client.CoordinationV1(), o.Problems, o.identity}
 	var failed error
 	var term sync.Mutex // held while a bridge runs, because the election does not wait for the bridge of the last term
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

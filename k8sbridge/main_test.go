@@ -27,20 +27,20 @@ import (
 type election struct {
 	client *fake.Clientset
 	mu     sync.Mutex
-	terms  []string
+	leadershipEvents  []string
 }
 
 func (e *election) logAction(what string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.terms = append(e.terms, what)
+	e.leadershipEvents = append(e.leadershipEvents, what)
 }
 
 func (e *election) actions() []string {
 	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.terms)
+	return slices.Clone(e.leadershipEvents)
 }
 
 // addCandidate adds a candidate for the leadership until ctx ends. The candidate's bridge ends with the error that fail

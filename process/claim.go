@@ -17,9 +17,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// memoControlCluster is the memo key of the control cluster of an installation. The value is the UID of the namespace
+// controlClusterMemoKey is the memo key of the control cluster of an installation. The value is the UID of the namespace
 // kube-system, which every API server creates once.
-const memoControlCluster = "controlCluster"
+const controlClusterMemoKey = "controlCluster"
 
 // claimRetryDelay is the pause between two attempts of a claim. The delay is the same as between two attempts to
 // connect to Temporal.
@@ -84,7 +84,7 @@ func claimInstallationOnce(
 		ID:                       name.InstallationMarkID(),
 		TaskQueue:                name.TaskQueue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		Memo:                     map[string]any{memoControlCluster: ours},
+		Memo:                     map[string]any{controlClusterMemoKey: ours},
 		StaticSummary:            "The name of installation " + string(name) + " is taken",
 	}, string(run.KindInstallation), installation.Input{ControlCluster: ours})
 	if err != nil {
@@ -101,7 +101,7 @@ func claimInstallationOnce(
 // ControlClusterUID returns the UID of the control cluster (of its namespace kube-system) from the mark workflow of an
 // installation. If this process does not have the key that encrypted the mark, the error names the key.
 func ControlClusterUID(mark *workflowservice.DescribeWorkflowExecutionResponse) (uid string, err error) {
-	memo := mark.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoControlCluster]
+	memo := mark.GetWorkflowExecutionInfo().GetMemo().GetFields()[controlClusterMemoKey]
 	if err := connection.DataConverter().FromPayload(memo, &uid); err != nil {
 		return "", fmt.Errorf("read whose installation it is: %w", err)
 	}

@@ -62,7 +62,7 @@ func TestGaugeAndTimer(t *testing.T) {
 }
 
 // If two metrics of different kinds have the same name, nothing panics, and the first metric stays registered.
-func TestTwoKindsOfMetricWithOneName(t *testing.T) {
+func TestMetricNameWithTwoKindsDoesNotPanic(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)
 	handler.Gauge("odd_total").Update(1)

@@ -108,13 +108,13 @@ func (f *Flags) KubernetesConfig(agent string) (*rest.Config, error) {
 	return f.clusterConfig(f.Kubeconfig, agent, problems.Control)
 }
 
-// NoTarget is the value of --target-kubeconfig without a target cluster.
-const NoTarget = "none"
+// NoTargetCluster is the value of --target-kubeconfig without a target cluster.
+const NoTargetCluster = "none"
 
 // TargetConfig returns the configuration for clients of the target cluster; nil without a target cluster.
 func (f *Flags) TargetConfig(agent string) (*rest.Config, error) {
 	switch f.TargetKubeconfig {
-	case NoTarget:
+	case NoTargetCluster:
 		return nil, nil
 	case "":
 		return f.clusterConfig(f.Kubeconfig, agent, problems.Control)

@@ -21,7 +21,7 @@ import (
 	"millwright/process/connection"
 )
 
-func TestFlags(t *testing.T) {
+func TestRegisterBindsFlags(t *testing.T) {
 	var f Flags
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	f.Register(set)
@@ -31,7 +31,7 @@ func TestFlags(t *testing.T) {
 	assert.Equal(t, Flags{MetricsAddress: ":9464", LogLevel: "info", LeaseNamespace: "default", Burst: 200}, f)
 }
 
-func TestLogger(t *testing.T) {
+func TestLoggerHasTheLevelOfTheFlag(t *testing.T) {
 	logger, err := (&Flags{LogLevel: "warn"}).Logger()
 	require.NoError(t, err)
 	assert.False(t, logger.Enabled(t.Context(), slog.LevelInfo))
@@ -40,7 +40,7 @@ func TestLogger(t *testing.T) {
 	assert.ErrorContains(t, err, "--log-level")
 }
 
-func TestKubernetesConfiguration(t *testing.T) {
+func TestKubernetesConfigOfAKubeconfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(path, []byte(`
 apiVersion: v1
@@ -92,7 +92,7 @@ func (a *fakeTemporal) CheckHealth(context.Context, *client.CheckHealthRequest) 
 	return &client.CheckHealthResponse{}, nil
 }
 
-func TestServe(t *testing.T) {
+func TestProcessServesMetricsAndHealth(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	f := Flags{MetricsAddress: unusedAddress(t), Connection: connection.Flags{Address: "temporal:7233"}, LogLevel: "info"}

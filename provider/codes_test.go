@@ -25,7 +25,7 @@ func TestCodeNamesAreParsedBack(t *testing.T) {
 	assert.Equal(t, provider.Unknown, provider.ParseCode("[Internal] [text]"))
 }
 
-func TestCodeOf(t *testing.T) {
+func TestCodeOfError(t *testing.T) {
 	cause := errors.New("socket closed")
 	err := fmt.Errorf("create: %w", &provider.Error{Code: provider.Unavailable, Message: "away", Cause: cause})
 	assert.Equal(t, provider.Unavailable, provider.CodeOfError(err))

@@ -28,13 +28,13 @@ func (s Secret) Redact(text string) string {
 		// A cloud may quote a token without the line break at the end of the Secret's value.
 		for _, plain := range []string{string(value), strings.TrimSpace(string(value))} {
 			if len(plain) >= minRedactedLength {
-				found = append(found, encodedForms(plain)...)
+				found = append(found, encodingsOfSecret(plain)...)
 			}
 		}
 		for line := range strings.Lines(string(value)) {
 			if line = strings.TrimSpace(line); len(line) >= minRedactedLineLength {
 				found = append(found, line)
-				found = append(found, xmlForms(line)...)
+				found = append(found, xmlEncodedForms(line)...)
 			}
 		}
 	}
@@ -46,11 +46,11 @@ func (s Secret) Redact(text string) string {
 	return text
 }
 
-// encodedForms returns the encoded forms of a value that a request may contain. In the base64 of a longer text, such as
+// encodingsOfSecret returns the encoded forms of a value that a request may contain. In the base64 of a longer text, such as
 // "user:password", the form of a value depends on its offset modulo 3. encodedForms returns all three base64 forms,
 // without the first and last letters, which also depend on the text around the value.
-func encodedForms(plain string) []string {
-	all := append(xmlForms(plain), plain, url.QueryEscape(plain), url.PathEscape(plain))
+func encodingsOfSecret(plain string) []string {
+	all := append(xmlEncodedForms(plain), plain, url.QueryEscape(plain), url.PathEscape(plain))
 	if quoted, err := json.Marshal(plain); err == nil {
 		all = append(all, strings.Trim(string(quoted), `"`))
 	}
@@ -70,9 +70,9 @@ func encodedForms(plain string) []string {
 	return all
 }
 
-// xmlForms returns three XML forms of a value, in which quotation marks are character numbers (&#34;), entity names
+// xmlEncodedForms returns three XML forms of a value, in which quotation marks are character numbers (&#34;), entity names
 // (&quot;) or not escaped.
-func xmlForms(plain string) []string {
+func xmlEncodedForms(plain string) []string {
 	var numbers bytes.Buffer
 	_ = xml.EscapeText(&numbers, []byte(plain)) // a write to a bytes.Buffer never fails
 	return []string{

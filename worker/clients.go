@@ -76,7 +76,7 @@ func (c clients) workloadAccess(o options) capidrain.ClusterAccess {
 			config = rest.CopyConfig(config)
 			config.UserAgent = userAgent
 			o.LimitRequests(config)
-			if err := o.Problems.Watch(config, problems.Workload(namespace, name)); err != nil {
+			if err := o.Problems.Watch(config, problems.WorkloadClusterSystem(namespace, name)); err != nil {
 				return nil, fmt.Errorf("watch the requests to the workload cluster: %w", err)
 			}
 			return newDrainClient(config)

@@ -42,7 +42,7 @@ func testProblemsOfAWorkloadCluster(t *testing.T) {
 		time.Sleep(3 * time.Second)
 	}
 	require.Len(t, o.Problems.List(), 1)
-	assert.Equal(t, problems.Workload("shop", "c1"), o.Problems.List()[0].System)
+	assert.Equal(t, problems.WorkloadClusterSystem("shop", "c1"), o.Problems.List()[0].System)
 	assert.Equal(
 		t,
 		"the worker may not get nodes of the workload cluster shop/c1: not for w",

@@ -31,7 +31,7 @@ type options struct {
 	adoptBeforeCreate    bool
 	guardSecrets         bool
 	bootstrapTokenGroups string
-	draining             drain.Settings
+	drainSettings             drain.Settings
 	maxDrains            int
 	cloud                serve.CloudFlags
 	preflight            process.PreflightFlags
@@ -99,19 +99,19 @@ func newCommand() *cobra.Command {
 		"additional groups of bootstrap tokens, separated by commas; each must begin with system:bootstrappers:",
 	)
 	set.DurationVar(
-		&o.draining.Detach,
+		&o.drainSettings.Detach,
 		"pv-detach-timeout",
 		kube.DefaultDetachTimeout,
 		"how long a drain waits until the volumes of an evicted pod are detached from the node; also the longest time of the stage Detach of a deletion",
 	)
 	set.DurationVar(
-		&o.draining.Attach,
+		&o.drainSettings.Attach,
 		"pv-reattach-timeout",
 		kube.DefaultAttachTimeout,
 		"how long the drain waits until the volumes of an evicted pod are attached to another node, before it evicts the next pod with volumes",
 	)
 	set.BoolVar(
-		&o.draining.Parallel,
+		&o.drainSettings.Parallel,
 		"drain-volumes-in-parallel",
 		false,
 		"evict pods with volumes in parallel if they share no StatefulSet, no PodDisruptionBudget and no volume",
@@ -150,7 +150,7 @@ func runWorker(ctx context.Context, o options) error {
 	starting, started := context.WithCancel(ctx)
 	defer started()
 	if here != nil {
-		go problems.KeepShowing(starting, here.showProblems)
+		go problems.WritePeriodically(starting, here.showProblems)
 	}
 	temporal, err := o.ConnectTemporal(ctx, p.Logger, p.Registry)
 	if err != nil {
@@ -167,7 +167,7 @@ func runWorker(ctx context.Context, o options) error {
 	fatal := serve.NewFatalErrors()
 	if here != nil {
 		here.setDependencies(temporal, o.Connection.Namespace, filled.cluster)
-		if err := here.beginPresence(ctx); err != nil {
+		if err := here.renewForTheFirstTime(ctx); err != nil {
 			return err
 		}
 		started()
@@ -209,12 +209,12 @@ func checkInstallationName(
 	name run.Installation,
 	clients clients,
 	p *process.Process,
-) (*presence, error) {
+) (*workersLeaseRenewer, error) {
 	if !o.servesCore() {
 		return nil, nil
 	}
 	leases := clients.control.CoordinationV1().Leases(o.LeaseNamespace)
-	here := newPresence(
+	here := newWorkersLeaseRenewer(
 		leases,
 		name,
 		run.Installation(o.formerName),
@@ -266,7 +266,7 @@ func fillCaches(ctx context.Context, o options, clients clients) (none caches, e
 	if err := cluster.Start(ctx); err != nil {
 		return none, err
 	}
-	cluster.OnOtherController(foreignEventRecorder(cluster, clients.events))
+	cluster.OnOtherController(otherControllerEventRecorder(cluster, clients.events))
 	return caches{cluster, api}, nil
 }
 

@@ -39,18 +39,18 @@ const (
 	presenceTimeout = 5 * time.Second
 )
 
-// presence renews the Lease of the workers. A worker renews the Lease while Temporal and the control cluster answer. If
+// workersLeaseRenewer renews the Lease of the workers. A worker renews the Lease while Temporal and the control cluster answer. If
 // no worker has renewed the Lease for more than minAbsence, the next worker to renew it records this time as an
 // absence. Timeouts of machines and rollouts do not include absences. All times are of the API server, because clocks
 // of workers may differ.
-type presence struct {
+type workersLeaseRenewer struct {
 	leases             typedcoordinationv1.LeaseInterface
 	installation       run.Installation
 	formerInstallation run.Installation            // former installation name; empty if the name was not changed
 	scope              cache.NamespaceScope        // namespaces that this installation manages
 	checkTemporal      func(context.Context) error // health check, nil if Temporal answers
 	identity           string
-	onAbsences         func(cache.Absences)
+	onWorkerAbsences         func(cache.WorkerAbsences)
 	log                *slog.Logger
 
 	heartbeat   prometheus.Gauge
@@ -62,18 +62,18 @@ type presence struct {
 	isFailing bool
 }
 
-// newPresence returns the presence of this worker. Call setDependencies before beginPresence.
-func newPresence(
+// newWorkersLeaseRenewer returns the presence of this worker. Call setDependencies before beginPresence.
+func newWorkersLeaseRenewer(
 	leases typedcoordinationv1.LeaseInterface,
 	of, before run.Installation,
 	heartbeat prometheus.Gauge,
 	recorder *problems.Recorder,
 	log *slog.Logger,
-) *presence {
+) *workersLeaseRenewer {
 	host, _ := os.Hostname() // if Hostname fails, the process ID still identifies the worker
 	identity := fmt.Sprintf("%s-%d", host, os.Getpid())
-	return &presence{
-		leases:             recorder.Leases(leases, identity),
+	return &workersLeaseRenewer{
+		leases:             recorder.LeaseClient(leases, identity),
 		installation:       of,
 		formerInstallation: before,
 		identity:           identity,
@@ -84,15 +84,15 @@ func newPresence(
 }
 
 // showProblems writes the problems of this worker to the Lease while the worker does not renew the Lease.
-func (p *presence) showProblems(ctx context.Context) {
+func (p *workersLeaseRenewer) showProblems(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
 	// The error is not logged, because the next renewal of the Lease fails with the same error.
-	_ = p.recorder.Show(ctx, p.leases, v1alpha1.LeaseWorkers, markAbsence)
+	_ = p.recorder.WriteToLease(ctx, p.leases, v1alpha1.LeaseWorkers, recordPossibleAbsence)
 }
 
-// markAbsence records the last write of a Lease as the start of a possible absence, because the next write hides it.
-func markAbsence(lease *coordinationv1.Lease) {
+// recordPossibleAbsence records the last write of a Lease as the start of a possible absence, because the next write hides it.
+func recordPossibleAbsence(lease *coordinationv1.Lease) {
 	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" {
 		metav1.SetMetaDataAnnotation(
 			&lease.ObjectMeta,
@@ -103,19 +103,19 @@ func markAbsence(lease *coordinationv1.Lease) {
 }
 
 // setDependencies sets the Temporal client, the cache that gets the absences, and the scope.
-func (p *presence) setDependencies(temporal client.Client, namespace string, cluster *cache.Cluster) {
+func (p *workersLeaseRenewer) setDependencies(temporal client.Client, namespace string, cluster *cache.Cluster) {
 	p.checkTemporal = func(ctx context.Context) error { // Temporal answers this request from its database
 		_, err := temporal.WorkflowService().
 			DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespace})
 		return err
 	}
-	p.onAbsences, p.scope = cluster.SetAbsences, cluster.Scope
+	p.onWorkerAbsences, p.scope = cluster.StoreWorkerAbsences, cluster.Scope
 }
 
-// renamedError means that the workers of this control cluster used another name of the installation.
-type renamedError struct{ Lease, Theirs, Ours string }
+// installationRenamedError means that the workers of this control cluster used another name of the installation.
+type installationRenamedError struct{ Lease, Theirs, Ours string }
 
-func (e *renamedError) Error() string {
+func (e *installationRenamedError) Error() string {
 	return fmt.Sprintf(
 		"--cluster-name is %[1]s, and the Lease %[2]s says that the workers of this cluster had the name %[3]s: the instances have the tag %[3]s, so Millwright would take them for gone, replace their Machines and leave them running; "+
 			"set --cluster-name=%[3]s, or, if all instances have the tag %[1]s by now, start the worker with --accept-new-cluster-name=%[3]s",
@@ -127,18 +127,18 @@ func (e *renamedError) Error() string {
 
 // compareInstallationName returns a renamedError if the Lease has a different installation name, unless this is the
 // name in --accept-new-cluster-name. A Lease without a name was written by an earlier version.
-func (p *presence) compareInstallationName(lease *coordinationv1.Lease) error {
+func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Lease) error {
 	switch theirs := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation]); theirs {
 	case "", p.installation, p.formerInstallation:
 		return nil
 	default:
-		return &renamedError{Lease: lease.Namespace + "/" + lease.Name, Theirs: string(theirs), Ours: string(p.installation)}
+		return &installationRenamedError{Lease: lease.Namespace + "/" + lease.Name, Theirs: string(theirs), Ours: string(p.installation)}
 	}
 }
 
 // checkInstallation returns a renamedError if the installation had another name, before anything is done under the new
 // name. checkInstallation retries until the API server answers or ctx ends. checkInstallation writes nothing.
-func (p *presence) checkInstallation(ctx context.Context) error {
+func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 	return p.retryUntilDone(ctx, "check the name of the installation", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 		defer cancel()
@@ -155,17 +155,17 @@ func (p *presence) checkInstallation(ctx context.Context) error {
 	})
 }
 
-// beginPresence renews the Lease for the first time, so that the first decision knows the last absence. beginPresence
+// renewForTheFirstTime renews the Lease for the first time, so that the first decision knows the last absence. beginPresence
 // retries until ctx ends. beginPresence returns a renamedError if the installation had another name.
-func (p *presence) beginPresence(ctx context.Context) error {
+func (p *workersLeaseRenewer) renewForTheFirstTime(ctx context.Context) error {
 	return p.retryUntilDone(ctx, "record the presence of this worker", p.readAndRenewLease)
 }
 
 // retryUntilDone calls try each second until try succeeds, try returns a renamedError, or ctx ends.
-func (p *presence) retryUntilDone(ctx context.Context, what string, try func(context.Context) error) error {
+func (p *workersLeaseRenewer) retryUntilDone(ctx context.Context, what string, try func(context.Context) error) error {
 	for {
 		err := try(ctx)
-		if _, renamed := errors.AsType[*renamedError](err); err == nil || renamed {
+		if _, renamed := errors.AsType[*installationRenamedError](err); err == nil || renamed {
 			return err
 		}
 		p.log.Warn(
@@ -185,7 +185,7 @@ func (p *presence) retryUntilDone(ctx context.Context, what string, try func(con
 
 // keepRenewingLease renews the Lease until ctx is done. keepRenewingLease returns a renamedError if a worker with
 // another installation name has renewed the Lease. This worker must then stop.
-func (p *presence) keepRenewingLease(ctx context.Context) error {
+func (p *workersLeaseRenewer) keepRenewingLease(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -193,7 +193,7 @@ func (p *presence) keepRenewingLease(ctx context.Context) error {
 		case <-time.After(renewInterval):
 		}
 		err := p.readAndRenewLease(ctx)
-		if _, renamed := errors.AsType[*renamedError](err); renamed {
+		if _, renamed := errors.AsType[*installationRenamedError](err); renamed {
 			return err
 		}
 		if apierrors.IsConflict(err) { // another worker renewed the Lease
@@ -210,14 +210,14 @@ func (p *presence) keepRenewingLease(ctx context.Context) error {
 }
 
 // keepRenewingLeaseOrFail calls keepRenewingLease. If it returns an error, the process ends with this error.
-func (p *presence) keepRenewingLeaseOrFail(ctx context.Context, fatal serve.FatalErrors) {
+func (p *workersLeaseRenewer) keepRenewingLeaseOrFail(ctx context.Context, fatal serve.FatalErrors) {
 	if err := p.keepRenewingLease(ctx); err != nil {
 		fatal.StoreFirstError(err)
 	}
 }
 
 // readAndRenewLease renews the Lease once, and records the absence before the renewal if there was an absence.
-func (p *presence) readAndRenewLease(ctx context.Context) error {
+func (p *workersLeaseRenewer) readAndRenewLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
 	if err := p.checkTemporal(ctx); err != nil {
@@ -245,7 +245,7 @@ func (p *presence) readAndRenewLease(ctx context.Context) error {
 
 // renewLease renews a Lease in the state in which it was last read or written. renewLease records the absence before
 // the renewal if there was an absence.
-func (p *presence) renewLease(ctx context.Context, lease *coordinationv1.Lease) (err error) {
+func (p *workersLeaseRenewer) renewLease(ctx context.Context, lease *coordinationv1.Lease) (err error) {
 	if err := p.compareInstallationName(lease); err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (p *presence) renewLease(ctx context.Context, lease *coordinationv1.Lease) 
 	// absence, and its response shows the end. If this process ends between both writes of the Lease, the next worker
 	// continues with the recorded start.
 	if p.lastRenewal.IsZero() || time.Since(p.lastRenewal) > minAbsence/2 {
-		markAbsence(lease)
+		recordPossibleAbsence(lease)
 	}
 	if lease, err = p.writeLease(ctx, lease); err != nil {
 		return err
@@ -262,11 +262,11 @@ func (p *presence) renewLease(ctx context.Context, lease *coordinationv1.Lease) 
 	if begin := lease.Annotations[v1alpha1.AnnotationAbsentSince]; begin != "" {
 		since, err := time.Parse(time.RFC3339, begin)
 		if now := lastWriteTime(lease); err == nil && now.Sub(since) > minAbsence {
-			absences = append(absences, cache.Absence{From: since, To: now})
+			absences = append(absences, cache.WorkerAbsence{From: since, To: now})
 			absences = absences[max(len(absences)-maxAbsences, 0):]
 			p.log.Warn("no worker was at work", "from", since, "to", now)
 		}
-		if err := setAbsences(lease, absences); err != nil {
+		if err := writeAbsences(lease, absences); err != nil {
 			return err
 		}
 		if lease, err = p.writeLease(ctx, lease); err != nil {
@@ -275,12 +275,12 @@ func (p *presence) renewLease(ctx context.Context, lease *coordinationv1.Lease) 
 	}
 	p.lastRenewal, p.lastLease = time.Now(), lease
 	p.heartbeat.Set(float64(p.lastRenewal.Unix()))
-	p.onAbsences(readAbsences(lease))
+	p.onWorkerAbsences(readAbsences(lease))
 	return nil
 }
 
 // setLeaseFields sets the holder, the renewal time, the installation's name, and the installation's namespaces.
-func (p *presence) setLeaseFields(lease *coordinationv1.Lease) {
+func (p *workersLeaseRenewer) setLeaseFields(lease *coordinationv1.Lease) {
 	scope, _ := json.Marshal(p.scope) // Marshal of a Scope cannot fail
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationScope, string(scope))
 	lease.Spec.HolderIdentity = &p.identity
@@ -289,7 +289,7 @@ func (p *presence) setLeaseFields(lease *coordinationv1.Lease) {
 }
 
 // writeLease renews the Lease. writeLease returns a conflict if another worker renewed the Lease first.
-func (p *presence) writeLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+func (p *workersLeaseRenewer) writeLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	p.setLeaseFields(lease)
 	lease, err := p.leases.Update(ctx, lease, metav1.UpdateOptions{})
 	if err != nil {
@@ -298,8 +298,8 @@ func (p *presence) writeLease(ctx context.Context, lease *coordinationv1.Lease) 
 	return lease, nil
 }
 
-// setAbsences writes the absences to the Lease, and removes the start of a possible absence.
-func setAbsences(lease *coordinationv1.Lease, absences cache.Absences) error {
+// writeAbsences writes the absences to the Lease, and removes the start of a possible absence.
+func writeAbsences(lease *coordinationv1.Lease, absences cache.WorkerAbsences) error {
 	text, err := json.Marshal(absences)
 	if err != nil {
 		return fmt.Errorf("encode absences: %w", err)
@@ -310,7 +310,7 @@ func setAbsences(lease *coordinationv1.Lease, absences cache.Absences) error {
 }
 
 // readAbsences reads the absences from the Lease. readAbsences returns nil if the absences are unreadable.
-func readAbsences(lease *coordinationv1.Lease) (absences cache.Absences) {
+func readAbsences(lease *coordinationv1.Lease) (absences cache.WorkerAbsences) {
 	if json.Unmarshal([]byte(lease.Annotations[v1alpha1.AnnotationAbsences]), &absences) != nil {
 		return nil
 	}

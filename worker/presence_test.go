@@ -78,15 +78,15 @@ func (s *leaseServer) currentTime() time.Time {
 
 // testWorker is a worker that starts now.
 type testWorker struct {
-	*presence
-	absences      cache.Absences
+	*workersLeaseRenewer
+	absences      cache.WorkerAbsences
 	registry      *prometheus.Registry // registry of the worker's metrics
 	temporalError error                // error of Temporal
 }
 
 func (s *leaseServer) newWorker() *testWorker {
 	c := &testWorker{registry: prometheus.NewRegistry()}
-	c.presence = &presence{
+	c.workersLeaseRenewer = &workersLeaseRenewer{
 		leases: s.client.CoordinationV1().
 			Leases("millwright"),
 		installation:  "prod",
@@ -96,7 +96,7 @@ func (s *leaseServer) newWorker() *testWorker {
 		recorder:      problems.New("prod"),
 		log:           slog.New(slog.DiscardHandler),
 		checkTemporal: func(context.Context) error { return c.temporalError },
-		onAbsences:    func(a cache.Absences) { c.absences = a },
+		onWorkerAbsences:    func(a cache.WorkerAbsences) { c.absences = a },
 	}
 	return c
 }
@@ -114,11 +114,11 @@ func (c *testWorker) lastHeartbeat(t *testing.T) time.Time {
 func (c *testWorker) startAndRenewLease(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	require.NoError(t, c.beginPresence(ctx))
+	require.NoError(t, c.renewForTheFirstTime(ctx))
 	require.NoError(t, c.keepRenewingLease(ctx))
 }
 
-func TestAbsencesOfWorkers(t *testing.T) {
+func TestTimesWithoutAWorkerAreRecorded(t *testing.T) {
 	t.Run("none runs for ten minutes", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLeaseServer(8 * time.Minute)
@@ -130,10 +130,10 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			from := s.currentTime().Add(-time.Second) // time of the last renewal
 			time.Sleep(10 * time.Minute)
 			second := s.newWorker()
-			require.NoError(t, second.beginPresence(t.Context()))
-			require.Equal(t, cache.Absences{{From: from.UTC(), To: s.currentTime().UTC()}}, second.absences)
+			require.NoError(t, second.renewForTheFirstTime(t.Context()))
+			require.Equal(t, cache.WorkerAbsences{{From: from.UTC(), To: s.currentTime().UTC()}}, second.absences)
 			third := s.newWorker()
-			require.NoError(t, third.beginPresence(t.Context()))
+			require.NoError(t, third.renewForTheFirstTime(t.Context()))
 			require.Equal(t, second.absences, third.absences, "an absence is recorded once")
 		})
 	})
@@ -144,7 +144,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			one.startAndRenewLease(t, 45*time.Second)
 			time.Sleep(50 * time.Second)
 			two.startAndRenewLease(t, 5*time.Minute)
-			require.NoError(t, one.beginPresence(t.Context()), "it was stopped for five minutes, while the other worked")
+			require.NoError(t, one.renewForTheFirstTime(t.Context()), "it was stopped for five minutes, while the other worked")
 			require.Empty(t, one.absences)
 			require.Empty(t, two.absences)
 		})
@@ -153,7 +153,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLeaseServer(0)
 			w := s.newWorker()
-			require.NoError(t, w.beginPresence(t.Context()))
+			require.NoError(t, w.renewForTheFirstTime(t.Context()))
 			w.keepRenewingForDuration(t, time.Minute)
 			w.temporalError = errors.New("unavailable")
 			silent := time.Now()
@@ -175,8 +175,8 @@ func TestAbsencesOfWorkers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLeaseServer(0)
 			w := s.newWorker()
-			w.leases = w.recorder.Leases(w.leases, w.identity)
-			require.NoError(t, w.beginPresence(t.Context()))
+			w.leases = w.recorder.LeaseClient(w.leases, w.identity)
+			require.NoError(t, w.renewForTheFirstTime(t.Context()))
 			w.keepRenewingForDuration(t, time.Minute)
 			renewed := s.lease.Spec.RenewTime
 			w.temporalError = errors.New("denied")
@@ -216,7 +216,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 			require.Error(t, s.newWorker().readAndRenewLease(t.Context()))
 			time.Sleep(30 * time.Second)
 			next := s.newWorker()
-			require.NoError(t, next.beginPresence(t.Context()))
+			require.NoError(t, next.renewForTheFirstTime(t.Context()))
 			require.Len(t, next.absences, 1)
 			assert.Equal(t, 10*time.Minute+30*time.Second, next.absences[0].To.Sub(next.absences[0].From).Round(10*time.Second))
 			assert.WithinDuration(t, from, next.absences[0].From, 2*time.Second)
@@ -226,7 +226,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLeaseServer(0)
 			w := s.newWorker()
-			require.NoError(t, w.beginPresence(t.Context()))
+			require.NoError(t, w.renewForTheFirstTime(t.Context()))
 			s.client.ClearActions()
 			w.keepRenewingForDuration(t, 10*time.Minute)
 			assert.InDelta(t, 40, len(s.client.Actions()), 1)
@@ -241,7 +241,7 @@ func TestAbsencesOfWorkers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLeaseServer(0)
 			w := s.newWorker()
-			require.NoError(t, w.beginPresence(t.Context()))
+			require.NoError(t, w.renewForTheFirstTime(t.Context()))
 			s.writeError = apierrors.NewConflict(
 				schema.GroupResource{Resource: "leases"},
 				v1alpha1.LeaseWorkers,
@@ -285,10 +285,10 @@ func TestAChangedNameIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLeaseServer(0)
-				require.NoError(t, s.newWorkerNamed(run.Installation(row.lease), "").beginPresence(t.Context()))
+				require.NoError(t, s.newWorkerNamed(run.Installation(row.lease), "").renewForTheFirstTime(t.Context()))
 				before := s.writeCount
 				w := s.newWorkerNamed(row.of, row.before)
-				checked, begun := w.checkInstallation(t.Context()), w.beginPresence(t.Context())
+				checked, begun := w.checkInstallation(t.Context()), w.renewForTheFirstTime(t.Context())
 				require.Equal(t, checked, begun, "before and after the name is claimed in Temporal")
 				if row.refused == "" {
 					require.NoError(t, begun)
@@ -305,7 +305,7 @@ func TestAChangedNameIsRefused(t *testing.T) {
 	}
 }
 
-func TestCheckWithoutLease(t *testing.T) {
+func TestCheckInstallationWithoutALease(t *testing.T) {
 	require.NoError(t, newLeaseServer(0).newWorkerNamed("prod", "").checkInstallation(t.Context()))
 }
 
@@ -313,7 +313,7 @@ func TestCheckWithoutLease(t *testing.T) {
 func TestTheNameIsCheckedWhenTheAPIServerAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLeaseServer(0)
-		require.NoError(t, s.newWorker().beginPresence(t.Context()))
+		require.NoError(t, s.newWorker().renewForTheFirstTime(t.Context()))
 		asked := 0
 		s.client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			asked++
@@ -337,8 +337,8 @@ func TestAWorkerWithTheFormerNameEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLeaseServer(0)
 		old := s.newWorker()
-		require.NoError(t, old.beginPresence(t.Context()))
-		require.NoError(t, s.newWorkerNamed("Prod", "prod").beginPresence(t.Context()))
+		require.NoError(t, old.renewForTheFirstTime(t.Context()))
+		require.NoError(t, s.newWorkerNamed("Prod", "prod").renewForTheFirstTime(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		require.ErrorContains(t, old.keepRenewingLease(ctx), "--cluster-name is prod, ")

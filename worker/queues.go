@@ -55,11 +55,11 @@ func serveQueues(
 		Cluster:     in.cluster,
 		Recorder:    clients.events,
 		TokenGroups: o.bootstrapTokenGroups,
-		Draining:    o.draining,
+		Draining:    o.drainSettings,
 		FreshTokens: &kube.FreshTokens{},
 		Metrics:     kube.NewMetrics(registry),
 		MaxDrains:   o.maxDrains,
-		FairCalls:   max(o.cloud.Calls/fairShareDivisor, 1),
+		FairCalls:   max(o.cloud.MaxConcurrentCalls/fairShareDivisor, 1),
 		Pollers: func(ctx context.Context, name string) (int, error) {
 			return taskqueue.CountPollers(
 				ctx,
@@ -146,10 +146,10 @@ func coreOptions(queue string) worker.Options {
 	return options
 }
 
-// spamKey groups the events that share one rate limit of client-go, which allows 25 events at once and then one event
+// eventSpamKey groups the events that share one rate limit of client-go, which allows 25 events at once and then one event
 // every 5 min. The reason is part of the key, so that many events of one reason do not suppress a Warning of another
 // reason.
-func spamKey(e *corev1.Event) string {
+func eventSpamKey(e *corev1.Event) string {
 	return strings.Join([]string{string(e.InvolvedObject.UID), e.Type, e.Reason}, "/")
 }
 
@@ -158,7 +158,7 @@ func newRecorder(control kubernetes.Interface) record.EventRecorder {
 	scheme := runtime.NewScheme()
 	_ = v1alpha1.AddToScheme(scheme) // AddToScheme fails only for a type that is registered twice
 	_ = clusterv1.AddToScheme(scheme)
-	broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: spamKey}))
+	broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: eventSpamKey}))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: control.CoreV1().Events("")})
 	return broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "millwright"})
 }

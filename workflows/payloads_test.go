@@ -35,9 +35,9 @@ const (
 	maxSets     = 1000
 )
 
-// maxPayload is the size in bytes above which Temporal warns. Temporal refuses payloads above eight times this
+// maxPayloadBytes is the size in bytes above which Temporal warns. Temporal refuses payloads above eight times this
 // size. Source: limit.blobSize.warn and limit.blobSize.error of Temporal's server.
-const maxPayload = 256 << 10
+const maxPayloadBytes = 256 << 10
 
 // longName returns a name of 253 bytes, the maximum in Kubernetes. Only its last five digits differ.
 func longName(i int) string { return fmt.Sprintf("%s-%05d", strings.Repeat("n", 247), i) }
@@ -173,7 +173,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		encoded, err := converter.GetDefaultDataConverter().ToPayloads(payload)
 		require.NoError(t, err, name)
 		size := proto.Size(encoded)
-		assert.LessOrEqual(t, size, maxPayload, name)
+		assert.LessOrEqual(t, size, maxPayloadBytes, name)
 		t.Logf("%6d bytes: %s", size, name)
 	}
 }

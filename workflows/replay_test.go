@@ -31,8 +31,8 @@ import (
 // list of its histories.
 var recordedHistories = filepath.Join("testdata", "replay")
 
-// TestReplay replays every recorded history, of ended and of open runs, against the current workflows.
-func TestReplay(t *testing.T) {
+// TestReplayRecordedHistories replays every recorded history, of ended and of open runs, against the current workflows.
+func TestReplayRecordedHistories(t *testing.T) {
 	for _, name := range historyNames(t) {
 		t.Run(strings.TrimSuffix(name, ".json.gz"), func(t *testing.T) {
 			replayer, err := worker.NewWorkflowReplayerWithOptions(
@@ -125,7 +125,7 @@ func (r *registry) RegisterWorkflowWithOptions(_ any, options workflow.RegisterO
 
 // Each registered workflow has a recorded history of an open run and of an ended run. The recorded histories together
 // contain every type of event that a workflow can have.
-func TestWhatIsRecorded(t *testing.T) {
+func TestEachWorkflowAndEventTypeIsRecorded(t *testing.T) {
 	var registered registry
 	workflows.Register(&registered)
 	open, ended, happened := map[string]bool{}, map[string]bool{}, map[enumspb.EventType]bool{}

@@ -34,7 +34,7 @@ type apiServer struct {
 	deletionVersions map[types.UID]string   // resourceVersion of each deletion
 	eventsHeld       bool                   // events of all watches are held back
 	releasedCond     *sync.Cond             // signalled when eventsHeld becomes false; uses the lock mu
-	Watched          chan struct{}          // the channel receives one value for each watch that has started
+	WatchStarts          chan struct{}          // the channel receives one value for each watch that has started
 	eventSources     sync.Map               // keys of type *watch.RaceFreeFakeWatcher: sources of the watches' events
 }
 
@@ -54,7 +54,7 @@ type FakeClient interface {
 
 func newAPIServer() *apiServer {
 	s := &apiServer{
-		lastVersion: 1000, Watched: make(chan struct{}, 100),
+		lastVersion: 1000, WatchStarts: make(chan struct{}, 100),
 		lastVersions: map[resourceKey]string{}, watchedByCache: map[resourceKey]bool{},
 		deletionVersions: map[types.UID]string{},
 	}
@@ -66,7 +66,7 @@ func newAPIServer() *apiServer {
 func (s *apiServer) interceptRequests(c FakeClient) {
 	tracker := c.Tracker()
 	c.PrependReactor("*", "*", func(action testing.Action) (bool, runtime.Object, error) {
-		s.waitForFeedRoom()
+		s.waitForWatchBuffers()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch a := action.(type) {
@@ -110,7 +110,7 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 		s.watchedByCache[resourceKey{tracker, action.GetResource()}] = true
 		s.mu.Unlock()
 		s.eventSources.Store(w, true)
-		s.Watched <- struct{}{}
+		s.WatchStarts <- struct{}{}
 		return true, filterWatch(w, s.deliverEvent), nil
 	})
 }
@@ -120,9 +120,9 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 // time.
 const maxWaitingEvents = 100 - 2*16
 
-// waitForFeedRoom waits up to one minute until each watch buffers at most maxWaitingEvents events. On a busy machine,
+// waitForWatchBuffers waits up to one minute until each watch buffers at most maxWaitingEvents events. On a busy machine,
 // writes are faster than the readers of the events.
-func (s *apiServer) waitForFeedRoom() {
+func (s *apiServer) waitForWatchBuffers() {
 	full := func() (full bool) {
 		s.eventSources.Range(func(feed, _ any) bool {
 			w, is := feed.(*watch.RaceFreeFakeWatcher)
@@ -265,8 +265,8 @@ func (s *apiServer) update(
 	return object, tracker.Update(gvr, object, a.GetNamespace())
 }
 
-// changeAsClient writes an object as another client would, while a test runs.
-func (s *apiServer) changeAsClient(
+// patchAsOtherClient writes an object as another client would, while a test runs.
+func (s *apiServer) patchAsOtherClient(
 	tracker testing.ObjectTracker,
 	gvr schema.GroupVersionResource,
 	namespace, name string,

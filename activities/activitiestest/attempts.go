@@ -35,7 +35,7 @@ func StartActivity[T any](
 	env := NewActivityEnvironment()
 	env.RegisterActivity(activity)
 	env.SetWorkerOptions(
-		worker.Options{BackgroundActivityContext: ctx, Interceptors: Worker{Ahead: w.Ahead}.interceptors()},
+		worker.Options{BackgroundActivityContext: ctx, Interceptors: Worker{ClockAhead: w.ClockAhead}.interceptors()},
 	)
 	env.SetWorkerStopChannel(a.Stop)
 	prepare(env)

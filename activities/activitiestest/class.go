@@ -19,12 +19,12 @@ func NewSecretMetadata(name string, finalizers ...string) *metav1.PartialObjectM
 }
 
 func (w *World) Class(name string) *v1alpha1.MachineClass {
-	return ReadStoredObject[v1alpha1.MachineClass](w.Machines.Tracker(), "machineclasses", Shop, name)
+	return ReadStoredObject[v1alpha1.MachineClass](w.Machines.Tracker(), "machineclasses", TestNamespace, name)
 }
 
 // SecretMetadata returns the current metadata of a Secret from the API server; nil if the Secret is gone.
 func (w *World) SecretMetadata(name string) *metav1.PartialObjectMetadata {
-	object, err := w.Meta.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), Shop, name)
+	object, err := w.MetadataClient.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), TestNamespace, name)
 	if err != nil {
 		return nil
 	}
@@ -35,7 +35,7 @@ func WithSecretRefs(secrets ...string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
 		c.SecretRef = SecretRef("", secrets[0])
 		if len(secrets) > 1 {
-			c.CredentialsSecretRef = SecretRef(Shop, secrets[1])
+			c.CredentialsSecretRef = SecretRef(TestNamespace, secrets[1])
 		}
 	}
 }

@@ -31,7 +31,7 @@ type recordingCloud struct {
 	*fake.Provider
 	Classes  []provider.Class
 	Machines []provider.Machine
-	Create   func(context.Context) (provider.Instance, error) // replaces CreateInstance of the fake provider if set
+	CreateFunc   func(context.Context) (provider.Instance, error) // replaces CreateInstance of the fake provider if set
 }
 
 func (c *recordingCloud) recordCall(class provider.Class, machine provider.Machine) {
@@ -44,8 +44,8 @@ func (c *recordingCloud) CreateInstance(
 	machine provider.Machine,
 ) (provider.Instance, error) {
 	c.recordCall(class, machine)
-	if c.Create != nil {
-		return c.Create(ctx)
+	if c.CreateFunc != nil {
+		return c.CreateFunc(ctx)
 	}
 	return c.Provider.CreateInstance(ctx, class, machine)
 }
@@ -136,14 +136,14 @@ func (o *CloudWorld) RunWithRetries(
 }
 
 var DefaultInstanceCall = activitiescloud.InstanceCall{
-	Machine:    kube.Ref{Namespace: Shop, Name: "m", UID: "uid-m"},
+	Machine:    kube.Ref{Namespace: TestNamespace, Name: "m", UID: "uid-m"},
 	Class:      "small",
 	NeverTried: true,
 	IntentRun:  "default-test-run-id",
 }
 
 func Secret(name string, data map[string]string) *corev1.Secret {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Shop, Name: name}, Data: map[string][]byte{}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: TestNamespace, Name: name}, Data: map[string][]byte{}}
 	for key, value := range data {
 		s.Data[key] = []byte(value)
 	}
@@ -183,16 +183,16 @@ func (o *CloudWorld) RunWithTimeout(step any, limit time.Duration) (took time.Du
 	return time.Since(begun), err
 }
 
-// Canary is a value in every Secret of the tests, and must not appear anywhere else.
-const Canary = "canary-4711-do-not-tell"
+// SecretMarker is a value in every Secret of the tests, and must not appear anywhere else.
+const SecretMarker = "canary-4711-do-not-tell"
 
 func NewClassWithSecrets(userData, credentials string) *v1alpha1.MachineClass {
 	return Class(func(c *v1alpha1.MachineClass) {
 		if userData != "" {
-			c.SecretRef = SecretRef(Shop, userData)
+			c.SecretRef = SecretRef(TestNamespace, userData)
 		}
 		if credentials != "" {
-			c.CredentialsSecretRef = SecretRef(Shop, credentials)
+			c.CredentialsSecretRef = SecretRef(TestNamespace, credentials)
 		}
 	})
 }

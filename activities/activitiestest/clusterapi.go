@@ -32,18 +32,18 @@ import (
 func NewClusterAPIWorld(t *testing.T, settings capi.Settings, objects ...runtime.Object) *World {
 	t.Helper()
 	return newWorld(t, nil, func(w *World, cluster *cache.Cluster) int {
-		w.Provider = capitest.NewFakeServer(objects...)
-		w.Server.interceptRequests(w.Provider.Core)
-		w.Server.interceptRequests(w.Provider.Objects)
+		w.ClusterAPIServer = capitest.NewFakeServer(objects...)
+		w.Server.interceptRequests(w.ClusterAPIServer.Core)
+		w.Server.interceptRequests(w.ClusterAPIServer.Objects)
 		var err error
-		w.API, err = capi.WatchObjects(t.Context(), cluster, w.Provider.Client, settings)
+		w.ClusterAPICache, err = capi.WatchObjects(t.Context(), cluster, w.ClusterAPIServer.Client, settings)
 		require.NoError(t, err)
-		w.Secrets = kubefake.NewClientset(NewKubeconfigSecret("c"))
-		require.NoError(t, w.API.WatchDrainRules())
+		w.KubeconfigClient = kubefake.NewClientset(NewKubeconfigSecret("c"))
+		require.NoError(t, w.ClusterAPICache.WatchDrainRules())
 		connect := func(*rest.Config, string, string) (kubernetes.Interface, error) { return w.Target, nil }
-		w.Workloads = capidrain.NewWorkloadClusters(
+		w.WorkloadClusters = capidrain.NewWorkloadClusters(
 			t.Context(),
-			capidrain.ClusterAccess{SecretsClient: w.Secrets, Connect: connect},
+			capidrain.ClusterAccess{SecretsClient: w.KubeconfigClient, Connect: connect},
 		)
 		return 5 // caches of sets, machines, deployments, Clusters, drain rules
 	})
@@ -53,7 +53,7 @@ func NewClusterAPIWorld(t *testing.T, settings capi.Settings, objects ...runtime
 func NewKubeconfigSecret(cluster string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace:       Shop,
+			Namespace:       TestNamespace,
 			Name:            cluster + "-kubeconfig",
 			UID:             "uid-kubeconfig",
 			ResourceVersion: "1",
@@ -85,7 +85,7 @@ func clusterAPIKinds() []schema.GroupVersionKind {
 
 // clusterAPIObjects returns the objects of Cluster API and of its providers in the API server.
 func (w *World) clusterAPIObjects() (all []any) {
-	if w.Provider == nil {
+	if w.ClusterAPIServer == nil {
 		return nil
 	}
 	add := func(tracker clienttesting.ObjectTracker, kinds []schema.GroupVersionKind) {
@@ -96,14 +96,14 @@ func (w *World) clusterAPIObjects() (all []any) {
 			}
 		}
 	}
-	add(w.Provider.Core.Tracker(), clusterAPIKinds())
-	add(w.Provider.Objects.Tracker(), capitest.ProviderKinds())
+	add(w.ClusterAPIServer.Core.Tracker(), clusterAPIKinds())
+	add(w.ClusterAPIServer.Objects.Tracker(), capitest.ProviderKinds())
 	return all
 }
 
 // cachedClusterAPIResources returns the resources of Cluster API and of its providers that have a cache.
 func (w *World) cachedClusterAPIResources() (all []cache.Resource) {
-	if w.Provider == nil {
+	if w.ClusterAPIServer == nil {
 		return nil
 	}
 	for _, kind := range append(clusterAPIKinds(), capitest.ProviderKinds()...) {
@@ -117,10 +117,10 @@ func (w *World) cachedClusterAPIResources() (all []cache.Resource) {
 
 // clusterAPIRequests returns the requests about objects of Cluster API and of its providers.
 func (w *World) clusterAPIRequests() (actions []clienttesting.Action) {
-	if w.Provider == nil {
+	if w.ClusterAPIServer == nil {
 		return nil
 	}
-	for _, fake := range w.Provider.FakeClientsets() {
+	for _, fake := range w.ClusterAPIServer.FakeClientsets() {
 		actions = append(actions, fake.Actions()...)
 	}
 	return actions
@@ -128,7 +128,7 @@ func (w *World) clusterAPIRequests() (actions []clienttesting.Action) {
 
 // ClusterAPISet returns the current set of Cluster API from the API server; nil if the set is gone.
 func (w *World) ClusterAPISet(name string) *clusterv1.MachineSet {
-	o, err := w.Provider.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machinesets"), Shop, name)
+	o, err := w.ClusterAPIServer.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machinesets"), TestNamespace, name)
 	if err != nil {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (w *World) ClusterAPISet(name string) *clusterv1.MachineSet {
 // ClusterAPIDeployment returns the current deployment of Cluster API from the API server; nil if the deployment is
 // gone.
 func (w *World) ClusterAPIDeployment(name string) *clusterv1.MachineDeployment {
-	o, err := w.Provider.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machinedeployments"), Shop, name)
+	o, err := w.ClusterAPIServer.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machinedeployments"), TestNamespace, name)
 	if err != nil {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (w *World) ClusterAPIDeployment(name string) *clusterv1.MachineDeployment {
 
 // ClusterAPISets returns the current sets of Cluster API from the API server, sorted by name.
 func (w *World) ClusterAPISets() (all []*clusterv1.MachineSet) {
-	list, err := w.Provider.Client.MachineSets(Shop).List(w.T.Context(), metav1.ListOptions{})
+	list, err := w.ClusterAPIServer.Client.MachineSets(TestNamespace).List(w.T.Context(), metav1.ListOptions{})
 	require.NoError(w.T, err)
 	for i := range list.Items {
 		all = append(all, &list.Items[i])
@@ -163,7 +163,7 @@ func NewClusterAPIRequest(d *clusterv1.MachineDeployment, o request.CommandOrder
 
 // ClusterAPIMachine returns the current machine of Cluster API from the API server; nil if the machine is gone.
 func (w *World) ClusterAPIMachine(name string) *clusterv1.Machine {
-	o, err := w.Provider.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machines"), Shop, name)
+	o, err := w.ClusterAPIServer.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machines"), TestNamespace, name)
 	if err != nil {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (w *World) ClusterAPIMachine(name string) *clusterv1.Machine {
 // ProviderObject returns the current object of a provider from the API server; nil if the object is gone. like is an
 // object of the same kind.
 func (w *World) ProviderObject(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
-	o, err := w.Provider.Objects.Tracker().Get(capitest.ResourceOfObject(like), Shop, name)
+	o, err := w.ClusterAPIServer.Objects.Tracker().Get(capitest.ResourceOfObject(like), TestNamespace, name)
 	if err != nil {
 		return nil
 	}
@@ -182,12 +182,12 @@ func (w *World) ProviderObject(like *unstructured.Unstructured, name string) *un
 
 // NewClusterAPISetInput is the input of a decision about a set of Cluster API.
 func NewClusterAPISetInput(s *clusterv1.MachineSet, live bool) set.Input {
-	in := set.Input{ReadInput: NewRead(s)}
+	in := set.Input{ReadInput: NewReadInput(s)}
 	in.Live = live
 	return in
 }
 
-// NewClusterAPICreation is the input of a creation for a set of Cluster API.
-func NewClusterAPICreation(s *clusterv1.MachineSet, names ...string) set.Creation {
+// NewClusterAPIMachineCreation is the input of a creation for a set of Cluster API.
+func NewClusterAPIMachineCreation(s *clusterv1.MachineSet, names ...string) set.Creation {
 	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
 }

@@ -24,7 +24,7 @@ func DecideDeployment(w *World, in kube.ReadInput) deployment.Decision {
 }
 
 func NewDeploymentInput(o metav1.Object) deployment.Input {
-	return deployment.Input{ReadInput: NewRead(o)}
+	return deployment.Input{ReadInput: NewReadInput(o)}
 }
 
 // NewOwnedSet returns a set that a deployment owns.
@@ -45,10 +45,10 @@ func ReportDeployment(w *World, in deployment.Report) v1alpha1.MachineDeployment
 	return d.Status
 }
 
-// MachinesWithGrant returns the names of the machines whose replacement is granted.
-func (w *World) MachinesWithGrant() []string {
+// MachinesWithReplacementGrant returns the names of the machines whose replacement is granted.
+func (w *World) MachinesWithReplacementGrant() []string {
 	w.T.Helper()
-	list, err := w.Machines.MachineV1alpha1().Machines(Shop).List(w.T.Context(), metav1.ListOptions{})
+	list, err := w.Machines.MachineV1alpha1().Machines(TestNamespace).List(w.T.Context(), metav1.ListOptions{})
 	require.NoError(w.T, err)
 	names := []string{}
 	for _, m := range list.Items {

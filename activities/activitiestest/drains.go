@@ -87,36 +87,36 @@ func (d *EvictionWorld) UpdateBudgetStatus(b *policyv1.PodDisruptionBudget) {
 	require.NoError(d.T, err)
 }
 
-// evictingTarget is a target cluster with slow evictions, as with a slow webhook. Unlike a fake, evictingTarget notices
+// slowEvictionClient is a target cluster with slow evictions, as with a slow webhook. Unlike a fake, evictingTarget notices
 // when the client cancels a request.
-type evictingTarget struct {
+type slowEvictionClient struct {
 	kubernetes.Interface
 	// beforeEviction runs before an eviction. If beforeEviction returns an error, the eviction is not sent.
 	beforeEviction func(ctx context.Context, pod string) error
 }
 
 // IsWatchListSemanticsUnSupported returns true, as the fake clientset does: its watches send no initial list.
-func (evictingTarget) IsWatchListSemanticsUnSupported() bool { return true }
+func (slowEvictionClient) IsWatchListSemanticsUnSupported() bool { return true }
 
-func (e evictingTarget) CoreV1() typedcorev1.CoreV1Interface {
-	return evictingCore{e.Interface.CoreV1(), e}
+func (e slowEvictionClient) CoreV1() typedcorev1.CoreV1Interface {
+	return slowEvictionCoreClient{e.Interface.CoreV1(), e}
 }
 
-type evictingCore struct {
+type slowEvictionCoreClient struct {
 	typedcorev1.CoreV1Interface
-	target evictingTarget
+	target slowEvictionClient
 }
 
-func (e evictingCore) Pods(namespace string) typedcorev1.PodInterface {
-	return evictingPods{e.CoreV1Interface.Pods(namespace), e.target}
+func (e slowEvictionCoreClient) Pods(namespace string) typedcorev1.PodInterface {
+	return slowEvictionPodClient{e.CoreV1Interface.Pods(namespace), e.target}
 }
 
-type evictingPods struct {
+type slowEvictionPodClient struct {
 	typedcorev1.PodInterface
-	target evictingTarget
+	target slowEvictionClient
 }
 
-func (e evictingPods) EvictV1(ctx context.Context, eviction *policyv1.Eviction) error {
+func (e slowEvictionPodClient) EvictV1(ctx context.Context, eviction *policyv1.Eviction) error {
 	if err := e.target.beforeEviction(ctx, eviction.Name); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (e evictingPods) EvictV1(ctx context.Context, eviction *policyv1.Eviction) 
 // RunBeforeEvictions calls before for each eviction, and then sends the eviction to the fake API server.
 func (d *EvictionWorld) RunBeforeEvictions(t *testing.T, before func(ctx context.Context, pod string) error) {
 	t.Helper()
-	cluster, err := cache.NewCluster(d.Machines, evictingTarget{d.Target, before}, nil)
+	cluster, err := cache.NewCluster(d.Machines, slowEvictionClient{d.Target, before}, nil)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
@@ -138,7 +138,7 @@ type PodRequest struct {
 	Verb  string // verb of the request: evict or delete
 	Pod   string
 	UID   string // UID precondition; empty: the request has no precondition
-	Grace string // grace period in the request; empty: the pod's own grace period
+	GracePeriod string // grace period in the request; empty: the pod's own grace period
 }
 
 // EvictionWorld answers the requests to evict or delete pods in place of the API server. After an accepted request, a
@@ -178,7 +178,7 @@ func (d *EvictionWorld) answerRequest(verb, namespace, name string, options *met
 		r.UID = string(*options.Preconditions.UID)
 	}
 	if options != nil && options.GracePeriodSeconds != nil {
-		r.Grace = (time.Duration(*options.GracePeriodSeconds) * time.Second).String()
+		r.GracePeriod = (time.Duration(*options.GracePeriodSeconds) * time.Second).String()
 	}
 	d.requests = append(d.requests, r)
 	if err := d.errorsByPod[name]; err != nil {
@@ -255,12 +255,12 @@ func (w *World) RemovePods(names ...string) {
 // RunningEviction is a running EvictPods.
 type RunningEviction struct {
 	*runningActivity[activitiesdrain.EvictionResult]
-	Beats chan activitiesdrain.Progress
+	Heartbeats chan activitiesdrain.Progress
 }
 
 // StartEvictPods starts EvictPods, with the heartbeat details of an earlier attempt if before is set.
 func (w *World) StartEvictPods(in activitiesdrain.Eviction, before ...any) *RunningEviction {
-	e := &RunningEviction{Beats: make(chan activitiesdrain.Progress, 1000)}
+	e := &RunningEviction{Heartbeats: make(chan activitiesdrain.Progress, 1000)}
 	e.runningActivity = StartActivity[activitiesdrain.EvictionResult](
 		w,
 		(&activitiesdrain.Activities{Kube: w.Kube}).EvictPods,
@@ -271,7 +271,7 @@ func (w *World) StartEvictPods(in activitiesdrain.Eviction, before ...any) *Runn
 				if err := details.Get(&b); err != nil {
 					b.Picture.Why = err.Error()
 				}
-				e.Beats <- b
+				e.Heartbeats <- b
 			})
 			for _, details := range before {
 				env.SetHeartbeatDetails(details)

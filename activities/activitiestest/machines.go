@@ -22,7 +22,7 @@ import (
 	observemachine "millwright/observe/machine"
 )
 
-const Backup = "example.com/backup" // a finalizer of another controller
+const BackupFinalizer = "example.com/backup" // a finalizer of another controller
 
 // WithCreateAttempt records in a machine that a create call was started.
 func WithCreateAttempt(m *v1alpha1.Machine) {
@@ -34,7 +34,7 @@ func (w *World) BeginCreation(name string) {
 	w.T.Helper()
 	m := w.Machine(name).DeepCopy()
 	WithCreateAttempt(m)
-	_, err := w.Machines.MachineV1alpha1().Machines(Shop).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
+	_, err := w.Machines.MachineV1alpha1().Machines(TestNamespace).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
 	require.NoError(w.T, err)
 	w.ForgetRequests()
 }
@@ -43,10 +43,10 @@ func (w *World) BeginCreation(name string) {
 func (w *World) ReplaceByOtherMachine(name string) {
 	w.T.Helper()
 	tracker, gvr := w.Machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
-	require.NoError(w.T, tracker.Delete(gvr, Shop, name))
+	require.NoError(w.T, tracker.Delete(gvr, TestNamespace, name))
 	other := Machine(name)
 	other.UID = "uid-of-another"
-	require.NoError(w.T, tracker.Create(gvr, other, Shop))
+	require.NoError(w.T, tracker.Create(gvr, other, TestNamespace))
 }
 
 // SetsPhaseFailed reports whether a decision sets the machine's phase to Failed.
@@ -136,11 +136,11 @@ func RunInPlaceStep(w *World) inplace.Decision {
 	w.T.Helper()
 	m := w.Machine("m")
 	d := attention.PlanMachine(observemachine.Facts(m, observemachine.RelatedObjects{Node: w.Node()}, time.Time{})).InPlace
-	told := machine.InPlaceMark{Read: NewRead(m), Reason: d.Reason, Message: d.Message}
+	told := machine.InPlaceMark{Read: NewReadInput(m), Reason: d.Reason, Message: d.Message}
 	switch d.Step {
 	case inplace.Nothing:
 	case inplace.Drain:
-		RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).CordonNode, NewRead(m))
+		RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).CordonNode, NewReadInput(m))
 		RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
 	case inplace.Update:
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineInPlaceUpdating
@@ -184,7 +184,7 @@ func WithForeignMetadata(n *corev1.Node) {
 		"volumes.kubernetes.io/x":     "true",
 		v1alpha1.AnnotationNotManaged: v1alpha1.ValueNotManaged,
 	}
-	n.Finalizers = []string{Backup}
+	n.Finalizers = []string{BackupFinalizer}
 	n.Spec.Taints = []corev1.Taint{
 		{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect, TimeAdded: &since},
 	}
@@ -225,18 +225,18 @@ func (w *World) UpdateStatusAsWorkflow(change func(*v1alpha1.Machine)) {
 	w.T.Helper()
 	m := w.Machine("m")
 	change(m)
-	_, err := w.Machines.MachineV1alpha1().Machines(Shop).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
+	_, err := w.Machines.MachineV1alpha1().Machines(TestNamespace).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
 	require.NoError(w.T, err)
 }
 
 // WriteKind names a kind of write that a test can make fail.
 type WriteKind struct {
 	Verb, Resource string
-	Ours           bool
+	InControlCluster           bool
 }
 
 func (w *World) FailWrites(at WriteKind, times int, err error, do func()) {
-	if at.Ours {
+	if at.InControlCluster {
 		FailRequests(w.Machines, at.Verb, at.Resource, times, err, do)
 		return
 	}

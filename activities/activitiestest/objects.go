@@ -15,12 +15,12 @@ import (
 	"millwright/observe/cache"
 )
 
-const Shop = "shop" // namespace of all machine objects in the tests
+const TestNamespace = "shop" // namespace of all machine objects in the tests
 
 func defaultMetadata(name string) metav1.ObjectMeta {
 	created := metav1.NewTime(time.Now().Add(-time.Minute)).Rfc3339Copy()
 	return metav1.ObjectMeta{
-		Namespace:         Shop,
+		Namespace:         TestNamespace,
 		Name:              name,
 		UID:               types.UID("uid-" + name),
 		ResourceVersion:   "900",
@@ -125,9 +125,9 @@ func Ref(o metav1.Object) kube.Ref {
 	return kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())}
 }
 
-func NewRead(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o)} }
+func NewReadInput(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o)} }
 
-func NewLiveRead(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o), Live: true} }
+func NewLiveReadInput(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o), Live: true} }
 
 // RefOfFormerObject returns a Ref to an earlier object with the same name.
 func RefOfFormerObject(o metav1.Object) kube.Ref {
@@ -148,15 +148,15 @@ func ReadStoredObject[T any](tracker testing.ObjectTracker, resource, namespace,
 }
 
 func (w *World) Machine(name string) *v1alpha1.Machine {
-	return ReadStoredObject[v1alpha1.Machine](w.Machines.Tracker(), "machines", Shop, name)
+	return ReadStoredObject[v1alpha1.Machine](w.Machines.Tracker(), "machines", TestNamespace, name)
 }
 
 func (w *World) MachineSet(name string) *v1alpha1.MachineSet {
-	return ReadStoredObject[v1alpha1.MachineSet](w.Machines.Tracker(), "machinesets", Shop, name)
+	return ReadStoredObject[v1alpha1.MachineSet](w.Machines.Tracker(), "machinesets", TestNamespace, name)
 }
 
 func (w *World) Deployment(name string) *v1alpha1.MachineDeployment {
-	return ReadStoredObject[v1alpha1.MachineDeployment](w.Machines.Tracker(), "machinedeployments", Shop, name)
+	return ReadStoredObject[v1alpha1.MachineDeployment](w.Machines.Tracker(), "machinedeployments", TestNamespace, name)
 }
 
 func (w *World) Node() *corev1.Node {
@@ -165,11 +165,11 @@ func (w *World) Node() *corev1.Node {
 
 // EditObject changes a machine object as a person or another controller does.
 func (w *World) EditObject(resource cache.Resource, name string, patch map[string]any) {
-	gvr, namespace, tracker := v1alpha1.SchemeGroupVersion.WithResource(string(resource)), Shop, w.Machines.Tracker()
+	gvr, namespace, tracker := v1alpha1.SchemeGroupVersion.WithResource(string(resource)), TestNamespace, w.Machines.Tracker()
 	if resource == cache.Nodes {
 		gvr, namespace, tracker = corev1.SchemeGroupVersion.WithResource("nodes"), "", w.Target.Tracker()
 	}
-	w.Server.changeAsClient(tracker, gvr, namespace, name, patch)
+	w.Server.patchAsOtherClient(tracker, gvr, namespace, name, patch)
 }
 
 // AnnotationPatch is a patch of one annotation.
@@ -184,13 +184,13 @@ func (w *World) CreateObjects(objects ...metav1.Object) {
 		var err error
 		switch o := o.(type) {
 		case *v1alpha1.MachineClass:
-			_, err = w.Machines.MachineV1alpha1().MachineClasses(Shop).Create(w.T.Context(), o, metav1.CreateOptions{})
+			_, err = w.Machines.MachineV1alpha1().MachineClasses(TestNamespace).Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *v1alpha1.Machine:
-			_, err = w.Machines.MachineV1alpha1().Machines(Shop).Create(w.T.Context(), o, metav1.CreateOptions{})
+			_, err = w.Machines.MachineV1alpha1().Machines(TestNamespace).Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *v1alpha1.MachineSet:
-			_, err = w.Machines.MachineV1alpha1().MachineSets(Shop).Create(w.T.Context(), o, metav1.CreateOptions{})
+			_, err = w.Machines.MachineV1alpha1().MachineSets(TestNamespace).Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *v1alpha1.MachineDeployment:
-			_, err = w.Machines.MachineV1alpha1().MachineDeployments(Shop).Create(w.T.Context(), o, metav1.CreateOptions{})
+			_, err = w.Machines.MachineV1alpha1().MachineDeployments(TestNamespace).Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *corev1.Node:
 			_, err = w.Target.CoreV1().Nodes().Create(w.T.Context(), o, metav1.CreateOptions{})
 		}
@@ -203,7 +203,7 @@ func Duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Durati
 // ReplaceMachine deletes a machine without finalizers and creates another machine of the same name.
 func (w *World) ReplaceMachine(m *v1alpha1.Machine) {
 	w.T.Helper()
-	require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(Shop).Delete(w.T.Context(), m.Name, metav1.DeleteOptions{}))
+	require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(TestNamespace).Delete(w.T.Context(), m.Name, metav1.DeleteOptions{}))
 	w.CreateObjects(m)
 	w.ForgetRequests()
 }
@@ -216,11 +216,11 @@ func (w *World) WriteStatus(o metav1.Object) {
 	case *corev1.Node:
 		_, err = w.Target.CoreV1().Nodes().UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	case *v1alpha1.Machine:
-		_, err = w.Machines.MachineV1alpha1().Machines(Shop).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+		_, err = w.Machines.MachineV1alpha1().Machines(TestNamespace).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	case *v1alpha1.MachineSet:
-		_, err = w.Machines.MachineV1alpha1().MachineSets(Shop).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+		_, err = w.Machines.MachineV1alpha1().MachineSets(TestNamespace).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	case *v1alpha1.MachineDeployment:
-		_, err = w.Machines.MachineV1alpha1().MachineDeployments(Shop).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+		_, err = w.Machines.MachineV1alpha1().MachineDeployments(TestNamespace).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	}
 	require.NoError(w.T, err)
 	w.AwaitCaches()

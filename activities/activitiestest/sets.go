@@ -10,7 +10,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func NewSetInput(s *v1alpha1.MachineSet) set.Input { return set.Input{ReadInput: NewRead(s)} }
+func NewSetInput(s *v1alpha1.MachineSet) set.Input { return set.Input{ReadInput: NewReadInput(s)} }
 
 // WithSetCounts returns a set whose status has correct counts.
 func WithSetCounts(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.MachineSet {
@@ -25,7 +25,7 @@ func WithSetCounts(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.Mach
 	return s
 }
 
-func NewCreation(s *v1alpha1.MachineSet, names ...string) set.Creation {
+func NewMachineCreation(s *v1alpha1.MachineSet, names ...string) set.Creation {
 	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
 }
 
@@ -65,7 +65,7 @@ func (w *World) CachedObjects() map[runtime.Object]runtime.Object {
 			objects[o.(runtime.Object).DeepCopyObject()] = o.(runtime.Object)
 		}
 	}
-	for _, n := range w.Cluster.Target(Shop).AllNodes() {
+	for _, n := range w.Cluster.Target(TestNamespace).AllNodes() {
 		objects[n.DeepCopy()] = n
 	}
 	return objects

@@ -18,17 +18,17 @@ import (
 
 // Worker is a worker whose clock may be wrong. The clock of the test is the worker's clock.
 type Worker struct {
-	Ahead time.Duration // how far the worker's clock is ahead of the servers' clocks; negative: behind
-	Local bool          // the worker runs local activities, which know the server's time only from their input
+	ClockAhead time.Duration // how far the worker's clock is ahead of the servers' clocks; negative: behind
+	RunsLocalActivities bool          // the worker runs local activities, which know the server's time only from their input
 	// time from the scheduling of the activity to the start of the attempt; zero for the first attempt
-	Tried time.Duration
+	AttemptDelay time.Duration
 }
 
-// BubbleStart is the time at which the clock of a bubble begins. Source: testing/synctest.
-var BubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+// SynctestStartTime is the time at which the clock of a bubble begins. Source: testing/synctest.
+var SynctestStartTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Rounding is the maximum difference between a time that is stored in whole seconds and the time that a test expects.
-const Rounding = time.Second
+// TimestampTolerance is the maximum difference between a time that is stored in whole seconds and the time that a test expects.
+const TimestampTolerance = time.Second
 
 // ForEachWorkerClock runs a test on workers whose clocks are ten minutes ahead, right, and ten minutes behind. Each
 // worker runs local or regular activities, in its own bubble.
@@ -38,23 +38,23 @@ func ForEachWorkerClock(t *testing.T, test func(t *testing.T, k Worker)) {
 		for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
 			t.Run(way+", "+name, func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { test(t, Worker{Ahead: ahead, Local: local}) })
+				synctest.Test(t, func(t *testing.T) { test(t, Worker{ClockAhead: ahead, RunsLocalActivities: local}) })
 			})
 		}
 	}
 }
 
 // ServerTime is the current time by the servers' clock.
-func (k Worker) ServerTime() time.Time { return time.Now().Add(-k.Ahead) }
+func (k Worker) ServerTime() time.Time { return time.Now().Add(-k.ClockAhead) }
 
 // ServerTimestamp is a time by the servers' clock, in the form in which an API server writes times.
 func (k Worker) ServerTimestamp(ago time.Duration) metav1.Time {
 	return metav1.NewTime(k.ServerTime().Add(-ago)).Rfc3339Copy()
 }
 
-// NewRead is a ReadInput of an object at the servers' current time. A workflow passes the servers' current time to its
+// NewReadInput is a ReadInput of an object at the servers' current time. A workflow passes the servers' current time to its
 // activities.
-func (k Worker) NewRead(o metav1.Object) kube.ReadInput {
+func (k Worker) NewReadInput(o metav1.Object) kube.ReadInput {
 	return kube.ReadInput{Ref: Ref(o), At: k.ServerTime()}
 }
 
@@ -62,7 +62,7 @@ func (k Worker) NewRead(o metav1.Object) kube.ReadInput {
 func RunOnWorker[T any](w *World, k Worker, activity, in any) (T, error) {
 	w.T.Helper()
 	w.AwaitCaches()
-	if k.Local {
+	if k.RunsLocalActivities {
 		return RunLocalActivity[T](w, activity, in)
 	}
 	return ExecuteActivity[T](w.T, activity, in, k.ExecuteActivity)
@@ -116,7 +116,7 @@ type activityOutbound struct {
 
 func (o *activityOutbound) GetInfo(ctx context.Context) activity.Info {
 	info := o.Next.GetInfo(ctx)
-	info.StartedTime = info.StartedTime.Add(-o.worker.Ahead)
-	info.ScheduledTime = info.ScheduledTime.Add(-o.worker.Ahead - o.worker.Tried)
+	info.StartedTime = info.StartedTime.Add(-o.worker.ClockAhead)
+	info.ScheduledTime = info.ScheduledTime.Add(-o.worker.ClockAhead - o.worker.AttemptDelay)
 	return info
 }

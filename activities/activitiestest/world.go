@@ -47,14 +47,14 @@ type World struct {
 	Server    *apiServer
 	Machines  *fake.Clientset
 	Target    *kubefake.Clientset
-	Meta      *metadatafake.FakeMetadataClient // metadata client of Secrets
+	MetadataClient      *metadatafake.FakeMetadataClient // metadata client of Secrets
 	Recorder  *record.FakeRecorder
-	Provider  *capitest.FakeServer        // server of the objects of Cluster API; nil without Cluster API
-	API       *capi.Cache                 // cache of the objects of Cluster API
-	Workloads *capidrain.WorkloadClusters // workload clusters of Cluster API; each of them is Target
-	Secrets   *kubefake.Clientset         // client of the kubeconfigs of workload clusters; nil without Cluster API
+	ClusterAPIServer  *capitest.FakeServer        // server of the objects of Cluster API; nil without Cluster API
+	ClusterAPICache       *capi.Cache                 // cache of the objects of Cluster API
+	WorkloadClusters *capidrain.WorkloadClusters // workload clusters of Cluster API; each of them is Target
+	KubeconfigClient   *kubefake.Clientset         // client of the kubeconfigs of workload clusters; nil without Cluster API
 	*kube.Kube
-	Ahead time.Duration // how far the worker's clock is ahead of the servers' clocks while an activity runs; see Worker
+	ClockAhead time.Duration // how far the worker's clock is ahead of the servers' clocks while an activity runs; see Worker
 }
 
 // NewWorld returns a world that holds these objects in its API server and its caches.
@@ -84,17 +84,17 @@ func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *ca
 	w.Server.interceptRequests(w.Target)
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
-	w.Meta = metadatafake.NewSimpleMetadataClient(scheme, secrets...)
-	w.Server.interceptRequests(w.Meta)
-	cluster, err := cache.NewCluster(w.Machines, w.Target, w.Meta)
+	w.MetadataClient = metadatafake.NewSimpleMetadataClient(scheme, secrets...)
+	w.Server.interceptRequests(w.MetadataClient)
+	cluster, err := cache.NewCluster(w.Machines, w.Target, w.MetadataClient)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	more := watch(w, cluster)
 	require.NoError(t, cluster.Start(t.Context()))
 	for range 10 + more { // waits for the watch of each cache: a fake client drops events that come before the watch
-		<-w.Server.Watched
+		<-w.Server.WatchStarts
 	}
-	require.Eventually(t, cluster.Target("").KnowsAttachments, eventTimeout, time.Millisecond)
+	require.Eventually(t, cluster.Target("").HasCurrentAttachments, eventTimeout, time.Millisecond)
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
 	w.ForgetRequests()
 	return w
@@ -177,7 +177,7 @@ func (w *World) AwaitCaches() {
 		}
 	}
 	w.Server.mu.Unlock()
-	require.True(w.T, w.Cluster.AwaitVersions(w.T.Context(), Shop, versions, eventTimeout), "the caches stay behind")
+	require.True(w.T, w.Cluster.AwaitVersions(w.T.Context(), TestNamespace, versions, eventTimeout), "the caches stay behind")
 }
 
 // HoldEvents delays the events of the caches until the returned function is called, or the test ends.
@@ -203,7 +203,7 @@ func (w *World) Snapshot() string {
 	all = append(all, w.listObjects(w.Target.Tracker(), core.WithResource("secrets"), core.WithKind("Secret")))
 	// metadataOnly is the kind of the fake client's lists.
 	metadataOnly := schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"}
-	all = append(all, w.listObjects(w.Meta.Tracker(), core.WithResource("secrets"), metadataOnly))
+	all = append(all, w.listObjects(w.MetadataClient.Tracker(), core.WithResource("secrets"), metadataOnly))
 	all = append(all, w.clusterAPIObjects()...)
 	text, err := json.MarshalIndent(all, "", " ")
 	require.NoError(w.T, err)
@@ -229,7 +229,7 @@ func (w *World) listObjects(
 func (w *World) Requests() []string {
 	list := []string{}
 	for _, action := range slices.Concat(
-		w.Machines.Actions(), w.Target.Actions(), w.Meta.Actions(), w.clusterAPIRequests(),
+		w.Machines.Actions(), w.Target.Actions(), w.MetadataClient.Actions(), w.clusterAPIRequests(),
 	) {
 		if action.GetVerb() == "watch" && action.GetResource().Resource != "pods" {
 			continue
@@ -258,9 +258,9 @@ func (w *World) WriteRequests() []string {
 func (w *World) ForgetRequests() {
 	w.Machines.ClearActions()
 	w.Target.ClearActions()
-	w.Meta.ClearActions()
-	if w.Provider != nil {
-		for _, fake := range w.Provider.FakeClientsets() {
+	w.MetadataClient.ClearActions()
+	if w.ClusterAPIServer != nil {
+		for _, fake := range w.ClusterAPIServer.FakeClientsets() {
 			fake.ClearActions()
 		}
 	}

@@ -86,7 +86,7 @@ func oneObjectOfEachKind() (*clusterv1.MachineSet, []runtime.Object) {
 			"hooked",
 			s,
 			owned,
-			capitest.WaitingAtDrainHook,
+			capitest.AsMachineAtDrainHook,
 		),
 		capitest.NewCluster(),
 		capitest.NewDeployment(),
@@ -136,9 +136,9 @@ func activityInputs(s *clusterv1.MachineSet) map[string][]any {
 			activitiestest.NewClusterAPISetInput(s, true),
 			activitiestest.NewClusterAPISetInput(old, false),
 		},
-		"FinalizeClusterAPISet":    {activitiestest.NewRead(s), activitiestest.NewRead(old)},
+		"FinalizeClusterAPISet":    {activitiestest.NewReadInput(s), activitiestest.NewReadInput(old)},
 		"ReportClusterAPISet":      {reportInput(s), reportInput(old)},
-		"CreateClusterAPIMachines": {activitiestest.NewClusterAPICreation(s, "s-a")},
+		"CreateClusterAPIMachines": {activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
 		"DeleteClusterAPIMachines": {machines("m", "sick")},
 		"AdoptClusterAPIMachines":  {machines("free")},
 		"ReleaseClusterAPIMachines": {
@@ -151,18 +151,18 @@ func activityInputs(s *clusterv1.MachineSet) map[string][]any {
 		"PostponeRemediation":      {remark},
 		"OwnTemplates":             {extraWrites(capitest.InfrastructureTemplate(), "small")},
 		"CollectClones":            {extraWrites(cloneOfTemplate(capitest.InfrastructureTemplate(), "stray"), "stray")},
-		"DecideClusterAPIDrain":    {drain.Input{ReadInput: activitiestest.NewRead(hooked)}},
-		"CordonClusterAPINode":     {activitiestest.NewRead(hooked)},
+		"DecideClusterAPIDrain":    {drain.Input{ReadInput: activitiestest.NewReadInput(hooked)}},
+		"CordonClusterAPINode":     {activitiestest.NewReadInput(hooked)},
 		"EvictClusterAPIPods":      {drain.Eviction{Machine: activitiestest.Ref(hooked), NodeName: "node-hooked"}},
 		"ReportClusterAPIDrain": {
 			machine.Report{
-				Read:       activitiestest.NewRead(hooked),
+				Read:       activitiestest.NewReadInput(hooked),
 				Step:       &kube.Step{Name: "drain"},
 				Conditions: []machine.Condition{{Type: "Drained", Reason: "Draining"}},
 			},
 		},
-		"HoldClusterAPIDrain":   {drain.HoldInput{Read: activitiestest.NewRead(hooked), Why: "x"}},
-		"ReleaseClusterAPIHook": {capi.HookRelease{Read: activitiestest.NewRead(hooked)}},
+		"HoldClusterAPIDrain":   {drain.HoldInput{Read: activitiestest.NewReadInput(hooked), Why: "x"}},
+		"ReleaseClusterAPIHook": {capi.HookRelease{Read: activitiestest.NewReadInput(hooked)}},
 	}
 }
 
@@ -177,14 +177,14 @@ func TestNoActivityChangesACachedObject(t *testing.T) {
 			for _, in := range with {
 				_, objects := oneObjectOfEachKind()
 				w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, objects...)
-				cached, _ := w.API.MachineSet("shop/s")
-				_, err := w.API.ReadRelated(t.Context(), cached) // the informers of the templates start here
+				cached, _ := w.ClusterAPICache.MachineSet("shop/s")
+				_, err := w.ClusterAPICache.ReadRelated(t.Context(), cached) // the informers of the templates start here
 				require.NoError(t, err)
 				before := w.CachedObjects()
 				require.Len(t, before, len(objects)-4, "all but the clones")
 				w.HoldEvents() // a watch event would replace the cached object
 				env := activitiestest.NewActivityEnvironment()
-				for _, owner := range registered.ClusterAPIActivities(w.Kube, w.API, w.Workloads) {
+				for _, owner := range registered.ClusterAPIActivities(w.Kube, w.ClusterAPICache, w.WorkloadClusters) {
 					env.RegisterActivity(owner)
 				}
 				_, err = env.ExecuteActivity(name, in)

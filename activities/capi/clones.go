@@ -142,14 +142,14 @@ func (a *Activities) unusedClones(
 		for _, o := range list.Items {
 			if capi.HasOwner(&o, string(s.UID)) && !capi.IsOwnedByMachine(&o) && o.GetDeletionTimestamp() == nil &&
 				!used.Has(o.GetName()) {
-				strays = append(strays, newSetObject(resource, &o, "no machine uses it"))
+				strays = append(strays, newExtraObject(resource, &o, "no machine uses it"))
 			}
 		}
 	}
 	return strays, nil
 }
 
-func newSetObject(resource schema.GroupVersionResource, o metav1.Object, why string) set.ExtraObject {
+func newExtraObject(resource schema.GroupVersionResource, o metav1.Object, why string) set.ExtraObject {
 	return set.ExtraObject{
 		Group: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
 		Name: o.GetName(), UID: string(o.GetUID()), Version: o.GetResourceVersion(), Why: why,
@@ -175,15 +175,15 @@ func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput)
 // label.
 func unownedTemplates(related capi.RelatedObjects) (objects []set.ExtraObject) {
 	for _, f := range capi.UnownedTemplates(related) {
-		objects = append(objects, newSetObject(f.Resource, f.Object, "the Cluster owns it"))
+		objects = append(objects, newExtraObject(f.Resource, f.Object, "the Cluster owns it"))
 	}
 	return objects
 }
 
-// postponedMachines returns the machines whose replacement is postponed and whose condition OwnerRemediated does not
+// machinesWithoutPostponementReason returns the machines whose replacement is postponed and whose condition OwnerRemediated does not
 // yet say why.
-func postponedMachines(related capi.RelatedObjects, plan scale.PlanResult) (objects []set.ExtraObject) {
-	machines, reason := capiset.UnexplainedMachines(related, plan)
+func machinesWithoutPostponementReason(related capi.RelatedObjects, plan scale.PlanResult) (objects []set.ExtraObject) {
+	machines, reason := capiset.MachinesWithoutRemediationReason(related, plan)
 	for _, m := range machines {
 		objects = append(objects, set.ExtraObject{Name: m.Name, UID: m.UID, Version: m.Version, Reason: reason, Why: m.Why})
 	}

@@ -28,7 +28,7 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 	written := activitiestest.RunTwice[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
-		activitiestest.NewClusterAPICreation(s, "s-a", "s-b", "s-c"),
+		activitiestest.NewClusterAPIMachineCreation(s, "s-a", "s-b", "s-c"),
 	)
 	assert.Empty(t, written.Failure)
 	assert.Equal(t, []string{
@@ -41,7 +41,7 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 		m := w.ClusterAPIMachine(name)
 		require.NotNil(t, m, name)
 		newest.RaiseVersion(capi.MachinesResource, m.ResourceVersion)
-		want := capiset.DesiredMachine(w.API, s, name, nil)
+		want := capiset.DesiredMachine(w.ClusterAPICache, s, name, nil)
 		assert.Equal(
 			t,
 			[]any{want.Labels, want.Annotations, want.Finalizers, want.OwnerReferences},
@@ -66,7 +66,7 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 			m.Spec.InfrastructureRef,
 		)
 
-		bootstrap, machine := bootstrapOf(w, name), infrastructureOf(w, name)
+		bootstrap, machine := bootstrapCloneOf(w, name), infrastructureCloneOf(w, name)
 		require.NotNil(t, bootstrap)
 		require.NotNil(t, machine)
 		assert.Equal(t, map[string]any{"format": "cloud-config"}, bootstrap.Object["spec"])
@@ -109,7 +109,7 @@ func TestARetryFindsTheCreatedObjects(t *testing.T) {
 	written := activitiestest.RunTwice[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
-		activitiestest.NewClusterAPICreation(s, "s-a"),
+		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 	)
 	assert.Equal(t, kube.MinVersions{capi.MachinesResource: made.ResourceVersion}, written.Versions)
 	assert.Equal(t, made, w.ClusterAPIMachine("s-a"))
@@ -121,10 +121,10 @@ func TestCreateMachinesWithoutABootstrapTemplate(t *testing.T) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
 	})
 	w, a := newWorld(t, s)
-	activitiestest.RunTwice[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPICreation(s, "s-a"))
+	activitiestest.RunTwice[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPIMachineCreation(s, "s-a"))
 	assert.Equal(t, s.Spec.Template.Spec.Bootstrap, w.ClusterAPIMachine("s-a").Spec.Bootstrap)
-	assert.Nil(t, bootstrapOf(w, "s-a"))
-	assert.NotNil(t, infrastructureOf(w, "s-a"))
+	assert.Nil(t, bootstrapCloneOf(w, "s-a"))
+	assert.NotNil(t, infrastructureCloneOf(w, "s-a"))
 }
 
 // A template or Cluster that was deleted since the decision causes a Conflict. The activity creates nothing.
@@ -136,12 +136,12 @@ func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
 		has  []runtime.Object
 		in   set.Creation
 	}{
-		{"no infrastructure template", []runtime.Object{s, capitest.NewCluster(), capitest.BootstrapTemplate()}, activitiestest.NewClusterAPICreation(s, "s-a")},
-		{"no bootstrap template", []runtime.Object{s, capitest.NewCluster(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPICreation(s, "s-a")},
-		{"no Cluster", []runtime.Object{s, capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPICreation(s, "s-a")},
-		{"its Cluster goes", []runtime.Object{s, capitest.NewCluster(capitest.AsDeletingObject), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPICreation(s, "s-a")},
+		{"no infrastructure template", []runtime.Object{s, capitest.NewCluster(), capitest.BootstrapTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
+		{"no bootstrap template", []runtime.Object{s, capitest.NewCluster(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
+		{"no Cluster", []runtime.Object{s, capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
+		{"its Cluster goes", []runtime.Object{s, capitest.NewCluster(capitest.AsDeletingObject), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
 		{"the set changed", []runtime.Object{s, capitest.NewCluster(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, set.Creation{Set: activitiestest.Ref(s), Version: "899", Names: []string{"s-a"}}},
-		{"the set was handed over", []runtime.Object{capitest.NewSet("s", 1, theirs), capitest.NewCluster(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPICreation(s, "s-a")},
+		{"the set was handed over", []runtime.Object{capitest.NewSet("s", 1, theirs), capitest.NewCluster(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, row.has...)
@@ -156,7 +156,7 @@ func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
 		_, err := activitiestest.RunActivity[set.WriteResult](
 			w,
 			a.CreateClusterAPIMachines,
-			activitiestest.NewClusterAPICreation(s, "s-a"),
+			activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
@@ -177,7 +177,7 @@ func TestARejectedMachineLeavesNoClones(t *testing.T) {
 			written, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				a.CreateClusterAPIMachines,
-				activitiestest.NewClusterAPICreation(s, "s-a", "s-b", "s-c", "s-d"),
+				activitiestest.NewClusterAPIMachineCreation(s, "s-a", "s-b", "s-c", "s-d"),
 			)
 			require.NoError(t, err)
 			assert.False(t, written.Failure.Deleting)
@@ -186,8 +186,8 @@ func TestARejectedMachineLeavesNoClones(t *testing.T) {
 			for name, there := range map[string]bool{"s-a": true, "s-b": false, "s-c": true, "s-d": false} {
 				// the first batch has one machine, the second has two; the rejection prevents a third batch
 				assert.Equal(t, there, w.ClusterAPIMachine(name) != nil, name)
-				assert.Equal(t, there, bootstrapOf(w, name) != nil, "bootstrap of %s", name)
-				assert.Equal(t, there, infrastructureOf(w, name) != nil, "machine of %s", name)
+				assert.Equal(t, there, bootstrapCloneOf(w, name) != nil, "bootstrap of %s", name)
+				assert.Equal(t, there, infrastructureCloneOf(w, name) != nil, "machine of %s", name)
 			}
 			assert.Equal(
 				t,
@@ -203,18 +203,18 @@ func TestARejectedMachineLeavesNoClones(t *testing.T) {
 // If the API server does not answer, the machine may exist. Temporal retries the activity, and the retry finds the
 // clones. An API server that answers a creation with an internal error may still have created the machine, which uses
 // its clones.
-func TestClonesOfAMachineThatWasMadeStay(t *testing.T) {
+func TestClonesAreKeptIfMachineMayHaveBeenCreated(t *testing.T) {
 	s := capitest.NewSet("s", 1)
-	later := activitiestest.Worker{Tried: 5 * time.Second}
+	later := activitiestest.Worker{AttemptDelay: 5 * time.Second}
 	for name, made := range map[string]bool{"made": true, "not made": false} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newWorld(t, s)
-			w.Provider.Core.PrependReactor("create", "machines", func(action k8stesting.Action) (bool, runtime.Object, error) {
+			w.ClusterAPIServer.Core.PrependReactor("create", "machines", func(action k8stesting.Action) (bool, runtime.Object, error) {
 				create, _ := action.(k8stesting.CreateAction)
 				if made {
 					require.NoError(
 						t,
-						w.Provider.Core.Tracker().Create(action.GetResource(), create.GetObject(), action.GetNamespace()),
+						w.ClusterAPIServer.Core.Tracker().Create(action.GetResource(), create.GetObject(), action.GetNamespace()),
 					)
 				}
 				return true, nil, apierrors.NewInternalError(assert.AnError)
@@ -223,43 +223,43 @@ func TestClonesOfAMachineThatWasMadeStay(t *testing.T) {
 				w,
 				later,
 				a.CreateClusterAPIMachines,
-				activitiestest.NewClusterAPICreation(s, "s-a"),
+				activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 			)
 			require.NoError(t, err)
 			assert.Contains(t, written.Failure.Message, assert.AnError.Error())
-			assert.Equal(t, made, infrastructureOf(w, "s-a") != nil)
-			assert.Equal(t, made, bootstrapOf(w, "s-a") != nil)
+			assert.Equal(t, made, infrastructureCloneOf(w, "s-a") != nil)
+			assert.Equal(t, made, bootstrapCloneOf(w, "s-a") != nil)
 		})
 	}
 }
 
-func TestARetryUsesItsClones(t *testing.T) {
+func TestRetryReusesClonesOfFailedCreation(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	w, a := newWorld(t, s)
-	activitiestest.FailRequests(w.Provider.Core, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	activitiestest.FailRequests(w.ClusterAPIServer.Core, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
 	_, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
-		activitiestest.NewClusterAPICreation(s, "s-a"),
+		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 	)
 	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
-	bootstrap, machine := bootstrapOf(w, "s-a"), infrastructureOf(w, "s-a")
+	bootstrap, machine := bootstrapCloneOf(w, "s-a"), infrastructureCloneOf(w, "s-a")
 	require.NotNil(t, bootstrap)
 	require.NotNil(t, machine)
-	activitiestest.RunTwice[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPICreation(s, "s-a"))
+	activitiestest.RunTwice[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPIMachineCreation(s, "s-a"))
 	assert.NotNil(t, w.ClusterAPIMachine("s-a"))
-	assert.Equal(t, bootstrap.GetUID(), bootstrapOf(w, "s-a").GetUID())
-	assert.Equal(t, machine.GetUID(), infrastructureOf(w, "s-a").GetUID())
+	assert.Equal(t, bootstrap.GetUID(), bootstrapCloneOf(w, "s-a").GetUID())
+	assert.Equal(t, machine.GetUID(), infrastructureCloneOf(w, "s-a").GetUID())
 }
 
 // If the deletion of a clone fails, the activity returns this error together with the machine's error.
-func TestACloneThatCannotBeDeleted(t *testing.T) {
+func TestFailedCloneDeletionIsReturnedWithMachineError(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	w, a := newWorld(t, s)
 	refuseCreation(w, "machines", "s-a", forbiddenError())
 	activitiestest.FailRequests(
-		w.Provider.Objects,
+		w.ClusterAPIServer.Objects,
 		"delete",
 		"examplemachines",
 		1,
@@ -269,17 +269,17 @@ func TestACloneThatCannotBeDeleted(t *testing.T) {
 	written, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
-		activitiestest.NewClusterAPICreation(s, "s-a"),
+		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 	)
 	require.NoError(t, err)
 	assert.Contains(t, written.Failure.Message, "delete ExampleMachine s-a of a machine that was rejected")
-	assert.Nil(t, bootstrapOf(w, "s-a"), "the other one is deleted")
-	assert.NotNil(t, infrastructureOf(w, "s-a"))
+	assert.Nil(t, bootstrapCloneOf(w, "s-a"), "the other one is deleted")
+	assert.NotNil(t, infrastructureCloneOf(w, "s-a"))
 }
 
 // If another set's clone already has the name, the activity fails with a Conflict, and the other set's clone stays
 // unchanged. The next decision chooses another name.
-func TestACloneNameThatAnotherSetUses(t *testing.T) {
+func TestCreationConflictsWithCloneOfAnotherSet(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	w, a := newWorld(t, s, cloneOfTemplate(capitest.BootstrapTemplate(), "s-a", func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences(
@@ -292,7 +292,7 @@ func TestACloneNameThatAnotherSetUses(t *testing.T) {
 	_, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
-		activitiestest.NewClusterAPICreation(s, "s-a"),
+		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	assert.Equal(t, before, w.Snapshot())

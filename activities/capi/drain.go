@@ -44,7 +44,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		return drain.Decision{}, err
 	}
 	if m == nil {
-		return drain.Decision{Result: drain.Cancelled, Why: "the machine is gone"}, nil
+		return drain.Decision{Result: drain.ResultCancelled, Why: "the machine is gone"}, nil
 	}
 	v, now := capidrain.ToMillwrightMachine(m), in.Time()
 	d := drain.Decision{
@@ -78,17 +78,17 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	switch step {
 	default: // the workflow waits, or removes the hook
 	case decidedrain.HookNothing:
-		d.Result = drain.Cancelled
+		d.Result = drain.ResultCancelled
 	case decidedrain.HookOver:
 		d.Result = resultOfEndedDrain(hook)
 	case decidedrain.HookDrain:
 		record := observedrain.FindRecord(v, d.Purpose)
-		ladder := observedrain.LadderFacts(v, record, node, in.Grace, now)
+		ladder := observedrain.EscalationFacts(v, record, node, in.Grace, now)
 		ladder.NoPassYet = in.Unasked
 		if ladder.Unusable != "" {
 			_, ladder.Breaker, _ = replace.BreakerState(capidrain.JoinedNodes(a.API, m.Namespace, m.Spec.ClusterName), now)
 		}
-		d.SetMeans(ctx, v, target, ladder)
+		d.CompleteWithMeans(ctx, v, target, ladder)
 		d.ClusterAPI.Cordon = !node.Spec.Unschedulable
 		if record == nil && ladder.ForceReason() == "" {
 			_, d.ClusterAPI.Queue = decidedrain.MayDrainNow(
@@ -116,7 +116,7 @@ func resultOfEndedDrain(hook decidedrain.HookFacts) string {
 // nodeUnknownReason says why a node could not be read.
 func nodeUnknownReason(m *clusterv1.Machine, err error) string {
 	why := "Cluster " + m.Spec.ClusterName + " does not answer: "
-	if errors.Is(err, capidrain.ErrNoKubeconfig) || !kube.IsUnanswered(err) {
+	if errors.Is(err, capidrain.ErrNoKubeconfig) || !kube.HasNoServerAnswer(err) {
 		why = "the nodes of Cluster " + m.Spec.ClusterName + " cannot be read: "
 	}
 	return kube.ShortenMessage(why + err.Error())
@@ -153,7 +153,7 @@ func (a *Activities) readMachine(ctx context.Context, in kube.ReadInput) (*clust
 	if !a.Kube.Cluster.ActsInNamespace(in.Ref.Namespace) {
 		return nil, nil
 	}
-	live, err := a.Kube.MustReadLive(ctx, in)
+	live, err := a.Kube.NeedsLiveRead(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -332,7 +332,7 @@ func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.HoldInput
 		if err != nil || m == nil {
 			return nil, nil, err
 		}
-		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held || !capidrain.HasHook(m) {
+		if _, held := m.Annotations[v1alpha1.AnnotationHold]; held || !capidrain.HasDrainHook(m) {
 			return m, nil, nil
 		}
 		return m, map[string]any{
@@ -356,7 +356,7 @@ func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) 
 		if err != nil || m == nil {
 			return nil, nil, err
 		}
-		return m, capidrain.UnhookPatch(m, in.Drained), nil
+		return m, capidrain.HookRemovalPatch(m, in.Drained), nil
 	})
 }
 
@@ -368,7 +368,7 @@ func (a *Activities) removeHooks(ctx context.Context, s *clusterv1.MachineSet) e
 		return fmt.Errorf("list machines of set %s: %w", s.Name, err)
 	}
 	for _, m := range cache.PointersToItems(list.Items) {
-		patch := capidrain.UnhookPatch(m, false)
+		patch := capidrain.HookRemovalPatch(m, false)
 		if !metav1.IsControlledBy(m, s) || m.DeletionTimestamp != nil || patch == nil {
 			continue
 		}

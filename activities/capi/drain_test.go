@@ -73,7 +73,7 @@ func newDrainWorld(
 
 func decideDrain(t *testing.T, w *activitiestest.World, a *capi.Activities, m *clusterv1.Machine) drain.Decision {
 	t.Helper()
-	in := drain.Input{ReadInput: activitiestest.NewRead(m)}
+	in := drain.Input{ReadInput: activitiestest.NewReadInput(m)}
 	in.At = capitest.Noon
 	cached, err := activitiestest.RunActivity[drain.Decision](w, a.DecideClusterAPIDrain, in)
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func decideDrain(t *testing.T, w *activitiestest.World, a *capi.Activities, m *c
 func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	set := capitest.NewSet("s", 1)
 	machine := func(change ...capitest.MachineChange) *clusterv1.Machine {
-		return capitest.NewMachine("m", set, append([]capitest.MachineChange{capitest.WaitingAtDrainHook}, change...)...)
+		return capitest.NewMachine("m", set, append([]capitest.MachineChange{capitest.AsMachineAtDrainHook}, change...)...)
 	}
 	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
 	another := func(n *corev1.Node) { n.Spec.ProviderID = "example:///other" }
@@ -124,8 +124,8 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		"Cluster API has not come to it": {capitest.NewMachine("m", set, capitest.WithDrainHook, capitest.AsDeletingObject), nil, drain.Decision{
 			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookAwait}, Why: "Cluster API has not come to the pre-drain hooks of the machine yet",
 		}},
-		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookNothing}, Result: drain.Cancelled, Why: "the machine is not being deleted"}},
-		"no hook":     {capitest.NewMachine("m", set, capitest.AsDeletingObject), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookNothing}, Result: drain.Cancelled, Why: "the machine has no hook of Millwright"}},
+		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookNothing}, Result: drain.ResultCancelled, Why: "the machine is not being deleted"}},
+		"no hook":     {capitest.NewMachine("m", set, capitest.AsDeletingObject), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookNothing}, Result: drain.ResultCancelled, Why: "the machine has no hook of Millwright"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newDrainWorld(t, row.machine, row.workload...)
@@ -145,17 +145,17 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	}
 	t.Run("it is gone", func(t *testing.T) {
 		w, a := newWorld(t)
-		assert.Equal(t, drain.Cancelled, decideDrain(t, w, a, machine()).Result)
+		assert.Equal(t, drain.ResultCancelled, decideDrain(t, w, a, machine()).Result)
 	})
 }
 
-func TestADrainWhoseClusterCannotBeReached(t *testing.T) {
-	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
+func TestDecideDrainReportsUnreachableCluster(t *testing.T) {
+	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.AsMachineAtDrainHook)
 	t.Run("no Secret", func(t *testing.T) {
 		w, a := newDrainWorld(t, m)
 		require.NoError(
 			t,
-			w.Secrets.CoreV1().Secrets(capitest.Shop).Delete(t.Context(), "c-kubeconfig", metav1.DeleteOptions{}),
+			w.KubeconfigClient.CoreV1().Secrets(capitest.Shop).Delete(t.Context(), "c-kubeconfig", metav1.DeleteOptions{}),
 		)
 		d := decideDrain(t, w, a, m)
 		assert.Equal(t, decidedrain.HookUnknown, d.ClusterAPI.Step)
@@ -183,10 +183,10 @@ func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 	first := capitest.NewMachine(
 		"m",
 		set,
-		capitest.WaitingAtDrainHook,
+		capitest.AsMachineAtDrainHook,
 		withDrainRecord(v1alpha1.MachineDrain{StartedAt: capitest.MinutesBeforeNoon(1), Means: "Evict"}),
 	)
-	second := capitest.NewMachine("next", set, capitest.WaitingAtDrainHook)
+	second := capitest.NewMachine("next", set, capitest.AsMachineAtDrainHook)
 	w, a := newWorld(
 		t,
 		first,
@@ -204,7 +204,7 @@ func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 
 // Pods on a silent node are killed (deleted with a grace period of zero), except while most nodes of the Cluster are
 // silent at once.
-func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
+func TestPodsOfSilentNodeAreKilledUnlessMostNodesAreSilent(t *testing.T) {
 	set := capitest.NewSet("s", 4)
 	silent := func(n *corev1.Node) {
 		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, capitest.MinutesBeforeNoon(
@@ -214,7 +214,7 @@ func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
 	m := capitest.NewMachine(
 		"m",
 		set,
-		capitest.WaitingAtDrainHook,
+		capitest.AsMachineAtDrainHook,
 		withDrainRecord(
 			v1alpha1.MachineDrain{
 				StartedAt:  capitest.MinutesBeforeNoon(20),
@@ -245,14 +245,14 @@ func TestPodsOfASilentNodeOfClusterAPI(t *testing.T) {
 }
 
 func TestCordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
-	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
+	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.AsMachineAtDrainHook)
 	w, a := newDrainWorld(t, m, nodeOf("m"))
-	activitiestest.RunTwice[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.NewRead(m))
+	activitiestest.RunTwice[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.NewReadInput(m))
 	node, err := w.Target.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.True(t, node.Spec.Unschedulable)
 	w, a = newDrainWorld(t, m, nodeOf("m", func(n *corev1.Node) { n.Spec.ProviderID = "example:///other" }))
-	_, err = activitiestest.RunActivity[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.NewRead(m))
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.NewReadInput(m))
 	require.NoError(t, err)
 	node, err = w.Target.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -263,7 +263,7 @@ func TestCordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
 // in the management cluster.
 func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
+		m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.AsMachineAtDrainHook)
 		pod := func(name string) *corev1.Pod {
 			p := activitiestest.Pod(name, func(p *corev1.Pod) {
 				p.Spec.NodeName, p.Labels = "node-m", map[string]string{"app": name}
@@ -305,12 +305,12 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	m := capitest.NewMachine(
 		"m",
 		capitest.NewSet("s", 1),
-		capitest.WaitingAtDrainHook,
+		capitest.AsMachineAtDrainHook,
 		capitest.WithConditionReason("Theirs", metav1.ConditionTrue, "Some", ""),
 	)
 	w, a := newDrainWorld(t, m)
 	report := machine.Report{
-		Read: activitiestest.NewRead(m),
+		Read: activitiestest.NewReadInput(m),
 		Step: &kube.Step{
 			WorkflowID: "g/clusterapidrain/shop/m/uid-m",
 			Name:       vocabulary.StepEvictPods,
@@ -371,11 +371,11 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 }
 
 // Cluster API often writes the machine's status, so a report that gets a conflict reads the machine again.
-func TestADrainReportThatGetsAConflict(t *testing.T) {
-	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
+func TestDrainReportRetriesAfterConflict(t *testing.T) {
+	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.AsMachineAtDrainHook)
 	w, a := newDrainWorld(t, m)
 	conflicts := 1
-	w.Provider.Core.PrependReactor("update", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.ClusterAPIServer.Core.PrependReactor("update", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		conflicts--
 		return conflicts >= 0, nil, apierrors.NewConflict(
 			clusterv1.GroupVersion.WithResource("machines").GroupResource(),
@@ -384,7 +384,7 @@ func TestADrainReportThatGetsAConflict(t *testing.T) {
 		)
 	})
 	report := machine.Report{
-		Read:       activitiestest.NewRead(m),
+		Read:       activitiestest.NewReadInput(m),
 		Step:       &kube.Step{Name: "drain", Since: capitest.Noon},
 		Conditions: []machine.Condition{{Type: "Drained", Reason: "Draining", Message: "x"}},
 	}
@@ -399,8 +399,8 @@ func TestHoldADrainThatWasCancelledInTemporal(t *testing.T) {
 		machine *clusterv1.Machine
 		want    string
 	}{
-		"nobody holds it":           {capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), "cancelled"},
-		"somebody holds it already": {capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, withMachineAnnotation(v1alpha1.AnnotationHold, "ann: lunch")), "ann: lunch"},
+		"nobody holds it":           {capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), "cancelled"},
+		"somebody holds it already": {capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, withMachineAnnotation(v1alpha1.AnnotationHold, "ann: lunch")), "ann: lunch"},
 		"its hook is gone":          {capitest.NewMachine("m", set, capitest.AsDeletingObject), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -408,7 +408,7 @@ func TestHoldADrainThatWasCancelledInTemporal(t *testing.T) {
 			activitiestest.RunTwice[string](
 				w,
 				a.HoldClusterAPIDrain,
-				drain.HoldInput{Read: activitiestest.NewRead(row.machine), Why: "cancelled"},
+				drain.HoldInput{Read: activitiestest.NewReadInput(row.machine), Why: "cancelled"},
 			)
 			assert.Equal(t, row.want, w.ClusterAPIMachine("m").Annotations[v1alpha1.AnnotationHold])
 		})
@@ -418,16 +418,16 @@ func TestHoldADrainThatWasCancelledInTemporal(t *testing.T) {
 func TestReleaseTheHook(t *testing.T) {
 	for name, drained := range map[string]bool{"after a drain": true, "without one": false} {
 		t.Run(name, func(t *testing.T) {
-			m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.WaitingAtDrainHook)
+			m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.AsMachineAtDrainHook)
 			w, a := newWorld(t, m)
 			version := activitiestest.RunTwice[string](
 				w,
 				a.ReleaseClusterAPIHook,
-				capi.HookRelease{Read: activitiestest.NewRead(m), Drained: drained},
+				capi.HookRelease{Read: activitiestest.NewReadInput(m), Drained: drained},
 			)
 			now := w.ClusterAPIMachine("m")
 			assert.Equal(t, now.ResourceVersion, version)
-			assert.False(t, capidrain.HasHook(now))
+			assert.False(t, capidrain.HasDrainHook(now))
 			_, excluded := now.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]
 			assert.Equal(t, drained, excluded, "Cluster API drains what Millwright did not")
 		})
@@ -436,7 +436,7 @@ func TestReleaseTheHook(t *testing.T) {
 	_, err := activitiestest.RunActivity[string](
 		w,
 		a.ReleaseClusterAPIHook,
-		capi.HookRelease{Read: activitiestest.NewRead(capitest.NewMachine("m", capitest.NewSet("s", 1)))},
+		capi.HookRelease{Read: activitiestest.NewReadInput(capitest.NewMachine("m", capitest.NewSet("s", 1)))},
 	)
 	_, is := kube.FailureOfType(err, kube.TypeObjectGone)
 	assert.True(t, is)
@@ -444,21 +444,21 @@ func TestReleaseTheHook(t *testing.T) {
 
 // A set that is handed over first loses the hooks of its machines, and then its finalizer. Machines that are being
 // deleted keep their hook.
-func TestHooksOfASetThatIsHandedOver(t *testing.T) {
+func TestHandedOverSetLosesHooksBeforeFinalizer(t *testing.T) {
 	s := capitest.NewSet("s", 2, withOtherController)
 	other := capitest.NewMachine("other", capitest.NewSet("z", 1), capitest.WithDrainHook)
 	w, a := newWorld(
 		t,
 		s,
 		capitest.NewMachine("alive", s, capitest.WithDrainHook),
-		capitest.NewMachine("going", s, capitest.WaitingAtDrainHook),
+		capitest.NewMachine("going", s, capitest.AsMachineAtDrainHook),
 		other,
 	)
-	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPISet, activitiestest.NewRead(s))
+	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPISet, activitiestest.NewReadInput(s))
 	require.NoError(t, err)
 	assert.Empty(t, w.ClusterAPISet("s").Finalizers)
-	assert.False(t, capidrain.HasHook(w.ClusterAPIMachine("alive")))
+	assert.False(t, capidrain.HasDrainHook(w.ClusterAPIMachine("alive")))
 	assert.Equal(t, map[string]string{"team": "web"}, w.ClusterAPIMachine("alive").Annotations)
-	assert.True(t, capidrain.HasHook(w.ClusterAPIMachine("going")))
-	assert.True(t, capidrain.HasHook(w.ClusterAPIMachine("other")))
+	assert.True(t, capidrain.HasDrainHook(w.ClusterAPIMachine("going")))
+	assert.True(t, capidrain.HasDrainHook(w.ClusterAPIMachine("other")))
 }

@@ -132,7 +132,7 @@ func TestAnUpdateInPlaceBegins(t *testing.T) {
 	assert.Equal(t, capiset.UpdateMachineHook, now.Annotations[runtimev1.PendingHooksAnnotation])
 	assert.Contains(t, now.Annotations, clusterv1.UpdateInProgressAnnotation)
 	assert.NotContains(t, now.Annotations, clusterv1.PendingAcknowledgeMoveAnnotation)
-	for template, o := range map[*unstructured.Unstructured]*unstructured.Unstructured{capitest.BootstrapTemplate(): bootstrapOf(w, "m"), capitest.InfrastructureTemplate(): infrastructureOf(w, "m")} {
+	for template, o := range map[*unstructured.Unstructured]*unstructured.Unstructured{capitest.BootstrapTemplate(): bootstrapCloneOf(w, "m"), capitest.InfrastructureTemplate(): infrastructureCloneOf(w, "m")} {
 		wanted, _, _ := unstructured.NestedMap(template.Object, "spec", "template", "spec")
 		spec, _, _ := unstructured.NestedMap(o.Object, "spec")
 		assert.Subset(t, spec, wanted)
@@ -150,7 +150,7 @@ func TestAnUpdateInPlaceBegins(t *testing.T) {
 
 // The update of a machine with a missing clone does not start. The update of a machine without bootstrap configuration
 // starts.
-func TestAnUpdateInPlaceThatCannotBegin(t *testing.T) {
+func TestInPlaceUpdateNeedsAllClones(t *testing.T) {
 	s := updatingSet(withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m"))
 	s.Annotations[clusterv1.AcknowledgedMoveAnnotation] = "m,n,bare"
 	var machines []*clusterv1.Machine

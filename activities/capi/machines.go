@@ -120,7 +120,7 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Machin
 		version := target.Version
 		if cached, found := a.API.Machine(in.Set.Namespace + "/" + target.Name); found &&
 			meta.IsStatusConditionFalse(cached.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
-			remarked, err := a.writeOwnerRemediated(
+			remarked, err := a.writeOwnerRemediatedCondition(
 				ctx,
 				in.Set,
 				target,
@@ -263,13 +263,13 @@ func (a *Activities) PostponeRemediation(ctx context.Context, in set.ExtraWrites
 	return kube.WriteInParallel(capi.MachinesResource, len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
 		target := scale.MachineTarget{Name: o.Name, UID: o.UID, Version: o.Version}
-		return a.writeOwnerRemediated(ctx, in.Set, target, o.Reason, o.Why)
+		return a.writeOwnerRemediatedCondition(ctx, in.Set, target, o.Reason, o.Why)
 	})
 }
 
-// writeOwnerRemediated writes the condition OwnerRemediated of a machine, and returns the machine's version; empty if
+// writeOwnerRemediatedCondition writes the condition OwnerRemediated of a machine, and returns the machine's version; empty if
 // the machine is gone. A machine that changed since the decision causes a Conflict.
-func (a *Activities) writeOwnerRemediated(
+func (a *Activities) writeOwnerRemediatedCondition(
 	ctx context.Context,
 	of kube.Ref,
 	target scale.MachineTarget,

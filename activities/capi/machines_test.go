@@ -26,8 +26,8 @@ func withVersion(v string) capitest.MachineChange {
 	return func(m *clusterv1.Machine) { m.ResourceVersion = v }
 }
 
-// ownerRemediated returns the reason and the message of the condition OwnerRemediated of a machine.
-func ownerRemediated(w *activitiestest.World, name string) []string {
+// remediationReasonOf returns the reason and the message of the condition OwnerRemediated of a machine.
+func remediationReasonOf(w *activitiestest.World, name string) []string {
 	reason, message := capiset.RemediationReason(w.ClusterAPIMachine(name))
 	return []string{reason, message}
 }
@@ -83,11 +83,11 @@ func TestAChangedMachineIsNotDeleted(t *testing.T) {
 	assert.NotNil(t, w.ClusterAPIMachine("same").DeletionTimestamp, "the others are deleted")
 }
 
-func TestARejectedDeletion(t *testing.T) {
+func TestRejectedDeletionDoesNotStopOtherDeletions(t *testing.T) {
 	s := capitest.NewSet("s", 0)
 	a, b := capitest.NewMachine("a", s, withoutFinalizers), capitest.NewMachine("b", s, withoutFinalizers)
 	w, acts := newWorld(t, s, a, b)
-	activitiestest.FailRequests(w.Provider.Core, "delete", "machines", 1, forbiddenError(), nil)
+	activitiestest.FailRequests(w.ClusterAPIServer.Core, "delete", "machines", 1, forbiddenError(), nil)
 	written, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, a, b))
 	require.NoError(t, err)
 	assert.True(t, written.Failure.Deleting)
@@ -104,22 +104,22 @@ func TestARemediatedMachineReportsItsDeletion(t *testing.T) {
 	w, acts := newWorld(t, s, sick, fine)
 	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, sick, fine))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, ownerRemediated(w, "sick"))
-	assert.Equal(t, []string{"", ""}, ownerRemediated(w, "fine"), "a surplus machine")
+	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remediationReasonOf(w, "sick"))
+	assert.Equal(t, []string{"", ""}, remediationReasonOf(w, "fine"), "a surplus machine")
 	for _, name := range []string{"sick", "fine"} {
 		assert.NotNil(t, w.ClusterAPIMachine(name).DeletionTimestamp, name)
 	}
 	assert.ElementsMatch(t, []string{"update machines/status", "delete machines", "delete machines"}, w.WriteRequests())
 }
 
-func TestTheConditionComesBeforeTheDeletion(t *testing.T) {
+func TestRemediationConditionIsWrittenBeforeDeletion(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	sick := capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine)
 	w, acts := newWorld(t, s, sick)
-	activitiestest.FailRequests(w.Provider.Core, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	activitiestest.FailRequests(w.ClusterAPIServer.Core, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
 	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, sick))
 	require.Error(t, err)
-	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, ownerRemediated(w, "sick"))
+	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remediationReasonOf(w, "sick"))
 	assert.Nil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
 	w.AwaitCaches()
 	_, err = activitiestest.RunActivity[set.WriteResult](
@@ -173,7 +173,7 @@ func TestAnAdoptedMachineHasOneReference(t *testing.T) {
 	assert.Len(t, w.ClusterAPIMachine("m").OwnerReferences, 1)
 }
 
-func TestSetsThatAdoptNoMachine(t *testing.T) {
+func TestUnsuitableSetAdoptsNoMachine(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	free := capitest.NewMachine("free", s, capitest.WithoutOwner)
 	for name, has := range map[string][]runtime.Object{
@@ -255,7 +255,7 @@ func TestPostponeRemediation(t *testing.T) {
 	}}
 	versions, err := activitiestest.RunActivity[kube.MinVersions](w, acts.PostponeRemediation, in)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"RemediationDeferred", "too many"}, ownerRemediated(w, "sick"))
+	assert.Equal(t, []string{"RemediationDeferred", "too many"}, remediationReasonOf(w, "sick"))
 	now := w.ClusterAPIMachine("sick")
 	assert.Equal(t, now.ResourceVersion, versions[capi.MachinesResource])
 	assert.Nil(t, now.DeletionTimestamp)
@@ -300,7 +300,7 @@ func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 		[]any{old.Labels, old.Annotations, old.Finalizers, old.OwnerReferences},
 		[]any{now.Labels, now.Annotations, now.Finalizers, now.OwnerReferences},
 	)
-	assert.Empty(t, capiset.DriftedParts(w.API, now, s))
+	assert.Empty(t, capiset.DriftedParts(w.ClusterAPICache, now, s))
 	activitiestest.RunTwice[kube.MinVersions](w, acts.SyncClusterAPIMachines, newBatch(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("old"))
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.SyncClusterAPIMachines, newBatch(s, old))

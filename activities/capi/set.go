@@ -33,7 +33,7 @@ type Activities struct {
 
 // handedOverDecision is the pending work of a set that has lost Millwright's label.
 func handedOverDecision() attention.Decision {
-	return attention.Decision{Need: attention.Scale, Why: capi.HandedOver}
+	return attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage}
 }
 
 // DecideClusterAPISet reads a set and its related objects, and returns the next step. If a set has lost Millwright's
@@ -46,7 +46,7 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	switch {
 	case s == nil:
 		return set.Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
-	case !a.API.IsOurs(s):
+	case !a.API.IsReconciledByMillwright(s):
 		return set.Decision{Free: true, Version: s.ResourceVersion, Pending: handedOverDecision()}, nil
 	}
 	var strays []set.ExtraObject
@@ -87,7 +87,7 @@ func extraWrites(
 			&all,
 			"PostponeRemediation",
 			"machines: why they are not replaced yet",
-			postponedMachines(related, plan.PlanResult),
+			machinesWithoutPostponementReason(related, plan.PlanResult),
 		)
 	}
 	appendExtraWrites(&all, "CollectClones", "clones of templates that no machine uses", strays)
@@ -112,7 +112,7 @@ func (a *Activities) readSet(
 	if !a.Kube.Cluster.ActsInNamespace(in.Ref.Namespace) {
 		return nil, capi.RelatedObjects{}, nil
 	}
-	live, err := a.Kube.MustReadLive(ctx, in)
+	live, err := a.Kube.NeedsLiveRead(ctx, in)
 	if err != nil {
 		return nil, capi.RelatedObjects{}, err
 	}
@@ -121,7 +121,7 @@ func (a *Activities) readSet(
 		switch {
 		case !found || string(s.UID) != in.Ref.UID:
 			return nil, capi.RelatedObjects{}, nil
-		case !a.API.IsOurs(s):
+		case !a.API.IsReconciledByMillwright(s):
 			return s, capi.RelatedObjects{}, nil
 		}
 		related, err := a.API.ReadRelatedForWrite(ctx, s)
@@ -129,9 +129,9 @@ func (a *Activities) readSet(
 	}
 	s, err := kube.ReadLive(ctx, a.API.Client().MachineSets(in.Ref.Namespace), "machineset", in.Ref)
 	switch {
-	case err != nil || s == nil || !a.API.IsOurs(s) && !capi.HasFinalizer(s):
+	case err != nil || s == nil || !a.API.IsReconciledByMillwright(s) && !capi.HasFinalizer(s):
 		return nil, capi.RelatedObjects{}, err
-	case !a.API.IsOurs(s):
+	case !a.API.IsReconciledByMillwright(s):
 		return s, capi.RelatedObjects{}, nil
 	}
 	related, err := a.API.ReadRelatedLive(ctx, s)
@@ -146,7 +146,7 @@ func (a *Activities) readSetAtVersion(
 	version string,
 ) (*clusterv1.MachineSet, error) {
 	s, err := kube.ReadLiveAtVersion(ctx, a.API.Client().MachineSets(ref.Namespace), "machineset", ref, version)
-	if err == nil && !a.API.IsOurs(s) {
+	if err == nil && !a.API.IsReconciledByMillwright(s) {
 		return nil, kube.ConflictError(ref)
 	}
 	return s, err
@@ -163,7 +163,7 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.ReadInpu
 	switch {
 	case s == nil:
 		return "", kube.ObjectGoneError(in.Ref)
-	case !a.API.IsOurs(s):
+	case !a.API.IsReconciledByMillwright(s):
 		if err := a.removeHooks(ctx, s); err != nil {
 			return "", err
 		}
@@ -226,7 +226,7 @@ func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (st
 		a.API.Client().MachineSets(in.Ref.Namespace),
 		func(read kube.ReadInput) (before, after *clusterv1.MachineSet, err error) {
 			before, related, err := a.readSet(ctx, read)
-			if err != nil || before == nil || !a.API.IsOurs(before) {
+			if err != nil || before == nil || !a.API.IsReconciledByMillwright(before) {
 				return nil, nil, err
 			}
 			observed := capiset.ScaleFacts(a.API, before, related, read.Time(), 0)

@@ -188,7 +188,7 @@ func combineChanges(changes ...capitest.SetChange) capitest.SetChange {
 	}
 }
 
-func TestWhichClonesAreUnused(t *testing.T) {
+func TestUnusedClonesAreFound(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	m := capitest.NewMachine("m", s)
 	other := func(o *unstructured.Unstructured) {
@@ -252,7 +252,7 @@ func TestAChangedCloneStays(t *testing.T) {
 				set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.ExtraObject{changed}},
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-			assert.NotNil(t, infrastructureOf(w, "x"))
+			assert.NotNil(t, infrastructureCloneOf(w, "x"))
 		})
 	}
 }
@@ -357,7 +357,7 @@ func TestPrepareASet(t *testing.T) {
 			w, acts := newWorld(t, s)
 			d := decideSet(t, w, s)
 			assert.True(t, d.Prepare)
-			got := activitiestest.RunTwice[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(s))
+			got := activitiestest.RunTwice[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
 			now := w.ClusterAPISet("s")
 			assert.Equal(t, now.ResourceVersion, got)
 			assert.Equal(t, row.owners, now.OwnerReferences)
@@ -378,7 +378,7 @@ func ownerReferencesOf(change capitest.SetChange) []metav1.OwnerReference {
 	return capitest.NewSet("s", 1, change).OwnerReferences
 }
 
-func TestASetThatIsNotPrepared(t *testing.T) {
+func TestWhichSetsMustBePrepared(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change capitest.SetChange
@@ -420,7 +420,7 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, acts := newWorld(t, row.set, row.machine)
-			_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(row.set))
+			_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(row.set))
 			require.NoError(t, err)
 			assert.Equal(t, row.want, w.ClusterAPISet("s").Finalizers)
 			assert.Equal(
@@ -434,31 +434,31 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 	t.Run("the last finalizer", func(t *testing.T) {
 		s := capitest.NewSet("s", 0, capitest.AsDeletingObject)
 		w, acts := newWorld(t, s)
-		_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(s))
+		_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
 		require.NoError(t, err)
 		assert.Nil(t, w.ClusterAPISet("s"))
-		_, err = activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(s))
+		_, err = activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("another writer was faster", func(t *testing.T) {
 		s := capitest.NewSet("s", 0, capitest.AsDeletingObject)
 		w, acts := newWorld(t, s)
 		activitiestest.FailRequests(
-			w.Provider.Core,
+			w.ClusterAPIServer.Core,
 			"update",
 			"machinesets",
 			1,
 			apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil),
 			nil,
 		)
-		_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(s))
+		_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Contains(t, w.ClusterAPISet("s").Finalizers, capi.Finalizer)
 	})
 }
 
 func reportInput(s *clusterv1.MachineSet) set.Report {
-	return set.Report{Input: set.Input{ReadInput: activitiestest.NewRead(s)}}
+	return set.Report{Input: set.Input{ReadInput: activitiestest.NewReadInput(s)}}
 }
 
 func TestReportASet(t *testing.T) {
@@ -502,7 +502,7 @@ func TestReportReadsAgainAfterAConflict(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	w, acts := newWorld(t, s, capitest.NewMachine("m", s))
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil)
-	activitiestest.FailRequests(w.Provider.Core, "update", "machinesets", 1, conflict, nil)
+	activitiestest.FailRequests(w.ClusterAPIServer.Core, "update", "machinesets", 1, conflict, nil)
 	_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, reportInput(s))
 	require.NoError(t, err)
 	assert.Equal(t, int32(1), *w.ClusterAPISet("s").Status.Replicas)
@@ -558,10 +558,10 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, acts := newWorld(t, s)
-			_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewRead(s))
+			_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewReadInput(s))
 			require.NoError(t, err)
 			var updated []*clusterv1.MachineSet
-			for _, action := range w.Provider.Core.Actions() {
+			for _, action := range w.ClusterAPIServer.Core.Actions() {
 				if update, is := action.(clienttesting.UpdateAction); is {
 					updated = append(updated, update.GetObject().(*clusterv1.MachineSet))
 				}
@@ -585,7 +585,7 @@ func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 		}
 	})
 	w, acts := newWorld(t, s)
-	got, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveRead(s))
+	got, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
 	require.NoError(t, err)
 	now := w.ClusterAPISet("s")
 	assert.Equal(t, now.ResourceVersion, got)

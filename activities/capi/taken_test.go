@@ -18,7 +18,7 @@ import (
 
 // If another set's machine or clone already has the name, the activity fails with a Conflict, and the other set's
 // objects stay unchanged. The next decision chooses another name.
-func TestANameThatAnotherSetUses(t *testing.T) {
+func TestCreationConflictsWithObjectsOfAnotherSet(t *testing.T) {
 	s, other := capitest.NewSet("s", 1), capitest.NewSet("other", 1)
 	m := capitest.NewMachine("s-a", other)
 	ownedByOther := func(o *unstructured.Unstructured) {
@@ -43,7 +43,7 @@ func TestANameThatAnotherSetUses(t *testing.T) {
 			_, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				a.CreateClusterAPIMachines,
-				activitiestest.NewClusterAPICreation(s, "s-a"),
+				activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, before, w.Snapshot())
@@ -53,7 +53,7 @@ func TestANameThatAnotherSetUses(t *testing.T) {
 
 // The deletion of the Cluster between decision and write causes a Conflict, which leads to a new decision. Temporal
 // must not retry the activity while the Cluster is gone.
-func TestOwnTemplatesOfAClusterThatIsGone(t *testing.T) {
+func TestOwnTemplatesConflictsIfClusterIsDeleted(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	template := capitest.InfrastructureTemplate()
 	w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, s, template)
@@ -98,7 +98,7 @@ func TestAContestedSetHasNoExtraWrites(t *testing.T) {
 }
 
 // A clone kind that is not installed is reported like a missing template.
-func TestTheKindOfTheClonesIsMissing(t *testing.T) {
+func TestMissingKindOfClonesIsReported(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	kind := cloneOfTemplate(capitest.InfrastructureTemplate(), "x").GroupVersionKind()
 	w := activitiestest.NewClusterAPIWorld(
@@ -114,7 +114,7 @@ func TestTheKindOfTheClonesIsMissing(t *testing.T) {
 	written, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		newActivities(w).CreateClusterAPIMachines,
-		activitiestest.NewClusterAPICreation(s, "s-a"),
+		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 	)
 	if err == nil {
 		assert.NotEmpty(t, written.Failure.Message)
@@ -122,5 +122,5 @@ func TestTheKindOfTheClonesIsMissing(t *testing.T) {
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.False(t, retryable, "the attempt is repeated without end, and the status says nothing: %v", err)
 	}
-	assert.Nil(t, bootstrapOf(w, "s-a"))
+	assert.Nil(t, bootstrapCloneOf(w, "s-a"))
 }

@@ -36,15 +36,15 @@ func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *
 }
 
 func newActivities(w *activitiestest.World) *capi.Activities {
-	return &capi.Activities{Kube: w.Kube, API: w.API, Workloads: w.Workloads}
+	return &capi.Activities{Kube: w.Kube, API: w.ClusterAPICache, Workloads: w.WorkloadClusters}
 }
 
-// bootstrapOf and infrastructureOf return a machine's clones of the templates: each clone has the machine's name.
-func bootstrapOf(w *activitiestest.World, name string) *unstructured.Unstructured {
+// bootstrapCloneOf and infrastructureOf return a machine's clones of the templates: each clone has the machine's name.
+func bootstrapCloneOf(w *activitiestest.World, name string) *unstructured.Unstructured {
 	return w.ProviderObject(cloneOfTemplate(capitest.BootstrapTemplate(), name), name)
 }
 
-func infrastructureOf(w *activitiestest.World, name string) *unstructured.Unstructured {
+func infrastructureCloneOf(w *activitiestest.World, name string) *unstructured.Unstructured {
 	return w.ProviderObject(cloneOfTemplate(capitest.InfrastructureTemplate(), name), name)
 }
 
@@ -83,7 +83,7 @@ func withMachineOwner(m *clusterv1.Machine) capitest.ProviderObjectChange {
 
 // refuseCreation makes the API server reject the creation of the object with this resource and name.
 func refuseCreation(w *activitiestest.World, resource, name string, err error) {
-	for _, fake := range w.Provider.FakeClientsets() {
+	for _, fake := range w.ClusterAPIServer.FakeClientsets() {
 		fake.PrependReactor("create", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 			o, is := action.(clienttesting.CreateActionImpl).GetObject().(metav1.Object)
 			return is && o.GetName() == name, nil, err

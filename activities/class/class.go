@@ -114,7 +114,7 @@ func (a *Activities) checkPollers(ctx context.Context, class *v1alpha1.MachineCl
 func (a *Activities) servedProviders(ctx context.Context, classes []*v1alpha1.MachineClass) (served []string) {
 	for _, class := range classes {
 		name := class.ProviderName()
-		if slices.Contains(served, name) || len(served) == maxServed {
+		if slices.Contains(served, name) || len(served) == maxServedProviders {
 			continue
 		}
 		if asked, unserved := a.checkPollers(ctx, class); asked && !unserved {
@@ -125,8 +125,8 @@ func (a *Activities) servedProviders(ctx context.Context, classes []*v1alpha1.Ma
 	return served
 }
 
-// maxServed is how many providers the message of a class names. Source: an installation has one to three providers.
-const maxServed = 5
+// maxServedProviders is how many providers the message of a class names. Source: an installation has one to three providers.
+const maxServedProviders = 5
 
 // ReportServing writes the condition Served of a class. The result is the resource version of the class. The activity
 // is idempotent.
@@ -189,7 +189,7 @@ func (a *Activities) readClass(
 	if !a.Kube.IsManaged(in) {
 		return nil, observeclass.NamespaceObjects{}, nil
 	}
-	live, err := a.Kube.MustReadLive(ctx, in)
+	live, err := a.Kube.NeedsLiveRead(ctx, in)
 	if err != nil {
 		return nil, observeclass.NamespaceObjects{}, err
 	}

@@ -39,14 +39,14 @@ func TestDecideClass(t *testing.T) {
 	}{
 		"in order": {activitiestest.Class(activitiestest.WithSecretRefs("a")), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
 		"its Secret is missing: nothing to wait for": {activitiestest.Class(activitiestest.WithSecretRefs("a", "b")), []runtime.Object{activitiestest.NewSecretMetadata("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
-		"without finalizer, before any machine": {activitiestest.Class(activitiestest.WithSecretRefs("a"), activitiestest.WithoutFinalizers), []runtime.Object{activitiestest.NewSecretMetadata("a", activitiestest.Backup)}, class.Decision{
-			Need: attention.Finalizers, Why: "new: our finalizer is missing", Prepare: true, Guard: []class.SecretTarget{activitiestest.NewSecretTarget("a", activitiestest.Backup, ours)}, Seen: seenVersions,
+		"without finalizer, before any machine": {activitiestest.Class(activitiestest.WithSecretRefs("a"), activitiestest.WithoutFinalizers), []runtime.Object{activitiestest.NewSecretMetadata("a", activitiestest.BackupFinalizer)}, class.Decision{
+			Need: attention.Finalizers, Why: "new: our finalizer is missing", Prepare: true, Guard: []class.SecretTarget{activitiestest.NewSecretTarget("a", activitiestest.BackupFinalizer, ours)}, Seen: seenVersions,
 		}},
 		"its Secrets lack ours": {activitiestest.Class(activitiestest.WithSecretRefs("b", "a")), []runtime.Object{activitiestest.NewSecretMetadata("a"), activitiestest.NewSecretMetadata("b"), activitiestest.NewSecretMetadata("c")}, class.Decision{
 			Need: attention.Finalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.NewSecretTarget("a", ours), activitiestest.NewSecretTarget("b", ours)}, Seen: seenVersions,
 		}},
-		"it was edited, and names another Secret": {activitiestest.Class(activitiestest.WithSecretRefs("new")), []runtime.Object{activitiestest.NewSecretMetadata("new"), activitiestest.NewSecretMetadata("old", ours, activitiestest.Backup)}, class.Decision{
-			Need: attention.Finalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.NewSecretTarget("new", ours)}, Unguard: []class.SecretTarget{activitiestest.NewSecretTarget("old", activitiestest.Backup)}, Seen: seenVersions,
+		"it was edited, and names another Secret": {activitiestest.Class(activitiestest.WithSecretRefs("new")), []runtime.Object{activitiestest.NewSecretMetadata("new"), activitiestest.NewSecretMetadata("old", ours, activitiestest.BackupFinalizer)}, class.Decision{
+			Need: attention.Finalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.NewSecretTarget("new", ours)}, Unguard: []class.SecretTarget{activitiestest.NewSecretTarget("old", activitiestest.BackupFinalizer)}, Seen: seenVersions,
 		}},
 		"it is being deleted while its machine is terminating": {activitiestest.Class(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a", ours), activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])}, class.Decision{
 			Need: attention.Deletion, Why: "deletion was asked for; 1 machine refers to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
@@ -64,9 +64,9 @@ func TestDecideClass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := activitiestest.NewWorld(t, append(row.rest, row.class)...)
-			assert.Equal(t, row.want, decideClass(w, activitiestest.NewRead(row.class)))
+			assert.Equal(t, row.want, decideClass(w, activitiestest.NewReadInput(row.class)))
 			assert.Empty(t, w.Requests(), "all of it is in the caches")
-			assert.Equal(t, row.want, decideClass(w, activitiestest.NewLiveRead(row.class)))
+			assert.Equal(t, row.want, decideClass(w, activitiestest.NewLiveReadInput(row.class)))
 		})
 	}
 }
@@ -79,13 +79,13 @@ func TestDecideClassGone(t *testing.T) {
 	}
 }
 
-func TestDecideClassIsBounded(t *testing.T) {
+func TestDecideClassLimitsNumberOfSecrets(t *testing.T) {
 	t.Parallel()
 	objects := []runtime.Object{activitiestest.Class()}
 	for i := range scale.MaxBatch + 10 {
 		objects = append(objects, activitiestest.NewSecretMetadata(fmt.Sprintf("secret-%03d", i), v1alpha1.FinalizerSecret))
 	}
-	d := decideClass(activitiestest.NewWorld(t, objects...), activitiestest.NewRead(activitiestest.Class()))
+	d := decideClass(activitiestest.NewWorld(t, objects...), activitiestest.NewReadInput(activitiestest.Class()))
 	require.Len(t, d.Unguard, scale.MaxBatch)
 	assert.Equal(t, "secret-000", d.Unguard[0].Name)
 	assert.Equal(t, "60 Secrets to release: no class needs them", d.Why)
@@ -112,11 +112,11 @@ func TestAClassThatNobodyServesNamesTheServedProviders(t *testing.T) {
 	w.Pollers = func(_ context.Context, name string) (int, error) {
 		return map[string]int{"virtual": 1, "aws": 2}[name], nil
 	}
-	serving := decideClassOnce(w, activitiestest.NewRead(typo)).Serving
+	serving := decideClassOnce(w, activitiestest.NewReadInput(typo)).Serving
 	require.NotNil(t, serving)
 	assert.Equal(t, class.ServingState{Provider: "virtal", Unserved: true, Served: []string{"aws", "virtual"}}, *serving)
 	says := func(s class.ServingState) string {
-		s.ReadInput = activitiestest.NewLiveRead(typo)
+		s.ReadInput = activitiestest.NewLiveReadInput(typo)
 		activitiestest.RunTwice[string](w, newActivities(w.Kube).ReportServing, s)
 		return meta.FindStatusCondition(w.Class("typo").Status.Conditions, v1alpha1.ClassServed).Message
 	}
@@ -135,8 +135,8 @@ func TestDecideClassReadsLive(t *testing.T) {
 	w := activitiestest.NewWorld(t, small)
 	w.HoldEvents() // the caches lack this machine
 	w.CreateObjects(activitiestest.Machine("m"))
-	assert.True(t, decideClassOnce(w, activitiestest.NewRead(small)).Release)
-	d := decideClassOnce(w, activitiestest.NewLiveRead(small))
+	assert.True(t, decideClassOnce(w, activitiestest.NewReadInput(small)).Release)
+	d := decideClassOnce(w, activitiestest.NewLiveReadInput(small))
 	assert.False(t, d.Release)
 	assert.Equal(t, "deletion was asked for; 1 machine refers to it", d.Why)
 	assert.Equal(t, w.Machine("m").ResourceVersion, d.Seen[cache.Machines])
@@ -152,7 +152,7 @@ func decideClassOnce(w *activitiestest.World, in kube.ReadInput) class.Decision 
 func TestFinalizeClass(t *testing.T) {
 	t.Parallel()
 	goes := activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass]
-	foreign := func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, activitiestest.Backup) }
+	foreign := func(c *v1alpha1.MachineClass) { c.Finalizers = append(c.Finalizers, activitiestest.BackupFinalizer) }
 	t.Run("puts our finalizer on", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
@@ -164,10 +164,10 @@ func TestFinalizeClass(t *testing.T) {
 			activitiestest.RunTwice[string](
 				w,
 				newActivities(w.Kube).FinalizeClass,
-				activitiestest.NewRead(activitiestest.Class()),
+				activitiestest.NewReadInput(activitiestest.Class()),
 			),
 		)
-		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Class("small").Finalizers)
+		assert.Equal(t, []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine}, w.Class("small").Finalizers)
 	})
 	t.Run("keeps it while a machine is left", func(t *testing.T) {
 		w := activitiestest.NewWorld(
@@ -178,7 +178,7 @@ func TestFinalizeClass(t *testing.T) {
 		activitiestest.RunTwice[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewLiveRead(activitiestest.Class()),
+			activitiestest.NewLiveReadInput(activitiestest.Class()),
 		)
 		assert.Empty(t, w.WriteRequests())
 	})
@@ -191,7 +191,7 @@ func TestFinalizeClass(t *testing.T) {
 		activitiestest.RunTwice[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewLiveRead(activitiestest.Class()),
+			activitiestest.NewLiveReadInput(activitiestest.Class()),
 		)
 		assert.Empty(t, w.WriteRequests())
 	})
@@ -205,23 +205,23 @@ func TestFinalizeClass(t *testing.T) {
 		activitiestest.RunTwice[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewLiveRead(activitiestest.Class()),
+			activitiestest.NewLiveReadInput(activitiestest.Class()),
 		)
-		assert.Equal(t, []string{activitiestest.Backup}, w.Class("small").Finalizers)
+		assert.Equal(t, []string{activitiestest.BackupFinalizer}, w.Class("small").Finalizers)
 	})
 	t.Run("then the class is gone, and run again it says so", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.Class(goes))
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewLiveRead(activitiestest.Class()),
+			activitiestest.NewLiveReadInput(activitiestest.Class()),
 		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Class("small"))
 		_, err = activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewLiveRead(activitiestest.Class()),
+			activitiestest.NewLiveReadInput(activitiestest.Class()),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
@@ -232,7 +232,7 @@ func TestFinalizeClass(t *testing.T) {
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewRead(activitiestest.Class()),
+			activitiestest.NewReadInput(activitiestest.Class()),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})

@@ -28,7 +28,7 @@ func TestFinalizeSecrets(t *testing.T) {
 	t.Run("writes finalizers and nothing else, by metadata", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
-			activitiestest.NewSecretMetadata("a", activitiestest.Backup),
+			activitiestest.NewSecretMetadata("a", activitiestest.BackupFinalizer),
 			activitiestest.NewSecretMetadata("b", ours),
 			activitiestest.NewSecretMetadata("c", ours),
 		)
@@ -37,18 +37,18 @@ func TestFinalizeSecrets(t *testing.T) {
 			w,
 			newActivities(w.Kube).FinalizeSecrets,
 			newSecretChanges(
-				activitiestest.NewSecretTarget("a", activitiestest.Backup, ours),
+				activitiestest.NewSecretTarget("a", activitiestest.BackupFinalizer, ours),
 				activitiestest.NewSecretTarget("b"),
 			),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, kube.MinVersions{cache.Secrets: "1002"}, versions, "the version to wait for")
-		assert.Equal(t, []string{activitiestest.Backup, ours}, w.SecretMetadata("a").Finalizers)
+		assert.Equal(t, []string{activitiestest.BackupFinalizer, ours}, w.SecretMetadata("a").Finalizers)
 		assert.Empty(t, w.SecretMetadata("b").Finalizers)
 		assert.Equal(t, []string{ours}, w.SecretMetadata("c").Finalizers)
 		assert.Equal(t, []string{"patch secrets", "patch secrets"}, w.Requests())
-		assert.Len(t, w.Meta.Actions(), 2, "never by a client that is answered with data")
-		for _, action := range w.Meta.Actions() {
+		assert.Len(t, w.MetadataClient.Actions(), 2, "never by a client that is answered with data")
+		for _, action := range w.MetadataClient.Actions() {
 			assert.Regexp(
 				t,
 				`^\{"metadata":\{"finalizers":\[[^]]*\],"resourceVersion":"900","uid":"uid-[ab]"\}\}$`,
@@ -133,13 +133,13 @@ func TestErrorsAboutASecretRevealNoData(t *testing.T) {
 		retryable bool
 		message   string
 	}{
-		"refused": {apierrors.NewForbidden(gr, "a", errors.New(activitiestest.Canary)), kube.TypeRefused, false, "change finalizers of Secret shop/a: the API server answered 403 Forbidden"},
-		"away":    {apierrors.NewServiceUnavailable(activitiestest.Canary), "", true, "change finalizers of Secret shop/a: the API server answered 503 ServiceUnavailable"},
-		"odd":     {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: activitiestest.Canary}}, kube.TypeRefused, false, "change finalizers of Secret shop/a: the API server answered 418 "},
+		"refused": {apierrors.NewForbidden(gr, "a", errors.New(activitiestest.SecretMarker)), kube.TypeRefused, false, "change finalizers of Secret shop/a: the API server answered 403 Forbidden"},
+		"away":    {apierrors.NewServiceUnavailable(activitiestest.SecretMarker), "", true, "change finalizers of Secret shop/a: the API server answered 503 ServiceUnavailable"},
+		"odd":     {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: activitiestest.SecretMarker}}, kube.TypeRefused, false, "change finalizers of Secret shop/a: the API server answered 418 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, activitiestest.NewSecretMetadata("a"))
-			activitiestest.FailRequests(w.Meta, "patch", "secrets", 1, row.err, nil)
+			activitiestest.FailRequests(w.MetadataClient, "patch", "secrets", 1, row.err, nil)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).FinalizeSecrets,
@@ -151,7 +151,7 @@ func TestErrorsAboutASecretRevealNoData(t *testing.T) {
 				assert.Equal(t, row.kind, kind)
 			}
 			require.ErrorContains(t, err, row.message)
-			assert.NotContains(t, err.Error(), activitiestest.Canary)
+			assert.NotContains(t, err.Error(), activitiestest.SecretMarker)
 		})
 	}
 }

@@ -23,9 +23,9 @@ import (
 
 const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
 
-// newBootWorld returns a provider's worker whose class has this user data and a token. newBootWorld also returns the
+// newBootstrapWorld returns a provider's worker whose class has this user data and a token. newBootWorld also returns the
 // call that creates an instance.
-func newBootWorld(
+func newBootstrapWorld(
 	t *testing.T,
 	data map[string]string,
 	tokens ...runtime.Object,
@@ -44,26 +44,26 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		return strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(bootTemplate)
 	}
 	t.Run("with its token and its name", func(t *testing.T) {
-		o, in := newBootWorld(t, map[string]string{"userData": bootTemplate, "region": "eu"}, activitiestest.NewTokenSecret())
+		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate, "region": "eu"}, activitiestest.NewTokenSecret())
 		for range 2 {
 			_, err := o.RunActivity(o.CreateInstance, in)
 			require.NoError(t, err)
 			got := o.Cloud.Classes[len(o.Cloud.Classes)-1].Secret
-			assert.Equal(t, started("m", newBootToken()), string(got["userData"]))
+			assert.Equal(t, started("m", newBootstrapTokenSecret()), string(got["userData"]))
 			assert.Equal(t, "eu", string(got["region"]))
 			assert.Len(t, got, 2, "the provider gets what is in the Secrets, and nothing besides")
 		}
-		assert.Equal(t, started("m", newBootToken()), string(o.Cloud.UserData("uid-m")))
+		assert.Equal(t, started("m", newBootstrapTokenSecret()), string(o.Cloud.UserData("uid-m")))
 	})
 	t.Run("without a target there is no token", func(t *testing.T) {
-		o, in := newBootWorld(t, map[string]string{"userData": bootTemplate})
+		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate})
 		o.Tokens, in.Token = nil, kube.TokenRef{}
 		_, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, started("m", "<<BOOTSTRAP_TOKEN>>"), string(o.Cloud.UserData("uid-m")))
 	})
 	t.Run("no key: only people can mend that", func(t *testing.T) {
-		o, in := newBootWorld(t, map[string]string{"token": activitiestest.Canary}, activitiestest.NewTokenSecret())
+		o, in := newBootstrapWorld(t, map[string]string{"token": activitiestest.SecretMarker}, activitiestest.NewTokenSecret())
 		answer, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, cloud.InstanceAnswer{Problem: &kube.Problem{
@@ -91,7 +91,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		expired := activitiestest.NewTokenSecret(func(s *corev1.Secret) {
 			s.Data["expiration"] = []byte(time.Now().Add(-time.Second).Format(time.RFC3339))
 		})
-		o, in := newBootWorld(t, map[string]string{"userData": bootTemplate}, expired)
+		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate}, expired)
 		answer, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		require.NotNil(t, answer.Problem)
@@ -99,7 +99,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		assert.Empty(t, o.Cloud.Machines)
 	})
 	t.Run("a token that stays away is backed off from", func(t *testing.T) {
-		o, in := newBootWorld(t, map[string]string{"userData": bootTemplate})
+		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate})
 		o.Tokens = kubefake.NewClientset()
 		in.Known = &kube.Problem{Reason: kube.ReasonTokenGone, Message: "it is gone", React: kube.Retry, Failures: 1}
 		_, took, err := o.RunWithRetries(o.CreateInstance, in)
@@ -109,9 +109,9 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 	})
 }
 
-func TestOnlyACreationNeedsUserData(t *testing.T) {
+func TestOnlyCreateInstanceNeedsUserData(t *testing.T) {
 	t.Parallel()
-	o, in := newBootWorld(t, map[string]string{"region": "eu"})
+	o, in := newBootstrapWorld(t, map[string]string{"region": "eu"})
 	o.Tokens = nil
 	for name, step := range map[string]any{"InitializeInstance": o.InitializeInstance, "InstanceStatus": o.InstanceStatus, "DeleteInstance": o.DeleteInstance} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestRotatedSecretIsUsedByNextCall(t *testing.T) {
 	assert.Equal(t, kube.UntilCredential, answer.Problem.React, "to ask again with the same key cannot help")
 
 	_, err = o.Secrets.CoreV1().
-		Secrets(activitiestest.Shop).
+		Secrets(activitiestest.TestNamespace).
 		Update(t.Context(), activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "new"}), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	answer, err = o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
@@ -157,17 +157,17 @@ func TestAnswersAndErrorsContainNoToken(t *testing.T) {
 	t.Parallel()
 	half := string(activitiestest.NewTokenSecret().Data["token-secret"])
 	for name, message := range map[string]string{
-		"the token":                     "token " + newBootToken() + " is refused",
+		"the token":                     "token " + newBootstrapTokenSecret() + " is refused",
 		"half of it":                    "token abc..." + half,
-		"a line of the user data":       "user data, line 3: join --token " + newBootToken(),
-		"all of the user data":          "invalid: #!/bin/sh\nNAME=m\njoin --token " + newBootToken() + "\n",
-		"the user data, and then again": "invalid: #!/bin/sh\nNAME=m\njoin --token " + newBootToken() + "\n, near " + newBootToken() + "," + half,
-		"far behind":                    strings.Repeat("x", 980) + newBootToken(), // the message is cut inside the token
+		"a line of the user data":       "user data, line 3: join --token " + newBootstrapTokenSecret(),
+		"all of the user data":          "invalid: #!/bin/sh\nNAME=m\njoin --token " + newBootstrapTokenSecret() + "\n",
+		"the user data, and then again": "invalid: #!/bin/sh\nNAME=m\njoin --token " + newBootstrapTokenSecret() + "\n, near " + newBootstrapTokenSecret() + "," + half,
+		"far behind":                    strings.Repeat("x", 980) + newBootstrapTokenSecret(), // the message is cut inside the token
 	} {
 		for _, code := range []provider.Code{provider.InvalidArgument, provider.Unavailable} {
 			t.Run(name+", "+code.String(), func(t *testing.T) {
-				o, in := newBootWorld(t, map[string]string{"userData": bootTemplate}, activitiestest.NewTokenSecret())
-				o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+				o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate}, activitiestest.NewTokenSecret())
+				o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 					return provider.Instance{}, provider.Errorf(code, "%s", message)
 				}
 				answer, err := o.RunActivity(o.CreateInstance, in)
@@ -179,12 +179,12 @@ func TestAnswersAndErrorsContainNoToken(t *testing.T) {
 				in.Known = &kube.Problem{Reason: "Unavailable", React: kube.Retry, Failures: 1}
 				answer, _, err = o.RunWithRetries(o.CreateInstance, in)
 				assertNoToken(t, answer, err)
-				require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), newBootToken(), "the provider has it")
+				require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), newBootstrapTokenSecret(), "the provider has it")
 			})
 		}
 	}
 	t.Run("nor does one in an answer that is none", func(t *testing.T) {
-		o, in := newBootWorld(t, map[string]string{"userData": bootTemplate}, activitiestest.NewTokenSecret())
+		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate}, activitiestest.NewTokenSecret())
 		answer, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assertNoToken(t, answer, nil)

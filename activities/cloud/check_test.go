@@ -15,7 +15,7 @@ import (
 
 func runCheckClass(t *testing.T, o *activitiestest.CloudWorld, name string) cloud.CheckResult {
 	t.Helper()
-	in := kube.Ref{Namespace: activitiestest.Shop, Name: name}
+	in := kube.Ref{Namespace: activitiestest.TestNamespace, Name: name}
 	checked, err := activitiestest.ExecuteActivity[cloud.CheckResult](
 		t,
 		o.CheckClass,
@@ -46,17 +46,17 @@ func TestCheckClass(t *testing.T) {
 		o := activitiestest.NewCloudWorld(
 			t,
 			activitiestest.NewClassWithSecrets("a", ""),
-			activitiestest.Secret("a", map[string]string{"userData": "boot", "token": activitiestest.Canary}),
+			activitiestest.Secret("a", map[string]string{"userData": "boot", "token": activitiestest.SecretMarker}),
 		)
 		o.Cloud.FailCalls(
 			provider.MethodListInstances,
 			1,
-			provider.Errorf(provider.Unauthenticated, "token %s is wrong", activitiestest.Canary),
+			provider.Errorf(provider.Unauthenticated, "token %s is wrong", activitiestest.SecretMarker),
 		)
 		problem := runCheckClass(t, o, "small").Problem
 		require.NotNil(t, problem)
 		assert.Equal(t, "Unauthenticated", problem.Reason)
-		assert.NotContains(t, problem.Message, activitiestest.Canary)
+		assert.NotContains(t, problem.Message, activitiestest.SecretMarker)
 	})
 	t.Run("there is no such class", func(t *testing.T) {
 		assert.Equal(

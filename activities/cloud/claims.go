@@ -15,10 +15,10 @@ import (
 
 var errListAborted = errors.New("the list of all Machines broke off")
 
-// claimLists lists the claims of the Machines of all namespaces. Concurrent calls share one List request, which starts
+// sharedClaimReader lists the claims of the Machines of all namespaces. Concurrent calls share one List request, which starts
 // only after all of them have asked. So a thousand creations list all Machines a few times, not a thousand times. The
 // zero claimLists is ready to use.
-type claimLists struct {
+type sharedClaimReader struct {
 	mu       sync.Mutex
 	nextList *machineList // next list, which has not begun; nil: no call waits for a list
 	listSlot chan struct{}
@@ -34,7 +34,7 @@ type machineList struct {
 
 // joinNextList returns the list that begins next. It also returns a channel with one slot, which a call occupies while
 // it makes a list.
-func (c *claimLists) joinNextList() (l *machineList, turn chan struct{}) {
+func (c *sharedClaimReader) joinNextList() (l *machineList, turn chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.listSlot == nil {
@@ -47,7 +47,7 @@ func (c *claimLists) joinNextList() (l *machineList, turn chan struct{}) {
 }
 
 // beginList reports whether the caller must make the list l. Calls that ask after beginList share the next list.
-func (c *claimLists) beginList(l *machineList) bool {
+func (c *sharedClaimReader) beginList(l *machineList) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.nextList != l {
@@ -60,7 +60,7 @@ func (c *claimLists) beginList(l *machineList) bool {
 // readClaims returns the claims of all Machines, as they were in the API server at some time after the call began. The
 // result of readClaims is shared and must not be changed. If the caller that makes the list is cancelled, another
 // caller makes the list again.
-func (c *claimLists) readClaims(ctx context.Context, client versioned.Interface) ([]ownership.Machine, error) {
+func (c *sharedClaimReader) readClaims(ctx context.Context, client versioned.Interface) ([]ownership.Machine, error) {
 	for {
 		l, turn := c.joinNextList()
 		select {
@@ -85,7 +85,7 @@ func (c *claimLists) readClaims(ctx context.Context, client versioned.Interface)
 
 // listMachines makes the list l and returns true, or returns false if another caller has already made this list. In
 // both cases, listMachines frees the slot of turn.
-func (c *claimLists) listMachines(
+func (c *sharedClaimReader) listMachines(
 	ctx context.Context,
 	client versioned.Interface,
 	l *machineList,

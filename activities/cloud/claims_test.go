@@ -48,7 +48,7 @@ func addMachine(t *testing.T, client *fake.Clientset, name string) {
 func TestCallsShareAListThatBeginsAfterThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, lists := newSlowMachinesServer(t, "first")
-		var c claimLists
+		var c sharedClaimReader
 		var work sync.WaitGroup
 		reads := func(want int) {
 			work.Go(func() {
@@ -81,7 +81,7 @@ func TestRefusedListReturnsErrorToAllCalls(t *testing.T) {
 			time.Sleep(time.Second)
 			return true, nil, errors.New("not now")
 		})
-		var c claimLists
+		var c sharedClaimReader
 		var work sync.WaitGroup
 		for range 5 {
 			work.Go(func() {
@@ -99,7 +99,7 @@ func TestRefusedListReturnsErrorToAllCalls(t *testing.T) {
 func TestCancelledListIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, _ := newSlowMachinesServer(t, "first")
-		var c claimLists
+		var c sharedClaimReader
 		var work sync.WaitGroup
 		work.Go(func() { _, _ = c.readClaims(t.Context(), client) }) // the calls below share the next list
 		synctest.Wait()

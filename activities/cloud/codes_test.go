@@ -58,7 +58,7 @@ func TestInstanceIsGoneOnlyIfCloudIsSure(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, code == provider.NotFound, answer.Gone, code)
 		settled := code == provider.NotFound || code == provider.Unimplemented || code == provider.AlreadyExists
-		assert.Equal(t, settled, answer.NamesNoInstance(), code)
+		assert.Equal(t, settled, answer.HasNoInstance(), code)
 	}
 	t.Run("an instance that is there is not", func(t *testing.T) {
 		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
@@ -81,7 +81,7 @@ func TestInstanceIsGoneOnlyIfCloudIsSure(t *testing.T) {
 		answer, err := o.RunActivity(o.InstanceStatus, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Equal(t, cloud.InstanceAnswer{ProviderID: "fake:///i-1", NodeName: "n", Uninitialized: true}, answer)
-		assert.False(t, answer.NamesNoInstance())
+		assert.False(t, answer.HasNoInstance())
 	})
 	t.Run("nothing is known of it without its class", func(t *testing.T) {
 		in := activitiestest.DefaultInstanceCall

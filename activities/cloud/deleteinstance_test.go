@@ -81,7 +81,7 @@ func TestDeleteInstance(t *testing.T) {
 
 // The pause between polls is an eighth of the time since the delete request, within bounds. A deletion is noticed at
 // most a seventh late.
-func TestDeletePolls(t *testing.T) {
+func TestDeletePollIntervalGrowsWithWait(t *testing.T) {
 	t.Parallel()
 	for since, want := range map[time.Duration]time.Duration{
 		-time.Minute:    250 * time.Millisecond, // the clocks of Temporal and of the worker differ

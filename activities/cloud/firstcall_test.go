@@ -16,7 +16,7 @@ import (
 	"millwright/provider"
 )
 
-func TestTheFirstAttemptIsTheFirstOnlyOnce(t *testing.T) {
+func TestWhichAttemptsCountAsFirst(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) // by the server's clock; workers' clocks do not matter
 	for name, row := range map[string]struct {
@@ -39,7 +39,7 @@ func TestTheFirstAttemptIsTheFirstOnlyOnce(t *testing.T) {
 }
 
 // A run that was reset replays the records of an earlier run, while the create call of the earlier run may still run.
-func TestNeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
+func TestNeverTriedIsIgnoredInAnotherRun(t *testing.T) {
 	t.Parallel()
 	for run, want := range map[string]bool{"default-test-run-id": true, "the-run-before": false, "": false} {
 		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
@@ -53,7 +53,7 @@ func TestNeverTriedHoldsInTheRunThatRecordedIt(t *testing.T) {
 
 // Heartbeat details show that an attempt has called the cloud. They stay when an operator resets the activity, or when
 // Temporal times out an attempt of a dead worker. The create call of the old attempt may then still run.
-func TestAnAttemptWithDetailsOfAnotherLooksFirst(t *testing.T) {
+func TestAttemptAfterEarlierHeartbeatSearchesForInstanceFirst(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 	env := activitiestest.NewActivityEnvironment()
@@ -81,7 +81,7 @@ func TestAnAttemptWithDetailsOfAnotherLooksFirst(t *testing.T) {
 	assert.False(t, next.NeverTried)
 	assert.WithinDuration(t, lost.CreatesUntil, next.MayRunUntil, time.Minute)
 
-	o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+	o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 		return provider.Instance{}, provider.Errorf(provider.Unavailable, "not now")
 	}
 	again := activitiestest.DefaultInstanceCall

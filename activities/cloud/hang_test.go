@@ -13,7 +13,7 @@ import (
 )
 
 // The times of the test pass in a synctest bubble, without waiting.
-func TestAProviderThatHangs(t *testing.T) {
+func TestHangingProviderCallEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		step   func(*activitiestest.CloudWorld) any

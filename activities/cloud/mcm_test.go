@@ -28,7 +28,7 @@ func TestProviderNameKeepsItsCase(t *testing.T) {
 	assert.Equal(t, "AWS", o.Cloud.Classes[0].Provider)
 }
 
-func TestAnnotationsOfTheNodeTemplate(t *testing.T) {
+func TestNodeTemplateAnnotationsReachTheProvider(t *testing.T) {
 	t.Parallel()
 	wishes := map[string]string{"machine.sapcloud.io/awsPlacement": "{}"}
 	for name, row := range map[string]struct {
@@ -43,7 +43,7 @@ func TestAnnotationsOfTheNodeTemplate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 			o.NodeTemplates = row.reads
-			m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: activitiestest.Shop, Name: "m", UID: "uid-m"}}
+			m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: activitiestest.TestNamespace, Name: "m", UID: "uid-m"}}
 			m.Spec.NodeTemplateSpec.Annotations = wishes
 			_, err := o.Classes.MachineV1alpha1().Machines(m.Namespace).Create(t.Context(), m, metav1.CreateOptions{})
 			require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestAnnotationsOfTheNodeTemplate(t *testing.T) {
 }
 
 // A worker without the right to get Machines creates no instance, and reports the missing right.
-func TestMissingRightToGetMachines(t *testing.T) {
+func TestMissingPermissionToGetMachinesIsReported(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		err  error
@@ -119,7 +119,7 @@ func TestAFailureWithANewStateIsReturned(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 	step := 0
-	o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+	o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 		step++
 		state := []string{"", "disk", "disk", "disk and interface"}[step]
 		return provider.Instance{LastKnownState: state}, provider.Errorf(provider.Internal, "no")

@@ -41,14 +41,14 @@ type sweepWorld struct {
 	*cloud.Provider
 }
 
-var smallClass = kube.Ref{Namespace: activitiestest.Shop, Name: "small", UID: "uid-small"}
+var smallClass = kube.Ref{Namespace: activitiestest.TestNamespace, Name: "small", UID: "uid-small"}
 
 func newSweepWorld(t *testing.T, objects ...runtime.Object) *sweepWorld {
 	t.Helper()
-	return newSweepWorldOfCloud(t, fake.New(), objects...)
+	return newSweepWorldWithCloud(t, fake.New(), objects...)
 }
 
-func newSweepWorldOfCloud(t *testing.T, of *fake.Provider, objects ...runtime.Object) *sweepWorld {
+func newSweepWorldWithCloud(t *testing.T, of *fake.Provider, objects ...runtime.Object) *sweepWorld {
 	t.Helper()
 	s := &sweepWorld{t: t, cloud: of, apiServer: machinefake.NewSimpleClientset(objects...)}
 	s.Provider = &cloud.Provider{Cloud: s.cloud, Classes: s.apiServer, Secrets: kubefake.NewClientset(), Cluster: "prod"}
@@ -59,8 +59,8 @@ func newSweepWorldOfCloud(t *testing.T, of *fake.Provider, objects ...runtime.Ob
 func (s *sweepWorld) createInstances(machines ...string) (ids []string) {
 	for _, name := range machines {
 		i := s.cloud.CreateByHand(
-			provider.Class{Namespace: activitiestest.Shop, Name: "small"},
-			provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: name, UID: "uid-" + name},
+			provider.Class{Namespace: activitiestest.TestNamespace, Name: "small"},
+			provider.Machine{Cluster: "prod", Namespace: activitiestest.TestNamespace, Name: name, UID: "uid-" + name},
 		)
 		ids = append(ids, i.ProviderID)
 	}
@@ -121,12 +121,12 @@ func TestFindOrphans(t *testing.T) {
 	)
 	ids := s.createInstances("a", "b", "c", "gone", "fresh")
 	s.cloud.CreateByHand(
-		provider.Class{Namespace: activitiestest.Shop, Name: "large"},
-		provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "other-class", UID: "x"},
+		provider.Class{Namespace: activitiestest.TestNamespace, Name: "large"},
+		provider.Machine{Cluster: "prod", Namespace: activitiestest.TestNamespace, Name: "other-class", UID: "x"},
 	)
 	s.cloud.CreateByHand(
-		provider.Class{Namespace: activitiestest.Shop, Name: "small"},
-		provider.Machine{Cluster: "test", Namespace: activitiestest.Shop, Name: "other-cluster", UID: "y"},
+		provider.Class{Namespace: activitiestest.TestNamespace, Name: "small"},
+		provider.Machine{Cluster: "test", Namespace: activitiestest.TestNamespace, Name: "other-cluster", UID: "y"},
 	)
 	for range 2 { // running FindOrphans twice is harmless
 		d, err := s.findOrphans(oldSighting("gone", ids[3]))
@@ -272,7 +272,7 @@ func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 		s := newSweepWorld(
 			t,
 			activitiestest.Class(
-				func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "missing") },
+				func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "missing") },
 			),
 		)
 		_, err := s.findOrphans()
@@ -339,9 +339,9 @@ func TestCollectOrphan(t *testing.T) {
 }
 
 // Instances of MCM's drivers carry names and no UID.
-func TestSweepOfCloudWithoutUIDs(t *testing.T) {
+func TestSweepMatchesInstancesByNameIfCloudHasNoUIDs(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorldOfCloud(t, fake.New(fake.WithNamedInstances()), activitiestest.Class(), activitiestest.Machine("a"))
+	s := newSweepWorldWithCloud(t, fake.New(fake.WithNamedInstances()), activitiestest.Class(), activitiestest.Machine("a"))
 	ids := s.createInstances("a", "gone", "a")
 	found, err := s.findOrphans(orphan.Sighting{ProviderID: ids[1], Since: time.Now().Add(-time.Hour)})
 	require.NoError(t, err)
@@ -358,7 +358,7 @@ func TestSweepOfCloudWithoutUIDs(t *testing.T) {
 	assert.Equal(t, []string{ids[0], ids[2]}, s.remainingIDs(), "of one name, the one that is deleted has its ID")
 }
 
-func TestTheLastLookKeepsClaimedInstances(t *testing.T) {
+func TestCollectOrphanKeepsClaimedInstances(t *testing.T) {
 	t.Parallel()
 	s := newSweepWorld(t, activitiestest.Class(), activitiestest.Machine("back"),
 		activitiestest.Machine("restored", func(m *v1alpha1.Machine) { m.UID, m.Spec.ProviderID = "other", "fake:///i-2" }),
@@ -421,7 +421,7 @@ func TestCollectOrphanReturnsCloudError(t *testing.T) {
 	s := newSweepWorld(
 		t,
 		activitiestest.Class(
-			func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "small") },
+			func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "small") },
 		),
 	)
 	s.Secrets = kubefake.NewClientset(activitiestest.Secret("small", map[string]string{"token": "canary-of-the-cloud"}))

@@ -56,7 +56,7 @@ func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 	}
 }
 
-func TestAMachineOfAnotherNamespaceThatNamesAnotherInstanceKeepsNothing(t *testing.T) {
+func TestMachineOfOtherNamespaceKeepsOnlyTheInstanceThatItNames(t *testing.T) {
 	t.Parallel()
 	s := newSweepWorld(
 		t,
@@ -75,7 +75,7 @@ func TestAMachineOfAnotherNamespaceThatNamesAnotherInstanceKeepsNothing(t *testi
 }
 
 // Machines of other namespaces do not prove that the machines of this namespace have been restored.
-func TestMachinesOfOtherNamespacesDoNotCloseTheBreaker(t *testing.T) {
+func TestNoOrphanIsDeletedIfOnlyOtherNamespacesHaveMachines(t *testing.T) {
 	t.Parallel()
 	s := newSweepWorld(
 		t,

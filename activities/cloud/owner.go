@@ -35,7 +35,7 @@ func (p *Provider) findInstanceOwner(
 	me := ownership.Machine{
 		Namespace: in.Machine.Namespace, Name: in.Machine.Name, UID: in.Machine.UID, ProviderID: in.ProviderID,
 	}
-	others, err := p.claims.readClaims(ctx, p.Classes)
+	others, err := p.claimReader.readClaims(ctx, p.Classes)
 	if err != nil {
 		return ownership.OwnerAnswer{}, &provider.Error{
 			Code: provider.Unavailable, Message: "the API server did not list the Machines", Cause: err,

@@ -17,7 +17,7 @@ import (
 func TestMachineNamesInstanceOfAnotherMachine(t *testing.T) {
 	t.Parallel()
 	const victim = "uid-victim"
-	class := provider.Class{Namespace: activitiestest.Shop, Name: "small"}
+	class := provider.Class{Namespace: activitiestest.TestNamespace, Name: "small"}
 	for name, row := range map[string]struct {
 		options  []fake.Option
 		others   map[string]bool // UIDs of other Machines that exist; true: the Machine names the instance

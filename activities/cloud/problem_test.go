@@ -15,7 +15,7 @@ import (
 	"millwright/provider"
 )
 
-func TestReactionTo(t *testing.T) {
+func TestReactionToEachCode(t *testing.T) {
 	t.Parallel()
 	table := map[provider.Code]kube.Reaction{
 		provider.OK:                 kube.Retry, // ReactionToCode is never called with OK
@@ -168,7 +168,7 @@ func TestProblemMessageIsTruncated(t *testing.T) {
 	assert.True(t, strings.HasSuffix(answer.Problem.Message, "ö…"), "cut between letters")
 }
 
-func TestBracketsInAMessageHideNoCode(t *testing.T) {
+func TestErrorCodeIsNotParsedFromMessage(t *testing.T) {
 	t.Parallel()
 	t.Run("a code is a type, not a text", func(t *testing.T) {
 		o := activitiestest.NewCloudWorld(t, activitiestest.Class())

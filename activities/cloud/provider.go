@@ -35,7 +35,7 @@ type Provider struct {
 	FreshTokens *kube.FreshTokens
 
 	classes classCache
-	claims  claimLists
+	claimReader  sharedClaimReader
 
 	// NodeTemplates makes CreateInstance read the annotations of the Machine's spec.nodeTemplate for the provider.
 	// NodeTemplates costs one more request per create call.
@@ -86,10 +86,10 @@ type InstanceAnswer struct {
 	Problem  *kube.Problem
 }
 
-// NamesNoInstance reports whether the answer to InstanceStatus is final and names no instance. The answer is final if
+// HasNoInstance reports whether the answer to InstanceStatus is final and names no instance. The answer is final if
 // the instance does not exist, the provider does not implement InstanceStatus, or the instance belongs to another
 // Machine. After any other problem, a later answer may name an instance.
-func (a InstanceAnswer) NamesNoInstance() bool {
+func (a InstanceAnswer) HasNoInstance() bool {
 	return a.Gone ||
 		a.Problem != nil &&
 			slices.Contains([]string{provider.Unimplemented.String(), provider.AlreadyExists.String()}, a.Problem.Reason)

@@ -37,7 +37,7 @@ func TestCreateInstance(t *testing.T) {
 	assert.JSONEq(t, `{"size":"xl"}`, string(o.Cloud.Classes[0].Spec))
 	assert.Equal(
 		t,
-		provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "m", UID: "uid-m", NeverTried: true},
+		provider.Machine{Cluster: "prod", Namespace: activitiestest.TestNamespace, Name: "m", UID: "uid-m", NeverTried: true},
 		o.Cloud.Machines[0],
 	)
 
@@ -56,7 +56,7 @@ func TestNeverTriedIsIgnoredInLaterAttempts(t *testing.T) {
 	t.Run("when the first attempt failed somewhere", func(t *testing.T) {
 		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 		calls := 0
-		o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+		o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 			if calls++; calls == 1 {
 				return provider.Instance{}, temporal.NewApplicationError("the worker died", "Died")
 			}
@@ -81,7 +81,7 @@ func TestNeverTriedIsIgnoredInLaterAttempts(t *testing.T) {
 func TestAnInstanceWithoutAProviderIDIsAnInternalError(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
-	o.Cloud.Create = func(context.Context) (provider.Instance, error) { return provider.Instance{NodeName: "m"}, nil }
+	o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) { return provider.Instance{NodeName: "m"}, nil }
 	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	require.NotNil(t, answer.Problem)
@@ -93,7 +93,7 @@ func TestAnInstanceWithoutAProviderIDIsAnInternalError(t *testing.T) {
 func TestInstanceWithoutNodeName(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
-	o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+	o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 		return provider.Instance{ProviderID: "fake:///i-1"}, nil
 	}
 	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)

@@ -22,15 +22,15 @@ import (
 	"millwright/provider"
 )
 
-// countingWorld is a provider's worker whose API server counts the reads.
-type countingWorld struct {
+// readCountingWorld is a provider's worker whose API server counts the reads.
+type readCountingWorld struct {
 	*activitiestest.CloudWorld
 	t      *testing.T
 	class  *v1alpha1.MachineClass
 	secret *corev1.Secret
 }
 
-func newCountingWorld(t *testing.T) *countingWorld {
+func newReadCountingWorld(t *testing.T) *readCountingWorld {
 	t.Helper()
 	class, secret := activitiestest.NewClassWithSecrets(
 		"",
@@ -40,12 +40,12 @@ func newCountingWorld(t *testing.T) *countingWorld {
 		map[string]string{"token": "old"},
 	)
 	secret.UID, secret.ResourceVersion, class.ResourceVersion = "uid-b", "7", "5"
-	return &countingWorld{activitiestest.NewCloudWorld(t, class, secret), t, class, secret}
+	return &readCountingWorld{activitiestest.NewCloudWorld(t, class, secret), t, class, secret}
 }
 
 // createWithVersions creates an instance with the versions that a decision used, and returns how many objects the call
 // read.
-func (r *countingWorld) createWithVersions(versions string) (answer cloud.InstanceAnswer, read int, err error) {
+func (r *readCountingWorld) createWithVersions(versions string) (answer cloud.InstanceAnswer, read int, err error) {
 	r.t.Helper()
 	classes, secrets := r.Classes.(*machinefake.Clientset), r.Secrets.(*kubefake.Clientset)
 	classes.ClearActions()
@@ -56,12 +56,12 @@ func (r *countingWorld) createWithVersions(versions string) (answer cloud.Instan
 	return answer, len(classes.Actions()) + len(secrets.Actions()), err
 }
 
-func (r *countingWorld) currentVersions() string {
+func (r *readCountingWorld) currentVersions() string {
 	return observeclass.VersionText(r.class) + observeclass.VersionText(r.secret)
 }
 
 // rotateSecret changes the value of the Secret.
-func (r *countingWorld) rotateSecret(value string) {
+func (r *readCountingWorld) rotateSecret(value string) {
 	r.t.Helper()
 	r.secret = r.secret.DeepCopy()
 	r.secret.ResourceVersion, r.secret.Data = r.secret.ResourceVersion+"1", map[string][]byte{"token": []byte(value)}
@@ -69,13 +69,13 @@ func (r *countingWorld) rotateSecret(value string) {
 	require.NoError(r.t, err)
 }
 
-func (r *countingWorld) lastToken() string {
+func (r *readCountingWorld) lastToken() string {
 	return string(r.Cloud.Classes[len(r.Cloud.Classes)-1].Secret["token"])
 }
 
 // acceptOnlyToken makes the cloud refuse every other token.
-func (r *countingWorld) acceptOnlyToken(token string) {
-	r.Cloud.Create = func(context.Context) (provider.Instance, error) {
+func (r *readCountingWorld) acceptOnlyToken(token string) {
+	r.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 		if r.lastToken() != token {
 			return provider.Instance{}, provider.Errorf(provider.Unauthenticated, "wrong token")
 		}
@@ -86,7 +86,7 @@ func (r *countingWorld) acceptOnlyToken(token string) {
 func TestManyCallsReadAClassOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newCountingWorld(t)
+		r := newReadCountingWorld(t)
 		for i, want := range []int{2, 0, 0} {
 			_, read, err := r.createWithVersions(r.currentVersions())
 			require.NoError(t, err)
@@ -115,9 +115,9 @@ func TestManyCallsReadAClassOnce(t *testing.T) {
 
 // newRotatedSecretWorld returns a provider's worker that has read a class, and the versions that it read. The class's
 // Secret has changed since. The cloud accepts only the new token.
-func newRotatedSecretWorld(t *testing.T) (r *countingWorld, before string) {
+func newRotatedSecretWorld(t *testing.T) (r *readCountingWorld, before string) {
 	t.Helper()
-	r = newCountingWorld(t)
+	r = newReadCountingWorld(t)
 	before = r.currentVersions()
 	_, _, err := r.createWithVersions(before)
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestFailedCallIsRetriedIfClassChanged(t *testing.T) {
 
 func TestPollsOfADeletionReadTheClassOnce(t *testing.T) {
 	t.Parallel()
-	r := newCountingWorld(t)
+	r := newReadCountingWorld(t)
 	_, read, err := r.createWithVersions(r.currentVersions())
 	require.NoError(t, err)
 	r.Cloud.HoldDeletions()

@@ -68,7 +68,7 @@ func TestMissingClassOrSecretIsProblem(t *testing.T) {
 		"the class":              {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "other" }), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
 		"its Secret":             {activitiestest.NewClassWithSecrets("a", ""), "SecretNotFound", "Secret shop/a of MachineClass small does not exist"},
 		"that of credentials":    {activitiestest.NewClassWithSecrets("", "b"), "SecretNotFound", "Secret shop/b of MachineClass small does not exist"},
-		"the name of its Secret": {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "") }), "ClassInvalid", "MachineClass small refers to a Secret without a name"},
+		"the name of its Secret": {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "") }), "ClassInvalid", "MachineClass small refers to a Secret without a name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := activitiestest.NewCloudWorld(t, row.class)
@@ -108,7 +108,7 @@ func TestMissingClassOrSecretIsProblem(t *testing.T) {
 // secretOfOtherNamespace returns a Secret of another namespace with the annotation allowed-class-namespaces. If allows
 // is empty, the Secret has no annotation.
 func secretOfOtherNamespace(name, allows string) *corev1.Secret {
-	s := activitiestest.Secret(name, map[string]string{"userData": "boot", "token": activitiestest.Canary})
+	s := activitiestest.Secret(name, map[string]string{"userData": "boot", "token": activitiestest.SecretMarker})
 	s.Namespace = "credentials"
 	if allows != "" {
 		s.Annotations = map[string]string{"machine.sapcloud.io/allowed-class-namespaces": allows}
@@ -120,7 +120,7 @@ func secretOfOtherNamespace(name, allows string) *corev1.Secret {
 func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 	t.Parallel()
 	class := activitiestest.Class(func(c *v1alpha1.MachineClass) {
-		c.SecretRef = activitiestest.SecretRef(activitiestest.Shop, "a")
+		c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "a")
 		c.CredentialsSecretRef = activitiestest.SecretRef("credentials", "account")
 	})
 	for name, row := range map[string]struct {
@@ -164,7 +164,7 @@ func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 
 // A call with cached versions of the class and its Secrets reads nothing. A changed annotation of a Secret also changes
 // the Secret's version.
-func TestRevokedConsentAppliesToNextCall(t *testing.T) {
+func TestRevokedSecretConsentAppliesToNextCall(t *testing.T) {
 	t.Parallel()
 	class := activitiestest.Class(func(c *v1alpha1.MachineClass) {
 		c.SecretRef = activitiestest.SecretRef("credentials", "a")
@@ -198,14 +198,14 @@ func assertNoSecret(t *testing.T, answer cloud.InstanceAnswer, err error) {
 		text = append(text, err.Error()...)
 		text = append(text, temporal.GetDefaultFailureConverter().ErrorToFailure(err).String()...)
 	}
-	for _, form := range []string{activitiestest.Canary, base64.StdEncoding.EncodeToString([]byte(activitiestest.Canary))} {
+	for _, form := range []string{activitiestest.SecretMarker, base64.StdEncoding.EncodeToString([]byte(activitiestest.SecretMarker))} {
 		assert.NotContains(t, string(text), form)
 	}
 }
 
 func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 	t.Parallel()
-	leak := "token " + activitiestest.Canary + " is not valid"
+	leak := "token " + activitiestest.SecretMarker + " is not valid"
 	known := activitiestest.DefaultInstanceCall
 	known.Known = &kube.Problem{Reason: "Unavailable"}
 	for name, fails := range map[string]error{
@@ -222,17 +222,17 @@ func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 				activitiestest.NewClassWithSecrets("a", "a"),
 				activitiestest.Secret(
 					"a",
-					map[string]string{"token": activitiestest.Canary, "userData": "#!/bin/sh " + activitiestest.Canary},
+					map[string]string{"token": activitiestest.SecretMarker, "userData": "#!/bin/sh " + activitiestest.SecretMarker},
 				),
 			)
-			o.Cloud.Create = func(context.Context) (provider.Instance, error) {
+			o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 				return provider.Instance{ProviderID: "fake:///i-1", NodeName: "m"}, fails
 			}
 			answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 			assertNoSecret(t, answer, err)
 			answer, _, err = o.RunWithRetries(o.CreateInstance, known)
 			assertNoSecret(t, answer, err)
-			require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), activitiestest.Canary, "the provider has it")
+			require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), activitiestest.SecretMarker, "the provider has it")
 		})
 	}
 }
@@ -243,14 +243,14 @@ func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
 		o := activitiestest.NewCloudWorld(
 			t,
 			activitiestest.NewClassWithSecrets("", "a"),
-			activitiestest.Secret("a", map[string]string{"token": activitiestest.Canary}),
+			activitiestest.Secret("a", map[string]string{"token": activitiestest.SecretMarker}),
 		)
 		var called, ended time.Time
-		o.Cloud.Create = func(ctx context.Context) (provider.Instance, error) {
+		o.Cloud.CreateFunc = func(ctx context.Context) (provider.Instance, error) {
 			called = time.Now()
 			<-ctx.Done()
 			ended = time.Now()
-			return provider.Instance{}, fmt.Errorf("POST /instances?token=%s: %w", activitiestest.Canary, ctx.Err())
+			return provider.Instance{}, fmt.Errorf("POST /instances?token=%s: %w", activitiestest.SecretMarker, ctx.Err())
 		}
 		suite := &testsuite.WorkflowTestSuite{}
 		suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))

@@ -13,18 +13,18 @@ import (
 	"millwright/provider"
 )
 
-// newTakenOverWorld returns a provider's worker after another controller has created an instance for machine m. The
+// newWorldWithForeignInstance returns a provider's worker after another controller has created an instance for machine m. The
 // instance has the machine's name, but not its UID.
-func newTakenOverWorld(t *testing.T, machines ...runtime.Object) (o *activitiestest.CloudWorld, id string) {
+func newWorldWithForeignInstance(t *testing.T, machines ...runtime.Object) (o *activitiestest.CloudWorld, id string) {
 	t.Helper()
 	o = activitiestest.NewCloudWorld(t, activitiestest.Class())
 	for _, m := range machines {
 		require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(m))
 	}
-	class := provider.Class{Namespace: activitiestest.Shop, Name: "small"}
+	class := provider.Class{Namespace: activitiestest.TestNamespace, Name: "small"}
 	return o, o.Cloud.CreateByHand(
 		class,
-		provider.Machine{Cluster: "prod", Namespace: activitiestest.Shop, Name: "m"},
+		provider.Machine{Cluster: "prod", Namespace: activitiestest.TestNamespace, Name: "m"},
 	).ProviderID
 }
 
@@ -34,7 +34,7 @@ func machineWithProviderID(id string) *v1alpha1.Machine {
 
 func TestAnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
 	t.Parallel()
-	o, id := newTakenOverWorld(t, activitiestest.Machine("m"), machineWithProviderID("fake:///of-its-own"))
+	o, id := newWorldWithForeignInstance(t, activitiestest.Machine("m"), machineWithProviderID("fake:///of-its-own"))
 	for range 2 {
 		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestAnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
 
 func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
 	t.Parallel()
-	o, _ := newTakenOverWorld(t, activitiestest.Machine("m"), machineWithProviderID("fake:///i-1"))
+	o, _ := newWorldWithForeignInstance(t, activitiestest.Machine("m"), machineWithProviderID("fake:///i-1"))
 	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	require.NotNil(t, answer.Problem)
@@ -64,7 +64,7 @@ func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
 
 func TestDeletionIncludesInstanceOfOtherController(t *testing.T) {
 	t.Parallel()
-	o, _ := newTakenOverWorld(t, activitiestest.Machine("m"))
+	o, _ := newWorldWithForeignInstance(t, activitiestest.Machine("m"))
 	for range 2 {
 		_, err := o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)

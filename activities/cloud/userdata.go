@@ -102,16 +102,16 @@ func (p *Provider) bootstrapToken(ctx context.Context, ref kube.TokenRef, now ti
 // of user data need the URL-encoded form; an encoded placeholder gets an encoded value. If token is empty, the token's
 // placeholders stay. renderUserData does not change userData.
 func renderUserData(userData []byte, machine string, token string) []byte {
-	pairs := placeholderForms(machinePlaceholder, machine)
+	pairs := placeholderEncodings(machinePlaceholder, machine)
 	if token != "" {
-		pairs = append(pairs, placeholderForms(tokenPlaceholder, token)...)
+		pairs = append(pairs, placeholderEncodings(tokenPlaceholder, token)...)
 	}
 	return []byte(strings.NewReplacer(pairs...).Replace(string(userData)))
 }
 
 // hasPlaceholder reports whether user data has a placeholder in one of its forms.
 func hasPlaceholder(userData []byte, name string) bool {
-	forms := placeholderForms(name, "")
+	forms := placeholderEncodings(name, "")
 	for i := 0; i < len(forms); i += 2 {
 		if bytes.Contains(userData, []byte(forms[i])) {
 			return true
@@ -120,9 +120,9 @@ func hasPlaceholder(userData []byte, name string) bool {
 	return false
 }
 
-// placeholderForms returns the forms of a placeholder, each followed by its replacement. The hexadecimal digits of a
+// placeholderEncodings returns the forms of a placeholder, each followed by its replacement. The hexadecimal digits of a
 // URL-encoded form may be in upper or lower case.
-func placeholderForms(name, value string) []string {
+func placeholderEncodings(name, value string) []string {
 	encoded, encodedValue := url.QueryEscape(name), url.QueryEscape(value)
 	small := strings.NewReplacer("%3C", "%3c", "%3E", "%3e").Replace(encoded)
 	return []string{name, value, encoded, encodedValue, small, encodedValue}

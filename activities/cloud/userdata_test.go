@@ -19,8 +19,8 @@ import (
 	"millwright/provider"
 )
 
-// newBootToken is the token that an instance presents if the instance boots with NewTokenSecret.
-func newBootToken() string {
+// newBootstrapTokenSecret is the token that an instance presents if the instance boots with NewTokenSecret.
+func newBootstrapTokenSecret() string {
 	s := activitiestest.NewTokenSecret()
 	return string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
 }
@@ -36,7 +36,7 @@ func renderTestUserData(t *testing.T, secret provider.Secret, ref kube.TokenRef)
 	data, problem, err := cloud.InstanceUserData(
 		t.Context(),
 		p,
-		provider.Class{Namespace: activitiestest.Shop, Name: "small", Secret: secret},
+		provider.Class{Namespace: activitiestest.TestNamespace, Name: "small", Secret: secret},
 		"web-1",
 		ref,
 	)
@@ -46,10 +46,10 @@ func renderTestUserData(t *testing.T, secret provider.Secret, ref kube.TokenRef)
 func TestBootstrapTokenInUserData(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ data, want string }{
-		"token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + newBootToken() + " b " + newBootToken()},
-		"token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + newBootToken() + "&b=" + newBootToken()},
-		"token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + newBootToken()},
-		"token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", newBootToken() + " " + newBootToken()},
+		"token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + newBootstrapTokenSecret() + " b " + newBootstrapTokenSecret()},
+		"token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + newBootstrapTokenSecret() + "&b=" + newBootstrapTokenSecret()},
+		"token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + newBootstrapTokenSecret()},
+		"token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", newBootstrapTokenSecret() + " " + newBootstrapTokenSecret()},
 		"no placeholder":             {"#cloud-config <BOOTSTRAP_TOKEN> \xff\x00", "#cloud-config <BOOTSTRAP_TOKEN> \xff\x00"},
 		"an empty value":             {"", ""},
 	} {
@@ -83,7 +83,7 @@ func TestMachineNameInUserData(t *testing.T) {
 		"machine name replaced":            {"<<MACHINE_NAME>>, <<MACHINE_NAME>>", "web-1, web-1"},
 		"machine name replaced, encoded":   {"h=%3C%3CMACHINE_NAME%3E%3E&i=%3C%3CMACHINE_NAME%3E%3E", "h=web-1&i=web-1"},
 		"machine name replaced, small hex": {"h=%3c%3cMACHINE_NAME%3e%3e", "h=web-1"},
-		"both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + newBootToken()},
+		"both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + newBootstrapTokenSecret()},
 		"none":                             {"<MACHINE_NAME> MACHINE_NAME", "<MACHINE_NAME> MACHINE_NAME"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestMachineNameInUserData(t *testing.T) {
 // assertUserDataMissing asserts that a Secret without user data, or no Secret, is a problem for people.
 func assertUserDataMissing(t *testing.T, token kube.TokenRef) {
 	t.Helper()
-	for _, secret := range []provider.Secret{nil, {"token": []byte(activitiestest.Canary)}} {
+	for _, secret := range []provider.Secret{nil, {"token": []byte(activitiestest.SecretMarker)}} {
 		data, problem, err := renderTestUserData(t, secret, token)
 		require.NoError(t, err)
 		assert.Empty(t, data)
@@ -134,7 +134,7 @@ func TestUnusableTokenIsProblem(t *testing.T) {
 	where := activitiestest.KubeSystem + "/" + activitiestest.NewTokenSecret().Name
 	class := provider.Class{
 		Name:   "small",
-		Secret: provider.Secret{"userData": []byte(activitiestest.Canary + " <<BOOTSTRAP_TOKEN>>")},
+		Secret: provider.Secret{"userData": []byte(activitiestest.SecretMarker + " <<BOOTSTRAP_TOKEN>>")},
 	}
 	for name, row := range map[string]struct {
 		change func(*corev1.Secret)

@@ -21,8 +21,8 @@ func TestTheClockOfAWorkerDoesNotExpireTheTokenOfAnInstance(t *testing.T) {
 		for left, reason := range map[time.Duration]string{5 * time.Minute: "", -5 * time.Minute: kube.ReasonTokenGone} {
 			t.Run(name+", "+left.String()+" left", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					k := activitiestest.Worker{Ahead: ahead}
-					o, in := newBootWorld(
+					k := activitiestest.Worker{ClockAhead: ahead}
+					o, in := newBootstrapWorld(
 						t,
 						map[string]string{"userData": bootTemplate},
 						activitiestest.NewTokenSecret(func(s *corev1.Secret) {

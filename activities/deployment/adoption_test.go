@@ -80,7 +80,7 @@ func TestAdoptSets(t *testing.T) {
 	t.Run("not for a deployment that is being deleted", func(t *testing.T) {
 		going := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		w := activitiestest.NewWorld(t, going, s)
-		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(going)).Rollout.HasActions())
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(going)).Rollout.HasActions())
 		activitiestest.AssertFailure(t, changeOwners(w, going, adopt), kube.TypeConflict, false)
 		assert.Empty(t, w.WriteRequests())
 	})
@@ -95,7 +95,7 @@ func TestAdoptSets(t *testing.T) {
 				activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet],
 			),
 		)
-		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Adopt)
+		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Adopt)
 	})
 	t.Run("of two deployments the first takes it, and the second does not take it away", func(t *testing.T) {
 		other := activitiestest.Deployment("other", 2)
@@ -124,7 +124,7 @@ func TestReleaseSets(t *testing.T) {
 	d := activitiestest.Deployment("d", 2)
 	s := activitiestest.NewOwnedSet(d, "s", 2, withOtherLabels)
 	w := activitiestest.NewWorld(t, d, s)
-	decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout
+	decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout
 	assert.Equal(
 		t,
 		[]rollout.ObjectTarget{{Name: "s", UID: "uid-s", Version: "900", Why: "the selector does not match its labels"}},
@@ -139,11 +139,11 @@ func TestReleaseSets(t *testing.T) {
 		w.NewEvents(),
 	)
 	w.AwaitCaches()
-	assert.NotNil(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Create)
+	assert.NotNil(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Create)
 	t.Run("one that matches again is adopted again", func(t *testing.T) {
 		w.EditObject(cache.Sets, "s", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "web"}}})
 		w.AwaitCaches()
-		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout
 		require.Len(t, decision.Adopt, 1)
 		require.NoError(t, changeOwners(w, d, decision))
 		assert.NotContains(t, w.MachineSet("s").Annotations, v1alpha1.AnnotationReleasedBy)
@@ -155,11 +155,11 @@ func TestReleaseSets(t *testing.T) {
 		one := activitiestest.NewWorld(t, d, lost("a"))
 		assert.NotNil(
 			t,
-			activitiestest.DecideDeployment(one, activitiestest.NewRead(d)).Rollout.Create,
+			activitiestest.DecideDeployment(one, activitiestest.NewReadInput(d)).Rollout.Create,
 			"one may be what a person wants",
 		)
 		two := activitiestest.NewWorld(t, d, lost("a"), lost("b"))
-		stopped := activitiestest.DecideDeployment(two, activitiestest.NewRead(d)).Rollout
+		stopped := activitiestest.DecideDeployment(two, activitiestest.NewReadInput(d)).Rollout
 		assert.Nil(t, stopped.Create)
 		assert.Equal(
 			t,

@@ -63,11 +63,11 @@ type ProgressPicture struct {
 	Counts  rollout.MachineCounts
 	Old     int    // machines of sets other than the current set, including machines that are being deleted
 	Blocked string // reason why machines get no instance; empty: not blocked
-	Sets    []PictureOfSet
+	Sets    []SetPicture
 }
 
-// PictureOfSet is a line of a ProgressPicture.
-type PictureOfSet struct {
+// SetPicture is a line of a ProgressPicture.
+type SetPicture struct {
 	Name      string
 	Revision  int64
 	Current   bool
@@ -77,8 +77,8 @@ type PictureOfSet struct {
 	Deleting  int
 }
 
-// maxPictureSets limits the lines of a picture. Source: the lines that fit on a screen, and into a decision of 16 KiB.
-const maxPictureSets = 10
+// maxSetsInPicture limits the lines of a picture. Source: the lines that fit on a screen, and into a decision of 16 KiB.
+const maxSetsInPicture = 10
 
 // DecideDeployment reads a deployment with its sets and machines, and returns the next step.
 func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, error) {
@@ -94,7 +94,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	observed := observedeployment.RolloutFacts(tree, now)
 	plan := rollout.PlanDeployment(observed)
 	d := NewDecision(deployment, observed, plan)
-	d.Operation, d.Seen = observedeployment.NamedRollout(deployment), treeVersions(tree)
+	d.Operation, d.Seen = observedeployment.CurrentRolloutID(deployment), treeVersions(tree)
 	d.Prepare = !observed.Deleting && !observed.Finalizer
 	hold := ""
 	if observed.MCM.Due+observed.MCM.Replacing > 0 && !observed.Deleting {
@@ -124,7 +124,7 @@ func NewDecision(deployment metav1.Object, observed rollout.Facts, plan rollout.
 		Generation: deployment.GetGeneration(),
 		Rollout:    plan.Decision,
 		Release:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Picture:    newPicture(observed, plan),
+		Picture:    newProgressPicture(observed, plan),
 	}
 }
 
@@ -138,11 +138,11 @@ func IsReportNeeded(
 	said bool,
 ) bool {
 	calm := plan.Pending.NeedsNothing() && !blocked.IsBlocked()
-	return plan.Unreported || namesWrongOperation(named, calm, in.WorkflowID) || !said
+	return plan.Unreported || isCurrentOperationOutdated(named, calm, in.WorkflowID) || !said
 }
 
-// namesWrongOperation reports whether a status names another operation than the running operation.
-func namesWrongOperation(named *v1alpha1.Operation, calm bool, workflowID string) bool {
+// isCurrentOperationOutdated reports whether a status names another operation than the running operation.
+func isCurrentOperationOutdated(named *v1alpha1.Operation, calm bool, workflowID string) bool {
 	switch {
 	case calm:
 		return named != nil
@@ -153,9 +153,9 @@ func namesWrongOperation(named *v1alpha1.Operation, calm bool, workflowID string
 	}
 }
 
-// newPicture shows the current set, and the sets that have machines or desired replicas, the newest first. While a pin
+// newProgressPicture shows the current set, and the sets that have machines or desired replicas, the newest first. While a pin
 // is in force, the pinned set is the current set.
-func newPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPicture {
+func newProgressPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPicture {
 	p := ProgressPicture{Wanted: o.Replicas, Counts: plan.Status.Counts}
 	pin := plan.Decision.Pin
 	sets := slices.Clone(o.Sets)
@@ -164,7 +164,7 @@ func newPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPicture {
 		if pin != nil {
 			s.Current = s.Name == pin.Set
 		}
-		line := PictureOfSet{
+		line := SetPicture{
 			Name:     s.Name,
 			Revision: s.Revision,
 			Current:  s.Current,
@@ -183,7 +183,7 @@ func newPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPicture {
 			p.Old += line.Machines
 		}
 		p.Blocked = cmp.Or(p.Blocked, s.Failure.Reason)
-		if (s.Current || s.Replicas+line.Machines > 0) && len(p.Sets) < maxPictureSets {
+		if (s.Current || s.Replicas+line.Machines > 0) && len(p.Sets) < maxSetsInPicture {
 			p.Sets = append(p.Sets, line)
 		}
 	}
@@ -213,7 +213,7 @@ func ReadTree(ctx context.Context, a *kube.Kube, in kube.ReadInput) (observedepl
 	if !a.IsManaged(in) {
 		return observedeployment.ObjectTree{}, nil
 	}
-	live, err := a.MustReadLive(ctx, in)
+	live, err := a.NeedsLiveRead(ctx, in)
 	if err != nil {
 		return observedeployment.ObjectTree{}, err
 	}

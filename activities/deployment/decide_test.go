@@ -42,7 +42,7 @@ func settledSet(
 ) *v1alpha1.MachineSet {
 	s := activitiestest.WithSetCounts(activitiestest.NewOwnedSet(d, name, replicas), replicas, replicas)
 	s.Status.ObservedReplicas = replicas
-	observedeployment.FollowDeployment(s, d)
+	observedeployment.CopyDeploymentFields(s, d)
 	withRevision[*v1alpha1.MachineSet](d.Annotations[v1alpha1.AnnotationRevision])(s)
 	s.Annotations[v1alpha1.AnnotationDesiredReplicas] = strconv.Itoa(int(d.Spec.Replicas))
 	s.Annotations[v1alpha1.AnnotationMaxReplicas] = strconv.Itoa(int(d.Spec.Replicas) + 1)
@@ -93,7 +93,7 @@ func TestDecideDeployment(t *testing.T) {
 	t.Parallel()
 	t.Run("makes a set where there is none", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
-		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d), activitiestest.NewRead(d))
+		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d), activitiestest.NewReadInput(d))
 		assert.Equal(t, &rollout.SetCreation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}, decision.Rollout.Create)
 		assert.Equal(t, attention.Scale, decision.Pending.Need)
 		assert.Equal(t, "900", decision.Version)
@@ -104,7 +104,7 @@ func TestDecideDeployment(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		decision := activitiestest.DecideDeployment(
 			activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "d-1", 1)), d)...),
-			activitiestest.NewRead(d),
+			activitiestest.NewReadInput(d),
 		)
 		require.Len(t, decision.Rollout.Resize, 1)
 		decision.Rollout.Resize[0].Why = ""
@@ -116,7 +116,7 @@ func TestDecideDeployment(t *testing.T) {
 	})
 	t.Run("does nothing where there is nothing to do", func(t *testing.T) {
 		w, d := newIdleDeployment(t, 3)
-		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
 		assert.Equal(t, attention.Nothing, decision.Pending.Need)
 		assert.True(t, decision.Rollout.Complete)
 		assert.False(
@@ -130,7 +130,7 @@ func TestDecideDeployment(t *testing.T) {
 			activitiestest.NewWorld(
 				t,
 				append(machineSetWithMachines(settledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
-			activitiestest.NewRead(d),
+			activitiestest.NewReadInput(d),
 		)
 		assert.Equal(
 			t,
@@ -153,7 +153,7 @@ func TestDecideDeployment(t *testing.T) {
 			activitiestest.NewWorld(
 				t,
 				append(machineSetWithMachines(settledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
-			activitiestest.NewRead(d),
+			activitiestest.NewReadInput(d),
 		)
 		assert.True(t, decision.Rollout.NoSet)
 		assert.Nil(t, decision.Rollout.Create)
@@ -163,7 +163,7 @@ func TestDecideDeployment(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		decision := activitiestest.DecideDeployment(
 			activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "d-1", 3), activitiestest.NewOwnedSet(d, "d-2", 0)),
-			activitiestest.NewRead(d),
+			activitiestest.NewReadInput(d),
 		)
 		assert.Len(t, decision.Rollout.Delete, 2)
 		assert.False(t, decision.Release)
@@ -174,7 +174,7 @@ func TestDecideDeployment(t *testing.T) {
 			t,
 			activitiestest.DecideDeployment(
 				activitiestest.NewWorld(t, d, activitiestest.NewMachineSet("foreign", 1)),
-				activitiestest.NewRead(d),
+				activitiestest.NewReadInput(d),
 			).Release,
 		)
 	})
@@ -200,7 +200,7 @@ func TestDecideDeployment(t *testing.T) {
 	t.Run("says what was read", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3)
 		w := activitiestest.NewWorld(t, append(machineSetWithMachines(activitiestest.NewOwnedSet(d, "d-1", 1)), d)...)
-		for _, in := range []kube.ReadInput{activitiestest.NewRead(d), activitiestest.NewLiveRead(d)} {
+		for _, in := range []kube.ReadInput{activitiestest.NewReadInput(d), activitiestest.NewLiveReadInput(d)} {
 			assert.Equal(
 				t,
 				kube.MinVersions{cache.Deployments: "900", cache.Sets: "900", cache.Machines: "900"},
@@ -218,16 +218,16 @@ func TestFinalizeDeployment(t *testing.T) {
 		assert.Equal(
 			t,
 			"1001",
-			activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewRead(d)),
+			activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d)),
 		)
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Deployment("d").Finalizers)
 	})
 	t.Run("takes it off when no set is left", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
-		d.Finalizers = append(d.Finalizers, activitiestest.Backup)
+		d.Finalizers = append(d.Finalizers, activitiestest.BackupFinalizer)
 		w := activitiestest.NewWorld(t, d, activitiestest.NewMachineSet("foreign", 1))
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewRead(d))
-		assert.Equal(t, []string{activitiestest.Backup}, w.Deployment("d").Finalizers)
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d))
+		assert.Equal(t, []string{activitiestest.BackupFinalizer}, w.Deployment("d").Finalizers)
 	})
 	t.Run("keeps it until then", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
@@ -236,7 +236,7 @@ func TestFinalizeDeployment(t *testing.T) {
 			d,
 			activitiestest.NewOwnedSet(d, "s", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
 		)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewRead(d))
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d))
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestFinalizeDeployment(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
 		w.HoldEvents()
 		w.EditObject(cache.Deployments, "d", activitiestest.AnnotationPatch("note", "new"))
-		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewRead(d))
+		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("knows when the deployment is gone", func(t *testing.T) {

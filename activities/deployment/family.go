@@ -125,7 +125,7 @@ func (f KindFamily[D, S]) WriteRevision(
 // fails with a Conflict. The result holds the resource versions of the written objects.
 func (f KindFamily[D, S]) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	w := setWriter[D, S]{f, kube.NewServerClock(ctx), in.Deployment, kube.MinVersions{}}
-	follow := func(ctx context.Context, t rollout.ObjectTarget) error { return w.followDeployment(ctx, t, nil) }
+	follow := func(ctx context.Context, t rollout.ObjectTarget) error { return w.copyDeploymentFields(ctx, t, nil) }
 	steps := []struct {
 		sets []rollout.ObjectTarget
 		do   func(context.Context, rollout.ObjectTarget) error
@@ -144,7 +144,7 @@ func (f KindFamily[D, S]) ChangeSets(ctx context.Context, in SetChanges) (kube.M
 		}
 	}
 	if in.Revise != nil {
-		if err := w.followDeployment(ctx, in.Revise.ObjectTarget, in.Revise); err != nil {
+		if err := w.copyDeploymentFields(ctx, in.Revise.ObjectTarget, in.Revise); err != nil {
 			return nil, err
 		}
 	}
@@ -274,10 +274,10 @@ func (w setWriter[D, S]) allowScaleUp(ctx context.Context, t rollout.ObjectTarge
 	return kube.WriteError(ctx, w.refOfSet(t.Name, t.UID), err)
 }
 
-// followDeployment copies the deployment's fields that change without a rollout to a set. If revise is not nil,
+// copyDeploymentFields copies the deployment's fields that change without a rollout to a set. If revise is not nil,
 // followDeployment also writes the set's revision. If the set is not current, this causes a Conflict. The deployment
 // gets the revision of its current set.
-func (w setWriter[D, S]) followDeployment(
+func (w setWriter[D, S]) copyDeploymentFields(
 	ctx context.Context,
 	t rollout.ObjectTarget,
 	revise *rollout.RevisionChange,
@@ -405,7 +405,7 @@ func (f KindFamily[D, S]) RollBackDeployment(ctx context.Context, in RollbackInp
 	case d.GetResourceVersion() != in.Version, d.GetDeletionTimestamp() != nil, !f.Ours(d):
 		return nil, kube.ConflictError(in.Deployment)
 	}
-	by := undoRequester(d, in.Rollback.Revision)
+	by := rollbackRequester(d, in.Rollback.Revision)
 	if set != none {
 		f.ReturnTo(d, set, kube.NewServerClock(ctx).Now())
 		if by != "" {
@@ -429,8 +429,8 @@ func (f KindFamily[D, S]) RollBackDeployment(ctx context.Context, in RollbackInp
 	return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
 }
 
-// undoRequester returns who requested the return to a revision, and why; empty if no requester is recorded.
-func undoRequester(d metav1.Object, revision int64) string {
+// rollbackRequester returns who requested the return to a revision, and why; empty if no requester is recorded.
+func rollbackRequester(d metav1.Object, revision int64) string {
 	to, words, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutUndoBy], " ")
 	if to != strconv.FormatInt(revision, 10) {
 		return ""
@@ -438,8 +438,8 @@ func undoRequester(d metav1.Object, revision int64) string {
 	return words
 }
 
-// WarnOfPin records a Warning event if a write of the deployment's status added a pin.
-func WarnOfPin(k *kube.Kube, d runtime.Object, before, after *v1alpha1.RolloutStatus, now time.Time) {
+// RecordPinWarning records a Warning event if a write of the deployment's status added a pin.
+func RecordPinWarning(k *kube.Kube, d runtime.Object, before, after *v1alpha1.RolloutStatus, now time.Time) {
 	pin := deployment.RecordedProgress(after).Pin
 	if was := deployment.RecordedProgress(before).Pin; pin == nil || was != nil && was.Since.Equal(pin.Since) {
 		return

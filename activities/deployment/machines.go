@@ -124,7 +124,7 @@ func handOverMachine(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 		}
 	}
 	m.Spec.Class = set.Spec.Template.Spec.Class
-	observeset.FollowTemplate(m, set)
+	observeset.CopyTemplateFields(m, set)
 	if set.Spec.Selector != nil {
 		m.Labels = labels.Merge(m.Labels, set.Spec.Selector.MatchLabels)
 	}
@@ -180,13 +180,13 @@ func (a *Activities) MarkMachines(ctx context.Context, in MachineMarks) (kube.Mi
 	if err != nil || in.Trigger == nil {
 		return versions, err
 	}
-	version, err := a.writeTrigger(ctx, in)
+	version, err := a.writeTriggerAnnotation(ctx, in)
 	versions.RaiseVersion(cache.Deployments, version)
 	return versions, err
 }
 
-// writeTrigger updates the deployment's list of chosen machines, and returns the resource version of the deployment.
-func (a *Activities) writeTrigger(ctx context.Context, in MachineMarks) (string, error) {
+// writeTriggerAnnotation updates the deployment's list of chosen machines, and returns the resource version of the deployment.
+func (a *Activities) writeTriggerAnnotation(ctx context.Context, in MachineMarks) (string, error) {
 	ref := in.Deployment
 	d, err := kube.ReadLiveAtVersion(ctx, a.Kube.Deployments(ref.Namespace), "deployment", ref, in.Version)
 	if err != nil {

@@ -149,7 +149,7 @@ func TestMachinesAreHandedOver(t *testing.T) {
 	u.AwaitCaches()
 	tree := u.Cluster.MachinesOfSets([]*v1alpha1.MachineSet{u.newSet})
 	require.Len(t, tree, 1)
-	assert.Empty(t, observeset.FollowTemplate(tree[0].DeepCopy(), u.newSet), "its set has nothing to bring up to date")
+	assert.Empty(t, observeset.CopyTemplateFields(tree[0].DeepCopy(), u.newSet), "its set has nothing to bring up to date")
 
 	u.ForgetRequests()
 	_, err = activitiestest.RunActivity[kube.MinVersions](
@@ -280,7 +280,7 @@ func TestHandOverIsRefused(t *testing.T) {
 	})
 }
 
-func TestAMachineThatIsCountedLosesItsProtection(t *testing.T) {
+func TestUpdateResultLabelIsRemovedFromMachine(t *testing.T) {
 	t.Parallel()
 	u := newWorldAfterUpdate(t)
 	u.EditObject(

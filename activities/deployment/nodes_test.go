@@ -197,7 +197,7 @@ func TestChangeNodesWritesANodeOnce(t *testing.T) {
 	assert.Equal(t, map[string]string{"pool": "web"}, n.Labels)
 }
 
-func TestChangeNodesSkips(t *testing.T) {
+func TestChangeNodesSkipsUnsuitableMachines(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	toGo := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
@@ -235,7 +235,7 @@ func TestChangeNodesSkips(t *testing.T) {
 		w.HoldEvents()
 		require.NoError(
 			t,
-			w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(t.Context(), "m", metav1.DeleteOptions{}),
+			w.Machines.MachineV1alpha1().Machines(activitiestest.TestNamespace).Delete(t.Context(), "m", metav1.DeleteOptions{}),
 		)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
@@ -247,7 +247,7 @@ func TestChangeNodesSkips(t *testing.T) {
 	})
 }
 
-func TestChangeNodesFails(t *testing.T) {
+func TestChangeNodesReturnsWriteErrors(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode)
 	other := activitiestest.Machine("other", func(m *v1alpha1.Machine) {

@@ -19,9 +19,9 @@ import (
 	"millwright/decide/rollout"
 )
 
-// newWorldNamingOperation returns a world with a deployment in a rollout. The deployment's status names the given
+// newWorldWithCurrentOperation returns a world with a deployment in a rollout. The deployment's status names the given
 // operation.
-func newWorldNamingOperation(t *testing.T, o v1alpha1.Operation) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+func newWorldWithCurrentOperation(t *testing.T, o v1alpha1.Operation) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	w, d := newRolloutWorld(t)
 	is := w.Deployment("d")
@@ -48,11 +48,11 @@ func TestDecideDeploymentReturnsTheRolloutOfTheStatus(t *testing.T) {
 		{v1alpha1.Operation{WorkflowID: "rollout/shop/d/uid-other/2", RolloutOf: "uid-other"}, ""},
 		{v1alpha1.Operation{}, ""},
 	} {
-		w, d := newWorldNamingOperation(t, row.operation)
+		w, d := newWorldWithCurrentOperation(t, row.operation)
 		assert.Equal(
 			t,
 			row.want,
-			activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Operation,
+			activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Operation,
 			row.operation.WorkflowID,
 		)
 	}
@@ -73,8 +73,8 @@ func TestReportDeploymentKeepsTheNameOfARollout(t *testing.T) {
 		{"the next one says so", deployment.Input{WorkflowID: "rollout/shop/d/uid-d/3"}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w, d := newWorldNamingOperation(t, v1alpha1.Operation{WorkflowID: rolloutWorkflowID, RolloutOf: "uid-d"})
-			row.in.ReadInput = activitiestest.NewRead(d)
+			w, d := newWorldWithCurrentOperation(t, v1alpha1.Operation{WorkflowID: rolloutWorkflowID, RolloutOf: "uid-d"})
+			row.in.ReadInput = activitiestest.NewReadInput(d)
 			in := deployment.Report{Input: row.in, Step: &kube.Step{WorkflowID: deploymentWorkflowID}}
 			if row.conflict {
 				_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportDeployment, in)
@@ -104,7 +104,7 @@ func TestReportDeploymentRecordsFailedMachines(t *testing.T) {
 }
 
 // Temporal's history contains each decision, so the size of a decision is limited for any fleet.
-func TestTheDecisionOfAHugeDeploymentIsBounded(t *testing.T) {
+func TestDecisionOfHugeDeploymentHasLimitedSize(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 5000, withRevision[*v1alpha1.MachineDeployment]("200"))
 	objects := []runtime.Object{d}

@@ -86,7 +86,7 @@ func (a *Activities) annotateGrant(
 ) (version string, marked bool, err error) {
 	in := kube.ReadInput{Ref: kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}}
 	version, err = a.Kube.ChangeMachine(ctx, in, func(m *v1alpha1.Machine) {
-		if marked = machine.WaitsForGrant(m); marked {
+		if marked = machine.WaitsForReplacementGrant(m); marked {
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, now.UTC().Format(time.RFC3339))
 		}
 	})

@@ -79,14 +79,14 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	}
 	w.AwaitCaches()
 	w.ForgetRequests()
-	granted := grantReplacements(w, activitiestest.NewRead(d))
+	granted := grantReplacements(w, activitiestest.NewReadInput(d))
 	assert.Equal(
 		t,
 		[]string{"update machinedeployments/status", "patch machines"},
 		w.WriteRequests(),
 		"the status records the grant before the machine gets it",
 	)
-	assert.Equal(t, []string{"d-0"}, w.MachinesWithGrant(), "one only")
+	assert.Equal(t, []string{"d-0"}, w.MachinesWithReplacementGrant(), "one only")
 	require.Len(t, w.Deployment("d").Status.Replacements, 1)
 	r := w.Deployment("d").Status.Replacements[0]
 	assert.Equal(
@@ -108,25 +108,25 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	t.Run("the machine hears of it by its mark", func(t *testing.T) {
 		assert.True(
 			t,
-			activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(w.Machine("d-0")))),
+			activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(w.Machine("d-0")))),
 		)
 		assert.False(
 			t,
-			activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(w.Machine("d-1")))),
+			activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(w.Machine("d-1")))),
 		)
 	})
 }
 
-func TestDeploymentsAreIndependent(t *testing.T) {
+func TestEachDeploymentGetsItsOwnReplacementGrants(t *testing.T) {
 	t.Parallel()
 	d, e := activitiestest.Deployment("d", 0), activitiestest.Deployment("e", 0)
 	// both deployments share one class
 	w := activitiestest.NewWorld(
 		t,
 		append(deploymentWithDueMachines(d, 2, 0), slices.Delete(deploymentWithDueMachines(e, 2, 0), 2, 3)...)...)
-	grantReplacements(w, activitiestest.NewRead(d))
-	grantReplacements(w, activitiestest.NewLiveRead(e))
-	assert.Equal(t, []string{"d-0", "e-0"}, w.MachinesWithGrant())
+	grantReplacements(w, activitiestest.NewReadInput(d))
+	grantReplacements(w, activitiestest.NewLiveReadInput(e))
+	assert.Equal(t, []string{"d-0", "e-0"}, w.MachinesWithReplacementGrant())
 }
 
 func TestReplacementBudgetOfASpec(t *testing.T) {
@@ -159,15 +159,15 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 				}
 			}
 			w := activitiestest.NewWorld(t, objects...)
-			grantReplacements(w, activitiestest.NewRead(d))
-			assert.Equal(t, row.want, w.MachinesWithGrant())
+			grantReplacements(w, activitiestest.NewReadInput(d))
+			assert.Equal(t, row.want, w.MachinesWithReplacementGrant())
 			assert.Equal(t, row.want, w.ReplacementNames())
 			assert.Len(t, w.NewEvents(), len(row.want))
 		})
 	}
 }
 
-func TestAMarkThatWasLostIsWrittenByTheNextRun(t *testing.T) {
+func TestLostReplacementMarkIsWrittenByNextRun(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)
 	w := activitiestest.NewWorld(
@@ -177,23 +177,23 @@ func TestAMarkThatWasLostIsWrittenByTheNextRun(t *testing.T) {
 	_, err := activitiestest.RunActivity[deployment.GrantResult](
 		w,
 		newActivities(w.Kube).GrantReplacements,
-		activitiestest.NewRead(d),
+		activitiestest.NewReadInput(d),
 	)
 	require.Error(t, err)
 	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
 	assert.Equal(t, []string{"d-0", "d-1"}, w.ReplacementNames())
-	assert.NotSubset(t, w.MachinesWithGrant(), []string{"d-0", "d-1"})
+	assert.NotSubset(t, w.MachinesWithReplacementGrant(), []string{"d-0", "d-1"})
 	version := w.Deployment("d").ResourceVersion
 
 	w.AwaitCaches()
 	assert.True(
 		t,
-		activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Replace,
+		activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Replace,
 		"a run that was ended in between is seen to be so",
 	)
-	grantReplacements(w, activitiestest.NewRead(d))
-	assert.Equal(t, []string{"d-0", "d-1"}, w.MachinesWithGrant())
+	grantReplacements(w, activitiestest.NewReadInput(d))
+	assert.Equal(t, []string{"d-0", "d-1"}, w.MachinesWithReplacementGrant())
 	assert.Equal(t, version, w.Deployment("d").ResourceVersion, "nothing is granted twice")
 	assert.Len(t, w.NewEvents(), 2, "nor told twice")
 }
@@ -207,14 +207,14 @@ func TestGrantReplacementsOfADeploymentThatChanged(t *testing.T) {
 	_, err := activitiestest.RunActivity[deployment.GrantResult](
 		w,
 		newActivities(w.Kube).GrantReplacements,
-		activitiestest.NewRead(d),
+		activitiestest.NewReadInput(d),
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	assert.Empty(t, w.MachinesWithGrant(), "no machine is told what is not on record")
+	assert.Empty(t, w.MachinesWithReplacementGrant(), "no machine is told what is not on record")
 	assert.Empty(t, w.NewEvents())
 	release()
-	grantReplacements(w, activitiestest.NewLiveRead(d))
-	assert.Equal(t, []string{"d-0"}, w.MachinesWithGrant())
+	grantReplacements(w, activitiestest.NewLiveReadInput(d))
+	assert.Equal(t, []string{"d-0"}, w.MachinesWithReplacementGrant())
 
 	t.Run("or that is gone", func(t *testing.T) {
 		for _, in := range []kube.ReadInput{{Ref: activitiestest.RefOfFormerObject(d)}, {Ref: activitiestest.RefOfFormerObject(d), Live: true}} {
@@ -224,24 +224,24 @@ func TestGrantReplacementsOfADeploymentThatChanged(t *testing.T) {
 	})
 }
 
-func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
+func TestMachineThatNeedsNoReplacementIsNotWritten(t *testing.T) {
 	t.Parallel()
 	for name, happens := range map[string]func(w *activitiestest.World){
 		"it recovered": func(w *activitiestest.World) {
 			m := w.Machine("d-0").DeepCopy()
 			m.Status = v1alpha1.MachineStatus{CurrentStatus: v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning}}
-			_, err := w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
+			_, err := w.Machines.MachineV1alpha1().Machines(activitiestest.TestNamespace).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
 			require.NoError(w.T, err)
 		},
 		"it is gone": func(w *activitiestest.World) {
-			require.NoError(w.T, w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.Shop, "d-0"))
+			require.NoError(w.T, w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.TestNamespace, "d-0"))
 		},
 		"it is another": func(w *activitiestest.World) { w.ReplaceByOtherMachine("d-0") },
 		"it was told before": func(w *activitiestest.World) {
 			w.EditObject(cache.Machines, "d-0", activitiestest.AnnotationPatch(v1alpha1.AnnotationReplacementGranted, "now"))
 		},
 		"it is going": func(w *activitiestest.World) {
-			require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(w.T.Context(), "d-0", metav1.DeleteOptions{}))
+			require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(activitiestest.TestNamespace).Delete(w.T.Context(), "d-0", metav1.DeleteOptions{}))
 		},
 	} {
 		t.Run(name+", and the cache has not heard of it", func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 			_, err := activitiestest.RunActivity[deployment.GrantResult](
 				w,
 				newActivities(w.Kube).GrantReplacements,
-				activitiestest.NewRead(d),
+				activitiestest.NewReadInput(d),
 			)
 			require.NoError(t, err)
 			assert.Equal(
@@ -267,7 +267,7 @@ func TestAMachineThatNeedsNoReplacementAnyMoreIsLeftAlone(t *testing.T) {
 				assert.Equal(t, "now", w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
 				return
 			}
-			assert.Equal(t, []string{"d-1"}, w.MachinesWithGrant())
+			assert.Equal(t, []string{"d-1"}, w.MachinesWithReplacementGrant())
 		})
 	}
 }
@@ -278,7 +278,7 @@ func TestNothingIsGrantedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		append(deploymentWithDueMachines(d, 2, 0), activitiestest.NewMachinesWithDeadNodes(3, 3)...)...)
-	granted := grantReplacements(w, activitiestest.NewRead(d))
+	granted := grantReplacements(w, activitiestest.NewReadInput(d))
 	assert.Contains(t, granted.Why, "3 of 6 nodes look dead at once")
 	assert.Empty(t, w.WriteRequests())
 	assert.Empty(t, w.NewEvents())

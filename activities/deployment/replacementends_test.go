@@ -11,7 +11,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
+func TestGrantIsInUseUntilSubstituteRuns(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		change []func(*v1alpha1.Machine) // changes machine d-1, which is the substitute or the granted machine
@@ -28,14 +28,14 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 			objects := deploymentWithDueMachines(d, 1, 1)
 			activitiestest.ApplyChanges(objects[4].(*v1alpha1.Machine), row.change)
 			w := activitiestest.NewWorld(t, objects...)
-			grantReplacements(w, activitiestest.NewRead(d))
+			grantReplacements(w, activitiestest.NewReadInput(d))
 			if row.holds {
 				assert.Equal(t, []string{"gone"}, w.ReplacementNames())
 				assert.Empty(t, w.WriteRequests())
 				return
 			}
 			assert.Equal(t, []string{"d-0"}, w.ReplacementNames(), "released, and given to the next")
-			assert.Equal(t, []string{"d-0"}, w.MachinesWithGrant())
+			assert.Equal(t, []string{"d-0"}, w.MachinesWithReplacementGrant())
 		})
 	}
 	t.Run("Terminating", func(t *testing.T) {
@@ -51,14 +51,14 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 			},
 		)
 		w := activitiestest.NewWorld(t, objects...)
-		grantReplacements(w, activitiestest.NewRead(d))
+		grantReplacements(w, activitiestest.NewReadInput(d))
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("the last one is released too", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("gone")}
 		w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 0, 2)...)
-		granted := grantReplacements(w, activitiestest.NewRead(d))
+		granted := grantReplacements(w, activitiestest.NewReadInput(d))
 		assert.Empty(t, w.ReplacementNames())
 		assert.Equal(t, kube.MinVersions{cache.Deployments: w.Deployment("d").ResourceVersion}, granted.Versions)
 		assert.Empty(t, w.NewEvents())
@@ -71,9 +71,9 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 			[]func(*v1alpha1.Machine){activitiestest.WithReplacementGrant},
 		)
 		w := activitiestest.NewWorld(t, objects...)
-		grantReplacements(w, activitiestest.NewRead(d))
+		grantReplacements(w, activitiestest.NewReadInput(d))
 		assert.Equal(t, []string{"d-1"}, w.ReplacementNames(), "it uses the budget")
-		assert.Equal(t, []string{"d-1"}, w.MachinesWithGrant())
+		assert.Equal(t, []string{"d-1"}, w.MachinesWithReplacementGrant())
 	})
 	t.Run("no grant ends by time", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 0)
@@ -84,7 +84,7 @@ func TestAGrantIsUsedUntilItsSubstituteIsThere(t *testing.T) {
 			[]func(*v1alpha1.Machine){activitiestest.WithReplacementGrant},
 		)
 		w := activitiestest.NewWorld(t, objects...)
-		grantReplacements(w, activitiestest.NewRead(d))
+		grantReplacements(w, activitiestest.NewReadInput(d))
 		assert.Empty(t, w.WriteRequests())
 	})
 }

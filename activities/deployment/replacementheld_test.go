@@ -65,7 +65,7 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 		append(deploymentWithDueMachines(d, 2, 1), policyWithMaxReplacements(intstr.FromInt32(1)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
 
-	need, is := decisionFlags(w, activitiestest.NewRead(d))
+	need, is := decisionFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.Replace, need)
 	assert.Equal(
 		t,
@@ -73,10 +73,10 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 		is,
 		"one is to be granted, the other has to wait, and that is said already",
 	)
-	decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
+	decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
 	assert.Contains(t, decision.Pending.Why, "grant replacement of machine d-0")
 
-	grantReplacements(w, activitiestest.NewRead(d))
+	grantReplacements(w, activitiestest.NewReadInput(d))
 	c := replacementHeldCondition(w, d)
 	require.NotNil(t, c)
 	assert.Equal(
@@ -84,27 +84,27 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 		[]string{"True", "ReplacementHeld", "1 machine is due; the replacement budget (1) is used by machine d-0"},
 		[]string{string(c.Status), c.Reason, c.Message},
 	)
-	need, is = decisionFlags(w, activitiestest.NewRead(d))
+	need, is = decisionFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.Replace, need)
 	assert.Equal(t, newFlags("held"), is, "nothing to do but to wait")
 
 	t.Run("what it waits for may change", func(t *testing.T) {
 		w.EditObject("rolloutpolicies", "careful", map[string]any{"spec": map[string]any{"maxReplacements": 0}})
 		w.AwaitCaches()
-		_, is := decisionFlags(w, activitiestest.NewRead(d))
+		_, is := decisionFlags(w, activitiestest.NewReadInput(d))
 		assert.True(t, is["held"] && is["report"])
 		assert.Contains(t, replacementHeldCondition(w, d).Message, "the replacement budget is 0")
-		_, is = decisionFlags(w, activitiestest.NewRead(d))
+		_, is = decisionFlags(w, activitiestest.NewReadInput(d))
 		assert.Equal(t, newFlags("held"), is)
 	})
 	t.Run("until none waits", func(t *testing.T) {
 		w.EditObject("rolloutpolicies", "careful", map[string]any{"spec": map[string]any{"maxReplacements": "100%"}})
 		w.AwaitCaches()
-		_, is := decisionFlags(w, activitiestest.NewRead(d))
+		_, is := decisionFlags(w, activitiestest.NewReadInput(d))
 		assert.Equal(t, newFlags("replace", "report"), is)
-		grantReplacements(w, activitiestest.NewRead(d))
+		grantReplacements(w, activitiestest.NewReadInput(d))
 		assert.Nil(t, replacementHeldCondition(w, d))
-		need, is := decisionFlags(w, activitiestest.NewRead(d))
+		need, is := decisionFlags(w, activitiestest.NewReadInput(d))
 		assert.Equal(t, attention.Replace, need, "they are being replaced")
 		assert.Empty(t, is)
 	})
@@ -118,10 +118,10 @@ func TestADeploymentNamesTheMachinesThatAreReplaced(t *testing.T) {
 		t,
 		append(deploymentWithDueMachines(d, 1, 1), policyWithMaxReplacements(intstr.FromInt32(1)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
-	grantReplacements(w, activitiestest.NewRead(d))
+	grantReplacements(w, activitiestest.NewReadInput(d))
 	w.CreateObjects(activitiestest.Machine("d-new", activitiestest.WithOwner[*v1alpha1.Machine](w.MachineSet("d-s"))))
 	w.AwaitCaches()
-	decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
+	decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.Scale, decision.Pending.Need, "its status is late")
 	assert.Equal(t, "1 machine is being replaced: d-0", decision.Pending.WaitText())
 }
@@ -146,10 +146,10 @@ func TestADeploymentWithoutDueMachinesHasNoHeldCondition(t *testing.T) {
 			w := activitiestest.NewWorld(
 				t,
 				append(deploymentWithDueMachines(row.d, row.due, 1), policyWithMaxReplacements(intstr.FromInt32(row.budget)))...)
-			_, is := decisionFlags(w, activitiestest.NewRead(row.d))
+			_, is := decisionFlags(w, activitiestest.NewReadInput(row.d))
 			assert.Equal(t, newFlags("report"), is, "what was said once is to be taken back")
 			assert.Nil(t, replacementHeldCondition(w, row.d))
-			_, is = decisionFlags(w, activitiestest.NewRead(row.d))
+			_, is = decisionFlags(w, activitiestest.NewReadInput(row.d))
 			assert.Empty(t, is)
 		})
 	}
@@ -162,25 +162,25 @@ func TestADeploymentReactsToItsMachines(t *testing.T) {
 		t,
 		append(deploymentWithDueMachines(d, 0, 1), policyWithMaxReplacements(intstr.FromInt32(0)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
-	need, is := decisionFlags(w, activitiestest.NewRead(d))
+	need, is := decisionFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.Nothing, need)
 	assert.Empty(t, is)
 
 	well := w.Machine("d-0").Status.DeepCopy()
 	w.ChangeMachineStatus("d-0", activitiestest.WithReplacementDue("HealthTimeout"))
-	need, is = decisionFlags(w, activitiestest.NewRead(d))
+	need, is = decisionFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.Replace, need)
 	assert.Equal(t, newFlags("held", "report"), is)
 	assert.NotNil(t, replacementHeldCondition(w, d))
-	_, is = decisionFlags(w, activitiestest.NewRead(d))
+	_, is = decisionFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, newFlags("held"), is)
 
 	w.ChangeMachineStatus("d-0", func(m *v1alpha1.Machine) { m.Status = *well })
-	need, is = decisionFlags(w, activitiestest.NewRead(d))
+	need, is = decisionFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.Nothing, need)
 	assert.Equal(t, newFlags("report"), is)
 	assert.Nil(t, replacementHeldCondition(w, d))
-	_, is = decisionFlags(w, activitiestest.NewRead(d))
+	_, is = decisionFlags(w, activitiestest.NewReadInput(d))
 	assert.Empty(t, is)
 }
 
@@ -190,7 +190,7 @@ func TestADeploymentSaysThatTooManyNodesAreDead(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		append(deploymentWithDueMachines(d, 1, 0), activitiestest.NewMachinesWithDeadNodes(4, 0)...)...)
-	_, is := decisionFlags(w, activitiestest.NewRead(d))
+	_, is := decisionFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, newFlags("held", "report"), is)
 	c := replacementHeldCondition(w, d)
 	require.NotNil(t, c)

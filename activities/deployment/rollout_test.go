@@ -66,14 +66,14 @@ func newRolloutWorld(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDepl
 func TestDecideDeploymentOfARollout(t *testing.T) {
 	t.Parallel()
 	w, d := newRolloutWorld(t)
-	decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
+	decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
 	assert.True(t, decision.Rollout.Rolling)
 	assert.False(t, decision.Rollout.NoSet || decision.Rollout.Complete)
 	assert.Equal(t, int64(2), decision.Rollout.Revision)
 	assert.Equal(t, &rollout.Progress{Revision: 2, Set: "d-2"}, decision.Rollout.Record)
 
 	t.Run("the picture: the newest set first, one without machines left out", func(t *testing.T) {
-		assert.Equal(t, []deployment.PictureOfSet{
+		assert.Equal(t, []deployment.SetPicture{
 			{Name: "d-2", Revision: 2, Current: true, Replicas: 2, Machines: 2, Available: 1},
 			{Name: "d-1", Revision: 1, Replicas: 2, Machines: 3, Available: 2, Deleting: 1},
 		}, decision.Picture.Sets)
@@ -96,14 +96,14 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 			{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: "ResourceExhausted"},
 		}
 		w.WriteStatus(s)
-		assert.Equal(t, "ResourceExhausted", activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Picture.Blocked)
+		assert.Equal(t, "ResourceExhausted", activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Picture.Blocked)
 	})
 	t.Run("waits, once that is said, until others give way", func(t *testing.T) {
 		activitiestest.ReportDeployment(
 			w,
 			deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: decision.Rollout.Record},
 		)
-		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
 		assert.False(t, decision.Rollout.HasActions())
 		assert.Equal(t, attention.Rollout, decision.Pending.Need)
 		assert.Equal(t, "Machines", decision.Rollout.HoldBy)
@@ -111,7 +111,7 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 }
 
 // Temporal's history contains the ProgressPicture of a deployment, so its size is limited.
-func TestPictureOfManySets(t *testing.T) {
+func TestProgressPictureNamesTenSetsAtMost(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("30"))
 	objects := []runtime.Object{d}
@@ -125,7 +125,7 @@ func TestPictureOfManySets(t *testing.T) {
 				}),
 			)...)
 	}
-	p := activitiestest.DecideDeployment(activitiestest.NewWorld(t, objects...), activitiestest.NewRead(d)).Picture
+	p := activitiestest.DecideDeployment(activitiestest.NewWorld(t, objects...), activitiestest.NewReadInput(d)).Picture
 	require.Len(t, p.Sets, 10)
 	assert.Equal(t, "d-29", p.Sets[0].Name)
 	assert.Equal(t, 30, p.Old, "all are counted")
@@ -137,7 +137,7 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 	w, d := newRolloutWorld(t)
 	parent, child := "machinedeployment/shop/d", "rollout/shop/d"
 	asks := func(workflow string) deployment.Input {
-		return deployment.Input{ReadInput: activitiestest.NewRead(d), WorkflowID: workflow}
+		return deployment.Input{ReadInput: activitiestest.NewReadInput(d), WorkflowID: workflow}
 	}
 	reports := func(workflow string) bool {
 		t.Helper()
@@ -169,7 +169,7 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 
 	t.Run("no longer than something is under way", func(t *testing.T) {
 		w, d := newIdleDeployment(t, 2)
-		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 		is := w.Deployment("d")
 		is.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: child}
 		w.WriteStatus(is)
@@ -177,17 +177,17 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 			decision := activitiestest.RunTwice[deployment.Decision](
 				w,
 				newActivities(w.Kube).DecideDeployment,
-				deployment.Input{ReadInput: activitiestest.NewRead(d), WorkflowID: workflow},
+				deployment.Input{ReadInput: activitiestest.NewReadInput(d), WorkflowID: workflow},
 			)
 			assert.True(t, decision.Report, "it names one that is over")
 		}
 		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Nil(t, w.Deployment("d").Status.CurrentOperation)
-		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 	})
 }
 
-func TestReportDeploymentMeetsCRDsOfAnOlderVersion(t *testing.T) {
+func TestReportDeploymentWithFieldsPrunedByOlderCRDs(t *testing.T) {
 	t.Parallel()
 	w, d := newRolloutWorld(t)
 	var prune func(*v1alpha1.MachineDeployment)
@@ -273,12 +273,12 @@ func TestReportDeploymentRecordsARollout(t *testing.T) {
 	})
 	t.Run("is on record where it is decided again", func(t *testing.T) {
 		w, d := newRolloutWorld(t)
-		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
 		require.NotNil(t, decision.Rollout.Record)
 		activitiestest.ReportDeployment(
 			w,
 			deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: decision.Rollout.Record},
 		)
-		assert.Nil(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Record)
+		assert.Nil(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Record)
 	})
 }

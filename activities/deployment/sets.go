@@ -134,7 +134,7 @@ func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.SetCreation) 
 		},
 		Spec: v1alpha1.MachineSetSpec{Replicas: int32(as.Replicas), Selector: selector, Template: template},
 	}
-	deployment.FollowDeployment(set, d)
+	deployment.CopyDeploymentFields(set, d)
 	return set
 }
 
@@ -188,7 +188,7 @@ func (a *Activities) mcmFamily() KindFamily[*v1alpha1.MachineDeployment, *v1alph
 			if !observeset.IsSameTemplate(&set.Spec.Template, &d.Spec.Template) { // the set is no longer current
 				return false, false, kube.ConflictError(kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)})
 			}
-			return deployment.FollowDeployment(set, d), true, nil
+			return deployment.CopyDeploymentFields(set, d), true, nil
 		},
 		Revision: v1alpha1.AnnotationRevision, History: v1alpha1.AnnotationRevisionHistory,
 		RollbackFuncs: RollbackFuncs[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
@@ -199,7 +199,7 @@ func (a *Activities) mcmFamily() KindFamily[*v1alpha1.MachineDeployment, *v1alph
 				return observeset.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},
 			ReturnTo: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, _ time.Time) {
-				deployment.ReturnToSet(d, set)
+				deployment.RestoreTemplateFromSet(d, set)
 			},
 		},
 	}

@@ -91,7 +91,7 @@ func TestCreateSet(t *testing.T) {
 }
 
 // The deployment must have the revision of its current set.
-func TestCreateSetRunTwice(t *testing.T) {
+func TestCreateSetIsIdempotent(t *testing.T) {
 	t.Parallel()
 	t.Run("where the deployment has its number, it is one set, told once", func(t *testing.T) {
 		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
@@ -240,7 +240,7 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 	})
 }
 
-func TestCreateSetRefuses(t *testing.T) {
+func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 3)
 	t.Run("a decision about another deployment", func(t *testing.T) {

@@ -234,7 +234,7 @@ func TestChangeSetsSetsTheRevision(t *testing.T) {
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 		require.Error(t, err)
 		w.AwaitCaches()
-		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
 		require.Len(t, decision.Rollout.Sync, 1)
 		_, err = activitiestest.RunActivity[kube.MinVersions](
 			w,
@@ -247,11 +247,11 @@ func TestChangeSetsSetsTheRevision(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "4", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
 		w.AwaitCaches()
-		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Sync)
+		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Sync)
 	})
 }
 
-func TestChangeSetsSyncs(t *testing.T) {
+func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 	t.Parallel()
 	timeouts := func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
@@ -263,7 +263,7 @@ func TestChangeSetsSyncs(t *testing.T) {
 	timeouts(d)
 	t.Run("what is the deployment's, and rolls nothing", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, append(machineSetWithMachines(s), d)...)
-		decision := activitiestest.DecideDeployment(w, activitiestest.NewRead(d))
+		decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
 		require.Len(t, decision.Rollout.Sync, 1)
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
@@ -288,7 +288,7 @@ func TestChangeSetsSyncs(t *testing.T) {
 		assert.Equal(t, kube.MinVersions{cache.Sets: after.ResourceVersion}, versions)
 		assert.Equal(t, []string{"update machinesets"}, w.WriteRequests(), "the deployment has its number")
 		w.AwaitCaches()
-		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Sync, "once is enough")
+		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Sync, "once is enough")
 	})
 	t.Run("a template that changed meanwhile is another set's", func(t *testing.T) {
 		for kind, in := range changesOfOneSet(d, newSetTarget("s")) {

@@ -44,7 +44,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		if d = tree.Deployment; err != nil || d == nil {
 			return nil, nil, err
 		}
-		if named := deployment.NamedRollout(d); in.WorkflowID == "" && named != "" && named != in.Over {
+		if named := deployment.CurrentRolloutID(d); in.WorkflowID == "" && named != "" && named != in.Over {
 			return nil, nil, kube.ConflictError(in.Ref)
 		}
 		changed = d.DeepCopy()
@@ -68,7 +68,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 		)
 	}
 	a.recordWarnings(before, after)
-	WarnOfPin(a.Kube, after, before.Status.Rollout, after.Status.Rollout, stamp)
+	RecordPinWarning(a.Kube, after, before.Status.Rollout, after.Status.Rollout, stamp)
 	if thaw {
 		return a.unfreezeDeployment(ctx, in.Ref, after, frozen)
 	}
@@ -120,7 +120,7 @@ func (a *Activities) unfreezeDeployment(
 
 // frozenSets returns the sets that have the label "freeze" and no annotation that has ended the freeze.
 func frozenSets(sets []*v1alpha1.MachineSet) []*v1alpha1.MachineSet {
-	return list.Filter(sets, func(s *v1alpha1.MachineSet) bool { return cache.IsFrozen(s) })
+	return list.Filter(sets, func(s *v1alpha1.MachineSet) bool { return cache.HasFreezeLabel(s) })
 }
 
 // withoutProgressTime returns a status without the time of its last progress. A changed time alone is not written,
@@ -172,7 +172,7 @@ func (a *Activities) applyReport(tree deployment.ObjectTree, in Report, now time
 		at,
 	)
 	hold := ""
-	if slices.ContainsFunc(tree.Members, machine.WaitsForGrant) && d.DeletionTimestamp == nil {
+	if slices.ContainsFunc(tree.Members, machine.WaitsForReplacementGrant) && d.DeletionTimestamp == nil {
 		hold = replace.Decide(deployment.ReplacementFacts(a.Kube.Cluster, d, tree.Members, now)).Hold
 	}
 	s.Conditions = withConditionMessage(

@@ -126,7 +126,7 @@ func TestAnUnfrozenDeploymentUnfreezesItsSets(t *testing.T) {
 	)
 }
 
-func TestReportDeploymentWhoseSetIsRefused(t *testing.T) {
+func TestReportDeploymentShowsRefusedSetCreation(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 1)
 	w := activitiestest.NewWorld(t, d)
@@ -151,7 +151,7 @@ func withOldConditions(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeploymen
 	return d
 }
 
-func TestReportDeploymentAddsUpItsMachines(t *testing.T) {
+func TestReportDeploymentSumsMachineCounts(t *testing.T) {
 	t.Parallel()
 	failing := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
 	d := activitiestest.Deployment("d", 5)
@@ -206,7 +206,7 @@ func TestReportDeploymentAddsUpItsMachines(t *testing.T) {
 	)
 }
 
-func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
+func TestReportDeploymentShowsTemplateChange(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		change func(*v1alpha1.MachineDeployment)
@@ -231,7 +231,7 @@ func TestReportDeploymentWithAChangedTemplate(t *testing.T) {
 	}
 }
 
-func TestReportDeploymentWhoseSetIsNew(t *testing.T) {
+func TestReportDeploymentShowsNewCurrentSet(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 1)
 	w := activitiestest.NewWorld(
@@ -265,15 +265,15 @@ func TestAPreservedMachineIsReported(t *testing.T) {
 	)
 	w := activitiestest.NewWorld(t, append(objects, d)...)
 	before := activitiestest.ReportDeployment(w, newCountsReport(d))
-	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 	w.ChangeMachineStatus(
 		"s-0",
 		func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.LongAgo },
 	)
-	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 	after := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.Equal(t, []int32{0, 1}, []int32{before.PreservedFailedReplicas, after.PreservedFailedReplicas})
-	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 }
 
 func changeMachineNamed(name string, change func(*v1alpha1.Machine)) func(*v1alpha1.Machine) {
@@ -312,7 +312,7 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 	})
 }
 
-func TestReportDeploymentWithAnIgnoredClassKind(t *testing.T) {
+func TestReportDeploymentWarnsOfIgnoredClassKind(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment(
 		"d",
@@ -405,7 +405,7 @@ func TestMaxUnavailableAndMaxSurge(t *testing.T) {
 			d := activitiestest.Deployment("d", row.replicas)
 			d.Spec.Strategy = row.strategy
 			w := activitiestest.NewWorld(t, d)
-			creation := activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Rollout.Create
+			creation := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Create
 			require.NotNil(t, creation)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
@@ -424,7 +424,7 @@ func TestMaxUnavailableAndMaxSurge(t *testing.T) {
 	}
 }
 
-func TestTheStatusOfADeploymentIsBounded(t *testing.T) {
+func TestDeploymentStatusHasLimitedSize(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 1300)
 	s := activitiestest.NewOwnedSet(d, "s", 1300)

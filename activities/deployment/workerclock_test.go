@@ -23,7 +23,7 @@ type workerWorld struct {
 }
 
 func (o workerWorld) decisionInput(after time.Duration) deployment.Input {
-	in := deployment.Input{ReadInput: o.worker.NewRead(o.Deployment("d"))}
+	in := deployment.Input{ReadInput: o.worker.NewReadInput(o.Deployment("d"))}
 	in.At = o.serverTime.Add(after)
 	return in
 }
@@ -50,8 +50,8 @@ func (o workerWorld) writeReport(record rollout.Progress) {
 	)
 	require.NoError(o.T, err)
 	for _, c := range o.Deployment("d").Status.Conditions {
-		assert.WithinDuration(o.T, o.serverTime, c.LastTransitionTime.Time, activitiestest.Rounding, c.Type)
-		assert.WithinDuration(o.T, o.serverTime, c.LastUpdateTime.Time, activitiestest.Rounding, c.Type)
+		assert.WithinDuration(o.T, o.serverTime, c.LastTransitionTime.Time, activitiestest.TimestampTolerance, c.Type)
+		assert.WithinDuration(o.T, o.serverTime, c.LastUpdateTime.Time, activitiestest.TimestampTolerance, c.Type)
 	}
 	o.AwaitCaches()
 }
@@ -78,7 +78,7 @@ func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 			Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Wait: activitiestest.Duration(5 * time.Minute)}},
 		})
 		_, err := w.Machines.MachineV1alpha1().
-			RolloutPolicies(activitiestest.Shop).
+			RolloutPolicies(activitiestest.TestNamespace).
 			Create(t.Context(), careful, metav1.CreateOptions{})
 		require.NoError(t, err)
 		o := workerWorld{w, k, k.ServerTime()}
@@ -89,7 +89,7 @@ func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 }
 
 // The time of a grant is compared with the creation time of the substitute machine.
-func TestTheClockOfAWorkerDoesNotDateAGrant(t *testing.T) {
+func TestGrantTimeFollowsServerClock(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 		d := activitiestest.Deployment("d", 0)
@@ -98,7 +98,7 @@ func TestTheClockOfAWorkerDoesNotDateAGrant(t *testing.T) {
 			w,
 			k,
 			newActivities(w.Kube).GrantReplacements,
-			k.NewRead(d),
+			k.NewReadInput(d),
 		)
 		require.NoError(t, err)
 		require.Len(t, w.Deployment("d").Status.Replacements, 1)
@@ -106,10 +106,10 @@ func TestTheClockOfAWorkerDoesNotDateAGrant(t *testing.T) {
 			t,
 			k.ServerTime(),
 			w.Deployment("d").Status.Replacements[0].GrantedAt.Time,
-			activitiestest.Rounding,
+			activitiestest.TimestampTolerance,
 		)
 		mark, err := time.Parse(time.RFC3339, w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
 		require.NoError(t, err)
-		assert.WithinDuration(t, k.ServerTime(), mark, activitiestest.Rounding)
+		assert.WithinDuration(t, k.ServerTime(), mark, activitiestest.TimestampTolerance)
 	})
 }

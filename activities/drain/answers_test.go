@@ -75,7 +75,7 @@ func TestEvictionErrorsBecomeBlockers(t *testing.T) {
 		"an answer that is too long":     {errors.New(longText), drain.BlockedByError, "request for web/a failed: ", "…", 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				d.SetRequestError(row.answer, "a")
 				e := d.StartEvictPods(in)
 				e.AssertRunning(t)
@@ -93,7 +93,7 @@ func TestEvictionErrorsBecomeBlockers(t *testing.T) {
 				assert.Equal(t, drain.PodCounts{Blocked: 1}, seen.Picture.Counts)
 				assert.Empty(t, d.TakeNewRequests(), "it is not tried again at once")
 			})
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				d.SetRequestError(row.answer, "a")
 				in.Shown = []drain.Blocker{{Kind: row.kind, Name: "", Why: "as people were told"}}
 				e := d.StartEvictPods(in)
@@ -126,7 +126,7 @@ func TestAPodThatIsNotFoundIsGone(t *testing.T) {
 	t.Parallel()
 	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
 		t.Run("not found: "+string(means), func(t *testing.T) {
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Means = means
 				d.SetRequestError(errPodNotFound, "a")
 				e := d.StartEvictPods(in)
@@ -140,14 +140,14 @@ func TestAPodThatIsNotFoundIsGone(t *testing.T) {
 }
 
 // An API server without the eviction subresource also answers 404.
-func TestMissingEvictionSubresourceIsNotPodGone(t *testing.T) {
+func TestMissingEvictionSubresourceDoesNotCountAsGonePod(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]error{
 		"in JSON":       &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{}}},
 		"in plain text": apierrors.NewGenericServerResponse(404, "post", corev1.Resource("pods"), "a", "404 page not found", 0, true),
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				d.SetRequestError(answer, "a")
 				e := d.StartEvictPods(in)
 				e.AssertRunning(t)
@@ -167,7 +167,7 @@ func TestThrottledEvictionReportsNoBlocker(t *testing.T) {
 		"it says how long":                {apierrors.NewTooManyRequests("too many requests", 20), 20 * time.Second},
 		"it says so of a request by name": {apierrors.NewTooManyRequests("too many requests", 1), 5 * time.Second},
 	} {
-		for kept, objects := range map[string][]runtime.Object{"": leavingPods("a"), ", with a budget that allows it": append(readyPods("a"), newBudget(1))} {
+		for kept, objects := range map[string][]runtime.Object{"": podsToRemove("a"), ", with a budget that allows it": append(readyPods("a"), newBudget(1))} {
 			t.Run(name+kept, func(t *testing.T) {
 				runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 					d.SetRequestError(row.answer, "a")
@@ -191,7 +191,7 @@ func TestThrottledEvictionReportsNoBlocker(t *testing.T) {
 
 func TestShortRefusalIsNotReported(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		d.SetRequestError(budgetRefusal("web"), "a")
 		e := d.StartEvictPods(in)
 		e.AssertRunning(t)
@@ -234,7 +234,7 @@ func TestBlockersThatChangeBrieflyAreNotReported(t *testing.T) {
 func TestKnownBlockersAreNotReportedAgain(t *testing.T) {
 	t.Parallel()
 	known := []drain.Blocker{{Kind: drain.BlockedByError, Pods: 5, Why: "another sentence"}}
-	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+	runEvictionTest(t, podsToRemove("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Shown = known
 		d.SetRequestError(errWebhookFailed, "a", "b")
 		e := d.StartEvictPods(in)

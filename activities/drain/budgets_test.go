@@ -62,7 +62,7 @@ func TestEvictsAsManyPodsAsBudgetAllows(t *testing.T) {
 	)
 }
 
-func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
+func TestBudgetThatAllowsEvictionAgainWakesTheDrain(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		change []func(*policyv1.PodDisruptionBudget)
@@ -155,7 +155,7 @@ func TestABudgetThatYieldsWakesTheDrain(t *testing.T) {
 	}
 }
 
-func TestPodWithSeveralBudgetsIsReportedAsBad(t *testing.T) {
+func TestPodWithSeveralBudgetsIsReportedAsMisconfigured(t *testing.T) {
 	t.Parallel()
 	both := append(readyPods("a"), newBudget(1), newBudget(1, withBudgetName("more")))
 	runEvictionTest(t, both, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
@@ -257,7 +257,7 @@ func readyPods(names ...string) []runtime.Object {
 func withDoNotDisrupt(value string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: value}
-		p.Status.StartTime = new(metav1.NewTime(activitiestest.BubbleStart))
+		p.Status.StartTime = new(metav1.NewTime(activitiestest.SynctestStartTime))
 	}
 }
 

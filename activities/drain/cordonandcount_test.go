@@ -31,7 +31,7 @@ func TestCordonAndCountPods(t *testing.T) {
 		"only pods that may stay":  {nil, stayingPods(), 0, 0, []string{"patch nodes"}},
 		"pods that must go":        {nil, append(stayingPods(), activitiestest.Pod("a"), activitiestest.Pod("done", activitiestest.WithPodPhase(corev1.PodSucceeded)), activitiestest.Pod("b", activitiestest.WithDeletionTimestamp[*corev1.Pod])), 3, 0, []string{"patch nodes"}},
 		"volumes":                  {nil, []runtime.Object{activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("", "n"), activitiestest.NewVolumeAttachment("b", "other")}, 0, 2, []string{"patch nodes"}},
-		"somebody has cordoned it": {[]func(*corev1.Node){activitiestest.WithForeignMetadata, activitiestest.WithCordon}, leavingPods("a"), 1, 0, []string{}},
+		"somebody has cordoned it": {[]func(*corev1.Node){activitiestest.WithForeignMetadata, activitiestest.WithCordon}, podsToRemove("a"), 1, 0, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
@@ -40,7 +40,7 @@ func TestCordonAndCountPods(t *testing.T) {
 			load := activitiestest.RunTwice[activities.NodeLoad](
 				w,
 				newActivities(w.Kube).CordonAndCountPods,
-				activitiestest.NewRead(m),
+				activitiestest.NewReadInput(m),
 			)
 			assert.Equal(t, activities.NodeLoad{Pods: row.pods, Attached: row.volume, Versions: w.NodeVersions()}, load)
 			assert.True(t, w.Node().Spec.Unschedulable, "first of all")
@@ -65,7 +65,7 @@ func TestCordonAndCountPods(t *testing.T) {
 				activitiestest.RunTwice[activities.NodeLoad](
 					w,
 					newActivities(w.Kube).CordonAndCountPods,
-					activitiestest.NewRead(row.machine),
+					activitiestest.NewReadInput(row.machine),
 				),
 			)
 			assert.Empty(t, w.WriteRequests())
@@ -79,7 +79,7 @@ func TestCordonAndCountPods(t *testing.T) {
 			activitiestest.RunTwice[activities.NodeLoad](
 				w,
 				newActivities(w.Kube).CordonAndCountPods,
-				activitiestest.NewRead(activitiestest.Machine("m")),
+				activitiestest.NewReadInput(activitiestest.Machine("m")),
 			).Pods,
 		)
 		assert.Empty(t, w.WriteRequests())
@@ -96,11 +96,11 @@ func TestCordonIsRetriedIfNodeWriteFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
 			activitiestest.FailRequests(w.Target, "patch", "nodes", 1, errors.New("no answer"), nil)
-			_, err := activitiestest.RunActivity[any](w, step(w), activitiestest.NewRead(m))
+			_, err := activitiestest.RunActivity[any](w, step(w), activitiestest.NewReadInput(m))
 			require.ErrorContains(t, err, "patch node of machine m: no answer")
 			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable, "the deletion stays in its stage")
-			_, err = activitiestest.RunActivity[any](w, step(w), activitiestest.NewRead(m))
+			_, err = activitiestest.RunActivity[any](w, step(w), activitiestest.NewReadInput(m))
 			require.NoError(t, err)
 		})
 	}
@@ -112,14 +112,14 @@ func TestCordonIsRetriedIfNodeWriteFails(t *testing.T) {
 		_, err := activitiestest.RunActivity[activities.NodeLoad](
 			w,
 			newActivities(w.Kube).CordonAndCountPods,
-			activitiestest.NewRead(m),
+			activitiestest.NewReadInput(m),
 		)
 		require.ErrorContains(t, err, "get node n of machine m: no answer")
 	})
 	t.Run("its pods cannot be listed", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
 		activitiestest.FailRequests(w.Target, "list", "pods", 1, errors.New("no answer"), nil)
-		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).CordonAndCountPods, activitiestest.NewRead(m))
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).CordonAndCountPods, activitiestest.NewReadInput(m))
 		require.ErrorContains(t, err, "list pods of node n: no answer")
 	})
 }

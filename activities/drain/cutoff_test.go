@@ -44,7 +44,7 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 			away.Store(true)
 			now.Load().Stop()
 			synctest.Wait()
-			require.False(t, cluster.Target("").KnowsAttachments())
+			require.False(t, cluster.Target("").HasCurrentAttachments())
 			in.Since = time.Now()
 			test(t, d, in, func() *watch.RaceFreeFakeWatcher {
 				before := now.Load()
@@ -67,7 +67,7 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 				back()
 				got, took := a.AwaitResult(t)
 				assert.Empty(t, got.Left)
-				assert.LessOrEqual(t, took, 2*cache.WatchCatchUp, "one until the cache counts, one until the next look")
+				assert.LessOrEqual(t, took, 2*cache.WatchCatchUpTime, "one until the cache counts, one until the next look")
 			},
 		)
 	})

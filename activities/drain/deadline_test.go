@@ -19,7 +19,7 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 	t.Run("in time", func(t *testing.T) {
 		runEvictionTest(
 			t,
-			leavingPods("a", "b"),
+			podsToRemove("a", "b"),
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Until = time.Now().Add(time.Minute + 100*time.Millisecond)
 				seen, took := d.StartEvictPods(in).AwaitResult(t)
@@ -61,7 +61,7 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 				}
 				runEvictionTest(
 					t,
-					append(leavingPods(names...), stayingPods()...),
+					append(podsToRemove(names...), stayingPods()...),
 					func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 						in.Means, in.Until = means, time.Now().Add(until)
 						d.SetRequestError(errPodNotFound, "a")
@@ -70,7 +70,7 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 						assert.Zero(t, took)
 						assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 						assert.Equal(t, len(names)-2, seen.Accepted)
-						assert.Len(t, seen.Left, drain.MaxRows, "as many as a status holds")
+						assert.Len(t, seen.Left, drain.MaxOverviewRows, "as many as a status holds")
 						assert.Equal(t, "web/b", seen.Left[0])
 						var asked []string
 						for _, r := range d.TakeNewRequests() {
@@ -83,7 +83,7 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 		}
 	}
 	t.Run("an empty node is empty, however late it is", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Until = time.Now().Add(-time.Hour)
 			d.SetRequestError(errPodNotFound, "a")
 			seen, _ := d.StartEvictPods(in).AwaitResult(t)
@@ -128,7 +128,7 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 	})
 }
 
-func TestProtectionEndsWithTheEviction(t *testing.T) {
+func TestProtectionFromDisruptionEndsWithEvictionMeans(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
@@ -156,7 +156,7 @@ func TestProtectionEndsWithTheEviction(t *testing.T) {
 	)
 }
 
-func TestProtectionEndsInTime(t *testing.T) {
+func TestProtectedPodIsEvictedAfterProtectionTime(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
@@ -164,7 +164,7 @@ func TestProtectionEndsInTime(t *testing.T) {
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
 			e := d.StartEvictPods(in)
-			activitiestest.AdvanceTime(time.Until(activitiestest.BubbleStart.Add(10*time.Second - time.Millisecond)))
+			activitiestest.AdvanceTime(time.Until(activitiestest.SynctestStartTime.Add(10*time.Second - time.Millisecond)))
 			e.AssertRunning(t)
 			assert.Empty(t, d.TakeNewRequests())
 			activitiestest.AdvanceTime(2 * time.Millisecond)
@@ -174,7 +174,7 @@ func TestProtectionEndsInTime(t *testing.T) {
 	)
 }
 
-func TestWaitCompletedPodsAreWaitedFor(t *testing.T) {
+func TestDrainWaitsForPodsWithWaitCompleted(t *testing.T) {
 	t.Parallel()
 	job := activitiestest.Pod(
 		"job",
@@ -182,7 +182,7 @@ func TestWaitCompletedPodsAreWaitedFor(t *testing.T) {
 	)
 	runEvictionTest(
 		t,
-		append(leavingPods("a"), job),
+		append(podsToRemove("a"), job),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
 			e := d.StartEvictPods(in)

@@ -65,9 +65,9 @@ type ClusterAPIHook struct {
 	Queue    string         // the machine's place in the queue of drains; empty: the drain may begin
 }
 
-// Cancelled is the result of a drain that is no longer needed. A status never holds Cancelled; a status can hold the
+// ResultCancelled is the result of a drain that is no longer needed. A status never holds Cancelled; a status can hold the
 // results vocabulary.DrainDrained, DrainForced and DrainSkipped.
-const Cancelled = "Cancelled"
+const ResultCancelled = "Cancelled"
 
 // DecideDrain reads the machine and its node. DecideDrain returns how pods are removed now, and when the drain changes
 // to the next means.
@@ -78,7 +78,7 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	}
 	if m == nil || (m.DeletionTimestamp == nil) != (in.Purpose != "") {
 		return Decision{
-			Result: Cancelled,
+			Result: ResultCancelled,
 			Why:    "the machine is gone, or its node is not drained for this purpose any more",
 		}, nil
 	}
@@ -96,28 +96,28 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	if record != nil && record.Result != "" {
 		d.Result, d.Why = record.Result, "the drain has already ended"
 	} else if d.Result, d.Why = resultIfDrainNotNeeded(in, facts, purpose); d.Result == "" {
-		ladder := a.ladderFacts(m, record, node, in.Grace, now)
+		ladder := a.escalationFacts(m, record, node, in.Grace, now)
 		ladder.NoPassYet = in.Unasked
-		d.SetMeans(ctx, m, a.Kube.Cluster.Target(m.Namespace), ladder)
+		d.CompleteWithMeans(ctx, m, a.Kube.Cluster.Target(m.Namespace), ladder)
 	}
 	return d, nil
 }
 
-// ladderFacts returns the facts that decide how a drain removes pods.
-func (a *Activities) ladderFacts(
+// escalationFacts returns the facts that decide how a drain removes pods.
+func (a *Activities) escalationFacts(
 	m *v1alpha1.Machine,
 	record *v1alpha1.MachineDrain,
 	node *corev1.Node,
 	grace time.Duration,
 	now time.Time,
 ) drain.EscalationLadder {
-	l := observedrain.LadderFacts(m, record, node, grace, now)
+	l := observedrain.EscalationFacts(m, record, node, grace, now)
 	if l.Unusable == "" {
 		return l
 	}
 	// JoinedNodes reads every node: call it only for an unusable node.
 	nodes := machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now)
-	if l.Breaker = replace.DistrustReason(nodes); !l.Lost {
+	if l.Breaker = replace.LostInstancesDistrustReason(nodes); !l.Lost {
 		_, l.Breaker, _ = replace.BreakerState(nodes, now)
 	}
 	return l
@@ -128,13 +128,13 @@ func (a *Activities) ladderFacts(
 func resultIfDrainNotNeeded(in Input, facts deletion.Facts, purpose attention.DrainPurpose) (result, why string) {
 	switch doubt := facts.Owner.HasOwnerKind(ownership.InDoubt); {
 	case doubt && facts.Skip == "":
-		return Cancelled, facts.Owner.Why
+		return ResultCancelled, facts.Owner.Why
 	case !facts.Node && !doubt && facts.Owner.Why != "":
 		return vocabulary.DrainSkipped, facts.Owner.Why
 	case !facts.Node && !doubt && !facts.NodeUnknown:
 		return vocabulary.DrainDrained, "there is no node " + facts.NodeName
 	case purpose.For != in.Purpose:
-		return Cancelled, "the node does not have to be drained any more"
+		return ResultCancelled, "the node does not have to be drained any more"
 	case facts.Skip != "":
 		return vocabulary.DrainSkipped, facts.Skip
 	default:
@@ -142,9 +142,9 @@ func resultIfDrainNotNeeded(in Input, facts deletion.Facts, purpose attention.Dr
 	}
 }
 
-// SetMeans completes the decision about a drain that continues. SetMeans sets how pods are removed now, and when the
+// CompleteWithMeans completes the decision about a drain that continues. SetMeans sets how pods are removed now, and when the
 // drain changes to the next means.
-func (d *Decision) SetMeans(
+func (d *Decision) CompleteWithMeans(
 	ctx context.Context,
 	m *v1alpha1.Machine,
 	target *cache.Target,
@@ -237,7 +237,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) 
 	if node := a.Kube.Cluster.NodeOfMachine(
 		m,
 	); node != nil &&
-		a.ladderFacts(m, nil, node, 0, in.Time()).ForceReason() == "" {
+		a.escalationFacts(m, nil, node, 0, in.Time()).ForceReason() == "" {
 		_, load.Queue = drain.MayDrainNow(observedrain.QueueEntries(a.Kube.Cluster), in.Ref.UID, a.Kube.MaxDrains)
 	}
 	return load, nil

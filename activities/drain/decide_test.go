@@ -88,7 +88,7 @@ func TestDecideDrain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
 				w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
-				in := activities.Input{ReadInput: activitiestest.NewRead(m), Unasked: row.unasked}
+				in := activities.Input{ReadInput: activitiestest.NewReadInput(m), Unasked: row.unasked}
 				now := time.Now()
 				d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 				assert.Equal(t, row.means, d.Step.Means)
@@ -171,7 +171,7 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 				d := activitiestest.RunTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
-					activities.Input{ReadInput: activitiestest.NewRead(m)},
+					activities.Input{ReadInput: activitiestest.NewReadInput(m)},
 				)
 				assert.Equal(t, row.means, d.Step.Means, d.Why)
 				if row.means == drain.Evict {
@@ -197,7 +197,7 @@ func TestAWorkerWhoseClockIsAheadKillsNoPods(t *testing.T) {
 	t.Parallel()
 	server := time.Now().Add(-10 * time.Minute)
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.Evict))
-	in := activities.Input{ReadInput: activitiestest.NewRead(m)}
+	in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 	in.At = server
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithNodeNotReady(13*time.Minute)))
 	assert.Equal(
@@ -218,7 +218,7 @@ func TestDrainContinuesIfCacheLacksNode(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
 		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node()))
-		return w, activities.Input{ReadInput: activitiestest.NewRead(m)}
+		return w, activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 	}
 	t.Run("the API server has it", func(t *testing.T) {
 		w, in := world(t)
@@ -241,7 +241,7 @@ func TestDrainContinuesIfCacheLacksNode(t *testing.T) {
 	})
 }
 
-func TestADrainThatIsNotNeeded(t *testing.T) {
+func TestDrainIsSkippedIfNotNeeded(t *testing.T) {
 	t.Parallel()
 	excluded := func(m *v1alpha1.Machine) {
 		m.Annotations = map[string]string{v1alpha1.AnnotationExcludeDraining: ""}
@@ -255,11 +255,11 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 		related []runtime.Object
 		result  string
 	}{
-		"the machine is not to go":        {nil, []runtime.Object{activitiestest.Node()}, activities.Cancelled},
+		"the machine is not to go":        {nil, []runtime.Object{activitiestest.Node()}, activities.ResultCancelled},
 		"there is no node":                {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, nil, vocabulary.DrainDrained},
 		"its node is another instance's":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.WithProviderID("fake:///new"))}, vocabulary.DrainSkipped},
 		"its node is another machine's":   {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.WithMachineUID(other)), other}, vocabulary.DrainSkipped},
-		"it is in doubt whose node it is": {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.Node(), other}, activities.Cancelled},
+		"it is in doubt whose node it is": {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.Node(), other}, activities.ResultCancelled},
 		"it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
 		"it is excluded before it begins": {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine], excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
 		"excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), excluded}, nil, vocabulary.DrainDrained},
@@ -270,7 +270,7 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
 			w := activitiestest.NewWorld(t, append(row.related, m)...)
-			for _, in := range []kube.ReadInput{activitiestest.NewRead(m), activitiestest.NewLiveRead(m)} {
+			for _, in := range []kube.ReadInput{activitiestest.NewReadInput(m), activitiestest.NewLiveReadInput(m)} {
 				d := activitiestest.RunTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
@@ -291,7 +291,7 @@ func TestADrainThatIsNotNeeded(t *testing.T) {
 				newActivities(w.Kube).DecideDrain,
 				activities.Input{ReadInput: kube.ReadInput{Ref: r}},
 			)
-			assert.Equal(t, activities.Cancelled, d.Result)
+			assert.Equal(t, activities.ResultCancelled, d.Result)
 		}
 	})
 }
@@ -301,7 +301,7 @@ func TestDecideDrainUsesLaterOfTwoClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.Evict))
 		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		in := activities.Input{ReadInput: activitiestest.NewRead(m)}
+		in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 		in.At = time.Now().Add(time.Hour)
 		d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Equal(t, drain.Delete, d.Step.Means, "a timer that has fired must not meet a clock that is behind")
@@ -320,7 +320,7 @@ func TestDeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 		d := activitiestest.RunTwice[activities.Decision](
 			w,
 			newActivities(w.Kube).DecideDrain,
-			activities.Input{ReadInput: activitiestest.NewRead(m), Grace: 10 * time.Minute},
+			activities.Input{ReadInput: activitiestest.NewReadInput(m), Grace: 10 * time.Minute},
 		)
 		assert.Equal(t, drain.Delete, d.Step.Means)
 		assert.Equal(t, 10*time.Minute+30*time.Second, time.Until(d.Step.Until))
@@ -344,7 +344,7 @@ func TestDecideDrainFails(t *testing.T) {
 			_, err := activitiestest.RunActivity[activities.Decision](
 				w,
 				newActivities(w.Kube).DecideDrain,
-				activities.Input{ReadInput: activitiestest.NewLiveRead(m)},
+				activities.Input{ReadInput: activitiestest.NewLiveReadInput(m)},
 			)
 			require.ErrorContains(t, err, row.message)
 			_, retryable := activitiestest.FailureTypeOf(t, err)
@@ -361,7 +361,7 @@ func TestDecideDrainUsesCachedNodeIfTargetIsUnreachable(t *testing.T) {
 	d, err := activitiestest.RunActivity[activities.Decision](
 		w,
 		newActivities(w.Kube).DecideDrain,
-		activities.Input{ReadInput: activitiestest.NewLiveRead(m)},
+		activities.Input{ReadInput: activitiestest.NewLiveReadInput(m)},
 	)
 	require.NoError(t, err)
 	assert.Equal(t, drain.Evict, d.Step.Means)

@@ -59,9 +59,9 @@ func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResu
 	defer stop()
 	for {
 		left := slices.DeleteFunc(p.Target.VolumesAttachedToNode(in.NodeName), stay.Has)
-		activity.RecordHeartbeat(ctx, left[:min(len(left), drain.MaxRows)])
-		known, next := p.Target.KnowsAttachments(), kube.HeartbeatEvery
-		shown := left[:min(len(left), drain.MaxRows)]
+		activity.RecordHeartbeat(ctx, left[:min(len(left), drain.MaxOverviewRows)])
+		known, next := p.Target.HasCurrentAttachments(), kube.HeartbeatEvery
+		shown := left[:min(len(left), drain.MaxOverviewRows)]
 		if known && len(left) == 0 || !clock.Now().Before(until) {
 			return DetachResult{Left: shown, More: len(left) - len(shown)}, nil
 		}
@@ -73,7 +73,7 @@ func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResu
 			next = min(next, slow)
 		}
 		if !known { // no event reports that a watch has resumed: poll
-			next = cache.WatchCatchUp
+			next = cache.WatchCatchUpTime
 		}
 		select {
 		case <-ctx.Done():

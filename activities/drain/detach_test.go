@@ -124,8 +124,8 @@ func TestAwaitDetachTimeout(t *testing.T) {
 		runDetachTest(t, many, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
 			d.Draining.Detach = 0
 			got, _ := d.StartAwaitDetach(in).AwaitResult(t)
-			require.Len(t, got.Left, drain.MaxRows)
-			assert.Equal(t, 30-drain.MaxRows, got.More)
+			require.Len(t, got.Left, drain.MaxOverviewRows)
+			assert.Equal(t, 30-drain.MaxOverviewRows, got.More)
 			assert.Equal(t, []string{"pv-00", "pv-19"}, []string{got.Left[0], got.Left[19]})
 		})
 	})
@@ -164,7 +164,7 @@ func TestAwaitDetachReportsRemainingVolumes(t *testing.T) {
 	)
 }
 
-func TestAwaitDetachEnds(t *testing.T) {
+func TestAwaitDetachEndsWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	one := []runtime.Object{
 		activitiestest.NewVolumeAttachment("a", "n"),

@@ -20,7 +20,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestEvictPodsEnds(t *testing.T) {
+func TestEvictPodsEndsWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	expired := &metav1.Status{
 		Status:  metav1.StatusFailure,
@@ -37,7 +37,7 @@ func TestEvictPodsEnds(t *testing.T) {
 		"with the worker":         {func(e *activitiestest.RunningEviction, _ *watch.FakeWatcher) { close(e.Stop) }, "the worker stops while it drains node n"},
 	} {
 		t.Run(name+", and another attempt is to look again", func(t *testing.T) {
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				watched := d.UseFakePodWatch()
 				e := d.StartEvictPods(in)
 				e.AssertRunning(t)
@@ -59,7 +59,7 @@ func TestEvictPodsEnds(t *testing.T) {
 	t.Run("when it is given up, with what it saw", func(t *testing.T) {
 		runEvictionTest(
 			t,
-			leavingPods("a", "b", "c"),
+			podsToRemove("a", "b", "c"),
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				e := d.StartEvictPods(in)
 				e.AssertRunning(t)
@@ -77,7 +77,7 @@ func TestEvictPodsEnds(t *testing.T) {
 func TestEvictPodsFails(t *testing.T) {
 	t.Parallel()
 	t.Run("to list pods", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			activitiestest.FailRequests(d.Target, "list", "pods", 1, errors.New("no answer"), nil)
 			_, err := activitiestest.RunActivity[activities.EvictionResult](d.World, newActivities(d.Kube).EvictPods, in)
 			require.ErrorContains(t, err, "list pods of node n: no answer")
@@ -87,7 +87,7 @@ func TestEvictPodsFails(t *testing.T) {
 		})
 	})
 	t.Run("to watch pods", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			d.Target.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
 				return true, nil, errors.New("no answer")
 			})
@@ -102,7 +102,7 @@ func TestEvictPodsFails(t *testing.T) {
 
 func TestNextAttemptContinuesFromHeartbeat(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Gone = 3
 		e := d.StartEvictPods(in, activities.Progress{Gone: 5})
 		e.AssertRunning(t)
@@ -115,7 +115,7 @@ func TestNextAttemptContinuesFromHeartbeat(t *testing.T) {
 			"its heartbeats are newer than what it was called with",
 		)
 	})
-	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Gone = 3
 		e := d.StartEvictPods(in, "a heartbeat of another version")
 		e.AssertRunning(t)
@@ -137,7 +137,7 @@ func TestOperatorRequestEndsAttempt(t *testing.T) {
 		"something else": {activitiestest.AnnotationPatch("note", "x"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				e := d.StartEvictPods(in)
 				e.AssertRunning(t)
 				d.EditObject(cache.Machines, "m", row.patch)

@@ -68,8 +68,8 @@ func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionRe
 		Progress:   Progress{Gone: in.Gone, Departed: in.Departed},
 		factsByPod: map[string]drain.Pod{}, namespaceLabels: namespaceLabels{}, triesByPod: map[string]drain.TryRecord{},
 		volumesByPod: map[string][]string{}, budgetUses: map[string]budgetUse{}, budgetVersions: map[string]string{},
-		lookLimiter: rate.NewLimiter(rate.Every(minLookInterval), lookBurst),
-		arrivals:    rate.NewLimiter(rate.Every(arrivalPause), arrivalBurst),
+		decisionLimiter: rate.NewLimiter(rate.Every(minLookInterval), lookBurst),
+		arrivalLimiter:    rate.NewLimiter(rate.Every(arrivalPause), arrivalBurst),
 	}
 	var last Progress
 	if err := activity.GetHeartbeatDetails(ctx, &last); err == nil { // an earlier attempt recorded its progress
@@ -80,13 +80,13 @@ func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionRe
 		return EvictionResult{}, err
 	}
 	defer stop()
-	e.updateFilter()
+	e.updateEventFilter()
 	notifications, unsubscribe, err := observedrain.SubscribeToChanges(
 		p.Sources,
 		in.Machine.UID,
 		observedrain.ChangeFilter{
-			BudgetMatters:     func(namespace string) bool { return e.filter.Load().namespaces.Has(namespace) },
-			AttachmentMatters: func(node, volume string) bool { return node == in.NodeName || e.filter.Load().volumes.Has(volume) },
+			BudgetMatters:     func(namespace string) bool { return e.eventFilter.Load().namespaces.Has(namespace) },
+			AttachmentMatters: func(node, volume string) bool { return node == in.NodeName || e.eventFilter.Load().volumes.Has(volume) },
 		},
 	)
 	if err != nil {
@@ -119,11 +119,11 @@ type evictionLoop struct {
 	budgetVersions   map[string]string
 	acceptedRequests int
 	initialRequests  string // operator requests about the drain when the attempt began
-	filter           atomic.Pointer[eventFilter]
+	eventFilter           atomic.Pointer[eventFilter]
 	metricBlockers   []drain.Blocker
 	debouncer
-	lookLimiter *rate.Limiter // limits how often changes make the loop check the pods
-	arrivals    *rate.Limiter // rate limit of the evictions of pods that arrive during the drain
+	decisionLimiter *rate.Limiter // limits how often changes make the loop check the pods
+	arrivalLimiter    *rate.Limiter // rate limit of the evictions of pods that arrive during the drain
 }
 
 // Progress is the content of a heartbeat: the picture for people, and facts that the next attempt cannot read from the
@@ -211,7 +211,7 @@ func (e *evictionLoop) decideAndSendRequests(ctx context.Context) (drain.Decisio
 // would arrive only with the next heartbeat.
 func (e *evictionLoop) operatorRequests() string {
 	if m := e.Machine(); m != nil {
-		return observedrain.RequestsText(m)
+		return observedrain.DrainRequestsText(m)
 	}
 	return ""
 }
@@ -227,7 +227,7 @@ func (e *evictionLoop) evictionResult(outcome string, d drain.Decision) Eviction
 		}
 	}
 	slices.Sort(r.Left)
-	r.Left = r.Left[:min(len(r.Left), drain.MaxRows)]
+	r.Left = r.Left[:min(len(r.Left), drain.MaxOverviewRows)]
 	return r
 }
 
@@ -237,14 +237,14 @@ type eventFilter struct {
 	volumes    sets.Set[string] // volumes whose attachments to any node matter to the drain
 }
 
-// updateFilter updates the filter to the namespaces and volumes of the current pods. Call updateFilter before reading
+// updateEventFilter updates the filter to the namespaces and volumes of the current pods. Call updateFilter before reading
 // the caches. Then a change after the call arrives as an event, and a change before the call is in the caches.
-func (e *evictionLoop) updateFilter() {
+func (e *evictionLoop) updateEventFilter() {
 	of := &eventFilter{namespaces: sets.New[string](), volumes: sets.New(e.volumeNames()...)}
 	for _, pod := range e.pods {
 		of.namespaces.Insert(pod.Namespace)
 	}
-	e.filter.Store(of)
+	e.eventFilter.Store(of)
 }
 
 // volumeNames returns the volumes of the pods on the node and of the departed pods.

@@ -58,7 +58,7 @@ func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
-		append(leavingPods("a", "b"), stayingPods()...),
+		append(podsToRemove("a", "b"), stayingPods()...),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			e := d.StartEvictPods(in)
 			e.AssertRunning(t)
@@ -87,7 +87,7 @@ func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
 
 func TestPodPastGracePeriodIsReported(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		seen, took := d.StartEvictPods(in).AwaitResult(t)
 		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 		assert.GreaterOrEqual(t, took, 91*time.Second, "its grace period, and a minute")
@@ -97,11 +97,11 @@ func TestPodPastGracePeriodIsReported(t *testing.T) {
 	})
 }
 
-func TestPictureCountsDepartedPods(t *testing.T) {
+func TestOverviewCountsDepartedPods(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
-		append(leavingPods("a", "b"), stayingPods()...),
+		append(podsToRemove("a", "b"), stayingPods()...),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			e := d.StartEvictPods(in)
 			e.AssertRunning(t)
@@ -119,7 +119,7 @@ func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 	t.Run("by the next attempt", func(t *testing.T) {
 		runEvictionTest(
 			t,
-			leavingPods("a", "b"),
+			podsToRemove("a", "b"),
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				first := d.StartEvictPods(in)
 				first.AssertRunning(t)
@@ -152,7 +152,7 @@ func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 		)
 	})
 	t.Run("nor is another one of its name", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("db-0"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		runEvictionTest(t, podsToRemove("db-0"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			d.UseFakePodWatch() // the pod watch delivers no events
 			d.SetRequestError(budgetRefusal("db"), "db-0")
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget}}
@@ -178,7 +178,7 @@ func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 	})
 }
 
-func TestRequestOfEachMeans(t *testing.T) {
+func TestEachRemovalMeansSendsItsRequest(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		means drain.RemovalMeans
@@ -213,7 +213,7 @@ func TestRequestOfEachMeans(t *testing.T) {
 
 func TestPodsThatArriveDuringDrainAreEvicted(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		e := d.StartEvictPods(in)
 		e.AssertRunning(t)
 		assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
@@ -233,7 +233,7 @@ func TestPodsThatArriveDuringDrainAreEvicted(t *testing.T) {
 // A client that places pods on the node by name replaces each evicted pod at once.
 func TestPodsThatReturnAgainAndAgainAreEvictedSlowly(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("p0"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+	runEvictionTest(t, podsToRemove("p0"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		e := d.StartEvictPods(in)
 		evicted := 0
 		for range 200 {
@@ -250,19 +250,19 @@ func TestPodsThatReturnAgainAndAgainAreEvictedSlowly(t *testing.T) {
 	})
 }
 
-func TestHeartbeatsHoldThePicture(t *testing.T) {
+func TestHeartbeatsContainDrainOverview(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+	runEvictionTest(t, podsToRemove("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		e := d.StartEvictPods(in)
 		e.AssertRunning(t)
-		first := (<-e.Beats).Picture
+		first := (<-e.Heartbeats).Picture
 		assert.Equal(t, drain.PodCounts{Terminating: 2}, first.Counts)
 		assert.Equal(t, "2 pods left: 2 are terminating", first.Why)
 		require.Len(t, first.Rows, 2)
 		assert.Equal(t, "web/a", first.Rows[0].Pod)
 		assert.Equal(t, 1, first.Rows[0].Attempts)
 		d.RemovePods("a")
-		for p := range e.Beats { // heartbeats are sent even without changes; the SDK delays some heartbeats
+		for p := range e.Heartbeats { // heartbeats are sent even without changes; the SDK delays some heartbeats
 			if p.Picture.Counts.Terminating == 1 {
 				assert.Equal(t, 1, p.Gone)
 				break
@@ -275,11 +275,11 @@ func TestHeartbeatsHoldThePicture(t *testing.T) {
 
 func TestAttemptsOfEarlierRunsAreCounted(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, leavingPods("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+	runEvictionTest(t, podsToRemove("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Known = []drain.PodRow{{Pod: "web/a", State: drain.Blocked, Attempts: 7}, {Pod: "other/b", Attempts: 9}}
 		e := d.StartEvictPods(in)
 		e.AssertRunning(t)
-		rows := (<-e.Beats).Picture.Rows
+		rows := (<-e.Heartbeats).Picture.Rows
 		require.Len(t, rows, 2)
 		assert.Equal(t, []int{8, 1}, []int{rows[0].Attempts, rows[1].Attempts})
 		d.RemovePods("a", "b")

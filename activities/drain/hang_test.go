@@ -79,7 +79,7 @@ func TestHangingRequestsDelayNoHeartbeat(t *testing.T) {
 	for i := range 25 { // more pods than maxConcurrentRequests
 		names = append(names, fmt.Sprintf("p%02d", i))
 	}
-	runEvictionTest(t, leavingPods(names...), func(t *testing.T, d *activitiestest.EvictionWorld, in drain.Eviction) {
+	runEvictionTest(t, podsToRemove(names...), func(t *testing.T, d *activitiestest.EvictionWorld, in drain.Eviction) {
 		d.RunBeforeEvictions(t, func(ctx context.Context, _ string) error {
 			<-ctx.Done()
 			return errors.New("no answer")

@@ -55,7 +55,7 @@ func (e *evictionLoop) restoreTries() {
 // decideActions updates the facts of the loop and returns the decision of decide/drain.
 func (e *evictionLoop) decideActions(ctx context.Context) (drain.Decision, error) {
 	e.findVolumes(ctx)
-	e.updateFilter()
+	e.updateEventFilter()
 	e.budgetsByPod = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
 	for uid, pod := range e.pods {
 		e.budgetsByPod[uid] = observedrain.BudgetsOfPod(e.Target, pod)
@@ -129,7 +129,7 @@ func (e *evictionLoop) retryChangedBudgets() {
 			now += b.Name + " " + b.ResourceVersion + "\n"
 		}
 		if before, known := e.budgetVersions[uid]; known && before != now {
-			e.triesByPod[uid] = drain.TriesWithoutPause(e.triesByPod[uid])
+			e.triesByPod[uid] = drain.TryRecordWithoutPause(e.triesByPod[uid])
 		}
 		e.budgetVersions[uid] = now
 	}
@@ -146,12 +146,12 @@ func (e *evictionLoop) recordAnswers(answers []requestAnswer) (all bool) {
 			all = all && pod == nil
 			continue
 		}
-		tries := drain.TriesAfterAttempt(e.triesByPod[a.action.UID], a.EvictionAnswer, now)
+		tries := drain.TryRecordAfterAttempt(e.triesByPod[a.action.UID], a.EvictionAnswer, now)
 		if wait := tries.Next.Sub(now); wait > 0 {
 			tries.Next = now.Add(wait + rand.N(wait/5+1))
 		}
 		e.triesByPod[a.action.UID] = tries
-		e.Kube.Metrics.CountPodRequest(a.EvictionAnswer)
+		e.Kube.Metrics.CountEvictionRequest(a.EvictionAnswer)
 		if a.Result == drain.Gone {
 			e.recordDeparture(pod)
 			continue
@@ -235,7 +235,7 @@ func (e *evictionLoop) awaitChange(
 		}
 		if !changed {
 			changed = true
-			timer.Reset(e.lookLimiter.Reserve().Delay())
+			timer.Reset(e.decisionLimiter.Reserve().Delay())
 		}
 	}
 }
@@ -271,7 +271,7 @@ func (e *evictionLoop) applyEvent(ctx context.Context, change watch.Event, open 
 	default:
 		uid := string(pod.UID)
 		if _, known := e.pods[uid]; !known {
-			e.triesByPod[uid] = drain.TryRecord{Next: e.clock.Now().Add(e.arrivals.Reserve().Delay())}
+			e.triesByPod[uid] = drain.TryRecord{Next: e.clock.Now().Add(e.arrivalLimiter.Reserve().Delay())}
 		}
 		e.pods[uid] = pod
 	}

@@ -75,7 +75,7 @@ func TestDiscoveryOfEvictionIsCached(t *testing.T) {
 				d := activitiestest.RunTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
-					activities.Input{ReadInput: activitiestest.NewRead(m)},
+					activities.Input{ReadInput: activitiestest.NewReadInput(m)},
 				)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Contains(t, d.Why, row.why)
@@ -103,7 +103,7 @@ func TestFailedDiscoveryIsRetried(t *testing.T) {
 					d, err := activitiestest.RunActivity[activities.Decision](
 						w,
 						newActivities(w.Kube).DecideDrain,
-						activities.Input{ReadInput: activitiestest.NewRead(m)},
+						activities.Input{ReadInput: activitiestest.NewReadInput(m)},
 					)
 					require.NoError(t, err)
 					return d
@@ -140,7 +140,7 @@ func TestNoDiscoveryUnlessMeansIsEvict(t *testing.T) {
 				d := activitiestest.RunTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
-					activities.Input{ReadInput: activitiestest.NewRead(m), Grace: time.Hour},
+					activities.Input{ReadInput: activitiestest.NewReadInput(m), Grace: time.Hour},
 				)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Zero(t, discoveryRequests(w))

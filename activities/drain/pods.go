@@ -76,8 +76,8 @@ func (p NodeLocation) podFacts(
 // mustPodLeave reports whether a drain removes a pod or waits for its end.
 func mustPodLeave(pod drain.Pod) bool { return drain.TreatmentOfPod(pod).Do != drain.Skip }
 
-// maxLookups is how often in a row the lookup of a pod's volumes may fail. Source: MCM tries three times.
-const maxLookups = 3
+// maxVolumeLookupFailures is how often in a row the lookup of a pod's volumes may fail. Source: MCM tries three times.
+const maxVolumeLookupFailures = 3
 
 // findVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. Volumes that
 // several pods of the node share are not waited for, because they move with the last of these pods. A pod is not
@@ -97,8 +97,8 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 			continue
 		}
 		names, err := volumesOfPod(ctx, e.client, pod)
-		if err != nil && e.triesByPod[uid].Failures < maxLookups {
-			e.triesByPod[uid] = drain.TriesAfterAttempt(
+		if err != nil && e.triesByPod[uid].Failures < maxVolumeLookupFailures {
+			e.triesByPod[uid] = drain.TryRecordAfterAttempt(
 				e.triesByPod[uid],
 				drain.EvictionAnswer{Means: e.input.Means, Result: drain.Failed, Message: kube.ShortenMessage(err.Error())},
 				e.clock.Now(),

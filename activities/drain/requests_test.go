@@ -24,7 +24,7 @@ func newDeleteRequest(name string) activitiestest.PodRequest {
 }
 
 func newKillRequest(name string) activitiestest.PodRequest {
-	return activitiestest.PodRequest{Verb: "delete", Pod: name, UID: "uid-" + name, Grace: "0s"}
+	return activitiestest.PodRequest{Verb: "delete", Pod: name, UID: "uid-" + name, GracePeriod: "0s"}
 }
 
 // runEvictionTest runs a test in a synctest bubble. The machine is being deleted, its node is n, and the target cluster
@@ -53,8 +53,8 @@ func runEvictionTest(
 	})
 }
 
-// leavingPods returns pods that must leave the node.
-func leavingPods(names ...string) []runtime.Object {
+// podsToRemove returns pods that must leave the node.
+func podsToRemove(names ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range names {
 		list = append(list, activitiestest.Pod(name))

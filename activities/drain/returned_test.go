@@ -16,7 +16,7 @@ import (
 // A pod stays if it came to the cordoned node after the drain began and tolerates the cordon: it would come again after
 // each eviction. Pods that were on the node before the drain leave, even if they tolerate the cordon. A late pod that
 // does not tolerate the cordon also leaves: somebody placed the pod on the node by name.
-func TestPodsThatCameAfterTheDrainBegan(t *testing.T) {
+func TestOnlyTolerantPodsThatArriveDuringDrainStay(t *testing.T) {
 	t.Parallel()
 	created := func(after time.Duration) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now().Add(after)).Rfc3339Copy() }

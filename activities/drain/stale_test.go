@@ -15,7 +15,7 @@ import (
 )
 
 // A drain reads live each object that it acts on, or its write fails if the cached object was outdated.
-func TestAStaleReadDoesNoHarm(t *testing.T) {
+func TestDrainDoesNotActOnStaleObjects(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
@@ -32,7 +32,7 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 		load, err := activitiestest.RunActivity[activities.NodeLoad](
 			w,
 			newActivities(w.Kube).CordonAndCountPods,
-			activitiestest.NewRead(m),
+			activitiestest.NewReadInput(m),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, activities.NodeLoad{Versions: kube.MinVersions{}}, load, "nothing to drain")
@@ -45,14 +45,14 @@ func TestAStaleReadDoesNoHarm(t *testing.T) {
 		load, err := activitiestest.RunActivity[activities.NodeLoad](
 			w,
 			newActivities(w.Kube).CordonAndCountPods,
-			activitiestest.NewRead(m),
+			activitiestest.NewReadInput(m),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, w.NodeVersions(), load.Versions)
 		assert.Equal(t, []string{"patch nodes"}, w.WriteRequests(), "refused, and not sent again")
 	})
 	t.Run("of a pod that is another one by now", func(t *testing.T) {
-		runEvictionTest(t, leavingPods("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			d.SetRequestError(apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), "a")
 			e := d.StartEvictPods(in)
 			e.AssertRunning(t)
@@ -81,7 +81,7 @@ func TestNodeIsCordonedBeforePodsAreListed(t *testing.T) {
 	load, err := activitiestest.RunActivity[activities.NodeLoad](
 		w,
 		newActivities(w.Kube).CordonAndCountPods,
-		activitiestest.NewRead(m),
+		activitiestest.NewReadInput(m),
 	)
 	require.NoError(t, err)
 	assert.Equal(t, 1, load.Pods)

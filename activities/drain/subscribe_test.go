@@ -19,7 +19,7 @@ import (
 
 // The budget refuses an eviction after each of its changes. Each check of the pods sends one request, so the number of
 // requests is the number of checks.
-func TestBurstOfChangesCausesFewLooks(t *testing.T) {
+func TestBurstOfChangesCausesFewEvictionRequests(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,

@@ -94,7 +94,7 @@ func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 	)
 }
 
-func TestWithoutEvictionPodsWithVolumesAreDeletedOneAfterTheOther(t *testing.T) {
+func TestPodsWithVolumesAreDeletedInOrderIfEvictionIsUnsupported(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
@@ -172,7 +172,7 @@ func TestWaitForVolumesHasTimeout(t *testing.T) {
 			e.AssertRunning(t)
 			d.RemovePods("a")
 			var last activities.Progress
-			for last = range e.Beats {
+			for last = range e.Heartbeats {
 				if len(last.Departed) > 0 {
 					break
 				}
@@ -191,7 +191,7 @@ func TestWaitForVolumesHasTimeout(t *testing.T) {
 	})
 }
 
-func TestVolumesThatNeedNoWait(t *testing.T) {
+func TestPodsWhoseVolumesNeedNoWaitAreEvictedAtOnce(t *testing.T) {
 	t.Parallel()
 	ephemeral := activitiestest.Pod("b", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{
@@ -258,7 +258,7 @@ func TestVolumesThatNeedNoWait(t *testing.T) {
 	})
 }
 
-func TestAPodWhoseVolumesCannotBeLookedUp(t *testing.T) {
+func TestFailedVolumeLookupIsRetriedBeforeEviction(t *testing.T) {
 	t.Parallel()
 	t.Run("waits, and is looked up again", func(t *testing.T) {
 		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {

@@ -25,7 +25,7 @@ func forEachWorkerClock(
 	for name, ahead := range map[string]time.Duration{"ahead": 10 * time.Minute, "right": 0, "behind": -10 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-				d.Ahead = ahead
+				d.ClockAhead = ahead
 				test(t, d, in, time.Now().Add(-ahead))
 			})
 		})

@@ -107,11 +107,11 @@ func ShortenMessage(text string) string { return phrase.CutMessage(text) }
 // ADR 0101. Source: a leader election of etcd takes about a second; internalErrorRetryTime has room for three retries.
 const internalErrorRetryTime = 3 * time.Second
 
-// isPastInternalErrorRetry reports whether this attempt of an activity began more than internalErrorRetryTime after the
+// isInternalErrorRetryOver reports whether this attempt of an activity began more than internalErrorRetryTime after the
 // first attempt was due. If an admission webhook is down, the API server answers 500 until somebody repairs the
 // webhook. The API server also answers 500 to an object that is too large for etcd. Only the elapsed time distinguishes
 // a lasting internal error from a temporary one.
-func isPastInternalErrorRetry(ctx context.Context) bool {
+func isInternalErrorRetryOver(ctx context.Context) bool {
 	if !activity.IsActivity(ctx) {
 		return false
 	}
@@ -119,9 +119,9 @@ func isPastInternalErrorRetry(ctx context.Context) bool {
 	return info.StartedTime.Sub(info.ScheduledTime) > internalErrorRetryTime
 }
 
-// isMomentaryPerhaps reports whether an error may be temporary, so that it is a refusal only if it lasts: an internal
+// mayBeTransientError reports whether an error may be temporary, so that it is a refusal only if it lasts: an internal
 // error, an answer of an admission webhook that came too late, or credentials that are being renewed.
-func isMomentaryPerhaps(err error) bool {
+func mayBeTransientError(err error) bool {
 	return apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsUnauthorized(err)
 }
@@ -145,7 +145,7 @@ func WriteError(ctx context.Context, ref Ref, err error) error {
 		return ObjectGoneError(ref)
 	case apierrors.IsConflict(err):
 		return ConflictError(ref)
-	case isMomentaryPerhaps(err):
+	case mayBeTransientError(err):
 		return benignFailure(TypeInternal, ShortenMessage(err.Error()), false)
 	default:
 		return err
@@ -162,7 +162,7 @@ func RefusalMessage(ctx context.Context, err error) string {
 		return ShortenMessage(err.Error())
 	case !errors.As(err, &status), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err),
 		apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err),
-		isMomentaryPerhaps(err) && !isPastInternalErrorRetry(ctx):
+		mayBeTransientError(err) && !isInternalErrorRetryOver(ctx):
 		return ""
 	default:
 		return ShortenMessage(err.Error())
@@ -188,7 +188,7 @@ func ClassifyTargetError(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err), isDeniedByWebhook(err):
 		return benignFailure(TypeDenied, ShortenMessage(err.Error()), false)
-	case isMomentaryPerhaps(err):
+	case mayBeTransientError(err):
 		return WriteError(ctx, Ref{}, err)
 	case RefusalMessage(ctx, err) != "":
 		return benignFailure(TypeDenied, ShortenMessage(err.Error()), false)
@@ -197,8 +197,8 @@ func ClassifyTargetError(ctx context.Context, err error) error {
 	}
 }
 
-// IsUnanswered reports whether a request failed without an answer of the API server.
-func IsUnanswered(err error) bool {
+// HasNoServerAnswer reports whether a request failed without an answer of the API server.
+func HasNoServerAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return err != nil && !errors.As(err, &status)
 }

@@ -16,7 +16,7 @@ import (
 	"millwright/activities/kube"
 )
 
-func TestAWriteThatIsTooLargeIsRefused(t *testing.T) {
+func TestTooLargeWriteBecomesRefusal(t *testing.T) {
 	err := kube.WriteError(
 		t.Context(),
 		kube.Ref{Namespace: "shop", Name: "s"},
@@ -28,13 +28,13 @@ func TestAWriteThatIsTooLargeIsRefused(t *testing.T) {
 
 // While an admission webhook is down, the API server answers 500. During a leader election of etcd, the API server
 // answers 500 for about a second.
-func TestAnInternalErrorThatLastsIsRefused(t *testing.T) {
+func TestLastingInternalErrorBecomesRefusal(t *testing.T) {
 	down := apierrors.NewInternalError(errors.New(`failed calling webhook "dead.example.com": connection refused`))
 	insist := func(ctx context.Context, _ string) (string, error) {
 		return "", kube.WriteError(ctx, kube.Ref{Namespace: "shop", Name: "s"}, down)
 	}
 	for tried, refused := range map[time.Duration]bool{0: false, time.Second: false, 5 * time.Second: true} {
-		_, err := activitiestest.ExecuteActivity[string](t, insist, "", activitiestest.Worker{Tried: tried}.ExecuteActivity)
+		_, err := activitiestest.ExecuteActivity[string](t, insist, "", activitiestest.Worker{AttemptDelay: tried}.ExecuteActivity)
 		require.ErrorContains(t, err, "connection refused")
 		kind, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.Equal(t, refused, kind == kube.TypeRefused, "after %v", tried)
@@ -85,7 +85,7 @@ func TestWhichAnswersAreRefusals(t *testing.T) {
 			for _, tried := range []time.Duration{0, 5 * time.Second} {
 				fails := func(as func(context.Context) error) (kind string, err error) {
 					act := func(ctx context.Context, _ string) (string, error) { return "", as(ctx) }
-					_, err = activitiestest.ExecuteActivity[string](t, act, "", activitiestest.Worker{Tried: tried}.ExecuteActivity)
+					_, err = activitiestest.ExecuteActivity[string](t, act, "", activitiestest.Worker{AttemptDelay: tried}.ExecuteActivity)
 					kind, _ = activitiestest.FailureTypeOf(t, err)
 					return kind, err
 				}

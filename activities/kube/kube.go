@@ -98,10 +98,10 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 	return a.Cluster.Client().MachineV1alpha1().MachineDeployments(namespace)
 }
 
-// MustReadLive reports whether the facts must be read live. If the caches are behind, MustReadLive fails in a local
+// NeedsLiveRead reports whether the facts must be read live. If the caches are behind, MustReadLive fails in a local
 // activity with CacheBehindError. The workflow then runs a regular activity, which waits longer and then reads live.
 // MustReadLive fails with Rewound if the caches are behind because an API server was restored to an earlier state.
-func (a *Kube) MustReadLive(ctx context.Context, in ReadInput) (live bool, err error) {
+func (a *Kube) NeedsLiveRead(ctx context.Context, in ReadInput) (live bool, err error) {
 	if in.Live {
 		a.Metrics.countRead("live")
 		return true, nil
@@ -192,7 +192,7 @@ func (a *Kube) Machine(ctx context.Context, in ReadInput) (m *v1alpha1.Machine, 
 	if !a.IsManaged(in) {
 		return nil, false, nil
 	}
-	live, err = a.MustReadLive(ctx, in)
+	live, err = a.NeedsLiveRead(ctx, in)
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -214,7 +214,7 @@ func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev
 		return a.Cluster.NodeOfMachine(m), nil
 	}
 	node, err := a.ExistingNode(ctx, m, live)
-	if IsUnanswered(err) && m.DeletionTimestamp != nil && ctx.Err() == nil {
+	if HasNoServerAnswer(err) && m.DeletionTimestamp != nil && ctx.Err() == nil {
 		return nil, nil
 	}
 	return node, err
@@ -238,7 +238,7 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
-	case IsUnanswered(err) && m.DeletionTimestamp != nil && cached != nil && ctx.Err() == nil:
+	case HasNoServerAnswer(err) && m.DeletionTimestamp != nil && cached != nil && ctx.Err() == nil:
 		return cached, nil
 	case err != nil:
 		return nil, fmt.Errorf("get node %s of machine %s: %w", name, m.Name, err)

@@ -13,7 +13,7 @@ type Metrics struct {
 	factReads        *prometheus.CounterVec
 	drainDurations   *prometheus.HistogramVec
 	blockedPods      *prometheus.GaugeVec
-	evictions        *prometheus.CounterVec
+	evictionRequests        *prometheus.CounterVec
 	orphanSweeps     *prometheus.CounterVec
 	collectedOrphans *prometheus.CounterVec
 }
@@ -35,7 +35,7 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 			Name: "millwright_drain_blocked_pods",
 			Help: "Pods that cannot leave the nodes that this worker drains now, by kind of blocker.",
 		}, []string{"reason"}),
-		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+		evictionRequests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millwright_drain_requests_total", Help: "Requests to evict or delete a pod, by means and by result.",
 		}, []string{"means", "result"}),
 		orphanSweeps: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -46,7 +46,7 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 			Name: "millwright_orphans_collected_total", Help: "Instances deleted because no Machine claimed them.",
 		}, []string{"namespace", "class"}),
 	}
-	registry.MustRegister(m.factReads, m.drainDurations, m.blockedPods, m.evictions, m.orphanSweeps, m.collectedOrphans)
+	registry.MustRegister(m.factReads, m.drainDurations, m.blockedPods, m.evictionRequests, m.orphanSweeps, m.collectedOrphans)
 	return m
 }
 
@@ -63,10 +63,10 @@ func (m Metrics) CountDrain(result string, took time.Duration) {
 	}
 }
 
-// CountPodRequest counts a request to evict or delete a pod.
-func (m Metrics) CountPodRequest(a drain.EvictionAnswer) {
-	if m.evictions != nil {
-		m.evictions.WithLabelValues(string(a.Means), string(a.Result)).Inc()
+// CountEvictionRequest counts a request to evict or delete a pod.
+func (m Metrics) CountEvictionRequest(a drain.EvictionAnswer) {
+	if m.evictionRequests != nil {
+		m.evictionRequests.WithLabelValues(string(a.Means), string(a.Result)).Inc()
 	}
 }
 

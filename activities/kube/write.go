@@ -47,10 +47,10 @@ func PatchObject[O apiObject](
 	return client.Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
 }
 
-// PatchAnyVersion writes a strategic merge patch on the object with this UID, at any resourceVersion. Lists that
+// PatchIgnoringVersion writes a strategic merge patch on the object with this UID, at any resourceVersion. Lists that
 // Kubernetes merges, such as finalizers, keep the entries of other writers. Use PatchAnyVersion only for a change that
 // is correct regardless of other writes. If the object has another UID, the API server answers with an Invalid error.
-func PatchAnyVersion[O apiObject](
+func PatchIgnoringVersion[O apiObject](
 	ctx context.Context,
 	client patcher[O],
 	uid types.UID,
@@ -216,7 +216,7 @@ func (a *Kube) ChangeMachineAtVersion(
 func (a *Kube) CordonNode(ctx context.Context, in ReadInput, live bool) (MinVersions, error) {
 	return a.ChangeNode(ctx, in, live, func(m *v1alpha1.Machine, node *corev1.Node) {
 		_, held := m.Annotations[v1alpha1.AnnotationHold]
-		if m.DeletionTimestamp != nil || !held && !drain.InPlaceFacts(node).IsCalledOff() {
+		if m.DeletionTimestamp != nil || !held && !drain.InPlaceFacts(node).IsSelectionWithdrawn() {
 			node.Spec.Unschedulable = true
 		}
 	})

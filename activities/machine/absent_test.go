@@ -56,7 +56,7 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 			if row.err != nil {
 				activitiestest.FailRequests(w.Target, "get", "nodes", 2, row.err, nil)
 			}
-			d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+			d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 			require.NotNil(t, d.Deletion)
 			assert.Equal(t, row.stage, d.Deletion.Stage, d.Deletion.Why)
 			assert.Equal(t, row.skipped, d.Deletion.Skipped)
@@ -67,7 +67,7 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 			m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionInstance}
 		})
 		w := newWorldWithStaleCache(t, m)
-		activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+		activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 		assert.NotContains(t, w.Requests(), "get nodes")
 	})
 }
@@ -93,7 +93,7 @@ func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 			if row.err != nil {
 				activitiestest.FailRequests(w.Target, "get", "nodes", 2, row.err, nil)
 			}
-			d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+			d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 			assert.Equal(t, row.fails, activitiestest.SetsPhaseFailed(d))
 			if row.fails {
 				assert.Equal(t, "NodeDeleted", d.Health.Due.Reason)
@@ -125,7 +125,7 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 				withUnhealthySince(time.Now().Add(-time.Minute)),
 			)
 			if row.going {
-				dying := func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} }
+				dying := func(n *corev1.Node) { n.Finalizers = []string{activitiestest.BackupFinalizer} }
 				objects = append(objects, activitiestest.Node(activitiestest.WithDeletionTimestamp[*corev1.Node], dying))
 				for _, o := range objects[:row.gone] {
 					name := o.(*v1alpha1.Machine).Name
@@ -140,7 +140,7 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 				}
 			}
 			w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Class())...)
-			d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+			d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 			assert.Equal(t, row.fails, activitiestest.SetsPhaseFailed(d))
 			require.NotNil(t, d.Health.Due)
 			assert.Equal(t, "NodeDeleted", d.Health.Due.Reason)

@@ -16,7 +16,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func TestTheAttachmentsOfAnInstanceThatIsGone(t *testing.T) {
+func TestDeleteNodeDeletesVolumeAttachments(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}

@@ -14,7 +14,7 @@ import (
 
 // If the API server is too busy to delete a VolumeAttachment, the deletion is retried, and the node stays until the
 // retry succeeds. Without the node, the attachment would block its volume on other nodes for six minutes, or for ever.
-func TestAnAPIServerThatIsTooBusyToDeleteAttachments(t *testing.T) {
+func TestDeleteNodeRetriesThrottledAttachmentDeletion(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}

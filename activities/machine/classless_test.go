@@ -14,7 +14,7 @@ import (
 	"millwright/decide/attention"
 )
 
-func TestDeletionWithoutAUsableClass(t *testing.T) {
+func TestDeletionDecisionWithoutUsableClass(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
@@ -26,7 +26,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 	}
 	t.Run("that nothing was ever tried is asked of the API server", func(t *testing.T) {
 		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
-			d := decide(t, w, activitiestest.NewRead(m))
+			d := decide(t, w, activitiestest.NewReadInput(m))
 			assert.Equal(t, attention.Deletion, d.Need)
 			assert.NotNil(t, d.Problem)
 			assert.True(t, d.NeverTried)
@@ -37,7 +37,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
 		w.BeginCreation("m")
-		d := decide(t, w, activitiestest.NewRead(m))
+		d := decide(t, w, activitiestest.NewReadInput(m))
 		assert.Equal(t, attention.Deletion, d.Need)
 		assert.False(t, d.NeverTried, "there may be an instance, and only its provider can tell")
 		assert.NotNil(t, d.Problem)
@@ -52,7 +52,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 			apierrors.NewNotFound(v1alpha1.Resource("machines"), "m"),
 			nil,
 		)
-		assert.True(t, decide(t, w, activitiestest.NewRead(m)).Gone)
+		assert.True(t, decide(t, w, activitiestest.NewReadInput(m)).Gone)
 	})
 	t.Run("or that another machine has its name", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
@@ -64,7 +64,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 				Gone:        true,
 				MachinePlan: attention.MachinePlan{Decision: attention.Decision{Why: "the object is gone"}},
 			},
-			decide(t, w, activitiestest.NewRead(m)),
+			decide(t, w, activitiestest.NewReadInput(m)),
 		)
 	})
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 		_, err := activitiestest.RunActivity[machine.Decision](
 			w,
 			newActivities(w.Kube).DecideMachine,
-			activitiestest.NewRead(m),
+			activitiestest.NewReadInput(m),
 		)
 		require.ErrorContains(t, err, "get machine shop/m: away")
 		_, retryable := activitiestest.FailureTypeOf(t, err)
@@ -81,7 +81,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 	})
 	t.Run("it is not asked twice, nor where the answer changes nothing", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		assert.True(t, decide(t, w, activitiestest.NewLiveRead(m)).NeverTried)
+		assert.True(t, decide(t, w, activitiestest.NewLiveReadInput(m)).NeverTried)
 		assert.Equal(t, []string{"get machines", "get machineclasses"}, w.Requests())
 		used := activitiestest.Machine(
 			"m",
@@ -89,7 +89,7 @@ func TestDeletionWithoutAUsableClass(t *testing.T) {
 			activitiestest.WithCreateAttempt,
 		)
 		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, used), activitiestest.NewWorld(t, used, activitiestest.Class())} {
-			decide(t, w, activitiestest.NewRead(m))
+			decide(t, w, activitiestest.NewReadInput(m))
 			assert.Empty(t, w.Requests())
 		}
 	})

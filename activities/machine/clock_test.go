@@ -59,7 +59,7 @@ func TestReportOfTheHealthClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := runningMachine()
 			m.Status.Health = row.was
-			row.report.Read = activitiestest.NewRead(m)
+			row.report.Read = activitiestest.NewReadInput(m)
 			got := reportMachine(activitiestest.NewWorld(t, m), row.report).Health
 			if row.want == nil {
 				assert.Nil(t, got)
@@ -76,7 +76,7 @@ func TestReportOfTheHealthClock(t *testing.T) {
 		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.LongAgo}
 		got := reportMachine(
 			activitiestest.NewWorld(t, m),
-			machine.Report{Read: activitiestest.NewRead(m), InstanceGone: true},
+			machine.Report{Read: activitiestest.NewReadInput(m), InstanceGone: true},
 		).Health
 		assert.True(t, got.UnhealthySince.Equal(&activitiestest.LongAgo))
 		require.NotNil(t, got.InstanceGoneAt)
@@ -84,10 +84,10 @@ func TestReportOfTheHealthClock(t *testing.T) {
 	})
 }
 
-func TestReportOfAStoppedCreation(t *testing.T) {
+func TestReportRecordsStoppedCreation(t *testing.T) {
 	t.Parallel()
-	since := metav1.NewTime(activitiestest.BubbleStart.Add(-time.Hour))
-	ahead := metav1.NewTime(activitiestest.BubbleStart.Add(time.Hour))
+	since := metav1.NewTime(activitiestest.SynctestStartTime.Add(-time.Hour))
+	ahead := metav1.NewTime(activitiestest.SynctestStartTime.Add(time.Hour))
 	stopped := func(since *metav1.Time, total time.Duration) *v1alpha1.CreationStopped {
 		return &v1alpha1.CreationStopped{Since: since, Total: *activitiestest.Duration(total)}
 	}
@@ -112,7 +112,7 @@ func TestReportOfAStoppedCreation(t *testing.T) {
 				m.Status.CreationStopped = row.was
 				got := reportMachine(
 					activitiestest.NewWorld(t, m),
-					machine.Report{Read: activitiestest.NewRead(m), Stopped: row.stop},
+					machine.Report{Read: activitiestest.NewReadInput(m), Stopped: row.stop},
 				).CreationStopped
 				if row.was == nil && !row.stop {
 					assert.Nil(t, got)
@@ -120,7 +120,7 @@ func TestReportOfAStoppedCreation(t *testing.T) {
 				}
 				require.NotNil(t, got)
 				assert.Equal(t, row.running, got.Since != nil)
-				assert.InDelta(t, row.total, got.Total.Duration, float64(activitiestest.Rounding))
+				assert.InDelta(t, row.total, got.Total.Duration, float64(activitiestest.TimestampTolerance))
 				if row.running && row.was != nil && row.was.Since != nil {
 					assert.True(t, got.Since.Equal(row.was.Since), "it does not begin anew")
 				}
@@ -137,10 +137,10 @@ func TestReportOfAStoppedCreation(t *testing.T) {
 				_, err := activitiestest.RunActivity[kube.ReportResult](
 					w,
 					newActivities(w.Kube).ReportMachine,
-					machine.Report{Read: activitiestest.NewRead(m)},
+					machine.Report{Read: activitiestest.NewReadInput(m)},
 				)
 				require.NoError(t, err)
-				assert.Less(t, w.Machine("m").Status.CreationStopped.Total.Duration, time.Hour+2*activitiestest.Rounding)
+				assert.Less(t, w.Machine("m").Status.CreationStopped.Total.Duration, time.Hour+2*activitiestest.TimestampTolerance)
 			}
 		})
 	})
@@ -162,7 +162,7 @@ func TestReportOfAStoppedCreation(t *testing.T) {
 	})
 }
 
-func TestReportOfAddresses(t *testing.T) {
+func TestReportWritesAddresses(t *testing.T) {
 	t.Parallel()
 	host := corev1.NodeAddress{Type: "Hostname", Address: "m"}
 	ip := func(a string) corev1.NodeAddress { return corev1.NodeAddress{Type: "InternalIP", Address: a} }
@@ -182,19 +182,19 @@ func TestReportOfAddresses(t *testing.T) {
 			m.Status.Addresses = []corev1.NodeAddress{ip("10.0.0.9")}
 			status := reportMachine(
 				activitiestest.NewWorld(t, m),
-				machine.Report{Read: activitiestest.NewRead(m), Addresses: row.told},
+				machine.Report{Read: activitiestest.NewReadInput(m), Addresses: row.told},
 			)
 			assert.Equal(t, row.want, status.Addresses)
 		})
 	}
 }
 
-func TestReportThatAMachineIsDue(t *testing.T) {
+func TestReportWritesConditionReplacementDue(t *testing.T) {
 	t.Parallel()
 	m := runningMachine()
 	w := activitiestest.NewWorld(t, m)
 	due := machine.Condition{Type: "ReplacementDue", True: true, Reason: "HealthTimeout", Message: "waits for its budget"}
-	status := reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Conditions: []machine.Condition{due}})
+	status := reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Conditions: []machine.Condition{due}})
 	require.Len(t, status.Conditions, 2)
 	since := status.Conditions[1].LastTransitionTime
 	assert.Equal(t, v1alpha1.MachineReplacementDue, status.Conditions[1].Type)
@@ -210,21 +210,21 @@ func TestReportThatAMachineIsDue(t *testing.T) {
 		old.Status.Conditions[1].LastTransitionTime = activitiestest.LongAgo
 		w.WriteStatus(old)
 		due.Message = "held: half of the nodes are dead"
-		status := reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Conditions: []machine.Condition{due}})
+		status := reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Conditions: []machine.Condition{due}})
 		assert.Equal(t, due.Message, status.Conditions[1].Message)
 		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo))
 	})
 	t.Run("it outlives the copying of the node's conditions, and reports that do not name it", func(t *testing.T) {
 		w.CreateObjects(activitiestest.Node())
 		w.AwaitCaches()
-		status := reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Phase: "Unknown"})
+		status := reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Unknown"})
 		require.Len(t, status.Conditions, 3)
 		assert.Equal(t, corev1.NodeConditionType("Ready"), status.Conditions[0].Type)
 		assert.Equal(t, v1alpha1.MachineReplacementDue, status.Conditions[2].Type)
 	})
 	t.Run("until it recovers", func(t *testing.T) {
 		status := reportMachine(w, machine.Report{
-			Read:       activitiestest.NewRead(m),
+			Read:       activitiestest.NewReadInput(m),
 			Conditions: []machine.Condition{{Type: "ReplacementDue", Reason: "Recovered", Message: "well again"}},
 		})
 		assert.Equal(t, corev1.ConditionFalse, status.Conditions[2].Status)
@@ -241,9 +241,9 @@ func TestAReportThatIsRefusedIsAnEvent(t *testing.T) {
 	activitiestest.FailRequests(w.Machines, "update", "machines", 1, down, nil)
 	_, err := activitiestest.RunOnWorker[kube.ReportResult](
 		w,
-		activitiestest.Worker{Tried: 5 * time.Second},
+		activitiestest.Worker{AttemptDelay: 5 * time.Second},
 		newActivities(w.Kube).ReportMachine,
-		machine.Report{Read: activitiestest.NewRead(m), Phase: "Failed"},
+		machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Failed"},
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	assert.Equal(

@@ -24,7 +24,7 @@ func withAge(age time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = metav1.NewTime(time.Now().Add(-age)).Rfc3339Copy() }
 }
 
-func TestCreationThatTakesTooLong(t *testing.T) {
+func TestMachineFailsAfterCreationTimeout(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		change []func(*v1alpha1.Machine)
@@ -70,7 +70,7 @@ func TestDeadlinesFollowTheClockOfTemporal(t *testing.T) {
 	t.Parallel()
 	young, old := activitiestest.Machine("young"), activitiestest.Machine("old", withAge(time.Hour))
 	w := activitiestest.NewWorld(t, young, old, activitiestest.Class())
-	assert.False(t, activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(young))))
+	assert.False(t, activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(young))))
 	assert.True(
 		t,
 		activitiestest.SetsPhaseFailed(
@@ -80,7 +80,7 @@ func TestDeadlinesFollowTheClockOfTemporal(t *testing.T) {
 	)
 	assert.True(
 		t,
-		activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewRead(old))),
+		activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(old))),
 		"the workflow does not say",
 	)
 	assert.False(
@@ -151,14 +151,14 @@ func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
+func TestMachineWithUnusableClassDoesNotTimeOut(t *testing.T) {
 	t.Parallel()
 	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
 	for name, p := range map[string]v1alpha1.MachinePhase{"a new machine": "", "one that was tried": v1alpha1.MachineCrashLoopBackOff} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.WithPhase(p), withAge(100*time.Hour))
 			for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
-				for _, in := range []kube.ReadInput{activitiestest.NewRead(m), activitiestest.NewLiveRead(m)} {
+				for _, in := range []kube.ReadInput{activitiestest.NewReadInput(m), activitiestest.NewLiveReadInput(m)} {
 					d := activitiestest.DecideMachine(w, in)
 					assert.Equal(t, attention.Instance, d.Need)
 					assert.NotNil(t, d.Problem)
@@ -174,7 +174,7 @@ func TestWhatWaitsForAPersonNeverFailsByItself(t *testing.T) {
 			activitiestest.WithPhase(v1alpha1.MachinePending),
 			withAge(100*time.Hour),
 		)
-		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.NewRead(m))
+		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.NewReadInput(m))
 		assert.NotNil(t, d.Problem)
 		assert.True(t, activitiestest.SetsPhaseFailed(d))
 	})

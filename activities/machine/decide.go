@@ -198,7 +198,7 @@ func (f machineFacts) decide() Decision {
 		CreateBy:       f.CreateBy,
 		Busy:           m.Status.CurrentOperation != nil,
 		Blocked:        waits.IsBlocked(),
-		Unsaid:         !machine.StatusShowsWait(m, waits),
+		Unsaid:         !machine.StatusShowsBlockers(m, waits),
 	}
 	if d.Need == attention.Instance || d.Need == attention.Deletion {
 		d.Call = callHash(m, f.related.Class, f.callInputs)

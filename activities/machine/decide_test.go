@@ -27,21 +27,21 @@ func TestAddFinalizer(t *testing.T) {
 	t.Parallel()
 	t.Run("puts our finalizer behind those of others", func(t *testing.T) {
 		m := activitiestest.Machine("m")
-		m.Finalizers = []string{activitiestest.Backup}
+		m.Finalizers = []string{activitiestest.BackupFinalizer}
 		w := activitiestest.NewWorld(t, m)
-		version := activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewRead(m))
-		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
+		version := activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewReadInput(m))
+		assert.Equal(t, []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 		assert.Equal(t, w.Machine("m").ResourceVersion, version, "the version to wait for")
 		assert.Equal(t, []string{"patch machines"}, w.WriteRequests())
 	})
 	t.Run("leaves a machine alone that is being deleted", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-		m.Finalizers = []string{activitiestest.Backup}
+		m.Finalizers = []string{activitiestest.BackupFinalizer}
 		w := activitiestest.NewWorld(t, m)
 		assert.Equal(
 			t,
 			"900",
-			activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewRead(m)),
+			activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewReadInput(m)),
 		)
 		assert.Empty(t, w.WriteRequests())
 	})
@@ -57,7 +57,7 @@ func TestAddFinalizer(t *testing.T) {
 	})
 }
 
-func TestWritersThatAlwaysGetAConflict(t *testing.T) {
+func TestWritesFailAfterRepeatedConflicts(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	s, d := activitiestest.NewMachineSet(
@@ -74,15 +74,15 @@ func TestWritersThatAlwaysGetAConflict(t *testing.T) {
 		activity func(w *activitiestest.World) error
 	}{
 		"the finalizer": {"machines", func(w *activitiestest.World) error {
-			_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReleaseMachine, machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)})
+			_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReleaseMachine, machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)})
 			return err
 		}},
 		"the status of a machine": {"machines", func(w *activitiestest.World) error {
-			_, err := activitiestest.RunActivity[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, machine.Report{Read: activitiestest.NewRead(m), Phase: "Terminating"})
+			_, err := activitiestest.RunActivity[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Terminating"})
 			return err
 		}},
 		"the beginning of a creation": {"machines", func(w *activitiestest.World) error {
-			_, err := activitiestest.RunActivity[machine.CreateIntentResult](w, newActivities(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.NewRead(m)})
+			_, err := activitiestest.RunActivity[machine.CreateIntentResult](w, newActivities(w.Kube).RecordCreateIntent, machine.Report{Read: activitiestest.NewReadInput(m)})
 			return err
 		}},
 		"the status of a set": {"machinesets", func(w *activitiestest.World) error {
@@ -108,7 +108,7 @@ func TestWritersThatAlwaysGetAConflict(t *testing.T) {
 
 func creationReport(m *v1alpha1.Machine) machine.Report {
 	return machine.Report{
-		Read:      activitiestest.NewRead(m),
+		Read:      activitiestest.NewReadInput(m),
 		Operation: &machine.LastOperation{Type: "Create", State: "Processing", Description: "Creating"},
 	}
 }
@@ -184,7 +184,7 @@ func TestRecordCreateIntent(t *testing.T) {
 			begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
-				machine.Report{Read: activitiestest.NewLiveRead(m)},
+				machine.Report{Read: activitiestest.NewLiveReadInput(m)},
 			)
 			require.NoError(t, err)
 			assert.Equal(t, never, begun.NeverTried)

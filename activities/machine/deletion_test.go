@@ -78,7 +78,7 @@ func TestAnnounceTermination(t *testing.T) {
 				versions := activitiestest.RunTwice[kube.MinVersions](
 					w,
 					newActivities(w.Kube).AnnounceTermination,
-					activitiestest.NewRead(m),
+					activitiestest.NewReadInput(m),
 				)
 				assert.Equal(t, w.NodeVersions(), versions)
 				if row.reason == "" {
@@ -90,7 +90,7 @@ func TestAnnounceTermination(t *testing.T) {
 				c := terminatingCondition(w.Node())
 				require.NotNil(t, c)
 				assert.Equal(t, []string{"True", row.reason, row.message}, []string{string(c.Status), c.Reason, c.Message})
-				assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, activitiestest.Rounding)
+				assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, activitiestest.TimestampTolerance)
 				assert.Contains(t, w.Node().Status.Conditions, before.Status.Conditions[0], "those of others stay")
 				assert.Equal(t, before.Spec, w.Node().Spec)
 				assert.Equal(t, before.Labels, w.Node().Labels)
@@ -99,7 +99,7 @@ func TestAnnounceTermination(t *testing.T) {
 	}
 }
 
-func TestNoTerminationIsAnnounced(t *testing.T) {
+func TestAnnounceTerminationWritesNothing(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	early := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
@@ -108,13 +108,13 @@ func TestNoTerminationIsAnnounced(t *testing.T) {
 		in      kube.ReadInput
 		related []runtime.Object
 	}{
-		"of a machine that stays":           {activitiestest.NewRead(stays), []runtime.Object{stays, activitiestest.Node()}},
-		"of one without a node":             {activitiestest.NewRead(early), []runtime.Object{early, activitiestest.Node()}},
-		"of one whose node is gone":         {activitiestest.NewRead(m), []runtime.Object{m}},
-		"of one that shares its node":       {activitiestest.NewRead(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Node()}},
-		"of one that is gone":               {activitiestest.NewRead(m), []runtime.Object{activitiestest.Node()}},
+		"of a machine that stays":           {activitiestest.NewReadInput(stays), []runtime.Object{stays, activitiestest.Node()}},
+		"of one without a node":             {activitiestest.NewReadInput(early), []runtime.Object{early, activitiestest.Node()}},
+		"of one whose node is gone":         {activitiestest.NewReadInput(m), []runtime.Object{m}},
+		"of one that shares its node":       {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Node()}},
+		"of one that is gone":               {activitiestest.NewReadInput(m), []runtime.Object{activitiestest.Node()}},
 		"of one of another object's name":   {kube.ReadInput{Ref: activitiestest.RefOfFormerObject(m)}, []runtime.Object{m, activitiestest.Node()}},
-		"on a node that goes while we look": {activitiestest.NewRead(m), []runtime.Object{m, activitiestest.Node()}},
+		"on a node that goes while we look": {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.Node()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.related...)
@@ -156,7 +156,7 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 			}
 			got := reportMachine(
 				activitiestest.NewWorld(t, m),
-				machine.Report{Read: activitiestest.NewRead(m), Deletion: &machine.DeletionProgress{Stage: told}},
+				machine.Report{Read: activitiestest.NewReadInput(m), Deletion: &machine.DeletionProgress{Stage: told}},
 			).Deletion
 			if i+j == 0 {
 				continue
@@ -182,14 +182,14 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 		assert.Equal(
 			t,
 			m.Status.Deletion,
-			reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Phase: "Terminating"}).Deletion,
+			reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Terminating"}).Deletion,
 		)
 		m.Status.Deletion = nil
 		assert.Nil(
 			t,
 			reportMachine(
 				activitiestest.NewWorld(t, m),
-				machine.Report{Read: activitiestest.NewRead(m), Phase: "Unknown"},
+				machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Unknown"},
 			).Deletion,
 		)
 	})
@@ -204,7 +204,7 @@ func TestReportOfADrain(t *testing.T) {
 		report := func(p machine.DeletionProgress) *v1alpha1.MachineDeletion {
 			t.Helper()
 			activitiestest.AdvanceTime(time.Minute)
-			return reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Deletion: &p}).Deletion
+			return reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Deletion: &p}).Deletion
 		}
 		want := v1alpha1.MachineDeletion{}
 		check := func(got *v1alpha1.MachineDeletion, message string) {
@@ -245,7 +245,7 @@ func TestReportOfADrain(t *testing.T) {
 		got := reportMachine(
 			activitiestest.NewWorld(t, m),
 			machine.Report{
-				Read:     activitiestest.NewRead(m),
+				Read:     activitiestest.NewReadInput(m),
 				Deletion: &machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"},
 			},
 		).Deletion

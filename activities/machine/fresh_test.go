@@ -24,7 +24,7 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
-	d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+	d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 	require.NotEmpty(t, d.Call)
 	d.Call = ""
 	createBy := m.CreationTimestamp.Add(20 * time.Minute).In(d.CreateBy.Location())
@@ -47,14 +47,14 @@ func TestDecideMachineOfANewMachine(t *testing.T) {
 			t,
 			activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, m, activitiestest.NewClassWithSecrets("a", "")),
-				activitiestest.NewRead(m),
+				activitiestest.NewReadInput(m),
 			).Token,
 		)
 		assert.False(
 			t,
 			activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, m, activitiestest.NewClassWithSecrets("", "a")),
-				activitiestest.NewRead(m),
+				activitiestest.NewReadInput(m),
 			).Token,
 		)
 	})
@@ -83,7 +83,7 @@ func TestDecideMachineYieldsToOtherSets(t *testing.T) {
 		}
 		w := activitiestest.NewWorld(t, objects...)
 		w.FairCalls = 50
-		return activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Yields
+		return activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Yields
 	}
 	assert.Equal(t, []bool{false, true, false}, []bool{yields(huge, 49), yields(huge, 50), yields(small, 50)})
 }
@@ -92,11 +92,11 @@ func TestDecideMachineYieldsToOtherSets(t *testing.T) {
 func newIdleWorld(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activitiestest.World {
 	t.Helper()
 	w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Node())...)
-	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
 	activitiestest.RunTwice[kube.ReportResult](
 		w,
 		newActivities(w.Kube).ReportMachine,
-		machine.Report{Read: activitiestest.NewRead(m), Phase: "Running"},
+		machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Running"},
 	)
 	w.ForgetRequests()
 	return w
@@ -106,7 +106,7 @@ func TestDecideMachineOfAMachineInUse(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	m.Status.LastKnownState, m.Status.LastOperation.Type = "state-7", v1alpha1.MachineOperationCreate
-	d := activitiestest.DecideMachine(newIdleWorld(t, m, activitiestest.Class()), activitiestest.NewRead(m))
+	d := activitiestest.DecideMachine(newIdleWorld(t, m, activitiestest.Class()), activitiestest.NewReadInput(m))
 	assert.Equal(t, attention.Nothing, d.Need)
 	assert.Equal(t, "Running", d.Phase)
 	assert.Equal(t, []string{"fake:///n", "n", "state-7"}, []string{d.ProviderID, d.NodeName, d.LastKnownState})
@@ -121,8 +121,8 @@ func TestDecideMachineGone(t *testing.T) {
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
 	for name, in := range map[string]kube.ReadInput{
-		"no such object":                         {Ref: kube.Ref{Namespace: activitiestest.Shop, Name: "x", UID: "uid-x"}},
-		"no such object, read live":              {Ref: kube.Ref{Namespace: activitiestest.Shop, Name: "x", UID: "uid-x"}, Live: true},
+		"no such object":                         {Ref: kube.Ref{Namespace: activitiestest.TestNamespace, Name: "x", UID: "uid-x"}},
+		"no such object, read live":              {Ref: kube.Ref{Namespace: activitiestest.TestNamespace, Name: "x", UID: "uid-x"}, Live: true},
 		"another object has its name":            {Ref: activitiestest.RefOfFormerObject(m)},
 		"another object has its name, read live": {Ref: activitiestest.RefOfFormerObject(m), Live: true},
 	} {
@@ -153,7 +153,7 @@ func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 			"ClassInvalid", "MachineClass small cannot be used: name of provider is empty",
 		},
 	} {
-		for way, in := range map[string]kube.ReadInput{"cached": activitiestest.NewRead(m), "live": activitiestest.NewLiveRead(m)} {
+		for way, in := range map[string]kube.ReadInput{"cached": activitiestest.NewReadInput(m), "live": activitiestest.NewLiveReadInput(m)} {
 			t.Run(name+", "+way, func(t *testing.T) {
 				d := activitiestest.DecideMachine(row.w, in)
 				require.NotNil(t, d.Problem)
@@ -165,7 +165,7 @@ func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 	}
 }
 
-func TestCachesThatAreBehind(t *testing.T) {
+func TestReadsWithStaleCaches(t *testing.T) {
 	t.Parallel()
 	type mode = func(w *activitiestest.World, activity, in any) (machine.Decision, error)
 	local, regular := activitiestest.RunLocalActivity[machine.Decision], activitiestest.RunActivity[machine.Decision]
@@ -226,7 +226,7 @@ func countReads(t *testing.T, registry *prometheus.Registry) map[string]float64 
 
 // An API server that was restored to an older state never reaches the resource versions that were seen before the
 // restore.
-func TestAnAPIServerThatWasRestored(t *testing.T) {
+func TestRestoredAPIServerIsReportedAsRewound(t *testing.T) {
 	t.Parallel()
 	for _, resource := range []cache.Resource{cache.Machines, cache.Nodes, cache.Classes} {
 		t.Run(string(resource), func(t *testing.T) {
@@ -276,12 +276,12 @@ func TestAReadWaitsForTheVersionsThatWokeIt(t *testing.T) {
 }
 
 // The hash of a provider call depends on the call's inputs. Other annotations and labels do not change the hash.
-func TestInputsOfAProviderCall(t *testing.T) {
+func TestDecideMachineReturnsProviderCallInputs(t *testing.T) {
 	t.Parallel()
 	of := func(change func(*v1alpha1.Machine)) string {
 		m := activitiestest.Machine("m", activitiestest.WithoutFinalizers, change)
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
-		return activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Call
+		return activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Call
 	}
 	annotated := func(key, value string) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Annotations = map[string]string{key: value} }
@@ -301,5 +301,5 @@ func TestInputsOfAProviderCall(t *testing.T) {
 	class.Generation++
 	m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
 	w := activitiestest.NewWorld(t, m, class)
-	require.NotEqual(t, before, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Call, "class")
+	require.NotEqual(t, before, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Call, "class")
 }

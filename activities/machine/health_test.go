@@ -81,7 +81,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 				append(row.node, func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} })...)
 			d := activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, m, n, activitiestest.Class()),
-				activitiestest.NewRead(m),
+				activitiestest.NewReadInput(m),
 			)
 			if row.to == "" {
 				assert.True(t, d.Health == nil || d.Health.Change == nil, "%+v", d.Health)
@@ -100,7 +100,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		}
 		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(""))
 		m.Status.Conditions = nil
-		made.Read = activitiestest.NewRead(m)
+		made.Read = activitiestest.NewReadInput(m)
 		w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class())
 		d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 				Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
 			}
 			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-			again.Read = activitiestest.NewRead(m)
+			again.Read = activitiestest.NewReadInput(m)
 			w := activitiestest.NewWorld(t, m, activitiestest.Class()) // the node is gone
 			d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, again)
 			require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 	)
 	t.Run("it went missing", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.NewRead(m))
+		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.NewReadInput(m))
 		require.NotNil(t, d.Health)
 		assert.Equal(t, "Unknown", d.Health.Change.Phase)
 		assert.True(t, d.Health.Look, "the provider may know why")
@@ -158,7 +158,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 		d := activitiestest.DecideMachine(
 			activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(withReadyCondition("False", turned))),
-			activitiestest.NewRead(m),
+			activitiestest.NewReadInput(m),
 		)
 		require.NotNil(t, d.Health.Clock)
 		assert.WithinDuration(t, turned, d.Health.Clock.UnhealthySince, 0)
@@ -191,7 +191,7 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 		"without a timeout it never ends":            {1000 * time.Hour, []func(*v1alpha1.Machine){never}, []runtime.Object{activitiestest.Node(withReadyCondition("Unknown", now))}, 0, ""},
 		"unless the instance is gone":                {0, []func(*v1alpha1.Machine){never, vanished}, nil, 0, "InstanceGone"},
 		"an instance that is gone is not waited for": {0, []func(*v1alpha1.Machine){vanished}, nil, 0, "InstanceGone"},
-		"a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.WithDeletionTimestamp[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.Backup} })}, 0, "NodeDeleted"},
+		"a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.WithDeletionTimestamp[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.BackupFinalizer} })}, 0, "NodeDeleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine(
@@ -221,7 +221,7 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 	}
 }
 
-func TestMachinesThatNeedNoGrantForTheirReplacement(t *testing.T) {
+func TestWhichMachinesNeedAReplacementGrant(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	d, s, member := newDeploymentWithSet()
@@ -241,7 +241,7 @@ func TestMachinesThatNeedNoGrantForTheirReplacement(t *testing.T) {
 				m := activitiestest.Machine("m", append(row.owner, withUnhealthySince(now.Add(-time.Hour)), change)...)
 				decision := activitiestest.DecideMachine(
 					activitiestest.NewWorld(t, d, s, lone, m, activitiestest.Class()),
-					activitiestest.NewRead(m),
+					activitiestest.NewReadInput(m),
 				)
 				assert.Equal(t, row.fails, activitiestest.SetsPhaseFailed(decision))
 			})
@@ -252,7 +252,7 @@ func TestMachinesThatNeedNoGrantForTheirReplacement(t *testing.T) {
 // All nodes are disconnected but still run. The provider queries another account or another cluster name by mistake, so
 // it reports none of the instances. Millwright trusts the provider's answer only once the Node objects are gone as
 // well.
-func TestACloudThatHasLostMostInstancesIsNotBelieved(t *testing.T) {
+func TestProviderThatReportsMostInstancesGoneIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	const all = 9
 	for _, hasNode := range []bool{true, false} {
@@ -279,7 +279,7 @@ func TestACloudThatHasLostMostInstancesIsNotBelieved(t *testing.T) {
 			}
 		}
 		w := activitiestest.NewWorld(t, append(objects, activitiestest.Class())...)
-		d := activitiestest.DecideMachine(w, activitiestest.NewRead(machines[0]))
+		d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(machines[0]))
 		assert.Equal(t, !hasNode, activitiestest.SetsPhaseFailed(d))
 		require.NotNil(t, d.Health.Due)
 		assert.Equal(t, "InstanceGone", d.Health.Due.Reason)
@@ -309,7 +309,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 			objects := append(activitiestest.NewMachinesWithDeadNodes(row.gone, row.well), activitiestest.Class())
 			decision := activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, append(objects, alone)...),
-				activitiestest.NewRead(alone),
+				activitiestest.NewReadInput(alone),
 			)
 			assert.Equal(t, !row.holds, activitiestest.SetsPhaseFailed(decision))
 			require.NotNil(t, decision.Health.Due, "what is held is said")
@@ -319,7 +319,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 			}
 			decision = activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, append(objects, belongs, s)...),
-				activitiestest.NewRead(belongs),
+				activitiestest.NewReadInput(belongs),
 			)
 			assert.False(t, activitiestest.SetsPhaseFailed(decision))
 			if row.holds {
@@ -341,7 +341,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 			activitiestest.SetsPhaseFailed(
 				activitiestest.DecideMachine(
 					activitiestest.NewWorld(t, append(activitiestest.NewMachinesWithDeadNodes(5, 0), m, activitiestest.Class())...),
-					activitiestest.NewRead(m),
+					activitiestest.NewReadInput(m),
 				),
 			),
 		)

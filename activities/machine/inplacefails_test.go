@@ -33,7 +33,7 @@ func nodeWriteActivities(w *activitiestest.World, in kube.ReadInput) map[string]
 	}
 }
 
-func TestInPlaceWritesNothing(t *testing.T) {
+func TestInPlaceActivitiesWriteNothingIfNotNeeded(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	early := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
@@ -42,12 +42,12 @@ func TestInPlaceWritesNothing(t *testing.T) {
 		in      kube.ReadInput
 		objects []runtime.Object
 	}{
-		"the node is missing":                       {activitiestest.NewRead(m), []runtime.Object{m}},
-		"the machine has no node yet":               {activitiestest.NewRead(early), []runtime.Object{early, chosen}},
-		"the machine is gone":                       {activitiestest.NewRead(m), []runtime.Object{chosen}},
-		"the machine is gone, read live":            {activitiestest.NewLiveRead(m), []runtime.Object{chosen}},
+		"the node is missing":                       {activitiestest.NewReadInput(m), []runtime.Object{m}},
+		"the machine has no node yet":               {activitiestest.NewReadInput(early), []runtime.Object{early, chosen}},
+		"the machine is gone":                       {activitiestest.NewReadInput(m), []runtime.Object{chosen}},
+		"the machine is gone, read live":            {activitiestest.NewLiveReadInput(m), []runtime.Object{chosen}},
 		"another machine has its name":              {kube.ReadInput{Ref: activitiestest.RefOfFormerObject(m)}, []runtime.Object{m, chosen}},
-		"another machine names the node as its own": {activitiestest.NewRead(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), chosen}},
+		"another machine names the node as its own": {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), chosen}},
 	} {
 		for step := range nodeWriteActivities(nil, row.in) {
 			t.Run(name+", "+step, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestInPlaceWritesNothing(t *testing.T) {
 		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, w.Cluster.Start(t.Context()))
-		for name, step := range nodeWriteActivities(w, activitiestest.NewRead(m)) {
+		for name, step := range nodeWriteActivities(w, activitiestest.NewReadInput(m)) {
 			versions, err := step()
 			require.NoError(t, err, name)
 			assert.Empty(t, versions, name)
@@ -79,17 +79,17 @@ func TestInPlaceWritesNothing(t *testing.T) {
 			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 		)
 		w := activitiestest.NewWorld(t, leaving, chosen)
-		_, err := nodeWriteActivities(w, activitiestest.NewRead(leaving))["mark"]()
+		_, err := nodeWriteActivities(w, activitiestest.NewReadInput(leaving))["mark"]()
 		require.NoError(t, err)
 		assert.Empty(t, w.WriteRequests())
 	})
 }
 
-func TestInPlaceRetriesAfterAConflict(t *testing.T) {
+func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-	for step := range nodeWriteActivities(nil, activitiestest.NewRead(m)) {
+	for step := range nodeWriteActivities(nil, activitiestest.NewReadInput(m)) {
 		t.Run(step+": who wrote something else", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
 			activitiestest.FailRequests(
@@ -100,7 +100,7 @@ func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 				nil,
 				func() { w.EditObject(cache.Nodes, "n", activitiestest.AnnotationPatch("mine", "1")) },
 			)
-			versions, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
+			versions, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 			require.NoError(t, err)
 			assert.Equal(t, w.NodeVersions(), versions)
 			assert.Len(t, w.WriteRequests(), 2, "one was in vain")
@@ -117,7 +117,7 @@ func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 				apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil),
 				nil,
 			)
-			_, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
+			_, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 			assert.Len(t, w.WriteRequests(), 3)
 		})
@@ -131,7 +131,7 @@ func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 				nil,
 				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
 			)
-			versions, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
+			versions, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 			require.NoError(t, err)
 			assert.Empty(t, versions)
 			assert.Nil(t, w.Node())
@@ -146,7 +146,7 @@ func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 						Create(nodes, activitiestest.Node(activitiestest.WithUpdateCondition("SelectedForUpdate"), func(n *corev1.Node) { n.UID = "uid-new" }), ""),
 				)
 			})
-			_, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
+			_, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 			require.NoError(t, err)
 			assert.Equal(t, "uid-new", string(w.Node().UID))
 			assert.False(t, w.Node().Spec.Unschedulable)
@@ -179,7 +179,7 @@ func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).MarkInPlace,
-			newInPlaceMark(activitiestest.NewRead(m), v1alpha1.ReasonDrainSuccessful),
+			newInPlaceMark(activitiestest.NewReadInput(m), v1alpha1.ReasonDrainSuccessful),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, activitiestest.FindUpdateCondition(w.Node()).Reason)
@@ -187,10 +187,10 @@ func TestInPlaceRetriesAfterAConflict(t *testing.T) {
 	})
 }
 
-func TestInPlaceFails(t *testing.T) {
+func TestInPlaceActivitiesReturnWriteErrors(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-	for step := range nodeWriteActivities(nil, activitiestest.NewRead(m)) {
+	for step := range nodeWriteActivities(nil, activitiestest.NewReadInput(m)) {
 		t.Run(step+", for good", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
 			activitiestest.FailRequests(
@@ -201,31 +201,31 @@ func TestInPlaceFails(t *testing.T) {
 				apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil),
 				nil,
 			)
-			_, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
+			_, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 			activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 		})
 		for verb, message := range map[string]string{"get": "get node n of machine m: no answer", "patch": "patch node of machine m: no answer"} {
 			t.Run(step+", for now, to "+verb, func(t *testing.T) {
 				w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
 				activitiestest.FailRequests(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
-				_, err := nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
+				_, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 				require.ErrorContains(t, err, message)
 				_, retryable := activitiestest.FailureTypeOf(t, err)
 				assert.True(t, retryable)
-				_, err = nodeWriteActivities(w, activitiestest.NewRead(m))[step]()
+				_, err = nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 				require.NoError(t, err)
 			})
 		}
 		t.Run(step+", for now, to read the machine", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
 			activitiestest.FailRequests(w.Machines, "get", "machines", 1, errors.New("no answer"), nil)
-			_, err := nodeWriteActivities(w, activitiestest.NewLiveRead(m))[step]()
+			_, err := nodeWriteActivities(w, activitiestest.NewLiveReadInput(m))[step]()
 			require.ErrorContains(t, err, "get machine shop/m: no answer")
 		})
 	}
 }
 
-func TestInPlaceLeavesTheCachesAlone(t *testing.T) {
+func TestInPlaceActivitiesChangeNoCachedObject(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	w := activitiestest.NewWorld(
@@ -236,7 +236,7 @@ func TestInPlaceLeavesTheCachesAlone(t *testing.T) {
 	release := w.HoldEvents()
 	cached, _ := w.Cluster.Target("").Node("n")
 	before := cached.DeepCopy()
-	for name, step := range nodeWriteActivities(w, activitiestest.NewRead(m)) {
+	for name, step := range nodeWriteActivities(w, activitiestest.NewReadInput(m)) {
 		_, err := step()
 		require.NoError(t, err, name)
 	}

@@ -14,7 +14,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestFlowOfAnInPlaceUpdate(t *testing.T) {
+func TestInPlaceUpdateFromStartToEnd(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T) *activitiestest.World {
 		w := activitiestest.NewWorld(
@@ -65,12 +65,12 @@ func TestFlowOfAnInPlaceUpdate(t *testing.T) {
 	t.Run("called off, uncordoned, and selected again", func(t *testing.T) {
 		w := begin(t)
 		m := w.Machine("m")
-		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewRead(m))
+		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewReadInput(m))
 		w.SetNodeLabel(v1alpha1.LabelSelectedForUpdate, nil)
 		w.AssertInPlaceSteps()
 		w.EditObject(cache.Nodes, "n", map[string]any{"spec": map[string]any{"unschedulable": nil}})
 		// an in-place update is in progress
-		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewRead(m))
+		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewReadInput(m))
 		w.AssertInPlaceSteps()
 		assert.False(t, w.Node().Spec.Unschedulable)
 		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, w.InPlaceUpdateReason())

@@ -17,7 +17,7 @@ import (
 // classMissingReport returns the workflow's report about a machine whose class is missing.
 func classMissingReport(m *v1alpha1.Machine, operation string) machine.Report {
 	return machine.Report{
-		Read:  activitiestest.NewLiveRead(m),
+		Read:  activitiestest.NewLiveReadInput(m),
 		Phase: "CrashLoopBackOff",
 		Operation: &machine.LastOperation{
 			Type:        operation,
@@ -33,13 +33,13 @@ func decideDeletion(t *testing.T, m *v1alpha1.Machine) machine.Decision {
 	t.Helper()
 	m = m.DeepCopy()
 	activitiestest.WithDeletionTimestamp(m)
-	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.NewRead(m))
+	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.NewReadInput(m))
 	require.Equal(t, attention.Deletion, d.Need)
 	require.NotNil(t, d.Problem)
 	return d
 }
 
-func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
+func TestMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
@@ -67,7 +67,7 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 	begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 		w,
 		newActivities(w.Kube).RecordCreateIntent,
-		machine.Report{Read: activitiestest.NewLiveRead(m)},
+		machine.Report{Read: activitiestest.NewLiveReadInput(m)},
 	)
 	require.NoError(t, err)
 	assert.True(t, begun.NeverTried, "what was reported before was no creation")
@@ -82,7 +82,7 @@ func TestAMachineWhoseClassNeverExistedNeedsNoneToGo(t *testing.T) {
 }
 
 // MCM and old versions of Millwright write a lastOperation but no creation intent.
-func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
+func TestMachineOfOtherControllerMayHaveAnInstance(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.Machine){
 		"being created":                       activitiestest.WithCreateAttempt,
@@ -104,7 +104,7 @@ func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 			begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
-				machine.Report{Read: activitiestest.NewLiveRead(m)},
+				machine.Report{Read: activitiestest.NewLiveReadInput(m)},
 			)
 			require.NoError(t, err)
 			assert.False(t, begun.NeverTried)
@@ -113,7 +113,7 @@ func TestAMachineOfAnotherControllerCountsAsTried(t *testing.T) {
 }
 
 // An API server that was restored to an older state may have lost the record of a create call.
-func TestAnOldMachineWithoutARecordIsSearchedForFirst(t *testing.T) {
+func TestCreateIntentOfOldMachineDoesNotSayNeverTried(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 3 * time.Minute: false} {
 		m := activitiestest.Machine("m", withAge(age))

@@ -16,7 +16,7 @@ import (
 func TestTheJoinIsRecorded(t *testing.T) {
 	t.Parallel()
 	running := func(m *v1alpha1.Machine) machine.Report {
-		return machine.Report{Read: activitiestest.NewRead(m), Phase: "Running", Joined: true}
+		return machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Running", Joined: true}
 	}
 	t.Run("from the write that says Running", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
@@ -49,7 +49,7 @@ func TestTheJoinIsRecorded(t *testing.T) {
 	t.Run("and not before the node has joined", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, m)
-		assert.Nil(t, reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Phase: "Failed"}).JoinedAt)
+		assert.Nil(t, reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Failed"}).JoinedAt)
 	})
 }
 
@@ -63,7 +63,7 @@ func TestFinishJoin(t *testing.T) {
 			issueToken(w, m, "2", activitiestest.TokenExpiration())
 			other := issueToken(w, activitiestest.Machine("other"), "1", activitiestest.TokenExpiration())
 			w.ForgetRequests()
-			version := activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
+			version := activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
 			assert.Equal(t, w.Machine("m").ResourceVersion, version)
 			assert.Equal(t, []string{other.Name}, w.TokenNames())
 			assert.Equal(
@@ -79,18 +79,18 @@ func TestFinishJoin(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		issueToken(w, m, "1", activitiestest.TokenExpiration())
 		activitiestest.FailRequests(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
+		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
 		require.Error(t, err)
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
 		assert.Empty(t, w.TokenNames())
 	})
 	t.Run("those of a machine that is gone go, too", func(t *testing.T) {
 		m := activitiestest.Machine("m")
 		w := activitiestest.NewWorld(t, activitiestest.Machine("other"))
 		issueToken(w, m, "1", activitiestest.TokenExpiration())
-		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
+		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
 		assertObjectGone(t, err)
 		assert.Empty(t, w.TokenNames())
 	})
@@ -100,14 +100,14 @@ func TestReleaseMachine(t *testing.T) {
 	t.Parallel()
 	t.Run("takes off our finalizer, and ours alone", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-		m.Finalizers = append(m.Finalizers, activitiestest.Backup)
+		m.Finalizers = append(m.Finalizers, activitiestest.BackupFinalizer)
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.RunTwice[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 		)
-		assert.Equal(t, []string{activitiestest.Backup}, w.Machine("m").Finalizers)
+		assert.Equal(t, []string{activitiestest.BackupFinalizer}, w.Machine("m").Finalizers)
 	})
 	t.Run("is the end of a machine that nobody else holds", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
@@ -115,7 +115,7 @@ func TestReleaseMachine(t *testing.T) {
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Machine("m"))
@@ -123,7 +123,7 @@ func TestReleaseMachine(t *testing.T) {
 		_, err = activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 		)
 		assertObjectGone(t, err)
 	})
@@ -135,7 +135,7 @@ func TestReleaseMachine(t *testing.T) {
 		activitiestest.RunTwice[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 		)
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 		assert.NotNil(t, w.Token(token), "its instance may be booting with it")
@@ -150,14 +150,14 @@ func TestReleaseMachine(t *testing.T) {
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 		)
 		require.Error(t, err)
 		assert.NotNil(t, w.Machine("m"), "nobody would take them afterwards")
 		_, err = activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 		)
 		require.NoError(t, err)
 		assert.Empty(t, w.TokenNames())
@@ -170,7 +170,7 @@ func TestReleaseMachine(t *testing.T) {
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 		)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"patch machines"}, w.Requests())
@@ -183,7 +183,7 @@ func TestReleaseMachine(t *testing.T) {
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
-			machine.ReleaseInput{ReadInput: activitiestest.NewRead(m), Hurry: true},
+			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m), Hurry: true},
 		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Machine("m"))

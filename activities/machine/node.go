@@ -47,7 +47,7 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.ReadInput) (kube.MinV
 		}
 		changes := nodesync.Decide(machine.NodeSyncFacts(m, related.Class, node))
 		if attempt == 0 && isNewNode(node, changes) {
-			err = a.patchNewNode(ctx, m.Namespace, node, a.withAutoscalerGuard(related.Set, node, changes), versions)
+			err = a.patchNewNode(ctx, m.Namespace, node, a.withScaleDownDisabled(related.Set, node, changes), versions)
 		} else {
 			err = a.writeNodeIfMachineStays(ctx, in.Ref, node, changes, versions)
 		}
@@ -69,10 +69,10 @@ func isNewNode(node *corev1.Node, changes nodesync.Changes) bool {
 		changes.Capacity.IsEmpty()
 }
 
-// withAutoscalerGuard adds annotations to the first write of a node while its deployment is rolled out. The annotations
+// withScaleDownDisabled adds annotations to the first write of a node while its deployment is rolled out. The annotations
 // keep the cluster autoscaler from removing the node. Without the annotations in the first write, the rollout would
 // need a second write. The rollout removes the annotations when it ends.
-func (a *Activities) withAutoscalerGuard(
+func (a *Activities) withScaleDownDisabled(
 	set *v1alpha1.MachineSet,
 	node *corev1.Node,
 	changes nodesync.Changes,
@@ -94,7 +94,7 @@ func (a *Activities) isSetRolledOut(set *v1alpha1.MachineSet) bool {
 	}
 	owner := metav1.GetControllerOf(set)
 	d, found := a.Kube.Cluster.Deployment(set.Namespace + "/" + owner.Name)
-	return found && d.UID == owner.UID && observedeployment.NamedRollout(d) != ""
+	return found && d.UID == owner.UID && observedeployment.CurrentRolloutID(d) != ""
 }
 
 // patchNewNode writes the first changes to a node at any resource version, and adds the new version to versions. It
@@ -108,7 +108,7 @@ func (a *Activities) patchNewNode(
 	changes nodesync.Changes,
 	versions kube.MinVersions,
 ) error {
-	node, err := kube.PatchAnyVersion(
+	node, err := kube.PatchIgnoringVersion(
 		ctx,
 		a.Kube.Cluster.TargetClient(namespace).CoreV1().Nodes(),
 		seen.UID,
@@ -314,7 +314,7 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 		err := attachments.Delete(ctx, item.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &item.UID}})
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		case kube.IsUnanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
+		case kube.HasNoServerAnswer(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
 			// the API server was too busy: Temporal retries
 			return fmt.Errorf("delete attachment %s of node %s: %w", item.Name, in.NodeName, err)
 		default:

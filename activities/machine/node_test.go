@@ -68,13 +68,13 @@ func TestDeleteNode(t *testing.T) {
 	})
 }
 
-func TestDeleteNodeTakesOffOurFinalizerFirst(t *testing.T) {
+func TestDeleteNodeRemovesOurFinalizerFirst(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode, activitiestest.Backup} }),
+		activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode, activitiestest.BackupFinalizer} }),
 	)
 	_, err := activitiestest.RunActivity[any](
 		w,
@@ -85,7 +85,7 @@ func TestDeleteNodeTakesOffOurFinalizerFirst(t *testing.T) {
 	assert.Equal(t, []string{"update nodes", "delete nodes"}, w.WriteRequests())
 	assert.Equal(
 		t,
-		[]string{activitiestest.Backup},
+		[]string{activitiestest.BackupFinalizer},
 		w.Node().Finalizers,
 		"that of others holds the node until they let go",
 	)
@@ -101,7 +101,7 @@ func TestDeleteNodeTakesOffOurFinalizerFirst(t *testing.T) {
 	assert.Equal(t, "uid-n", string(*sent.DeleteOptions.Preconditions.UID), "only the node that was looked at")
 }
 
-func TestDeleteNodeThatWasReplacedMeanwhile(t *testing.T) {
+func TestDeleteNodeKeepsReplacedNode(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithProviderID("fake:///n")))

@@ -27,8 +27,8 @@ func withNodeTemplate(m *v1alpha1.Machine) {
 	m.Spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "only", Value: "web", Effect: "NoSchedule"}}
 }
 
-// withDongles gives the nodes of a class two dongles.
-func withDongles(c *v1alpha1.MachineClass) {
+// withVirtualDongleCapacity gives the nodes of a class two dongles.
+func withVirtualDongleCapacity(c *v1alpha1.MachineClass) {
 	c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{dongleResource: resource.MustParse("2")}}
 }
 
@@ -47,11 +47,11 @@ func TestSyncNode(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Class(withDongles),
+		activitiestest.Class(withVirtualDongleCapacity),
 		activitiestest.Node(activitiestest.WithForeignMetadata),
 	)
 	before := w.Node()
-	n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
+	n := activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
 	assert.Equal(
 		t,
 		[]string{"patch nodes/status", "update nodes"},
@@ -69,7 +69,7 @@ func TestSyncNode(t *testing.T) {
 			`"spec":{"taints":[{"key":"only","value":"web","effect":"NoSchedule"}]}}`,
 		v1alpha1.AnnotationLastAppliedVirtualCapacity: `{"example.com/dongle":"2"}`,
 	}, n.Annotations)
-	assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerNode}, n.Finalizers)
+	assert.Equal(t, []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerNode}, n.Finalizers)
 	assert.Equal(
 		t,
 		append(before.Spec.Taints, corev1.Taint{Key: "only", Value: "web", Effect: "NoSchedule"}),
@@ -130,11 +130,11 @@ func TestSyncNodeFollowsTheTemplate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.WithForeignMetadata))
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
 			require.NoError(t, err)
 			w.EditObject(cache.Nodes, "n", row.node)
 			w.SetNodeTemplate(row.template)
-			n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
+			n := activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
 			assert.Len(t, w.WriteRequests(), row.writes)
 			if row.check != nil {
 				row.check(t, n)
@@ -163,10 +163,10 @@ func TestSyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 			w := activitiestest.NewWorld(
 				t,
 				m,
-				activitiestest.Class(withDongles),
+				activitiestest.Class(withVirtualDongleCapacity),
 				activitiestest.Node(activitiestest.WithForeignMetadata),
 			)
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
 			require.NoError(t, err)
 			n := w.Node()
 			n.Status.Capacity[dongleResource] = resource.MustParse(row.dongles)
@@ -175,7 +175,7 @@ func TestSyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 			w.EditObject(cache.Classes, "small", map[string]any{"nodeTemplate": row.template})
 			w.AwaitCaches()
 			w.ForgetRequests()
-			assert.Equal(t, row.capacity, capacityOf(activitiestest.SyncNode(w, activitiestest.NewRead(m))))
+			assert.Equal(t, row.capacity, capacityOf(activitiestest.SyncNode(w, activitiestest.NewReadInput(m))))
 			assert.Equal(t, row.writes, w.WriteRequests())
 		})
 	}
@@ -185,9 +185,9 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.MachineClass){
 		"never had one": func(*v1alpha1.MachineClass) {},
-		"lost it":       withDongles,
+		"lost it":       withVirtualDongleCapacity,
 	} {
-		for way, how := range map[string]func(metav1.Object) kube.ReadInput{"cached": activitiestest.NewRead, "live": activitiestest.NewLiveRead} {
+		for way, how := range map[string]func(metav1.Object) kube.ReadInput{"cached": activitiestest.NewReadInput, "live": activitiestest.NewLiveReadInput} {
 			t.Run(name+", "+way, func(t *testing.T) {
 				m := activitiestest.Machine("m", activitiestest.WithNode)
 				w := activitiestest.NewWorld(
@@ -206,7 +206,7 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 		}
 	}
 	t.Run("no class at all", func(t *testing.T) {
-		for way, how := range map[string]func(metav1.Object) kube.ReadInput{"cached": activitiestest.NewRead, "live": activitiestest.NewLiveRead} {
+		for way, how := range map[string]func(metav1.Object) kube.ReadInput{"cached": activitiestest.NewReadInput, "live": activitiestest.NewLiveReadInput} {
 			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
 			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithForeignMetadata))
 			assert.Equal(t, "web", activitiestest.SyncNode(w, how(m)).Labels["pool"], way)
@@ -215,18 +215,18 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 	})
 }
 
-func TestSyncNodePutsTheCriticalTaintOnOnce(t *testing.T) {
+func TestSyncNodeAddsCriticalTaintOnce(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate, func(m *v1alpha1.Machine) {
 		m.Spec.NodeTemplateSpec.Spec.Taints[0].Key = v1alpha1.TaintCriticalComponentsNotReady
 	})
 	w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
-	require.Len(t, activitiestest.SyncNode(w, activitiestest.NewRead(m)).Spec.Taints, 1)
+	require.Len(t, activitiestest.SyncNode(w, activitiestest.NewReadInput(m)).Spec.Taints, 1)
 	w.EditObject(cache.Nodes, "n", map[string]any{"spec": map[string]any{"taints": nil}})
 	w.ForgetRequests()
 	assert.Empty(
 		t,
-		activitiestest.SyncNode(w, activitiestest.NewRead(m)).Spec.Taints,
+		activitiestest.SyncNode(w, activitiestest.NewReadInput(m)).Spec.Taints,
 		"its components run: it does not come back",
 	)
 	assert.Empty(t, w.WriteRequests())
@@ -246,13 +246,13 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 		in      kube.ReadInput
 		objects []runtime.Object
 	}{
-		"the node is missing":                       {activitiestest.NewRead(m), []runtime.Object{m, activitiestest.Class(withDongles)}},
-		"the machine has no node yet":               {activitiestest.NewRead(early), []runtime.Object{early, activitiestest.Class(), activitiestest.Node()}},
-		"the machine is gone":                       {activitiestest.NewRead(m), []runtime.Object{activitiestest.Class(), activitiestest.Node()}},
+		"the node is missing":                       {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.Class(withVirtualDongleCapacity)}},
+		"the machine has no node yet":               {activitiestest.NewReadInput(early), []runtime.Object{early, activitiestest.Class(), activitiestest.Node()}},
+		"the machine is gone":                       {activitiestest.NewReadInput(m), []runtime.Object{activitiestest.Class(), activitiestest.Node()}},
 		"another machine has its name":              {kube.ReadInput{Ref: activitiestest.RefOfFormerObject(m)}, []runtime.Object{m, activitiestest.Class(), activitiestest.Node()}},
-		"the machine is being deleted":              {activitiestest.NewRead(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
-		"the machine is being deleted, read live":   {activitiestest.NewLiveRead(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
-		"another machine names the node as its own": {activitiestest.NewRead(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Class(), activitiestest.Node()}},
+		"the machine is being deleted":              {activitiestest.NewReadInput(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
+		"the machine is being deleted, read live":   {activitiestest.NewLiveReadInput(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
+		"another machine names the node as its own": {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Class(), activitiestest.Node()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.objects...)
@@ -267,7 +267,7 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, w.Cluster.Start(t.Context()))
-		for _, in := range []kube.ReadInput{activitiestest.NewRead(m), activitiestest.NewLiveRead(m)} {
+		for _, in := range []kube.ReadInput{activitiestest.NewReadInput(m), activitiestest.NewLiveReadInput(m)} {
 			versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, in)
 			require.NoError(t, err)
 			assert.Empty(t, versions)
@@ -287,7 +287,7 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 			activitiestest.Class(),
 			activitiestest.Node(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelMachineName: "former"} }),
 		)
-		assert.Equal(t, "m", activitiestest.SyncNode(w, activitiestest.NewRead(m)).Labels[v1alpha1.LabelMachineName])
+		assert.Equal(t, "m", activitiestest.SyncNode(w, activitiestest.NewReadInput(m)).Labels[v1alpha1.LabelMachineName])
 	})
 	t.Run("and puts no finalizer on a node that is being deleted", func(t *testing.T) {
 		w := activitiestest.NewWorld(
@@ -296,7 +296,7 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 			activitiestest.Class(),
 			activitiestest.Node(activitiestest.WithForeignMetadata, activitiestest.WithDeletionTimestamp[*corev1.Node]),
 		)
-		assert.Equal(t, []string{activitiestest.Backup}, activitiestest.SyncNode(w, activitiestest.NewRead(m)).Finalizers)
+		assert.Equal(t, []string{activitiestest.BackupFinalizer}, activitiestest.SyncNode(w, activitiestest.NewReadInput(m)).Finalizers)
 	})
 }
 
@@ -322,7 +322,7 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		w.EditObject(cache.Nodes, "n", map[string]any{
 			"metadata": map[string]any{
 				"labels":     map[string]any{"theirs": "1"},
-				"finalizers": []any{activitiestest.Backup, "theirs/late"},
+				"finalizers": []any{activitiestest.BackupFinalizer, "theirs/late"},
 			},
 			"spec": map[string]any{"taints": []any{map[string]any{"key": "theirs", "effect": "NoSchedule"}}},
 		})
@@ -330,7 +330,7 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).SyncNode,
-			activitiestest.NewRead(m),
+			activitiestest.NewReadInput(m),
 		)
 		require.NoError(t, err)
 		n := w.Node()
@@ -341,14 +341,14 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 			map[string]string{"kubernetes.io/os": "linux", "theirs": "1", "pool": "web", v1alpha1.LabelMachineName: "m"},
 			n.Labels,
 		)
-		assert.ElementsMatch(t, []string{activitiestest.Backup, "theirs/late", v1alpha1.FinalizerNode}, n.Finalizers)
+		assert.ElementsMatch(t, []string{activitiestest.BackupFinalizer, "theirs/late", v1alpha1.FinalizerNode}, n.Finalizers)
 		assert.Equal(t, []corev1.Taint{{Key: "theirs", Effect: "NoSchedule"}}, n.Spec.Taints)
 		assert.NotContains(t, n.Annotations, v1alpha1.AnnotationNotManaged)
 		assert.Equal(t, "shop", n.Annotations["team"])
 		release()
 		w.AwaitCaches()
 		w.ForgetRequests()
-		activitiestest.SyncNode(w, activitiestest.NewRead(m))
+		activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
 		assert.Empty(t, w.WriteRequests(), "nothing is missing afterwards")
 	})
 	t.Run("but not of a node that is being deleted meanwhile", func(t *testing.T) {
@@ -360,9 +360,9 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		)
 		defer w.HoldEvents()()
 		require.NoError(t, w.Target.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}))
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
 		require.NoError(t, err)
-		assert.Equal(t, []string{activitiestest.Backup}, w.Node().Finalizers)
+		assert.Equal(t, []string{activitiestest.BackupFinalizer}, w.Node().Finalizers)
 		assert.Equal(t, "web", w.Node().Labels["pool"])
 	})
 	t.Run("nor of another node of that name", func(t *testing.T) {
@@ -380,14 +380,14 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 			n.Finalizers = []string{v1alpha1.FinalizerNode}
 		}), ""))
 		before := w.Node()
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
 		require.NoError(t, err)
 		assert.Equal(t, before.Finalizers, w.Node().Finalizers)
 		assert.Equal(t, "uid-new", string(w.Node().UID))
 	})
 }
 
-func TestTheNewNodeOfARolloutIsKeptFromTheAutoscaler(t *testing.T) {
+func TestNewNodeOfRolloutGetsScaleDownDisabled(t *testing.T) {
 	t.Parallel()
 	const key = v1alpha1.AnnotationScaleDownDisabled
 	for name, row := range map[string]struct {
@@ -420,7 +420,7 @@ func TestTheNewNodeOfARolloutIsKeptFromTheAutoscaler(t *testing.T) {
 				}
 			}))
 			w.Cluster.WithoutAutoscalerGuard = row.off
-			n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
+			n := activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
 			assert.Equal(t, []string{"patch nodes"}, w.WriteRequests())
 			assert.Equal(t, row.want, n.Annotations[key])
 			assert.Equal(t, row.ours, n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != "")
@@ -429,7 +429,7 @@ func TestTheNewNodeOfARolloutIsKeptFromTheAutoscaler(t *testing.T) {
 }
 
 // A person has removed the finalizers of a machine and its node; the worker's cache still shows the finalizers.
-func TestSyncNodeGuardsNoNodeOfAMachineThatIsGone(t *testing.T) {
+func TestSyncNodeAddsNoFinalizerIfMachineIsGone(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"before the node is read": false, "before the node is read again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -450,7 +450,7 @@ func TestSyncNodeGuardsNoNodeOfAMachineThatIsGone(t *testing.T) {
 			} else {
 				force()
 			}
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
 			require.NoError(t, err)
 			assert.NotContains(t, w.Node().Finalizers, v1alpha1.FinalizerNode)
 		})

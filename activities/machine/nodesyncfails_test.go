@@ -18,26 +18,26 @@ import (
 	observemachine "millwright/observe/machine"
 )
 
-func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
+func TestSyncNodeChangesNoCachedObject(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Class(withDongles),
+		activitiestest.Class(withVirtualDongleCapacity),
 		activitiestest.Node(activitiestest.WithForeignMetadata, func(n *corev1.Node) {
 			n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`
 			n.Annotations[v1alpha1.AnnotationLastAppliedVirtualCapacity] = `{"cpu":"4"}`
 		}),
 	)
 	release := w.HoldEvents()
-	cachedMachine, _ := w.Cluster.Machine(activitiestest.Shop + "/m")
-	cachedClass, _ := w.Cluster.Class(activitiestest.Shop + "/small")
+	cachedMachine, _ := w.Cluster.Machine(activitiestest.TestNamespace + "/m")
+	cachedClass, _ := w.Cluster.Class(activitiestest.TestNamespace + "/small")
 	cachedNode, _ := w.Cluster.Target("").Node("n")
 	machineBefore, classBefore, nodeBefore := cachedMachine.DeepCopy(), cachedClass.DeepCopy(), cachedNode.DeepCopy()
 
 	require.False(t, nodesync.Decide(observemachine.NodeSyncFacts(cachedMachine, cachedClass, cachedNode)).IsEmpty())
-	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"patch nodes/status", "update nodes"}, w.WriteRequests())
 	again, _ := w.Cluster.Target("").Node("n")
@@ -52,7 +52,7 @@ func TestSyncNodeLeavesTheCachesAlone(t *testing.T) {
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).SyncNode,
-			activitiestest.NewRead(m),
+			activitiestest.NewReadInput(m),
 		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
@@ -70,7 +70,7 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 			w := activitiestest.NewWorld(
 				t,
 				m,
-				activitiestest.Class(withDongles),
+				activitiestest.Class(withVirtualDongleCapacity),
 				activitiestest.Node(activitiestest.WithForeignMetadata),
 			)
 			activitiestest.FailRequests(w.Target, verb, "nodes", 1, nil, func() {
@@ -79,7 +79,7 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 					"spec":     map[string]any{"taints": []any{map[string]any{"key": "mine", "effect": "NoSchedule"}}},
 				})
 			})
-			n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
+			n := activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
 			assert.Len(t, w.WriteRequests(), 3, "one was in vain")
 			assert.Equal(
 				t,
@@ -106,19 +106,19 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 			apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil),
 			nil,
 		)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 		assert.Len(t, w.WriteRequests(), 3)
 	})
 }
 
-func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
+func TestSyncNodeIgnoresDeletedOrReplacedNode(t *testing.T) {
 	t.Parallel()
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	for name, verb := range map[string]string{"before the capacity": "patch", "before the labels": "update"} {
 		m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
 		t.Run("it goes "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node())
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(withVirtualDongleCapacity), activitiestest.Node())
 			activitiestest.FailRequests(
 				w.Target,
 				verb,
@@ -127,7 +127,7 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 				nil,
 				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
 			)
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
 			require.NoError(t, err)
 			assert.Nil(t, w.Node())
 		})
@@ -135,7 +135,7 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 			w := activitiestest.NewWorld(
 				t,
 				m,
-				activitiestest.Class(withDongles),
+				activitiestest.Class(withVirtualDongleCapacity),
 				activitiestest.Node(activitiestest.WithForeignMetadata),
 			)
 			activitiestest.FailRequests(w.Target, verb, "nodes", 1, nil, func() {
@@ -145,7 +145,7 @@ func TestSyncNodeThatGoesOrIsReplacedMeanwhile(t *testing.T) {
 					w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""),
 				)
 			})
-			n := activitiestest.SyncNode(w, activitiestest.NewRead(m))
+			n := activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
 			assert.Equal(t, "uid-new", string(n.UID))
 			assert.Equal(
 				t,
@@ -164,7 +164,7 @@ func TestSyncNodeFails(t *testing.T) {
 	t.Run("for good, with a template that no node can carry", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
 		activitiestest.FailRequests(w.Target, "update", "nodes", 1, invalid, nil)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
 	for name, row := range map[string]struct {
@@ -172,13 +172,13 @@ func TestSyncNodeFails(t *testing.T) {
 		in                      kube.ReadInput
 		ours                    bool
 	}{
-		"to read the node":  {"get", "nodes", "get node n of machine m: no answer", activitiestest.NewLiveRead(m), false},
-		"to read the class": {"get", "machineclasses", "get class small of machine m: no answer", activitiestest.NewLiveRead(m), true},
-		"to write capacity": {"patch", "nodes", "write capacity of node: no answer", activitiestest.NewRead(m), false},
-		"to write the rest": {"update", "nodes", "write labels, annotations and taints of node: no answer", activitiestest.NewRead(m), false},
+		"to read the node":  {"get", "nodes", "get node n of machine m: no answer", activitiestest.NewLiveReadInput(m), false},
+		"to read the class": {"get", "machineclasses", "get class small of machine m: no answer", activitiestest.NewLiveReadInput(m), true},
+		"to write capacity": {"patch", "nodes", "write capacity of node: no answer", activitiestest.NewReadInput(m), false},
+		"to write the rest": {"update", "nodes", "write labels, annotations and taints of node: no answer", activitiestest.NewReadInput(m), false},
 	} {
 		t.Run("for now, "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(withDongles), activitiestest.Node())
+			w := activitiestest.NewWorld(t, m, activitiestest.Class(withVirtualDongleCapacity), activitiestest.Node())
 			if row.ours {
 				activitiestest.FailRequests(w.Machines, row.verb, row.resource, 1, errors.New("no answer"), nil)
 			} else {

@@ -17,7 +17,7 @@ import (
 )
 
 // A machine without a node template passes through its whole life cycle.
-func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
+func TestLifecycleOfMachineWithoutNodeTemplate(t *testing.T) {
 	t.Parallel()
 	c := activitiestest.Class()
 	require.Nil(t, c.NodeTemplate)
@@ -25,7 +25,7 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	w := activitiestest.NewWorld(t, m, c)
 	o := activitiestest.NewCloudWorld(t, c)
 	cloud := func(step any) cloud.InstanceAnswer {
-		d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+		d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 		answer, err := o.RunActivity(
 			step,
 			cloud.InstanceCall{
@@ -41,8 +41,8 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 		return answer
 	}
 
-	assert.Equal(t, attention.Instance, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
-	activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewRead(m))
+	assert.Equal(t, attention.Instance, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
+	activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewReadInput(m))
 	w.AwaitCaches()
 	_, err := activitiestest.RunActivity[machine.CreateIntentResult](
 		w,
@@ -55,28 +55,28 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	activitiestest.RunTwice[machine.RecordResult](
 		w,
 		newActivities(w.Kube).RecordInstance,
-		machine.InstanceRecord{Read: activitiestest.NewRead(m), ProviderID: made.ProviderID, NodeName: made.NodeName},
+		machine.InstanceRecord{Read: activitiestest.NewReadInput(m), ProviderID: made.ProviderID, NodeName: made.NodeName},
 	)
-	reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Phase: "Pending", NodeName: made.NodeName})
-	assert.Equal(t, attention.Node, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
+	reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Pending", NodeName: made.NodeName})
+	assert.Equal(t, attention.Node, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
 
 	w.CreateObjects(activitiestest.Node(func(n *corev1.Node) { n.Name = made.NodeName }))
 	w.AwaitCaches()
-	change := activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Health.Change
+	change := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Health.Change
 	require.NotNil(t, change)
 	assert.True(t, change.Joined)
-	reportMachine(w, machine.Report{Read: activitiestest.NewRead(m), Phase: change.Phase})
-	activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
-	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewRead(m))
-	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
+	reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Phase: change.Phase})
+	activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
+	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
 	assert.Empty(t, activitiestest.ReadStoredObject[corev1.Node](w.Target.Tracker(), "nodes", "", "m").Status.Capacity)
 
 	require.NoError(
 		t,
-		w.Machines.MachineV1alpha1().Machines(activitiestest.Shop).Delete(t.Context(), "m", metav1.DeleteOptions{}),
+		w.Machines.MachineV1alpha1().Machines(activitiestest.TestNamespace).Delete(t.Context(), "m", metav1.DeleteOptions{}),
 	)
 	w.AwaitCaches()
-	assert.Equal(t, attention.Deletion, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
+	assert.Equal(t, attention.Deletion, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
 	cloud(o.DeleteInstance)
 	assert.Empty(t, o.Cloud.Instances())
 	activitiestest.RunTwice[any](
@@ -87,7 +87,7 @@ func TestTheLifeOfAMachineWithoutANodeTemplate(t *testing.T) {
 	_, err = activitiestest.RunActivity[string](
 		w,
 		newActivities(w.Kube).ReleaseMachine,
-		machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+		machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 	)
 	require.NoError(t, err)
 	assert.Nil(t, w.Machine("m"))
@@ -110,7 +110,7 @@ func TestReasonOfAnUnusableClass(t *testing.T) {
 		"one that is being deleted": {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass])), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := activitiestest.DecideMachine(row.w, activitiestest.NewRead(m))
+			d := activitiestest.DecideMachine(row.w, activitiestest.NewReadInput(m))
 			if row.reason == "" {
 				assert.Nil(t, d.Problem)
 				assert.Equal(t, "fake", d.Provider)

@@ -38,7 +38,7 @@ func machineBeingDeleted(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	}, change...)...)
 }
 
-func TestWhoseNodeIsDrained(t *testing.T) {
+func TestOnlyTheOwnNodeOfAMachineIsDrained(t *testing.T) {
 	t.Parallel()
 	label := func(m *v1alpha1.Machine) { m.Namespace, m.Labels[v1alpha1.LabelNode] = "tenant-b", "n" }
 	bare := func(m *v1alpha1.Machine) { m.Spec.ProviderID, m.Status.NodeName = "", "" }
@@ -106,7 +106,7 @@ func TestWhoseNodeIsDrained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(
 				t, append(row.others, row.m, activitiestest.Class(), activitiestest.Node(row.node...))...)
-			for _, in := range []kube.ReadInput{activitiestest.NewRead(row.m), activitiestest.NewLiveRead(row.m)} {
+			for _, in := range []kube.ReadInput{activitiestest.NewReadInput(row.m), activitiestest.NewLiveReadInput(row.m)} {
 				d := activitiestest.DecideMachine(w, in)
 				require.NotNil(t, d.Deletion)
 				assert.Equal(t, row.stage, d.Deletion.Stage, d.Deletion.Why)
@@ -119,19 +119,19 @@ func TestWhoseNodeIsDrained(t *testing.T) {
 }
 
 // The cloud does not report node names, and the cache lacks a node that has just joined.
-func TestANodeWithoutANameThatTheCacheLacks(t *testing.T) {
+func TestNodeOfMachineWithoutNodeNameIsFoundLive(t *testing.T) {
 	t.Parallel()
 	m := machineBeingDeleted(func(m *v1alpha1.Machine) {
 		delete(m.Labels, v1alpha1.LabelNode)
 		m.Status.NodeName = ""
 	})
 	joined := activitiestest.Node(activitiestest.WithProviderID("fake:///n"))
-	for _, in := range []kube.ReadInput{activitiestest.NewRead(m), activitiestest.NewLiveRead(m)} {
+	for _, in := range []kube.ReadInput{activitiestest.NewReadInput(m), activitiestest.NewLiveReadInput(m)} {
 		d := activitiestest.DecideMachine(newWorldWithStaleCache(t, m, joined), in)
 		assert.Equal(t, attention.Name, d.Need, "first of all")
 		assert.Equal(t, "n", d.NodeFound)
 	}
-	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.NewRead(m))
+	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.NewReadInput(m))
 	require.NotNil(t, d.Deletion)
 	assert.Equal(t, deletion.Instance, d.Deletion.Stage, "there is none")
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())
@@ -139,13 +139,13 @@ func TestANodeWithoutANameThatTheCacheLacks(t *testing.T) {
 	_, err := activitiestest.RunActivity[machine.Decision](
 		w,
 		newActivities(w.Kube).DecideMachine,
-		activitiestest.NewRead(m),
+		activitiestest.NewReadInput(m),
 	)
 	require.ErrorContains(t, err, "no answer", "nothing is concluded")
 }
 
 // A copy of the machine that appears during a drain neither ends the drain nor makes the node look empty.
-func TestACopiedMachineInTheMiddleOfADrain(t *testing.T) {
+func TestCopiedMachineDoesNotDisturbDrain(t *testing.T) {
 	t.Parallel()
 	m := machineBeingDeleted(activitiestest.WithPhase(v1alpha1.MachineTerminating))
 	drains := func(w *activitiestest.World) *activitiesdrain.Activities {
@@ -156,19 +156,19 @@ func TestACopiedMachineInTheMiddleOfADrain(t *testing.T) {
 	_, err := activitiestest.RunActivity[activitiesdrain.NodeLoad](
 		w,
 		drains(w).CordonAndCountPods,
-		activitiestest.NewRead(m),
+		activitiestest.NewReadInput(m),
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	d, err := activitiestest.RunActivity[activitiesdrain.Decision](
-		w, drains(w).DecideDrain, activitiesdrain.Input{ReadInput: activitiestest.NewRead(m)})
+		w, drains(w).DecideDrain, activitiesdrain.Input{ReadInput: activitiestest.NewReadInput(m)})
 	require.NoError(t, err)
-	assert.Equal(t, activitiesdrain.Cancelled, d.Result, "the machine decides again, and says what is in doubt")
+	assert.Equal(t, activitiesdrain.ResultCancelled, d.Result, "the machine decides again, and says what is in doubt")
 	assert.Empty(t, w.WriteRequests())
 }
 
 // While the ownership of a node is in doubt, nothing is written to the node, and the machine's status reports the
 // doubt.
-func TestANodeInDoubtIsNotWritten(t *testing.T) {
+func TestNodeWithUnclearOwnerIsNotWritten(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
 		"m",
@@ -180,14 +180,14 @@ func TestANodeInDoubtIsNotWritten(t *testing.T) {
 	node := activitiestest.Node(activitiestest.WithProviderID("fake:///n"))
 	m.Status.Conditions = observe.CopiedConditions(node)
 	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.Class(), node)
-	d := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+	d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 	assert.Equal(t, attention.Sync, d.Need)
 	assert.True(t, d.InDoubt)
 	assert.Contains(t, d.Why, "restored/m")
 	versions, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		newActivities(w.Kube).SyncNode,
-		activitiestest.NewRead(m),
+		activitiestest.NewReadInput(m),
 	)
 	require.NoError(t, err)
 	assert.Empty(t, versions)

@@ -130,7 +130,7 @@ func (p *preservation) writeNodeMarks(ctx context.Context, versions kube.MinVers
 	node := p.node.DeepCopy()
 	node.Annotations = changes.Annotations.Apply(node.Annotations)
 	if changes.Untaint {
-		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, machine.IsPreservedTaint)
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, machine.IsPreservationTaint)
 	}
 	if changes.Taint {
 		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{

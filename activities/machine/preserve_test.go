@@ -96,7 +96,7 @@ func preservedCondition(n *corev1.Node) corev1.NodeCondition {
 
 func preservedTaint(n *corev1.Node) *corev1.Taint {
 	for _, t := range n.Spec.Taints {
-		if observemachine.IsPreservedTaint(t) {
+		if observemachine.IsPreservationTaint(t) {
 			return &t
 		}
 	}
@@ -251,7 +251,7 @@ func TestPreservationChangesNoTimes(t *testing.T) {
 	assert.Equal(t, want, w.Machine("m").Status)
 }
 
-func TestARecordedEndOfPreservationStays(t *testing.T) {
+func TestRecordedPreserveExpiryTimeIsKept(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine(
 		"m",

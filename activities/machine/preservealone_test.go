@@ -15,7 +15,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestPreserveWithoutANode(t *testing.T) {
+func TestPreserveMachineWithoutNode(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]*v1alpha1.Machine{
 		"missing":         activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now")),
@@ -67,7 +67,7 @@ func TestPreserveMachineWritesNothing(t *testing.T) {
 		"the machine is gone":                       {readAfterPreservationStart(asking, 0), []runtime.Object{activitiestest.Node()}},
 		"another machine has its name":              {kube.ReadInput{Ref: activitiestest.RefOfFormerObject(asking)}, []runtime.Object{asking, activitiestest.Node()}},
 		"the machine is being deleted":              {readAfterPreservationStart(leaving, 0), []runtime.Object{leaving, activitiestest.Node()}},
-		"the machine is being deleted, read live":   {activitiestest.NewLiveRead(leaving), []runtime.Object{leaving, activitiestest.Node()}},
+		"the machine is being deleted, read live":   {activitiestest.NewLiveReadInput(leaving), []runtime.Object{leaving, activitiestest.Node()}},
 		"another machine names the node as its own": {readAfterPreservationStart(asking, 0), []runtime.Object{asking, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Node()}},
 		"the node's value is not known":             {readAfterPreservationStart(asking, 0), []runtime.Object{asking, activitiestest.Node(withNodePreserveAnnotation("forever"))}},
 		"it is refused":                             {readAfterPreservationStart(calm, 0), []runtime.Object{calm, activitiestest.Node()}},
@@ -84,12 +84,12 @@ func TestPreserveMachineWritesNothing(t *testing.T) {
 	}
 }
 
-func TestPreserveMachineAtTheWorkersTime(t *testing.T) {
+func TestPreserveExpiryTimeCountsFromNow(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, withPreserveAnnotation("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())
 	before := time.Now()
-	preserveMachine(w, activitiestest.NewRead(m))
+	preserveMachine(w, activitiestest.NewReadInput(m))
 	expiry := w.Machine("m").Status.CurrentStatus.PreserveExpiryTime
 	require.NotNil(t, expiry)
 	assert.False(t, expiry.Time.Before(before.Add(v1alpha1.DefaultPreserveTimeout)), "the whole timeout")

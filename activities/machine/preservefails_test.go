@@ -81,7 +81,7 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 	})
 }
 
-func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
+func TestPreserveMachineContinuesIfNodeIsDeleted(t *testing.T) {
 	t.Parallel()
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	for name, at := range map[string]activitiestest.WriteKind{"before the marks": marksWrite, "before the condition": conditionWrite} {
@@ -125,7 +125,7 @@ func TestPreserveMachineThatLosesItsNodeMeanwhile(t *testing.T) {
 		w.FailWrites(endWrite, 1, nil, func() {
 			require.NoError(
 				t,
-				w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.Shop, "m"),
+				w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.TestNamespace, "m"),
 			)
 		})
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
@@ -144,7 +144,7 @@ func TestPreserveMachineFails(t *testing.T) {
 	t.Run("for now, to read the node", func(t *testing.T) {
 		for _, answer := range []error{errors.New("no answer"), apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil)} {
 			w := activitiestest.NewWorld(t, m, activitiestest.Node())
-			w.FailWrites(activitiestest.WriteKind{Verb: "get", Resource: "nodes", Ours: false}, 1, answer, nil)
+			w.FailWrites(activitiestest.WriteKind{Verb: "get", Resource: "nodes", InControlCluster: false}, 1, answer, nil)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).PreserveMachine,
@@ -188,12 +188,12 @@ func TestPreserveMachineFails(t *testing.T) {
 	}
 }
 
-func TestPreserveMachineLeavesTheCachesAlone(t *testing.T) {
+func TestPreserveMachineChangesNoCachedObject(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("false"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now"), setCordonedByOthers))
 	release := w.HoldEvents()
-	cachedMachine, _ := w.Cluster.Machine(activitiestest.Shop + "/m")
+	cachedMachine, _ := w.Cluster.Machine(activitiestest.TestNamespace + "/m")
 	cachedNode, _ := w.Cluster.Target("").Node("n")
 	machineBefore, nodeBefore := cachedMachine.DeepCopy(), cachedNode.DeepCopy()
 	_, err := activitiestest.RunActivity[kube.MinVersions](

@@ -37,10 +37,10 @@ func preservationRecords(w *activitiestest.World) []string {
 }
 
 var (
-	endWrite         = activitiestest.WriteKind{Verb: "update", Resource: "machines", Ours: true}
-	marksWrite       = activitiestest.WriteKind{Verb: "update", Resource: "nodes", Ours: false}
-	conditionWrite   = activitiestest.WriteKind{Verb: "patch", Resource: "nodes", Ours: false}
-	annotationsWrite = activitiestest.WriteKind{Verb: "patch", Resource: "machines", Ours: true}
+	endWrite         = activitiestest.WriteKind{Verb: "update", Resource: "machines", InControlCluster: true}
+	marksWrite       = activitiestest.WriteKind{Verb: "update", Resource: "nodes", InControlCluster: false}
+	conditionWrite   = activitiestest.WriteKind{Verb: "patch", Resource: "nodes", InControlCluster: false}
+	annotationsWrite = activitiestest.WriteKind{Verb: "patch", Resource: "machines", InControlCluster: true}
 )
 
 func TestPreserveResumesAtEachStep(t *testing.T) {
@@ -118,7 +118,7 @@ func TestStopOfPreservationResumesAtEachStep(t *testing.T) {
 	}
 }
 
-func TestARecordedEndThatAnotherControllerRemoved(t *testing.T) {
+func TestPreservationStopsIfExpiryTimeAndAnnotationAreRemoved(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 	w := activitiestest.NewWorld(t, m, activitiestest.Node())

@@ -20,7 +20,7 @@ import (
 
 // newInstanceRecord is the provider's result for the new instance of a machine, with node n.
 func newInstanceRecord(m *v1alpha1.Machine) machine.InstanceRecord {
-	return machine.InstanceRecord{Read: activitiestest.NewRead(m), ProviderID: "fake:///n", NodeName: "n"}
+	return machine.InstanceRecord{Read: activitiestest.NewReadInput(m), ProviderID: "fake:///n", NodeName: "n"}
 }
 
 func TestRecordInstance(t *testing.T) {
@@ -126,7 +126,7 @@ func withRegistrationBefore(before time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(activitiestest.LongAgo.Add(-before)) }
 }
 
-func TestInstanceWhoseNodeNameIsInUse(t *testing.T) {
+func TestRecordInstanceDetectsNodeOfOtherInstance(t *testing.T) {
 	t.Parallel()
 	const belongs = "VM using old node obj: node n is of instance fake:///old, and not of fake:///n"
 	for name, row := range map[string]struct {

@@ -38,7 +38,7 @@ func TestReportMachine(t *testing.T) {
 		Cause:      "no capacity",
 	}
 	status := reportMachine(w, machine.Report{
-		Read:           activitiestest.NewRead(m),
+		Read:           activitiestest.NewReadInput(m),
 		Phase:          "CrashLoopBackOff",
 		Step:           &step,
 		LastKnownState: "state-7",
@@ -123,7 +123,7 @@ func TestTimesOfAReportChangeOnlyWithTheirValues(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := runningMachine()
-			row.report.Read = activitiestest.NewRead(m)
+			row.report.Read = activitiestest.NewReadInput(m)
 			status := reportMachine(activitiestest.NewWorld(t, m), row.report)
 			assert.Equal(t, row.phase, !status.CurrentStatus.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the phase")
 			assert.Equal(t, row.last, !status.LastOperation.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the operation")
@@ -143,7 +143,7 @@ func TestFieldsThatAReportOmitsStay(t *testing.T) {
 	m.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machine/shop/m"}
 	w := activitiestest.NewWorld(t, m)
 	status := reportMachine(w, machine.Report{
-		Read: activitiestest.NewRead(m), Event: &kube.Event{Reason: "Calm", Message: "all is well"},
+		Read: activitiestest.NewReadInput(m), Event: &kube.Event{Reason: "Calm", Message: "all is well"},
 	})
 	assert.Equal(t, "state-7", status.LastKnownState)
 	assert.Equal(t, v1alpha1.MachineRunning, status.CurrentStatus.Phase)
@@ -157,7 +157,7 @@ func TestFieldsThatAReportOmitsStay(t *testing.T) {
 		reportMachine(
 			w,
 			machine.Report{
-				Read:  activitiestest.NewRead(m),
+				Read:  activitiestest.NewReadInput(m),
 				Phase: "Running",
 				Event: &kube.Event{Reason: "Calm", Message: "all is well"},
 			},
@@ -173,7 +173,7 @@ func TestTheLastKnownStateOutlivesErrors(t *testing.T) {
 		t.Run(code, func(t *testing.T) {
 			m := runningMachine()
 			status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
-				Read:      activitiestest.NewRead(m),
+				Read:      activitiestest.NewReadInput(m),
 				Phase:     "CrashLoopBackOff",
 				Operation: &machine.LastOperation{Type: "Create", State: "Failed", ErrorCode: code},
 			})
@@ -199,7 +199,7 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 		)
 	})
 	w := activitiestest.NewWorld(t, m, n)
-	status := reportMachine(w, machine.Report{Read: activitiestest.NewRead(m)})
+	status := reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m)})
 	require.Len(t, status.Conditions, 2)
 	assert.Equal(t, corev1.NodeConditionType("Ready"), status.Conditions[0].Type)
 	assert.True(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo))
@@ -211,7 +211,7 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 		n := w.Node()
 		n.Status.Conditions[0].Message = "kubelet stopped posting node status"
 		w.WriteStatus(n)
-		status := reportMachine(w, machine.Report{Read: activitiestest.NewRead(m)})
+		status := reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m)})
 		assert.Equal(t, "kubelet stopped posting node status", status.Conditions[0].Message)
 	})
 	t.Run("a heartbeat is no news", func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 			alone.Status.Conditions,
 			corev1.NodeCondition{Type: "Ready", Status: "Unknown", Message: "last words"},
 		)
-		status := reportMachine(activitiestest.NewWorld(t, alone), machine.Report{Read: activitiestest.NewRead(alone)})
+		status := reportMachine(activitiestest.NewWorld(t, alone), machine.Report{Read: activitiestest.NewReadInput(alone)})
 		assert.Equal(t, "last words", status.Conditions[0].Message)
 	})
 }
@@ -235,13 +235,13 @@ func TestAChangedMessageAloneIsReported(t *testing.T) {
 	n := w.Node()
 	n.Status.Conditions[0].Message = "kubelet is posting ready status. AppArmor enabled"
 	w.WriteStatus(n)
-	assert.Equal(t, attention.Health, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
+	assert.Equal(t, attention.Health, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
 	activitiestest.RunTwice[kube.ReportResult](
 		w,
 		newActivities(w.Kube).ReportMachine,
-		machine.Report{Read: activitiestest.NewRead(m)},
+		machine.Report{Read: activitiestest.NewReadInput(m)},
 	)
-	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need)
+	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
 
 	n = w.Node()
 	n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
@@ -249,12 +249,12 @@ func TestAChangedMessageAloneIsReported(t *testing.T) {
 	assert.Equal(
 		t,
 		attention.Nothing,
-		activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Need,
+		activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need,
 		"a heartbeat is no news",
 	)
 }
 
-func TestReportOfAnInstanceThatIsThereAfterAll(t *testing.T) {
+func TestReportOfCreatedInstanceClearsError(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff))
 	m.Status.Conditions = []corev1.NodeCondition{
@@ -266,7 +266,7 @@ func TestReportOfAnInstanceThatIsThereAfterAll(t *testing.T) {
 		},
 	}
 	status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
-		Read:       activitiestest.NewRead(m),
+		Read:       activitiestest.NewReadInput(m),
 		Phase:      "Pending",
 		Operation:  &machine.LastOperation{Type: "Create", State: "Processing"},
 		Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
@@ -277,11 +277,11 @@ func TestReportOfAnInstanceThatIsThereAfterAll(t *testing.T) {
 	assert.Equal(t, corev1.ConditionTrue, status.Conditions[0].Status)
 }
 
-func TestTimeoutActive(t *testing.T) {
+func TestTimeoutActiveDependsOnPhase(t *testing.T) {
 	t.Parallel()
 	for to, want := range map[string]bool{"Pending": true, "Unknown": true, "Running": false, "Failed": false, "Terminating": false} {
 		m := activitiestest.Machine("m")
-		status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.NewRead(m), Phase: to})
+		status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.NewReadInput(m), Phase: to})
 		assert.Equal(t, want, status.CurrentStatus.TimeoutActive, to)
 	}
 }
@@ -309,7 +309,7 @@ func TestReportOfAMachineWithAnIgnoredClassKind(t *testing.T) {
 			m := activitiestest.Machine("m", func(m *v1alpha1.Machine) { m.Spec.Class.Kind = row.kind })
 			status := reportMachine(
 				activitiestest.NewWorld(t, m),
-				machine.Report{Read: activitiestest.NewRead(m), Conditions: []machine.Condition{row.own}},
+				machine.Report{Read: activitiestest.NewReadInput(m), Conditions: []machine.Condition{row.own}},
 			)
 			assert.Equal(t, row.want, status.Conditions[0].Message)
 		})
@@ -339,7 +339,7 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 		_, err := activitiestest.RunActivity[kube.ReportResult](
 			w,
 			newActivities(w.Kube).ReportMachine,
-			machine.Report{Read: activitiestest.NewRead(m), Phase: "Failed", Event: &kube.Event{}},
+			machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Failed", Event: &kube.Event{}},
 		)
 		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)

@@ -56,7 +56,7 @@ func withFailureAndPreservation(until time.Time) func(*v1alpha1.Machine) {
 	}
 }
 
-func TestDrainOfANodeWhoseMachineStays(t *testing.T) {
+func TestDecideDrainOfNodeWhoseMachineStays(t *testing.T) {
 	t.Parallel()
 	at, later := time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
 	begun := v1alpha1.MachineDrain{
@@ -80,12 +80,12 @@ func TestDrainOfANodeWhoseMachineStays(t *testing.T) {
 		"the label of deletions does not":        {[]func(*v1alpha1.Machine){running, activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "True")}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
 		"not ready for more than 5 minutes":      {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){withSelectionTime(at), activitiestest.WithNodeNotReady(6 * time.Minute)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
 		"it is over":                             {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainDrained},
-		"the update was called off":              {[]func(*v1alpha1.Machine){running}, nil, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
-		"the machine is being deleted":           {[]func(*v1alpha1.Machine){running, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.Cancelled},
+		"the update was called off":              {[]func(*v1alpha1.Machine){running}, nil, v1alpha1.DrainForUpdate, "", activitiesdrain.ResultCancelled},
+		"the machine is being deleted":           {[]func(*v1alpha1.Machine){running, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.ResultCancelled},
 		"it is preserved":                        {[]func(*v1alpha1.Machine){withFailureAndPreservation(later)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
 		"an earlier preservation is another one": {[]func(*v1alpha1.Machine){withFailureAndPreservation(later), withStayingDrain(v1alpha1.DrainForPreservation, at, over)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
-		"its preservation is over":               {[]func(*v1alpha1.Machine){withFailureAndPreservation(at)}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
-		"it has recovered":                       {[]func(*v1alpha1.Machine){withFailureAndPreservation(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.Cancelled},
+		"its preservation is over":               {[]func(*v1alpha1.Machine){withFailureAndPreservation(at)}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.ResultCancelled},
+		"it has recovered":                       {[]func(*v1alpha1.Machine){withFailureAndPreservation(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.ResultCancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
@@ -93,7 +93,7 @@ func TestDrainOfANodeWhoseMachineStays(t *testing.T) {
 			d := activitiestest.RunTwice[activitiesdrain.Decision](
 				w,
 				(&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain,
-				activitiesdrain.Input{ReadInput: activitiestest.NewRead(m), Purpose: string(row.purpose)},
+				activitiesdrain.Input{ReadInput: activitiestest.NewReadInput(m), Purpose: string(row.purpose)},
 			)
 			assert.Equal(t, row.result, d.Result)
 			assert.Equal(t, row.means, d.Step.Means)
@@ -169,7 +169,7 @@ func TestHeldNodeIsNotCordonedForItsUpdate(t *testing.T) {
 	activitiestest.RunTwice[string](
 		w,
 		(&activitiesdrain.Activities{Kube: w.Kube}).HoldDrain,
-		activitiesdrain.HoldInput{Read: activitiestest.NewRead(m), Why: "alice"},
+		activitiesdrain.HoldInput{Read: activitiestest.NewReadInput(m), Why: "alice"},
 	)
 	activitiestest.RunTwice[kube.MinVersions](
 		w,

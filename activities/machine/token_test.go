@@ -31,7 +31,7 @@ func issueToken(w *activitiestest.World, m *v1alpha1.Machine, attempt string, ex
 	return ref
 }
 
-func TestABootstrapToken(t *testing.T) {
+func TestIssueTokenWritesBootstrapTokenSecret(t *testing.T) {
 	t.Parallel()
 	expires := time.Date(2100, 1, 2, 4, 4, 5, 6, time.FixedZone("east", 3600))
 	for name, row := range map[string]struct {
@@ -103,7 +103,7 @@ func TestTwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 	)
 }
 
-func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
+func TestEachCreationAttemptHasItsOwnBootstrapToken(t *testing.T) {
 	t.Parallel()
 	t.Run("a name shorter than five bytes", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
@@ -153,7 +153,7 @@ func TestABootstrapTokenIsForOneAttempt(t *testing.T) {
 	})
 }
 
-func TestABootstrapTokenLivesLongEnough(t *testing.T) {
+func TestBootstrapTokenHasMinimumLifetime(t *testing.T) {
 	t.Parallel()
 	w, expires := activitiestest.NewWorld(t), activitiestest.TokenExpiration()
 	first := issueToken(w, activitiestest.Machine("m"), "1", expires)
@@ -237,7 +237,7 @@ func TestRevokeTokens(t *testing.T) {
 		[]func(*corev1.Secret){mark, func(s *corev1.Secret) { s.Namespace = activitiestest.KubeSystem }},
 	)
 	foreign := activitiestest.NewTokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = "bootstrap-token-aaaaaa", nil })
-	elsewhere := activitiestest.NewTokenSecret(func(s *corev1.Secret) { s.Namespace = activitiestest.Shop })
+	elsewhere := activitiestest.NewTokenSecret(func(s *corev1.Secret) { s.Namespace = activitiestest.TestNamespace })
 
 	t.Run("with one request", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
@@ -256,7 +256,7 @@ func TestRevokeTokens(t *testing.T) {
 		other := issueToken(w, activitiestest.Machine("other"), "1", activitiestest.TokenExpiration())
 		w.RevokeTokensTwice(m)
 		assert.ElementsMatch(t, []string{opaque.Name, foreign.Name, other.Name}, w.TokenNames())
-		assert.NotNil(t, w.Token(kube.TokenRef{Namespace: activitiestest.Shop, Name: elsewhere.Name}))
+		assert.NotNil(t, w.Token(kube.TokenRef{Namespace: activitiestest.TestNamespace, Name: elsewhere.Name}))
 	})
 	t.Run("an API server that is away", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.NewTokenSecret())
@@ -319,7 +319,7 @@ func TestATokenThatCannotBeWrittenIsNotRevealed(t *testing.T) {
 }
 
 // The provider's worker reports which user data has no placeholder for a token.
-func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
+func TestNoTokenIsIssuedIfUserDataHasNoPlaceholder(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(
@@ -328,7 +328,7 @@ func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
 		activitiestest.Class(activitiestest.WithSecretRefs("b")),
 		activitiestest.NewSecretMetadata("b"),
 	)
-	before := activitiestest.DecideMachine(w, activitiestest.NewRead(m))
+	before := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 	require.NotEmpty(t, before.Versions)
 	assert.True(t, before.Token, "before anybody has read the user data")
 	in := newInstanceRecord(activitiestest.Machine("m"))
@@ -337,19 +337,19 @@ func TestNoTokenForUserDataWithoutAPlaceForOne(t *testing.T) {
 	require.NoError(t, err)
 	w.AwaitCaches()
 	w.ForgetRequests()
-	assert.False(t, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Token)
+	assert.False(t, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Token)
 	assert.Empty(t, w.Requests())
 	assert.True(
 		t,
-		activitiestest.DecideMachine(w, activitiestest.NewLiveRead(m)).Token,
+		activitiestest.DecideMachine(w, activitiestest.NewLiveReadInput(m)).Token,
 		"a live decision may follow a call that needed one",
 	)
 	w.EditObject(cache.Classes, "small", activitiestest.AnnotationPatch("edited", "1"))
 	w.AwaitCaches()
-	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewRead(m)).Token, "another version may need one")
+	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Token, "another version may need one")
 }
 
-func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
+func TestTokensAreNotRevokedIfNoneWasNeeded(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		attempts []bool // for each attempt: WithoutToken
@@ -366,7 +366,7 @@ func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
 				_, err := activitiestest.RunActivity[machine.CreateIntentResult](
 					w,
 					newActivities(w.Kube).RecordCreateIntent,
-					machine.Report{Read: activitiestest.NewLiveRead(m), WithoutToken: without},
+					machine.Report{Read: activitiestest.NewLiveReadInput(m), WithoutToken: without},
 				)
 				require.NoError(t, err)
 			}
@@ -376,12 +376,12 @@ func TestAMachineThatNeededNoTokenCostsNoDeletionOfTokens(t *testing.T) {
 			assert.NotEmpty(t, intent.RunID, "the record of the create call stays")
 			w.AwaitCaches()
 			w.ForgetRequests()
-			_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewRead(m))
+			_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
 			require.NoError(t, err)
 			_, err = activitiestest.RunActivity[string](
 				w,
 				newActivities(w.Kube).ReleaseMachine,
-				machine.ReleaseInput{ReadInput: activitiestest.NewRead(m)},
+				machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 			)
 			require.NoError(t, err)
 			want := []string{"delete-collection secrets", "delete-collection secrets", "patch machines"}

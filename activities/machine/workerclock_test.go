@@ -31,7 +31,7 @@ func reportOnWorker(
 	in machine.Report,
 ) {
 	t.Helper()
-	in.Read = k.NewRead(w.Machine("m"))
+	in.Read = k.NewReadInput(w.Machine("m"))
 	in.Read.At = in.Read.At.Add(after)
 	_, err := activitiestest.RunOnWorker[kube.ReportResult](w, k, newActivities(w.Kube).ReportMachine, in)
 	require.NoError(t, err)
@@ -54,15 +54,15 @@ func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 		end := m.CreationTimestamp.Add(20 * time.Minute)
 
 		reportOnWorker(t, w, k, 0, machine.Report{Phase: "CrashLoopBackOff", Stopped: true})
-		assert.WithinDuration(t, server, w.Machine("m").Status.CreationStopped.Since.Time, activitiestest.Rounding)
+		assert.WithinDuration(t, server, w.Machine("m").Status.CreationStopped.Since.Time, activitiestest.TimestampTolerance)
 		d := decideMachineAtTime(w, server.Add(time.Hour))
 		assert.False(t, activitiestest.SetsPhaseFailed(d))
-		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.Rounding, "it has five minutes left")
+		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.TimestampTolerance, "it has five minutes left")
 
 		reportOnWorker(t, w, k, time.Hour, machine.Report{Phase: "CrashLoopBackOff"})
 		d = decideMachineAtTime(w, server.Add(time.Hour+4*time.Minute))
 		assert.False(t, activitiestest.SetsPhaseFailed(d))
-		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.Rounding)
+		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.TimestampTolerance)
 		assert.True(
 			t,
 			activitiestest.SetsPhaseFailed(decideMachineAtTime(w, server.Add(time.Hour+6*time.Minute))),
@@ -92,11 +92,11 @@ func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.WithSelectedLabels))
 			reportOnWorker(t, w, k, 0, machine.Report{Phase: phase})
 
-			d := decideMachineAtTime(w, server.Add(timeout-activitiestest.Rounding))
+			d := decideMachineAtTime(w, server.Add(timeout-activitiestest.TimestampTolerance))
 			require.NotNil(t, d.Health, phase)
 			assert.Nil(t, d.Health.Change, phase)
-			assert.WithinDuration(t, server.Add(timeout), d.Health.Deadline, activitiestest.Rounding, phase)
-			d = decideMachineAtTime(w, server.Add(timeout+activitiestest.Rounding))
+			assert.WithinDuration(t, server.Add(timeout), d.Health.Deadline, activitiestest.TimestampTolerance, phase)
+			d = decideMachineAtTime(w, server.Add(timeout+activitiestest.TimestampTolerance))
 			require.NotNil(t, d.Health, phase)
 			require.NotNil(t, d.Health.Change, phase)
 			assert.Equal(t, over, d.Health.Change.Phase)
@@ -145,8 +145,8 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 
 				d := step(time.Second)
 				assert.Equal(t, drain.Evict, d.Step.Means, d.Why)
-				assert.WithinDuration(t, server.Add(timeout), d.Step.Until, activitiestest.Rounding)
-				assert.Equal(t, drain.Delete, step(timeout+activitiestest.Rounding).Step.Means)
+				assert.WithinDuration(t, server.Add(timeout), d.Step.Until, activitiestest.TimestampTolerance)
+				assert.Equal(t, drain.Delete, step(timeout+activitiestest.TimestampTolerance).Step.Means)
 			})
 		})
 	}
@@ -154,7 +154,7 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 
 // A restored API server may have lost the record of a create call. So the provider first searches for an instance of a
 // machine that is not new.
-func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
+func TestNeverTriedFollowsServerClock(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 5 * time.Minute: false} {
 		t.Run(age.String(), func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 				m := activitiestest.Machine("m", withServerAge(k, age))
 				w := activitiestest.NewWorld(t, m, activitiestest.Class())
 				in := creationReport(m)
-				in.Read = k.NewRead(m)
+				in.Read = k.NewReadInput(m)
 				begun, err := activitiestest.RunOnWorker[machine.CreateIntentResult](
 					w,
 					k,
@@ -181,7 +181,7 @@ func TestTheClockOfAWorkerMakesNoMachineNew(t *testing.T) {
 func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := activitiestest.Worker{Ahead: 10 * time.Minute}
+		k := activitiestest.Worker{ClockAhead: 10 * time.Minute}
 		m := activitiestest.Machine(
 			"m",
 			activitiestest.WithNode,
@@ -194,7 +194,7 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 			t,
 			k.ServerTime(),
 			w.Machine("m").Status.CurrentStatus.LastUpdateTime.Time,
-			activitiestest.Rounding,
+			activitiestest.TimestampTolerance,
 		)
 
 		late := activitiestest.Machine("m", withServerAge(k, 3*time.Minute))
@@ -233,7 +233,7 @@ func TestTheClockOfAWorkerDoesNotExpireABootstrapToken(t *testing.T) {
 		m := activitiestest.Machine("m", withServerAge(k, 15*time.Minute))
 		w := activitiestest.NewWorld(t, m, activitiestest.Class())
 		issue := func(expires time.Time) (kube.TokenRef, error) {
-			in := machine.TokenRequest{Read: k.NewRead(m), Attempt: "1", Expires: expires}
+			in := machine.TokenRequest{Read: k.NewReadInput(m), Attempt: "1", Expires: expires}
 			return activitiestest.RunOnWorker[kube.TokenRef](w, k, newActivities(w.Kube).IssueToken, in)
 		}
 		first, err := issue(k.ServerTime().Add(5 * time.Minute))

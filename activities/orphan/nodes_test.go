@@ -22,12 +22,12 @@ func withOrphanAge(age time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.CreationTimestamp = metav1.NewTime(time.Now().Add(-age))
 		n.Annotations = map[string]string{"team": "shop"}
-		n.Finalizers = []string{activitiestest.Backup, v1alpha1.FinalizerNode}
+		n.Finalizers = []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerNode}
 	}
 }
 
 func newNodeSweep() orphan.NodeSweep {
-	return orphan.NodeSweep{Namespace: activitiestest.Shop, At: time.Now()}
+	return orphan.NodeSweep{Namespace: activitiestest.TestNamespace, At: time.Now()}
 }
 
 func TestMarkNodes(t *testing.T) {
@@ -36,7 +36,7 @@ func TestMarkNodes(t *testing.T) {
 	assert.Equal(t, 1, activitiestest.RunTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep()))
 	n := w.Node()
 	assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationNotManaged: "1"}, n.Annotations)
-	assert.Equal(t, []string{activitiestest.Backup}, n.Finalizers)
+	assert.Equal(t, []string{activitiestest.BackupFinalizer}, n.Finalizers)
 }
 
 func TestNodesThatStayUnmarked(t *testing.T) {
@@ -60,7 +60,7 @@ func TestMarkNodesReadsMachinesLive(t *testing.T) {
 	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(withOrphanAge(time.Hour)))
 	w.HoldEvents()
 	_, err := w.Machines.MachineV1alpha1().
-		Machines(activitiestest.Shop).
+		Machines(activitiestest.TestNamespace).
 		Create(t.Context(), activitiestest.Machine("late", activitiestest.WithNode), metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.ForgetRequests()
@@ -101,11 +101,11 @@ func TestClaimingMachineRemovesMark(t *testing.T) {
 	)
 	activitiestest.RunTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
 	m, err := w.Machines.MachineV1alpha1().
-		Machines(activitiestest.Shop).
+		Machines(activitiestest.TestNamespace).
 		Create(t.Context(), activitiestest.Machine("m", activitiestest.WithNode), metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.AwaitCaches()
-	activitiestest.SyncNode(w, activitiestest.NewRead(m))
+	activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
 	assert.NotContains(t, w.Node().Annotations, v1alpha1.AnnotationNotManaged)
 	assert.Contains(t, w.Node().Finalizers, v1alpha1.FinalizerNode)
 }

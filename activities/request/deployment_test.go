@@ -161,7 +161,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 }
 
 // If the answer of the first run is lost, the second run must not revert the undo.
-func TestARepeatedUndoIsNotUndone(t *testing.T) {
+func TestRepeatedUndoRequestDoesNotUndoItself(t *testing.T) {
 	t.Parallel()
 	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)
@@ -227,7 +227,7 @@ func TestRequestForADeploymentIsRefused(t *testing.T) {
 	}
 }
 
-func TestRequestForADeploymentThatIsGone(t *testing.T) {
+func TestRequestForGoneDeploymentIsRefused(t *testing.T) {
 	t.Parallel()
 	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)
@@ -267,7 +267,7 @@ func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
 	assert.Nil(t, w.Deployment("d").Spec.RollbackTo)
 }
 
-func TestRequestForADeploymentThatMeetsTooManyConflicts(t *testing.T) {
+func TestRequestForADeploymentFailsAfterRepeatedConflicts(t *testing.T) {
 	t.Parallel()
 	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)

@@ -175,7 +175,7 @@ func TestRequestForAMachineIsRefused(t *testing.T) {
 	}
 }
 
-func TestRequestForAMachineThatIsGone(t *testing.T) {
+func TestRequestForGoneMachineIsRefused(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
@@ -205,7 +205,7 @@ func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 			changed.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionNode}
 			require.NoError(
 				t,
-				w.Machines.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource("machines"), changed, activitiestest.Shop),
+				w.Machines.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource("machines"), changed, activitiestest.TestNamespace),
 			)
 		},
 	)

@@ -21,7 +21,7 @@ func TestDecideSetWithoutAClass(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1)
 	w := activitiestest.NewWorld(t, s)
-	d := decideScale(w, activitiestest.NewLiveRead(s))
+	d := decideScale(w, activitiestest.NewLiveReadInput(s))
 	assert.Empty(t, d.Scale.Create)
 	assert.Equal(t, "1 wanted, 0 there; none is created: MachineClass does not exist", d.Scale.Hold)
 	assert.Empty(t, d.Seen[cache.Classes])
@@ -31,7 +31,7 @@ func TestDecideSetWithoutAClass(t *testing.T) {
 	assert.Equal(
 		t,
 		attention.Scale,
-		decideScale(w, activitiestest.NewRead(s)).Pending.Need,
+		decideScale(w, activitiestest.NewReadInput(s)).Pending.Need,
 		"its run stays open, and people find it in the list of what is stuck",
 	)
 
@@ -40,7 +40,7 @@ func TestDecideSetWithoutAClass(t *testing.T) {
 	d, err := activitiestest.RunLocalActivity[set.Decision](
 		w,
 		newActivities(w.Kube).DecideSet,
-		set.Input{ReadInput: activitiestest.NewLiveRead(s)},
+		set.Input{ReadInput: activitiestest.NewLiveReadInput(s)},
 	)
 	require.NoError(t, err)
 	assert.Len(t, d.Scale.Create, 1)
@@ -56,21 +56,21 @@ func TestDecideSetAsksTheNodeOfAFailedMachine(t *testing.T) {
 		machineSetWithMachines(s, 1, activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineFailed)),
 		activitiestest.Class(),
 	)
-	d := decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node())...), activitiestest.NewRead(s))
+	d := decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node())...), activitiestest.NewReadInput(s))
 	assert.Len(t, d.Scale.Delete, 1)
 	assert.Equal(t, "900", d.Seen[cache.Nodes])
 	d = decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node(func(n *corev1.Node) {
 		n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
-	}))...), activitiestest.NewRead(s))
+	}))...), activitiestest.NewReadInput(s))
 	assert.Empty(t, d.Scale.Delete)
 }
 
 // A rejected write is reported once in the status, and causes no further writes.
-func TestDecideSetOfARefusedBatch(t *testing.T) {
+func TestDecideSetReportsRefusedBatchOnce(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1)
 	w := activitiestest.NewWorld(t, s, activitiestest.Class())
-	refused := set.Input{ReadInput: activitiestest.NewRead(s), Failure: scale.WriteFailure{Message: "quota"}}
+	refused := set.Input{ReadInput: activitiestest.NewReadInput(s), Failure: scale.WriteFailure{Message: "quota"}}
 	assert.True(t, activitiestest.RunTwice[set.Decision](w, newActivities(w.Kube).DecideSet, refused).Report)
 	status := reportSet(w, set.Report{Input: refused})
 	last := status.Conditions[len(status.Conditions)-2:]
@@ -86,5 +86,5 @@ func TestDecideSetOfARefusedBatch(t *testing.T) {
 	d := activitiestest.RunTwice[set.Decision](w, newActivities(w.Kube).DecideSet, refused)
 	assert.False(t, d.Report)
 	assert.Len(t, d.Scale.Create, 1)
-	assert.True(t, decideScale(w, activitiestest.NewRead(s)).Report, "who was refused nothing takes it back")
+	assert.True(t, decideScale(w, activitiestest.NewReadInput(s)).Report, "who was refused nothing takes it back")
 }

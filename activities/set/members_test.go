@@ -140,7 +140,7 @@ func TestUnmarkMachines(t *testing.T) {
 	assert.Equal(t, map[string]string{"x": "y"}, w.Machine("m").Annotations)
 }
 
-func TestDeletionThatFailsForOneMachine(t *testing.T) {
+func TestFailedDeletionDoesNotStopOtherDeletions(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 0)
 	a := activitiestest.Machine("a", activitiestest.WithOwner[*v1alpha1.Machine](s))

@@ -14,7 +14,7 @@ import (
 
 // Each set counts and reports its own surplus of machines. The test reports the surplus beside a Recreate deployment,
 // and beside a deployment without surge whose name comes first, with the reports in either order.
-func TestTheSurplusOfASetBesideOtherDeployments(t *testing.T) {
+func TestEachSetReportsItsOwnSurplus(t *testing.T) {
 	t.Parallel()
 	var objects []runtime.Object
 	sets := map[string]*v1alpha1.MachineSet{}

@@ -35,7 +35,7 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 		return failures(reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)}))
 	}
 
-	assert.True(t, decideScale(w, activitiestest.NewRead(s)).Report)
+	assert.True(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
 	list := conditions()
 	require.Len(t, list, 1)
 	first := list[0]
@@ -45,11 +45,11 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 		[]string{string(first.Type), string(first.Status), first.Reason, first.Message},
 	)
 	assert.False(t, first.LastTransitionTime.IsZero())
-	assert.False(t, decideScale(w, activitiestest.NewRead(s)).Report)
+	assert.False(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
 
 	t.Run("another sentence is no news", func(t *testing.T) {
 		w.ChangeMachineStatus("a", activitiestest.WithInstanceBlocker("ResourceExhausted", "no room, request 2"))
-		assert.False(t, decideScale(w, activitiestest.NewRead(s)).Report)
+		assert.False(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
 		assert.Equal(t, list, conditions())
 		assert.Empty(t, w.WriteRequests())
 	})
@@ -59,7 +59,7 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	})
 	t.Run("another reason is", func(t *testing.T) {
 		w.ChangeMachineStatus("a", activitiestest.WithInstanceBlocker("Unauthenticated", strings.Repeat("x", 5000)))
-		assert.True(t, decideScale(w, activitiestest.NewRead(s)).Report)
+		assert.True(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
 		list := conditions()
 		require.Len(t, list, 1)
 		assert.Equal(t, "Unauthenticated", list[0].Reason)
@@ -67,9 +67,9 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	})
 	t.Run("it is gone when none is blocked", func(t *testing.T) {
 		w.ChangeMachineStatus("a", activitiestest.WithPhase(v1alpha1.MachinePending))
-		assert.True(t, decideScale(w, activitiestest.NewRead(s)).Report)
+		assert.True(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
 		assert.Empty(t, conditions())
-		assert.False(t, decideScale(w, activitiestest.NewRead(s)).Report)
+		assert.False(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
 	})
 	t.Run("what is being deleted is not waited for", func(t *testing.T) {
 		s := activitiestest.WithSetCounts(activitiestest.NewMachineSet("s", 1), 1, 0)
@@ -113,21 +113,21 @@ func TestADeploymentSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 		}
 		return nil
 	}
-	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 	c := failure()
 	require.NotNil(t, c)
 	assert.Equal(t, []string{"True", "ResourceExhausted", "no room"}, []string{string(c.Status), c.Reason, c.Message})
-	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 
 	t.Run("of several reasons it says one", func(t *testing.T) {
 		a := w.MachineSet("a")
 		failing("Unauthenticated", "wrong key")(a)
 		w.WriteStatus(a)
-		assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+		assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 		c := failure()
 		require.NotNil(t, c)
 		assert.Equal(t, []string{"Unauthenticated", "wrong key"}, []string{c.Reason, c.Message})
-		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 	})
 	t.Run("it is gone with those of the sets", func(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
@@ -135,8 +135,8 @@ func TestADeploymentSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 			s.Status.Conditions = nil
 			w.WriteStatus(s)
 		}
-		assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+		assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 		assert.Nil(t, failure())
-		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewRead(d)).Report)
+		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 	})
 }

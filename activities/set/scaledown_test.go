@@ -144,7 +144,7 @@ func TestReportSet(t *testing.T) {
 	status := reportSet(
 		w,
 		set.Report{
-			Input: set.Input{ReadInput: activitiestest.NewRead(s)},
+			Input: set.Input{ReadInput: activitiestest.NewReadInput(s)},
 			Step:  &kube.Step{WorkflowID: "machineset/shop/s", Name: "create-machines"},
 		},
 	)
@@ -169,14 +169,14 @@ func TestReportSet(t *testing.T) {
 	assert.Equal(t, []string{"update machinesets/status"}, w.WriteRequests())
 }
 
-func TestReportSetLeavesNoOperationInACalmSet(t *testing.T) {
+func TestReportSetClearsOperationOfIdleSet(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 2)
 	w := activitiestest.NewWorld(t, machineSetWithMachines(s, 2, activitiestest.WithPhase(v1alpha1.MachineRunning))...)
 	step := &kube.Step{WorkflowID: "machineset/shop/s"} // the report was the last pending work
 	assert.Nil(
 		t,
-		reportSet(w, set.Report{Input: set.Input{ReadInput: activitiestest.NewRead(s)}, Step: step}).CurrentOperation,
+		reportSet(w, set.Report{Input: set.Input{ReadInput: activitiestest.NewReadInput(s)}, Step: step}).CurrentOperation,
 	)
 	w.ForgetRequests()
 	reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
@@ -199,7 +199,7 @@ func TestReportSetOfAnotherObject(t *testing.T) {
 	assert.Empty(t, w.WriteRequests())
 }
 
-func TestReportSetAfterAnotherWriter(t *testing.T) {
+func TestReportSetReadsChangedSpec(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 2)
 	w := activitiestest.NewWorld(t, s)
@@ -219,35 +219,35 @@ func TestFinalizeSet(t *testing.T) {
 	t.Parallel()
 	t.Run("puts our finalizer on", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2)
-		s.Finalizers = []string{activitiestest.Backup}
+		s.Finalizers = []string{activitiestest.BackupFinalizer}
 		w := activitiestest.NewWorld(t, s)
 		assert.Equal(
 			t,
 			"1001",
-			activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s)),
+			activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s)),
 		)
-		assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, w.MachineSet("s").Finalizers)
+		assert.Equal(t, []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine}, w.MachineSet("s").Finalizers)
 	})
 	t.Run("keeps it while a machine is left", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
 		w := activitiestest.NewWorld(
 			t,
 			machineSetWithMachines(s, 1, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])...)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s))
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("takes it off when none is left", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
-		s.Finalizers = append(s.Finalizers, activitiestest.Backup)
+		s.Finalizers = append(s.Finalizers, activitiestest.BackupFinalizer)
 		w := activitiestest.NewWorld(t, s, activitiestest.Machine("foreign"))
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s))
-		assert.Equal(t, []string{activitiestest.Backup}, w.MachineSet("s").Finalizers)
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
+		assert.Equal(t, []string{activitiestest.BackupFinalizer}, w.MachineSet("s").Finalizers)
 	})
 	t.Run("puts none on a set that is going", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
-		s.Finalizers = []string{activitiestest.Backup}
+		s.Finalizers = []string{activitiestest.BackupFinalizer}
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s))
+		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestFinalizeSet(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		w.HoldEvents()
 		w.EditObject(cache.Sets, "s", activitiestest.AnnotationPatch("note", "new"))
-		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewRead(s))
+		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("knows when the set is gone", func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestFinalizeSet(t *testing.T) {
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeSet,
-			activitiestest.NewRead(activitiestest.NewMachineSet("s", 2)),
+			activitiestest.NewReadInput(activitiestest.NewMachineSet("s", 2)),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
@@ -271,7 +271,7 @@ func TestFinalizeSet(t *testing.T) {
 
 // A status must fit into etcd's 1.5 MiB together with the rest of the object, for any number of failed machines and any
 // length of messages.
-func TestTheStatusOfASetIsBounded(t *testing.T) {
+func TestSetStatusHasLimitedSize(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1300)
 	w := activitiestest.NewWorld(t, machineSetWithMachines(s, 1300, func(m *v1alpha1.Machine) {

@@ -99,7 +99,7 @@ func (a *Activities) readSet(
 	if !a.Kube.IsManaged(in) {
 		return nil, observeset.RelatedObjects{}, nil
 	}
-	live, err := a.Kube.MustReadLive(ctx, in)
+	live, err := a.Kube.NeedsLiveRead(ctx, in)
 	if err != nil {
 		return nil, observeset.RelatedObjects{}, err
 	}
@@ -281,7 +281,7 @@ func (a *Activities) SyncMachines(ctx context.Context, in MachineBatch) (kube.Mi
 	return a.changeMachines(
 		ctx,
 		in,
-		func(m *v1alpha1.Machine) bool { return len(observeset.FollowTemplate(m, set)) > 0 },
+		func(m *v1alpha1.Machine) bool { return len(observeset.CopyTemplateFields(m, set)) > 0 },
 		"",
 		"",
 	)

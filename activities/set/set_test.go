@@ -37,7 +37,7 @@ func machineSetWithMachines(s *v1alpha1.MachineSet, n int, change ...func(*v1alp
 			fmt.Sprintf("%s-%d", s.Name, i+1),
 			append(change, activitiestest.WithOwner[*v1alpha1.Machine](s))...)
 		m.ResourceVersion = fmt.Sprint(900 + i)
-		observeset.FollowTemplate(m, s)
+		observeset.CopyTemplateFields(m, s)
 		objects = append(objects, m)
 	}
 	return objects
@@ -54,7 +54,7 @@ func TestDecideSet(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 3)
 		d := decideScale(
 			activitiestest.NewWorld(t, append(machineSetWithMachines(s, 1), activitiestest.Class())...),
-			activitiestest.NewRead(s),
+			activitiestest.NewReadInput(s),
 		)
 		assert.Len(t, d.Scale.Create, 2)
 		assert.Equal(t, "create 2 machines: 3 wanted, 1 there", d.Scale.Why)
@@ -64,7 +64,7 @@ func TestDecideSet(t *testing.T) {
 	})
 	t.Run("deletes what is too many, as it was seen", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 1)
-		d := decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewRead(s))
+		d := decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewReadInput(s))
 		require.Len(t, d.Scale.Delete, 1)
 		assert.Contains(t, []string{"uid-s-1 900", "uid-s-2 901"}, d.Scale.Delete[0].UID+" "+d.Scale.Delete[0].Version)
 	})
@@ -72,7 +72,7 @@ func TestDecideSet(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2)
 		w := activitiestest.NewWorld(t, machineSetWithMachines(s, 2, activitiestest.WithPhase(v1alpha1.MachineRunning))...)
 		reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
-		d := decideScale(w, activitiestest.NewRead(s))
+		d := decideScale(w, activitiestest.NewReadInput(s))
 		assert.Equal(t, attention.Nothing, d.Pending.Need)
 		assert.False(t, d.Report || d.Prepare || d.Free)
 		assert.Empty(t, d.Scale.Create)
@@ -85,20 +85,20 @@ func TestDecideSet(t *testing.T) {
 		s = w.MachineSet("s").DeepCopy()
 		s.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machineset/shop/s"}
 		w.WriteStatus(s)
-		d := decideScale(w, activitiestest.NewRead(s))
+		d := decideScale(w, activitiestest.NewReadInput(s))
 		assert.Equal(t, attention.Nothing, d.Pending.Need)
 		assert.True(t, d.Report)
 	})
 	t.Run("a new set lacks our finalizer", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 0, activitiestest.WithoutFinalizers)
-		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewRead(s)).Prepare)
+		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewReadInput(s)).Prepare)
 	})
 	t.Run("a set that is being deleted deletes its machines, and is released when none is left", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 5, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
-		d := decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewRead(s))
+		d := decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewReadInput(s))
 		assert.Len(t, d.Scale.Delete, 2)
 		assert.False(t, d.Free)
-		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewRead(s)).Free)
+		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewReadInput(s)).Free)
 	})
 	t.Run("is gone, also when another set has its name", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.NewMachineSet("s", 5))
@@ -120,7 +120,7 @@ func TestDecideSet(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 1000)
 		assert.Len(
 			t,
-			decideScale(activitiestest.NewWorld(t, s, activitiestest.Class()), activitiestest.NewRead(s)).Scale.Create,
+			decideScale(activitiestest.NewWorld(t, s, activitiestest.Class()), activitiestest.NewReadInput(s)).Scale.Create,
 			scale.MaxCreate,
 		)
 	})
@@ -159,7 +159,7 @@ func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
 		d, err := activitiestest.RunLocalActivity[set.Decision](
 			w,
 			newActivities(w.Kube).DecideSet,
-			set.Input{ReadInput: activitiestest.NewLiveRead(s)},
+			set.Input{ReadInput: activitiestest.NewLiveReadInput(s)},
 		)
 		require.NoError(t, err)
 		assert.Equal(t, made.Versions[cache.Machines], d.Seen[cache.Machines])
@@ -177,13 +177,13 @@ func TestCreateMachines(t *testing.T) {
 	versions := activitiestest.RunTwice[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
-		activitiestest.NewCreation(s, "s-a", "s-b"),
+		activitiestest.NewMachineCreation(s, "s-a", "s-b"),
 	)
 	m := w.Machine("s-b")
 	require.NotNil(t, m)
 	assert.Equal(t, map[string]string{"app": "web"}, m.Labels)
 	assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationEffectiveCreationTimeout: "7m"}, m.Annotations)
-	assert.Equal(t, []string{activitiestest.Backup, v1alpha1.FinalizerMachine}, m.Finalizers, "on from the first moment")
+	assert.Equal(t, []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine}, m.Finalizers, "on from the first moment")
 	assert.Equal(t, "small", m.Spec.Class.Name)
 	assert.Empty(t, m.Spec.ProviderID, "no instance is that of two machines")
 	require.Len(t, m.OwnerReferences, 1)
@@ -220,7 +220,7 @@ func TestCreateMachinesFiftyAtOnce(t *testing.T) {
 	versions := activitiestest.RunTwice[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
-		activitiestest.NewCreation(s, batch...),
+		activitiestest.NewMachineCreation(s, batch...),
 	)
 	assert.Len(t, w.Cluster.MachinesOfOwner("uid-s"), 50)
 	assert.Equal(t, "1050", versions.Versions[cache.Machines])
@@ -251,7 +251,7 @@ func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
 			done, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				newActivities(w.Kube).CreateMachines,
-				activitiestest.NewCreation(s, batch...),
+				activitiestest.NewMachineCreation(s, batch...),
 			)
 			require.NoError(t, err)
 			assert.True(t, done.Unseen, "the next decision reads live")
@@ -265,7 +265,7 @@ func TestCreateMachinesAfterAFailure(t *testing.T) {
 	s := activitiestest.NewMachineSet("s", 4)
 	w := activitiestest.NewWorld(t, s)
 	activitiestest.FailRequests(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-	names := activitiestest.NewCreation(s, "s-a", "s-b", "s-c", "s-d")
+	names := activitiestest.NewMachineCreation(s, "s-a", "s-b", "s-c", "s-d")
 	_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, names)
 	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
@@ -275,11 +275,11 @@ func TestCreateMachinesAfterAFailure(t *testing.T) {
 	assert.Len(t, w.NewEvents(), 4)
 }
 
-func TestCreateMachinesRefuses(t *testing.T) {
+func TestCreateMachinesRefusesOutdatedDecision(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1)
 	t.Run("a decision about another set", func(t *testing.T) {
-		in := activitiestest.NewCreation(s, "s-a")
+		in := activitiestest.NewMachineCreation(s, "s-a")
 		in.Set = activitiestest.RefOfFormerObject(s)
 		w := activitiestest.NewWorld(t, s)
 		_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, in)
@@ -290,7 +290,7 @@ func TestCreateMachinesRefuses(t *testing.T) {
 		_, err := activitiestest.RunActivity[set.WriteResult](
 			w,
 			newActivities(w.Kube).CreateMachines,
-			activitiestest.NewCreation(s, "s-a"),
+			activitiestest.NewMachineCreation(s, "s-a"),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
@@ -300,7 +300,7 @@ func TestCreateMachinesRefuses(t *testing.T) {
 		_, err := activitiestest.RunActivity[set.WriteResult](
 			w,
 			newActivities(w.Kube).CreateMachines,
-			activitiestest.NewCreation(s, "s-a"),
+			activitiestest.NewMachineCreation(s, "s-a"),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Nil(t, w.Machine("s-a"))
@@ -310,7 +310,7 @@ func TestCreateMachinesRefuses(t *testing.T) {
 		_, err := activitiestest.RunActivity[set.WriteResult](
 			w,
 			newActivities(w.Kube).CreateMachines,
-			activitiestest.NewCreation(s, "s-a"),
+			activitiestest.NewMachineCreation(s, "s-a"),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.Machine("s-a").OwnerReferences)
@@ -328,7 +328,7 @@ func TestCreateMachinesRefuses(t *testing.T) {
 		_, err := activitiestest.RunActivity[set.WriteResult](
 			w,
 			newActivities(w.Kube).CreateMachines,
-			activitiestest.NewCreation(s, "s-a"),
+			activitiestest.NewMachineCreation(s, "s-a"),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
@@ -351,7 +351,7 @@ func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	done, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
-		activitiestest.NewCreation(s, "s-a", "s-b", "s-c", "s-d", "s-e"),
+		activitiestest.NewMachineCreation(s, "s-a", "s-b", "s-c", "s-d", "s-e"),
 	)
 	require.NoError(t, err)
 	assert.Contains(t, done.Failure.Message, "exceeded quota")
@@ -370,7 +370,7 @@ type slowClient struct {
 	creationsInProgress *sync.WaitGroup
 }
 
-type slowGroup struct {
+type slowGroupClient struct {
 	typed.MachineV1alpha1Interface
 	creationsInProgress *sync.WaitGroup
 }
@@ -381,10 +381,10 @@ type slowMachines struct {
 }
 
 func (c slowClient) MachineV1alpha1() typed.MachineV1alpha1Interface {
-	return slowGroup{c.Interface.MachineV1alpha1(), c.creationsInProgress}
+	return slowGroupClient{c.Interface.MachineV1alpha1(), c.creationsInProgress}
 }
 
-func (c slowGroup) Machines(namespace string) typed.MachineInterface {
+func (c slowGroupClient) Machines(namespace string) typed.MachineInterface {
 	return slowMachines{c.MachineV1alpha1Interface.Machines(namespace), c.creationsInProgress}
 }
 
@@ -408,7 +408,7 @@ func (c slowMachines) Create(
 	}
 }
 
-func TestCreateMachinesInterruptsNoCreation(t *testing.T) {
+func TestCreateMachinesWaitsForRunningCreations(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 4)
@@ -421,7 +421,7 @@ func TestCreateMachinesInterruptsNoCreation(t *testing.T) {
 		_, err = activitiestest.RunActivity[set.WriteResult](
 			w,
 			newActivities(w.Kube).CreateMachines,
-			activitiestest.NewCreation(s, "s-a", "s-b", "s-bad", "s-c"),
+			activitiestest.NewMachineCreation(s, "s-a", "s-b", "s-bad", "s-c"),
 		)
 		require.Error(t, err)
 		for _, name := range []string{"s-a", "s-b"} {
@@ -460,14 +460,14 @@ func TestCascadeOrphanKeepsTheMachines(t *testing.T) {
 		assert.Contains(t, d.Pending.Why, "--cascade=orphan")
 	}
 	t.Run("without machines our finalizer waits for the garbage collector, too", func(t *testing.T) {
-		assert.False(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewRead(s)).Free)
+		assert.False(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewReadInput(s)).Free)
 	})
 	t.Run("foreground deletion deletes the machines", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
 		s.Finalizers = append(s.Finalizers, metav1.FinalizerDeleteDependents)
 		assert.Len(
 			t,
-			decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewRead(s)).Scale.Delete,
+			decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewReadInput(s)).Scale.Delete,
 			2,
 		)
 	})

@@ -36,19 +36,19 @@ import (
 // A set decides with caches that are stale, that get events in bursts, or that get no events. The set's activities run
 // twice, run partly, or run for a workflow run that has ended. The set never has too many machines, and in the end has
 // enough machines.
-func TestAThousandMachinesWhileCachesLag(t *testing.T) {
+func TestSetReachesThousandMachinesDespiteStaleCaches(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1000)
 	l := newMachineSetLoop(t, s, activitiestest.Class())
 	t.Run("out to 1000", func(t *testing.T) {
-		l.silentReads = 2
+		l.failedCacheWaits = 2
 		l.run(t, func(all, _ int) { require.LessOrEqual(t, all, 1000) })
 		all, live := l.countMachines()
 		assert.Equal(t, []int{1000, 1000}, []int{all, live})
 	})
 	t.Run("in to 400", func(t *testing.T) {
 		l.EditObject(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 400}})
-		l.silentReads = 1
+		l.failedCacheWaits = 1
 		l.run(t, func(_, live int) { require.GreaterOrEqual(t, live, 400) })
 		_, live := l.countMachines()
 		assert.Equal(t, 400, live)
@@ -59,12 +59,12 @@ func TestAThousandMachinesWhileCachesLag(t *testing.T) {
 // machineSetLoop does the same as the workflow of a set, with many failures.
 type machineSetLoop struct {
 	*activitiestest.World
-	client      *lateClient
+	client      *delayedEventsClient
 	random      *rand.Rand
 	ref         kube.Ref
 	versions    kube.MinVersions
 	readsLive   bool
-	silentReads int // number of reads that wait for their caches without success
+	failedCacheWaits int // number of reads that wait for their caches without success
 	checkCounts func(all, live int)
 }
 
@@ -75,15 +75,15 @@ func newMachineSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.Machine
 	w := activitiestest.NewWorld(t, s, c)
 	l := &machineSetLoop{
 		World:  w,
-		client: &lateClient{Clientset: w.Machines},
+		client: &delayedEventsClient{Clientset: w.Machines},
 		random: rand.New(rand.NewPCG(11, 6)),
 		ref:    activitiestest.Ref(s),
 	}
-	cluster, err := cache.NewCluster(l.client, w.Target, w.Meta)
+	cluster, err := cache.NewCluster(l.client, w.Target, w.MetadataClient)
 	require.NoError(t, err)
 	require.NoError(t, cluster.Start(t.Context()))
 	for range 7 { // one for each cache
-		<-w.Server.Watched
+		<-w.Server.WatchStarts
 	}
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: &record.FakeRecorder{}}
 	for resource, name := range map[cache.Resource]string{cache.Sets: s.Name, cache.Classes: c.Name} {
@@ -109,7 +109,7 @@ func (l *machineSetLoop) run(t *testing.T, check func(all, live int)) {
 			l.restartRun()
 		}
 	}
-	require.Zero(t, l.silentReads, "the caches were never silent when it mattered")
+	require.Zero(t, l.failedCacheWaits, "the caches were never silent when it mattered")
 }
 
 // restartRun starts another run of the workflow, without any state.
@@ -194,10 +194,10 @@ func (l *machineSetLoop) raiseVersions(versions kube.MinVersions) {
 // runActivity runs an activity as a local activity, and then as a regular activity if the local activity times out.
 // While the activity waits for the caches, events arrive in bursts, unless the caches must get no events.
 func runActivity[T any](l *machineSetLoop, activity, in any) (answer T, err error) {
-	silent := l.silentReads > 0 && !l.readsLive &&
-		!l.Cluster.AwaitVersions(l.T.Context(), activitiestest.Shop, l.versions, 0)
+	silent := l.failedCacheWaits > 0 && !l.readsLive &&
+		!l.Cluster.AwaitVersions(l.T.Context(), activitiestest.TestNamespace, l.versions, 0)
 	if silent {
-		l.silentReads--
+		l.failedCacheWaits--
 	}
 	for _, how := range []func(*activitiestest.World, any, any) (T, error){activitiestest.RunLocalActivity[T], activitiestest.RunActivity[T]} {
 		waiting, done := context.WithCancel(l.T.Context())
@@ -221,7 +221,7 @@ func (l *machineSetLoop) releaseEventsSlowly(waiting context.Context, versions k
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
 	for waiting.Err() == nil {
-		if !l.Cluster.AwaitVersions(waiting, activitiestest.Shop, versions, 0) {
+		if !l.Cluster.AwaitVersions(waiting, activitiestest.TestNamespace, versions, 0) {
 			l.client.events.releaseEvents(20)
 		}
 		<-tick.C
@@ -248,7 +248,7 @@ func (l *machineSetLoop) writeAsOtherClients() {
 
 func (l *machineSetLoop) allMachines() []v1alpha1.Machine {
 	gv := v1alpha1.SchemeGroupVersion
-	list, err := l.Machines.Tracker().List(gv.WithResource("machines"), gv.WithKind("Machine"), activitiestest.Shop)
+	list, err := l.Machines.Tracker().List(gv.WithResource("machines"), gv.WithKind("Machine"), activitiestest.TestNamespace)
 	require.NoError(l.T, err)
 	return list.(*v1alpha1.MachineList).Items
 }
@@ -264,32 +264,32 @@ func (l *machineSetLoop) countMachines() (all, live int) {
 	return all, live
 }
 
-// lateClient is a client that counts its creations. Its caches get events only when the test releases the events.
-type lateClient struct {
+// delayedEventsClient is a client that counts its creations. Its caches get events only when the test releases the events.
+type delayedEventsClient struct {
 	*fake.Clientset
 	creations, deletions atomic.Int64
-	events               lateWatch
+	events               delayedWatch
 }
 
-type lateGroup struct {
+type delayedEventsGroupClient struct {
 	typed.MachineV1alpha1Interface
-	*lateClient
+	*delayedEventsClient
 }
 
-type lateMachines struct {
+type delayedEventsMachineClient struct {
 	typed.MachineInterface
-	*lateClient
+	*delayedEventsClient
 }
 
-func (l *lateClient) MachineV1alpha1() typed.MachineV1alpha1Interface {
-	return lateGroup{l.Clientset.MachineV1alpha1(), l}
+func (l *delayedEventsClient) MachineV1alpha1() typed.MachineV1alpha1Interface {
+	return delayedEventsGroupClient{l.Clientset.MachineV1alpha1(), l}
 }
 
-func (g lateGroup) Machines(namespace string) typed.MachineInterface {
-	return lateMachines{g.MachineV1alpha1Interface.Machines(namespace), g.lateClient}
+func (g delayedEventsGroupClient) Machines(namespace string) typed.MachineInterface {
+	return delayedEventsMachineClient{g.MachineV1alpha1Interface.Machines(namespace), g.delayedEventsClient}
 }
 
-func (m lateMachines) Create(
+func (m delayedEventsMachineClient) Create(
 	ctx context.Context,
 	machine *v1alpha1.Machine,
 	options metav1.CreateOptions,
@@ -301,7 +301,7 @@ func (m lateMachines) Create(
 	return made, err
 }
 
-func (m lateMachines) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+func (m delayedEventsMachineClient) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := m.MachineInterface.Watch(ctx, options)
 	if err == nil {
 		m.events.Interface, m.events.resultChan = w, make(chan watch.Event)
@@ -313,8 +313,8 @@ func (m lateMachines) Watch(ctx context.Context, options metav1.ListOptions) (wa
 }
 
 // RESTClient sends deletions, because the fakes do not return the deleted object.
-func (g lateGroup) RESTClient() rest.Interface {
-	c, err := typed.NewForConfigAndClient(&rest.Config{QPS: -1}, &http.Client{Transport: g.lateClient})
+func (g delayedEventsGroupClient) RESTClient() rest.Interface {
+	c, err := typed.NewForConfigAndClient(&rest.Config{QPS: -1}, &http.Client{Transport: g.delayedEventsClient})
 	if err != nil {
 		panic(err)
 	}
@@ -322,12 +322,12 @@ func (g lateGroup) RESTClient() rest.Interface {
 }
 
 // RoundTrip deletes a machine and returns the machine, or sometimes a Status, as for a machine without finalizers.
-func (l *lateClient) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *delayedEventsClient) RoundTrip(r *http.Request) (*http.Response, error) {
 	var options metav1.DeleteOptions
 	if err := json.NewDecoder(r.Body).Decode(&options); err != nil {
 		return nil, err
 	}
-	api, name := l.Clientset.MachineV1alpha1().Machines(activitiestest.Shop), path.Base(r.URL.Path)
+	api, name := l.Clientset.MachineV1alpha1().Machines(activitiestest.TestNamespace), path.Base(r.URL.Path)
 	code := http.StatusOK
 	status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess}
 	err := api.Delete(r.Context(), name, options)
@@ -348,8 +348,8 @@ func (l *lateClient) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, err
 }
 
-// lateWatch holds events until the test releases the events.
-type lateWatch struct {
+// delayedWatch holds events until the test releases the events.
+type delayedWatch struct {
 	watch.Interface
 	resultChan   chan watch.Event
 	watchContext context.Context // ends when the watch stops
@@ -359,14 +359,14 @@ type lateWatch struct {
 	heldEvents   []watch.Event
 }
 
-func (w *lateWatch) ResultChan() <-chan watch.Event { return w.resultChan }
+func (w *delayedWatch) ResultChan() <-chan watch.Event { return w.resultChan }
 
-func (w *lateWatch) Stop() {
+func (w *delayedWatch) Stop() {
 	w.stop()
 	w.Interface.Stop()
 }
 
-func (w *lateWatch) holdEvents() {
+func (w *delayedWatch) holdEvents() {
 	for e := range w.Interface.ResultChan() {
 		w.heldMutex.Lock()
 		w.heldEvents = append(w.heldEvents, e)
@@ -375,7 +375,7 @@ func (w *lateWatch) holdEvents() {
 }
 
 // releaseEvents releases up to the given number of the oldest events.
-func (w *lateWatch) releaseEvents(most int) {
+func (w *delayedWatch) releaseEvents(most int) {
 	w.releaseMutex.Lock()
 	defer w.releaseMutex.Unlock()
 	w.heldMutex.Lock()

@@ -34,7 +34,7 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 			_, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				newActivities(w.Kube).CreateMachines,
-				activitiestest.NewCreation(s, "s-a", "s-b"),
+				activitiestest.NewMachineCreation(s, "s-a", "s-b"),
 			)
 			require.Error(t, err)
 			_, retryable := activitiestest.FailureTypeOf(t, err)
@@ -43,7 +43,7 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 			done, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				newActivities(w.Kube).CreateMachines,
-				activitiestest.NewCreation(s, "s-a", "s-b"),
+				activitiestest.NewMachineCreation(s, "s-a", "s-b"),
 			)
 			require.NoError(t, err)
 			assert.Zero(t, done.Failure)
@@ -72,7 +72,7 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 func TestAWebhookThatIsDownIsReported(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 2)
-	later := activitiestest.Worker{Tried: 5 * time.Second}
+	later := activitiestest.Worker{AttemptDelay: 5 * time.Second}
 	t.Run("to create", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		activitiestest.FailRequests(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
@@ -80,7 +80,7 @@ func TestAWebhookThatIsDownIsReported(t *testing.T) {
 			w,
 			later,
 			newActivities(w.Kube).CreateMachines,
-			activitiestest.NewCreation(s, "s-a"),
+			activitiestest.NewMachineCreation(s, "s-a"),
 		)
 		require.NoError(t, err)
 		assert.Contains(t, done.Failure.Message, assert.AnError.Error())

@@ -18,7 +18,7 @@ import (
 // A set without labels exists only on an API server without the validation rules of Millwright's CRDs. For a set
 // without labels, cached and live reads, decisions and reports succeed, and the set neither creates nor adopts a
 // machine.
-func TestASetWithoutLabels(t *testing.T) {
+func TestSetWithoutLabelsCreatesNoMachine(t *testing.T) {
 	t.Parallel()
 	for name, selector := range map[string]*metav1.LabelSelector{"no selector": nil, "an empty one": {}, "one that its template lacks": {MatchLabels: map[string]string{"app": "web"}}} {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestASetWithoutLabels(t *testing.T) {
 				func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil },
 			)
 			w := activitiestest.NewWorld(t, s, bare, own)
-			read := activitiestest.NewRead(s)
+			read := activitiestest.NewReadInput(s)
 			for _, live := range []bool{false, true} {
 				read.Live = live
 				d := decideScale(w, read)
@@ -76,7 +76,7 @@ func TestARefusedDeletionLeavesTheMachineUnchanged(t *testing.T) {
 	assert.Nil(t, now.DeletionTimestamp)
 	assert.Equal(t, m.ResourceVersion, now.ResourceVersion)
 	assert.Equal(t, m.Status, now.Status)
-	again := decideScale(w, activitiestest.NewRead(s)).Scale.Delete
+	again := decideScale(w, activitiestest.NewReadInput(s)).Scale.Delete
 	require.Len(t, again, 1)
 	assert.Equal(t, "m", again[0].Name)
 

@@ -26,7 +26,7 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 				m.CreationTimestamp = k.ServerTimestamp(-time.Second)
 			}), activitiestest.Class())...)
 		decides := func(after time.Duration) set.Decision {
-			in := set.Input{ReadInput: k.NewRead(s)}
+			in := set.Input{ReadInput: k.NewReadInput(s)}
 			in.At = server.Add(after)
 			d, err := activitiestest.RunOnWorker[set.Decision](w, k, newActivities(w.Kube).DecideSet, in)
 			require.NoError(t, err)
@@ -34,15 +34,15 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 		}
 		failed := decides(0).Scale.Generations
 		require.NotNil(t, failed)
-		assert.WithinDuration(t, server, failed.Last, activitiestest.Rounding)
+		assert.WithinDuration(t, server, failed.Last, activitiestest.TimestampTolerance)
 
 		_, err := activitiestest.RunOnWorker[string](w, k, newActivities(w.Kube).ReportSet, set.Report{
 			// the back-off is eight minutes
-			Input: set.Input{ReadInput: k.NewRead(s)}, Generations: &scale.GenerationRecord{Failed: 4, Last: server},
+			Input: set.Input{ReadInput: k.NewReadInput(s)}, Generations: &scale.GenerationRecord{Failed: 4, Last: server},
 		})
 		require.NoError(t, err)
 		for _, c := range w.MachineSet("s").Status.Conditions {
-			assert.WithinDuration(t, server, c.LastTransitionTime.Time, activitiestest.Rounding, c.Type)
+			assert.WithinDuration(t, server, c.LastTransitionTime.Time, activitiestest.TimestampTolerance, c.Type)
 		}
 		w.AwaitCaches()
 		assert.Empty(t, decides(7*time.Minute).Scale.Delete)

@@ -29,9 +29,9 @@ func editsByCRD() map[string][]schemaEdit {
 	set := []schemaEdit{{"spec", selectorMatchesTemplateRules()}}
 	set = append(set, selectorEdits("spec.selector")...)
 	set = append(set, templateEdits("spec.template")...)
-	drainRule := anySelectorEdits("spec.machines.*.selector")
-	drainRule = append(drainRule, anySelectorEdits("spec.pods.*.selector")...)
-	drainRule = append(drainRule, anySelectorEdits("spec.pods.*.namespaceSelector")...)
+	drainRule := optionalSelectorEdits("spec.machines.*.selector")
+	drainRule = append(drainRule, optionalSelectorEdits("spec.pods.*.selector")...)
+	drainRule = append(drainRule, optionalSelectorEdits("spec.pods.*.namespaceSelector")...)
 	return map[string][]schemaEdit{
 		"rolloutpolicies":    rolloutPolicyEdits(),
 		"machinedrainrules":  drainRule,
@@ -44,15 +44,15 @@ func editsByCRD() map[string][]schemaEdit {
 
 // selectorEdits bounds and checks a label selector.
 func selectorEdits(path string) []schemaEdit {
-	return append([]schemaEdit{{path, selectorRules()}}, selectorBoundEdits(path)...)
+	return append([]schemaEdit{{path, selectorRules()}}, selectorLimitEdits(path)...)
 }
 
-// anySelectorEdits bounds and checks a label selector that may be empty; an empty selector selects everything.
-func anySelectorEdits(path string) []schemaEdit {
-	return append([]schemaEdit{{path, rulesSchema(expressionRule())}}, selectorBoundEdits(path)...)
+// optionalSelectorEdits bounds and checks a label selector that may be empty; an empty selector selects everything.
+func optionalSelectorEdits(path string) []schemaEdit {
+	return append([]schemaEdit{{path, rulesSchema(expressionRule())}}, selectorLimitEdits(path)...)
 }
 
-func selectorBoundEdits(path string) []schemaEdit {
+func selectorLimitEdits(path string) []schemaEdit {
 	return []schemaEdit{
 		{path + ".matchLabels", schema{"maxProperties": maxLabels}},
 		{path + ".matchLabels.{}", schema{"maxLength": maxLabelValue}},
@@ -91,7 +91,7 @@ func machineSpecEdits(path string) []schemaEdit {
 
 // rolloutPolicyEdits bounds and checks the selectors and durations of a RolloutPolicy.
 func rolloutPolicyEdits() []schemaEdit {
-	edits := append(anySelectorEdits("spec.targets.*.selector"), durationEdits("spec.steps.*", "wait")...)
+	edits := append(optionalSelectorEdits("spec.targets.*.selector"), durationEdits("spec.steps.*", "wait")...)
 	edits = append(edits, durationEdits("spec.remediation", "backoff")...)
 	return append(edits, durationEdits("spec.remediation", "maxBackoff")...)
 }

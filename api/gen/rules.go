@@ -45,8 +45,8 @@ func templateLabelsRule() schema {
 	})
 }
 
-// showExpression formats one entry of matchExpressions.
-const showExpression = `'"' + e.key + ' ' + e.operator + (has(e.values) ? ' (' + e.values.join(', ') + ')' : '') + '"'`
+// formatMatchExpression formats one entry of matchExpressions.
+const formatMatchExpression = `'"' + e.key + ' ' + e.operator + (has(e.values) ? ' (' + e.values.join(', ') + ')' : '') + '"'`
 
 // selectorRules refuse a selector that selects everything, and a selector that Kubernetes cannot read.
 func selectorRules() schema {
@@ -68,7 +68,7 @@ func expressionRule() schema {
 	return schema{
 		"rule":      `!has(self.matchExpressions) || !self.matchExpressions.exists(e, ` + wrong + `)`,
 		"fieldPath": `.matchExpressions`,
-		"messageExpression": `'matchExpressions has ' + self.matchExpressions.map(e, ` + wrong + `, ` + showExpression + `)[0] + ` +
+		"messageExpression": `'matchExpressions has ' + self.matchExpressions.map(e, ` + wrong + `, ` + formatMatchExpression + `)[0] + ` +
 			`'; allowed are In and NotIn with values, Exists and DoesNotExist without'`,
 	}
 }
@@ -100,7 +100,7 @@ func selectorMatchesTemplateRules() schema {
 			"rule":      `!has(self.selector.matchExpressions) || !self.selector.matchExpressions.exists(e, ` + unmet + `)`,
 			"fieldPath": `.template.metadata.labels`,
 			"messageExpression": `'selector.matchExpressions asks for ' + ` +
-				`self.selector.matchExpressions.map(e, ` + unmet + `, ` + showExpression + `)[0] + ` +
+				`self.selector.matchExpressions.map(e, ` + unmet + `, ` + formatMatchExpression + `)[0] + ` +
 				`', which template.metadata.labels does not meet; the template must meet every expression of the selector'`,
 		},
 	)

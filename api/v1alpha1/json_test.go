@@ -12,7 +12,7 @@ import (
 )
 
 // Names before the bar "|" are MCM's public contract; names after the bar are Millwright's additions.
-func TestJSONNamesAreTheContract(t *testing.T) {
+func TestJSONFieldNamesDoNotChange(t *testing.T) {
 	for _, tc := range []struct {
 		of    any
 		names string

@@ -9,7 +9,7 @@ import (
 )
 
 // The test repeats each string, because users, the cluster autoscaler and agents on nodes depend on the strings.
-func TestStringsAreTheContract(t *testing.T) {
+func TestAPIStringsDoNotChange(t *testing.T) {
 	for want, got := range map[string]any{
 		"machine.sapcloud.io/machine-controller-manager": FinalizerMachine,
 		"machine.sapcloud.io/machine-controller":         FinalizerSecret,

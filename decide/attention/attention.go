@@ -35,8 +35,8 @@ const (
 	Replace  Need = "Replace"  // a deployment has machines that are due or being replaced
 )
 
-// IsOneShortStep reports whether the workflow needs only one short step for this need of a machine.
-func (n Need) IsOneShortStep() bool {
+// IsDoneInOneStep reports whether the workflow needs only one short step for this need of a machine.
+func (n Need) IsDoneInOneStep() bool {
 	return n == Health || n == Name || n == Sync || n == Preserve || n == InPlace
 }
 
@@ -50,10 +50,10 @@ type Decision struct {
 // WaitText returns what the object waits for, as status and pages show it.
 func (d Decision) WaitText() string { return cmp.Or(d.Waits, d.Why) }
 
-// PrecedingDecision returns a Decision with a need that takes precedence over d, such as a status that must be written.
+// HigherPriorityDecision returns a Decision with a need that takes precedence over d, such as a status that must be written.
 // The WaitText of the result is the WaitText of d, because the written status shows d. If holds is false,
 // PrecedingDecision returns the zero Decision.
-func (d Decision) PrecedingDecision(holds bool, need Need, format string, values ...any) Decision {
+func (d Decision) HigherPriorityDecision(holds bool, need Need, format string, values ...any) Decision {
 	first := DecisionIf(holds, need, format, values...)
 	if holds {
 		first.Waits = d.WaitText()

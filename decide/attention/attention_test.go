@@ -60,13 +60,13 @@ func withoutTargetCluster(f *attention.MachineFacts)   { f.NoTargetCluster, f.No
 func withDeletion(f *attention.MachineFacts)           { f.Deleting = true }
 func withoutFinalizer(f *attention.MachineFacts)       { f.Finalizer = false }
 func withoutInstance(f *attention.MachineFacts)        { f.ProviderID = "" }
-func withUncopiedConditions(f *attention.MachineFacts) { f.Uncopied = true }
+func withOutdatedConditions(f *attention.MachineFacts) { f.Uncopied = true }
 func withUnsyncedNode(f *attention.MachineFacts)       { f.Carries.Finalizer = false }
 func withReplacementDue(f *attention.MachineFacts)     { f.Due = true }
 func withReplacementGrant(f *attention.MachineFacts)   { f.Granted = true }
 func withoutNodeName(f *attention.MachineFacts)        { f.NodeName, f.NodeExists = "", false }
 func withFoundNode(f *attention.MachineFacts)          { f.NodeFound = "ip-10-0-0-1" }
-func withEmptiedNode(f *attention.MachineFacts)        { f.Emptied = true }
+func afterDrain(f *attention.MachineFacts)        { f.Emptied = true }
 func needingGrant(f *attention.MachineFacts)           { f.Alone = false }
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -142,16 +142,16 @@ func TestNeedOfAMachine(t *testing.T) {
 		{"until it is granted", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, needingGrant, withReplacementGrant), attention.Health, "its replacement was granted"},
 		{"marked by a person, although all is well", runningMachine(withReplacementGrant), attention.Health, "its replacement was granted"},
 		{"marked by a person before it has an instance", runningMachine(withReplacementGrant, withoutInstance, withPhase("")), attention.Health, "its replacement was granted"},
-		{"conditions to copy", runningMachine(withUncopiedConditions), attention.Health, "conditions of the node are not copied yet; running"},
-		{"conditions to copy of a sick node", runningMachine(withPhase("Unknown"), withUnhealthyNode, withUncopiedConditions), attention.Health, "conditions of the node are not copied yet; node m-1: Ready is False (KubeletNotReady)"},
-		{"conditions to copy before it has joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withUncopiedConditions), attention.Health, "conditions of the node are not copied yet; instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
-		{"with a change of phase they are copied anyway", runningMachine(withUnhealthyNode, withUncopiedConditions), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
-		{"without a node there is nothing to copy or to sync", runningMachine(withPhase("Unknown"), withoutNode, withUncopiedConditions, withUnsyncedNode), attention.Recovery, "node m-1 is not registered"},
+		{"conditions to copy", runningMachine(withOutdatedConditions), attention.Health, "conditions of the node are not copied yet; running"},
+		{"conditions to copy of a sick node", runningMachine(withPhase("Unknown"), withUnhealthyNode, withOutdatedConditions), attention.Health, "conditions of the node are not copied yet; node m-1: Ready is False (KubeletNotReady)"},
+		{"conditions to copy before it has joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withOutdatedConditions), attention.Health, "conditions of the node are not copied yet; instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
+		{"with a change of phase they are copied anyway", runningMachine(withUnhealthyNode, withOutdatedConditions), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
+		{"without a node there is nothing to copy or to sync", runningMachine(withPhase("Unknown"), withoutNode, withOutdatedConditions, withUnsyncedNode), attention.Recovery, "node m-1 is not registered"},
 		{"node lacks something", runningMachine(withUnsyncedNode), attention.Sync, "node lacks our finalizer"},
 		{"node lacks something and has not joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withUnsyncedNode), attention.Sync, "node lacks our finalizer"},
 		{"node lacks something and is sick", runningMachine(withPhase("Unknown"), withUnhealthyNode, withUnsyncedNode), attention.Sync, "node lacks our finalizer"},
 		{"health comes before what a node lacks", runningMachine(withUnhealthyNode, withUnsyncedNode), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
-		{"conditions come before what a node lacks", runningMachine(withUncopiedConditions, withUnsyncedNode), attention.Health, "conditions of the node are not copied yet; running"},
+		{"conditions come before what a node lacks", runningMachine(withOutdatedConditions, withUnsyncedNode), attention.Health, "conditions of the node are not copied yet; running"},
 		{"no target", runningMachine(withPhase("Pending"), withoutTargetCluster), attention.Health, "instance virtual:///eu/i-1 exists; there is no target cluster"},
 		{"no target, and known to be available", runningMachine(withPhase("Available"), withoutTargetCluster), attention.Nothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
 		{"no target, and no instance yet", runningMachine(withPhase(""), withoutTargetCluster, withoutInstance), attention.Instance, "has no initialised instance yet"},
@@ -173,7 +173,7 @@ func TestNeedOfAMachine(t *testing.T) {
 		{"failed, preserved and well again", runningMachine(withPhase("Failed"), asPreservedMachine), attention.Health, "node m-1 is healthy again"},
 		{"to be deleted", runningMachine(withDeletion), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted, and a node has its provider ID: it has to be drained", runningMachine(withDeletion, withoutNodeName, withFoundNode), attention.Name, "node ip-10-0-0-1 has the provider ID of its instance"},
-		{"to be deleted, and nothing is left to drain", runningMachine(withDeletion, withoutNodeName, withFoundNode, withEmptiedNode), attention.Deletion, "deletion was asked for"},
+		{"to be deleted, and nothing is left to drain", runningMachine(withDeletion, withoutNodeName, withFoundNode, afterDrain), attention.Deletion, "deletion was asked for"},
 		{"to be deleted when it has failed", runningMachine(withDeletion, withPhase("Failed")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted when its replacement was granted", runningMachine(withDeletion, withReplacementGrant), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted while it is created", runningMachine(withDeletion, withoutInstance, withPhase("")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
@@ -199,7 +199,7 @@ func forAllEdits(p string, check func(attention.MachineFacts)) {
 		withoutTargetCluster,
 		withoutFinalizer,
 		withoutInstance,
-		withUncopiedConditions,
+		withOutdatedConditions,
 		withUnsyncedNode,
 		withReplacementDue,
 		withReplacementGrant,
@@ -216,7 +216,7 @@ func forAllEdits(p string, check func(attention.MachineFacts)) {
 	}
 }
 
-func TestAFailedMachineIsCalmWhateverItsNodeShows(t *testing.T) {
+func TestFailedMachineNeedsNothing(t *testing.T) {
 	forAllEdits("Failed", func(f attention.MachineFacts) {
 		require.Equal(
 			t,
@@ -228,7 +228,7 @@ func TestAFailedMachineIsCalmWhateverItsNodeShows(t *testing.T) {
 	})
 }
 
-func TestOnlyACompleteMachineIsCalm(t *testing.T) {
+func TestOnlyACompleteMachineNeedsNothing(t *testing.T) {
 	for _, p := range []string{"", "CrashLoopBackOff", "Pending", "Available", "Running", "Unknown"} {
 		forAllEdits(p, func(f attention.MachineFacts) {
 			joined := p == "Running" && f.NodeExists && f.Conditions[0].Status == "True" && !f.NodeDeleting && !f.Uncopied &&

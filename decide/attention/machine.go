@@ -240,7 +240,7 @@ func (m plannedMachine) nodeNeed() Decision {
 		return cmp.Or(
 			DecisionIf(well && m.NodeWaits == "", Health, "node %s has joined", m.NodeName),
 			Decision{Need: Node, Why: fmt.Sprintf("instance %s exists; %s", m.ProviderID, cmp.Or(
-				phrase.TextIf(!m.NodeExists, "%s", phrase.AwaitedNode(m.NodeName)), m.nodeState(),
+				phrase.TextIf(!m.NodeExists, "%s", phrase.AwaitedNodeClause(m.NodeName)), m.nodeState(),
 			))},
 		)
 	case vocabulary.PhaseRunning:
@@ -268,7 +268,7 @@ func (m plannedMachine) nodeNeed() Decision {
 // nodeState returns a phrase about the state of the node.
 func (m plannedMachine) nodeState() string {
 	if m.NodeName == "" {
-		return phrase.AwaitedNode("")
+		return phrase.AwaitedNodeClause("")
 	}
 	return "node " + m.NodeName + cmp.Or(
 		phrase.TextIf(!m.NodeExists, " is not registered"),

@@ -3,8 +3,8 @@ package decidetest
 
 import "testing"
 
-// SeedCount returns how many random runs a test makes: all or, with -short, all/20 but at least one.
-func SeedCount(all int) int {
+// RandomRunCount returns how many random runs a test makes: all or, with -short, all/20 but at least one.
+func RandomRunCount(all int) int {
 	if testing.Short() {
 		return max(1, all/20)
 	}

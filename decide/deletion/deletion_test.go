@@ -74,9 +74,9 @@ func withoutNode(f *deletion.Facts)       { f.Node, f.Attached = false, 0 }
 func withoutNodeName(f *deletion.Facts)   { f.Node, f.NodeName, f.Attached = false, "", 0 }
 func withoutVolumes(f *deletion.Facts)    { f.Attached = 0 }
 
-// TestADeletionFromBeginningToEnd executes each step: the test removes the hooks, and marks the work of each stage
+// TestDeletionPassesThroughAllStages executes each step: the test removes the hooks, and marks the work of each stage
 // as done.
-func TestADeletionFromBeginningToEnd(t *testing.T) {
+func TestDeletionPassesThroughAllStages(t *testing.T) {
 	f := machineWithAllWork()
 	var went []deletion.Stage
 	for range stageOrder {

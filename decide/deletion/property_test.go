@@ -61,7 +61,7 @@ func TestNoStageIsEnteredAgain(t *testing.T) {
 	assert.Equal(t, 8*8*4*2*4*2*2*2*2*2*2, count)
 }
 
-func TestEveryStepIsComplete(t *testing.T) {
+func TestInvariantsOfDeletionSteps(t *testing.T) {
 	forAllFacts(func(f deletion.Facts) {
 		s := deletion.Decide(f)
 		require.Equal(t, s, deletion.Decide(f), "the same facts, the same answer")

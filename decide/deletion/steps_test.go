@@ -112,7 +112,7 @@ func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 	}
 }
 
-func TestWhenTheNodeGetsTheConditionTerminating(t *testing.T) {
+func TestWhichStepsAnnounceTermination(t *testing.T) {
 	for name, row := range map[string]struct {
 		facts deletion.Facts
 		told  bool

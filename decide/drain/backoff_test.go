@@ -9,7 +9,7 @@ import (
 	"millwright/decide/drain"
 )
 
-func TestTriesAfterEachAnswer(t *testing.T) {
+func TestTryRecordAfterEachAnswer(t *testing.T) {
 	for _, row := range []struct {
 		answer drain.EvictionAnswer
 		next   time.Time
@@ -34,7 +34,7 @@ func TestTriesAfterEachAnswer(t *testing.T) {
 				Next:     epochPlus(-time.Minute),
 				Message:  "before",
 			}
-			after := drain.TriesAfterAttempt(before, row.answer, epoch)
+			after := drain.TryRecordAfterAttempt(before, row.answer, epoch)
 			assert.Equal(t, row.next, after.Next)
 			after.Next, after.Failures = time.Time{}, 0
 			assert.Equal(t, drain.TryRecord{
@@ -49,7 +49,7 @@ func TestPauseDoublesAfterFailuresInARow(t *testing.T) {
 	var tries drain.TryRecord
 	var pauses []time.Duration
 	fail := func(means drain.RemovalMeans) time.Duration {
-		tries = drain.TriesAfterAttempt(tries, drain.EvictionAnswer{Means: means, Result: drain.Failed}, epoch)
+		tries = drain.TryRecordAfterAttempt(tries, drain.EvictionAnswer{Means: means, Result: drain.Failed}, epoch)
 		return tries.Next.Sub(epoch)
 	}
 	for range 6 {
@@ -62,18 +62,18 @@ func TestPauseDoublesAfterFailuresInARow(t *testing.T) {
 	)
 	assert.Equal(t, 6, tries.Attempts)
 	assert.Equal(t, 5*time.Second, fail(drain.Kill), "another means has little time, and begins anew")
-	tries = drain.TriesAfterAttempt(tries, drain.EvictionAnswer{Means: drain.Kill, Result: drain.Throttled}, epoch)
+	tries = drain.TryRecordAfterAttempt(tries, drain.EvictionAnswer{Means: drain.Kill, Result: drain.Throttled}, epoch)
 	assert.Equal(t, 5*time.Second, fail(drain.Kill), "not in a row")
 	assert.Equal(t, 10*time.Second, fail(drain.Kill))
 }
 
 func TestAcceptedRequestStaysAccepted(t *testing.T) {
-	tries := drain.TriesAfterAttempt(
+	tries := drain.TryRecordAfterAttempt(
 		drain.TryRecord{},
 		drain.EvictionAnswer{Means: drain.Evict, Result: drain.Accepted},
 		epoch,
 	)
-	tries = drain.TriesAfterAttempt(tries, drain.EvictionAnswer{Means: drain.Kill, Result: drain.Failed}, epoch)
+	tries = drain.TryRecordAfterAttempt(tries, drain.EvictionAnswer{Means: drain.Kill, Result: drain.Failed}, epoch)
 	assert.True(t, tries.Accepted)
 }
 
@@ -81,8 +81,8 @@ func TestAChangedBudgetEndsThePausesOfItsPods(t *testing.T) {
 	for result, wakes := range map[drain.RequestResult]bool{
 		drain.Refused: true, drain.Several: true, drain.Throttled: false, drain.Going: false, drain.Failed: false,
 	} {
-		tries := drain.TriesAfterAttempt(drain.TryRecord{}, drain.EvictionAnswer{Means: drain.Evict, Result: result}, epoch)
-		woken := drain.TriesWithoutPause(tries)
+		tries := drain.TryRecordAfterAttempt(drain.TryRecord{}, drain.EvictionAnswer{Means: drain.Evict, Result: result}, epoch)
+		woken := drain.TryRecordWithoutPause(tries)
 		assert.Equal(t, wakes, woken.Next.IsZero(), result)
 		woken.Next = tries.Next
 		assert.Equal(t, tries, woken, result)

@@ -9,8 +9,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// probedBudget returns a budget for which a probe was sent at epoch.
-func probedBudget(b drain.DisruptionBudget) drain.DisruptionBudget {
+// withProbeAtEpoch returns a budget for which a probe was sent at epoch.
+func withProbeAtEpoch(b drain.DisruptionBudget) drain.DisruptionBudget {
 	b.Next = drain.NextProbeTime(epoch, b.IsMisconfigured())
 	return b
 }
@@ -20,7 +20,7 @@ func changedBudget(b drain.DisruptionBudget, change func(*drain.DisruptionBudget
 	return b
 }
 
-func TestWhatABudgetAllows(t *testing.T) {
+func TestNumberOfEvictionsThatABudgetAllows(t *testing.T) {
 	web3 := func(changes ...func(*drain.Pod)) []drain.Pod {
 		var pods []drain.Pod
 		for _, name := range []string{"a", "b", "c"} {
@@ -40,22 +40,22 @@ func TestWhatABudgetAllows(t *testing.T) {
 		{"in order", web3(), webBudget(3, 6, 3, 6), []string{"a", "b", "c"}},
 		{"no more than it allows", web3(), webBudget(2, 5, 3, 6), []string{"a", "b"}},
 		{"at the next look, those that were sent are counted", web3(), changedBudget(webBudget(2, 5, 3, 6), used), []string{"a"}},
-		{"while evicting", web3(), probedBudget(changedBudget(webBudget(1, 4, 3, 6), used)), nil},
-		{"none allowed", web3(), probedBudget(webBudget(0, 3, 3, 6)), nil},
+		{"while evicting", web3(), withProbeAtEpoch(changedBudget(webBudget(1, 4, 3, 6), used)), nil},
+		{"none allowed", web3(), withProbeAtEpoch(webBudget(0, 3, 3, 6)), nil},
 		{"one as a probe, when it is time", web3(), webBudget(0, 3, 3, 6), []string{"a as a probe of shop/web"}},
 		{"no probe of what this decision uses up", web3(), webBudget(1, 4, 3, 6), []string{"a"}},
-		{"a status that is old allows none", web3(), probedBudget(changedBudget(webBudget(3, 6, 3, 6), old)), nil},
-		{"pending pods do not count", web3(asPendingPod), probedBudget(webBudget(0, 3, 3, 6)), []string{"a", "b", "c"}},
-		{"finished ones neither", web3(asFinishedPod), probedBudget(webBudget(0, 3, 3, 6)), []string{"a", "b", "c"}},
-		{"unready pods, enough are healthy", web3(asUnreadyPod), probedBudget(webBudget(0, 3, 3, 6)), []string{"a", "b", "c"}},
-		{"unready pods, too few are healthy", web3(asUnreadyPod), probedBudget(webBudget(0, 2, 3, 6)), nil},
-		{"unready pods, none is needed", web3(asUnreadyPod), probedBudget(webBudget(0, 0, 0, 6)), nil},
-		{"unready pods may always be evicted", web3(asUnreadyPod), changedBudget(probedBudget(webBudget(0, 2, 3, 6)), unhealthy), []string{"a", "b", "c"}},
-		{"ready pods are not meant by that", web3(), changedBudget(probedBudget(webBudget(0, 2, 3, 6)), unhealthy), nil},
+		{"a status that is old allows none", web3(), withProbeAtEpoch(changedBudget(webBudget(3, 6, 3, 6), old)), nil},
+		{"pending pods do not count", web3(asPendingPod), withProbeAtEpoch(webBudget(0, 3, 3, 6)), []string{"a", "b", "c"}},
+		{"finished ones neither", web3(asFinishedPod), withProbeAtEpoch(webBudget(0, 3, 3, 6)), []string{"a", "b", "c"}},
+		{"unready pods, enough are healthy", web3(asUnreadyPod), withProbeAtEpoch(webBudget(0, 3, 3, 6)), []string{"a", "b", "c"}},
+		{"unready pods, too few are healthy", web3(asUnreadyPod), withProbeAtEpoch(webBudget(0, 2, 3, 6)), nil},
+		{"unready pods, none is needed", web3(asUnreadyPod), withProbeAtEpoch(webBudget(0, 0, 0, 6)), nil},
+		{"unready pods may always be evicted", web3(asUnreadyPod), changedBudget(withProbeAtEpoch(webBudget(0, 2, 3, 6)), unhealthy), []string{"a", "b", "c"}},
+		{"ready pods are not meant by that", web3(), changedBudget(withProbeAtEpoch(webBudget(0, 2, 3, 6)), unhealthy), nil},
 		{"a budget that is not known is left to the API server", web3(), drain.DisruptionBudget{Key: "shop/other"}, []string{"a", "b", "c"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := drain.Decide(withKnownBudgets(observedPods(row.pods...), row.budget))
+			d := drain.Decide(withKnownBudgets(newFacts(row.pods...), row.budget))
 			assert.Equal(t, row.want, podsWithRequest(d))
 			assert.False(t, d.Done)
 		})
@@ -64,13 +64,13 @@ func TestWhatABudgetAllows(t *testing.T) {
 
 func TestUnreadyPodsUseUpNoBudget(t *testing.T) {
 	o := withKnownBudgets(
-		observedPods(newPod("a", withBudgets("shop/web"), asUnreadyPod), newPod("b", withBudgets("shop/web"))),
+		newFacts(newPod("a", withBudgets("shop/web"), asUnreadyPod), newPod("b", withBudgets("shop/web"))),
 		webBudget(1, 3, 2, 4),
 	)
 	assert.Equal(t, []string{"a", "b"}, podsWithRequest(drain.Decide(o)))
 }
 
-func TestMisconfiguredBudgets(t *testing.T) {
+func TestIsMisconfigured(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		budget drain.DisruptionBudget
@@ -89,7 +89,7 @@ func TestMisconfiguredBudgets(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, row.budget.IsMisconfigured())
-			d := drain.Decide(withKnownBudgets(observedPods(newPod("a", withBudgets("shop/web"))), probedBudget(row.budget)))
+			d := drain.Decide(withKnownBudgets(newFacts(newPod("a", withBudgets("shop/web"))), withProbeAtEpoch(row.budget)))
 			bad := len(d.Blockers) == 1 && d.Blockers[0].Bad
 			assert.Equal(t, row.want, bad)
 		})
@@ -116,8 +116,8 @@ func TestBlockerSentenceOfABudget(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			d := drain.Decide(
 				withKnownBudgets(
-					observedPods(newPod("a", withBudgets("shop/web")), newPod("b", withBudgets("shop/web"))),
-					probedBudget(row.budget),
+					newFacts(newPod("a", withBudgets("shop/web")), newPod("b", withBudgets("shop/web"))),
+					withProbeAtEpoch(row.budget),
 				),
 			)
 			assert.Equal(t, []drain.Blocker{{
@@ -135,7 +135,7 @@ func TestOneProbePerBudgetAndMinute(t *testing.T) {
 		newPod("c", withBudgets("shop/db")),
 	}
 	db := changedBudget(webBudget(0, 3, 3, 3), func(b *drain.DisruptionBudget) { b.Key = "shop/db" })
-	o := withKnownBudgets(observedPods(pods...), webBudget(0, 2, 2, 3), db)
+	o := withKnownBudgets(newFacts(pods...), webBudget(0, 2, 2, 3), db)
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"a as a probe of shop/web", "c as a probe of shop/db"}, podsWithRequest(d))
 	assert.Equal(
@@ -145,7 +145,7 @@ func TestOneProbePerBudgetAndMinute(t *testing.T) {
 		"until an answer says otherwise",
 	)
 
-	o.Budgets = []drain.DisruptionBudget{probedBudget(o.Budgets[0]), probedBudget(db)}
+	o.Budgets = []drain.DisruptionBudget{withProbeAtEpoch(o.Budgets[0]), withProbeAtEpoch(db)}
 	d = drain.Decide(o)
 	assert.Empty(t, d.Act)
 	assert.Equal(t, epochPlus(time.Minute), d.Look)
@@ -159,7 +159,7 @@ func TestOneProbePerBudgetAndMinute(t *testing.T) {
 func TestAPodOfSeveralBudgetsIsOnlyProbed(t *testing.T) {
 	both := withBudgets("shop/db", "shop/web")
 	o := withKnownBudgets(
-		observedPods(newPod("a", both), newPod("b", both), newPod("c", both, asPendingPod)),
+		newFacts(newPod("a", both), newPod("b", both), newPod("c", both, asPendingPod)),
 		webBudget(3, 6, 3, 6),
 	)
 	d := drain.Decide(o)

@@ -189,8 +189,8 @@ type Overview struct {
 	Why    string // what the drain waits for, in one sentence
 }
 
-// MaxRows is the largest number of rows in an Overview (source: ADR 0013).
-const MaxRows = 20
+// MaxOverviewRows is the largest number of rows in an Overview (source: ADR 0013).
+const MaxOverviewRows = 20
 
 // PodCounts holds the number of pods that left the node, and the numbers of pods on the node by state. Each pod is in
 // exactly one of the counts.

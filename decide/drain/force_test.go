@@ -11,7 +11,7 @@ import (
 
 // nodeWithBlockedPods returns a node with one pod for each reason that prevents an eviction, and with skipped pods.
 func nodeWithBlockedPods() drain.Facts {
-	return withKnownBudgets(observedPods(
+	return withKnownBudgets(newFacts(
 		newPod("budget", withBudgets("shop/web")),
 		newPod("high", withDrainRule("Drain", 9), withVolumes("pv-3")),
 		newPod("protected", withProtection("true"), withVolumes("pv-1")),
@@ -19,13 +19,13 @@ func nodeWithBlockedPods() drain.Facts {
 		newPod("volume", withVolumes("pv-2")),
 		newPod("work", withDrainLabel("wait-completed")),
 		newPod("agent", asDaemonSetPod), newPod("static", asMirrorPod), newPod("stays", withDrainLabel("skip")),
-	), probedBudget(webBudget(0, 2, 2, 3)))
+	), withProbeAtEpoch(webBudget(0, 2, 2, 3)))
 }
 
 var blockedPodNames = []string{"budget", "protected", "several", "volume", "work", "high"}
 
 func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
-	d := drain.Decide(withMeans(drain.DeleteInOrder, observedPods(newPod("a"), newPod("b"))))
+	d := drain.Decide(withMeans(drain.DeleteInOrder, newFacts(newPod("a"), newPod("b"))))
 	assert.Equal(
 		t,
 		[]drain.Action{{UID: "uid-a", Means: drain.DeleteInOrder}, {UID: "uid-b", Means: drain.DeleteInOrder}},
@@ -49,7 +49,7 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	}, rowStates(d))
 
 	left := drain.NewDepartedPod(newPod("left", withVolumes("pv-9")), epoch)
-	o = withMeans(drain.DeleteInOrder, observedPods(newPod("volume", withVolumes("pv-2")), newPod("web")))
+	o = withMeans(drain.DeleteInOrder, newFacts(newPod("volume", withVolumes("pv-2")), newPod("web")))
 	o.Departed, o.Volumes = []drain.DepartedPod{left}, map[string]drain.Volume{"pv-9": {Here: true}}
 	d = drain.Decide(o)
 	assert.Equal(t, []string{"web"}, podsWithRequest(d), "the lane waits for the volume of the pod before")
@@ -88,7 +88,7 @@ func TestDeleteAndKillRemoveAllPodsAtOnce(t *testing.T) {
 }
 
 func TestDeleteSendsNothingForPodsThatTerminate(t *testing.T) {
-	o := withMeans(drain.Delete, observedPods(
+	o := withMeans(drain.Delete, newFacts(
 		newPod("evicted", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, time.Minute)),
 		newPod("gone", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Gone}, time.Minute)),
 		newPod(
@@ -114,11 +114,11 @@ func TestKillSendsARequestForPodsThatTerminate(t *testing.T) {
 		func(p *drain.Pod) { p.Grace = time.Hour },
 		withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, time.Minute),
 	)
-	assert.Empty(t, drain.Decide(observedPods(long)).Act)
-	assert.Empty(t, drain.Decide(withMeans(drain.Delete, observedPods(long))).Act)
+	assert.Empty(t, drain.Decide(newFacts(long)).Act)
+	assert.Empty(t, drain.Decide(withMeans(drain.Delete, newFacts(long))).Act)
 	o := withMeans(
 		drain.Kill,
-		observedPods(
+		newFacts(
 			long,
 			newPod("deleted", withEvictionAnswer(drain.EvictionAnswer{Means: drain.Delete, Result: drain.Accepted}, 0)),
 		),
@@ -146,7 +146,7 @@ func TestAFailedRequestIsSentAgain(t *testing.T) {
 		)
 		o := withMeans(
 			means,
-			observedPods(
+			newFacts(
 				failed,
 				newPod(
 					"b",
@@ -167,7 +167,7 @@ func TestAFailedRequestIsSentAgain(t *testing.T) {
 func TestEvictionAnswersDelayNoDeletion(t *testing.T) {
 	for _, r := range []drain.RequestResult{drain.Refused, drain.Several, drain.Throttled, drain.Going, drain.Failed} {
 		d := drain.Decide(
-			withMeans(drain.Delete, observedPods(newPod("a", withEvictionAnswer(drain.EvictionAnswer{Result: r}, 0)))),
+			withMeans(drain.Delete, newFacts(newPod("a", withEvictionAnswer(drain.EvictionAnswer{Result: r}, 0)))),
 		)
 		assert.Equal(t, []string{"a"}, podsWithRequest(d), r)
 		assert.Empty(t, d.Blockers, r)

@@ -77,8 +77,8 @@ type RelatedObjects struct {
 	Passed         bool // the deletion has reached the pre-terminate hooks
 }
 
-// NeedlessReason returns why Cluster API would not drain the node; empty: Cluster API would drain.
-func (a RelatedObjects) NeedlessReason() string {
+// NoDrainReason returns why Cluster API would not drain the node; empty: Cluster API would drain.
+func (a RelatedObjects) NoDrainReason() string {
 	is := func(what, why string) string {
 		if what == "" {
 			return ""

@@ -53,13 +53,13 @@ func TestWhenClusterAPIWouldNotDrain(t *testing.T) {
 		"the infrastructure is gone":   {drain.RelatedObjects{Cluster: "c", Infrastructure: "DevMachine m"}, "DevMachine m is gone or being deleted, and the node is not drained"},
 		"the pre-terminate hooks":      {drain.RelatedObjects{Cluster: "c", Passed: true}, "the deletion is past its drain"},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, row.why, row.related.NeedlessReason()) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.why, row.related.NoDrainReason()) })
 	}
 }
 
 // An endless drain evicts without a deadline. An endless drain changes its means only if it is forced, if the node is
 // unusable, or if a later means is recorded.
-func TestADrainWithoutAnEnd(t *testing.T) {
+func TestEndlessDrainEvictsWithoutDeadline(t *testing.T) {
 	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	endless := func(change func(*drain.EscalationLadder)) drain.EscalationLadder {
 		l := drain.EscalationLadder{

@@ -114,7 +114,7 @@ func (d Deadlines) EvictionDeadline() (until time.Time, then RemovalMeans) {
 	now := l.Now
 	l.Now = l.Started.Add(-1)
 	step := DecideStep(l)
-	if l.Force == "" && (!step.Means.KeepsPodOrder() || now.After(step.Until.Add(Overdue))) {
+	if l.Force == "" && (!step.Means.KeepsPodOrder() || now.After(step.Until.Add(OverdueAfter))) {
 		l.Unusable = ""
 		step = DecideStep(l)
 	}

@@ -115,10 +115,10 @@ func NewDepartedPod(p Pod, now time.Time) DepartedPod {
 	return DepartedPod{Pod: p, At: now}
 }
 
-// maxDeparted is the largest size of Decision.Departed in bytes of JSON: Departed is part of inputs, results and
+// maxDepartedBytes is the largest size of Decision.Departed in bytes of JSON: Departed is part of inputs, results and
 // heartbeats. Source of maxDeparted: Temporal warns about payloads of 256 KiB. Half of 256 KiB is enough for 128
 // volumes with names of 80 bytes, and a cloud attaches at most 128 volumes to a node.
-const maxDeparted = 128 << 10
+const maxDepartedBytes = 128 << 10
 
 // limitDepartedPods returns as many departed pods as fit into maxDeparted, starting with the first. Lanes do not wait
 // for the volumes of the other departed pods.
@@ -126,7 +126,7 @@ func limitDepartedPods(all []DepartedPod) []DepartedPod {
 	bytes := 0
 	for i, d := range all {
 		text, _ := json.Marshal(d) // json.Marshal of plain structs and strings never fails
-		if bytes += len(text) + len(","); bytes > maxDeparted {
+		if bytes += len(text) + len(","); bytes > maxDepartedBytes {
 			return all[:i]
 		}
 	}

@@ -42,7 +42,7 @@ func withFreedVolumes(d drain.DepartedPod, ago time.Duration) drain.DepartedPod 
 }
 
 func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
-	o := observedPods(
+	o := newFacts(
 		newPod("c", withVolumes("pv-c")),
 		newPod("b", withVolumes("pv-b"), withPriority(10)),
 		newPod("a", withVolumes("pv-a")),
@@ -89,7 +89,7 @@ func TestALaneWaitsForItsVolumes(t *testing.T) {
 		{"a pod of a DaemonSet", volumesByName{"pv-a": attachedHere}, drain.NewDepartedPod(newPod("a", withVolumes("pv-a"), asDaemonSetPod), epoch), "", time.Time{}, time.Time{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := drain.Decide(nodeAfterDeparture(observedPods(next, newPod("c", withVolumes("pv-c"))), row.volumes, row.left))
+			d := drain.Decide(nodeAfterDeparture(newFacts(next, newPod("c", withVolumes("pv-c"))), row.volumes, row.left))
 			if row.waits == "" {
 				assert.Equal(t, []string{"b"}, podsWithRequest(d))
 				assert.Empty(t, d.Departed)
@@ -101,7 +101,7 @@ func TestALaneWaitsForItsVolumes(t *testing.T) {
 			row.left.Free = row.free
 			assert.Equal(t, []drain.DepartedPod{row.left}, d.Departed)
 
-			alone := drain.Decide(nodeAfterDeparture(observedPods(), row.volumes, d.Departed...))
+			alone := drain.Decide(nodeAfterDeparture(newFacts(), row.volumes, d.Departed...))
 			assert.False(t, alone.Done, "the last one's volumes are waited for, too")
 			assert.Equal(t, row.look, alone.Look)
 		})
@@ -110,7 +110,7 @@ func TestALaneWaitsForItsVolumes(t *testing.T) {
 
 // A volume that is moved within seconds is no blocker: only the Overview shows it.
 func TestASlowVolumeIsABlocker(t *testing.T) {
-	queued := observedPods(newPod("b", withVolumes("pv-b")), newPod("c", withVolumes("pv-c")), newPod("d"))
+	queued := newFacts(newPod("b", withVolumes("pv-b")), newPod("c", withVolumes("pv-c")), newPod("d"))
 	isHere := "volume pv-a of shop/a is still attached to the node"
 	isNowhere := "volume pv-a of shop/a is not attached to another node yet"
 	for name, row := range map[string]struct {
@@ -129,13 +129,13 @@ func TestASlowVolumeIsABlocker(t *testing.T) {
 			isHere,
 		},
 		"the last pod has left": {
-			observedPods(),
+			newFacts(),
 			volumesByName{"pv-a": attachedHere},
 			departedPod("a", 30*time.Second, "pv-a"),
 			[]drain.Blocker{{Kind: "Volume", Name: "pv-a", Until: epochPlus(90 * time.Second), Why: isHere}},
 			isHere,
 		},
-		"the last pod has just left":    {observedPods(), volumesByName{"pv-a": attachedHere}, departedPod("a", time.Second, "pv-a"), nil, isHere},
+		"the last pod has just left":    {newFacts(), volumesByName{"pv-a": attachedHere}, departedPod("a", time.Second, "pv-a"), nil, isHere},
 		"detached after a long time":    {queued, nil, departedPod("a", time.Minute, "pv-a"), nil, isNowhere},
 		"attached nowhere for a moment": {queued, nil, withFreedVolumes(departedPod("a", time.Minute, "pv-a"), 30*time.Second-1), nil, isNowhere},
 		"attached nowhere for long": {
@@ -153,9 +153,9 @@ func TestASlowVolumeIsABlocker(t *testing.T) {
 	}
 }
 
-func TestAPictureShowsTheVolumeThatIsWaitedFor(t *testing.T) {
+func TestOverviewShowsTheAwaitedVolume(t *testing.T) {
 	o := nodeAfterDeparture(
-		observedPods(newPod("b", withVolumes("pv-b")), newPod("c", withVolumes("pv-c")), newPod("d")),
+		newFacts(newPod("b", withVolumes("pv-b")), newPod("c", withVolumes("pv-c")), newPod("d")),
 		volumesByName{"pv-a": attachedHere},
 		departedPod("a", 0, "pv-a"),
 	)
@@ -181,7 +181,7 @@ func TestALaneNamesTheVolumeThatItHasWaitedForLongest(t *testing.T) {
 	both := volumesByName{"pv-1": attachedHere, "pv-2": attachedHere}
 	d := drain.Decide(
 		nodeAfterDeparture(
-			observedPods(newPod("b", withVolumes("pv-b"))),
+			newFacts(newPod("b", withVolumes("pv-b"))),
 			both,
 			departedPod("early", time.Minute, "pv-2"),
 			departedPod("late", time.Second, "pv-1"),
@@ -191,7 +191,7 @@ func TestALaneNamesTheVolumeThatItHasWaitedForLongest(t *testing.T) {
 	for _, names := range [][]string{{"pv-1", "pv-2"}, {"pv-2", "pv-1"}} { // both volumes are detached at epoch
 		d := drain.Decide(
 			nodeAfterDeparture(
-				observedPods(newPod("b", withVolumes("pv-b"))),
+				newFacts(newPod("b", withVolumes("pv-b"))),
 				nil,
 				departedPod("early", time.Minute, names[0]),
 				departedPod("late", time.Second, names[1]),
@@ -204,7 +204,7 @@ func TestALaneNamesTheVolumeThatItHasWaitedForLongest(t *testing.T) {
 func TestWaitingForVolumesCanBeSwitchedOff(t *testing.T) {
 	for _, volumes := range []volumesByName{{"pv-a": attachedHere}, {}} {
 		o := nodeAfterDeparture(
-			observedPods(newPod("b", func(p *drain.Pod) { p.Volumes = []string{"pv-b"} })),
+			newFacts(newPod("b", func(p *drain.Pod) { p.Volumes = []string{"pv-b"} })),
 			volumes,
 			departedPod("a", 0, "pv-a"),
 		)
@@ -216,7 +216,7 @@ func TestWaitingForVolumesCanBeSwitchedOff(t *testing.T) {
 func TestALaneDoesNotWaitForASharedVolume(t *testing.T) {
 	shared := volumesByName{"pv-s": attachedHere, "pv-a": attachedElsewhere}
 	o := nodeAfterDeparture(
-		observedPods(newPod("b", withVolumes("pv-s")), newPod("c", withVolumes("pv-c"))),
+		newFacts(newPod("b", withVolumes("pv-s")), newPod("c", withVolumes("pv-c"))),
 		shared,
 		departedPod("a", 0, "pv-a", "pv-s"),
 	)
@@ -224,18 +224,18 @@ func TestALaneDoesNotWaitForASharedVolume(t *testing.T) {
 	o.Volumes = volumesByName{"pv-s": attachedHere, "pv-a": attachedHere}
 	assert.Empty(t, drain.Decide(o).Act, "the other volume is")
 	o = nodeAfterDeparture(
-		observedPods(newPod("agent", withVolumes("pv-s"), asDaemonSetPod), newPod("c", withVolumes("pv-c"))),
+		newFacts(newPod("agent", withVolumes("pv-s"), asDaemonSetPod), newPod("c", withVolumes("pv-c"))),
 		shared,
 		departedPod("a", 0, "pv-s"),
 	)
 	assert.Equal(t, []string{"c"}, podsWithRequest(drain.Decide(o)), "a pod that stays uses it, too")
 	o = nodeAfterDeparture(
-		observedPods(newPod("done", withVolumes("pv-s"), asFinishedPod), newPod("c", withVolumes("pv-c"))),
+		newFacts(newPod("done", withVolumes("pv-s"), asFinishedPod), newPod("c", withVolumes("pv-c"))),
 		shared,
 		departedPod("a", 0, "pv-s"),
 	)
 	assert.Equal(t, []string{"done"}, podsWithRequest(drain.Decide(o)), "one that finished does not")
-	o = nodeAfterDeparture(observedPods(newPod("c", withVolumes("pv-c"))), shared, departedPod("b", 0, "pv-s"))
+	o = nodeAfterDeparture(newFacts(newPod("c", withVolumes("pv-c"))), shared, departedPod("b", 0, "pv-s"))
 	assert.Empty(t, drain.Decide(o).Act, "when the last of them left, it is waited for")
 }
 
@@ -257,7 +257,7 @@ func TestIndependentLanesAreEvictedAtTheSameTime(t *testing.T) {
 		{"the finished hold none", []drain.Pod{newPod("a", withVolumes("1")), newPod("b", withVolumes("1"), asFinishedPod)}, []string{"b", "a"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := withParallelLanes(withKnownBudgets(observedPods(row.pods...), webBudget(5, 9, 3, 9)))
+			o := withParallelLanes(withKnownBudgets(newFacts(row.pods...), webBudget(5, 9, 3, 9)))
 			assert.Equal(t, row.want, podsWithRequest(drain.Decide(o)))
 			if len(row.pods) == 2 && !row.pods[1].Finished {
 				o.Settings.Parallel = false
@@ -270,7 +270,7 @@ func TestIndependentLanesAreEvictedAtTheSameTime(t *testing.T) {
 func TestOnlyTheLaneOfTheVolumeWaits(t *testing.T) {
 	o := withParallelLanes(
 		nodeAfterDeparture(
-			observedPods(
+			newFacts(
 				newPod("b", withVolumes("pv-a", "pv-b")),
 				newPod("c", withVolumes("pv-c")),
 				newPod("d", withVolumes("pv-d"), withBudgets("shop/web")),
@@ -321,12 +321,12 @@ func TestABlockedPodDoesNotHoldItsLane(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := withKnownBudgets(
-				observedPods(
+				newFacts(
 					newPod("a", withVolumes("1"), row.first),
 					newPod("b", withVolumes("2")),
 					newPod("c", withVolumes("3")),
 				),
-				probedBudget(webBudget(0, 1, 1, 3)),
+				withProbeAtEpoch(webBudget(0, 1, 1, 3)),
 			)
 			assert.Equal(t, row.want, podsWithRequest(drain.Decide(o)))
 		})
@@ -335,7 +335,7 @@ func TestABlockedPodDoesNotHoldItsLane(t *testing.T) {
 
 func TestALaneHasOneProbeAndSaysWhatBlocksTheOthers(t *testing.T) {
 	o := withKnownBudgets(
-		observedPods(
+		newFacts(
 			newPod("a", withVolumes("1"), withBudgets("shop/web")),
 			newPod("b", withVolumes("2"), withBudgets("shop/web")),
 			newPod("c", withVolumes("3")),
@@ -358,7 +358,7 @@ func TestALaneHasOneProbeAndSaysWhatBlocksTheOthers(t *testing.T) {
 }
 
 func TestPodsWithoutVolumesDoNotWaitForLanes(t *testing.T) {
-	o := observedPods(newPod("a", withVolumes("1")), newPod("b", withVolumes("2")), newPod("c"), newPod("d"))
+	o := newFacts(newPod("a", withVolumes("1")), newPod("b", withVolumes("2")), newPod("c"), newPod("d"))
 	assert.Equal(t, []string{"a", "c", "d"}, podsWithRequest(drain.Decide(o)))
 	o.Pods[0].DeletedAt = epochPlus(time.Second)
 	assert.Equal(t, []string{"c", "d"}, podsWithRequest(drain.Decide(o)))
@@ -366,8 +366,8 @@ func TestPodsWithoutVolumesDoNotWaitForLanes(t *testing.T) {
 
 // Temporal limits the size of inputs, results and heartbeats. Inputs, results and heartbeats contain
 // Decision.Departed.
-func TestDepartedPodsFitIntoAHistory(t *testing.T) {
-	o := observedPods()
+func TestDepartedPodsHaveLimitedSize(t *testing.T) {
+	o := newFacts()
 	o.Settings.Parallel = true
 	o.Volumes = map[string]drain.Volume{}
 	for i := range 500 {

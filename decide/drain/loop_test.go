@@ -23,7 +23,7 @@ type simulatedNode struct {
 // newNode returns a node with random pods and attached volumes. The API server accepts the request for each pod in
 // the end.
 func newNode(seed int, means drain.RemovalMeans) *simulatedNode {
-	n := &simulatedNode{randomSource: randomSource(seed), Facts: observedPods(), requestCounts: map[string]int{}}
+	n := &simulatedNode{randomSource: randomSource(seed), Facts: newFacts(), requestCounts: map[string]int{}}
 	n.Means, n.Volumes, n.Settings.Parallel = means, volumesByName{}, n.hasChanceOneIn(2)
 	for i := range 3 + n.randomIntBelow(25) {
 		p := randomPod(&n.randomSource, fmt.Sprintf("p%02d", i))
@@ -68,7 +68,7 @@ func (n *simulatedNode) executeDecision(d drain.Decision) {
 			answer.Result = drain.Refused
 		}
 		n.requestCounts[a.UID]++
-		p.Tries = drain.TriesAfterAttempt(p.Tries, answer, n.Now)
+		p.Tries = drain.TryRecordAfterAttempt(p.Tries, answer, n.Now)
 		for j := range n.Budgets {
 			if b := &n.Budgets[j]; slices.Contains(p.Budgets, b.Key) {
 				b.Next = drain.NextProbeTime(n.Now, b.IsMisconfigured() || len(a.Probe) > 1)
@@ -117,7 +117,7 @@ func (n *simulatedNode) removePod(i int) {
 			b.Used = 0
 			for k := range n.Pods {
 				if slices.Contains(n.Pods[k].Budgets, b.Key) {
-					n.Pods[k].Tries = drain.TriesWithoutPause(n.Pods[k].Tries)
+					n.Pods[k].Tries = drain.TryRecordWithoutPause(n.Pods[k].Tries)
 				}
 			}
 		}
@@ -126,9 +126,9 @@ func (n *simulatedNode) removePod(i int) {
 }
 
 // A drain that calls Decide at each event and at the time Look ends with an empty node.
-func TestADrainEnds(t *testing.T) {
+func TestEveryDrainReachesAnEmptyNode(t *testing.T) {
 	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
-		for seed := range decidetest.SeedCount(150) {
+		for seed := range decidetest.RandomRunCount(150) {
 			n := newNode(seed, means)
 			for step := 0; ; step++ {
 				require.Less(t, step, 2000, "%s, seed %d: does not end", means, seed)

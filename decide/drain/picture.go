@@ -38,7 +38,7 @@ func (p *drainPlan) buildOverview(blockers []Blocker) Overview {
 		byState := cmp.Compare(slices.Index(states, a.state), slices.Index(states, b.state))
 		return cmp.Or(byState, a.pod.DeletedAt.Compare(b.pod.DeletedAt), comparePodsByName(a.pod, b.pod))
 	})
-	for _, v := range views[:min(len(views), MaxRows)] {
+	for _, v := range views[:min(len(views), MaxOverviewRows)] {
 		row := PodRow{
 			Pod: v.pod.key(), State: v.state, Since: v.stateSince, Attempts: v.pod.Tries.Attempts,
 			BlockedBy: cmp.Or(v.cause.name, v.cause.kind), Bad: v.cause.needsPerson, Next: v.nextTry,

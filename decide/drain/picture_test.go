@@ -12,40 +12,40 @@ import (
 )
 
 func TestSummaryOfADrain(t *testing.T) {
-	web3 := probedBudget(webBudget(0, 3, 3, 4))
+	web3 := withProbeAtEpoch(webBudget(0, 3, 3, 4))
 	for _, row := range []struct {
 		name string
 		seen drain.Facts
 		want string
 	}{
-		{"nothing is left", observedPods(), "empty"},
-		{"one", observedPods(newPod("a", withDeletionTime(epochPlus(time.Second)))), "1 pod left: 1 is terminating"},
+		{"nothing is left", newFacts(), "empty"},
+		{"one", newFacts(newPod("a", withDeletionTime(epochPlus(time.Second)))), "1 pod left: 1 is terminating"},
 		{
-			"three", withKnownBudgets(observedPods(newPod("a", withBudgets("shop/web")), newPod("b", withBudgets("shop/web")), newPod("c", withDeletionTime(epochPlus(time.Second)))), web3),
+			"three", withKnownBudgets(newFacts(newPod("a", withBudgets("shop/web")), newPod("b", withBudgets("shop/web")), newPod("c", withDeletionTime(epochPlus(time.Second)))), web3),
 			"3 pods left: PodDisruptionBudget shop/web needs 3 healthy pods and has 3; 1 is terminating",
 		},
 		{
-			"two orders", observedPods(newPod("a"), newPod("b"), newPod("c", withDrainRule("Drain", 1)), newPod("d", withDrainRule("Drain", 1))),
+			"two orders", newFacts(newPod("a"), newPod("b"), newPod("c", withDrainRule("Drain", 1)), newPod("d", withDrainRule("Drain", 1))),
 			"4 pods left: 2 are terminating; 2 wait for their turn",
 		},
 		{
-			"volumes", nodeAfterDeparture(observedPods(newPod("b", withVolumes("pv-b"))), volumesByName{"pv-a": attachedHere}, departedPod("a", 0, "pv-a")),
+			"volumes", nodeAfterDeparture(newFacts(newPod("b", withVolumes("pv-b"))), volumesByName{"pv-a": attachedHere}, departedPod("a", 0, "pv-a")),
 			"1 pod left: volume pv-a of shop/a is still attached to the node; 1 waits for its turn",
 		},
 		{
-			"nothing but volumes", nodeAfterDeparture(observedPods(), volumesByName{"pv-a": attachedHere}, departedPod("a", 0, "pv-a")),
+			"nothing but volumes", nodeAfterDeparture(newFacts(), volumesByName{"pv-a": attachedHere}, departedPod("a", 0, "pv-a")),
 			"no pods left: volume pv-a of shop/a is still attached to the node",
 		},
 		{
-			"many pods", observedPods(newPod("a", withProtection("true")), newPod("b", withProtection("true")), newPod("c", withProtection("true")), newPod("d", withProtection("true")), newPod("e", withProtection("true"))),
+			"many pods", newFacts(newPod("a", withProtection("true")), newPod("b", withProtection("true")), newPod("c", withProtection("true")), newPod("d", withProtection("true")), newPod("e", withProtection("true"))),
 			"5 pods left: shop/a, shop/b, shop/c and 2 more are not to be disrupted",
 		},
 		{
-			"many blockers, those first that need somebody", withKnownBudgets(observedPods(
+			"many blockers, those first that need somebody", withKnownBudgets(newFacts(
 				newPod("a", withProtection("true")), newPod("b", withProtection("true")), newPod("c", withDrainLabel("wait-completed")),
 				newPod("d", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Going}, 0)), newPod("e", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed, Message: "no"}, 0)),
 				newPod("f", withBudgets("shop/web")),
-			), probedBudget(webBudget(0, 1, 1, 1))),
+			), withProbeAtEpoch(webBudget(0, 1, 1, 1))),
 			"6 pods left: PodDisruptionBudget shop/web allows none of its 1 healthy pod to go: it needs 1 of 1; " +
 				"shop/a, shop/b are not to be disrupted; request for shop/e failed: no; 2 more blockers",
 		},
@@ -58,8 +58,8 @@ func TestSummaryOfADrain(t *testing.T) {
 	}
 }
 
-func TestAPictureIsBounded(t *testing.T) {
-	o := observedPods()
+func TestOverviewHasLimitedSize(t *testing.T) {
+	o := newFacts()
 	o.Gone = 7
 	for i := range 100 {
 		name := fmt.Sprintf("%03d", i)
@@ -78,12 +78,12 @@ func TestAPictureIsBounded(t *testing.T) {
 		)
 		o.Budgets = append(
 			o.Budgets,
-			probedBudget(drain.DisruptionBudget{Key: "shop/" + name, Desired: 2, Healthy: 2, Expected: 2 + i%2, Current: true}),
+			withProbeAtEpoch(drain.DisruptionBudget{Key: "shop/" + name, Desired: 2, Healthy: 2, Expected: 2 + i%2, Current: true}),
 		)
 	}
 	o.Pods = append(o.Pods, newPod("another", withBudgets("shop/030"))) // the blocker with the most pods
 	d := drain.Decide(o)
-	assert.Len(t, d.Picture.Rows, drain.MaxRows)
+	assert.Len(t, d.Picture.Rows, drain.MaxOverviewRows)
 	assert.Equal(t, drain.PodCounts{Gone: 7, Blocked: 201, Waiting: 100, Skipped: 100}, d.Picture.Counts)
 	assert.Len(t, d.Blockers, drain.MaxBlockers)
 	for _, b := range d.Blockers {
@@ -94,7 +94,7 @@ func TestAPictureIsBounded(t *testing.T) {
 	assert.Less(t, len(d.Picture.Why), 1000)
 	assert.Contains(t, d.Picture.Why, "98 more blockers")
 
-	errors := drain.Decide(observedPods(o.Pods[3]))
+	errors := drain.Decide(newFacts(o.Pods[3]))
 	assert.Less(t, len(errors.Picture.Why), 1000)
 }
 
@@ -107,7 +107,7 @@ func blockerNames(blockers []drain.Blocker) []string {
 }
 
 func TestRowsAreSortedByState(t *testing.T) {
-	o := nodeAfterDeparture(withKnownBudgets(observedPods(
+	o := nodeAfterDeparture(withKnownBudgets(newFacts(
 		newPod("waiting", withDrainRule("Drain", 1)),
 		newPod("evicting"),
 		newPod(
@@ -121,7 +121,7 @@ func TestRowsAreSortedByState(t *testing.T) {
 			withBudgets("shop/web"),
 			withEvictionAnswer(drain.EvictionAnswer{Result: drain.Refused}, time.Minute),
 		),
-	), probedBudget(webBudget(0, 1, 1, 2))), volumesByName{"pv-1": attachedHere}, departedPod("b-left", time.Second, "pv-1"), departedPod("a-left", time.Second, "pv-2"))
+	), withProbeAtEpoch(webBudget(0, 1, 1, 2))), volumesByName{"pv-1": attachedHere}, departedPod("b-left", time.Second, "pv-1"), departedPod("a-left", time.Second, "pv-2"))
 	assert.Equal(t, []drain.PodRow{
 		{
 			Pod:       "shop/blocked",

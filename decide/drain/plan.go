@@ -216,8 +216,8 @@ type EvictionAnswer struct {
 	RetryAfter time.Duration // pause that the API server requested; zero: none
 }
 
-// TriesAfterAttempt returns the tries after one more attempt, whose answer arrived at the time now.
-func TriesAfterAttempt(t TryRecord, a EvictionAnswer, now time.Time) TryRecord {
+// TryRecordAfterAttempt returns the tries after one more attempt, whose answer arrived at the time now.
+func TryRecordAfterAttempt(t TryRecord, a EvictionAnswer, now time.Time) TryRecord {
 	if t.Means != a.Means || a.Result != Failed {
 		t.Failures = 0
 	}
@@ -244,8 +244,8 @@ func (a EvictionAnswer) retryPause(failures int) time.Duration {
 	}[a.Result]
 }
 
-// TriesWithoutPause ends the pause after a refusal, because one of the pod's budgets was changed, created or deleted.
-func TriesWithoutPause(t TryRecord) TryRecord {
+// TryRecordWithoutPause ends the pause after a refusal, because one of the pod's budgets was changed, created or deleted.
+func TryRecordWithoutPause(t TryRecord) TryRecord {
 	if t.Result == Refused || t.Result == Several {
 		t.Next = time.Time{}
 	}

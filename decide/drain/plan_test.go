@@ -10,7 +10,7 @@ import (
 )
 
 func TestPodsWithoutVolumesAreEvictedAtOnce(t *testing.T) {
-	d := drain.Decide(observedPods(newPod("b"), newPod("a"), newPod("c", withPriority(1000))))
+	d := drain.Decide(newFacts(newPod("b"), newPod("a"), newPod("c", withPriority(1000))))
 	assert.Equal(t, []drain.Action{
 		{UID: "uid-c", Means: drain.Evict}, {UID: "uid-a", Means: drain.Evict}, {UID: "uid-b", Means: drain.Evict},
 	}, d.Act)
@@ -23,7 +23,7 @@ func TestEvictionIsTheFirstMeans(t *testing.T) {
 	assert.Equal(
 		t,
 		[]drain.Action{{UID: "uid-a", Means: drain.Evict}},
-		drain.Decide(withMeans("", observedPods(newPod("a")))).Act,
+		drain.Decide(withMeans("", newFacts(newPod("a")))).Act,
 	)
 }
 
@@ -36,7 +36,7 @@ func TestANodeIsEmptyWhenOnlySkippedPodsAreLeft(t *testing.T) {
 		newPod("e", withDrainLabel("wait-completed"), asFinishedPod),
 	}
 	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
-		d := drain.Decide(withMeans(means, observedPods(stay...)))
+		d := drain.Decide(withMeans(means, newFacts(stay...)))
 		assert.Equal(
 			t,
 			drain.Decision{Done: true, Picture: drain.Overview{Counts: drain.PodCounts{Skipped: 5}, Why: "empty"}},
@@ -48,13 +48,13 @@ func TestANodeIsEmptyWhenOnlySkippedPodsAreLeft(t *testing.T) {
 func TestALeavingPodIsNotEvictedAgain(t *testing.T) {
 	accepted := newPod("accepted", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, time.Hour))
 	gone := newPod("gone", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Gone}, time.Hour))
-	d := drain.Decide(observedPods(accepted, gone, newPod("deleted", withDeletionTime(epochPlus(time.Second)))))
+	d := drain.Decide(newFacts(accepted, gone, newPod("deleted", withDeletionTime(epochPlus(time.Second)))))
 	assert.Empty(t, d.Act)
 	assert.False(t, d.Done, "they are waited for")
 	assert.Equal(t, map[string]string{"accepted": "Evicting", "gone": "Evicting", "deleted": "Terminating"}, rowStates(d))
 
 	accepted = changedPod(accepted, withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed}, time.Minute))
-	assert.Empty(t, drain.Decide(observedPods(accepted)).Act, "whatever was answered since")
+	assert.Empty(t, drain.Decide(newFacts(accepted)).Act, "whatever was answered since")
 }
 
 func TestADecisionSendsOnlyTheLowestOrder(t *testing.T) {
@@ -66,7 +66,7 @@ func TestADecisionSendsOnlyTheLowestOrder(t *testing.T) {
 			withEvictionAnswer(drain.EvictionAnswer{Result: r, Message: message}, ago),
 		)
 	}
-	o := withKnownBudgets(observedPods(
+	o := withKnownBudgets(newFacts(
 		newPod("terminating", withDrainRule("Drain", 1), withDeletionTime(epochPlus(10*time.Second))),
 		changedPod(answer("refused", drain.Refused, "", time.Second), func(p *drain.Pod) { p.Rule.Order = 1 }),
 		changedPod(answer("going", drain.Going, "", time.Second), withBudgets()),
@@ -77,7 +77,7 @@ func TestADecisionSendsOnlyTheLowestOrder(t *testing.T) {
 		newPod("high", withDrainRule("Drain", 2)),
 		newPod("higher", withDrainRule("Drain", 3), withProtection("true")),
 		newPod("done", asFinishedPod),
-	), probedBudget(webBudget(0, 2, 2, 3)))
+	), withProbeAtEpoch(webBudget(0, 2, 2, 3)))
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"done", "next"}, podsWithRequest(d))
 	assert.Equal(t, map[string]string{
@@ -111,7 +111,7 @@ func TestADecisionSendsOnlyTheLowestOrder(t *testing.T) {
 }
 
 func TestPodsAreEvictedOrderByOrder(t *testing.T) {
-	o := observedPods(newPod("low", withDrainRule("Drain", -5)), newPod("none"), newPod("high", withDrainRule("Drain", 5)))
+	o := newFacts(newPod("low", withDrainRule("Drain", -5)), newPod("none"), newPod("high", withDrainRule("Drain", 5)))
 	for _, want := range []string{"low", "none", "high"} {
 		assert.Equal(t, []string{want}, podsWithRequest(drain.Decide(o)))
 		o.Pods[0].DeletedAt = epochPlus(time.Second)
@@ -121,9 +121,9 @@ func TestPodsAreEvictedOrderByOrder(t *testing.T) {
 	assert.True(t, drain.Decide(o).Done)
 }
 
-func TestPodsWithWaitCompleted(t *testing.T) {
+func TestDrainWaitsForPodsWithWaitCompleted(t *testing.T) {
 	work := newPod("work", withDrainLabel("wait-completed"))
-	o := observedPods(
+	o := newFacts(
 		work,
 		newPod("a"),
 		newPod("low", withDrainRule("Drain", -1)),
@@ -133,12 +133,12 @@ func TestPodsWithWaitCompleted(t *testing.T) {
 	assert.Equal(t, []string{"low"}, podsWithRequest(d))
 	assert.Equal(t, "Waiting", rowStates(d)["work"], "its order is zero")
 
-	o = observedPods(work, newPod("a"), newPod("high", withDrainRule("Drain", 1)))
+	o = newFacts(work, newPod("a"), newPod("high", withDrainRule("Drain", 1)))
 	d = drain.Decide(o)
 	assert.Equal(t, []string{"a"}, podsWithRequest(d), "of the same order")
 	assert.Equal(t, []drain.Blocker{{Kind: "WaitCompleted", Pods: 1, Why: "waits for shop/work to complete"}}, d.Blockers)
 
-	o = observedPods(work, newPod("high", withDrainRule("Drain", 1)))
+	o = newFacts(work, newPod("high", withDrainRule("Drain", 1)))
 	d = drain.Decide(o)
 	assert.Empty(t, d.Act)
 	assert.False(t, d.Done)
@@ -149,23 +149,23 @@ func TestPodsWithWaitCompleted(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"work", "high"},
-		podsWithRequest(drain.Decide(withMeans(drain.Delete, observedPods(work, newPod("high", withDrainRule("Drain", 1)))))),
+		podsWithRequest(drain.Decide(withMeans(drain.Delete, newFacts(work, newPod("high", withDrainRule("Drain", 1)))))),
 		"deletion waits for no work",
 	)
 }
 
 func TestFinishedPodsDelayNoOtherPod(t *testing.T) {
-	o := observedPods(
+	o := newFacts(
 		newPod("done", asFinishedPod, withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed}, 0)),
 		newPod("a", withDrainRule("Drain", 3)),
 	)
 	assert.Equal(t, []string{"a"}, podsWithRequest(drain.Decide(o)))
 }
 
-func TestARefusalAlthoughTheStatusOfTheBudgetAllowsTheEviction(t *testing.T) {
+func TestUnexpectedRefusalPausesThePod(t *testing.T) {
 	refused := drain.EvictionAnswer{Result: drain.Refused, Message: "would violate shop/db"}
 	a := newPod("a", withBudgets("shop/web"), withEvictionAnswer(refused, time.Second))
-	d := drain.Decide(withKnownBudgets(observedPods(a), webBudget(1, 3, 2, 3)))
+	d := drain.Decide(withKnownBudgets(newFacts(a), webBudget(1, 3, 2, 3)))
 	assert.Empty(t, d.Act)
 	assert.Equal(t, epochPlus(9*time.Second), d.Look)
 	assert.Equal(t, []drain.Blocker{
@@ -177,12 +177,12 @@ func TestARefusalAlthoughTheStatusOfTheBudgetAllowsTheEviction(t *testing.T) {
 		},
 	}, d.Blockers)
 
-	a.Tries = drain.TriesWithoutPause(a.Tries)
-	d = drain.Decide(withKnownBudgets(observedPods(a), webBudget(1, 3, 2, 3)))
+	a.Tries = drain.TryRecordWithoutPause(a.Tries)
+	d = drain.Decide(withKnownBudgets(newFacts(a), webBudget(1, 3, 2, 3)))
 	assert.Equal(t, []string{"a"}, podsWithRequest(d), "its status has changed")
 	assert.Empty(t, d.Blockers)
 
-	d = drain.Decide(observedPods(newPod("a", withEvictionAnswer(refused, 10*time.Second))))
+	d = drain.Decide(newFacts(newPod("a", withEvictionAnswer(refused, 10*time.Second))))
 	assert.Equal(t, []string{"a"}, podsWithRequest(d))
 	assert.Equal(t, []drain.Blocker{
 		{
@@ -195,7 +195,7 @@ func TestARefusalAlthoughTheStatusOfTheBudgetAllowsTheEviction(t *testing.T) {
 }
 
 func TestAStuckTerminatingPodIsABlocker(t *testing.T) {
-	o := observedPods(newPod("a", withDeletionTime(epoch)), newPod("b", withDeletionTime(epochPlus(-10*time.Second))))
+	o := newFacts(newPod("a", withDeletionTime(epoch)), newPod("b", withDeletionTime(epochPlus(-10*time.Second))))
 	d := drain.Decide(o)
 	assert.Empty(t, d.Blockers)
 	assert.Equal(t, epochPlus(50*time.Second), d.Look, "one minute after b should have ended")

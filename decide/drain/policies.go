@@ -18,9 +18,9 @@ const (
 	extraGrace = 30 * time.Second
 )
 
-// Overdue is how late a step may begin after its deadline before the delay is reported. Source of Overdue: a worker
+// OverdueAfter is how late a step may begin after its deadline before the delay is reported. Source of Overdue: a worker
 // restarts in less than a minute.
-const Overdue = time.Minute
+const OverdueAfter = time.Minute
 
 // Pauses between two probes of a budget that allows no eviction. A probe is an eviction that the budget's status, which
 // may be old, does not allow. One request per minute is a small load for the API server, even if many nodes are drained

@@ -91,10 +91,10 @@ func addRandomTries(d *randomSource, p *drain.Pod, means drain.RemovalMeans) {
 				drain.Failed,
 			),
 		}
-		p.Tries = drain.TriesAfterAttempt(p.Tries, a, epochPlus(-time.Duration(d.randomIntBelow(60))*time.Second))
+		p.Tries = drain.TryRecordAfterAttempt(p.Tries, a, epochPlus(-time.Duration(d.randomIntBelow(60))*time.Second))
 	}
 	if d.hasChanceOneIn(3) {
-		p.Tries = drain.TriesWithoutPause(p.Tries)
+		p.Tries = drain.TryRecordWithoutPause(p.Tries)
 	}
 	if d.hasChanceOneIn(8) {
 		p.DeletedAt = d.randomTime()
@@ -103,7 +103,7 @@ func addRandomTries(d *randomSource, p *drain.Pod, means drain.RemovalMeans) {
 
 // randomFacts returns the random facts of a node in a drain.
 func randomFacts(d *randomSource) drain.Facts {
-	o := observedPods()
+	o := newFacts()
 	o.Means = pickItem(d, drain.Evict, drain.Evict, drain.Evict, drain.DeleteInOrder, drain.Delete, drain.Kill)
 	o.Settings.Parallel, o.Gone, o.Volumes = d.hasChanceOneIn(2), d.randomIntBelow(5), volumesByName{}
 	for i := range d.randomIntBelow(30) {
@@ -161,8 +161,8 @@ func drainOrderOfPod(p drain.Pod) int32 {
 	return p.Rule.Order
 }
 
-func TestDecideKeepsItsPromises(t *testing.T) {
-	acted, probed, done, seeds := 0, 0, 0, decidetest.SeedCount(3000)
+func TestInvariantsOfDecide(t *testing.T) {
+	acted, probed, done, seeds := 0, 0, 0, decidetest.RandomRunCount(3000)
 	for seed := range seeds {
 		random := randomSource(seed)
 		o := randomFacts(&random)
@@ -268,7 +268,7 @@ func checkOverview(t *testing.T, seed int, o drain.Facts, d drain.Decision) {
 	t.Helper()
 	c := d.Picture.Counts
 	require.Equal(t, len(o.Pods), c.Terminating+c.Blocked+c.Waiting+c.Skipped, "seed %d", seed)
-	require.Len(t, d.Picture.Rows, min(drain.MaxRows, len(o.Pods)-c.Skipped+len(d.Departed)), "seed %d", seed)
+	require.Len(t, d.Picture.Rows, min(drain.MaxOverviewRows, len(o.Pods)-c.Skipped+len(d.Departed)), "seed %d", seed)
 	require.Equal(t, d.Done, c.Skipped == len(o.Pods) && len(d.Departed) == 0, "seed %d", seed)
 	require.Equal(t, d.Done, d.Picture.Why == "empty", "seed %d", seed)
 	require.True(t, d.Look.IsZero() || d.Look.After(o.Now), "seed %d", seed)

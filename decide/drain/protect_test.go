@@ -10,7 +10,7 @@ import (
 )
 
 func TestAProtectedPodIsNotEvicted(t *testing.T) {
-	o := observedPods(newPod("a", withProtection("90m")), newPod("b"))
+	o := newFacts(newPod("a", withProtection("90m")), newPod("b"))
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"b"}, podsWithRequest(d))
 	assert.Equal(t, epochPlus(30*time.Minute), d.Look, "the end of the protection")
@@ -31,7 +31,7 @@ func TestAProtectedPodIsNotEvicted(t *testing.T) {
 
 func TestProtectedPodsAreOneBlocker(t *testing.T) {
 	d := drain.Decide(
-		observedPods(
+		newFacts(
 			newPod("a", withProtection("true")),
 			newPod("b", withProtection("90m")),
 			newPod("c", withProtection("2h")),
@@ -43,12 +43,12 @@ func TestProtectedPodsAreOneBlocker(t *testing.T) {
 	assert.Equal(t, []drain.Blocker{{
 		Kind: "DoNotDisrupt", Pods: 4, Why: "shop/a, shop/b, shop/c and 1 more are not to be disrupted",
 	}}, d.Blockers)
-	assert.Zero(t, drain.Decide(observedPods(newPod("a", withProtection("true")))).Look, "nothing ends by itself")
+	assert.Zero(t, drain.Decide(newFacts(newPod("a", withProtection("true")))).Look, "nothing ends by itself")
 }
 
 func TestDeletionEndsAllProtection(t *testing.T) {
 	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
-		d := drain.Decide(withMeans(means, observedPods(newPod("a", withProtection("true")))))
+		d := drain.Decide(withMeans(means, newFacts(newPod("a", withProtection("true")))))
 		assert.Equal(t, []drain.Action{{UID: "uid-a", Means: means}}, d.Act)
 		assert.Empty(t, d.Blockers)
 	}

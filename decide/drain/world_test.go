@@ -67,7 +67,7 @@ func withEvictionAnswer(a drain.EvictionAnswer, ago time.Duration) func(*drain.P
 	if a.Means == "" {
 		a.Means = drain.Evict
 	}
-	return func(p *drain.Pod) { p.Tries = drain.TriesAfterAttempt(p.Tries, a, epochPlus(-ago)) }
+	return func(p *drain.Pod) { p.Tries = drain.TryRecordAfterAttempt(p.Tries, a, epochPlus(-ago)) }
 }
 
 func asMirrorPod(p *drain.Pod)    { p.Mirror = true }
@@ -88,8 +88,8 @@ func webBudget(allowed, healthy, desired, expected int) drain.DisruptionBudget {
 	}
 }
 
-// observedPods returns the facts of a node with these pods, drained with Evict.
-func observedPods(pods ...drain.Pod) drain.Facts {
+// newFacts returns the facts of a node with these pods, drained with Evict.
+func newFacts(pods ...drain.Pod) drain.Facts {
 	return drain.Facts{
 		Pods: pods, Means: drain.Evict, Now: epoch,
 		Settings: drain.Settings{Attach: 90 * time.Second, Detach: 2 * time.Minute},

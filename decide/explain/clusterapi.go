@@ -149,9 +149,9 @@ func textsByStage() map[Stage]stageTexts {
 	}
 }
 
-// UpstreamMachine holds the facts from a Cluster API Machine's status about its current stage, and the names that the
+// ClusterAPIMachine holds the facts from a Cluster API Machine's status about its current stage, and the names that the
 // commands need. Cluster API's own controllers carry the stages out.
-type UpstreamMachine struct {
+type ClusterAPIMachine struct {
 	Namespace, Name string
 	Stage           Stage // empty: the machine waits for nothing
 	Message         string
@@ -169,15 +169,15 @@ type UpstreamMachine struct {
 }
 
 // StepName returns the machine's step, from package vocabulary; empty: the machine waits for nothing.
-func (m UpstreamMachine) StepName() string { return textsByStage()[m.Stage].step }
+func (m ClusterAPIMachine) StepName() string { return textsByStage()[m.Stage].step }
 
-// maxUpstreamBytes bounds the length of Cluster API's message in a cause. Source: Cluster API's message about a drain
+// maxClusterAPIMessageBytes bounds the length of Cluster API's message in a cause. Source: Cluster API's message about a drain
 // names each pod, and a condition must have room for three causes.
-const maxUpstreamBytes = 400
+const maxClusterAPIMessageBytes = 400
 
 // CurrentWait returns the WaitState of the machine. If the machine waits for nothing, CurrentWait returns the zero
 // WaitState.
-func (m UpstreamMachine) CurrentWait() WaitState {
+func (m ClusterAPIMachine) CurrentWait() WaitState {
 	of, known := textsByStage()[m.Stage]
 	switch {
 	case !known:
@@ -189,7 +189,7 @@ func (m UpstreamMachine) CurrentWait() WaitState {
 	w := WaitState{
 		Goal:  of.goal,
 		Since: m.Since,
-		Cause: of.cause + phrase.TextIf(message != "", ": %s", phrase.CutText(message, maxUpstreamBytes)),
+		Cause: of.cause + phrase.TextIf(message != "", ": %s", phrase.CutText(message, maxClusterAPIMessageBytes)),
 	}
 	if !m.Deadline.IsZero() {
 		w.Next, w.At = of.deadlineWords, m.Deadline
@@ -213,10 +213,10 @@ func (m UpstreamMachine) CurrentWait() WaitState {
 }
 
 // isSlow reports whether the stage counts as blocked.
-func (m UpstreamMachine) isSlow() bool { return m.Lost || !m.Now.Before(m.standstillStart()) }
+func (m ClusterAPIMachine) isSlow() bool { return m.Lost || !m.Now.Before(m.standstillStart()) }
 
 // standstillStart returns the time from which the stage counts as blocked.
-func (m UpstreamMachine) standstillStart() time.Time {
+func (m ClusterAPIMachine) standstillStart() time.Time {
 	limit := textsByStage()[m.Stage].slowAfter
 	if m.Unhandled {
 		limit = slowHandling
@@ -226,14 +226,14 @@ func (m UpstreamMachine) standstillStart() time.Time {
 
 // StandstillTime returns the time at which the machine begins to count as blocked; zero: the machine waits for nothing,
 // or is already blocked.
-func (m UpstreamMachine) StandstillTime() time.Time {
+func (m ClusterAPIMachine) StandstillTime() time.Time {
 	if m.Stage == "" || m.Drain.Step != "" || m.isSlow() {
 		return time.Time{}
 	}
 	return m.standstillStart()
 }
 
-func (m UpstreamMachine) blockers(of stageTexts) []string {
+func (m ClusterAPIMachine) blockers(of stageTexts) []string {
 	switch {
 	case m.Unhandled:
 		return []string{vocabulary.BlockedNotHandled}
@@ -246,7 +246,7 @@ func (m UpstreamMachine) blockers(of stageTexts) []string {
 
 // command returns the command that ends the machine's wait or shows the reason. Both API groups have machines, so the
 // command names the group.
-func (m UpstreamMachine) command() string {
+func (m ClusterAPIMachine) command() string {
 	const machines = "machines.cluster.x-k8s.io"
 	switch {
 	case m.Unhandled:
@@ -263,8 +263,8 @@ func (m UpstreamMachine) command() string {
 	}
 }
 
-// waitsOfUpstreamMachines returns the Waits of Cluster API machines, sorted by machine name.
-func waitsOfUpstreamMachines(machines []UpstreamMachine) []WaitState {
-	machines = list.SortedCopyOfLarge(machines, func(a, b *UpstreamMachine) int { return cmp.Compare(a.Name, b.Name) })
-	return list.Map(machines, UpstreamMachine.CurrentWait)
+// waitsOfClusterAPIMachines returns the Waits of Cluster API machines, sorted by machine name.
+func waitsOfClusterAPIMachines(machines []ClusterAPIMachine) []WaitState {
+	machines = list.SortedCopyOfLargeItems(machines, func(a, b *ClusterAPIMachine) int { return cmp.Compare(a.Name, b.Name) })
+	return list.Map(machines, ClusterAPIMachine.CurrentWait)
 }

@@ -10,13 +10,13 @@ import (
 	"millwright/decide/explain"
 )
 
-// upstreamMachine returns a Cluster API machine whose stage began at 09:00, an hour ago.
-func upstreamMachine(
+// newClusterAPIMachine returns a Cluster API machine whose stage began at 09:00, an hour ago.
+func newClusterAPIMachine(
 	stage explain.Stage,
 	message string,
-	change ...func(*explain.UpstreamMachine),
-) explain.UpstreamMachine {
-	m := explain.UpstreamMachine{
+	change ...func(*explain.ClusterAPIMachine),
+) explain.ClusterAPIMachine {
+	m := explain.ClusterAPIMachine{
 		Namespace: "shop",
 		Name:      "m-1",
 		Stage:     stage,
@@ -31,71 +31,71 @@ func upstreamMachine(
 }
 
 // Each stage has a sentence with the cause, its beginning, the next event with its time, and the command.
-func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
+func TestWaitSentencesOfClusterAPIMachines(t *testing.T) {
 	const describe = "; `kubectl describe machines.cluster.x-k8s.io -n shop m-1`"
-	of := func(object string) func(*explain.UpstreamMachine) {
-		return func(m *explain.UpstreamMachine) { m.Object = object }
+	of := func(object string) func(*explain.ClusterAPIMachine) {
+		return func(m *explain.ClusterAPIMachine) { m.Object = object }
 	}
-	ends := func(m *explain.UpstreamMachine) { m.Deadline = parseClock("11:00:00") }
-	unhandled := func(m *explain.UpstreamMachine) { m.Unhandled = true }
-	hooks := func(keys ...string) func(*explain.UpstreamMachine) {
-		return func(m *explain.UpstreamMachine) { m.Hooks = keys }
+	ends := func(m *explain.ClusterAPIMachine) { m.Deadline = parseClock("11:00:00") }
+	unhandled := func(m *explain.ClusterAPIMachine) { m.Unhandled = true }
+	hooks := func(keys ...string) func(*explain.ClusterAPIMachine) {
+		return func(m *explain.ClusterAPIMachine) { m.Hooks = keys }
 	}
 	for _, row := range []struct {
-		machine explain.UpstreamMachine
+		machine explain.ClusterAPIMachine
 		goal    string
 		blocked string
 		says    string
 	}{
 		{
-			upstreamMachine(explain.StageBootstrap, "no\ndata", of("kubeadmconfig.bootstrap.cluster.x-k8s.io m-1")), "waits for its bootstrap data", "BootstrapNotReady",
+			newClusterAPIMachine(explain.StageBootstrap, "no\ndata", of("kubeadmconfig.bootstrap.cluster.x-k8s.io m-1")), "waits for its bootstrap data", "BootstrapNotReady",
 			"the bootstrap data are not ready: no data (since 09:00:00 UTC); `kubectl describe kubeadmconfig.bootstrap.cluster.x-k8s.io -n shop m-1`",
 		},
-		{upstreamMachine(explain.StageInfrastructure, ""), "waits for its instance", "InfrastructureNotReady", "the infrastructure is not ready (since 09:00:00 UTC)" + describe},
+		{newClusterAPIMachine(explain.StageInfrastructure, ""), "waits for its instance", "InfrastructureNotReady", "the infrastructure is not ready (since 09:00:00 UTC)" + describe},
 		{
-			upstreamMachine(explain.StageInfrastructure, "x", unhandled), "waits for its instance", "NotHandled",
+			newClusterAPIMachine(explain.StageInfrastructure, "x", unhandled), "waits for its instance", "NotHandled",
 			"no controller of Cluster API has looked at it (since 09:00:00 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`",
 		},
-		{upstreamMachine(explain.StageJoin, "x"), "waits for its node to join", "NodeNotJoined", "no node has joined: x (since 09:00:00 UTC)" + describe},
-		{upstreamMachine(explain.StageRecover, "x"), "waits for its node to recover", "NodeNotHealthy", "the node is not healthy: x (since 09:00:00 UTC)" + describe},
-		{upstreamMachine(explain.StageUpdate, "x"), "waits for its update in place", "InPlaceUpdate", "the update in place does not end: x (since 09:00:00 UTC)" + describe},
+		{newClusterAPIMachine(explain.StageJoin, "x"), "waits for its node to join", "NodeNotJoined", "no node has joined: x (since 09:00:00 UTC)" + describe},
+		{newClusterAPIMachine(explain.StageRecover, "x"), "waits for its node to recover", "NodeNotHealthy", "the node is not healthy: x (since 09:00:00 UTC)" + describe},
+		{newClusterAPIMachine(explain.StageUpdate, "x"), "waits for its update in place", "InPlaceUpdate", "the update in place does not end: x (since 09:00:00 UTC)" + describe},
 		{
-			upstreamMachine(explain.StagePaused, ""), "waits to be resumed", "Paused",
+			newClusterAPIMachine(explain.StagePaused, ""), "waits to be resumed", "Paused",
 			"the Machine is paused (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 cluster.x-k8s.io/paused-`",
 		},
-		{upstreamMachine(explain.StageDelete, "x"), "waits to leave", "MachineNotDeleted", "the deletion does not end: x (since 09:00:00 UTC)" + describe},
+		{newClusterAPIMachine(explain.StageDelete, "x"), "waits to leave", "MachineNotDeleted", "the deletion does not end: x (since 09:00:00 UTC)" + describe},
 		{
-			upstreamMachine(explain.StageDelete, "", unhandled), "waits to leave", "NotHandled",
+			newClusterAPIMachine(explain.StageDelete, "", unhandled), "waits to leave", "NotHandled",
 			"no controller of Cluster API has looked at it (since 09:00:00 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`",
 		},
 		{
-			upstreamMachine(explain.StageHooks, "x", hooks("a/one")), "waits to leave", "a/one",
+			newClusterAPIMachine(explain.StageHooks, "x", hooks("a/one")), "waits to leave", "a/one",
 			"the hook a/one keeps it (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 a/one-`",
 		},
 		{
-			upstreamMachine(explain.StageHooks, "x", hooks("a/one", "a/two")), "waits to leave", "a/one a/two",
+			newClusterAPIMachine(explain.StageHooks, "x", hooks("a/one", "a/two")), "waits to leave", "a/one a/two",
 			"the hooks a/one, a/two keep it (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 a/one-`",
 		},
-		{upstreamMachine(explain.StageOwnDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `millwright drain explain shop/m-1`"},
+		{newClusterAPIMachine(explain.StageOwnDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `millwright drain explain shop/m-1`"},
 		{
-			upstreamMachine(explain.StageOwnDrain, "", func(m *explain.UpstreamMachine) {
+			newClusterAPIMachine(explain.StageOwnDrain, "", func(m *explain.ClusterAPIMachine) {
 				m.Drain = waitingMachine("evict-pods", "a budget", withBlockers("PodDisruptionBudget shop/web"), asEvictingMachine)
 			}),
 			"waits to leave", "PodDisruptionBudget shop/web", "a budget (since 09:00:00 UTC); the pods still on its node are deleted; `kubectl edit pdb -n shop web`",
 		},
 		{
-			upstreamMachine(explain.StageDrain, "pods", ends), "waits to leave", "NodeDrain",
+			newClusterAPIMachine(explain.StageDrain, "pods", ends), "waits to leave", "NodeDrain",
 			"Cluster API drains the node: pods (since 09:00:00 UTC); it goes on without the pods that are left at 11:00:00 UTC" + describe,
 		},
-		{upstreamMachine(explain.StageDrain, "pods"), "waits to leave", "NodeDrain", "Cluster API drains the node: pods (since 09:00:00 UTC)" + describe},
+		{newClusterAPIMachine(explain.StageDrain, "pods"), "waits to leave", "NodeDrain", "Cluster API drains the node: pods (since 09:00:00 UTC)" + describe},
 		{
-			upstreamMachine(explain.StageDetach, "", ends), "waits to leave", "VolumeDetach",
+			newClusterAPIMachine(explain.StageDetach, "", ends), "waits to leave", "VolumeDetach",
 			"volumes are attached to the node (since 09:00:00 UTC); it goes on without the volumes at 11:00:00 UTC" + describe,
 		},
-		{upstreamMachine(explain.StageDeleteInstance, "x"), "waits to leave", "InfrastructureNotDeleted", "the infrastructure is not deleted: x (since 09:00:00 UTC)" + describe},
-		{upstreamMachine(explain.StageDeleteBootstrap, "x"), "waits to leave", "BootstrapNotDeleted", "the bootstrap configuration is not deleted: x (since 09:00:00 UTC)" + describe},
-		{upstreamMachine(explain.StageDeleteNode, "x"), "waits to leave", "NodeNotDeleted", "the Node object is not deleted: x (since 09:00:00 UTC)" + describe},
-		{explain.UpstreamMachine{Now: now}, "", "", ""},
+		{newClusterAPIMachine(explain.StageDeleteInstance, "x"), "waits to leave", "InfrastructureNotDeleted", "the infrastructure is not deleted: x (since 09:00:00 UTC)" + describe},
+		{newClusterAPIMachine(explain.StageDeleteBootstrap, "x"), "waits to leave", "BootstrapNotDeleted", "the bootstrap configuration is not deleted: x (since 09:00:00 UTC)" + describe},
+		{newClusterAPIMachine(explain.StageDeleteNode, "x"), "waits to leave", "NodeNotDeleted", "the Node object is not deleted: x (since 09:00:00 UTC)" + describe},
+		{explain.ClusterAPIMachine{Now: now}, "", "", ""},
 	} {
 		w := row.machine.CurrentWait()
 		assert.Equal(
@@ -113,13 +113,13 @@ func TestSentencesOfMachinesOfClusterAPI(t *testing.T) {
 }
 
 // A Cluster API machine counts as blocked after the limit of its stage. A Lost machine counts as blocked at once.
-func TestWhenAMachineOfClusterAPIStandsStill(t *testing.T) {
+func TestStandstillTimeOfClusterAPIMachine(t *testing.T) {
 	for stage, after := range map[explain.Stage]time.Duration{
 		explain.StageBootstrap: 2 * time.Minute, explain.StageInfrastructure: 5 * time.Minute, explain.StageJoin: 10 * time.Minute,
 		explain.StageRecover: 2 * time.Minute, explain.StageUpdate: 10 * time.Minute, explain.StagePaused: 0, explain.StageDelete: 2 * time.Minute, explain.StageDrain: 2 * time.Minute,
 		explain.StageDetach: 2 * time.Minute, explain.StageDeleteInstance: 5 * time.Minute, explain.StageDeleteBootstrap: 5 * time.Minute, explain.StageDeleteNode: 2 * time.Minute,
 	} {
-		m := upstreamMachine(stage, "")
+		m := newClusterAPIMachine(stage, "")
 		turns := parseClock("09:00:00").Add(after)
 		if m.Now = turns.Add(-time.Second); after > 0 {
 			assert.Equal(t, turns, m.StandstillTime(), "%s", stage)
@@ -134,26 +134,26 @@ func TestWhenAMachineOfClusterAPIStandsStill(t *testing.T) {
 		assert.Zero(t, m.StandstillTime(), "%s", stage)
 		assert.True(t, m.CurrentWait().IsBlocked(), "%s", stage)
 	}
-	assert.Zero(t, explain.UpstreamMachine{Now: now}.StandstillTime())
-	first := upstreamMachine(explain.StageInfrastructure, "")
+	assert.Zero(t, explain.ClusterAPIMachine{Now: now}.StandstillTime())
+	first := newClusterAPIMachine(explain.StageInfrastructure, "")
 	first.Now, first.Unhandled = parseClock("09:01:00"), true
-	second := upstreamMachine(explain.StageJoin, "")
+	second := newClusterAPIMachine(explain.StageJoin, "")
 	second.Now = first.Now
-	s := explain.MachineSet{Upstream: []explain.UpstreamMachine{second, first, {Now: now}}}
+	s := explain.MachineSet{Upstream: []explain.ClusterAPIMachine{second, first, {Now: now}}}
 	assert.Equal(t, parseClock("09:02:00"), s.StandstillTime(time.Time{}), "the first one")
 	assert.Equal(t, parseClock("09:01:30"), s.StandstillTime(parseClock("09:01:30")), "something else comes before")
 	assert.True(t, s.HasActiveMachine())
-	assert.False(t, explain.MachineSet{Upstream: []explain.UpstreamMachine{{Now: now}}}.HasActiveMachine())
+	assert.False(t, explain.MachineSet{Upstream: []explain.ClusterAPIMachine{{Now: now}}}.HasActiveMachine())
 }
 
 // The summary of a Cluster API set has the same form as the summary of another set.
 func TestASetOfClusterAPISumsItsMachinesUp(t *testing.T) {
-	drained := func(name, message string) explain.UpstreamMachine {
-		m := upstreamMachine(explain.StageDrain, message)
+	drained := func(name, message string) explain.ClusterAPIMachine {
+		m := newClusterAPIMachine(explain.StageDrain, message)
 		m.Name = name
 		return m
 	}
-	s := explain.MachineSet{Namespace: "shop", Name: "web-1", ClusterAPI: true, Of: 4, Upstream: []explain.UpstreamMachine{
+	s := explain.MachineSet{Namespace: "shop", Name: "web-1", ClusterAPI: true, Of: 4, Upstream: []explain.ClusterAPIMachine{
 		drained("c", "pods"), drained("b", "pods"), drained("a", strings.Repeat("pod x ", 100)), {Name: "d"},
 	}}
 	summary := s.BlockedSummary(now)

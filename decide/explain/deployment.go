@@ -31,13 +31,13 @@ type Deployment struct {
 
 // BlockedSummary returns the Summary of the deployment, its sets and its machines.
 func (d Deployment) BlockedSummary(now time.Time) Summary {
-	waits, upstream := d.waitsOfDeployment(), []UpstreamMachine(nil)
+	waits, upstream := d.waitsOfDeployment(), []ClusterAPIMachine(nil)
 	for _, set := range d.Sets {
 		waits, upstream = append(waits, set.waitsOfSet()...), append(upstream, set.Upstream...)
 	}
 	return summarizeWaits(
 		waits,
-		append(waitsOfMachines(waits, d.Machines), waitsOfUpstreamMachines(upstream)...),
+		append(waitsOfMachines(waits, d.Machines), waitsOfClusterAPIMachines(upstream)...),
 		d.Of,
 		now,
 	)
@@ -98,7 +98,7 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 	case vocabulary.ReasonTemplateNotFound, vocabulary.ReasonScaleUpStopped:
 		w.Command = "kubectl get " + object + " -o yaml"
 	case vocabulary.ReasonExtensionFailed:
-		w.Next = SingularPlural{One: "it is asked again every " + phrase.DurationText(rollout.AskAgain)}
+		w.Next = SingularPlural{One: "it is asked again every " + phrase.DurationText(rollout.ExtensionRetryInterval)}
 		w.Command = "kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml"
 	case vocabulary.ReasonDeploymentPaused:
 		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedPaused}, untilResumedWords(), d.rolloutCommand("resume")

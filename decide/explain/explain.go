@@ -156,7 +156,7 @@ func waitsOfMachines(own []WaitState, machines []Machine) []WaitState {
 		machines = list.Filter(machines, func(m Machine) bool { return m.Step != vocabulary.StepAwaitReplacement })
 	}
 	// The machines come in any order.
-	machines = list.SortedCopyOfLarge(machines, func(a, b *Machine) int { return cmp.Compare(a.Name, b.Name) })
+	machines = list.SortedCopyOfLargeItems(machines, func(a, b *Machine) int { return cmp.Compare(a.Name, b.Name) })
 	return list.Map(machines, Machine.CurrentWait)
 }
 
@@ -246,7 +246,7 @@ func groupWaits(machines []WaitState) []waitGroup {
 		g.timesDiffer = g.timesDiffer || !g.At.Equal(w.At)
 		g.Since, g.At = earlierTime(g.Since, w.Since), earlierTime(g.At, w.At)
 	}
-	return list.SortedCopyOfLarge(groups, func(a, b *waitGroup) int {
+	return list.SortedCopyOfLargeItems(groups, func(a, b *waitGroup) int {
 		if c := cmp.Or(
 			list.CompareFalseFirst(!a.endTime().IsZero(), !b.endTime().IsZero()),
 			cmp.Compare(b.machines, a.machines),

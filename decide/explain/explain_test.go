@@ -50,7 +50,7 @@ func withStoppedCreation(clock string) func(*explain.Machine) {
 	return func(m *explain.Machine) { m.Stopped = parseClock(clock) }
 }
 
-func setNow(m *explain.Machine) { m.Now = now }
+func withCurrentTime(m *explain.Machine) { m.Now = now }
 
 func asDeletingMachine(m *explain.Machine) { m.Deleting = true }
 
@@ -60,7 +60,7 @@ func asEvictingMachine(m *explain.Machine) {
 
 // Each situation of a machine has a sentence with the cause, its beginning, the next event with its time, and the
 // command.
-func TestSentencesOfMachines(t *testing.T) {
+func TestWaitSentencesOfMachines(t *testing.T) {
 	const budget = "PodDisruptionBudget shop/web allows none of its 2 healthy pods to go: it needs 2 of 2"
 	for name, row := range map[string]struct {
 		machine explain.Machine
@@ -105,7 +105,7 @@ func TestSentencesOfMachines(t *testing.T) {
 			"volume pv3 is still attached to the node (since 09:00:00 UTC); it goes on without the volume at 10:01:30 UTC; `kubectl describe pv pv3`",
 		},
 		"3: its time is over": {
-			waitingMachine(vocabulary.StepEvictPods, "volume pv3 is attached", asEvictingMachine, withBlockers("Volume pv3"), withDeadline("09:59:30"), setNow), true,
+			waitingMachine(vocabulary.StepEvictPods, "volume pv3 is attached", asEvictingMachine, withBlockers("Volume pv3"), withDeadline("09:59:30"), withCurrentTime), true,
 			"volume pv3 is attached (since 09:00:00 UTC); it goes on without the volume now; `kubectl describe pv pv3`",
 		},
 		"3: a volume that never detaches": {
@@ -416,7 +416,7 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 }
 
 // The reason of a condition is one word, even if the blocker is the key of an annotation.
-func TestReasonsAreWords(t *testing.T) {
+func TestConditionReasonsAreSingleWords(t *testing.T) {
 	for blocker, want := range map[string]string{
 		"PodDisruptionBudget shop/web": "PodDisruptionBudget", "Hold": "Hold", "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup": "Waiting", "": "Waiting",
 	} {

@@ -28,19 +28,19 @@ type MachineSet struct {
 	PausedBy        string // deployment whose annotation pauses the set; empty: the set's own annotation does
 	FrozenBy        string // deployment that has the label freeze; empty: the set has it
 	Machines        []Machine
-	Upstream        []UpstreamMachine // machines of a Cluster API set, instead of Machines
+	Upstream        []ClusterAPIMachine // machines of a Cluster API set, instead of Machines
 	Of              int               // existing or wanted number of machines, whichever is larger
 }
 
 // BlockedSummary returns the Summary of the set and its machines.
 func (s MachineSet) BlockedSummary(now time.Time) Summary {
 	own := s.waitsOfSet()
-	return summarizeWaits(own, append(waitsOfMachines(own, s.Machines), waitsOfUpstreamMachines(s.Upstream)...), s.Of, now)
+	return summarizeWaits(own, append(waitsOfMachines(own, s.Machines), waitsOfClusterAPIMachines(s.Upstream)...), s.Of, now)
 }
 
 // HasActiveMachine reports whether any Cluster API machine of the set is in a stage.
 func (s MachineSet) HasActiveMachine() bool {
-	return slices.ContainsFunc(s.Upstream, func(m UpstreamMachine) bool { return m.Stage != "" })
+	return slices.ContainsFunc(s.Upstream, func(m ClusterAPIMachine) bool { return m.Stage != "" })
 }
 
 // StandstillTime returns the time of the next evaluation if no object changes; zero: never. StandstillTime is the

@@ -270,7 +270,7 @@ func startUnhealthyClock(f Facts) Verdict {
 	}
 	since = phrase.LaterTime(f.Since, since)
 	if !f.RecoveredAt.IsZero() && !f.UnhealthySince.IsZero() &&
-		since.Sub(f.RecoveredAt) < min(f.Timeout/10, maxSteadyTime) {
+		since.Sub(f.RecoveredAt) < min(f.Timeout/10, minRecoveryTime) {
 		since = f.UnhealthySince
 	}
 	message := fmt.Sprintf("Machine %s is unhealthy - changing MachinePhase to Unknown: %s", f.Name, f.Why)

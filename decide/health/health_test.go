@@ -13,7 +13,7 @@ func newCondition(kind, status string) health.Condition {
 	return health.Condition{Type: kind, Status: status, Reason: "Because"}
 }
 
-func TestWhichNodeConditionsAreHealthy(t *testing.T) {
+func TestDecideNodeHealth(t *testing.T) {
 	bad := []string{"KernelDeadlock", "DiskPressure"}
 	ready, notReady, silent := newCondition(
 		"Ready",
@@ -69,7 +69,7 @@ func TestDecideWithoutBadTypes(t *testing.T) {
 	assert.Equal(t, "Ready is False (Because)", why)
 }
 
-func TestBadSince(t *testing.T) {
+func TestBadConditionStart(t *testing.T) {
 	at := func(c health.Condition, minutes int) health.Condition {
 		c.Since = noon.Add(time.Duration(minutes) * time.Minute)
 		return c

@@ -55,7 +55,7 @@ func flappingNode(sickFor, wellFor time.Duration) func(*health.Facts, time.Durat
 	}
 }
 
-func TestAFlappingNode(t *testing.T) {
+func TestFlappingNodeDoesNotPostponeTimeout(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		sick   time.Duration
@@ -182,7 +182,7 @@ func TestAnUnstableAPIServerFailsNoMachine(t *testing.T) {
 	}
 }
 
-func TestANodeIsDeletedByHand(t *testing.T) {
+func TestManuallyDeletedNodeMakesMachineDue(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		edits []factsEdit

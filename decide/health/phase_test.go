@@ -133,7 +133,7 @@ func TestPhasesFollowTheTableOfMCM(t *testing.T) {
 
 // The test checks for each change the texts in lastOperation and the event, the health clock, and the condition
 // ReplacementDue.
-func TestVerdicts(t *testing.T) {
+func TestVerdictForEachChange(t *testing.T) {
 	tenAgo := noon.Add(-healthTimeout)
 	for _, row := range []struct {
 		name    string

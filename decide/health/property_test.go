@@ -90,7 +90,7 @@ func hasTimedOut(f health.Facts) bool {
 	return f.NodeDeleting || !f.InstanceGoneAt.IsZero() || (!f.NoTimeout && f.Now.Sub(since) >= f.Timeout)
 }
 
-func TestPropertiesOfAllVerdicts(t *testing.T) {
+func TestInvariantsOfVerdicts(t *testing.T) {
 	checked := 0
 	forAllFacts(func(f health.Facts) {
 		checked++
@@ -119,11 +119,11 @@ func checkSameVerdictAgain(f health.Facts, v health.Verdict) string {
 
 // equalVerdicts compares two verdicts by value: pointers are dereferenced.
 func equalVerdicts(v, w health.Verdict) bool {
-	return equalPointees(v.Change, w.Change) && equalPointees(v.Clock, w.Clock) && equalPointees(v.Due, w.Due) &&
+	return equalPointerValues(v.Change, w.Change) && equalPointerValues(v.Clock, w.Clock) && equalPointerValues(v.Due, w.Due) &&
 		v.Why == w.Why && v.Look == w.Look && v.Deadline.Equal(w.Deadline)
 }
 
-func equalPointees[T comparable](a, b *T) bool {
+func equalPointerValues[T comparable](a, b *T) bool {
 	return (a == nil) == (b == nil) && (a == nil || *a == *b)
 }
 

@@ -82,10 +82,10 @@ func Decide(n Node, phase string) Decision {
 	return stepFromLabels(n)
 }
 
-// IsCalledOff reports whether the labels were removed from a node that waits for its drain. The condition and the
+// IsSelectionWithdrawn reports whether the labels were removed from a node that waits for its drain. The condition and the
 // cordon stay, because Millwright cannot distinguish its own cordon from a person's cordon. The node is neither
 // cordoned again nor updated until the labels are set again.
-func (n Node) IsCalledOff() bool {
+func (n Node) IsSelectionWithdrawn() bool {
 	return n.Reason == vocabulary.ReasonSelectedForUpdate && !n.isChosen()
 }
 
@@ -113,7 +113,7 @@ func stepFromLabels(n Node) Decision {
 // selectedStep drains a selected node, unless the machine's phase does not allow the update.
 func selectedStep(n Node, phase string) Decision {
 	switch {
-	case n.IsCalledOff():
+	case n.IsSelectionWithdrawn():
 		return Decision{Why: whyCalledOff}
 	case !mayBeginUpdate(phase) && phase != vocabulary.PhaseInPlaceUpdating:
 		return Decision{Why: whyNotInPhase + phase}

@@ -201,7 +201,7 @@ func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
 	}
 }
 
-func TestCalledOffUpdate(t *testing.T) {
+func TestSelectionIsWithdrawn(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		node inplace.Node
@@ -214,11 +214,11 @@ func TestCalledOffUpdate(t *testing.T) {
 		{"selected, and no candidate", nodeWithReason(reasonSelected, asSelectedNodeOnly), true},
 		{"empty: that depends on the phase", nodeWithReason(reasonDrained), false},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, row.node.IsCalledOff()) })
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, row.node.IsSelectionWithdrawn()) })
 	}
 }
 
-func TestALongFailedReason(t *testing.T) {
+func TestLongFailedReasonIsCut(t *testing.T) {
 	n := nodeWithReason(reasonReady, withUpdateResult("failed"), withFailedReason(strings.Repeat("ä", 600)))
 	d := inplace.Decide(n, "InPlaceUpdating")
 	assert.Equal(t, strings.Repeat("ä", 498)+"…", d.Message)

@@ -17,7 +17,7 @@ import (
 func TestAnUpdateNeverReturnsToAnEarlierReason(t *testing.T) {
 	order := []string{reasonCandidate, reasonSelected, reasonDrained, reasonReady, reasonSuccessful, reasonFailed}
 	dice := rand.New(rand.NewSource(1))
-	reached, rounds := map[string]int{}, decidetest.SeedCount(50_000)
+	reached, rounds := map[string]int{}, decidetest.RandomRunCount(50_000)
 	n, phase, held := inplace.Node{}, "Running", false // held: pods keep the node from becoming empty
 	for range rounds {
 		switch dice.Intn(7) {

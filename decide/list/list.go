@@ -45,9 +45,9 @@ func SortedCopy[T any](items []T, by func(a, b T) int) []T {
 	return items
 }
 
-// SortedCopyOfLarge is SortedCopy for items of hundreds of bytes: it compares and moves pointers instead of copies. by
+// SortedCopyOfLargeItems is SortedCopy for items of hundreds of bytes: it compares and moves pointers instead of copies. by
 // must not change the items.
-func SortedCopyOfLarge[T any](items []T, by func(a, b *T) int) []T {
+func SortedCopyOfLargeItems[T any](items []T, by func(a, b *T) int) []T {
 	pointers := make([]*T, len(items))
 	for i := range items {
 		pointers[i] = &items[i]

@@ -48,7 +48,7 @@ type Node struct {
 
 // Decide returns the changes that a node needs. After all changes were applied, Decide returns no change.
 func Decide(wanted WantedState, node Node) Changes {
-	d := &comparison{}
+	d := &reasonCollector{}
 	want := newNodeTemplate(wanted.Labels, wanted.Annotations, wanted.Taints)
 	recorded, readable := parseRecord[nodeTemplate](node.Annotations[vocabulary.AnnotationLastAppliedTemplate])
 	applied := newNodeTemplate(recorded.Metadata.Labels, recorded.Metadata.Annotations, recorded.Spec.Taints)
@@ -104,14 +104,14 @@ func Decide(wanted WantedState, node Node) Changes {
 	return changes
 }
 
-// comparison collects the reasons for changes.
-type comparison struct{ reasons []string }
+// reasonCollector collects the reasons for changes.
+type reasonCollector struct{ reasons []string }
 
-func (d *comparison) addReason(reason string) { d.reasons = append(d.reasons, reason) }
+func (d *reasonCollector) addReason(reason string) { d.reasons = append(d.reasons, reason) }
 
 // compareKeys returns the edit that changes the map `has` into wanted. Only keys that were applied before are removed;
 // all other keys belong to other parties.
-func (d *comparison) compareKeys(what, source string, wanted, applied, has map[string]string) MapEdit {
+func (d *reasonCollector) compareKeys(what, source string, wanted, applied, has map[string]string) MapEdit {
 	var edit MapEdit
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		value, there := has[key]
@@ -138,7 +138,7 @@ func (d *comparison) compareKeys(what, source string, wanted, applied, has map[s
 // compareTaints returns the edit of the taints. wanted and applied have no duplicates. The taint for critical
 // components is added only once. Another controller removes it when the components run, and a second taint would keep
 // the node from becoming ready.
-func (d *comparison) compareTaints(wanted, applied, has []Taint) TaintEdit {
+func (d *reasonCollector) compareTaints(wanted, applied, has []Taint) TaintEdit {
 	var edit TaintEdit
 	want, was, on := taintsByIdentity(wanted), taintsByIdentity(applied), taintsByIdentity(has)
 	for _, t := range wanted {
@@ -167,7 +167,7 @@ func (d *comparison) compareTaints(wanted, applied, has []Taint) TaintEdit {
 }
 
 // updateRecord updates a record of what was applied. If nothing is wanted, updateRecord removes the annotation.
-func (d *comparison) updateRecord(of string, edit *MapEdit, key, text string, has map[string]string) {
+func (d *reasonCollector) updateRecord(of string, edit *MapEdit, key, text string, has map[string]string) {
 	if text != "" {
 		edit.Put(key, text)
 	} else if _, there := has[key]; there {

@@ -113,7 +113,7 @@ func TestVirtualCapacityFollowsTheClass(t *testing.T) {
 	}
 }
 
-func TestANewNode(t *testing.T) {
+func TestNewNodeGetsAllChanges(t *testing.T) {
 	wanted := baseWantedState()
 	wanted.Taints = append(wanted.Taints, newTaint("a", "", "NoExecute"))
 	c := nodesync.Decide(wanted, nodesync.Node{Labels: textMap{"pool": "web"}})
@@ -146,7 +146,7 @@ func TestANodeWithoutATemplateCarriesNoRecords(t *testing.T) {
 	)
 }
 
-func TestMachineName(t *testing.T) {
+func TestMachineNameLabelIsSet(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		has  textMap
@@ -163,7 +163,7 @@ func TestMachineName(t *testing.T) {
 	}
 }
 
-func TestFinalizer(t *testing.T) {
+func TestFinalizerIsAddedUnlessNodeIsDeleted(t *testing.T) {
 	for _, row := range []struct {
 		name                string
 		on, deleting, putOn bool
@@ -182,7 +182,7 @@ func TestFinalizer(t *testing.T) {
 	}
 }
 
-func TestTheMarkOfAnUnmanagedNodeIsRemoved(t *testing.T) {
+func TestNotManagedAnnotationIsRemoved(t *testing.T) {
 	node := syncedNode(t, baseWantedState())
 	node.Annotations[notManagedAnnotation] = "1"
 	c := nodesync.Decide(baseWantedState(), node)
@@ -281,7 +281,7 @@ func TestWhyNamesTwentyKeysAtMostAndNoValues(t *testing.T) {
 	assert.NotContains(t, why, "secret")
 }
 
-func TestApply(t *testing.T) {
+func TestMapEditApply(t *testing.T) {
 	before := textMap{"a": "1", "b": "2"}
 	after := nodesync.MapEdit{Set: textMap{"c": "3", "a": "9"}, Remove: []string{"b", "never there"}}.Apply(before)
 	assert.Equal(t, textMap{"a": "9", "c": "3"}, after)

@@ -5,7 +5,7 @@ import "fmt"
 // claimIndex finds the machines that may claim an instance.
 type claimIndex struct {
 	machineByUID, machineByProviderID map[string]Machine
-	movedMachineByName                map[string]Machine // by name: machines of other namespaces without a provider ID
+	otherNamespaceMachineByName                map[string]Machine // by name: machines of other namespaces without a provider ID
 	localMachineByName                map[string]Machine // by name: machines of the class's namespace
 }
 
@@ -16,7 +16,7 @@ func newClaimIndex(machines []Machine) claimIndex {
 		if m.ProviderID != "" {
 			c.machineByProviderID[m.ProviderID] = m
 		} else if m.Elsewhere != "" {
-			c.movedMachineByName[m.Name] = m
+			c.otherNamespaceMachineByName[m.Name] = m
 		}
 		if m.Elsewhere == "" {
 			c.localMachineByName[m.Name] = m
@@ -36,7 +36,7 @@ func (c claimIndex) claimant(i Instance) (m Machine, why string) {
 	if m, found := c.machineByProviderID[i.ProviderID]; found {
 		return m, m.String() + " names instance " + i.ProviderID
 	}
-	if m, found := c.movedMachineByName[i.Machine]; found {
+	if m, found := c.otherNamespaceMachineByName[i.Machine]; found {
 		return m, m.String() + " has the name of the instance's machine and does not know its instance yet"
 	}
 	return Machine{}, ""
@@ -47,7 +47,7 @@ func (c claimIndex) claimant(i Instance) (m Machine, why string) {
 func (c claimIndex) isUnclaimed(i Instance) bool {
 	_, named := c.machineByProviderID[i.ProviderID]
 	_, here := c.localMachineByName[i.Machine]
-	_, moved := c.movedMachineByName[i.Machine]
+	_, moved := c.otherNamespaceMachineByName[i.Machine]
 	return i.ProviderID != "" && i.Machine != "" && !named && !here && !moved
 }
 

@@ -141,7 +141,7 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 			wrong,
 		)
 	case allowed != nil:
-		return min(*allowed, MostPerSweep), ""
+		return min(*allowed, MaxDeletionsPerSweep), ""
 	case d.Machines == 0:
 		return 0, fmt.Sprintf(
 			"%s and no machine at all: moved or restored control plane? Nothing is deleted%s",
@@ -188,8 +188,8 @@ func (f Facts) parseAllowedDeletions() (n *int, wrong string) {
 	switch {
 	case err != nil:
 		return nil, `has no end, such as "5 until 2006-01-02T15:04:05Z"`
-	case end.Sub(f.Now) > maxAllowedFor:
-		return nil, fmt.Sprintf("ends more than %s from now", phrase.DurationText(maxAllowedFor))
+	case end.Sub(f.Now) > maxAllowanceTime:
+		return nil, fmt.Sprintf("ends more than %s from now", phrase.DurationText(maxAllowanceTime))
 	case !f.Now.Before(end):
 		return nil, ""
 	default:

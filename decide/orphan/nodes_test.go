@@ -10,7 +10,7 @@ import (
 	"millwright/decide/orphan"
 )
 
-func TestUnmanaged(t *testing.T) {
+func TestUnmanagedNodes(t *testing.T) {
 	node := func(age time.Duration, change func(*orphan.Node)) orphan.Node {
 		n := orphan.Node{Name: "n", ProviderID: "i-n", Machine: "m", Created: timeAgo(age), Guarded: true}
 		if change != nil {
@@ -49,6 +49,6 @@ func TestUnmanaged(t *testing.T) {
 		for i := range 60 {
 			nodes = append(nodes, orphan.Node{Name: fmt.Sprint(i), Created: timeAgo(time.Hour)})
 		}
-		assert.Len(t, orphan.UnmanagedNodes(now, nodes, []orphan.NodeOwner{other}), orphan.MostUnmanaged)
+		assert.Len(t, orphan.UnmanagedNodes(now, nodes, []orphan.NodeOwner{other}), orphan.MaxUnmanagedNodes)
 	})
 }

@@ -60,9 +60,9 @@ type Settings struct {
 	MaxPerSweep int // largest number of instances that one sweep deletes, at most MostPerSweep
 }
 
-// MostPerSweep is the largest number of instances that one sweep deletes, whatever the Settings: the history of the
+// MaxDeletionsPerSweep is the largest number of instances that one sweep deletes, whatever the Settings: the history of the
 // sweep names all deleted instances.
-const MostPerSweep = 25
+const MaxDeletionsPerSweep = 25
 
 // The breaker opens if there are more than breakerMinOrphans orphans, and more than 1/breakerDivisor of the class's
 // instances are orphans: then Machine objects are probably missing.
@@ -96,7 +96,7 @@ func (s Settings) withDefaults() Settings {
 	return Settings{
 		Confirm:     cmp.Or(max(s.Confirm, 0), DefaultConfirm),
 		MinAge:      cmp.Or(max(s.MinAge, 0), DefaultMinAge),
-		MaxPerSweep: min(cmp.Or(max(s.MaxPerSweep, 0), DefaultMaxPerSweep), MostPerSweep),
+		MaxPerSweep: min(cmp.Or(max(s.MaxPerSweep, 0), DefaultMaxPerSweep), MaxDeletionsPerSweep),
 	}
 }
 
@@ -117,9 +117,9 @@ type NodeOwner struct {
 	ProviderID string // provider ID of the machine's instance; empty: not known
 }
 
-// MostUnmanaged is the largest number of nodes that one call of UnmanagedNodes returns. Source: the largest number of
+// MaxUnmanagedNodes is the largest number of nodes that one call of UnmanagedNodes returns. Source: the largest number of
 // machines that one decision names.
-const MostUnmanaged = 50
+const MaxUnmanagedNodes = 50
 
 // UnmanagedNodes returns the names of nodes older than DefaultMinAge that have no machine, and that lack the annotation
 // not-managed-by-mcm or still have Millwright's finalizer. UnmanagedNodes returns at most MostUnmanaged names, in the
@@ -142,7 +142,7 @@ func UnmanagedNodes(now time.Time, nodes []Node, owners []NodeOwner) []string {
 		young := now.Before(n.Created.Add(DefaultMinAge))
 		tied := claimed[NodeOwner{Name: n.Name}] || claimed[NodeOwner{Name: n.Machine}] || claimed[NodeOwner{Node: n.Name}] ||
 			claimed[NodeOwner{ProviderID: n.ProviderID}]
-		if !done && !young && !tied && len(names) < MostUnmanaged {
+		if !done && !young && !tied && len(names) < MaxUnmanagedNodes {
 			names = append(names, n.Name)
 		}
 	}

@@ -214,11 +214,11 @@ func TestASweepDeletesAtMostTheCapOldestFirst(t *testing.T) {
 				func(f *orphan.Facts) { f.Allowed = allowanceForAnHour(100) },
 			),
 		).Collect,
-		orphan.MostPerSweep,
+		orphan.MaxDeletionsPerSweep,
 	)
 }
 
-func TestSightings(t *testing.T) {
+func TestSightingsKeepTheFirstSeenTime(t *testing.T) {
 	gone := newInstance("i-gone", "gone")
 	seen := func(since time.Time) []orphan.Sighting {
 		return []orphan.Sighting{{ProviderID: "i-gone", UID: "uid-gone", Since: since}}
@@ -256,7 +256,7 @@ func TestSightings(t *testing.T) {
 	})
 }
 
-func TestDecisionsAreBounded(t *testing.T) {
+func TestDecisionHasLimitedSize(t *testing.T) {
 	for _, length := range []int{1, 60, 300} {
 		t.Run(fmt.Sprint(length), func(t *testing.T) {
 			long := strings.Repeat("x", length)

@@ -83,7 +83,7 @@ func isClaimedInstance(f orphan.Facts, id string) bool {
 }
 
 func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
-	collected, held, seeds := 0, 0, decidetest.SeedCount(200)
+	collected, held, seeds := 0, 0, decidetest.RandomRunCount(200)
 	for seed := range seeds {
 		c := &simulatedCloud{randomSource: randomSource(seed), Facts: orphan.Facts{Now: now}}
 		// by provider ID: since when every sweep has seen the instance without a machine
@@ -138,7 +138,7 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 
 // If nothing else changes, all orphans that may be deleted are deleted after a few sweeps.
 func TestOrphansAreDeletedWhenNothingElseChanges(t *testing.T) {
-	for seed := range decidetest.SeedCount(200) {
+	for seed := range decidetest.RandomRunCount(200) {
 		d := randomSource(seed)
 		f := healthyFacts(50 + d.randomIntBelow(400))
 		few := 1 + d.randomIntBelow(max(2, len(f.Instances)/10))

@@ -128,9 +128,9 @@ func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 			n.ProviderID,
 		)
 	case n.Mark == me.UID:
-		return oursAnswer("%s, and has the mark of this Machine", what)
+		return ownAnswer("%s, and has the mark of this Machine", what)
 	case isMarked && IsSameInstance(marked.ProviderID, n.ProviderID):
-		return anothersAnswer("%s, which %s names, too, and has the mark of that Machine", what, marked)
+		return otherOwnerAnswer("%s, which %s names, too, and has the mark of that Machine", what, marked)
 	case isMarked:
 		return doubtAnswer("%s, as this Machine says, and has the mark of %s, which names %s: "+
 			"correct spec.providerID of one of them", what, marked, cmp.Or(marked.ProviderID, "no instance"))
@@ -138,7 +138,7 @@ func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 		return doubtAnswer("%s, which this Machine names and %s, too, and has no mark of either: "+
 			"clear spec.providerID of the copy", what, rival)
 	default:
-		return oursAnswer("%s, which no other Machine names", what)
+		return ownAnswer("%s, which no other Machine names", what)
 	}
 }
 
@@ -158,11 +158,11 @@ func answerForMachineWithoutInstance(n Node, me Machine, all otherMachineList) O
 			rival,
 		)
 	case n.Mark == me.UID:
-		return oursAnswer("node %s has the mark of this Machine", n.Name)
+		return ownAnswer("node %s has the mark of this Machine", n.Name)
 	case has:
-		return anothersAnswer("node %s is of %s", n.Name, rival)
+		return otherOwnerAnswer("node %s is of %s", n.Name, rival)
 	default:
-		return nobodysAnswer("this Machine names no instance, and a name alone makes node %s nobody's", n.Name)
+		return noOwnerAnswer("this Machine names no instance, and a name alone makes node %s nobody's", n.Name)
 	}
 }
 
@@ -173,9 +173,9 @@ func answerForNodeWithoutID(n Node, me Machine, all otherMachineList) OwnerAnswe
 	told, isTold := all.findMachine(func(m Machine) bool { return !m.InstanceGone && m.Told == n.Name })
 	switch {
 	case n.Mark == me.UID:
-		return oursAnswer("%s, and has the mark of this Machine", what)
+		return ownAnswer("%s, and has the mark of this Machine", what)
 	case isMarked && !marked.InstanceGone:
-		return anothersAnswer("%s, and has the mark of %s", what, marked)
+		return otherOwnerAnswer("%s, and has the mark of %s", what, marked)
 	case isTold && me.Told == n.Name:
 		return doubtAnswer(
 			"%s, and its name was told for the instances of this Machine and of %s: set spec.providerID of the Node",
@@ -183,9 +183,9 @@ func answerForNodeWithoutID(n Node, me Machine, all otherMachineList) OwnerAnswe
 			told,
 		)
 	case isTold:
-		return anothersAnswer("%s, and its name was told for the instance of %s", what, told)
+		return otherOwnerAnswer("%s, and its name was told for the instance of %s", what, told)
 	case me.Told == n.Name:
-		return oursAnswer("%s, and the provider told its name for the instance of this Machine", what)
+		return ownAnswer("%s, and the provider told its name for the instance of this Machine", what)
 	default:
 		a := doubtAnswer(
 			"%s, and only a label says that it is of this Machine: set spec.providerID of the Node, or request skip",
@@ -205,9 +205,9 @@ func answerForOtherInstance(n Node, me Machine, all otherMachineList) OwnerAnswe
 	case n.Mark == me.UID:
 		return doubtAnswer("%s, but has the mark of this Machine: correct spec.providerID", what)
 	case has:
-		return anothersAnswer("%s: it is the node of %s", what, rival)
+		return otherOwnerAnswer("%s: it is the node of %s", what, rival)
 	default:
-		return nobodysAnswer("%s", what)
+		return noOwnerAnswer("%s", what)
 	}
 }
 
@@ -223,30 +223,30 @@ func OwnerOfInstance(i Instance, me Machine, others []Machine) OwnerAnswer {
 	byName := i.UID == "" && me.ProviderID == "" && i.Machine != "" && i.Machine == me.Name
 	switch {
 	case i.UID != "" && i.UID == me.UID:
-		return oursAnswer("%s has the UID of this Machine", what)
+		return ownAnswer("%s has the UID of this Machine", what)
 	case isMade:
-		return anothersAnswer("%s has the UID of %s", what, maker)
+		return otherOwnerAnswer("%s has the UID of %s", what, maker)
 	case hasRival && (named || byName):
 		return doubtAnswer("%s has %s, and %s names it, too: clear spec.providerID of the copy",
 			what, cmp.Or(phrase.TextIf(i.UID != "", "the UID of a Machine that does not exist"), "no UID"), rival)
 	case hasRival:
-		return anothersAnswer("%s names %s", rival, what)
+		return otherOwnerAnswer("%s names %s", rival, what)
 	case named && i.UID != "":
-		return oursAnswer("this Machine names %s, whose own Machine does not exist any more", what)
+		return ownAnswer("this Machine names %s, whose own Machine does not exist any more", what)
 	case named:
-		return oursAnswer("this Machine names %s, and no other does", what)
+		return ownAnswer("this Machine names %s, and no other does", what)
 	case byName:
-		return oursAnswer("%s has the name of this Machine and no UID, and no Machine names it", what)
+		return ownAnswer("%s has the name of this Machine and no UID, and no Machine names it", what)
 	default:
-		return nobodysAnswer("%s has neither the UID nor the name of this Machine", what)
+		return noOwnerAnswer("%s has neither the UID nor the name of this Machine", what)
 	}
 }
 
-func oursAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Ours, format, args) }
+func ownAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Ours, format, args) }
 
-func anothersAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Anothers, format, args) }
+func otherOwnerAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Anothers, format, args) }
 
-func nobodysAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Nobodys, format, args) }
+func noOwnerAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Nobodys, format, args) }
 
 func doubtAnswer(format string, args ...any) OwnerAnswer { return newAnswer(InDoubt, format, args) }
 

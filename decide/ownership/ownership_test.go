@@ -304,7 +304,7 @@ func TestOwnerOfAnInstance(t *testing.T) {
 }
 
 // The table of docs/ownership.md contains exactly the situations of the tests, with the same answers.
-func TestTheOwnershipPageHasTheSameTable(t *testing.T) {
+func TestOwnershipDocsMatchTheTestTables(t *testing.T) {
 	text, err := os.ReadFile("../../docs/ownership.md")
 	require.NoError(t, err)
 	var page, want []string

@@ -40,13 +40,13 @@ func TestDistancesOfHoursAreWrittenAsInASpec(t *testing.T) {
 	}
 }
 
-func TestSpanIsKubectlsAge(t *testing.T) {
+func TestAgeTextMatchesKubectl(t *testing.T) {
 	for d := time.Duration(0); d < 12*365*24*time.Hour; d = d*21/20 + 700*time.Millisecond {
 		assert.Equal(t, duration.HumanDuration(d), phrase.AgeText(d), d.String())
 	}
 }
 
-func TestLengthIsAsPeopleWriteIt(t *testing.T) {
+func TestDurationTextIsShortAndParsable(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"0s": 0, "20s": 20 * time.Second, "5m": 5 * time.Minute, "1m30s": 90 * time.Second, "2h": 2 * time.Hour, "1h30m": 90 * time.Minute,
 		"1h0m5s": time.Hour + 5*time.Second, "96h": 96 * time.Hour, "-1h": -time.Hour, "1.5s": 1500 * time.Millisecond, "10s": 10 * time.Second, "10m": 10 * time.Minute,
@@ -58,7 +58,7 @@ func TestLengthIsAsPeopleWriteIt(t *testing.T) {
 	}
 }
 
-func TestTexts(t *testing.T) {
+func TestTextFunctions(t *testing.T) {
 	assert.Equal(t, "short", phrase.CutText("short", 5))
 	for _, text := range []string{strings.Repeat("a", 2000), strings.Repeat("ä", 2000), strings.Repeat("a", 995) + strings.Repeat("€", 9)} {
 		cut := phrase.CutMessage(text)

@@ -70,7 +70,7 @@ func failedChecks(failures []preflight.CheckFailure) string {
 	return strings.Join(names, ", ")
 }
 
-func TestChecks(t *testing.T) {
+func TestPreflightChecks(t *testing.T) {
 	const (
 		cp, kube, adm = preflight.ControlPlaneIsStable, preflight.KubernetesVersionSkew, preflight.KubeadmVersionSkew
 		same          = preflight.ControlPlaneVersionSkew

@@ -122,7 +122,7 @@ func keepPreservation(f Facts, value string) Decision {
 		l.setCondition(f)
 	}
 	l.recordNodeValue(f, false)
-	l.setReason("preserved (" + value + ")")
+	l.setWhy("preserved (" + value + ")")
 	return d
 }
 
@@ -142,7 +142,7 @@ func endPreservation(f Facts, value string, v verdict) Decision {
 	if d.StatusChange {
 		l.addReason("its end is still recorded")
 	}
-	l.setReason(state)
+	l.setWhy(state)
 	return d
 }
 
@@ -154,7 +154,7 @@ type changeLedger struct {
 
 func (l *changeLedger) addReason(reason string) { l.reasons = append(l.reasons, reason) }
 
-func (l *changeLedger) setReason(state string) {
+func (l *changeLedger) setWhy(state string) {
 	if len(l.reasons) > 0 {
 		l.Why = state + ": " + strings.Join(l.reasons, ", ")
 	}

@@ -51,7 +51,7 @@ func (d randomSource) randomFacts() preserve.Facts {
 
 func TestDecisionsConverge(t *testing.T) {
 	d := randomSource{rand.New(rand.NewSource(1))}
-	seen, rounds := map[bool]int{}, decidetest.SeedCount(20_000)
+	seen, rounds := map[bool]int{}, decidetest.RandomRunCount(20_000)
 	for range rounds {
 		f := d.randomFacts()
 		decision := preserve.Decide(f)
@@ -88,11 +88,11 @@ func TestDecisionsConverge(t *testing.T) {
 	assert.Greater(t, seen[false], rounds/10)
 }
 
-// TestNothingMovesTheRecordedEnd applies random events to a machine, and interrupts the writes at random.
-func TestNothingMovesTheRecordedEnd(t *testing.T) {
+// TestRecordedExpiryNeverMoves applies random events to a machine, and interrupts the writes at random.
+func TestRecordedExpiryNeverMoves(t *testing.T) {
 	d := randomSource{rand.New(rand.NewSource(2))}
 	var began, ended, failedMeanwhile int
-	lives := decidetest.SeedCount(500)
+	lives := decidetest.RandomRunCount(500)
 	for range lives {
 		f := newFacts()
 		for range 60 {

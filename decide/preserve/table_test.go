@@ -81,7 +81,7 @@ func TestWhatPreservesAMachineAndWhatEndsIt(t *testing.T) {
 	}
 }
 
-func TestTheEndStaysWhenTheMachineFails(t *testing.T) {
+func TestExpiryStaysWhenTheMachineFails(t *testing.T) {
 	for _, value := range []string{"now", "when-failed", "auto-preserved"} {
 		f := applyAllChanges(
 			t,
@@ -98,7 +98,7 @@ func TestTheEndStaysWhenTheMachineFails(t *testing.T) {
 	}
 }
 
-func TestAChangedTimeoutDoesNotMoveTheRecordedEnd(t *testing.T) {
+func TestChangedTimeoutDoesNotMoveTheExpiry(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour, 1000 * time.Hour} {
 		f := newFacts(withMachineValue("now"), withCompletePreservation(t))
 		f.Timeout = timeout
@@ -108,7 +108,7 @@ func TestAChangedTimeoutDoesNotMoveTheRecordedEnd(t *testing.T) {
 	}
 }
 
-func TestTheEndIsInWholeSecondsAndNeverTooEarly(t *testing.T) {
+func TestExpiryIsInWholeSecondsAndNeverTooEarly(t *testing.T) {
 	for now, want := range map[time.Time]time.Time{
 		noon:                               noonPlus96h,
 		noon.Add(1):                        noonPlus96h.Add(time.Second),
@@ -148,7 +148,7 @@ func TestDecideWithoutNow(t *testing.T) {
 	})
 }
 
-func TestProtected(t *testing.T) {
+func TestIsProtected(t *testing.T) {
 	expiring := func(at time.Time) factsChange { return func(f *preserve.Facts) { f.Expiry = at } }
 	for _, row := range []struct {
 		name  string

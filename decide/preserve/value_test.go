@@ -43,7 +43,7 @@ func TestWhichValueOfMachineAndNodeCounts(t *testing.T) {
 	}
 }
 
-func TestAMachineAnnotationAfterThatOfTheNodeIsNotLost(t *testing.T) {
+func TestMachineAnnotationAppliesAfterNodeAnnotationIsRemoved(t *testing.T) {
 	f := newFacts(
 		withLastAppliedValue("now"),
 		withMachineValue("now"),

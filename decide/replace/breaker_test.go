@@ -11,7 +11,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-func TestBreaker(t *testing.T) {
+func TestBreakerState(t *testing.T) {
 	for _, row := range []struct {
 		name         string
 		joined, dead int
@@ -81,7 +81,7 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 	}
 }
 
-func TestTheOpenBreakerHoldsNothingThatIsNotDue(t *testing.T) {
+func TestOpenBreakerHoldsOnlyDueMachines(t *testing.T) {
 	o := deploymentWithBudgetOne(healthyMachine("p"))
 	o.Budget, o.Nodes = rollout.IntOrPercent{Value: 9}, replace.NodeCounts{Joined: 4, Dead: 3}
 	assert.Empty(t, replace.Decide(o).Hold)
@@ -116,7 +116,7 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 }
 
 // With --as-mcm, all machines whose Nodes a person deletes are replaced at once.
-func TestFreeMachinesNeedNeitherBudgetNorBreaker(t *testing.T) {
+func TestMachinesOfDeletedNodesBypassBudgetAndBreaker(t *testing.T) {
 	free := func(name string) replace.Machine {
 		return changedMachine(
 			overdueMachine(name, time.Minute),

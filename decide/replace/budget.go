@@ -121,7 +121,7 @@ const minDeadNodes = 3
 // (--unhealthy-zone-threshold). A replacement destroys more than an eviction, so the breaker opens at a smaller
 // share.
 func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until time.Time) {
-	n = n.WithJudgedNodes()
+	n = n.WithCheckedNodes()
 	if isOutage(n.Dead, n.Joined) {
 		return true, fmt.Sprintf(
 			"%d of %d nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again",
@@ -144,10 +144,10 @@ func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until tim
 	), until
 }
 
-// DistrustReason returns why the provider's answer that instances are gone is not trusted: it concerns at least
+// LostInstancesDistrustReason returns why the provider's answer that instances are gone is not trusted: it concerns at least
 // minDeadNodes machines, and at least half of all machines. If it is empty, the answer is trusted, even while nodes of
 // other machines look dead.
-func DistrustReason(n NodeCounts) string {
+func LostInstancesDistrustReason(n NodeCounts) string {
 	return phrase.TextIf(isOutage(n.Lost, n.Joined), "%s", lostMachinesSentence(n))
 }
 

@@ -162,7 +162,7 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 		{"20% of each of three zones, sets are slow", []string{"a", "b", "c"}, 17, rollout.IntOrPercent{Value: 20, Percent: true}, true, 12},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			for seed := range decidetest.SeedCount(10) {
+			for seed := range decidetest.RandomRunCount(10) {
 				p := newSimulatedPool(seed, row.zones, row.each)
 				p.Budget, p.isSlow = row.budget, row.lazy
 				require.Len(t, replace.Decide(p.Facts).Mark, row.first)
@@ -281,9 +281,9 @@ func maxGrantsOfGoneMachines(o replace.Facts, zone string) int {
 	return min(gone, made)
 }
 
-func TestDecideKeepsItsPromises(t *testing.T) {
+func TestInvariantsOfDecide(t *testing.T) {
 	grantedInAll := 0
-	for seed := range decidetest.SeedCount(3000) {
+	for seed := range decidetest.RandomRunCount(3000) {
 		random := randomSource(seed)
 		o := randomFacts(&random)
 		d := replace.Decide(o)

@@ -63,8 +63,8 @@ type Node struct {
 	Recovered  time.Time // time of the last recovery if the node is healthy; zero: the node was never unhealthy
 }
 
-// WithJudgedNodes adds the nodes of Unjudged to Dead and Recovered.
-func (n NodeCounts) WithJudgedNodes() NodeCounts {
+// WithCheckedNodes adds the nodes of Unjudged to Dead and Recovered.
+func (n NodeCounts) WithCheckedNodes() NodeCounts {
 	n.Recovered = slices.Clone(n.Recovered)
 	for _, node := range n.Unjudged {
 		if healthy, _ := health.DecideNodeHealth(node.Conditions, node.Bad); !healthy || node.Deleting {
@@ -110,7 +110,7 @@ type Decision struct {
 // longest. A grant has no timeout. While the breaker is open, Decide grants and annotates no machine. Free machines are
 // always granted. The order of the facts does not matter.
 func Decide(o Facts) Decision {
-	o.Machines, o.Grants = list.SortedCopyOfLarge(
+	o.Machines, o.Grants = list.SortedCopyOfLargeItems(
 		o.Machines,
 		compareByDueTime,
 	), list.SortedCopy(

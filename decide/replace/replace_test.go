@@ -94,7 +94,7 @@ func TestTheMachineThatIsDueLongerIsReplacedFirst(t *testing.T) {
 
 // In MCM, each of these machines blocks every replacement of the deployment. In Millwright only a replacement in
 // progress blocks others.
-func TestOtherMachinesDoNotBlock(t *testing.T) {
+func TestOtherUnhealthyMachinesDoNotBlockReplacements(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		other replace.Machine
@@ -181,7 +181,7 @@ func TestGrantsWhoseMachineIsGoneKeepTheirOwnSubstitutes(t *testing.T) {
 	assert.Equal(t, []string{"old", "new"}, grantNames(replace.Decide(o).Grants), "in which zone is not known")
 }
 
-func TestMachinesToAnnotate(t *testing.T) {
+func TestGrantedMachinesAreMarkedForAnnotation(t *testing.T) {
 	x, y := overdueMachine("x", time.Hour), overdueMachine("y", time.Minute)
 	t.Run("a mark that was not written is written again", func(t *testing.T) {
 		o := deploymentWithBudgetOne(x, y)

@@ -218,11 +218,11 @@ func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 		phrase.TextIf(!slices.Contains(f.Revisions, to), "deployment %s has no set of revision %d: it can go back to %s",
 			f.Name, to, f.earlierRevisions()),
 		phrase.TextIf(o.Pin, "%s", f.staleReason(CommandOrder{Command: o.Command})),
-	), f.undone(o, to))
+	), f.undoDecision(o, to))
 }
 
-// undone returns the Decision that returns the deployment to a revision, with a pin or with an edit of the template.
-func (f DeploymentFacts) undone(o CommandOrder, to int64) Decision {
+// undoDecision returns the Decision that returns the deployment to a revision, with a pin or with an edit of the template.
+func (f DeploymentFacts) undoDecision(o CommandOrder, to int64) Decision {
 	if o.Pin {
 		return Decision{
 			PinTo:      &to,
@@ -233,7 +233,7 @@ func (f DeploymentFacts) undone(o CommandOrder, to int64) Decision {
 				f.Name,
 				to,
 				f.Revision,
-			) + f.endedHold(),
+			) + f.endedHoldClause(),
 		}
 	}
 	return Decision{
@@ -258,12 +258,12 @@ func (f DeploymentFacts) decideRetry(o CommandOrder) Decision {
 		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, f.Attempt+1, o.actorAndReason())),
 		Unpin:      true,
 		Unhold:     f.Held != "",
-		Says:       fmt.Sprintf("revision %d of deployment %s is rolled out again", f.Revision, f.Name) + f.endedHold(),
+		Says:       fmt.Sprintf("revision %d of deployment %s is rolled out again", f.Revision, f.Name) + f.endedHoldClause(),
 	})
 }
 
-// endedHold returns the part of a message that says that the request also ends the hold; empty: there is no hold.
-func (f DeploymentFacts) endedHold() string {
+// endedHoldClause returns the part of a message that says that the request also ends the hold; empty: there is no hold.
+func (f DeploymentFacts) endedHoldClause() string {
 	return phrase.TextIf(f.Held != "", ", and is no longer held (former hold: %s)", f.Held)
 }
 

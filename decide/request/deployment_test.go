@@ -100,11 +100,11 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			PinTo: new(int64(6)), Annotation: new("7/6 ann: why"), Record: recordTime + "ann requested undo by a pin: why",
 			Says: "deployment shop/d is pinned to revision 6 as long as its template is that of revision 7",
 		}},
-		"undo by a pin, to the set before a restart": {newOrder(request.Undo, withPin), rollingDeployment(withTwin), request.Decision{
+		"undo by a pin, to the set before a restart": {newOrder(request.Undo, withPin), rollingDeployment(withSameTemplateRevision), request.Decision{
 			PinTo: new(int64(8)), Annotation: new("7/8 ann: why"), Record: recordTime + "ann requested undo by a pin: why",
 			Says: "deployment shop/d is pinned to revision 8 as long as its template is that of revision 7",
 		}},
-		"undo by a pin, once more": {newOrder(request.Undo, withPin), rollingDeployment(withPinned), request.Decision{
+		"undo by a pin, once more": {newOrder(request.Undo, withPin), rollingDeployment(withPinnedRevision), request.Decision{
 			Same: true, Says: "deployment shop/d is pinned to revision 6 already",
 		}},
 		"undo by a pin, though held": {newOrder(request.Undo, withPin), rollingDeployment(withRevisionHold("bob: wait")), request.Decision{
@@ -112,11 +112,11 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			Says: "deployment shop/d is pinned to revision 6 as long as its template is that of revision 7, " +
 				"and is no longer held (former hold: bob: wait)",
 		}},
-		"retry, though held": {newOrder(request.Retry), idleDeployment(withPinned, withRevisionHold("bob: wait")), request.Decision{
+		"retry, though held": {newOrder(request.Retry), idleDeployment(withPinnedRevision, withRevisionHold("bob: wait")), request.Decision{
 			Annotation: new("7/1 ann: why"), Unpin: true, Unhold: true, Record: recordTime + "ann requested retry: why",
 			Says: "revision 7 of deployment shop/d is rolled out again, and is no longer held (former hold: bob: wait)",
 		}},
-		"retry": {newOrder(request.Retry), idleDeployment(withPinned, func(f *request.DeploymentFacts) { f.Attempt = 1 }), request.Decision{
+		"retry": {newOrder(request.Retry), idleDeployment(withPinnedRevision, func(f *request.DeploymentFacts) { f.Attempt = 1 }), request.Decision{
 			Annotation: new("7/2 ann: why"), Unpin: true, Record: recordTime + "ann requested retry: why",
 			Says: "revision 7 of deployment shop/d is rolled out again",
 		}},

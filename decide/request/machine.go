@@ -47,7 +47,7 @@ func (f MachineFacts) decideOrder(o CommandOrder) Decision {
 		return unchangedDecision("%s is not there: nothing was removed", f.Annotation)
 	case o.Command == Resume:
 		return refusedDecision("machine %s is not held: there is nothing to resume", f.Name)
-	case again && f.Value != nil && o.hasWritten(*f.Value):
+	case again && f.Value != nil && o.hasWrittenValue(*f.Value):
 		return f.writeAnnotation(*f.Value)
 	case o.Command == Preserve || o.Command == Unpreserve:
 		return decisionUnlessRefused(f.preservationRefusal(o), f.writeAnnotation(o.annotationValue(f.Now)))
@@ -158,9 +158,9 @@ func (o CommandOrder) annotationValue(now time.Time) string {
 	}
 }
 
-// hasWritten reports whether this order wrote the value of an annotation. The value of an extension by a duration
+// hasWrittenValue reports whether this order wrote the value of an annotation. The value of an extension by a duration
 // contains the time of the request, so that a repeated execution does not extend the drain again.
-func (o CommandOrder) hasWritten(value string) bool {
+func (o CommandOrder) hasWrittenValue(value string) bool {
 	if o.For != "" {
 		_, value, _ = strings.Cut(value, " ")
 		return value == o.actorAndReason()

@@ -87,7 +87,7 @@ func forAllDeployments(test func(request.DeploymentFacts)) {
 		withoutPausePoint,
 		withApproval(2),
 		withOnDeleteStrategy,
-		withPinned,
+		withPinnedRevision,
 		func(f *request.DeploymentFacts) { f.Rolling = false },
 		func(f *request.DeploymentFacts) { f.Steps, f.WaitsAt = 0, 0 },
 	}
@@ -105,7 +105,7 @@ func forAllDeployments(test func(request.DeploymentFacts)) {
 	}
 }
 
-func TestADecisionRefusesOrRepeatsOrWrites(t *testing.T) {
+func TestDecisionEitherRefusesRepeatsOrWrites(t *testing.T) {
 	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
 		given, same, refused := map[request.Command]int{}, map[request.Command]int{}, map[request.Command]int{}
 		forAllRequests(kind, func(o request.CommandOrder, f request.Facts) {

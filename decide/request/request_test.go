@@ -84,7 +84,7 @@ func TestRequestsAreSummarised(t *testing.T) {
 	assert.Equal(t, "somebody requested ?", request.CommandOrder{}.Summary())
 }
 
-func TestTextsOfPeopleAreOneShortLine(t *testing.T) {
+func TestUserTextsAreCutToOneShortLine(t *testing.T) {
 	long := strings.Repeat("ü ", 300) + "\xff"
 	o := request.CommandOrder{
 		Command: "x\ny",

@@ -8,8 +8,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// denialPins reports whether the rollout is rolled back if a new machine fails with this denial.
-func denialPins(denied rollout.Denial, was, is rollout.Source, good ...func(*rollout.Member)) bool {
+// denialCausesRollback reports whether the rollout is rolled back if a new machine fails with this denial.
+func denialCausesRollback(denied rollout.Denial, was, is rollout.Source, good ...func(*rollout.Member)) bool {
 	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
 	o.Automatic, o.Progress = rollout.AutoRollback{Failed: true}, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 	o.Sets[1].Source, o.Sets[2].Source = was, is
@@ -19,7 +19,7 @@ func denialPins(denied rollout.Denial, was, is rollout.Source, good ...func(*rol
 }
 
 // A denial counts against the new template only if the earlier template is known not to cause the same denial.
-func TestDenialsThatCount(t *testing.T) {
+func TestWhichDenialsCauseRollback(t *testing.T) {
 	of := rollout.Source{Provider: "aws", Account: "a", Type: "small", Object: "user-data"}
 	with := func(change func(*rollout.Source)) rollout.Source {
 		s := of
@@ -33,36 +33,36 @@ func TestDenialsThatCount(t *testing.T) {
 	for _, denial := range []rollout.Denial{
 		rollout.DeniedByNetwork, rollout.DeniedByWorker, rollout.DeniedByCredentials, rollout.DeniedByQuota, rollout.DeniedBySecret,
 	} {
-		assert.False(t, denialPins(denial, of, of), denial)
-		assert.False(t, denialPins(denial, of, object), denial)
-		assert.False(t, denialPins(denial, rollout.Source{}, of), denial)
-		assert.False(t, denialPins(denial, of, rollout.Source{}), denial)
-		assert.Equal(t, denial != rollout.DeniedByNetwork, denialPins(denial, of, provider), denial)
+		assert.False(t, denialCausesRollback(denial, of, of), denial)
+		assert.False(t, denialCausesRollback(denial, of, object), denial)
+		assert.False(t, denialCausesRollback(denial, rollout.Source{}, of), denial)
+		assert.False(t, denialCausesRollback(denial, of, rollout.Source{}), denial)
+		assert.Equal(t, denial != rollout.DeniedByNetwork, denialCausesRollback(denial, of, provider), denial)
 	}
-	assert.False(t, denialPins(rollout.DeniedByWorker, of, account), "no worker serves the old machines either")
-	assert.True(t, denialPins(rollout.DeniedByCredentials, of, account))
-	assert.True(t, denialPins(rollout.DeniedBySecret, of, account))
+	assert.False(t, denialCausesRollback(rollout.DeniedByWorker, of, account), "no worker serves the old machines either")
+	assert.True(t, denialCausesRollback(rollout.DeniedByCredentials, of, account))
+	assert.True(t, denialCausesRollback(rollout.DeniedBySecret, of, account))
 	one := func(object string) rollout.Source { return rollout.Source{Object: object} }
-	assert.True(t, denialPins(rollout.DeniedBySecret, one("v1"), one("v2")), "the only Secret of the new class")
-	assert.False(t, denialPins(rollout.DeniedBySecret, one("v1"), one("v1")))
-	assert.True(t, denialPins(rollout.DeniedByQuota, of, account))
-	assert.True(t, denialPins(rollout.DeniedByQuota, of, size))
-	assert.False(t, denialPins(rollout.DeniedByCredentials, of, size))
-	assert.False(t, denialPins(rollout.DeniedByTemplate, of, of), "the Secret that both use is invalid")
-	assert.True(t, denialPins(rollout.DeniedByTemplate, of, object), "the Secret that only the new class uses is invalid")
-	assert.True(t, denialPins(rollout.DeniedByTemplate, rollout.Source{}, rollout.Source{}))
+	assert.True(t, denialCausesRollback(rollout.DeniedBySecret, one("v1"), one("v2")), "the only Secret of the new class")
+	assert.False(t, denialCausesRollback(rollout.DeniedBySecret, one("v1"), one("v1")))
+	assert.True(t, denialCausesRollback(rollout.DeniedByQuota, of, account))
+	assert.True(t, denialCausesRollback(rollout.DeniedByQuota, of, size))
+	assert.False(t, denialCausesRollback(rollout.DeniedByCredentials, of, size))
+	assert.False(t, denialCausesRollback(rollout.DeniedByTemplate, of, of), "the Secret that both use is invalid")
+	assert.True(t, denialCausesRollback(rollout.DeniedByTemplate, of, object), "the Secret that only the new class uses is invalid")
+	assert.True(t, denialCausesRollback(rollout.DeniedByTemplate, rollout.Source{}, rollout.Source{}))
 }
 
 // If the cloud also denies a machine of the earlier template, the new template is not the reason.
-func TestADenialOfTheGoodSetAsWellCountsForNothing(t *testing.T) {
+func TestDenialSharedByGoodSetCausesNoRollback(t *testing.T) {
 	was, is := rollout.Source{Object: "v1", Type: "small"}, rollout.Source{Object: "v2", Type: "large"}
 	for _, denial := range []rollout.Denial{rollout.DeniedByTemplate, rollout.DeniedByQuota} {
 		alike := func(m *rollout.Member) { m.Denied = denial }
-		assert.True(t, denialPins(denial, was, is), denial)
-		assert.False(t, denialPins(denial, was, is, alike), denial)
-		assert.True(t, denialPins(denial, was, is, alike, asDeletingMachine), "it is not waited for")
+		assert.True(t, denialCausesRollback(denial, was, is), denial)
+		assert.False(t, denialCausesRollback(denial, was, is, alike), denial)
+		assert.True(t, denialCausesRollback(denial, was, is, alike, asDeletingMachine), "it is not waited for")
 	}
-	assert.True(t, denialPins(rollout.DeniedByQuota, was, is, func(m *rollout.Member) {
+	assert.True(t, denialCausesRollback(rollout.DeniedByQuota, was, is, func(m *rollout.Member) {
 		m.Denied = rollout.DeniedByNetwork
 	}), "another reason")
 }
@@ -83,23 +83,23 @@ func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 	for _, clusterAPI := range []bool{false, true} {
 		lacks := withoutObject(clusterAPI)
 		t.Run("an automatic rollback", func(t *testing.T) {
-			o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+			o := newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 			lacks(&o.Sets[1])
 			assert.Nil(t, pinOf(o))
 			const says = "revision 3 failed (2 machines of it failed, 1 allowed) and does not go back to revision 2: " +
 				"X shop/x does not exist any more"
-			o = recorded(o)
+			o = withRecordedProgress(o)
 			assert.Equal(t, rollout.Condition{
 				Type: "Degraded", Status: "True", Reason: "DeploymentRollbackTemplateNotFound", Message: says,
-			}, condition(o, "Degraded"))
+			}, plannedCondition(o, "Degraded"))
 			assert.Contains(t, rollout.Decide(o).Why, says)
 			o.Sets[1].MCM.Lacks, o.Sets[1].ClusterAPI.Lacks = "", ""
 			assert.NotNil(t, pinOf(o), "the object is there again")
 		})
 		t.Run("without a policy there is nothing to say", func(t *testing.T) {
-			o := badRollout(2, rollout.AutoRollback{})
+			o := newFailingRollout(2, rollout.AutoRollback{})
 			lacks(&o.Sets[1])
-			assert.Empty(t, condition(o, "Degraded"))
+			assert.Empty(t, plannedCondition(o, "Degraded"))
 			assert.NotContains(t, rollout.Decide(o).Why, "shop/x")
 		})
 		t.Run("a person's pin", func(t *testing.T) {
@@ -111,17 +111,17 @@ func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 			assert.Equal(
 				t,
 				"revision 2 is not pinned to revision 1, as requested by ann (slow): X shop/x does not exist any more",
-				condition(o, "Degraded").Message,
+				plannedCondition(o, "Degraded").Message,
 			)
 		})
 		t.Run("a person's pin does not hide a rollback that is possible", func(t *testing.T) {
-			o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+			o := newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 			o.PinTo, o.PinBy = 1, "ann: slow"
 			lacks(&o.Sets[0])
 			assert.Equal(t, "ms2", pinOf(o).Set)
 		})
 		t.Run("an undo", func(t *testing.T) {
-			o := badRollout(0, rollout.AutoRollback{})
+			o := newFailingRollout(0, rollout.AutoRollback{})
 			lacks(&o.Sets[1])
 			o.RollbackTo = new(int64(2))
 			r := rollout.Decide(o).Rollback
@@ -129,7 +129,7 @@ func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 			assert.Equal(t, "DeploymentRollbackTemplateNotFound", r.Reason)
 		})
 		t.Run("no machine is deleted for a pinned set that can make none", func(t *testing.T) {
-			o := rolledBack()
+			o := deploymentAfterRollback()
 			o.Strategy = rollout.Recreate
 			o = withAnnotations(o)
 			assert.NotEmpty(t, rollout.Decide(o).Resize)
@@ -143,7 +143,7 @@ func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 
 // The history limit keeps the set to which a rollback would return, until the rollout is complete.
 func TestTheHistoryLimitKeepsTheGoodSet(t *testing.T) {
-	o := badRollout(0, rollout.AutoRollback{Failed: true})
+	o := newFailingRollout(0, rollout.AutoRollback{Failed: true})
 	o.Sets[0], o.Sets[1] = oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0)
 	o.HistoryLimit = new(0)
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(pausedDeployment(o)).Delete))
@@ -155,12 +155,12 @@ func TestTheHistoryLimitKeepsTheGoodSet(t *testing.T) {
 // A restart in Cluster API creates another set with the same template. The machines can still return to the set before
 // the restart.
 func TestAPinToTheSetBeforeARestart(t *testing.T) {
-	o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+	o := newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 	o.Sets[1].ClusterAPI.Twin = true
 	assert.Equal(t, "ms2", pinOf(o).Set)
 	o.Automatic, o.PinTo = rollout.AutoRollback{}, 2
 	assert.Equal(t, "ms2", pinOf(o).Set)
-	o = recorded(o)
+	o = withRecordedProgress(o)
 	o.ClusterAPI.Extension = true
 	assert.Empty(t, rollout.Decide(o).Ask, "machines of the same template are replaced, not updated in place")
 }

@@ -56,9 +56,9 @@ type ExtensionAnswer struct {
 	At       time.Time // time of the question
 }
 
-// AskAgain is the pause before an extension that gave no answer is asked again. Source: own choice, so that a person
+// ExtensionRetryInterval is the pause before an extension that gave no answer is asked again. Source: own choice, so that a person
 // who repairs the extension waits at most 30 s.
-const AskAgain = 30 * time.Second
+const ExtensionRetryInterval = 30 * time.Second
 
 // MachineTransfer is the content of a set's annotations about machines that move between sets for in-place updates;
 // zero: no machine moves.
@@ -72,8 +72,8 @@ type MachineTransfer struct {
 
 func (s MachineSet) machineTransfer() MachineTransfer { return s.ClusterAPI.Transfer }
 
-// IsTwin reports whether the set has the deployment's current template although another set is Current.
-func (s MachineSet) IsTwin() bool { return s.ClusterAPI.Twin }
+// IsTemplateDuplicate reports whether the set has the deployment's current template although another set is Current.
+func (s MachineSet) IsTemplateDuplicate() bool { return s.ClusterAPI.Twin }
 
 // MissingObject names the missing object that prevents a rollback to the set; empty: none is missing.
 func (s MachineSet) MissingObject() string { return cmp.Or(s.ClusterAPI.Lacks, s.missingClass()) }
@@ -82,8 +82,8 @@ func (o Facts) suspensionReason() string { return o.ClusterAPI.Suspended }
 
 func (o Facts) wakeTime() time.Time { return o.ClusterAPI.Wake }
 
-// lacksUnavailableCount reports whether the status has no count of unavailable machines.
-func (o Facts) lacksUnavailableCount() bool { return o.ClusterAPI.Machines != nil }
+// hasNoUnavailableCount reports whether the status has no count of unavailable machines.
+func (o Facts) hasNoUnavailableCount() bool { return o.ClusterAPI.Machines != nil }
 
 // machineConditions returns the conditions about machines. The first condition is Available.
 func (p *planner) machineConditions() []Condition {

@@ -156,8 +156,8 @@ func (p *planner) askExtension(d *Decision) {
 	for _, set := range p.inPlaceCandidates() {
 		switch {
 		case p.hasAnswer(set):
-		case set.ClusterAPI.Answer.Set == p.current.UID && p.facts.Now.Before(set.ClusterAPI.Answer.At.Add(AskAgain)):
-			d.limitRecheckTime(set.ClusterAPI.Answer.At.Add(AskAgain))
+		case set.ClusterAPI.Answer.Set == p.current.UID && p.facts.Now.Before(set.ClusterAPI.Answer.At.Add(ExtensionRetryInterval)):
+			d.limitRecheckTime(set.ClusterAPI.Answer.At.Add(ExtensionRetryInterval))
 		default:
 			appendBounded(&d.Ask, set.asTarget("the template is new"))
 		}

@@ -121,8 +121,8 @@ type Decision struct {
 	Why      string      // one sentence: the next action, or what the deployment waits for
 }
 
-// RollsTo returns the revision that the machines get: the template's revision or, while pinned, an earlier revision.
-func (d Decision) RollsTo() int64 {
+// TargetRevision returns the revision that the machines get: the template's revision or, while pinned, an earlier revision.
+func (d Decision) TargetRevision() int64 {
 	if d.Pin != nil {
 		return d.Pin.Revision
 	}

@@ -10,7 +10,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-func TestTheSetOfTheTemplate(t *testing.T) {
+func TestSetWithTheTemplateIsFoundOrCreated(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		in   rollout.Facts
@@ -183,7 +183,7 @@ func TestOnDelete(t *testing.T) {
 	t.Run("old ones serve as long as those have not gone", func(t *testing.T) {
 		assert.Empty(
 			t,
-			changedSizes(onDelete(4, withoutScaleUp(oldSet(1, 3, 3, 3)), withActedOnSize(currentSet(2, 3, 1, 0), 0))),
+			changedSizes(onDelete(4, withoutScaleUp(oldSet(1, 3, 3, 3)), withObservedReplicas(currentSet(2, 3, 1, 0), 0))),
 		)
 	})
 	t.Run("fewer wanted: from the oldest set", func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestOnDelete(t *testing.T) {
 	})
 }
 
-func TestBounds(t *testing.T) {
+func TestSurgeAndUnavailable(t *testing.T) {
 	for _, row := range []struct {
 		name               string
 		in                 rollout.Facts
@@ -317,7 +317,7 @@ func TestScalingWhilePaused(t *testing.T) {
 	})
 	for name, wanted := range map[string]int{"wholly": 10, "in part": 6} {
 		t.Run("outside of a rollout, a smaller number is taken back before it is carried out: "+name, func(t *testing.T) {
-			o := rollingUpdate(wanted, 1, 0, withActedOnSize(currentSet(1, 0, 7, 7), 10))
+			o := rollingUpdate(wanted, 1, 0, withObservedReplicas(currentSet(1, 0, 7, 7), 10))
 			assert.Empty(t, changedSizes(rollout.Decide(o)), "while a rollout lasts, two numbers say what there may be")
 			o.Reported.Conditions = []rollout.Condition{
 				{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: epochPlus(-time.Hour)},
@@ -326,7 +326,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		})
 	}
 	t.Run("a larger number is carried out first: what is being made is not known yet", func(t *testing.T) {
-		o := rollingUpdate(0, 1, 0, withActedOnSize(currentSet(1, 10, 0, 0), 0))
+		o := rollingUpdate(0, 1, 0, withObservedReplicas(currentSet(1, 10, 0, 0), 0))
 		o.Reported.Conditions = []rollout.Condition{
 			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: epochPlus(-time.Hour)},
 		}

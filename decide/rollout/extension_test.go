@@ -169,7 +169,7 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 
 // In a transfer, a set moves available machines, because it moves machines with nodes first. A smaller size may
 // therefore remove available machines instead of unavailable machines.
-func TestASetThatHandsOverKeepsAvailableMachines(t *testing.T) {
+func TestSetThatMovesMachinesKeepsAvailableOnes(t *testing.T) {
 	// The set's workflow may create four machines, and then hands over available machines.
 	creating := setThatMovesMachines(oldSet(1, 8, 4, 4))
 	d := rollout.Decide(
@@ -192,7 +192,7 @@ func TestASetThatHandsOverKeepsAvailableMachines(t *testing.T) {
 
 // While the deployment is paused, no further machine is updated in place. Machines that are moving are neither created
 // again nor deleted.
-func TestAPauseWhileMachinesMove(t *testing.T) {
+func TestPausedDeploymentMovesNoFurtherMachine(t *testing.T) {
 	paused := func(replicas int, sets ...rollout.MachineSet) rollout.Decision {
 		o := withExtensionAnswer(possibleAnswer, rollingUpdate(replicas, 1, 1, sets...))
 		o.Paused = true
@@ -224,7 +224,7 @@ func TestAPauseWhileMachinesMove(t *testing.T) {
 }
 
 // An annotation names the machines that are counted, at most MaxBatch at a time.
-func TestFewMachinesAreCountedAtATime(t *testing.T) {
+func TestAtMostMaxBatchMachinesAreAcknowledgedAtATime(t *testing.T) {
 	s := receivingSet(currentSet(2, 10, 90, 90), "ms1", "ms2-10,ms2-11")
 	for i := 10; i < 90; i++ {
 		s = withMachine(s, i, asMovedMachine)
@@ -289,7 +289,7 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 }
 
 // An extension that gives no answer is asked again after 30 s. The decision's Hold names the missing answer.
-func TestAnExtensionThatGivesNoAnswer(t *testing.T) {
+func TestExtensionWithoutAnswerIsAskedAgain(t *testing.T) {
 	o := withExtensionAnswer(failedAnswer, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
 	d := rollout.Decide(o)
 	assert.Empty(t, d.Ask)
@@ -342,7 +342,7 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 		{6, 10, 0, 5},
 		{12, 0, 10, 12},
 	} {
-		for seed := range uint64(decidetest.SeedCount(40)) {
+		for seed := range uint64(decidetest.RandomRunCount(40)) {
 			spec := rollout.Facts{
 				Settings: rollout.Settings{
 					Replicas:    row.replicas,
@@ -352,7 +352,7 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 				},
 				ClusterAPI: rollout.ClusterAPIDeployment{Extension: true},
 			}
-			w := newWorld(seed, spec)
+			w := newSimulation(seed, spec)
 			w.isClusterAPI, w.extensionAnswer = true, func() rollout.ExtensionAnswer { return possibleAnswer }
 			w.createFirstTemplate(t)
 			before := map[string]bool{}
@@ -369,7 +369,7 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 				w.stateLine(),
 				w.lastDecision.Why,
 			)
-			require.Empty(t, w.brokenPromise, "%v seed %d", row, seed)
+			require.Empty(t, w.brokenInvariant, "%v seed %d", row, seed)
 			kept := len(slices.DeleteFunc(w.machineNames(), func(name string) bool { return !before[name] }))
 			require.Equal(t, row.kept, kept, "%v seed %d: %v", row, seed, w.turnTexts)
 		}
@@ -377,7 +377,7 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 }
 
 // machineNames returns the names of all machines.
-func (w *world) machineNames() (names []string) {
+func (w *rolloutSimulation) machineNames() (names []string) {
 	for _, g := range w.sets {
 		for _, u := range g.machines {
 			names = append(names, u.Name)

@@ -49,7 +49,7 @@ func asUpdatedMachine(m *rollout.Member) {
 }
 func asHandedOverMachine(m *rollout.Member) { asUpdatedMachine(m); m.MCM.HandedOver = true }
 func withTaintedNode(m *rollout.Member)     { m.MCM.Tainted = true }
-func withGuardedNode(m *rollout.Member)     { m.MCM.Guard, m.MCM.Guarded = "true", true }
+func withScaleDownDisabledNode(m *rollout.Member)     { m.MCM.Guard, m.MCM.Guarded = "true", true }
 func withoutNode(m *rollout.Member)         { m.MCM.Node = "" }
 
 func asMachineToDeleteFirst(m *rollout.Member) { m.First = true }

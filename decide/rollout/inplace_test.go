@@ -17,7 +17,7 @@ func candidateSet(s rollout.MachineSet) rollout.MachineSet {
 	return withoutScaleUp(withAllMachines(s, asUpdateCandidate))
 }
 
-func TestInPlaceSizes(t *testing.T) {
+func TestSetSizesOfInPlaceUpdate(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		in   rollout.Facts
@@ -45,7 +45,7 @@ func TestInPlaceSizes(t *testing.T) {
 	}
 }
 
-func TestInPlaceSelection(t *testing.T) {
+func TestNodesSelectedForInPlaceUpdate(t *testing.T) {
 	busy := func(n int, s rollout.MachineSet) rollout.MachineSet {
 		for i := range n {
 			s = withMachine(s, i, asUpdatingMachine)
@@ -79,7 +79,7 @@ func TestInPlaceSelection(t *testing.T) {
 	}
 }
 
-func TestInPlaceSteps(t *testing.T) {
+func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 	t.Run("old sets are closed, then their nodes become candidates", func(t *testing.T) {
 		o := inPlaceUpdate(3, 0, 1, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 		assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).ForbidScaleUp))

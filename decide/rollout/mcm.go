@@ -92,7 +92,7 @@ func (o Facts) pendingReplacements() attention.Decision {
 // missingClass names the missing class of an old set; empty: none is missing.
 func (s MachineSet) missingClass() string { return s.MCM.Lacks }
 
-func (s MachineSet) isForeign() bool { return s.MCM.Foreign }
+func (s MachineSet) isNotSelected() bool { return s.MCM.Foreign }
 
 // handedOverCount returns how many machines were moved to the set after their in-place update.
 func (s MachineSet) handedOverCount() int {

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-func TestTaints(t *testing.T) {
+func TestNodesOfOldMachinesAreTainted(t *testing.T) {
 	bare := func(m *rollout.Member) { m.MCM.Tainted = false }
 	t.Run("nodes of old sets, also of those that joined late", func(t *testing.T) {
 		o := rollingUpdate(
@@ -41,7 +41,7 @@ func TestNodesAreKeptFromTheAutoscalerDuringARollout(t *testing.T) {
 			2,
 			1,
 			0,
-			withAllMachines(oldSet(1, 2, 2, 2), withGuardedNode),
+			withAllMachines(oldSet(1, 2, 2, 2), withScaleDownDisabledNode),
 			withMachine(currentSet(2, 1, 1, 0), 0, changes...),
 		)
 		o.MCM.Guard = true
@@ -53,7 +53,7 @@ func TestNodesAreKeptFromTheAutoscalerDuringARollout(t *testing.T) {
 		want []string
 	}{
 		{"no annotation yet", mixed(), []string{"ms2-00"}},
-		{"the same is there", mixed(withGuardedNode), nil},
+		{"the same is there", mixed(withScaleDownDisabledNode), nil},
 		{"the same is there, from somebody else", mixed(own("true")), nil},
 		{"another value", mixed(own("false")), []string{"ms2-00"}},
 		{"no node", mixed(withoutNode), nil},
@@ -67,9 +67,9 @@ func TestNodesAreKeptFromTheAutoscalerDuringARollout(t *testing.T) {
 	}
 	t.Run("taken away where our marker stands, and not from a preserved machine", func(t *testing.T) {
 		s := withMachine(
-			withMachine(withMachine(currentSet(1, 3, 3, 3), 0, withGuardedNode), 1, own("true")),
+			withMachine(withMachine(currentSet(1, 3, 3, 3), 0, withScaleDownDisabledNode), 1, own("true")),
 			2,
-			withGuardedNode,
+			withScaleDownDisabledNode,
 			asPreservedMachine,
 		)
 		o := rollingUpdate(3, 1, 0, s)

@@ -196,7 +196,7 @@ func (o Facts) SortedCopy() Facts {
 	)
 	byName := func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) }
 	for i := range o.Sets {
-		o.Sets[i].Machines = list.SortedCopyOfLarge(o.Sets[i].Machines, byName)
+		o.Sets[i].Machines = list.SortedCopyOfLargeItems(o.Sets[i].Machines, byName)
 	}
 	return o
 }

@@ -95,7 +95,7 @@ func TestPendingWork(t *testing.T) {
 }
 
 // If a write of the status is pending, WaitsFor names the work that follows this write.
-func TestTheSentenceSkipsTheWriteOfTheStatus(t *testing.T) {
+func TestWaitTextIgnoresPendingStatusWrite(t *testing.T) {
 	calm := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	all := "3 machines wanted and there, all of revision 1"
 	late := func(o *rollout.Facts) { o.Reported.Counts.Ready = 1 }

@@ -93,7 +93,7 @@ func (p *planner) setOfName(name string) *setPlan {
 // The next decision acts on the pin.
 func (p *planner) beginPin() (d Decision, found bool) {
 	record, _ := p.currentProgress()
-	pin, lacks := p.duePin(record)
+	pin, lacks := p.nextPin(record)
 	if pin == nil || lacks != "" {
 		return d, false
 	}
@@ -103,9 +103,9 @@ func (p *planner) beginPin() (d Decision, found bool) {
 	return d, true
 }
 
-// duePin returns the pin that a person requests or that an automatic rollback needs, and the missing object that
+// nextPin returns the pin that a person requests or that an automatic rollback needs, and the missing object that
 // prevents this pin.
-func (p *planner) duePin(record Progress) (pin *Pin, lacks string) {
+func (p *planner) nextPin(record Progress) (pin *Pin, lacks string) {
 	for _, due := range []*Pin{p.automaticPin(record), p.requestedPin()} {
 		if due == nil {
 			continue
@@ -120,7 +120,7 @@ func (p *planner) duePin(record Progress) (pin *Pin, lacks string) {
 // blockedPinSentence says which pin is due but prevented by a missing object; empty: there is none.
 func (p *planner) blockedPinSentence() string {
 	record, _ := p.currentProgress()
-	pin, lacks := p.duePin(record)
+	pin, lacks := p.nextPin(record)
 	if lacks == "" {
 		return ""
 	}
@@ -141,7 +141,7 @@ func (p *planner) requestedPin() *Pin {
 		return nil
 	}
 	to := p.setOfRevision(p.facts.PinTo)
-	if to == nil || !p.isReturnable(to) || p.pin != nil && p.pin.Set == to.Name {
+	if to == nil || !p.canReturnToSet(to) || p.pin != nil && p.pin.Set == to.Name {
 		return nil
 	}
 	return p.newPin(to, p.facts.PinBy, "")
@@ -151,7 +151,7 @@ func (p *planner) requestedPin() *Pin {
 // revision whose rollout was complete: otherwise two bad revisions would alternate forever.
 func (p *planner) automaticPin(record Progress) *Pin {
 	to := p.lastGoodSet()
-	if to == nil || p.pin != nil || p.facts.StopReason() != "" || !p.isArmed(record) {
+	if to == nil || p.pin != nil || p.facts.StopReason() != "" || !p.isAutoRollbackActive(record) {
 		return nil
 	}
 	a := p.facts.Automatic
@@ -179,14 +179,14 @@ func (p *planner) newPin(to *setPlan, by, why string) *Pin {
 	}
 }
 
-// isArmed reports whether failures count: from the start of a rollout until the rollout is complete, and for the bake
+// isAutoRollbackActive reports whether failures count: from the start of a rollout until the rollout is complete, and for the bake
 // time afterwards.
-func (p *planner) isArmed(record Progress) bool {
+func (p *planner) isAutoRollbackActive(record Progress) bool {
 	return record.Completed.IsZero() || p.facts.Now.Before(record.Completed.Add(p.facts.Automatic.Bake))
 }
 
-// isReturnable reports whether the machines can return to a set, unless an object is missing.
-func (p *planner) isReturnable(set *setPlan) bool { return set != p.template && !set.Current }
+// canReturnToSet reports whether the machines can return to a set, unless an object is missing.
+func (p *planner) canReturnToSet(set *setPlan) bool { return set != p.template && !set.Current }
 
 // lastGoodSet returns the set to which an automatic rollback returns; nil: there is none. It is the set of the last
 // complete rollout or, once the template's rollout is complete, of the complete rollout before. If no complete rollout
@@ -198,24 +198,24 @@ func (p *planner) lastGoodSet() *setPlan {
 	r := p.facts.Progress
 	good := list.ValueIf(r.Good == p.template.Name, r.FormerGood)
 	if good = cmp.Or(good, r.Good); good != "" {
-		return list.FindFirst(p.sets, func(set *setPlan) bool { return set.Name == good && p.isReturnable(set) })
+		return list.FindFirst(p.sets, func(set *setPlan) bool { return set.Name == good && p.canReturnToSet(set) })
 	}
-	serving := list.Filter(p.sets, func(set *setPlan) bool { return p.isReturnable(set) && set.availableMachines > 0 })
+	serving := list.Filter(p.sets, func(set *setPlan) bool { return p.canReturnToSet(set) && set.availableMachines > 0 })
 	if len(serving) == 0 {
 		return nil
 	}
 	return slices.MaxFunc(serving, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 }
 
-// blamesTemplate reports whether the failure of a machine counts against the template. Three kinds of failures do not
+// isTemplateAtFault reports whether the failure of a machine counts against the template. Three kinds of failures do not
 // count: a person requested the deletion or the replacement; the machine was healthy once, and no bake time runs; or
 // the cloud would deny a machine of the good set as well.
-func (p *planner) blamesTemplate(m Member, baking bool) bool {
-	return !m.Requested && (baking || !m.Joined) && !p.isDeniedAlike(m)
+func (p *planner) isTemplateAtFault(m Member, baking bool) bool {
+	return !m.Requested && (baking || !m.Joined) && !p.isAlsoDeniedForGoodSet(m)
 }
 
-// isDeniedAlike reports whether the cloud denies the instance of a machine of the good set as well, or would do so.
-func (p *planner) isDeniedAlike(m Member) bool {
+// isAlsoDeniedForGoodSet reports whether the cloud denies the instance of a machine of the good set as well, or would do so.
+func (p *planner) isAlsoDeniedForGoodSet(m Member) bool {
 	good := p.lastGoodSet()
 	if m.Denied == "" || good == nil {
 		return false
@@ -228,7 +228,7 @@ func (p *planner) isDeniedAlike(m Member) bool {
 // the rollout waits for drains of old machines, for budgets or for people.
 func (p *planner) suspectCount() int {
 	return list.CountWhere(p.template.Machines, func(m Member) bool {
-		return !m.Deleting && !m.Available && !m.Updating && !m.isPreserved() && p.blamesTemplate(m, false)
+		return !m.Deleting && !m.Available && !m.Updating && !m.isPreserved() && p.isTemplateAtFault(m, false)
 	})
 }
 

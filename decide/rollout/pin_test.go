@@ -11,9 +11,9 @@ import (
 	"millwright/decide/rollout"
 )
 
-// badRollout returns a rollout of revision 3 in which `failures` new machines have failed. Revision 2 was complete
+// newFailingRollout returns a rollout of revision 3 in which `failures` new machines have failed. Revision 2 was complete
 // before.
-func badRollout(failures int, policy rollout.AutoRollback) rollout.Facts {
+func newFailingRollout(failures int, policy rollout.AutoRollback) rollout.Facts {
 	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
 	for i := range failures {
 		o.Sets[2] = withMachine(o.Sets[2], i, asFailedMachine)
@@ -23,8 +23,8 @@ func badRollout(failures int, policy rollout.AutoRollback) rollout.Facts {
 	return o
 }
 
-// late returns the rollout after its progress deadline of a minute has passed.
-func late(o rollout.Facts) rollout.Facts {
+// withPassedDeadline returns the rollout after its progress deadline of a minute has passed.
+func withPassedDeadline(o rollout.Facts) rollout.Facts {
 	o.Deadline = new(time.Minute)
 	o.Reported.Counts = rollout.PlannedStatus(o).Counts
 	o.Reported.Conditions = []rollout.Condition{
@@ -33,21 +33,21 @@ func late(o rollout.Facts) rollout.Facts {
 	return o
 }
 
-// recorded returns the facts after the decision's record was written.
-func recorded(o rollout.Facts) rollout.Facts {
+// withRecordedProgress returns the facts after the decision's record was written.
+func withRecordedProgress(o rollout.Facts) rollout.Facts {
 	if record := rollout.Decide(o).Record; record != nil {
 		o.Progress = o.Progress.MergedWith(*record)
 	}
 	return o
 }
 
-// rolledBack returns a rollout for which the pin of an automatic rollback is recorded.
-func rolledBack() rollout.Facts {
-	return recorded(badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1}))
+// deploymentAfterRollback returns a rollout for which the pin of an automatic rollback is recorded.
+func deploymentAfterRollback() rollout.Facts {
+	return withRecordedProgress(newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1}))
 }
 
-// early returns the rollout one second before its deadline passes.
-func early(o rollout.Facts) rollout.Facts {
+// beforeDeadline returns the rollout one second before its deadline passes.
+func beforeDeadline(o rollout.Facts) rollout.Facts {
 	o.Now = o.Now.Add(-time.Second)
 	return o
 }
@@ -59,7 +59,7 @@ func pinOf(o rollout.Facts) *rollout.Pin {
 	return nil
 }
 
-func condition(o rollout.Facts, kind string) rollout.Condition {
+func plannedCondition(o rollout.Facts, kind string) rollout.Condition {
 	for _, c := range rollout.PlannedStatus(o).Conditions {
 		if c.Type == kind {
 			return c
@@ -69,7 +69,7 @@ func condition(o rollout.Facts, kind string) rollout.Condition {
 }
 
 func TestAutomaticRollbackPinsTheLastGoodRevision(t *testing.T) {
-	o := badRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+	o := newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 	d := rollout.Decide(o)
 	pin := &rollout.Pin{
 		Set:      "ms2",
@@ -85,15 +85,15 @@ func TestAutomaticRollbackPinsTheLastGoodRevision(t *testing.T) {
 	assert.True(t, d.BeginsPin())
 	assert.Equal(
 		t,
-		"revision 3 failed (2 machines of it failed, 1 allowed): back on revision 2 since "+clock(o.Now),
+		"revision 3 failed (2 machines of it failed, 1 allowed): back on revision 2 since "+clockText(o.Now),
 		d.Why,
 	)
 
-	o = recorded(o)
+	o = withRecordedProgress(o)
 	d = rollout.Decide(o)
 	assert.Equal(t, pin, d.Pin)
 	assert.Equal(t, int64(3), d.Revision, "that of the template stays")
-	assert.Equal(t, int64(2), d.RollsTo())
+	assert.Equal(t, int64(2), d.TargetRevision())
 	assert.True(t, d.Rolling)
 	assert.Nil(t, d.Record, "once is enough")
 	assert.Nil(t, d.Revise)
@@ -102,22 +102,22 @@ func TestAutomaticRollbackPinsTheLastGoodRevision(t *testing.T) {
 		assert.Less(t, r.To, r.From)
 	}
 	assert.NotEmpty(t, d.Resize)
-	degraded, stalled := condition(o, "Degraded"), condition(o, "Stalled")
+	degraded, stalled := plannedCondition(o, "Degraded"), plannedCondition(o, "Stalled")
 	assert.Equal(t, "RolledBack", degraded.Reason)
 	assert.Equal(
 		t,
-		"revision 3 failed (2 machines of it failed, 1 allowed): back on revision 2 since "+clock(o.Now),
+		"revision 3 failed (2 machines of it failed, 1 allowed): back on revision 2 since "+clockText(o.Now),
 		degraded.Message,
 	)
 	assert.Equal(t, degraded.Message, stalled.Message)
-	assert.Empty(t, condition(o, "Reconciling").Type)
+	assert.Empty(t, plannedCondition(o, "Reconciling").Type)
 }
 
-func clock(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }
+func clockText(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }
 
 func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 	back := func() rollout.Facts {
-		o := rolledBack()
+		o := deploymentAfterRollback()
 		o.Sets[1], o.Sets[2] = currentSet(2, 5, 5, 5), currentSet(3, 0, 0, 0)
 		o.Sets[1].Current = false
 		return withAnnotations(o)
@@ -128,8 +128,8 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		assert.False(t, d.HasActions())
 		report := rollout.PlannedStatus(back())
 		assert.Equal(t, 0, report.Counts.Updated, "whoever waits for the template must not be told that it is there")
-		assert.Equal(t, "5 of 5 machines back on revision 2, 5 available", condition(back(), "Progressing").Message)
-		assert.Equal(t, "Stalled", condition(back(), "Stalled").Type)
+		assert.Equal(t, "5 of 5 machines back on revision 2, 5 available", plannedCondition(back(), "Progressing").Message)
+		assert.Equal(t, "Stalled", plannedCondition(back(), "Stalled").Type)
 	})
 	t.Run("a larger number is followed by the former set", func(t *testing.T) {
 		o := back()
@@ -139,7 +139,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		assert.Equal(t, 8, rollout.Decide(o).Resize[0].To)
 	})
 	t.Run("rollout steps are skipped", func(t *testing.T) {
-		o := rolledBack()
+		o := deploymentAfterRollback()
 		o.Steps = []rollout.Step{{Size: countBound(1), Approve: true}}
 		assert.Nil(t, rollout.Decide(o).Pause)
 		assert.NotEmpty(t, rollout.Decide(o).Resize)
@@ -155,7 +155,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).Delete))
 	})
 	t.Run("a person may stop the way back", func(t *testing.T) {
-		o := rolledBack()
+		o := deploymentAfterRollback()
 		o.Held = "ann"
 		assert.Empty(t, rollout.Decide(o).Resize)
 	})
@@ -166,7 +166,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Pin)
 		assert.Equal(t, &rollout.Progress{Revision: 4, Set: "ms4", Good: "ms2"}, d.Record)
-		o = recorded(o)
+		o = withRecordedProgress(o)
 		o.Sets[3] = withMachine(withMachine(o.Sets[3], 0, asFailedMachine), 1, asFailedMachine)
 		assert.Equal(t, "ms2", pinOf(o).Set, "and not to the newest former one")
 	})
@@ -177,7 +177,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		assert.Nil(t, d.Pin)
 		assert.Equal(t, int64(4), d.Revise.Revision)
 		o.Sets[1].Revision = 4
-		assert.Empty(t, condition(recorded(o), "Degraded").Type)
+		assert.Empty(t, plannedCondition(withRecordedProgress(o), "Degraded").Type)
 	})
 	t.Run("a retry ends the pin once, and a second failure pins again", func(t *testing.T) {
 		o := back()
@@ -190,14 +190,14 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 			d.Record,
 			"what failed before is forgotten",
 		)
-		o = recorded(o)
+		o = withRecordedProgress(o)
 		assert.Equal(t, d.Record, &o.Progress)
 		o.Sets[2] = withMachines(
 			withMachines(currentSet(3, 2, 0, 0), newMachine("ms3-x", asFailedMachine)),
 			newMachine("ms3-y", asFailedMachine),
 		)
 		assert.NotNil(t, pinOf(o))
-		o = recorded(o)
+		o = withRecordedProgress(o)
 		assert.NotNil(t, rollout.Decide(o).Pin, "the same request does not retry for ever")
 		o.Retry = 2
 		assert.Nil(t, rollout.Decide(o).Pin)
@@ -208,7 +208,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		assert.Nil(t, rollout.Decide(o).Pin)
 	})
 	t.Run("an undo by a person is an edit, as ever", func(t *testing.T) {
-		o := rolledBack()
+		o := deploymentAfterRollback()
 		o.RollbackTo = new(int64(2))
 		assert.Equal(t, "ms2", rollout.Decide(o).Rollback.Set.Name)
 	})
@@ -220,12 +220,12 @@ func TestAPersonPinsAFormerRevision(t *testing.T) {
 	o.PinTo, o.PinBy = 1, "ann: v3 is slow"
 	pin := pinOf(o)
 	assert.Equal(t, &rollout.Pin{Set: "ms1", Revision: 1, Since: o.Now, By: "ann: v3 is slow"}, pin)
-	o = recorded(o)
-	assert.Equal(t, "Pinned", condition(o, "Degraded").Reason)
+	o = withRecordedProgress(o)
+	assert.Equal(t, "Pinned", plannedCondition(o, "Degraded").Reason)
 	assert.Equal(
 		t,
-		"revision 3 is pinned by ann (v3 is slow): back on revision 1 since "+clock(o.Now),
-		condition(o, "Degraded").Message,
+		"revision 3 is pinned by ann (v3 is slow): back on revision 1 since "+clockText(o.Now),
+		plannedCondition(o, "Degraded").Message,
 	)
 	assert.Equal(t, "ms1", rollout.Decide(o).Resize[0].Name)
 	o.PinTo = 2
@@ -235,7 +235,7 @@ func TestAPersonPinsAFormerRevision(t *testing.T) {
 	assert.NotNil(t, rollout.Decide(o).Pin)
 }
 
-func TestWhatRollsBack(t *testing.T) {
+func TestWhichFailuresCauseRollback(t *testing.T) {
 	count, deadline := rollout.AutoRollback{Failed: true}, rollout.AutoRollback{OnDeadline: true}
 	denied := func(d rollout.Denial) func(*rollout.Member) {
 		return func(m *rollout.Member) { m.Failed, m.Denied = true, d }
@@ -293,8 +293,8 @@ func TestWhatRollsBack(t *testing.T) {
 				change(&o)
 			}
 			if c.of.OnDeadline {
-				o = late(o)
-				assert.Nil(t, pinOf(early(o)), "not before the deadline")
+				o = withPassedDeadline(o)
+				assert.Nil(t, pinOf(beforeDeadline(o)), "not before the deadline")
 			}
 			assert.Equal(t, c.want, pinOf(o) != nil)
 			o.Held = "ann"
@@ -302,7 +302,7 @@ func TestWhatRollsBack(t *testing.T) {
 		})
 	}
 	t.Run("a budget that blocks the drain of an old machine rolls nothing back", func(t *testing.T) {
-		o := late(rollingUpdate(5, 1, 0, oldSet(2, 5, 5, 5), currentSet(3, 1, 1, 1)))
+		o := withPassedDeadline(rollingUpdate(5, 1, 0, oldSet(2, 5, 5, 5), currentSet(3, 1, 1, 1)))
 		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 		o.Sets[0] = withMachine(o.Sets[0], 0, asDeletingMachine)
 		o.Reported.Counts = rollout.PlannedStatus(o).Counts
@@ -310,7 +310,7 @@ func TestWhatRollsBack(t *testing.T) {
 		assert.Nil(t, pinOf(o))
 	})
 	t.Run("nor does a drain before the first new machine", func(t *testing.T) {
-		o := late(rollingUpdate(5, 0, 1, oldSet(2, 4, 5, 4), currentSet(3, 0, 0, 0)))
+		o := withPassedDeadline(rollingUpdate(5, 0, 1, oldSet(2, 4, 5, 4), currentSet(3, 0, 0, 0)))
 		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 		o.Reported.Counts = rollout.PlannedStatus(o).Counts
 		assert.Nil(t, pinOf(o))
@@ -322,7 +322,7 @@ func TestTheRecordOfACompleteRollout(t *testing.T) {
 	o.Progress = rollout.Progress{Revision: 2, Set: "ms2", Good: "ms1"}
 	record := &rollout.Progress{Revision: 2, Set: "ms2", Completed: o.Now, Good: "ms2", FormerGood: "ms1"}
 	assert.Equal(t, record, rollout.Decide(o).Record)
-	assert.Nil(t, rollout.Decide(recorded(o)).Record, "once")
+	assert.Nil(t, rollout.Decide(withRecordedProgress(o)).Record, "once")
 	pinned := *record
 	pinned.Pin = &rollout.Pin{Set: "ms1", Revision: 1}
 	stale := rollout.Progress{Revision: 2, Set: "ms2", Good: "ms1", Failed: []string{"ms2-00"}}
@@ -332,13 +332,13 @@ func TestTheRecordOfACompleteRollout(t *testing.T) {
 	assert.Nil(t, rollout.Decide(o).Record, "no machine proves nothing about a template")
 }
 
-func TestWhereNoRolloutWasCompleteTheServingRevisionIsTheGoodOne(t *testing.T) {
-	o := badRollout(1, rollout.AutoRollback{Failed: true})
+func TestServingRevisionCountsAsGoodIfNoRolloutWasComplete(t *testing.T) {
+	o := newFailingRollout(1, rollout.AutoRollback{Failed: true})
 	o.Progress.Good = ""
 	assert.Equal(t, "ms2", pinOf(o).Set)
 	o.Sets[1] = oldSet(2, 5, 5, 0)
 	assert.Nil(t, pinOf(o), "nothing is known to be good")
-	o = badRollout(1, rollout.AutoRollback{Failed: true})
+	o = newFailingRollout(1, rollout.AutoRollback{Failed: true})
 	o.Progress.Good = "ms3"
 	assert.Nil(t, pinOf(o), "the revision was complete before")
 }
@@ -351,7 +351,7 @@ func TestTheBakeTimeReturnsToTheFormerGoodSet(t *testing.T) {
 	o.Progress = rollout.Progress{Revision: 3, Set: "ms3", Good: "ms1"}
 	o.HistoryLimit = new(0)
 	assert.Equal(t, []string{"ms2"}, targetNames(rollout.Decide(o).Delete))
-	o = recorded(o)
+	o = withRecordedProgress(o)
 	require.False(t, o.Progress.Completed.IsZero())
 	o.Now = o.Now.Add(time.Minute)
 	assert.Equal(t, []string{"ms2"}, targetNames(rollout.Decide(o).Delete))
@@ -368,24 +368,24 @@ func TestTheBakeTimeReturnsToTheFormerGoodSet(t *testing.T) {
 
 // After a person deleted the failed set, a set of another template may get the revision of the failed set.
 func TestAReusedRevisionInheritsNoFailure(t *testing.T) {
-	o := rolledBack()
+	o := deploymentAfterRollback()
 	o.Sets[2] = currentSet(3, 1, 1, 0)
 	o.Sets[2].Name, o.Sets[2].UID = "other", "uid-other"
 	d := rollout.Decide(o)
 	assert.Nil(t, d.Pin)
 	assert.Equal(t, &rollout.Progress{Revision: 3, Set: "other", Attempt: 1, Good: "ms2"}, d.Record)
-	assert.Nil(t, rollout.Decide(recorded(o)).Record, "once")
+	assert.Nil(t, rollout.Decide(withRecordedProgress(o)).Record, "once")
 }
 
 func TestARetryDoesNotCountFormerMachines(t *testing.T) {
-	o := rolledBack()
+	o := deploymentAfterRollback()
 	former := epochPlus(-time.Minute)
 	leaving := func(m *rollout.Member) { m.Deleting, m.Failed, m.Created = true, true, former }
 	o.Sets[2] = withMachine(withMachine(currentSet(3, 0, 2, 0), 0, leaving), 1, leaving)
 	o.Retry = 1
 	record := rollout.Decide(o).Record
 	assert.Equal(t, &rollout.Progress{Revision: 3, Set: "ms3", Attempt: 1, Good: "ms2", FormerMachines: former}, record)
-	o = recorded(o)
+	o = withRecordedProgress(o)
 	assert.Nil(t, pinOf(o))
 	newer := func(m *rollout.Member) { m.Created = epoch }
 	o.Sets[2] = withMachine(withMachine(currentSet(3, 2, 2, 0), 0, asFailedMachine, newer), 1, asFailedMachine, newer)
@@ -394,7 +394,7 @@ func TestARetryDoesNotCountFormerMachines(t *testing.T) {
 
 // MCM derives the name of a set from its template.
 func TestAPinOutlivesTheDeletionOfTheFailedSet(t *testing.T) {
-	o := rolledBack()
+	o := deploymentAfterRollback()
 	o.Sets = o.Sets[:2]
 	d := rollout.Decide(o)
 	require.NotNil(t, d.Create)
@@ -408,7 +408,7 @@ func TestAPinOutlivesTheDeletionOfTheFailedSet(t *testing.T) {
 // A restored namespace has the same names and other UIDs, and an adopted set may raise the revision of the template's
 // set.
 func TestAPinOutlivesARestoreAndAnAdoption(t *testing.T) {
-	o := rolledBack()
+	o := deploymentAfterRollback()
 	o.Sets = slices.Clone(o.Sets)
 	for i := range o.Sets {
 		o.Sets[i].UID += "-restored"
@@ -438,24 +438,24 @@ func TestConditionsForGitOps(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"Reconciling MachineSetUpdated"},
-		of(early(late(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0))))),
+		of(beforeDeadline(withPassedDeadline(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0))))),
 		"rolling",
 	)
 	assert.Equal(
 		t,
 		[]string{"Stalled ProgressDeadlineExceeded"},
-		of(late(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0)))),
+		of(withPassedDeadline(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0)))),
 	)
 	assert.Equal(
 		t,
 		[]string{"Reconciling DeploymentPaused"},
 		of(pausedDeployment(rollingUpdate(5, 2, 0, oldSet(1, 5, 5, 5), currentSet(2, 1, 1, 1)))),
 	)
-	assert.Equal(t, []string{"Degraded RolledBack", "Stalled RolledBack"}, of(rolledBack()))
+	assert.Equal(t, []string{"Degraded RolledBack", "Stalled RolledBack"}, of(deploymentAfterRollback()))
 	invalid := calm
 	invalid.Invalid = "the selector is empty"
 	assert.Equal(t, []string{"Stalled Invalid"}, of(invalid))
-	leaving := rolledBack()
+	leaving := deploymentAfterRollback()
 	leaving.Deleting = true
 	assert.NotContains(t, of(leaving), "Reconciling")
 	onDelete := rollingUpdate(3, 0, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))

@@ -13,28 +13,28 @@ import (
 )
 
 // checkPin records a broken promise if a decision enlarges the set that a pin marks as failed.
-func (w *world) checkPin(d rollout.Decision) {
+func (w *rolloutSimulation) checkPin(d rollout.Decision) {
 	for _, r := range d.Resize {
 		if r.Name == w.spec.Progress.Set && r.To > r.From {
-			w.recordBrokenPromise("set %s has failed, and grows from %d to %d", r.Name, r.From, r.To)
+			w.recordBrokenInvariant("set %s has failed, and grows from %d to %d", r.Name, r.From, r.To)
 		}
 	}
 	if d.Pause != nil {
-		w.recordBrokenPromise("the way back waits at a rollout step: %s", d.Why)
+		w.recordBrokenInvariant("the way back waits at a rollout step: %s", d.Why)
 	}
 }
 
-// pinWorld is a world with a policy for automatic rollbacks. Machines of a bad template never become ready.
-type pinWorld struct {
-	*world
+// rollbackSimulation is a world with a policy for automatic rollbacks. Machines of a bad template never become ready.
+type rollbackSimulation struct {
+	*rolloutSimulation
 	pins      int
 	bakePins  int             // pins that began in the bake time
 	isGood    bool            // no template is bad
 	completed map[string]bool // UIDs of sets whose rollout was complete
 }
 
-// newPinWorld returns a world whose first template is complete.
-func newPinWorld(t *testing.T, seed uint64) *pinWorld {
+// newRollbackSimulation returns a world whose first template is complete.
+func newRollbackSimulation(t *testing.T, seed uint64) *rollbackSimulation {
 	t.Helper()
 	d := new(randomSource(seed * 1181))
 	spec := randomSpec(d)
@@ -48,20 +48,20 @@ func newPinWorld(t *testing.T, seed uint64) *pinWorld {
 		MaxFailed:  d.randomIntBelow(3),
 		Bake:       time.Duration(d.randomIntBelow(3)) * time.Minute,
 	}
-	w := &pinWorld{world: newWorld(seed, spec), isGood: d.hasChanceOneIn(2), completed: map[string]bool{}}
+	w := &rollbackSimulation{rolloutSimulation: newSimulation(seed, spec), isGood: d.hasChanceOneIn(2), completed: map[string]bool{}}
 	w.isBadTemplate = func(template string) bool { return !w.isGood && template != "v1" && template != "v4" }
 	w.createFirstTemplate(t)
 	for _, g := range w.sets {
 		w.completed[g.UID] = true
 	}
-	w.creationTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 700 * time.Millisecond }
-	w.deletionTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 600 * time.Millisecond }
+	w.creationTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 700 * time.Millisecond }
+	w.deletionTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 600 * time.Millisecond }
 	w.actsLate, w.turnsPerUserAction = seed%2 == 1, 5
 	return w
 }
 
-// turn runs one turn of the simulation, and checks each pin that begins.
-func (w *pinWorld) turn() {
+// runCheckedTurn runs one turn of the simulation, and checks each pin that begins.
+func (w *rollbackSimulation) runCheckedTurn() {
 	before := w.spec.Progress.Pin
 	w.runTurn(true)
 	for _, g := range w.sets {
@@ -80,28 +80,28 @@ func (w *pinWorld) turn() {
 	failed, set := w.setByName(w.spec.Progress.Set), w.setByName(pin.Set)
 	switch {
 	case failed == nil || set == nil:
-		w.recordBrokenPromise("a pin names a set that does not exist: %+v", *pin)
+		w.recordBrokenInvariant("a pin names a set that does not exist: %+v", *pin)
 	// in the bake time, machines that fail in a power cut count
 	case !w.isBadTemplate(failed.template) && w.spec.Progress.Completed.IsZero():
-		w.recordBrokenPromise("the good template %s is rolled back: %s", failed.template, pin.Why)
+		w.recordBrokenInvariant("the good template %s is rolled back: %s", failed.template, pin.Why)
 	case !w.completed[set.UID]:
-		w.recordBrokenPromise("the machines return to %s, which was never complete", set.template)
+		w.recordBrokenInvariant("the machines return to %s, which was never complete", set.template)
 	}
 }
 
-// disturb causes a random event: a power cut, a person who replaces a machine, a cloud that creates no instance, a slow
+// makeRandomDisturbance causes a random event: a power cut, a person who replaces a machine, a cloud that creates no instance, a slow
 // drain, a larger or smaller deployment, or a retry.
-func (w *pinWorld) disturb() {
-	var machines []*worldMachine
+func (w *rollbackSimulation) makeRandomDisturbance() {
+	var machines []*simulatedMachine
 	for _, g := range w.sets {
 		machines = append(machines, sortedMachines(g.machines)...)
 	}
-	machines = slices.DeleteFunc(machines, func(u *worldMachine) bool { return u.Deleting || u.Failed })
+	machines = slices.DeleteFunc(machines, func(u *simulatedMachine) bool { return u.Deleting || u.Failed })
 	if len(machines) == 0 {
 		return
 	}
-	u := machines[w.dice.randomIntBelow(len(machines))]
-	switch w.dice.randomIntBelow(7) {
+	u := machines[w.random.randomIntBelow(len(machines))]
+	switch w.random.randomIntBelow(7) {
 	case 0:
 		if u.Joined { // a power cut
 			asFailedMachine(&u.Member)
@@ -120,19 +120,19 @@ func (w *pinWorld) disturb() {
 		u.deletionEndTime = w.now.Add(5 * time.Minute) // a budget blocks the drain
 	case 4:
 		w.editCount++
-		w.spec.Replicas = 1 + w.dice.randomIntBelow(8)
+		w.spec.Replicas = 1 + w.random.randomIntBelow(8)
 		w.updateBounds()
 	case 5:
-		w.sleep(time.Hour)
+		w.passTimeWithoutWorker(time.Hour)
 	default:
 		w.editCount++
 		w.changeTemplate(w.template) // the same template once more
 	}
 }
 
-// sleep advances the time while the worker does not run. The times of earlier failures and removals are moved along, so
+// passTimeWithoutWorker advances the time while the worker does not run. The times of earlier failures and removals are moved along, so
 // that they still count as recent.
-func (w *pinWorld) sleep(d time.Duration) {
+func (w *rollbackSimulation) passTimeWithoutWorker(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.spec.Absent += d
 	for _, times := range [][]time.Time{w.failureTimes, w.removalTimes} {
@@ -142,30 +142,30 @@ func (w *pinWorld) sleep(d time.Duration) {
 	}
 }
 
-func (w *pinWorld) setOfMachine(u *worldMachine) *worldSet { return w.setByUID(w.ownerUID(u.UID), "") }
+func (w *rollbackSimulation) setOfMachine(u *simulatedMachine) *simulatedSet { return w.setByUID(w.ownerUID(u.UID), "") }
 
 // Only a bad template is rolled back automatically, to a revision that was complete, even if two bad templates follow
 // each other. The set of a bad template never grows while the pin is in force, and each rollback ends.
-func TestPromisesHoldWithAutomaticRollbacks(t *testing.T) {
+func TestInvariantsHoldWithAutomaticRollbacks(t *testing.T) {
 	pins, bakePins := 0, 0
-	for seed := range uint64(decidetest.SeedCount(1000)) {
-		w := newPinWorld(t, seed)
+	for seed := range uint64(decidetest.RandomRunCount(1000)) {
+		w := newRollbackSimulation(t, seed)
 		for i := range 3 {
 			w.editCount++
 			w.changeTemplate(fmt.Sprintf("v%d", 2+i))
-			for range 40 + w.dice.randomIntBelow(200) {
-				w.turn()
-				if w.dice.hasChanceOneIn(20) {
-					w.disturb()
+			for range 40 + w.random.randomIntBelow(200) {
+				w.runCheckedTurn()
+				if w.random.hasChanceOneIn(20) {
+					w.makeRandomDisturbance()
 				}
 			}
 		}
 		mayEnd := !w.isBadTemplate(w.template)
 		for turn := 0; turn < 5000 && mayEnd && !w.isRolloutDone(); turn++ {
-			w.turn()
+			w.runCheckedTurn()
 			mayEnd = w.lastDecision.Pin == nil
 		}
-		require.Empty(t, w.brokenPromise, "seed %d %s %+v", seed, w.spec.Strategy, w.spec.Automatic)
+		require.Empty(t, w.brokenInvariant, "seed %d %s %+v", seed, w.spec.Strategy, w.spec.Automatic)
 		require.True(
 			t,
 			!mayEnd || w.isRolloutDone(),
@@ -177,6 +177,6 @@ func TestPromisesHoldWithAutomaticRollbacks(t *testing.T) {
 		)
 		pins, bakePins = pins+w.pins, bakePins+w.bakePins
 	}
-	require.Greater(t, pins, decidetest.SeedCount(1000)/4, "many templates are rolled back")
+	require.Greater(t, pins, decidetest.RandomRunCount(1000)/4, "many templates are rolled back")
 	require.Positive(t, bakePins, "some of them in the bake time")
 }

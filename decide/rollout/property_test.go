@@ -82,7 +82,7 @@ func randomDeployment(d *randomSource, most int) rollout.Facts {
 				asUpdatedMachine,
 				asHandedOverMachine,
 				withTaintedNode,
-				withGuardedNode,
+				withScaleDownDisabledNode,
 				withoutNode,
 				asChosenMachine,
 			)
@@ -95,9 +95,9 @@ func randomDeployment(d *randomSource, most int) rollout.Facts {
 	return o
 }
 
-func TestDecisionsAreLawful(t *testing.T) {
+func TestInvariantsOfRandomDecisions(t *testing.T) {
 	d := randomSource(11)
-	for i := range decidetest.SeedCount(2000) {
+	for i := range decidetest.RandomRunCount(2000) {
 		o := randomDeployment(&d, 12)
 		got := rollout.Decide(o)
 		before := fmt.Sprint(o)
@@ -127,7 +127,7 @@ func TestDecisionsAreLawful(t *testing.T) {
 	}
 }
 
-func TestADecisionIsBounded(t *testing.T) {
+func TestRandomDecisionHasLimitedSize(t *testing.T) {
 	d := randomSource(5)
 	for range 5 {
 		got := rollout.Decide(randomDeployment(&d, 3000))
@@ -144,7 +144,7 @@ func TestADecisionIsBounded(t *testing.T) {
 // needed.
 func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 	d := randomSource(23)
-	for range decidetest.SeedCount(5000) {
+	for range decidetest.RandomRunCount(5000) {
 		r, s, u := 1+d.randomIntBelow(12), d.randomIntBelow(5), d.randomIntBelow(5)
 		a, b := d.randomIntBelow(12), d.randomIntBelow(12)
 		o := rollingUpdate(r, s, u, oldSet(1, a, a, d.randomIntBelow(a+1)), currentSet(2, b, b, d.randomIntBelow(b+1)))
@@ -176,7 +176,7 @@ func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 }
 
 func TestARecreateDeploymentHidesNoOvershoot(t *testing.T) {
-	w := newWorld(1, rollout.Facts{Settings: rollout.Settings{Replicas: 4, Strategy: rollout.Recreate}})
+	w := newSimulation(1, rollout.Facts{Settings: rollout.Settings{Replicas: 4, Strategy: rollout.Recreate}})
 	w.createFirstTemplate(t)
 	w.template = "v2"
 	for range 6 {
@@ -195,7 +195,7 @@ func TestARecreateDeploymentHidesNoOvershoot(t *testing.T) {
 
 // The simulation runs the benchmark's rollout: 100 machines, 2 s for a creation, 1 s for a deletion.
 func TestTheRolloutOfTheBenchmarkIsNearIdeal(t *testing.T) {
-	w := newWorld(
+	w := newSimulation(
 		1,
 		rollout.Facts{Settings: rollout.Settings{Replicas: 100, Strategy: rollout.RollingUpdate, Surge: countBound(10)}},
 	)
@@ -206,6 +206,6 @@ func TestTheRolloutOfTheBenchmarkIsNearIdeal(t *testing.T) {
 	require.True(t, complete)
 	assert.Equal(t, 30*time.Second, ideal)
 	require.True(t, w.runUntilDone(false, 1000))
-	assert.Empty(t, w.brokenPromise)
+	assert.Empty(t, w.brokenInvariant)
 	assert.Less(t, w.now.Sub(began), 3*ideal, "turns of half a second are the only other cost")
 }

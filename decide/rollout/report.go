@@ -108,8 +108,8 @@ func (o Facts) StopReason() string {
 	)
 }
 
-// OnlyTrue returns the types of conditions that a status has only while they are True.
-func OnlyTrue() []string {
+// ConditionsPresentOnlyWhileTrue returns the types of conditions that a status has only while they are True.
+func ConditionsPresentOnlyWhileTrue() []string {
 	return []string{
 		vocabulary.ConditionReplicaFailure, vocabulary.ConditionFrozen, vocabulary.ConditionDegraded,
 		vocabulary.ConditionReconciling, vocabulary.ConditionStalled,

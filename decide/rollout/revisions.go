@@ -31,7 +31,7 @@ func (p *planner) requestedRollback() *Rollback {
 	case set == nil:
 		why := fmt.Sprintf("there is no set of revision %d to return to", *p.facts.RollbackTo)
 		return &Rollback{Revision: *p.facts.RollbackTo, Reason: "DeploymentRollbackRevisionNotFound", Why: why}
-	case set.Current, set.IsTwin():
+	case set.Current, set.IsTemplateDuplicate():
 		why := fmt.Sprintf("revision %d has the deployment's present template", set.Revision)
 		return &Rollback{Revision: set.Revision, Reason: "DeploymentRollbackTemplateUnchanged", Why: why}
 	case set.MissingObject() != "":
@@ -106,7 +106,7 @@ func (p *planner) setsBeyondHistory(record Progress) []ObjectTarget {
 	}
 	good := p.lastGoodSet() // an automatic rollback needs this set, and a pin needs the set of the template
 	old := list.Filter(p.oldSets(), func(set *setPlan) bool {
-		return set != p.template && (set != good || !p.isArmed(record))
+		return set != p.template && (set != good || !p.isAutoRollbackActive(record))
 	})
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 	empty := func(set *setPlan) bool {
@@ -159,7 +159,7 @@ func (p *planner) currentProgress() (Progress, *PausePoint) {
 		}
 		record.Completed = p.facts.Now.Truncate(time.Second)
 	}
-	if p.isArmed(record) {
+	if p.isAutoRollbackActive(record) {
 		record.Failed = p.addFailedMachines(record)
 	}
 	return record, pause
@@ -240,7 +240,7 @@ func (p *planner) addFailedMachines(record Progress) []string {
 	names := slices.Clone(record.Failed)
 	recorded := list.KeySet(names, list.Identity)
 	for _, m := range p.template.Machines {
-		counts := m.Failed && p.blamesTemplate(m, !record.Completed.IsZero()) &&
+		counts := m.Failed && p.isTemplateAtFault(m, !record.Completed.IsZero()) &&
 			(record.FormerMachines.IsZero() || m.Created.After(record.FormerMachines))
 		if counts && !recorded[m.Name] && len(names) <= p.facts.Automatic.MaxFailed {
 			names = append(names, m.Name)

@@ -87,7 +87,7 @@ func TestHistory(t *testing.T) {
 			1,
 			1,
 			0,
-			withActedOnSize(oldSet(1, 0, 0, 0), 2),
+			withObservedReplicas(oldSet(1, 0, 0, 0), 2),
 			withCountedMachines(oldSet(2, 0, 0, 0), 1),
 			currentSet(3, 1, 1, 1),
 		)

@@ -34,7 +34,7 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 		},
 		{
 			"a set that has not seen its size may still make machines",
-			rollingUpdate(4, 2, 0, withActedOnSize(oldSet(1, 3, 3, 3), 5), currentSet(2, 1, 1, 1)),
+			rollingUpdate(4, 2, 0, withObservedReplicas(oldSet(1, 3, 3, 3), 5), currentSet(2, 1, 1, 1)),
 			map[string]int{},
 		},
 		{
@@ -60,7 +60,7 @@ func withPlacesFreeWhenDeleting(o rollout.Facts) rollout.Facts { o.FreeWhenDelet
 
 func withCountedMachines(s rollout.MachineSet, n int) rollout.MachineSet { s.Counted = n; return s }
 
-func withActedOnSize(s rollout.MachineSet, n int) rollout.MachineSet { s.ActedOn = n; return s }
+func withObservedReplicas(s rollout.MachineSet, n int) rollout.MachineSet { s.ActedOn = n; return s }
 
 func withDeletion(s rollout.MachineSet) rollout.MachineSet    { s.Deleting = true; return s }
 func listOfSets(s ...rollout.MachineSet) []rollout.MachineSet { return s }
@@ -205,7 +205,7 @@ func TestTheReasonOfNoGrowthCountsExistingMachines(t *testing.T) {
 		{"all are there", "no room: 3 of at most 3 machines exist or are being deleted", gone(oldSet(1, 1, 1, 1))},
 		{
 			"the set has not said that it has seen its size", "no room: 3 of at most 3 machines exist or are being deleted; 1 more may exist or be created",
-			withActedOnSize(gone(oldSet(1, 1, 1, 1)), 2),
+			withObservedReplicas(gone(oldSet(1, 1, 1, 1)), 2),
 		},
 		{
 			"the set counts one that was not read", "no room: 2 of at most 3 machines exist or are being deleted; 1 more may exist or be created",

@@ -63,10 +63,10 @@ func (o Facts) statusMatches(want Status) bool {
 		return is.Status != c.Status || is.Reason != c.Reason || is.Message != c.Message
 	}
 	over := func(c Condition) bool {
-		return slices.Contains(OnlyTrue(), c.Type) &&
+		return slices.Contains(ConditionsPresentOnlyWhileTrue(), c.Type) &&
 			!slices.ContainsFunc(want.Conditions, func(w Condition) bool { return w.Type == c.Type })
 	}
-	if o.lacksUnavailableCount() {
+	if o.hasNoUnavailableCount() {
 		want.Counts.Unavailable = o.Reported.Counts.Unavailable
 	}
 	return want.Counts == o.Reported.Counts && slices.Equal(want.Failed, o.Reported.Failed) &&
@@ -82,9 +82,9 @@ func (o Facts) pendingWork(plan PlanResult, left attention.Decision) attention.D
 		attention.DecisionIf(o.Orphaning || o.Deleting && o.suspensionReason() != "", attention.Deletion, "%s", d.Why),
 		attention.DecisionIf(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machineCount(replicas)),
 		attention.DecisionIf(!o.Finalizer && o.suspensionReason() == "", attention.Scale, "new: our finalizer is missing"),
-		left.PrecedingDecision(o.Generation != o.ObservedGeneration, attention.Scale,
+		left.HigherPriorityDecision(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.PrecedingDecision(plan.Unreported && !d.HasActions(), attention.Scale, "status is out of date"),
+		left.HigherPriorityDecision(plan.Unreported && !d.HasActions(), attention.Scale, "status is out of date"),
 		left,
 	)
 }
@@ -96,7 +96,7 @@ func (o Facts) remainingWork(d Decision) attention.Decision {
 		attention.DecisionIf(d.HasActions(), attention.Scale, "%s", d.Why),
 		attention.DecisionIf(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
 		o.pendingReplacements(),
-		calm.PrecedingDecision(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
+		calm.HigherPriorityDecision(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
 		calm,
 	)
 }
@@ -284,7 +284,7 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 		d.Why = fmt.Sprintf("mark %s for the cluster autoscaler, unmark %d", machineCount(len(d.Mark)), len(d.Unmark))
 		return d, true
 	}
-	if d = p.alignSets(); d.HasActions() {
+	if d = p.alignSetsWithDeployment(); d.HasActions() {
 		return d, true
 	}
 	if p.current == nil {
@@ -293,8 +293,8 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 	return p.beginPin()
 }
 
-// alignSets decides which sets may create machines, and copies the deployment's settings to sets that differ.
-func (p *planner) alignSets() (d Decision) {
+// alignSetsWithDeployment decides which sets may create machines, and copies the deployment's settings to sets that differ.
+func (p *planner) alignSetsWithDeployment() (d Decision) {
 	if p.current != nil {
 		if p.allowScaleUp(&d); d.HasActions() {
 			d.limitLists()
@@ -356,7 +356,7 @@ func (p *planner) changeOwnership() Decision {
 	adoptable := list.Filter(p.facts.Orphans, func(s Orphan) bool { return s.Matches && !s.Deleting })
 	d := Decision{
 		SetChanges: SetChanges{
-			Release: targetsOfSets(list.Filter(p.sets, func(set *setPlan) bool { return set.isForeign() }), foreign),
+			Release: targetsOfSets(list.Filter(p.sets, func(set *setPlan) bool { return set.isNotSelected() }), foreign),
 			Adopt: list.Map(
 				adoptable,
 				func(s Orphan) ObjectTarget {

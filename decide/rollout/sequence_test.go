@@ -132,9 +132,9 @@ func sequences() []sequence {
 }
 
 // run runs a sequence. The trace has one line for each turn in which the world changed.
-func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
+func (s sequence) run(t *testing.T, seed uint64, random bool) (*rolloutSimulation, string) {
 	t.Helper()
-	w := newWorld(
+	w := newSimulation(
 		seed,
 		rollout.Facts{
 			Settings: rollout.Settings{
@@ -179,7 +179,7 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*world, string) {
 	return nil, ""
 }
 
-func (s sequence) changeSpec(w *world) {
+func (s sequence) changeSpec(w *rolloutSimulation) {
 	w.editCount++
 	if s.changesTemplate {
 		w.template = "v3"
@@ -192,7 +192,7 @@ func (s sequence) changeSpec(w *world) {
 }
 
 // deleteOldMachines acts as a person who deletes n machines of old templates.
-func (w *world) deleteOldMachines(n int) {
+func (w *rolloutSimulation) deleteOldMachines(n int) {
 	for _, g := range w.sets {
 		for _, u := range sortedMachines(g.machines) {
 			if n > 0 && g.template != w.template && g.NoScaleUp && !u.Deleting {
@@ -208,12 +208,12 @@ func TestSequences(t *testing.T) {
 	for _, s := range sequences() {
 		t.Run(s.name, func(t *testing.T) {
 			w, trace := s.run(t, 1, false)
-			assert.Empty(t, w.brokenPromise)
+			assert.Empty(t, w.brokenInvariant)
 			assert.Zero(t, w.forcedResizes)
 			compareGolden(t, strings.NewReplacer(", ", "-", " ", "-").Replace(s.name), trace)
-			for seed := range uint64(decidetest.SeedCount(20)) {
+			for seed := range uint64(decidetest.RandomRunCount(20)) {
 				w, _ := s.run(t, seed, true)
-				require.Empty(t, w.brokenPromise, "seed %d", seed)
+				require.Empty(t, w.brokenInvariant, "seed %d", seed)
 			}
 		})
 	}
@@ -227,9 +227,9 @@ func TestSequencesOfClusterAPI(t *testing.T) {
 		}
 		s.isClusterAPI = true
 		t.Run(s.name, func(t *testing.T) {
-			for seed := range uint64(decidetest.SeedCount(40)) {
+			for seed := range uint64(decidetest.RandomRunCount(40)) {
 				w, _ := s.run(t, seed, seed > 0)
-				require.Empty(t, w.brokenPromise, "seed %d", seed)
+				require.Empty(t, w.brokenInvariant, "seed %d", seed)
 				require.Zero(t, w.forcedResizes, "seed %d", seed)
 			}
 		})

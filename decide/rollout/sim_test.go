@@ -14,9 +14,9 @@ import (
 
 // runTurn lets each actor act once, in a fixed or random order. In a random turn, each actor is skipped with
 // probability 1/4.
-func (w *world) runTurn(random bool) {
+func (w *rolloutSimulation) runTurn(random bool) {
 	actors := []func(){w.takeRolloutTurn}
-	if w.turnsPerUserAction > 0 && w.dice.hasChanceOneIn(w.turnsPerUserAction) {
+	if w.turnsPerUserAction > 0 && w.random.hasChanceOneIn(w.turnsPerUserAction) {
 		actors = append(actors, w.actAsPerson)
 	}
 	for _, g := range w.sets {
@@ -24,10 +24,10 @@ func (w *world) runTurn(random bool) {
 	}
 	actors = append(actors, func() { w.passTime(500 * time.Millisecond) })
 	if random {
-		actors = shuffledItems(&w.dice, actors)
+		actors = shuffledItems(&w.random, actors)
 	}
 	for _, act := range actors {
-		if !random || !w.dice.hasChanceOneIn(4) {
+		if !random || !w.random.hasChanceOneIn(4) {
 			act()
 		}
 	}
@@ -35,12 +35,12 @@ func (w *world) runTurn(random bool) {
 
 // actAsPerson does the work of people: it approves the pending step. If the strategy requires it, actAsPerson also
 // deletes old machines or selects them for an update.
-func (w *world) actAsPerson() {
+func (w *rolloutSimulation) actAsPerson() {
 	w.approveStep()
 	for _, g := range w.sets {
 		for _, u := range sortedMachines(g.machines) {
 			switch {
-			case g.template == w.template || w.dice.randomIntBelow(3) > 0:
+			case g.template == w.template || w.random.randomIntBelow(3) > 0:
 			case w.spec.Strategy == rollout.OnDelete && !u.Deleting:
 				w.deleteMachineByHand(g, u)
 			case w.spec.Strategy == rollout.InPlaceManual && u.MCM.Candidate && !u.Updating && !u.MCM.Updated && !u.Deleting:
@@ -52,7 +52,7 @@ func (w *world) actAsPerson() {
 }
 
 // approveStep approves the pending step if the last decision read the current spec.
-func (w *world) approveStep() {
+func (w *rolloutSimulation) approveStep() {
 	if g := w.lastDecision.Pause; g != nil && g.Approve && w.decidedAtEdit == w.editCount {
 		w.spec.Approved, w.approvedRevision = g.Step+1, w.lastDecision.Revision
 	}
@@ -60,21 +60,21 @@ func (w *world) approveStep() {
 
 // deleteMachineByHand acts as a person who deletes a machine. The machine's set creates a replacement at once, unless
 // the set has the label scale-up-disabled.
-func (w *world) deleteMachineByHand(g *worldSet, u *worldMachine) {
+func (w *rolloutSimulation) deleteMachineByHand(g *simulatedSet, u *simulatedMachine) {
 	u.isReplacedEarly = !g.NoScaleUp
 	w.deleteMachine(u)
 	w.removalTimes = append(w.removalTimes, w.now)
 }
 
 // changeTemplate sets the deployment's template. A new template ends a hold, because a hold applies to one revision.
-func (w *world) changeTemplate(template string) {
+func (w *rolloutSimulation) changeTemplate(template string) {
 	if template != w.template {
 		w.template, w.spec.Held = template, ""
 	}
 }
 
 // checkRequests records a broken promise if a decision ignores a pause, a hold or a step without approval.
-func (w *world) checkRequests(o rollout.Facts, d rollout.Decision) {
+func (w *rolloutSimulation) checkRequests(o rollout.Facts, d rollout.Decision) {
 	if o.Paused || o.Held != "" {
 		w.checkHold(o, d)
 		return
@@ -100,7 +100,7 @@ func (w *world) checkRequests(o rollout.Facts, d rollout.Decision) {
 		}
 	}
 	if len(d.Select) > 0 && o.Strategy != rollout.InPlaceAuto {
-		w.recordBrokenPromise("selecting is left to people: %s", d.Why)
+		w.recordBrokenInvariant("selecting is left to people: %s", d.Why)
 	}
 	if may >= o.Replicas {
 		return
@@ -113,14 +113,14 @@ func (w *world) checkRequests(o rollout.Facts, d rollout.Decision) {
 		}
 	}
 	if past {
-		w.recordBrokenPromise("nobody passed the step of %d: %s", may, d.Why)
+		w.recordBrokenInvariant("nobody passed the step of %d: %s", may, d.Why)
 	}
 }
 
 // checkHold records a broken promise if old machines are deleted or nodes are updated although the rollout is held.
-func (w *world) checkHold(o rollout.Facts, d rollout.Decision) {
+func (w *rolloutSimulation) checkHold(o rollout.Facts, d rollout.Decision) {
 	if d.Create != nil || len(d.Move)+len(d.Select) > 0 {
-		w.recordBrokenPromise("it goes on while it is held: %s", d.Why)
+		w.recordBrokenInvariant("it goes on while it is held: %s", d.Why)
 	}
 	old := map[string]bool{}
 	total, active := 0, 0
@@ -140,7 +140,7 @@ func (w *world) checkHold(o rollout.Facts, d rollout.Decision) {
 	}
 	for _, r := range d.Resize {
 		if old[r.UID] && r.To < r.From && total <= o.Replicas+surge {
-			w.recordBrokenPromise("old machines go while it is held: %s", d.Why)
+			w.recordBrokenInvariant("old machines go while it is held: %s", d.Why)
 		}
 	}
 }
@@ -160,14 +160,14 @@ func maxNewMachines(o rollout.Facts) int {
 }
 
 // isRolloutDone reports whether the rollout is complete and no actor has pending work.
-func (w *world) isRolloutDone() bool {
+func (w *rolloutSimulation) isRolloutDone() bool {
 	return w.lastDecision.Complete && !w.lastDecision.HasActions() && w.pendingDecision == nil && w.isSettled() &&
 		rollout.Decide(w.observeDeployment()).Complete
 }
 
 // runUntilDone runs turns until isRolloutDone is true. runUntilDone returns false if the rollout needs more than the
 // given number of turns.
-func (w *world) runUntilDone(random bool, turns int) bool {
+func (w *rolloutSimulation) runUntilDone(random bool, turns int) bool {
 	for range turns {
 		if w.isRolloutDone() {
 			return true
@@ -178,7 +178,7 @@ func (w *world) runUntilDone(random bool, turns int) bool {
 }
 
 // createFirstTemplate runs until all machines of the first template are available.
-func (w *world) createFirstTemplate(t *testing.T) {
+func (w *rolloutSimulation) createFirstTemplate(t *testing.T) {
 	t.Helper()
 	require.True(
 		t,
@@ -221,16 +221,16 @@ func randomSpec(d *randomSource) rollout.Facts {
 }
 
 // changeSpec changes the spec at random.
-func (w *world) changeSpec() {
+func (w *rolloutSimulation) changeSpec() {
 	w.editCount++
-	switch w.dice.randomIntBelow(7) {
+	switch w.random.randomIntBelow(7) {
 	case 6:
-		w.spec.Strategy = randomStrategy(&w.dice)
+		w.spec.Strategy = randomStrategy(&w.random)
 		w.minServing = min(w.minServing, w.servingMachines()) // which machines count as serving depends on the strategy
 	case 0:
-		w.spec.Replicas = w.dice.randomIntBelow(13)
+		w.spec.Replicas = w.random.randomIntBelow(13)
 	case 1:
-		w.changeTemplate(fmt.Sprintf("v%d", w.dice.randomIntBelow(5)))
+		w.changeTemplate(fmt.Sprintf("v%d", w.random.randomIntBelow(5)))
 	case 2:
 		w.changeTemplate("v1")
 	case 3:
@@ -238,13 +238,13 @@ func (w *world) changeSpec() {
 	case 4:
 		w.setHold(w.spec.Held == "")
 	default:
-		w.spec.Surge, w.spec.Unavailable = countBound(w.dice.randomIntBelow(5)), countBound(w.dice.randomIntBelow(4))
+		w.spec.Surge, w.spec.Unavailable = countBound(w.random.randomIntBelow(5)), countBound(w.random.randomIntBelow(4))
 	}
 	w.updateBounds()
 }
 
 // setHold acts as a person who holds the revision or releases it.
-func (w *world) setHold(held bool) {
+func (w *rolloutSimulation) setHold(held bool) {
 	w.spec.Held = ""
 	if held {
 		w.spec.Held = "ann: it looks odd"
@@ -252,17 +252,17 @@ func (w *world) setHold(held bool) {
 }
 
 // endPauseAndHold ends a pause and a hold.
-func (w *world) endPauseAndHold() { w.spec.Paused, w.spec.Held = false, "" }
+func (w *rolloutSimulation) endPauseAndHold() { w.spec.Paused, w.spec.Held = false, "" }
 
 // Three promises hold with any changes of the spec and any order of actors. There are never more machines than replicas
 // plus surge. No decision takes available machines below replicas minus maxUnavailable. The rollout ends.
-func TestThePromisesHoldInAnyOrder(t *testing.T) {
-	for seed := range uint64(decidetest.SeedCount(2000)) {
-		w := newRolloutWorld(t, seed, randomSpec(new(randomSource(seed*977))))
-		w.turnsPerUserAction = 2 + w.dice.randomIntBelow(15)
+func TestInvariantsHoldInAnyOrderOfEvents(t *testing.T) {
+	for seed := range uint64(decidetest.RandomRunCount(2000)) {
+		w := newStartedSimulation(t, seed, randomSpec(new(randomSource(seed*977))))
+		w.turnsPerUserAction = 2 + w.random.randomIntBelow(15)
 		random := seed%4 != 0
-		for range 1 + w.dice.randomIntBelow(4) {
-			for range w.dice.randomIntBelow(15) {
+		for range 1 + w.random.randomIntBelow(4) {
+			for range w.random.randomIntBelow(15) {
 				w.runTurn(random)
 			}
 			w.changeSpec()
@@ -277,53 +277,53 @@ func TestThePromisesHoldInAnyOrder(t *testing.T) {
 			w.stateLine(),
 			w.lastDecision.Why,
 		)
-		require.Empty(t, w.brokenPromise, "seed %d %s", seed, w.spec.Strategy)
+		require.Empty(t, w.brokenInvariant, "seed %d %s", seed, w.spec.Strategy)
 		require.Zero(t, w.forcedResizes, "seed %d", seed)
 	}
 }
 
 // The promises also hold with the facts and the strategies of Cluster API, and with machines that fail at their
 // creation. Half of the seeds have an extension that updates machines in place.
-func TestPromisesHoldWithTheFactsOfClusterAPI(t *testing.T) {
-	for seed := range uint64(decidetest.SeedCount(2000)) {
-		promisesHoldWithTheFactsOfClusterAPI(t, seed, func(d *randomSource) bool { return d.hasChanceOneIn(2) })
+func TestInvariantsHoldWithTheFactsOfClusterAPI(t *testing.T) {
+	for seed := range uint64(decidetest.RandomRunCount(2000)) {
+		checkInvariantsOfClusterAPI(t, seed, func(d *randomSource) bool { return d.hasChanceOneIn(2) })
 	}
 	// With the following 5 of 15,000 seeds, an in-place update once broke a promise.
 	for _, seed := range []uint64{2781, 8102, 10509, 12676, 13662} {
-		promisesHoldWithTheFactsOfClusterAPI(t, seed, func(d *randomSource) bool { d.hasChanceOneIn(2); return true })
+		checkInvariantsOfClusterAPI(t, seed, func(d *randomSource) bool { d.hasChanceOneIn(2); return true })
 	}
 }
 
-func promisesHoldWithTheFactsOfClusterAPI(t *testing.T, seed uint64, extension func(*randomSource) bool) {
+func checkInvariantsOfClusterAPI(t *testing.T, seed uint64, extension func(*randomSource) bool) {
 	t.Helper()
 	d := new(randomSource(seed * 733))
 	spec := randomSpec(d)
 	spec.Strategy = pickRandomItem(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.OnDelete)
 	spec.ClusterAPI.Extension = extension(d)
-	w := newWorld(seed, spec)
+	w := newSimulation(seed, spec)
 	w.isClusterAPI = true
 	w.extensionAnswer = func() rollout.ExtensionAnswer {
-		return pickRandomItem(&w.dice, possibleAnswer, possibleAnswer, impossibleAnswer, failedAnswer)
+		return pickRandomItem(&w.random, possibleAnswer, possibleAnswer, impossibleAnswer, failedAnswer)
 	}
 	w.createFirstTemplate(t)
-	w.creationTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 700 * time.Millisecond }
-	w.deletionTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 600 * time.Millisecond }
-	w.actsLate, w.template, w.turnsPerUserAction = seed%2 == 1, "v2", 2+w.dice.randomIntBelow(15)
+	w.creationTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 700 * time.Millisecond }
+	w.deletionTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 600 * time.Millisecond }
+	w.actsLate, w.template, w.turnsPerUserAction = seed%2 == 1, "v2", 2+w.random.randomIntBelow(15)
 	if seed%3 == 0 {
-		w.newMachineFails = func() bool { return w.dice.hasChanceOneIn(4) }
+		w.newMachineFails = func() bool { return w.random.hasChanceOneIn(4) }
 	}
-	for range 1 + w.dice.randomIntBelow(4) {
-		for range w.dice.randomIntBelow(15) {
+	for range 1 + w.random.randomIntBelow(4) {
+		for range w.random.randomIntBelow(15) {
 			w.runTurn(true)
 		}
 		w.editCount++
-		switch w.dice.randomIntBelow(5) {
+		switch w.random.randomIntBelow(5) {
 		case 0:
-			w.spec.Replicas = w.dice.randomIntBelow(13)
+			w.spec.Replicas = w.random.randomIntBelow(13)
 		case 1:
 			w.spec.Paused = !w.spec.Paused
 		default:
-			w.changeTemplate(fmt.Sprintf("v%d", w.dice.randomIntBelow(5)))
+			w.changeTemplate(fmt.Sprintf("v%d", w.random.randomIntBelow(5)))
 		}
 		w.updateBounds()
 	}
@@ -338,13 +338,13 @@ func promisesHoldWithTheFactsOfClusterAPI(t *testing.T, seed uint64, extension f
 		w.stateLine(),
 		w.lastDecision.Why,
 	)
-	require.Empty(t, w.brokenPromise, "seed %d %s", seed, w.spec.Strategy)
+	require.Empty(t, w.brokenInvariant, "seed %d %s", seed, w.spec.Strategy)
 }
 
 // For a while, new machines fail. Replacements of failed machines may exceed the bounds. All other promises hold, and
 // the rollout ends.
-func TestPromisesHoldWhereMachinesFail(t *testing.T) {
-	for seed := range uint64(decidetest.SeedCount(666)) {
+func TestInvariantsHoldWhileMachinesFail(t *testing.T) {
+	for seed := range uint64(decidetest.RandomRunCount(666)) {
 		spec := randomSpec(new(randomSource(seed * 31)))
 		spec.Strategy = pickRandomItem(
 			new(randomSource(seed)),
@@ -353,10 +353,10 @@ func TestPromisesHoldWhereMachinesFail(t *testing.T) {
 			rollout.Recreate,
 			rollout.OnDelete,
 		)
-		w := newWorld(seed, spec)
+		w := newSimulation(seed, spec)
 		w.createFirstTemplate(t)
 		w.template, w.turnsPerUserAction = "v2", 6
-		w.newMachineFails = func() bool { return w.dice.hasChanceOneIn(4) }
+		w.newMachineFails = func() bool { return w.random.hasChanceOneIn(4) }
 		for i := range 60 {
 			w.runTurn(true)
 			if i%20 == 19 {
@@ -366,25 +366,25 @@ func TestPromisesHoldWhereMachinesFail(t *testing.T) {
 		w.newMachineFails = func() bool { return false }
 		w.endPauseAndHold()
 		require.True(t, w.runUntilDone(true, 5000), "seed %d: does not end:%s; %s", seed, w.stateLine(), w.lastDecision.Why)
-		require.Empty(t, w.brokenPromise, "seed %d", seed)
+		require.Empty(t, w.brokenInvariant, "seed %d", seed)
 	}
 }
 
-// newRolloutWorld returns a world at the beginning of its second template. Creations and deletions of machines take
+// newStartedSimulation returns a world at the beginning of its second template. Creations and deletions of machines take
 // random times.
-func newRolloutWorld(t *testing.T, seed uint64, spec rollout.Facts) *world {
+func newStartedSimulation(t *testing.T, seed uint64, spec rollout.Facts) *rolloutSimulation {
 	t.Helper()
-	w := newWorld(seed, spec)
+	w := newSimulation(seed, spec)
 	w.createFirstTemplate(t)
-	w.creationTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 700 * time.Millisecond }
-	w.deletionTime = func() time.Duration { return time.Duration(w.dice.randomIntBelow(6)) * 600 * time.Millisecond }
+	w.creationTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 700 * time.Millisecond }
+	w.deletionTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 600 * time.Millisecond }
 	w.actsLate = seed%2 == 1
 	w.template = "v2"
 	return w
 }
 
 // oldMachineNames returns the names of machines of old templates that are not being deleted.
-func (w *world) oldMachineNames() []string {
+func (w *rolloutSimulation) oldMachineNames() []string {
 	var list []string
 	for _, g := range w.sets {
 		for _, u := range g.machines {
@@ -396,7 +396,7 @@ func (w *world) oldMachineNames() []string {
 	return list
 }
 
-func (w *world) availableMachines(template string) int {
+func (w *rolloutSimulation) availableMachines(template string) int {
 	n := 0
 	for _, g := range w.sets {
 		for _, u := range g.machines {
@@ -410,12 +410,12 @@ func (w *world) availableMachines(template string) int {
 
 // During a hold, changes that had begun may still end. After these changes, no old machine is deleted until the hold
 // ends, even if spec.replicas grows. The rollout continues after the hold.
-func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
-	stayed, seeds := 0, decidetest.SeedCount(200)
+func TestHeldRolloutDeletesNoOldMachine(t *testing.T) {
+	stayed, seeds := 0, decidetest.RandomRunCount(200)
 	for seed := range uint64(seeds) {
-		w := newRolloutWorld(t, seed, randomSpec(new(randomSource(seed*613))))
+		w := newStartedSimulation(t, seed, randomSpec(new(randomSource(seed*613))))
 		w.turnsPerUserAction = 5
-		for range w.dice.randomIntBelow(30) {
+		for range w.random.randomIntBelow(30) {
 			w.runTurn(true)
 		}
 		w.setHold(true)
@@ -425,9 +425,9 @@ func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
 		}
 		before := w.oldMachineNames()
 		for i := range 50 {
-			if w.runTurn(true); i == 20 && w.dice.hasChanceOneIn(2) {
+			if w.runTurn(true); i == 20 && w.random.hasChanceOneIn(2) {
 				w.editCount++
-				w.spec.Replicas += w.dice.randomIntBelow(4)
+				w.spec.Replicas += w.random.randomIntBelow(4)
 				w.updateBounds()
 			}
 		}
@@ -446,7 +446,7 @@ func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
 			w.stateLine(),
 			w.lastDecision.Why,
 		)
-		require.Empty(t, w.brokenPromise, "seed %d %s", seed, w.spec.Strategy)
+		require.Empty(t, w.brokenInvariant, "seed %d %s", seed, w.spec.Strategy)
 		require.Empty(t, w.oldMachineNames())
 	}
 	require.Greater(t, stayed, seeds/2, "most are held half way")
@@ -454,12 +454,12 @@ func TestNoOldMachineGoesWhileItIsHeld(t *testing.T) {
 
 // With FreeWhenDeleting, machines whose deletion never ends do not block new machines. The other machines never exceed
 // replicas plus surge.
-func TestNobodyWaitsForMachinesThatHoldNoPlace(t *testing.T) {
-	for seed := range uint64(decidetest.SeedCount(200)) {
+func TestDeletingMachinesThatFreePlacesBlockNoNewMachine(t *testing.T) {
+	for seed := range uint64(decidetest.RandomRunCount(200)) {
 		d := new(randomSource(seed * 271))
 		spec := randomSpec(d)
 		spec.Strategy, spec.FreeWhenDeleting = pickRandomItem(d, rollout.RollingUpdate, rollout.OnDelete), true
-		w := newRolloutWorld(t, seed, spec)
+		w := newStartedSimulation(t, seed, spec)
 		w.deletionTime, w.turnsPerUserAction = func() time.Duration { return 24 * time.Hour }, 5
 		for turn := 0; turn < 2000 && (len(w.oldMachineNames()) > 0 || w.availableMachines(w.template) < spec.Replicas); turn++ {
 			w.runTurn(true)
@@ -475,14 +475,14 @@ func TestNobodyWaitsForMachinesThatHoldNoPlace(t *testing.T) {
 			w.lastDecision.Why,
 		)
 		require.Empty(t, w.oldMachineNames(), "seed %d %s", seed, spec.Strategy)
-		require.Empty(t, w.brokenPromise, "seed %d %s", seed, spec.Strategy)
+		require.Empty(t, w.brokenInvariant, "seed %d %s", seed, spec.Strategy)
 	}
 }
 
 // Without approval of a step, there are never more new machines than the step allows. Once all steps are approved, the
 // rollout ends.
-func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
-	waited, seeds := 0, decidetest.SeedCount(200)
+func TestRolloutDoesNotPassAnUnapprovedStep(t *testing.T) {
+	waited, seeds := 0, decidetest.RandomRunCount(200)
 	for seed := range uint64(seeds) {
 		d := new(randomSource(seed * 389))
 		spec := randomSpec(d)
@@ -491,7 +491,7 @@ func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
 			{Size: countBound(1 + d.randomIntBelow(3)), Approve: true},
 			{Size: percentBound(30 + d.randomIntBelow(60)), Approve: true},
 		}
-		w := newRolloutWorld(t, seed, spec)
+		w := newStartedSimulation(t, seed, spec)
 		may := 0
 		for turn := 0; turn < 2000 && !w.isRolloutDone(); turn++ {
 			w.runTurn(true)
@@ -501,7 +501,7 @@ func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
 			}
 			may = max(may, maxNewMachines(w.spec)) // the next step may allow fewer machines
 			require.LessOrEqual(t, fresh, may, "seed %d %s:%s", seed, w.spec.Strategy, w.stateLine())
-			if w.dice.hasChanceOneIn(25) {
+			if w.random.hasChanceOneIn(25) {
 				w.approveStep()
 			}
 		}
@@ -514,7 +514,7 @@ func TestNothingGoesPastAStageThatNobodyPassed(t *testing.T) {
 			w.stateLine(),
 			w.lastDecision.Why,
 		)
-		require.Empty(t, w.brokenPromise, "seed %d %s", seed, w.spec.Strategy)
+		require.Empty(t, w.brokenInvariant, "seed %d %s", seed, w.spec.Strategy)
 		waited += w.spec.Approved
 	}
 	require.Greater(t, waited, seeds, "most wait at both")

@@ -12,7 +12,7 @@ import (
 	"millwright/decide/rollout/simulate"
 )
 
-func TestSteps(t *testing.T) {
+func TestRolloutSteps(t *testing.T) {
 	steps := []rollout.Step{{Size: countBound(1), Approve: true}, {Size: percentBound(50), Wait: time.Hour}}
 	at10 := func(step int, reached time.Time, approved int, sets ...rollout.MachineSet) rollout.Facts {
 		o := withRolloutSteps(rollingUpdate(10, 2, 0, sets...), steps...)
@@ -79,7 +79,7 @@ func TestSteps(t *testing.T) {
 	})
 }
 
-func TestPlan(t *testing.T) {
+func TestPredictSteps(t *testing.T) {
 	t.Run("the steps of a rolling update", func(t *testing.T) {
 		plan := simulate.PredictSteps(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)))
 		var steps []string
@@ -118,7 +118,7 @@ func TestPlan(t *testing.T) {
 	t.Run("an undo", func(t *testing.T) {
 		o := rollingUpdate(2, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 2, 2, 2))
 		o.RollbackTo = new(int64(1))
-		assert.Equal(t, []simulate.ForeseenStep{{Step: "return to revision 1, set ms1"}}, simulate.PredictSteps(o))
+		assert.Equal(t, []simulate.PredictedStep{{Step: "return to revision 1, set ms1"}}, simulate.PredictSteps(o))
 	})
 	t.Run(
 		"nothing to do",
@@ -150,7 +150,7 @@ func TestPlan(t *testing.T) {
 	})
 }
 
-func TestIdeal(t *testing.T) {
+func TestIdealDuration(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		in       rollout.Facts
@@ -172,7 +172,7 @@ func TestIdeal(t *testing.T) {
 	}
 }
 
-func TestIdealOfMachinesThatDiffer(t *testing.T) {
+func TestIdealDurationOfMachines(t *testing.T) {
 	latencies := []time.Duration{time.Second, 5 * time.Second, 3 * time.Second}
 	took, complete := simulate.IdealDurationOfMachines(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), func() time.Duration {
 		next := latencies[0]

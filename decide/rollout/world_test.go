@@ -9,8 +9,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// worldMachine is a machine of the simulated cluster.
-type worldMachine struct {
+// simulatedMachine is a machine of the simulated cluster.
+type simulatedMachine struct {
 	rollout.Member
 	readyTime       time.Time
 	deletionEndTime time.Time
@@ -19,13 +19,13 @@ type worldMachine struct {
 	hasUpdateBegun  bool // the in-place update by an extension has begun
 }
 
-// worldSet is a set of the world with its own workflow. The workflow decides in one turn and carries the decision out
+// simulatedSet is a set of the world with its own workflow. The workflow decides in one turn and carries the decision out
 // in its next turn.
-type worldSet struct {
+type simulatedSet struct {
 	rollout.MachineSet
 	template        string
 	intendedSize    int // size that the set's workflow acts on
-	machines        []*worldMachine
+	machines        []*simulatedMachine
 	pendingDecision *scale.Decision
 
 	generation, reportedGeneration int // generation of the spec, and generation in the status
@@ -35,7 +35,7 @@ type worldSet struct {
 // asClusterAPIReports returns the facts that the status of a Cluster API set shows: it shows whether the set has
 // observed its generation, but not the size that the set's workflow used. Source: seen() and set() of
 // observe/capi/deployment.
-func (g *worldSet) asClusterAPIReports(s rollout.MachineSet) rollout.MachineSet {
+func (g *simulatedSet) asClusterAPIReports(s rollout.MachineSet) rollout.MachineSet {
 	if s.ActedOn = s.Replicas; g.reportedGeneration < g.generation {
 		s.ActedOn = g.formerSize
 	}
@@ -47,17 +47,17 @@ func (g *worldSet) asClusterAPIReports(s rollout.MachineSet) rollout.MachineSet 
 	return s
 }
 
-// world is a small simulated cluster in which rollout.Decide and scale.Decide run a deployment. The world checks the
+// rolloutSimulation is a small simulated cluster in which rollout.Decide and scale.Decide run a deployment. The world checks the
 // promises after every action.
-type world struct {
-	dice               randomSource
+type rolloutSimulation struct {
+	random               randomSource
 	now                time.Time
 	spec               rollout.Facts // the deployment's spec
 	template           string
 	editCount          int   // number of changes of the deployment
 	decidedAtEdit      int   // value of edits at the last decision
 	approvedRevision   int64 // the revision that spec.Approved applies to
-	sets               []*worldSet
+	sets               []*simulatedSet
 	createdSets        int
 	createdMachines    int
 	creationTime       func() time.Duration
@@ -71,7 +71,7 @@ type world struct {
 	pendingDecision    *rollout.Decision
 
 	turnTexts        []string
-	brokenPromise    string      // the first broken promise
+	brokenInvariant    string      // the first broken promise
 	maxMachines      int         // largest number of machines that may exist
 	minServing       int         // number of machines that servingMachines must at least count
 	failureTimes     []time.Time // times of machine failures
@@ -81,9 +81,9 @@ type world struct {
 	lastDecision     rollout.Decision
 }
 
-func newWorld(seed uint64, spec rollout.Facts) *world {
-	w := &world{
-		dice:            randomSource(seed),
+func newSimulation(seed uint64, spec rollout.Facts) *rolloutSimulation {
+	w := &rolloutSimulation{
+		random:            randomSource(seed),
 		now:             epoch,
 		spec:            spec,
 		template:        "v1",
@@ -97,7 +97,7 @@ func newWorld(seed uint64, spec rollout.Facts) *world {
 }
 
 // observeDeployment returns the facts that the deployment's activity would read.
-func (w *world) observeDeployment() rollout.Facts {
+func (w *rolloutSimulation) observeDeployment() rollout.Facts {
 	o := w.spec
 	o.Now, o.Sets, o.Approved = w.now, nil, 0
 	for _, g := range w.sets {
@@ -120,13 +120,13 @@ func (w *world) observeDeployment() rollout.Facts {
 }
 
 // takeRolloutTurn takes one turn of the rollout: it decides, and carries the decision out at once or in its next turn.
-func (w *world) takeRolloutTurn() {
+func (w *rolloutSimulation) takeRolloutTurn() {
 	if w.pendingDecision == nil {
 		o := w.observeDeployment()
 		d := rollout.Decide(o)
 		w.pendingDecision, w.lastDecision, w.decidedAtEdit = &d, d, w.editCount
 		w.checkRequests(o, d)
-		if w.actsLate && w.dice.hasChanceOneIn(2) {
+		if w.actsLate && w.random.hasChanceOneIn(2) {
 			return
 		}
 	}
@@ -140,7 +140,7 @@ func (w *world) takeRolloutTurn() {
 	w.checkMaxMachines("rollout: " + d.Why)
 }
 
-func (w *world) setByUID(uid, version string) *worldSet {
+func (w *rolloutSimulation) setByUID(uid, version string) *simulatedSet {
 	for _, g := range w.sets {
 		if g.UID == uid && (version == "" || version == g.Version) {
 			return g
@@ -149,9 +149,9 @@ func (w *world) setByUID(uid, version string) *worldSet {
 	return nil // the set is gone or was changed, so that the API server would refuse the write
 }
 
-func (g *worldSet) bumpVersion() { g.Version += "+" }
+func (g *simulatedSet) bumpVersion() { g.Version += "+" }
 
-func (w *world) carryOutDecision(d rollout.Decision) {
+func (w *rolloutSimulation) carryOutDecision(d rollout.Decision) {
 	if d.Create != nil && w.decidedAtEdit == w.editCount {
 		w.addSet(w.template, *d.Create)
 	}
@@ -196,17 +196,17 @@ func (w *world) carryOutDecision(d rollout.Decision) {
 	}
 	for _, t := range d.Delete {
 		if g := w.setByUID(t.UID, t.Version); g != nil && len(g.machines) == 0 {
-			w.sets = slices.DeleteFunc(w.sets, func(x *worldSet) bool { return x == g })
+			w.sets = slices.DeleteFunc(w.sets, func(x *simulatedSet) bool { return x == g })
 		}
 	}
 	w.answerExtension(d.Ask)
 	w.changeMachines(d)
 }
 
-func (w *world) addSet(template string, c rollout.SetCreation) *worldSet {
+func (w *rolloutSimulation) addSet(template string, c rollout.SetCreation) *simulatedSet {
 	w.createdSets++
 	name := fmt.Sprintf("ms%d", w.createdSets)
-	g := &worldSet{template: template, generation: 1, MachineSet: rollout.MachineSet{
+	g := &simulatedSet{template: template, generation: 1, MachineSet: rollout.MachineSet{
 		Name: name, UID: "uid-" + name, Version: "1", Created: w.now.Add(time.Duration(w.createdSets)), Replicas: c.Replicas,
 		Revision: c.Revision, Desired: c.Desired, Max: c.Max,
 	}}
@@ -216,26 +216,26 @@ func (w *world) addSet(template string, c rollout.SetCreation) *worldSet {
 }
 
 // changeMachines carries out a decision's changes of machines and nodes.
-func (w *world) changeMachines(d rollout.Decision) {
-	each := func(list []rollout.ObjectTarget, do func(*worldMachine)) {
+func (w *rolloutSimulation) changeMachines(d rollout.Decision) {
+	each := func(list []rollout.ObjectTarget, do func(*simulatedMachine)) {
 		for _, t := range list {
 			if u := w.machineByUID(t.UID); u != nil && !u.Deleting {
 				do(u)
 			}
 		}
 	}
-	each(d.Candidates, func(u *worldMachine) { u.MCM.Candidate, u.MCM.UpdateLabels = true, true })
+	each(d.Candidates, func(u *simulatedMachine) { u.MCM.Candidate, u.MCM.UpdateLabels = true, true })
 	each(d.Select, w.beginUpdate)
 	each(
 		d.FinishUpdate,
-		func(u *worldMachine) { u.MCM.Candidate, u.MCM.UpdateLabels, u.MCM.Updated = false, false, false },
+		func(u *simulatedMachine) { u.MCM.Candidate, u.MCM.UpdateLabels, u.MCM.Updated = false, false, false },
 	)
-	each(d.ClearUpdateLabels, func(u *worldMachine) { u.MCM.Candidate, u.MCM.UpdateLabels = false, false })
-	each(d.ClearUpdateResult, func(u *worldMachine) { u.MCM.HandedOver = false })
-	each(d.Taint, func(u *worldMachine) { u.MCM.Tainted = true })
-	each(d.Untaint, func(u *worldMachine) { u.MCM.Tainted = false })
-	each(d.ProtectFromAutoscaler, func(u *worldMachine) { u.MCM.Guard, u.MCM.Guarded = "true", true })
-	each(d.UnprotectFromAutoscaler, func(u *worldMachine) { u.MCM.Guard, u.MCM.Guarded = "", false })
+	each(d.ClearUpdateLabels, func(u *simulatedMachine) { u.MCM.Candidate, u.MCM.UpdateLabels = false, false })
+	each(d.ClearUpdateResult, func(u *simulatedMachine) { u.MCM.HandedOver = false })
+	each(d.Taint, func(u *simulatedMachine) { u.MCM.Tainted = true })
+	each(d.Untaint, func(u *simulatedMachine) { u.MCM.Tainted = false })
+	each(d.ProtectFromAutoscaler, func(u *simulatedMachine) { u.MCM.Guard, u.MCM.Guarded = "true", true })
+	each(d.UnprotectFromAutoscaler, func(u *simulatedMachine) { u.MCM.Guard, u.MCM.Guarded = "", false })
 	for _, move := range d.Move {
 		from, to, u := w.setByUID(
 			w.ownerUID(move.Machine.UID),
@@ -249,7 +249,7 @@ func (w *world) changeMachines(d rollout.Decision) {
 		if u == nil || to == nil || u.Deleting {
 			continue
 		}
-		from.machines = slices.DeleteFunc(from.machines, func(x *worldMachine) bool { return x == u })
+		from.machines = slices.DeleteFunc(from.machines, func(x *simulatedMachine) bool { return x == u })
 		to.machines = append(to.machines, u)
 		u.MCM.HandedOver = true
 		w.appendTrace("hand %s to %s", u.Name, to.Name)
@@ -257,13 +257,13 @@ func (w *world) changeMachines(d rollout.Decision) {
 }
 
 // beginUpdate begins the in-place update of a machine. The machine is unavailable during the update.
-func (w *world) beginUpdate(u *worldMachine) {
+func (w *rolloutSimulation) beginUpdate(u *simulatedMachine) {
 	u.Updating, u.Available, u.Ready = true, false, false
 	u.readyTime = w.now.Add(w.creationTime())
 	w.appendTrace("select %s", u.Name)
 }
 
-func (w *world) machineByUID(uid string) *worldMachine {
+func (w *rolloutSimulation) machineByUID(uid string) *simulatedMachine {
 	for _, g := range w.sets {
 		for _, u := range g.machines {
 			if u.UID == uid {
@@ -274,9 +274,9 @@ func (w *world) machineByUID(uid string) *worldMachine {
 	return nil
 }
 
-func (w *world) ownerUID(uid string) string {
+func (w *rolloutSimulation) ownerUID(uid string) string {
 	for _, g := range w.sets {
-		if slices.ContainsFunc(g.machines, func(u *worldMachine) bool { return u.UID == uid }) {
+		if slices.ContainsFunc(g.machines, func(u *simulatedMachine) bool { return u.UID == uid }) {
 			return g.UID
 		}
 	}

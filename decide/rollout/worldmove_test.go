@@ -9,8 +9,8 @@ import (
 )
 
 // answerExtension records an extension's answer on the sets.
-func (w *world) answerExtension(sets []rollout.ObjectTarget) {
-	current := slices.IndexFunc(w.sets, func(g *worldSet) bool { return g.template == w.template })
+func (w *rolloutSimulation) answerExtension(sets []rollout.ObjectTarget) {
+	current := slices.IndexFunc(w.sets, func(g *simulatedSet) bool { return g.template == w.template })
 	for _, t := range sets {
 		if g := w.setByUID(t.UID, t.Version); g != nil && current >= 0 {
 			g.ClusterAPI.Answer = w.extensionAnswer()
@@ -21,7 +21,7 @@ func (w *world) answerExtension(sets []rollout.ObjectTarget) {
 }
 
 // setByName returns the set with the given name; nil: no such set.
-func (w *world) setByName(name string) *worldSet {
+func (w *rolloutSimulation) setByName(name string) *simulatedSet {
 	for _, g := range w.sets {
 		if g.Name == name {
 			return g
@@ -31,18 +31,18 @@ func (w *world) setByName(name string) *worldSet {
 }
 
 // acknowledgesMachine reports whether the set's size counts a machine that was moved to the set.
-func (g *worldSet) acknowledgesMachine(u *worldMachine) bool {
+func (g *simulatedSet) acknowledgesMachine(u *simulatedMachine) bool {
 	return slices.Contains(strings.Split(g.ClusterAPI.Transfer.Acknowledged, ","), u.Name)
 }
 
 // moveAndUpdate carries out a set's decision about machines that an extension updates in place.
-func (w *world) moveAndUpdate(g *worldSet, d scale.Decision) {
+func (w *rolloutSimulation) moveAndUpdate(g *simulatedSet, d scale.Decision) {
 	for _, t := range d.Move {
 		to, u := w.setByName(g.ClusterAPI.Transfer.To), w.machineByUID(t.UID)
 		if to == nil || u == nil || u.Deleting || w.ownerUID(t.UID) != g.UID {
 			continue
 		}
-		g.machines = slices.DeleteFunc(g.machines, func(x *worldMachine) bool { return x == u })
+		g.machines = slices.DeleteFunc(g.machines, func(x *simulatedMachine) bool { return x == u })
 		to.machines = append(to.machines, u)
 		u.ClusterAPI.Moved, u.Updating, u.Available, u.Ready = true, true, false, false
 		w.appendTrace("move %s to %s", u.Name, to.Name)

@@ -11,7 +11,7 @@ import (
 )
 
 // takeSetTurn takes one turn of a set's workflow: the workflow decides, or carries out the decision of its last turn.
-func (w *world) takeSetTurn(g *worldSet) {
+func (w *rolloutSimulation) takeSetTurn(g *simulatedSet) {
 	if g.pendingDecision == nil {
 		g.intendedSize = g.Replicas
 		d := scale.Decide(g.observeSet(w))
@@ -40,22 +40,22 @@ func (w *world) takeSetTurn(g *worldSet) {
 	w.checkMaxMachines("set " + g.Name + ": " + d.Why)
 }
 
-func (w *world) addMachine(g *worldSet, name string) {
+func (w *rolloutSimulation) addMachine(g *simulatedSet, name string) {
 	fails := w.newMachineFails() || w.isBadTemplate(g.template)
-	u := &worldMachine{willFail: fails, readyTime: w.now.Add(w.creationTime())}
+	u := &simulatedMachine{willFail: fails, readyTime: w.now.Add(w.creationTime())}
 	u.Member = newMachine(name, asUnhealthyMachine, withoutNode)
 	u.Created = w.now
 	g.machines = append(g.machines, u)
 }
 
 // deleteMachine begins the deletion of a machine.
-func (w *world) deleteMachine(u *worldMachine) {
+func (w *rolloutSimulation) deleteMachine(u *simulatedMachine) {
 	asDeletingMachine(&u.Member)
 	u.deletionEndTime = w.now.Add(w.deletionTime())
 }
 
 // observeSet returns the facts that the set's activity would read.
-func (g *worldSet) observeSet(w *world) scale.Facts {
+func (g *simulatedSet) observeSet(w *rolloutSimulation) scale.Facts {
 	o := scale.Facts{
 		Now:        w.now,
 		Naming:     []string{g.Name + "-", ""},
@@ -109,7 +109,7 @@ func (g *worldSet) observeSet(w *world) scale.Facts {
 
 // servingMachines counts the available machines. OnDelete promises only that a new template deletes no machine. With
 // OnDelete, all machines that have not failed count, and also machines that the current set will create.
-func (w *world) servingMachines() int {
+func (w *rolloutSimulation) servingMachines() int {
 	n := 0
 	for _, g := range w.sets {
 		here, onDelete := 0, w.spec.Strategy == rollout.OnDelete
@@ -128,7 +128,7 @@ func (w *world) servingMachines() int {
 
 // existingMachines counts machines that take a place. Machines being deleted count, unless FreeWhenDeleting. A machine
 // whose set creates a replacement early does not count.
-func (w *world) existingMachines() int {
+func (w *rolloutSimulation) existingMachines() int {
 	n := 0
 	for _, g := range w.sets {
 		for _, u := range g.machines {
@@ -141,7 +141,7 @@ func (w *world) existingMachines() int {
 }
 
 // possibleMachines counts machines that exist or may be created without another decision of the rollout.
-func (w *world) possibleMachines() int {
+func (w *rolloutSimulation) possibleMachines() int {
 	n := w.deletingMachines()
 	for _, g := range w.sets {
 		live := g.liveMachines()
@@ -154,7 +154,7 @@ func (w *world) possibleMachines() int {
 }
 
 // liveMachines counts machines that are not being deleted.
-func (g *worldSet) liveMachines() int {
+func (g *simulatedSet) liveMachines() int {
 	n := 0
 	for _, u := range g.machines {
 		if !u.Deleting {
@@ -166,7 +166,7 @@ func (g *worldSet) liveMachines() int {
 
 // updateBounds applies the bounds of the current spec. A looser bound applies at once. A stricter bound applies once
 // the machines satisfy it.
-func (w *world) updateBounds() {
+func (w *rolloutSimulation) updateBounds() {
 	surge, unavailable := rollout.SurgeAndUnavailable(w.spec)
 	limit, floor := w.spec.Replicas+surge, w.spec.Replicas-unavailable
 	if w.isOnlyScaling() {
@@ -184,7 +184,7 @@ func (w *world) updateBounds() {
 }
 
 // targetTemplate returns the template that the machines get: the deployment's template or, while pinned, an old one.
-func (w *world) targetTemplate() string {
+func (w *rolloutSimulation) targetTemplate() string {
 	if pin := w.lastDecision.Pin; pin != nil {
 		if g := w.setByName(pin.Set); g != nil {
 			return g.template
@@ -194,7 +194,7 @@ func (w *world) targetTemplate() string {
 }
 
 // isOnlyScaling reports whether only the number of machines may differ from the spec.
-func (w *world) isOnlyScaling() bool {
+func (w *rolloutSimulation) isOnlyScaling() bool {
 	for _, g := range w.sets {
 		if g.template != w.targetTemplate() && (g.Replicas > 0 || len(g.machines) > 0) {
 			return false
@@ -204,7 +204,7 @@ func (w *world) isOnlyScaling() bool {
 }
 
 // deletingMachines counts machines that are being deleted and take a place.
-func (w *world) deletingMachines() int {
+func (w *rolloutSimulation) deletingMachines() int {
 	n := 0
 	for _, g := range w.sets {
 		if !w.spec.FreeWhenDeleting {
@@ -215,7 +215,7 @@ func (w *world) deletingMachines() int {
 }
 
 // isSettled reports whether no set has a machine to delete and no decision is pending.
-func (w *world) isSettled() bool {
+func (w *rolloutSimulation) isSettled() bool {
 	for _, g := range w.sets {
 		if g.liveMachines() > g.Replicas || g.pendingDecision != nil || g.ActedOn != g.Replicas {
 			return false
@@ -226,7 +226,7 @@ func (w *world) isSettled() bool {
 
 // recentLosses counts machines that failed or were deleted by people within the last seconds. A decision carried out
 // now may not know these losses.
-func (w *world) recentLosses() int {
+func (w *rolloutSimulation) recentLosses() int {
 	n := 0
 	for _, t := range w.failureTimes {
 		if w.now.Sub(t) < 15*time.Second {
@@ -242,29 +242,29 @@ func (w *world) recentLosses() int {
 }
 
 // wasResizeForcedRecently reports whether a Forced resize was written within the last 15 s.
-func (w *world) wasResizeForcedRecently() bool {
+func (w *rolloutSimulation) wasResizeForcedRecently() bool {
 	return w.forcedResizes > 0 && w.now.Sub(w.forcedResizeTime) < 15*time.Second
 }
 
-// recordBrokenPromise records the first broken promise.
-func (w *world) recordBrokenPromise(format string, values ...any) {
-	if w.brokenPromise == "" {
-		w.brokenPromise = fmt.Sprintf("%s: %s;%s", w.now.Sub(epoch), fmt.Sprintf(format, values...), w.stateLine())
+// recordBrokenInvariant records the first broken promise.
+func (w *rolloutSimulation) recordBrokenInvariant(format string, values ...any) {
+	if w.brokenInvariant == "" {
+		w.brokenInvariant = fmt.Sprintf("%s: %s;%s", w.now.Sub(epoch), fmt.Sprintf(format, values...), w.stateLine())
 	}
 }
 
 // checkServingMachines records a broken promise if a decision left too few serving machines. Losses by failures or by
 // people are not counted against the decision.
-func (w *world) checkServingMachines(before int, act string) {
+func (w *rolloutSimulation) checkServingMachines(before int, act string) {
 	if n := w.servingMachines(); n < before && n+w.recentLosses() < w.minServing && !w.wasResizeForcedRecently() {
-		w.recordBrokenPromise("%s: %d serve, %d did, %d have to", act, n, before, w.minServing)
+		w.recordBrokenInvariant("%s: %d serve, %d did, %d have to", act, n, before, w.minServing)
 	}
 }
 
 // checkMaxMachines records a broken promise if there are too many machines.
-func (w *world) checkMaxMachines(after string) {
+func (w *rolloutSimulation) checkMaxMachines(after string) {
 	if n := w.existingMachines(); n > w.maxMachines {
-		w.recordBrokenPromise("after %s: %d machines, %d allowed", after, n, w.maxMachines)
+		w.recordBrokenInvariant("after %s: %d machines, %d allowed", after, n, w.maxMachines)
 	}
 	w.updateBounds()
 }

@@ -8,12 +8,12 @@ import (
 )
 
 // passTime advances the time: machines become available, fail, or disappear.
-func (w *world) passTime(d time.Duration) {
+func (w *rolloutSimulation) passTime(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, g := range w.sets {
 		g.machines = slices.DeleteFunc(
 			g.machines,
-			func(u *worldMachine) bool { return u.Deleting && !w.now.Before(u.deletionEndTime) },
+			func(u *simulatedMachine) bool { return u.Deleting && !w.now.Before(u.deletionEndTime) },
 		)
 		for _, u := range g.machines {
 			if u.Deleting || u.Failed || u.readyTime.IsZero() || w.now.Before(u.readyTime) {
@@ -37,7 +37,7 @@ func (w *world) passTime(d time.Duration) {
 }
 
 // stateLine returns one line with each set's number of machines, size and number of available machines.
-func (w *world) stateLine() string {
+func (w *rolloutSimulation) stateLine() string {
 	var line string
 	for _, g := range w.sets {
 		live, out, available := 0, 0, 0
@@ -63,12 +63,12 @@ func (w *world) stateLine() string {
 	return line
 }
 
-func (w *world) appendTrace(format string, values ...any) {
+func (w *rolloutSimulation) appendTrace(format string, values ...any) {
 	w.turnTexts = append(w.turnTexts, fmt.Sprintf(format, values...))
 }
 
-func sortedMachines(units []*worldMachine) []*worldMachine {
+func sortedMachines(units []*simulatedMachine) []*simulatedMachine {
 	units = slices.Clone(units)
-	slices.SortFunc(units, func(a, b *worldMachine) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(units, func(a, b *simulatedMachine) int { return cmp.Compare(a.Name, b.Name) })
 	return units
 }

@@ -24,8 +24,8 @@ type ClusterAPISet struct {
 	LeavingUpToDate int
 }
 
-// leavingUpToDate returns how many members that are being deleted count as up to date.
-func (o *planner) leavingUpToDate() int { return o.ClusterAPI.LeavingUpToDate }
+// deletingUpToDate returns how many members that are being deleted count as up to date.
+func (o *planner) deletingUpToDate() int { return o.ClusterAPI.LeavingUpToDate }
 
 // movesSurplus reports whether another set takes the surplus.
 func (o *planner) movesSurplus() bool { return o.ClusterAPI.MoveTo != "" }

@@ -63,8 +63,8 @@ func rollingOutCondition(o *planner) Condition {
 	return Condition{kind, True, kind, strings.Join(text, "\n")}
 }
 
-// unsizedCondition returns the condition of a deployment without spec.replicas.
-func unsizedCondition(is bool, kind string) Condition {
+// noReplicasCondition returns the condition of a deployment without spec.replicas.
+func noReplicasCondition(is bool, kind string) Condition {
 	return list.ValueIf(
 		is,
 		Condition{kind, Unknown, vocabulary.ReasonWaitingForReplicasSet, "Waiting for spec.replicas set"},
@@ -78,7 +78,7 @@ func deploymentScalingUpCondition(o *planner, noSize bool) Condition {
 	there := fmt.Sprintf("Scaling up from %d to %d replicas", len(o.Members), o.Replicas) +
 		phrase.TextIf(blocked != "", " is%s", blocked)
 	return cmp.Or(
-		unsizedCondition(noSize, kind),
+		noReplicasCondition(noSize, kind),
 		list.ValueIf(len(o.Members) < o.wantedReplicas(), Condition{kind, True, kind, there}),
 		Condition{
 			kind,
@@ -101,7 +101,7 @@ func deploymentScalingDownCondition(o *planner, noSize bool) Condition {
 		o,
 	)
 	return cmp.Or(
-		unsizedCondition(noSize, kind),
+		noReplicasCondition(noSize, kind),
 		list.ValueIf(len(o.Members) > o.wantedReplicas(), Condition{kind, True, kind, message}),
 		Condition{kind, False, vocabulary.ReasonNotScalingDown, ""},
 	)

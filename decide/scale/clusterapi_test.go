@@ -13,7 +13,7 @@ import (
 
 // Stopped contains more reasons why a Cluster API set creates no machine, besides missing templates and the control
 // plane.
-func TestStoppedCreatesNoMachine(t *testing.T) {
+func TestStopReasonsPreventCreations(t *testing.T) {
 	const why = "Cluster c does not exist"
 	stop := func(o *scale.Facts) { o.Stopped = []string{why} }
 	t.Run("a missing machine waits", func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestLongNamesEndWithRandomCharacters(t *testing.T) {
 	}
 }
 
-func TestMarkedMachinesThatWait(t *testing.T) {
+func TestReasonsWhyMarkedMachinesStay(t *testing.T) {
 	limit := func(n int) func(*scale.Facts) {
 		return func(o *scale.Facts) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, n }
 	}

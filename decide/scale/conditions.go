@@ -20,7 +20,7 @@ const (
 
 // machinesReadyCondition summarises the readiness of all machines.
 func machinesReadyCondition(o *planner) Condition {
-	t := messagesByAnswer{}
+	t := messagesByStatus{}
 	for _, m := range o.Members {
 		answer, why := m.readiness()
 		t.addMessage(m.Name, answer, why)
@@ -48,7 +48,7 @@ func (m Member) readiness() (ConditionStatus, string) {
 // upToDateCondition summarises whether the machines match the template. A machine that is younger than youngMachineAge
 // and has no answer yet does not count.
 func upToDateCondition(o *planner) Condition {
-	t := messagesByAnswer{}
+	t := messagesByStatus{}
 	for _, m := range o.Members {
 		switch {
 		case m.UpToDate != "":
@@ -96,10 +96,10 @@ func remediatingCondition(o *planner) Condition {
 	)
 }
 
-// messagesByAnswer holds the messages about machines, by condition status.
-type messagesByAnswer map[ConditionStatus][]machineMessage
+// messagesByStatus holds the messages about machines, by condition status.
+type messagesByStatus map[ConditionStatus][]machineMessage
 
-func (t messagesByAnswer) addMessage(name string, a ConditionStatus, message string) {
+func (t messagesByStatus) addMessage(name string, a ConditionStatus, message string) {
 	if a != True && a != False {
 		a = Unknown
 	}
@@ -114,7 +114,7 @@ func (t messagesByAnswer) addMessage(name string, a ConditionStatus, message str
 type statusReasons struct{ ifTrue, ifFalse, ifUnknown string }
 
 // condition returns a condition that is False if any answer is False, else Unknown if any answer is Unknown, else True.
-func (t messagesByAnswer) condition(kind string, why statusReasons) Condition {
+func (t messagesByStatus) condition(kind string, why statusReasons) Condition {
 	text := messageLines(t[False], maxMessageLines, "other issues")
 	text = append(text, messageLines(t[Unknown], maxMessageLines-min(len(text), maxMessageLines), "status unknown")...)
 	message := strings.Join(text, "\n")

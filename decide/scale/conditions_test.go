@@ -90,7 +90,7 @@ func TestScalingUpCondition(t *testing.T) {
 		},
 		{
 			"nor is one that failed",
-			newSet(1, runningMembers(1, asNeverJoinedMachine, revokeReplacement)...),
+			newSet(1, runningMembers(1, asNeverJoinedMachine, withoutReplacement)...),
 			conditionText{scale.False, "NotScalingUp", ""},
 		},
 		{
@@ -357,7 +357,7 @@ func TestRemediatingCondition(t *testing.T) {
 		},
 		{
 			"failed, and its deployment has not agreed",
-			newSet(1, runningMembers(1, asFailedMachine, revokeReplacement)...),
+			newSet(1, runningMembers(1, asFailedMachine, withoutReplacement)...),
 			conditionText{scale.False, "NotRemediating", "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
 		},
 	})

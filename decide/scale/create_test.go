@@ -23,7 +23,7 @@ func TestCreate(t *testing.T) {
 		{name: "as many as wanted", o: newSet(3, runningMembers(3)...)},
 		{name: "none wanted and none there", o: newSet(0)},
 		{name: "one that is fresh counts", o: newSet(1, runningMembers(1, asFreshMachine)...)},
-		{name: "one that failed and may not be replaced yet counts", o: newSet(1, runningMembers(1, asFailedMachine, revokeReplacement)...)},
+		{name: "one that failed and may not be replaced yet counts", o: newSet(1, runningMembers(1, asFailedMachine, withoutReplacement)...)},
 		{name: "one that is being deleted does not", o: newSet(2, append(runningMembers(1), newMember("z", 0, asDeletingMachine))...), create: 1},
 		{name: "at most one batch at a time", o: newSet(1000), create: scale.MaxCreate},
 		{name: "members without any labels", o: newSet(2, runningMembers(1, func(m *scale.Member) { m.MCM.Labelled = false })...), create: 1},
@@ -74,7 +74,7 @@ func TestCreationsStartSlowly(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestNamesOfNewMachines(t *testing.T) {
 	t.Run("the set's name and a random end", func(t *testing.T) {
 		assert.Regexp(t, `^s-[bcdfghjklmnpqrstvwxz2456789]{5}$`, scale.Decide(newSet(1)).Create[0])
 	})

@@ -29,7 +29,7 @@ func TestDelete(t *testing.T) {
 		want []string
 	}{
 		{"one too many, and one failed", newSet(2, a, of(b, asFailedMachine), c), []string{"b"}},
-		{"one too many, and one failed that nobody may replace yet", newSet(2, a, of(b, asFailedMachine, revokeReplacement), c), []string{"b"}},
+		{"one too many, and one failed that nobody may replace yet", newSet(2, a, of(b, asFailedMachine, withoutReplacement), c), []string{"b"}},
 		{"failed ones go first, the surplus is counted afterwards", newSet(1, of(a, asFailedMachine), of(b, asFailedMachine), c), []string{"b", "a"}},
 		{"failed ones go although the number is right", newSet(2, a, of(b, asFailedMachine)), []string{"b"}},
 		{"and although it is too small", newSet(9, a, of(b, asFailedMachine)), []string{"b"}},
@@ -117,11 +117,11 @@ func TestFailedMachinesAreKept(t *testing.T) {
 	}{
 		{"1 of 1", 1, []scale.Member{old}, []string{"old"}, nil},
 		{"none may be kept", 0, []scale.Member{old}, nil, []string{"old"}},
-		{"as many as may be are kept already", 1, []scale.Member{newMember("kept", time.Hour, asFailedMachine, asKeptMachine), young}, nil, []string{"young"}},
+		{"as many as may be are kept already", 1, []scale.Member{newMember("kept", time.Hour, asFailedMachine, asAutoPreservedMachine), young}, nil, []string{"young"}},
 		{"2 of 2", 2, []scale.Member{young, old}, []string{"old", "young"}, nil},
-		{"one more", 2, []scale.Member{newMember("kept", time.Hour, asFailedMachine, asKeptMachine), young}, []string{"young"}, nil},
-		{"somebody does not want it kept", 1, []scale.Member{newMember("old", time.Hour, asFailedMachine, withDismissedPreservation)}, nil, []string{"old"}},
-		{"fewer may be kept now: those that are stay", 0, []scale.Member{newMember("kept", time.Hour, asFailedMachine, asKeptMachine)}, nil, nil},
+		{"one more", 2, []scale.Member{newMember("kept", time.Hour, asFailedMachine, asAutoPreservedMachine), young}, []string{"young"}, nil},
+		{"somebody does not want it kept", 1, []scale.Member{newMember("old", time.Hour, asFailedMachine, withForbiddenPreservation)}, nil, []string{"old"}},
+		{"fewer may be kept now: those that are stay", 0, []scale.Member{newMember("kept", time.Hour, asFailedMachine, asAutoPreservedMachine)}, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(len(row.members), row.members...)
@@ -143,7 +143,7 @@ func TestAFailedMachineIsTerminatedOrKept(t *testing.T) {
 		{"its time has not come", []memberChange{asFailedMachine, withPreservationEnd(epochPlus(time.Hour))}, false},
 		{"kept on purpose, and its time is not on record yet", []memberChange{asFailedMachine, asPreservedMachine}, false},
 		{"its time is over, or nobody wants it", []memberChange{asFailedMachine}, true},
-		{"nobody wants it kept", []memberChange{asFailedMachine, withDismissedPreservation}, true},
+		{"nobody wants it kept", []memberChange{asFailedMachine, withForbiddenPreservation}, true},
 		{"preserved and allowed to go: it stays", []memberChange{asFailedMachine, asPreservedMachine, func(m *scale.Member) { m.MCM.Replace = true }}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -153,13 +153,13 @@ func TestAFailedMachineIsTerminatedOrKept(t *testing.T) {
 	}
 }
 
-func TestReasons(t *testing.T) {
+func TestDeletionReasons(t *testing.T) {
 	why := func(changes ...memberChange) string {
 		return scale.Decide(newSet(0, runningMembers(1, changes...)...)).Delete[0].Why
 	}
 	assert.Equal(t, "surplus: marked to be deleted first", why(asMachineToDeleteFirst))
 	assert.Equal(t, "surplus: the autoscaler chose it", why(withChoiceTime(epochPlus(0))))
-	assert.Equal(t, "surplus: failed", why(asFailedMachine, revokeReplacement))
+	assert.Equal(t, "surplus: failed", why(asFailedMachine, withoutReplacement))
 	assert.Equal(t, "failed", why(asFailedMachine))
 	assert.Equal(t, "surplus (priority 3, phase new)", why(asFreshMachine))
 	assert.Equal(t, "surplus (priority 1, phase Running)", why(withPriority(1)))

@@ -76,7 +76,7 @@ const noScaleUpReason = "MachineSet has the label scale-up-disabled"
 func pauseSet(o *scale.Facts)    { o.Pauses = []string{phrase.PausedSentence("MachineSet")} }
 func stopScaleUp(o *scale.Facts) { o.Stopped = []string{noScaleUpReason} }
 
-func revokeReplacement(m *scale.Member) { m.MCM.Replace = false }
+func withoutReplacement(m *scale.Member) { m.MCM.Replace = false }
 
 func asDeletingMachine(m *scale.Member) {
 	m.Deleting, m.DeletingSince, m.Phase = true, epochPlus(-time.Minute), "Terminating"
@@ -91,8 +91,8 @@ func asPreservedMachine(m *scale.Member) { m.MCM.Preserved, m.MCM.Replace = true
 func withPreservationEnd(t time.Time) memberChange {
 	return func(m *scale.Member) { asPreservedMachine(m); m.MCM.PreservedUntil = t }
 }
-func asKeptMachine(m *scale.Member)             { asPreservedMachine(m); m.MCM.Kept = true }
-func withDismissedPreservation(m *scale.Member) { m.MCM.Dismissed = true }
+func asAutoPreservedMachine(m *scale.Member)             { asPreservedMachine(m); m.MCM.Kept = true }
+func withForbiddenPreservation(m *scale.Member) { m.MCM.Dismissed = true }
 func asMachineToDeleteFirst(m *scale.Member)    { m.DeleteFirst = true }
 func asUpdatingMachine(m *scale.Member)         { m.Updating, m.Phase = true, "InPlaceUpdating" }
 func asUpdatedMachine(m *scale.Member)          { m.Updated = true }
@@ -105,7 +105,7 @@ func asUnhealthyMachine(m *scale.Member)  { m.Healthy = scale.False }
 func asHealthyMachine(m *scale.Member)    { m.Healthy = scale.True }
 func withUnknownHealth(m *scale.Member)   { m.Healthy = scale.Unknown }
 func asMarkedMachine(m *scale.Member)     { m.Marked = true }
-func asUrgentMachine(m *scale.Member)     { m.Urgent = true }
+func asMachineToReplaceFirst(m *scale.Member)     { m.Urgent = true }
 func withoutCreationTime(m *scale.Member) { m.Created = time.Time{} }
 func asUnmatchedMachine(m *scale.Member)  { m.Matches, m.MCM.Labelled = false, false }
 func withDrift(what string) memberChange  { return func(m *scale.Member) { m.Drift = what } }

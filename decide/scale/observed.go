@@ -192,7 +192,7 @@ type planner struct {
 func newPlanner(observed Facts) *planner {
 	o := &planner{Facts: observed}
 	o.Replicas = max(o.Replicas, 0)
-	o.Members = list.SortedCopyOfLarge(
+	o.Members = list.SortedCopyOfLargeItems(
 		o.Members,
 		func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) },
 	)

@@ -72,7 +72,7 @@ func TestPendingWork(t *testing.T) {
 }
 
 // WaitsFor names neither a pending write of the status nor a wait for a point in time.
-func TestTheSentenceOfASetSkipsTheWriteOfTheStatus(t *testing.T) {
+func TestWaitTextOfASetIgnoresPendingStatusWrite(t *testing.T) {
 	going := func(o *scale.Facts) {
 		o.Members[0].Deleting, o.Members[0].DeletingSince, o.Replicas = true, o.Now, 2
 	}
@@ -95,7 +95,7 @@ func TestTheSentenceOfASetSkipsTheWriteOfTheStatus(t *testing.T) {
 	}
 }
 
-func TestASetWithoutPendingWorkIsCalm(t *testing.T) {
+func TestSetWithoutPendingWorkNeedsNothing(t *testing.T) {
 	edits := []func(*scale.Facts){
 		deleteSet,
 		removeFinalizer,

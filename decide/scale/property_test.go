@@ -32,7 +32,7 @@ func randomMember(d *randomSource, name string) scale.Member {
 			withUnhealthyNode,
 		),
 	)
-	for _, c := range []memberChange{asDeletingMachine, asPreservedMachine, asKeptMachine, withDismissedPreservation, asMachineToDeleteFirst, asUpdatedMachine, asMarkedMachine, asUrgentMachine, asUnmatchedMachine, asUnhealthyMachine, asHealthyMachine, withDrift("labels"), withChoiceTime(epochPlus(-time.Duration(d.randomIntBelow(120)) * time.Minute))} {
+	for _, c := range []memberChange{asDeletingMachine, asPreservedMachine, asAutoPreservedMachine, withForbiddenPreservation, asMachineToDeleteFirst, asUpdatedMachine, asMarkedMachine, asMachineToReplaceFirst, asUnmatchedMachine, asUnhealthyMachine, asHealthyMachine, withDrift("labels"), withChoiceTime(epochPlus(-time.Duration(d.randomIntBelow(120)) * time.Minute))} {
 		if d.hasChanceOneIn(9) {
 			c(&m)
 		}
@@ -100,8 +100,8 @@ func mustNotCreate(o scale.Facts) bool {
 	return len(o.Pauses)+len(o.Stopped) > 0 || o.MCM.Freeze.Label || o.Deleting || o.Preflight.ControlPlane != nil
 }
 
-// requireLawfulDecision fails if a decision breaks a rule that holds for all decisions.
-func requireLawfulDecision(t *testing.T, o scale.Facts, d scale.Decision) {
+// requireDecisionInvariants fails if a decision breaks a rule that holds for all decisions.
+func requireDecisionInvariants(t *testing.T, o scale.Facts, d scale.Decision) {
 	t.Helper()
 	lists := [][]scale.MachineTarget{d.Release, d.Adopt, d.Keep, d.Unmark, d.Remediate, d.Delete, d.Sync}
 	filled := len(slices.DeleteFunc(slices.Clone(lists), func(l []scale.MachineTarget) bool { return len(l) == 0 }))
@@ -161,13 +161,13 @@ func requireProtectedMembers(t *testing.T, o scale.Facts, d scale.Decision, live
 	}
 }
 
-func TestAnyDecisionIsLawful(t *testing.T) {
-	for seed := range decidetest.SeedCount(3000) {
+func TestInvariantsOfRandomDecisions(t *testing.T) {
+	for seed := range decidetest.RandomRunCount(3000) {
 		throws := randomSource(seed)
 		o := randomSet(&throws, pickRandomItem(&throws, 8, 30, 130))
 		d, s := scale.Decide(o), scale.PlanSet(o).Status
 		before := slices.Clone(o.Members)
-		requireLawfulDecision(t, o, d)
+		requireDecisionInvariants(t, o, d)
 		require.Equal(t, d, scale.Decide(o), "same input, another answer")
 		require.Equal(t, before, o.Members, "the input was changed")
 		o.Members, o.Orphans = shuffledItems(&throws, o.Members), shuffledItems(&throws, o.Orphans)
@@ -178,10 +178,10 @@ func TestAnyDecisionIsLawful(t *testing.T) {
 }
 
 // Repeated decisions end with the wanted number of machines. At no time are more machines created than wanted.
-func TestDecisionsEnd(t *testing.T) {
-	for seed := range decidetest.SeedCount(600) {
+func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
+	for seed := range decidetest.RandomRunCount(600) {
 		throws := randomSource(seed)
-		w := newWorld(randomSet(&throws, pickRandomItem(&throws, 8, 30, 130)))
+		w := newSetSimulation(randomSet(&throws, pickRandomItem(&throws, 8, 30, 130)))
 		if throws.hasChanceOneIn(3) {
 			w.failsToJoin = func(name string) bool { return name[len(name)-1] == 'b' }
 		}
@@ -190,7 +190,7 @@ func TestDecisionsEnd(t *testing.T) {
 		for round := 0; ; round++ {
 			require.Less(t, round, 2000, "does not end")
 			d := scale.Decide(w.Facts)
-			requireLawfulDecision(t, w.Facts, d)
+			requireDecisionInvariants(t, w.Facts, d)
 			made, live := w.createdMachines, w.liveMachines()
 			w.carryOutOneDecision(d)
 			require.LessOrEqual(t, live+w.createdMachines-made, max(w.Replicas, live), "more than wanted")
@@ -226,7 +226,7 @@ func TestDecisionsEnd(t *testing.T) {
 }
 
 // hasPendingChanges reports whether a machine changes as time passes.
-func (w *world) hasPendingChanges() bool {
+func (w *setSimulation) hasPendingChanges() bool {
 	return slices.ContainsFunc(w.Members, func(m scale.Member) bool {
 		return m.Deleting || !m.MCM.Failed && (m.Phase == "" || m.Phase == "Pending")
 	})

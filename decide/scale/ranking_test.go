@@ -174,7 +174,7 @@ func TestRankingOfMachinesForDeletion(t *testing.T) {
 		newMember("chosen-early", 2*day, withChoiceTime(epochPlus(-2*time.Hour))),
 		newMember("chosen-late", day, withChoiceTime(epochPlus(-time.Hour))),
 		newMember("priority-1", day, withPriority(1)),
-		newMember("failed", 2*day, asFailedMachine, revokeReplacement),
+		newMember("failed", 2*day, asFailedMachine, withoutReplacement),
 		newMember("crashing", 2*day, asCrashingMachine),
 		newMember("updating", 2*day, asUpdatingMachine),
 		newMember("fresh", 0, asFreshMachine),
@@ -183,12 +183,12 @@ func TestRankingOfMachinesForDeletion(t *testing.T) {
 		newMember("young", day),
 		newMember("old-a", 2*day),
 		newMember("old-b", 2*day),
-		newMember("dear", day, withPriority(4), asFailedMachine, revokeReplacement),
+		newMember("dear", day, withPriority(4), asFailedMachine, withoutReplacement),
 		newMember(
 			"kept",
 			day,
 			asFailedMachine,
-			asKeptMachine,
+			asAutoPreservedMachine,
 			func(m *scale.Member) { m.MCM.PreservedUntil = epochPlus(9 * day) },
 		),
 		newMember("preserved-soon", day, asMachineToDeleteFirst, withPreservationEnd(epochPlus(day))),
@@ -211,7 +211,7 @@ func TestAFailedMachineIsDeletedBeforeANewOrUpdatingOne(t *testing.T) {
 			assert.Equal(
 				t,
 				[]string{"z"},
-				deletionNames(scale.Newest, 1, newMember("a", 0, valuable), newMember("z", 9*day, worthless, revokeReplacement)),
+				deletionNames(scale.Newest, 1, newMember("a", 0, valuable), newMember("z", 9*day, worthless, withoutReplacement)),
 			)
 		}
 	}

@@ -55,7 +55,7 @@ func TestRemediation(t *testing.T) {
 		{"none at all", markedMembers(1), limit(0), nil, ""},
 		{"the newest first", markedMembers(3), limit(1), []string{"m-3"}, ""},
 		{"of the same age by name", []scale.Member{newMember("b", day, asUnhealthyMachine, asMarkedMachine), newMember("a", day, asUnhealthyMachine, asMarkedMachine)}, limit(1), []string{"a"}, ""},
-		{"the one that a person asked for", append(markedMembers(3)[1:], newMember("m-1", 9*day, asUnhealthyMachine, asMarkedMachine, asUrgentMachine)), limit(1), []string{"m-1"}, ""},
+		{"the one that a person asked for", append(markedMembers(3)[1:], newMember("m-1", 9*day, asUnhealthyMachine, asMarkedMachine, asMachineToReplaceFirst)), limit(1), []string{"m-1"}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(len(row.members), row.members...)
@@ -99,7 +99,7 @@ func TestAHealthyMachineLosesTheMark(t *testing.T) {
 }
 
 // A class without usable machines is retried with a growing back-off.
-func TestGenerationsBackOff(t *testing.T) {
+func TestFailedGenerationsAreRetriedWithBackOff(t *testing.T) {
 	last := epochPlus(-time.Hour)
 	policy := scale.RemediationPolicy{Backoff: 10 * time.Minute, MaxBackoff: 8 * time.Hour}
 	tried := func(failed int) scale.GenerationRecord { return scale.GenerationRecord{Failed: failed, Last: last} }
@@ -163,7 +163,7 @@ func TestGenerationsBackOff(t *testing.T) {
 }
 
 // 200 machines that fail together are one generation, although a batch has fewer machines.
-func TestOneGenerationOfMany(t *testing.T) {
+func TestMachinesThatFailTogetherAreOneGeneration(t *testing.T) {
 	o := newSet(200)
 	o.Remediation = scale.RemediationPolicy{Backoff: time.Minute}
 	for i := range 200 {

@@ -118,7 +118,7 @@ func countMembers(o *planner) MachineCounts {
 		Replicas:  len(o.Members),
 		Ready:     serving(func(m Member) bool { return m.Ready == True }),
 		Available: serving(func(m Member) bool { return m.IsAvailable(o.Now, o.MinReady) }),
-		UpToDate:  serving(func(m Member) bool { return m.UpToDate == True }) + o.leavingUpToDate(),
+		UpToDate:  serving(func(m Member) bool { return m.UpToDate == True }) + o.deletingUpToDate(),
 	}
 	c.countMCMMembers(o.Members)
 	return c

@@ -57,7 +57,7 @@ func TestMachineCounts(t *testing.T) {
 		{"one that is being deleted is a replica and no more", runningMembers(1, asDeletingMachine), scale.MachineCounts{Replicas: 1, Labelled: 1}},
 		{"labels of the template are counted by themselves", runningMembers(2, func(m *scale.Member) { m.MCM.Labelled = false }), scale.MachineCounts{Replicas: 2, Ready: 2, Available: 2, UpToDate: 2}},
 		{"failed and preserved", append(runningMembers(1, asFailedMachine, asPreservedMachine), newMember("x", day, asFailedMachine)), scale.MachineCounts{Replicas: 2, Labelled: 2, UpToDate: 2, PreservedFailed: 1}},
-		{"and kept by the set", append(runningMembers(1, asFailedMachine, asKeptMachine), newMember("x", day, asPreservedMachine)), scale.MachineCounts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 2, PreservedFailed: 1, AutoPreserved: 1}},
+		{"and kept by the set", append(runningMembers(1, asFailedMachine, asAutoPreservedMachine), newMember("x", day, asPreservedMachine)), scale.MachineCounts{Replicas: 2, Labelled: 2, Ready: 1, Available: 1, UpToDate: 2, PreservedFailed: 1, AutoPreserved: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, &row.want, scale.PlanSet(newSet(1, row.members...)).Status.Counts)

@@ -20,7 +20,7 @@ type transitionRow struct {
 	counts     scale.MachineCounts      // Labelled and UpToDate are not compared
 	conditions map[string][2]string     // status and reason by condition type, after the changes
 	messages   map[string]string        // messages by condition type
-	extraCheck func(*testing.T, *world) // further checks
+	extraCheck func(*testing.T, *setSimulation) // further checks
 	hold       string
 }
 
@@ -32,7 +32,7 @@ func runTransitions(t *testing.T, rows []transitionRow) {
 			assert.Len(t, d.Create, row.create)
 			assert.Equal(t, row.delete, targetNames(append(d.Delete, d.Remediate...)))
 			assert.Contains(t, d.Hold, row.hold)
-			w := newWorld(row.facts)
+			w := newSetSimulation(row.facts)
 			w.carryOutDecisions()
 			if counts := scale.PlanSet(w.Facts).Status.Counts; counts != nil {
 				counts.Labelled, counts.UpToDate = 0, 0
@@ -52,7 +52,7 @@ func runTransitions(t *testing.T, rows []transitionRow) {
 	}
 }
 
-func TestRowsOfNormalReconciliation(t *testing.T) {
+func TestTransitionsOfNormalReconciliation(t *testing.T) {
 	ready := scale.MachineCounts{Replicas: 3, Ready: 3, Available: 3}
 	up, notUp := [2]string{"True", "ScalingUp"}, [2]string{"False", "NotScalingUp"}
 	down := [2]string{"True", "ScalingDown"}
@@ -123,7 +123,7 @@ func TestRowsOfNormalReconciliation(t *testing.T) {
 	})
 }
 
-func TestRowsOfPreflightChecks(t *testing.T) {
+func TestTransitionsWithPreflightChecks(t *testing.T) {
 	settings := preflight.Settings{Checks: []string{preflight.All}}
 	checked := func(c preflight.ControlPlane, m preflight.MachineFacts) scale.Facts {
 		c.Kind, c.Name = "ControlPlane", "cp"
@@ -170,11 +170,11 @@ func TestRowsOfPreflightChecks(t *testing.T) {
 	})
 }
 
-func TestRowsOfDeletion(t *testing.T) {
+func TestTransitionsOfDeletion(t *testing.T) {
 	going := map[string][2]string{"Deleting": {"True", "Deleting"}}
 	goes := func(o *scale.Facts) { o.Deleting = true }
-	done := func(want bool) func(*testing.T, *world) {
-		return func(t *testing.T, w *world) { require.Equal(t, want, scale.Decide(w.Facts).Done) }
+	done := func(want bool) func(*testing.T, *setSimulation) {
+		return func(t *testing.T, w *setSimulation) { require.Equal(t, want, scale.Decide(w.Facts).Done) }
 	}
 	runTransitions(t, []transitionRow{
 		{
@@ -205,12 +205,12 @@ func TestRowsOfDeletion(t *testing.T) {
 	})
 }
 
-func TestRowsOfErrors(t *testing.T) {
+func TestTransitionsAfterErrors(t *testing.T) {
 	missing := func(kind string) scale.Facts {
 		return withChange(newSet(2), func(o *scale.Facts) { o.Missing = []string{kind} })
 	}
 	blocked := map[string][2]string{"MachinesCreated": {"False", "TemplateNotFound"}, "ScalingUp": {"True", "ScalingUp"}}
-	refused := newWorld(newSet(3))
+	refused := newSetSimulation(newSet(3))
 	refused.refusesCreation = func(nth int) bool { return nth == 2 }
 	refused.carryOutDecisions()
 	runTransitions(t, []transitionRow{

@@ -116,7 +116,7 @@ func (o *planner) pendingWork(d Decision, unreported bool) attention.Decision {
 		attention.DecisionIf(d.HasActions(), attention.Scale, "%s", d.Why),
 		attention.Decision{
 			Why: cmp.Or(o.ongoingChanges(), there),
-		}.PrecedingDecision(
+		}.HigherPriorityDecision(
 			!d.Recheck.IsZero(),
 			attention.Scale,
 			"%s; it waits for the time to pass",
@@ -130,9 +130,9 @@ func (o *planner) pendingWork(d Decision, unreported bool) attention.Decision {
 		attention.DecisionIf(o.Orphaning, attention.Deletion, "%s", d.Why),
 		attention.DecisionIf(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machineCount(len(o.Members))),
 		attention.DecisionIf(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
-		left.PrecedingDecision(o.Generation != o.ObservedGeneration, attention.Scale,
+		left.HigherPriorityDecision(o.Generation != o.ObservedGeneration, attention.Scale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.PrecedingDecision(unreported && !d.HasActions(), attention.Scale, "status is out of date"),
+		left.HigherPriorityDecision(unreported && !d.HasActions(), attention.Scale, "status is out of date"),
 		left,
 	)
 }
@@ -244,7 +244,7 @@ func unmarkHealthyMembers(_ *planner, active []Member) Decision {
 func tearDownSet(o *planner, active []Member) Decision {
 	if len(active) > 0 {
 		return Decision{
-			Delete: firstTargets(list.SortedCopyOfLarge(active, deletionOrder(o.Order)), "the set is being deleted"),
+			Delete: firstTargets(list.SortedCopyOfLargeItems(active, deletionOrder(o.Order)), "the set is being deleted"),
 			Why:    fmt.Sprintf("delete all %s: the set is being deleted", machineCount(len(active))),
 		}
 	}

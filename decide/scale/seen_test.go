@@ -12,7 +12,7 @@ import (
 
 // A deployment reads the last size for which its sets have started all work. ActedOn is the new size once all its
 // creations and deletions have been started.
-func TestTheSizeThatASetHasActedOn(t *testing.T) {
+func TestObservedReplicasFollowStartedChanges(t *testing.T) {
 	refused := func(deleting bool) func(*scale.Facts) {
 		return func(o *scale.Facts) { o.LastFailure = scale.WriteFailure{Deleting: deleting, Message: "quota"} }
 	}
@@ -28,7 +28,7 @@ func TestTheSizeThatASetHasActedOn(t *testing.T) {
 		{"machines to delete", newSet(3, runningMembers(4)...), false},
 		{"they go", newSet(3, append(runningMembers(3), newMember("z", day, asDeletingMachine))...), true},
 		{"one that failed is to be replaced", newSet(3, append(runningMembers(2), newMember("z", day, asFailedMachine))...), false},
-		{"a deployment has not agreed to that yet", newSet(3, append(runningMembers(2), newMember("z", day, asFailedMachine, revokeReplacement))...), true},
+		{"a deployment has not agreed to that yet", newSet(3, append(runningMembers(2), newMember("z", day, asFailedMachine, withoutReplacement))...), true},
 		{"one is to be remediated", newSet(3, append(runningMembers(2), newMember("z", day, asUnhealthyMachine, asMarkedMachine))...), false},
 		{"more than wanted were handed over: the size follows", newSet(2, runningMembers(3, asUpdatedMachine)...), true},
 		{"scaled to none, and none is left", newSet(0), true},
@@ -70,8 +70,8 @@ func TestTheSizeThatASetHasActedOn(t *testing.T) {
 }
 
 // While machines are created in batches, ActedOn is the previous size.
-func TestASizeIsActedOnWhenTheLastBatchIsDone(t *testing.T) {
-	w := newWorld(newSet(2*scale.MaxCreate + 50))
+func TestObservedReplicasChangeAfterTheLastBatch(t *testing.T) {
+	w := newSetSimulation(newSet(2*scale.MaxCreate + 50))
 	for _, alive := range []int{scale.MaxCreate, 2 * scale.MaxCreate, 2*scale.MaxCreate + 50} {
 		require.Zero(t, w.Reported.ActedOn)
 		w.carryOutOneDecision(scale.Decide(w.Facts))

@@ -18,7 +18,7 @@ import (
 var updateGolden = flag.Bool("update", false, "rewrite the golden traces; read the difference as prose")
 
 // compareGolden compares a world's log with the recorded trace.
-func compareGolden(t *testing.T, name string, w *world) {
+func compareGolden(t *testing.T, name string, w *setSimulation) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".trace")
 	if *updateGolden {
@@ -30,8 +30,8 @@ func compareGolden(t *testing.T, name string, w *world) {
 	assert.Equal(t, string(want), w.log.String())
 }
 
-func TestTheWholeLifeOfASet(t *testing.T) {
-	w := newWorld(newSet(2)).logNote("a set of 2").runSteps(3)
+func TestTraceOfTheLifecycleOfASet(t *testing.T) {
+	w := newSetSimulation(newSet(2)).logNote("a set of 2").runSteps(3)
 	w.logNote("template changed in place: other labels")
 	for i := range w.Members {
 		w.Members[i].Drift = "labels"
@@ -52,7 +52,7 @@ func TestTheWholeLifeOfASet(t *testing.T) {
 }
 
 func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
-	w := newWorld(newSet(2))
+	w := newSetSimulation(newSet(2))
 	w.Remediation = scale.RemediationPolicy{Backoff: 4 * time.Minute, MaxBackoff: 8 * time.Minute}
 	bad := true
 	w.failsToJoin = func(string) bool { return bad }
@@ -65,7 +65,7 @@ func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
 }
 
 func TestTraceOfBlockedCreations(t *testing.T) {
-	w := newWorld(newSet(2))
+	w := newSetSimulation(newSet(2))
 	w.Preflight = preflight.Facts{
 		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Replicas: 3, Available: 2},
 		Settings:     preflight.Settings{Checks: []string{preflight.All}},
@@ -87,7 +87,7 @@ func TestTraceOfBlockedCreations(t *testing.T) {
 }
 
 func TestTraceOfOwnership(t *testing.T) {
-	w := newWorld(newSet(3))
+	w := newSetSimulation(newSet(3))
 	w.Orphans = []scale.Orphan{newOrphan("found-1"), newOrphan("found-2")}
 	w.logNote("two machines without an owner match").runSteps(3).logNote("somebody changes the labels of one")
 	w.Members[0].Matches = false
@@ -98,7 +98,7 @@ func TestTraceOfOwnership(t *testing.T) {
 }
 
 func TestExactlyTheMachinesThatTheAutoscalerMarkedAreDeleted(t *testing.T) {
-	w := newWorld(newSet(5, runningMembers(5)...))
+	w := newSetSimulation(newSet(5, runningMembers(5)...))
 	w.logNote("the autoscaler marks m-2 and m-4, and scales to 3")
 	w.Now = w.Now.Add(time.Minute)
 	for _, i := range []int{1, 3} {
@@ -114,7 +114,7 @@ func TestExactlyTheMachinesThatTheAutoscalerMarkedAreDeleted(t *testing.T) {
 }
 
 func TestTraceOfRemediation(t *testing.T) {
-	w := newWorld(newSet(5, runningMembers(5)...))
+	w := newSetSimulation(newSet(5, runningMembers(5)...))
 	w.Remediation.Limited, w.Remediation.MaxInFlight = true, 2
 	w.logNote("three machines are marked unhealthy, two at a time may go")
 	for i := range 3 {
@@ -126,9 +126,9 @@ func TestTraceOfRemediation(t *testing.T) {
 }
 
 // If a decision is carried out twice or in part, there are never more machines than wanted.
-func TestNeverTooMany(t *testing.T) {
+func TestSetNeverHasTooManyMachines(t *testing.T) {
 	throws := randomSource(3)
-	w := newWorld(newSet(1000))
+	w := newSetSimulation(newSet(1000))
 	w.refusesCreation = func(int) bool { return throws.hasChanceOneIn(40) }
 	for w.liveMachines() < 1000 {
 		d := scale.Decide(w.Facts)
@@ -146,8 +146,8 @@ func TestNeverTooMany(t *testing.T) {
 }
 
 // If every third creation fails, the set sends few requests, and ends with the wanted number of machines.
-func TestCreationStopsAndGoesOn(t *testing.T) {
-	w := newWorld(newSet(30))
+func TestFailingCreationsAreRetriedInSmallBatches(t *testing.T) {
+	w := newSetSimulation(newSet(30))
 	w.refusesCreation = func(nth int) bool { return nth%3 == 0 }
 	w.runStep()
 	assert.Equal(t, 3, w.requestedCreations, "one, then two of which one failed; no more are asked for")
@@ -170,7 +170,7 @@ func TestCreationStopsAndGoesOn(t *testing.T) {
 }
 
 func TestAScaleDownReportsNoOvershoot(t *testing.T) {
-	w := newWorld(newSet(6, runningMembers(6)...)).runSteps(1)
+	w := newSetSimulation(newSet(6, runningMembers(6)...)).runSteps(1)
 	w.Replicas = 2
 	for range 4 {
 		w.runStep()

@@ -9,9 +9,9 @@ import (
 	"millwright/decide/scale"
 )
 
-// world carries out the decisions of one set. Each step lasts one minute. A new machine is Pending after one step and
+// setSimulation carries out the decisions of one set. Each step lasts one minute. A new machine is Pending after one step and
 // Running after two. A deleted machine is gone after two steps.
-type world struct {
+type setSimulation struct {
 	scale.Facts
 	failsToJoin        func(name string) bool // whether a machine fails instead of joining; nil: none fails
 	refusesCreation    func(nth int) bool     // whether the API server refuses the nth creation; nil: none
@@ -22,10 +22,10 @@ type world struct {
 	lastTexts          map[string]string
 }
 
-func newWorld(o scale.Facts) *world { return &world{Facts: o, lastTexts: map[string]string{}} }
+func newSetSimulation(o scale.Facts) *setSimulation { return &setSimulation{Facts: o, lastTexts: map[string]string{}} }
 
 // runSteps runs the given number of steps.
-func (w *world) runSteps(steps int) *world {
+func (w *setSimulation) runSteps(steps int) *setSimulation {
 	for range steps {
 		w.runStep()
 	}
@@ -33,14 +33,14 @@ func (w *world) runSteps(steps int) *world {
 }
 
 // runStep advances the time by one minute, then carries decisions out until nothing is left to do.
-func (w *world) runStep() {
+func (w *setSimulation) runStep() {
 	w.Now = w.Now.Add(time.Minute)
 	w.changeMachines()
 	w.carryOutDecisions()
 }
 
 // carryOutDecisions carries decisions out until nothing is left to do now, and logs changed sentences and conditions.
-func (w *world) carryOutDecisions() {
+func (w *setSimulation) carryOutDecisions() {
 	for range 100 {
 		d := scale.Decide(w.Facts)
 		w.logChange("", d.Why)
@@ -53,7 +53,7 @@ func (w *world) carryOutDecisions() {
 }
 
 // changeMachines applies the changes of machines that are due.
-func (w *world) changeMachines() {
+func (w *setSimulation) changeMachines() {
 	w.Members = slices.DeleteFunc(w.Members, func(m scale.Member) bool {
 		return m.Deleting && !w.Now.Before(m.DeletingSince.Add(2*time.Minute))
 	})
@@ -72,7 +72,7 @@ func (w *world) changeMachines() {
 }
 
 // carryOutOneDecision carries a decision out. carryOutOneDecision returns false if a creation failed.
-func (w *world) carryOutOneDecision(d scale.Decision) bool {
+func (w *setSimulation) carryOutOneDecision(d scale.Decision) bool {
 	w.Seed++
 	if d.Generations != nil {
 		w.MCM.Generations = *d.Generations
@@ -87,7 +87,7 @@ func (w *world) carryOutOneDecision(d scale.Decision) bool {
 		w.Members[len(w.Members)-1].Created = w.Now.Add(-time.Hour)
 	}
 	for _, target := range d.Keep {
-		asKeptMachine(w.memberOfTarget(target))
+		asAutoPreservedMachine(w.memberOfTarget(target))
 	}
 	for _, target := range d.Unmark {
 		w.memberOfTarget(target).Marked = false
@@ -105,7 +105,7 @@ func (w *world) carryOutOneDecision(d scale.Decision) bool {
 
 // createBatches creates machines in batches, and stops after the first batch with an error. An existing name is no
 // error, because an earlier run of the same decision created this machine.
-func (w *world) createBatches(names []string) bool {
+func (w *setSimulation) createBatches(names []string) bool {
 	w.LastFailure = scale.WriteFailure{}
 	for _, size := range scale.BatchSizes(len(names)) {
 		for _, name := range names[:size] {
@@ -127,7 +127,7 @@ func (w *world) createBatches(names []string) bool {
 	return true
 }
 
-func (w *world) memberOfTarget(target scale.MachineTarget) *scale.Member {
+func (w *setSimulation) memberOfTarget(target scale.MachineTarget) *scale.Member {
 	i := slices.IndexFunc(
 		w.Members,
 		func(m scale.Member) bool { return m.UID == target.UID && m.Version == target.Version },
@@ -135,12 +135,12 @@ func (w *world) memberOfTarget(target scale.MachineTarget) *scale.Member {
 	return &w.Members[i]
 }
 
-func (w *world) removeMember(target scale.MachineTarget) {
+func (w *setSimulation) removeMember(target scale.MachineTarget) {
 	w.Members = slices.DeleteFunc(w.Members, func(m scale.Member) bool { return m.UID == target.UID })
 }
 
 // writeStatus writes the status, and logs each changed condition.
-func (w *world) writeStatus() {
+func (w *setSimulation) writeStatus() {
 	s := scale.PlanSet(w.Facts).Status
 	w.Reported.Peak, w.Reported.ActedOn = s.Peak, s.ActedOn
 	for _, c := range s.Conditions {
@@ -148,7 +148,7 @@ func (w *world) writeStatus() {
 	}
 }
 
-func (w *world) logChange(topic, text string) {
+func (w *setSimulation) logChange(topic, text string) {
 	if w.lastTexts[topic] == text {
 		return
 	}
@@ -166,13 +166,13 @@ func (w *world) logChange(topic, text string) {
 }
 
 // logNote logs an action of a person or another program.
-func (w *world) logNote(text string) *world {
+func (w *setSimulation) logNote(text string) *setSimulation {
 	fmt.Fprintf(&w.log, "%5s -- %s\n", w.Now.Sub(epoch).String(), text)
 	return w
 }
 
 // liveMachines returns the number of machines that are not being deleted.
-func (w *world) liveMachines() int {
+func (w *setSimulation) liveMachines() int {
 	n := 0
 	for _, m := range w.Members {
 		if !m.Deleting {

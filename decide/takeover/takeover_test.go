@@ -68,7 +68,7 @@ func TestManyNamespacesAreNotAllNamed(t *testing.T) {
 	assert.Equal(t, []string{"first 3 more namespaces have Machines"}, findingsOfObject(f, "namespaces"))
 }
 
-func TestCheck(t *testing.T) {
+func TestTakeoverFindings(t *testing.T) {
 	lease := func(ago time.Duration) takeover.Lease {
 		return takeover.Lease{Name: "machine-controller", Holder: "pod-1", Renewed: now.Add(-ago), Lasts: 15 * time.Second}
 	}
@@ -163,7 +163,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestTheHeaviestFindingsComeFirst(t *testing.T) {
+func TestFindingsAreSortedByWeight(t *testing.T) {
 	findings := takeover.Decide(newFacts(func(f *takeover.Facts) {
 		f.MissingKinds = []string{"rolloutpolicies"}
 		f.Classes = []takeover.Class{{Name: "a"}, {Name: "b", Exists: true}}
@@ -183,7 +183,7 @@ func TestTheHeaviestFindingsComeFirst(t *testing.T) {
 	assert.Zero(t, takeover.CountBlockers(takeover.Decide(newFacts(func(*takeover.Facts) {}))), "an empty namespace")
 }
 
-func TestPlan(t *testing.T) {
+func TestTakeoverSteps(t *testing.T) {
 	there, back := takeover.PlanSteps(newFacts(func(f *takeover.Facts) {
 		f.AsMCM = true
 		f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 1}}

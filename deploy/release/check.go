@@ -155,11 +155,11 @@ func (r *release) cloneCommit(ctx context.Context) error {
 	return err
 }
 
-// checkPromisedNames refuses three kinds of versions: a version without a list of promised names or histories; the
+// checkStableNames refuses three kinds of versions: a version without a list of promised names or histories; the
 // first release of a minor version if its names differ from the promised names; and a version that lacks a name that an
 // earlier version promised. checkPromisedNames tags the commit of r.cloneFolder for the modules of the images: the go
 // command reads a module's version from these tags.
-func (r *release) checkPromisedNames(ctx context.Context) error {
+func (r *release) checkStableNames(ctx context.Context) error {
 	minor := semver.MajorMinor(r.version)
 	list := "test/reference/testdata/" + minor + ".txt"
 	for _, name := range []string{list, "workflows/testdata/replay/" + minor + ".sum"} {

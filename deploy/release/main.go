@@ -112,7 +112,7 @@ func (r *release) run(ctx context.Context) (err error) {
 		do   func(context.Context) error
 	}{
 		{"clone the commit", r.cloneCommit},
-		{"compare with what the version promises", r.checkPromisedNames},
+		{"compare with what the version promises", r.checkStableNames},
 		{"build the programs", r.buildPrograms},
 		{"pack the programs", r.packPrograms},
 		{"list the modules of the programs", r.writeModuleLists},

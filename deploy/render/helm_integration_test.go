@@ -39,7 +39,7 @@ type cluster struct {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	s, err := stack.Up(t.Context(), stack.Options{
-		Dir: t.TempDir(), UseFreePorts: true, Attached: true, Components: []string{component.APIServer},
+		Dir: t.TempDir(), UseFreePorts: true, EndsWithThisProcess: true, Components: []string{component.APIServer},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
@@ -67,8 +67,8 @@ func (c *cluster) upgradeChart(t *testing.T, given map[string]any) {
 	require.Equal(t, release.StatusDeployed, done.Info.Status)
 }
 
-// TestHelm installs the chart, upgrades it with the values of each example, rolls it back and uninstalls it.
-func TestHelm(t *testing.T) {
+// TestHelmInstallsUpgradesAndRollsBackTheChart installs the chart, upgrades it with the values of each example, rolls it back and uninstalls it.
+func TestHelmInstallsUpgradesAndRollsBackTheChart(t *testing.T) {
 	c := startCluster(t)
 	for _, name := range []string{"shop", "bakery"} {
 		space := &unstructured.Unstructured{

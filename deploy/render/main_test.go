@@ -374,7 +374,7 @@ func TestDisabledObjectsAreNotRendered(t *testing.T) {
 
 // The chart of a release has the release's version. The released chart renders the same objects as the repository's
 // chart, by default with images of the release's version.
-func TestChartOfARelease(t *testing.T) {
+func TestReleasedChartHasItsVersionAndSameObjects(t *testing.T) {
 	to := t.TempDir()
 	require.NoError(t, writeChart(deployFolder, "v9.8.7-rc.1", to))
 	released, err := loader.Load(filepath.Join(to, "millwright"))
@@ -480,9 +480,9 @@ func TestAChangedJobHasANewName(t *testing.T) {
 	assert.Equal(t, before, job(withValue(given, "bridge", map[string]any{"replicas": 3})))
 }
 
-// TestPodMonitor decodes the rendered PodMonitor into the Go type of the Prometheus operator. The local stack does not
+// TestPodMonitorSelectsTheMetricsPorts decodes the rendered PodMonitor into the Go type of the Prometheus operator. The local stack does not
 // run this operator.
-func TestPodMonitor(t *testing.T) {
+func TestPodMonitorSelectsTheMetricsPorts(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(deployFolder, "components/pod-monitor/monitor.yaml"))
 	require.NoError(t, err)
 	var monitor monitoringv1.PodMonitor
@@ -498,9 +498,9 @@ func TestPodMonitor(t *testing.T) {
 	}
 }
 
-// TestPrometheusRule decodes the rendered PrometheusRule into the Go type of the Prometheus operator. The rule must
+// TestPrometheusRuleHasTheAlertRules decodes the rendered PrometheusRule into the Go type of the Prometheus operator. The rule must
 // have the groups of deploy/alerts/rules.yaml, which Prometheus can load without the operator.
-func TestPrometheusRule(t *testing.T) {
+func TestPrometheusRuleHasTheAlertRules(t *testing.T) {
 	texts, err := renderTemplates(loadChart(t), namespace, exampleValues(t)["full"], nil)
 	require.NoError(t, err)
 	var rule monitoringv1.PrometheusRule

@@ -56,7 +56,7 @@ func TestOnlyAColdBuildReportsAnEstimate(t *testing.T) {
 	assert.NotContains(t, progress.String(), "minutes")
 }
 
-func TestFailedBuildSaysWhyAndLeavesNothing(t *testing.T) {
+func TestFailedBuildReportsErrorAndLeavesNoFiles(t *testing.T) {
 	module, cache := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte("module broken\n"), 0o600))
 	require.NoError(
@@ -72,7 +72,7 @@ func TestFailedBuildSaysWhyAndLeavesNothing(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-func TestRepoIsFoundFromBelow(t *testing.T) {
+func TestFindRepoFromSubfolder(t *testing.T) {
 	root := t.TempDir()
 	nested := filepath.Join(root, "devstack", "kubernetes", "stages")
 	require.NoError(t, os.MkdirAll(nested, 0o755))
@@ -94,7 +94,7 @@ func TestRepoIsFoundFromBelow(t *testing.T) {
 	assert.ErrorContains(t, err, "--repo")
 }
 
-func TestMissingProductIsNamed(t *testing.T) {
+func TestProductsErrorNamesMissingProgram(t *testing.T) {
 	_, err := Products(t.Context(), t.TempDir(), io.Discard, Worker)
 	require.ErrorContains(t, err, "worker")
 	require.ErrorContains(t, err, "holds no Go files")

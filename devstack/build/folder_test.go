@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAFolderIsFilledOnceForEachRecipe(t *testing.T) {
+func TestCachedFolderIsFilledOnceForEachKey(t *testing.T) {
 	t.Setenv("MILLWRIGHT_CACHE", t.TempDir())
 	filled := 0
 	fill := func(dir string) error {

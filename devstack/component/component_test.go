@@ -62,7 +62,7 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 }
 
 // The stack chooses, orders, starts and probes an extra component in the same way as a component of the table.
-func TestExtraIsChosenStartedAndProbed(t *testing.T) {
+func TestExtraComponentIsChosenStartedAndProbed(t *testing.T) {
 	extras := []ExtraComponent{
 		{Name: "cloud", Needs: []string{APIServer}, Ready: "/ready"},
 		{Name: "client", Needs: []string{"cloud"}, Ready: "/"},

@@ -56,7 +56,7 @@ func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 	}
 }
 
-func TestPreparingAgainKeepsTheServiceAccountKey(t *testing.T) {
+func TestWriteStackFilesAgainKeepsTheServiceAccountKey(t *testing.T) {
 	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: "/bin/echo"}
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
 	before, err := os.ReadFile(plan.Layout().serviceAccountKey())

@@ -37,8 +37,8 @@ type Options struct {
 	ClusterAPI bool
 	// Output receives progress messages; nil means no messages.
 	Output io.Writer
-	// Attached ends the stack when this process ends, even by SIGKILL. Tests use this option.
-	Attached bool
+	// EndsWithThisProcess ends the stack when this process ends, even by SIGKILL. Tests use this option.
+	EndsWithThisProcess bool
 	// Env adds environment variables (NAME=value) to a component, by component name.
 	Env map[string][]string
 	// Args adds flags to a component's command line, by component name. The flags come last and override earlier flags.

@@ -93,7 +93,7 @@ func TestDownKillsOnlyLeftoverProcesses(t *testing.T) {
 	require.NoError(t, Down(t.Context(), dir), "again")
 }
 
-func TestDownOfNothingIsNoError(t *testing.T) {
+func TestDownWithoutRunningStackIsNoError(t *testing.T) {
 	require.NoError(t, Down(t.Context(), filepath.Join(t.TempDir(), "never-was")))
 }
 

@@ -98,7 +98,7 @@ func reservePortsAndLaunch(
 		}
 		locks = append(locks, held...)
 	}
-	return launchSupervisor(supervisor, plan, locks, o.Attached)
+	return launchSupervisor(supervisor, plan, locks, o.EndsWithThisProcess)
 }
 
 // launchSupervisor starts the supervisor in its own session, so that neither a terminal's Ctrl-C nor the end of this

@@ -108,7 +108,7 @@ func TestUserDataReachTheDomain(t *testing.T) {
 	assert.Contains(t, text, "<title>m-1</title>")
 }
 
-func TestDefinitionThatLibvirtRefuses(t *testing.T) {
+func TestDefinitionRefusedByLibvirtIsInvalidArgument(t *testing.T) {
 	c := newCloud(t)
 	c.Class.Spec = []byte(`{"type": "test", "definition": "<memory>much</memory>"}`)
 	_, err := c.Provider.CreateInstance(t.Context(), c.Class, testMachine)
@@ -116,7 +116,7 @@ func TestDefinitionThatLibvirtRefuses(t *testing.T) {
 	assert.Empty(t, c.millwrightDomains(t))
 }
 
-func TestUnreachableDaemon(t *testing.T) {
+func TestUnreachableDaemonIsUnavailable(t *testing.T) {
 	absent := provider.Class{Secret: provider.Secret{"socket": []byte(filepath.Join(t.TempDir(), "none"))}}
 	_, err := libvirt.New().InstanceStatus(context.Background(), absent, testMachine)
 	assert.Equal(t, provider.Unavailable, provider.CodeOfError(err), err)

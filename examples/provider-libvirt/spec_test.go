@@ -22,7 +22,7 @@ func classWithSpec(spec string) provider.Class {
 	}
 }
 
-func TestDefinition(t *testing.T) {
+func TestDomainDefinition(t *testing.T) {
 	machine := provider.Machine{Cluster: "c", Namespace: "shop", Name: "m-1", UID: "u-1"}
 	id := "4c2b6a1e-0000-4000-8000-000000000001"
 	got, err := domainDefinition(
@@ -92,7 +92,7 @@ func TestMessagesHaveOneLineAndNoSecrets(t *testing.T) {
 	assert.Contains(t, err.Message, "line 1: <entry>")
 }
 
-func TestCodes(t *testing.T) {
+func TestProviderCodeOfEachLibvirtError(t *testing.T) {
 	assert.Equal(
 		t,
 		provider.Unavailable,

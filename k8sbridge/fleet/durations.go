@@ -18,7 +18,7 @@ import (
 type Durations struct {
 	lastDurations map[string]*prometheus.GaugeVec // metrics with machine-controller-manager's names
 	histograms    map[string]*prometheus.HistogramVec
-	lastDrain     *prometheus.GaugeVec
+	lastDrainDuration     *prometheus.GaugeVec
 	failedJoins   *prometheus.CounterVec
 }
 
@@ -48,14 +48,14 @@ func NewDurations(registry prometheus.Registerer) Durations {
 		}, []string{"instance_type", "zone"})
 		registry.MustRegister(d.lastDurations[what], d.histograms[what])
 	}
-	d.lastDrain = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	d.lastDrainDuration = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "mcm_machine_drain_duration_seconds",
 		Help: "Time from the first eviction until the drain of a deleted Machine ended. The last one that was seen.",
 	}, of[:2])
 	d.failedJoins = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "mcm_machine_num_failed_join", Help: "Machines that did not join within their creation timeout.",
 	}, of)
-	registry.MustRegister(d.lastDrain, d.failedJoins)
+	registry.MustRegister(d.lastDrainDuration, d.failedJoins)
 	return d
 }
 
@@ -108,7 +108,7 @@ func (d Durations) deleteSeries(object any) {
 	for _, last := range d.lastDurations {
 		last.DeletePartialMatch(labels)
 	}
-	d.lastDrain.DeletePartialMatch(labels)
+	d.lastDrainDuration.DeletePartialMatch(labels)
 	d.failedJoins.DeletePartialMatch(labels)
 }
 
@@ -133,7 +133,7 @@ func (w machineWatcher) handleUpdate(before, after machine) {
 	}
 	if d := after.Status.Deletion; d != nil && d.Drain != nil && deletionStage(before) == v1alpha1.MachineDeletionDrain &&
 		d.Stage != v1alpha1.MachineDeletionDrain {
-		w.lastDrain.WithLabelValues(w.labelValues(after)[:2]...).Set(nonNegativeSeconds(d.Since.Sub(d.Drain.StartedAt.Time)))
+		w.lastDrainDuration.WithLabelValues(w.labelValues(after)[:2]...).Set(nonNegativeSeconds(d.Since.Sub(d.Drain.StartedAt.Time)))
 	}
 }
 

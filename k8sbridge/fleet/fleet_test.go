@@ -196,7 +196,7 @@ func TestMetricsOfAMachine(t *testing.T) {
 	}, scrapeGauges(t, "mcm_machine_", m))
 }
 
-func TestPhases(t *testing.T) {
+func TestPhaseGaugesOfMachines(t *testing.T) {
 	var objects []runtime.Object
 	for _, phase := range []v1alpha1.MachinePhase{
 		"", v1alpha1.MachinePending, v1alpha1.MachineRunning, v1alpha1.MachineUnknown, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed, v1alpha1.MachineAvailable,

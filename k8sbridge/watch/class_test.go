@@ -63,18 +63,18 @@ func TestClassFingerprints(t *testing.T) {
 	}
 }
 
-func TestEveryFactOfAClassWakesIt(t *testing.T) {
-	read := func(w *world) any {
+func TestEveryClassFactSignalsTheClass(t *testing.T) {
+	read := func(w *bridgeTestEnv) any {
 		class, found := w.cluster.Class("ns/small")
 		require.True(t, found)
 		return observeclass.Facts(class, observeclass.ReadNamespace(w.cluster, "ns"))
 	}
 	going := []runtime.Object{deletingClass()}
 	other := secretWithName("other")
-	assertFactsWake(t, reflect.TypeFor[attention.ClassFacts](), aClass(), read, []factTestCase{
+	assertFactsSendSignals(t, reflect.TypeFor[attention.ClassFacts](), aClass(), read, []factTestCase{
 		{fact: "Deleting", change: putChangedObject(deletingClass())},
 		{fact: "Finalizer", change: putChangedObject(aClass(), removeFinalizers[*v1alpha1.MachineClass])},
-		{fact: "Machines", before: going, change: func(w *world) { w.deleteObject(aMachine()) }},
+		{fact: "Machines", before: going, change: func(w *bridgeTestEnv) { w.deleteObject(aMachine()) }},
 		{fact: "Machines", before: going, change: putChangedObject(machineWithName("second"))},
 		{fact: "Machines", before: going, change: putChangedObject(aMachine(), withClass("large"))},
 		{
@@ -107,10 +107,10 @@ func TestEveryFactOfAClassWakesIt(t *testing.T) {
 
 // The bridge asks Temporal for the workers of each provider. A class is woken if its status differs from the answer.
 // The class's machines with a current operation are woken when the status has changed.
-func TestAProviderWithoutAWorkerWakesItsClasses(t *testing.T) {
+func TestClassesAreSignaledWhenTheirProviderLosesItsWorker(t *testing.T) {
 	var workers atomic.Int32
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, aClass(), aSecret(), changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) {
+		w := newBridgeTestEnv(t, aClass(), aSecret(), changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) {
 			m.OwnerReferences, m.Status.CurrentOperation = nil, &v1alpha1.Operation{Step: "create-instance"}
 		}))
 		w.prepareBridge = func(b *Bridge) {
@@ -142,9 +142,9 @@ func TestAProviderWithoutAWorkerWakesItsClasses(t *testing.T) {
 
 // The status of a class must report that the provider has a worker, even if the provider always had one. The bridge
 // wakes the class until the class's status names the worker, and does not wake the class's machines.
-func TestAProviderWithAWorkerWakesAClassWhoseStatusLacksIt(t *testing.T) {
+func TestClassIsSignaledUntilItsStatusNamesTheWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, aClass(), aSecret())
+		w := newBridgeTestEnv(t, aClass(), aSecret())
 		w.prepareBridge = func(b *Bridge) {
 			b.EnablePollerChecks(func(context.Context, string) (int, error) { return 1, nil })
 		}
@@ -171,10 +171,10 @@ func withoutWorker(c *v1alpha1.MachineClass) {
 
 // A new class is signaled once. Later writes of its workflow to the class and its Secret signal neither the class nor
 // the machines that are being created.
-func TestANewClassIsOneSignal(t *testing.T) {
+func TestNewClassIsSignaledOnce(t *testing.T) {
 	class := changedCopy(aClass(), removeFinalizers[*v1alpha1.MachineClass])
 	waiting := changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
-	runInWorld(t, []runtime.Object{changedCopy(aSecret(), removeFinalizers[secretMetadata]), waiting}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{changedCopy(aSecret(), removeFinalizers[secretMetadata]), waiting}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		version := w.putObject(class)
 		w.runDueWork()
@@ -199,7 +199,7 @@ func TestANewClassIsOneSignal(t *testing.T) {
 }
 
 func TestAChangedMachineDoesNotSignalItsClass(t *testing.T) {
-	runInWorld(t, append(calmStack(), deletingClass()), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), deletingClass()), func(w *bridgeTestEnv) {
 		w.advanceClock(time.Second)
 		w.takeCalls()
 		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown), setDeleting[*v1alpha1.Machine]))
@@ -219,14 +219,14 @@ func TestAChangedMachineDoesNotSignalItsClass(t *testing.T) {
 }
 
 // While a hundred machines are deleted, the class is signaled four times a second.
-func TestAWaitingClassGetsFourSignalsASecond(t *testing.T) {
-	objects := append(calmStack(), deletingClass())
+func TestDeletedClassGetsFourSignalsASecondForItsMachines(t *testing.T) {
+	objects := append(stackWithoutPendingWork(), deletingClass())
 	var machines []*v1alpha1.Machine
 	for i := range 100 {
 		m := machineWithName("m-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
 		machines, objects = append(machines, m), append(objects, m)
 	}
-	runInWorld(t, objects, func(w *world) {
+	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.advanceClock(time.Second)
 		w.takeCalls()
 		for _, m := range machines {
@@ -244,8 +244,8 @@ func TestAWaitingClassGetsFourSignalsASecond(t *testing.T) {
 	})
 }
 
-func TestDeletedClass(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+func TestWorkflowOfADeletedClassIsSignaled(t *testing.T) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(deletingClass())
 		w.runDueWork()
 		assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests())
@@ -255,7 +255,7 @@ func TestDeletedClass(t *testing.T) {
 	})
 }
 
-func TestResyncOfClasses(t *testing.T) {
+func TestResyncSignalsClassesWithPendingWork(t *testing.T) {
 	named := func(name string, changes ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
 		class := changedCopy(aClass(), changes...)
 		class.Name, class.UID, class.SecretRef = name, types.UID("uid-"+name), nil
@@ -269,7 +269,7 @@ func TestResyncOfClasses(t *testing.T) {
 		setDeleting[*v1alpha1.MachineClass],
 	)
 	m := changedCopy(aMachine(), withClass("waiting"))
-	runInWorld(t, []runtime.Object{named("calm"), fresh, waiting, m, aNode()}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{named("calm"), fresh, waiting, m, aNode()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{

@@ -68,7 +68,7 @@ func (b *Bridge) handleClusterAPI(e event) {
 			e,
 			fingerprints{specHash: hashOf(object.UID, object.Generation, isDeleting(object), foreignMetadata(object))},
 		).specChanged {
-			enqueueObjects(b, run.KindClusterAPIDrain, capidrain.HookedMachines(b.clusterAPI, func(m *clusterv1.Machine) bool {
+			enqueueObjects(b, run.KindClusterAPIDrain, capidrain.MachinesWithDrainHook(b.clusterAPI, func(m *clusterv1.Machine) bool {
 				return isDeleting(m) && m.Namespace == object.Namespace && m.Spec.ClusterName == object.Name
 			}), e.toWakeRequest(), 0)
 			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
@@ -173,7 +173,7 @@ func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 			isDeleting(m),
 		),
 	}
-	if capidrain.HasHook(m) && isDeleting(m) {
+	if capidrain.HasDrainHook(m) && isDeleting(m) {
 		v := capidrain.ToMillwrightMachine(m)
 		f.isDraining, f.isQueuedForDrain = observedrain.IsInDrainQueue(
 			v,
@@ -205,10 +205,10 @@ func (b *Bridge) enqueueClusterAPISets(affected func(*clusterv1.MachineSet) bool
 func (b *Bridge) enqueueClusterAPIDrain(e event, m *clusterv1.Machine, c fingerprintChange) {
 	k, w := objectKey{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.toWakeRequest()
 	switch {
-	case e.isDeleted && capidrain.HasHook(m):
+	case e.isDeleted && capidrain.HasDrainHook(m):
 		w.deletedObjects = []deletedObject{{uid: string(m.UID), workflowIDs: []string{b.installation.ID(k.kind, refOf(m))}}}
 		b.enqueue(k, w, 0)
-	case c.specChanged && capidrain.HasHook(m) && isDeleting(m):
+	case c.specChanged && capidrain.HasDrainHook(m) && isDeleting(m):
 		b.enqueue(k, w, 0)
 	}
 	if c.drainChanged {
@@ -229,7 +229,7 @@ func (b *Bridge) wakeClusterAPIDrainQueues() {
 		return
 	}
 	woken := map[string]bool{}
-	for _, m := range capidrain.HookedMachines(b.clusterAPI, isMachineDeleting) {
+	for _, m := range capidrain.MachinesWithDrainHook(b.clusterAPI, isMachineDeleting) {
 		if of := m.Namespace + "/" + m.Spec.ClusterName; !woken[of] {
 			woken[of] = true
 			b.wakeClusterAPIDrainQueue(m.Namespace, m.Spec.ClusterName, wakeRequest{})
@@ -243,7 +243,7 @@ func isMachineDeleting(m *clusterv1.Machine) bool { return isDeleting(m) }
 func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 	var pending attention.Decision
 	switch {
-	case !capidrain.HasHook(m):
+	case !capidrain.HasDrainHook(m):
 		pending.Why = "the machine has no hook of Millwright"
 	case !isDeleting(m):
 		pending.Why = "the machine is not being deleted"
@@ -263,8 +263,8 @@ func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 // machines and of all other objects that the decision reads. If one of these objects cannot be read, the set counts
 // as not calm, and the set's workflow reports the reason.
 func (b *Bridge) clusterAPISetSubject(ctx context.Context, set *clusterv1.MachineSet) subject {
-	if !b.clusterAPI.IsOurs(set) {
-		return newSubject(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
+	if !b.clusterAPI.IsReconciledByMillwright(set) {
+		return newSubject(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage})
 	}
 	related, err := b.clusterAPI.ReadRelated(ctx, set)
 	if err != nil {

@@ -33,11 +33,11 @@ var beforeBubbleStart = metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UT
 // capiSet returns a calm set with one machine.
 func capiSet(name string, change ...capitest.SetChange) *clusterv1.MachineSet {
 	s := capitest.NewSet(name, 1, change...)
-	return withCAPISetStatus(s, capitest.RelatedObjects(capiMachine("m-"+name, s)))
+	return fillCAPISetStatus(s, capitest.RelatedObjects(capiMachine("m-"+name, s)))
 }
 
-// withCAPISetStatus gives a set the status for its related objects.
-func withCAPISetStatus(s *clusterv1.MachineSet, related capi.RelatedObjects) *clusterv1.MachineSet {
+// fillCAPISetStatus gives a set the status for its related objects.
+func fillCAPISetStatus(s *clusterv1.MachineSet, related capi.RelatedObjects) *clusterv1.MachineSet {
 	plan := scale.PlanSet(
 		capiset.ScaleFacts(
 			capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}),
@@ -86,26 +86,26 @@ func annotatedSet(key, value string) capitest.SetChange {
 	return capitest.WithAnnotation[*clusterv1.MachineSet](key, value)
 }
 
-// setOfCAPIStack returns the changed set of capiStack.
-func setOfCAPIStack(change ...capitest.SetChange) *clusterv1.MachineSet {
+// capiStackSet returns the changed set of capiStack.
+func capiStackSet(change ...capitest.SetChange) *clusterv1.MachineSet {
 	return changedCopy(capiStack()[0].(*clusterv1.MachineSet), change...)
 }
 
-// machineOfCAPIStack returns the changed machine of capiStack.
-func machineOfCAPIStack(change ...capitest.MachineChange) *clusterv1.Machine {
+// capiStackMachine returns the changed machine of capiStack.
+func capiStackMachine(change ...capitest.MachineChange) *clusterv1.Machine {
 	return changedCopy(capiStack()[1].(*clusterv1.Machine), change...)
 }
 
 func capiSetSignal(name string) string {
 	return "signal-with-start " +
-		garden.ID(run.KindClusterAPISet, cache.ObjectRef{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
+		testInstallation.ID(run.KindClusterAPISet, cache.ObjectRef{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
 }
 
 // countSetEvaluations returns the number of evaluations of Cluster API sets.
-func (w *world) countSetEvaluations() float64 { return w.countEvaluations(run.KindClusterAPISet) }
+func (w *bridgeTestEnv) countSetEvaluations() float64 { return w.countEvaluations(run.KindClusterAPISet) }
 
 // countEvaluations returns the number of evaluations of objects of a kind.
-func (w *world) countEvaluations(kind run.Kind) (n float64) {
+func (w *bridgeTestEnv) countEvaluations(kind run.Kind) (n float64) {
 	w.t.Helper()
 	families, err := w.metrics.Gather()
 	require.NoError(w.t, err)
@@ -122,23 +122,23 @@ func (w *world) countEvaluations(kind run.Kind) (n float64) {
 	return n
 }
 
-// runInCAPIWorld runs a test with a bridge that is idle.
-func runInCAPIWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
+// runCAPIBridgeTest runs a test with a bridge that is idle.
+func runCAPIBridgeTest(t *testing.T, objects []runtime.Object, test func(w *bridgeTestEnv)) {
 	t.Helper()
-	runInWorld(t, objects, func(w *world) {
+	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.advanceClock(3 * time.Second) // the caches of templates are filled
 		test(w)
 	})
 }
 
-func TestACalmClusterAPISetIsNotSignaled(t *testing.T) {
-	assertCAPIStaysCalm(t, capiStack(), run.KindClusterAPISet)
+func TestClusterAPISetWithoutPendingWorkIsNotSignaled(t *testing.T) {
+	assertNoCAPISignals(t, capiStack(), run.KindClusterAPISet)
 }
 
-// assertCAPIStaysCalm checks that a calm object of a kind is evaluated but not signaled.
-func assertCAPIStaysCalm(t *testing.T, stack []runtime.Object, kind run.Kind) {
+// assertNoCAPISignals checks that a calm object of a kind is evaluated but not signaled.
+func assertNoCAPISignals(t *testing.T, stack []runtime.Object, kind run.Kind) {
 	t.Helper()
-	runInCAPIWorld(t, stack, func(w *world) {
+	runCAPIBridgeTest(t, stack, func(w *bridgeTestEnv) {
 		assert.Positive(t, w.countEvaluations(kind))
 		assert.Empty(t, w.takeRequests())
 		w.advanceClock(maxResyncInterval)
@@ -146,31 +146,31 @@ func assertCAPIStaysCalm(t *testing.T, stack []runtime.Object, kind run.Kind) {
 	})
 }
 
-// capiWakeTestCase is a change of an object, and the time at which the bridge then evaluates the calm object of a kind.
-type capiWakeTestCase struct {
+// capiEvaluationTestCase is a change of an object, and the time at which the bridge then evaluates the calm object of a kind.
+type capiEvaluationTestCase struct {
 	name   string
 	object runtime.Object
 	want   string
 }
 
 // The times in a capiWakeTestCase.
-const neverEvaluated, atOnce, debounced = "never", "at once", "debounced"
+const neverEvaluated, evaluatedAtOnce, evaluatedDebounced = "never", "at once", "debounced"
 
-// assertCAPIWakes checks for each row when the bridge evaluates the object of a kind after the change.
-func assertCAPIWakes(t *testing.T, stack []runtime.Object, kind run.Kind, rows []capiWakeTestCase) {
+// assertCAPIEvaluations checks for each row when the bridge evaluates the object of a kind after the change.
+func assertCAPIEvaluations(t *testing.T, stack []runtime.Object, kind run.Kind, rows []capiEvaluationTestCase) {
 	t.Helper()
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			runInCAPIWorld(t, stack, func(w *world) {
+			runCAPIBridgeTest(t, stack, func(w *bridgeTestEnv) {
 				require.Empty(t, w.takeRequests())
 				before := w.countEvaluations(kind)
 				w.putObject(row.object)
 				w.runDueWork()
-				assert.Equal(t, row.want == atOnce, w.countEvaluations(kind) > before, "at once")
+				assert.Equal(t, row.want == evaluatedAtOnce, w.countEvaluations(kind) > before, "at once")
 				before = w.countEvaluations(kind)
 				w.runDebouncedWork()
-				if row.want != atOnce {
-					assert.Equal(t, row.want == debounced, w.countEvaluations(kind) > before, "debounced")
+				if row.want != evaluatedAtOnce {
+					assert.Equal(t, row.want == evaluatedDebounced, w.countEvaluations(kind) > before, "debounced")
 				}
 			})
 		})
@@ -197,8 +197,8 @@ func infrastructureTemplate(change ...capitest.ProviderObjectChange) runtime.Obj
 
 // The rows say which change of which object makes the bridge evaluate the set, and when.
 func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
-	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return setOfCAPIStack(change) }
-	machine := func(change capitest.MachineChange) runtime.Object { return machineOfCAPIStack(change) }
+	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return capiStackSet(change) }
+	machine := func(change capitest.MachineChange) runtime.Object { return capiStackMachine(change) }
 	says := func(kind string, status metav1.ConditionStatus) runtime.Object {
 		return machine(withCondition(kind, status))
 	}
@@ -210,7 +210,7 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		})
 	}
 	infrastructure := infrastructureTemplate
-	assertCAPIWakes(t, capiStack(), run.KindClusterAPISet, []capiWakeTestCase{
+	assertCAPIEvaluations(t, capiStack(), run.KindClusterAPISet, []capiEvaluationTestCase{
 		{"nothing but a version: the set", set(func(*clusterv1.MachineSet) {}), neverEvaluated},
 		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), neverEvaluated},
 		{"nothing but a version: its Cluster", capitest.NewCluster(), neverEvaluated},
@@ -218,85 +218,85 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		{"nothing but a version: its template", infrastructure(), neverEvaluated},
 		{"nothing but a version: the control plane", capitest.NewControlPlane(), neverEvaluated},
 
-		{"the spec of the set", set(func(s *clusterv1.MachineSet) { incrementGeneration(s) }), atOnce},
+		{"the spec of the set", set(func(s *clusterv1.MachineSet) { incrementGeneration(s) }), evaluatedAtOnce},
 		{"its own status", set(func(s *clusterv1.MachineSet) {
 			s.Status.Replicas, s.Status.Conditions[0].Reason = new(int32(9)), "Other"
 		}), neverEvaluated},
-		{"an annotation of the set", set(annotatedSet(clusterv1.DisableMachineCreateAnnotation, "true")), atOnce},
+		{"an annotation of the set", set(annotatedSet(clusterv1.DisableMachineCreateAnnotation, "true")), evaluatedAtOnce},
 		{
 			"the set gets to move its surplus",
 			set(capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")),
-			atOnce,
+			evaluatedAtOnce,
 		},
 		{
 			"the set counts a machine that has moved to it",
 			set(capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.AcknowledgedMoveAnnotation, "m")),
-			atOnce,
+			evaluatedAtOnce,
 		},
-		{"the deletion of the set", set(capitest.AsDeletingObject[*clusterv1.MachineSet]), atOnce},
-		{"the set is handed over", set(func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), atOnce},
-		{"the controller of the set", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), atOnce},
+		{"the deletion of the set", set(capitest.AsDeletingObject[*clusterv1.MachineSet]), evaluatedAtOnce},
+		{"the set is handed over", set(func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), evaluatedAtOnce},
+		{"the controller of the set", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), evaluatedAtOnce},
 
-		{"a machine is ready no more", says(clusterv1.MachineReadyCondition, "False"), debounced},
-		{"a machine is ready since another time", at(clusterv1.MachineReadyCondition), debounced},
-		{"a machine is not up to date", says(clusterv1.MachineUpToDateCondition, "False"), debounced},
+		{"a machine is ready no more", says(clusterv1.MachineReadyCondition, "False"), evaluatedDebounced},
+		{"a machine is ready since another time", at(clusterv1.MachineReadyCondition), evaluatedDebounced},
+		{"a machine is not up to date", says(clusterv1.MachineUpToDateCondition, "False"), evaluatedDebounced},
 		{"a machine is up to date since another time", at(clusterv1.MachineUpToDateCondition), neverEvaluated},
-		{"the health of its node", says(clusterv1.MachineNodeHealthyCondition, "Unknown"), debounced},
-		{"a health check", says(clusterv1.MachineHealthCheckSucceededCondition, "False"), debounced},
-		{"a request for remediation", says(clusterv1.MachineOwnerRemediatedCondition, "False"), debounced},
+		{"the health of its node", says(clusterv1.MachineNodeHealthyCondition, "Unknown"), evaluatedDebounced},
+		{"a health check", says(clusterv1.MachineHealthCheckSucceededCondition, "False"), evaluatedDebounced},
+		{"a request for remediation", says(clusterv1.MachineOwnerRemediatedCondition, "False"), evaluatedDebounced},
 		{
 			"what a machine that does not come up lacks: bootstrap data",
 			says(clusterv1.MachineBootstrapConfigReadyCondition, "False"),
-			debounced,
+			evaluatedDebounced,
 		},
 		{
 			"what a machine that does not come up lacks: its instance",
 			says(clusterv1.MachineInfrastructureReadyCondition, "False"),
-			debounced,
+			evaluatedDebounced,
 		},
-		{"its update in place", says(clusterv1.MachineUpdatingCondition, "True"), debounced},
-		{"why a deleted machine is still there", says(clusterv1.MachineDeletingCondition, "True"), debounced},
+		{"its update in place", says(clusterv1.MachineUpdatingCondition, "True"), evaluatedDebounced},
+		{"why a deleted machine is still there", says(clusterv1.MachineDeletingCondition, "True"), evaluatedDebounced},
 		{"when its drain began", machine(func(m *clusterv1.Machine) {
 			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: beforeBubbleStart}
-		}), debounced},
+		}), evaluatedDebounced},
 		{"another condition", says(clusterv1.MachineNodeReadyCondition, "False"), neverEvaluated},
 		{
 			"another status",
 			machine(func(m *clusterv1.Machine) { m.Status.Addresses = clusterv1.MachineAddresses{{Address: "10.0.0.1"}} }),
 			neverEvaluated,
 		},
-		{"the phase", machine(func(m *clusterv1.Machine) { m.Status.Phase = "Deleting" }), debounced},
-		{"the node", machine(func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }), debounced},
+		{"the phase", machine(func(m *clusterv1.Machine) { m.Status.Phase = "Deleting" }), evaluatedDebounced},
+		{"the node", machine(func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }), evaluatedDebounced},
 		{
 			"the version of the kubelet",
 			machine(func(m *clusterv1.Machine) { m.Status.NodeInfo.KubeletVersion = "v1.32.0" }),
-			debounced,
+			evaluatedDebounced,
 		},
-		{"a label of a machine", machine(func(m *clusterv1.Machine) { m.Labels["x"] = "y" }), debounced},
+		{"a label of a machine", machine(func(m *clusterv1.Machine) { m.Labels["x"] = "y" }), evaluatedDebounced},
 		{
 			"an annotation of a machine",
 			machine(capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")),
-			debounced,
+			evaluatedDebounced,
 		},
-		{"the spec of a machine", machine(func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }), debounced},
-		{"the deletion of a machine", machine(capitest.AsDeletingObject[*clusterv1.Machine]), debounced},
-		{"a new machine", capiMachine("new", setOfCAPIStack()), debounced},
-		{"a machine that the set lost", machine(capitest.WithoutOwner[*clusterv1.Machine]), atOnce},
+		{"the spec of a machine", machine(func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }), evaluatedDebounced},
+		{"the deletion of a machine", machine(capitest.AsDeletingObject[*clusterv1.Machine]), evaluatedDebounced},
+		{"a new machine", capiMachine("new", capiStackSet()), evaluatedDebounced},
+		{"a machine that the set lost", machine(capitest.WithoutOwner[*clusterv1.Machine]), evaluatedAtOnce},
 		{"a machine of another controller", capiMachine("other", capitest.NewSet("other", 1)), neverEvaluated},
 
 		{
 			"the Cluster is paused",
 			capitest.NewCluster(func(c *clusterv1.Cluster) { incrementGeneration(c); c.Spec.Paused = new(true) }),
-			atOnce,
+			evaluatedAtOnce,
 		},
 		{
 			"the Cluster's step of an upgrade",
 			capitest.NewCluster(
 				capitest.WithAnnotation[*clusterv1.Cluster](clusterv1.ClusterTopologyUpgradeStepAnnotation, "v1"),
 			),
-			atOnce,
+			evaluatedAtOnce,
 		},
-		{"the Cluster is deleted", capitest.NewCluster(capitest.AsDeletingObject[*clusterv1.Cluster]), atOnce},
+		{"the Cluster is deleted", capitest.NewCluster(capitest.AsDeletingObject[*clusterv1.Cluster]), evaluatedAtOnce},
 		{
 			"the Cluster's status",
 			capitest.NewCluster(func(c *clusterv1.Cluster) { c.Status.Phase = "Provisioned" }),
@@ -311,19 +311,19 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		{
 			"the revision of the deployment",
 			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" }),
-			atOnce,
+			evaluatedAtOnce,
 		},
 		{
 			"maxInFlight of the deployment",
 			capitest.NewDeployment(
 				func(d *clusterv1.MachineDeployment) { d.Spec.Remediation.MaxInFlight = new(intstr.FromInt32(2)) },
 			),
-			atOnce,
+			evaluatedAtOnce,
 		},
 		{
 			"the size of the deployment",
 			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) }),
-			atOnce,
+			evaluatedAtOnce,
 		},
 		{
 			"the template of the deployment reaches the set as its own",
@@ -336,15 +336,15 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 			d.Name, d.UID, d.Spec.Replicas = "other", "uid-other", new(int32(5))
 		}), neverEvaluated},
 
-		{"the template", infrastructure(func(o *unstructured.Unstructured) { incrementGeneration(o) }), atOnce},
+		{"the template", infrastructure(func(o *unstructured.Unstructured) { incrementGeneration(o) }), evaluatedAtOnce},
 		{
 			"an annotation of the template",
 			infrastructure(
 				capitest.WithAnnotation[*unstructured.Unstructured](clusterv1.MachineSetSkipPreflightChecksAnnotation, "All"),
 			),
-			atOnce,
+			evaluatedAtOnce,
 		},
-		{"the owner of the template", infrastructure(capitest.WithoutOwner[*unstructured.Unstructured]), atOnce},
+		{"the owner of the template", infrastructure(capitest.WithoutOwner[*unstructured.Unstructured]), evaluatedAtOnce},
 		{
 			"another template",
 			infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
@@ -358,7 +358,7 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		{
 			"the status of the control plane",
 			capitest.NewControlPlane(capitest.WithField(int64(1), "status", "availableReplicas")),
-			atOnce,
+			evaluatedAtOnce,
 		},
 		{
 			"another control plane",
@@ -370,7 +370,7 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 
 // A machine with a controller signals that set. An orphan signals the sets that select the orphan. No other set is
 // signaled.
-func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
+func TestClusterAPIMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 	selecting := func(pool string) capitest.SetChange {
 		return func(s *clusterv1.MachineSet) {
 			s.Spec.Selector.MatchLabels["pool"], s.Spec.Template.Labels["pool"] = pool, pool
@@ -392,7 +392,7 @@ func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
 				},
 			}
 		}
-		sets = append(sets, withCAPISetStatus(s, related))
+		sets = append(sets, fillCAPISetStatus(s, related))
 	}
 	orphan := func(pool string) *clusterv1.Machine {
 		return capiMachine(
@@ -419,7 +419,7 @@ func TestSetsThatAClusterAPIMachineSignals(t *testing.T) {
 		{"of a controller that is no set of Cluster API", foreigner, []string{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			runInCAPIWorld(t, append(sets, capiStack()[2:]...), func(w *world) { // the stack without the set s
+			runCAPIBridgeTest(t, append(sets, capiStack()[2:]...), func(w *bridgeTestEnv) { // the stack without the set s
 				require.Empty(t, w.takeRequests())
 				before := w.countSetEvaluations()
 				w.putObject(row.o)
@@ -443,7 +443,7 @@ func TestASetIsSignaledForItsReleasedMachines(t *testing.T) {
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, "uid-s")
 		},
 	)
-	runInCAPIWorld(t, capiStack(), func(w *world) {
+	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		before := w.countSetEvaluations()
 		w.putObject(released)
 		w.runDebouncedWork()
@@ -458,7 +458,7 @@ func TestSetsWithAnotherLabelAreNotSignaled(t *testing.T) {
 	bare := func(s *clusterv1.MachineSet) { s.Finalizers = nil }
 	theirs := capitest.NewSet("theirs", 3, label("theirs"), bare)
 	none := capitest.NewSet("none", 3, bare, func(s *clusterv1.MachineSet) { s.Labels = nil })
-	runInCAPIWorld(t, capiStack(theirs, none), func(w *world) {
+	runCAPIBridgeTest(t, capiStack(theirs, none), func(w *bridgeTestEnv) {
 		for _, s := range []*clusterv1.MachineSet{theirs, none} {
 			w.putObject(changedCopy(s, func(s *clusterv1.MachineSet) { s.Generation++ }))
 			w.putObject(capiMachine("x-"+s.Name, s))
@@ -466,13 +466,13 @@ func TestSetsWithAnotherLabelAreNotSignaled(t *testing.T) {
 		w.advanceClock(maxResyncInterval)
 		assert.Empty(t, w.takeRequests())
 
-		w.putObject(setOfCAPIStack(label("theirs")))
+		w.putObject(capiStackSet(label("theirs")))
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
-		w.putObject(setOfCAPIStack(label("theirs"), bare))
+		w.putObject(capiStackSet(label("theirs"), bare))
 		w.advanceClock(maxResyncInterval)
 		w.takeCalls()
-		w.putObject(changedCopy(machineOfCAPIStack(), func(m *clusterv1.Machine) { m.Labels["x"] = "y" }))
+		w.putObject(changedCopy(capiStackMachine(), func(m *clusterv1.Machine) { m.Labels["x"] = "y" }))
 		w.advanceClock(maxResyncInterval)
 		assert.Empty(t, w.takeRequests(), "it is not Millwright's any more")
 	})
@@ -484,8 +484,8 @@ func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
 	waiting := capitest.NewSet("s", 1)
 	related := capitest.RelatedObjects()
 	related.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
-	withCAPISetStatus(waiting, related)
-	runInCAPIWorld(
+	fillCAPISetStatus(waiting, related)
+	runCAPIBridgeTest(
 		t,
 		[]runtime.Object{
 			waiting,
@@ -493,7 +493,7 @@ func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
 			capitest.BootstrapTemplate(capitest.WithClusterOwner),
 			capitest.NewControlPlane(),
 		},
-		func(w *world) {
+		func(w *bridgeTestEnv) {
 			w.takeCalls()
 			version := w.putObject(capitest.InfrastructureTemplate(capitest.WithClusterOwner))
 			w.runDueWork()
@@ -508,17 +508,17 @@ func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
 
 // The workflow must read at least the versions that the bridge read.
 func TestSignalOfAClusterAPISetHasTheBridgesVersions(t *testing.T) {
-	runInCAPIWorld(t, capiStack(), func(w *world) {
+	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		versions := map[cache.Resource]string{
 			"clusters.cluster.x-k8s.io":                          w.putObject(capitest.NewCluster()),
 			"machinedeployments.cluster.x-k8s.io":                w.putObject(capitest.NewDeployment()),
 			"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": w.putObject(capitest.NewControlPlane()),
-			"machines.cluster.x-k8s.io":                          w.putObject(machineOfCAPIStack()),
+			"machines.cluster.x-k8s.io":                          w.putObject(capiStackMachine()),
 		}
 		w.advanceClock(2 * time.Second)
 		require.Empty(t, w.takeRequests())
 		versions["machinesets.cluster.x-k8s.io"] = w.putObject(
-			setOfCAPIStack(func(s *clusterv1.MachineSet) { s.Generation, s.Spec.Replicas = 2, new(int32(3)) }),
+			capiStackSet(func(s *clusterv1.MachineSet) { s.Generation, s.Spec.Replicas = 2, new(int32(3)) }),
 		)
 		w.runDueWork()
 		calls := w.takeCalls()
@@ -532,19 +532,19 @@ func TestSignalOfAClusterAPISetHasTheBridgesVersions(t *testing.T) {
 
 // If the bridge cannot look up a kind, it signals the workflow: a set must not stay idle because an API server did
 // not answer.
-func TestASetWhoseTemplatesCannotBeRead(t *testing.T) {
-	runInCAPIWorld(t, capiStack(), func(w *world) {
+func TestSetWhoseTemplatesCannotBeReadIsSignaled(t *testing.T) {
+	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		fails := true
 		w.provider.Definitions.PrependReactor("get", "*", func(kubetesting.Action) (bool, runtime.Object, error) {
 			return fails, nil, errors.New("connection refused")
 		})
 		w.advanceClock(11 * time.Minute) // the cached answers about kinds have expired
 		w.takeCalls()
-		w.putObject(setOfCAPIStack(annotatedSet("x", "y")))
+		w.putObject(capiStackSet(annotatedSet("x", "y")))
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 		fails = false
-		w.putObject(setOfCAPIStack(annotatedSet("x", "z")))
+		w.putObject(capiStackSet(annotatedSet("x", "z")))
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
@@ -554,18 +554,18 @@ func TestASetWhoseTemplatesCannotBeRead(t *testing.T) {
 
 // The workflow of a deleted set ends.
 func TestWorkflowOfADeletedClusterAPISetIsSignaled(t *testing.T) {
-	runInCAPIWorld(t, capiStack(), func(w *world) {
+	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.deleteObject(setOfCAPIStack())
+		w.deleteObject(capiStackSet())
 		w.advanceClock(deletionGrace + time.Second)
-		assert.Equal(t, []string{"signal " + garden.ID(run.KindClusterAPISet, refOf(setOfCAPIStack()))}, w.takeRequests())
-		require.Equal(t, types.UID("uid-s"), setOfCAPIStack().UID)
+		assert.Equal(t, []string{"signal " + testInstallation.ID(run.KindClusterAPISet, refOf(capiStackSet()))}, w.takeRequests())
+		require.Equal(t, types.UID("uid-s"), capiStackSet().UID)
 	})
 }
 
 // machineWithHook returns the machine of capiStack with Millwright's hook.
 func machineWithHook(change ...capitest.MachineChange) *clusterv1.Machine {
-	return machineOfCAPIStack(append([]capitest.MachineChange{func(m *clusterv1.Machine) {
+	return capiStackMachine(append([]capitest.MachineChange{func(m *clusterv1.Machine) {
 		m.Annotations[capidrain.AnnotationHook] = "millwright"
 	}}, change...)...)
 }
@@ -582,11 +582,11 @@ func setDeletingAtHook(m *clusterv1.Machine) {
 }
 
 func drainWorkflowID(name string) string {
-	return garden.ID(run.KindClusterAPIDrain, cache.ObjectRef{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
+	return testInstallation.ID(run.KindClusterAPIDrain, cache.ObjectRef{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
 }
 
 // drainRequests returns the requests about drains of Cluster API since the last call.
-func (w *world) drainRequests() (all []string) {
+func (w *bridgeTestEnv) drainRequests() (all []string) {
 	for _, request := range w.takeRequests() {
 		if strings.Contains(request, "/clusterapidrain/") {
 			all = append(all, request)
@@ -604,7 +604,7 @@ func TestChangesThatSignalAClusterAPIDrain(t *testing.T) {
 		want     []string
 	}{
 		{"it is deleted", machineWithHook(), machineWithHook(capitest.AsDeletingObject), nil, woken},
-		{"without the hook", machineOfCAPIStack(), machineOfCAPIStack(capitest.AsDeletingObject), nil, nil},
+		{"without the hook", capiStackMachine(), capiStackMachine(capitest.AsDeletingObject), nil, nil},
 		{"an alive one changes", machineWithHook(), machineWithHook(func(m *clusterv1.Machine) { m.Labels["x"] = "y" }), nil, nil},
 		{"Cluster API has come to the hook", machineWithHook(capitest.AsDeletingObject), machineWithHook(setDeletingAtHook), nil, woken},
 		{"a request", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "")), nil, woken},
@@ -617,7 +617,7 @@ func TestChangesThatSignalAClusterAPIDrain(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			objects := capiStack()
 			objects[1] = row.is
-			runInCAPIWorld(t, objects, func(w *world) {
+			runCAPIBridgeTest(t, objects, func(w *bridgeTestEnv) {
 				w.takeCalls()
 				if row.other != nil {
 					w.putObject(row.other)
@@ -635,7 +635,7 @@ func TestChangesThatSignalAClusterAPIDrain(t *testing.T) {
 func TestADrainForClusterAPIIsStartedAgainAndEnds(t *testing.T) {
 	objects := capiStack()
 	objects[1] = machineWithHook(setDeletingAtHook)
-	runInCAPIWorld(t, objects, func(w *world) {
+	runCAPIBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		assert.NotEmpty(t, w.drainRequests(), "a new leader evaluates it")
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
@@ -658,9 +658,9 @@ func TestNextClusterAPIDrainIsSignaledForItsTurn(t *testing.T) {
 		),
 	)
 	objects[1] = machineWithHook(setDeletingAtHook)
-	runInCAPIWorld(t, objects, func(w *world) {
+	runCAPIBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.putObject(machineOfCAPIStack(setDeletingAtHook)) // the machine without its hook
+		w.putObject(capiStackMachine(setDeletingAtHook)) // the machine without its hook
 		w.runDueWork()
 		assert.Equal(t, []string{"signal-with-start " + drainWorkflowID("next")}, w.drainRequests())
 	})
@@ -670,12 +670,12 @@ func TestNextClusterAPIDrainIsSignaledForItsTurn(t *testing.T) {
 // set writes its machines' hooks.
 func TestSetIsSignaledWhenItOptsIntoDrains(t *testing.T) {
 	for name, o := range map[string]runtime.Object{
-		"the set":        setOfCAPIStack(annotatedSet(v1alpha1.AnnotationClusterAPIDrain, "true")),
+		"the set":        capiStackSet(annotatedSet(v1alpha1.AnnotationClusterAPIDrain, "true")),
 		"the deployment": changedCopy(capitest.NewDeployment(), capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationClusterAPIDrain, "true")),
 		"the Cluster":    changedCopy(capitest.NewCluster(), capitest.WithAnnotation[*clusterv1.Cluster](v1alpha1.AnnotationClusterAPIDrain, "true")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			runInCAPIWorld(t, capiStack(), func(w *world) {
+			runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 				w.putObject(o)
 				w.runDueWork()
 				assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
@@ -687,14 +687,14 @@ func TestSetIsSignaledWhenItOptsIntoDrains(t *testing.T) {
 // The runs of Cluster API sets and drains are signaled if their objects were deleted while no bridge was the leader.
 func TestRunsOfClusterAPIWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	gone := func(kind run.Kind) string {
-		return garden.ID(kind, cache.ObjectRef{Namespace: capitest.Shop, Name: "x", UID: "uid-gone"})
+		return testInstallation.ID(kind, cache.ObjectRef{Namespace: capitest.Shop, Name: "x", UID: "uid-gone"})
 	}
-	runInCAPIWorld(t, capiStack(), func(w *world) {
+	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.openRuns = []string{
 			gone(run.KindClusterAPISet),
 			gone(run.KindClusterAPIDrain),
-			garden.ID(run.KindClusterAPISet, refOf(setOfCAPIStack())),
+			testInstallation.ID(run.KindClusterAPISet, refOf(capiStackSet())),
 			drainWorkflowID("m-s"),
 		}
 		w.startLeader()

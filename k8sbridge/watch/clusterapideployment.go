@@ -166,8 +166,8 @@ func (b *Bridge) enqueueClusterAPIDeployments(affected func(*clusterv1.MachineDe
 // those of the deployment's sets, machines and templates. If a template cannot be read, the deployment counts as not
 // calm, and the deployment's workflow reports the reason.
 func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.MachineDeployment) subject {
-	if !b.clusterAPI.IsOurs(d) {
-		return newSubject(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: capi.HandedOver})
+	if !b.clusterAPI.IsReconciledByMillwright(d) {
+		return newSubject(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage})
 	}
 	now := time.Now()
 	tree, err := deployment.ReadTree(ctx, b.clusterAPI, d)
@@ -183,13 +183,13 @@ func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.M
 	said := deployment.StatusShowsBlockers(tree, deployment.ExplanationFacts(tree, plan, now).BlockedSummary(now))
 	pending := pendingWorkOrStatusWrite(plan.Pending, said)
 	if pending.NeedsNothing() && deployment.NeedsPreparation(tree, observed) {
-		pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPrepared}
+		pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPreparedMessage}
 	}
 	s := newSubject(capi.DeploymentsResource, d, pending)
 	for resource, version := range tree.ResourceVersions() {
 		s.versions.RaiseVersion(resource, version)
 	}
 	s.owner = run.ParentNames{MachineDeployment: d.Name}
-	s.openRolloutID = deployment.NamedRollout(d)
+	s.openRolloutID = deployment.CurrentRolloutID(d)
 	return s
 }

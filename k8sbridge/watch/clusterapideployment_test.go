@@ -110,13 +110,13 @@ func changedMachineOfFleet(change func(*clusterv1.Machine)) runtime.Object {
 	return changedCopy(capiFleet()[2].(*clusterv1.Machine), change)
 }
 
-var fleetDeploymentSignal = "signal-with-start " + garden.ID(
+var fleetDeploymentSignal = "signal-with-start " + testInstallation.ID(
 	run.KindClusterAPIDeployment,
 	refOf(capitest.NewDeployment()),
 )
 
-func TestACalmClusterAPIDeploymentIsNotSignaled(t *testing.T) {
-	assertCAPIStaysCalm(t, capiFleet(), run.KindClusterAPIDeployment)
+func TestClusterAPIDeploymentWithoutPendingWorkIsNotSignaled(t *testing.T) {
+	assertNoCAPISignals(t, capiFleet(), run.KindClusterAPIDeployment)
 }
 
 // The rows say which change of which object makes the bridge evaluate the deployment, and when.
@@ -139,14 +139,14 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 				},
 				change...)...)
 	}
-	assertCAPIWakes(t, capiFleet(), run.KindClusterAPIDeployment, []capiWakeTestCase{
+	assertCAPIEvaluations(t, capiFleet(), run.KindClusterAPIDeployment, []capiEvaluationTestCase{
 		{"nothing but a version: the deployment", of(func(*clusterv1.MachineDeployment) {}), neverEvaluated},
 		{"nothing but a version: its set", set(func(*clusterv1.MachineSet) {}), neverEvaluated},
 		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), neverEvaluated},
 		{"nothing but a version: its Cluster", capitest.NewCluster(), neverEvaluated},
 		{"nothing but a version: its template", infrastructure(), neverEvaluated},
 
-		{"the spec of the deployment", of(func(d *clusterv1.MachineDeployment) { incrementGeneration(d) }), atOnce},
+		{"the spec of the deployment", of(func(d *clusterv1.MachineDeployment) { incrementGeneration(d) }), evaluatedAtOnce},
 		{"its own status", of(func(d *clusterv1.MachineDeployment) {
 			d.Status.Replicas, d.Status.Conditions[0].Reason = new(int32(9)), "Other"
 		}), neverEvaluated},
@@ -154,28 +154,28 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		{"its operation", of(noted(v1alpha1.AnnotationOperation, `{"step":"roll"}`)), neverEvaluated},
 		{"its revision", of(noted(clusterv1.RevisionAnnotation, "7")), neverEvaluated},
 		{"who asked for what", of(noted(v1alpha1.AnnotationLastRequest, "ann requested pause")), neverEvaluated},
-		{"a hold", of(noted(v1alpha1.AnnotationRolloutHold, "1 ann: wait")), atOnce},
-		{"an approval", of(noted(v1alpha1.AnnotationRolloutApprove, "1/1 ann: well")), atOnce},
-		{"a request to return", of(noted(v1alpha1.AnnotationRollbackTo, "1")), atOnce},
-		{"the progress deadline", of(noted(v1alpha1.AnnotationProgressDeadline, "5")), atOnce},
-		{"updates in place", of(noted(v1alpha1.AnnotationInPlaceUpdates, "true")), atOnce},
-		{"an annotation for its sets", of(noted("team", "shop")), atOnce},
-		{"it is paused", of(noted(clusterv1.PausedAnnotation, "")), atOnce},
-		{"its deletion", of(capitest.AsDeletingObject[*clusterv1.MachineDeployment]), atOnce},
-		{"it is handed over", of(func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }), atOnce},
+		{"a hold", of(noted(v1alpha1.AnnotationRolloutHold, "1 ann: wait")), evaluatedAtOnce},
+		{"an approval", of(noted(v1alpha1.AnnotationRolloutApprove, "1/1 ann: well")), evaluatedAtOnce},
+		{"a request to return", of(noted(v1alpha1.AnnotationRollbackTo, "1")), evaluatedAtOnce},
+		{"the progress deadline", of(noted(v1alpha1.AnnotationProgressDeadline, "5")), evaluatedAtOnce},
+		{"updates in place", of(noted(v1alpha1.AnnotationInPlaceUpdates, "true")), evaluatedAtOnce},
+		{"an annotation for its sets", of(noted("team", "shop")), evaluatedAtOnce},
+		{"it is paused", of(noted(clusterv1.PausedAnnotation, "")), evaluatedAtOnce},
+		{"its deletion", of(capitest.AsDeletingObject[*clusterv1.MachineDeployment]), evaluatedAtOnce},
+		{"it is handed over", of(func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }), evaluatedAtOnce},
 		{"another controller", of(func(d *clusterv1.MachineDeployment) {
 			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
-		}), atOnce},
+		}), evaluatedAtOnce},
 		{
 			"its finalizer is gone",
 			of(func(d *clusterv1.MachineDeployment) { d.Finalizers = []string{"example.com/x"} }),
-			atOnce,
+			evaluatedAtOnce,
 		},
 
 		{
 			"the template of its set",
 			set(func(s *clusterv1.MachineSet) { incrementGeneration(s); s.Spec.Template.Spec.Version = "v1.0.0" }),
-			atOnce,
+			evaluatedAtOnce,
 		},
 		{
 			"the size of its set, which it wrote",
@@ -194,29 +194,29 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 			neverEvaluated,
 		},
 		{"what an extension said, which it wrote", set(notedSet(v1alpha1.AnnotationInPlaceAnswer, "{}")), neverEvaluated},
-		{"what others wrote on its set", set(notedSet("x", "y")), atOnce},
-		{"its set creates no machines any more", set(notedSet(clusterv1.DisableMachineCreateAnnotation, "true")), atOnce},
-		{"the deletion of its set", set(capitest.AsDeletingObject[*clusterv1.MachineSet]), atOnce},
-		{"its set has another controller", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), atOnce},
+		{"what others wrote on its set", set(notedSet("x", "y")), evaluatedAtOnce},
+		{"its set creates no machines any more", set(notedSet(clusterv1.DisableMachineCreateAnnotation, "true")), evaluatedAtOnce},
+		{"the deletion of its set", set(capitest.AsDeletingObject[*clusterv1.MachineSet]), evaluatedAtOnce},
+		{"its set has another controller", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), evaluatedAtOnce},
 		{
 			"its set has the value of another filter",
 			set(func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }),
-			atOnce,
+			evaluatedAtOnce,
 		},
 		{
 			"the counts of its set",
 			set(func(s *clusterv1.MachineSet) { s.Status.AvailableReplicas = new(int32(0)) }),
-			debounced,
+			evaluatedDebounced,
 		},
 		{
 			"its set has seen another generation",
 			set(func(s *clusterv1.MachineSet) { s.Status.ObservedGeneration = 7 }),
-			debounced,
+			evaluatedDebounced,
 		},
 		{
 			"a condition of its set",
 			set(func(s *clusterv1.MachineSet) { s.Status.Conditions[0].Message = "because" }),
-			debounced,
+			evaluatedDebounced,
 		},
 		{
 			"a condition of its set at another time",
@@ -225,11 +225,11 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 			}),
 			neverEvaluated,
 		},
-		{"a set that it may adopt", orphan(), atOnce},
+		{"a set that it may adopt", orphan(), evaluatedAtOnce},
 		{
 			"a set that it has released",
 			orphan(notedSet(v1alpha1.AnnotationReleasedBy, "uid-d"), func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }),
-			atOnce,
+			evaluatedAtOnce,
 		},
 		{"a set that nobody adopts", orphan(func(s *clusterv1.MachineSet) { s.Labels["pool"] = "x" }), neverEvaluated},
 		{
@@ -243,20 +243,20 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 			neverEvaluated,
 		},
 
-		{"a machine is ready no more", says(clusterv1.MachineReadyCondition, "False"), atOnce},
+		{"a machine is ready no more", says(clusterv1.MachineReadyCondition, "False"), evaluatedAtOnce},
 		{
 			"a machine has moved to its set",
 			machine(capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")),
-			debounced,
+			evaluatedDebounced,
 		},
-		{"the deletion of a machine", machine(capitest.AsDeletingObject[*clusterv1.Machine]), atOnce},
-		{"a new machine", capiMachine("new", capiFleet()[1].(*clusterv1.MachineSet)), atOnce},
-		{"a machine is not up to date", says(clusterv1.MachineUpToDateCondition, "False"), debounced},
-		{"a health check", says(clusterv1.MachineHealthCheckSucceededCondition, "False"), debounced},
+		{"the deletion of a machine", machine(capitest.AsDeletingObject[*clusterv1.Machine]), evaluatedAtOnce},
+		{"a new machine", capiMachine("new", capiFleet()[1].(*clusterv1.MachineSet)), evaluatedAtOnce},
+		{"a machine is not up to date", says(clusterv1.MachineUpToDateCondition, "False"), evaluatedDebounced},
+		{"a health check", says(clusterv1.MachineHealthCheckSucceededCondition, "False"), evaluatedDebounced},
 		{
 			"the mark of the autoscaler",
 			machine(capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")),
-			debounced,
+			evaluatedDebounced,
 		},
 		{"another condition of a machine", says(clusterv1.MachineNodeReadyCondition, "False"), neverEvaluated},
 		{"a machine of a set without a deployment", capiMachine("other", capitest.NewSet("other", 1)), neverEvaluated},
@@ -264,7 +264,7 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		{
 			"the Cluster is paused",
 			capitest.NewCluster(func(c *clusterv1.Cluster) { incrementGeneration(c); c.Spec.Paused = new(true) }),
-			atOnce,
+			evaluatedAtOnce,
 		},
 		{
 			"the Cluster's status",
@@ -276,7 +276,7 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 			capitest.NewCluster(func(c *clusterv1.Cluster) { c.Name, c.UID = "other", "uid-other" }),
 			neverEvaluated,
 		},
-		{"its template", infrastructure(func(o *unstructured.Unstructured) { incrementGeneration(o) }), atOnce},
+		{"its template", infrastructure(func(o *unstructured.Unstructured) { incrementGeneration(o) }), evaluatedAtOnce},
 		{
 			"another template",
 			infrastructure(func(o *unstructured.Unstructured) { o.SetName("other"); o.SetUID("uid-other") }),
@@ -292,7 +292,7 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 			capitest.NewControlPlane(capitest.WithField(int64(1), "status", "availableReplicas")),
 			neverEvaluated,
 		},
-		{"a RolloutPolicy", policyInNamespace(capitest.Shop), atOnce},
+		{"a RolloutPolicy", policyInNamespace(capitest.Shop), evaluatedAtOnce},
 		{"a RolloutPolicy of another namespace", policyInNamespace("garden"), neverEvaluated},
 	})
 }
@@ -302,7 +302,7 @@ func TestATemplateOfAFormerSetWakesTheDeployment(t *testing.T) {
 	former := capiSet("former", capitest.WithDeploymentOwner, func(s *clusterv1.MachineSet) {
 		s.Spec.Replicas, s.Spec.Template.Spec.InfrastructureRef.Name = new(int32(0)), "former"
 	})
-	runInCAPIWorld(t, append(capiFleet(), former), func(w *world) {
+	runCAPIBridgeTest(t, append(capiFleet(), former), func(w *bridgeTestEnv) {
 		w.advanceClock(5 * time.Second)
 		evaluations := func(template string) float64 {
 			before := w.countEvaluations(run.KindClusterAPIDeployment)
@@ -327,7 +327,7 @@ func policyInNamespace(namespace string) *v1alpha1.RolloutPolicy {
 
 // The signal contains the version of each object that the decision read.
 func TestSignalOfAClusterAPIDeploymentHasTheBridgesVersions(t *testing.T) {
-	runInCAPIWorld(t, capiFleet(), func(w *world) {
+	runCAPIBridgeTest(t, capiFleet(), func(w *bridgeTestEnv) {
 		versions := map[cache.Resource]string{
 			capi.ClustersResource: w.putObject(capitest.NewCluster()),
 			capi.MachinesResource: w.putObject(capiFleet()[2]),
@@ -355,13 +355,13 @@ func TestSignalOfAClusterAPIDeploymentHasTheBridgesVersions(t *testing.T) {
 
 // A deployment that has lost Millwright's label is signaled until Millwright's finalizer is removed, and never after
 // that.
-func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
+func TestHandedOverClusterAPIDeploymentIsSignaledUntilItsFinalizerIsRemoved(t *testing.T) {
 	theirs := func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }
 	freed := func(d *clusterv1.MachineDeployment) {
 		theirs(d)
 		d.Finalizers = nil
 	}
-	runInCAPIWorld(t, capiFleet(), func(w *world) {
+	runCAPIBridgeTest(t, capiFleet(), func(w *bridgeTestEnv) {
 		w.putObject(changedDeploymentOfFleet(theirs))
 		w.runDueWork()
 		assert.Equal(t, []string{fleetDeploymentSignal}, w.takeRequests())
@@ -378,14 +378,14 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 // While the deployment's rollout is open, the rollout is signaled instead of the deployment. After the deletion of
 // the deployment, both are signaled.
 func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
-	rollout := garden.ID(run.KindClusterAPIRollout, refOf(capitest.NewDeployment()), 1)
+	rollout := testInstallation.ID(run.KindClusterAPIRollout, refOf(capitest.NewDeployment()), 1)
 	rolling := func(d *clusterv1.MachineDeployment) {
 		capitest.WithAnnotation[*clusterv1.MachineDeployment](
 			v1alpha1.AnnotationOperation,
 			`{"step":"roll","workflowID":"`+rollout+`","rolloutOf":"uid-d"}`,
 		)(d)
 	}
-	runInCAPIWorld(t, append([]runtime.Object{changedDeploymentOfFleet(rolling)}, capiFleet()[1:]...), func(w *world) {
+	runCAPIBridgeTest(t, append([]runtime.Object{changedDeploymentOfFleet(rolling)}, capiFleet()[1:]...), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putObject(
 			changedDeploymentOfFleet(
@@ -399,7 +399,7 @@ func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
 		assert.Subset(
 			t,
 			w.takeRequests(),
-			[]string{"signal " + rollout, "signal " + garden.ID(run.KindClusterAPIDeployment, refOf(capitest.NewDeployment()))},
+			[]string{"signal " + rollout, "signal " + testInstallation.ID(run.KindClusterAPIDeployment, refOf(capitest.NewDeployment()))},
 		)
 	})
 }
@@ -409,7 +409,7 @@ func TestATemplateWakesTheDeploymentsThatWaitForIt(t *testing.T) {
 	waiting := changedDeploymentOfFleet(
 		func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.InfrastructureRef.Name = "large" },
 	)
-	runInCAPIWorld(t, append([]runtime.Object{waiting}, capiFleet()[1:]...), func(w *world) {
+	runCAPIBridgeTest(t, append([]runtime.Object{waiting}, capiFleet()[1:]...), func(w *bridgeTestEnv) {
 		w.advanceClock(3 * time.Second)
 		w.takeCalls()
 		w.putObject(

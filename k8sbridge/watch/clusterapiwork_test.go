@@ -14,8 +14,8 @@ import (
 )
 
 // A calm set must also own its templates: a template that was created again has no owner.
-func TestATemplateWithoutItsOwnerWakesTheSet(t *testing.T) {
-	runInCAPIWorld(t, capiStack(), func(w *world) {
+func TestTemplateThatLostItsOwnerSignalsTheSet(t *testing.T) {
+	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		require.Empty(t, w.takeRequests())
 		w.putObject(capitest.InfrastructureTemplate())
 		w.runDueWork()
@@ -24,9 +24,9 @@ func TestATemplateWithoutItsOwnerWakesTheSet(t *testing.T) {
 }
 
 // A set that is not prepared has pending work, even if it has all its machines.
-func TestAnUnpreparedSetIsNotCalm(t *testing.T) {
-	s := withCAPISetStatus(capitest.NewSet("s", 0, capitest.WithoutOwner), capitest.RelatedObjects())
-	runInWorld(t, append([]runtime.Object{s}, capiStack()[2:]...), func(w *world) {
+func TestUnpreparedSetIsSignaled(t *testing.T) {
+	s := fillCAPISetStatus(capitest.NewSet("s", 0, capitest.WithoutOwner), capitest.RelatedObjects())
+	runBridgeTest(t, append([]runtime.Object{s}, capiStack()[2:]...), func(w *bridgeTestEnv) {
 		w.advanceClock(3 * time.Second)
 		assert.Contains(t, w.takeRequests(), capiSetSignal("s"))
 	})
@@ -34,8 +34,8 @@ func TestAnUnpreparedSetIsNotCalm(t *testing.T) {
 
 // A user removes Millwright's finalizer, and another finalizer stays.
 func TestASetThatLostItsFinalizerIsSignaledAtOnce(t *testing.T) {
-	guarded := setOfCAPIStack(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, "example.com/x") })
-	runInCAPIWorld(t, append([]runtime.Object{guarded}, capiStack()[1:]...), func(w *world) {
+	guarded := capiStackSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, "example.com/x") })
+	runCAPIBridgeTest(t, append([]runtime.Object{guarded}, capiStack()[1:]...), func(w *bridgeTestEnv) {
 		require.Empty(t, w.takeRequests())
 		w.putObject(changedCopy(guarded, func(s *clusterv1.MachineSet) { s.Finalizers = []string{"example.com/x"} }))
 		w.runDueWork()
@@ -46,16 +46,16 @@ func TestASetThatLostItsFinalizerIsSignaledAtOnce(t *testing.T) {
 // The search for runs of deleted objects includes the kinds of Cluster API.
 func TestRunsWhoseObjectsOfClusterAPIAreGoneAreSignaled(t *testing.T) {
 	strays := []string{
-		garden.ID(run.KindClusterAPISet, refOfGoneObject("s")), // a set with this name exists, with another UID
-		garden.ID(
+		testInstallation.ID(run.KindClusterAPISet, refOfGoneObject("s")), // a set with this name exists, with another UID
+		testInstallation.ID(
 			run.KindClusterAPIDeployment,
 			refOfGoneObject("d"),
 		),
-		garden.ID(run.KindClusterAPIRollout, refOfGoneObject("d"), 3),
+		testInstallation.ID(run.KindClusterAPIRollout, refOfGoneObject("d"), 3),
 	}
 	exist := []string{
-		garden.ID(run.KindClusterAPISet, refOf(setOfCAPIStack())),
-		garden.ID(run.KindClusterAPIRollout, refOf(capitest.NewDeployment()), 1),
+		testInstallation.ID(run.KindClusterAPISet, refOf(capiStackSet())),
+		testInstallation.ID(run.KindClusterAPIRollout, refOf(capitest.NewDeployment()), 1),
 	}
 	assertStrayRunsSignaled(t, capiStack(), strays, exist)
 }
@@ -63,9 +63,9 @@ func TestRunsWhoseObjectsOfClusterAPIAreGoneAreSignaled(t *testing.T) {
 // Another controller adds its finalizer to a set that has all its machines. The set's status must report that,
 // because the other controller also changes machines.
 func TestASetWithAForeignFinalizerIsReported(t *testing.T) {
-	runInCAPIWorld(t, capiStack(), func(w *world) {
+	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		w.putObject(
-			setOfCAPIStack(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) }),
+			capiStackSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) }),
 		)
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())

@@ -33,7 +33,7 @@ func aControlPlane(available int64) *unstructured.Unstructured {
 func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
 	short := machineSetWithoutStatus()
 	short.Spec.Replicas = 2
-	runInWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), aControlPlane(1)), func(w *bridgeTestEnv) {
 		w.putObject(short)
 		w.runDueWork()
 		w.putObject(withStatusForRelated(short, set.ReadRelated(w.cluster, short)))
@@ -65,7 +65,7 @@ func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
 func TestADeletedControlPlaneWakesTheSets(t *testing.T) {
 	short := machineSetWithoutStatus()
 	short.Spec.Replicas = 2
-	runInWorld(t, append(calmStack(), aControlPlane(1)), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), aControlPlane(1)), func(w *bridgeTestEnv) {
 		w.putObject(short)
 		w.runDueWork()
 		w.putObject(withStatusForRelated(short, set.ReadRelated(w.cluster, short)))
@@ -77,8 +77,8 @@ func TestADeletedControlPlaneWakesTheSets(t *testing.T) {
 	})
 }
 
-func TestAControlPlaneWakesNoSetThatIsCalm(t *testing.T) {
-	runInWorld(t, append(calmStack(), aControlPlane(3)), func(w *world) {
+func TestControlPlaneSignalsNoSetWithoutPendingWork(t *testing.T) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), aControlPlane(3)), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putObject(aControlPlane(1))
 		w.advanceClock(2 * time.Second)

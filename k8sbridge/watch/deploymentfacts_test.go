@@ -15,7 +15,7 @@ import (
 type deploymentOption = func(*v1alpha1.MachineDeployment)
 
 func deploymentTestCases() []factTestCase {
-	with := func(change deploymentOption) func(*world) { return putChangedObject(aDeployment(), change) }
+	with := func(change deploymentOption) func(*bridgeTestEnv) { return putChangedObject(aDeployment(), change) }
 	return []factTestCase{
 		{fact: "Deleting", change: with(setDeleting[*v1alpha1.MachineDeployment])},
 		{
@@ -32,7 +32,7 @@ func deploymentTestCases() []factTestCase {
 			change: with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 }),
 		},
 		{name: "one more that runs", fact: "Machines", change: putChangedObject(machineWithName("second"))},
-		{name: "handed to another one's set", fact: "Machines", change: func(w *world) {
+		{name: "handed to another one's set", fact: "Machines", change: func(w *bridgeTestEnv) {
 			w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
 			w.runDueWork()
 			w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 })) // its status follows
@@ -46,8 +46,8 @@ func deploymentTestCases() []factTestCase {
 			fact:   "Rolling",
 			change: with(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
 		},
-		{name: "cancelled", fact: "Rolling", before: rollingStack(), change: putChangedObject(rollingDeployment(), withHold)},
-		{name: "resumed", fact: "Rolling", before: rollingStack(withHold), change: putChangedObject(rollingDeployment())},
+		{name: "cancelled", fact: "Rolling", before: rollingStack(), change: putChangedObject(rollingDeployment(), withRolloutHold)},
+		{name: "resumed", fact: "Rolling", before: rollingStack(withRolloutHold), change: putChangedObject(rollingDeployment())},
 		{
 			name:   "the progress deadline",
 			fact:   "Recheck",
@@ -67,7 +67,7 @@ func deploymentTestCases() []factTestCase {
 			name:   "the class of a former set is gone",
 			fact:   "Lacks",
 			before: rollingStack(),
-			change: func(w *world) { w.deleteObject(aClass()) },
+			change: func(w *bridgeTestEnv) { w.deleteObject(aClass()) },
 		},
 		{
 			name: "the class of a former set is there again",
@@ -97,7 +97,7 @@ func deploymentActionTestCases() []factTestCase {
 	named := func(name string, change deploymentOption) factTestCase {
 		return factTestCase{name: name, fact: "Next", change: putChangedObject(aDeployment(), change)}
 	}
-	set := func(name string, change onSet) factTestCase {
+	set := func(name string, change setOption) factTestCase {
 		return factTestCase{name: name, fact: "Next", change: putChangedObject(aSet(), change)}
 	}
 	return []factTestCase{
@@ -152,7 +152,7 @@ func deploymentActionTestCases() []factTestCase {
 		set("its set is another one's", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
 		set("its set has another template", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" }),
 		set("its set may make no machines", labelledSet(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue)),
-		{name: "its set is gone", fact: "Next", change: func(w *world) { w.deleteObject(aSet()) }},
+		{name: "its set is gone", fact: "Next", change: func(w *bridgeTestEnv) { w.deleteObject(aSet()) }},
 		{
 			name:   "a new machine runs: an old one may go",
 			fact:   "Next",
@@ -181,7 +181,7 @@ func deploymentStatusTestCases() []factTestCase {
 			change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) }),
 		}
 	}
-	set := func(name string, change onSet) factTestCase {
+	set := func(name string, change setOption) factTestCase {
 		return factTestCase{name: name, fact: "Unreported", change: putChangedObject(aSet(), change)}
 	}
 	return []factTestCase{
@@ -229,8 +229,8 @@ type deploymentFacts struct {
 	Next, Says, Lacks                                   string
 }
 
-func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
-	read := func(w *world) any {
+func TestEveryDeploymentFactSignalsTheDeployment(t *testing.T) {
+	read := func(w *bridgeTestEnv) any {
 		d, found := w.cluster.Deployment("ns/d")
 		require.True(t, found)
 		tree := deployment.ReadTree(w.cluster, d)
@@ -259,5 +259,5 @@ func TestEveryFactOfADeploymentWakesIt(t *testing.T) {
 		return facts
 	}
 	rows := append(append(deploymentTestCases(), deploymentActionTestCases()...), deploymentStatusTestCases()...)
-	assertFactsWake(t, reflect.TypeFor[deploymentFacts](), aDeployment(), read, rows, map[string]string{})
+	assertFactsSendSignals(t, reflect.TypeFor[deploymentFacts](), aDeployment(), read, rows, map[string]string{})
 }

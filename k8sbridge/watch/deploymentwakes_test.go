@@ -28,7 +28,7 @@ func otherDeployment() *v1alpha1.MachineDeployment {
 }
 
 // signaledDeployments returns which of the two deployments were signaled since the last call.
-func (w *world) signaledDeployments() []string {
+func (w *bridgeTestEnv) signaledDeployments() []string {
 	return slices.DeleteFunc(w.takeRequests(), func(line string) bool {
 		return line != startSignalOf(aDeployment()) && line != startSignalOf(otherDeployment())
 	})
@@ -38,17 +38,17 @@ func (w *world) signaledDeployments() []string {
 type wakeTestCase struct {
 	name   string
 	before []runtime.Object
-	event  func(*world)
+	event  func(*bridgeTestEnv)
 	want   []string
 }
 
-// assertWakes checks which deployments each row's event signals. Neither deployment is calm, so each evaluation sends
+// assertDeploymentsSignaled checks which deployments each row's event signals. Neither deployment is calm, so each evaluation sends
 // a signal.
-func assertWakes(t *testing.T, stack []runtime.Object, rows []wakeTestCase) {
+func assertDeploymentsSignaled(t *testing.T, stack []runtime.Object, rows []wakeTestCase) {
 	both := []string{startSignalOf(aDeployment()), startSignalOf(otherDeployment())}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			runInWorld(t, slices.Concat(stack, row.before), func(w *world) {
+			runBridgeTest(t, slices.Concat(stack, row.before), func(w *bridgeTestEnv) {
 				require.Subset(t, w.signaledDeployments(), both, "when the leader begins")
 				row.event(w)
 				w.advanceClock(2 * time.Second)
@@ -67,10 +67,10 @@ func assertWakes(t *testing.T, stack []runtime.Object, rows []wakeTestCase) {
 }
 
 // machineSetWithName returns a set of the first deployment.
-func machineSetWithName(name string, changes ...onSet) *v1alpha1.MachineSet {
+func machineSetWithName(name string, changes ...setOption) *v1alpha1.MachineSet {
 	return changedCopy(
 		aSet(),
-		append([]onSet{func(s *v1alpha1.MachineSet) { s.Name, s.UID = name, types.UID("uid-"+name) }}, changes...)...)
+		append([]setOption{func(s *v1alpha1.MachineSet) { s.Name, s.UID = name, types.UID("uid-"+name) }}, changes...)...)
 }
 
 func setOtherOwner(s *v1alpha1.MachineSet) {
@@ -79,18 +79,18 @@ func setOtherOwner(s *v1alpha1.MachineSet) {
 
 func withoutOwner(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }
 
-func withoutPool(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"pool": "none"} }
+func withOtherPoolLabel(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"pool": "none"} }
 
-func setReleasedByD(s *v1alpha1.MachineSet) {
+func setReleasedByDeployment(s *v1alpha1.MachineSet) {
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.AnnotationReleasedBy, "uid-d")
 }
 
 func withTwoReplicas(s *v1alpha1.MachineSet) { s.Spec.Replicas, s.Generation = 2, 2 }
 
-func withoutReady(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }
+func withoutReadyReplicas(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }
 
-// resyncSet makes the informer report an unchanged set.
-func resyncSet(w *world) {
+// repeatSetUpdateEvent makes the informer report an unchanged set.
+func repeatSetUpdateEvent(w *bridgeTestEnv) {
 	informer := w.cluster.Informer(cache.Sets)
 	set, found := w.cluster.MachineSet("ns/s")
 	require.True(w.t, found)
@@ -98,14 +98,14 @@ func resyncSet(w *world) {
 }
 
 // A set wakes its controller. A set without a controller wakes the deployments that may adopt it.
-func TestDeploymentsThatASetSignals(t *testing.T) {
+func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
 	d, e := startSignalOf(aDeployment()), startSignalOf(otherDeployment())
 	stray := machineSetWithName("stray", withoutOwner)
 	selector, err := metav1.LabelSelectorAsSelector(rollingDeployment().Spec.Selector)
 	require.NoError(t, err)
 	require.True(t, selector.Matches(labels.Set(stray.Labels)), "by its labels it could be a set of the deployment")
 	ownedOnly := machineSetWithName("stray", func(s *v1alpha1.MachineSet) { s.OwnerReferences[0].Controller = nil })
-	assertWakes(t, append(rollingStack(), otherDeployment()), []wakeTestCase{
+	assertDeploymentsSignaled(t, append(rollingStack(), otherDeployment()), []wakeTestCase{
 		{"made: who controls it", nil, putChangedObject(machineSetWithName("third")), []string{d}},
 		{"made for the other one", nil, putChangedObject(machineSetWithName("third", setOtherOwner)), []string{e}},
 		{"its size is written: the status will tell", nil, putChangedObject(aSet(), withTwoReplicas), nil},
@@ -117,7 +117,7 @@ func TestDeploymentsThatASetSignals(t *testing.T) {
 			}),
 			[]string{d},
 		},
-		{"its status counts others", nil, putChangedObject(aSet(), withoutReady), []string{d}},
+		{"its status counts others", nil, putChangedObject(aSet(), withoutReadyReplicas), []string{d}},
 		{"given to another one: both", nil, putChangedObject(aSet(), setOtherOwner), []string{d, e}},
 		{
 			"its reference is removed: who had it, and takes it again",
@@ -127,36 +127,36 @@ func TestDeploymentsThatASetSignals(t *testing.T) {
 		},
 		{"taken: who has it now", objectList(stray), putChangedObject(stray, setOtherOwner), []string{e}},
 		{"to be deleted", nil, putChangedObject(aSet(), setDeleting[*v1alpha1.MachineSet]), []string{d}},
-		{"deleted", nil, func(w *world) { w.deleteObject(aSet()) }, []string{d}},
+		{"deleted", nil, func(w *bridgeTestEnv) { w.deleteObject(aSet()) }, []string{d}},
 
 		{"nobody's, with labels that match: made", nil, putChangedObject(stray), []string{d}},
-		{"nobody's, with labels of nobody: made", nil, putChangedObject(stray, withoutPool), nil},
+		{"nobody's, with labels of nobody: made", nil, putChangedObject(stray, withOtherPoolLabel), nil},
 		{
 			"nobody's, gets labels that match",
-			objectList(changedCopy(stray, withoutPool)),
+			objectList(changedCopy(stray, withOtherPoolLabel)),
 			putChangedObject(stray),
 			[]string{d},
 		},
 		{
 			"released by it, gets other labels",
-			objectList(changedCopy(stray, setReleasedByD)),
-			putChangedObject(stray, setReleasedByD, withoutPool),
+			objectList(changedCopy(stray, setReleasedByDeployment)),
+			putChangedObject(stray, setReleasedByDeployment, withOtherPoolLabel),
 			[]string{d},
 		},
 		{"of an owner of the same name that is gone", nil, putChangedObject(stray, func(s *v1alpha1.MachineSet) {
 			s.OwnerReferences = newOwnerReferences(aDeployment(), "MachineDeployment")
 			s.OwnerReferences[0].UID = "uid-before-the-restore"
 		}), []string{d}},
-		{"nobody's, with labels that match: its status", objectList(stray), putChangedObject(stray, withoutReady), nil},
+		{"nobody's, with labels that match: its status", objectList(stray), putChangedObject(stray, withoutReadyReplicas), nil},
 		{
 			"nobody's, with labels that match: deleted",
 			objectList(stray),
-			func(w *world) { w.deleteObject(stray) },
+			func(w *bridgeTestEnv) { w.deleteObject(stray) },
 			[]string{d},
 		},
 		{"owned, and not controlled", nil, putChangedObject(ownedOnly), []string{d}},
 
-		{"nothing changed: a resync of the informer", nil, resyncSet, nil},
+		{"nothing changed: a resync of the informer", nil, repeatSetUpdateEvent, nil},
 		{"nothing changed but the version", nil, putChangedObject(aSet()), nil},
 		{"nothing changed but what it is at", nil, putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
 			s.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: workflowIDOf(s), Step: "create"}
@@ -166,7 +166,7 @@ func TestDeploymentsThatASetSignals(t *testing.T) {
 
 // A deployment that has lost a set must not count the set again from a stale cache.
 func TestBothDeploymentsAreSignaledWhenASetChangesItsOwner(t *testing.T) {
-	runInWorld(t, append(rollingStack(), otherDeployment()), func(w *world) {
+	runBridgeTest(t, append(rollingStack(), otherDeployment()), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		version := w.putObject(changedCopy(aSet(), setOtherOwner))
 		w.runDueWork()
@@ -220,7 +220,7 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 		theirSet,
 		theirs,
 	)
-	assertWakes(t, stack, []wakeTestCase{
+	assertDeploymentsSignaled(t, stack, []wakeTestCase{
 		{"it succeeded", nil, putChangedObject(updating, succeeded), []string{d}},
 		{"it failed", nil, putChangedObject(updating, failed), []string{d}},
 		{
@@ -256,7 +256,7 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 func TestTheNodeOfAnInPlaceUpdateSignalsOnlyItsMachine(t *testing.T) {
 	updating := changedCopy(aMachine(), withPhase(v1alpha1.MachineInPlaceUpdating))
 	node := updatingNode(v1alpha1.ReasonReadyForUpdate)
-	runInWorld(t, append(rollingStack(withInPlaceStrategy), node, updating), func(w *world) {
+	runBridgeTest(t, append(rollingStack(withInPlaceStrategy), node, updating), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putObject(
 			changedCopy(node, func(n *corev1.Node) { n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }),

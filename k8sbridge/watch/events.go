@@ -275,9 +275,9 @@ func (b *Bridge) handleOwnedObject(e event, kind, parentKind run.Kind, now finge
 func rolloutInStatus(o metav1.Object) string {
 	switch o := o.(type) {
 	case *v1alpha1.MachineDeployment:
-		return deployment.NamedRollout(o)
+		return deployment.CurrentRolloutID(o)
 	case *clusterv1.MachineDeployment:
-		return capideployment.NamedRollout(o)
+		return capideployment.CurrentRolloutID(o)
 	default:
 		return ""
 	}

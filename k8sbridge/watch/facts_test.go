@@ -26,21 +26,21 @@ type factTestCase struct {
 	fact   string
 	name   string           // the cause of the change, if the fact does not name it
 	before []runtime.Object // objects that replace objects of the calm stack
-	change func(w *world)
+	change func(w *bridgeTestEnv)
 	resync bool // only the object's own workflow writes this fact: another client's write waits for the resync
 }
 
-func putChangedObject[T runtime.Object](o T, changes ...func(T)) func(*world) {
-	return func(w *world) { w.putObject(changedCopy(o, changes...)) }
+func putChangedObject[T runtime.Object](o T, changes ...func(T)) func(*bridgeTestEnv) {
+	return func(w *bridgeTestEnv) { w.putObject(changedCopy(o, changes...)) }
 }
 
-// assertFactsWake checks that a change of each fact that determines pending work signals the object's workflow: at
+// assertFactsSendSignals checks that a change of each fact that determines pending work signals the object's workflow: at
 // once, debounced, or at the next resync.
-func assertFactsWake(
+func assertFactsSendSignals(
 	t *testing.T,
 	facts reflect.Type,
 	object metav1.Object,
-	read func(*world) any,
+	read func(*bridgeTestEnv) any,
 	rows []factTestCase,
 	never map[string]string,
 ) {
@@ -51,7 +51,7 @@ func assertFactsWake(
 	for _, row := range rows {
 		delete(missing, row.fact)
 		t.Run(strings.TrimPrefix(row.name+": "+row.fact, ": "), func(t *testing.T) {
-			runInWorld(t, calmStack(), func(w *world) {
+			runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 				for _, o := range row.before {
 					w.putObject(o)
 				}
@@ -82,8 +82,8 @@ func assertFactsWake(
 	}
 }
 
-func TestEveryFactOfAMachineWakesIt(t *testing.T) {
-	read := func(w *world) any {
+func TestEveryMachineFactSignalsTheMachine(t *testing.T) {
+	read := func(w *bridgeTestEnv) any {
 		m, found := w.cluster.Machine("ns/m")
 		require.True(t, found)
 		return machine.Facts(m, machine.ReadRelated(w.cluster, m), time.Time{})
@@ -181,13 +181,13 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		{
 			fact:   "NodeFound",
 			before: []runtime.Object{nameless, elsewhere, ofInstance("")},
-			change: func(w *world) { w.putObject(ofInstance("virtual:///i-m")) },
+			change: func(w *bridgeTestEnv) { w.putObject(ofInstance("virtual:///i-m")) },
 		},
 		{
 			name:   "a node that is new",
 			fact:   "NodeFound",
 			before: []runtime.Object{nameless, elsewhere},
-			change: func(w *world) { w.putObject(ofInstance("virtual:///i-m")) },
+			change: func(w *bridgeTestEnv) { w.putObject(ofInstance("virtual:///i-m")) },
 		},
 		{
 			name: "the machine was later",
@@ -196,14 +196,14 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 				changedCopy(nameless, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
 				elsewhere, ofInstance("virtual:///i-m"),
 			},
-			change: func(w *world) { w.putObject(nameless) },
+			change: func(w *bridgeTestEnv) { w.putObject(nameless) },
 		},
-		{fact: "Owner.Whose", before: []runtime.Object{unmarked}, change: func(w *world) { w.putObject(rival) }},
+		{fact: "Owner.Whose", before: []runtime.Object{unmarked}, change: func(w *bridgeTestEnv) { w.putObject(rival) }},
 		{
 			name:   "the doubt ends",
 			fact:   "Owner.Whose",
 			before: []runtime.Object{unmarked, rival},
-			change: func(w *world) { w.deleteObject(rival) },
+			change: func(w *bridgeTestEnv) { w.deleteObject(rival) },
 		},
 		{
 			name:   "the copy names another instance",
@@ -221,7 +221,7 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		{
 			fact:   "NodeWaits",
 			before: []runtime.Object{pending, changedCopy(aNode(), held)},
-			change: func(w *world) { w.putObject(aNode()) },
+			change: func(w *bridgeTestEnv) { w.putObject(aNode()) },
 		},
 		{fact: "Due", resync: true, before: ill, change: putChangedObject(unhealthy, func(m *v1alpha1.Machine) {
 			m.Status.Conditions = append(
@@ -274,8 +274,8 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 				n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
 			}),
 		},
-		{fact: "NodeExists", change: func(w *world) { w.deleteObject(aNode()) }},
-		{fact: "Preservation.NodeExists", change: func(w *world) { w.deleteObject(aNode()) }},
+		{fact: "NodeExists", change: func(w *bridgeTestEnv) { w.deleteObject(aNode()) }},
+		{fact: "Preservation.NodeExists", change: func(w *bridgeTestEnv) { w.deleteObject(aNode()) }},
 		{fact: "Conditions", change: putChangedObject(aNode(), setNodeUnready)},
 		{
 			fact:   "Conditions",
@@ -334,8 +334,8 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 				template(&v1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"team": "a"}}}),
 			),
 		},
-		{fact: "Wanted.Taints", change: func(w *world) { w.putObject(tainted) }},
-		{fact: "Wanted.Capacity", change: func(w *world) { w.putObject(withCapacity) }},
+		{fact: "Wanted.Taints", change: func(w *bridgeTestEnv) { w.putObject(tainted) }},
+		{fact: "Wanted.Capacity", change: func(w *bridgeTestEnv) { w.putObject(withCapacity) }},
 		{fact: "Update.Candidate", change: putChangedObject(aNode(), labelled(v1alpha1.LabelCandidateForUpdate))},
 		{fact: "Update.Selected", change: putChangedObject(aNode(), chosen)},
 		{fact: "Update.Result", change: putChangedObject(aNode(), updateFailed)},
@@ -430,7 +430,7 @@ func TestEveryFactOfAMachineWakesIt(t *testing.T) {
 		})},
 	}
 	const byPlan, byTime, record = "the plan fills it in", "the bridge judges no time", "our own record: who writes it looks at it"
-	assertFactsWake(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
+	assertFactsSendSignals(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
 		"NoTargetCluster":          "a flag of the process",
 		"Name":                     "never changes",
 		"Created":                  "never changes",

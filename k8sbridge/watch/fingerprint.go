@@ -102,7 +102,7 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 		),
 		parentName:        controllerName(m),
 		className:         m.Spec.Class.Name,
-		nodeName:          cmp.Or(dependentNodeName(m), cache.InstanceWithoutNodeName(m)),
+		nodeName:          cmp.Or(dependentNodeName(m), cache.ProviderIDWithoutNodeName(m)),
 		claim:             cache.ClaimOfMachine(m),
 		deploymentText:    fieldsForDeployment(m),
 		hasFinalizer:      cache.HasFinalizer(m.Finalizers),
@@ -126,7 +126,7 @@ func blockerText(m *v1alpha1.Machine) string {
 func dependentNodeName(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
 	created := phase != "" && phase != v1alpha1.MachineCrashLoopBackOff
-	if machine.IsNodeEmptied(m) || !created && !isDeleting(m) {
+	if machine.HasReachedInstanceDeletion(m) || !created && !isDeleting(m) {
 		return ""
 	}
 	return cache.NodeNameOfMachine(m)
@@ -143,7 +143,7 @@ func fieldsForDeployment(m *v1alpha1.Machine) string {
 	if runs := phase == v1alpha1.MachineRunning && !isDeleting(m); !runs && !strings.HasPrefix(string(phase), "InPlace") {
 		phase = ""
 	}
-	if machine.WaitsForGrant(m) {
+	if machine.WaitsForReplacementGrant(m) {
 		phase += "waits"
 	}
 	return string(phase) + m.Labels[v1alpha1.LabelUpdateResult] + m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]
@@ -206,7 +206,7 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 	return fingerprints{
 		specHash:     hashOf(c.UID, c.Generation, isDeleting(c)),
-		childrenHash: hashOf(class.UnservedMessage(c)),
+		childrenHash: hashOf(class.NoWorkerMessage(c)),
 		hasFinalizer: cache.HasFinalizer(c.Finalizers),
 	}
 }

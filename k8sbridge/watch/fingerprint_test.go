@@ -265,7 +265,7 @@ func withBlocker(cause string) func(*v1alpha1.Machine) {
 // A blocked machine wakes its calm set and its calm deployment. The statuses of the set and the deployment must
 // report the block, and later the end of the block.
 func TestABlockedMachineWakesItsSetAndDeployment(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putObject(changedCopy(aMachine(), withBlocker("no room")))
 		w.advanceClock(2 * time.Second)

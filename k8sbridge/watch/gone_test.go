@@ -16,8 +16,8 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-func TestDeletedMachine(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+func TestWorkflowOfADeletedMachineIsSignaledLater(t *testing.T) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
 		w.runDueWork()
 		assert.Contains(t, w.takeRequests(), startSignalOf(aMachine()), "when it is being deleted")
@@ -49,8 +49,8 @@ func TestDeletedMachine(t *testing.T) {
 }
 
 // The node is deleted shortly before its machine. The bridge must not signal a run that is about to end by itself.
-func TestDeletedMachineWhoseNodeWentJustBefore(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+func TestNodeDeletedJustBeforeItsMachineSignalsNoEndingRun(t *testing.T) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		going := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
 		w.putObject(going)
 		w.advanceClock(2 * time.Second)
@@ -68,8 +68,8 @@ func TestDeletedMachineWhoseNodeWentJustBefore(t *testing.T) {
 }
 
 // An event that arrives while a signal is in flight is not lost if the signal fails.
-func TestDeletedWhileASignalFails(t *testing.T) {
-	runInWorld(t, nil, func(w *world) {
+func TestDeletionDuringAFailedSignalIsNotLost(t *testing.T) {
+	runBridgeTest(t, nil, func(w *bridgeTestEnv) {
 		w.setAnswer(serviceerror.NewInternal("odd"), 2*time.Second)
 		w.putObject(recreatedMachine("m", "uid-1"))
 		w.runDueWork()
@@ -86,9 +86,9 @@ func recreatedMachine(name, uid string) *v1alpha1.Machine {
 	return changedCopy(machineWithName(name), setNotCreated, func(m *v1alpha1.Machine) { m.UID = types.UID(uid) })
 }
 
-func TestRecreatedUnderTheSameName(t *testing.T) {
+func TestObjectRecreatedUnderItsNameSignalsBothWorkflows(t *testing.T) {
 	first, second, third := recreatedMachine("m", "uid-1"), recreatedMachine("m", "uid-2"), recreatedMachine("m", "uid-3")
-	runInWorld(t, []runtime.Object{first}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{first}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.deleteObject(first)
 		w.putObject(second)
@@ -100,7 +100,7 @@ func TestRecreatedUnderTheSameName(t *testing.T) {
 			"the new object does not wait for the old one",
 		)
 	})
-	runInWorld(t, []runtime.Object{first}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{first}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
 		w.deleteObject(first)
@@ -122,9 +122,9 @@ func TestRecreatedUnderTheSameName(t *testing.T) {
 }
 
 // If an object was deleted and created again while the watch was broken, the informer reports an update.
-func TestRecreatedWhileTheWatchWasBroken(t *testing.T) {
+func TestObjectRecreatedDuringABrokenWatchSignalsBothWorkflows(t *testing.T) {
 	first, second := recreatedMachine("m", "uid-1"), recreatedMachine("m", "uid-2")
-	runInWorld(t, []runtime.Object{first}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{first}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		version := w.putObject(second)
 		w.advanceClock(deletionGrace)
@@ -146,8 +146,8 @@ func TestRecreatedWhileTheWatchWasBroken(t *testing.T) {
 
 // For a deletion that the watch missed, the informer reports the object's last known state. A cache with that version
 // still contains the object.
-func TestTombstoneCarriesTheVersionOfTheCache(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+func TestTombstoneSignalHasTheVersionOfTheCache(t *testing.T) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		version := w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineRunning)))
 		w.runDueWork()
 		informer := w.cluster.Informer(observecache.Machines)
@@ -166,8 +166,8 @@ func TestTombstoneCarriesTheVersionOfTheCache(t *testing.T) {
 	})
 }
 
-func TestDeletedSetAndDeployment(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+func TestWorkflowsOfADeletedSetAndDeploymentAreSignaled(t *testing.T) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.deleteObject(aSet())
 		w.deleteObject(aDeployment())
 		w.advanceClock(deletionGrace)
@@ -181,7 +181,7 @@ func TestDeletedSetAndDeployment(t *testing.T) {
 
 // If a rollout is open but its deployment's workflow is not, only the bridge can signal the rollout that the
 // deployment is gone.
-func TestDeletedDeploymentWithARolloutThatIsOpen(t *testing.T) {
+func TestOpenRolloutOfADeletedDeploymentIsSignaled(t *testing.T) {
 	for name, row := range map[string]struct {
 		closed string
 		wanted []string
@@ -191,13 +191,13 @@ func TestDeletedDeploymentWithARolloutThatIsOpen(t *testing.T) {
 		"the rollout is not open":               {rolloutOfD, []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
+			runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 				w.closeWorkflow(row.closed)
 				w.takeDeploymentCalls()
 				w.deleteObject(rollingDeployment(withOpenRollout))
 				w.advanceClock(deletionGrace)
 				calls := w.takeDeploymentCalls()
-				require.Equal(t, row.wanted, callTexts(calls))
+				require.Equal(t, row.wanted, callDescriptions(calls))
 				for _, c := range calls {
 					assert.Equal(t, []any{"uid-d", true}, []any{c.signalContent.UID, c.signalContent.Deleting})
 					assert.NotEmpty(t, c.signalContent.Versions[observecache.Deployments], "a cache that old still has it")
@@ -210,22 +210,22 @@ func TestDeletedDeploymentWithARolloutThatIsOpen(t *testing.T) {
 }
 
 func TestDeletedDeploymentIsSignaledAgainAfterAFailure(t *testing.T) {
-	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
 		w.deleteObject(rollingDeployment(withOpenRollout))
 		w.runDueWork()
 		w.setAnswer(serviceerror.NewInternal("odd"), 0)
 		w.advanceClock(deletionGrace)
-		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 		w.setAnswer(nil, 0)
 		w.advanceClock(10 * time.Second)
-		assert.Equal(t, []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}, callTexts(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}, callDescriptions(w.takeDeploymentCalls()))
 	})
 }
 
 // The bridge stores nothing about deleted objects, so only the number of existing objects determines its memory.
-func TestNothingIsStoredAboutDeletedObjects(t *testing.T) {
-	runInWorld(t, nil, func(w *world) {
+func TestBridgeForgetsDeletedObjects(t *testing.T) {
+	runBridgeTest(t, nil, func(w *bridgeTestEnv) {
 		for round := range 3 {
 			var made []runtime.Object
 			for i := range 20 {

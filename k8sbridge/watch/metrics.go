@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type Metrics struct {
 	events          *prometheus.CounterVec
 	signals         *prometheus.CounterVec
-	calmEvaluations *prometheus.CounterVec
+	evaluationsWithoutWork *prometheus.CounterVec
 	failures        *prometheus.CounterVec
 }
 
@@ -20,7 +20,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return &Metrics{
 		events:  counter("millwright_bridge_events_total", "Events received from the API server.", "resource"),
 		signals: counter("millwright_bridge_signals_total", "Signals sent to workflows.", "kind"),
-		calmEvaluations: counter(
+		evaluationsWithoutWork: counter(
 			"millwright_bridge_calm_total",
 			"Evaluations that sent no signal: the object was calm.",
 			"kind",

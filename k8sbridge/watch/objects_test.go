@@ -165,7 +165,7 @@ func aSecret() *metav1.PartialObjectMetadata {
 	}
 }
 
-func calmStack() []runtime.Object {
+func stackWithoutPendingWork() []runtime.Object {
 	return []runtime.Object{aDeployment(), aSet(), aMachine(), aNode(), aClass(), aSecret()}
 }
 

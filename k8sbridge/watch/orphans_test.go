@@ -186,17 +186,17 @@ func (f *fakeSchedules) storedSchedule(t *testing.T, id string) (client.Schedule
 	return schedule, input
 }
 
-// runInSweepWorld is runInWorld with a bridge that maintains schedules.
-func runInSweepWorld(t *testing.T, f *fakeSchedules, objects []runtime.Object, test func(w *world)) {
+// runSweepScheduleTest is runInWorld with a bridge that maintains schedules.
+func runSweepScheduleTest(t *testing.T, f *fakeSchedules, objects []runtime.Object, test func(w *bridgeTestEnv)) {
 	t.Helper()
-	runInWorld(t, objects, func(w *world) {
+	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.startLeaderWithSweeps(f, DefaultOrphanPeriod)
 		test(w)
 	})
 }
 
 // startLeaderWithSweeps makes another bridge the leader. The new leader maintains schedules.
-func (w *world) startLeaderWithSweeps(f *fakeSchedules, every time.Duration) {
+func (w *bridgeTestEnv) startLeaderWithSweeps(f *fakeSchedules, every time.Duration) {
 	w.prepareBridge = func(b *Bridge) { b.EnableOrphanSweeps(f, every) }
 	w.startLeader()
 	w.advanceClock(3 * time.Second)
@@ -207,7 +207,7 @@ const smallScheduleID = "garden/orphans/ns/small/uid-small"
 
 func TestANewClassGetsASchedule(t *testing.T) {
 	f := newFakeSchedules()
-	runInSweepWorld(t, f, calmStack(), func(w *world) {
+	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
 		schedule, input := f.storedSchedule(t, smallScheduleID)
 		assert.Equal(
@@ -235,7 +235,7 @@ func TestANewClassGetsASchedule(t *testing.T) {
 
 func TestAScheduleFollowsTheFlagAndTheClass(t *testing.T) {
 	f := newFakeSchedules()
-	runInSweepWorld(t, f, calmStack(), func(w *world) {
+	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		f.takeRequests()
 		f.changeSchedules(func(there map[string]client.Schedule) {
 			there[smallScheduleID].State.Paused, there[smallScheduleID].State.Note = true, "ann: on holiday"
@@ -261,7 +261,7 @@ func TestAScheduleFollowsTheFlagAndTheClass(t *testing.T) {
 
 func TestAScheduleIsDeletedWithItsClass(t *testing.T) {
 	f := newFakeSchedules()
-	runInSweepWorld(t, f, calmStack(), func(w *world) {
+	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		f.takeRequests()
 		w.putObject(deletingClass())
 		w.advanceClock(time.Second)
@@ -286,7 +286,7 @@ func TestANewLeaderDeletesSchedulesWithoutAClass(t *testing.T) {
 	f.schedules["garden/orphans/ns/small/uid-former"] = client.Schedule{}
 	f.schedules["somebody-elses"] = client.Schedule{}
 	f.schedules["shoot/orphans/ns/small/uid-theirs"] = client.Schedule{}
-	runInSweepWorld(t, f, calmStack(), func(*world) {
+	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(*bridgeTestEnv) {
 		asked := f.takeRequests()
 		slices.Sort(asked)
 		assert.Equal(t, []string{"create " + smallScheduleID, "delete garden/orphans/ns/small/uid-former"}, asked)
@@ -296,7 +296,7 @@ func TestANewLeaderDeletesSchedulesWithoutAClass(t *testing.T) {
 func TestFailedScheduleRequestsAreRetried(t *testing.T) {
 	f := newFakeSchedules()
 	f.setReplyError(serviceerror.NewUnavailable("away"))
-	runInSweepWorld(t, f, calmStack(), func(w *world) {
+	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
 		w.advanceClock(time.Second)
 		assert.NotEmpty(t, w.takeRequests(), "signals do not wait for it")
@@ -313,7 +313,7 @@ func TestFailedScheduleRequestsAreRetried(t *testing.T) {
 }
 
 func TestABridgeWithoutSweepOrphansChangesNoSchedule(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(aMachine(), withOutOfRange))
 		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
 		w.advanceClock(time.Hour)
@@ -332,7 +332,7 @@ func withOutOfRange(m *v1alpha1.Machine) {
 func TestOutOfRangeStartsOneSweep(t *testing.T) {
 	f := newFakeSchedules()
 	known := changedCopy(machineWithName("known"), withOutOfRange)
-	runInSweepWorld(t, f, append(calmStack(), machineWithName("second"), known), func(w *world) {
+	runSweepScheduleTest(t, f, append(stackWithoutPendingWork(), machineWithName("second"), known), func(w *bridgeTestEnv) {
 		assert.Equal(
 			t,
 			[]string{"create " + smallScheduleID},
@@ -386,6 +386,6 @@ func TestOutOfRangeStartsOneSweep(t *testing.T) {
 }
 
 func TestSchedulesAreNamedAsTheirWorkflows(t *testing.T) {
-	assert.True(t, strings.HasPrefix(smallScheduleID, garden.OrphanIDPrefix()))
-	assert.Equal(t, smallScheduleID, garden.ID(run.KindOrphanCollection, refOf(aClass())))
+	assert.True(t, strings.HasPrefix(smallScheduleID, testInstallation.OrphanIDPrefix()))
+	assert.Equal(t, smallScheduleID, testInstallation.ID(run.KindOrphanCollection, refOf(aClass())))
 }

@@ -26,7 +26,7 @@ func machineInDrain(name string, queued bool) *v1alpha1.Machine {
 
 // startDrains starts the drain of each signaled machine whose turn has come, until no further signal arrives.
 // startDrains returns the number of started drains.
-func (w *world) startDrains(most int) (begun int) {
+func (w *bridgeTestEnv) startDrains(most int) (begun int) {
 	for signaled := true; signaled; {
 		w.advanceClock(minSignalInterval)
 		signaled = false
@@ -58,7 +58,7 @@ func machinesInDrainQueue(drained, queued int) []runtime.Object {
 }
 
 func TestAllFreeDrainTurnsAreTaken(t *testing.T) {
-	runInWorld(t, machinesInDrainQueue(30, 70), func(w *world) {
+	runBridgeTest(t, machinesInDrainQueue(30, 70), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		for i := range 30 {
 			w.putObject(changedCopy(machineInDrain(fmt.Sprintf("a-%02d", i), false), func(m *v1alpha1.Machine) {
@@ -76,7 +76,7 @@ func TestAllFreeDrainTurnsAreTaken(t *testing.T) {
 // The bridge does not know the limit of parallel drains. After a restart of the workers with a higher limit, the next
 // resync wakes the first queued machines. Each machine that starts its drain wakes further machines.
 func TestAHigherDrainLimitTakesEffectAtTheNextResync(t *testing.T) {
-	runInWorld(t, machinesInDrainQueue(10, 30), func(w *world) {
+	runBridgeTest(t, machinesInDrainQueue(10, 30), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, 20, w.startDrains(30))

@@ -20,7 +20,7 @@ import (
 )
 
 // putReplicas writes a deployment with n replicas. Each change of the replicas needs a signal.
-func (w *world) putReplicas(n int) string {
+func (w *bridgeTestEnv) putReplicas(n int) string {
 	return w.putObject(changedCopy(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = int32(n) }))
 }
 
@@ -33,10 +33,10 @@ func callTimes(calls []temporalCall) []time.Duration {
 	return result
 }
 
-func TestABurstIsTwoSignals(t *testing.T) {
+func TestBurstOfChangesSendsTwoSignals(t *testing.T) {
 	for _, delay := range []time.Duration{0, 200 * time.Millisecond} { // delay of Temporal's answer
 		t.Run(delay.String(), func(t *testing.T) {
-			runInWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
+			runBridgeTest(t, []runtime.Object{aDeployment(), aSet()}, func(w *bridgeTestEnv) {
 				w.takeCalls()
 				w.setAnswer(nil, delay)
 				start, last := time.Now(), ""
@@ -56,24 +56,24 @@ func TestABurstIsTwoSignals(t *testing.T) {
 }
 
 // An object gets at most four signals a second.
-func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
+func TestObjectThatKeepsChangingGetsAtMostFourSignalsASecond(t *testing.T) {
 	machine := changedCopy(aMachine(), setNotCreated)
 	for _, row := range []struct {
 		object metav1.Object
-		change func(w *world, i int)
+		change func(w *bridgeTestEnv, i int)
 		pause  time.Duration
 	}{
-		{aDeployment(), func(w *world, i int) { w.putReplicas(2 + i) }, 250 * time.Millisecond},
-		{aSet(), func(w *world, i int) { w.putObject(sizedSet(int32(2+i), nil)) }, 250 * time.Millisecond},
-		{machine, func(w *world, i int) {
+		{aDeployment(), func(w *bridgeTestEnv, i int) { w.putReplicas(2 + i) }, 250 * time.Millisecond},
+		{aSet(), func(w *bridgeTestEnv, i int) { w.putObject(sizedSet(int32(2+i), nil)) }, 250 * time.Millisecond},
+		{machine, func(w *bridgeTestEnv, i int) {
 			w.putObject(changedCopy(machine, func(m *v1alpha1.Machine) { m.Labels["color"] = strconv.Itoa(i) }))
 		}, 250 * time.Millisecond},
-		{aClass(), func(w *world, i int) {
+		{aClass(), func(w *bridgeTestEnv, i int) {
 			w.putObject(changedCopy(aClass(), removeFinalizers[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Generation = int64(2 + i) }))
 		}, 250 * time.Millisecond},
 	} {
 		t.Run(workflowIDOf(row.object), func(t *testing.T) {
-			runInWorld(t, []runtime.Object{aDeployment(), aSet(), machine, aClass()}, func(w *world) {
+			runBridgeTest(t, []runtime.Object{aDeployment(), aSet(), machine, aClass()}, func(w *bridgeTestEnv) {
 				w.takeCalls()
 				for i := range 95 {
 					row.change(w, i)
@@ -96,7 +96,7 @@ func TestASteadyStreamIsOneSignalInAWhile(t *testing.T) {
 // may create a replacement.
 func TestMachineEventsAreDebounced(t *testing.T) {
 	second := machineWithName("second")
-	runInWorld(t, append(calmStack(), second, sizedSet(2, nil, aMachine(), second)), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), second, sizedSet(2, nil, aMachine(), second)), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		ofSet := func() []temporalCall {
 			return slices.DeleteFunc(w.takeCalls(), func(c temporalCall) bool { return c.workflowID != workflowIDOf(aSet()) })
@@ -135,8 +135,8 @@ func TestVersionsNeverGoBack(t *testing.T) {
 	assert.Equal(t, cache.MinVersions{cache.Machines: "10", cache.Nodes: "5"}, w.versions)
 }
 
-func TestOneSignalInFlightPerObject(t *testing.T) {
-	runInWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
+func TestOnlyOneSignalPerObjectIsInFlight(t *testing.T) {
+	runBridgeTest(t, []runtime.Object{aDeployment(), aSet()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(nil, 3*time.Second)
 		last := ""
@@ -152,7 +152,7 @@ func TestOneSignalInFlightPerObject(t *testing.T) {
 }
 
 // In a large fleet only objects that are not calm cause requests, and the rate of these requests is limited.
-func TestTotalSignalRate(t *testing.T) {
+func TestTotalSignalRateIsLimited(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 1000 {
 		objects = append(
@@ -161,7 +161,7 @@ func TestTotalSignalRate(t *testing.T) {
 		)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, objects...)
+		w := newBridgeTestEnv(t, objects...)
 		start := time.Now()
 		w.startLeader()
 		w.advanceClock(10 * time.Second)
@@ -180,7 +180,7 @@ func TestTotalSignalRate(t *testing.T) {
 
 // Calm objects do not use up the rate limit: a machine that is queued behind a thousand calm objects is signaled at
 // once.
-func TestCalmObjectsUseNoRateLimit(t *testing.T) {
+func TestObjectsWithoutPendingWorkDoNotUseTheSignalLimit(t *testing.T) {
 	objects := []runtime.Object{aClass()}
 	for i := range 1000 {
 		objects = append(
@@ -192,7 +192,7 @@ func TestCalmObjectsUseNoRateLimit(t *testing.T) {
 			),
 		)
 	}
-	runInWorld(t, objects, func(w *world) {
+	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		assert.Empty(t, w.takeRequests())
 		w.putObject(changedCopy(aMachine(), setNotCreated))
 		w.putObject(
@@ -205,7 +205,7 @@ func TestCalmObjectsUseNoRateLimit(t *testing.T) {
 
 func TestAFailedSignalIsTriedAgain(t *testing.T) {
 	busy := serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW, "closing")
-	runInWorld(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(busy, 0)
 		w.putReplicas(2)
@@ -242,7 +242,7 @@ func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 		"running": aMachine(), "pending": changedCopy(aMachine(), withPhase(v1alpha1.MachinePending)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			runInWorld(t, []runtime.Object{start, changedCopy(aNode(), setNodeUnready)}, func(w *world) {
+			runBridgeTest(t, []runtime.Object{start, changedCopy(aNode(), setNodeUnready)}, func(w *bridgeTestEnv) {
 				w.takeCalls()
 				w.setAnswer(serviceerror.NewInternal("odd"), 0)
 				w.putObject(changedCopy(aNode(), setNodeUnready, updateHeartbeat))
@@ -259,10 +259,10 @@ func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestTemporalStopsAndAnswersAgain(t *testing.T) {
+func TestSignalsResumeWhenTemporalAnswersAgain(t *testing.T) {
 	alone := func(m *v1alpha1.Machine) { m.OwnerReferences, m.Labels["pool"] = nil, "b" } // no set would adopt the machine
 	waiting := changedCopy(machineWithName("waiting"), setNotCreated, alone)
-	runInWorld(t, append(calmStack(), waiting), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), waiting), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
 		w.putReplicas(2)

@@ -92,7 +92,7 @@ func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
 		return ctx.Err() == nil
 	}
 	prompt := []attention.Need{attention.Scale, attention.Replace, attention.Finalizers}
-	if need := s.decision.Need; s.blockerUnreported || need.IsOneShortStep() || slices.Contains(prompt, need) {
+	if need := s.decision.Need; s.blockerUnreported || need.IsDoneInOneStep() || slices.Contains(prompt, need) {
 		// any other pending work waits for a change from outside
 		b.enqueue(k, wakeRequest{}, 0)
 		return ctx.Err() == nil

@@ -23,7 +23,7 @@ import (
 // maxResyncInterval is the longest time until the next resync.
 const maxResyncInterval = resyncInterval + resyncInterval/10
 
-func TestResync(t *testing.T) {
+func TestResyncSignalsObjectsWithPendingWork(t *testing.T) {
 	creating := changedCopy(machineWithName("creating"), setNotCreated)
 	joining := changedCopy(machineWithName("joining"), withPhase(v1alpha1.MachinePending))
 	going := changedCopy(machineWithName("going"), setDeleting[*v1alpha1.Machine])
@@ -41,7 +41,7 @@ func TestResync(t *testing.T) {
 		aClass(),
 		aSet(),
 	}
-	runInWorld(t, objects, func(w *world) {
+	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{
@@ -59,8 +59,8 @@ func TestResync(t *testing.T) {
 
 // A provider call that has been open for two minutes is reported within ten seconds. A call that has ended, or that
 // the status already names, needs no signal.
-func TestAnOpenCallIsNamed(t *testing.T) {
-	runInWorld(t, nil, func(w *world) {
+func TestMachineWithALongProviderCallIsSignaled(t *testing.T) {
+	runBridgeTest(t, nil, func(w *bridgeTestEnv) {
 		calling := func(since time.Duration, by ...string) func(*v1alpha1.Machine) {
 			return func(m *v1alpha1.Machine) {
 				setNotCreated(m)
@@ -98,7 +98,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 }
 
 func TestAResyncStartHasTheBridgesVersions(t *testing.T) {
-	runInWorld(t, []runtime.Object{aClass()}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{aClass()}, func(w *bridgeTestEnv) {
 		class := w.putObject(aClass())
 		machine := w.putObject(changedCopy(aMachine(), setNotCreated))
 		w.advanceClock(5 * time.Second)
@@ -120,7 +120,7 @@ func TestAResyncStartHasTheBridgesVersions(t *testing.T) {
 
 // The workflow of a set or deployment reads at least the machine versions that the bridge's decision read.
 func TestSignalsOfSetsAndDeploymentsHaveTheBridgesVersions(t *testing.T) {
-	runInWorld(t, nil, func(w *world) {
+	runBridgeTest(t, nil, func(w *bridgeTestEnv) {
 		w.putObject(aMachine())
 		machine := w.putObject(machineWithName("second"))
 		set := w.putObject(aSet())
@@ -147,9 +147,9 @@ func TestSignalsOfSetsAndDeploymentsHaveTheBridgesVersions(t *testing.T) {
 	})
 }
 
-func TestAResyncThatFails(t *testing.T) {
+func TestFailedResyncIsRepeated(t *testing.T) {
 	waiting := changedCopy(aMachine(), setNotCreated)
-	runInWorld(t, []runtime.Object{waiting}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{waiting}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
 		w.advanceClock(maxResyncInterval)
@@ -166,7 +166,7 @@ func TestAResyncThatFails(t *testing.T) {
 func TestATemporalWithoutItsNamespaceCountsAsUnreachable(t *testing.T) {
 	waiting := changedCopy(aMachine(), setNotCreated)
 	f := newFakeSchedules()
-	runInSweepWorld(t, f, []runtime.Object{waiting, aClass()}, func(w *world) {
+	runSweepScheduleTest(t, f, []runtime.Object{waiting, aClass()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewNamespaceNotFound("millwright"), 0)
 		w.advanceClock(maxResyncInterval)
@@ -183,7 +183,7 @@ func TestATemporalWithoutItsNamespaceCountsAsUnreachable(t *testing.T) {
 func TestANewLeaderEvaluatesEveryObject(t *testing.T) {
 	waiting := changedCopy(machineWithName("waiting"), setNotCreated)
 	unhealthy := machineWithName("sick")
-	runInWorld(t, append(calmStack(), waiting, unhealthy), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), waiting, unhealthy), func(w *bridgeTestEnv) {
 		first := slices.Compact(w.takeRequests()) // a set is signaled for itself and for its machines
 		assert.Equal(
 			t,
@@ -204,12 +204,12 @@ func TestANewLeaderEvaluatesEveryObject(t *testing.T) {
 	})
 }
 
-func TestBridgeShutdown(t *testing.T) {
+func TestShutdownDoesNotWaitForTemporal(t *testing.T) {
 	var objects []runtime.Object
 	for _, name := range []string{"a", "b", "c"} {
 		objects = append(objects, changedCopy(machineWithName(name), setNotCreated))
 	}
-	runInWorld(t, objects, func(w *world) {
+	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(nil, time.Hour) // Temporal does not answer
 		w.putObject(changedCopy(machineWithName("d"), setNotCreated))
@@ -240,18 +240,18 @@ func TestBridgeShutdown(t *testing.T) {
 func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	ref := refOfGoneObject
 	strays := []string{
-		garden.ID(run.KindMachine, ref("m")), // a machine with this name exists, with another UID
-		garden.ID(
+		testInstallation.ID(run.KindMachine, ref("m")), // a machine with this name exists, with another UID
+		testInstallation.ID(
 			run.KindMachineClass,
 			ref("x"),
 		),
-		garden.ID(run.KindMachineSet, ref("x")),
-		garden.ID(run.KindRollout, ref("d"), 3),
+		testInstallation.ID(run.KindMachineSet, ref("x")),
+		testInstallation.ID(run.KindRollout, ref("d"), 3),
 	}
 	others := []string{
 		workflowIDOf(aMachine()),
 		run.Installation("shoot").ID(run.KindMachine, ref("x")),
-		garden.InstallationMarkID(),
+		testInstallation.InstallationMarkID(),
 		"somebody-elses",
 	}
 	assertStrayRunsSignaled(t, []runtime.Object{aMachine(), nodeWithName("n"), aDeployment()}, strays, others)
@@ -265,7 +265,7 @@ func refOfGoneObject(name string) cache.ObjectRef {
 // assertStrayRunsSignaled checks that of these open runs only the strays are signaled.
 func assertStrayRunsSignaled(t *testing.T, objects []runtime.Object, strays, others []string) {
 	t.Helper()
-	runInWorld(t, objects, func(w *world) {
+	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.openRuns = slices.Concat(others, strays)
 		for _, way := range []string{"a new leader", "after an error"} {

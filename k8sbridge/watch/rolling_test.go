@@ -118,14 +118,14 @@ func emptySetOfNewRevision() *v1alpha1.MachineSet {
 	return withSetStatus(s)
 }
 
-func withHold(d *v1alpha1.MachineDeployment) {
+func withRolloutHold(d *v1alpha1.MachineDeployment) {
 	d.Annotations[v1alpha1.AnnotationRolloutHold] = "2 ann: no"
 }
 
 // A policy that is created, changed or deleted wakes the deployments and sets of its namespace that have pending
 // work.
 func TestAPolicyWakesDeploymentsAndSets(t *testing.T) {
-	runInWorld(t, stackBeforeApproval(), func(w *world) {
+	runBridgeTest(t, stackBeforeApproval(), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "careful", UID: "uid-careful"}}
 		w.putObject(policy)

@@ -21,7 +21,7 @@ import (
 const rolloutSignal = "signal " + rolloutOfD
 
 // takeDeploymentCalls returns the signals to the deployment's workflow and to its rollout since the last call.
-func (w *world) takeDeploymentCalls() []temporalCall {
+func (w *bridgeTestEnv) takeDeploymentCalls() []temporalCall {
 	return slices.DeleteFunc(
 		w.takeCalls(),
 		func(c temporalCall) bool {
@@ -30,7 +30,7 @@ func (w *world) takeDeploymentCalls() []temporalCall {
 	)
 }
 
-func callTexts(calls []temporalCall) (all []string) {
+func callDescriptions(calls []temporalCall) (all []string) {
 	for _, c := range calls {
 		all = append(all, c.verb+" "+c.workflowID)
 	}
@@ -40,12 +40,12 @@ func callTexts(calls []temporalCall) (all []string) {
 // The rollout in the deployment's status writes the sets. The bridge signals the rollout instead of the deployment's
 // workflow.
 func TestRolloutIsSignaledInsteadOfItsDeployment(t *testing.T) {
-	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
 		version := w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 		w.runDueWork()
 		calls := w.takeDeploymentCalls()
-		require.Equal(t, []string{rolloutSignal}, callTexts(calls))
+		require.Equal(t, []string{rolloutSignal}, callDescriptions(calls))
 		assert.Equal(t, version, calls[0].signalContent.Versions[cache.Machines])
 		assert.Equal(t, "uid-d", calls[0].signalContent.UID)
 	})
@@ -59,11 +59,11 @@ func TestDeploymentIsSignaledIfItsStatusNamesNoRollout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stack := rollingStack(func(d *v1alpha1.MachineDeployment) { d.Status.CurrentOperation = operation })
-			runInWorld(t, stack, func(w *world) {
+			runBridgeTest(t, stack, func(w *bridgeTestEnv) {
 				w.takeDeploymentCalls()
 				w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 				w.runDueWork()
-				assert.Equal(t, []string{startSignalOf(aDeployment())}, callTexts(w.takeDeploymentCalls()))
+				assert.Equal(t, []string{startSignalOf(aDeployment())}, callDescriptions(w.takeDeploymentCalls()))
 			})
 		})
 	}
@@ -71,13 +71,13 @@ func TestDeploymentIsSignaledIfItsStatusNamesNoRollout(t *testing.T) {
 
 // A status may name a rollout that was terminated. The deployment's workflow must then start another rollout.
 func TestDeploymentIsSignaledIfItsRolloutIsNotOpen(t *testing.T) {
-	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
 		w.closeWorkflow(rolloutOfD)
 		version := w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 		w.runDueWork()
 		calls := w.takeDeploymentCalls()
-		require.Equal(t, []string{rolloutSignal, startSignalOf(aDeployment())}, callTexts(calls))
+		require.Equal(t, []string{rolloutSignal, startSignalOf(aDeployment())}, callDescriptions(calls))
 		assert.Equal(t, version, calls[1].signalContent.Versions[cache.Machines])
 		assert.Equal(t, calls[1].signalContent.Versions, calls[1].input.Versions)
 		w.advanceClock(20 * time.Second)
@@ -86,7 +86,7 @@ func TestDeploymentIsSignaledIfItsRolloutIsNotOpen(t *testing.T) {
 }
 
 func TestASignalToARolloutThatFailsIsTriedAgain(t *testing.T) {
-	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
 		w.setAnswer(serviceerror.NewInternal("odd"), 0)
 		w.putObject(changedCopy(machineOfNewRevision(), setJoined))
@@ -95,13 +95,13 @@ func TestASignalToARolloutThatFailsIsTriedAgain(t *testing.T) {
 		assert.Equal(
 			t,
 			[]string{rolloutSignal, rolloutSignal, rolloutSignal},
-			callTexts(calls),
+			callDescriptions(calls),
 			"the rollout may be open: no other workflow is signaled",
 		)
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 1500 * time.Millisecond}, callTimes(calls))
 		w.setAnswer(nil, 0)
 		w.advanceClock(10 * time.Second)
-		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 	})
 }
 
@@ -130,7 +130,7 @@ func TestAMachineWakesTheDeploymentBeforeItsSetReports(t *testing.T) {
 		{"its priority", machineOfNewRevision(), withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			runInWorld(t, append(rollingStack(withOpenRollout), row.before), func(w *world) {
+			runBridgeTest(t, append(rollingStack(withOpenRollout), row.before), func(w *bridgeTestEnv) {
 				w.takeCalls()
 				version := w.putObject(changedCopy(row.before, row.change))
 				w.runDueWork()
@@ -139,7 +139,7 @@ func TestAMachineWakesTheDeploymentBeforeItsSetReports(t *testing.T) {
 					assert.Empty(t, calls)
 					return
 				}
-				require.Equal(t, []string{rolloutSignal}, callTexts(calls))
+				require.Equal(t, []string{rolloutSignal}, callDescriptions(calls))
 				assert.Equal(t, version, calls[0].signalContent.Versions[cache.Machines])
 			})
 		})
@@ -150,22 +150,22 @@ func TestAMachineWakesTheDeploymentBeforeItsSetReports(t *testing.T) {
 // the machine is gone.
 func TestDeploymentIsSignaledForADeletedMachine(t *testing.T) {
 	running := changedCopy(machineOfNewRevision(), setJoined)
-	runInWorld(t, append(rollingStack(withOpenRollout), running), func(w *world) {
+	runBridgeTest(t, append(rollingStack(withOpenRollout), running), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		leaving := changedCopy(running, setDeleting[*v1alpha1.Machine])
 		w.putObject(leaving)
 		w.runDueWork()
-		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 		w.advanceClock(time.Second)
 		w.takeCalls()
 		w.deleteObject(leaving)
 		w.runDueWork()
-		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 	})
 }
 
 func TestARolloutHasFourSignalsASecond(t *testing.T) {
-	runInWorld(t, append(rollingStack(withOpenRollout), machineOfNewRevision()), func(w *world) {
+	runBridgeTest(t, append(rollingStack(withOpenRollout), machineOfNewRevision()), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		for i := range 20 {
 			w.putObject(
@@ -186,7 +186,7 @@ func TestARolloutHasFourSignalsASecond(t *testing.T) {
 
 func TestASetWithoutADeploymentWakesNoDeployment(t *testing.T) {
 	lone := changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
-	runInWorld(t, append(rollingStack(withOpenRollout), lone), func(w *world) {
+	runBridgeTest(t, append(rollingStack(withOpenRollout), lone), func(w *bridgeTestEnv) {
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineFailed)))
@@ -196,16 +196,16 @@ func TestASetWithoutADeploymentWakesNoDeployment(t *testing.T) {
 }
 
 func TestLabelsOfASetWakeItsDeployment(t *testing.T) {
-	for name, change := range map[string]onSet{
+	for name, change := range map[string]setOption{
 		"frozen": labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue),
 		"closed": labelledSet(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue),
 	} {
 		t.Run(name, func(t *testing.T) {
-			runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
+			runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 				w.takeCalls()
 				w.putObject(changedCopy(setOfNewRevision(), change))
 				w.runDueWork()
-				assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
+				assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 			})
 		})
 	}
@@ -214,7 +214,7 @@ func TestLabelsOfASetWakeItsDeployment(t *testing.T) {
 // If a rollout waits for a change, the change signals the rollout before the set's status changes. The set's counts
 // signal the rollout debounced.
 func TestTheCountsOfASetWakeItsDeploymentDebounced(t *testing.T) {
-	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putObject(
 			changedCopy(
@@ -225,13 +225,13 @@ func TestTheCountsOfASetWakeItsDeploymentDebounced(t *testing.T) {
 		w.runDueWork()
 		assert.Empty(t, w.takeDeploymentCalls())
 		w.runDebouncedWork()
-		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 	})
 }
 
 // Writes of a rollout to its deployment send no signal.
 func TestOwnWritesOfARolloutSendNoSignal(t *testing.T) {
-	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
+	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putObject(rollingDeployment(withOpenRollout, func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Step = 1 }))
 		w.advanceClock(time.Second)
@@ -244,7 +244,7 @@ func TestOwnWritesOfARolloutSendNoSignal(t *testing.T) {
 }
 
 // writeDeploymentStatus writes the deployment's status like its workflow, including the blockers of the deployment.
-func (w *world) writeDeploymentStatus() {
+func (w *bridgeTestEnv) writeDeploymentStatus() {
 	d, found := w.cluster.Deployment("ns/d")
 	require.True(w.t, found)
 	d = d.DeepCopy()
@@ -261,19 +261,19 @@ func (w *world) writeDeploymentStatus() {
 
 // A rollout with pending work may have missed a signal. A rollout that waits must have an open run; a start does not
 // change an open run.
-func TestResyncOfARollout(t *testing.T) {
-	runInWorld(t, rollingStack(withOpenRollout), func(w *world) {
+func TestResyncStartsOrSignalsRollouts(t *testing.T) {
+	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
-		assert.Equal(t, []string{"start " + workflowIDOf(aDeployment())}, callTexts(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{"start " + workflowIDOf(aDeployment())}, callDescriptions(w.takeDeploymentCalls()))
 	})
-	runInWorld(t, append(rollingStack(withOpenRollout), changedCopy(machineOfNewRevision(), setJoined)), func(w *world) {
+	runBridgeTest(t, append(rollingStack(withOpenRollout), changedCopy(machineOfNewRevision(), setJoined)), func(w *bridgeTestEnv) {
 		w.advanceClock(5 * time.Second)
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
-		assert.Equal(t, []string{rolloutSignal}, callTexts(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 	})
-	runInWorld(t, rollingStack(withOpenRollout, withHold), func(w *world) {
+	runBridgeTest(t, rollingStack(withOpenRollout, withRolloutHold), func(w *bridgeTestEnv) {
 		w.writeDeploymentStatus()
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
@@ -285,11 +285,11 @@ func TestTheRolloutThatAStatusNamesIsRecognised(t *testing.T) {
 	d := aDeployment()
 	names := func(of types.UID) string {
 		d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, RolloutOf: of}
-		return deployment.NamedRollout(d)
+		return deployment.CurrentRolloutID(d)
 	}
 	assert.Equal(t, rolloutOfD, names(d.UID))
 	assert.Empty(t, names(""), "another workflow")
 	assert.Empty(t, names("uid-other"), "the status came with the object from elsewhere")
 	d.Status.CurrentOperation = nil
-	assert.Empty(t, deployment.NamedRollout(d))
+	assert.Empty(t, deployment.CurrentRolloutID(d))
 }

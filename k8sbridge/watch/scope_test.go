@@ -15,9 +15,9 @@ import (
 
 // Neither an event nor the resync starts a run in a namespace that is not Millwright's. If the namespace was
 // Millwright's before, a run may be open: the bridge signals the run once, and the run ends.
-func TestAnotherNamespaceGetsNoRun(t *testing.T) {
+func TestObjectsOfNamespacesOutOfScopeAreNotSignaled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, calmStack()...)
+		w := newBridgeTestEnv(t, stackWithoutPendingWork()...)
 		w.cluster.Scope.ExceptNamespaces = []string{aMachine().Namespace}
 		w.openRuns = []string{workflowIDOf(aMachine())}
 		w.startLeader()
@@ -32,7 +32,7 @@ func TestAnotherNamespaceGetsNoRun(t *testing.T) {
 
 // A label decides whether a namespace is Millwright's. When the label is removed, the open run is woken at once and
 // ends. When the label is set again, pending work of the namespace's objects starts at once.
-func TestANamespaceWhoseLabelChanges(t *testing.T) {
+func TestNamespaceLabelDecidesWhetherItsObjectsAreSignaled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		named := func(fleet string) *corev1.Namespace {
 			return &corev1.Namespace{
@@ -40,7 +40,7 @@ func TestANamespaceWhoseLabelChanges(t *testing.T) {
 			}
 		}
 		doomed := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
-		w := newWorld(t, append(calmStack(), named("blue"), doomed)...)
+		w := newBridgeTestEnv(t, append(stackWithoutPendingWork(), named("blue"), doomed)...)
 		open := func(runs ...string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

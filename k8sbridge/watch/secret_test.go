@@ -48,10 +48,10 @@ func TestSecretFingerprints(t *testing.T) {
 	}
 }
 
-func TestASecretAndItsClasses(t *testing.T) {
+func TestSecretSignalsItsClassesAndWaitingMachines(t *testing.T) {
 	t.Run("one that only credentialsSecretRef names wakes its class and who waits for it", func(t *testing.T) {
 		waiting := changedCopy(machineWithName("waiting"), setNotCreated)
-		runInWorld(t, []runtime.Object{changedCopy(aClass(), withSecret("other")), waiting}, func(w *world) {
+		runBridgeTest(t, []runtime.Object{changedCopy(aClass(), withSecret("other")), waiting}, func(w *bridgeTestEnv) {
 			w.takeCalls()
 			version := w.putObject(secretWithName("other"))
 			w.runDueWork()
@@ -71,7 +71,7 @@ func TestASecretAndItsClasses(t *testing.T) {
 		})
 	})
 	t.Run("one that is missing wakes nobody, and the class when it appears", func(t *testing.T) {
-		runInWorld(t, []runtime.Object{aClass(), aMachine(), aNode()}, func(w *world) {
+		runBridgeTest(t, []runtime.Object{aClass(), aMachine(), aNode()}, func(w *bridgeTestEnv) {
 			w.advanceClock(maxResyncInterval)
 			assert.Empty(t, w.takeRequests())
 			w.putObject(secretWithName("credentials"))
@@ -83,7 +83,7 @@ func TestASecretAndItsClasses(t *testing.T) {
 		elsewhere := secretWithName("credentials")
 		elsewhere.Namespace = "keys"
 		class := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })
-		runInWorld(t, []runtime.Object{class}, func(w *world) {
+		runBridgeTest(t, []runtime.Object{class}, func(w *bridgeTestEnv) {
 			w.putObject(elsewhere)
 			w.advanceClock(maxResyncInterval)
 			assert.Empty(t, w.takeRequests())
@@ -94,7 +94,7 @@ func TestASecretAndItsClasses(t *testing.T) {
 		elsewhere.Namespace = "keys"
 		class := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })
 		waiting := changedCopy(machineWithName("waiting"), setNotCreated)
-		runInWorld(t, []runtime.Object{class, elsewhere, waiting}, func(w *world) {
+		runBridgeTest(t, []runtime.Object{class, elsewhere, waiting}, func(w *bridgeTestEnv) {
 			w.takeCalls()
 			elsewhere.Annotations = map[string]string{v1alpha1.AnnotationAllowedClassNamespaces: "ns"}
 			w.putObject(elsewhere)
@@ -103,7 +103,7 @@ func TestASecretAndItsClasses(t *testing.T) {
 		})
 	})
 	t.Run("one that changes is no news to a class that waits", func(t *testing.T) {
-		runInWorld(t, append(calmStack(), deletingClass()), func(w *world) {
+		runBridgeTest(t, append(stackWithoutPendingWork(), deletingClass()), func(w *bridgeTestEnv) {
 			w.advanceClock(time.Second)
 			w.takeCalls()
 			w.putObject(aSecret())
@@ -112,7 +112,7 @@ func TestASecretAndItsClasses(t *testing.T) {
 		})
 	})
 	t.Run("one that goes with its class starts no run for what is gone", func(t *testing.T) {
-		runInWorld(t, append(calmStack(), deletingClass()), func(w *world) {
+		runBridgeTest(t, append(stackWithoutPendingWork(), deletingClass()), func(w *bridgeTestEnv) {
 			w.deleteObject(aMachine())
 			w.advanceClock(5 * time.Second)
 			w.takeCalls()

@@ -69,7 +69,7 @@ func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest)
 		return sent, nil
 	}
 	if s.decision.NeedsNothing() {
-		b.metrics.calmEvaluations.WithLabelValues(string(k.kind)).Inc()
+		b.metrics.evaluationsWithoutWork.WithLabelValues(string(k.kind)).Inc()
 		return sent, nil
 	}
 	if err := b.signalLimiter.Wait(ctx); err != nil {

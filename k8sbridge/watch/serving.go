@@ -50,7 +50,7 @@ func (b *Bridge) askPollers(ctx context.Context) {
 	b.mu.Unlock()
 	for _, of := range classes {
 		silent := of.DeletionTimestamp == nil && !class.HasServedCondition(of) // a class that is being deleted has other work
-		if unserved := answers[of.ProviderName()] == 0; silent || unserved != (class.UnservedMessage(of) != "") {
+		if unserved := answers[of.ProviderName()] == 0; silent || unserved != (class.NoWorkerMessage(of) != "") {
 			b.enqueue(objectKey{run.KindMachineClass, of.Namespace, of.Name}, wakeRequest{}, 0)
 		}
 	}

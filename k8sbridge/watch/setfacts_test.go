@@ -16,15 +16,15 @@ import (
 )
 
 type (
-	onMachine = func(*v1alpha1.Machine)
-	onSet     = func(*v1alpha1.MachineSet)
+	machineOption = func(*v1alpha1.Machine)
+	setOption     = func(*v1alpha1.MachineSet)
 )
 
 // objectList returns the objects that are written before a row's change.
 func objectList(all ...runtime.Object) []runtime.Object { return all }
 
 // sizedSet returns a set of this size with the status for these machines.
-func sizedSet(replicas int32, change onSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
+func sizedSet(replicas int32, change setOption, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
 	s := machineSetWithoutStatus()
 	s.Spec.Replicas = replicas
 	if change != nil {
@@ -33,7 +33,7 @@ func sizedSet(replicas int32, change onSet, machines ...*v1alpha1.Machine) *v1al
 	return withSetStatus(s, machines...)
 }
 
-func withoutKey(key string) func(metav1.Object) {
+func withoutLabelAndAnnotation(key string) func(metav1.Object) {
 	return func(o metav1.Object) {
 		delete(o.GetLabels(), key)
 		delete(o.GetAnnotations(), key)
@@ -47,22 +47,22 @@ func setDeletedWithOrphans[T metav1.Object](o T) {
 	o.SetFinalizers(append(o.GetFinalizers(), metav1.FinalizerOrphanDependents))
 }
 
-func putWithoutKey[T interface {
+func putWithoutLabelAndAnnotation[T interface {
 	metav1.Object
 	runtime.Object
-}](o T, key string) func(*world) {
-	return putChangedObject(o, func(o T) { withoutKey(key)(o) })
+}](o T, key string) func(*bridgeTestEnv) {
+	return putChangedObject(o, func(o T) { withoutLabelAndAnnotation(key)(o) })
 }
 
-func labelledSet(key, value string) onSet {
+func labelledSet(key, value string) setOption {
 	return func(s *v1alpha1.MachineSet) { s.Labels[key] = value }
 }
 
 // orphanMachine returns a machine without a controller that the set would adopt.
-func orphanMachine(changes ...onMachine) *v1alpha1.Machine {
+func orphanMachine(changes ...machineOption) *v1alpha1.Machine {
 	return changedCopy(
 		machineWithName("orphan"),
-		append([]onMachine{func(m *v1alpha1.Machine) { m.OwnerReferences = nil }}, changes...)...)
+		append([]machineOption{func(m *v1alpha1.Machine) { m.OwnerReferences = nil }}, changes...)...)
 }
 
 func withOtherPool(m *v1alpha1.Machine) { m.Labels["pool"] = "b" }
@@ -76,7 +76,7 @@ type machineSetFacts struct {
 	Next                                     string
 }
 
-func readSet(w *world) any {
+func readSetFacts(w *bridgeTestEnv) any {
 	s, found := w.cluster.MachineSet("ns/s")
 	require.True(w.t, found)
 	o := set.ScaleFacts(s, set.ReadRelated(w.cluster, s), time.Now(), 0)
@@ -120,7 +120,7 @@ func machineSetTestCases() []factTestCase {
 		},
 		{fact: "Wanted", change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
 		{name: "one more", fact: "Members", change: putChangedObject(machineWithName("second"))},
-		{name: "gone", fact: "Members", change: func(w *world) { w.deleteObject(aMachine()) }},
+		{name: "gone", fact: "Members", change: func(w *bridgeTestEnv) { w.deleteObject(aMachine()) }},
 		{
 			name:   "given away",
 			fact:   "Members",
@@ -269,7 +269,7 @@ func machineSetStatusTestCases() []factTestCase {
 				d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
 			}),
 		},
-		{name: "its class is gone", fact: "Unreported", change: func(w *world) { w.deleteObject(aClass()) }},
+		{name: "its class is gone", fact: "Unreported", change: func(w *bridgeTestEnv) { w.deleteObject(aClass()) }},
 		{
 			name: "the template names a class that does not exist",
 			fact: "Unreported",
@@ -301,7 +301,7 @@ func reportedFailedMachine() []runtime.Object {
 	return objectList(m, sizedSet(1, nil, m))
 }
 
-func TestEveryFactOfASetWakesIt(t *testing.T) {
+func TestEverySetFactSignalsTheSet(t *testing.T) {
 	rows := append(append(machineSetTestCases(), machineSetActionTestCases()...), machineSetStatusTestCases()...)
-	assertFactsWake(t, reflect.TypeFor[machineSetFacts](), aSet(), readSet, rows, nil)
+	assertFactsSendSignals(t, reflect.TypeFor[machineSetFacts](), aSet(), readSetFacts, rows, nil)
 }

@@ -16,7 +16,7 @@ import (
 func machineSetActionTestCases() []factTestCase {
 	failed := withPhase(v1alpha1.MachineFailed)
 	granted := withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationReplacementGranted, "2026-01-01T00:00:00Z")
-	short := func(change onSet) *v1alpha1.MachineSet { return sizedSet(2, change, aMachine()) }
+	short := func(change setOption) *v1alpha1.MachineSet { return sizedSet(2, change, aMachine()) }
 	frozen := short(labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue))
 	closed := short(labelledSet(v1alpha1.LabelScaleUpDisabled, "true"))
 	paused := short(withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""))
@@ -60,11 +60,11 @@ func machineSetActionTestCases() []factTestCase {
 		func(m *v1alpha1.Machine) { m.Labels["tier"], m.Annotations["team"] = "front", "shop" },
 	)
 	withSetStatus(richer, rich)
-	machineWith := func(changes ...onMachine) *v1alpha1.Machine { return changedCopy(aMachine(), changes...) }
+	machineWith := func(changes ...machineOption) *v1alpha1.Machine { return changedCopy(aMachine(), changes...) }
 	setWith := func(m *v1alpha1.Machine) *v1alpha1.MachineSet { return sizedSet(1, nil, m) }
 	failedOne, failedGranted := machineWith(failed), machineWith(failed, granted)
 	return []factTestCase{
-		{name: "one is gone", fact: "Next", change: func(w *world) { w.deleteObject(aMachine()) }},
+		{name: "one is gone", fact: "Next", change: func(w *bridgeTestEnv) { w.deleteObject(aMachine()) }},
 		{name: "one goes", fact: "Next", change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine])},
 		{name: "one too many", fact: "Next", change: putChangedObject(second)},
 		{
@@ -178,7 +178,7 @@ func machineSetActionTestCases() []factTestCase {
 			name:   "not frozen any more",
 			fact:   "Next",
 			before: objectList(frozen),
-			change: putWithoutKey(frozen, v1alpha1.LabelFreeze),
+			change: putWithoutLabelAndAnnotation(frozen, v1alpha1.LabelFreeze),
 		},
 		{
 			name:   "a person ends the freeze",
@@ -214,13 +214,13 @@ func machineSetActionTestCases() []factTestCase {
 			name:   "current once more",
 			fact:   "Next",
 			before: objectList(closed),
-			change: putWithoutKey(closed, v1alpha1.LabelScaleUpDisabled),
+			change: putWithoutLabelAndAnnotation(closed, v1alpha1.LabelScaleUpDisabled),
 		},
 		{
 			name:   "not paused any more",
 			fact:   "Next",
 			before: objectList(paused),
-			change: putWithoutKey(paused, v1alpha1.AnnotationPaused),
+			change: putWithoutLabelAndAnnotation(paused, v1alpha1.AnnotationPaused),
 		},
 		{
 			name:   "its deployment is no longer paused",
@@ -232,13 +232,13 @@ func machineSetActionTestCases() []factTestCase {
 			name:   "its deployment is gone, and its pause",
 			fact:   "Next",
 			before: objectList(pausing, pausedBelow),
-			change: func(w *world) { w.deleteObject(aDeployment()) },
+			change: func(w *bridgeTestEnv) { w.deleteObject(aDeployment()) },
 		},
 		{
 			name:   "what it released is gone",
 			fact:   "Next",
 			before: append(releasedMachines(), sizedSetWithOrphans(2, releasedMachines())),
-			change: func(w *world) { w.deleteObject(machineWithName("r-0")) },
+			change: func(w *bridgeTestEnv) { w.deleteObject(machineWithName("r-0")) },
 		},
 		{
 			name:   "what it released is being deleted",
@@ -277,13 +277,13 @@ func machineSetActionTestCases() []factTestCase {
 			name:   "the machine has lost a label",
 			fact:   "Next",
 			before: objectList(withSelector(richer), rich),
-			change: putWithoutKey(rich, "tier"),
+			change: putWithoutLabelAndAnnotation(rich, "tier"),
 		},
 		{
 			name:   "the machine has lost an annotation",
 			fact:   "Next",
 			before: objectList(withSelector(richer), rich),
-			change: putWithoutKey(rich, "team"),
+			change: putWithoutLabelAndAnnotation(rich, "team"),
 		},
 	}
 }

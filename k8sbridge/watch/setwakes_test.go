@@ -18,7 +18,7 @@ import (
 
 // A machine with a controller signals that set. An orphan signals the sets that select the orphan. No other set is
 // signaled.
-func TestSetsThatAMachineSignals(t *testing.T) {
+func TestMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 	another := func(name, pool string) *v1alpha1.MachineSet {
 		s := machineSetWithoutStatus()
 		s.Name, s.UID, s.OwnerReferences, s.Spec.Replicas = name, types.UID("uid-"+name), nil, 0
@@ -30,7 +30,7 @@ func TestSetsThatAMachineSignals(t *testing.T) {
 	everything.Spec.Selector = &metav1.LabelSelector{}
 	for _, row := range []struct {
 		name  string
-		event func(w *world)
+		event func(w *bridgeTestEnv)
 		want  []string
 	}{
 		{"owned: its owner", putChangedObject(machineWithName("second")), []string{startSignalOf(aSet())}},
@@ -39,7 +39,7 @@ func TestSetsThatAMachineSignals(t *testing.T) {
 		{"an orphan that nobody matches", putChangedObject(orphanMachine(func(m *v1alpha1.Machine) { m.Labels["pool"] = "c" })), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			runInWorld(t, append(calmStack(), twin, apart, everything), func(w *world) {
+			runBridgeTest(t, append(stackWithoutPendingWork(), twin, apart, everything), func(w *bridgeTestEnv) {
 				w.advanceClock(2 * time.Second)
 				w.takeCalls()
 				row.event(w)
@@ -60,7 +60,7 @@ func TestSetsThatAMachineSignals(t *testing.T) {
 
 // Writes of an orphan's own workflow signal no set.
 func TestOwnWritesOfAnOrphanWakeNoSet(t *testing.T) {
-	runInWorld(t, append(calmStack(), orphanMachine(withOtherPool)), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), orphanMachine(withOtherPool)), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineRunning} {
 			w.putObject(orphanMachine(withOtherPool, withPhase(phase)))
@@ -72,7 +72,7 @@ func TestOwnWritesOfAnOrphanWakeNoSet(t *testing.T) {
 
 // A set that should adopt an orphan must read at least the orphan's version in the signal.
 func TestSignalOfASetHasTheVersionsOfItsOrphans(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		orphan := w.putObject(orphanMachine())
 		w.advanceClock(5 * time.Second)
 		w.takeCalls()
@@ -90,7 +90,7 @@ func TestSignalOfASetHasTheVersionsOfItsOrphans(t *testing.T) {
 // The workflow must read at least the bridge's versions of the class and of a failed machine's node.
 func TestSignalOfASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
 	lone := changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
-	runInWorld(t, append(calmStack(), lone), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), lone), func(w *bridgeTestEnv) {
 		class := w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
 		node := w.putObject(changedCopy(aNode(), updateHeartbeat))
 		w.advanceClock(5 * time.Second)
@@ -112,11 +112,11 @@ func TestSignalOfASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
 }
 
 // A class signals the sets that refer to it when it is created or deleted, but not when it changes.
-func TestSetsThatAClassSignals(t *testing.T) {
+func TestCreatedOrDeletedClassSignalsItsSets(t *testing.T) {
 	waiting := machineSetWithoutStatus()
 	waiting.Name, waiting.UID, waiting.Spec.Template.Spec.Class.Name = "waiting", "uid-waiting", "large"
 	withStatusForRelated(waiting, set.RelatedObjects{Deployment: aDeployment(), MissingKinds: []string{"MachineClass"}})
-	runInWorld(t, append(calmStack(), waiting), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), waiting), func(w *bridgeTestEnv) {
 		signaled := func() []temporalCall {
 			return slices.DeleteFunc(
 				w.takeCalls(),
@@ -141,7 +141,7 @@ func TestSetsThatAClassSignals(t *testing.T) {
 
 // The size of a deployment does not signal its sets: the deployment's workflow writes each set's own size.
 func TestTheSizeOfADeploymentSignalsNoSet(t *testing.T) {
-	runInWorld(t, []runtime.Object{aDeployment(), aSet()}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{aDeployment(), aSet()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putReplicas(5)
 		w.advanceClock(5 * time.Second)

@@ -17,8 +17,8 @@ import (
 	"millwright/workflows/run"
 )
 
-func TestCalmStackSendsNoSignal(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+func TestStackWithoutPendingWorkSendsNoSignal(t *testing.T) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		assert.Empty(t, w.takeRequests(), "when the leader begins")
 		for range 12 {
 			w.putObject(changedCopy(aNode(), updateHeartbeat))
@@ -28,8 +28,8 @@ func TestCalmStackSendsNoSignal(t *testing.T) {
 	})
 }
 
-func TestOwnWritesOfACalmStackSendNoSignal(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+func TestOwnStatusWritesSendNoSignal(t *testing.T) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) {
 			m.Status.LastOperation.Description, m.Status.LastOperation.LastUpdateTime = "again", creationTime
 			m.Status.Conditions = aNode().Status.Conditions
@@ -47,8 +47,8 @@ func TestOwnWritesOfACalmStackSendNoSignal(t *testing.T) {
 	})
 }
 
-func TestNewMachine(t *testing.T) {
-	runInWorld(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *world) {
+func TestNewMachineSignalsItselfAndItsSet(t *testing.T) {
+	runBridgeTest(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		class := w.putObject(aClass())
 		w.runDueWork()
@@ -66,7 +66,7 @@ func TestNewMachine(t *testing.T) {
 		assert.Equal(t, version, c.signalContent.Versions[cache.Machines])
 		assert.Equal(t, class, c.signalContent.Versions[cache.Classes], "the worker may not have the class yet")
 		assert.Equal(t, c.signalContent.Versions, c.input.Versions, "the first decision of a new run reads no less")
-		assert.Equal(t, garden.TaskQueue(run.QueueMachines), c.options.TaskQueue)
+		assert.Equal(t, testInstallation.TaskQueue(run.QueueMachines), c.options.TaskQueue)
 		assert.Equal(t, "Machine ns/m", c.options.StaticSummary)
 		assert.Equal(
 			t,
@@ -82,7 +82,7 @@ func TestNewMachine(t *testing.T) {
 // The test makes the writes of a machine's workflow, in their order. Only the new object and its node signal the
 // machine.
 func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
-	runInWorld(t, []runtime.Object{aClass()}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{aClass()}, func(w *bridgeTestEnv) {
 		m := changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.Finalizers, m.Annotations = nil, nil })
 		w.putObject(m)
 		w.runDueWork()
@@ -127,9 +127,9 @@ func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
 }
 
 // If a node is ready before its machine's creation is recorded, the record of the creation signals the machine.
-func TestNodeThatIsReadyBeforeTheCreationIsRecorded(t *testing.T) {
+func TestRecordedCreationSignalsAMachineWhoseNodeIsReady(t *testing.T) {
 	m := changedCopy(aMachine(), setNotCreated)
-	runInWorld(t, []runtime.Object{aClass(), m}, func(w *world) {
+	runBridgeTest(t, []runtime.Object{aClass(), m}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		node := w.putObject(aNode())
 		w.advanceClock(2 * time.Second)
@@ -152,10 +152,10 @@ func TestNodeThatIsReadyBeforeTheCreationIsRecorded(t *testing.T) {
 }
 
 // A run that was signaled for an unhealthy node may have read the node when it was healthy again.
-func TestFlappingNode(t *testing.T) {
+func TestFlappingNodeSignalsItsMachine(t *testing.T) {
 	for _, pause := range []time.Duration{time.Millisecond, 5 * time.Second} {
 		t.Run(pause.String(), func(t *testing.T) {
-			runInWorld(t, calmStack(), func(w *world) {
+			runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 				for range 3 {
 					w.putObject(changedCopy(aNode(), setNodeUnready))
 					w.advanceClock(pause)
@@ -184,8 +184,8 @@ func TestFlappingNode(t *testing.T) {
 
 // While a machine is being deleted, only the health of its node signals the machine. After the drain its node does
 // not signal the machine at all.
-func TestANodeWhoseMachineIsBeingDeleted(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+func TestOnlyNodeHealthSignalsADeletingMachine(t *testing.T) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		going := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
 		w.putObject(going)
 		w.runDueWork()
@@ -217,7 +217,7 @@ func TestANodeWhoseMachineIsBeingDeleted(t *testing.T) {
 	})
 }
 
-func TestClassAndSecretWakeObjectsThatAreNotCalm(t *testing.T) {
+func TestClassAndSecretSignalObjectsWithPendingWork(t *testing.T) {
 	waiting := changedCopy(machineWithName("waiting"), setNotCreated)
 	gone := changedCopy(machineWithName("going"), setDeleting[*v1alpha1.Machine])
 	elsewhere := changedCopy(
@@ -225,7 +225,7 @@ func TestClassAndSecretWakeObjectsThatAreNotCalm(t *testing.T) {
 		setNotCreated,
 		func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" },
 	)
-	runInWorld(t, append(calmStack(), waiting, gone, elsewhere), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), waiting, gone, elsewhere), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		class := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })
 		version := w.putObject(class)
@@ -269,7 +269,7 @@ func TestClassAndSecretWakeObjectsThatAreNotCalm(t *testing.T) {
 // The bridge may receive a set's status later than the machines from which the status was computed, and evaluate the
 // set as calm. The next resync corrects that.
 func TestResyncCorrectsALateSetStatus(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown)))
 		w.runDebouncedWork()
 		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
@@ -283,10 +283,10 @@ func TestResyncCorrectsALateSetStatus(t *testing.T) {
 	})
 }
 
-func TestAMachineChangesOwner(t *testing.T) {
+func TestMachineThatChangesItsOwnerSignalsBothSets(t *testing.T) {
 	other := aSet()
 	other.Name, other.UID = "other", "uid-other"
-	runInWorld(t, append(calmStack(), other), func(w *world) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), other), func(w *bridgeTestEnv) {
 		w.advanceClock(time.Second)
 		w.takeCalls()
 		w.putObject(
@@ -301,15 +301,15 @@ func TestAMachineChangesOwner(t *testing.T) {
 }
 
 func TestIrrelevantTaintsSendNoSignal(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(aNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
 		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "the machine is still calm")
 	})
 }
 
-func TestOtherNodeConditionsAreCopied(t *testing.T) {
-	runInWorld(t, calmStack(), func(w *world) {
+func TestUnknownNodeConditionSignalsTheMachine(t *testing.T) {
+	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		n := changedCopy(aNode(), func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Odd", Status: corev1.ConditionTrue})
 		})

@@ -11,8 +11,8 @@ import (
 
 // The end of a drain signals the next machine in the drain queue, whatever the outcome of the drain. No object of the
 // queued machine changes when the drain ends, so without this signal the machine would wait for the next resync.
-func TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine(t *testing.T) {
-	in := func(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain, queued bool) onMachine {
+func TestFreeDrainTurnSignalsTheNextMachine(t *testing.T) {
+	in := func(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain, queued bool) machineOption {
 		return func(m *v1alpha1.Machine) {
 			setDeleting(m)
 			m.Status.CurrentStatus.Phase = v1alpha1.MachineTerminating
@@ -23,17 +23,17 @@ func TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine(t *testing.T) {
 	drained := changedCopy(aMachine(), in(v1alpha1.MachineDeletionDrain, begun, false))
 	next := changedCopy(machineWithName("next"), in(v1alpha1.MachineDeletionDrain, nil, true))
 	notQueued := changedCopy(machineWithName("other"), in(v1alpha1.MachineDeletionDrain, nil, false))
-	for name, ends := range map[string]func(*world){
-		"its drain ends": func(w *world) {
+	for name, ends := range map[string]func(*bridgeTestEnv){
+		"its drain ends": func(w *bridgeTestEnv) {
 			w.putObject(changedCopy(aMachine(), in(v1alpha1.MachineDeletionDrain, &v1alpha1.MachineDrain{StartedAt: creationTime, Result: "Drained"}, false)))
 		},
-		"its deletion is past that": func(w *world) {
+		"its deletion is past that": func(w *bridgeTestEnv) {
 			w.putObject(changedCopy(aMachine(), in(v1alpha1.MachineDeletionInstance, begun, false)))
 		},
-		"it is gone": func(w *world) { w.deleteObject(drained) },
+		"it is gone": func(w *bridgeTestEnv) { w.deleteObject(drained) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			runInWorld(t, []runtime.Object{machineSetWithoutStatus(), drained, next, notQueued}, func(w *world) {
+			runBridgeTest(t, []runtime.Object{machineSetWithoutStatus(), drained, next, notQueued}, func(w *bridgeTestEnv) {
 				w.takeCalls()
 				ends(w)
 				w.runDueWork()

@@ -165,8 +165,8 @@ func (f *fakeTemporal) closeWorkflow(id string) {
 	f.closedWorkflow = id
 }
 
-// world is a bridge with fake clusters and a fake Temporal. world runs in a synctest bubble with a fake clock.
-type world struct {
+// bridgeTestEnv is a bridge with fake clusters and a fake Temporal. world runs in a synctest bubble with a fake clock.
+type bridgeTestEnv struct {
 	*fakeTemporal
 	t              *testing.T
 	machines       *fake.Clientset
@@ -183,23 +183,23 @@ type world struct {
 	prepareBridge  func(*Bridge) // changes a bridge before it runs; may be nil
 }
 
-// runInWorld runs a test with a bridge that has evaluated the given objects and is idle.
-func runInWorld(t *testing.T, objects []runtime.Object, test func(w *world)) {
+// runBridgeTest runs a test with a bridge that has evaluated the given objects and is idle.
+func runBridgeTest(t *testing.T, objects []runtime.Object, test func(w *bridgeTestEnv)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, objects...)
+		w := newBridgeTestEnv(t, objects...)
 		w.startLeader()
 		w.advanceClock(3 * time.Second)
 		test(w)
 	})
 }
 
-// newWorld fills caches with objects; startLeader starts a bridge. The world watches control planes only if objects
+// newBridgeTestEnv fills caches with objects; startLeader starts a bridge. The world watches control planes only if objects
 // contains one, and Cluster API's kinds only if objects contains a Cluster.
-func newWorld(t *testing.T, objects ...runtime.Object) *world {
+func newBridgeTestEnv(t *testing.T, objects ...runtime.Object) *bridgeTestEnv {
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
-	w := &world{
+	w := &bridgeTestEnv{
 		fakeTemporal:   &fakeTemporal{callsInFlight: map[string]int{}},
 		t:              t,
 		lastVersion:    100,
@@ -248,13 +248,13 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 }
 
 // startLeader makes a new bridge the leader. The previous bridge stops.
-func (w *world) startLeader() {
+func (w *bridgeTestEnv) startLeader() {
 	if w.stopBridge != nil {
 		w.stopBridge()
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.metrics = prometheus.NewRegistry()
-	w.bridge = New(garden, w.cluster, w.fakeTemporal, NewMetrics(w.metrics), slog.New(slog.DiscardHandler))
+	w.bridge = New(testInstallation, w.cluster, w.fakeTemporal, NewMetrics(w.metrics), slog.New(slog.DiscardHandler))
 	if w.apiCache != nil {
 		w.bridge.WatchClusterAPI(w.apiCache)
 	}
@@ -270,19 +270,19 @@ func (w *world) startLeader() {
 	w.t.Cleanup(w.stopBridge)
 }
 
-func (w *world) advanceClock(d time.Duration) {
+func (w *bridgeTestEnv) advanceClock(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
 // runDueWork runs all work that is due at once.
-func (w *world) runDueWork() { w.advanceClock(time.Millisecond) }
+func (w *bridgeTestEnv) runDueWork() { w.advanceClock(time.Millisecond) }
 
 // runDebouncedWork runs all debounced work.
-func (w *world) runDebouncedWork() { w.advanceClock(debounce + time.Millisecond) }
+func (w *bridgeTestEnv) runDebouncedWork() { w.advanceClock(debounce + time.Millisecond) }
 
 // trackerOf returns the fake API server for objects of this type.
-func (w *world) trackerOf(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
+func (w *bridgeTestEnv) trackerOf(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
 	switch o := o.(type) {
 	case *clusterv1.MachineSet:
 		return w.provider.Core.Tracker(), clusterv1.GroupVersion.WithResource("machinesets")
@@ -317,7 +317,7 @@ func (w *world) trackerOf(o runtime.Object) (kubetesting.ObjectTracker, schema.G
 }
 
 // putObject creates or replaces an object with a new version, and returns that version.
-func (w *world) putObject(o runtime.Object) string {
+func (w *bridgeTestEnv) putObject(o runtime.Object) string {
 	w.t.Helper()
 	w.lastVersion++
 	version := strconv.Itoa(w.lastVersion)
@@ -334,7 +334,7 @@ func (w *world) putObject(o runtime.Object) string {
 	return version
 }
 
-func (w *world) deleteObject(o runtime.Object) {
+func (w *bridgeTestEnv) deleteObject(o runtime.Object) {
 	w.t.Helper()
 	object, err := meta.Accessor(o)
 	require.NoError(w.t, err)
@@ -343,7 +343,7 @@ func (w *world) deleteObject(o runtime.Object) {
 }
 
 // takeCalls returns the calls since the last call of takeCalls.
-func (w *world) takeCalls() []temporalCall {
+func (w *bridgeTestEnv) takeCalls() []temporalCall {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	calls := w.calls
@@ -352,7 +352,7 @@ func (w *world) takeCalls() []temporalCall {
 }
 
 // takeRequests returns the requests to Temporal since the last call, sorted, as "verb id".
-func (w *world) takeRequests() []string {
+func (w *bridgeTestEnv) takeRequests() []string {
 	lines := []string{}
 	for _, c := range w.takeCalls() {
 		lines = append(lines, c.verb+" "+c.workflowID)
@@ -361,25 +361,25 @@ func (w *world) takeRequests() []string {
 	return lines
 }
 
-// garden is the installation of the bridge.
-const garden run.Installation = "garden"
+// testInstallation is the installation of the bridge.
+const testInstallation run.Installation = "garden"
 
 // startSignalOf returns the line in the result of takeRequests for a signal to an existing object.
 func startSignalOf(o metav1.Object) string { return "signal-with-start " + workflowIDOf(o) }
 
 func workflowIDOf(o metav1.Object) string {
 	kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
-	return garden.ID(run.Kind(kind), refOf(o))
+	return testInstallation.ID(run.Kind(kind), refOf(o))
 }
 
 // countStoredEntries counts the entries about objects in the bridge's maps.
-func (w *world) countStoredEntries() int {
+func (w *bridgeTestEnv) countStoredEntries() int {
 	w.bridge.mu.Lock()
 	defer w.bridge.mu.Unlock()
 	return len(w.bridge.pendingWakes) + len(w.bridge.nextSignalTimes)
 }
 
-func (w *world) countFingerprints() int {
+func (w *bridgeTestEnv) countFingerprints() int {
 	w.bridge.mu.Lock()
 	defer w.bridge.mu.Unlock()
 	return len(w.bridge.storedFingerprints)

@@ -22,8 +22,8 @@ const (
 	Rules       Resource = "machinedrainrules" // drain rules of the control cluster
 )
 
-// byVolume names the index of volume attachments by the name of the persistent volume.
-const byVolume = "volume"
+// volumeIndex names the index of volume attachments by the name of the persistent volume.
+const volumeIndex = "volume"
 
 // VolumeOfAttachment returns the name of the persistent volume of an attachment; empty if the attachment names no
 // volume.
@@ -41,7 +41,7 @@ func (t *Target) AttachmentsOfNode(node string) []*storagev1.VolumeAttachment {
 
 // AttachmentsOfVolume returns the volume attachments of a persistent volume, unsorted.
 func (t *Target) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment {
-	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(Attachments), byVolume, name)
+	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(Attachments), volumeIndex, name)
 }
 
 // AttachedVolumeCount returns how many volumes are attached to a node or are being attached. While the watch is
@@ -49,15 +49,15 @@ func (t *Target) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment 
 // volumes if AttachedVolumeCount returns 0.
 func (t *Target) AttachedVolumeCount(node string) int {
 	n := len(t.AttachmentsOfNode(node))
-	if n == 0 && !t.KnowsAttachments() {
+	if n == 0 && !t.HasCurrentAttachments() {
 		return 1
 	}
 	return n
 }
 
-// KnowsAttachments reports whether the cache of volume attachments is current: its watch is open, or volume attachments
+// HasCurrentAttachments reports whether the cache of volume attachments is current: its watch is open, or volume attachments
 // are not watched at all.
-func (t *Target) KnowsAttachments() bool {
+func (t *Target) HasCurrentAttachments() bool {
 	return t == nil || t.attachmentWatches == nil || t.attachmentWatches.isCurrent()
 }
 
@@ -86,7 +86,7 @@ type watchState struct {
 func (l *watchState) isCurrent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.openWatches > 0 && time.Since(l.resumedAt) >= WatchCatchUp
+	return l.openWatches > 0 && time.Since(l.resumedAt) >= WatchCatchUpTime
 }
 
 // trackedWatch is a watch that calls onStop when it stops.

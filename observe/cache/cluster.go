@@ -69,7 +69,7 @@ type Cluster struct {
 	trackedInformers sync.Map // informers added after Start: Resource → cache.SharedIndexInformer
 
 	Preflight PreflightConfig
-	absences  atomic.Pointer[Absences]
+	workerAbsences  atomic.Pointer[WorkerAbsences]
 
 	Scope            NamespaceScope // Millwright's namespaces. Set NamespaceScope before Start.
 	otherControllers otherControllers

@@ -23,7 +23,7 @@ import (
 
 // A volume that was attached during an interruption of the watch counts: an empty cache does not prove that no volume
 // is attached.
-func TestAttachedIsNeverZeroWhileTheWatchIsInterrupted(t *testing.T) {
+func TestAttachedVolumesAreUnknownDuringAnInterruptedWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := kubefake.NewClientset()
 		var now *watch.RaceFreeFakeWatcher
@@ -43,20 +43,20 @@ func TestAttachedIsNeverZeroWhileTheWatchIsInterrupted(t *testing.T) {
 		require.NoError(t, cluster.WatchDrains())
 		require.NoError(t, cluster.Start(t.Context()))
 		synctest.Wait()
-		assert.True(t, cluster.Target("").KnowsAttachments())
+		assert.True(t, cluster.Target("").HasCurrentAttachments())
 		assert.Zero(t, cluster.Target("").AttachedVolumeCount("n"))
 
 		away.Store(true)
 		now.Stop()
 		synctest.Wait()
-		assert.False(t, cluster.Target("").KnowsAttachments())
+		assert.False(t, cluster.Target("").HasCurrentAttachments())
 		assert.Equal(t, 1, cluster.Target("").AttachedVolumeCount("n"), "none is no answer")
 		time.Sleep(10 * time.Minute)
-		assert.False(t, cluster.Target("").KnowsAttachments())
+		assert.False(t, cluster.Target("").HasCurrentAttachments())
 
 		away.Store(false)
-		for !cluster.Target("").KnowsAttachments() {
-			time.Sleep(cache.WatchCatchUp)
+		for !cluster.Target("").HasCurrentAttachments() {
+			time.Sleep(cache.WatchCatchUpTime)
 		}
 		now.Add(observetest.NewAttachment("a", "n", "pv-1"))
 		now.Add(observetest.NewAttachment("b", "n", "pv-2"))
@@ -66,8 +66,8 @@ func TestAttachedIsNeverZeroWhileTheWatchIsInterrupted(t *testing.T) {
 	})
 }
 
-func TestUnwatchedAttachmentsCountAsKnown(t *testing.T) {
+func TestUnwatchedAttachmentsCountAsCurrent(t *testing.T) {
 	cluster, _ := observetest.StartCaches(t, nil)
-	assert.True(t, cluster.Target("").KnowsAttachments())
+	assert.True(t, cluster.Target("").HasCurrentAttachments())
 	assert.Zero(t, cluster.Target("").AttachedVolumeCount("n"))
 }

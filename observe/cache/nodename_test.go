@@ -9,7 +9,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestTheNameOfAMachinesNode(t *testing.T) {
+func TestNodeNameOfMachine(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ label, status, want string }{
 		"none":                                  {"", "", ""},

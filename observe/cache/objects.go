@@ -20,9 +20,9 @@ func NodeNameOfMachine(m *v1alpha1.Machine) string {
 	return cmp.Or(m.Status.NodeName, m.Labels[v1alpha1.LabelNode])
 }
 
-// InstanceWithoutNodeName returns the provider ID of a machine that does not know the name of its node; empty for all
+// ProviderIDWithoutNodeName returns the provider ID of a machine that does not know the name of its node; empty for all
 // other machines.
-func InstanceWithoutNodeName(m *v1alpha1.Machine) string {
+func ProviderIDWithoutNodeName(m *v1alpha1.Machine) string {
 	if NodeNameOfMachine(m) != "" {
 		return ""
 	}
@@ -74,9 +74,9 @@ func TimeOrZero(t *metav1.Time) time.Time {
 	return t.Time
 }
 
-// IsFrozen reports whether the label freeze stops a set or deployment from creating machines, and no annotation
+// HasFreezeLabel reports whether the label freeze stops a set or deployment from creating machines, and no annotation
 // unfreeze overrides the label.
-func IsFrozen(o metav1.Object) bool {
+func HasFreezeLabel(o metav1.Object) bool {
 	_, ended := o.GetAnnotations()[v1alpha1.AnnotationUnfreeze]
 	return o.GetLabels()[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue && !ended
 }

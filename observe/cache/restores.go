@@ -64,14 +64,14 @@ func (r *RestoreDetector) ConfigWithRestoreCheck(config *rest.Config) *rest.Conf
 
 // restoreChecker compares the version of a watch with the version of the API server.
 type restoreChecker struct {
-	nextTransport http.RoundTripper
+	wrappedTransport http.RoundTripper
 	detector      *RestoreDetector
 }
 
 // RoundTrip implements http.RoundTripper.
 func (c restoreChecker) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := c.nextTransport.RoundTrip(request)
-	version := continuedVersion(request.URL.Query())
+	response, err := c.wrappedTransport.RoundTrip(request)
+	version := watchStartVersion(request.URL.Query())
 	if err != nil || response.StatusCode != http.StatusOK || version == "" {
 		return response, err
 	}
@@ -123,13 +123,13 @@ func (b watchBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// continuedVersion returns the version from which a watch of a whole resource continues. If a watch refills a cache,
+// watchStartVersion returns the version from which a watch of a whole resource continues. If a watch refills a cache,
 // continuedVersion returns the version that the cache had before. continuedVersion returns an empty string for other
 // requests, and for a watch that begins with all objects. A refill needs the check too: the caches refill at different
 // times, and until all caches are refilled, a decision would mix objects from before and after the restore. A watch
 // with a field selector needs no check, for two reasons. The cache of a drain's pods does not outlive an interruption.
 // Every process that watches Leases or the control plane also watches whole resources.
-func continuedVersion(query url.Values) string {
+func watchStartVersion(query url.Values) string {
 	version := query.Get("resourceVersion")
 	if query.Get("watch") == "" || query.Get("fieldSelector") != "" || version == "0" {
 		return ""
@@ -144,7 +144,7 @@ func (c restoreChecker) newestVersion(watch *http.Request) (string, error) {
 	request := watch.Clone(ctx)
 	request.URL.RawQuery = url.Values{"limit": {"1"}}.Encode()
 	request.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json")
-	response, err := c.nextTransport.RoundTrip(request)
+	response, err := c.wrappedTransport.RoundTrip(request)
 	if err != nil {
 		return "", err
 	}

@@ -26,7 +26,7 @@ import (
 type fakeAPIServer struct {
 	version   atomic.Int64
 	listCount atomic.Int64
-	listsFail atomic.Bool // list requests fail
+	failsLists atomic.Bool // list requests fail
 	detector  *cache.RestoreDetector
 	client    versioned.Interface
 }
@@ -41,7 +41,7 @@ func (s *fakeAPIServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case r.URL.Query().Get("watch") != "":
 		answer.Body, _ = io.Pipe()
-	case s.listsFail.Load():
+	case s.failsLists.Load():
 		answer.StatusCode, answer.Status, answer.Body = http.StatusServiceUnavailable, "503 Service Unavailable", http.NoBody
 	default:
 		s.listCount.Add(1)
@@ -83,14 +83,14 @@ func (s *fakeAPIServer) restoreError(t *testing.T) error {
 	return s.detector.AwaitRestore(ctx)
 }
 
-func TestAWatchOfARestoredAPIServerIsNoticed(t *testing.T) {
+func TestWatchDetectsARestoredAPIServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer(t)
 		s.version.Store(1000)
 		require.NoError(t, s.openAndStopWatch(t, metav1.ListOptions{ResourceVersion: "1000"}))
 		require.NoError(t, s.restoreError(t), "nothing is older than the cache")
-		s.listsFail.Store(true)
+		s.failsLists.Store(true)
 		time.Sleep(time.Second)
 		require.ErrorContains(
 			t,
@@ -98,7 +98,7 @@ func TestAWatchOfARestoredAPIServerIsNoticed(t *testing.T) {
 			"read the version of machines: the API server answers 503",
 			"a watch that is not checked does not open",
 		)
-		s.listsFail.Store(false)
+		s.failsLists.Store(false)
 		s.version.Store(99)
 		for range 2 {
 			time.Sleep(time.Second) // longer than maxRenewalGap: an interruption
@@ -153,7 +153,7 @@ func cacheFillOptions(before string) metav1.ListOptions {
 
 // A starting API server may refuse watches: then each cache is refilled, and the caches are refilled at different
 // times.
-func TestACacheThatIsFilledAnewNoticesARestore(t *testing.T) {
+func TestRefilledCacheDetectsARestoredAPIServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer(t)

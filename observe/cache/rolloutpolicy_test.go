@@ -10,7 +10,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestWhichPolicyApplies(t *testing.T) {
+func TestFirstMatchingPolicy(t *testing.T) {
 	policy := func(name string, targets ...v1alpha1.RolloutPolicyTarget) *v1alpha1.RolloutPolicy {
 		return &v1alpha1.RolloutPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: name},

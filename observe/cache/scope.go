@@ -126,7 +126,7 @@ func (i installations) recordLease(lease *coordinationv1.Lease, now time.Time) (
 		if namespace != lease.Namespace && next.name != i.ownName {
 			continue
 		}
-		if first := i.hasPriority(namespace, other); first != other.isReported {
+		if first := i.otherHasPriority(namespace, other); first != other.isReported {
 			if other.isReported = first; first {
 				began = append(began, i.activeController(namespace, other, now))
 			}
@@ -143,10 +143,10 @@ func (i installations) forgetLease(lease *coordinationv1.Lease) bool {
 	return known
 }
 
-// hasPriority reports whether another installation has priority over this one. If two Leases have the same creation
+// otherHasPriority reports whether another installation has priority over this one. If two Leases have the same creation
 // second, their namespaces decide. A Lease without an installation name belongs to an earlier version of this
 // installation.
-func (i installations) hasPriority(namespace string, other installation) bool {
+func (i installations) otherHasPriority(namespace string, other installation) bool {
 	if other.name == "" || other.name == i.ownName {
 		return false
 	}
@@ -172,7 +172,7 @@ func (i installations) claimsNamespace(other installation, namespace string) boo
 // isClaimedNamespace reports whether an installation with priority over this one claims a namespace.
 func (i installations) isClaimedNamespace(namespace string) bool {
 	for at, other := range i.leases {
-		if i.hasPriority(at, other) && i.claimsNamespace(other, namespace) {
+		if i.otherHasPriority(at, other) && i.claimsNamespace(other, namespace) {
 			return true
 		}
 	}
@@ -192,7 +192,7 @@ func (i installations) usesSelectors() bool {
 // activeControllers returns the installations that have priority over this one.
 func (i installations) activeControllers(now time.Time) (all []activeController) {
 	for namespace, other := range i.leases {
-		if i.hasPriority(namespace, other) {
+		if i.otherHasPriority(namespace, other) {
 			all = append(all, i.activeController(namespace, other, now))
 		}
 	}

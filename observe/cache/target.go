@@ -59,7 +59,7 @@ func (t *Target) WatchDrains() error {
 	)
 	err := t.informers[Attachments].AddIndexers(cache.Indexers{
 		byNode:   indexByKey(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
-		byVolume: indexByKey(VolumeOfAttachment),
+		volumeIndex: indexByKey(VolumeOfAttachment),
 	})
 	if err != nil {
 		return fmt.Errorf("index volume attachments: %w", err)
@@ -99,13 +99,13 @@ func (t *Target) AwaitFilledCaches(ctx context.Context) error {
 // ctx ends first.
 func (t *Target) awaitBudgetCache(ctx context.Context, informer cache.SharedIndexInformer) bool {
 	for ctx.Err() == nil {
-		bounded, cancel := context.WithTimeout(ctx, budgetsTimeout)
+		bounded, cancel := context.WithTimeout(ctx, budgetCacheTimeout)
 		filled := cache.WaitFor(bounded, "", informer.HasSyncedChecker())
 		cancel()
 		if filled {
 			return true
 		}
-		bounded, cancel = context.WithTimeout(ctx, budgetsTimeout)
+		bounded, cancel = context.WithTimeout(ctx, budgetCacheTimeout)
 		why, err := t.NoEvictionReason(bounded)
 		cancel()
 		if err == nil && why != "" {

@@ -76,7 +76,7 @@ type relatedReader struct {
 	readMachines       func() (members, orphans []*clusterv1.Machine, err error)
 	readCluster        func() (*clusterv1.Cluster, error)
 	readDeployment     func(name string) (*clusterv1.MachineDeployment, error)
-	readReceiver       func(name string) (*clusterv1.MachineSet, error)
+	readReceivingSet       func(name string) (*clusterv1.MachineSet, error)
 	readProviderObject func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error)
 	isNotInstalled     func(schema.GroupKind) (bool, error) // reports whether a kind is not installed
 }
@@ -110,7 +110,7 @@ func readRelatedObjects(set *clusterv1.MachineSet, r relatedReader) (a RelatedOb
 		}
 	}
 	if name := set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; name != "" {
-		if a.Receiver, err = r.readReceiver(name); err != nil {
+		if a.Receiver, err = r.readReceivingSet(name); err != nil {
 			return a, err
 		}
 	}
@@ -154,7 +154,7 @@ func (c *Cache) ReadRelated(ctx context.Context, set *clusterv1.MachineSet) (Rel
 			d, _ := c.Deployment(set.Namespace + "/" + name)
 			return d, nil
 		},
-		readReceiver: func(name string) (*clusterv1.MachineSet, error) {
+		readReceivingSet: func(name string) (*clusterv1.MachineSet, error) {
 			s, _ := c.MachineSet(set.Namespace + "/" + name)
 			return s, nil
 		},
@@ -281,7 +281,7 @@ func (c *Cache) ReadRelatedLive(ctx context.Context, set *clusterv1.MachineSet) 
 		readDeployment: func(name string) (*clusterv1.MachineDeployment, error) {
 			return ReadLiveObject(ctx, c.client.Deployments(set.Namespace), name)
 		},
-		readReceiver: func(name string) (*clusterv1.MachineSet, error) {
+		readReceivingSet: func(name string) (*clusterv1.MachineSet, error) {
 			return ReadLiveObject(ctx, c.client.MachineSets(set.Namespace), name)
 		},
 		readProviderObject: c.providerObjectFromServer(ctx, set.Namespace),

@@ -51,8 +51,8 @@ const (
 // shows that no such policy is active.
 const Finalizer = "machine.sapcloud.io/cluster-api"
 
-// HandedOver describes the pending work of a set or a deployment that has lost Millwright's label.
-const HandedOver = "it was handed over: Millwright's finalizer is left"
+// HandedOverMessage describes the pending work of a set or a deployment that has lost Millwright's label.
+const HandedOverMessage = "it was handed over: Millwright's finalizer is left"
 
 // Settings defines which objects of Cluster API belong to Millwright.
 type Settings struct {
@@ -163,11 +163,11 @@ func (c *Cache) Client() *Client { return c.client }
 // MachineSet returns a MachineSet that Millwright reconciles, or a former one that still has Millwright's finalizer.
 func (c *Cache) MachineSet(key string) (*clusterv1.MachineSet, bool) {
 	set, found := getByKey[*clusterv1.MachineSet](c, SetsResource, key)
-	return set, found && (c.IsOurs(set) || HasFinalizer(set))
+	return set, found && (c.IsReconciledByMillwright(set) || HasFinalizer(set))
 }
 
-// IsOurs reports whether Millwright reconciles a set or a deployment.
-func (c *Cache) IsOurs(o metav1.Object) bool {
+// IsReconciledByMillwright reports whether Millwright reconciles a set or a deployment.
+func (c *Cache) IsReconciledByMillwright(o metav1.Object) bool {
 	return o.GetLabels()[clusterv1.WatchLabel] == c.WatchFilter
 }
 
@@ -189,7 +189,7 @@ func (c *Cache) Deployment(key string) (*clusterv1.MachineDeployment, bool) {
 // Millwright's finalizer.
 func (c *Cache) ReconciledDeployment(key string) (*clusterv1.MachineDeployment, bool) {
 	d, found := c.Deployment(key)
-	return d, found && (c.IsOurs(d) || HasFinalizer(d))
+	return d, found && (c.IsReconciledByMillwright(d) || HasFinalizer(d))
 }
 
 // ClusterByKey returns the Cluster with this key.
@@ -240,7 +240,7 @@ func (c *Cache) SetsWithoutController(namespace string) []*clusterv1.MachineSet 
 
 // actsOnObject reports whether Millwright reconciles a set or a deployment, and acts in its namespace.
 func (c *Cache) actsOnObject(o metav1.Object) bool {
-	return c.IsOurs(o) && c.Cluster.ActsInNamespace(o.GetNamespace())
+	return c.IsReconciledByMillwright(o) && c.Cluster.ActsInNamespace(o.GetNamespace())
 }
 
 // Deployments returns all deployments on which Millwright acts, unsorted.

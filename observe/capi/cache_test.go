@@ -31,7 +31,7 @@ func templateKind() schema.GroupKind {
 
 // The version of a provider's resource is the newest version of the newest contract in the labels of the
 // CustomResourceDefinition.
-func TestVersionOfAContract(t *testing.T) {
+func TestNewestVersionOfTheNewestContractIsUsed(t *testing.T) {
 	const v1beta1, v1beta2 = "cluster.x-k8s.io/v1beta1", "cluster.x-k8s.io/v1beta2"
 	for _, row := range []struct {
 		name   string
@@ -70,7 +70,7 @@ func TestVersionOfAContract(t *testing.T) {
 	}
 }
 
-func TestKindsAreRemembered(t *testing.T) {
+func TestKindLookupsAreCached(t *testing.T) {
 	c, server := capitest.StartCaches(t)
 	for range 3 {
 		_, err := c.Resource(t.Context(), templateKind())
@@ -87,7 +87,7 @@ func TestKindsAreRemembered(t *testing.T) {
 }
 
 // If the API server does not answer, a kind is unknown, not missing. The cache does not keep such an error.
-func TestAnErrorIsNoMissingKind(t *testing.T) {
+func TestFailedKindLookupIsNotAMissingKind(t *testing.T) {
 	c, server := capitest.StartCaches(t)
 	fails := true
 	server.Definitions.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -103,7 +103,7 @@ func TestAnErrorIsNoMissingKind(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestTemplatesAndClones(t *testing.T) {
+func TestTemplateKindsAndTheirCloneKinds(t *testing.T) {
 	ref := func(kind string) clusterv1.ContractVersionedObjectReference {
 		return clusterv1.ContractVersionedObjectReference{APIGroup: "example.com", Kind: kind, Name: "x"}
 	}
@@ -140,7 +140,7 @@ func populatedObjects() []runtime.Object {
 }
 
 // The caches and the API server give the same objects related to a set.
-func TestReadAndReadLiveAgree(t *testing.T) {
+func TestCachedAndLiveReadsGiveTheSameObjects(t *testing.T) {
 	c, _ := capitest.StartCaches(t, populatedObjects()...)
 	s, found := c.MachineSet("shop/s")
 	require.True(t, found)
@@ -181,7 +181,7 @@ func TestReadAndReadLiveAgree(t *testing.T) {
 }
 
 // A template counts as missing if its object or its kind does not exist.
-func TestReadWithMissingObjects(t *testing.T) {
+func TestTemplateWithoutObjectOrKindIsMissing(t *testing.T) {
 	ghost := func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.InfrastructureRef.APIGroup = "not.installed.example.com"
 	}
@@ -207,7 +207,7 @@ func TestReadWithMissingObjects(t *testing.T) {
 
 // A set needs no bootstrap provider if the bootstrap data are in a Secret. A reference to an object that is not a
 // template is not cloned.
-func TestOnlyTemplatesAreRead(t *testing.T) {
+func TestReferenceToANonTemplateIsNotRead(t *testing.T) {
 	c, _ := capitest.StartCaches(t, capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
 	}), capitest.InfrastructureTemplate())
@@ -220,7 +220,7 @@ func TestOnlyTemplatesAreRead(t *testing.T) {
 
 // A cache that is not yet filled does not prove that a template is missing. A decision that writes reads the template
 // from the API server.
-func TestATemplateWhoseCacheIsNotFilled(t *testing.T) {
+func TestUnfilledTemplateCacheProvesNoMissingTemplate(t *testing.T) {
 	c, server := capitest.StartCaches(
 		t,
 		capitest.NewSet("s", 1),
@@ -324,7 +324,7 @@ func TestWhichSetsMillwrightReconciles(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestRefersToObject(t *testing.T) {
 	c, _ := capitest.StartCaches(t, capitest.NewSet("s", 1), capitest.NewCluster())
 	s, _ := c.MachineSet("shop/s")
 	rename := func(name string) capitest.ProviderObjectChange {
@@ -360,7 +360,7 @@ func TestSelectsMachine(t *testing.T) {
 		{"its labels", func(*clusterv1.MachineSet) {}, true},
 		{"other labels", capitest.WithSelector(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}), false},
 		{"an empty selector", capitest.WithSelector(metav1.LabelSelector{}), false},
-		{"an unreadable one", capitest.WithSelector(*observetest.UnreadableSelector()), false},
+		{"an unreadable one", capitest.WithSelector(*observetest.InvalidSelector()), false},
 		{"by an expression", capitest.WithSelector(metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpExists}}}), true},
 	} {
 		assert.Equal(t, row.want, capi.SelectsMachine(capitest.NewSet("s", 1, row.change), m), row.name)
@@ -379,7 +379,7 @@ func TestIsSetReference(t *testing.T) {
 }
 
 // The caches keep only Millwright's managed fields, which show what Millwright must remove later.
-func TestManagedFieldsInTheCaches(t *testing.T) {
+func TestCachesKeepOnlyMillwrightsManagedFields(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	c, _ := capitest.StartCaches(
 		t,
@@ -397,7 +397,7 @@ func TestManagedFieldsInTheCaches(t *testing.T) {
 	assert.Equal(t, capi.FieldManager, m.ManagedFields[0].Manager)
 }
 
-func TestOwnerReferences(t *testing.T) {
+func TestWithOwnerReplacesAFormerReference(t *testing.T) {
 	cluster := capi.ClusterReference(capitest.NewCluster())
 	assert.Equal(
 		t,
@@ -472,7 +472,7 @@ func TestUnownedTemplates(t *testing.T) {
 }
 
 // RelatedObjects contains the set that takes over a set's surplus, both from the caches and from the API server.
-func TestTheReceiverIsRead(t *testing.T) {
+func TestReceivingSetIsRead(t *testing.T) {
 	to := capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")
 	next := capitest.NewSet("next", 1)
 	next.ResourceVersion = "77777"

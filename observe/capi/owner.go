@@ -61,9 +61,9 @@ func fieldKeys(fields map[string]any) (names []string) {
 	return names
 }
 
-// IsContested reports whether another controller also reconciles an object of Millwright. Such an object has
+// HasBothFinalizers reports whether another controller also reconciles an object of Millwright. Such an object has
 // Millwright's finalizer and also Cluster API's finalizer for its kind, which the caller passes.
-func IsContested(o metav1.Object, finalizer string) bool {
+func HasBothFinalizers(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), Finalizer) && slices.Contains(o.GetFinalizers(), finalizer)
 }
 

@@ -81,13 +81,13 @@ func Facts(class *v1alpha1.MachineClass, n NamespaceObjects) attention.ClassFact
 		Unguarded:        len(n.SecretsWithoutFinalizer(class)),
 		Unused:           len(n.UnusedSecrets()),
 		Reported:         HasServedCondition(class),
-		ReportedUnserved: UnservedMessage(class) != "",
+		ReportedUnserved: NoWorkerMessage(class) != "",
 	}
 }
 
-// UnservedMessage returns the message in a class's status that no worker serves the class's provider. UnservedMessage
+// NoWorkerMessage returns the message in a class's status that no worker serves the class's provider. UnservedMessage
 // is empty if a worker serves the provider, or if the status has no such condition.
-func UnservedMessage(class *v1alpha1.MachineClass) string {
+func NoWorkerMessage(class *v1alpha1.MachineClass) string {
 	if c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed); c != nil &&
 		c.Status == metav1.ConditionFalse {
 		return c.Message
@@ -115,14 +115,14 @@ func (n NamespaceObjects) SecretsWithoutFinalizer(class *v1alpha1.MachineClass) 
 	if !n.needsSecrets(class) {
 		return nil
 	}
-	return n.secretsWhere(func(s *metav1.PartialObjectMetadata) bool {
+	return n.matchingSecrets(func(s *metav1.PartialObjectMetadata) bool {
 		return !HasSecretFinalizer(s.Finalizers) && s.DeletionTimestamp == nil && refersToSecret(class, s.Namespace, s.Name)
 	})
 }
 
 // UnusedSecrets returns the Secrets that have Millwright's finalizer and that no class needs, sorted by name.
 func (n NamespaceObjects) UnusedSecrets() []*metav1.PartialObjectMetadata {
-	return n.secretsWhere(func(s *metav1.PartialObjectMetadata) bool {
+	return n.matchingSecrets(func(s *metav1.PartialObjectMetadata) bool {
 		return HasSecretFinalizer(s.Finalizers) && !slices.ContainsFunc(n.Classes, func(class *v1alpha1.MachineClass) bool {
 			return refersToSecret(class, s.Namespace, s.Name) && n.needsSecrets(class)
 		})
@@ -168,8 +168,8 @@ func (n NamespaceObjects) machineCount(class string) int {
 	return count
 }
 
-// secretsWhere returns the Secrets for which the condition holds, sorted by name.
-func (n NamespaceObjects) secretsWhere(holds func(*metav1.PartialObjectMetadata) bool) []*metav1.PartialObjectMetadata {
+// matchingSecrets returns the Secrets for which the condition holds, sorted by name.
+func (n NamespaceObjects) matchingSecrets(holds func(*metav1.PartialObjectMetadata) bool) []*metav1.PartialObjectMetadata {
 	var found []*metav1.PartialObjectMetadata
 	for _, s := range n.Secrets {
 		if holds(s) {

@@ -143,7 +143,7 @@ func TestClassFacts(t *testing.T) {
 	}
 }
 
-func TestSecretsOfADecisionAreInOrder(t *testing.T) {
+func TestSecretsInADecisionAreSorted(t *testing.T) {
 	n := class.NamespaceObjects{
 		Classes: []*v1alpha1.MachineClass{observetest.NewClass("small", withSecretRef("", "z"), withCredentials("", "y"))},
 		Secrets: []*metav1.PartialObjectMetadata{
@@ -257,7 +257,7 @@ func TestWhichNamespacesMayUseASecret(t *testing.T) {
 	}
 }
 
-func TestTheSecretsOfOtherNamespaces(t *testing.T) {
+func TestSecretsOfOtherNamespaces(t *testing.T) {
 	for want, c := range map[string]*v1alpha1.MachineClass{
 		"[]":            observetest.NewClass("own", withSecretRef("shop", "keys"), withCredentials("", "keys")),
 		"[other/keys]":  observetest.NewClass("both", withSecretRef("other", "keys"), withCredentials("other", "keys")),

@@ -15,9 +15,9 @@ import (
 	"millwright/observe/machine"
 )
 
-// isReplacedByPerson reports whether a person requested the replacement or the deletion of a machine. The status of the
+// isReplacementRequested reports whether a person requested the replacement or the deletion of a machine. The status of the
 // deployment records each replacement that the deployment granted, and whether a person requested it.
-func isReplacedByPerson(d *v1alpha1.MachineDeployment, m *v1alpha1.Machine) bool {
+func isReplacementRequested(d *v1alpha1.MachineDeployment, m *v1alpha1.Machine) bool {
 	granted := slices.ContainsFunc(
 		d.Status.Replacements,
 		func(r v1alpha1.MachineReplacement) bool {
@@ -29,8 +29,8 @@ func isReplacedByPerson(d *v1alpha1.MachineDeployment, m *v1alpha1.Machine) bool
 	return machine.IsReplacementGranted(m) && !granted || chosen || urgent
 }
 
-// denials maps the provider's codes, which are the reasons of the condition InstanceReady, to denials.
-var denials = map[string]rollout.Denial{
+// creationDenialsByCode maps the provider's codes, which are the reasons of the condition InstanceReady, to denials.
+var creationDenialsByCode = map[string]rollout.Denial{
 	"ResourceExhausted": rollout.DeniedByQuota,
 	"Unauthenticated":   rollout.DeniedByCredentials,
 	"PermissionDenied":  rollout.DeniedByCredentials,
@@ -38,30 +38,30 @@ var denials = map[string]rollout.Denial{
 	"DeadlineExceeded":  rollout.DeniedByNetwork,
 }
 
-// denialOf returns why the cloud has never made the instance of a machine; empty if the instance exists or existed, or
+// creationDenial returns why the cloud has never made the instance of a machine; empty if the instance exists or existed, or
 // if the machine or its class is invalid. A machine without the condition InstanceReady waits for its bootstrap token,
 // which is made in the target cluster.
-func (f ObjectTree) denialOf(m *v1alpha1.Machine) rollout.Denial {
+func (f ObjectTree) creationDenial(m *v1alpha1.Machine) rollout.Denial {
 	class := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineClassReady)
 	instance := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineInstanceReady)
 	switch {
 	case m.Spec.ProviderID != "" || machine.IsJoinRecorded(m):
 		return ""
 	case class != nil && class.Status == corev1.ConditionFalse:
-		return denialOfClass(class.Reason)
+		return creationDenialByClass(class.Reason)
 	case instance == nil:
 		return rollout.DeniedByNetwork
-	case instance.Reason == v1alpha1.ReasonCreating && f.isUnserved(m):
+	case instance.Reason == v1alpha1.ReasonCreating && f.hasNoProviderWorker(m):
 		return rollout.DeniedByWorker
 	case instance.Reason == v1alpha1.ReasonCreating:
 		return rollout.DeniedByNetwork // the create call has no answer
 	default:
-		return denials[instance.Reason]
+		return creationDenialsByCode[instance.Reason]
 	}
 }
 
-// denialOfClass returns the denial for a class that cannot be used; empty if the class itself is missing or invalid.
-func denialOfClass(reason string) rollout.Denial {
+// creationDenialByClass returns the denial for a class that cannot be used; empty if the class itself is missing or invalid.
+func creationDenialByClass(reason string) rollout.Denial {
 	switch reason {
 	case v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonSecretNotAllowed:
 		return rollout.DeniedBySecret
@@ -94,8 +94,8 @@ func (f ObjectTree) classOfSet(set *v1alpha1.MachineSet) *v1alpha1.MachineClass 
 	return f.classOf(&v1alpha1.Machine{ObjectMeta: set.ObjectMeta, Spec: set.Spec.Template.Spec})
 }
 
-// isUnserved reports whether no worker serves the provider of a machine's class.
-func (f ObjectTree) isUnserved(m *v1alpha1.Machine) bool {
+// hasNoProviderWorker reports whether no worker serves the provider of a machine's class.
+func (f ObjectTree) hasNoProviderWorker(m *v1alpha1.Machine) bool {
 	class := f.classOf(m)
 	return class != nil && meta.IsStatusConditionFalse(class.Status.Conditions, vocabulary.ConditionServed)
 }

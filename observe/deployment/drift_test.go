@@ -13,7 +13,7 @@ import (
 
 // FollowDeployment copies some fields of a deployment to a set. FollowDeployment does not change other fields of the
 // set.
-func TestFollowDeployment(t *testing.T) {
+func TestCopyDeploymentFields(t *testing.T) {
 	stays := func(*v1alpha1.MachineSet) {}
 	for _, row := range []struct {
 		name       string
@@ -55,16 +55,16 @@ func TestFollowDeployment(t *testing.T) {
 			d, s := observetest.NewDeployment("d", row.deployment), observetest.NewSet("s", row.set)
 			want, before := s.DeepCopy(), d.DeepCopy()
 			row.becomes(want)
-			assert.Equal(t, !row.same, deployment.FollowDeployment(s, d))
+			assert.Equal(t, !row.same, deployment.CopyDeploymentFields(s, d))
 			assert.Equal(t, want, s)
-			assert.False(t, deployment.FollowDeployment(s, d), "once is enough")
+			assert.False(t, deployment.CopyDeploymentFields(s, d), "once is enough")
 			assert.Equal(t, before, d)
 		})
 	}
 }
 
 // A set never gets annotations that describe the deployment itself, its size or its rollout.
-func TestFollowDeploymentSkipsAnnotationsOfTheDeployment(t *testing.T) {
+func TestCopyDeploymentFieldsSkipsOwnAnnotations(t *testing.T) {
 	for _, key := range []string{
 		"kubectl.kubernetes.io/last-applied-configuration", v1alpha1.AnnotationRevision, v1alpha1.AnnotationRevisionHistory,
 		v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas, v1alpha1.AnnotationPreferNoSchedule, v1alpha1.AnnotationUnfreeze,
@@ -75,22 +75,22 @@ func TestFollowDeploymentSkipsAnnotationsOfTheDeployment(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			d := observetest.NewDeployment("d", withDeploymentAnnotation(key, "the deployment's"))
 			without, with := observetest.NewSet("s"), observetest.NewSet("s", observetest.WithSetAnnotation(key, "its own"))
-			assert.False(t, deployment.FollowDeployment(without, d))
+			assert.False(t, deployment.CopyDeploymentFields(without, d))
 			assert.NotContains(t, without.Annotations, key)
-			assert.False(t, deployment.FollowDeployment(with, d))
+			assert.False(t, deployment.CopyDeploymentFields(with, d))
 			assert.Equal(t, "its own", with.Annotations[key])
 		})
 	}
 }
 
 // A later change of the set must not change the deployment.
-func TestFollowDeploymentSharesNothing(t *testing.T) {
+func TestCopyDeploymentFieldsMakesDeepCopies(t *testing.T) {
 	d := observetest.NewDeployment("d", withDeploymentAnnotation("note", "x"), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
 		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"a": "b"}
 	})
 	before, s := d.DeepCopy(), observetest.NewSet("s")
-	assert.True(t, deployment.FollowDeployment(s, d))
+	assert.True(t, deployment.CopyDeploymentFields(s, d))
 	s.Annotations["note"], s.Spec.Template.Spec.NodeTemplateSpec.Labels["a"] = "y", "y"
 	s.Spec.Template.Spec.MachineDrainTimeout.Duration = 0
 	assert.Equal(t, before, d)

@@ -15,7 +15,7 @@ import (
 
 // Progressing has the status Unknown during a waiting step and during a hold. If a hold follows a waiting step, the
 // transition time stays the start of the step.
-func TestSinceWhenARolloutIsHeld(t *testing.T) {
+func TestStartTimeOfARolloutHold(t *testing.T) {
 	step := time.Date(2026, 11, 25, 1, 58, 57, 0, time.UTC)
 	hold, now := step.Add(10*time.Minute), step.Add(20*time.Minute)
 	for name, row := range map[string]struct {

@@ -18,7 +18,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-func TestLookups(t *testing.T) {
+func TestClusterLookupsByOwnerAndClass(t *testing.T) {
 	s, d := observetest.NewSet("s"), observetest.NewDeployment("d")
 	s.OwnerReferences = observetest.ControllerReferences(d, "MachineDeployment")
 	class := &v1alpha1.MachineClass{ObjectMeta: observetest.NewMetadata("small")}
@@ -74,7 +74,7 @@ func TestStartFailsWhenItsContextEndsFirst(t *testing.T) {
 	assert.ErrorIs(t, cluster.Start(ctx), context.Canceled)
 }
 
-func TestLiveSetsOf(t *testing.T) {
+func TestLiveSetsOfDeployment(t *testing.T) {
 	d := observetest.NewDeployment("d")
 	owned := func(name string, owner metav1.Object) *v1alpha1.MachineSet {
 		return observetest.NewSet(

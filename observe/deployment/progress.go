@@ -13,9 +13,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// SameAttempt returns the record of a rollout if the record belongs to this revision and to this or a later attempt;
+// RecordOfSameAttempt returns the record of a rollout if the record belongs to this revision and to this or a later attempt;
 // otherwise nil. The rollout keeps the policy settings in the record.
-func SameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int) *v1alpha1.RolloutStatus {
+func RecordOfSameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int) *v1alpha1.RolloutStatus {
 	if r == nil || r.Revision != revision || int(r.Attempt) < attempt {
 		return nil
 	}
@@ -25,7 +25,7 @@ func SameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int) *v1alph
 // ApplyRecord uses the policy settings that the rollout to the current revision has recorded, if any, instead of the
 // present settings.
 func ApplyRecord(o *rollout.Facts, r *v1alpha1.RolloutStatus, revision int64) {
-	kept := SameAttempt(r, revision, o.Retry)
+	kept := RecordOfSameAttempt(r, revision, o.Retry)
 	if kept == nil || kept.Steps == nil { // an earlier version of Millwright recorded no steps
 		return
 	}
@@ -71,7 +71,7 @@ func RolloutRecord(
 		Steps: append([]v1alpha1.RolloutStep{}, spec.Steps...), AutomaticRollback: spec.AutomaticRollback,
 		Set: p.Set, Attempt: int32(p.Attempt), LastGoodSet: p.Good, FormerGoodSet: p.FormerGood,
 	}
-	if kept := SameAttempt(was, p.Revision, p.Attempt); kept != nil {
+	if kept := RecordOfSameAttempt(was, p.Revision, p.Attempt); kept != nil {
 		r.Steps, r.AutomaticRollback = kept.Steps, kept.AutomaticRollback
 	}
 	if !p.Reached.IsZero() {
@@ -119,20 +119,20 @@ func ApplyRequests(o *rollout.Facts, d metav1.Object, revision int64) {
 	if revision == 0 {
 		return
 	}
-	_, why := requestFor(d, v1alpha1.AnnotationRolloutHold, revision)
+	_, why := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutHold, revision)
 	o.Held = why
-	approved, _ := requestFor(d, v1alpha1.AnnotationRolloutApprove, revision)
-	retry, _ := requestFor(d, v1alpha1.AnnotationRolloutRetry, revision)
-	pinTo, by := requestFor(d, v1alpha1.AnnotationRolloutPin, revision)
+	approved, _ := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutApprove, revision)
+	retry, _ := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutRetry, revision)
+	pinTo, by := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutPin, revision)
 	o.Approved, o.Retry, o.PinTo = int(approved), int(retry), pinTo
 	if pinTo != 0 {
 		o.PinBy = by
 	}
 }
 
-// requestFor parses a request such as "8/2 ann: looks well" for revision 8: it returns the number 2 and the text after
+// parseRequestAnnotation parses a request such as "8/2 ann: looks well" for revision 8: it returns the number 2 and the text after
 // it. requestFor returns 0 and "" if there is no request, or if the request is for another revision.
-func requestFor(d metav1.Object, key string, revision int64) (number int64, words string) {
+func parseRequestAnnotation(d metav1.Object, key string, revision int64) (number int64, words string) {
 	about, words, _ := strings.Cut(d.GetAnnotations()[key], " ")
 	about, text, _ := strings.Cut(about, "/")
 	if about != strconv.FormatInt(revision, 10) {

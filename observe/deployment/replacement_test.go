@@ -48,7 +48,7 @@ func TestMachinesThatWaitForReplacement(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.due, machine.IsReplacementDue(row.machine))
-			assert.Equal(t, row.waiting, machine.WaitsForGrant(row.machine))
+			assert.Equal(t, row.waiting, machine.WaitsForReplacementGrant(row.machine))
 			waiting := deployment.RolloutFacts(
 				deployment.ObjectTree{Deployment: observetest.NewDeployment("d"), Members: []*v1alpha1.Machine{row.machine}},
 				observetest.Noon,

@@ -60,8 +60,8 @@ func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision)
 func addEarlierRevision(f *request.DeploymentFacts, s rollout.MachineSet) {
 	switch {
 	// a twin has the deployment's template, so an object that the twin lacks is missing for the deployment too
-	case s.Revision == 0 || s.IsTwin() && s.MissingObject() != "":
-	case s.IsTwin():
+	case s.Revision == 0 || s.IsTemplateDuplicate() && s.MissingObject() != "":
+	case s.IsTemplateDuplicate():
 		f.Twins = append(f.Twins, s.Revision)
 	case s.MissingObject() != "":
 		if f.Lacking == nil {

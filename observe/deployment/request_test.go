@@ -59,7 +59,7 @@ func treeInRollout(change ...func(*v1alpha1.MachineDeployment)) deployment.Objec
 	old, oldMachines := setWithMachines(d, "d-2", "6", 3, withOldClass)
 	leaving, leavingMachines := setWithMachines(d, "d-3", "5", 0, withOldClass, observetest.AsDeletingSet)
 	current, newMachines := setWithMachines(d, "d-4", "7", 1)
-	deployment.FollowDeployment(current, d)
+	deployment.CopyDeploymentFields(current, d)
 	for _, s := range []*v1alpha1.MachineSet{old, current} {
 		s.Annotations[v1alpha1.AnnotationDesiredReplicas], s.Annotations[v1alpha1.AnnotationMaxReplicas] = "4", "5"
 	}
@@ -73,7 +73,7 @@ func treeInRollout(change ...func(*v1alpha1.MachineDeployment)) deployment.Objec
 	}
 }
 
-func TestDeploymentRequestOfARollout(t *testing.T) {
+func TestRequestFactsOfARollout(t *testing.T) {
 	f := deploymentRequest(treeInRollout(func(d *v1alpha1.MachineDeployment) {
 		d.Annotations[v1alpha1.AnnotationLastRequest] = "2026-11-21T12:00:00Z ann requested start"
 		d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt] = "2026-11-21T12:00:00Z"
@@ -89,7 +89,7 @@ func TestDeploymentRequestOfARollout(t *testing.T) {
 	}, deploymentRequest(treeInRollout(), observetest.RequestTime))
 }
 
-func TestDeploymentRequestOfWhatStopsARollout(t *testing.T) {
+func TestRequestFactsOfAStoppedRollout(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.MachineDeployment)
 		check  func(request.DeploymentFacts) bool
@@ -122,7 +122,7 @@ func TestDeploymentRequestOfWhatStopsARollout(t *testing.T) {
 }
 
 // If a former set becomes current again, the set still has its old revision when an operator writes a request.
-func TestDeploymentRequestsNameTheNextRevision(t *testing.T) {
+func TestRequestFactsNameTheNextRevision(t *testing.T) {
 	tree := treeInRollout(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "old" })
 	for _, s := range tree.Sets {
 		if s.Name == "d-1" {
@@ -135,7 +135,7 @@ func TestDeploymentRequestsNameTheNextRevision(t *testing.T) {
 	assert.True(t, f.Rolling)
 }
 
-func TestDeploymentRequestWithoutARollout(t *testing.T) {
+func TestRequestFactsWithoutARollout(t *testing.T) {
 	tree := treeInRollout()
 	for _, s := range tree.Sets {
 		if s.Name == "d-2" {
@@ -197,13 +197,13 @@ func TestRecordOfARequestIsNotCopiedToSets(t *testing.T) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationLastRequest: "x"}
 	})
 	s := observetest.NewSet("s")
-	deployment.FollowDeployment(s, d)
+	deployment.CopyDeploymentFields(s, d)
 	assert.NotContains(t, s.Annotations, v1alpha1.AnnotationLastRequest)
 	assert.True(t, v1alpha1.IsOwnMetadataKey(v1alpha1.AnnotationLastRequest))
 }
 
 // A start must change the template; otherwise there would be no rollout.
-func TestStartMakesAnotherTemplate(t *testing.T) {
+func TestStartRequestChangesTheTemplate(t *testing.T) {
 	d := observetest.NewDeployment("d")
 	before := d.Spec.Template.DeepCopy()
 	d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt] = "2026-11-21T12:00:00Z"

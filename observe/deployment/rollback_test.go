@@ -12,7 +12,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-func TestReturnToSet(t *testing.T) {
+func TestRestoreTemplateFromSet(t *testing.T) {
 	former := observetest.NewSet("d-1", func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Labels[v1alpha1.LabelMachineTemplateHash] = "111"
 		s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "old"}
@@ -39,7 +39,7 @@ func TestReturnToSet(t *testing.T) {
 		maps.Copy(d.Annotations, kept)
 	})
 	before := former.DeepCopy()
-	deployment.ReturnToSet(d, former)
+	deployment.RestoreTemplateFromSet(d, former)
 	assert.Equal(t, before, former, "nothing that it reads is changed")
 
 	want := observetest.NewTemplate()

@@ -44,7 +44,7 @@ type ObjectTree struct {
 	BehavesAsMCM bool                    // the flag --as-mcm; see cache.Cluster
 	Policy       *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
 	// Absences are the times during which no worker was running.
-	Absences cache.Absences
+	Absences cache.WorkerAbsences
 }
 
 // ReadTree returns a deployment with its sets and machines from the caches.
@@ -62,7 +62,7 @@ func ReadTree(c *cache.Cluster, d *v1alpha1.MachineDeployment) ObjectTree {
 		GuardsNodes:     !c.WithoutAutoscalerGuard,
 		BehavesAsMCM:    c.BehavesAsMCM,
 		Policy:          c.PolicyOfObject(d),
-		Absences:        c.Absences(),
+		Absences:        c.WorkerAbsences(),
 	}
 }
 
@@ -79,7 +79,7 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 		},
 		Invalid: cmp.Or(invalidReason(d), InvalidSteps(f.Policy)),
 		MCM: rollout.MCMDeployment{
-			Frozen:    cache.IsFrozen(d),
+			Frozen:    cache.HasFreezeLabel(d),
 			Thaws:     f.BehavesAsMCM,
 			Guard:     f.GuardsNodes,
 			Trigger:   d.Annotations[v1alpha1.AnnotationTriggerDeletion],
@@ -106,7 +106,7 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 	ApplyPolicy(&o, f.Policy)
 	members := map[types.UID][]*v1alpha1.Machine{}
 	for _, m := range f.Members {
-		if machine.WaitsForGrant(m) {
+		if machine.WaitsForReplacementGrant(m) {
 			o.MCM.Due++
 		}
 		if owner := metav1.GetControllerOf(m); owner != nil {
@@ -295,7 +295,7 @@ func rolloutSetFacts(
 		Created: set.CreationTimestamp.Time,
 		MCM: rollout.MCMSet{
 			Foreign: !SelectsSet(f.Deployment, set),
-			Frozen:  cache.IsFrozen(set),
+			Frozen:  cache.HasFreezeLabel(set),
 		},
 		Current: observeset.IsSameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
 		Deletion: scale.Deletion{
@@ -315,7 +315,7 @@ func rolloutSetFacts(
 	if !s.Current {
 		s.MCM.Lacks = f.missingClass(set)
 	} else {
-		s.Drift = FollowDeployment(set.DeepCopy(), f.Deployment) || s.Revision > 0 && Revision(f.Deployment) != s.Revision
+		s.Drift = CopyDeploymentFields(set.DeepCopy(), f.Deployment) || s.Revision > 0 && Revision(f.Deployment) != s.Revision
 	}
 	s.Source = f.sourceOf(set)
 	for _, c := range set.Status.Conditions {
@@ -333,7 +333,7 @@ func rolloutSetFacts(
 			node = f.NodeOfMachine(m)
 		}
 		r := rolloutMemberFacts(m, set, selector, node, observeset.MinReadyDuration(set, f.BehavesAsMCM), now)
-		r.Joined, r.Requested, r.Denied = machine.IsJoinRecorded(m), isReplacedByPerson(f.Deployment, m), f.denialOf(m)
+		r.Joined, r.Requested, r.Denied = machine.IsJoinRecorded(m), isReplacementRequested(f.Deployment, m), f.creationDenial(m)
 		s.Machines = append(s.Machines, r)
 	}
 	return s

@@ -33,8 +33,8 @@ type rolloutRow struct {
 	want       any
 }
 
-// assertAllFactsHaveRows asserts that each fact of T has a row whose expected value differs from the default.
-func assertAllFactsHaveRows[T any](t *testing.T, plain T, told map[string][]any) {
+// assertEveryFactIsTested asserts that each fact of T has a row whose expected value differs from the default.
+func assertEveryFactIsTested[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
 	for _, name := range observetest.FieldNamesWithout("ClusterAPI", reflect.TypeFor[T]()) {
 		shown := false
@@ -55,8 +55,8 @@ func withStrategy(s v1alpha1.MachineDeploymentStrategy) observetest.DeploymentCh
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy = s }
 }
 
-// withBounds sets a strategy with these bounds; a nil bound is omitted.
-func withBounds(
+// withSurgeAndUnavailable sets a strategy with these bounds; a nil bound is omitted.
+func withSurgeAndUnavailable(
 	kind v1alpha1.MachineDeploymentStrategyType,
 	who v1alpha1.OrchestrationType,
 	surge, unavailable *intstr.IntOrString,
@@ -81,7 +81,7 @@ func policyWithMaxFailed(most *int32) *v1alpha1.RolloutPolicy {
 	)
 }
 
-func policyOnDeadline() *v1alpha1.RolloutPolicy {
+func policyWithRollbackOnDeadline() *v1alpha1.RolloutPolicy {
 	return observetest.NewPolicy(
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
 	)
@@ -107,7 +107,7 @@ func newSetOfRevision(number string, change ...observetest.SetChange) *v1alpha1.
 }
 
 // Each row tests one fact about a deployment, with a value that differs from the fact's value for an empty deployment.
-func TestRolloutObserved(t *testing.T) {
+func TestRolloutFacts(t *testing.T) {
 	const rolling, inPlace = v1alpha1.RollingUpdateMachineDeploymentStrategyType, v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
 	spec := func(change func(*v1alpha1.MachineDeploymentSpec)) observetest.DeploymentChange {
 		return func(d *v1alpha1.MachineDeployment) { change(&d.Spec) }
@@ -185,12 +185,12 @@ func TestRolloutObserved(t *testing.T) {
 		},
 		{
 			fact:       "Strategy",
-			deployment: withBounds(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil),
+			deployment: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil),
 			want:       rollout.InPlaceAuto,
 		},
 		{
 			fact:       "Strategy",
-			deployment: withBounds(inPlace, v1alpha1.OrchestrationTypeManual, nil, nil),
+			deployment: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeManual, nil, nil),
 			want:       rollout.InPlaceManual,
 		},
 
@@ -199,47 +199,47 @@ func TestRolloutObserved(t *testing.T) {
 		{
 			name:       "left out of its block",
 			fact:       "Surge",
-			deployment: withBounds(rolling, "", nil, number(2)),
+			deployment: withSurgeAndUnavailable(rolling, "", nil, number(2)),
 			want:       rollout.IntOrPercent{Value: 1},
 		},
 		{
 			name:       "zero is a number",
 			fact:       "Surge",
-			deployment: withBounds(rolling, "", number(0), nil),
+			deployment: withSurgeAndUnavailable(rolling, "", number(0), nil),
 			want:       rollout.IntOrPercent{},
 		},
-		{fact: "Surge.Value", deployment: withBounds(rolling, "", number(3), nil), want: 3},
-		{fact: "Surge.Percent", deployment: withBounds(rolling, "", text("25%"), nil), want: true},
+		{fact: "Surge.Value", deployment: withSurgeAndUnavailable(rolling, "", number(3), nil), want: 3},
+		{fact: "Surge.Percent", deployment: withSurgeAndUnavailable(rolling, "", text("25%"), nil), want: true},
 		{
 			name:       "percent",
 			fact:       "Surge",
-			deployment: withBounds(rolling, "", text("25%"), nil),
+			deployment: withSurgeAndUnavailable(rolling, "", text("25%"), nil),
 			want:       rollout.IntOrPercent{Value: 25, Percent: true},
 		},
 		{
 			name:       "a string without the sign, as in MCM",
 			fact:       "Surge",
-			deployment: withBounds(rolling, "", text("25"), nil),
+			deployment: withSurgeAndUnavailable(rolling, "", text("25"), nil),
 			want:       rollout.IntOrPercent{Value: 25, Percent: true},
 		},
 		{
 			name:       "nonsense",
 			fact:       "Surge",
-			deployment: withBounds(rolling, "", text("many"), nil),
+			deployment: withSurgeAndUnavailable(rolling, "", text("many"), nil),
 			want:       rollout.IntOrPercent{},
 		},
-		{fact: "Unavailable.Value", deployment: withBounds(rolling, "", nil, number(2)), want: 2},
-		{fact: "Unavailable.Percent", deployment: withBounds(rolling, "", nil, text("10%")), want: true},
+		{fact: "Unavailable.Value", deployment: withSurgeAndUnavailable(rolling, "", nil, number(2)), want: 2},
+		{fact: "Unavailable.Percent", deployment: withSurgeAndUnavailable(rolling, "", nil, text("10%")), want: true},
 		{
 			name:       "of an in-place update",
 			fact:       "Surge",
-			deployment: withBounds(inPlace, v1alpha1.OrchestrationTypeAuto, text("20%"), number(2)),
+			deployment: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeAuto, text("20%"), number(2)),
 			want:       rollout.IntOrPercent{Value: 20, Percent: true},
 		},
 		{
 			name:       "of an in-place update",
 			fact:       "Unavailable",
-			deployment: withBounds(inPlace, v1alpha1.OrchestrationTypeManual, nil, number(2)),
+			deployment: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeManual, nil, number(2)),
 			want:       rollout.IntOrPercent{Value: 2},
 		},
 		{
@@ -365,17 +365,17 @@ func TestRolloutObserved(t *testing.T) {
 		{fact: "Automatic.OnDeadline", policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
 			AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
 		}), want: true},
-		{fact: "NoCreate.Reason", policy: policyOnDeadline(), want: "PolicyInvalid"},
+		{fact: "NoCreate.Reason", policy: policyWithRollbackOnDeadline(), want: "PolicyInvalid"},
 		{
 			fact:   "NoCreate.Message",
-			policy: policyOnDeadline(),
+			policy: policyWithRollbackOnDeadline(),
 			want: "RolloutPolicy careful rolls back at the progress deadline, " +
 				"and the deployment has none: no set is created for the template",
 		},
 		{
 			name:   "of a deployment with a deadline",
 			fact:   "NoCreate",
-			policy: policyOnDeadline(),
+			policy: policyWithRollbackOnDeadline(),
 			deployment: func(d *v1alpha1.MachineDeployment) {
 				d.Spec.ProgressDeadlineSeconds = new(int32(60))
 			},
@@ -548,7 +548,7 @@ func TestRolloutObserved(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	assertAllFactsHaveRows(
+	assertEveryFactIsTested(
 		t,
 		deployment.RolloutFacts(deployment.ObjectTree{Deployment: observetest.NewDeployment("plain")}, time.Time{}),
 		told,
@@ -556,7 +556,7 @@ func TestRolloutObserved(t *testing.T) {
 }
 
 // With --as-mcm, a deployment ignores minReadySeconds and unfreezes together with its sets.
-func TestAsMCM(t *testing.T) {
+func TestDeploymentWithMCMBehaviour(t *testing.T) {
 	set := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 })
 	ready := observetest.NewMachine("m", observetest.WithOwnerSet(set), func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus = v1alpha1.CurrentStatus{
@@ -594,11 +594,11 @@ func TestInvalidDeploymentsAreNotRolledOut(t *testing.T) {
 		"selector mismatch":                     {selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}), "the selector does not match the labels of the template"},
 		"an empty selector":                     {selecting(&metav1.LabelSelector{}), "the selector is empty: it would match every machine"},
 		"no selector":                           {selecting(nil), "the selector does not match the labels of the template"},
-		"one that nobody can read":              {selecting(observetest.UnreadableSelector()), `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
+		"one that nobody can read":              {selecting(observetest.InvalidSelector()), `the selector cannot be read: "Nonsense" is not a valid label selector operator`},
 		"no name of a class":                    {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, "the template names no machine class"},
 		"in place, and nobody picks":            {withStrategy(v1alpha1.MachineDeploymentStrategy{Type: inPlace}), "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"},
-		"no surge and no unavailable: defaults": {withBounds("RollingUpdate", "", nil, nil), ""},
-		"the same in place":                     {withBounds(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
+		"no surge and no unavailable: defaults": {withSurgeAndUnavailable("RollingUpdate", "", nil, nil), ""},
+		"the same in place":                     {withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := observetest.NewDeployment("d", row.deployment)
@@ -611,7 +611,7 @@ func TestInvalidDeploymentsAreNotRolledOut(t *testing.T) {
 	}
 }
 
-func TestStepsThatCannotBeRead(t *testing.T) {
+func TestInvalidStepsAreReported(t *testing.T) {
 	for size, invalid := range map[intstr.IntOrString]string{
 		intstr.FromString("half"): `step 2 of RolloutPolicy careful: replicas is "half", which is no percentage`,
 		intstr.FromString("-5%"):  `step 2 of RolloutPolicy careful: replicas is "-5%", which is no percentage`,
@@ -673,7 +673,7 @@ func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
 }
 
 // A machine belongs to the set that controls it, whatever labels the machine has.
-func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
+func TestRolloutFactsGiveEachSetItsMachines(t *testing.T) {
 	a, b := observetest.NewSet("a"), observetest.NewSet("b", withOldClass)
 	loose := observetest.NewMachine("loose")
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "a", UID: a.UID}} // controller: unset
@@ -704,7 +704,7 @@ func TestRolloutObservedGivesEachSetItsMachines(t *testing.T) {
 	assert.Equal(t, map[string][]string{"a": {"m-1"}, "b": {"m-2", "m-3"}}, members)
 }
 
-func TestTreeOfTheCaches(t *testing.T) {
+func TestReadTreeFromCaches(t *testing.T) {
 	d := observetest.NewDeployment("d")
 	s := observetest.NewSet(
 		"s",
@@ -757,9 +757,9 @@ func TestRequestsAreForTheRevisionOfTheOldestCurrentSet(t *testing.T) {
 	)
 }
 
-func TestUnknownStrategies(t *testing.T) {
+func TestUnknownStrategyIsInvalid(t *testing.T) {
 	for _, who := range []v1alpha1.OrchestrationType{"", "auto"} {
-		d := observetest.NewDeployment("d", withBounds(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
+		d := observetest.NewDeployment("d", withSurgeAndUnavailable(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
 		assert.Contains(
 			t,
 			deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon).Invalid,
@@ -797,7 +797,7 @@ func TestATreeCountsMachinesThatItHasNotRead(t *testing.T) {
 	}
 }
 
-func TestATreeHoldsTheVersionOfItsMachines(t *testing.T) {
+func TestReadTreeRecordsTheVersionOfItsMachines(t *testing.T) {
 	d, m := observetest.NewDeployment(
 		"d",
 	), observetest.NewMachine(
@@ -823,12 +823,12 @@ func TestATreeHoldsTheVersionOfItsMachines(t *testing.T) {
 }
 
 // Time without a running worker does not use up the progress deadline.
-func TestAbsencesOfARollout(t *testing.T) {
+func TestWorkerAbsenceExtendsTheProgressDeadline(t *testing.T) {
 	d := observetest.NewDeployment("d")
 	d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{
 		{Type: v1alpha1.MachineDeploymentProgressing, LastUpdateTime: observetest.MinutesBeforeNoon(10)},
 	}
-	away := cache.Absences{{From: observetest.MinutesBeforeNoon(12).Time, To: observetest.MinutesBeforeNoon(4).Time}}
+	away := cache.WorkerAbsences{{From: observetest.MinutesBeforeNoon(12).Time, To: observetest.MinutesBeforeNoon(4).Time}}
 	o := deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Absences: away}, observetest.Noon)
 	assert.Equal(t, 6*time.Minute, o.Absent)
 }

@@ -37,7 +37,7 @@ func asFailingSet(status v1alpha1.ConditionStatus) observetest.SetChange {
 }
 
 // Each row tests one fact about a set of a deployment.
-func TestRolloutSet(t *testing.T) {
+func TestRolloutFactsOfASet(t *testing.T) {
 	const desired, most = v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas
 	numbered := func(d *v1alpha1.MachineDeployment) { withDeploymentAnnotation(v1alpha1.AnnotationRevision, "7")(d) }
 	minReady := func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 5 }
@@ -109,12 +109,12 @@ func TestRolloutSet(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	source := observedSource(credentialed, typed)
+	source := observedSource(withProviderAndSecrets, withNodeTemplate)
 	for _, fact := range []string{"Provider", "Account", "Type", "Object"} {
 		told["Source."+fact] = []any{observetest.FieldByName(source, fact)}
 	}
 	told["MCM.Lacks"] = []any{"TestASetWhoseClassIsGone"}
-	assertAllFactsHaveRows(t, rollout.MachineSet{}, told)
+	assertEveryFactIsTested(t, rollout.MachineSet{}, told)
 }
 
 // observedSource returns the Source of a set of this class.
@@ -127,8 +127,8 @@ func observedSource(change ...func(*v1alpha1.MachineClass)) rollout.Source {
 	return deployment.RolloutFacts(tree, observetest.Noon).Sets[0].Source
 }
 
-// credentialed gives a class a provider and two Secrets.
-func credentialed(c *v1alpha1.MachineClass) {
+// withProviderAndSecrets gives a class a provider and two Secrets.
+func withProviderAndSecrets(c *v1alpha1.MachineClass) {
 	c.Provider = "virtual"
 	c.SecretRef = &corev1.SecretReference{Namespace: "shop", Name: "user-data"}
 	c.CredentialsSecretRef = &corev1.SecretReference{Namespace: "shop", Name: "account"}
@@ -136,7 +136,7 @@ func credentialed(c *v1alpha1.MachineClass) {
 
 // When the class of a former set is deleted, the set reports the missing class. If classes are unknown, the set reports
 // no missing class.
-func TestASetWhoseClassIsGone(t *testing.T) {
+func TestSetWhoseClassIsDeletedReportsTheMissingClass(t *testing.T) {
 	former := observetest.NewSet("former")
 	current := observetest.NewSet("current", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" })
 	tree := deployment.ObjectTree{
@@ -159,8 +159,8 @@ func TestASetWhoseClassIsGone(t *testing.T) {
 	assert.Equal(t, []string{"", ""}, lacks())
 }
 
-// typed gives a class a node template.
-func typed(c *v1alpha1.MachineClass) {
+// withNodeTemplate gives a class a node template.
+func withNodeTemplate(c *v1alpha1.MachineClass) {
 	c.NodeTemplate = &v1alpha1.NodeTemplate{InstanceType: "m5.large", Region: "eu-1", Zone: "a"}
 }
 
@@ -169,15 +169,15 @@ func TestSourceOfASet(t *testing.T) {
 	large := func(c *v1alpha1.MachineClass) { c.Provider = "Virtual" }
 	user := "shop/user-data"
 	assert.Equal(
-		t, rollout.Source{Provider: "virtual", Account: "shop/account", Object: user}, observedSource(credentialed),
+		t, rollout.Source{Provider: "virtual", Account: "shop/account", Object: user}, observedSource(withProviderAndSecrets),
 		"without a node template, the type is unknown",
 	)
 	assert.Equal(
 		t, rollout.Source{Provider: "virtual", Type: "eu-1/a/m5.large", Object: user},
-		observedSource(credentialed, oneSecret, typed),
+		observedSource(withProviderAndSecrets, oneSecret, withNodeTemplate),
 		"each class may have a Secret of its own with the same credentials",
 	)
-	assert.Equal(t, observedSource(credentialed), observedSource(credentialed, large), "any case of letters")
+	assert.Equal(t, observedSource(withProviderAndSecrets), observedSource(withProviderAndSecrets, large), "any case of letters")
 	assert.Zero(t, observedSource(), "a class without provider and Secrets")
 }
 
@@ -200,8 +200,8 @@ func withUpdateResult(result, reason string) func(*corev1.Node) {
 	}
 }
 
-// deniedFor gives a machine a usable class and the provider's reason for not creating the instance.
-func deniedFor(reason string) func(*v1alpha1.Machine) {
+// withCreationDenial gives a machine a usable class and the provider's reason for not creating the instance.
+func withCreationDenial(reason string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Conditions = append(
 			m.Status.Conditions,
@@ -232,10 +232,10 @@ func withClassProblem(reason, message string) func(*v1alpha1.Machine) {
 
 // If a Secret is missing, the condition does not say whether it is the Secret with the credentials or with the user
 // data.
-func TestDenialsThatNeedTheClass(t *testing.T) {
+func TestCreationDenialsThatDependOnTheClass(t *testing.T) {
 	denial := func(change func(*v1alpha1.Machine), served metav1.ConditionStatus) rollout.Denial {
 		s := observetest.NewSet("s")
-		class := observetest.NewClass("small", credentialed)
+		class := observetest.NewClass("small", withProviderAndSecrets)
 		class.Status.Conditions = []metav1.Condition{{Type: vocabulary.ConditionServed, Status: served}}
 		return deployment.RolloutFacts(deployment.ObjectTree{
 			Deployment: observetest.NewDeployment("d"), Sets: []*v1alpha1.MachineSet{s},
@@ -255,7 +255,7 @@ func TestDenialsThatNeedTheClass(t *testing.T) {
 }
 
 // Each row tests one fact about a machine of a deployment, derived from the machine, its node and its set.
-func TestRolloutMember(t *testing.T) {
+func TestRolloutFactsOfAMachine(t *testing.T) {
 	is := observetest.WithPhase
 	selected := withNodeLabel(v1alpha1.LabelSelectedForUpdate, "true")
 	done := withUpdateResult("successful", v1alpha1.ReasonUpdateSuccessful)
@@ -307,17 +307,17 @@ func TestRolloutMember(t *testing.T) {
 		{name: "granted by the deployment", fact: "Requested", machine: observetest.CombineChanges(granted, named("due")), want: false},
 		{name: "granted by a person, and on record", fact: "Requested", machine: observetest.CombineChanges(granted, named("asked")), want: true},
 		{name: "deleted first", fact: "Requested", machine: observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""), want: true},
-		{fact: "Denied", machine: deniedFor("ResourceExhausted"), want: rollout.DeniedByQuota},
-		{name: "credentials", fact: "Denied", machine: deniedFor("PermissionDenied"), want: rollout.DeniedByCredentials},
-		{name: "no answer", fact: "Denied", machine: deniedFor(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
-		{name: "an invalid class", fact: "Denied", machine: deniedFor("InvalidArgument"), want: rollout.Denial("")},
+		{fact: "Denied", machine: withCreationDenial("ResourceExhausted"), want: rollout.DeniedByQuota},
+		{name: "credentials", fact: "Denied", machine: withCreationDenial("PermissionDenied"), want: rollout.DeniedByCredentials},
+		{name: "no answer", fact: "Denied", machine: withCreationDenial(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
+		{name: "an invalid class", fact: "Denied", machine: withCreationDenial("InvalidArgument"), want: rollout.Denial("")},
 		{name: "before the first answer", fact: "Denied", machine: withInstanceReason(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
 		{name: "no bootstrap token yet", fact: "Denied", want: rollout.DeniedByNetwork},
 		{name: "no class", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonClassNotFound, ""), want: rollout.Denial("")},
 		{name: "a class that cannot be used", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonClassInvalid, ""), want: rollout.Denial("")},
 		{name: "the class was lost after a call", fact: "Denied", machine: observetest.CombineChanges(withInstanceReason("Unavailable"), withClassProblem(v1alpha1.ReasonClassNotFound, "")), want: rollout.Denial("")},
 		{name: "no Secret", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonSecretNotFound, ""), want: rollout.DeniedBySecret},
-		{name: "the instance exists", fact: "Denied", machine: observetest.CombineChanges(deniedFor("ResourceExhausted"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "x" }), want: rollout.Denial("")},
+		{name: "the instance exists", fact: "Denied", machine: observetest.CombineChanges(withCreationDenial("ResourceExhausted"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "x" }), want: rollout.Denial("")},
 		{fact: "MCM.Troubled", machine: troubled, want: true},
 		{fact: "MCM.Preserved", machine: observetest.AsPreservedMachine, want: true},
 		{name: "failed and asks for it", fact: "MCM.Preserved", machine: observetest.CombineChanges(is(v1alpha1.MachineFailed), observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveWhenFailed)), want: true},
@@ -391,12 +391,12 @@ func TestRolloutMember(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	assertAllFactsHaveRows(t, rollout.Member{}, told)
+	assertEveryFactIsTested(t, rollout.Member{}, told)
 }
 
 // A deployment and its sets must agree on which machines are available: otherwise the deployment would rely on machines
 // that its sets do not count as available.
-func TestDeploymentAndSetsCountAlike(t *testing.T) {
+func TestDeploymentAndSetsCountMachinesAlike(t *testing.T) {
 	s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 300 })
 	for _, m := range []*v1alpha1.Machine{
 		observetest.MachineFromTemplate(observetest.WithOwnerSet(s)), observetest.MachineFromTemplate(observetest.WithOwnerSet(s), observetest.WithPhase(v1alpha1.MachinePending)), observetest.MachineFromTemplate(observetest.WithOwnerSet(s), observetest.WithReadyTime(observetest.MinutesBeforeNoon(4))), observetest.MachineFromTemplate(observetest.WithOwnerSet(s), observetest.WithReadyTime(observetest.MinutesBeforeNoon(6))),
@@ -405,7 +405,7 @@ func TestDeploymentAndSetsCountAlike(t *testing.T) {
 		observetest.MachineFromTemplate(observetest.WithOwnerSet(s), observetest.WithPhase(v1alpha1.MachineInPlaceUpdateSuccessful)), observetest.MachineFromTemplate(observetest.WithOwnerSet(s), observetest.WithPhase(v1alpha1.MachineInPlaceUpdating)),
 	} {
 		above := observedSet(observetest.NewDeployment("d"), s, m).Machines[0]
-		below := scale.PlanSet(set.ScaleFacts(s, observetest.RelatedMembers(m), observetest.Noon, 0)).Status.Counts
+		below := scale.PlanSet(set.ScaleFacts(s, observetest.RelatedObjectsWithMembers(m), observetest.Noon, 0)).Status.Counts
 		assert.Equal(t, below.Available, map[bool]int{true: 1}[above.Available], m.Status.CurrentStatus.Phase)
 		assert.Equal(t, below.Ready, map[bool]int{true: 1}[above.Ready], m.Status.CurrentStatus.Phase)
 		assert.Equal(
@@ -427,7 +427,7 @@ func TestAPreservedNodeCountsAlikeForSetAndDeployment(t *testing.T) {
 	n := observetest.NewNode()
 	withNodeAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed)(n)
 	nodeOf := func(*v1alpha1.Machine) *corev1.Node { return n }
-	related := observetest.RelatedMembers(m)
+	related := observetest.RelatedObjectsWithMembers(m)
 	related.NodeOfMachine = nodeOf
 	o := deployment.RolloutFacts(
 		deployment.ObjectTree{

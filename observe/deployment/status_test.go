@@ -192,7 +192,7 @@ func TestApplyRolloutStatus(t *testing.T) {
 
 // The transition time of a condition changes with its status. The update time changes with the status, reason or
 // message. For Progressing, the update time is the time of the last progress, from which the progress deadline starts.
-func TestTimesOfADeploymentsConditions(t *testing.T) {
+func TestTransitionTimesOfDeploymentConditions(t *testing.T) {
 	type condition = v1alpha1.MachineDeploymentCondition
 	first := metav1.NewTime(observetest.Noon)
 	progress := metav1.NewTime(observetest.Noon.Add(time.Minute))

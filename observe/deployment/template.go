@@ -32,9 +32,9 @@ var annotationsNotCopied = []string{
 	v1alpha1.AnnotationRolloutUndoBy,
 }
 
-// FollowDeployment copies from a deployment to a set the fields that change existing machines in place or concern only
+// CopyDeploymentFields copies from a deployment to a set the fields that change existing machines in place or concern only
 // the set. FollowDeployment reports whether any field differed. FollowDeployment keeps other annotations of the set.
-func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
+func CopyDeploymentFields(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
 	for key, value := range d.Annotations {
 		if was, there := set.Annotations[key]; slices.Contains(annotationsNotCopied, key) || there && was == value {
 			continue
@@ -42,7 +42,7 @@ func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (
 		metav1.SetMetaDataAnnotation(&set.ObjectMeta, key, value)
 		changed = true
 	}
-	changed = NoteFailure(set, d.Status.Rollout) || changed
+	changed = RecordFailureOnSet(set, d.Status.Rollout) || changed
 	before := set.Spec.DeepCopy()
 	to, from := &set.Spec, &d.Spec
 	to.MinReadySeconds, to.AutoPreserveFailedMachineMax = from.MinReadySeconds, from.AutoPreserveFailedMachineMax
@@ -52,9 +52,9 @@ func FollowDeployment(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (
 	return changed || !equality.Semantic.DeepEqual(before, to)
 }
 
-// NoteFailure records on the set of the deployment's template that a pin replaces the set, and reports whether the
+// RecordFailureOnSet records on the set of the deployment's template that a pin replaces the set, and reports whether the
 // annotation differed. The annotation stays after the pin, until a rollout of the set's revision is complete.
-func NoteFailure(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
+func RecordFailureOnSet(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
 	pin, annotations := RecordedProgress(r).Pin, set.GetAnnotations()
 	was, want := annotations[v1alpha1.AnnotationRolloutFailed], ""
 	switch {
@@ -77,20 +77,20 @@ func NoteFailure(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
 	return true
 }
 
-// annotationsNotReturned lists further annotations of a set that a rollback does not restore: the time of the last
+// annotationsNotRestored lists further annotations of a set that a rollback does not restore: the time of the last
 // scaling is not part of a revision; the effective creation timeout and the failure concern the set alone.
-var annotationsNotReturned = []string{
+var annotationsNotRestored = []string{
 	v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout, v1alpha1.AnnotationRolloutFailed,
 }
 
-// ReturnToSet copies the template and the annotations of a former set to its deployment. Source: MCM. The template
+// RestoreTemplateFromSet copies the template and the annotations of a former set to its deployment. Source: MCM. The template
 // includes the set's last node template and timeouts, but not the hash label. ReturnToSet removes annotations that the
 // deployment got later, except annotations about the deployment itself, its size or its rollout.
-func ReturnToSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
+func RestoreTemplateFromSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)
 	stays := func(key string) bool {
-		return slices.Contains(annotationsNotCopied, key) || slices.Contains(annotationsNotReturned, key)
+		return slices.Contains(annotationsNotCopied, key) || slices.Contains(annotationsNotRestored, key)
 	}
 	maps.DeleteFunc(d.Annotations, func(key, _ string) bool { return !stays(key) })
 	for key, value := range set.Annotations {

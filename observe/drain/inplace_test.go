@@ -49,7 +49,7 @@ func TestInPlaceFacts(t *testing.T) {
 	}
 }
 
-func TestInPlace(t *testing.T) {
+func TestInPlaceUpdateDecisions(t *testing.T) {
 	bare := func(n *corev1.Node) { n.Status.Conditions = nil }
 	for _, row := range []struct {
 		name    string

@@ -16,16 +16,16 @@ import (
 	"millwright/observe/cache"
 )
 
-// maxReason is the maximum number of bytes of an annotation's value in a message. A message then has about two lines of
+// maxReasonBytes is the maximum number of bytes of an annotation's value in a message. A message then has about two lines of
 // text.
-const maxReason = 200
+const maxReasonBytes = 200
 
 // AnnotationReason returns the name and value of the first of these annotations that a machine has; empty if it has
 // none.
 func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
 	for _, key := range keys {
 		if value, set := m.Annotations[key]; set {
-			return "annotation " + key + cmp.Or(phrase.TextIf(value != "", ": %s", phrase.CutText(value, maxReason)), " is set")
+			return "annotation " + key + cmp.Or(phrase.TextIf(value != "", ": %s", phrase.CutText(value, maxReasonBytes)), " is set")
 		}
 	}
 	return ""
@@ -38,7 +38,7 @@ func HoldReason(m *v1alpha1.Machine) string {
 	if !held {
 		return ""
 	}
-	return cmp.Or(phrase.CutText(strings.TrimSpace(words), maxReason), "no reason given")
+	return cmp.Or(phrase.CutText(strings.TrimSpace(words), maxReasonBytes), "no reason given")
 }
 
 // ForceReason names the label or annotation of a machine that forces its drain, so that the pods on its node are killed
@@ -56,9 +56,9 @@ func ForceReason(m *v1alpha1.Machine) string {
 	return AnnotationReason(m, v1alpha1.AnnotationForce)
 }
 
-// LadderFacts returns the facts from which decide chooses the means of a drain. A nil record means that the drain has
+// EscalationFacts returns the facts from which decide chooses the means of a drain. A nil record means that the drain has
 // not begun. The parameter grace is the longest grace period of the pods that remained at the last check.
-func LadderFacts(
+func EscalationFacts(
 	m *v1alpha1.Machine,
 	record *v1alpha1.MachineDrain,
 	node *corev1.Node,
@@ -71,8 +71,8 @@ func LadderFacts(
 		Retries: m.Spec.EvictRetries(),
 		Grace:   grace,
 	}
-	if IsOfClusterAPI(m) {
-		l.Setting, l.Endless = "nodeDrainTimeoutSeconds", l.Timeout == Forever
+	if IsClusterAPIMachine(m) {
+		l.Setting, l.Endless = "nodeDrainTimeoutSeconds", l.Timeout == NoDrainTimeout
 	}
 	if record != nil {
 		l.Started, l.Reached, l.ReachedAt = record.StartedAt.Time, drain.RemovalMeans(
@@ -81,7 +81,7 @@ func LadderFacts(
 			record.MeansSince,
 		)
 	}
-	l.Force, l.Extended = ForceReason(m), ExtensionEnd(m)
+	l.Force, l.Extended = ForceReason(m), EvictionExtensionEnd(m)
 	l.Unusable, l.UnusableSince = unusableReason(node)
 	if h := m.Status.Health; l.Unusable != "" && h != nil && h.InstanceGoneAt != nil {
 		l.Lost, l.UnusableSince = true, cmp.Or(l.UnusableSince, h.InstanceGoneAt.Time)
@@ -90,26 +90,26 @@ func LadderFacts(
 	return l
 }
 
-// Forever is the drainTimeout of a machine whose drain has no timeout. Only a Machine of Cluster API can have this
+// NoDrainTimeout is the drainTimeout of a machine whose drain has no timeout. Only a Machine of Cluster API can have this
 // value.
-const Forever = time.Duration(math.MaxInt64)
+const NoDrainTimeout = time.Duration(math.MaxInt64)
 
-// IsOfClusterAPI reports whether m holds the facts about a Machine of Cluster API, in the form of a Machine of
+// IsClusterAPIMachine reports whether m holds the facts about a Machine of Cluster API, in the form of a Machine of
 // Millwright.
-func IsOfClusterAPI(m *v1alpha1.Machine) bool {
+func IsClusterAPIMachine(m *v1alpha1.Machine) bool {
 	return strings.HasPrefix(m.APIVersion, "cluster.x-k8s.io/")
 }
 
-// ExtensionEnd returns the time until which an operator extends evictions; zero if the annotation is missing or its
+// EvictionExtensionEnd returns the time until which an operator extends evictions; zero if the annotation is missing or its
 // time does not parse.
-func ExtensionEnd(m *v1alpha1.Machine) time.Time {
+func EvictionExtensionEnd(m *v1alpha1.Machine) time.Time {
 	until, _, _ := strings.Cut(m.Annotations[v1alpha1.AnnotationExtend], " ")
 	return cache.ParseTimeOrZero(until)
 }
 
-// RequestsText returns all labels and annotations of a machine that change its drain, as one text. The text changes
+// DrainRequestsText returns all labels and annotations of a machine that change its drain, as one text. The text changes
 // when one of the labels or annotations changes.
-func RequestsText(m *v1alpha1.Machine) string {
+func DrainRequestsText(m *v1alpha1.Machine) string {
 	text := m.Labels[v1alpha1.LabelForceDeletion] + " " + m.Labels[v1alpha1.LabelForceDrain]
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,

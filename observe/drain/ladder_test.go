@@ -14,7 +14,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-func TestBlocked(t *testing.T) {
+func TestCreationBlocker(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		machine *v1alpha1.Machine
@@ -65,7 +65,7 @@ func TestAReadyNodeIsNotLostIfTheProviderReportsItsInstanceAsGone(t *testing.T) 
 	} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
-		l := drain.LadderFacts(m, nil, node, 0, time.Now())
+		l := drain.EscalationFacts(m, nil, node, 0, time.Now())
 		assert.Equal(t, lost, l.Lost, "Ready is %s", ready)
 		assert.Equal(t, lost, l.Unusable != "", "Ready is %s", ready)
 	}

@@ -19,7 +19,7 @@ import (
 // record of the drain for the machine's deletion; otherwise, it returns the record for this purpose and occasion.
 func FindRecord(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDrain {
 	if p.For != "" {
-		return FindStayingRecord(m, v1alpha1.DrainPurpose(p.For), p.Occasion)
+		return FindRecordWithoutDeletion(m, v1alpha1.DrainPurpose(p.For), p.Occasion)
 	}
 	if m.Status.Deletion == nil {
 		return nil
@@ -27,11 +27,11 @@ func FindRecord(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.Machine
 	return m.Status.Deletion.Drain
 }
 
-// RecordOfStayingMachine returns the record of the active drain of a machine that is not being deleted; nil if there is
+// ActiveRecordWithoutDeletion returns the record of the active drain of a machine that is not being deleted; nil if there is
 // none. RecordOfStayingMachine reads the node's conditions from the copy in the machine's status. The status has no
 // copy of the node's labels, and only these labels show that an update was canceled. After such a cancellation,
 // however, the machine has no current operation, and RecordOfStayingMachine returns nil.
-func RecordOfStayingMachine(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
+func ActiveRecordWithoutDeletion(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	d := m.Status.Drain
 	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {
 		return nil
@@ -43,7 +43,7 @@ func RecordOfStayingMachine(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	case m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed:
 		occasion = cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime)
 	}
-	if occasion.IsZero() || FindStayingRecord(m, d.Purpose, occasion) == nil {
+	if occasion.IsZero() || FindRecordWithoutDeletion(m, d.Purpose, occasion) == nil {
 		return nil
 	}
 	return d
@@ -57,9 +57,9 @@ func nodeFromStatus(m *v1alpha1.Machine) *corev1.Node {
 	}
 }
 
-// FindStayingRecord returns the record of the drain of a machine that is not being deleted, for this purpose and
+// FindRecordWithoutDeletion returns the record of the drain of a machine that is not being deleted, for this purpose and
 // occasion; nil if there is no such record.
-func FindStayingRecord(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion time.Time) *v1alpha1.MachineDrain {
+func FindRecordWithoutDeletion(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion time.Time) *v1alpha1.MachineDrain {
 	d := m.Status.Drain
 	if d == nil || d.Purpose != purpose || !d.Occasion.Equal(new(metav1.NewTime(occasion))) {
 		return nil
@@ -70,7 +70,7 @@ func FindStayingRecord(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occas
 // ActiveRecord returns the record of the active drain, for a deletion or for another purpose; nil if no drain is
 // active.
 func ActiveRecord(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
-	if d := RecordOfStayingMachine(m); d != nil {
+	if d := ActiveRecordWithoutDeletion(m); d != nil {
 		return &d.MachineDrain
 	}
 	if !IsInDrainQueue(m) {
@@ -90,8 +90,8 @@ func IsDrainOver(m *v1alpha1.Machine) bool {
 	return d.Drain != nil && d.Drain.Result != "" || !slices.Contains(before, d.Stage)
 }
 
-// CurrentMeans returns how the drain removes pods at present; empty if no drain is active.
-func CurrentMeans(m *v1alpha1.Machine) drain.RemovalMeans {
+// CurrentRemovalMeans returns how the drain removes pods at present; empty if no drain is active.
+func CurrentRemovalMeans(m *v1alpha1.Machine) drain.RemovalMeans {
 	if d := ActiveRecord(m); d != nil {
 		return drain.RemovalMeans(d.Means)
 	}
@@ -102,14 +102,14 @@ func CurrentMeans(m *v1alpha1.Machine) drain.RemovalMeans {
 // active. DeadlineFacts reads the node's conditions from the copy in the machine's status.
 func DeadlineFacts(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 	var d drain.Deadlines
-	if m.Status.Deletion == nil && RecordOfStayingMachine(m) == nil {
+	if m.Status.Deletion == nil && ActiveRecordWithoutDeletion(m) == nil {
 		return d
 	}
 	if o := m.Status.CurrentOperation; o != nil {
 		d.Recorded = cache.TimeOrZero(o.Deadline)
 	}
-	if CurrentMeans(m).KeepsPodOrder() {
-		d.Ladder = new(LadderFacts(m, ActiveRecord(m), nodeFromStatus(m), 0, now))
+	if CurrentRemovalMeans(m).KeepsPodOrder() {
+		d.Ladder = new(EscalationFacts(m, ActiveRecord(m), nodeFromStatus(m), 0, now))
 	}
 	return d
 }
@@ -136,10 +136,10 @@ func InPlaceFacts(node *corev1.Node) inplace.Node {
 	return n
 }
 
-// NextMeans returns how a drain will remove pods after its current means; empty if the drain then ends, or if no drain
+// NextRemovalMeans returns how a drain will remove pods after its current means; empty if the drain then ends, or if no drain
 // is active.
-func NextMeans(m *v1alpha1.Machine, d drain.Deadlines) (then drain.RemovalMeans) {
-	switch means := CurrentMeans(m); {
+func NextRemovalMeans(m *v1alpha1.Machine, d drain.Deadlines) (then drain.RemovalMeans) {
+	switch means := CurrentRemovalMeans(m); {
 	case means.KeepsPodOrder():
 		_, then = d.EvictionDeadline()
 	case means == drain.Delete:

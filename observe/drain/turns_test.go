@@ -23,7 +23,7 @@ func inDeletionStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.Machin
 	}
 }
 
-func TestWhichMachinesTakePartInTheOrderOfDrains(t *testing.T) {
+func TestWhichMachinesAreInTheDrainQueue(t *testing.T) {
 	draining := v1alpha1.MachineDeletionDrain
 	begun := &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
 	for _, row := range []struct {
@@ -69,24 +69,24 @@ func TestWhichMachinesTakePartInTheOrderOfDrains(t *testing.T) {
 }
 
 func TestTheTextOfRequestsDiffersWithEachRequest(t *testing.T) {
-	seen := map[string]string{observe.RequestsText(observetest.NewMachine("m")): "none"}
+	seen := map[string]string{observe.DrainRequestsText(observetest.NewMachine("m")): "none"}
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,
 		v1alpha1.AnnotationExtend, v1alpha1.AnnotationRetry,
 	} {
 		for _, value := range []string{"", "alice", "bob"} {
-			text := observe.RequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation(key, value)))
+			text := observe.DrainRequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation(key, value)))
 			assert.Empty(t, seen[text], "%s=%s", key, value)
 			seen[text] = key + "=" + value
 		}
 	}
 	forced := observetest.NewMachine("m")
 	forced.Labels[v1alpha1.LabelForceDeletion] = "true"
-	assert.Empty(t, seen[observe.RequestsText(forced)])
+	assert.Empty(t, seen[observe.DrainRequestsText(forced)])
 	assert.Equal(
 		t,
 		"none",
-		seen[observe.RequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation("example.com/note", "x")))],
+		seen[observe.DrainRequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation("example.com/note", "x")))],
 	)
 }
 

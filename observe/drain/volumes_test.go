@@ -72,7 +72,7 @@ func TestVolumeFacts(t *testing.T) {
 	)
 }
 
-func TestAttachedTo(t *testing.T) {
+func TestVolumesAttachedToNode(t *testing.T) {
 	cluster, _ := observetest.StartWithDrainCaches(
 		t,
 		observetest.NewAttachment("c", "n", "pv-2"),

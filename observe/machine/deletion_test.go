@@ -22,8 +22,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// ownNode returns the RelatedObjects of a machine whose node provably belongs to it.
-func ownNode(node *corev1.Node) machine.RelatedObjects {
+// relatedObjectsWithOwnNode returns the RelatedObjects of a machine whose node provably belongs to it.
+func relatedObjectsWithOwnNode(node *corev1.Node) machine.RelatedObjects {
 	return machine.RelatedObjects{Node: node, NodeOwner: ownership.OwnerAnswer{Whose: ownership.Ours}}
 }
 
@@ -89,7 +89,7 @@ func TestDeletionFacts(t *testing.T) {
 			m := observetest.NewMachine("m", observetest.WithNodeLabel("n"), row.machine)
 			var n machine.RelatedObjects
 			if row.want.Node {
-				n = ownNode(observetest.NewNode())
+				n = relatedObjectsWithOwnNode(observetest.NewNode())
 				row.want.Owner = n.NodeOwner
 			}
 			before := m.DeepCopy()
@@ -126,19 +126,19 @@ func TestDeletionFacts(t *testing.T) {
 			machine.DeletionFacts(
 				blind,
 				observetest.NewMachine("m", observetest.WithNodeLabel("n")),
-				ownNode(observetest.NewNode()),
+				relatedObjectsWithOwnNode(observetest.NewNode()),
 				"",
 			).Attached,
 		)
 	})
 }
 
-func TestLadderFacts(t *testing.T) {
+func TestEscalationFacts(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	began, climbed := metav1.NewTime(noon.Add(-time.Hour)), metav1.NewTime(noon.Add(-time.Minute))
 	facts := func(change func(*v1alpha1.Machine)) drain.EscalationLadder {
 		m := observetest.NewMachine("m", observetest.WithNodeLabel("n"), observetest.AsDeletingMachine, change)
-		return observedrain.LadderFacts(
+		return observedrain.EscalationFacts(
 			m,
 			observedrain.FindRecord(m, attention.DrainPurpose{}),
 			observetest.NewNode(observetest.NewNodeCondition("Ready", "True")),
@@ -232,7 +232,7 @@ func TestWhatMakesANodeUnusable(t *testing.T) {
 		"a condition of another name":                 {[]corev1.NodeCondition{since("KernelDeadlock", "True", 60), since("ReadonlyFileSystem", "True", 60)}, "", 0, drain.Evict},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := observedrain.LadderFacts(
+			l := observedrain.EscalationFacts(
 				observetest.NewMachine("m", observetest.WithNodeLabel("n")),
 				nil,
 				observetest.NewNode(row.conditions...),

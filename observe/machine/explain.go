@@ -29,7 +29,7 @@ func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.T
 		f.Stopped = cache.TimeOrZero(stopped.Since)
 	}
 	if of != nil {
-		f.Unserved = class.UnservedMessage(of)
+		f.Unserved = class.NoWorkerMessage(of)
 		if ref := cmp.Or(of.CredentialsSecretRef, of.SecretRef); ref != nil {
 			f.Secret = ref.Namespace + "/" + ref.Name
 		}
@@ -43,7 +43,7 @@ func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.T
 		f.Deadline = cache.TimeOrZero(o.Deadline)
 	}
 	if f.Step != vocabulary.StepHeld && f.Step != vocabulary.StepQueued {
-		f.Means, f.Then = drain.CurrentMeans(m), drain.NextMeans(m, deadlines)
+		f.Means, f.Then = drain.CurrentRemovalMeans(m), drain.NextRemovalMeans(m, deadlines)
 	}
 	for _, keys := range [][]string{hookKeys(m, v1alpha1.AnnotationPreDrainHook), hookKeys(m, v1alpha1.AnnotationPreTerminateHook)} {
 		for _, key := range slices.Sorted(slices.Values(keys)) {
@@ -55,9 +55,9 @@ func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.T
 	return f
 }
 
-// StatusShowsWait reports whether a machine's status names the machine's present blockers. The blockers can change
+// StatusShowsBlockers reports whether a machine's status names the machine's present blockers. The blockers can change
 // without an event of the machine: time passes, or the machine's class changes.
-func StatusShowsWait(m *v1alpha1.Machine, w explain.WaitState) bool {
+func StatusShowsBlockers(m *v1alpha1.Machine, w explain.WaitState) bool {
 	o := m.Status.CurrentOperation
 	return o == nil || len(o.BlockedBy)+len(w.Blockers) == 0 || slices.Equal(o.BlockedBy, w.Blockers)
 }

@@ -60,7 +60,7 @@ func TestTheSecretsOfOtherNamespacesAreExplained(t *testing.T) {
 }
 
 // A creation that waits for a person is retried an hour after the creation stopped.
-func TestSinceWhenACreationWaits(t *testing.T) {
+func TestStartTimeOfAStoppedCreation(t *testing.T) {
 	stopped := metav1.NewTime(time.Date(2026, 11, 25, 9, 0, 0, 0, time.UTC))
 	m := &v1alpha1.Machine{}
 	m.Status.CurrentOperation = &v1alpha1.Operation{Step: "create-instance", BlockedBy: []string{"Unauthenticated"}}

@@ -34,14 +34,14 @@ type RelatedObjects struct {
 	Class           *v1alpha1.MachineClass
 	Set             *v1alpha1.MachineSet // set that controls the machine
 	NoTargetCluster bool                 // the machine's node joins no cluster
-	Absences        cache.Absences       // times during which no worker was running
+	Absences        cache.WorkerAbsences       // times during which no worker was running
 }
 
 // ReadRelated returns the objects related to a machine from the caches.
 func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 	related := RelatedObjects{
 		NoTargetCluster: c.Target(m.Namespace) == nil,
-		Absences:        c.Absences(),
+		Absences:        c.WorkerAbsences(),
 		FoundNode:       c.UnrecordedNodeOfMachine(m),
 	}
 	related.RecordNode(c, m, c.NodeOfMachine(m))
@@ -125,7 +125,7 @@ func Facts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) attention
 	f := attention.MachineFacts{
 		Facts:      healthFacts(m, related, now),
 		Deleting:   m.DeletionTimestamp != nil,
-		Emptied:    IsNodeEmptied(m),
+		Emptied:    HasReachedInstanceDeletion(m),
 		Finalizer:  cache.HasFinalizer(m.Finalizers),
 		ProviderID: m.Spec.ProviderID,
 
@@ -161,8 +161,8 @@ func joinBlocker(node *corev1.Node) string {
 	}
 }
 
-// IsNodeEmptied reports whether the deletion of a machine has reached the stage Instance or Node.
-func IsNodeEmptied(m *v1alpha1.Machine) bool {
+// HasReachedInstanceDeletion reports whether the deletion of a machine has reached the stage Instance or Node.
+func HasReachedInstanceDeletion(m *v1alpha1.Machine) bool {
 	d := m.Status.Deletion
 	return d != nil && (d.Stage == v1alpha1.MachineDeletionInstance || d.Stage == v1alpha1.MachineDeletionNode)
 }
@@ -212,7 +212,7 @@ func validUpdateResult(result string) string {
 // CreationDeadline returns when the creation timeout of a machine expires. The timeout starts at the creation of the
 // Machine object. The time during which the creation was stopped or no worker was running does not count. While the
 // creation is stopped, the deadline moves with now.
-func CreationDeadline(m *v1alpha1.Machine, absences cache.Absences, now time.Time) time.Time {
+func CreationDeadline(m *v1alpha1.Machine, absences cache.WorkerAbsences, now time.Time) time.Time {
 	end := m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations))
 	if s := m.Status.CreationStopped; s != nil {
 		end = end.Add(s.Total.Duration)

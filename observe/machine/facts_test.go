@@ -138,7 +138,7 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	assert.Empty(t, machine.Facts(m, related, time.Time{}).UpdateResult, "another word is no result")
 }
 
-func TestAMachineIsEmptiedFromTheStageInstanceOn(t *testing.T) {
+func TestMachineCountsAsEmptiedFromTheInstanceStageOn(t *testing.T) {
 	for stage, want := range map[v1alpha1.MachineDeletionStage]bool{
 		"": false, v1alpha1.MachineDeletionPreDrainHooks: false, v1alpha1.MachineDeletionDrain: false, v1alpha1.MachineDeletionDetach: false,
 		v1alpha1.MachineDeletionPreTerminateHooks: false, v1alpha1.MachineDeletionInstance: true, v1alpha1.MachineDeletionNode: true,
@@ -281,7 +281,7 @@ func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
 	})
 }
 
-func TestNodeOf(t *testing.T) {
+func TestNodeOfMachine(t *testing.T) {
 	cluster, _ := observetest.StartCaches(t, []runtime.Object{observetest.NewNode()})
 	assert.Equal(t, "n", cluster.NodeOfMachine(observetest.NewMachine("m", observetest.WithNodeLabel("n"))).Name)
 	assert.Nil(t, cluster.NodeOfMachine(observetest.NewMachine("m", observetest.WithNodeLabel("gone"))))
@@ -319,7 +319,7 @@ func TestReadRelated(t *testing.T) {
 	)
 }
 
-func TestHowManyOthersOfASetCallTheCloud(t *testing.T) {
+func TestCloudCallCount(t *testing.T) {
 	s, other := observetest.NewSet("s"), observetest.NewSet("other")
 	begun := func(m *v1alpha1.Machine) {
 		m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate

@@ -34,7 +34,7 @@ func planMachine(m *v1alpha1.Machine, related machine.RelatedObjects) attention.
 }
 
 // The reason describes the state of the node, and not other pending writes.
-func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
+func TestPlanReasonDescribesTheNode(t *testing.T) {
 	n := observetest.NewNode(observetest.NewNodeCondition("Ready", "False"))
 	for name, edit := range map[string]func(*v1alpha1.Machine){
 		"conditions to copy, and labels to set": func(*v1alpha1.Machine) {},
@@ -59,7 +59,7 @@ func TestTheReasonIsTheStateOfTheNode(t *testing.T) {
 	}
 }
 
-func TestBadSinceUsesTheMachinesNodeConditions(t *testing.T) {
+func TestUnhealthySinceUsesTheMachinesNodeConditions(t *testing.T) {
 	ready, pressure := observetest.NewNodeCondition(
 		"Ready",
 		"False",
@@ -124,8 +124,8 @@ func TestCreationDeadline(t *testing.T) {
 	})
 }
 
-// forEachState calls check with machines in every phase and state, and with their related objects.
-func forEachState(check func(*v1alpha1.Machine, machine.RelatedObjects, string)) {
+// forEachMachineState calls check with machines in every phase and state, and with their related objects.
+func forEachMachineState(check func(*v1alpha1.Machine, machine.RelatedObjects, string)) {
 	copied := func(m *v1alpha1.Machine, n *corev1.Node) {
 		if n != nil {
 			m.Status.Conditions = append(m.Status.Conditions, machine.CopiedConditions(n)...)
@@ -187,8 +187,8 @@ func healthVerdict(m *v1alpha1.Machine, related machine.RelatedObjects, breaker 
 
 // The bridge and the workflow act on the plan of package attention; the workflow writes the verdict of package health.
 // If the two differed, a change would wait until the next reconcile, or a workflow would reconcile without end.
-func TestAttentionAndHealthAgree(t *testing.T) {
-	forEachState(func(m *v1alpha1.Machine, related machine.RelatedObjects, breaker string) {
+func TestPlanAndHealthVerdictAgree(t *testing.T) {
+	forEachMachineState(func(m *v1alpha1.Machine, related machine.RelatedObjects, breaker string) {
 		facts := machine.Facts(m, related, time.Time{})
 		d, v := attention.PlanMachine(facts), healthVerdict(m, related, breaker)
 		must := func(holds bool, otherwise string) {
@@ -233,8 +233,8 @@ func TestAFailedMachineStaysFailedWhenItsNodeRecovers(t *testing.T) {
 }
 
 // Time without a running worker does not use up the timeouts of a machine.
-func TestAbsencesDoNotCount(t *testing.T) {
-	away := cache.Absences{
+func TestWorkerAbsencesExtendMachineTimeouts(t *testing.T) {
+	away := cache.WorkerAbsences{
 		{From: observetest.MinutesBeforeNoon(90).Time, To: observetest.MinutesBeforeNoon(50).Time},
 		{From: observetest.MinutesBeforeNoon(20).Time, To: observetest.MinutesBeforeNoon(10).Time},
 	}

@@ -83,7 +83,7 @@ func TestJoinedNodes(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			cluster, _ := observetest.StartCaches(t, nodes, row.machine)
-			assert.Equal(t, row.nodes, machine.JoinedNodes(cluster, "shop", moment).WithJudgedNodes())
+			assert.Equal(t, row.nodes, machine.JoinedNodes(cluster, "shop", moment).WithCheckedNodes())
 		})
 	}
 	t.Run("all are counted", func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestJoinedNodes(t *testing.T) {
 		assert.Equal(
 			t,
 			replace.NodeCounts{Joined: 4, Dead: 3},
-			machine.JoinedNodes(cluster, "shop", moment).WithJudgedNodes(),
+			machine.JoinedNodes(cluster, "shop", moment).WithCheckedNodes(),
 		)
 	})
 }

@@ -67,7 +67,7 @@ func syncedNode(change ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-func TestNodeSync(t *testing.T) {
+func TestNodeSyncDecisions(t *testing.T) {
 	marked := func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationNotManaged] = v1alpha1.ValueNotManaged }
 	loose := func(n *corev1.Node) { n.Finalizers = nil }
 	goingNode := func(n *corev1.Node) { n.DeletionTimestamp = observetest.Now() }

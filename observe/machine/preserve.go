@@ -31,19 +31,19 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 	f.OnNode = preserveAnnotation(node.Annotations, v1alpha1.AnnotationPreserve)
 	f.ScaleDownDisabled = preserveAnnotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabled)
 	f.DisabledByUs = preserveAnnotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabledByMCM)
-	f.Tainted = slices.ContainsFunc(node.Spec.Taints, IsPreservedTaint)
+	f.Tainted = slices.ContainsFunc(node.Spec.Taints, IsPreservationTaint)
 	if c := cache.FindNodeCondition(node.Status.Conditions, v1alpha1.NodePreserved); c != nil {
 		f.Condition = &preserve.Condition{True: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message}
 	}
-	if d := drain.FindStayingRecord(m, v1alpha1.DrainForPreservation, f.Expiry); d != nil {
+	if d := drain.FindRecordWithoutDeletion(m, v1alpha1.DrainForPreservation, f.Expiry); d != nil {
 		f.Drained = d.Result
 	}
 	return f
 }
 
-// IsPreservedTaint reports whether a taint is Millwright's taint for preserved failed nodes. A taint with the same key
+// IsPreservationTaint reports whether a taint is Millwright's taint for preserved failed nodes. A taint with the same key
 // but another effect is not Millwright's.
-func IsPreservedTaint(t corev1.Taint) bool {
+func IsPreservationTaint(t corev1.Taint) bool {
 	return t.Key == v1alpha1.TaintPreserved && t.Effect == v1alpha1.TaintPreservedEffect
 }
 
@@ -98,8 +98,8 @@ func IsProtectedFromReplacement(m *v1alpha1.Machine, node *corev1.Node) bool {
 	}
 }
 
-// WaitsForGrant reports whether a machine is due for replacement and has no grant yet.
-func WaitsForGrant(m *v1alpha1.Machine) bool {
+// WaitsForReplacementGrant reports whether a machine is due for replacement and has no grant yet.
+func WaitsForReplacementGrant(m *v1alpha1.Machine) bool {
 	over := IsReplacementDue(m) || m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	return over && m.DeletionTimestamp == nil && !IsReplacementGranted(m) && !IsProtectedFromReplacement(m, nil)
 }

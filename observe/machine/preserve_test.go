@@ -94,7 +94,7 @@ func TestPreserveFacts(t *testing.T) {
 	)
 }
 
-func TestPreservation(t *testing.T) {
+func TestPreservationDecisions(t *testing.T) {
 	failed := observetest.WithPhase(v1alpha1.MachineFailed)
 	kept := func() *v1alpha1.Machine {
 		return observetest.NewMachine(
@@ -131,7 +131,7 @@ func TestPreservation(t *testing.T) {
 }
 
 // IsProtectedFromReplacement must agree with the decision of a failed machine's workflow.
-func TestIsProtectedAgreesWithTheDecision(t *testing.T) {
+func TestIsProtectedFromReplacementAgreesWithPreservation(t *testing.T) {
 	values := []string{"", "now", "when-failed", "auto-preserved", "false", "nonsense"}
 	for _, onMachine := range values {
 		for _, onNode := range values {

@@ -38,12 +38,12 @@ func TestReadinessByPhase(t *testing.T) {
 	} {
 		t.Run("phase "+string(row.phase), func(t *testing.T) {
 			m := observetest.MachineFromTemplate(observetest.WithPhase(row.phase))
-			f := observetest.ObservedMember(m, observetest.NewSet("s"), nil)
+			f := observetest.FactsOfMember(m, observetest.NewSet("s"), nil)
 			assert.Equal(t, []any{row.ready, row.why, row.node, row.joined}, []any{f.Ready, f.ReadyWhy, f.Node, f.Joined})
 
 			observetest.WithAnnotation(v1alpha1.AnnotationMachineJoinDuration, "1m")(m)
 			m.Status.LastOperation.Description = "the API server is away"
-			f = observetest.ObservedMember(m, observetest.NewSet("s"), nil)
+			f = observetest.FactsOfMember(m, observetest.NewSet("s"), nil)
 			assert.True(t, f.Joined, "it was a node once")
 			if row.why != "" {
 				assert.Equal(t, "the API server is away", f.ReadyWhy, "what was last attempted tells more than a phase")
@@ -80,7 +80,7 @@ func TestNodeReadyTime(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want.Time, machine.NodeReadyTime(row.machine))
-			assert.Equal(t, row.want.Time, observetest.ObservedMember(row.machine, observetest.NewSet("s"), nil).ReadyFrom)
+			assert.Equal(t, row.want.Time, observetest.FactsOfMember(row.machine, observetest.NewSet("s"), nil).ReadyFrom)
 		})
 	}
 	assert.Equal(

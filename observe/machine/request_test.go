@@ -171,7 +171,7 @@ func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
 			}
 		})
 	}
-	assert.Nil(t, observedrain.RecordOfStayingMachine(observetest.NewMachine("m")))
+	assert.Nil(t, observedrain.ActiveRecordWithoutDeletion(observetest.NewMachine("m")))
 }
 
 func TestDrainIsOver(t *testing.T) {
@@ -207,7 +207,7 @@ func TestEvictionDeadlineOfAnUnreadyNode(t *testing.T) {
 	until, then := observedrain.DeadlineFacts(m, observetest.RequestTime).EvictionDeadline()
 	assert.Equal(t, observetest.RequestTime.Add(5*time.Minute), until)
 	assert.Equal(t, drain.Kill, then)
-	until, then = observedrain.DeadlineFacts(m, observetest.RequestTime.Add(5*time.Minute+drain.Overdue+1)).
+	until, then = observedrain.DeadlineFacts(m, observetest.RequestTime.Add(5*time.Minute+drain.OverdueAfter+1)).
 		EvictionDeadline()
 	assert.Equal(t, observetest.DrainStart.Add(2*time.Hour), until, "nobody has killed anything: it is well again")
 	assert.Equal(t, drain.Delete, then)

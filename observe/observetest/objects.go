@@ -22,8 +22,8 @@ import (
 	"millwright/observe/set"
 )
 
-// UnreadableSelector returns a selector that does not parse.
-func UnreadableSelector() *metav1.LabelSelector {
+// InvalidSelector returns a selector that does not parse.
+func InvalidSelector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Nonsense"}}}
 }
 
@@ -70,7 +70,7 @@ func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Clust
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	require.Eventually(t, cluster.Target("").KnowsAttachments, GiveUp, time.Millisecond)
+	require.Eventually(t, cluster.Target("").HasCurrentAttachments, EventTimeout, time.Millisecond)
 	return cluster, target
 }
 
@@ -105,8 +105,8 @@ func WithBlockedCreation(kind corev1.NodeConditionType, reason string) func(*v1a
 
 func AsPreservedMachine(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = Now() }
 
-// GiveUp is the timeout of tests for an event that must happen. GiveUp is longer than any delay on a busy machine.
-const GiveUp = 2 * time.Minute
+// EventTimeout is the timeout of tests for an event that must happen. GiveUp is longer than any delay on a busy machine.
+const EventTimeout = 2 * time.Minute
 
 var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
@@ -242,8 +242,8 @@ func WithDeploymentOwner(s *v1alpha1.MachineSet) {
 	s.OwnerReferences = ControllerReferences(NewDeployment("d"), "MachineDeployment")
 }
 
-// ObservedMember returns the facts about a single machine of a set.
-func ObservedMember(m *v1alpha1.Machine, s *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Member {
+// FactsOfMember returns the facts about a single machine of a set.
+func FactsOfMember(m *v1alpha1.Machine, s *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Member {
 	return set.ScaleFacts(s, set.RelatedObjects{Members: []*v1alpha1.Machine{m}, Deployment: d}, Noon, 0).Members[0]
 }
 
@@ -354,7 +354,7 @@ func CombineChanges[T any](changes ...func(T)) func(T) {
 	}
 }
 
-func RelatedMembers(machines ...*v1alpha1.Machine) set.RelatedObjects {
+func RelatedObjectsWithMembers(machines ...*v1alpha1.Machine) set.RelatedObjects {
 	return set.RelatedObjects{Members: machines}
 }
 

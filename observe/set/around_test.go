@@ -28,7 +28,7 @@ func versionsByName(machines []*v1alpha1.Machine) map[string]string {
 	return result
 }
 
-func TestReadOfASet(t *testing.T) {
+func TestReadRelated(t *testing.T) {
 	s, d := observetest.NewSet("s", observetest.WithDeploymentOwner), observetest.NewDeployment("d")
 	loose := observetest.NewMachine("loose")
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // controller: unset
@@ -66,7 +66,7 @@ func TestReadOfASet(t *testing.T) {
 	assert.Equal(t, "d", related.Deployment.Name)
 }
 
-func TestReadFindsTheDeploymentOfASet(t *testing.T) {
+func TestReadRelatedFindsTheDeploymentOfASet(t *testing.T) {
 	notController := func(s *v1alpha1.MachineSet) {
 		s.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineDeployment", Name: "d", UID: "uid-d"}}
 	}
@@ -120,7 +120,7 @@ func setListResponse(client *fake.Clientset, live []*v1alpha1.Machine) *[]string
 	return asked
 }
 
-func TestReadLiveOfASet(t *testing.T) {
+func TestReadRelatedLiveIgnoresAStaleCache(t *testing.T) {
 	s, other := observetest.NewSet("s"), observetest.NewSet("other")
 	cluster, asked := newStaleCluster(t,
 		[]*v1alpha1.Machine{
@@ -211,7 +211,7 @@ func TestReadLiveOfASet(t *testing.T) {
 	}, versionsByName(related.Orphans), "not what another took meanwhile")
 }
 
-func TestReadLiveEqualsReadWhenTheCacheIsCurrent(t *testing.T) {
+func TestReadRelatedLiveEqualsACurrentCache(t *testing.T) {
 	s := observetest.NewSet("s")
 	machines := []*v1alpha1.Machine{
 		observetest.NewMachine(
@@ -224,7 +224,7 @@ func TestReadLiveEqualsReadWhenTheCacheIsCurrent(t *testing.T) {
 		observetest.NewMachine("foreign", observetest.WithOwnerSet(observetest.NewSet("other"))),
 	}
 	for name, selector := range map[string]*metav1.LabelSelector{
-		"usual": s.Spec.Selector, "empty": {}, "unreadable": observetest.UnreadableSelector(), "none": nil,
+		"usual": s.Spec.Selector, "empty": {}, "unreadable": observetest.InvalidSelector(), "none": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
@@ -240,8 +240,8 @@ func TestReadLiveEqualsReadWhenTheCacheIsCurrent(t *testing.T) {
 
 // A set with an empty or unreadable selector adopts no machines. ReadRelatedLive finds the set's machines by the labels
 // of the template.
-func TestReadLiveOfASetWithoutASelector(t *testing.T) {
-	for name, selector := range map[string]*metav1.LabelSelector{"empty": {}, "unreadable": observetest.UnreadableSelector()} {
+func TestReadRelatedLiveWithoutASelector(t *testing.T) {
+	for name, selector := range map[string]*metav1.LabelSelector{"empty": {}, "unreadable": observetest.InvalidSelector()} {
 		t.Run(name, func(t *testing.T) {
 			s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
 			cluster, asked := newStaleCluster(
@@ -266,7 +266,7 @@ func TestReadLiveOfASetWithoutASelector(t *testing.T) {
 	}
 }
 
-func TestReadLiveReturnsTheErrorOfTheAPIServer(t *testing.T) {
+func TestReadRelatedLiveReturnsTheErrorOfTheAPIServer(t *testing.T) {
 	s := observetest.NewSet("s")
 	cluster, client := observetest.StartCaches(t, nil, s, observetest.NewMachine("mine", observetest.WithOwnerSet(s)))
 	client.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
@@ -277,7 +277,7 @@ func TestReadLiveReturnsTheErrorOfTheAPIServer(t *testing.T) {
 }
 
 // A read must not change the cached objects.
-func TestReadLiveDoesNotChangeTheCache(t *testing.T) {
+func TestReadRelatedLiveDoesNotChangeTheCache(t *testing.T) {
 	s := observetest.NewSet("s")
 	cluster, _ := newStaleCluster(
 		t,
@@ -295,7 +295,7 @@ func TestReadLiveDoesNotChangeTheCache(t *testing.T) {
 	assert.Equal(t, []string{"o"}, observetest.ObjectNames(set.ReadRelated(cluster, s).Orphans))
 }
 
-func TestSetsSelecting(t *testing.T) {
+func TestSetsThatSelectMachine(t *testing.T) {
 	selecting := func(name string, selector *metav1.LabelSelector) *v1alpha1.MachineSet {
 		return observetest.NewSet(name, func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
 	}
@@ -314,7 +314,7 @@ func TestSetsSelecting(t *testing.T) {
 		selecting("api", api),
 		selecting("everything", &metav1.LabelSelector{}),
 		selecting("nothing", nil),
-		selecting("unreadable", observetest.UnreadableSelector()),
+		selecting("unreadable", observetest.InvalidSelector()),
 		far,
 	)
 	assert.Equal(

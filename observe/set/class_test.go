@@ -24,7 +24,7 @@ func withVersion(v string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) { c.ResourceVersion = v }
 }
 
-func TestTheClassThatASetNames(t *testing.T) {
+func TestMissingAndUnknownClassOfASet(t *testing.T) {
 	far := observetest.NewClass("small", withVersion("7"))
 	far.Namespace = "other"
 	none := []string{"MachineClass"}
@@ -101,7 +101,7 @@ func TestSetsOfClass(t *testing.T) {
 	require.Eventually(
 		t,
 		func() bool { return len(cluster.SetsOfClass("shop/large")) == 2 },
-		observetest.GiveUp,
+		observetest.EventTimeout,
 		time.Millisecond,
 	)
 	assert.Equal(t, []string{"b", "other"}, observetest.ObjectNames(cluster.SetsOfClass("shop/small")))

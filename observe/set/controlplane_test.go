@@ -102,7 +102,7 @@ func TestPreflightOfASet(t *testing.T) {
 			unread := preflight.Decide(set.ReadRelated(cluster, s).Preflight)
 			early := set.ReadRelatedForWrite(t.Context(), cluster, s)
 			require.NoError(t, cluster.Start(t.Context()))
-			require.Eventually(t, cluster.Informer(cache.ControlPlanes).HasSynced, observetest.GiveUp, time.Millisecond)
+			require.Eventually(t, cluster.Informer(cache.ControlPlanes).HasSynced, observetest.EventTimeout, time.Millisecond)
 			related := set.ReadRelated(cluster, s)
 			live, err := set.ReadRelatedLive(t.Context(), cluster, s)
 			require.NoError(t, err)

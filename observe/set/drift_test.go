@@ -26,7 +26,7 @@ func setWithFullTemplate() *v1alpha1.MachineSet {
 
 // FollowTemplate copies some parts of a template to a machine. FollowTemplate does not change other parts of the
 // machine.
-func TestLiveMachinesFollowTheTemplate(t *testing.T) {
+func TestCopyTemplateFields(t *testing.T) {
 	label := func(key, value string) observetest.SetChange {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels[key] = value }
 	}
@@ -98,31 +98,31 @@ func TestLiveMachinesFollowTheTemplate(t *testing.T) {
 			m := observetest.MachineFromTemplate(row.is)
 			want, mould := m.DeepCopy(), row.set.DeepCopy()
 			row.change(want)
-			assert.Equal(t, row.parts, observetest.ObservedMember(m, row.set, nil).Drift, "and nothing is changed by looking")
-			assert.Equal(t, row.parts, strings.Join(set.FollowTemplate(m, row.set), ", "))
+			assert.Equal(t, row.parts, observetest.FactsOfMember(m, row.set, nil).Drift, "and nothing is changed by looking")
+			assert.Equal(t, row.parts, strings.Join(set.CopyTemplateFields(m, row.set), ", "))
 			assert.Equal(t, want, m)
-			assert.Empty(t, set.FollowTemplate(m, row.set), "once is enough")
+			assert.Empty(t, set.CopyTemplateFields(m, row.set), "once is enough")
 			assert.Equal(t, mould, row.set)
 		})
 	}
 }
 
 // A later change of the machine must not change the template.
-func TestFollowTemplateSharesNothing(t *testing.T) {
+func TestCopyTemplateFieldsMakesDeepCopies(t *testing.T) {
 	s := setWithFullTemplate()
 	m := observetest.NewMachine("m", func(m *v1alpha1.Machine) { m.Labels = nil })
 	mould := s.DeepCopy()
 	assert.Equal(
 		t,
 		[]string{"configuration", "labels", "annotations", "node template", "class kind"},
-		set.FollowTemplate(m, s),
+		set.CopyTemplateFields(m, s),
 	)
 	m.Labels["tier"], m.Annotations["team"], m.Spec.NodeTemplateSpec.Labels["pool"] = "x", "x", "x"
 	m.Spec.MachineDrainTimeout.Duration = 0
 	assert.Equal(t, mould, s)
 }
 
-func TestFollowTemplateDoesNotChangeAMatchingMachine(t *testing.T) {
+func TestCopyTemplateFieldsDoesNotChangeAMatchingMachine(t *testing.T) {
 	s := setWithFullTemplate()
 	m := observetest.NewMachine(
 		"m",
@@ -136,7 +136,7 @@ func TestFollowTemplateDoesNotChangeAMatchingMachine(t *testing.T) {
 		},
 	)
 	before := m.DeepCopy()
-	assert.NotEmpty(t, set.FollowTemplate(m, s))
+	assert.NotEmpty(t, set.CopyTemplateFields(m, s))
 	assert.Equal(t, before.Finalizers, m.Finalizers, "the template's are for new machines")
 	assert.Equal(t, before.OwnerReferences, m.OwnerReferences)
 	assert.Equal(

@@ -20,7 +20,7 @@ func ExplanationFacts(
 	conditions []scale.Condition,
 	now time.Time,
 ) explain.MachineSet {
-	s := explainWithoutMachines(set, related.Deployment, conditions, len(related.Members), now)
+	s := factsWithoutMachines(set, related.Deployment, conditions, len(related.Members), now)
 	s.Of = max(len(related.Members), int(set.Spec.Replicas))
 	for _, m := range related.Members {
 		s.Machines = append(s.Machines, machine.ExplanationFacts(m, related.lookUpClass(m), now))
@@ -34,10 +34,10 @@ func ExplanationFactsWithoutMachines(
 	deployment *v1alpha1.MachineDeployment,
 	now time.Time,
 ) explain.MachineSet {
-	return explainWithoutMachines(set, deployment, reportedSet(&set.Status).Conditions, int(set.Status.Replicas), now)
+	return factsWithoutMachines(set, deployment, reportedSet(&set.Status).Conditions, int(set.Status.Replicas), now)
 }
 
-func explainWithoutMachines(
+func factsWithoutMachines(
 	set *v1alpha1.MachineSet,
 	deployment *v1alpha1.MachineDeployment,
 	conditions []scale.Condition,
@@ -47,13 +47,13 @@ func explainWithoutMachines(
 	s := explain.MachineSet{
 		Namespace: set.Namespace, Name: set.Name, Class: set.Spec.Template.Spec.Class.Name,
 		Deleting: set.DeletionTimestamp != nil,
-		Busy:     set.DeletionTimestamp != nil || there != int(set.Spec.Replicas), Frozen: cache.IsFrozen(set),
+		Busy:     set.DeletionTimestamp != nil || there != int(set.Spec.Replicas), Frozen: cache.HasFreezeLabel(set),
 	}
 	if deployment != nil {
 		if _, paused := deployment.Annotations[v1alpha1.AnnotationPaused]; paused {
 			s.PausedBy = deployment.Name
 		}
-		if cache.IsFrozen(deployment) {
+		if cache.HasFreezeLabel(deployment) {
 			s.Frozen, s.FrozenBy = true, deployment.Name
 		}
 	}

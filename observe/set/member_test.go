@@ -16,7 +16,7 @@ import (
 )
 
 // Each row tests one fact about a machine, with a value that differs from the fact's value for a new machine.
-func TestObservedMember(t *testing.T) {
+func TestScaleFactsOfAMachine(t *testing.T) {
 	byDeployment := func(s *v1alpha1.MachineSet) {
 		s.OwnerReferences = observetest.ControllerReferences(observetest.NewDeployment("d"), "MachineDeployment")
 	}
@@ -219,7 +219,7 @@ func assertMemberRows(t *testing.T, rows []memberRow) {
 				row.set(s)
 			}
 			before := m.DeepCopy()
-			assert.Equal(t, row.want, observetest.FieldByName(observetest.ObservedMember(m, s, row.deployment), row.fact))
+			assert.Equal(t, row.want, observetest.FieldByName(observetest.FactsOfMember(m, s, row.deployment), row.fact))
 			assert.Equal(t, before, m, "what is looked at stays as it is")
 		})
 		if !reflect.ValueOf(row.want).IsZero() {
@@ -231,8 +231,8 @@ func assertMemberRows(t *testing.T, rows []memberRow) {
 	}
 }
 
-// deletedNames returns the names of the machines that a set would delete next.
-func deletedNames(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) []string {
+// namesOfMachinesToDelete returns the names of the machines that a set would delete next.
+func namesOfMachinesToDelete(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) []string {
 	doomed := []string{}
 	for _, target := range scale.Decide(set.ScaleFacts(s, set.RelatedObjects{Members: machines}, observetest.Noon, 0)).Delete {
 		doomed = append(doomed, target.Name)
@@ -275,8 +275,8 @@ func TestFailedMachinesToReplace(t *testing.T) {
 				if want && !row.going {
 					doomed = []string{"m"}
 				}
-				assert.Equal(t, want, observetest.ObservedMember(row.machine, s, nil).MCM.Replace, s.Name)
-				assert.Equal(t, doomed, deletedNames(s, row.machine), s.Name)
+				assert.Equal(t, want, observetest.FactsOfMember(row.machine, s, nil).MCM.Replace, s.Name)
+				assert.Equal(t, doomed, namesOfMachinesToDelete(s, row.machine), s.Name)
 			}
 		})
 	}

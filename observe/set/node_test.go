@@ -42,7 +42,7 @@ func TestThePreserveAnnotationOfAFailedMachinesNode(t *testing.T) {
 		{"it has not failed", saying(v1alpha1.ValuePreserveNow), runningMachine("a", on), false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := finalizedSet(1)
+			s := newSetWithFinalizer(1)
 			row.machine.OwnerReferences = observetest.ControllerReferences(s, "MachineSet")
 			cluster, _ := observetest.StartCaches(t, []runtime.Object{row.node}, s, row.machine, observetest.NewClass("small"))
 			live, err := set.ReadRelatedLive(t.Context(), cluster, s)
@@ -56,6 +56,6 @@ func TestThePreserveAnnotationOfAFailedMachinesNode(t *testing.T) {
 		})
 	}
 	t.Run("where nothing is known of nodes", func(t *testing.T) {
-		assert.Nil(t, observetest.RelatedMembers().PreservationNode(runningMachine("a", on, failed)))
+		assert.Nil(t, observetest.RelatedObjectsWithMembers().PreservationNode(runningMachine("a", on, failed)))
 	})
 }

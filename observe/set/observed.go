@@ -53,7 +53,7 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 		Preflight: related.Preflight,
 	}
 	if d := related.Deployment; d != nil {
-		o.MCM.Freeze.Owner = cache.IsFrozen(d)
+		o.MCM.Freeze.Owner = cache.HasFreezeLabel(d)
 	}
 	if g := set.Status.FailedGenerations; g != nil {
 		o.MCM.Generations = scale.GenerationRecord{Failed: int(g.Count), Last: g.LastFailedAt.Time}
@@ -139,18 +139,18 @@ func freezeFacts(set *v1alpha1.MachineSet, related RelatedObjects) scale.FreezeS
 	f := scale.FreezeState{Label: set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue}
 	_, f.Unfreeze = set.Annotations[v1alpha1.AnnotationUnfreeze]
 	if related.BehavesAsMCM {
-		f.EndsAt = mcmFreezeEndsAt(set, related.Deployment)
+		f.EndsAt = mcmFreezeEndCount(set, related.Deployment)
 	}
 	return f
 }
 
 // Defaults of machine-controller-manager's flags --machine-safety-up and --machine-safety-down
-const safetyUp, safetyDown = 2, 1
+const mcmSafetyUp, mcmSafetyDown = 2, 1
 
-// mcmFreezeEndsAt returns the number of machines at which machine-controller-manager ends a freeze. The overshoot
+// mcmFreezeEndCount returns the number of machines at which machine-controller-manager ends a freeze. The overshoot
 // protection of machine-controller-manager freezes a set that has safetyUp machines more than the deployment allows,
 // and unfreezes it at safetyDown fewer. A set without a deployment may have twice its replicas.
-func mcmFreezeEndsAt(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
+func mcmFreezeEndCount(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
 	most := 2 * int(set.Spec.Replicas)
 	if d != nil {
 		surge, _ := d.Spec.Strategy.EffectiveRollingUpdate()
@@ -160,7 +160,7 @@ func mcmFreezeEndsAt(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) in
 		}
 		most = int(d.Spec.Replicas) + more
 	}
-	return most + safetyUp - safetyDown
+	return most + mcmSafetyUp - mcmSafetyDown
 }
 
 // outdatedReason returns why a machine of a set is not up to date; empty for an up-to-date machine. setOutdated means

@@ -31,8 +31,8 @@ func withName(name string, m *v1alpha1.Machine) *v1alpha1.Machine {
 	return m
 }
 
-// finalizedSet returns a set with this number of replicas, Millwright's finalizer and an observed generation.
-func finalizedSet(replicas int32, change ...observetest.SetChange) *v1alpha1.MachineSet {
+// newSetWithFinalizer returns a set with this number of replicas, Millwright's finalizer and an observed generation.
+func newSetWithFinalizer(replicas int32, change ...observetest.SetChange) *v1alpha1.MachineSet {
 	return observetest.NewSet("s", append([]observetest.SetChange{func(s *v1alpha1.MachineSet) {
 		s.Spec.Replicas = replicas
 		s.Finalizers = []string{v1alpha1.FinalizerMachine}
@@ -59,17 +59,17 @@ func TestPendingWorkOfASet(t *testing.T) {
 	calm := func(why string) attention.Decision { return attention.Decision{Why: why} }
 	scales := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
 	const late = "status is out of date"
-	two := observetest.RelatedMembers(runningMachine("a"), runningMachine("b"))
-	one := observetest.RelatedMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon)))
-	long := observetest.RelatedMembers(
+	two := observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b"))
+	one := observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon)))
+	long := observetest.RelatedObjectsWithMembers(
 		runningMachine("a"),
 		runningMachine("b", withDeletionTime(observetest.Noon.Add(-time.Hour))),
 	)
-	young := observetest.RelatedMembers(
+	young := observetest.RelatedObjectsWithMembers(
 		runningMachine("a"),
 		runningMachine("b", observetest.WithReadyTime(observetest.MinutesBeforeNoon(1))),
 	)
-	joined := observetest.RelatedMembers(
+	joined := observetest.RelatedObjectsWithMembers(
 		runningMachine("a", withCreationTime(observetest.MinutesBeforeNoon(80))),
 		runningMachine("b"),
 	)
@@ -81,30 +81,30 @@ func TestPendingWorkOfASet(t *testing.T) {
 		now     time.Time
 		want    attention.Decision
 	}{
-		{"as many as wanted", withPlannedStatus(finalizedSet(2), two), two, observetest.Noon, calm("2 machines wanted, 2 there")},
-		{"a new set", observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.RelatedMembers(), observetest.Noon, scales("new: our finalizer is missing")},
+		{"as many as wanted", withPlannedStatus(newSetWithFinalizer(2), two), two, observetest.Noon, calm("2 machines wanted, 2 there")},
+		{"a new set", observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 1 }), observetest.RelatedObjectsWithMembers(), observetest.Noon, scales("new: our finalizer is missing")},
 		{"a generation that was not seen", func() *v1alpha1.MachineSet {
-			s := withPlannedStatus(finalizedSet(2), two)
+			s := withPlannedStatus(newSetWithFinalizer(2), two)
 			s.Generation = 7
 			return s
 		}(), two, observetest.Noon, scales("generation 7 was not seen yet (last seen: 1)")},
-		{"one is missing", withPlannedStatus(finalizedSet(3), two), two, observetest.Noon, scales("create 1 machine: 3 wanted, 2 there")},
-		{"one too many", withPlannedStatus(finalizedSet(1), two), two, observetest.Noon, scales("delete 1 machine: 1 wanted, 2 there")},
-		{"one goes: it is looked at again when that takes long", withPlannedStatus(finalizedSet(1), one), one, observetest.Noon, scales("1 machine wanted, 2 there; it waits for the time to pass")},
-		{"it takes long, and is told", withPlannedStatus(finalizedSet(1), long), long, observetest.Noon, calm("1 machine wanted, 2 there")},
-		{"one is not ready for long enough", withPlannedStatus(finalizedSet(2, minReady), young), young, observetest.Noon, scales("2 machines wanted, 2 there; it waits for the time to pass")},
-		{"now it is", withPlannedStatus(finalizedSet(2, minReady), young), young, observetest.Noon.Add(time.Hour), scales(late)},
-		{"the status is of another time", finalizedSet(2), two, observetest.Noon, scales(late)},
-		{"that its class is missing was not told yet", withPlannedStatus(finalizedSet(3, observetest.AsFrozenSet), two), withoutClass(two), observetest.Noon, scales(late)},
-		{"its class is missing, and that is told", withPlannedStatus(finalizedSet(3), withoutClass(two)), withoutClass(two), observetest.Noon, scales("3 wanted, 2 there; none is created: MachineClass does not exist")},
-		{"what is missing cannot be made, and that is told", withPlannedStatus(finalizedSet(3, observetest.AsFrozenSet), two), two, observetest.Noon, scales("3 wanted, 2 there; none is created: MachineSet is frozen")},
-		{"only a record to change", withPlannedStatus(finalizedSet(2, func(s *v1alpha1.MachineSet) {
+		{"one is missing", withPlannedStatus(newSetWithFinalizer(3), two), two, observetest.Noon, scales("create 1 machine: 3 wanted, 2 there")},
+		{"one too many", withPlannedStatus(newSetWithFinalizer(1), two), two, observetest.Noon, scales("delete 1 machine: 1 wanted, 2 there")},
+		{"one goes: it is looked at again when that takes long", withPlannedStatus(newSetWithFinalizer(1), one), one, observetest.Noon, scales("1 machine wanted, 2 there; it waits for the time to pass")},
+		{"it takes long, and is told", withPlannedStatus(newSetWithFinalizer(1), long), long, observetest.Noon, calm("1 machine wanted, 2 there")},
+		{"one is not ready for long enough", withPlannedStatus(newSetWithFinalizer(2, minReady), young), young, observetest.Noon, scales("2 machines wanted, 2 there; it waits for the time to pass")},
+		{"now it is", withPlannedStatus(newSetWithFinalizer(2, minReady), young), young, observetest.Noon.Add(time.Hour), scales(late)},
+		{"the status is of another time", newSetWithFinalizer(2), two, observetest.Noon, scales(late)},
+		{"that its class is missing was not told yet", withPlannedStatus(newSetWithFinalizer(3, observetest.AsFrozenSet), two), withoutClass(two), observetest.Noon, scales(late)},
+		{"its class is missing, and that is told", withPlannedStatus(newSetWithFinalizer(3), withoutClass(two)), withoutClass(two), observetest.Noon, scales("3 wanted, 2 there; none is created: MachineClass does not exist")},
+		{"what is missing cannot be made, and that is told", withPlannedStatus(newSetWithFinalizer(3, observetest.AsFrozenSet), two), two, observetest.Noon, scales("3 wanted, 2 there; none is created: MachineSet is frozen")},
+		{"only a record to change", withPlannedStatus(newSetWithFinalizer(2, func(s *v1alpha1.MachineSet) {
 			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.MinutesBeforeNoon(90)}
 		}), joined), joined, observetest.Noon, scales("2 machines wanted and there")},
-		{"it goes", withPlannedStatus(finalizedSet(2, observetest.AsDeletingSet), two), two, observetest.Noon, attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 2 machines left"}},
+		{"it goes", withPlannedStatus(newSetWithFinalizer(2, observetest.AsDeletingSet), two), two, observetest.Noon, attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 2 machines left"}},
 		{
-			"gone but for others' finalizers", withPlannedStatus(finalizedSet(2, observetest.AsDeletingSet, func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"example.com/x"} }), observetest.RelatedMembers()),
-			observetest.RelatedMembers(), observetest.Noon, calm("released: the API server removes it"),
+			"gone but for others' finalizers", withPlannedStatus(newSetWithFinalizer(2, observetest.AsDeletingSet, func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"example.com/x"} }), observetest.RelatedObjectsWithMembers()),
+			observetest.RelatedObjectsWithMembers(), observetest.Noon, calm("released: the API server removes it"),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -117,8 +117,8 @@ func TestPendingWorkOfASet(t *testing.T) {
 }
 
 // The failure of the last batch is also a fact, so that the set reports the failure only once.
-func TestARefusedBatchIsReportedOnce(t *testing.T) {
-	s, related := finalizedSet(3), observetest.RelatedMembers(runningMachine("a"), runningMachine("b"))
+func TestFailedBatchIsReportedOnce(t *testing.T) {
+	s, related := newSetWithFinalizer(3), observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b"))
 	look := func(failure scale.WriteFailure) scale.PlanResult {
 		o := set.ScaleFacts(s, related, observetest.Noon, 0)
 		o.LastFailure = failure
@@ -168,7 +168,7 @@ func decisionText(d scale.Decision) string {
 }
 
 // The test rows check the decision for objects that people and other controllers have changed.
-func TestDecisionsFromObjects(t *testing.T) {
+func TestScaleDecisionsForChangedObjects(t *testing.T) {
 	scaled := observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:30:00Z")
 	chosen := func(name, at string) *v1alpha1.Machine {
 		return runningMachine(
@@ -210,44 +210,44 @@ func TestDecisionsFromObjects(t *testing.T) {
 		related set.RelatedObjects
 		want    string
 	}{
-		{"one is missing", finalizedSet(1), observetest.RelatedMembers(), "create"},
-		{"fields that make no sense", finalizedSet(2, nonsense), senseless(observetest.RelatedMembers(runningMachine("a"), chosen("b", "soon"))), ""},
-		{"as many as wanted", finalizedSet(1), observetest.RelatedMembers(runningMachine("a")), ""},
-		{"the failed one goes", finalizedSet(1), observetest.RelatedMembers(runningMachine("a"), runningMachine("b", observetest.WithPhase(v1alpha1.MachineFailed))), "delete b"},
-		{"chosen before the size last changed", finalizedSet(2, scaled), observetest.RelatedMembers(runningMachine("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
-		{"chosen after it", finalizedSet(2, scaled), observetest.RelatedMembers(runningMachine("a"), chosen("b", "2026-01-01T11:31:00Z")), ""},
-		{"and the size is smaller", finalizedSet(1, scaled), observetest.RelatedMembers(runningMachine("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
-		{"handed over by an update", finalizedSet(1), observetest.RelatedMembers(runningMachine("a", updated), runningMachine("b")), ""},
-		{"a selector that does not match the template", finalizedSet(3, selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}})), with(withOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"))), runningMachine("a")), ""},
-		{"a selector that cannot be read", finalizedSet(3, selecting(observetest.UnreadableSelector())), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), ""},
-		{"no selector", finalizedSet(3, selecting(nil)), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), ""},
-		{"an invalid set can be deleted", finalizedSet(3, selecting(observetest.UnreadableSelector()), observetest.AsDeletingSet), observetest.RelatedMembers(runningMachine("a")), "delete a"},
-		{"an orphan that matches", finalizedSet(1), with(withOrphans(observetest.NewMachine("o"), observetest.NewMachine("p", observetest.WithAppLabel("api")), observetest.NewMachine("q", observetest.AsDeletingMachine))), "adopt o"},
-		{"one that does not match", finalizedSet(1), observetest.RelatedMembers(runningMachine("a", observetest.WithAppLabel("api"))), "release a"},
-		{"until it is released no other is made", finalizedSet(2), observetest.RelatedMembers(runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"))), "release b"},
-		{"nor is it deleted, though there are too many", finalizedSet(1), observetest.RelatedMembers(runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"))), "release b"},
-		{"an empty selector", finalizedSet(1, selecting(&metav1.LabelSelector{})), with(withOrphans(observetest.NewMachine("o")), runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"), observetest.AsDeletingMachine)), ""},
-		{"and it makes what is missing", finalizedSet(2, selecting(&metav1.LabelSelector{})), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), "create"},
-		{"what it releases again and again is not made again and again", finalizedSet(1), with(withOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("p", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("q", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("r", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")))), ""},
-		{"1 of 1 is kept", finalizedSet(1, keeps(1)), observetest.RelatedMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed))), "keep a"},
-		{"max 0", finalizedSet(1), observetest.RelatedMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed))), "delete a"},
-		{"max reached", finalizedSet(2, keeps(1)), observetest.RelatedMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)), runningMachine("b", observetest.WithPhase(v1alpha1.MachineFailed))), "delete b"},
-		{"the value false", finalizedSet(1, keeps(1)), observetest.RelatedMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse))), "delete a"},
-		{"it was kept, and that is over", finalizedSet(1, keeps(1)), observetest.RelatedMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationAutoPreserved, "2026-01-01T10:00:00Z"))), "delete a"},
-		{"a person wants another", finalizedSet(1), below(), "remediate a"},
-		{"the rollout removes it", finalizedSet(1), below(observetest.WithNewClass), ""},
-		{"a person says which goes first", finalizedSet(1), observetest.RelatedMembers(runningMachine("a", withCreationTime(observetest.MinutesBeforeNoon(1))), runningMachine("b", observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""))), "delete b"},
-		{"paused", finalizedSet(5, observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, "")), observetest.RelatedMembers(runningMachine("a")), ""},
-		{"paused and going", finalizedSet(5, observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""), observetest.AsDeletingSet), observetest.RelatedMembers(runningMachine("a")), ""},
-		{"frozen", finalizedSet(5, observetest.WithSetLabel(v1alpha1.LabelFreeze, "True")), observetest.RelatedMembers(runningMachine("a")), ""},
-		{"frozen, and still too many", finalizedSet(0, observetest.WithSetLabel(v1alpha1.LabelFreeze, "True")), observetest.RelatedMembers(runningMachine("a")), "delete a"},
-		{"a person ended the freeze", finalizedSet(5, observetest.WithSetLabel(v1alpha1.LabelFreeze, "True"), observetest.WithSetAnnotation(v1alpha1.AnnotationUnfreeze, "")), observetest.RelatedMembers(runningMachine("a")), "create"},
-		{"its class is missing", finalizedSet(5), withoutClass(observetest.RelatedMembers(runningMachine("a"))), ""},
-		{"its class is missing, and there are too many", finalizedSet(0), withoutClass(observetest.RelatedMembers(runningMachine("a"))), "delete a"},
-		{"others took its place", finalizedSet(5, observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "true")), observetest.RelatedMembers(runningMachine("a")), ""},
-		{"the template has another timeout", finalizedSet(1, func(s *v1alpha1.MachineSet) {
+		{"one is missing", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(), "create"},
+		{"fields that make no sense", newSetWithFinalizer(2, nonsense), senseless(observetest.RelatedObjectsWithMembers(runningMachine("a"), chosen("b", "soon"))), ""},
+		{"as many as wanted", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a")), ""},
+		{"the failed one goes", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b", observetest.WithPhase(v1alpha1.MachineFailed))), "delete b"},
+		{"chosen before the size last changed", newSetWithFinalizer(2, scaled), observetest.RelatedObjectsWithMembers(runningMachine("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
+		{"chosen after it", newSetWithFinalizer(2, scaled), observetest.RelatedObjectsWithMembers(runningMachine("a"), chosen("b", "2026-01-01T11:31:00Z")), ""},
+		{"and the size is smaller", newSetWithFinalizer(1, scaled), observetest.RelatedObjectsWithMembers(runningMachine("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
+		{"handed over by an update", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a", updated), runningMachine("b")), ""},
+		{"a selector that does not match the template", newSetWithFinalizer(3, selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}})), with(withOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"))), runningMachine("a")), ""},
+		{"a selector that cannot be read", newSetWithFinalizer(3, selecting(observetest.InvalidSelector())), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), ""},
+		{"no selector", newSetWithFinalizer(3, selecting(nil)), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), ""},
+		{"an invalid set can be deleted", newSetWithFinalizer(3, selecting(observetest.InvalidSelector()), observetest.AsDeletingSet), observetest.RelatedObjectsWithMembers(runningMachine("a")), "delete a"},
+		{"an orphan that matches", newSetWithFinalizer(1), with(withOrphans(observetest.NewMachine("o"), observetest.NewMachine("p", observetest.WithAppLabel("api")), observetest.NewMachine("q", observetest.AsDeletingMachine))), "adopt o"},
+		{"one that does not match", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithAppLabel("api"))), "release a"},
+		{"until it is released no other is made", newSetWithFinalizer(2), observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"))), "release b"},
+		{"nor is it deleted, though there are too many", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"))), "release b"},
+		{"an empty selector", newSetWithFinalizer(1, selecting(&metav1.LabelSelector{})), with(withOrphans(observetest.NewMachine("o")), runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"), observetest.AsDeletingMachine)), ""},
+		{"and it makes what is missing", newSetWithFinalizer(2, selecting(&metav1.LabelSelector{})), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), "create"},
+		{"what it releases again and again is not made again and again", newSetWithFinalizer(1), with(withOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("p", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("q", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("r", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")))), ""},
+		{"1 of 1 is kept", newSetWithFinalizer(1, keeps(1)), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed))), "keep a"},
+		{"max 0", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed))), "delete a"},
+		{"max reached", newSetWithFinalizer(2, keeps(1)), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)), runningMachine("b", observetest.WithPhase(v1alpha1.MachineFailed))), "delete b"},
+		{"the value false", newSetWithFinalizer(1, keeps(1)), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveFalse))), "delete a"},
+		{"it was kept, and that is over", newSetWithFinalizer(1, keeps(1)), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationAutoPreserved, "2026-01-01T10:00:00Z"))), "delete a"},
+		{"a person wants another", newSetWithFinalizer(1), below(), "remediate a"},
+		{"the rollout removes it", newSetWithFinalizer(1), below(observetest.WithNewClass), ""},
+		{"a person says which goes first", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a", withCreationTime(observetest.MinutesBeforeNoon(1))), runningMachine("b", observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""))), "delete b"},
+		{"paused", newSetWithFinalizer(5, observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, "")), observetest.RelatedObjectsWithMembers(runningMachine("a")), ""},
+		{"paused and going", newSetWithFinalizer(5, observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""), observetest.AsDeletingSet), observetest.RelatedObjectsWithMembers(runningMachine("a")), ""},
+		{"frozen", newSetWithFinalizer(5, observetest.WithSetLabel(v1alpha1.LabelFreeze, "True")), observetest.RelatedObjectsWithMembers(runningMachine("a")), ""},
+		{"frozen, and still too many", newSetWithFinalizer(0, observetest.WithSetLabel(v1alpha1.LabelFreeze, "True")), observetest.RelatedObjectsWithMembers(runningMachine("a")), "delete a"},
+		{"a person ended the freeze", newSetWithFinalizer(5, observetest.WithSetLabel(v1alpha1.LabelFreeze, "True"), observetest.WithSetAnnotation(v1alpha1.AnnotationUnfreeze, "")), observetest.RelatedObjectsWithMembers(runningMachine("a")), "create"},
+		{"its class is missing", newSetWithFinalizer(5), withoutClass(observetest.RelatedObjectsWithMembers(runningMachine("a"))), ""},
+		{"its class is missing, and there are too many", newSetWithFinalizer(0), withoutClass(observetest.RelatedObjectsWithMembers(runningMachine("a"))), "delete a"},
+		{"others took its place", newSetWithFinalizer(5, observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "true")), observetest.RelatedObjectsWithMembers(runningMachine("a")), ""},
+		{"the template has another timeout", newSetWithFinalizer(1, func(s *v1alpha1.MachineSet) {
 			s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
-		}), observetest.RelatedMembers(runningMachine("a")), "sync a"},
+		}), observetest.RelatedObjectsWithMembers(runningMachine("a")), "sync a"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(set.ScaleFacts(row.set, row.related, observetest.Noon, 7))
@@ -257,8 +257,8 @@ func TestDecisionsFromObjects(t *testing.T) {
 }
 
 func TestAPausedSetThatIsDeletedReportsBoth(t *testing.T) {
-	s := finalizedSet(1, observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""), observetest.AsDeletingSet)
-	related := observetest.RelatedMembers(runningMachine("a"))
+	s := newSetWithFinalizer(1, observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""), observetest.AsDeletingSet)
+	related := observetest.RelatedObjectsWithMembers(runningMachine("a"))
 	plan := scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0))
 	blocked := set.ExplanationFacts(s, related, plan.Status.Conditions, observetest.Noon).BlockedSummary(observetest.Noon)
 	assert.Contains(t, blocked.Message, "set s is being deleted, and waits because it is paused: ")

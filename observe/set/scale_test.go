@@ -52,7 +52,7 @@ func withMCMBehaviour(related set.RelatedObjects) set.RelatedObjects {
 }
 
 // Each row tests one fact about a set, with a value that differs from the fact's value for an empty set.
-func TestScaleObserved(t *testing.T) {
+func TestScaleFacts(t *testing.T) {
 	pausing := func(d *v1alpha1.MachineDeployment) {
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationPaused, "")
 	}
@@ -118,7 +118,7 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name: "unreadable",
 			fact: "Invalid",
-			set:  selecting(observetest.UnreadableSelector()),
+			set:  selecting(observetest.InvalidSelector()),
 			want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`,
 		},
 		{
@@ -130,7 +130,7 @@ func TestScaleObserved(t *testing.T) {
 		{name: "none at all", fact: "Invalid", set: selecting(nil), want: invalid},
 		{name: "an empty one is not invalid", fact: "Invalid", set: selecting(&metav1.LabelSelector{}), want: ""},
 		{name: "an empty one", fact: "SelectsAll", set: selecting(&metav1.LabelSelector{}), want: true},
-		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(observetest.UnreadableSelector()), want: false},
+		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(observetest.InvalidSelector()), want: false},
 		{name: "none at all", fact: "SelectsAll", set: selecting(nil), want: false},
 		{
 			name: "of all of them whether they match",
@@ -146,7 +146,7 @@ func TestScaleObserved(t *testing.T) {
 		{
 			name:    "an unreadable selector matches none",
 			fact:    "Orphans",
-			set:     selecting(observetest.UnreadableSelector()),
+			set:     selecting(observetest.InvalidSelector()),
 			related: withOrphans(observetest.NewMachine("a")),
 			want:    []scale.Orphan{{Name: "a", UID: "uid-a"}},
 		},

@@ -74,7 +74,7 @@ func TestApplySetStatus(t *testing.T) {
 }
 
 // The transition time of a condition changes only with its status.
-func TestTimesOfConditions(t *testing.T) {
+func TestTransitionTimesOfConditions(t *testing.T) {
 	first, later := metav1.NewTime(observetest.Noon), metav1.NewTime(observetest.Noon.Add(time.Hour))
 	was := scale.Condition{Type: "ScalingUp", Status: scale.True, Reason: "ScalingUp", Message: "from 1 to 3"}
 	for _, row := range []struct {
@@ -113,7 +113,7 @@ func TestTimesOfConditions(t *testing.T) {
 type statusRow struct {
 	field  string
 	change func(*v1alpha1.MachineSetStatus)
-	same   bool // true if the field is not one of the counts
+	isIgnored   bool // true if the field is not one of the counts
 }
 
 func TestWhichStatusFieldsASetReports(t *testing.T) {
@@ -175,24 +175,24 @@ func TestWhichStatusFieldsASetReports(t *testing.T) {
 		observetest.AsPreservedMachine,
 		observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
 	)
-	related := observetest.RelatedMembers(runningMachine("a"), runningMachine("b"), kept)
+	related := observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b"), kept)
 	for _, row := range rows {
 		delete(missing, row.field)
 		t.Run(row.field, func(t *testing.T) {
-			s := withPlannedStatus(finalizedSet(3), related)
+			s := withPlannedStatus(newSetWithFinalizer(3), related)
 			require.False(t, scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Unreported)
 			row.change(&s.Status)
 			before := s.DeepCopy()
-			assert.Equal(t, row.same, !scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Unreported)
+			assert.Equal(t, row.isIgnored, !scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Unreported)
 			assert.Equal(t, before, s, "a look changes nothing")
 		})
 	}
 	assert.Empty(t, missing, "fields without a row")
 }
 
-func TestWhatAStatusCounts(t *testing.T) {
+func TestMachineCountsInTheStatus(t *testing.T) {
 	going := runningMachine("going", withDeletionTime(observetest.Noon))
-	related := observetest.RelatedMembers(
+	related := observetest.RelatedObjectsWithMembers(
 		runningMachine("a"),
 		runningMachine("b", observetest.WithAppLabel("api")),
 		runningMachine("c", observetest.WithPhase(v1alpha1.MachineFailed), observetest.AsPreservedMachine),
@@ -203,7 +203,7 @@ func TestWhatAStatusCounts(t *testing.T) {
 		),
 		runningMachine("e", observetest.WithPhase(v1alpha1.MachineInPlaceUpdating)),
 	)
-	s := withPlannedStatus(finalizedSet(5), related).Status
+	s := withPlannedStatus(newSetWithFinalizer(5), related).Status
 	assert.Equal(t, []int32{6, 5, 2, 3, 4, 1, 0}, []int32{
 		s.Replicas,
 		s.FullyLabeledReplicas,
@@ -218,8 +218,8 @@ func TestWhatAStatusCounts(t *testing.T) {
 // A set reports its size as observed when it has no more work for this size. The set writes its status even if nothing
 // else changed, because the deployment waits for the observed size.
 func TestObservedReplicas(t *testing.T) {
-	two := observetest.RelatedMembers(runningMachine("a"), runningMachine("b"))
-	s := withPlannedStatus(finalizedSet(2), two)
+	two := observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b"))
+	s := withPlannedStatus(newSetWithFinalizer(2), two)
 	require.Equal(t, int32(2), s.Status.ObservedReplicas)
 	look := func(related set.RelatedObjects) (unreported bool, seen int32) {
 		unreported = scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Unreported
@@ -230,7 +230,7 @@ func TestObservedReplicas(t *testing.T) {
 	_, seen := look(two)
 	assert.Equal(t, int32(2), seen, "one is yet to be deleted")
 	_, seen = look(
-		observetest.RelatedMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon))),
+		observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon))),
 	)
 	assert.Equal(t, int32(1), seen, "it goes")
 	s.Spec.Replicas = 3
@@ -238,18 +238,18 @@ func TestObservedReplicas(t *testing.T) {
 	assert.Equal(t, int32(1), seen)
 
 	s = withPlannedStatus(
-		finalizedSet(2, observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "")),
-		observetest.RelatedMembers(),
+		newSetWithFinalizer(2, observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "")),
+		observetest.RelatedObjectsWithMembers(),
 	)
 	s.Status.ObservedReplicas = 5
-	unreported, seen := look(observetest.RelatedMembers())
+	unreported, seen := look(observetest.RelatedObjectsWithMembers())
 	assert.True(t, unreported, "nothing else changed")
 	assert.Equal(t, int32(2), seen, "more than that cannot be done now")
 }
 
 func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
-	s := finalizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 })
-	related := observetest.RelatedMembers(runningMachine("a", observetest.WithReadyTime(metav1.NewTime(observetest.Noon))))
+	s := newSetWithFinalizer(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 })
+	related := observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithReadyTime(metav1.NewTime(observetest.Noon))))
 	for after, want := range map[time.Duration]int32{0: 0, 89 * time.Second: 0, 90 * time.Second: 1, time.Hour: 1} {
 		var status v1alpha1.MachineSetStatus
 		set.ApplyStatus(
@@ -264,7 +264,7 @@ func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 // A set reports the replacement of a failed machine until the Machine object is gone.
 func TestASetReportsAReplacementUntilTheMachineIsGone(t *testing.T) {
 	failed := func(change ...func(*v1alpha1.Machine)) set.RelatedObjects {
-		return observetest.RelatedMembers(
+		return observetest.RelatedObjectsWithMembers(
 			runningMachine(
 				"a",
 				append(
@@ -272,7 +272,7 @@ func TestASetReportsAReplacementUntilTheMachineIsGone(t *testing.T) {
 					change...)...),
 		)
 	}
-	gone := observetest.RelatedMembers(runningMachine("b"))
+	gone := observetest.RelatedObjectsWithMembers(runningMachine("b"))
 	for _, row := range []struct {
 		name    string
 		related set.RelatedObjects
@@ -283,7 +283,7 @@ func TestASetReportsAReplacementUntilTheMachineIsGone(t *testing.T) {
 		{"on its way", failed(withDeletionTime(observetest.Noon), observetest.WithPhase(v1alpha1.MachineTerminating)), "True"},
 		{"gone", gone, "False"},
 	} {
-		s := withPlannedStatus(finalizedSet(1), row.related)
+		s := withPlannedStatus(newSetWithFinalizer(1), row.related)
 		assert.Equal(t, row.want, conditionOfType(s.Status, v1alpha1.MachineSetRemediating).Status, row.name)
 	}
 }

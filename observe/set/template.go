@@ -62,7 +62,7 @@ func NameFromHash(deployment, hash string) string {
 // empty if there are none.
 func driftedParts(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
 	shallow := *m // a shallow copy is enough, because FollowTemplate replaces maps and pointers
-	return strings.Join(FollowTemplate(&shallow, set), ", ")
+	return strings.Join(CopyTemplateFields(&shallow, set), ", ")
 }
 
 // containsAll reports whether the map all contains all entries of the map some.
@@ -75,11 +75,11 @@ func containsAll(all, some map[string]string) bool {
 	return true
 }
 
-// FollowTemplate copies to a machine the parts of its set's template that change in place, and returns the names of the
+// CopyTemplateFields copies to a machine the parts of its set's template that change in place, and returns the names of the
 // changed parts. FollowTemplate replaces maps and pointers instead of modifying them. FollowTemplate keeps the labels
 // and annotations of other writers. FollowTemplate does not change a failed machine. A machine that is being deleted
 // gets only the timeouts, because people shorten timeouts to speed up a deletion.
-func FollowTemplate(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
+func CopyTemplateFields(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	t := &set.Spec.Template
 	var parts []string
 	if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed {

@@ -134,14 +134,14 @@ func runUnknownCommand(c *cobra.Command, args []string) error {
 	return usageError{err, c.CommandPath() + " COMMAND; see --help"}
 }
 
-// maxMistakes is the maximum number of wrong letters in a word that still gets a suggestion. Source: cobra's default
+// maxWrongLetters is the maximum number of wrong letters in a word that still gets a suggestion. Source: cobra's default
 // for commands.
-const maxMistakes = 2
+const maxWrongLetters = 2
 
 // suggestCommands returns a question with the commands that begin with word or have similar names. suggestCommands
 // returns "" if no command matches.
 func suggestCommands(c *cobra.Command, word string) string {
-	c.SuggestionsMinimumDistance = maxMistakes
+	c.SuggestionsMinimumDistance = maxWrongLetters
 	likely := c.SuggestionsFor(word)
 	if len(likely) == 0 {
 		return ""

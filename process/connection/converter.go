@@ -21,10 +21,10 @@ func DataConverter() converter.DataConverter {
 	)
 }
 
-// unreadableRecorder is a value that can record why its payload could not be decrypted. The values of signals implement
+// undecryptableMarker is a value that can record why its payload could not be decrypted. The values of signals implement
 // unreadableRecorder. Otherwise, the SDK would drop a signal that it cannot decode, and the run could not be replayed
 // once the key is available again.
-type unreadableRecorder interface{ MarkUndecryptable(why string) }
+type undecryptableMarker interface{ MarkUndecryptable(why string) }
 
 // encryptedConverter is the converter for payloads that are still encrypted when the SDK decodes them.
 type encryptedConverter struct{}
@@ -35,7 +35,7 @@ func (encryptedConverter) Encoding() string { return encodingEncrypted }
 func (encryptedConverter) ToPayload(any) (*commonpb.Payload, error) { return nil, nil }
 
 func (e encryptedConverter) FromPayload(p *commonpb.Payload, value any) error {
-	if v, is := value.(unreadableRecorder); is {
+	if v, is := value.(undecryptableMarker); is {
 		v.MarkUndecryptable(e.ToString(p))
 		return nil
 	}

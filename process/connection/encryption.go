@@ -186,12 +186,12 @@ func (k *Keys) interceptors() ([]grpc.UnaryClientInterceptor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encrypt payloads: %w", err)
 	}
-	return []grpc.UnaryClientInterceptor{finalErrorInterceptor, copyRequestInterceptor, failures, payloads}, nil
+	return []grpc.UnaryClientInterceptor{nonRetryableErrorInterceptor, copyRequestInterceptor, failures, payloads}, nil
 }
 
-// finalErrorInterceptor turns an error of the encryption into a gRPC error with the code FailedPrecondition, which the
+// nonRetryableErrorInterceptor turns an error of the encryption into a gRPC error with the code FailedPrecondition, which the
 // SDK returns at once. After any error that is not a gRPC error, the SDK would send the request again and log nothing.
-func finalErrorInterceptor(
+func nonRetryableErrorInterceptor(
 	ctx context.Context,
 	method string,
 	request, reply any,

@@ -119,7 +119,7 @@ func TestChangedPayloadStaysEncrypted(t *testing.T) {
 }
 
 // The log contains each missing key once, and never the content of payloads. Any sender may write the names.
-func TestTheLogNamesEachKeyOnce(t *testing.T) {
+func TestKeyOfUndecryptablePayloadsIsLoggedOnce(t *testing.T) {
 	var lines bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
@@ -167,21 +167,21 @@ func TestAClientHasTheDataConverter(t *testing.T) {
 	for _, arguments := range [][]string{nil, {"--payload-keys-path", writeFile(t, keyLine("a", "a"))}} {
 		options, err := parseFlags(t, arguments...).Options()
 		require.NoError(t, err)
-		var v tolerantValue
+		var v valueWithDecryptionError
 		cutOff := undecryptablePayloads(t, readKeys(t, keyLine("a", "a")))["cut off"]
 		require.NoError(t, options.DataConverter.FromPayload(cutOff, &v))
 		assert.NotEmpty(t, v.why)
 	}
 }
 
-// tolerantValue is a value that records why it could not be read.
-type tolerantValue struct{ why string }
+// valueWithDecryptionError is a value that records why it could not be read.
+type valueWithDecryptionError struct{ why string }
 
-func (v *tolerantValue) MarkUndecryptable(why string) { v.why = why }
+func (v *valueWithDecryptionError) MarkUndecryptable(why string) { v.why = why }
 
 func TestValueRecordsWhyItIsUndecryptable(t *testing.T) {
 	for name, p := range undecryptablePayloads(t, readKeys(t, keyLine("a", "a"))) {
-		var v tolerantValue
+		var v valueWithDecryptionError
 		require.NoError(t, DataConverter().FromPayloads(&commonpb.Payloads{Payloads: []*commonpb.Payload{p}}, &v), name)
 		assert.Contains(t, v.why, "a payload is encrypted with the key ", name)
 	}
@@ -206,8 +206,8 @@ func TestKeyErrorsShowNoKey(t *testing.T) {
 	}
 }
 
-// serverBehindInterceptors returns a server behind the interceptors.
-func serverBehindInterceptors(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker) grpc.UnaryInvoker {
+// invokerWithInterceptors returns a server behind the interceptors.
+func invokerWithInterceptors(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker) grpc.UnaryInvoker {
 	t.Helper()
 	chain, err := keys.interceptors()
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func sendThroughInterceptors(
 ) proto.Message {
 	t.Helper()
 	var received proto.Message
-	invoke := serverBehindInterceptors(
+	invoke := invokerWithInterceptors(
 		t,
 		keys,
 		func(_ context.Context, _ string, request, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
@@ -407,9 +407,9 @@ func messageText(m proto.Message) string { return fmt.Sprint(m) }
 
 // An error of the server is returned unchanged. After an error of the encryption, the SDK does not send the request
 // again.
-func TestErrorsOfAnswers(t *testing.T) {
+func TestServerErrorsAreReturnedUnchanged(t *testing.T) {
 	fails := status.Error(codes.Unavailable, "shard is moving")
-	ask := serverBehindInterceptors(
+	ask := invokerWithInterceptors(
 		t,
 		readKeys(t, keyLine("a", "a")),
 		func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return fails },

@@ -230,7 +230,7 @@ func requestSystemInfo(ctx context.Context, c client.Client) error {
 	return err
 }
 
-func TestAServerThatDemandsCertificates(t *testing.T) {
+func TestConnectionWithClientCertificates(t *testing.T) {
 	clearTemporalEnvironment(t)
 	ours := newTestCA(t)
 	server := newFrontend(t, ours)

@@ -52,9 +52,9 @@ func reportsSince(lease *coordinationv1.Lease, oldest time.Time) (reports []Repo
 	return slices.DeleteFunc(reports, func(r Report) bool { return len(r.Problems) == 0 || r.At.Before(oldest) })
 }
 
-// annotate replaces the Report of a process on a Lease, and drops the Reports of processes that write no more. The result
+// annotateLease replaces the Report of a process on a Lease, and drops the Reports of processes that write no more. The result
 // says whether the process has a Report on the Lease.
-func (r *Recorder) annotate(lease *coordinationv1.Lease, by string) (has bool) {
+func (r *Recorder) annotateLease(lease *coordinationv1.Lease, by string) (has bool) {
 	now := time.Now()
 	reports := slices.DeleteFunc(
 		reportsSince(lease, now.Add(-reportAge)),
@@ -74,8 +74,8 @@ func (r *Recorder) annotate(lease *coordinationv1.Lease, by string) (has bool) {
 	return len(own) > 0
 }
 
-// Leases returns a client of Leases that writes the problems of a process with each write of a Lease.
-func (r *Recorder) Leases(of typedcoordinationv1.LeaseInterface, by string) typedcoordinationv1.LeaseInterface {
+// LeaseClient returns a client of Leases that writes the problems of a process with each write of a Lease.
+func (r *Recorder) LeaseClient(of typedcoordinationv1.LeaseInterface, by string) typedcoordinationv1.LeaseInterface {
 	return leaseWriter{of, r, by}
 }
 
@@ -93,9 +93,9 @@ func (w leaseWriter) Create(
 	lease *coordinationv1.Lease,
 	options metav1.CreateOptions,
 ) (*coordinationv1.Lease, error) {
-	has := w.recorder.annotate(lease, w.by)
+	has := w.recorder.annotateLease(lease, w.by)
 	written, err := w.LeaseInterface.Create(ctx, lease, options)
-	return written, w.noteWrite(has, err)
+	return written, w.recordLeaseWrite(has, err)
 }
 
 // Update implements LeaseInterface.
@@ -104,29 +104,29 @@ func (w leaseWriter) Update(
 	lease *coordinationv1.Lease,
 	options metav1.UpdateOptions,
 ) (*coordinationv1.Lease, error) {
-	has := w.recorder.annotate(lease, w.by)
+	has := w.recorder.annotateLease(lease, w.by)
 	written, err := w.LeaseInterface.Update(ctx, lease, options)
-	return written, w.noteWrite(has, err)
+	return written, w.recordLeaseWrite(has, err)
 }
 
-// noteWrite notes whether the Lease has a Report of the process, unless the write has failed. It returns the error.
-func (w leaseWriter) noteWrite(has bool, err error) error {
+// recordLeaseWrite notes whether the Lease has a Report of the process, unless the write has failed. It returns the error.
+func (w leaseWriter) recordLeaseWrite(has bool, err error) error {
 	if err == nil {
-		w.recorder.isOnLease.Store(has)
+		w.recorder.isShownOnLease.Store(has)
 	}
 	return err
 }
 
-// Show writes the problems of a process to its Lease without renewing the Lease, because the process is not active.
+// WriteToLease writes the problems of a process to its Lease without renewing the Lease, because the process is not active.
 // Show creates the Lease if necessary. It writes nothing if there are no problems to show and none on the Lease. The
 // function prepare changes an existing Lease before the update. The client leases must come from the method Leases.
-func (r *Recorder) Show(
+func (r *Recorder) WriteToLease(
 	ctx context.Context,
 	leases typedcoordinationv1.LeaseInterface,
 	name string,
 	prepare func(*coordinationv1.Lease),
 ) error {
-	if len(r.List()) == 0 && !r.isOnLease.Load() {
+	if len(r.List()) == 0 && !r.isShownOnLease.Load() {
 		return nil
 	}
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
@@ -143,8 +143,8 @@ func (r *Recorder) Show(
 	return nil
 }
 
-// KeepShowing calls show every 10 s until ctx is done. A process calls KeepShowing until it renews its Lease.
-func KeepShowing(ctx context.Context, show func(context.Context)) {
+// WritePeriodically calls show every 10 s until ctx is done. A process calls KeepShowing until it renews its Lease.
+func WritePeriodically(ctx context.Context, show func(context.Context)) {
 	ticks := time.NewTicker(showInterval)
 	defer ticks.Stop()
 	for {

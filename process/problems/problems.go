@@ -28,11 +28,11 @@ const (
 	Temporal System = "temporal"
 )
 
-// Workload is the API server of the workload cluster of a Cluster.
-func Workload(namespace, name string) System { return System(namespace + "/" + name) }
+// WorkloadClusterSystem is the API server of the workload cluster of a Cluster.
+func WorkloadClusterSystem(namespace, name string) System { return System(namespace + "/" + name) }
 
-// IsWorkload reports whether the system is a workload cluster of Cluster API.
-func (s System) IsWorkload() bool { return strings.Contains(string(s), "/") }
+// IsWorkloadCluster reports whether the system is a workload cluster of Cluster API.
+func (s System) IsWorkloadCluster() bool { return strings.Contains(string(s), "/") }
 
 const (
 	// maxProblems is the maximum number of problems that a process keeps. The limit allows two problems per watched
@@ -74,8 +74,8 @@ type Problem struct {
 	Last     time.Time `json:"last"`
 }
 
-// key identifies the requests that have one problem together.
-type key struct {
+// problemKey identifies the requests that have one problem together.
+type problemKey struct {
 	system                    System
 	namespace, resource, verb string
 }
@@ -83,19 +83,19 @@ type key struct {
 // Recorder keeps the newest problem for each key. A Recorder is safe for concurrent use. Use New to create it.
 type Recorder struct {
 	installation string
-	isOnLease    atomic.Bool // the last write of the Lease has shown a problem
+	isShownOnLease    atomic.Bool // the last write of the Lease has shown a problem
 
 	mu       sync.Mutex
-	problems map[key]Problem
+	problems map[problemKey]Problem
 }
 
 // New returns a Recorder without problems for a process of an installation.
 func New(installation string) *Recorder {
-	return &Recorder{installation: installation, problems: map[key]Problem{}}
+	return &Recorder{installation: installation, problems: map[problemKey]Problem{}}
 }
 
-// fail records a failed request.
-func (r *Recorder) fail(k key, kind Kind, words string) {
+// recordFailure records a failed request.
+func (r *Recorder) recordFailure(k problemKey, kind Kind, words string) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,8 +119,8 @@ func (r *Recorder) fail(k key, kind Kind, words string) {
 	}
 }
 
-// succeed forgets the problem of requests that succeed.
-func (r *Recorder) succeed(keys ...key) {
+// recordSuccess forgets the problem of requests that succeed.
+func (r *Recorder) recordSuccess(keys ...problemKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, k := range keys {
@@ -148,7 +148,7 @@ func (r *Recorder) List() []Problem {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.problems, func(_ key, p Problem) bool { return now.Sub(p.Last) > forgetTime })
+	maps.DeleteFunc(r.problems, func(_ problemKey, p Problem) bool { return now.Sub(p.Last) > forgetTime })
 	var lasting []Problem
 	for _, p := range r.problems {
 		if p.isLasting() {
@@ -157,7 +157,7 @@ func (r *Recorder) List() []Problem {
 	}
 	slices.SortFunc(lasting, func(a, b Problem) int {
 		return cmp.Or(
-			cmp.Compare(rank(a.Kind), rank(b.Kind)),
+			cmp.Compare(kindRank(a.Kind), kindRank(b.Kind)),
 			cmp.Compare(a.System, b.System),
 			cmp.Compare(a.Resource, b.Resource),
 			cmp.Compare(a.Verb, b.Verb),
@@ -166,7 +166,7 @@ func (r *Recorder) List() []Problem {
 	})
 	var shown []Problem
 	for _, p := range lasting {
-		if last := len(shown) - 1; last >= 0 && shown[last].isLike(p) {
+		if last := len(shown) - 1; last >= 0 && shown[last].hasSameRemedy(p) {
 			shown[last].Others = shown[last].Others || shown[last].Namespace != p.Namespace
 			continue
 		}
@@ -175,13 +175,13 @@ func (r *Recorder) List() []Problem {
 	return shown
 }
 
-func rank(k Kind) int {
+func kindRank(k Kind) int {
 	return slices.Index([]Kind{Unanswered, Unauthenticated, Refused, Unserved, Failing}, k)
 }
 
-// isLike reports whether a person does the same about both problems. An informer needs list and watch, and a system that
+// hasSameRemedy reports whether a person does the same about both problems. An informer needs list and watch, and a system that
 // does not answer answers no request.
-func (p Problem) isLike(other Problem) bool {
+func (p Problem) hasSameRemedy(other Problem) bool {
 	if p.System != other.System || p.Kind != other.Kind {
 		return false
 	}
@@ -189,7 +189,7 @@ func (p Problem) isLike(other Problem) bool {
 	return p.Kind == Unanswered || p.Resource == other.Resource && isVerbLike
 }
 
-func (p Problem) key() key { return key{p.System, p.Namespace, p.Resource, p.Verb} }
+func (p Problem) key() problemKey { return problemKey{p.System, p.Namespace, p.Resource, p.Verb} }
 
 // isLasting reports whether a failure is not only temporary. An API server that has just started also refuses requests
 // that it allows a moment later, and does not serve all resources yet.

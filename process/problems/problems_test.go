@@ -70,8 +70,8 @@ func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// send sends a request, given as METHOD PATH, and returns the body of the answer.
-func send(t *testing.T, r *Recorder, to http.RoundTripper, text string) string {
+// sendRequest sends a request, given as METHOD PATH, and returns the body of the answer.
+func sendRequest(t *testing.T, r *Recorder, to http.RoundTripper, text string) string {
 	t.Helper()
 	config := &rest.Config{}
 	require.NoError(t, r.Watch(config, Control))
@@ -88,14 +88,14 @@ func send(t *testing.T, r *Recorder, to http.RoundTripper, text string) string {
 	return string(body)
 }
 
-const deployments = "/apis/machine.sapcloud.io/v1alpha1/namespaces/shop/machinedeployments"
+const deploymentsPath = "/apis/machine.sapcloud.io/v1alpha1/namespaces/shop/machinedeployments"
 
-// sendTwice sends a request twice, so that its failure lasts.
-func sendTwice(t *testing.T, r *Recorder, to http.RoundTripper, text string) {
+// sendRequestTwice sends a request twice, so that its failure lasts.
+func sendRequestTwice(t *testing.T, r *Recorder, to http.RoundTripper, text string) {
 	t.Helper()
-	send(t, r, to, text)
+	sendRequest(t, r, to, text)
 	time.Sleep(lastingTime)
-	send(t, r, to, text)
+	sendRequest(t, r, to, text)
 }
 
 // A request is a problem of the process only if neither its object nor its moment is to blame.
@@ -108,13 +108,13 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 		text    string
 	}{
 		"a role is not bound": {
-			"GET " + deployments + "?watch=1",
+			"GET " + deploymentsPath + "?watch=1",
 			server{code: 403, message: fmt.Sprintf(denied, "list"), codec: runtime.ContentTypeProtobuf},
 			false,
 			`the worker may not watch machinedeployments.machine.sapcloud.io in namespace shop: User "w" cannot list resource "x" in API group ""`,
 		},
 		"a right to write a status is missing": {
-			"PUT " + deployments + "/web/status",
+			"PUT " + deploymentsPath + "/web/status",
 			server{code: 403, message: fmt.Sprintf(denied, "update"), codec: runtime.ContentTypeJSON},
 			false,
 			`the worker may not update machinedeployments.machine.sapcloud.io/status in namespace shop: User "w" cannot update resource "x" in API group ""`,
@@ -127,13 +127,13 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 		},
 		"credentials that are renewed": {"GET /api/v1/nodes", server{code: 401, message: "Unauthorized"}, false, ""},
 		"credentials that have expired": {
-			"PUT " + deployments + "/web",
+			"PUT " + deploymentsPath + "/web",
 			server{code: 401, message: "Unauthorized", reason: metav1.StatusReasonUnauthorized, codec: runtime.ContentTypeJSON},
 			true,
 			"the API server does not accept the credentials of the worker: Unauthorized",
 		},
 		"a policy refuses an object like an authenticator": {
-			"PUT " + deployments + "/web",
+			"PUT " + deploymentsPath + "/web",
 			server{
 				code:    401,
 				message: `"web" is forbidden: ValidatingAdmissionPolicy 'denied' denied request`,
@@ -143,37 +143,37 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 			},
 			true, "",
 		},
-		"a webhook refuses an object like an authenticator":  {"POST " + deployments, webhookDenial(401), true, ""},
-		"a webhook refuses an object like a busy API server": {"POST " + deployments, webhookDenial(429), true, ""},
-		"a webhook refuses an object like one that is down":  {"POST " + deployments, webhookDenial(503), true, ""},
+		"a webhook refuses an object like an authenticator":  {"POST " + deploymentsPath, webhookDenial(401), true, ""},
+		"a webhook refuses an object like a busy API server": {"POST " + deploymentsPath, webhookDenial(429), true, ""},
+		"a webhook refuses an object like one that is down":  {"POST " + deploymentsPath, webhookDenial(503), true, ""},
 		"a control plane whose kind is installed later": {
 			"GET /apis/controlplane.cluster.x-k8s.io/v1beta2/kubeadmcontrolplanes?watch=true", server{code: 404}, true, "",
 		},
 		"the resource is not served": {
-			"GET " + deployments,
+			"GET " + deploymentsPath,
 			server{code: 404, message: "the server could not find the requested resource"},
 			false,
 			"the worker cannot list machinedeployments.machine.sapcloud.io in namespace shop: the server could not find the requested resource",
 		},
 		"a target without budgets": {"GET /apis/policy/v1/poddisruptionbudgets", server{code: 404}, false, ""},
-		"an object is gone":        {"GET " + deployments + "/web", server{code: 404}, false, ""},
+		"an object is gone":        {"GET " + deploymentsPath + "/web", server{code: 404}, false, ""},
 		"a policy refuses an object": {
-			"POST " + deployments, server{code: 403, message: `"web" is forbidden: ValidatingAdmissionPolicy 'denied' denied request`}, false, "",
+			"POST " + deploymentsPath, server{code: 403, message: `"web" is forbidden: ValidatingAdmissionPolicy 'denied' denied request`}, false, "",
 		},
-		"a quota is used up": {"POST " + deployments, server{code: 403, message: `"web" is forbidden: exceeded quota`}, true, ""},
-		"an invalid object":  {"POST " + deployments, server{code: 422, message: "invalid"}, true, ""},
-		"a conflict":         {"PUT " + deployments + "/web", server{code: 409}, true, ""},
+		"a quota is used up": {"POST " + deploymentsPath, server{code: 403, message: `"web" is forbidden: exceeded quota`}, true, ""},
+		"an invalid object":  {"POST " + deploymentsPath, server{code: 422, message: "invalid"}, true, ""},
+		"a conflict":         {"PUT " + deploymentsPath + "/web", server{code: 409}, true, ""},
 		"an internal error for a moment": {
-			"GET " + deployments, server{code: 500, message: "conversion webhook is down"}, false, "",
+			"GET " + deploymentsPath, server{code: 500, message: "conversion webhook is down"}, false, "",
 		},
 		"an internal error that lasts": {
-			"GET " + deployments,
+			"GET " + deploymentsPath,
 			server{code: 500, message: "conversion webhook is down"},
 			true,
 			"the worker cannot list machinedeployments.machine.sapcloud.io in namespace shop: conversion webhook is down",
 		},
 		"a webhook is down for an object": {
-			"POST " + deployments, server{code: 500, message: "failed calling webhook"}, true, "",
+			"POST " + deploymentsPath, server{code: 500, message: "failed calling webhook"}, true, "",
 		},
 		"a webhook that has seen a Secret": {
 			"PATCH /api/v1/namespaces/shop/secrets/small",
@@ -207,14 +207,14 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := New("prod")
-				body := send(t, r, &row.answer, row.request)
+				body := sendRequest(t, r, &row.answer, row.request)
 				if row.answer.codec == "" && row.answer.err == nil {
 					assert.Equal(t, row.answer.message, body, "the client reads the whole answer")
 				}
 				assert.Empty(t, r.List(), "the answer may be a momentary one")
 				if row.lasts || row.text != "" {
 					time.Sleep(lastingTime)
-					send(t, r, &row.answer, row.request)
+					sendRequest(t, r, &row.answer, row.request)
 				}
 				if row.text == "" {
 					assert.Empty(t, r.List())
@@ -222,7 +222,7 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 				}
 				require.Len(t, r.List(), 1)
 				assert.Equal(t, row.text, r.List()[0].Text("worker"))
-				send(t, r, &server{code: 200}, row.request)
+				sendRequest(t, r, &server{code: 200}, row.request)
 				assert.Empty(t, r.List(), "the request has succeeded since")
 			})
 		})
@@ -234,7 +234,7 @@ func TestProblemsAreBoundedAndForgotten(t *testing.T) {
 		r := New("prod")
 		for i := range 100 {
 			time.Sleep(time.Second)
-			sendTwice(t, r, &server{code: 403, message: strings.Repeat("no ", 1000)}, fmt.Sprintf("GET /api/v1/things%02d", i))
+			sendRequestTwice(t, r, &server{code: 403, message: strings.Repeat("no ", 1000)}, fmt.Sprintf("GET /api/v1/things%02d", i))
 		}
 		kept := r.List()
 		require.Len(t, kept, 64, "more than a worker watches")
@@ -244,7 +244,7 @@ func TestProblemsAreBoundedAndForgotten(t *testing.T) {
 		}
 		assert.Equal(t, "things99", kept[len(kept)-1].Resource, "the newest ones are kept")
 		lease := &coordinationv1.Lease{}
-		r.annotate(lease, "w")
+		r.annotateLease(lease, "w")
 		assert.Len(t, ReportsOf(lease, time.Now())[0].Problems, 10)
 		time.Sleep(forgetTime + time.Second)
 		assert.Empty(t, r.List())
@@ -252,11 +252,11 @@ func TestProblemsAreBoundedAndForgotten(t *testing.T) {
 }
 
 // Each namespace has its own RoleBinding, so its problems are separate.
-func TestProblemsOfNamespaces(t *testing.T) {
+func TestProblemsOfNamespacesAreSeparate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
 		ask := func(code int, namespace, query string) {
-			sendTwice(t, r, &server{code: code, message: "no"}, "GET /api/v1/namespaces/"+namespace+"/pods"+query)
+			sendRequestTwice(t, r, &server{code: code, message: "no"}, "GET /api/v1/namespaces/"+namespace+"/pods"+query)
 		}
 		ask(403, "b", "")
 		ask(200, "a", "")
@@ -279,24 +279,24 @@ func TestProblemsOfNamespaces(t *testing.T) {
 func TestAnAnswerToAWatchIsNoAnswerToAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
-		const streamed = "GET " + deployments + "?watch=true&sendInitialEvents=true"
+		const streamed = "GET " + deploymentsPath + "?watch=true&sendInitialEvents=true"
 		for range 5 {
-			send(t, r, &server{code: 422, message: "sendInitialEvents is forbidden"}, streamed)
-			send(t, r, &server{code: 500, message: "conversion webhook is down"}, "GET "+deployments)
+			sendRequest(t, r, &server{code: 422, message: "sendInitialEvents is forbidden"}, streamed)
+			sendRequest(t, r, &server{code: 500, message: "conversion webhook is down"}, "GET "+deploymentsPath)
 			time.Sleep(time.Second)
 		}
 		require.Len(t, r.List(), 1)
 		for _, code := range []int{400, 410, 422} {
-			send(t, r, &server{code: code}, "GET "+deployments)
+			sendRequest(t, r, &server{code: code}, "GET "+deploymentsPath)
 			require.Len(t, r.List(), 1, "%d is no success", code)
 		}
-		send(t, r, &server{code: 200}, streamed)
+		sendRequest(t, r, &server{code: 200}, streamed)
 		assert.Empty(t, r.List(), "a watch that begins with the objects is a list, too")
 	})
 }
 
 // If a credential plugin fails, no request is sent.
-func TestAProgramWithoutCredentials(t *testing.T) {
+func TestFailedCredentialPluginIsAProblem(t *testing.T) {
 	r := New("prod")
 	config := &rest.Config{
 		Host:            "api.example.com",
@@ -325,7 +325,7 @@ func TestAProgramWithoutCredentials(t *testing.T) {
 	}
 }
 
-func TestAnswersOfTemporal(t *testing.T) {
+func TestWhichTemporalErrorsAreProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
 		ask := func(err error) {
@@ -382,7 +382,7 @@ func TestAnswersOfTemporal(t *testing.T) {
 	})
 }
 
-func TestProblemsOnALease(t *testing.T) {
+func TestProblemsAreWrittenToTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		client := fake.NewClientset().CoordinationV1().Leases("default")
@@ -394,17 +394,17 @@ func TestProblemsOnALease(t *testing.T) {
 		a, b := New("prod"), New("prod")
 		prepared := 0
 		prepare := func(*coordinationv1.Lease) { prepared++ }
-		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
 		_, err := client.Get(ctx, "millwright-worker", metav1.GetOptions{})
 		require.True(t, apierrors.IsNotFound(err), "nothing is written without a problem")
 
-		sendTwice(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
-		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		sendRequestTwice(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
+		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Nil(t, lease().Spec.RenewTime, "a process that shows problems is not at work for that")
-		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, 1, prepared)
-		sendTwice(t, b, &server{code: 403, message: "no"}, "GET /api/v1/pods")
-		_, err = b.Leases(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
+		sendRequestTwice(t, b, &server{code: 403, message: "no"}, "GET /api/v1/pods")
+		_, err = b.LeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		by := func() (names []string) {
 			for _, report := range ReportsOf(lease(), time.Now()) {
@@ -414,28 +414,28 @@ func TestProblemsOnALease(t *testing.T) {
 		}
 		assert.Equal(t, []string{"b pods", "a nodes"}, by(), "each process keeps the reports of the others")
 
-		send(t, b, &server{code: 200}, "GET /api/v1/pods")
-		_, err = b.Leases(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
+		sendRequest(t, b, &server{code: 200}, "GET /api/v1/pods")
+		_, err = b.LeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"a nodes"}, by())
-		send(t, a, &server{code: 200}, "GET /api/v1/nodes")
-		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		sendRequest(t, a, &server{code: 200}, "GET /api/v1/nodes")
+		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Empty(t, by(), "a problem that is gone is shown no more")
-		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, 2, prepared, "and then nothing is written")
-		sendTwice(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
-		require.NoError(t, a.Show(ctx, a.Leases(client, "a"), "millwright-worker", prepare))
+		sendRequestTwice(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
+		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, "prod", ReportsOf(lease(), time.Now())[0].Installation)
 		assert.Empty(t, ReportsOf(lease(), time.Now().Add(2*time.Minute+time.Second)), "nobody writes the Lease any more")
 		time.Sleep(reportAge + time.Second)
-		_, err = b.Leases(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
+		_, err = b.LeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		assert.Empty(t, by(), "process a writes no more")
 		assert.NotContains(t, lease().Annotations, "machine.sapcloud.io/problems")
 	})
 }
 
-func TestUnreadableReports(t *testing.T) {
+func TestUnreadableReportsAreIgnored(t *testing.T) {
 	for _, text := range []string{"", "{", `[{"by":"a"}]`} {
 		l := &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"machine.sapcloud.io/problems": text}},
@@ -444,12 +444,12 @@ func TestUnreadableReports(t *testing.T) {
 	}
 }
 
-func TestMetric(t *testing.T) {
+func TestProblemsMetric(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(r)
-		sendTwice(t, r, &server{code: 403, message: "no"}, "GET /api/v1/nodes/web-1")
+		sendRequestTwice(t, r, &server{code: 403, message: "no"}, "GET /api/v1/nodes/web-1")
 		families, err := registry.Gather()
 		require.NoError(t, err)
 		require.Len(t, families, 1)
@@ -464,11 +464,11 @@ func TestMetric(t *testing.T) {
 }
 
 // Each problem names a command or a setting.
-func TestRemedies(t *testing.T) {
+func TestEachProblemHasARemedy(t *testing.T) {
 	for want, p := range map[string]Problem{
 		"is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker":                         {System: Control, Kind: Refused, Resource: "nodes", Verb: "get"},
 		"is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker (in the target cluster)": {System: Target, Kind: Refused, Resource: "nodes", Verb: "get"},
-		"give this right to the user in Secret shop/c1-kubeconfig (in the workload cluster shop/c1)":                                                               {System: Workload("shop", "c1"), Kind: Refused, Resource: "nodes", Verb: "get"},
+		"give this right to the user in Secret shop/c1-kubeconfig (in the workload cluster shop/c1)":                                                               {System: WorkloadClusterSystem("shop", "c1"), Kind: Refused, Resource: "nodes", Verb: "get"},
 		"renew the credentials in --target-kubeconfig of the worker":                                                                                               {System: Target, Kind: Unauthenticated},
 		"check --temporal-namespace, --temporal-api-key-path and --temporal-tls-cert-path of the worker":                                                           {System: Temporal, Kind: Refused, Verb: "GetSystemInfo"},
 		"is the CRD installed? kubectl api-resources --api-group=machine.sapcloud.io":                                                                              {System: Control, Kind: Unserved, Resource: "machines.machine.sapcloud.io/status", Verb: "watch"},

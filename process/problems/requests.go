@@ -40,49 +40,49 @@ func (r *Recorder) Watch(config *rest.Config, system System) error {
 		config.Host, config.Transport, config.WrapTransport = host.String(), authenticated, nil
 		config.TLSClientConfig, config.ExecProvider, config.AuthProvider = rest.TLSClientConfig{}, nil, nil
 	}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{next, r, system} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return recordingTransport{next, r, system} })
 	return nil
 }
 
-// transport reports the answers to requests.
-type transport struct {
+// recordingTransport reports the answers to requests.
+type recordingTransport struct {
 	next     http.RoundTripper
 	recorder *Recorder
 	system   System
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+func (t recordingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(request)
 	if err == nil && response.StatusCode < http.StatusBadRequest && t.recorder.isEmpty() {
 		return response, nil
 	}
 	k, ok := t.keyOf(request)
-	all := key{system: t.system} // all requests to the system
+	all := problemKey{system: t.system} // all requests to the system
 	switch {
 	case !ok:
 	case errors.Is(err, context.Canceled): // the caller no longer waits for the response
 	case errors.Is(err, context.DeadlineExceeded):
-		t.recorder.fail(k, Failing, "no answer in time")
+		t.recorder.recordFailure(k, Failing, "no answer in time")
 	case err != nil:
-		t.recorder.fail(all, Unanswered, err.Error())
+		t.recorder.recordFailure(all, Unanswered, err.Error())
 	default:
 		switch kind, words := problemOf(k, response); {
 		case kind == Unauthenticated: // the API server rejects all requests
-			t.recorder.fail(all, kind, words)
+			t.recorder.recordFailure(all, kind, words)
 		case kind != "":
-			t.recorder.succeed(all)
-			t.recorder.fail(k, kind, words)
+			t.recorder.recordSuccess(all)
+			t.recorder.recordFailure(k, kind, words)
 		case response.StatusCode < http.StatusBadRequest, !k.isRead(),
 			k.verb == verbGet && response.StatusCode == http.StatusNotFound:
 			// any failure of a write that is a problem of the process is handled above
-			t.recorder.succeed(all, k)
+			t.recorder.recordSuccess(all, k)
 			if request.URL.Query().Get("sendInitialEvents") == "true" { // the watch has taken the place of a list
 				k.verb = verbList
-				t.recorder.succeed(k)
+				t.recorder.recordSuccess(k)
 			}
 		default: // the watch may be too old or not supported, so it is not known whether the process may read
-			t.recorder.succeed(all)
+			t.recorder.recordSuccess(all)
 		}
 	}
 	return response, err
@@ -96,7 +96,7 @@ const (
 )
 
 // keyOf returns the key of a request. ok is false if the request is for no resource.
-func (t transport) keyOf(request *http.Request) (k key, ok bool) {
+func (t recordingTransport) keyOf(request *http.Request) (k problemKey, ok bool) {
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
 	// the address of an API server may have a path of its own
 	begin := slices.IndexFunc(parts, func(part string) bool { return part == "api" || part == "apis" })
@@ -136,19 +136,19 @@ func (t transport) keyOf(request *http.Request) (k key, ok bool) {
 }
 
 // isRead reports whether requests of the key only read.
-func (k key) isRead() bool { return k.verb == verbGet || k.verb == verbList || k.verb == verbWatch }
+func (k problemKey) isRead() bool { return k.verb == verbGet || k.verb == verbList || k.verb == verbWatch }
 
 // isInstalled reports whether people install the resource of the key, and no work is done without it. Other resources
 // may be missing: a target cluster may not serve budgets, and the kind of a control plane may be installed later.
-func (k key) isInstalled() bool {
-	group := Problem{Resource: k.resource}.Group()
+func (k problemKey) isInstalled() bool {
+	group := Problem{Resource: k.resource}.APIGroup()
 	return group == v1alpha1.GroupName || group == clusterv1.GroupVersion.Group
 }
 
 // problemOf returns the problem that a response shows, with the API server's message; the kind is empty if the response
 // is no problem of the process. A response about a single object is no problem of the process, because the object shows
 // it.
-func problemOf(k key, response *http.Response) (kind Kind, words string) {
+func problemOf(k problemKey, response *http.Response) (kind Kind, words string) {
 	if response.StatusCode < http.StatusBadRequest {
 		return "", ""
 	}
@@ -165,7 +165,7 @@ func problemOf(k key, response *http.Response) (kind Kind, words string) {
 	return kindOfWrite(k, response.StatusCode, status), words
 }
 
-func kindOfRead(k key, code int) Kind {
+func kindOfRead(k problemKey, code int) Kind {
 	switch {
 	case code == http.StatusUnauthorized:
 		return Unauthenticated
@@ -180,7 +180,7 @@ func kindOfRead(k key, code int) Kind {
 	}
 }
 
-func kindOfWrite(k key, code int, status *metav1.Status) Kind {
+func kindOfWrite(k problemKey, code int, status *metav1.Status) Kind {
 	switch {
 	case code == http.StatusUnauthorized && status.Details != nil: // a policy chose the code: an authenticator gives no Details
 		return ""
@@ -198,14 +198,14 @@ func kindOfWrite(k key, code int, status *metav1.Status) Kind {
 	}
 }
 
-// maxAnswer is the length of an answer that statusOf reads, in bytes. A response with an error has some hundred bytes.
-const maxAnswer = 64 << 10
+// maxAnswerBytes is the length of an answer that statusOf reads, in bytes. A response with an error has some hundred bytes.
+const maxAnswerBytes = 64 << 10
 
 // statusOf returns the Status of an answer with an error. If the response contains no Status, the message is the text
 // of the response. The caller can still read the body afterwards.
 func statusOf(response *http.Response) *metav1.Status {
 	body := response.Body
-	data, _ := io.ReadAll(io.LimitReader(body, maxAnswer)) // the reader of the body gets this error too
+	data, _ := io.ReadAll(io.LimitReader(body, maxAnswerBytes)) // the reader of the body gets this error too
 	response.Body = struct {
 		io.Reader
 		io.Closer
@@ -230,19 +230,19 @@ func (r *Recorder) WatchTemporal(
 	if err == nil && r.isEmpty() {
 		return nil
 	}
-	k, status := key{system: Temporal, verb: path.Base(method)}, serviceerror.ToStatus(err)
+	k, status := problemKey{system: Temporal, verb: path.Base(method)}, serviceerror.ToStatus(err)
 	_, isNamespaceGone := errors.AsType[*serviceerror.NamespaceNotFound](serviceerror.FromStatus(status))
 	switch code := status.Code(); {
 	case isNamespaceGone, code == codes.PermissionDenied, code == codes.Unauthenticated:
-		r.fail(k, Refused, status.Message())
+		r.recordFailure(k, Refused, status.Message())
 	case code == codes.ResourceExhausted:
-		r.fail(k, Failing, status.Message())
+		r.recordFailure(k, Failing, status.Message())
 	case code == codes.Unavailable:
-		r.fail(k, Unanswered, status.Message())
+		r.recordFailure(k, Unanswered, status.Message())
 	// the caller may stop waiting before a long request ends
 	case code == codes.DeadlineExceeded, code == codes.Canceled:
 	default:
-		r.succeed(k)
+		r.recordSuccess(k)
 	}
 	return err
 }

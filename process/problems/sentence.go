@@ -33,7 +33,7 @@ func (p Problem) Text(process string) string {
 // clusterText returns the name of the system's cluster after a preposition; empty for the control cluster.
 func (s System) clusterText(preposition string) string {
 	return phrase.TextIf(s == Target, "%sthe target cluster", preposition) +
-		phrase.TextIf(s.IsWorkload(), "%sthe workload cluster %s", preposition, s)
+		phrase.TextIf(s.IsWorkloadCluster(), "%sthe workload cluster %s", preposition, s)
 }
 
 // kubeconfig returns where the credentials of a process for a cluster are.
@@ -41,7 +41,7 @@ func (s System) kubeconfig(process string) string {
 	switch {
 	case s == Target:
 		return "--target-kubeconfig of the " + process
-	case s.IsWorkload():
+	case s.IsWorkloadCluster():
 		return "Secret " + string(s) + "-kubeconfig"
 	default:
 		return "--kubeconfig of the " + process + " (without it: its service account)"
@@ -62,20 +62,20 @@ func (p Problem) Remedy(process string) string {
 		return "check " + p.System.kubeconfig(process) + ", and the network to the API server" + at
 	case p.Kind == Unauthenticated:
 		return "renew the credentials in " + p.System.kubeconfig(process)
-	case p.Kind == Refused && p.System.IsWorkload():
+	case p.Kind == Refused && p.System.IsWorkloadCluster():
 		return "give this right to the user in " + p.System.kubeconfig(process) + at
 	case p.Kind == Refused:
 		return "is each of its roles bound, and of its version? " +
 			"kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-" + process + at
 	case p.Kind == Unserved:
-		return "is the CRD installed? kubectl api-resources --api-group=" + p.Group() + at
+		return "is the CRD installed? kubectl api-resources --api-group=" + p.APIGroup() + at
 	default:
 		return "look at the API server and its webhooks: kubectl get --raw '/readyz?verbose'" + at
 	}
 }
 
-// Group returns the API group of the resource; empty for the core group.
-func (p Problem) Group() string {
+// APIGroup returns the API group of the resource; empty for the core group.
+func (p Problem) APIGroup() string {
 	_, group, _ := strings.Cut(p.Resource, ".")
 	group, _, _ = strings.Cut(group, "/")
 	return group

@@ -21,7 +21,7 @@ func (s *conformanceTest) TestCreateReturnsTheMachinesInstance() {
 func (s *conformanceTest) TestCreateAgainReturnsTheSameInstance() {
 	m := s.newMachine()
 	first := s.createInstance(s.Class, m)
-	for _, again := range []provider.Machine{m, withoutNeverTried(m), withRecordedInstance(m, first)} {
+	for _, again := range []provider.Machine{m, withPossibleEarlierCreate(m), withRecordedInstance(m, first)} {
 		s.Equal(first.ProviderID, s.createInstance(s.Class, again).ProviderID)
 	}
 	s.Len(s.listInstances(), 1)
@@ -29,7 +29,7 @@ func (s *conformanceTest) TestCreateAgainReturnsTheSameInstance() {
 
 func (s *conformanceTest) TestConcurrentCreatesMakeOneInstance() {
 	const callers = 8
-	m := withoutNeverTried(s.newMachine())
+	m := withPossibleEarlierCreate(s.newMachine())
 	ids := make([]string, callers)
 	errs := make([]error, callers)
 	var work sync.WaitGroup
@@ -73,14 +73,14 @@ func (s *conformanceTest) TestCreateAdoptsAnInstanceWithTheUID() {
 	s.createInstanceByHand(m)
 	planted := s.listInstances()
 	s.Require().Len(planted, 1)
-	s.Equal(planted[0].ProviderID, s.createInstance(s.Class, withoutNeverTried(m)).ProviderID)
+	s.Equal(planted[0].ProviderID, s.createInstance(s.Class, withPossibleEarlierCreate(m)).ProviderID)
 	s.Len(s.listInstances(), 1)
 }
 
 func (s *conformanceTest) TestCreateWithSeveralInstancesIsOutOfRange() {
 	m := s.newMachine()
 	s.createTwoInstancesByHand(m)
-	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, withoutNeverTried(m))
+	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, withPossibleEarlierCreate(m))
 	s.requireCode(err, provider.OutOfRange)
 	s.Len(s.listInstances(), 2)
 }
@@ -106,7 +106,7 @@ func (s *conformanceTest) TestCreateAfterAFailureMakesOneInstance() {
 	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, m)
 	s.requireCode(err, provider.ResourceExhausted)
 	s.Empty(s.listInstances())
-	s.createInstance(s.Class, withoutNeverTried(m))
+	s.createInstance(s.Class, withPossibleEarlierCreate(m))
 	s.Len(s.listInstances(), 1)
 }
 

@@ -5,11 +5,11 @@ import (
 )
 
 // After a failed creation with any code, the next call creates exactly one instance.
-func (s *conformanceTest) TestACreationHealsFromEveryCode() {
+func (s *conformanceTest) TestCreateSucceedsAfterEveryErrorCode() {
 	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
 	count := 0
 	for _, code := range s.SupportedCodes {
-		if s.isRegularAnswer(provider.MethodCreateInstance, code) {
+		if s.isExpectedCode(provider.MethodCreateInstance, code) {
 			continue
 		}
 		count++
@@ -17,17 +17,17 @@ func (s *conformanceTest) TestACreationHealsFromEveryCode() {
 		s.FailNextCall(provider.MethodCreateInstance, provider.Errorf(code, "the cloud says no"))
 		_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, m)
 		s.requireCode(err, code)
-		made := s.createInstance(s.Class, withoutNeverTried(m))
+		made := s.createInstance(s.Class, withPossibleEarlierCreate(m))
 		s.Equal([]string{m.Name, s.expectedUID(m)}, []string{made.MachineName, made.MachineUID}, "after %s", code)
 	}
 	s.Len(s.listInstances(), count)
 }
 
 // After a failed deletion with any code, the instance still exists, and the next call deletes the instance.
-func (s *conformanceTest) TestADeletionHealsFromEveryCode() {
+func (s *conformanceTest) TestDeleteSucceedsAfterEveryErrorCode() {
 	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
 	for _, code := range s.SupportedCodes {
-		if code == provider.NotFound || s.isRegularAnswer(provider.MethodDeleteInstance, code) {
+		if code == provider.NotFound || s.isExpectedCode(provider.MethodDeleteInstance, code) {
 			continue // this code means that the instance is gone
 		}
 		m := s.newMachine()

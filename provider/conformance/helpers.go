@@ -67,8 +67,8 @@ func (s *conformanceTest) newMachine() provider.Machine {
 	}
 }
 
-// withoutNeverTried returns the machine with NeverTried = false: an earlier CreateInstance call may exist.
-func withoutNeverTried(m provider.Machine) provider.Machine {
+// withPossibleEarlierCreate returns the machine with NeverTried = false: an earlier CreateInstance call may exist.
+func withPossibleEarlierCreate(m provider.Machine) provider.Machine {
 	m.NeverTried = false
 	return m
 }
@@ -184,8 +184,8 @@ func (s *conformanceTest) skipWithoutUIDTags(instead string) {
 	}
 }
 
-// isRegularAnswer calls Cloud.IsRegularAnswer; it returns false if that field is nil.
-func (s *conformanceTest) isRegularAnswer(method provider.Method, code provider.Code) bool {
+// isExpectedCode calls Cloud.IsRegularAnswer; it returns false if that field is nil.
+func (s *conformanceTest) isExpectedCode(method provider.Method, code provider.Code) bool {
 	return s.IsRegularAnswer != nil && s.IsRegularAnswer(method, code)
 }
 

@@ -15,7 +15,7 @@ func (s *conformanceTest) TestStatusOfAnAbsentInstanceIsNotFound() {
 func (s *conformanceTest) TestStatusFindsTheInstanceWithoutAProviderID() {
 	m := s.newMachine()
 	made := s.createInstance(s.Class, m)
-	for _, known := range []provider.Machine{m, withoutNeverTried(m), withRecordedInstance(m, made)} {
+	for _, known := range []provider.Machine{m, withPossibleEarlierCreate(m), withRecordedInstance(m, made)} {
 		seen, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, known)
 		s.Require().NoError(err)
 		s.Equal(made.ProviderID, seen.ProviderID)
@@ -92,7 +92,7 @@ func (s *conformanceTest) TestInitializeWithoutInitializeStep() {
 func (s *conformanceTest) TestDeleteOfAnAbsentInstanceIsASuccess() {
 	m := s.newMachine()
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
-	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, withoutNeverTried(m)))
+	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, withPossibleEarlierCreate(m)))
 }
 
 func (s *conformanceTest) TestDeleteByProviderIDOrUID() {
@@ -101,7 +101,7 @@ func (s *conformanceTest) TestDeleteByProviderIDOrUID() {
 	byID = withRecordedInstance(byID, s.createInstance(s.Class, byID))
 	s.createInstance(s.Class, byUID)
 	kept := s.createInstance(s.Class, other)
-	for _, m := range []provider.Machine{byID, withoutNeverTried(byUID)} {
+	for _, m := range []provider.Machine{byID, withPossibleEarlierCreate(byUID)} {
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, at once")
 		s.waitUntilGone(m)
@@ -133,7 +133,7 @@ func (s *conformanceTest) TestANameAloneDeletesNothing() {
 	}
 	m := s.newMachine()
 	made := s.createInstance(s.Class, m)
-	s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, withoutNeverTried(m)), provider.Aborted)
+	s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, withPossibleEarlierCreate(m)), provider.Aborted)
 	s.Len(s.listInstances(), 1)
 	m.ProviderID = made.ProviderID
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
@@ -181,11 +181,11 @@ func (s *conformanceTest) TestDeleteByUIDDeletesDuplicates() {
 	m := s.newMachine()
 	s.createTwoInstancesByHand(m)
 	if s.hasNamedInstances { // a person must decide which instance is deleted
-		s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, withoutNeverTried(m)), provider.Aborted)
+		s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, withPossibleEarlierCreate(m)), provider.Aborted)
 		s.Len(s.listInstances(), 2)
 		return
 	}
-	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, withoutNeverTried(m)))
+	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, withPossibleEarlierCreate(m)))
 	s.waitUntilGone(m)
 	s.Empty(s.listInstances())
 }

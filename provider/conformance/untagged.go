@@ -15,7 +15,7 @@ func (s *conformanceTest) TestCreateAdoptsAnInstanceWithTheNameAndWithoutUID() {
 	listed := s.listInstances()
 	s.Require().Len(listed, 1, "an instance without a UID is listed")
 	s.Equal([]string{m.Name, ""}, []string{listed[0].MachineName, listed[0].MachineUID})
-	for _, caller := range []provider.Machine{m, withoutNeverTried(m)} {
+	for _, caller := range []provider.Machine{m, withPossibleEarlierCreate(m)} {
 		made := s.createInstance(s.Class, caller)
 		s.Equal(listed[0].ProviderID, made.ProviderID)
 		s.Empty(made.MachineUID, "the caller has to know that the name was its only tie")
@@ -31,7 +31,7 @@ func (s *conformanceTest) TestUIDHasPriorityOverName() {
 	m := s.newMachine()
 	made := s.createInstance(s.Class, m)
 	s.createUntaggedInstanceByHand(m)
-	s.Equal(made.ProviderID, s.createInstance(s.Class, withoutNeverTried(m)).ProviderID)
+	s.Equal(made.ProviderID, s.createInstance(s.Class, withPossibleEarlierCreate(m)).ProviderID)
 	m.ProviderID = made.ProviderID
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
 	s.waitUntilGone(m)
@@ -43,7 +43,7 @@ func (s *conformanceTest) TestSeveralInstancesWithTheNameAreOutOfRange() {
 	untagged := m
 	untagged.UID = ""
 	s.createTwoInstancesByHand(untagged)
-	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, withoutNeverTried(m))
+	_, err := s.Provider.CreateInstance(s.T().Context(), s.Class, withPossibleEarlierCreate(m))
 	s.requireCode(err, provider.OutOfRange)
 	s.Len(s.listInstances(), 2)
 }

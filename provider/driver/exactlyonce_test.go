@@ -163,7 +163,7 @@ func TestCreateWaitsForAnEarlierCallThatMayStillRun(t *testing.T) {
 
 // The worst case of each combination of Traits: a process freezes between its search and its create request, and
 // resumes a minute later, after another process has taken over. docs/provider.md lists the results.
-func TestCreateRequestThatArrivesAMinuteLate(t *testing.T) {
+func TestLateCreateRequestDuplicatesOnlyWithoutIdempotencyAndExpiry(t *testing.T) {
 	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
 		crashDuringCreate(t, cloud, time.Minute)
 		made := createUntilSuccess(t, cloud)
@@ -187,7 +187,7 @@ func TestCreateRequestThatArrivesAMinuteLate(t *testing.T) {
 	})
 }
 
-func TestCreateRequestThatArrivesAMinuteAfterADeletion(t *testing.T) {
+func TestLateCreateRequestAfterADeletionLeavesAnOrphanWithoutExpiry(t *testing.T) {
 	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
 		crashDuringCreate(t, cloud, time.Minute)
 		deleteUntilSuccess(t, cloud, testMachine())
@@ -201,7 +201,7 @@ func TestCreateRequestThatArrivesAMinuteAfterADeletion(t *testing.T) {
 }
 
 // A creation waits as long as docs/provider.md says for each combination of Traits.
-func TestWaitTimesOfACreation(t *testing.T) {
+func TestCreateWaitsAsLongAsItsTraitsRequire(t *testing.T) {
 	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
 		begun := time.Now()
 		first := testMachine()

@@ -36,8 +36,8 @@ const (
 // survive a restart.
 type Provider struct {
 	driver                Driver
-	searchesFirst         bool
-	configuredRequestLife time.Duration
+	searchesBeforeCreate         bool
+	configuredRequestLifetime time.Duration
 	searchInterval        time.Duration
 	observer              Observer // nil: no observer
 	creations             sharedCreations
@@ -50,12 +50,12 @@ type Option func(*Provider)
 
 // WithoutSearch makes CreateInstance send a create request without a search. Only one test uses WithoutSearch: it
 // proves that, without the search, a killed process can leave two instances.
-func WithoutSearch() Option { return func(p *Provider) { p.searchesFirst = false } }
+func WithoutSearch() Option { return func(p *Provider) { p.searchesBeforeCreate = false } }
 
 // WithRequestLife sets the lifetime of a create request: how long after the preceding search the request may still take
 // effect. If life is not positive, the lifetime is 2 s for a cloud whose requests expire, and 15 s for other clouds.
 func WithRequestLife(life time.Duration) Option {
-	return func(p *Provider) { p.configuredRequestLife = life }
+	return func(p *Provider) { p.configuredRequestLifetime = life }
 }
 
 // WithSearchInterval sets the time between two searches for an earlier creation. If interval is not positive, the
@@ -70,7 +70,7 @@ func WithSearchInterval(interval time.Duration) Option {
 
 // New returns a Provider that uses a driver.
 func New(driver Driver, options ...Option) *Provider {
-	p := &Provider{driver: driver, searchesFirst: true, searchInterval: defaultSearchInterval}
+	p := &Provider{driver: driver, searchesBeforeCreate: true, searchInterval: defaultSearchInterval}
 	for _, option := range options {
 		option(p)
 	}
@@ -104,7 +104,7 @@ func (p *Provider) CreateInstance(
 			"create instance: the machine needs a name, a UID and a cluster",
 		)
 	}
-	if !p.searchesFirst {
+	if !p.searchesBeforeCreate {
 		return p.sendCreateRequest(ctx, class, machine, CreateRequest{Token: requestToken(machine)})
 	}
 	return p.creations.createOnce(ctx, machine.UID, func(first bool) (provider.Instance, error) {

@@ -122,7 +122,7 @@ func TestDeleteRequestsAlsoAnInstanceThatNoReadShows(t *testing.T) {
 	assert.Equal(t, 1, cloud.callsByMethod["Delete"], "what was made for it may remain")
 }
 
-func TestErrorsOfADriver(t *testing.T) {
+func TestDriverErrorsAreConvertedAndRedacted(t *testing.T) {
 	class := testClass()
 	class.Secret = provider.Secret{"key": []byte("canary-of-a-driver")}
 	raw := errors.New("POST https://u:canary-of-a-driver@cloud: refused")
@@ -154,7 +154,7 @@ func TestErrorsOfADriver(t *testing.T) {
 	})
 }
 
-func TestOptionalMethodsOfADriver(t *testing.T) {
+func TestDriverWithoutOptionalMethods(t *testing.T) {
 	p := driver.New(cloudWithInstances())
 	_, err := p.InitializeInstance(t.Context(), testClass(), testMachine())
 	assert.Equal(t, provider.Unimplemented, provider.CodeOfError(err))

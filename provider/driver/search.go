@@ -79,14 +79,14 @@ func isTerminated(i provider.Instance) bool { return i.State == provider.Termina
 // hasUnboundedRequests reports whether a create request of an earlier process may arrive at any time: create requests
 // do not expire, and WithRequestLife is not used.
 func (p *Provider) hasUnboundedRequests(seen SearchResult) bool {
-	return seen.Now.IsZero() && p.configuredRequestLife <= 0
+	return seen.Now.IsZero() && p.configuredRequestLifetime <= 0
 }
 
 // requestLifetime returns the lifetime of a create request: how long after a search the request may still take effect.
 func (p *Provider) requestLifetime(seen SearchResult) time.Duration {
 	switch {
-	case p.configuredRequestLife > 0:
-		return p.configuredRequestLife
+	case p.configuredRequestLifetime > 0:
+		return p.configuredRequestLifetime
 	case seen.Now.IsZero():
 		return unboundedRequestLife
 	default:

@@ -23,7 +23,7 @@ func createInstance(t *testing.T, p *fake.Provider, name string) error {
 	return err
 }
 
-func TestFailuresAreReturnedInOrderUntilHeal(t *testing.T) {
+func TestFailuresAreReturnedInOrderUntilEndFailures(t *testing.T) {
 	p := fake.New()
 	p.FailCalls(provider.MethodCreateInstance, 2, provider.Errorf(provider.Unavailable, "down"))
 	p.FailCalls(provider.MethodCreateInstance, 0, provider.Errorf(provider.Internal, "broken"))
@@ -84,7 +84,7 @@ func TestDeletionCanBeHeld(t *testing.T) {
 	assert.Empty(t, p.Instances())
 }
 
-func TestVanishAndUserData(t *testing.T) {
+func TestUserDataAndRemovalByHand(t *testing.T) {
 	p := fake.New()
 	with := testClass("plain")
 	with.Secret["userData"] = []byte("hello")

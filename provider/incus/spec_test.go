@@ -89,7 +89,7 @@ func TestProviderIDs(t *testing.T) {
 	}
 }
 
-func TestNamesOfInstances(t *testing.T) {
+func TestIsInstanceName(t *testing.T) {
 	for _, name := range []string{"m", "m-1", "1a", strings.Repeat("a", 63)} {
 		assert.True(t, isInstanceName(name), name)
 	}
@@ -98,7 +98,7 @@ func TestNamesOfInstances(t *testing.T) {
 	}
 }
 
-func TestCodesOfErrors(t *testing.T) {
+func TestErrorsAreMappedToCodes(t *testing.T) {
 	require.NoError(t, toProviderErrorOrNil(nil))
 	for err, want := range map[error]provider.Code{
 		errors.New("Reached maximum\nnumber of instances"):          provider.Internal,

@@ -37,10 +37,10 @@ type settings struct {
 // Option changes the settings of New.
 type Option func(*settings)
 
-// WithWindow sets the consistency window of the driver's cloud: the time after a create request in which reads may not
+// WithConsistencyWindow sets the consistency window of the driver's cloud: the time after a create request in which reads may not
 // show the instance. The default is 5 s. After an interrupted creation, the next creation or deletion waits for the
 // duration of the window. If the cloud shows the instance even later, the next creation may make a second instance.
-func WithWindow(window time.Duration) Option {
+func WithConsistencyWindow(window time.Duration) Option {
 	return func(s *settings) { s.consistencyWindow = window }
 }
 

@@ -95,7 +95,7 @@ func requireProviderError(t *testing.T, err error) *provider.Error {
 }
 
 // The driver receives the same objects as in a call by MCM's controller.
-func TestObjectsThatTheDriverReceives(t *testing.T) {
+func TestDriverReceivesTheSameObjectsAsFromMCM(t *testing.T) {
 	class := testClass(t, "pool", "prod", unchangedSpec)
 	var got *mcm.CreateMachineRequest
 	d := &scriptedDriver{
@@ -140,7 +140,7 @@ func TestObjectsThatTheDriverReceives(t *testing.T) {
 	assert.Equal(t, "#!/bin/boot", string(class.Secret[ec2test.SecretUserData]))
 }
 
-func TestErrorsOfADriver(t *testing.T) {
+func TestDriverErrorsAreMappedToCodes(t *testing.T) {
 	const medium = 3 * time.Minute
 	for name, row := range map[string]struct {
 		err     error
@@ -212,7 +212,7 @@ func TestFailedCreationKeepsItsLastKnownState(t *testing.T) {
 	assert.Equal(t, "disk-1 exists", made.LastKnownState)
 }
 
-func TestInitializeAfterCreate(t *testing.T) {
+func TestInitializeIsOptional(t *testing.T) {
 	for name, row := range map[string]struct {
 		initialize func(*mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error)
 		want       provider.Instance
@@ -241,7 +241,7 @@ func TestInitializeAfterCreate(t *testing.T) {
 }
 
 // If a driver implements neither GetMachineStatus nor ListMachines, CreateInstance must not create an instance.
-func TestDriverWithoutStatusAndList(t *testing.T) {
+func TestDriverWithoutStatusAndListCreatesNothing(t *testing.T) {
 	p, class := mcmdriver.New(&scriptedDriver{}), testClass(t, "pool", "prod", unchangedSpec)
 	_, err := p.CreateInstance(t.Context(), class, testMachine())
 	assert.Equal(t, provider.Unimplemented, requireProviderError(t, err).Code)
@@ -253,7 +253,7 @@ func TestDriverWithoutStatusAndList(t *testing.T) {
 }
 
 // If GetMachineStatus returns OutOfRange and ListMachines shows no instance, InstanceStatus returns OutOfRange.
-func TestSeveralInstancesThatNoListShows(t *testing.T) {
+func TestStatusOutOfRangeIsReturnedIfTheListIsEmpty(t *testing.T) {
 	d := &scriptedDriver{
 		status: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
 			return nil, status.Error(codes.OutOfRange, "i-1 and i-2")
@@ -264,7 +264,7 @@ func TestSeveralInstancesThatNoListShows(t *testing.T) {
 	assert.Equal(t, provider.OutOfRange, requireProviderError(t, err).Code)
 }
 
-func TestAPanicOfADriver(t *testing.T) {
+func TestDriverPanicIsAnInternalError(t *testing.T) {
 	d := &scriptedDriver{
 		status: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) { panic("nil map") },
 	}
@@ -276,7 +276,7 @@ func TestAPanicOfADriver(t *testing.T) {
 
 // A driver's create call may ignore its context and continue after the caller's timeout. Until the driver's call ends,
 // creating or deleting the machine returns Aborted.
-func TestACreationThatIgnoresItsContext(t *testing.T) {
+func TestCreateIsAbortedWhileTheDriverIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
 		d := mcmtest.New(&ec2test.Driver{Cloud: cloud})
@@ -327,7 +327,7 @@ func TestCancelledCreationWaitsForTheDriversCall(t *testing.T) {
 
 // Temporal times out the attempt of the first worker because of missing heartbeats, while the driver's call still runs.
 // The attempt of the second worker waits for the instance of the driver's call.
-func TestCreationAfterAnAttemptWithoutHeartbeats(t *testing.T) {
+func TestCreateWaitsForAnAttemptWithoutHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
 		free := make(chan struct{})
@@ -347,7 +347,7 @@ func TestCreationAfterAnAttemptWithoutHeartbeats(t *testing.T) {
 // A worker crashes after its create request and before it records the instance. If the cloud shows the instance in
 // time, the next worker finds it by its name. If the cloud is slower, two instances exist, and InstanceStatus returns
 // OutOfRange.
-func TestACreatorThatDies(t *testing.T) {
+func TestCreateAfterACrashFindsTheInstanceWithinTheWindow(t *testing.T) {
 	for name, row := range map[string]struct {
 		shows time.Duration
 		want  int
@@ -390,10 +390,10 @@ func TestACreatorThatDies(t *testing.T) {
 }
 
 // New passes the values of WithWindow and WithDriverOptions to package driver.
-func TestOptions(t *testing.T) {
+func TestOptionsReachTheDriverPackage(t *testing.T) {
 	p := mcmdriver.New(
 		&scriptedDriver{},
-		mcmdriver.WithWindow(time.Minute),
+		mcmdriver.WithConsistencyWindow(time.Minute),
 		mcmdriver.WithDriverOptions(driver.WithRequestLife(time.Minute)),
 	)
 	traits, err := p.Traits(t.Context(), provider.Class{})

@@ -15,5 +15,5 @@ func Run(d mcm.Driver, name string, options ...Option) {
 }
 
 func newWorker(d mcm.Driver, name string, options ...Option) serve.Provider {
-	return serve.Provider{Name: name, Cloud: New(d, options...), NodeTemplates: true}
+	return serve.Provider{Name: name, Cloud: New(d, options...), ReadsNodeTemplates: true}
 }

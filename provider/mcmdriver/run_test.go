@@ -11,7 +11,7 @@ import (
 	"millwright/provider/mcmdriver/internal/ec2test"
 )
 
-func TestFlags(t *testing.T) {
+func TestInvalidFlagsAreRefused(t *testing.T) {
 	for arguments, want := range map[string]string{
 		"": "--cluster-name",
 		"--cluster-name=prod --max-cloud-calls=0":                                                  "--max-cloud-calls is 0",

@@ -68,7 +68,7 @@ func TestMain(m *testing.M) {
 		}
 		mcmtest.IgnoreStackFlags()
 		mcmdriver.Run(&ec2test.Driver{Cloud: ec2test.Client{URL: url}}, ec2test.Provider,
-			mcmdriver.WithWindow(consistencyWindow), mcmdriver.WithDriverOptions(driver.WithRequestLife(requestLife)))
+			mcmdriver.WithConsistencyWindow(consistencyWindow), mcmdriver.WithDriverOptions(driver.WithRequestLife(requestLife)))
 		return
 	}
 	server := httptest.NewServer(ec2)
@@ -201,7 +201,7 @@ func allowSecretReads(t *testing.T) {
 
 // An MCM MachineDeployment uses a class for MCM's AWS driver. The test kills the worker during the creation, then rolls
 // out, scales down and deletes the MachineDeployment. Each machine has exactly one instance, and no instance remains.
-func TestAPoolOfADriverOfMCM(t *testing.T) {
+func TestPoolWithAWSDriverMakesOneInstancePerMachine(t *testing.T) {
 	_, err := testRig.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
 	require.NoError(t, err)
 	allowSecretReads(t)

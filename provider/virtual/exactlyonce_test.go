@@ -18,9 +18,9 @@ import (
 	"millwright/provider/virtual"
 )
 
-// requestLife is the lifetime of create requests in these tests. The lifetime is shorter than the 300 ms of a creation
+// requestLifetime is the lifetime of create requests in these tests. The lifetime is shorter than the 300 ms of a creation
 // in a slow cloud.
-const requestLife = 100 * time.Millisecond
+const requestLifetime = 100 * time.Millisecond
 
 // slowCloud is the configuration of a cloud in which a creation takes long enough for an interruption. All durations
 // are a hundredth of the durations of a real cloud.
@@ -58,7 +58,7 @@ func (s slowCloud) startSlowCloud(t *testing.T) testCloud {
 // newWorkerProvider returns a new Provider without state, like the Provider of a newly started worker.
 func newWorkerProvider(c testCloud, options ...driver.Option) *driver.Provider {
 	return virtual.NewOverTransport(c.transport, "cloud", append([]driver.Option{
-		driver.WithRequestLife(requestLife), driver.WithSearchInterval(5 * time.Millisecond),
+		driver.WithRequestLife(requestLifetime), driver.WithSearchInterval(5 * time.Millisecond),
 	}, options...)...)
 }
 
@@ -135,13 +135,13 @@ func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 	}
 }
 
-func TestCreateAfterARequestThatNeverArrived(t *testing.T) {
+func TestCreateWaitsForAnEarlierRequestThatNeverArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := slowCloud{staleness: 20 * time.Millisecond}.startSlowCloud(t)
 		begun := time.Now()
 		_, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)
-		assert.Greater(t, time.Since(begun), requestLife, "an earlier request might have been under way")
+		assert.Greater(t, time.Since(begun), requestLifetime, "an earlier request might have been under way")
 		assert.Equal(t, 1, waitForCreates(t, c).Creates)
 	})
 }
@@ -186,7 +186,7 @@ func TestDelayedCreateRequestIsRefused(t *testing.T) {
 
 		frozen := make(chan createResult, 1)
 		go func() {
-			instance, err := virtual.NewOverTransport(network, "cloud", driver.WithRequestLife(requestLife)).
+			instance, err := virtual.NewOverTransport(network, "cloud", driver.WithRequestLife(requestLifetime)).
 				CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 			frozen <- createResult{instance, err}
 		}()

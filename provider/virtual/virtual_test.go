@@ -16,7 +16,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-func TestCredentials(t *testing.T) {
+func TestMissingOrRefusedTokenIsUnauthenticated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
 		p := newWorkerProvider(c)

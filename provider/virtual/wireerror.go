@@ -6,8 +6,8 @@ import (
 	"millwright/provider"
 )
 
-// statusExpectedInit is the HTTP status for the code NotInitialized: 425, Too Early.
-const statusExpectedInit = http.StatusTooEarly
+// statusNotInitialized is the HTTP status for the code NotInitialized: 425, Too Early.
+const statusNotInitialized = http.StatusTooEarly
 
 // statusClientClosed is nginx's HTTP status for a cancelled request; net/http has no constant for 499.
 const statusClientClosed = 499
@@ -52,7 +52,7 @@ func HTTPStatus(code provider.Code) int {
 	case provider.Unauthenticated:
 		return http.StatusUnauthorized
 	case provider.NotInitialized:
-		return statusExpectedInit
+		return statusNotInitialized
 	default: // Unknown, Internal, DataLoss
 		return http.StatusInternalServerError
 	}

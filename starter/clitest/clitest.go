@@ -219,7 +219,7 @@ func (s discovery) ServerResourcesForGroupVersion(version string) (*metav1.APIRe
 // Environment returns an environment that connects commands to the fakes, at the time Now.
 func (w *FakeBackend) Environment() kubecli.Environment {
 	return kubecli.Environment{
-		Clients: func(kubecli.Access) (kubecli.Clients, error) {
+		Clients: func(kubecli.ClusterAccess) (kubecli.Clients, error) {
 			clients := kubecli.Clients{Machines: w.Machines, ClusterAPI: kubecli.NewClusterAPI(nil, discovery{w})}
 			if w.ClusterAPI != nil {
 				clients.ClusterAPI = kubecli.NewClusterAPI(w.ClusterAPI.Client, discovery{w})

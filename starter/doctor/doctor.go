@@ -38,7 +38,7 @@ const timeout = 15 * time.Second
 // doctorCommand is the command `millwright doctor` with its flags.
 type doctorCommand struct {
 	kubecli.Environment
-	access        kubecli.Access
+	access        kubecli.ClusterAccess
 	temporalFlags kubecli.TemporalFlags
 	clusterName   string
 }
@@ -222,7 +222,7 @@ func (x *doctorCommand) checkHeartbeats(heartbeats []explain.Heartbeat, temporal
 				f.check = "heartbeats"
 				f.problem = h.MissingMessage
 				f.remedy = "look at its log, and at its Lease: kubectl get leases --all-namespaces --output custom-columns=NAME:.metadata.name,RENEWED:.spec.renewTime"
-				if !temporal && h.Process == explain.Worker {
+				if !temporal && h.Process == explain.WorkerProcess {
 					f.remedy = "mend Temporal first: a worker has a heartbeat only while Temporal answers"
 				}
 			case h.IsOverdue:
@@ -268,7 +268,7 @@ func isForbidden(h explain.Heartbeat) bool { return apierrors.IsForbidden(h.Err)
 
 // isMissingWorker reports whether the heartbeat is that of the workers and no worker is active.
 func isMissingWorker(h explain.Heartbeat) bool {
-	return h.Process == explain.Worker && h.MissingMessage != ""
+	return h.Process == explain.WorkerProcess && h.MissingMessage != ""
 }
 
 // leasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesWithName

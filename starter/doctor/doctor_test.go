@@ -44,7 +44,7 @@ func newInstalledBackend(t *testing.T, kinds ...string) *clitest.FakeBackend {
 	return w
 }
 
-func TestDoctor(t *testing.T) {
+func TestDoctorPrintsAllChecks(t *testing.T) {
 	all := []string{
 		"machines",
 		"machinesets",
@@ -375,7 +375,7 @@ func TestDoctorNamesTheServedProviders(t *testing.T) {
 }
 
 // A user who may only read gets notes. What this user may not see causes no failed check and no warning.
-func TestDoctorForAReader(t *testing.T) {
+func TestDoctorPrintsNotesForAUserWhoMayOnlyRead(t *testing.T) {
 	w := newInstalledBackend(
 		t,
 		"machines",
@@ -420,7 +420,7 @@ func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
 
 // If no server listens on Temporal's port, doctor ends quickly, and advises the user to check the address instead of
 // running bootstrap.
-func TestDoctorWithoutATemporalServer(t *testing.T) {
+func TestDoctorAdvisesToCheckTheTemporalAddress(t *testing.T) {
 	w := newInstalledBackend(
 		t,
 		"machines",

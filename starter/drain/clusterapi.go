@@ -37,7 +37,7 @@ func findMachine(ctx context.Context, clients kubecli.Clients, key types.Namespa
 		return nil, err
 	case otherErr != nil:
 		return nil, fmt.Errorf("get machine %s of Cluster API: %w", key, otherErr)
-	case !capidrain.IsDrainedByUs(other):
+	case !capidrain.IsDrainedByMillwright(other):
 		return nil, fmt.Errorf(
 			"machine %s is of Cluster API, which drains its node itself: see the condition Deleting (kubectl describe machines.cluster.x-k8s.io -n %s %s)",
 			key,
@@ -66,7 +66,7 @@ func listMachines(ctx context.Context, clients kubecli.Clients, namespace string
 		return nil, fmt.Errorf("list machines of Cluster API: %w", err)
 	}
 	for _, m := range cache.PointersToItems(others.Items) {
-		if capidrain.IsDrainedByUs(m) {
+		if capidrain.IsDrainedByMillwright(m) {
 			found.Items = append(found.Items, *capidrain.ToMillwrightMachine(m))
 		}
 	}
@@ -75,7 +75,7 @@ func listMachines(ctx context.Context, clients kubecli.Clients, namespace string
 
 // patchMachine patches a machine that findMachine returned.
 func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine, data []byte) (err error) {
-	if observe.IsOfClusterAPI(m) {
+	if observe.IsClusterAPIMachine(m) {
 		_, err = clients.ClusterAPI.Client().
 			Machines(m.Namespace).
 			Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
@@ -90,7 +90,7 @@ func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Mach
 // noEffectText says why a command has no effect on a Cluster API Machine. It is empty if the command has an effect, and
 // for a Millwright Machine.
 func noEffectText(m *v1alpha1.Machine, command request.Command) string {
-	if !observe.IsOfClusterAPI(m) {
+	if !observe.IsClusterAPIMachine(m) {
 		return ""
 	}
 	switch command {
@@ -112,12 +112,12 @@ func noEffectText(m *v1alpha1.Machine, command request.Command) string {
 
 // hasNoDeadline reports whether a drain evicts pods without a deadline.
 func hasNoDeadline(m *v1alpha1.Machine) bool {
-	return m.Spec.EffectiveDrainTimeout() == observe.Forever
+	return m.Spec.EffectiveDrainTimeout() == observe.NoDrainTimeout
 }
 
 // kubectlResource returns the resource name of a machine for kubectl.
 func kubectlResource(m *v1alpha1.Machine) string {
-	if observe.IsOfClusterAPI(m) {
+	if observe.IsClusterAPIMachine(m) {
 		return "machines.cluster.x-k8s.io"
 	}
 	return "machine"
@@ -129,7 +129,7 @@ func drainStartText(m *v1alpha1.Machine, when string) string {
 	switch {
 	case hasNoDeadline(m):
 		return "its nodeDrainTimeoutSeconds is not set, and it has no end"
-	case observe.IsOfClusterAPI(m):
+	case observe.IsClusterAPIMachine(m):
 		return "its nodeDrainTimeoutSeconds of " + timeout + " begin " + when
 	default:
 		return "its drainTimeout of " + timeout + " begins " + when

@@ -111,7 +111,7 @@ func TestDrainsOfClusterAPIAreListedAndExplained(t *testing.T) {
 	require.ErrorContains(t, err, "there is no machine shop/absent")
 }
 
-func TestADrainOfClusterAPIThatHasNotBegun(t *testing.T) {
+func TestExplainClusterAPIDrainThatHasNotBegun(t *testing.T) {
 	for want, seconds := range map[string]*int32{
 		"no pod was evicted yet, and its nodeDrainTimeoutSeconds is not set, and it has no end":        nil,
 		"no pod was evicted yet, and its nodeDrainTimeoutSeconds of 90s begin with the first eviction": new(int32(90)),
@@ -126,7 +126,7 @@ func TestADrainOfClusterAPIThatHasNotBegun(t *testing.T) {
 	}
 }
 
-func TestADrainOfClusterAPIWhoseClusterDoesNotAnswer(t *testing.T) {
+func TestExplainClusterAPIDrainWithUnreachableCluster(t *testing.T) {
 	w := newBackendWithClusterAPI(newBlockedMachine(t, func(m *clusterv1.Machine) {
 		v := capidrain.ToMillwrightMachine(m)
 		v.Status.CurrentOperation.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
@@ -163,7 +163,7 @@ func TestRequestsForDrainsOfClusterAPI(t *testing.T) {
 			m, err := w.client.Machines("shop").Get(t.Context(), "m-1", metav1.GetOptions{})
 			require.NoError(t, err)
 			assert.Contains(t, m.Annotations[row.annotation], row.value)
-			assert.True(t, capidrain.HasHook(m), "nothing else is changed")
+			assert.True(t, capidrain.HasDrainHook(m), "nothing else is changed")
 		})
 	}
 	for args, why := range map[string]string{

@@ -144,7 +144,7 @@ func (w *fakeBackend) run(ctx context.Context, args ...string) (string, error) {
 	return w.Run(ctx, Command(w.Environment()), args...)
 }
 
-func TestFormsOfAMachineName(t *testing.T) {
+func TestMachineNameArguments(t *testing.T) {
 	for _, args := range [][]string{{"machine/shop/m-1"}, {"mc/shop/m-1", "-n", "shop"}, {"shop/m-1"}, {"m-1", "-n", "shop"}, {"m-1", "--namespace=shop"}, {"shop/m-1", "-n", "shop"}} {
 		out, err := newFakeBackend(newDeletedMachine()).run(t.Context(), append([]string{"explain"}, args...)...)
 		require.NoError(t, err)

@@ -67,7 +67,7 @@ func (f *drainCommand) newReader(c *cobra.Command, name string) (r reader, err e
 	if r.key, err = f.ParseKey(c, name); err != nil {
 		return r, err
 	}
-	clients, err := f.Clients(f.Access)
+	clients, err := f.Clients(f.ClusterAccess)
 	if err != nil {
 		return r, err
 	}
@@ -117,13 +117,13 @@ func (s snapshot) explanation() string {
 		s.writePodTable(&out)
 		_, _ = fmt.Fprintln(&out)
 	}
-	_, _ = fmt.Fprintln(&out, s.remainder(waits))
+	_, _ = fmt.Fprintln(&out, s.textBeyondSentence(waits))
 	return out.String()
 }
 
-// remainder returns what the sentence of the status leaves out. If the sentence already contains what blocks the pods,
+// textBeyondSentence returns what the sentence of the status leaves out. If the sentence already contains what blocks the pods,
 // remainder returns only the commands that are not in it; otherwise, it returns the whole statement.
-func (s snapshot) remainder(waits string) string {
+func (s snapshot) textBeyondSentence(waits string) string {
 	said := s.statement()
 	_, sentence, _ := strings.Cut(waits, ": ")
 	if cause, _, found := strings.Cut(
@@ -149,10 +149,10 @@ func (s snapshot) headline() string {
 	if node := cache.NodeNameOfMachine(s.machine); node != "" {
 		parts = append(parts, "node "+node)
 	}
-	if word := stageWord(s.machine); word != "" {
+	if word := stageText(s.machine); word != "" {
 		parts = append(parts, "stage "+word+" since "+s.stageBeginText())
 	}
-	if how := observe.CurrentMeans(s.machine); how != "" {
+	if how := observe.CurrentRemovalMeans(s.machine); how != "" {
 		parts = append(parts, "means "+string(how))
 	}
 	return strings.Join(parts, "   ")
@@ -174,7 +174,7 @@ func (s snapshot) resultText() string {
 func (s snapshot) writePodTable(out io.Writer) {
 	if len(s.pods.Rows) > 0 {
 		rows := [][]any{{"POD", "STATE", "SINCE", "ATTEMPTS", "BLOCKED BY", "NEXT TRY"}}
-		for _, r := range s.pods.Rows[:min(len(s.pods.Rows), drain.MaxRows)] {
+		for _, r := range s.pods.Rows[:min(len(s.pods.Rows), drain.MaxOverviewRows)] {
 			rows = append(
 				rows,
 				[]any{r.Pod, r.State, kubecli.AgeText(r.Since, s.now), r.Attempts, r.BlockedBy, kubecli.ClockText(r.Next, s.now)},

@@ -61,7 +61,7 @@ type listRow struct {
 
 // listDrains writes the machines that are being deleted or whose nodes are drained.
 func (f *drainCommand) listDrains(ctx context.Context, out io.Writer, output kubecli.Output, onlyStuck bool) error {
-	clients, err := f.Clients(f.Access)
+	clients, err := f.Clients(f.ClusterAccess)
 	if err != nil {
 		return err
 	}
@@ -91,9 +91,9 @@ func (f *drainCommand) listDrains(ctx context.Context, out io.Writer, output kub
 			m.Namespace,
 			m.Name,
 			cache.NodeNameOfMachine(m),
-			stageWord(m),
+			stageText(m),
 			deletionStageBegin(m),
-			string(observe.CurrentMeans(m)),
+			string(observe.CurrentRemovalMeans(m)),
 			observe.DeadlineFacts(m, now).NextDeadline(),
 			blockers(m),
 		}
@@ -112,9 +112,9 @@ func (f *drainCommand) listDrains(ctx context.Context, out io.Writer, output kub
 	return output.Write(out, l)
 }
 
-// stageWord returns the stage for the table, with a mark for a queued drain, and for the drain of a machine that is not
+// stageText returns the stage for the table, with a mark for a queued drain, and for the drain of a machine that is not
 // being deleted.
-func stageWord(m *v1alpha1.Machine) string {
+func stageText(m *v1alpha1.Machine) string {
 	switch {
 	case isQueued(m):
 		return string(deletionStage(m)) + " (queued)"

@@ -39,7 +39,7 @@ func machinesOfEachKind() []runtime.Object {
 	}
 }
 
-func TestListOfMachinesThatAreDeleted(t *testing.T) {
+func TestListShowsDeletingMachines(t *testing.T) {
 	out, err := newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list", "-A")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
@@ -65,7 +65,7 @@ func TestNamesOfTheListCanBeExplained(t *testing.T) {
 	}
 }
 
-func TestListOfMachinesWhoseNodesAreEmptied(t *testing.T) {
+func TestListShowsDrainsWithoutDeletion(t *testing.T) {
 	w := newFakeBackend(
 		newDeletedMachine(
 			withDrainWithoutDeletion(v1alpha1.DrainForUpdate),
@@ -91,7 +91,7 @@ shop        m-2    n-1    Drain (preservation)      15m     Evict   15:51:07 UTC
 	assert.NotContains(t, out, "m-2")
 }
 
-func TestListOfOneNamespace(t *testing.T) {
+func TestListShowsOnlyTheNamespace(t *testing.T) {
 	out, err := newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list", "-n", "base")
 	require.NoError(t, err)
 	assert.Contains(t, out, "m-9")
@@ -101,7 +101,7 @@ func TestListOfOneNamespace(t *testing.T) {
 	assert.Equal(t, "no machine is being deleted or drained\n", out, "the namespace default")
 }
 
-func TestListOfStuckMachines(t *testing.T) {
+func TestListShowsOnlyStuckMachines(t *testing.T) {
 	out, err := newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list", "-A", "--stuck")
 	require.NoError(t, err)
 	var names []string
@@ -127,7 +127,7 @@ func TestNeedsPerson(t *testing.T) {
 		"moves":                             {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods)), false},
 		"held":                              {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods), withAnnotation(v1alpha1.AnnotationHold, "")), true},
 		"nobody has begun for long":         {newDeletedMachine(), true},
-		"nobody has begun yet":              {newDeletedMachine(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-drain.Overdue))) }), false},
+		"nobody has begun yet":              {newDeletedMachine(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-drain.OverdueAfter))) }), false},
 		"its deadline has passed long ago":  {newDeletedMachine(withRemovalMeans("Evict"), patient), true},
 		"its deadline was extended":         {newDeletedMachine(withRemovalMeans("Evict"), patient, withAnnotation(v1alpha1.AnnotationExtend, now.Add(time.Minute).Format(time.RFC3339)+" ann")), false},
 		"its target is away at once":        {newDeletedMachine(withStep("announce", "TargetUnavailable"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now)) }), true},
@@ -140,7 +140,7 @@ func TestNeedsPerson(t *testing.T) {
 	}
 }
 
-func TestListThatFails(t *testing.T) {
+func TestListReturnsTheErrorOfTheAPIServer(t *testing.T) {
 	w := newFakeBackend()
 	w.Machines.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")

@@ -83,7 +83,7 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 		return err
 	}
 	kind := run.KindDrain
-	if observe.IsOfClusterAPI(s.machine) {
+	if observe.IsClusterAPIMachine(s.machine) {
 		kind = run.KindClusterAPIDrain
 	}
 	id := s.installation().ID(kind, ref)

@@ -20,8 +20,8 @@ import (
 	"millwright/starter/clitest"
 )
 
-// newPicture returns the pods of a drain that one budget blocks.
-func newPicture() drain.Overview {
+// newBlockedOverview returns the pods of a drain that one budget blocks.
+func newBlockedOverview() drain.Overview {
 	return drain.Overview{
 		Counts: drain.PodCounts{Gone: 3, Terminating: 1, Blocked: 1, Skipped: 2},
 		Rows: []drain.PodRow{
@@ -62,7 +62,7 @@ func TestExplainShowsTheLastHeartbeat(t *testing.T) {
 	)
 	w.Temporal = newTemporalWithOpenDrain(
 		&workflowpb.PendingActivityInfo{ActivityId: "other"},
-		newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()}),
+		newPendingActivity(activities.Progress{Gone: 3, Picture: newBlockedOverview()}),
 	)
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestExplainOfADrainWithoutDeletion(t *testing.T) {
 			withStep(vocabulary.StepEvictPods, "PodDisruptionBudget shop/web"),
 		),
 	)
-	w.Temporal = newTemporalWithOpenDrain(newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()}))
+	w.Temporal = newTemporalWithOpenDrain(newPendingActivity(activities.Progress{Gone: 3, Picture: newBlockedOverview()}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "shop/m-1   node n-1   stage Drain (in-place update) since 13:51:07 UTC (15m)   means Evict\n")
@@ -121,7 +121,7 @@ func TestExplainSaysACauseOnce(t *testing.T) {
 			},
 		),
 	)
-	w.Temporal = newTemporalWithOpenDrain(newPendingActivity(activities.Progress{Picture: newPicture()}))
+	w.Temporal = newTemporalWithOpenDrain(newPendingActivity(activities.Progress{Picture: newBlockedOverview()}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Equal(t, 1, strings.Count(out, cause), out)
@@ -131,7 +131,7 @@ func TestExplainSaysACauseOnce(t *testing.T) {
 }
 
 func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
-	later := newPendingActivity(activities.Progress{Gone: 3, Picture: newPicture()})
+	later := newPendingActivity(activities.Progress{Gone: 3, Picture: newBlockedOverview()})
 	later.ActivityId = "evict-pods-2"
 	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	w.Temporal = newTemporalWithOpenDrain(later)
@@ -140,16 +140,16 @@ func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
 	assert.Contains(t, out, "shop/web-1   Blocked")
 }
 
-func TestExplainShowsNoMoreRowsThanAPictureMayHave(t *testing.T) {
-	full := newPicture()
-	for range 2 * drain.MaxRows {
+func TestExplainLimitsThePodRows(t *testing.T) {
+	full := newBlockedOverview()
+	for range 2 * drain.MaxOverviewRows {
 		full.Rows = append(full.Rows, full.Rows[0])
 	}
 	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	w.Temporal = newTemporalWithOpenDrain(newPendingActivity(activities.Progress{Picture: full}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
-	assert.Equal(t, drain.MaxRows-1, strings.Count(out, "shop/web-1 "))
+	assert.Equal(t, drain.MaxOverviewRows-1, strings.Count(out, "shop/web-1 "))
 }
 
 func TestExplainQueriesTheWorkflowWithoutAHeartbeat(t *testing.T) {
@@ -157,7 +157,7 @@ func TestExplainQueriesTheWorkflowWithoutAHeartbeat(t *testing.T) {
 	silent.HeartbeatDetails = nil
 	garbled := newPendingActivity("not what it should be")
 	for name, temporal := range map[string]*clitest.FakeTemporal{"no activity": newTemporalWithOpenDrain(), "no heartbeat yet": newTemporalWithOpenDrain(silent), "a heartbeat that cannot be read": newTemporalWithOpenDrain(garbled)} {
-		temporal.QueryAnswer = newPicture()
+		temporal.QueryAnswer = newBlockedOverview()
 		w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 		w.Temporal = temporal
 		out, err := w.run(t.Context(), "explain", "shop/m-1")
@@ -201,9 +201,9 @@ func TestExplainWithoutTemporal(t *testing.T) {
 }
 
 func TestExplainReportsAMissingHeartbeat(t *testing.T) {
-	lost := newPendingActivity(activities.Progress{Picture: newPicture()})
+	lost := newPendingActivity(activities.Progress{Picture: newBlockedOverview()})
 	lost.LastHeartbeatTime = timestamppb.New(now.Add(-2 * time.Minute))
-	failing := newPendingActivity(activities.Progress{Picture: newPicture()})
+	failing := newPendingActivity(activities.Progress{Picture: newBlockedOverview()})
 	failing.State, failing.Attempt = enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, 7
 	failing.LastFailure = &failurepb.Failure{Message: "watch pods of node n-1:\nforbidden"}
 	untaken := &workflowpb.PendingActivityInfo{
@@ -217,7 +217,7 @@ func TestExplainReportsAMissingHeartbeat(t *testing.T) {
 	} {
 		w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 		w.Temporal = newTemporalWithOpenDrain(pending)
-		w.Temporal.QueryAnswer = newPicture()
+		w.Temporal.QueryAnswer = newBlockedOverview()
 		out, err := w.run(t.Context(), "explain", "shop/m-1")
 		require.NoError(t, err)
 		assert.Contains(t, out, want+"\n")

@@ -21,8 +21,8 @@ func (s snapshot) drainText() statement {
 	case isQueued(m):
 		return s.formatSentence(
 			[]string{
-				s.commandOfRequest(request.Force, kubecli.GiveReason),
-				s.commandOfRequest(request.Skip, kubecli.GiveReason),
+				s.commandOfRequest(request.Force, kubecli.ReasonFlag),
+				s.commandOfRequest(request.Skip, kubecli.ReasonFlag),
 			},
 			"since %s it waits for its turn to be drained (%s); %s",
 			s.stageBeginText(),
@@ -44,7 +44,7 @@ func (s snapshot) drainText() statement {
 	if d.MeansSince != nil {
 		began = d.MeansSince.Time
 	}
-	switch observe.CurrentMeans(m) {
+	switch observe.CurrentRemovalMeans(m) {
 	case drain.Kill:
 		return s.formatSentence(
 			nil,
@@ -55,7 +55,7 @@ func (s snapshot) drainText() statement {
 		)
 	case drain.Delete:
 		return s.formatSentence(
-			[]string{s.commandOfRequest(request.Force, kubecli.GiveReason)},
+			[]string{s.commandOfRequest(request.Force, kubecli.ReasonFlag)},
 			"%s; since %s pods are deleted with their own grace periods, whatever blocks them%s",
 			s.waitText(),
 			kubecli.SinceText(began, s.now),
@@ -77,16 +77,16 @@ func (s snapshot) operationAfterDrain() string {
 
 func (s snapshot) evictionText(began, at time.Time) statement {
 	how, commands, does := "with their own grace periods", s.remedies(), "are evicted"
-	if observe.CurrentMeans(s.machine) == drain.DeleteInOrder {
+	if observe.CurrentRemovalMeans(s.machine) == drain.DeleteInOrder {
 		does, how = "are deleted in order, because the cluster cannot evict", "all at once"
 	}
 	if _, then := observe.DeadlineFacts(s.machine, s.now).EvictionDeadline(); then == drain.Kill {
 		how = "without a grace period, because their node is not well"
 	} else if !hasNoDeadline(s.machine) {
-		commands = append(commands, s.commandOfRequest(request.Extend, "--for 1h", kubecli.GiveReason))
+		commands = append(commands, s.commandOfRequest(request.Extend, "--for 1h", kubecli.ReasonFlag))
 	}
 	return s.formatSentence(
-		append(commands, s.commandOfRequest(request.Force, kubecli.GiveReason)),
+		append(commands, s.commandOfRequest(request.Force, kubecli.ReasonFlag)),
 		"%s; since %s pods %s%s",
 		s.waitText(),
 		kubecli.SinceText(began, s.now),

@@ -35,7 +35,7 @@ func (w *fakeBackend) runPreserve(
 		)
 	}
 	d := w.Environment()
-	d.Clients = func(kubecli.Access) (kubecli.Clients, error) {
+	d.Clients = func(kubecli.ClusterAccess) (kubecli.Clients, error) {
 		return kubecli.Clients{Machines: w.Machines, Core: core.CoreV1()}, nil
 	}
 	var out bytes.Buffer
@@ -133,7 +133,7 @@ func TestPreserveTwiceWritesOnce(t *testing.T) {
 	)
 }
 
-func TestPreserveRefuses(t *testing.T) {
+func TestPreserveRefusesUselessRequests(t *testing.T) {
 	for want, m := range map[string]*v1alpha1.Machine{
 		"machine shop/m-1 is being deleted: preserve would change nothing": newDeletedMachine(),
 		`node n-1 says "false" for machine shop/m-1`:                       newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning), withAnnotation(v1alpha1.AnnotationLastAppliedPreserve, "false")),
@@ -146,7 +146,7 @@ func TestPreserveRefuses(t *testing.T) {
 	}
 }
 
-func TestPreserveWithoutTheEvent(t *testing.T) {
+func TestPreserveReportsAFailedEvent(t *testing.T) {
 	w := newFakeBackend(newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)))
 	out, _, err := w.runPreserve(t.Context(), errors.New("forbidden"), "shop/m-1")
 	require.EqualError(t, err, "the machine was changed, but the event with actor and reason was not created: forbidden")

@@ -36,7 +36,7 @@ func deletionStageBegin(m *v1alpha1.Machine) time.Time {
 // isDrainedWithoutDeletion reports whether the node of a machine is being drained although the machine is not being
 // deleted.
 func isDrainedWithoutDeletion(m *v1alpha1.Machine) bool {
-	return observe.RecordOfStayingMachine(m) != nil
+	return observe.ActiveRecordWithoutDeletion(m) != nil
 }
 
 // drainPurpose says why the node of a machine that is not being deleted is drained.
@@ -101,5 +101,5 @@ func isOverdue(m *v1alpha1.Machine, now time.Time) bool {
 	if m.Status.Deletion == nil && !isDrainedWithoutDeletion(m) {
 		at = deletionStageBegin(m)
 	}
-	return !at.IsZero() && now.After(at.Add(drain.Overdue))
+	return !at.IsZero() && now.After(at.Add(drain.OverdueAfter))
 }

@@ -13,7 +13,7 @@ import (
 	"millwright/observe/drain"
 )
 
-func TestDeadlineOfEvictions(t *testing.T) {
+func TestEvictionDeadlineText(t *testing.T) {
 	unready := func(since time.Duration) machineEdit {
 		return func(m *v1alpha1.Machine) {
 			m.Status.Conditions = []corev1.NodeCondition{

@@ -29,7 +29,7 @@ func (w *fakeBackend) failWritesWithConflicts(times int) {
 
 func TestRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
-	w.failWritesWithConflicts(kubecli.WriteRetries)
+	w.failWritesWithConflicts(kubecli.MaxWriteRetries)
 	newer := func(version string) *v1alpha1.Machine {
 		return newDeletedMachine(withRemovalMeans("Evict"), func(m *v1alpha1.Machine) { m.ResourceVersion = version })
 	}
@@ -37,7 +37,7 @@ func TestRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 	out, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
 	require.NoError(t, err)
 	sent := w.Patches()
-	require.Len(t, sent, 1+kubecli.WriteRetries)
+	require.Len(t, sent, 1+kubecli.MaxWriteRetries)
 	for i, version := range []string{"7", "8", "9", "10"} {
 		assert.Contains(t, sent[i], `"resourceVersion":"`+version+`","uid":"u-1"`, "each carries what was read before it")
 	}
@@ -80,7 +80,7 @@ func TestRequestThatIsRefusedByTheAPIServer(t *testing.T) {
 	require.EqualError(t, err, "skip machine shop/m-1: forbidden")
 }
 
-func TestAbandonInstanceAsks(t *testing.T) {
+func TestAbandonInstanceAsksForConfirmation(t *testing.T) {
 	for answer, done := range map[string]bool{"yes\n": true, "yes": true, "y\n": false, "no\n": false, "": false} {
 		w := newFakeBackend(newDeletedMachine(withStage(v1alpha1.MachineDeletionInstance)))
 		w.Input = answer
@@ -107,7 +107,7 @@ func TestAbandonInstanceAsks(t *testing.T) {
 	}
 }
 
-func TestForceAsks(t *testing.T) {
+func TestForceAsksForConfirmation(t *testing.T) {
 	for answer, patches := range map[string]int{"yes\n": 1, "no\n": 0} {
 		w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 		w.Input = answer

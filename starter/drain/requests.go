@@ -79,8 +79,8 @@ command asks before it writes, unless --yes is given.`,
 	}
 }
 
-// outlookOfRequest says what the request causes; it also says when, if the effect is not immediate.
-func outlookOfRequest(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
+// expectedEffectText says what the request causes; it also says when, if the effect is not immediate.
+func expectedEffectText(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	text := effectOfRequest(r, m, now, d)
 	switch {
 	case r.Command == request.Preserve || r.Command == request.Unpreserve:
@@ -148,7 +148,7 @@ func holdEffect(m *v1alpha1.Machine, node string, now time.Time) string {
 			"the deletion goes no further than stage %s; requests to the provider that were sent before may still take effect",
 			deletionStage(m),
 		)
-	case observe.CurrentMeans(m).KeepsPodOrder() && !observe.DeadlineFacts(m, now).NextDeadline().IsZero():
+	case observe.CurrentRemovalMeans(m).KeepsPodOrder() && !observe.DeadlineFacts(m, now).NextDeadline().IsZero():
 		cordon := ", and it stays cordoned"
 		if isDrainedWithoutDeletion(m) {
 			cordon = ""
@@ -168,7 +168,7 @@ func holdEffect(m *v1alpha1.Machine, node string, now time.Time) string {
 // passed.
 func expiredDeadlineText(m *v1alpha1.Machine, now time.Time) string {
 	if at := observe.DeadlineFacts(m, now).
-		NextDeadline(); observe.CurrentMeans(m).KeepsPodOrder() && !at.IsZero() &&
+		NextDeadline(); observe.CurrentRemovalMeans(m).KeepsPodOrder() && !at.IsZero() &&
 		!at.After(now) {
 		return "; its deadline has passed at " + phrase.ClockText(at, now) + ": pods are deleted"
 	}
@@ -183,12 +183,12 @@ func extendEffect(m *v1alpha1.Machine, now time.Time, d request.Decision) string
 	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
 	until, _ := time.Parse(time.RFC3339, stamp) // the annotation is always written in this format
 	does := "evicted"
-	if observe.CurrentMeans(m) == drain.DeleteInOrder {
+	if observe.CurrentRemovalMeans(m) == drain.DeleteInOrder {
 		does = "deleted in order"
 	}
 	text := "pods are " + does + " until " + phrase.TimeText(until, now) + ", and the remaining pods are deleted then"
 	switch at, then := observe.DeadlineFacts(extended, now).EvictionDeadline(); {
-	case observe.CurrentMeans(m) == "":
+	case observe.CurrentRemovalMeans(m) == "":
 		text += fmt.Sprintf(
 			", unless its drainTimeout of %s, which begins with the drain, ends later",
 			phrase.DurationText(m.Spec.EffectiveDrainTimeout()),
@@ -288,7 +288,7 @@ func readSubject(
 		if m.DeletionTimestamp != nil || isDrainedWithoutDeletion(m) {
 			follow = "millwright drain watch " + kubecli.KeyOfObject(m)
 		}
-		return outlookOfRequest(r, m, now, d), commandToUndo(r, m), follow
+		return expectedEffectText(r, m, now, d), commandToUndo(r, m), follow
 	}
 	s.SendPatch = func(ctx context.Context, data []byte) error { return patchMachine(ctx, clients, m, data) }
 	return s, nil

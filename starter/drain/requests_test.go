@@ -247,7 +247,7 @@ func TestResumeRemovesTheHold(t *testing.T) {
 	}
 }
 
-func TestRequestsRefuse(t *testing.T) {
+func TestUselessRequestsAreRefused(t *testing.T) {
 	running := newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning))
 	for _, c := range []struct {
 		name    string
@@ -291,7 +291,7 @@ func TestRequestsRefuse(t *testing.T) {
 	}
 }
 
-func TestExtensionOnAnUnhealthyNode(t *testing.T) {
+func TestExtendWarnsAboutAnUnhealthyNode(t *testing.T) {
 	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict"), func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))},

@@ -79,9 +79,9 @@ func (s snapshot) statement() statement {
 // lastOperation.lastUpdateTime. Without this time, or for a Cluster API Machine, it started at currentOperation.since.
 func (s snapshot) targetUnavailableText() statement {
 	m := s.machine
-	if observe.IsOfClusterAPI(m) {
+	if observe.IsClusterAPIMachine(m) {
 		return s.formatSentence(
-			[]string{s.commandOfRequest(request.Skip, kubecli.GiveReason)},
+			[]string{s.commandOfRequest(request.Skip, kubecli.ReasonFlag)},
 			"since %s it waits: %s; it continues when that cluster answers; this step has no deadline; skip continues without the drain",
 			kubecli.SinceText(m.Status.CurrentOperation.Since.Time, s.now),
 			s.waitText(),
@@ -95,7 +95,7 @@ func (s snapshot) targetUnavailableText() statement {
 	what := cmp.Or(m.Status.LastOperation.Description, "the target cluster does not answer")
 	if isInstanceGone(m) {
 		return s.formatSentence(
-			[]string{s.commandOfRequest(request.AbandonInstance, kubecli.GiveReason)},
+			[]string{s.commandOfRequest(request.AbandonInstance, kubecli.ReasonFlag)},
 			"since %s it waits: %s; "+own+"abandon-instance removes the object and leaves the remains of node %s",
 			kubecli.SinceText(at, s.now),
 			what,
@@ -104,8 +104,8 @@ func (s snapshot) targetUnavailableText() statement {
 	}
 	return s.formatSentence(
 		[]string{
-			s.commandOfRequest(request.Skip, kubecli.GiveReason),
-			s.commandOfRequest(request.AbandonInstance, kubecli.GiveReason),
+			s.commandOfRequest(request.Skip, kubecli.ReasonFlag),
+			s.commandOfRequest(request.AbandonInstance, kubecli.ReasonFlag),
 		},
 		"since %s it waits: %s; "+own+"skip continues without the drain; abandon-instance, the last resort, also leaves the instance running",
 		kubecli.SinceText(at, s.now),
@@ -116,9 +116,9 @@ func (s snapshot) targetUnavailableText() statement {
 // holdText describes a deletion or drain that is held. A hold does not move the deadline of the drain.
 func (s snapshot) holdText() statement {
 	m, commands, clock := s.machine, []string{s.commandOfRequest(request.Resume)}, "this step has no deadline"
-	if at := observe.DeadlineFacts(m, s.now).NextDeadline(); observe.CurrentMeans(m).KeepsPodOrder() && !at.IsZero() {
+	if at := observe.DeadlineFacts(m, s.now).NextDeadline(); observe.CurrentRemovalMeans(m).KeepsPodOrder() && !at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + phrase.TimeText(at, s.now) + ", it deletes pods"
-		commands = append(commands, s.commandOfRequest(request.Extend, "--for 1h", kubecli.GiveReason))
+		commands = append(commands, s.commandOfRequest(request.Extend, "--for 1h", kubecli.ReasonFlag))
 	}
 	who := cmp.Or(m.Annotations[v1alpha1.AnnotationHold], "by an unknown person")
 	if isDrainedWithoutDeletion(m) {
@@ -255,7 +255,7 @@ func (s snapshot) instanceText() statement {
 		)
 	}
 	return s.formatSentence(
-		[]string{s.commandOfRequest(request.Retry), s.commandOfRequest(request.AbandonInstance, kubecli.GiveReason)},
+		[]string{s.commandOfRequest(request.Retry), s.commandOfRequest(request.AbandonInstance, kubecli.ReasonFlag)},
 		"since %s the deletion of %s at the provider is blocked by %s: %s; this step has no deadline: repair what blocks it; abandon-instance is the last resort and leaves the instance running",
 		s.stageBeginText(),
 		what,

@@ -14,7 +14,7 @@ import (
 	"millwright/decide/drain"
 )
 
-func TestSentence(t *testing.T) {
+func TestSentenceOfAMachine(t *testing.T) {
 	const (
 		backup = v1alpha1.AnnotationPreDrainHook + "/backup"
 		dns    = v1alpha1.AnnotationPreTerminateHook

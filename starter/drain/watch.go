@@ -76,8 +76,8 @@ func drainOutcome(m *v1alpha1.Machine) string {
 
 // summaryLine returns one line that changes only if a fact changes, not with time.
 func (s snapshot) summaryLine() string {
-	text := kubecli.KeyOfObject(s.machine) + "  " + cmp.Or(stageWord(s.machine), "-")
-	if how := observe.CurrentMeans(s.machine); how != "" {
+	text := kubecli.KeyOfObject(s.machine) + "  " + cmp.Or(stageText(s.machine), "-")
+	if how := observe.CurrentRemovalMeans(s.machine); how != "" {
 		text += " " + string(how)
 	}
 	if s.pods != nil {

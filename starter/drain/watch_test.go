@@ -38,7 +38,7 @@ func (w *fakeBackend) returnMachinesInTurn(found ...any) {
 	})
 }
 
-const watchFast = "--interval=1ns"
+const shortIntervalFlag = "--interval=1ns"
 
 func TestWatchPrintsALineForEachChange(t *testing.T) {
 	w := newFakeBackend()
@@ -63,11 +63,11 @@ func TestWatchPrintsALineForEachChange(t *testing.T) {
 		errMachineMissing,
 	)
 	w.Temporal = newTemporalWithOpenDrain()
-	w.Temporal.QueryAnswer = newPicture()
-	out, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
+	w.Temporal.QueryAnswer = newBlockedOverview()
+	out, err := w.run(t.Context(), "watch", "shop/m-1", shortIntervalFlag)
 	require.NoError(t, err)
 	const seen = "shop/m-1  Drain Evict  3 gone, 1 terminating, 1 blocked, 0 waiting for their turn, 2 stay  "
-	why := newPicture().Why
+	why := newBlockedOverview().Why
 	assert.Equal(t, []string{
 		"14:06:07 UTC  " + seen + why,
 		"14:06:07 UTC  get machine shop/m-1: away",
@@ -85,7 +85,7 @@ func TestWatchEndsWithAnotherMachineOfThatName(t *testing.T) {
 		newDeletedMachine(),
 		newDeletedMachine(withoutDeletion(v1alpha1.MachinePending), func(m *v1alpha1.Machine) { m.UID = "u-2" }),
 	)
-	out, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
+	out, err := w.run(t.Context(), "watch", "shop/m-1", shortIntervalFlag)
 	require.NoError(t, err)
 	assert.Contains(t, out, "shop/m-1 is gone\n")
 }
@@ -98,7 +98,7 @@ func TestWatchEndsWithADrainWithoutDeletion(t *testing.T) {
 	} {
 		w := newFakeBackend()
 		w.returnMachinesInTurn(newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForUpdate)), then)
-		out, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
+		out, err := w.run(t.Context(), "watch", "shop/m-1", shortIntervalFlag)
 		require.NoError(t, err)
 		assert.Contains(t, out, "shop/m-1  Drain (in-place update) Evict  node n-1 is being emptied\n")
 		assert.Contains(t, out, want)
@@ -118,7 +118,7 @@ func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 	ctx, cancel = context.WithCancel(t.Context())
 	w = newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	w.Temporal = newTemporalWithOpenDrain()
-	w.Temporal.QueryAnswer = newPicture()
+	w.Temporal.QueryAnswer = newBlockedOverview()
 	out := &clitest.CancelAtFirstWrite{Cancel: cancel} // the watch ends between two reads
 	require.NoError(
 		t,
@@ -145,7 +145,7 @@ func TestWatchFailsOnlyAtTheFirstRead(t *testing.T) {
 	} {
 		w := newFakeBackend()
 		w.returnMachinesInTurn(first)
-		_, err := w.run(t.Context(), "watch", "shop/m-1", watchFast)
+		_, err := w.run(t.Context(), "watch", "shop/m-1", shortIntervalFlag)
 		assert.ErrorContains(t, err, want)
 	}
 }
@@ -156,5 +156,5 @@ func TestWatchRedrawsOnATerminal(t *testing.T) {
 	s := snapshot{machine: newDeletedMachine(withRemovalMeans("Evict")), now: now}
 	w.DrawFrame(s.now, s.explanation(), s.summaryLine())
 	w.DrawFrame(s.now, s.explanation(), s.summaryLine())
-	assert.Equal(t, strings.Repeat(kubecli.ClearScreen+s.explanation(), 2), out.String())
+	assert.Equal(t, strings.Repeat(kubecli.ClearScreenSequence+s.explanation(), 2), out.String())
 }

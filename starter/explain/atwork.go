@@ -17,7 +17,7 @@ import (
 // heartbeatCommand is the command `millwright heartbeats` with its flags.
 type heartbeatCommand struct {
 	kubecli.Environment
-	access       kubecli.Access
+	access       kubecli.ClusterAccess
 	namespace    string // namespace of the Leases
 	probeAddress string // host:port of the probes; if empty, the command checks once and ends
 }

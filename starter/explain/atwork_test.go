@@ -67,11 +67,11 @@ func TestHeartbeatsCommand(t *testing.T) {
 	})
 }
 
-func TestProbesOfHeartbeats(t *testing.T) {
+func TestHeartbeatProbes(t *testing.T) {
 	kube := kubefake.NewClientset(newLease("millwright-worker", time.Second), newLease("millwright-bridge", time.Second))
 	w := clitest.NewFakeBackend()
 	w.ClusterClient = kube
-	clients, err := w.Environment().Clients(kubecli.Access{})
+	clients, err := w.Environment().Clients(kubecli.ClusterAccess{})
 	require.NoError(t, err)
 	server := httptest.NewServer(
 		probeHandler(func(ctx context.Context) error {

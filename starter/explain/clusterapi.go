@@ -28,7 +28,7 @@ func (x *explainCommand) readClusterAPI(
 	name string,
 	meant bool,
 ) (*subject, error) {
-	if served, err := clients.ClusterAPI.IsServedOrError(meant); err != nil || !served {
+	if served, err := clients.ClusterAPI.RequireServedIfNamed(meant); err != nil || !served {
 		return nil, err
 	}
 	switch of.Kind {
@@ -176,7 +176,7 @@ func clusterAPIMember(m *clusterv1.Machine, now time.Time) member {
 		m.Name,
 		cmp.Or(m.Status.Phase, "new"),
 		capiset.MachineOperation(m, now),
-		capiset.ExplainedMachine(m, now).CurrentWait(),
+		capiset.MachineWaitFacts(m, now).CurrentWait(),
 	}
 }
 
@@ -206,8 +206,8 @@ func (m *activeObjects) addClusterAPI(
 		machines, err = clients.ClusterAPI.Machines(ctx, namespace, sets)
 	}
 	if err != nil {
-		m.doubtClauses = append(
-			m.doubtClauses,
+		m.processDoubtClauses = append(
+			m.processDoubtClauses,
 			"what is in motion of Cluster API is not known: "+kubecli.OneLine(err.Error()),
 		)
 	}

@@ -164,7 +164,7 @@ func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
 }
 
 // Without Cluster API no command fails, and each command asks the API server for Cluster API at most once.
-func TestWithoutClusterAPINothingFails(t *testing.T) {
+func TestCommandsWorkWithoutClusterAPI(t *testing.T) {
 	w := clitest.NewFakeBackend(newStackObjects()...)
 	w.ClusterClient = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
 	for _, args := range [][]string{{"web", "-n", "shop"}, {"machineset/web-1", "-n", "shop"}, {"machine/web-a", "-n", "shop"}} {
@@ -253,7 +253,7 @@ func TestTopKnowsClusterAPI(t *testing.T) {
 	)
 }
 
-func TestUIPagesOfClusterAPI(t *testing.T) {
+func TestUICommandForClusterAPIObjects(t *testing.T) {
 	const page = "http://127.0.0.1:8233/namespaces/millwright/workflows/garden%2Fclusterapiset%2Fshop%2Fpool%2Fuid-pool\n"
 	for _, arg := range []string{"machineset.cluster.x-k8s.io/pool", "pool", "machine/pool-b"} {
 		w := newBackendOfBothGroups()

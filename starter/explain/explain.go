@@ -71,7 +71,7 @@ machines. If both API groups have an object with the name, name the group, too: 
 }
 
 func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) error {
-	clients, err := x.Clients(x.Access)
+	clients, err := x.Clients(x.ClusterAccess)
 	if err != nil {
 		return err
 	}
@@ -80,13 +80,13 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 		return err
 	}
 	down, notes, calls := x.askTemporal(ctx, clients, s)
-	missing, troubles := HeartbeatLines(ctx, clients.Leases, x.installation(ctx, clients, s), x.Now(), s.isConcerned)
+	missing, troubles := HeartbeatLines(ctx, clients.Leases, x.installation(ctx, clients, s), x.Now(), s.isAffectedBy)
 	down = append(down, missing...)
 	if x.output != kubecli.OutputText {
 		return x.output.Encode(out, newAnswer(s, slices.Concat(down, troubles, notes), calls))
 	}
 	if len(down) > 0 { // no process updates the status, so the sentence below may be out of date
-		for _, line := range append(down, downAdvice) {
+		for _, line := range append(down, processDownAdvice) {
 			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, line))
 		}
 	}
@@ -139,7 +139,7 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 			name,
 		)
 	}
-	missing := missingError{key: types.NamespacedName{Namespace: x.Namespace, Name: name}}
+	missing := objectMissingError{key: types.NamespacedName{Namespace: x.Namespace, Name: name}}
 	if kind != "" {
 		_, group, _ := strings.Cut(kind, ".")
 		missing.kind = kinds[0].Names[0] + phrase.TextIf(group != "", ".%s", group)
@@ -148,19 +148,19 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 	return nil, missing
 }
 
-// missingError means that no object has the name.
-type missingError struct {
+// objectMissingError means that no object has the name.
+type objectMissingError struct {
 	kind      string // kind on the command line; empty if the user named no kind
 	key       types.NamespacedName
 	isMachine bool // the name can be the name of a Machine of Millwright
 }
 
-func (e missingError) Error() string {
+func (e objectMissingError) Error() string {
 	if e.kind == "node" {
 		return "there is no node " + e.key.Name
 	}
 	text := fmt.Sprintf("there is no %s %s in namespace %s", cmp.Or(e.kind, "object"), e.key.Name, e.key.Namespace)
-	return text + phrase.TextIf(e.isMachine, "%s", kubecli.GoneHint(e.key))
+	return text + phrase.TextIf(e.isMachine, "%s", kubecli.DeletedMachineHint(e.key))
 }
 
 // findFirstSubject reads the first object of these kinds that has the name; nil if there is none. If an object of the
@@ -350,7 +350,7 @@ func (x *explainCommand) readNode(ctx context.Context, clients kubecli.Clients, 
 	target := clients
 	if x.targetKubeconfig != "" {
 		var err error
-		if target, err = x.Clients(kubecli.Access{Kubeconfig: x.targetKubeconfig}); err != nil {
+		if target, err = x.Clients(kubecli.ClusterAccess{Kubeconfig: x.targetKubeconfig}); err != nil {
 			return nil, err
 		}
 	}
@@ -404,8 +404,8 @@ func (x *explainCommand) addMembers(
 	return nil
 }
 
-// downAdvice is the line after the lines about processes that are down.
-const downAdvice = "Start what is missing, or look at its log; `millwright doctor` checks the whole installation."
+// processDownAdvice is the line after the lines about processes that are down.
+const processDownAdvice = "Start what is missing, or look at its log; `millwright doctor` checks the whole installation."
 
 // maxMachineRows is the maximum number of waiting machines in the table. The table then takes half a screen.
 const maxMachineRows = 12

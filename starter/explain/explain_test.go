@@ -91,7 +91,7 @@ func newStackObjects() []runtime.Object {
 	}
 }
 
-func TestExplain(t *testing.T) {
+func TestExplainOutput(t *testing.T) {
 	const toDo = "Start what is missing, or look at its log; `millwright doctor` checks the whole installation.\n"
 	const table = "\nMACHINE   STATUS   STEP              SINCE   DEADLINE   WAITS FOR\n" +
 		"web-b     new      create-instance   15m     -          no room (since the sale)\n" +
@@ -216,7 +216,7 @@ func TestExplain(t *testing.T) {
 }
 
 // docs/runbook.md, sections 13 and 14: the Leases show that worker and bridge are down.
-func TestHeartbeats(t *testing.T) {
+func TestExplainReportsDownProcesses(t *testing.T) {
 	lease := func(namespace, name string, ago time.Duration) *coordinationv1.Lease {
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 		l.Spec.RenewTime = &metav1.MicroTime{Time: clitest.Now.Add(-ago)}
@@ -306,25 +306,25 @@ func TestWhichProblemsConcernAnObject(t *testing.T) {
 		"machines of Cluster API":  {problems.Problem{System: problems.Control, Resource: "machines.cluster.x-k8s.io/status"}, both[1:]},
 		"the nodes":                {problems.Problem{System: problems.Target, Resource: "nodes"}, both},
 		"Temporal":                 {problems.Problem{System: problems.Temporal, Verb: "DescribeNamespace"}, both},
-		"its workload cluster":     {problems.Problem{System: problems.Workload("shop", "c1"), Resource: "nodes"}, both[1:]},
-		"another workload cluster": {problems.Problem{System: problems.Workload("shop", "c2")}, nil},
+		"its workload cluster":     {problems.Problem{System: problems.WorkloadClusterSystem("shop", "c1"), Resource: "nodes"}, both[1:]},
+		"another workload cluster": {problems.Problem{System: problems.WorkloadClusterSystem("shop", "c2")}, nil},
 	} {
 		concerned := list.Filter(both, func(kind run.Kind) bool {
 			s := subject{workflowKind: kind, object: object}
-			return s.isConcerned(row.problem)
+			return s.isAffectedBy(row.problem)
 		})
 		assert.ElementsMatch(t, row.kinds, concerned, name)
 	}
 	s := subject{workflowKind: run.KindClusterAPIDeployment, object: object}
 	assert.True(
 		t,
-		s.isConcerned(problems.Problem{System: problems.Control, Resource: "rolloutpolicies.machine.sapcloud.io"}),
+		s.isAffectedBy(problems.Problem{System: problems.Control, Resource: "rolloutpolicies.machine.sapcloud.io"}),
 	)
 }
 
 // The problems of another installation's workers do not apply to an object of this installation; neither do the
 // problems of a worker that has stopped.
-func TestProblemsOfOtherInstallations(t *testing.T) {
+func TestProblemsOfOtherInstallationsAreIgnored(t *testing.T) {
 	refused := []problems.Problem{{System: problems.Control, Resource: "nodes", Verb: "get", Kind: problems.Refused}}
 	own := problems.Report{By: "w-1", Installation: "prod", Problems: refused}
 	all := func(problems.Problem) bool { return true }
@@ -370,7 +370,7 @@ func TestDownProcessesAreNamedFirst(t *testing.T) {
 	)
 }
 
-func TestTop(t *testing.T) {
+func TestTopOutput(t *testing.T) {
 	for name, row := range map[string]struct {
 		args []string
 		says string
@@ -395,7 +395,7 @@ func TestTop(t *testing.T) {
 	}
 }
 
-func TestExplainFindsNothing(t *testing.T) {
+func TestExplainOfUnknownObjects(t *testing.T) {
 	w := clitest.NewFakeBackend(newStackObjects()...)
 	w.ClusterClient = kubefake.NewClientset()
 	for arg, want := range map[string]string{
@@ -410,7 +410,7 @@ func TestExplainFindsNothing(t *testing.T) {
 }
 
 // The sentence of a machine ends with the command that prints it. The command itself leaves itself out.
-func TestExplainDoesNotSendToItself(t *testing.T) {
+func TestExplainOmitsItsOwnCommand(t *testing.T) {
 	w := clitest.NewFakeBackend(newBlockedMachine())
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/web-a", "-n", "shop")
 	require.NoError(t, err)

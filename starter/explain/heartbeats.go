@@ -31,15 +31,15 @@ type process struct {
 	missingMessage string        // message if no Lease was ever renewed
 }
 
-// Worker is the value of Heartbeat.Process for the workers.
-const Worker = "worker"
+// WorkerProcess is the value of Heartbeat.Process for the workers.
+const WorkerProcess = "worker"
 
 // processes are the kinds of processes of an installation. A bridge renews its Lease every 15 to 17 s; a worker renews
 // it every 15 s with a request timeout of 5 s. Therefore, overdueAfter is 20 s. The time downAfter is two to three
 // renewals.
 var processes = []process{
 	{
-		Worker, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,
+		WorkerProcess, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,
 		"No worker has been at work since %s: nothing moves until one reaches Temporal and the API server.",
 		"No worker has ever been at work: no Lease millwright-worker was ever renewed.",
 	},

@@ -128,20 +128,20 @@ func resourcesOf(kind run.Kind) []string {
 	}
 }
 
-// isConcerned reports whether the work on the object needs the requests that a problem is about. An object without a
+// isAffectedBy reports whether the work on the object needs the requests that a problem is about. An object without a
 // workflow needs none. Both API groups have machines, sets and deployments; a RolloutPolicy is for both.
-func (s *subject) isConcerned(p problems.Problem) bool {
+func (s *subject) isAffectedBy(p problems.Problem) bool {
 	resource, _, _ := strings.Cut(p.Resource, ".")
 	resource, _, _ = strings.Cut(resource, "/")
 	isOfClusterAPI := s.workflowKind == run.KindClusterAPISet || s.workflowKind == run.KindClusterAPIDeployment
 	switch {
 	case s.workflowKind == "":
 		return false
-	case p.System.IsWorkload() && (!isOfClusterAPI || p.System != s.workloadCluster()):
+	case p.System.IsWorkloadCluster() && (!isOfClusterAPI || p.System != s.workloadCluster()):
 		return false
-	case isOfClusterAPI && p.Group() == v1alpha1.GroupName && resource != "rolloutpolicies":
+	case isOfClusterAPI && p.APIGroup() == v1alpha1.GroupName && resource != "rolloutpolicies":
 		return false
-	case !isOfClusterAPI && p.Group() == clusterv1.GroupVersion.Group:
+	case !isOfClusterAPI && p.APIGroup() == clusterv1.GroupVersion.Group:
 		return false
 	default:
 		return resource == "" || slices.Contains(resourcesOf(s.workflowKind), resource)
@@ -150,7 +150,7 @@ func (s *subject) isConcerned(p problems.Problem) bool {
 
 // workloadCluster returns the workload cluster of an object of Cluster API.
 func (s *subject) workloadCluster() problems.System {
-	return problems.Workload(s.object.GetNamespace(), s.object.GetLabels()[clusterv1.ClusterNameLabel])
+	return problems.WorkloadClusterSystem(s.object.GetNamespace(), s.object.GetLabels()[clusterv1.ClusterNameLabel])
 }
 
 // tone returns the tone of the sentence. An object that waits only for time to pass is not stuck.

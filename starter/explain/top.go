@@ -49,7 +49,7 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 			if all {
 				x.Namespace = metav1.NamespaceAll
 			}
-			clients, err := x.Clients(x.Access)
+			clients, err := x.Clients(x.ClusterAccess)
 			if err != nil {
 				return err
 			}
@@ -92,7 +92,7 @@ type activeObjects struct {
 	now     time.Time
 	// sentences that say which process is down and since when; the statuses have not been updated since then
 	downSentences []string
-	doubtClauses  []string // clauses about processes that are down, overdue or unknown, without ages, which always change
+	processDoubtClauses  []string // clauses about processes that are down, overdue or unknown, without ages, which always change
 	problemLines  []string // one line for each process that may not or cannot do something
 }
 
@@ -163,19 +163,19 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 		}
 		switch {
 		case apierrors.IsForbidden(h.Err):
-			m.doubtClauses = append(
-				m.doubtClauses,
+			m.processDoubtClauses = append(
+				m.processDoubtClauses,
 				fmt.Sprintf("whether a %s is at work is not known: you may not list its Leases", h.Process),
 			)
 		case h.Err != nil:
-			m.doubtClauses = append(
-				m.doubtClauses,
+			m.processDoubtClauses = append(
+				m.processDoubtClauses,
 				fmt.Sprintf("whether a %s is at work is not known: %s", h.Process, kubecli.OneLine(h.Err.Error())),
 			)
 		case h.MissingMessage != "":
 			m.downSentences = append(m.downSentences, h.MissingMessage)
-			m.doubtClauses = append(
-				m.doubtClauses,
+			m.processDoubtClauses = append(
+				m.processDoubtClauses,
 				fmt.Sprintf(
 					"no %s is at work%s",
 					h.Process,
@@ -183,8 +183,8 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 				),
 			)
 		case h.IsOverdue:
-			m.doubtClauses = append(
-				m.doubtClauses,
+			m.processDoubtClauses = append(
+				m.processDoubtClauses,
 				fmt.Sprintf(
 					"the %s may be down: its last heartbeat was at %s, and one is due each %s",
 					h.Process,
@@ -207,8 +207,8 @@ func (m *activeObjects) addProblems(process string, report problems.Report) {
 		first.Text(process),
 		phrase.TextIf(more > 0, "; and %s", phrase.CountText(more, "other problem")),
 	))
-	m.doubtClauses = append(
-		m.doubtClauses,
+	m.processDoubtClauses = append(
+		m.processDoubtClauses,
 		fmt.Sprintf("%s %s has %s", process, report.By, phrase.CountText(len(report.Problems), "problem")),
 	)
 }
@@ -280,5 +280,5 @@ func (m activeObjects) summary() string {
 	default:
 		text = "nothing is in motion"
 	}
-	return strings.Join(append([]string{text}, m.doubtClauses...), "; ")
+	return strings.Join(append([]string{text}, m.processDoubtClauses...), "; ")
 }

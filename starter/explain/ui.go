@@ -67,12 +67,12 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 		if err := x.ResolveNamespace(); err != nil {
 			return err
 		}
-		clients, err := x.Clients(x.Access)
+		clients, err := x.Clients(x.ClusterAccess)
 		if err != nil {
 			return err
 		}
 		s, err := x.findSubject(ctx, clients, text)
-		if gone, is := errors.AsType[missingError](err); is && gone.isMachine {
+		if gone, is := errors.AsType[objectMissingError](err); is && gone.isMachine {
 			page.RawQuery = url.Values{
 				"query": {fmt.Sprintf("MachineNamespace=%q AND Machine=%q", gone.key.Namespace, gone.key.Name)},
 			}.Encode()

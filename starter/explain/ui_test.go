@@ -11,7 +11,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-func TestPagesOfTheUI(t *testing.T) {
+func TestUICommandPrintsPageAddresses(t *testing.T) {
 	const base = "http://127.0.0.1:8233/namespaces/millwright/workflows"
 	for name, row := range map[string]struct {
 		args []string
@@ -34,7 +34,7 @@ func TestPagesOfTheUI(t *testing.T) {
 	}
 	w := clitest.NewFakeBackend(newStackObjects()...)
 	nowhere := w.Environment()
-	nowhere.Namespace = func(kubecli.Access) (string, error) { return "", errors.New("no kubeconfig") }
+	nowhere.Namespace = func(kubecli.ClusterAccess) (string, error) { return "", errors.New("no kubeconfig") }
 	out, err := w.Run(t.Context(), UICommand(nowhere), "--stuck")
 	require.NoError(t, err, "a list needs no cluster")
 	assert.Contains(t, out, base)

@@ -12,34 +12,34 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Access has kubectl's flags for the cluster that a command works on.
-type Access struct {
+// ClusterAccess has kubectl's flags for the cluster that a command works on.
+type ClusterAccess struct {
 	Kubeconfig string // path; if empty, the files of KUBECONFIG, then ~/.kube/config, then the service account of the pod
 	Context    string // name of a context of the kubeconfig; if empty, the current context
 }
 
 // RegisterFlags adds the flags to a command and its subcommands.
-func (a *Access) RegisterFlags(c *cobra.Command) {
+func (a *ClusterAccess) RegisterFlags(c *cobra.Command) {
 	c.PersistentFlags().
 		StringVar(&a.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machines; default: the files of KUBECONFIG, else ~/.kube/config")
 	c.PersistentFlags().StringVar(&a.Context, "context", "", "context of the kubeconfig; default: its current context")
 }
 
-func (a Access) config() clientcmd.ClientConfig {
+func (a ClusterAccess) config() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		a.loadingRules(),
 		&clientcmd.ConfigOverrides{CurrentContext: a.Context},
 	)
 }
 
-func (a Access) loadingRules() *clientcmd.ClientConfigLoadingRules {
+func (a ClusterAccess) loadingRules() *clientcmd.ClientConfigLoadingRules {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.Kubeconfig
 	return rules
 }
 
 // configError says why the kubeconfig cannot be used. It names the path of the kubeconfig and its contexts.
-func (a Access) configError(err error) error {
+func (a ClusterAccess) configError(err error) error {
 	path := strings.Join(a.loadingRules().GetLoadingPrecedence(), string(filepath.ListSeparator))
 	raw, readErr := a.config().RawConfig()
 	named := cmp.Or(a.Context, raw.CurrentContext)
@@ -58,7 +58,7 @@ func (a Access) configError(err error) error {
 }
 
 // ContextNamespace returns the namespace of the context, or "default" if the context has none.
-func ContextNamespace(a Access) (string, error) {
+func ContextNamespace(a ClusterAccess) (string, error) {
 	namespace, _, err := a.config().Namespace()
 	if err != nil {
 		return "", a.configError(err)

@@ -30,25 +30,25 @@ func TestNamespaceOfTheContext(t *testing.T) {
 	)
 	t.Setenv("KUBECONFIG", a+string(filepath.ListSeparator)+b)
 	for context, want := range map[string]string{"": "shop", "two": "bar", "three": "default"} {
-		got, err := kubecli.ContextNamespace(kubecli.Access{Context: context})
+		got, err := kubecli.ContextNamespace(kubecli.ClusterAccess{Context: context})
 		require.NoError(t, err)
 		assert.Equal(t, want, got, "context %q", context)
 	}
-	_, err := kubecli.Connect(kubecli.Access{Context: "nope"})
+	_, err := kubecli.Connect(kubecli.ClusterAccess{Context: "nope"})
 	both := a + string(filepath.ListSeparator) + b
 	require.EqualError(t, err, "kubeconfig "+both+` has no context "nope" (it has: one, three, two)`)
-	_, err = kubecli.Connect(kubecli.Access{Kubeconfig: b})
+	_, err = kubecli.Connect(kubecli.ClusterAccess{Kubeconfig: b})
 	require.EqualError(t, err, "kubeconfig "+b+" has no current context: give --context (it has: three, two)")
 	empty := write("empty", head)
-	_, err = kubecli.Connect(kubecli.Access{Kubeconfig: empty})
+	_, err = kubecli.Connect(kubecli.ClusterAccess{Kubeconfig: empty})
 	require.EqualError(
 		t,
 		err,
 		"kubeconfig "+empty+" does not exist or has no context: give --kubeconfig, or set KUBECONFIG",
 	)
-	_, err = kubecli.Connect(kubecli.Access{})
+	_, err = kubecli.Connect(kubecli.ClusterAccess{})
 	require.NoError(t, err)
-	_, err = kubecli.ContextNamespace(kubecli.Access{Kubeconfig: filepath.Join(folder, "nosuch")})
+	_, err = kubecli.ContextNamespace(kubecli.ClusterAccess{Kubeconfig: filepath.Join(folder, "nosuch")})
 	require.Error(t, err)
 	assert.ErrorContains(t, err, "nosuch")
 }

@@ -45,7 +45,7 @@ type Clients struct {
 }
 
 // Connect returns Clients for the cluster of a kubeconfig, without a call to the API server.
-func Connect(a Access) (Clients, error) {
+func Connect(a ClusterAccess) (Clients, error) {
 	config, err := a.config().ClientConfig()
 	if err != nil {
 		return Clients{}, a.configError(err)

@@ -51,9 +51,9 @@ func (c *ClusterAPI) IsServed() (bool, error) {
 	return c.askIfServed()
 }
 
-// IsServedOrError is IsServed, but with an error if meant is true and the API server does not serve the objects. The
+// RequireServedIfNamed is IsServed, but with an error if meant is true and the API server does not serve the objects. The
 // argument meant is true if the user named the API group.
-func (c *ClusterAPI) IsServedOrError(meant bool) (bool, error) {
+func (c *ClusterAPI) RequireServedIfNamed(meant bool) (bool, error) {
 	served, err := c.IsServed()
 	if err == nil && !served && meant {
 		err = fmt.Errorf("the API server does not serve %s: Cluster API is not installed", clusterv1.GroupVersion)

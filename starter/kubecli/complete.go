@@ -120,7 +120,7 @@ func (o *Objects) CompleteKindAndName(
 
 // hasClusterAPI reports whether Cluster API is installed in the cluster.
 func (o *Objects) hasClusterAPI() bool {
-	clients, err := o.Clients(o.Access)
+	clients, err := o.Clients(o.ClusterAccess)
 	if err != nil {
 		return false
 	}
@@ -132,7 +132,7 @@ func (o *Objects) hasClusterAPI() bool {
 // context, and NAMESPACE/NAME for objects of all namespaces. The form NAMESPACE/NAME is omitted if the flag --namespace
 // is given, or if nothing is typed and a NAME is offered.
 func (o *Objects) completions(c *cobra.Command, typed string, kinds []request.Kind) (offered []string) {
-	clients, err := o.Clients(o.Access)
+	clients, err := o.Clients(o.ClusterAccess)
 	if err != nil || o.ResolveNamespace() != nil {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (o *Objects) completeNamespace(
 	_ []string,
 	typed string,
 ) (offered []string, _ cobra.ShellCompDirective) {
-	clients, err := o.Clients(o.Access)
+	clients, err := o.Clients(o.ClusterAccess)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -21,9 +21,9 @@ import (
 
 // Environment has the constructors of clients, and the clock, for all commands.
 type Environment struct {
-	Clients func(Access) (Clients, error)
+	Clients func(ClusterAccess) (Clients, error)
 	// Namespace returns the namespace of the kubeconfig's context; if Namespace is nil, the namespace is "default".
-	Namespace func(Access) (string, error)
+	Namespace func(ClusterAccess) (string, error)
 	Temporal  func(TemporalFlags) (client.Client, error)
 	Now       func() time.Time
 }
@@ -36,7 +36,7 @@ func NewEnvironment() Environment {
 // Objects has the flags of a group of commands that work on objects of one kind in one cluster.
 type Objects struct {
 	Environment
-	Access
+	ClusterAccess
 	Kind      request.Kind
 	Namespace string
 	Group     string // API group in the text that ParseKey parsed last; empty if the text had no group
@@ -44,7 +44,7 @@ type Objects struct {
 
 // RegisterFlags adds the flags to a command and its subcommands.
 func (o *Objects) RegisterFlags(c *cobra.Command) {
-	o.Access.RegisterFlags(c)
+	o.ClusterAccess.RegisterFlags(c)
 	c.PersistentFlags().
 		StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the "+string(o.Kind)+"; default: the namespace of the context")
 	// an error is possible only for a flag that does not exist
@@ -60,7 +60,7 @@ func (o *Objects) ResolveNamespace() (err error) {
 	case o.Environment.Namespace == nil:
 		o.Namespace = metav1.NamespaceDefault
 	default:
-		o.Namespace, err = o.Environment.Namespace(o.Access)
+		o.Namespace, err = o.Environment.Namespace(o.ClusterAccess)
 	}
 	return err
 }
@@ -126,14 +126,14 @@ func (e missingError) Error() string {
 	) + phrase.TextIf(
 		e.kind == request.Machine,
 		"%s",
-		GoneHint(e.key),
+		DeletedMachineHint(e.key),
 	)
 }
 
 func (e missingError) Unwrap() error { return e.error }
 
-// GoneHint returns the clause with the command that shows the history of a machine that is gone.
-func GoneHint(machine types.NamespacedName) string {
+// DeletedMachineHint returns the clause with the command that shows the history of a machine that is gone.
+func DeletedMachineHint(machine types.NamespacedName) string {
 	return fmt.Sprintf(
 		"; what happened to a machine that is gone: `millwright ui machine/%s -n %s`",
 		machine.Name,

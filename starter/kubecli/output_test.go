@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFormatsOfAList(t *testing.T) {
+func TestListOutputFormats(t *testing.T) {
 	type item struct {
 		Name string `json:"name"`
 	}

@@ -23,12 +23,12 @@ import (
 	"millwright/observe/machine"
 )
 
-// WriteRetries is how many times a request is written again after a conflict. Before each write, the object is read and
+// MaxWriteRetries is how many times a request is written again after a conflict. Before each write, the object is read and
 // checked again.
-const WriteRetries = 3
+const MaxWriteRetries = 3
 
-// GiveReason is the flag for a reason in example commands.
-const GiveReason = "--reason …"
+// ReasonFlag is the flag for a reason in example commands.
+const ReasonFlag = "--reason …"
 
 // CommandHelp is the help of a command.
 type CommandHelp struct {
@@ -123,7 +123,7 @@ func (o *Objects) SendRequest(c *cobra.Command, name string, r Request, read sub
 	if refused := request.CheckOrder(r.Kind, "", r.CommandOrder); refused != "" {
 		return errors.New(refused)
 	}
-	clients, err := o.Clients(o.Access)
+	clients, err := o.Clients(o.ClusterAccess)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ type subjectReader func(
 // The write fails if the object has changed since the last read. A second call of writeRequest makes a second request.
 func (w requestWriter) writeRequest(ctx context.Context, key types.NamespacedName, r Request) error {
 	var uid types.UID
-	for range 1 + WriteRetries {
+	for range 1 + MaxWriteRetries {
 		s, err := w.readSubject(ctx, w.Clients, w.now(), key, r)
 		if err != nil {
 			return err
@@ -210,7 +210,7 @@ func (w requestWriter) writeRequest(ctx context.Context, key types.NamespacedNam
 		}
 	}
 	return fmt.Errorf("%s %s %s: others wrote it %d times meanwhile, and nothing was written: try again",
-		r.Command, r.Kind, key, 1+WriteRetries)
+		r.Command, r.Kind, key, 1+MaxWriteRetries)
 }
 
 // printResult prints the written request, its next effect, and the command that shows the effect.
@@ -227,8 +227,8 @@ func (w requestWriter) printResult(s Subject, d request.Decision) error {
 	return err
 }
 
-// reasonApplied is the reason of the event about a request. The activity that applies requests uses the same reason.
-const reasonApplied = "RequestApplied"
+// eventReasonApplied is the reason of the event about a request. The activity that applies requests uses the same reason.
+const eventReasonApplied = "RequestApplied"
 
 // createEvent creates an event with actor and reason for a request whose annotation cannot store actor and reason.
 func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d request.Decision) error {
@@ -242,7 +242,7 @@ func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d 
 			APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Machine",
 			Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUID(),
 		},
-		Type: corev1.EventTypeNormal, Reason: reasonApplied, Message: r.Summary() + "; " + d.Says,
+		Type: corev1.EventTypeNormal, Reason: eventReasonApplied, Message: r.Summary() + "; " + d.Says,
 		Source: corev1.EventSource{Component: "millwright-starter"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil {

@@ -39,13 +39,13 @@ func FollowObject[T any](
 	return err
 }
 
-// ClearScreen clears a terminal and its scroll-back.
-const ClearScreen = "\x1b[H\x1b[2J\x1b[3J"
+// ClearScreenSequence clears a terminal and its scroll-back.
+const ClearScreenSequence = "\x1b[H\x1b[2J\x1b[3J"
 
 // DrawFrame shows the text on a terminal; elsewhere DrawFrame prints the summary if the summary has changed.
 func (w *WatchPrinter) DrawFrame(now time.Time, text, summary string) {
 	if w.IsTerminal {
-		_, _ = io.WriteString(w.Out, ClearScreen+text)
+		_, _ = io.WriteString(w.Out, ClearScreenSequence+text)
 		return
 	}
 	w.PrintChange(now, summary)

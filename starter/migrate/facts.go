@@ -100,7 +100,7 @@ func (o namespaceObjects) deploymentFacts(d *v1alpha1.MachineDeployment) takeove
 		Name:     d.Name,
 		Invalid:  observed.Invalid,
 		MinReady: time.Duration(d.Spec.MinReadySeconds) * time.Second,
-		Frozen:   cache.IsFrozen(d),
+		Frozen:   cache.HasFreezeLabel(d),
 		NewSet:   plan.Decision.Create != nil,
 		Rolling:  plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByPause,
 		Why:      plan.Decision.Why,
@@ -134,7 +134,7 @@ func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.MachineSet {
 		Name:     s.Name,
 		Alone:    related.Deployment == nil,
 		Invalid:  observed.Invalid,
-		Frozen:   cache.IsFrozen(s),
+		Frozen:   cache.HasFreezeLabel(s),
 		MinReady: time.Duration(s.Spec.MinReadySeconds) * time.Second,
 		Creates:  len(d.Create),
 		Deletes:  len(d.Delete) + len(d.Remediate),
@@ -174,7 +174,7 @@ func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 // nodeByProviderID returns the node with a machine's provider ID if the machine has no node name yet; nil if there is
 // no such node.
 func (o namespaceObjects) nodeByProviderID(m *v1alpha1.Machine) *corev1.Node {
-	id := cache.InstanceWithoutNodeName(m)
+	id := cache.ProviderIDWithoutNodeName(m)
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		if ownership.IsSameInstance(o.nodes[name].Spec.ProviderID, id) {
 			return o.nodes[name]

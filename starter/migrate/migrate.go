@@ -27,8 +27,8 @@ type migrateCommand struct {
 	output           kubecli.Output
 }
 
-// noTarget is the value of --target-kubeconfig for machines that join no cluster.
-const noTarget = "none"
+// noTargetCluster is the value of --target-kubeconfig for machines that join no cluster.
+const noTargetCluster = "none"
 
 // Command returns the command migrate.
 func Command(e kubecli.Environment) *cobra.Command {
@@ -98,7 +98,7 @@ func writeFindings(out io.Writer, format kubecli.Output, findings []takeover.Fin
 }
 
 func (x *migrateCommand) planCommand() *cobra.Command {
-	output := planText
+	output := textFormat
 	c := &cobra.Command{
 		Use:   "plan",
 		Short: "Print the steps of the takeover of a namespace, and of the way back",
@@ -114,17 +114,17 @@ for your own values. plan changes nothing.`,
 			return writePlan(c.OutOrStdout(), output, there, back)
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", planText, "format: text, json or yaml")
+	c.Flags().StringVarP(&output, "output", "o", textFormat, "format: text, json or yaml")
 	return c
 }
 
-// planText is the format of a plan for people.
-const planText = "text"
+// textFormat is the format of a plan for people.
+const textFormat = "text"
 
 // writePlan prints a plan.
 func writePlan(out io.Writer, format string, there, back []takeover.Step) error {
 	switch format {
-	case planText:
+	case textFormat:
 		_, _ = fmt.Fprintln(out, "The takeover:")
 		writeSteps(out, there)
 		_, _ = fmt.Fprintln(out, "\nThe way back:")
@@ -141,7 +141,7 @@ func writePlan(out io.Writer, format string, there, back []takeover.Step) error 
 		_, err = fmt.Fprintf(out, "%s\n", data)
 		return err
 	}
-	return fmt.Errorf("%q is no format of a plan: the formats are %s, json and yaml", format, planText)
+	return fmt.Errorf("%q is no format of a plan: the formats are %s, json and yaml", format, textFormat)
 }
 
 func writeSteps(out io.Writer, steps []takeover.Step) {

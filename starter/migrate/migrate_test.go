@@ -102,7 +102,7 @@ func runAtTime(t *testing.T, w *clitest.FakeBackend, at time.Time, args ...strin
 	return w.Run(t.Context(), Command(e), args...)
 }
 
-func TestObjectsOfAnMCMRelease(t *testing.T) {
+func TestCheckAndPlanForObjectsOfAnMCMRelease(t *testing.T) {
 	machines, nodes := readRecordedObjects(t)
 	at := timeAfterRecording(machines)
 	for file, args := range map[string][]string{
@@ -149,7 +149,7 @@ func findRunningMachine(t *testing.T, machines, nodes []runtime.Object) (*v1alph
 	return nil, nil
 }
 
-func TestBlockers(t *testing.T) {
+func TestCheckReportsBlockers(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(m *v1alpha1.Machine, n *corev1.Node)
 		others func(at time.Time) []runtime.Object
@@ -321,7 +321,7 @@ func TestBlockers(t *testing.T) {
 	})
 }
 
-func TestFormats(t *testing.T) {
+func TestOutputFormats(t *testing.T) {
 	machines, nodes := readRecordedObjects(t)
 	at := timeAfterRecording(machines)
 	out, err := runAtTime(t, newFakeBackend(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", "json")

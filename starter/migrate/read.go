@@ -22,8 +22,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// managerName is the name of MCM's Deployment.
-const managerName = "machine-controller-manager"
+// mcmDeploymentName is the name of MCM's Deployment.
+const mcmDeploymentName = "machine-controller-manager"
 
 // namespaceObjects are the objects of a namespace, and the nodes of its machines.
 type namespaceObjects struct {
@@ -45,7 +45,7 @@ func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) 
 		return takeover.Facts{}, err
 	}
 	f := takeover.Facts{Now: x.Now(), Namespace: x.Namespace, AsMCM: x.actsAsMCM}
-	clients, err := x.Clients(x.Access)
+	clients, err := x.Clients(x.ClusterAccess)
 	if err != nil {
 		return f, err
 	}
@@ -69,7 +69,7 @@ func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) 
 	x.addController(ctx, clients, &f)
 	x.addOtherNamespaces(ctx, clients, &f)
 	o.addFacts(&f)
-	o.addSecretLenders(ctx, clients, &f)
+	o.addSecretsOfOtherNamespaces(ctx, clients, &f)
 	if len(f.MissingKinds) == 0 { // if a kind is missing, the CRDs are MCM's, which accept everything
 		o.dryRunTemplates(ctx, clients, &f)
 	}
@@ -85,7 +85,7 @@ func (x *migrateCommand) readObjects(
 	o := namespaceObjects{
 		now:        x.Now(),
 		actsAsMCM:  x.actsAsMCM,
-		hasNoNodes: x.targetKubeconfig == noTarget,
+		hasNoNodes: x.targetKubeconfig == noTargetCluster,
 		classes:    map[string]*v1alpha1.MachineClass{},
 		nodes:      map[string]*corev1.Node{},
 	}
@@ -143,11 +143,11 @@ func pointersByName[T any, P interface {
 func (x *migrateCommand) addNodes(ctx context.Context, clients kubecli.Clients, o *namespaceObjects) error {
 	switch x.targetKubeconfig {
 	case "":
-	case noTarget:
+	case noTargetCluster:
 		return nil
 	default:
 		var err error
-		if clients, err = x.Clients(kubecli.Access{Kubeconfig: x.targetKubeconfig}); err != nil {
+		if clients, err = x.Clients(kubecli.ClusterAccess{Kubeconfig: x.targetKubeconfig}); err != nil {
 			return err
 		}
 	}
@@ -229,7 +229,7 @@ func (x *migrateCommand) isInScope(
 // addController reads the Deployment of MCM. A Deployment with MCM's name and Millwright's label is skipped: this
 // Deployment runs `millwright heartbeats` for Gardener's autoscaler.
 func (x *migrateCommand) addController(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
-	d, err := clients.Apps.Deployments(x.Namespace).Get(ctx, managerName, metav1.GetOptions{})
+	d, err := clients.Apps.Deployments(x.Namespace).Get(ctx, mcmDeploymentName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 	case err != nil:
@@ -246,9 +246,9 @@ func (x *migrateCommand) addController(ctx context.Context, clients kubecli.Clie
 	}
 }
 
-// addSecretLenders reads the Secrets in other namespaces to which classes refer, and uses only the annotation of each
+// addSecretsOfOtherNamespaces reads the Secrets in other namespaces to which classes refer, and uses only the annotation of each
 // Secret.
-func (o namespaceObjects) addSecretLenders(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+func (o namespaceObjects) addSecretsOfOtherNamespaces(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	for i := range f.Classes {
 		of := o.classes[f.Classes[i].Name]
 		if of == nil {

@@ -15,7 +15,7 @@ import (
 
 // demo is the command `millwright demo` with its flags.
 type demo struct {
-	access  kubecli.Access
+	access  kubecli.ClusterAccess
 	file    string
 	sizes   []int
 	timeout time.Duration

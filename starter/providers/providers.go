@@ -292,7 +292,7 @@ func printCheckResult(out io.Writer, in check.Input, r check.Result) error {
 func (p *providerCommand) connectToServers(
 	ctx context.Context,
 ) (run.Installation, client.Client, kubecli.Clients, error) {
-	clients, err := p.Clients(p.Access)
+	clients, err := p.Clients(p.ClusterAccess)
 	if err != nil {
 		return "", nil, kubecli.Clients{}, err
 	}

@@ -163,7 +163,7 @@ func TestMachinesThatWaitForTheirProvider(t *testing.T) {
 	assert.Equal(t, "2 (2 NoWorker)", waiting, "no worker serves the provider, and no status says so yet")
 }
 
-func TestTheInstallationHasToBeNamed(t *testing.T) {
+func TestCheckNeedsAnInstallationName(t *testing.T) {
 	w := clitest.NewFakeBackend()
 	_, err := w.Run(t.Context(), Command(w.Environment()), "list", "--cluster-name", "")
 	require.ErrorContains(t, err, "--cluster-name is needed")

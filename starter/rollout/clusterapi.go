@@ -28,7 +28,7 @@ type clusterAPIDeployment struct{ deployment.ObjectTree }
 // named the API group. If the deployment does not exist or Millwright does not reconcile it, readClusterAPI returns an
 // error if meant is true, otherwise nil, nil.
 func (l reader) readClusterAPI(ctx context.Context, meant bool) (deploymentSource, error) {
-	if served, err := l.clients.ClusterAPI.IsServedOrError(meant); err != nil || !served {
+	if served, err := l.clients.ClusterAPI.RequireServedIfNamed(meant); err != nil || !served {
 		return nil, err
 	}
 	client := l.clients.ClusterAPI.Client()
@@ -176,7 +176,7 @@ func (f clusterAPIDeployment) withTemplateOfSet(set int, now time.Time) deployme
 	return f.withChange(func(d *clusterv1.MachineDeployment) {
 		delete(d.Annotations, v1alpha1.AnnotationRollbackTo)
 		if set >= 0 {
-			deployment.ReturnToSet(d, f.Sets[set], now)
+			deployment.RestoreTemplateFromSet(d, f.Sets[set], now)
 		}
 	})
 }

@@ -34,7 +34,7 @@ func newClusterAPIObjects(change ...capitest.DeploymentChange) []runtime.Object 
 		"d-old",
 		2,
 		1,
-		capitest.ReplacedByRevisionTwo,
+		capitest.AsSetReplacedByRevisionTwo,
 		func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.MinutesBeforeNoon(600) },
 	)
 	current := capitest.SetOfDeployment(d, "d-new", 2, 2)

@@ -69,14 +69,14 @@ func (s snapshot) strategyText() string {
 	surge, unavailable := rollout.SurgeAndUnavailable(o)
 	both := fmt.Sprintf(
 		", maxSurge %s, maxUnavailable %s",
-		textOfBound(o.Surge, surge),
-		textOfBound(o.Unavailable, unavailable),
+		boundText(o.Surge, surge),
+		boundText(o.Unavailable, unavailable),
 	)
 	switch o.Strategy {
 	case rollout.InPlaceAuto:
 		return "InPlaceUpdate, Auto" + both
 	case rollout.InPlaceManual:
-		return "InPlaceUpdate, Manual, maxUnavailable " + textOfBound(o.Unavailable, unavailable)
+		return "InPlaceUpdate, Manual, maxUnavailable " + boundText(o.Unavailable, unavailable)
 	case rollout.RollingUpdate:
 		return string(o.Strategy) + both
 	default:
@@ -84,8 +84,8 @@ func (s snapshot) strategyText() string {
 	}
 }
 
-// textOfBound formats a bound. A percentage is followed by n, the number of machines that the percentage allows.
-func textOfBound(b rollout.IntOrPercent, n int) string {
+// boundText formats a bound. A percentage is followed by n, the number of machines that the percentage allows.
+func boundText(b rollout.IntOrPercent, n int) string {
 	switch {
 	case b.Percent:
 		return fmt.Sprintf("%d%% (%d)", b.Value, n)

@@ -13,8 +13,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// errNotInFile means that a file does not contain the deployment.
-var errNotInFile = errors.New("no MachineDeployment")
+// errNoDeploymentInFile means that a file does not contain the deployment.
+var errNoDeploymentInFile = errors.New("no MachineDeployment")
 
 // readDeployment reads a changed deployment from a file that may also have other objects. The file must have exactly
 // one MachineDeployment with the deployment's name and API version, in the deployment's namespace or without a
@@ -40,7 +40,7 @@ func readDeployment[D any, P interface {
 		}
 	}
 	if found == nil {
-		return nil, false, fmt.Errorf("%s holds %w %s", file, errNotInFile, kubecli.KeyOfObject(of))
+		return nil, false, fmt.Errorf("%s holds %w %s", file, errNoDeploymentInFile, kubecli.KeyOfObject(of))
 	}
 	return found, sized, nil
 }

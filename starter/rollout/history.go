@@ -86,7 +86,7 @@ func (s snapshot) writeHistory(out io.Writer) error {
 			phrase.ClockText(set.created, s.now),
 			set.replicas,
 			set.templateName,
-			yesCell(i == s.currentSetIndex()),
+			yesOrEmptyCell(i == s.currentSetIndex()),
 			kubecli.OneLine(strings.Join(phrase.NonEmptyTexts(set.changeCause, set.failure), "; ")),
 		})
 	}

@@ -18,7 +18,7 @@ func poolWithHistory() *pool {
 	return p
 }
 
-func TestHistory(t *testing.T) {
+func TestHistoryListsAllRevisions(t *testing.T) {
 	out, err := poolWithHistory().runCommand(t, "history", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`

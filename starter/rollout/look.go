@@ -45,10 +45,10 @@ func (f *rolloutCommand) newReader(c *cobra.Command, name string) (l reader, err
 		return l, err
 	}
 	l.apiGroup = f.Group
-	if l.clients, err = f.Clients(f.Access); err != nil || f.targetKubeconfig == "" {
+	if l.clients, err = f.Clients(f.ClusterAccess); err != nil || f.targetKubeconfig == "" {
 		return l, err
 	}
-	target, err := f.Clients(kubecli.Access{Kubeconfig: f.targetKubeconfig})
+	target, err := f.Clients(kubecli.ClusterAccess{Kubeconfig: f.targetKubeconfig})
 	l.nodes = target.Core
 	return l, err
 }
@@ -156,11 +156,11 @@ func (l reader) readDeploymentWithPolicies(ctx context.Context) (deploymentSourc
 func (l reader) findDeployment(ctx context.Context) (deploymentSource, error) {
 	switch l.apiGroup {
 	case v1alpha1.GroupName:
-		return l.readNative(ctx)
+		return l.readMillwrightDeployment(ctx)
 	case clusterv1.GroupVersion.Group:
 		return l.readClusterAPI(ctx, true)
 	}
-	ours, err := l.readNative(ctx)
+	ours, err := l.readMillwrightDeployment(ctx)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}

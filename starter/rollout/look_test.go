@@ -113,7 +113,7 @@ func (p *pool) addSet(name string, revision int, class string, replicas int32) *
 		Status: v1alpha1.MachineSetStatus{ObservedReplicas: replicas},
 	}
 	if class == p.deployment.Spec.Template.Spec.Class.Name {
-		deployment.FollowDeployment(s, p.deployment)
+		deployment.CopyDeploymentFields(s, p.deployment)
 		p.deployment.Annotations[v1alpha1.AnnotationRevision] = fmt.Sprint(revision)
 		if p.deployment.Status.Rollout == nil {
 			p.deployment.Status.Rollout = &v1alpha1.RolloutStatus{Revision: int64(revision), Set: name}
@@ -234,7 +234,7 @@ func (p *pool) runCommand(t *testing.T, args ...string) (string, error) {
 func runCommandIn(ctx context.Context, w *fakeBackend, nodes []runtime.Object, args ...string) (string, error) {
 	var out bytes.Buffer
 	d := w.Environment()
-	d.Clients = func(a kubecli.Access) (kubecli.Clients, error) {
+	d.Clients = func(a kubecli.ClusterAccess) (kubecli.Clients, error) {
 		if a.Kubeconfig == "other.yaml" {
 			return kubecli.Clients{}, errors.New("read kubeconfig " + a.Kubeconfig)
 		}

@@ -27,8 +27,8 @@ type nativeDeployment struct {
 	machines versioned.Interface
 }
 
-// readNative reads a deployment of machine.sapcloud.io with its sets, machines and nodes.
-func (l reader) readNative(ctx context.Context) (deploymentSource, error) {
+// readMillwrightDeployment reads a deployment of machine.sapcloud.io with its sets, machines and nodes.
+func (l reader) readMillwrightDeployment(ctx context.Context) (deploymentSource, error) {
 	deployments := l.clients.Machines.MachineV1alpha1().MachineDeployments(l.key.Namespace)
 	d, err := kubecli.FindObject(ctx, request.MachineDeployment, l.key, deployments.Get)
 	if err != nil {

@@ -35,7 +35,7 @@ func (s snapshot) advice() []string {
 	case o.Held != "":
 		list = append(list, "To go on: millwright rollout resume "+s.tree.argument)
 	case d.Pause != nil:
-		list = append(list, "To pass the step: millwright rollout approve "+s.tree.argument+" "+kubecli.GiveReason)
+		list = append(list, "To pass the step: millwright rollout approve "+s.tree.argument+" "+kubecli.ReasonFlag)
 	default:
 		list = append(list, s.helpCommands()...)
 		if d.Rolling {
@@ -46,10 +46,10 @@ func (s snapshot) advice() []string {
 	case d.Pin != nil:
 		list = append(
 			list,
-			"To roll the template out again: millwright rollout retry "+s.tree.argument+" "+kubecli.GiveReason,
+			"To roll the template out again: millwright rollout retry "+s.tree.argument+" "+kubecli.ReasonFlag,
 		)
 	case len(o.Sets) > 1 && d.Rollback == nil && !d.BeginsPin():
-		list = append(list, "To go back: millwright rollout undo "+s.tree.argument+" "+kubecli.GiveReason)
+		list = append(list, "To go back: millwright rollout undo "+s.tree.argument+" "+kubecli.ReasonFlag)
 	}
 	return list
 }

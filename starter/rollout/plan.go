@@ -96,7 +96,7 @@ func (s snapshot) withProposal(w proposal) (snapshot, error) {
 		}
 		changed, err := from.withFile(w.file)
 		switch {
-		case err != nil && (!errors.Is(err, errNotInFile) || len(policies) == 0):
+		case err != nil && (!errors.Is(err, errNoDeploymentInFile) || len(policies) == 0):
 			return snapshot{}, err
 		case err == nil:
 			from = changed

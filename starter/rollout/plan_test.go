@@ -15,7 +15,7 @@ import (
 
 func TestPlan(t *testing.T) {
 	out, err := poolWithoutNewSet(
-		withBounds(intstr.FromInt32(2), intstr.FromInt32(0)),
+		withSurgeAndUnavailable(intstr.FromInt32(2), intstr.FromInt32(0)),
 	).runCommand(t, "plan", "shop/web", "--create=2s", "--delete=1s")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
@@ -39,7 +39,7 @@ func TestPlanOfACompleteRollout(t *testing.T) {
 	)
 }
 
-func TestPlanOfAnotherNumber(t *testing.T) {
+func TestPlanWithOtherReplicas(t *testing.T) {
 	for replicas, want := range map[string]string{
 		"5": "1   5       resize set web-b 3→5: room for 3 machines, 5 wanted\n",
 		"0": "1   0       resize set web-b 3→0: 0 wanted in all\n",
@@ -61,7 +61,7 @@ func TestPlanIgnoresPauseAndHold(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, note+steps, out)
 	}
-	out, err := waitingPool(withProgressDeadline(600)).addPolicy(rollbackAtDeadline).runCommand(t, "plan", "shop/web")
+	out, err := waitingPool(withProgressDeadline(600)).addPolicy(policyWithRollbackAtDeadline).runCommand(t, "plan", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, "RolloutPolicy careful applies.\n"+steps, out, "it gives up, and the plan does not")
 	for want, p := range map[string]*pool{
@@ -95,7 +95,7 @@ shop/web: nothing to do: 3 wanted, 3 up to date, 3 ready, 3 available.
 `, "\n"), out)
 }
 
-func TestPlanThatEndsBeforeItIsComplete(t *testing.T) {
+func TestPlanExplainsWhyItEndsEarly(t *testing.T) {
 	for want, p := range map[string]*pool{
 		"The plan ends here: old machines stay until somebody deletes them.\n":     poolWithoutNewSet(withStrategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)),
 		"The plan ends here, because nodes were not read (--target-kubeconfig).\n": inPlacePool(v1alpha1.OrchestrationTypeAuto),
@@ -111,7 +111,7 @@ func TestPlanThatEndsBeforeItIsComplete(t *testing.T) {
 	assert.Contains(t, out, "The plan ends here: a person selects the nodes.\n")
 }
 
-func TestPlanRefuses(t *testing.T) {
+func TestPlanRefusesInvalidFlags(t *testing.T) {
 	for args, message := range map[string]string{
 		"--create=2s":              "--create or --delete alone does not say how long a rollout takes: give both",
 		"--delete=2s":              "--create or --delete alone does not say how long a rollout takes: give both",

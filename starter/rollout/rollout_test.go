@@ -291,7 +291,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 	}
 }
 
-func TestRolloutRequestsRefuse(t *testing.T) {
+func TestUselessRolloutRequestsAreRefused(t *testing.T) {
 	for args, want := range map[string]string{
 		"pause shop/db":                    "there is no deployment shop/db",
 		"pause shop/":                      `"shop/" names no deployment: give NAME or NAMESPACE/NAME`,
@@ -323,7 +323,7 @@ func TestRolloutRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 		err       string
 		patches   int
 	}{
-		"as often as is patient":   {kubecli.WriteRetries, nil, "", 1 + kubecli.WriteRetries},
+		"as often as is patient":   {kubecli.MaxWriteRetries, nil, "", 1 + kubecli.MaxWriteRetries},
 		"and not more often":       {100, nil, "undo deployment shop/web: others wrote it 4 times meanwhile, and nothing was written: try again", 4},
 		"as it is by then":         {1, pauseDeployment, "deployment shop/web is paused, and neither a new template nor a former one is rolled out: resume it first", 1},
 		"but not on another one":   {1, func(d *v1alpha1.MachineDeployment) { d.UID = "d-2" }, "deployment shop/web was replaced by another one of that name meanwhile: nothing was written", 1},

@@ -91,7 +91,7 @@ func TestRolloutSentence(t *testing.T) {
 			[]string{drains, stop, back},
 		},
 		{"late while paused", waitingPool(withProgressDeadline(600), setPaused), "it is paused: 2 of 3 machines up to date.", []string{goOn}},
-		{"it gives up", waitingPool(withProgressDeadline(600)).addPolicy(rollbackAtDeadline).addInstance("b-2"), "revision 7 failed (no progress for 10m: 1 machine of it is not available): back on revision 6 since 14:06:07 UTC.", []string{drains}},
+		{"it gives up", waitingPool(withProgressDeadline(600)).addPolicy(policyWithRollbackAtDeadline).addInstance("b-2"), "revision 7 failed (no progress for 10m: 1 machine of it is not available): back on revision 6 since 14:06:07 UTC.", []string{drains}},
 		{"undo", waitingPool(requestRollback(0)), "an undo is asked for; next: return to revision 6, set web-a.", []string{drains}},
 		{"deleted", waitingPool(markDeleted), "it is being deleted; sets left: 2.", []string{"To see why its machines are still there: millwright drain list -n shop"}},
 		{

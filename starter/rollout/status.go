@@ -62,18 +62,18 @@ func (s snapshot) statusText(advice []string) string {
 	return out.String()
 }
 
-// barWidth is the number of characters in the progress bar. Ten characters are enough to see the progress at a glance.
-const barWidth = 10
+// progressBarWidth is the number of characters in the progress bar. Ten characters are enough to see the progress at a glance.
+const progressBarWidth = 10
 
 // progressBar returns a bar that shows the share of up-to-date machines.
 func (s snapshot) progressBar() string {
-	done, of, c := barWidth, s.facts.Replicas, s.status.Counts
+	done, of, c := progressBarWidth, s.facts.Replicas, s.status.Counts
 	if of > 0 {
-		done = min(s.countUpdatedMachines(), of) * barWidth / of
+		done = min(s.countUpdatedMachines(), of) * progressBarWidth / of
 	}
 	picture := strings.Repeat("=", done)
-	if done < barWidth {
-		picture += ">" + strings.Repeat(" ", barWidth-done-1)
+	if done < progressBarWidth {
+		picture += ">" + strings.Repeat(" ", progressBarWidth-done-1)
 	}
 	return fmt.Sprintf("[%s] %d/%d up to date, %d available", picture, s.countUpdatedMachines(), of, c.Available)
 }

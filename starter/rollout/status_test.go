@@ -20,8 +20,8 @@ func policyWithSteps(list ...v1alpha1.RolloutStep) v1alpha1.RolloutPolicySpec {
 	return v1alpha1.RolloutPolicySpec{Steps: list}
 }
 
-// rollbackAtDeadline is a policy that rolls back when the progress deadline passes.
-var rollbackAtDeadline = v1alpha1.RolloutPolicySpec{
+// policyWithRollbackAtDeadline is a policy that rolls back when the progress deadline passes.
+var policyWithRollbackAtDeadline = v1alpha1.RolloutPolicySpec{
 	AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
 }
 
@@ -45,7 +45,7 @@ func withProgressDeadline(seconds int32) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = &seconds }
 }
 
-func withBounds(surge, unavailable intstr.IntOrString) poolEdit {
+func withSurgeAndUnavailable(surge, unavailable intstr.IntOrString) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{}
 		d.Spec.Strategy.RollingUpdate.MaxSurge, d.Spec.Strategy.RollingUpdate.MaxUnavailable = &surge, &unavailable
@@ -175,7 +175,7 @@ func TestProgressBar(t *testing.T) {
 	}
 }
 
-func TestStatusLines(t *testing.T) {
+func TestStatusLinesOfRolloutSteps(t *testing.T) {
 	reached := func(revision int64, step int32) poolEdit {
 		return func(d *v1alpha1.MachineDeployment) {
 			d.Status.Rollout = &v1alpha1.RolloutStatus{
@@ -207,8 +207,8 @@ func TestStatusLines(t *testing.T) {
 		pool *pool
 		want string
 	}{
-		{"bounds in percent", waitingPool(withBounds(intstr.FromString("25%"), half)), "strategy   RollingUpdate, maxSurge 25% (1), maxUnavailable 50% (1)\n"},
-		{"bounds of zero", waitingPool(withBounds(intstr.FromInt32(0), intstr.FromInt32(0))), "strategy   RollingUpdate, maxSurge 0, maxUnavailable 0 (1)\n"},
+		{"bounds in percent", waitingPool(withSurgeAndUnavailable(intstr.FromString("25%"), half)), "strategy   RollingUpdate, maxSurge 25% (1), maxUnavailable 50% (1)\n"},
+		{"bounds of zero", waitingPool(withSurgeAndUnavailable(intstr.FromInt32(0), intstr.FromInt32(0))), "strategy   RollingUpdate, maxSurge 0, maxUnavailable 0 (1)\n"},
 		{"recreate", waitingPool(withStrategy(v1alpha1.RecreateMachineDeploymentStrategyType)), "strategy   Recreate\n"},
 		{"on delete", waitingPool(withStrategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)), "strategy   OnDelete\n"},
 		{"in place", inPlacePool(v1alpha1.OrchestrationTypeAuto), "strategy   InPlaceUpdate, Auto, maxSurge 0, maxUnavailable 1\n"},

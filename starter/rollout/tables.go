@@ -45,7 +45,7 @@ func (s snapshot) writeSetTable(out io.Writer) {
 			list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
 			list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Available }),
 			list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
-			s.tree.Sets[i].templateName, yesCell(i == s.currentSetIndex()),
+			s.tree.Sets[i].templateName, yesOrEmptyCell(i == s.currentSetIndex()),
 		})
 	}
 	_, _ = fmt.Fprintln(out)
@@ -103,7 +103,7 @@ func revisionCell(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func yesCell(yes bool) string {
+func yesOrEmptyCell(yes bool) string {
 	if yes {
 		return "yes"
 	}
@@ -111,8 +111,8 @@ func yesCell(yes bool) string {
 }
 
 // writeStepTable writes a numbered row for each step, with the size of every set after the step.
-func (s snapshot) writeStepTable(out io.Writer, steps []simulate.ForeseenStep) {
-	now := simulate.ForeseenStep{Step: "as it is now"}
+func (s snapshot) writeStepTable(out io.Writer, steps []simulate.PredictedStep) {
+	now := simulate.PredictedStep{Step: "as it is now"}
 	for _, set := range s.facts.Sets {
 		now.Sizes = append(now.Sizes, simulate.SizeOfSet{Set: set.Name, Replicas: set.Replicas})
 	}
@@ -137,7 +137,7 @@ func (s snapshot) writeStepTable(out io.Writer, steps []simulate.ForeseenStep) {
 }
 
 // columnsOfSets returns the names of the sets with replicas after at least one step, from the oldest to the newest.
-func columnsOfSets(steps []simulate.ForeseenStep) []string {
+func columnsOfSets(steps []simulate.PredictedStep) []string {
 	var names []string
 	for _, step := range steps {
 		for _, size := range step.Sizes {
@@ -147,7 +147,7 @@ func columnsOfSets(steps []simulate.ForeseenStep) []string {
 		}
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
-		return !slices.ContainsFunc(steps, func(step simulate.ForeseenStep) bool { return sizeOfSet(step.Sizes, name) > 0 })
+		return !slices.ContainsFunc(steps, func(step simulate.PredictedStep) bool { return sizeOfSet(step.Sizes, name) > 0 })
 	})
 }
 

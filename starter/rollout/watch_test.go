@@ -300,7 +300,7 @@ func TestWatchOfARolloutRedrawsOnATerminal(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, over)
 	}
-	assert.Equal(t, strings.Repeat(kubecli.ClearScreen+s.statusText(s.advice()), 2), out.String())
+	assert.Equal(t, strings.Repeat(kubecli.ClearScreenSequence+s.statusText(s.advice()), 2), out.String())
 	assert.NotContains(t, out.String(), "millwright rollout watch", "it is being watched")
 }
 

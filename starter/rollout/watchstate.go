@@ -66,7 +66,7 @@ func (j *watchState) recordDueDecision(s *snapshot) {
 	if due != j.dueSentence {
 		j.dueSentence, j.dueDecisionSince = due, s.now
 	}
-	if due != "" && s.now.Sub(j.dueDecisionSince) > drain.Overdue {
+	if due != "" && s.now.Sub(j.dueDecisionSince) > drain.OverdueAfter {
 		s.overdueSince = j.dueDecisionSince
 	}
 }
@@ -98,7 +98,7 @@ func (j *watchState) finalLine(s snapshot) (string, error) {
 		)
 	case d.Pin != nil && d.Pin.By == "" && !j.keepWatching:
 		return fails("%s", d.Pin.Cause(d.Revision))
-	case s.isAsRequested():
+	case s.isRequestFulfilled():
 		return fmt.Sprintf("%s: %s; %s", s.key(), s.completeText(), j.watchDurationText(s)), nil
 	case j.keepWatching:
 		return "", nil
@@ -117,9 +117,9 @@ func (j *watchState) finalLine(s snapshot) (string, error) {
 	}
 }
 
-// isAsRequested reports whether all machines are in the state that the operator wants: they have the template or, if an
+// isRequestFulfilled reports whether all machines are in the state that the operator wants: they have the template or, if an
 // operator has pinned them, the pinned revision.
-func (s snapshot) isAsRequested() bool {
+func (s snapshot) isRequestFulfilled() bool {
 	pin := s.decision.Pin
 	return s.decision.Complete && (pin == nil || pin.By != "")
 }

@@ -17,11 +17,11 @@ import (
 	"millwright/test/queries"
 )
 
-const root = "../.."
+const repoRoot = "../.."
 
 func readAlerts(t *testing.T) []queries.Alert {
 	t.Helper()
-	all, err := queries.Alerts(root)
+	all, err := queries.Alerts(repoRoot)
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
 	return all
@@ -29,7 +29,7 @@ func readAlerts(t *testing.T) []queries.Alert {
 
 func readDashboards(t *testing.T) []queries.Dashboard {
 	t.Helper()
-	all, err := queries.Dashboards(root)
+	all, err := queries.Dashboards(repoRoot)
 	require.NoError(t, err)
 	return all
 }
@@ -42,7 +42,7 @@ func readYAML(t *testing.T, path string, into any) {
 
 func readText(t *testing.T, path string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(root, path))
+	content, err := os.ReadFile(filepath.Join(repoRoot, path))
 	require.NoError(t, err)
 	return string(content)
 }
@@ -77,7 +77,7 @@ func TestEachAlertIsTestedAndExplained(t *testing.T) {
 	assert.Equal(t, len(all), strings.Count(page, "\n## "), "the page has sections of alerts that do not exist")
 }
 
-func TestTheDashboards(t *testing.T) {
+func TestDashboardsHaveValidPanels(t *testing.T) {
 	var names []string
 	for _, d := range readDashboards(t) {
 		names = append(names, d.Name)
@@ -100,7 +100,7 @@ func TestEveryMetricOfAQueryExists(t *testing.T) {
 	require.Greater(t, len(known), 50)
 	names := regexp.MustCompile(`\b(?:millwright|mcm)_\w+`)
 	parts := regexp.MustCompile(`_(bucket|count|sum)$`)
-	all, err := queries.ReadAllQueries(root)
+	all, err := queries.ReadAllQueries(repoRoot)
 	require.NoError(t, err)
 	for _, q := range all {
 		for _, name := range names.FindAllString(q.Expr, -1) {

@@ -15,20 +15,20 @@ import (
 	"millwright/devstack/virtualcloud/admin"
 )
 
-// sizePromise is the number of machines and nodes that the spec of a deployment promises at each moment.
-type sizePromise struct{ replicas, surge, unavailable int }
+// sizeGuarantee is the number of machines and nodes that the spec of a deployment promises at each moment.
+type sizeGuarantee struct{ replicas, surge, unavailable int }
 
-func (p sizePromise) maxMachines() int { return p.replicas + p.surge }
-func (p sizePromise) minNodes() int    { return p.replicas - p.unavailable }
+func (p sizeGuarantee) maxMachines() int { return p.replicas + p.surge }
+func (p sizeGuarantee) minNodes() int    { return p.replicas - p.unavailable }
 
-// sizePromiseOfDeployment returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and
+// sizeGuaranteeOfDeployment returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and
 // maxUnavailable down; if both are 0, maxUnavailable is 1. The strategy Recreate promises no nodes during a rollout.
-func sizePromiseOfDeployment(d *v1alpha1.MachineDeployment) sizePromise {
-	p := sizePromise{replicas: int(d.Spec.Replicas), surge: 1}
+func sizeGuaranteeOfDeployment(d *v1alpha1.MachineDeployment) sizeGuarantee {
+	p := sizeGuarantee{replicas: int(d.Spec.Replicas), surge: 1}
 	var bounds *v1alpha1.UpdateConfiguration
 	switch s := d.Spec.Strategy; {
 	case s.Type == v1alpha1.RecreateMachineDeploymentStrategyType:
-		return sizePromise{replicas: p.replicas, unavailable: p.replicas}
+		return sizeGuarantee{replicas: p.replicas, unavailable: p.replicas}
 	case s.Type == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType && s.InPlaceUpdate != nil:
 		bounds = &s.InPlaceUpdate.UpdateConfiguration
 	case s.RollingUpdate != nil:
@@ -50,11 +50,11 @@ func sizePromiseOfDeployment(d *v1alpha1.MachineDeployment) sizePromise {
 	return p
 }
 
-// Bounds checks the number of machines of one deployment over time. When the spec of the deployment changes, a looser
+// SizeBounds checks the number of machines of one deployment over time. When the spec of the deployment changes, a looser
 // bound applies at once. A stricter bound applies after the deployment has met it for the first time, because
 // Millwright does not guarantee how soon this happens.
-type Bounds struct {
-	upper, lower *sizePromise // the promises from which the upper and the lower bound come; nil if no bound applies yet
+type SizeBounds struct {
+	upper, lower *sizeGuarantee // the promises from which the upper and the lower bound come; nil if no bound applies yet
 	// If JudgesLeavingMachines is true, JudgeSnapshot also counts machines that are being deleted, and instances.
 	// JudgesLeavingMachines must be false if a person deletes machines or machines fail: a machine that is being deleted
 	// or has failed may still exist when its replacement is created.
@@ -71,23 +71,23 @@ type Bounds struct {
 }
 
 // IsInForce reports whether both current bounds already follow from the spec of the deployment.
-func (b *Bounds) IsInForce(d *v1alpha1.MachineDeployment) bool {
-	wanted := sizePromiseOfDeployment(d)
+func (b *SizeBounds) IsInForce(d *v1alpha1.MachineDeployment) bool {
+	wanted := sizeGuaranteeOfDeployment(d)
 	return b.upper != nil && b.lower != nil && *b.upper == wanted && *b.lower == wanted
 }
 
 // ForgetBounds puts both bounds out of force until the deployment meets the bounds again. Call ForgetBounds after a
 // time without snapshots.
-func (b *Bounds) ForgetBounds() { b.upper, b.lower = nil, nil }
+func (b *SizeBounds) ForgetBounds() { b.upper, b.lower = nil, nil }
 
 // JudgeSnapshot returns the findings in a snapshot, and updates the current bounds.
-func (b *Bounds) JudgeSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
-	for _, began := range s.DeploymentsAtBegin {
+func (b *SizeBounds) JudgeSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
+	for _, began := range s.DeploymentsAtStart {
 		if began.UID == d.UID {
-			b.loosenBounds(sizePromiseOfDeployment(&began))
+			b.loosenBounds(sizeGuaranteeOfDeployment(&began))
 		}
 	}
-	wanted := sizePromiseOfDeployment(d)
+	wanted := sizeGuaranteeOfDeployment(d)
 	b.loosenBounds(wanted)
 	if !s.IsSettled || d.DeletionTimestamp != nil {
 		return nil
@@ -138,7 +138,7 @@ func (b *Bounds) JudgeSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (found
 }
 
 // loosenBounds applies a wanted bound at once if it is looser than the current bound.
-func (b *Bounds) loosenBounds(wanted sizePromise) {
+func (b *SizeBounds) loosenBounds(wanted sizeGuarantee) {
 	if b.upper != nil && wanted.maxMachines() >= b.upper.maxMachines() {
 		b.upper = &wanted
 	}
@@ -148,11 +148,11 @@ func (b *Bounds) loosenBounds(wanted sizePromise) {
 }
 
 // tightenBounds applies a wanted bound as soon as the deployment meets it.
-func (b *Bounds) tightenBounds(wanted sizePromise, v deploymentView, places int) {
-	if v.setsAreSized && places <= wanted.maxMachines() {
+func (b *SizeBounds) tightenBounds(wanted sizeGuarantee, v deploymentView, places int) {
+	if v.haveSetsCurrentSize && places <= wanted.maxMachines() {
 		b.upper = &wanted
 	}
-	if v.setsAreSized && v.hasNoSurplus && v.servingNodes >= wanted.minNodes() {
+	if v.haveSetsCurrentSize && v.hasNoSurplus && v.servingNodes >= wanted.minNodes() {
 		b.lower = &wanted
 	}
 }
@@ -163,14 +163,14 @@ type deploymentView struct {
 	expectedMachines               int      // number of live machines plus number of machines that are still to be created
 	servingNodes                   int      // number of live machines' nodes that accept pods
 	idleMachines                   []string // machines whose node accepts no pods, each with the reason
-	setsAreSized                   bool     // all sets have the size that follows from the deployment's current spec
+	haveSetsCurrentSize                   bool     // all sets have the size that follows from the deployment's current spec
 	hasNoSurplus                   bool     // no set has machines that it still has to delete
 }
 
 // viewDeployment uses the status of sets only to find out when a new bound applies, and never to find out which
 // machines exist.
 func viewDeployment(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
-	v := deploymentView{setsAreSized: true, hasNoSurplus: true}
+	v := deploymentView{haveSetsCurrentSize: true, hasNoSurplus: true}
 	of := s.InstancesByMachineUID()
 	live := map[types.UID]int{}
 	for _, m := range s.MachinesOfDeployment(d) {
@@ -194,7 +194,7 @@ func viewDeployment(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
 		size, seen, here := int(set.Spec.Replicas), int(set.Status.ObservedReplicas), live[set.UID]
 		v.expectedMachines += max(size, seen, here) - here
 		v.hasNoSurplus = v.hasNoSurplus && here <= size && seen == size
-		v.setsAreSized = v.setsAreSized &&
+		v.haveSetsCurrentSize = v.haveSetsCurrentSize &&
 			(size == 0 || set.Annotations[v1alpha1.AnnotationDesiredReplicas] == strconv.Itoa(int(d.Spec.Replicas)))
 	}
 	return v
@@ -211,7 +211,7 @@ func idleReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) stri
 		}
 	}
 	switch {
-	case s.DeletedMeanwhile[m.UID]:
+	case s.DeletedDuringSnapshot[m.UID]:
 		return ""
 	case node == nil:
 		return "has no node"

@@ -27,9 +27,9 @@ type WorkflowState struct {
 	Schedules []string // IDs of the schedules
 }
 
-// FindBadEnds finds runs that failed, timed out or were terminated. FindBadEnds leaves out sweeps for orphans: a sweep
+// FindFailedRuns finds runs that failed, timed out or were terminated. FindBadEnds leaves out sweeps for orphans: a sweep
 // fails when the cloud or the API server does not answer.
-func FindBadEnds(d WorkflowState) (found []Finding) {
+func FindFailedRuns(d WorkflowState) (found []Finding) {
 	bad := []enumspb.WorkflowExecutionStatus{
 		enumspb.WORKFLOW_EXECUTION_STATUS_FAILED,
 		enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
@@ -43,15 +43,15 @@ func FindBadEnds(d WorkflowState) (found []Finding) {
 	return found
 }
 
-// FindUnrest finds all objects and runs that still change, wait or are incomplete. Some time after the last change and
+// FindUnsettledObjects finds all objects and runs that still change, wait or are incomplete. Some time after the last change and
 // the last fault, FindUnrest must find nothing.
-func FindUnrest(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
+func FindUnsettledObjects(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
 		found = append(found, Finding{CheckCalm, object, fmt.Sprintf(format, values...)})
 	}
 	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {
-		if why := unrestReason(s, m, of[string(m.UID)]); why != "" {
+		if why := unsettledReason(s, m, of[string(m.UID)]); why != "" {
 			say("machine "+m.Name, "%s", why)
 		}
 	}
@@ -61,7 +61,7 @@ func FindUnrest(s Snapshot, d WorkflowState, excused map[string]bool) (found []F
 		}
 	}
 	for _, md := range s.Deployments {
-		findDeploymentUnrest(s, md, say)
+		findUnsettledDeployment(s, md, say)
 	}
 	for _, n := range s.Nodes {
 		if n.DeletionTimestamp != nil {
@@ -73,12 +73,12 @@ func FindUnrest(s Snapshot, d WorkflowState, excused map[string]bool) (found []F
 			say("set "+set.Name, "is being deleted, finalizers %v", set.Finalizers)
 		}
 	}
-	findTemporalUnrest(s, d, say)
+	findUnsettledRuns(s, d, say)
 	return found
 }
 
-// findTemporalUnrest adds a finding for each open run, and for each class without a schedule.
-func findTemporalUnrest(s Snapshot, d WorkflowState, say func(object, format string, values ...any)) {
+// findUnsettledRuns adds a finding for each open run, and for each class without a schedule.
+func findUnsettledRuns(s Snapshot, d WorkflowState, say func(object, format string, values ...any)) {
 	for _, r := range d.Runs {
 		if isOpenRun(r) &&
 			!slices.Contains(
@@ -95,8 +95,8 @@ func findTemporalUnrest(s Snapshot, d WorkflowState, say func(object, format str
 	}
 }
 
-// unrestReason returns why a machine is still changing, waiting or incomplete; empty if it is none of these.
-func unrestReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+// unsettledReason returns why a machine is still changing, waiting or incomplete; empty if it is none of these.
+func unsettledReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	phase := m.Status.CurrentStatus.Phase
 	switch {
 	case m.DeletionTimestamp != nil:
@@ -125,9 +125,9 @@ func unrestReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) st
 	}
 }
 
-// findDeploymentUnrest adds a finding if a deployment has too few or too many machines, if a machine has not all labels
+// findUnsettledDeployment adds a finding if a deployment has too few or too many machines, if a machine has not all labels
 // of the template, or if the deployment has not adopted a set.
-func findDeploymentUnrest(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
+func findUnsettledDeployment(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
 	machines := s.MachinesOfDeployment(&md)
 	if len(machines) != int(md.Spec.Replicas) {
 		say("deployment "+md.Name, "%d machines, wanted are %d", len(machines), md.Spec.Replicas)
@@ -147,9 +147,9 @@ func findDeploymentUnrest(s Snapshot, md v1alpha1.MachineDeployment, say func(ob
 	}
 }
 
-// FindRemains finds all objects, instances, runs and schedules that still exist after the objects of a namespace were
+// FindLeftovers finds all objects, instances, runs and schedules that still exist after the objects of a namespace were
 // deleted.
-func FindRemains(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
+func FindLeftovers(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
 		found = append(found, Finding{CheckGone, object, fmt.Sprintf(format, values...)})
 	}

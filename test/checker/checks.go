@@ -119,7 +119,7 @@ func MissingInstances(s Snapshot) (found []Finding) {
 func WronglyDrainedNodes(s Snapshot) (found []Finding) {
 	for _, i := range s.Instances {
 		m, n := s.Machine(i.Tags.MachineUID), s.NodeOfInstance(i)
-		if n == nil || !machineMustStay(s, m) || !n.Spec.Unschedulable && n.DeletionTimestamp == nil {
+		if n == nil || !mustKeepNodeAndInstance(s, m) || !n.Spec.Unschedulable && n.DeletionTimestamp == nil {
 			continue
 		}
 		found = append(found, Finding{CheckNode, n.Name, fmt.Sprintf(
@@ -132,15 +132,15 @@ func WronglyDrainedNodes(s Snapshot) (found []Finding) {
 func VanishedInstances(s Snapshot) (found []Finding) {
 	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {
-		if m.Spec.ProviderID != "" && len(of[string(m.UID)]) == 0 && machineMustStay(s, &m) {
+		if m.Spec.ProviderID != "" && len(of[string(m.UID)]) == 0 && mustKeepNodeAndInstance(s, &m) {
 			found = append(found, Finding{CheckLost, m.Name, "no instance " + m.Spec.ProviderID})
 		}
 	}
 	return found
 }
 
-// machineMustStay reports whether a machine must keep its node and its instance.
-func machineMustStay(s Snapshot, m *v1alpha1.Machine) bool {
-	return m != nil && m.DeletionTimestamp == nil && !s.DeletedMeanwhile[m.UID] &&
+// mustKeepNodeAndInstance reports whether a machine must keep its node and its instance.
+func mustKeepNodeAndInstance(s Snapshot, m *v1alpha1.Machine) bool {
+	return m != nil && m.DeletionTimestamp == nil && !s.DeletedDuringSnapshot[m.UID] &&
 		m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }

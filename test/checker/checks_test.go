@@ -110,7 +110,7 @@ func TestMachineWithoutInstance(t *testing.T) {
 }
 
 func TestMoreMachinesThanAllowed(t *testing.T) {
-	b := &Bounds{JudgesLeavingMachines: true}
+	b := &SizeBounds{JudgesLeavingMachines: true}
 	judge := func(s Snapshot) []string { return objectNames(b.JudgeSnapshot(s, &s.Deployments[0])) }
 	assert.Empty(t, judge(runningFleet(2, "a", "b", "c", "d")), "no bound is in force before it is first met")
 	assert.Empty(t, judge(runningFleet(2, "a", "b", "c")))
@@ -131,17 +131,17 @@ func TestMoreMachinesThanAllowed(t *testing.T) {
 	s.IsSettled = false
 	assert.Empty(t, judge(s))
 
-	*b = Bounds{}
+	*b = SizeBounds{}
 	assert.Empty(t, judge(runningFleet(1, "a", "b")))
 	s = runningFleet(1, "a", "b", "c")
-	s.IsSettled, s.DeploymentsAtBegin = false, runningFleet(2).Deployments
+	s.IsSettled, s.DeploymentsAtStart = false, runningFleet(2).Deployments
 	assert.Empty(t, judge(s))
-	s.IsSettled, s.DeploymentsAtBegin = true, nil
+	s.IsSettled, s.DeploymentsAtStart = true, nil
 	assert.Empty(t, judge(s), "more was allowed when the last snapshot began")
 }
 
 func TestMoreInstancesThanAllowed(t *testing.T) {
-	b := &Bounds{JudgesLeavingMachines: true}
+	b := &SizeBounds{JudgesLeavingMachines: true}
 	judge := func(s Snapshot) (checks []string) {
 		for _, f := range b.JudgeSnapshot(s, &s.Deployments[0]) {
 			checks = append(checks, f.Check)
@@ -163,7 +163,7 @@ func TestMoreInstancesThanAllowed(t *testing.T) {
 }
 
 func TestFewerReadyNodesThanPromised(t *testing.T) {
-	b := &Bounds{JudgesNodes: true}
+	b := &SizeBounds{JudgesNodes: true}
 	judge := func(s Snapshot) []string { return objectNames(b.JudgeSnapshot(s, &s.Deployments[0])) }
 	sick := runningFleet(2, "a", "b")
 	sick.Nodes[1] = newNode("i-b", corev1.ConditionUnknown)
@@ -178,13 +178,13 @@ func TestFewerReadyNodesThanPromised(t *testing.T) {
 }
 
 func TestServingNodes(t *testing.T) {
-	b := &Bounds{JudgesNodes: true}
+	b := &SizeBounds{JudgesNodes: true}
 	judge := func(s Snapshot) []string { return objectNames(b.JudgeSnapshot(s, &s.Deployments[0])) }
 	assert.Empty(t, judge(runningFleet(2, "a", "b")))
 	cordoned := runningFleet(2, "a", "b")
 	cordoned.Nodes[1].Spec.Unschedulable = true
 	assert.Equal(t, []string{"p"}, judge(cordoned), "a node that takes no pods does not serve")
-	cordoned.DeletedMeanwhile = machinesDeletedBetween(cordoned.Machines, cordoned.Machines[:1])
+	cordoned.DeletedDuringSnapshot = machinesDeletedBetween(cordoned.Machines, cordoned.Machines[:1])
 	assert.Empty(t, judge(cordoned), "its machine was deleted between two reads: it may have served at the first one")
 	young := runningFleet(2, "a", "b")
 	young.Instances = young.Instances[:1]
@@ -215,7 +215,7 @@ func TestMachinesDeletedDuringASnapshot(t *testing.T) {
 	}, machinesDeletedBetween(first, later))
 }
 
-func TestSizePromiseOfADeployment(t *testing.T) {
+func TestSizeGuaranteeOfADeployment(t *testing.T) {
 	bounds := func(surge, unavailable int32) v1alpha1.UpdateConfiguration {
 		return v1alpha1.UpdateConfiguration{
 			MaxSurge:       new(intstr.FromInt32(surge)),
@@ -224,22 +224,22 @@ func TestSizePromiseOfADeployment(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		strategy v1alpha1.MachineDeploymentStrategy
-		want     sizePromise
+		want     sizeGuarantee
 	}{
-		"nothing is said": {v1alpha1.MachineDeploymentStrategy{}, sizePromise{10, 1, 0}},
-		"rolling":         {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(3, 2)}}, sizePromise{10, 3, 2}},
-		"neither":         {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(0, 0)}}, sizePromise{10, 0, 1}},
+		"nothing is said": {v1alpha1.MachineDeploymentStrategy{}, sizeGuarantee{10, 1, 0}},
+		"rolling":         {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(3, 2)}}, sizeGuarantee{10, 3, 2}},
+		"neither":         {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: bounds(0, 0)}}, sizeGuarantee{10, 0, 1}},
 		"percentages": {v1alpha1.MachineDeploymentStrategy{RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
 			MaxSurge: new(intstr.FromString("25%")), MaxUnavailable: new(intstr.FromString("25%")),
-		}}}, sizePromise{10, 3, 2}},
+		}}}, sizeGuarantee{10, 3, 2}},
 		"in place": {v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{UpdateConfiguration: bounds(0, 4)},
-		}, sizePromise{10, 0, 4}},
-		"anew": {v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}, sizePromise{10, 0, 10}},
+		}, sizeGuarantee{10, 0, 4}},
+		"anew": {v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}, sizeGuarantee{10, 0, 10}},
 	} {
 		d := v1alpha1.MachineDeployment{}
 		d.Spec.Replicas, d.Spec.Strategy = 10, row.strategy
-		assert.Equal(t, row.want, sizePromiseOfDeployment(&d), name)
+		assert.Equal(t, row.want, sizeGuaranteeOfDeployment(&d), name)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestBudgetMinimum(t *testing.T) {
 	}
 }
 
-func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
+func TestFindPodsGoneWithoutEviction(t *testing.T) {
 	pods := func(names ...string) (all []corev1.Pod) {
 		for _, name := range names {
 			all = append(
@@ -305,16 +305,16 @@ func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 	}
 	before, after := runningFleet(1, "a"), runningFleet(1, "a")
 	before.Pods, after.Pods = pods("x", "y", "z"), pods("x", "y")
-	assert.Empty(t, Departures(before, after), "the machine is to stay: a controller may delete pods")
+	assert.Empty(t, FindPodDepartures(before, after), "the machine is to stay: a controller may delete pods")
 	markDeleted(&after.Machines[0])
 	after.Machines[0].Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 		MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
 	}
 	deadline := after.Machines[0].DeletionTimestamp.Add(time.Minute)
 	after.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
-	left := Departures(before, after)
-	assert.Equal(t, []Departure{{noon, "y", "i-a", deadline}, {noon, "z", "i-a", deadline}}, left)
-	assert.Len(t, Departures(before, runningFleet(0)), 3, "machine and pods are gone")
+	left := FindPodDepartures(before, after)
+	assert.Equal(t, []PodDeparture{{noon, "y", "i-a", deadline}, {noon, "z", "i-a", deadline}}, left)
+	assert.Len(t, FindPodDepartures(before, runningFleet(0)), 3, "machine and pods are gone")
 
 	line := func(pod string, code int) string {
 		return fmt.Sprintf(
@@ -324,12 +324,12 @@ func TestPodsThatLeaveWithoutAnEviction(t *testing.T) {
 		)
 	}
 	log := line("y", 429) + line("y", 201) + line("z", 429) + `{"verb":"cre`
-	assert.Equal(t, []string{"z"}, objectNames(UnevictedDepartures(left, ReadEvictedPods(strings.NewReader(log), "n"))))
+	assert.Equal(t, []string{"z"}, objectNames(FindPodsGoneWithoutEviction(left, ReadEvictedPods(strings.NewReader(log), "n"))))
 	left[1].Deadline = noon
-	assert.Empty(t, UnevictedDepartures(left, ReadEvictedPods(strings.NewReader(log), "n")), "the drain's time is over")
+	assert.Empty(t, FindPodsGoneWithoutEviction(left, ReadEvictedPods(strings.NewReader(log), "n")), "the drain's time is over")
 }
 
-func TestRunsThatEndedBadly(t *testing.T) {
+func TestFindFailedRuns(t *testing.T) {
 	d := WorkflowState{Runs: []WorkflowRun{
 		{"a", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED},
 		{"b", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_FAILED},
@@ -337,16 +337,16 @@ func TestRunsThatEndedBadly(t *testing.T) {
 		{"d", "MachineSet", enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT},
 		{"e", "OrphanCollection", enumspb.WORKFLOW_EXECUTION_STATUS_FAILED},
 	}}
-	assert.Equal(t, []string{"b", "c", "d"}, objectNames(FindBadEnds(d)), "a sweep for orphans may fail")
+	assert.Equal(t, []string{"b", "c", "d"}, objectNames(FindFailedRuns(d)), "a sweep for orphans may fail")
 
-	w := NewWatcher(Sources{}, "n", Bounds{})
+	w := NewWatcher(Sources{}, "n", SizeBounds{})
 	w.AddRuns(d)
 	w.AddRuns(d)
 	violations, _ := w.Violations()
 	assert.Len(t, violations, 3, "each is told once")
 }
 
-func TestRestless(t *testing.T) {
+func TestFindUnsettledObjects(t *testing.T) {
 	calm := func() (Snapshot, WorkflowState) {
 		s := runningFleet(2, "a", "b")
 		s.Classes = []v1alpha1.MachineClass{{ObjectMeta: metav1.ObjectMeta{Name: "small", UID: "class"}}}
@@ -360,7 +360,7 @@ func TestRestless(t *testing.T) {
 		}}
 	}
 	s, d := calm()
-	require.Empty(t, FindUnrest(s, d, nil))
+	require.Empty(t, FindUnsettledObjects(s, d, nil))
 	for name, disturb := range map[string]func(*Snapshot, *WorkflowState){
 		"a machine is missing": func(s *Snapshot, _ *WorkflowState) { s.Machines, s.Instances = s.Machines[:1], s.Instances[:1] },
 		"a machine is Pending": func(s *Snapshot, _ *WorkflowState) {
@@ -388,15 +388,15 @@ func TestRestless(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, d := calm()
 			disturb(&s, &d)
-			assert.NotEmpty(t, FindUnrest(s, d, nil))
+			assert.NotEmpty(t, FindUnsettledObjects(s, d, nil))
 		})
 	}
 }
 
-func TestRemains(t *testing.T) {
+func TestFindLeftovers(t *testing.T) {
 	assert.Empty(
 		t,
-		FindRemains(
+		FindLeftovers(
 			Snapshot{},
 			WorkflowState{Runs: []WorkflowRun{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}}},
 			nil,
@@ -410,7 +410,7 @@ func TestRemains(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"machine a", "deployment p", "instance i-a", "node i-a", "run m", "schedule s"},
-		objectNames(FindRemains(s, d, nil)),
+		objectNames(FindLeftovers(s, d, nil)),
 	)
 }
 
@@ -431,7 +431,7 @@ func TestAFindingIsAViolationWhenItHasLasted(t *testing.T) {
 
 // The machine of a node is the machine named by the instance with the node's provider ID. A machine that stays keeps
 // its node and its instance.
-func TestNodeTakenAndInstanceLost(t *testing.T) {
+func TestWronglyDrainedNodesAndVanishedInstances(t *testing.T) {
 	of := func(changes ...func(*Snapshot)) Snapshot {
 		s := runningFleet(2, "a", "b")
 		for _, change := range changes {
@@ -454,7 +454,7 @@ func TestNodeTakenAndInstanceLost(t *testing.T) {
 		"cordoned":                          {of(cordoned), 1, 0},
 		"deleted":                           {of(deleted), 1, 0},
 		"the machine is being deleted":      {of(cordoned, of2(markDeleted)), 0, 0},
-		"its deletion begins now":           {of(cordoned, func(s *Snapshot) { s.DeletedMeanwhile = map[types.UID]bool{"uid-b": true} }), 0, 0},
+		"its deletion begins now":           {of(cordoned, func(s *Snapshot) { s.DeletedDuringSnapshot = map[types.UID]bool{"uid-b": true} }), 0, 0},
 		"the machine failed":                {of(deleted, of2(failed)), 0, 0},
 		"the instance is gone":              {of(gone), 0, 1},
 		"so is the machine":                 {of(gone, of2(markDeleted)), 0, 0},

@@ -68,15 +68,15 @@ func isServingPod(p *corev1.Pod) bool {
 	return false
 }
 
-// Departure is a pod whose deletion began, or that vanished, while the Machine of its node was being deleted.
-type Departure struct {
+// PodDeparture is a pod whose deletion began, or that vanished, while the Machine of its node was being deleted.
+type PodDeparture struct {
 	Time      time.Time
 	Pod, Node string
 	Deadline  time.Time // time before which the drain must not delete pods; zero if the Machine is unknown
 }
 
-// Departures returns the departures between two consecutive snapshots.
-func Departures(before, after Snapshot) (left []Departure) {
+// FindPodDepartures returns the departures between two consecutive snapshots.
+func FindPodDepartures(before, after Snapshot) (left []PodDeparture) {
 	still := map[types.UID]bool{}
 	for _, p := range after.Pods {
 		still[p.UID] = p.DeletionTimestamp == nil
@@ -99,15 +99,15 @@ func Departures(before, after Snapshot) (left []Departure) {
 	}
 	for _, p := range before.Pods {
 		if deadline, leaves := leaving[p.Spec.NodeName]; p.DeletionTimestamp == nil && leaves && !still[p.UID] {
-			left = append(left, Departure{Time: after.Time, Pod: p.Name, Node: p.Spec.NodeName, Deadline: deadline})
+			left = append(left, PodDeparture{Time: after.Time, Pod: p.Name, Node: p.Spec.NodeName, Deadline: deadline})
 		}
 	}
 	return left
 }
 
-// UnevictedDepartures finds the departures of pods that left before the drain's deadline without an eviction that the
+// FindPodsGoneWithoutEviction finds the departures of pods that left before the drain's deadline without an eviction that the
 // API server accepted. After the deadline, drains delete pods.
-func UnevictedDepartures(left []Departure, evicted map[string]bool) (found []Finding) {
+func FindPodsGoneWithoutEviction(left []PodDeparture, evicted map[string]bool) (found []Finding) {
 	for _, d := range left {
 		if forced := !d.Deadline.IsZero() && !d.Time.Before(d.Deadline); !evicted[d.Pod] && !forced {
 			found = append(

@@ -38,14 +38,14 @@ type Snapshot struct {
 	// IsSettled is true if no deployment changed while the snapshot was taken. If a deployment changed, its bounds
 	// cannot be checked.
 	IsSettled bool
-	// DeploymentsAtBegin are the deployments at the start of the snapshot, because their specs may have had looser
+	// DeploymentsAtStart are the deployments at the start of the snapshot, because their specs may have had looser
 	// bounds.
-	DeploymentsAtBegin []v1alpha1.MachineDeployment
+	DeploymentsAtStart []v1alpha1.MachineDeployment
 
-	// DeletedMeanwhile are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after
+	// DeletedDuringSnapshot are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after
 	// machines. For a machine in DeletedMeanwhile, a snapshot may contain no deletion timestamp, although its node is
 	// already cordoned.
-	DeletedMeanwhile map[types.UID]bool
+	DeletedDuringSnapshot map[types.UID]bool
 }
 
 // Machine returns the machine with a UID; nil if no machine has the UID.

@@ -48,32 +48,32 @@ type Sources struct {
 type Watcher struct {
 	sources                Sources
 	namespace              string
-	boundsOfEachDeployment Bounds // template for the Bounds of each deployment, which selects what is checked
+	boundsTemplate SizeBounds // template for the Bounds of each deployment, which selects what is checked
 
 	mu                 sync.Mutex
 	nodeNames          map[string]bool // names of nodes that the cloud has reported for the namespace's instances
 	persistentFindings *PersistentFindings
-	bounds             map[string]*Bounds // current bounds by name of the deployment
+	bounds             map[string]*SizeBounds // current bounds by name of the deployment
 	excusedMachines    map[string]bool    // UIDs of machines whose instance a person has orphaned
 	lastSnapshot       Snapshot           // last successful snapshot; compared with the next one
-	isBlind            bool               // no snapshot has succeeded for blindTimeout
+	lacksSnapshots            bool               // no snapshot has succeeded for blindTimeout
 	isTearingDown      bool               // BeginTeardown was called
 	snapshotCount      int
 	maxMachines        int // largest number of machines in one snapshot, including machines that are being deleted
-	departures         []Departure
+	podDepartures         []PodDeparture
 	reportedRuns       map[string]bool // runs whose bad end was reported
 	violations         []Violation
 }
 
 // NewWatcher returns a watcher. The parameter strict selects what is checked for each deployment.
-func NewWatcher(sources Sources, namespace string, strict Bounds) *Watcher {
+func NewWatcher(sources Sources, namespace string, strict SizeBounds) *Watcher {
 	return &Watcher{
 		sources:                sources,
 		namespace:              namespace,
-		boundsOfEachDeployment: strict,
+		boundsTemplate: strict,
 		persistentFindings:     NewPersistentFindings(),
 		nodeNames:              map[string]bool{},
-		bounds:                 map[string]*Bounds{},
+		bounds:                 map[string]*SizeBounds{},
 		excusedMachines:        map[string]bool{},
 		reportedRuns:           map[string]bool{},
 	}
@@ -94,7 +94,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		}
 		w.mu.Lock()
 		if err != nil {
-			if !w.isBlind && w.snapshotCount > 0 && time.Since(w.lastSnapshot.Time) > blindTimeout {
+			if !w.lacksSnapshots && w.snapshotCount > 0 && time.Since(w.lastSnapshot.Time) > blindTimeout {
 				w.forgetFindings()
 			}
 		} else {
@@ -125,7 +125,7 @@ func (w *Watcher) followRuns(ctx context.Context) {
 func (w *Watcher) AddRuns(d WorkflowState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, f := range FindBadEnds(d) {
+	for _, f := range FindFailedRuns(d) {
 		if !w.reportedRuns[f.Object] {
 			w.reportedRuns[f.Object] = true
 			w.violations = append(w.violations, Violation{Finding: f, FirstSeen: time.Now(), ReportTime: time.Now()})
@@ -137,7 +137,7 @@ func (w *Watcher) AddRuns(d WorkflowState) {
 func (w *Watcher) forgetFindings() {
 	w.persistentFindings.ForgetFindings()
 	w.forgetBounds()
-	w.isBlind = true
+	w.lacksSnapshots = true
 }
 
 // forgetBounds puts all bounds out of force until the deployments meet the bounds again. Since the last snapshot, a
@@ -151,15 +151,15 @@ func (w *Watcher) forgetBounds() {
 // judgeSnapshot applies all checks to a snapshot.
 func (w *Watcher) judgeSnapshot(s Snapshot) {
 	if w.snapshotCount++; !w.isTearingDown && w.snapshotCount > 1 {
-		w.departures = append(w.departures, Departures(w.lastSnapshot, s)...)
+		w.podDepartures = append(w.podDepartures, FindPodDepartures(w.lastSnapshot, s)...)
 	}
-	w.lastSnapshot, w.isBlind, w.maxMachines = s, false, max(w.maxMachines, len(s.Machines))
+	w.lastSnapshot, w.lacksSnapshots, w.maxMachines = s, false, max(w.maxMachines, len(s.Machines))
 	found := append(DuplicateInstances(s), OrphanedInstances(s, w.excusedMachines)...)
 	found = append(found, MissingInstances(s)...)
-	if !w.isTearingDown && !w.boundsOfEachDeployment.IgnoresBudgets {
+	if !w.isTearingDown && !w.boundsTemplate.IgnoresBudgets {
 		found = append(found, BrokenBudgets(s)...)
 	}
-	if w.boundsOfEachDeployment.JudgesNodeLoss {
+	if w.boundsTemplate.JudgesNodeLoss {
 		found = append(found, append(WronglyDrainedNodes(s), VanishedInstances(s)...)...)
 	}
 	if !w.isTearingDown {
@@ -173,9 +173,9 @@ func (w *Watcher) judgeBounds(s Snapshot) (found []Finding) {
 	for _, d := range s.Deployments {
 		b := w.bounds[d.Name]
 		if b == nil {
-			b = &Bounds{
-				JudgesLeavingMachines: w.boundsOfEachDeployment.JudgesLeavingMachines,
-				JudgesNodes:           w.boundsOfEachDeployment.JudgesNodes,
+			b = &SizeBounds{
+				JudgesLeavingMachines: w.boundsTemplate.JudgesLeavingMachines,
+				JudgesNodes:           w.boundsTemplate.JudgesNodes,
 			}
 			w.bounds[d.Name] = b
 		}
@@ -205,11 +205,11 @@ func (w *Watcher) BeginTeardown() {
 	w.isTearingDown = true
 }
 
-// Departures returns the pods that left the nodes of machines that were being deleted.
-func (w *Watcher) Departures() []Departure {
+// PodDepartures returns the pods that left the nodes of machines that were being deleted.
+func (w *Watcher) PodDepartures() []PodDeparture {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.departures)
+	return slices.Clone(w.podDepartures)
 }
 
 // Violations returns all violations until now, and the number of snapshots.
@@ -290,11 +290,11 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	s.Classes = classes.Items
 	s.Pods = pods.Items
 	s.Budgets = budgets.Items
-	s.DeploymentsAtBegin = before.Items
+	s.DeploymentsAtStart = before.Items
 	s.Deployments, s.IsSettled = after.Items, describeSpecs(before.Items) == describeSpecs(after.Items)
-	s.DeletedMeanwhile = machinesDeletedBetween(machines.Items, later.Items)
+	s.DeletedDuringSnapshot = machinesDeletedBetween(machines.Items, later.Items)
 	for _, n := range nodes.Items {
-		if strings.HasPrefix(n.Name, w.namespace+"-") || w.isNamedByCloud(n.Name) {
+		if strings.HasPrefix(n.Name, w.namespace+"-") || w.isNodeOfCloud(n.Name) {
 			s.Nodes = append(s.Nodes, n)
 		}
 	}
@@ -314,7 +314,7 @@ func (w *Watcher) ownInstances(all []admin.Instance) (ours []admin.Instance) {
 	return ours
 }
 
-func (w *Watcher) isNamedByCloud(node string) bool {
+func (w *Watcher) isNodeOfCloud(node string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.nodeNames[node]

@@ -22,9 +22,9 @@ import (
 
 var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// set returns a set with this number of machines. The first of them are available; the parameter available says how
+// setWithAvailableMachines returns a set with this number of machines. The first of them are available; the parameter available says how
 // many.
-func set(revision int64, current bool, replicas, available int) rollout.MachineSet {
+func setWithAvailableMachines(revision int64, current bool, replicas, available int) rollout.MachineSet {
 	name := map[bool]string{true: "new", false: "old"}[current]
 	s := rollout.MachineSet{
 		Name: name, UID: "uid-" + name, Version: "1", Current: current, Replicas: replicas, ActedOn: replicas,
@@ -38,8 +38,8 @@ func set(revision int64, current bool, replicas, available int) rollout.MachineS
 	return s
 }
 
-// facts returns a deployment of three machines whose rollout is complete, with changes.
-func facts(changes ...func(*rollout.Facts)) rollout.Facts {
+// newFacts returns a deployment of three machines whose rollout is complete, with changes.
+func newFacts(changes ...func(*rollout.Facts)) rollout.Facts {
 	o := rollout.Facts{
 		Now: now, Generation: 1, ObservedGeneration: 1,
 		Settings: rollout.Settings{
@@ -48,7 +48,7 @@ func facts(changes ...func(*rollout.Facts)) rollout.Facts {
 			Surge:       rollout.IntOrPercent{Value: 1},
 			Unavailable: rollout.IntOrPercent{},
 		},
-		Sets:     []rollout.MachineSet{set(2, true, 3, 3)},
+		Sets:     []rollout.MachineSet{setWithAvailableMachines(2, true, 3, 3)},
 		Progress: rollout.Progress{Revision: 2, Set: "new", Completed: now, Good: "new"},
 	}
 	for _, change := range changes {
@@ -57,25 +57,25 @@ func facts(changes ...func(*rollout.Facts)) rollout.Facts {
 	return o
 }
 
-// rolling starts the rollout of revision 2: the new set has one machine, and the old set still has three.
-func rolling(available int) func(*rollout.Facts) {
+// withStartedRollout starts the rollout of revision 2: the new set has one machine, and the old set still has three.
+func withStartedRollout(available int) func(*rollout.Facts) {
 	return func(o *rollout.Facts) {
-		o.Sets = []rollout.MachineSet{set(1, false, 3, 3), set(2, true, 1, available)}
+		o.Sets = []rollout.MachineSet{setWithAvailableMachines(1, false, 3, 3), setWithAvailableMachines(2, true, 1, available)}
 		o.Progress = rollout.Progress{Revision: 2, Set: "new", Good: "old"}
 	}
 }
 
-func pinned(old, fresh int) func(*rollout.Facts) {
+func withPinnedRevision(old, fresh int) func(*rollout.Facts) {
 	return func(o *rollout.Facts) {
-		o.Sets = []rollout.MachineSet{set(1, false, old, old), set(2, true, fresh, 0)}
+		o.Sets = []rollout.MachineSet{setWithAvailableMachines(1, false, old, old), setWithAvailableMachines(2, true, fresh, 0)}
 		o.Progress = rollout.Progress{Revision: 2, Set: "new", Good: "old", Pin: &rollout.Pin{
 			Set: "old", Revision: 1, Since: now, Why: "1 machine of it failed, 0 allowed",
 		}}
 	}
 }
 
-// late makes the progress deadline of a minute pass.
-func late(o *rollout.Facts) {
+// withMissedDeadline makes the progress deadline of a minute pass.
+func withMissedDeadline(o *rollout.Facts) {
 	o.Deadline = new(time.Minute)
 	o.Reported.Counts = rollout.PlannedStatus(*o).Counts
 	o.Reported.Conditions = []rollout.Condition{
@@ -83,8 +83,8 @@ func late(o *rollout.Facts) {
 	}
 }
 
-// object returns the deployment with the status that Millwright writes for the facts.
-func object(t *testing.T, o rollout.Facts) *unstructured.Unstructured {
+// deploymentObject returns the deployment with the status that Millwright writes for the facts.
+func deploymentObject(t *testing.T, o rollout.Facts) *unstructured.Unstructured {
 	t.Helper()
 	d := &v1alpha1.MachineDeployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "MachineDeployment"},
@@ -145,7 +145,7 @@ func luaValue(l *lua.LState, value any) lua.LValue {
 	}
 }
 
-func TestVerdictsOfGitOpsTools(t *testing.T) {
+func TestHealthReportedByGitOpsTools(t *testing.T) {
 	approval := func(o *rollout.Facts) {
 		o.Steps = []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, Approve: true}}
 		o.Progress.Reached = now
@@ -158,21 +158,21 @@ func TestVerdictsOfGitOpsTools(t *testing.T) {
 		kstatus status.Status
 		message string
 	}{
-		{"complete", facts(), "Healthy", status.CurrentStatus, ""},
-		{"a change that Millwright has not seen", facts(func(o *rollout.Facts) { o.Generation = 2 }), "Progressing", status.InProgressStatus, ""},
-		{"a new machine boots", facts(rolling(0)), "Progressing", status.InProgressStatus, "1 of 3 machines up to date"},
-		{"scaled up", facts(func(o *rollout.Facts) { o.Replicas = 4 }), "Progressing", status.InProgressStatus, ""},
-		{"waits for approval", facts(rolling(1), approval), "Suspended", status.InProgressStatus, "waits for approval"},
-		{"paused", facts(rolling(1), func(o *rollout.Facts) { o.Paused = true }), "Suspended", status.InProgressStatus, "paused"},
-		{"held", facts(rolling(1), func(o *rollout.Facts) { o.Held = "ann: no" }), "Suspended", status.InProgressStatus, "ann"},
-		{"paused after the rollout", facts(func(o *rollout.Facts) { o.Paused = true }), "Healthy", status.CurrentStatus, ""},
-		{"late", facts(rolling(0), late), "Degraded", status.FailedStatus, "progress"},
-		{"returns to revision 1", facts(pinned(2, 1)), "Degraded", status.FailedStatus, "revision 2 failed"},
-		{"is back on revision 1", facts(pinned(3, 0)), "Degraded", status.FailedStatus, "revision 2 failed"},
-		{"invalid", facts(func(o *rollout.Facts) { o.Invalid = "the selector is empty" }), "Degraded", status.FailedStatus, "selector"},
+		{"complete", newFacts(), "Healthy", status.CurrentStatus, ""},
+		{"a change that Millwright has not seen", newFacts(func(o *rollout.Facts) { o.Generation = 2 }), "Progressing", status.InProgressStatus, ""},
+		{"a new machine boots", newFacts(withStartedRollout(0)), "Progressing", status.InProgressStatus, "1 of 3 machines up to date"},
+		{"scaled up", newFacts(func(o *rollout.Facts) { o.Replicas = 4 }), "Progressing", status.InProgressStatus, ""},
+		{"waits for approval", newFacts(withStartedRollout(1), approval), "Suspended", status.InProgressStatus, "waits for approval"},
+		{"paused", newFacts(withStartedRollout(1), func(o *rollout.Facts) { o.Paused = true }), "Suspended", status.InProgressStatus, "paused"},
+		{"held", newFacts(withStartedRollout(1), func(o *rollout.Facts) { o.Held = "ann: no" }), "Suspended", status.InProgressStatus, "ann"},
+		{"paused after the rollout", newFacts(func(o *rollout.Facts) { o.Paused = true }), "Healthy", status.CurrentStatus, ""},
+		{"late", newFacts(withStartedRollout(0), withMissedDeadline), "Degraded", status.FailedStatus, "progress"},
+		{"returns to revision 1", newFacts(withPinnedRevision(2, 1)), "Degraded", status.FailedStatus, "revision 2 failed"},
+		{"is back on revision 1", newFacts(withPinnedRevision(3, 0)), "Degraded", status.FailedStatus, "revision 2 failed"},
+		{"invalid", newFacts(func(o *rollout.Facts) { o.Invalid = "the selector is empty" }), "Degraded", status.FailedStatus, "selector"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := object(t, row.facts)
+			o := deploymentObject(t, row.facts)
 			health, message := argoHealth(t, o)
 			assert.Equal(t, row.argo, health, message)
 			assert.Contains(t, message, row.message)
@@ -184,7 +184,7 @@ func TestVerdictsOfGitOpsTools(t *testing.T) {
 }
 
 func TestADeletedDeploymentIsTerminating(t *testing.T) {
-	verdict, err := status.Compute(object(t, facts(func(o *rollout.Facts) { o.Deleting = true })))
+	verdict, err := status.Compute(deploymentObject(t, newFacts(func(o *rollout.Facts) { o.Deleting = true })))
 	require.NoError(t, err)
 	assert.Equal(t, status.TerminatingStatus, verdict.Status)
 }

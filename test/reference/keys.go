@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-const keysHead = `# Labels, annotations, taints and finalizers
+const keysPageIntro = `# Labels, annotations, taints and finalizers
 
 Written by ` + "`make generate`" + ` from ` + "`api/v1alpha1`" + `: the keys that Millwright reads or writes on objects, and their values. The keys that are not
 Millwright's own are those of the project whose tools read and write them.
@@ -49,7 +49,7 @@ func keysPage(repo string) (string, error) {
 		}
 	}
 	var page strings.Builder
-	page.WriteString(keysHead)
+	page.WriteString(keysPageIntro)
 	for _, group := range constantGroups(keys) {
 		page.WriteString(keysSection(group, values))
 	}

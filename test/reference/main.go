@@ -27,7 +27,7 @@ func main() {
 		String("promise", "", "version whose names are written to test/reference/testdata; empty: write the pages")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if *version != "" {
-			return writePromises(c.Context(), ".", *version)
+			return writePromisedNames(c.Context(), ".", *version)
 		}
 		return writePages(".")
 	}

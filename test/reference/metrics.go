@@ -125,7 +125,7 @@ func metricsPage() (string, error) {
 		return "", err
 	}
 	var page strings.Builder
-	page.WriteString(metricsIntro)
+	page.WriteString(metricsPageIntro)
 	for _, p := range all {
 		var r metricRecorder
 		p.register(&r)
@@ -141,7 +141,7 @@ func metricsPage() (string, error) {
 	return page.String(), nil
 }
 
-const metricsIntro = `# Metrics
+const metricsPageIntro = `# Metrics
 
 ` + "`make generate`" + ` writes this page from what the processes register. Each process serves its metrics at ` + "`/metrics`" + ` of
 ` + "`--metrics-address`" + `. Metrics that begin with ` + "`mcm_`" + ` have the names and labels of machine-controller-manager

@@ -19,7 +19,7 @@ func TestThePageOfMetricsIsUpToDate(t *testing.T) {
 	assert.Equal(t, page, string(had), "run make generate")
 }
 
-func TestWriteTwice(t *testing.T) {
+func TestWritePageOverwritesAPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "reference", "metrics.md")
 	require.NoError(t, writePage(path, "a page"))
 	require.NoError(t, writePage(path, "a page"))

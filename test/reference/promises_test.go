@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// currentPromises builds the programs once for all tests.
-var currentPromises = sync.OnceValues(func() ([]string, error) { return promisedNames(context.Background(), "../..") })
+// currentPromisedNames builds the programs once for all tests.
+var currentPromisedNames = sync.OnceValues(func() ([]string, error) { return promisedNames(context.Background(), "../..") })
 
 // No name that a version promises is removed or renamed. docs/changelog.md defines the promise, and how a promised name
 // is removed.
 func TestPromisedNamesStay(t *testing.T) {
-	today, err := currentPromises()
+	today, err := currentPromisedNames()
 	require.NoError(t, err)
 	lists, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -38,8 +38,8 @@ func TestPromisedNamesStay(t *testing.T) {
 
 // The list has names of each kind. Without this test, names would be missing in the list if the format of a page
 // changed.
-func TestPromisesOfEachKind(t *testing.T) {
-	today, err := currentPromises()
+func TestPromisedNamesContainEachKind(t *testing.T) {
+	today, err := currentPromisedNames()
 	require.NoError(t, err)
 	wanted := []string{
 		"command millwright drain extend",
@@ -140,7 +140,7 @@ func TestBrokenSinceFindsARemovedLine(t *testing.T) {
 		broken,
 	)
 
-	require.ErrorContains(t, writePromises(t.Context(), repo, "v0.1"), "v0.1 is released as v0.1.0")
+	require.ErrorContains(t, writePromisedNames(t.Context(), repo, "v0.1"), "v0.1 is released as v0.1.0")
 	runGit(t, repo, "checkout", "-q", "-b", "elsewhere")
 	runGit(t, repo, "commit", "-q", "--allow-empty", "-m", "two")
 	runGit(t, repo, "tag", "v0.2.0")
@@ -150,7 +150,7 @@ func TestBrokenSinceFindsARemovedLine(t *testing.T) {
 	require.Equal(t, []string{"v0.1.0"}, tags, "v0.2 is of another branch")
 }
 
-func TestReleaseTagOf(t *testing.T) {
+func TestReleaseTagOfVersion(t *testing.T) {
 	for tag, released := range map[string]bool{"v0.1": true, "v0.1.0": true, "v0.1.2": true, "v0.1-rc.1": true, "v0.10.0": false, "v0.2.0": false} {
 		assert.Equal(t, released, releaseTagOfVersion("v0.1", []string{tag}) != "", tag)
 	}

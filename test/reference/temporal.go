@@ -14,7 +14,7 @@ import (
 	"millwright/workflows/run"
 )
 
-const temporalHead = `# What Temporal shows and takes
+const temporalPageIntro = `# What Temporal shows and takes
 
 Written by ` + "`make generate`" + ` from ` + "`workflows/run`" + ` and ` + "`decide/request`" + `. [Workflows](../workflows.md) has the kinds of workflow and
 their IDs. [The runbook](../runbook.md#make-a-request-in-temporal) says how to send a request.
@@ -36,7 +36,7 @@ func temporalPage(repo string) (string, error) {
 	}
 	comments := trailingComments(file)
 	var page strings.Builder
-	page.WriteString(temporalHead)
+	page.WriteString(temporalPageIntro)
 	for _, a := range run.Attributes() {
 		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", a.Name, a.Type, a.Help)
 	}
@@ -47,8 +47,8 @@ func temporalPage(repo string) (string, error) {
 	takers := strings.Join(workflowsTakingRequests(), ", ")
 	for _, row := range [][]string{
 		{run.SignalChanged, "signal", "all kinds with an object of their own", "something about the object changed: decide again. The bridge sends it; nobody else has to"},
-		{run.MessageRequest, "update", takers, "an operator request (below). The answer is what was written, or why nothing was"},
-		{run.MessageRequest, "signal", takers, "the same without an answer: an event of the object reports a refusal"},
+		{run.RequestMessageName, "update", takers, "an operator request (below). The answer is what was written, or why nothing was"},
+		{run.RequestMessageName, "signal", takers, "the same without an answer: an event of the object reports a refusal"},
 		{drain.QueryPods, "query", string(run.KindDrain) + ", " + string(run.KindClusterAPIDrain), "the pods of the node as the drain last saw them"},
 	} {
 		fmt.Fprintf(&page, "| `%s` | %s |\n", row[0], strings.Join(row[1:], " | "))

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-const wordsHead = `# Words of a status
+const wordsPageIntro = `# Words of a status
 
 Written by ` + "`make generate`" + ` from ` + "`api/vocabulary`" + `. These are all words that a status, a condition, an event or the step of a workflow can
 hold. ` + "`kubectl explain`" + ` describes the fields that hold them.
@@ -27,7 +27,7 @@ func wordsPage(repo string) (string, error) {
 		return "", fmt.Errorf("read the vocabulary: %w", err)
 	}
 	var page strings.Builder
-	page.WriteString(wordsHead)
+	page.WriteString(wordsPageIntro)
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") {
 			continue

@@ -28,23 +28,23 @@ const defaultCloudCalls = 200
 // CloudFlags are the flags of a process that calls clouds. The zero value is invalid, because Register sets the
 // defaults.
 type CloudFlags struct {
-	Exhausted time.Duration // longest back-off after ResourceExhausted
-	Calls     int           // maximum number of concurrent calls to each provider
+	MaxExhaustedBackoff time.Duration // longest back-off after ResourceExhausted
+	MaxConcurrentCalls     int           // maximum number of concurrent calls to each provider
 	// maximum number of calls per second for all workers of a provider together; zero means no limit
-	Rate                       float64
+	MaxCallsPerSecond                       float64
 	AllowSecretsWithoutConsent bool // classes may use other namespaces' Secrets without consent
 }
 
 // Register adds the flags to a set.
 func (f *CloudFlags) Register(set *pflag.FlagSet) {
 	set.DurationVar(
-		&f.Exhausted,
+		&f.MaxExhaustedBackoff,
 		"resource-exhausted-retry",
 		kube.DefaultExhaustedRetry,
 		"longest wait before the next create call after a provider reported ResourceExhausted",
 	)
 	set.IntVar(
-		&f.Calls,
+		&f.MaxConcurrentCalls,
 		"max-cloud-calls",
 		defaultCloudCalls,
 		"largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers",
@@ -57,7 +57,7 @@ func (f *CloudFlags) Register(set *pflag.FlagSet) {
 			v1alpha1.AnnotationAllowedClassNamespaces+" does not name the namespace of the class",
 	)
 	set.Float64Var(
-		&f.Rate,
+		&f.MaxCallsPerSecond,
 		"max-cloud-calls-per-second",
 		0,
 		"largest number of calls to each provider that are begun in a second, by all workers that serve it together; 0: no limit; set the same value on all of them",
@@ -66,31 +66,31 @@ func (f *CloudFlags) Register(set *pflag.FlagSet) {
 
 // Check returns an error that names an invalid flag; nil if all flags are valid.
 func (f *CloudFlags) Check() error {
-	if f.Calls < 1 {
-		return fmt.Errorf("--max-cloud-calls is %d: at least one call has to be made", f.Calls)
+	if f.MaxConcurrentCalls < 1 {
+		return fmt.Errorf("--max-cloud-calls is %d: at least one call has to be made", f.MaxConcurrentCalls)
 	}
-	if f.Rate < 0 {
-		return fmt.Errorf("--max-cloud-calls-per-second is %v: it cannot be negative", f.Rate)
+	if f.MaxCallsPerSecond < 0 {
+		return fmt.Errorf("--max-cloud-calls-per-second is %v: it cannot be negative", f.MaxCallsPerSecond)
 	}
 	return nil
 }
 
-// cloudPolls is the number of open polls of a worker for the calls of one provider. Source: if a decision of a set
+// cloudCallPollers is the number of open polls of a worker for the calls of one provider. Source: if a decision of a set
 // deletes several machines, the calls for all these machines start at the same time. The calls for created machines
 // start one after the other.
-const cloudPolls = scale.MaxBatch
+const cloudCallPollers = scale.MaxBatch
 
 // Options returns the options of an SDK worker that makes cloud calls.
 func (f *CloudFlags) Options() worker.Options {
 	options := Options()
-	options.MaxConcurrentActivityExecutionSize, options.TaskQueueActivitiesPerSecond = f.Calls, f.Rate
-	options.ActivityTaskPollerBehavior = pollerBehavior(cloudPolls)
+	options.MaxConcurrentActivityExecutionSize, options.TaskQueueActivitiesPerSecond = f.MaxConcurrentCalls, f.MaxCallsPerSecond
+	options.ActivityTaskPollerBehavior = pollerBehavior(cloudCallPollers)
 	return options
 }
 
 // applyToProvider passes the flags to the activities that read them.
 func (f *CloudFlags) applyToProvider(calls *cloud.Provider) {
-	calls.ExhaustedRetry, calls.UnaskedSecrets = f.Exhausted, f.AllowSecretsWithoutConsent
+	calls.ExhaustedRetry, calls.UnaskedSecrets = f.MaxExhaustedBackoff, f.AllowSecretsWithoutConsent
 }
 
 // StartCloudWorker starts the worker of a provider's queue.
@@ -120,7 +120,7 @@ func StartCloudWorker(
 type Provider struct {
 	Name          string // value of provider in a MachineClass, in upper or lower case letters
 	Cloud         provider.Provider
-	NodeTemplates bool // the provider reads the annotations of a Machine's spec.nodeTemplate; see cloud.Provider
+	ReadsNodeTemplates bool // the provider reads the annotations of a Machine's spec.nodeTemplate; see cloud.Provider
 }
 
 // Main is the main function of the process. Main parses the flags and polls until SIGINT or SIGTERM. If there is an
@@ -166,7 +166,7 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	if err != nil {
 		return err
 	}
-	calls := &cloud.Provider{Cloud: p.Cloud, NodeTemplates: p.NodeTemplates}
+	calls := &cloud.Provider{Cloud: p.Cloud, NodeTemplates: p.ReadsNodeTemplates}
 	if err := ConnectProvider(flags.Flags, "millwright-provider-"+name, calls); err != nil {
 		return err
 	}

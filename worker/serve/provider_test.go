@@ -35,7 +35,7 @@ func TestASecretOfAnotherNamespaceNeedsConsentByDefault(t *testing.T) {
 
 // Reads of a class and its Secret for a cloud call have their own rate limit, so that status writes of other machines
 // do not delay the call.
-func TestCallsHaveARateOfTheirOwn(t *testing.T) {
+func TestReadsForCloudCallsHaveTheirOwnRateLimit(t *testing.T) {
 	api := httptest.NewServer(http.NotFoundHandler())
 	defer api.Close()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")

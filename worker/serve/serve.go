@@ -35,8 +35,8 @@ func Options() worker.Options {
 		MaxConcurrentActivityExecutionSize:     clusterSlots,
 		WorkerStopTimeout:                      stopTimeout,
 		MaxConcurrentWorkflowTaskExecutionSize: workflowSlots,
-		WorkflowTaskPollerBehavior:             pollerBehavior(leastPolls),
-		ActivityTaskPollerBehavior:             pollerBehavior(leastPolls),
+		WorkflowTaskPollerBehavior:             pollerBehavior(minPollers),
+		ActivityTaskPollerBehavior:             pollerBehavior(minPollers),
 		DisableRegistrationAliasing:            true,
 		// Without the throttle intervals below, the SDK would send heartbeats at 0.8 times the heartbeat timeout. An
 		// activity learns of its cancellation only from the response to a heartbeat.
@@ -54,9 +54,9 @@ func Options() worker.Options {
 	return options
 }
 
-// leastPolls is the minimum number of open polls of a worker for each queue and kind of task. A poll returns one task,
+// minPollers is the minimum number of open polls of a worker for each queue and kind of task. A poll returns one task,
 // and the worker then sends the next poll. An open poll costs one request per minute.
-const leastPolls = 16
+const minPollers = 16
 
 // pollerBehavior returns a poller behavior that adapts the number of polls to the load. The number stays between least
 // and twice least. Temporal's server answers each poll that has waited for a second. Therefore only least polls are

@@ -44,7 +44,7 @@ func TestAProviderIsAskedOnce(t *testing.T) {
 	require.Equal(t, 1, asked)
 }
 
-func TestAProviderWithoutAWorker(t *testing.T) {
+func TestCheckReportsAMissingWorker(t *testing.T) {
 	result := runCheck(t, func(context.Context, kube.Ref) (cloud.CheckResult, error) {
 		return cloud.CheckResult{}, temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_SCHEDULE_TO_START, nil)
 	})
@@ -52,7 +52,7 @@ func TestAProviderWithoutAWorker(t *testing.T) {
 	require.NotEmpty(t, result.Failure)
 }
 
-func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
+func TestCheckReportsAnUnreachableAPIServer(t *testing.T) {
 	result := runCheck(t, func(context.Context, kube.Ref) (cloud.CheckResult, error) {
 		return cloud.CheckResult{}, errors.New("connection refused")
 	})

@@ -18,12 +18,12 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// classWorld is a class with one Secret, and the activities that write their finalizers. classWorld records the
+// classTestEnv is a class with one Secret, and the activities that write their finalizers. classWorld records the
 // activity calls.
-type classWorld struct {
+type classTestEnv struct {
 	env                *testsuite.TestWorkflowEnvironment
 	facts              attention.ClassFacts
-	cacheLacksMachines bool // if true, a cached read returns no machine
+	isCacheWithoutMachines bool // if true, a cached read returns no machine
 	isClassGone        bool
 	decisionReads      []kube.ReadInput
 	activityLog        []string
@@ -32,8 +32,8 @@ type classWorld struct {
 	finalizeSecrets func(class.SecretChanges) (kube.MinVersions, error)
 }
 
-func newClassWorld(t *testing.T) *classWorld {
-	w := &classWorld{env: workflowstest.NewEnvironment(t)}
+func newClassTestEnv(t *testing.T) *classTestEnv {
+	w := &classTestEnv{env: workflowstest.NewEnvironment(t)}
 	w.env.OnActivity("DecideClass", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in kube.ReadInput) (class.Decision, error) {
 			w.decisionReads = append(w.decisionReads, in)
@@ -68,14 +68,14 @@ func newClassWorld(t *testing.T) *classWorld {
 	return w
 }
 
-func (w *classWorld) logActivity(what string) { w.activityLog = append(w.activityLog, what) }
+func (w *classTestEnv) logActivity(what string) { w.activityLog = append(w.activityLog, what) }
 
-func (w *classWorld) decideClass(live bool) class.Decision {
+func (w *classTestEnv) decideClass(live bool) class.Decision {
 	if w.isClassGone {
 		return class.Decision{Gone: true, Why: "the object is gone"}
 	}
 	f := w.facts
-	if w.cacheLacksMachines && !live {
+	if w.isCacheWithoutMachines && !live {
 		f.Machines = 0
 	}
 	need := attention.DecideClass(f)
@@ -95,7 +95,7 @@ func (w *classWorld) decideClass(live bool) class.Decision {
 }
 
 // changeAfterDelay calls change after the duration d, and sends the signal of a change.
-func (w *classWorld) changeAfterDelay(d time.Duration, change func()) {
+func (w *classTestEnv) changeAfterDelay(d time.Duration, change func()) {
 	w.env.RegisterDelayedCallback(func() {
 		w.logActivity("signal")
 		change()
@@ -103,7 +103,7 @@ func (w *classWorld) changeAfterDelay(d time.Duration, change func()) {
 	}, d)
 }
 
-func (w *classWorld) runClass(t *testing.T, in run.Input) run.Result {
+func (w *classTestEnv) runClass(t *testing.T, in run.Input) run.Result {
 	w.env.ExecuteWorkflow(workflows.MachineClass, in)
 	var result run.Result
 	require.NoError(t, w.env.GetWorkflowError())
@@ -112,7 +112,7 @@ func (w *classWorld) runClass(t *testing.T, in run.Input) run.Result {
 }
 
 func TestMachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
-	w := newClassWorld(t)
+	w := newClassTestEnv(t)
 	w.facts = attention.ClassFacts{Unguarded: 1}
 	start := w.env.Now()
 	result := w.runClass(
@@ -132,7 +132,7 @@ func TestMachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
 }
 
 func TestMachineClassWaitsForItsMachines(t *testing.T) {
-	w := newClassWorld(t)
+	w := newClassTestEnv(t)
 	w.facts = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 2}
 	var shown []string
 	w.changeAfterDelay(
@@ -151,8 +151,8 @@ func TestMachineClassWaitsForItsMachines(t *testing.T) {
 
 // A class must not lose its finalizer only because a machine is missing in the cache.
 func TestMachineClassRemovesFinalizersOnlyAfterALiveRead(t *testing.T) {
-	w := newClassWorld(t)
-	w.facts, w.cacheLacksMachines = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1}, true
+	w := newClassTestEnv(t)
+	w.facts, w.isCacheWithoutMachines = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1}, true
 	w.changeAfterDelay(time.Minute, func() {})
 	w.changeAfterDelay(time.Hour, func() { w.facts.Machines = 0 })
 	w.runClass(t, run.Input{Ref: workflowstest.ObjectRef})
@@ -174,14 +174,14 @@ func TestMachineClassRemovesFinalizersOnlyAfterALiveRead(t *testing.T) {
 }
 
 func TestEditedMachineClassReleasesItsFormerSecret(t *testing.T) {
-	w := newClassWorld(t)
+	w := newClassTestEnv(t)
 	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1, Unused: 1}
 	require.Equal(t, run.OutcomeCalm, w.runClass(t, run.Input{Ref: workflowstest.ObjectRef, Continued: true}).Outcome)
 	require.Equal(t, []string{"decide", "decide live", "guard secret", "release secret", "decide"}, w.activityLog)
 }
 
 func TestMachineClassReadsLiveAfterAConflict(t *testing.T) {
-	w := newClassWorld(t)
+	w := newClassTestEnv(t)
 	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
 	write := w.finalizeSecrets
 	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
@@ -194,7 +194,7 @@ func TestMachineClassReadsLiveAfterAConflict(t *testing.T) {
 
 // A deleted Secret has no version to wait for, and the cache may still contain the Secret.
 func TestMachineClassReadsLiveWhenItsSecretIsGone(t *testing.T) {
-	w := newClassWorld(t)
+	w := newClassTestEnv(t)
 	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
 	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
 		w.facts.Unguarded = 0
@@ -205,14 +205,14 @@ func TestMachineClassReadsLiveWhenItsSecretIsGone(t *testing.T) {
 }
 
 func TestMachineClassThatIsGoneEndsAtOnce(t *testing.T) {
-	w := newClassWorld(t)
+	w := newClassTestEnv(t)
 	w.isClassGone = true
 	require.Equal(t, run.OutcomeGone, w.runClass(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{"decide live"}, w.activityLog)
 }
 
-func TestMachineClassThatIsDeletedDuringAWrite(t *testing.T) {
-	w := newClassWorld(t)
+func TestMachineClassThatIsDeletedDuringAWriteEndsAsGone(t *testing.T) {
+	w := newClassTestEnv(t)
 	w.finalizeClass = func() (string, error) {
 		w.isClassGone = true
 		return "", temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil)
@@ -225,7 +225,7 @@ func TestMachineClassThatIsDeletedDuringAWrite(t *testing.T) {
 }
 
 func TestMachineClassWhoseSecretIsRefusedTriesAgain(t *testing.T) {
-	w := newClassWorld(t)
+	w := newClassTestEnv(t)
 	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
 	attempts := 0
 	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {

@@ -10,9 +10,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// hasOnlyMarks reports whether a decision writes only marks to nodes. Marks are taints, and annotations for the cluster
+// hasOnlyNodeMarks reports whether a decision writes only marks to nodes. Marks are taints, and annotations for the cluster
 // autoscaler. The sizes of sets do not depend on marks.
-func hasOnlyMarks(d rollout.Decision) bool {
+func hasOnlyNodeMarks(d rollout.Decision) bool {
 	return len(d.FinishUpdate)+len(d.ClearUpdateLabels)+len(d.Candidates)+len(d.Select) == 0
 }
 
@@ -22,13 +22,13 @@ func hasOnlyMarks(d rollout.Decision) bool {
 // write more marks. A later decision contains the missing marks again.
 func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (awaited []run.PendingWrite) {
 	n := d.NodeChanges.Len()
-	if n == 0 || w.openMarks != nil || w.marksRetryTime.After(workflow.Now(ctx)) && hasOnlyMarks(d) {
+	if n == 0 || w.pendingNodeMarks != nil || w.nodeMarksRetryTime.After(workflow.Now(ctx)) && hasOnlyNodeMarks(d) {
 		return nil
 	}
 	summary := "nodes: " + d.Why
 	options := run.QuickBatchOptions(ctx, summary, n)
 	if len(d.Select) > 0 {
-		n = run.ManyWrites // forces a regular activity, because a second local attempt could select different nodes
+		n = run.MinWritesOnOtherQueue // forces a regular activity, because a second local attempt could select different nodes
 	}
 	write := w.changeNodes.Start(
 		ctx,
@@ -38,7 +38,7 @@ func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (a
 		n,
 		deployment.NodeChanges{Deployment: w.Ref, NodeChanges: d.NodeChanges},
 	)
-	if !hasOnlyMarks(d) {
+	if !hasOnlyNodeMarks(d) {
 		return []run.PendingWrite{write}
 	}
 	future, done := workflow.NewFuture(ctx)
@@ -47,23 +47,23 @@ func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (a
 		err := write(ctx, &versions)
 		done.Set(versions, err)
 	})
-	w.openMarks = future
+	w.pendingNodeMarks = future
 	return nil
 }
 
-// awaitMarks waits until the marks in progress are written. After a refusal or a timeout, the workflow writes the marks
+// awaitNodeMarks waits until the marks in progress are written. After a refusal or a timeout, the workflow writes the marks
 // again when RefusedAgain has passed. After another failure the next decision reads from the API server.
-func (w *setWriter) awaitMarks(ctx workflow.Context) {
-	if w.openMarks == nil {
+func (w *setWriter) awaitNodeMarks(ctx workflow.Context) {
+	if w.pendingNodeMarks == nil {
 		return
 	}
 	var versions kube.MinVersions
-	err := w.openMarks.Get(ctx, &versions)
-	w.openMarks = nil
+	err := w.pendingNodeMarks.Get(ctx, &versions)
+	w.pendingNodeMarks = nil
 	w.RaiseMinVersions(versions)
 	switch {
 	case run.IsTimeout(err), run.IsFailureOfType(err, kube.TypeRefused):
-		w.marksRetryTime = workflow.Now(ctx).Add(run.RefusedAgain)
+		w.nodeMarksRetryTime = workflow.Now(ctx).Add(run.FirstRefusalWait)
 	case err != nil:
 		w.Live = true
 	}

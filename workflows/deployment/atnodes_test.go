@@ -25,7 +25,7 @@ func withNodeMarks(d deployment.Decision) deployment.Decision {
 // Marks do not delay other writes, and never two activities write marks at the same time. A rollout ends only after all
 // its marks are written.
 func TestNodeMarksDoNotDelayLaterDecisions(t *testing.T) {
-	w := newDeploymentWorld(t, withNodeMarks(waitDecision(rollout.HeldByMachines)))
+	w := newDeploymentTestEnv(t, withNodeMarks(waitDecision(rollout.HeldByMachines)))
 	w.mockWrites(10 * time.Second)
 	w.changeAfterDelay(3*time.Second, withNodeMarks(waitDecision(rollout.HeldByMachines)))
 	w.changeAfterDelay(5*time.Second, completeDecision())
@@ -37,7 +37,7 @@ func TestNodeMarksDoNotDelayLaterDecisions(t *testing.T) {
 }
 
 func TestSelectionOfNodesIsAwaited(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		withChange(
 			withNodeMarks(waitDecision(rollout.HeldByMachines)),
@@ -53,14 +53,14 @@ func TestSelectionOfNodesIsAwaited(t *testing.T) {
 
 // Only one workflow at a time may write nodes, so a rollout waits for its last marks before it ends.
 func TestRolloutEndsAfterItsNodeMarksAreWritten(t *testing.T) {
-	for name, ends := range map[string]func(*deploymentWorld){
-		workflows.OutcomeSuperseded: func(w *deploymentWorld) {
+	for name, ends := range map[string]func(*deploymentTestEnv){
+		workflows.OutcomeSuperseded: func(w *deploymentTestEnv) {
 			w.changeAfterDelay(3*time.Second, withChange(completeDecision(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }))
 		},
-		run.OutcomeGone: func(w *deploymentWorld) { w.changeAfterDelay(3*time.Second, goneDecision()) },
+		run.OutcomeGone: func(w *deploymentTestEnv) { w.changeAfterDelay(3*time.Second, goneDecision()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentWorld(t, withNodeMarks(waitDecision(rollout.HeldByMachines)))
+			w := newDeploymentTestEnv(t, withNodeMarks(waitDecision(rollout.HeldByMachines)))
 			w.mockWrites(10 * time.Second)
 			ends(w)
 			result := w.runRollout(t)
@@ -72,7 +72,7 @@ func TestRolloutEndsAfterItsNodeMarksAreWritten(t *testing.T) {
 
 // A deployment starts a rollout only after the deployment's own marks are written.
 func TestRolloutStartsAfterItsDeploymentsNodeMarksAreWritten(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		withNodeMarks(withChange(waitDecision(""), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
 	)

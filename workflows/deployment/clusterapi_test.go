@@ -20,8 +20,8 @@ import (
 // clusterAPIRolloutID is the workflow ID of the rollout of a Cluster API deployment.
 var clusterAPIRolloutID = run.Installation("").ID(run.KindClusterAPIRollout, workflowstest.ObjectRef, 7)
 
-func newClusterAPIWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
-	return newWorldWithActivityNames(t, map[string]string{
+func newClusterAPITestEnv(t *testing.T, script ...deployment.Decision) *deploymentTestEnv {
+	return newTestEnvWithActivityNames(t, map[string]string{
 		"DecideDeployment":   "DecideClusterAPIDeployment",
 		"ReportDeployment":   "ReportClusterAPIDeployment",
 		"FinalizeDeployment": "FinalizeClusterAPIDeployment",
@@ -38,7 +38,7 @@ func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 		d.Rollout.Create, d.Rollout.Resize, d.Report = &rollout.SetCreation{Revision: 7}, nil, true
 	})
 	prepare := withChange(create, func(d *deployment.Decision) { d.Prepare = true })
-	w := newClusterAPIWorld(
+	w := newClusterAPITestEnv(
 		t,
 		prepare,
 		create,
@@ -82,7 +82,7 @@ func rolloutIDsInReads(reads []deployment.Input) (names []string) {
 }
 
 func TestADeploymentOfClusterAPIContinuesAsItsOwnKind(t *testing.T) {
-	w := newClusterAPIWorld(
+	w := newClusterAPITestEnv(
 		t,
 		withChange(completeDecision(), func(d *deployment.Decision) { d.Pending.Need, d.Report = attention.Scale, true }),
 		completeDecision(),
@@ -94,18 +94,18 @@ func TestADeploymentOfClusterAPIContinuesAsItsOwnKind(t *testing.T) {
 }
 
 // A deployment that has lost Millwright's label also loses its finalizer, even during a rollout. The run then ends.
-func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
+func TestHandedOverClusterAPIDeploymentLosesItsFinalizer(t *testing.T) {
 	lost := deployment.Decision{
 		Pending: attention.Decision{Need: attention.Scale, Why: "it was handed over"},
 		Release: true,
 	}
 	t.Run("while it is calm", func(t *testing.T) {
-		w := newClusterAPIWorld(t, lost, goneDecision())
+		w := newClusterAPITestEnv(t, lost, goneDecision())
 		w.runUntilGone(t, workflows.ClusterAPIDeployment)
 		require.Equal(t, []string{"FinalizeClusterAPIDeployment"}, w.activityLog)
 	})
 	t.Run("in a rollout", func(t *testing.T) {
-		w := newClusterAPIWorld(t, waitDecision(rollout.HeldByMachines))
+		w := newClusterAPITestEnv(t, waitDecision(rollout.HeldByMachines))
 		w.changeAfterDelay(time.Minute, lost, goneDecision())
 		w.env.ExecuteWorkflow(
 			workflows.ClusterAPIRollout,
@@ -120,17 +120,17 @@ func TestADeploymentOfClusterAPIThatIsHandedOver(t *testing.T) {
 
 // A separate activity writes requests on a deployment of Cluster API. A rollout that is cancelled in Temporal holds
 // the deployment.
-func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
-	for name, start := range map[string]func(w *deploymentWorld){
-		"deployment": func(w *deploymentWorld) {
+func TestClusterAPIRequestsAreWrittenByTheirOwnActivity(t *testing.T) {
+	for name, start := range map[string]func(w *deploymentTestEnv){
+		"deployment": func(w *deploymentTestEnv) {
 			w.env.ExecuteWorkflow(workflows.ClusterAPIDeployment, run.Input{Ref: workflowstest.ObjectRef})
 		},
-		"rollout": func(w *deploymentWorld) {
+		"rollout": func(w *deploymentTestEnv) {
 			w.env.ExecuteWorkflow(workflows.ClusterAPIRollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newClusterAPIWorld(t, waitDecision(rollout.HeldBy))
+			w := newClusterAPITestEnv(t, waitDecision(rollout.HeldBy))
 			if name == "rollout" {
 				w.decisionScript = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
 			}
@@ -139,8 +139,8 @@ func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
 			w.changeAfterDelay(10*time.Minute, goneDecision())
 			start(w)
 			require.NoError(t, w.env.GetWorkflowError())
-			require.Equal(t, []any{"written"}, s.Answered)
-			require.Equal(t, request.MachineDeployment, s.Orders[0].Kind)
+			require.Equal(t, []any{"written"}, s.UpdateAnswers)
+			require.Equal(t, request.MachineDeployment, s.AppliedRequests[0].Kind)
 			require.Equal(
 				t,
 				"12",
@@ -150,7 +150,7 @@ func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
 		})
 	}
 	t.Run("a rollout that is cancelled in Temporal", func(t *testing.T) {
-		w := newClusterAPIWorld(t, waitDecision(rollout.HeldByMachines))
+		w := newClusterAPITestEnv(t, waitDecision(rollout.HeldByMachines))
 		s := workflowstest.NewOperatorOfActivity("ApplyClusterAPIRequest", w.env, w.lock)
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 		w.env.ExecuteWorkflow(
@@ -158,6 +158,6 @@ func TestRequestsForADeploymentOfClusterAPI(t *testing.T) {
 			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
 		)
 		require.NoError(t, w.env.GetWorkflowError())
-		require.Equal(t, request.Cancel, s.Orders[0].Order.Command)
+		require.Equal(t, request.Cancel, s.AppliedRequests[0].Order.Command)
 	})
 }

@@ -48,7 +48,7 @@ func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*
 		return run.GoneResult(d.Pending.Why)
 	}
 	acted, err := m.carryOutDecision(ctx, d)
-	m.hasActed = m.hasActed || acted || m.openMarks != nil
+	m.hasActed = m.hasActed || acted || m.pendingNodeMarks != nil
 	if err != nil || acted {
 		return nil, m.reportRefusal(ctx, d, err)
 	}
@@ -56,7 +56,7 @@ func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*
 		return nil, m.AwaitChange(ctx, waits...)
 	}
 	if t := m.Timers["settled"]; t == nil || t.Future.IsReady() { // a signal does not restart the timer
-		m.EnsureTimer(ctx, "settled", "settled: the run continues as new", workflow.Now(ctx).Add(run.SettledAfter))
+		m.EnsureTimer(ctx, "settled", "settled: the run continues as new", workflow.Now(ctx).Add(run.SettledTimeBeforeContinueAsNew))
 	}
 	if err := m.AwaitChange(ctx, m.Timers["settled"].Future); err != nil || m.Changed.Len() > 0 {
 		return nil, err
@@ -66,14 +66,14 @@ func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*
 
 func (m *machineDeployment) carryOutDecision(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	if d.Rollout.Rolling || d.Operation != "" {
-		m.awaitMarks(ctx) // only one workflow writes nodes at a time
+		m.awaitNodeMarks(ctx) // only one workflow writes nodes at a time
 	}
-	if d.Operation != "" && d.Operation != m.endedRollout { // an earlier run started this rollout
+	if d.Operation != "" && d.Operation != m.endedRolloutID { // an earlier run started this rollout
 		m.ShowStep(ctx, stepDuringRollout(d.Operation))
 		return true, m.followRollout(ctx, d.Operation, d)
 	}
 	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy && d.Rollout.Create == nil && !d.Prepare {
-		m.ShowStep(ctx, stepDuringRollout(m.rolloutID(ctx, d.Rollout.RollsTo())))
+		m.ShowStep(ctx, stepDuringRollout(m.rolloutID(ctx, d.Rollout.TargetRevision())))
 		return true, m.startAndAwaitRollout(ctx, d)
 	}
 	m.ShowStep(ctx, m.stepForDecision(d).WithBlockers(d.Blocked))
@@ -96,7 +96,7 @@ func (m *machineDeployment) startAndAwaitRollout(ctx workflow.Context, d deploym
 		ctx,
 		m.rolloutKind,
 		m.Ref,
-		d.Rollout.RollsTo(),
+		d.Rollout.TargetRevision(),
 		fmt.Sprintf(
 			"machines of former templates are replaced: %d of %d machines up to date",
 			d.Picture.Counts.Updated,
@@ -106,12 +106,12 @@ func (m *machineDeployment) startAndAwaitRollout(ctx workflow.Context, d deploym
 	child := workflow.ExecuteChildWorkflow(
 		options,
 		string(m.rolloutKind),
-		RolloutInput{Input: run.Input{Ref: m.Ref, Versions: m.Versions}, Revision: d.Rollout.RollsTo()},
+		RolloutInput{Input: run.Input{Ref: m.Ref, Versions: m.Versions}, Revision: d.Rollout.TargetRevision()},
 	)
 	m.Live = true // the next decision reads from the API server
 	if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
 		if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-			return m.followRollout(ctx, m.rolloutID(ctx, d.Rollout.RollsTo()), d)
+			return m.followRollout(ctx, m.rolloutID(ctx, d.Rollout.TargetRevision()), d)
 		}
 		return err
 	}
@@ -128,7 +128,7 @@ func (m *machineDeployment) startAndAwaitRollout(ctx workflow.Context, d deploym
 				Get(ctx, nil)
 		}
 	}
-	m.endedRollout = m.rolloutID(ctx, d.Rollout.RollsTo())
+	m.endedRolloutID = m.rolloutID(ctx, d.Rollout.TargetRevision())
 	var result RolloutResult
 	if err := child.Get(ctx, &result); err != nil {
 		return m.AwaitChange(
@@ -137,7 +137,7 @@ func (m *machineDeployment) startAndAwaitRollout(ctx workflow.Context, d deploym
 				ctx,
 				"again",
 				"the rollout was terminated or has failed: it is started again",
-				workflow.Now(ctx).Add(run.RolloutAgain),
+				workflow.Now(ctx).Add(run.RolloutRestartDelay),
 			),
 		)
 	}

@@ -22,7 +22,7 @@ var rolloutID = run.Installation("").ID(run.KindRollout, workflowstest.ObjectRef
 
 // mockRollout mocks the child workflow of the rollout. The function run gets the rollout's input and the number of
 // starts so far.
-func (w *deploymentWorld) mockRollout(
+func (w *deploymentTestEnv) mockRollout(
 	run func(ctx workflow.Context, in workflows.RolloutInput, start int) (workflows.RolloutResult, error),
 ) {
 	starts := 0
@@ -37,9 +37,9 @@ func (w *deploymentWorld) mockRollout(
 }
 
 // runDeployment runs the workflow until its object is gone.
-func (w *deploymentWorld) runDeployment(t *testing.T) { w.runUntilGone(t, workflows.MachineDeployment) }
+func (w *deploymentTestEnv) runDeployment(t *testing.T) { w.runUntilGone(t, workflows.MachineDeployment) }
 
-func (w *deploymentWorld) runUntilGone(t *testing.T, workflow any) {
+func (w *deploymentTestEnv) runUntilGone(t *testing.T, workflow any) {
 	w.env.ExecuteWorkflow(workflow, run.Input{Ref: workflowstest.ObjectRef})
 	var result run.Result
 	require.NoError(t, w.env.GetWorkflowError())
@@ -48,7 +48,7 @@ func (w *deploymentWorld) runUntilGone(t *testing.T, workflow any) {
 }
 
 func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
-	w := newDeploymentWorld(t, resizeDecision("grow"), goneDecision())
+	w := newDeploymentTestEnv(t, resizeDecision("grow"), goneDecision())
 	w.mockWrites(0)
 	var got workflows.RolloutInput
 	var told []run.ChangeSignal
@@ -102,7 +102,7 @@ func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
 }
 
 func TestMachineDeploymentContinuesWhenItsRolloutHasEnded(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		waitDecision(rollout.HeldByMachines),
 		withChange(completeDecision(), func(d *deployment.Decision) {
@@ -126,7 +126,7 @@ func TestMachineDeploymentRestartsARolloutThatFailedOrWasTerminated(t *testing.T
 		"terminated": errors.New("terminated"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentWorld(t, resizeDecision("grow"), resizeDecision("grow"), goneDecision())
+			w := newDeploymentTestEnv(t, resizeDecision("grow"), resizeDecision("grow"), goneDecision())
 			w.mockWrites(0)
 			w.mockRollout(func(_ workflow.Context, _ workflows.RolloutInput, start int) (workflows.RolloutResult, error) {
 				if start == 1 {
@@ -143,7 +143,7 @@ func TestMachineDeploymentRestartsARolloutThatFailedOrWasTerminated(t *testing.T
 }
 
 func TestCancellingAMachineDeploymentCancelsItsRollout(t *testing.T) {
-	w := newDeploymentWorld(t, resizeDecision("grow"))
+	w := newDeploymentTestEnv(t, resizeDecision("grow"))
 	w.mockWrites(0)
 	w.mockRollout(func(ctx workflow.Context, _ workflows.RolloutInput, _ int) (workflows.RolloutResult, error) {
 		_ = workflow.Sleep(ctx, time.Hour)
@@ -163,7 +163,7 @@ func TestCancellingAMachineDeploymentCancelsItsRollout(t *testing.T) {
 	require.Equal(t, 63*time.Second, w.env.Now().Sub(w.startTime).Round(time.Second), "it ends when the hold is written")
 }
 
-func TestMachineDeploymentStartsNoRollout(t *testing.T) {
+func TestMachineDeploymentStartsNoRolloutIfNoneIsDue(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*deployment.Decision)
@@ -177,7 +177,7 @@ func TestMachineDeploymentStartsNoRollout(t *testing.T) {
 		{"there are no machines of another template", func(d *deployment.Decision) { d.Rollout.Rolling = false }, "ChangeSets"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newDeploymentWorld(t, withChange(resizeDecision("grow"), row.change), goneDecision())
+			w := newDeploymentTestEnv(t, withChange(resizeDecision("grow"), row.change), goneDecision())
 			w.mockWrites(0)
 			w.mockRollout(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
 				return workflows.RolloutResult{}, nil
@@ -189,7 +189,7 @@ func TestMachineDeploymentStartsNoRollout(t *testing.T) {
 }
 
 func TestMachineDeploymentReadsLiveAfterAConflict(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false }),
 		goneDecision(),
@@ -204,7 +204,7 @@ func TestMachineDeploymentReadsLiveAfterAConflict(t *testing.T) {
 
 // No signal reports that a due time, for example the progress deadline, has passed.
 func TestMachineDeploymentDecidesAgainAtTheRecheckTime(t *testing.T) {
-	w := newDeploymentWorld(t)
+	w := newDeploymentTestEnv(t)
 	w.decisionScript = []deployment.Decision{withChange(completeDecision(), func(d *deployment.Decision) {
 		d.Pending.Need, d.Rollout.Recheck = attention.Scale, w.startTime.Add(time.Minute)
 	}), goneDecision()}

@@ -21,9 +21,9 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// deploymentWorld returns a script of decisions for one deployment. Each decision is returned once, and the last one
+// deploymentTestEnv returns a script of decisions for one deployment. Each decision is returned once, and the last one
 // repeatedly. deploymentWorld records the activity calls in order.
-type deploymentWorld struct {
+type deploymentTestEnv struct {
 	mu             sync.Mutex
 	env            *testsuite.TestWorkflowEnvironment
 	activityNames  map[string]string // names of activities that differ from the names for machine.sapcloud.io
@@ -37,17 +37,17 @@ type deploymentWorld struct {
 	activityLog      []string             // names of all activities that ran, except decisions
 	activityInputs   []any                // inputs of the activities in activityLog
 	nextErrors       map[string]error     // by activity name: error of the activity's next call
-	failsTwice       bool                 // the local activity and the regular activity both fail
+	failsLocallyAndRegularly       bool                 // the local activity and the regular activity both fail
 	checkTime        func(kube.ReadInput) // checks when a write of the deployment happens
 	searchAttributes map[string]any       // the last value of each search attribute, after recordSearchAttributes
 }
 
-func newDeploymentWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
-	return newWorldWithActivityNames(t, nil, script...)
+func newDeploymentTestEnv(t *testing.T, script ...deployment.Decision) *deploymentTestEnv {
+	return newTestEnvWithActivityNames(t, nil, script...)
 }
 
-func newWorldWithActivityNames(t *testing.T, named map[string]string, script ...deployment.Decision) *deploymentWorld {
-	w := &deploymentWorld{
+func newTestEnvWithActivityNames(t *testing.T, named map[string]string, script ...deployment.Decision) *deploymentTestEnv {
+	w := &deploymentTestEnv{
 		env:            workflowstest.NewEnvironment(t),
 		activityNames:  named,
 		decisionScript: script,
@@ -84,12 +84,12 @@ func newWorldWithActivityNames(t *testing.T, named map[string]string, script ...
 }
 
 // activityName returns the name of an activity in this world.
-func (w *deploymentWorld) activityName(name string) string {
+func (w *deploymentTestEnv) activityName(name string) string {
 	return cmp.Or(w.activityNames[name], name)
 }
 
 // recordSearchAttributes records the search attributes that a workflow sets. Call it after mockRollout.
-func (w *deploymentWorld) recordSearchAttributes() {
+func (w *deploymentTestEnv) recordSearchAttributes() {
 	w.searchAttributes = map[string]any{}
 	w.env.OnUpsertTypedSearchAttributes(mock.MatchedBy(func(attributes temporal.SearchAttributes) bool {
 		for key, value := range attributes.GetUntypedValues() {
@@ -100,7 +100,7 @@ func (w *deploymentWorld) recordSearchAttributes() {
 }
 
 // mockWrites mocks the activities that change sets, machines and nodes. Each call has the duration takes.
-func (w *deploymentWorld) mockWrites(takes time.Duration) {
+func (w *deploymentTestEnv) mockWrites(takes time.Duration) {
 	sets, machines := kube.MinVersions{kube.SetsResource: "31"}, kube.MinVersions{kube.MachinesResource: "32"}
 	for name, answer := range map[string]any{
 		"CreateSet":          mockWrite[deployment.SetCreation](w, "CreateSet", sets),
@@ -115,7 +115,7 @@ func (w *deploymentWorld) mockWrites(takes time.Duration) {
 }
 
 // mockWrite mocks an activity that writes an object, and records its calls.
-func mockWrite[In, Out any](w *deploymentWorld, name string, out Out) func(context.Context, In) (Out, error) {
+func mockWrite[In, Out any](w *deploymentTestEnv, name string, out Out) func(context.Context, In) (Out, error) {
 	return func(_ context.Context, in In) (Out, error) {
 		defer w.lock()()
 		w.activityLog, w.activityInputs = append(w.activityLog, w.activityName(name)), append(w.activityInputs, in)
@@ -130,28 +130,28 @@ func mockWrite[In, Out any](w *deploymentWorld, name string, out Out) func(conte
 }
 
 // nextError returns the error of the next call of an activity.
-func (w *deploymentWorld) nextError(name string) error {
+func (w *deploymentTestEnv) nextError(name string) error {
 	err := w.nextErrors[name]
-	if !w.failsTwice || err == nil {
+	if !w.failsLocallyAndRegularly || err == nil {
 		delete(w.nextErrors, name)
 	}
-	w.failsTwice = w.failsTwice && err == nil
+	w.failsLocallyAndRegularly = w.failsLocallyAndRegularly && err == nil
 	return err
 }
 
 // lock locks the world, because under load a local activity may still run after the workflow has cancelled it.
-func (w *deploymentWorld) lock() (unlock func()) {
+func (w *deploymentTestEnv) lock() (unlock func()) {
 	w.mu.Lock()
 	return w.mu.Unlock
 }
 
-func (w *deploymentWorld) logActivity(what string) {
+func (w *deploymentTestEnv) logActivity(what string) {
 	defer w.lock()()
 	w.activityLog = append(w.activityLog, what)
 }
 
 // changeAfterDelay replaces the script after the duration d, and sends the signal of a change.
-func (w *deploymentWorld) changeAfterDelay(d time.Duration, script ...deployment.Decision) {
+func (w *deploymentTestEnv) changeAfterDelay(d time.Duration, script ...deployment.Decision) {
 	w.env.RegisterDelayedCallback(func() {
 		unlock := w.lock()
 		w.decisionScript = script
@@ -161,7 +161,7 @@ func (w *deploymentWorld) changeAfterDelay(d time.Duration, script ...deployment
 }
 
 // runRollout runs a rollout to revision 7.
-func (w *deploymentWorld) runRollout(t *testing.T) workflows.RolloutResult {
+func (w *deploymentTestEnv) runRollout(t *testing.T) workflows.RolloutResult {
 	w.env.ExecuteWorkflow(
 		workflows.Rollout,
 		workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},

@@ -23,7 +23,7 @@ func newFollowSignal(by string) run.ChangeSignal {
 }
 
 // recordEndSignals records the workflows that a rollout signals at its end. Each signal takes 10 seconds.
-func (w *deploymentWorld) recordEndSignals(answer error) *[]string {
+func (w *deploymentTestEnv) recordEndSignals(answer error) *[]string {
 	var told []string
 	w.env.OnSignalExternalWorkflow(mock.Anything, mock.Anything, "", run.SignalChanged, mock.Anything).
 		After(10 * time.Second).
@@ -40,7 +40,7 @@ func (w *deploymentWorld) recordEndSignals(answer error) *[]string {
 func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 	end := deploymentID + " " + rolloutID + " "
 	t.Run("when it is complete", func(t *testing.T) {
-		w := newDeploymentWorld(t, resizeDecision("grow"), waitDecision(rollout.HeldByMachines))
+		w := newDeploymentTestEnv(t, resizeDecision("grow"), waitDecision(rollout.HeldByMachines))
 		w.mockWrites(0)
 		told := w.recordEndSignals(nil)
 		w.env.RegisterDelayedCallback(
@@ -52,7 +52,7 @@ func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 		require.Equal(t, []string{end + "31"}, *told, "once, and with what it wrote")
 	})
 	t.Run("who asks while it says so is told as well", func(t *testing.T) {
-		w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
+		w := newDeploymentTestEnv(t, waitDecision(rollout.HeldByMachines))
 		told := w.recordEndSignals(nil)
 		w.env.RegisterDelayedCallback(
 			func() { w.env.SignalWorkflow(run.SignalChanged, newFollowSignal("other")) },
@@ -67,7 +67,7 @@ func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 		require.Equal(t, []string{"other " + rolloutID + " ", end}, *told)
 	})
 	t.Run("when it fails, and though nobody is there any more", func(t *testing.T) {
-		w := newDeploymentWorld(t, resizeDecision("grow"))
+		w := newDeploymentTestEnv(t, resizeDecision("grow"))
 		w.mockWrites(0)
 		told := w.recordEndSignals(rolloutNotOpenError())
 		w.nextErrors["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
@@ -79,7 +79,7 @@ func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 		require.Equal(t, []string{end}, *told)
 	})
 	t.Run("not when it continues as new: the next run knows", func(t *testing.T) {
-		w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
+		w := newDeploymentTestEnv(t, waitDecision(rollout.HeldByMachines))
 		w.env.RegisterDelayedCallback(func() {
 			w.env.SetContinueAsNewSuggested(true)
 			w.env.SignalWorkflow(run.SignalChanged, newFollowSignal(deploymentID))

@@ -22,7 +22,7 @@ func (m *machineDeployment) followRollout(ctx workflow.Context, id string, d dep
 	check := m.followCheckTimer(ctx, d)
 	for {
 		if !m.forwardSignal(ctx, id) {
-			m.endedRollout = id
+			m.endedRolloutID = id
 			return nil
 		}
 		if err := m.AwaitChange(ctx, check); err != nil {
@@ -32,7 +32,7 @@ func (m *machineDeployment) followRollout(ctx workflow.Context, id string, d dep
 		m.ReceiveSignals()
 		switch {
 		case m.Ended == id:
-			m.endedRollout = id
+			m.endedRolloutID = id
 			return nil
 		case check.IsReady():
 			return nil
@@ -64,7 +64,7 @@ func (m *machineDeployment) cancelFollowedRollout(ctx workflow.Context, id strin
 		ctx,
 		"cancel",
 		"the rollout has written no hold: not waited for any longer",
-		workflow.Now(ctx).Add(run.HoldWritten),
+		workflow.Now(ctx).Add(run.HoldWriteTimeout),
 	)
 	for m.ReceiveSignals(); m.Ended != id && !late.IsReady(); m.ReceiveSignals() {
 		if err := m.AwaitChange(ctx, late); err != nil {
@@ -86,8 +86,8 @@ func (m *machineDeployment) followCheckTimer(ctx workflow.Context, d deployment.
 	}
 	now := workflow.Now(ctx)
 	if at.IsZero() {
-		at = now.Add(run.RecheckStuck) // the signal about the rollout's end may have been sent while no run was open
+		at = now.Add(run.StuckRecheckInterval) // the signal about the rollout's end may have been sent while no run was open
 	}
-	at = phrase.LaterTime(at, now).Add(run.RecheckRollout)
+	at = phrase.LaterTime(at, now).Add(run.RolloutRecheckInterval)
 	return m.EnsureTimer(ctx, "follow", "looks then whether the rollout is still open: "+d.Pending.Why, at)
 }

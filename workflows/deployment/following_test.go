@@ -29,10 +29,10 @@ func withRollout(d deployment.Decision) deployment.Decision {
 	return d
 }
 
-// newFollowWorld returns a world with a rollout that an earlier run of the deployment's workflow started, and with a
+// newFollowTestEnv returns a world with a rollout that an earlier run of the deployment's workflow started, and with a
 // new run of that workflow. The rollout waits for machines.
-func newFollowWorld(t *testing.T, script ...deployment.Decision) *deploymentWorld {
-	w := newDeploymentWorld(t, script...)
+func newFollowTestEnv(t *testing.T, script ...deployment.Decision) *deploymentTestEnv {
+	w := newDeploymentTestEnv(t, script...)
 	w.mockWrites(0)
 	w.rolloutScript = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
 	w.env.RegisterWorkflow(workflows.Rollout)
@@ -47,7 +47,7 @@ type bothResults struct {
 }
 
 // runBothWorkflows runs the rollout, and the deployment's workflow until the rollout ends.
-func (w *deploymentWorld) runBothWorkflows(t *testing.T) (o bothResults) {
+func (w *deploymentTestEnv) runBothWorkflows(t *testing.T) (o bothResults) {
 	w.env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		start := func(id string, run, in any) workflow.ChildWorkflowFuture {
 			child := workflow.ExecuteChildWorkflow(
@@ -74,7 +74,7 @@ func (w *deploymentWorld) runBothWorkflows(t *testing.T) (o bothResults) {
 }
 
 // signalDeployment signals the deployment's workflow although the deployment's status names a rollout.
-func (w *deploymentWorld) signalDeployment(t *testing.T, after time.Duration, machines string, then ...func()) {
+func (w *deploymentTestEnv) signalDeployment(t *testing.T, after time.Duration, machines string, then ...func()) {
 	w.env.RegisterDelayedCallback(func() {
 		for _, do := range then {
 			do()
@@ -85,7 +85,7 @@ func (w *deploymentWorld) signalDeployment(t *testing.T, after time.Duration, ma
 }
 
 // setScripts replaces the scripts of the rollout and of the deployment's workflow.
-func (w *deploymentWorld) setScripts(beside deployment.Decision, script ...deployment.Decision) func() {
+func (w *deploymentTestEnv) setScripts(beside deployment.Decision, script ...deployment.Decision) func() {
 	return func() {
 		defer w.lock()()
 		w.rolloutScript, w.decisionScript = []deployment.Decision{beside}, script
@@ -109,7 +109,7 @@ func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 		"where it is being deleted":      withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Deletion}, Rollout: rollout.Decision{SetChanges: rollout.SetChanges{Delete: oneTarget}}}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newFollowWorld(t, found)
+			w := newFollowTestEnv(t, found)
 			w.signalDeployment(t, time.Minute, "9")
 			w.signalDeployment(t, 5*time.Minute, "10", w.setScripts(completeDecision(), goneDecision()))
 			o := w.runBothWorkflows(t)
@@ -135,7 +135,7 @@ func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 }
 
 func TestMachineDeploymentActsWhenARolloutThatItFollowedHasEnded(t *testing.T) {
-	w := newFollowWorld(t, withRollout(resizeDecision("grow")))
+	w := newFollowTestEnv(t, withRollout(resizeDecision("grow")))
 	then := withRollout(
 		withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling, d.Report = false, true }),
 	)
@@ -159,15 +159,15 @@ func TestMachineDeploymentActsWhenARolloutThatItFollowedHasEnded(t *testing.T) {
 // The deployment's workflow and the rollout both write requests on the deployment. The deployment's workflow signals
 // the rollout as for any other change.
 func TestMachineDeploymentThatFollowsARolloutTakesRequests(t *testing.T) {
-	w := newFollowWorld(t, withRollout(resizeDecision("grow")))
+	w := newFollowTestEnv(t, withRollout(resizeDecision("grow")))
 	s := workflowstest.NewOperator(w.env, w.lock)
 	w.env.RegisterDelayedCallback(func() {
-		require.NoError(t, w.env.SignalWorkflowByID(deploymentID, run.MessageRequest, pauseInput))
+		require.NoError(t, w.env.SignalWorkflowByID(deploymentID, run.RequestMessageName, pauseInput))
 	}, time.Minute)
 	w.signalDeployment(t, 2*time.Minute, "9", w.setScripts(completeDecision(), goneDecision()))
 	require.NoError(t, w.runBothWorkflows(t).deployment)
-	require.Len(t, s.Orders, 1)
-	require.Equal(t, pauseOrder, s.Orders[0].Order)
+	require.Len(t, s.AppliedRequests, 1)
+	require.Equal(t, pauseOrder, s.AppliedRequests[0].Order)
 	require.Equal(
 		t,
 		"12",
@@ -178,21 +178,21 @@ func TestMachineDeploymentThatFollowsARolloutTakesRequests(t *testing.T) {
 
 // A cancellation of the deployment's workflow cancels its rollout, even if an earlier run started the rollout.
 func TestCancellingAMachineDeploymentCancelsTheRolloutThatItFollows(t *testing.T) {
-	w := newFollowWorld(t, withRollout(resizeDecision("grow")))
+	w := newFollowTestEnv(t, withRollout(resizeDecision("grow")))
 	s := workflowstest.NewOperator(w.env, w.lock)
 	w.env.RegisterDelayedCallback(func() { w.env.CancelWorkflowByID(deploymentID, "") }, time.Minute)
 	o := w.runBothWorkflows(t)
 	require.True(t, temporal.IsCanceledError(o.deployment))
 	require.Equal(t, workflows.OutcomeCancelled, o.rollout.Outcome)
-	require.Len(t, s.Orders, 1)
-	require.Equal(t, request.Cancel, s.Orders[0].Order.Command)
+	require.Len(t, s.AppliedRequests, 1)
+	require.Equal(t, request.Cancel, s.AppliedRequests[0].Order.Command)
 	require.Equal(t, time.Minute, w.env.Now().Sub(w.startTime).Round(time.Second))
 	require.Empty(t, w.activityLog)
 }
 
 // mockSignals mocks signals to workflows that do not run in the test. Each answer is used once, and the last answer
 // repeatedly.
-func (w *deploymentWorld) mockSignals(answers ...error) *[]run.ChangeSignal {
+func (w *deploymentTestEnv) mockSignals(answers ...error) *[]run.ChangeSignal {
 	var told []run.ChangeSignal
 	w.env.OnSignalExternalWorkflow(mock.Anything, rolloutID, "", run.SignalChanged, mock.Anything).Return(
 		func(_, _, _, _ string, arg any) error {
@@ -214,7 +214,7 @@ func TestMachineDeploymentActsWhenTheRolloutInItsStatusIsNotOpen(t *testing.T) {
 	scales := withRollout(
 		withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling, d.Report = false, true }),
 	)
-	w := newDeploymentWorld(t, scales, scales, goneDecision())
+	w := newDeploymentTestEnv(t, scales, scales, goneDecision())
 	w.mockWrites(0)
 	told := w.mockSignals(rolloutNotOpenError())
 	w.runDeployment(t)
@@ -232,7 +232,7 @@ func TestMachineDeploymentActsWhenTheRolloutInItsStatusIsNotOpen(t *testing.T) {
 
 // The deployment's own rollout has ended when its future is ready, even if the status still names the rollout.
 func TestMachineDeploymentSignalsNoRolloutThatItStartedItself(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		resizeDecision("grow"),
 		withRollout(withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
@@ -250,7 +250,7 @@ func TestMachineDeploymentSignalsNoRolloutThatItStartedItself(t *testing.T) {
 // forever. Any other change causes a signal, and the attempt to forward the signal shows that the rollout is not open.
 func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing.T) {
 	t.Run("by the clock", func(t *testing.T) {
-		w := newDeploymentWorld(t)
+		w := newDeploymentTestEnv(t)
 		due := func(d *deployment.Decision) {
 			d.Rollout.Recheck, d.ReplaceHeldUntil = w.startTime.Add(2*time.Hour), w.startTime.Add(time.Hour)
 		}
@@ -265,7 +265,7 @@ func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing
 		require.Len(t, *told, 2)
 	})
 	t.Run("by a signal", func(t *testing.T) {
-		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
+		w := newDeploymentTestEnv(t, withRollout(waitDecision(rollout.HeldByMachines)))
 		told := w.mockSignals(nil, nil, rolloutNotOpenError())
 		w.env.RegisterDelayedCallback(func() { workflowstest.SignalChange(w.env) }, time.Minute)
 		w.changeAfterDelay(time.Hour, goneDecision())
@@ -274,14 +274,14 @@ func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing
 		require.Len(t, *told, 3)
 	})
 	t.Run("a signal that cannot be sent for another reason says nothing", func(t *testing.T) {
-		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
+		w := newDeploymentTestEnv(t, withRollout(waitDecision(rollout.HeldByMachines)))
 		w.mockSignals(errors.New("too many signals"), rolloutNotOpenError())
 		w.changeAfterDelay(time.Hour, goneDecision())
 		w.runDeployment(t)
 		require.Equal(t, []time.Duration{0, time.Hour}, w.decisionTimes)
 	})
 	t.Run("after a cancellation", func(t *testing.T) {
-		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
+		w := newDeploymentTestEnv(t, withRollout(waitDecision(rollout.HeldByMachines)))
 		w.mockSignals(nil)
 		w.env.OnRequestCancelExternalWorkflow(mock.Anything, rolloutID, "").Return(nil)
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
@@ -290,7 +290,7 @@ func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing
 		require.Equal(t, 2*time.Minute, w.env.Now().Sub(w.startTime).Round(time.Second))
 	})
 	t.Run("before a cancellation", func(t *testing.T) {
-		w := newDeploymentWorld(t, withRollout(waitDecision(rollout.HeldByMachines)))
+		w := newDeploymentTestEnv(t, withRollout(waitDecision(rollout.HeldByMachines)))
 		w.mockSignals(nil)
 		w.env.OnRequestCancelExternalWorkflow(mock.Anything, rolloutID, "").Return(rolloutNotOpenError())
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
@@ -301,7 +301,7 @@ func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing
 }
 
 func TestMachineDeploymentShowsThatARolloutIsOpen(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		withRollout(withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
 	)

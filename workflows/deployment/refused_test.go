@@ -31,17 +31,17 @@ func resizeOnlyDecision() deployment.Decision {
 
 // forEachSetWriter runs a test with each workflow that writes the sets of a deployment. Each workflow runs until the
 // deployment is gone.
-func forEachSetWriter(t *testing.T, test func(t *testing.T, w *deploymentWorld, run func())) {
-	for name, run := range map[string]func(*deploymentWorld){
-		"deployment": func(w *deploymentWorld) {
+func forEachSetWriter(t *testing.T, test func(t *testing.T, w *deploymentTestEnv, run func())) {
+	for name, run := range map[string]func(*deploymentTestEnv){
+		"deployment": func(w *deploymentTestEnv) {
 			w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
 		},
-		"rollout": func(w *deploymentWorld) {
+		"rollout": func(w *deploymentTestEnv) {
 			w.env.ExecuteWorkflow(workflows.Rollout, workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef, Continued: true}, Revision: 7})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentWorld(t, resizeOnlyDecision(), resizeOnlyDecision(), goneDecision())
+			w := newDeploymentTestEnv(t, resizeOnlyDecision(), resizeOnlyDecision(), goneDecision())
 			w.mockWrites(0)
 			w.nextErrors["ChangeSets"] = refusedError()
 			test(t, w, func() {
@@ -53,7 +53,7 @@ func forEachSetWriter(t *testing.T, test func(t *testing.T, w *deploymentWorld, 
 }
 
 func TestRefusedWriteIsRetriedAfterTenSeconds(t *testing.T) {
-	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
 		run()
 		require.Equal(t, []string{"ChangeSets", "ReportDeployment", "ChangeSets"}, w.activityLog, "the second one is taken")
 		require.Equal(t, []time.Duration{0, 10 * time.Second, 10 * time.Second}, w.decisionTimes)
@@ -67,7 +67,7 @@ func TestRefusedWriteIsRetriedAfterTenSeconds(t *testing.T) {
 }
 
 func TestWaitAfterRepeatedRefusalsGrows(t *testing.T) {
-	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
 		w.env.RegisterDelayedCallback(func() {
 			defer w.lock()()
 			w.nextErrors["ChangeSets"] = refusedError()
@@ -78,7 +78,7 @@ func TestWaitAfterRepeatedRefusalsGrows(t *testing.T) {
 }
 
 func TestSignalEndsTheWaitAfterARefusedWrite(t *testing.T) {
-	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
 		w.env.RegisterDelayedCallback(func() { workflowstest.SignalChange(w.env) }, 3*time.Second)
 		run()
 		require.Equal(t, []string{"ChangeSets", "ReportDeployment", "ChangeSets"}, w.activityLog)
@@ -86,8 +86,8 @@ func TestSignalEndsTheWaitAfterARefusedWrite(t *testing.T) {
 	})
 }
 
-func TestARefusedWriteIsShown(t *testing.T) {
-	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+func TestRefusedWriteIsShownInTheSearchAttributes(t *testing.T) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
 		w.recordSearchAttributes()
 		var during, details any
 		w.env.RegisterDelayedCallback(func() {
@@ -110,14 +110,14 @@ func TestARefusedWriteIsShown(t *testing.T) {
 func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 	for name, failure := range map[string]error{"it took too long": temporal.NewTimeoutError(3, nil), "refused": refusedError()} {
 		t.Run(name, func(t *testing.T) {
-			forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+			forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
 				tainting := func(d *deployment.Decision) { d.Rollout.Taint = oneTarget }
 				mark := withChange(
 					withChange(resizeOnlyDecision(), tainting),
 					func(d *deployment.Decision) { d.Rollout.Resize = nil },
 				)
 				w.decisionScript = []deployment.Decision{mark}
-				w.nextErrors, w.failsTwice = map[string]error{"ChangeNodes": failure}, true
+				w.nextErrors, w.failsLocallyAndRegularly = map[string]error{"ChangeNodes": failure}, true
 				w.changeAfterDelay(3*time.Second, withChange(resizeOnlyDecision(), tainting), mark)
 				w.changeAfterDelay(9*time.Second, mark, mark, goneDecision())
 				run()
@@ -132,7 +132,7 @@ func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 
 // If a node write for which the workflow waits is refused or times out, the workflow waits before it retries the write.
 func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
-	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
 		w.decisionScript = []deployment.Decision{
 			withChange(
 				resizeOnlyDecision(),
@@ -140,7 +140,7 @@ func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 			),
 			goneDecision(),
 		}
-		w.nextErrors, w.failsTwice = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true
+		w.nextErrors, w.failsLocallyAndRegularly = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true
 		run()
 		require.Equal(
 			t,
@@ -154,7 +154,7 @@ func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 
 // A regular activity selects the nodes for the next update, because a second local run might select other nodes.
 func TestNodesAreSelectedByARegularActivity(t *testing.T) {
-	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
 		w.decisionScript = []deployment.Decision{
 			withChange(
 				resizeOnlyDecision(),
@@ -174,14 +174,14 @@ func TestNodesAreSelectedByARegularActivity(t *testing.T) {
 }
 
 func TestARolloutThatIsCancelledDoesNotWaitForARefusedWrite(t *testing.T) {
-	w := newDeploymentWorld(t, resizeOnlyDecision())
+	w := newDeploymentTestEnv(t, resizeOnlyDecision())
 	w.mockWrites(0)
 	w.nextErrors["ChangeSets"] = refusedError()
 	s := workflowstest.NewOperator(w.env, w.lock)
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 3*time.Second)
 	result := w.runRollout(t)
 	require.Equal(t, []string{workflows.OutcomeCancelled, "3s"}, []string{result.Outcome, result.Took})
-	require.Equal(t, request.Cancel, s.Orders[0].Order.Command)
+	require.Equal(t, request.Cancel, s.AppliedRequests[0].Order.Command)
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 }
 
@@ -192,7 +192,7 @@ func TestASetThatIsRefusedIsReported(t *testing.T) {
 		d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
 	})
 	counted := withChange(resizeOnlyDecision(), func(d *deployment.Decision) { d.Rollout.Resize, d.Report = nil, true })
-	w := newDeploymentWorld(t, making, making, counted, goneDecision())
+	w := newDeploymentTestEnv(t, making, making, counted, goneDecision())
 	w.mockWrites(0)
 	w.nextErrors["CreateSet"] = refusedError()
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
@@ -203,7 +203,7 @@ func TestASetThatIsRefusedIsReported(t *testing.T) {
 }
 
 // A deployment that is being deleted needs no set, so its status no longer contains the refusal.
-func TestADeploymentThatIsDeletedAfterItsSetWasRefused(t *testing.T) {
+func TestDeletedDeploymentDropsTheRefusalOfItsSet(t *testing.T) {
 	making := withChange(resizeOnlyDecision(), func(d *deployment.Decision) {
 		d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
 	})
@@ -211,7 +211,7 @@ func TestADeploymentThatIsDeletedAfterItsSetWasRefused(t *testing.T) {
 		d.Pending.Need, d.Rollout.Resize, d.Report = attention.Deletion, nil, true
 	})
 	calm := withChange(going, func(d *deployment.Decision) { d.Report = false })
-	w := newDeploymentWorld(t, making, going, calm)
+	w := newDeploymentTestEnv(t, making, going, calm)
 	w.mockWrites(0)
 	w.nextErrors["CreateSet"] = refusedError()
 	w.changeAfterDelay(time.Minute, goneDecision())
@@ -223,7 +223,7 @@ func TestADeploymentThatIsDeletedAfterItsSetWasRefused(t *testing.T) {
 
 // The status keeps the time of the first refusal when further attempts fail.
 func TestStartTimeOfARefusalStays(t *testing.T) {
-	forEachSetWriter(t, func(t *testing.T, w *deploymentWorld, run func()) {
+	forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
 		w.decisionScript = []deployment.Decision{resizeOnlyDecision()}
 		w.env.RegisterDelayedCallback(func() {
 			defer w.lock()()

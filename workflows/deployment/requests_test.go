@@ -20,13 +20,13 @@ import (
 
 // workflowsWithRequests returns the workflows that accept requests for a deployment. Each workflow runs until the
 // deployment is gone.
-func workflowsWithRequests() map[string]func(*deploymentWorld) {
-	return map[string]func(*deploymentWorld){
-		"deployment": func(w *deploymentWorld) {
+func workflowsWithRequests() map[string]func(*deploymentTestEnv) {
+	return map[string]func(*deploymentTestEnv){
+		"deployment": func(w *deploymentTestEnv) {
 			w.decisionScript = []deployment.Decision{completeDecision()}
 			w.env.ExecuteWorkflow(workflows.MachineDeployment, workflowsrun.Input{Ref: workflowstest.ObjectRef})
 		},
-		"rollout": func(w *deploymentWorld) {
+		"rollout": func(w *deploymentTestEnv) {
 			w.decisionScript = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
 			w.env.ExecuteWorkflow(
 				workflows.Rollout,
@@ -37,10 +37,10 @@ func workflowsWithRequests() map[string]func(*deploymentWorld) {
 }
 
 // forEachWorkflow runs a test with each workflow of workflowsWithRequests.
-func forEachWorkflow(t *testing.T, test func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func())) {
+func forEachWorkflow(t *testing.T, test func(t *testing.T, w *deploymentTestEnv, s *workflowstest.Operator, run func())) {
 	for name, run := range workflowsWithRequests() {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentWorld(t)
+			w := newDeploymentTestEnv(t)
 			w.changeAfterDelay(10*time.Minute, goneDecision())
 			test(t, w, workflowstest.NewOperator(w.env, w.lock), func() {
 				run(w)
@@ -60,11 +60,11 @@ var (
 )
 
 func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
-	forEachWorkflow(t, func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func()) {
+	forEachWorkflow(t, func(t *testing.T, w *deploymentTestEnv, s *workflowstest.Operator, run func()) {
 		back := int64(3)
 		s.RunAfterDelay(time.Minute, func() { s.SendUpdate(pauseInput) })
 		s.RunAfterDelay(2*time.Minute, func() {
-			require.Equal(t, []any{"written"}, s.Answered, "it waits for nothing else")
+			require.Equal(t, []any{"written"}, s.UpdateAnswers, "it waits for nothing else")
 			s.SendUpdate(
 				workflowsrun.RequestInput{
 					Command:  "cancel",
@@ -80,13 +80,13 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 			workflowstest.SignalChange(w.env)
 		})
 		run()
-		require.Len(t, s.Orders, 3)
+		require.Len(t, s.AppliedRequests, 3)
 		require.Equal(
 			t,
 			activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.ObjectRef, Order: pauseOrder},
-			s.Orders[0],
+			s.AppliedRequests[0],
 		)
-		require.WithinDuration(t, w.startTime.Add(time.Minute), s.Times[0], 0)
+		require.WithinDuration(t, w.startTime.Add(time.Minute), s.RequestTimes[0], 0)
 		require.Equal(t, request.CommandOrder{
 			Command:  request.Cancel,
 			Actor:    "somebody in Temporal",
@@ -94,11 +94,11 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 			Revision: &back,
 			Back:     true,
 			UID:      workflowstest.ObjectRef.UID,
-		}, s.Orders[1].Order)
+		}, s.AppliedRequests[1].Order)
 		require.Equal(
 			t,
 			request.CommandOrder{Command: request.Approve, Actor: "somebody in Temporal who signs as ann", Steps: 2},
-			s.Orders[2].Order,
+			s.AppliedRequests[2].Order,
 		)
 		require.Equal(
 			t,
@@ -119,34 +119,34 @@ func TestInvalidRolloutRequestIsRefusedWithoutAnActivity(t *testing.T) {
 		"the request cannot be read: json: cannot unmarshal string":              map[string]any{"command": "undo", "revision": "three"},
 		"the request is for a deployment with UID other, and this one has UID u": workflowsrun.RequestInput{Command: "pause", UID: "other"},
 	} {
-		forEachWorkflow(t, func(t *testing.T, _ *deploymentWorld, s *workflowstest.Operator, run func()) {
+		forEachWorkflow(t, func(t *testing.T, _ *deploymentTestEnv, s *workflowstest.Operator, run func()) {
 			s.RunAfterDelay(time.Minute, func() { s.SendUpdate(in) })
 			run()
-			require.Len(t, s.Refused, 1, want)
-			require.Contains(t, s.Refused[0], "RequestRefused: "+want)
-			require.Empty(t, s.Answered)
-			require.Empty(t, s.Orders)
+			require.Len(t, s.UpdateRefusals, 1, want)
+			require.Contains(t, s.UpdateRefusals[0], "RequestRefused: "+want)
+			require.Empty(t, s.UpdateAnswers)
+			require.Empty(t, s.AppliedRequests)
 		})
 	}
 }
 
 func TestInapplicableRolloutRequestIsRefused(t *testing.T) {
-	forEachWorkflow(t, func(t *testing.T, _ *deploymentWorld, s *workflowstest.Operator, run func()) {
+	forEachWorkflow(t, func(t *testing.T, _ *deploymentTestEnv, s *workflowstest.Operator, run func()) {
 		s.Answer = activitiesrequest.Answer{Message: "deployment default/m-1 is paused already"}
 		s.RunAfterDelay(time.Minute, func() { s.SendUpdate(pauseInput) })
 		run()
-		require.Equal(t, []any{"RequestRefused: deployment default/m-1 is paused already"}, s.Answered)
-		require.False(t, s.Orders[0].Unheard, "the answer says it")
+		require.Equal(t, []any{"RequestRefused: deployment default/m-1 is paused already"}, s.UpdateAnswers)
+		require.False(t, s.AppliedRequests[0].Unheard, "the answer says it")
 	})
 }
 
-func TestRolloutRequestBySignal(t *testing.T) {
-	forEachWorkflow(t, func(t *testing.T, w *deploymentWorld, s *workflowstest.Operator, run func()) {
+func TestRolloutRequestBySignalIsWritten(t *testing.T) {
+	forEachWorkflow(t, func(t *testing.T, w *deploymentTestEnv, s *workflowstest.Operator, run func()) {
 		s.RunAfterDelay(time.Minute, func() { s.SendSignal(pauseInput) })
 		s.RunAfterDelay(2*time.Minute, func() { s.SendSignal(map[string]any{"command": "approve", "steps": "all"}) })
 		s.RunAfterDelay(3*time.Minute, func() { s.SendSignal(workflowstest.NewForceRequest("ann")) })
 		run()
-		require.Len(t, s.Orders, 3)
+		require.Len(t, s.AppliedRequests, 3)
 		require.Equal(
 			t,
 			activitiesrequest.Request{
@@ -155,10 +155,10 @@ func TestRolloutRequestBySignal(t *testing.T) {
 				Order:   pauseOrder,
 				Unheard: true,
 			},
-			s.Orders[0],
+			s.AppliedRequests[0],
 		)
-		require.Contains(t, s.Orders[1].Order.Unread, "cannot unmarshal string")
-		require.Equal(t, request.Command("force"), s.Orders[2].Order.Command, "it is refused where people see it")
+		require.Contains(t, s.AppliedRequests[1].Order.Unread, "cannot unmarshal string")
+		require.Equal(t, request.Command("force"), s.AppliedRequests[2].Order.Command, "it is refused where people see it")
 		require.Equal(t, "12", w.decisionInputs[len(w.decisionInputs)-1].Versions[kube.DeploymentsResource])
 	})
 }
@@ -174,11 +174,11 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 		"while it changes the sets": {resizeDecision("grow"), []string{"ChangeSets"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentWorld(t, row.decision)
+			w := newDeploymentTestEnv(t, row.decision)
 			w.mockWrites(20 * time.Second)
 			s := workflowstest.NewOperator(w.env, w.lock)
 			s.Answer.Message = "held revision 7"
-			s.Fails = 3 // the cancelled run retries the request
+			s.FailingAttempts = 3 // the cancelled run retries the request
 			w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 10*time.Second)
 			result := w.runRollout(t)
 			defer w.lock()() // a cancelled activity of the test environment may still run
@@ -186,7 +186,7 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 			require.Equal(t, "held revision 7", result.Why)
 			require.Equal(t, int64(7), result.Revision)
 			require.Equal(t, "12", result.Versions[kube.DeploymentsResource], "the deployment must see the hold")
-			require.Len(t, s.Orders, 1)
+			require.Len(t, s.AppliedRequests, 1)
 			require.Equal(
 				t,
 				request.CommandOrder{
@@ -195,10 +195,10 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 					Reason:   "its workflow was cancelled",
 					Revision: new(int64(7)),
 				},
-				s.Orders[0].Order,
+				s.AppliedRequests[0].Order,
 			)
-			require.Equal(t, workflowstest.ObjectRef, s.Orders[0].Object)
-			require.True(t, s.Orders[0].Unheard)
+			require.Equal(t, workflowstest.ObjectRef, s.AppliedRequests[0].Object)
+			require.True(t, s.AppliedRequests[0].Unheard)
 			require.Len(t, w.decisionInputs, 1, "it decides nothing more")
 			require.Subset(t, row.log, w.activityLog)
 		})
@@ -206,7 +206,7 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 }
 
 func TestRolloutThatIsCancelledStopsWhenThereIsNothingToHold(t *testing.T) {
-	w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
+	w := newDeploymentTestEnv(t, waitDecision(rollout.HeldByMachines))
 	s := workflowstest.NewOperator(w.env, w.lock)
 	s.Answer = activitiesrequest.Answer{Message: "deployment default/m-1 is being deleted"}
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
@@ -218,8 +218,8 @@ func TestRolloutThatIsCancelledStopsWhenThereIsNothingToHold(t *testing.T) {
 	)
 }
 
-func TestRolloutThatIsCancelledWhenItsDeploymentIsGone(t *testing.T) {
-	w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
+func TestCancelledRolloutEndsAsGoneWithoutItsDeployment(t *testing.T) {
+	w := newDeploymentTestEnv(t, waitDecision(rollout.HeldByMachines))
 	w.env.OnActivity("ApplyRequest", mock.Anything, mock.Anything).
 		Return(activitiesrequest.Answer{}, temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil))
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)

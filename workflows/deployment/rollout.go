@@ -79,11 +79,11 @@ func runRollout(ctx workflow.Context, a adapter, in RolloutInput) (RolloutResult
 	w := setWriter{
 		WorkflowState:  run.NewWorkflowState(ctx, a.rolloutKind, a.resource, in.Input),
 		adapter:        a,
-		reportInterval: run.ReportEach,
+		reportInterval: run.MinReportInterval,
 	}
-	w.rolloutInStatus = w.rolloutID(ctx, in.Revision)
+	w.statusRolloutID = w.rolloutID(ctx, in.Revision)
 	r := &rolloutState{setWriter: w, revision: in.Revision, figures: in.Tally}
-	r.ID, r.Live, r.Tell = r.rolloutInStatus, !in.Continued, in.Tell
+	r.ID, r.Live, r.Tell = r.statusRolloutID, !in.Continued, in.Tell
 	if now := workflow.Now(ctx); r.figures.Began.IsZero() {
 		r.figures.Began, r.figures.Seen = now, now
 	}
@@ -99,7 +99,7 @@ func (r *rolloutState) NextInput() any {
 // at the last moment also gets the signal, because this workflow does not yield between its last receive and its
 // return.
 func (r *rolloutState) FinishOpenWork(ctx workflow.Context, again bool) {
-	r.awaitMarks(ctx)
+	r.awaitNodeMarks(ctx)
 	if again {
 		return
 	}
@@ -116,7 +116,7 @@ func (r *rolloutState) FinishOpenWork(ctx workflow.Context, again bool) {
 // holdDeployment puts the deployment on hold after its rollout was cancelled in Temporal, as after a cancel request of
 // an operator.
 func (r *rolloutState) holdDeployment(ctx workflow.Context) (*RolloutResult, error) {
-	r.awaitMarks(ctx)
+	r.awaitNodeMarks(ctx)
 	order := request.CommandOrder{Command: request.Cancel, Reason: "its workflow was cancelled", Revision: &r.revision}
 	answer, err := r.ApplyRequest(ctx, order, true)
 	switch {
@@ -171,7 +171,7 @@ func (r *rolloutState) carryOutDecision(ctx workflow.Context, d deployment.Decis
 		return r.endRollout(ctx, OutcomeRolledBack, d)
 	case acted:
 		return nil, nil
-	case d.Rollout.Complete && r.openMarks == nil:
+	case d.Rollout.Complete && r.pendingNodeMarks == nil:
 		return r.endRollout(ctx, OutcomeCompleted, d)
 	default:
 		return nil, r.AwaitChange(ctx, r.futuresToAwait(ctx, d)...)
@@ -185,10 +185,10 @@ func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 	case d.Pending.Need == attention.Deletion,
 		d.Rollout.Create != nil,
 		d.Rollout.NoSet,
-		d.Rollout.Revision != 0 && d.Rollout.Revision != r.revision && d.Rollout.RollsTo() != r.revision:
+		d.Rollout.Revision != 0 && d.Rollout.Revision != r.revision && d.Rollout.TargetRevision() != r.revision:
 		return OutcomeSuperseded
 	// an earlier run of this rollout has written the pin
-	case d.Rollout.Pin != nil && d.Rollout.RollsTo() != r.revision:
+	case d.Rollout.Pin != nil && d.Rollout.TargetRevision() != r.revision:
 		return OutcomeRolledBack
 	case d.Rollout.HoldBy == rollout.HeldBy:
 		return OutcomeCancelled
@@ -200,15 +200,15 @@ func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 func (r *rolloutState) endRollout(ctx workflow.Context, outcome string, d deployment.Decision) (*RolloutResult, error) {
 	// before the rollout ends, wait for its marks, because the next workflow that writes nodes must know which marks
 	// are missing
-	r.awaitMarks(ctx)
+	r.awaitNodeMarks(ctx)
 	why := d.Rollout.Why
 	switch {
 	case d.Gone:
 		why = d.Pending.Why
 	case outcome == OutcomeSuperseded && d.Pending.Need == attention.Deletion:
 		why = "the deployment is being deleted"
-	case outcome == OutcomeSuperseded && d.Rollout.RollsTo() != 0:
-		why = fmt.Sprintf("the machines get revision %d instead", d.Rollout.RollsTo())
+	case outcome == OutcomeSuperseded && d.Rollout.TargetRevision() != 0:
+		why = fmt.Sprintf("the machines get revision %d instead", d.Rollout.TargetRevision())
 	case outcome == OutcomeSuperseded:
 		why = "the template changed"
 	}

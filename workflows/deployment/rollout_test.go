@@ -31,7 +31,7 @@ func withBlocker(d deployment.Decision, reason string) deployment.Decision {
 }
 
 func TestRolloutRunsUntilAllMachinesHaveTheRevision(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		withCounts(resizeDecision("one more"), 3, 0),
 		withCounts(waitDecision(rollout.HeldByMachines), 3, 1),
@@ -81,7 +81,7 @@ func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 	last := withChange(completeDecision(), func(d *deployment.Decision) {
 		d.Pending.Need, d.Report, d.Rollout.Delete = attention.Scale, true, []rollout.ObjectTarget{{Name: "s-1"}}
 	})
-	w := newDeploymentWorld(t, last, completeDecision())
+	w := newDeploymentTestEnv(t, last, completeDecision())
 	w.mockWrites(0)
 	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
@@ -101,7 +101,7 @@ func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
 	counts := withChange(waitDecision(rollout.HeldByMachines), func(d *deployment.Decision) { d.Report = true })
 	calm := waitDecision(rollout.HeldByMachines)
-	w := newDeploymentWorld(t, counts, calm)
+	w := newDeploymentTestEnv(t, counts, calm)
 	w.mockWrites(0)
 	written := func(n int, at time.Duration) {
 		w.env.RegisterDelayedCallback(func() {
@@ -149,7 +149,7 @@ func TestEndedRolloutWritesNothing(t *testing.T) {
 			d := withChange(resizeDecision("hold"), func(d *deployment.Decision) {
 				d.Report, d.Rollout.Record = true, &rollout.Progress{Revision: 7}
 			})
-			w := newDeploymentWorld(t, waitDecision(rollout.HeldByMachines))
+			w := newDeploymentTestEnv(t, waitDecision(rollout.HeldByMachines))
 			w.mockWrites(0)
 			w.changeAfterDelay(time.Minute, withChange(d, row.change))
 			result := w.runRollout(t)
@@ -190,7 +190,7 @@ func pinDecision() deployment.Decision {
 }
 
 func TestRolloutEndsWithARollback(t *testing.T) {
-	w := newDeploymentWorld(t, rollbackDecision())
+	w := newDeploymentTestEnv(t, rollbackDecision())
 	w.mockWrites(0)
 	result := w.runRollout(t)
 	require.Equal(t, []string{workflows.OutcomeRolledBack, "return to revision 6"}, []string{result.Outcome, result.Why})
@@ -209,7 +209,7 @@ func TestRolloutEndsWithARollback(t *testing.T) {
 
 // The rollout records the pin with the failed machines, and ends. Then the rollout to the earlier revision starts.
 func TestRolloutEndsWithAPin(t *testing.T) {
-	w := newDeploymentWorld(t, pinDecision())
+	w := newDeploymentTestEnv(t, pinDecision())
 	w.mockWrites(0)
 	result := w.runRollout(t)
 	require.Equal(t, []string{workflows.OutcomeRolledBack, "revision 7 failed"}, []string{result.Outcome, result.Why})
@@ -223,14 +223,14 @@ func TestRolloutEndsWithAPin(t *testing.T) {
 func TestRolloutEndsIfItsRevisionIsPinned(t *testing.T) {
 	d := pinDecision()
 	d.Rollout.Pin, d.Rollout.Record = d.Rollout.Record.Pin, nil
-	w := newDeploymentWorld(t, d)
+	w := newDeploymentTestEnv(t, d)
 	w.mockWrites(0)
 	require.Equal(t, workflows.OutcomeRolledBack, w.runRollout(t).Outcome)
 	require.Empty(t, w.activityLog)
 }
 
 func TestPinIsDecidedAgainAfterAConflict(t *testing.T) {
-	w := newDeploymentWorld(t, pinDecision(), goneDecision())
+	w := newDeploymentTestEnv(t, pinDecision(), goneDecision())
 	w.mockWrites(0)
 	w.nextErrors["ReportDeployment"] = conflictError()
 	require.Equal(t, run.OutcomeGone, w.runRollout(t).Outcome)
@@ -242,7 +242,7 @@ func TestRolloutContinuesWithoutASetToRollBackTo(t *testing.T) {
 	nowhere := withChange(rollbackDecision(), func(d *deployment.Decision) {
 		d.Rollout.Rollback = &rollout.Rollback{Revision: 5, Why: "no such set"}
 	})
-	w := newDeploymentWorld(t, nowhere, completeDecision())
+	w := newDeploymentTestEnv(t, nowhere, completeDecision())
 	w.mockWrites(0)
 	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
 	require.Equal(t, []string{"RollBackDeployment"}, w.activityLog, "what asked for it is cleared")
@@ -260,12 +260,12 @@ func TestRolloutReadsLiveAfterAnUnexpectedError(t *testing.T) {
 				if activity == "RollBackDeployment" {
 					d = rollbackDecision()
 				}
-				w := newDeploymentWorld(t, d, completeDecision())
+				w := newDeploymentTestEnv(t, d, completeDecision())
 				w.mockWrites(0)
 				w.nextErrors[activity] = failure
 				log := []string{activity}
 				if name == "timed out" && activity == "ChangeSets" { // the local activity has already run
-					w.failsTwice, log = true, append(log, activity)
+					w.failsLocallyAndRegularly, log = true, append(log, activity)
 				}
 				result := w.runRollout(t)
 				require.Equal(t, workflows.OutcomeCompleted, result.Outcome)
@@ -277,7 +277,7 @@ func TestRolloutReadsLiveAfterAnUnexpectedError(t *testing.T) {
 }
 
 func TestRolloutFailsAfterANonRetryableError(t *testing.T) {
-	w := newDeploymentWorld(t, resizeDecision("grow"))
+	w := newDeploymentTestEnv(t, resizeDecision("grow"))
 	w.mockWrites(0)
 	w.nextErrors["ChangeSets"] = temporal.NewNonRetryableApplicationError("no", "Odd", nil)
 	w.env.ExecuteWorkflow(
@@ -290,7 +290,7 @@ func TestRolloutFailsAfterANonRetryableError(t *testing.T) {
 // A rollout writes the record of a step before it resizes the sets for this step.
 func TestRolloutRecordsBeforeItResizes(t *testing.T) {
 	record := &rollout.Progress{Revision: 7, Step: 1}
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		withChange(resizeDecision("next stage"), func(d *deployment.Decision) { d.Rollout.Record, d.Report = record, true }),
 		completeDecision(),
@@ -307,7 +307,7 @@ func TestRolloutRecordsBeforeItResizes(t *testing.T) {
 }
 
 func TestRolloutResizesNothingWhenItCannotRecord(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		withChange(
 			resizeDecision("next stage"),
@@ -323,7 +323,7 @@ func TestRolloutResizesNothingWhenItCannotRecord(t *testing.T) {
 
 // No signal tells the workflow that a pause between steps or the progress deadline has ended.
 func TestRolloutDecidesAgainAtTheRecheckTime(t *testing.T) {
-	w := newDeploymentWorld(t)
+	w := newDeploymentTestEnv(t)
 	at := func(d time.Duration) deployment.Decision {
 		return withChange(
 			waitDecision(rollout.HeldByStep),
@@ -347,7 +347,7 @@ func TestRolloutDecidesAgainAtTheRecheckTime(t *testing.T) {
 }
 
 func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		withCounts(resizeDecision("one more"), 3, 0),
 		withCounts(waitDecision(rollout.HeldByMachines), 2, 1),
@@ -372,7 +372,7 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 	)
 	require.Equal(t, int64(7), in.Revision)
 
-	later := newDeploymentWorld(t, withCounts(completeDecision(), 0, 3))
+	later := newDeploymentTestEnv(t, withCounts(completeDecision(), 0, 3))
 	later.env.SetStartTime(w.startTime.Add(2 * time.Minute))
 	later.env.ExecuteWorkflow(workflows.Rollout, in)
 	var result workflows.RolloutResult
@@ -393,7 +393,7 @@ func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
 }
 
 func TestRolloutAddsTheFinalizerBeforeARollback(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		withChange(rollbackDecision(), func(d *deployment.Decision) { d.Prepare = true }),
 		rollbackDecision(),
@@ -404,7 +404,7 @@ func TestRolloutAddsTheFinalizerBeforeARollback(t *testing.T) {
 }
 
 func TestRolloutOfADeploymentThatBecameInvalidIsStuck(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		deployment.Decision{
 			Pending: attention.Decision{Need: attention.Scale},

@@ -22,35 +22,35 @@ import (
 type setWriter struct {
 	*run.WorkflowState
 	adapter
-	rolloutInStatus string // workflow ID that the status must name; if empty, the status may name any ID
-	endedRollout    string // ID of a rollout that has ended but that the status may still name; may be empty
+	statusRolloutID string // workflow ID that the status must name; if empty, the status may name any ID
+	endedRolloutID    string // ID of a rollout that has ended but that the status may still name; may be empty
 	// minimum time between two reports of counts and conditions; zero: each change is reported at once
 	reportInterval time.Duration
 	lastReportTime time.Time       // time of the last status write
 	reportedStep   string          // step in the last status write of this run; may be empty
-	openMarks      workflow.Future // marks that are being written to nodes; may be nil
-	marksRetryTime time.Time       // time of the next attempt after marks could not be written
+	pendingNodeMarks      workflow.Future // marks that are being written to nodes; may be nil
+	nodeMarksRetryTime time.Time       // time of the next attempt after marks could not be written
 	// reason why the API server has refused to create the current template's set; empty if it has not refused, or if no
 	// set is needed
-	refusalOfSet string
+	setRefusalReason string
 }
 
 // Decide runs the activity that decides the next changes of the sets.
 func (w *setWriter) Decide(ctx workflow.Context) (d deployment.Decision, err error) {
-	if w.openMarks != nil && w.openMarks.IsReady() {
-		w.awaitMarks(ctx)
+	if w.pendingNodeMarks != nil && w.pendingNodeMarks.IsReady() {
+		w.awaitNodeMarks(ctx)
 	}
 	d, err = w.decideDeployment.RunLocalFirst(ctx, w.WorkflowState, "what is next for the sets?", w.decisionInput(ctx))
 	w.Live = false
 	w.RaiseMinVersions(d.Seen)
 	if err == nil && d.Rollout.Create == nil {
-		w.refusalOfSet = ""
+		w.setRefusalReason = ""
 	}
 	return d, err
 }
 
 func (w *setWriter) decisionInput(ctx workflow.Context) deployment.Input {
-	return deployment.Input{ReadInput: w.NewRead(ctx), WorkflowID: w.rolloutInStatus, Over: w.endedRollout}
+	return deployment.Input{ReadInput: w.NewRead(ctx), WorkflowID: w.statusRolloutID, Over: w.endedRolloutID}
 }
 
 // applyDecision carries out a decision, and reports whether there was anything to do. applyDecision writes the
@@ -72,7 +72,7 @@ func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (
 			return true, err
 		}
 	}
-	acted, err = w.makeWrites(ctx, d)
+	acted, err = w.carryOutWrites(ctx, d)
 	if err != nil {
 		return acted, err
 	}
@@ -100,7 +100,7 @@ func (w *setWriter) isStatusWriteDue(d deployment.Decision, now time.Time) bool 
 // isStatusStale reports whether the status is out of date. If the rollout waits, the status is also stale when it shows
 // another step.
 func (w *setWriter) isStatusStale(d deployment.Decision) bool {
-	waits := w.rolloutInStatus != "" && d.Pending.Need != attention.Nothing && !d.Rollout.HasActions()
+	waits := w.statusRolloutID != "" && d.Pending.Need != attention.Nothing && !d.Rollout.HasActions()
 	return d.Report || waits && w.reportedStep != "" && w.reportedStep != w.Shown.Name
 }
 
@@ -115,11 +115,11 @@ func (w *setWriter) earliestReportTime(d deployment.Decision) time.Time {
 
 // writeReport writes the status, and the record of the rollout if record is not nil.
 func (w *setWriter) writeReport(ctx workflow.Context, d deployment.Decision, record *rollout.Progress) error {
-	report := deployment.Report{Input: w.decisionInput(ctx), Record: record, NoSet: w.refusalOfSet}
+	report := deployment.Report{Input: w.decisionInput(ctx), Record: record, NoSet: w.setRefusalReason}
 	w.reportedStep = ""
 	if d.Pending.Need != attention.Nothing {
 		report.Step, w.reportedStep = w.Operation(), w.Shown.Name
-		if w.rolloutInStatus != "" {
+		if w.statusRolloutID != "" {
 			report.Step.RolloutOf = w.Ref.UID
 		}
 	}
@@ -143,10 +143,10 @@ func (w *setWriter) restoreTemplate(ctx workflow.Context, d deployment.Decision)
 	return err
 }
 
-// makeWrites makes the writes of a decision: only the marks of machines, only a new set, or all other writes
+// carryOutWrites makes the writes of a decision: only the marks of machines, only a new set, or all other writes
 // concurrently. Node writes delay the other writes by at most seven seconds: a local attempt (2 s) and the time of
 // run.QuickBatchOptions (5 s).
-func (w *setWriter) makeWrites(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
+func (w *setWriter) carryOutWrites(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	why := d.Rollout.Why
 	ofSets := d.Rollout.SetChanges.Len()
 	switch {
@@ -169,7 +169,7 @@ func (w *setWriter) makeWrites(ctx workflow.Context, d deployment.Decision) (act
 	case d.Rollout.Create != nil:
 		creation := deployment.SetCreation{Deployment: w.Ref, Version: d.Version, SetCreation: *d.Rollout.Create}
 		err := w.awaitWrites(ctx, workflow.ExecuteActivity(run.BatchOptions(ctx, why, 1), w.createSet, creation).Get)
-		w.refusalOfSet = run.RefusalMessage(err)
+		w.setRefusalReason = run.RefusalMessage(err)
 		return true, err
 	}
 	started, atNodes := []run.PendingWrite{}, w.startNodeWrites(ctx, d.Rollout)
@@ -200,7 +200,7 @@ func (w *setWriter) makeWrites(ctx workflow.Context, d deployment.Decision) (act
 }
 
 // FinishOpenWork waits for open marks, because the next writer writes the same nodes.
-func (w *setWriter) FinishOpenWork(ctx workflow.Context, _ bool) { w.awaitMarks(ctx) }
+func (w *setWriter) FinishOpenWork(ctx workflow.Context, _ bool) { w.awaitNodeMarks(ctx) }
 
 // reportRefusal shows and reports a write that the API server refused. reportRefusal returns err, and the run loop
 // waits.
@@ -214,7 +214,7 @@ func (w *setWriter) reportRefusal(ctx workflow.Context, d deployment.Decision, e
 
 // mayTakeLong reports whether the writes of a decision may take longer than a local attempt.
 func (w *setWriter) mayTakeLong(d rollout.Decision) bool {
-	return d.Create != nil || max(d.NodeChanges.Len(), d.SetChanges.Len()) > run.FewWrites ||
+	return d.Create != nil || max(d.NodeChanges.Len(), d.SetChanges.Len()) > run.MaxWritesOnOwnQueue ||
 		len(d.Mark)+len(d.Unmark)+len(d.Move)+len(d.ClearUpdateResult)+len(d.Ask) > 0
 }
 
@@ -268,7 +268,7 @@ func rolloutStep(d deployment.Decision) run.Step {
 	case d.Rollout.HasActions():
 		s.Cause = fmt.Sprintf(
 			"rolling out revision %d: %d of %d done",
-			d.Rollout.RollsTo(), d.Picture.Counts.Replicas-d.Picture.Old, d.Picture.Wanted,
+			d.Rollout.TargetRevision(), d.Picture.Counts.Replicas-d.Picture.Old, d.Picture.Wanted,
 		)
 	case d.Rollout.HoldBy == rollout.HeldByFault:
 		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepInvalid, []string{vocabulary.ReasonInvalid}, true
@@ -294,10 +294,10 @@ func rolloutStep(d deployment.Decision) run.Step {
 // and timers for work that becomes due without a change.
 func (w *setWriter) futuresToAwait(ctx workflow.Context, d deployment.Decision) (futures []workflow.Future) {
 	switch {
-	case w.openMarks != nil:
-		futures = append(futures, w.openMarks)
-	case w.marksRetryTime.After(workflow.Now(ctx)):
-		futures = append(futures, w.EnsureTimer(ctx, "marks", "then nodes are marked that could not be", w.marksRetryTime))
+	case w.pendingNodeMarks != nil:
+		futures = append(futures, w.pendingNodeMarks)
+	case w.nodeMarksRetryTime.After(workflow.Now(ctx)):
+		futures = append(futures, w.EnsureTimer(ctx, "marks", "then nodes are marked that could not be", w.nodeMarksRetryTime))
 	}
 	if w.isStatusStale(d) {
 		futures = append(futures, w.EnsureTimer(ctx, "report", "then the status is written", w.earliestReportTime(d)))

@@ -25,7 +25,7 @@ func allChangesDecision() deployment.Decision {
 }
 
 func TestNodesSetsAndMachinesAreChangedConcurrently(t *testing.T) {
-	w := newDeploymentWorld(t, allChangesDecision(), completeDecision())
+	w := newDeploymentTestEnv(t, allChangesDecision(), completeDecision())
 	w.mockWrites(10 * time.Second)
 	w.runRollout(t)
 	require.ElementsMatch(t, []string{"ChangeNodes", "ChangeSets", "ChangeMachines"}, w.activityLog)
@@ -40,7 +40,7 @@ func TestNodesSetsAndMachinesAreChangedConcurrently(t *testing.T) {
 func TestAllWritesAreAwaitedIfOneFails(t *testing.T) {
 	for _, name := range []string{"ChangeNodes", "ChangeSets", "ChangeMachines"} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentWorld(t, allChangesDecision(), completeDecision())
+			w := newDeploymentTestEnv(t, allChangesDecision(), completeDecision())
 			w.mockWrites(10 * time.Second)
 			w.nextErrors[name] = conflictError()
 			w.runRollout(t)
@@ -92,7 +92,7 @@ func TestEachListOfADecisionHasItsActivity(t *testing.T) {
 		{"unguard", rollout.Decision{NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: oneTarget}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newDeploymentWorld(
+			w := newDeploymentTestEnv(
 				t,
 				deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Version: "4", Rollout: row.d},
 				goneDecision(),
@@ -105,7 +105,7 @@ func TestEachListOfADecisionHasItsActivity(t *testing.T) {
 }
 
 func TestReplacementsAreGrantedWhileARolloutIsOpen(t *testing.T) {
-	w := newDeploymentWorld(
+	w := newDeploymentTestEnv(
 		t,
 		withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Replace, d.Report = true, true }),
 		completeDecision(),
@@ -121,7 +121,7 @@ func TestReplacementsAreGrantedWhileARolloutIsOpen(t *testing.T) {
 }
 
 func TestHeldReplacementsAreDecidedAgainDuringARollout(t *testing.T) {
-	w := newDeploymentWorld(t)
+	w := newDeploymentTestEnv(t)
 	w.decisionScript = []deployment.Decision{
 		withChange(waitDecision(rollout.HeldByMachines), func(d *deployment.Decision) {
 			d.ReplaceHeld, d.ReplaceHeldUntil, d.Rollout.Recheck = true, w.startTime.Add(time.Minute), w.startTime.Add(time.Hour)
@@ -133,7 +133,7 @@ func TestHeldReplacementsAreDecidedAgainDuringARollout(t *testing.T) {
 }
 
 // The search attributes and details show the current step of a rollout.
-func TestStepOfARollout(t *testing.T) {
+func TestSearchAttributesShowTheStepOfARollout(t *testing.T) {
 	type change = func(*deployment.Decision)
 	later := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, row := range []struct {
@@ -158,7 +158,7 @@ func TestStepOfARollout(t *testing.T) {
 		}, "await-step", nil, false, time.Time{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newDeploymentWorld(
+			w := newDeploymentTestEnv(
 				t,
 				withChange(waitDecision(rollout.HeldByMachines), row.change),
 				goneDecision(),
@@ -186,7 +186,7 @@ func TestStaleStatusIsWrittenWithItsCause(t *testing.T) {
 		Waits: "1 machine is being replaced: m-1",
 	}
 	// the workflow reports once, then waits
-	w := newDeploymentWorld(t, deployment.Decision{Pending: pending, Report: true}, deployment.Decision{Pending: pending})
+	w := newDeploymentTestEnv(t, deployment.Decision{Pending: pending, Report: true}, deployment.Decision{Pending: pending})
 	w.changeAfterDelay(10*time.Second, goneDecision())
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	require.NoError(t, w.env.GetWorkflowError())
@@ -195,7 +195,7 @@ func TestStaleStatusIsWrittenWithItsCause(t *testing.T) {
 	require.Equal(t, "1 machine is being replaced: m-1", report.Step.Cause)
 }
 
-func TestStepOfADeployment(t *testing.T) {
+func TestSearchAttributesShowTheStepOfADeployment(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		d         deployment.Decision
@@ -211,7 +211,7 @@ func TestStepOfADeployment(t *testing.T) {
 		{"its rollout was cancelled", waitDecision(rollout.HeldBy), nil, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newDeploymentWorld(t, row.d)
+			w := newDeploymentTestEnv(t, row.d)
 			w.recordSearchAttributes()
 			w.changeAfterDelay(10*time.Second, goneDecision())
 			w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})

@@ -56,7 +56,7 @@ type nodeDrain struct {
 	passedDeadline    time.Time                 // deadline that has passed: the next decision uses at least this time
 	acceptedEvictions int
 	// means that the drain has written to the status, but has not yet read from it
-	writtenMeans        drain.RemovalMeans
+	unconfirmedMeans        drain.RemovalMeans
 	unansweredDecisions int // consecutive decisions without an answer from the node's cluster
 }
 
@@ -114,7 +114,7 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Resul
 	}
 	if held, err := d.waitWhileHeld(ctx, next); err != nil || held {
 		if err == nil && !d.Held && d.Purpose != "" { // the next drain cordons the node again
-			return &Result{Outcome: activities.Cancelled, Why: "the drain is resumed"}, nil
+			return &Result{Outcome: activities.ResultCancelled, Why: "the drain is resumed"}, nil
 		}
 		return nil, err
 	}
@@ -211,10 +211,10 @@ func (d *nodeDrain) holdEventReason(what string) string {
 // whether it had to write.
 func (d *nodeDrain) recordDrainMeans(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Recorded == string(next.Step.Means) {
-		d.writtenMeans = ""
+		d.unconfirmedMeans = ""
 		return false, nil
 	}
-	if d.writtenMeans == next.Step.Means { // the means were already written, but the API server has dropped the field
+	if d.unconfirmedMeans == next.Step.Means { // the means were already written, but the API server has dropped the field
 		return false, temporal.NewNonRetryableApplicationError(
 			"the API server does not keep status.deletion: the CRDs of this version are not installed",
 			kube.TypeOldCRDs,
@@ -241,7 +241,7 @@ func (d *nodeDrain) recordDrainMeans(ctx workflow.Context, next activities.Decis
 	if err := d.writeStatus(ctx, next.Why, report); err != nil {
 		return false, err
 	}
-	d.writtenMeans = next.Step.Means
+	d.unconfirmedMeans = next.Step.Means
 	return true, nil
 }
 
@@ -339,13 +339,13 @@ func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 	if !volumes.IsZero() && volumes.Before(s.Deadline) {
 		s.Deadline = volumes
 	}
-	s.Cause = cmp.Or(phrase.JoinNames(causes, maxCauses, "; "), d.lastEviction.Picture.Why, describeMeans(next.Step.Means))
+	s.Cause = cmp.Or(phrase.JoinNames(causes, maxCauses, "; "), d.lastEviction.Picture.Why, describeRemovalMeans(next.Step.Means))
 	s.BlockedBy = names
 	d.ShowStep(ctx, s)
 }
 
-// describeMeans describes the work of a drain that has not read its pods yet.
-func describeMeans(means drain.RemovalMeans) string {
+// describeRemovalMeans describes the work of a drain that has not read its pods yet.
+func describeRemovalMeans(means drain.RemovalMeans) string {
 	switch means {
 	case drain.DeleteInOrder:
 		return "deletes the pods of its node in order"
@@ -440,7 +440,7 @@ func (d *nodeDrain) addProgress(report *machine.Report, means, result string, le
 // recordOutcome records the outcome of the drain. A cancelled drain is not recorded.
 func (d *nodeDrain) recordOutcome(ctx workflow.Context, outcome, why string) (*Result, error) {
 	result := &Result{Outcome: outcome, Why: why, Accepted: d.acceptedEvictions}
-	if outcome == activities.Cancelled {
+	if outcome == activities.ResultCancelled {
 		return result, nil
 	}
 	last := vocabulary.StepDrained

@@ -18,8 +18,8 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-func TestDrainThatNothingBlocks(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+func TestUnblockedDrainEndsAfterOneEviction(t *testing.T) {
+	e := workflowstest.NewDrainTestEnv(t)
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty, Accepted: 7})
 	result := e.RunDrain(t)
 	require.Equal(
@@ -32,8 +32,8 @@ func TestDrainThatNothingBlocks(t *testing.T) {
 		},
 		result,
 	)
-	require.Equal(t, drain.Evict, e.Asked[0].Means)
-	require.WithinDuration(t, e.Ladder.Started.Add(time.Hour), e.Asked[0].Until, 0)
+	require.Equal(t, drain.Evict, e.RequestedEvictions[0].Means)
+	require.WithinDuration(t, e.Escalation.Started.Add(time.Hour), e.RequestedEvictions[0].Until, 0)
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Drained"}, conditions)
 	require.Equal(t, []string{"Drained"}, events)
@@ -41,17 +41,17 @@ func TestDrainThatNothingBlocks(t *testing.T) {
 }
 
 func TestDrainMeansChangeAtTheirDeadlines(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+	e := workflowstest.NewDrainTestEnv(t)
 	left := activities.EvictionResult{Outcome: activities.OutcomeDeadline, Grace: time.Minute, Left: []string{"shop/web"}}
 	e.AddEvictionAnswers(left, left, left)
 	result := e.RunDrain(t)
 	require.Equal(t, vocabulary.DrainForced, result.Outcome)
 	require.Equal(t, []string{"shop/web"}, result.LeftBehind, "what still runs is not taken for drained")
-	start := e.Ladder.Started
+	start := e.Escalation.Started
 	var means []drain.RemovalMeans
 	for i, until := range []time.Duration{time.Hour, time.Hour + 90*time.Second, time.Hour + 2*time.Minute} {
-		require.WithinDuration(t, start.Add(until), e.Asked[i].Until, 0)
-		means = append(means, e.Asked[i].Means)
+		require.WithinDuration(t, start.Add(until), e.RequestedEvictions[i].Until, 0)
+		means = append(means, e.RequestedEvictions[i].Means)
 	}
 	require.Equal(t, []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill}, means)
 	conditions, events := e.ReportedReasons()
@@ -62,8 +62,8 @@ func TestDrainMeansChangeAtTheirDeadlines(t *testing.T) {
 // If the cluster cannot evict, the drain reports that once. If pods are deleted in order, the deletion counts as forced
 // only after its deadline. While the drain waits for a pod, it does not count as failed.
 func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
-	e.Ladder.NoEviction = "the API server does not serve policy/v1"
+	e := workflowstest.NewDrainTestEnv(t)
+	e.Escalation.NoEviction = "the API server does not serve policy/v1"
 	work := []drain.Blocker{{Kind: drain.BlockedByWork, Pods: 1, Why: "waits for shop/job to complete", Bad: true}}
 	e.AddEvictionAnswers(
 		activities.EvictionResult{
@@ -78,7 +78,7 @@ func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	result := e.RunDrain(t)
 	require.Equal(t, vocabulary.DrainDrained, result.Outcome)
 	var means []drain.RemovalMeans
-	for _, asked := range e.Asked {
+	for _, asked := range e.RequestedEvictions {
 		means = append(means, asked.Means)
 	}
 	require.Equal(
@@ -103,7 +103,7 @@ func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 }
 
 func TestNewAndRemovedBlockersAreReported(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+	e := workflowstest.NewDrainTestEnv(t)
 	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
 	picture := func(why string) drain.Overview { return drain.Overview{Why: why} }
 	e.AddEvictionAnswers(
@@ -112,8 +112,8 @@ func TestNewAndRemovedBlockersAreReported(t *testing.T) {
 		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
 	)
 	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
-	require.Equal(t, budget, e.Asked[1].Shown, "the blockers that were reported")
-	require.Empty(t, e.Asked[2].Shown)
+	require.Equal(t, budget, e.RequestedEvictions[1].Shown, "the blockers that were reported")
+	require.Empty(t, e.RequestedEvictions[2].Shown)
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Drained"}, conditions)
 	require.Equal(t, []string{"DrainBlocked", "DrainMoves", "Drained"}, events)
@@ -123,7 +123,7 @@ func TestNewAndRemovedBlockersAreReported(t *testing.T) {
 // A wait for a volume ends long before the deadline of the evictions. If there is another blocker, the status shows the
 // deadline of evictions.
 func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+	e := workflowstest.NewDrainTestEnv(t)
 	until := e.Env.Now().Add(2 * time.Minute)
 	volume := drain.Blocker{Kind: drain.BlockedByVolume, Name: "pv-1", Pods: 1, Until: until}
 	later := drain.Blocker{Kind: drain.BlockedByVolume, Name: "pv-2", Pods: 1, Until: until.Add(time.Minute)}
@@ -141,7 +141,7 @@ func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
 // If the status says that the drain is blocked, the search attribute Stuck is true, even if only a volume blocks the
 // drain.
 func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+	e := workflowstest.NewDrainTestEnv(t)
 	var stuck []bool
 	e.Env.OnUpsertTypedSearchAttributes(mock.MatchedBy(func(attributes temporal.SearchAttributes) bool {
 		if is, changed := attributes.GetBool(temporal.NewSearchAttributeKeyBool("Stuck")); changed {
@@ -166,8 +166,8 @@ func TestFirstReportDescribesTheMeans(t *testing.T) {
 		"deletes the pods of its node in order": {Timeout: time.Hour, NoEviction: "the API server does not serve policy/v1"},
 		"kills the pods of its node":            {Timeout: time.Hour, Force: "label force-deletion is set"},
 	} {
-		e := workflowstest.NewDrainWorld(t)
-		e.Ladder = ladder
+		e := workflowstest.NewDrainTestEnv(t)
+		e.Escalation = ladder
 		e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 		e.RunDrain(t)
 		require.Equal(t, why, e.Reports[0].Step.Cause)
@@ -175,26 +175,26 @@ func TestFirstReportDescribesTheMeans(t *testing.T) {
 }
 
 func TestForceDuringADrainTakesEffectAtOnce(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+	e := workflowstest.NewDrainTestEnv(t)
 	e.AddLongEviction()
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()
-		e.Ladder.Force = "label force-deletion asks for it"
+		e.Escalation.Force = "label force-deletion asks for it"
 		unlock()
 		workflowstest.SignalChange(e.Env)
 	}, time.Minute)
 	result := e.RunDrain(t)
 	require.Equal(t, vocabulary.DrainForced, result.Outcome)
-	require.Len(t, e.Asked, 2)
-	require.Equal(t, drain.Kill, e.Asked[1].Means)
+	require.Len(t, e.RequestedEvictions, 2)
+	require.Equal(t, drain.Kill, e.RequestedEvictions[1].Means)
 }
 
 // The machine changes between the decision and the record of the means. The next decision reads the changed machine,
 // and the drain writes the means again.
 func TestDrainRecordsItsMeansAgainAfterAConflict(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
-	e.Failing = failFirstReports(2, kube.ConflictError(workflowstest.ObjectRef))
+	e := workflowstest.NewDrainTestEnv(t)
+	e.ReportError = failFirstReports(2, kube.ConflictError(workflowstest.ObjectRef))
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
 }
@@ -212,12 +212,12 @@ func failFirstReports(n int, err error) func(machine.Report) error {
 func TestRefusedReportsAreRepeated(t *testing.T) {
 	refused := temporal.NewNonRetryableApplicationError("no", kube.TypeRefused, nil)
 	t.Run("a hold", func(t *testing.T) {
-		e := workflowstest.NewDrainWorld(t)
-		e.Hold, e.Failing = "alice: look at it first", failFirstReports(1, refused)
+		e := workflowstest.NewDrainTestEnv(t)
+		e.HoldReason, e.ReportError = "alice: look at it first", failFirstReports(1, refused)
 		e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 		e.Env.RegisterDelayedCallback(func() {
 			unlock := e.Lock()
-			e.Hold = ""
+			e.HoldReason = ""
 			unlock()
 			workflowstest.SignalChange(e.Env)
 		}, time.Hour)
@@ -226,7 +226,7 @@ func TestRefusedReportsAreRepeated(t *testing.T) {
 		require.Contains(t, events, "DeletionHeld")
 	})
 	t.Run("what blocks", func(t *testing.T) {
-		e := workflowstest.NewDrainWorld(t)
+		e := workflowstest.NewDrainTestEnv(t)
 		blocked := activities.EvictionResult{
 			Outcome:  activities.OutcomeChanged,
 			Blockers: []drain.Blocker{{Kind: "PodDisruptionBudget", Name: "a/b"}},
@@ -235,38 +235,38 @@ func TestRefusedReportsAreRepeated(t *testing.T) {
 		e.AddEvictionAnswers(blocked)
 		e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 		fail := failFirstReports(1, refused)
-		e.Failing = func(r machine.Report) error {
-			if len(e.Asked) == 0 {
+		e.ReportError = func(r machine.Report) error {
+			if len(e.RequestedEvictions) == 0 {
 				return nil
 			}
 			return fail(r)
 		}
 		require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
-		require.Empty(t, e.Asked[1].Shown, "the status does not show it")
-		require.NotEmpty(t, e.Asked[2].Shown)
+		require.Empty(t, e.RequestedEvictions[1].Shown, "the status does not show it")
+		require.NotEmpty(t, e.RequestedEvictions[2].Shown)
 	})
 }
 
 func TestCancelledDecisionLeavesNoRecord(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
-	e.Result = activities.Cancelled
-	require.Equal(t, activities.Cancelled, e.RunDrain(t).Outcome)
+	e := workflowstest.NewDrainTestEnv(t)
+	e.Result = activities.ResultCancelled
+	require.Equal(t, activities.ResultCancelled, e.RunDrain(t).Outcome)
 	require.Empty(t, e.Reports)
-	require.Empty(t, e.Asked)
+	require.Empty(t, e.RequestedEvictions)
 }
 
 func TestCancelledDrainEvictsNoFurtherPods(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+	e := workflowstest.NewDrainTestEnv(t)
 	e.AddLongEviction()
 	e.Env.RegisterDelayedCallback(e.Env.CancelWorkflow, time.Minute)
 	e.Env.ExecuteWorkflow(workflows.Drain, workflows.Input{Ref: workflowstest.ObjectRef, NodeName: "n"})
 	require.Error(t, e.Env.GetWorkflowError())
-	require.Len(t, e.Asked, 1)
+	require.Len(t, e.RequestedEvictions, 1)
 	require.Len(t, e.Reports, 1, "it has begun, and says nothing of an end")
 }
 
 func TestHeldDrainEvictsNoPodsUntilItIsResumed(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+	e := workflowstest.NewDrainTestEnv(t)
 	e.AddLongEviction()
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	after := func(d time.Duration, change func()) {
@@ -277,13 +277,13 @@ func TestHeldDrainEvictsNoPodsUntilItIsResumed(t *testing.T) {
 			workflowstest.SignalChange(e.Env)
 		}, d)
 	}
-	after(time.Minute, func() { e.Hold = "alice: look at it first" })
+	after(time.Minute, func() { e.HoldReason = "alice: look at it first" })
 	after(30*time.Minute, func() {
-		require.Len(t, e.Asked, 1)
-		e.Hold = ""
+		require.Len(t, e.RequestedEvictions, 1)
+		e.HoldReason = ""
 	})
 	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
-	require.Len(t, e.Asked, 2)
+	require.Len(t, e.RequestedEvictions, 2)
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Drained"}, conditions)
 	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
@@ -292,7 +292,7 @@ func TestHeldDrainEvictsNoPodsUntilItIsResumed(t *testing.T) {
 // The last status says that the drain was resumed. The next eviction must report all blockers again, including those
 // reported before the hold.
 func TestResumedDrainReportsItsBlockersAgain(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+	e := workflowstest.NewDrainTestEnv(t)
 	budget := activities.EvictionResult{
 		Outcome: activities.OutcomeChanged, Picture: drain.Overview{Why: "shop/web needs 3"},
 		Blockers: []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}},
@@ -304,33 +304,33 @@ func TestResumedDrainReportsItsBlockersAgain(t *testing.T) {
 	for at, hold := range map[time.Duration]string{time.Minute: "alice: look at it first", 30 * time.Minute: ""} {
 		e.Env.RegisterDelayedCallback(func() {
 			unlock := e.Lock()
-			e.Hold = hold
+			e.HoldReason = hold
 			unlock()
 			workflowstest.SignalChange(e.Env)
 		}, at)
 	}
 	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
-	require.Len(t, e.Asked, 4)
-	require.Equal(t, budget.Blockers, e.Asked[1].Shown, "it was told")
-	require.Empty(t, e.Asked[2].Shown, "it is told again")
+	require.Len(t, e.RequestedEvictions, 4)
+	require.Equal(t, budget.Blockers, e.RequestedEvictions[1].Shown, "it was told")
+	require.Empty(t, e.RequestedEvictions[2].Shown, "it is told again")
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Blocked", "Draining", "Blocked", "Drained"}, conditions)
 	require.Equal(t, []string{"DrainBlocked", "DeletionHeld", "DeletionResumed", "DrainBlocked", "Drained"}, events)
 }
 
-func TestRetryAsksEverybodyAgain(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+func TestRetryRepeatsAllEvictions(t *testing.T) {
+	e := workflowstest.NewDrainTestEnv(t)
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeChanged})
 	e.AddLongEviction()
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()
-		e.Retry = "2026-11-21T12:00:00Z alice"
+		e.RetryRequest = "2026-11-21T12:00:00Z alice"
 		unlock()
 		workflowstest.SignalChange(e.Env)
 	}, time.Minute)
 	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
-	require.Equal(t, []bool{false, false, true}, []bool{e.Asked[0].Hurry, e.Asked[1].Hurry, e.Asked[2].Hurry})
+	require.Equal(t, []bool{false, false, true}, []bool{e.RequestedEvictions[0].Hurry, e.RequestedEvictions[1].Hurry, e.RequestedEvictions[2].Hurry})
 }
 
 // As in machine-controller-manager, lastOperation is Failed while a person must remove a blocker, and while pods
@@ -355,7 +355,7 @@ func TestLastOperationOfAStuckDrainIsFailed(t *testing.T) {
 		"its deadline has passed":                 {[]activities.EvictionResult{late, empty}, []string{"Processing", "Failed", "Processing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := workflowstest.NewDrainWorld(t)
+			e := workflowstest.NewDrainTestEnv(t)
 			e.AddEvictionAnswers(row.seen...)
 			e.RunDrain(t)
 			var states []string

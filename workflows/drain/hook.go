@@ -31,7 +31,7 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 	default: // nothing is missing any more
 	case drain.HookReturn:
 		d.ShowStep(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.machinePhase(), Node: d.NodeName})
-		return &Result{Outcome: activities.Cancelled, Why: next.Why}, true, d.releaseHook(ctx, false, next.Why)
+		return &Result{Outcome: activities.ResultCancelled, Why: next.Why}, true, d.releaseHook(ctx, false, next.Why)
 	case drain.HookAwait:
 		d.ShowStep(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.machinePhase(), Node: d.NodeName})
 		return nil, true, d.AwaitChange(ctx)

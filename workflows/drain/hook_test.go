@@ -16,8 +16,8 @@ import (
 )
 
 func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain, Cordon: true}}
+	e := workflowstest.NewDrainTestEnv(t)
+	e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain, Cordon: true}}
 	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
 	e.AddEvictionAnswers(
 		activities.EvictionResult{
@@ -37,35 +37,35 @@ func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 		},
 		e.RunClusterAPIDrain(t),
 	)
-	require.Equal(t, 1, e.Cordons, "before the first pod")
+	require.Equal(t, 1, e.CordonCount, "before the first pod")
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Drained"}, conditions)
 	require.Equal(t, []string{"DrainBlocked", "Drained"}, events)
-	require.Equal(t, "n", e.Asked[0].NodeName)
-	require.Len(t, e.Released, 1)
-	require.True(t, e.Released[0].Drained)
+	require.Equal(t, "n", e.RequestedEvictions[0].NodeName)
+	require.Len(t, e.HookReleases, 1)
+	require.True(t, e.HookReleases[0].Drained)
 }
 
 func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{
+	e := workflowstest.NewDrainTestEnv(t)
+	e.HookDecision = activities.Decision{
 		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookReturn},
 		Why:        "the machine has no node",
 	}
 	require.Equal(
 		t,
-		workflows.Result{Outcome: activities.Cancelled, Why: "the machine has no node"},
+		workflows.Result{Outcome: activities.ResultCancelled, Why: "the machine has no node"},
 		e.RunClusterAPIDrain(t),
 	)
-	require.Empty(t, e.Asked)
+	require.Empty(t, e.RequestedEvictions)
 	require.Empty(t, e.Reports)
-	require.Len(t, e.Released, 1)
-	require.False(t, e.Released[0].Drained, "Cluster API does as it would without Millwright")
+	require.Len(t, e.HookReleases, 1)
+	require.False(t, e.HookReleases[0].Drained, "Cluster API does as it would without Millwright")
 }
 
-func TestASkippedDrainForClusterAPI(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
-	e.Hook, e.Result = activities.Decision{
+func TestSkippedClusterAPIDrainEndsAsSkipped(t *testing.T) {
+	e := workflowstest.NewDrainTestEnv(t)
+	e.HookDecision, e.Result = activities.Decision{
 		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookOver},
 		Why:        "ann: test",
 	}, vocabulary.DrainSkipped
@@ -73,16 +73,16 @@ func TestASkippedDrainForClusterAPI(t *testing.T) {
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Skipped"}, conditions)
 	require.Equal(t, []string{"DrainSkipped"}, events)
-	require.True(t, e.Released[0].Drained, "nor does Cluster API drain")
+	require.True(t, e.HookReleases[0].Drained, "nor does Cluster API drain")
 }
 
 func TestAMachineThatNeedsNoDrainKeepsItsHook(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
-	e.Hook, e.Result = activities.Decision{
+	e := workflowstest.NewDrainTestEnv(t)
+	e.HookDecision, e.Result = activities.Decision{
 		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNothing},
-	}, activities.Cancelled
-	require.Equal(t, activities.Cancelled, e.RunClusterAPIDrain(t).Outcome)
-	require.Empty(t, e.Released)
+	}, activities.ResultCancelled
+	require.Equal(t, activities.ResultCancelled, e.RunClusterAPIDrain(t).Outcome)
+	require.Empty(t, e.HookReleases)
 }
 
 // Before the drain removes pods, it waits until Cluster API has reached the hook, the node's cluster answers, and its
@@ -100,14 +100,14 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 		"the cluster of nodes": {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"}, false, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedTargetUnavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := workflowstest.NewDrainWorld(t)
-			e.Hook = row.wait
+			e := workflowstest.NewDrainTestEnv(t)
+			e.HookDecision = row.wait
 			e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 			e.Env.RegisterDelayedCallback(func() {
 				unlock := e.Lock()
-				require.Empty(t, e.Asked, "no pod is touched")
-				require.Zero(t, e.Cordons)
-				e.Hook = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}}
+				require.Empty(t, e.RequestedEvictions, "no pod is touched")
+				require.Zero(t, e.CordonCount)
+				e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}}
 				unlock()
 				if row.signal {
 					workflowstest.SignalChange(e.Env)
@@ -121,20 +121,20 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 			}
 			require.Equal(t, row.steps, steps, "said once")
 			require.Len(t, e.Reports, len(row.steps)+2, "then as every drain")
-			require.Len(t, e.Released, 1)
+			require.Len(t, e.HookReleases, 1)
 		})
 	}
 }
 
 // While a cluster does not answer, the drain waits longer after each attempt. After an answer, the wait is short again.
 func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"}
+	e := workflowstest.NewDrainTestEnv(t)
+	e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"}
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	next := func(after time.Duration, hook activities.Decision) {
 		e.Env.RegisterDelayedCallback(func() {
 			unlock := e.Lock()
-			e.Hook = hook
+			e.HookDecision = hook
 			unlock()
 			workflowstest.SignalChange(e.Env)
 		}, after)
@@ -150,8 +150,8 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	next(22*time.Minute, activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}})
 	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPIDrain(t).Outcome)
 	var after []time.Duration
-	for _, at := range e.Looks {
-		if d := at.Sub(e.Looks[0]).Round(time.Second); !slices.Contains(after, d) {
+	for _, at := range e.DecisionTimes {
+		if d := at.Sub(e.DecisionTimes[0]).Round(time.Second); !slices.Contains(after, d) {
 			after = append(after, d)
 		}
 	}
@@ -178,15 +178,15 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 }
 
 // A held drain does not start and takes no place in the drain queue.
-func TestAHeldDrainForClusterAPI(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
-	e.Hook, e.Hold = activities.Decision{
+func TestHeldClusterAPIDrainDoesNotBegin(t *testing.T) {
+	e := workflowstest.NewDrainTestEnv(t)
+	e.HookDecision, e.HoldReason = activities.Decision{
 		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"},
 	}, "ann: lunch"
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()
-		e.Hold, e.Hook.ClusterAPI.Queue = "", ""
+		e.HoldReason, e.HookDecision.ClusterAPI.Queue = "", ""
 		unlock()
 		workflowstest.SignalChange(e.Env)
 	}, time.Hour)
@@ -197,13 +197,13 @@ func TestAHeldDrainForClusterAPI(t *testing.T) {
 
 // A drain that was cancelled in Temporal starts again only after a person resumes it.
 func TestADrainForClusterAPIThatIsCancelledInTemporalIsHeld(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
-	e.Hook = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}}
+	e := workflowstest.NewDrainTestEnv(t)
+	e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}}
 	e.AddLongEviction()
 	e.Env.RegisterDelayedCallback(e.Env.CancelWorkflow, time.Minute)
 	e.Env.ExecuteWorkflow(workflows.ClusterAPIDrain, workflows.Input{Ref: workflowstest.ObjectRef})
 	require.Error(t, e.Env.GetWorkflowError())
-	require.Len(t, e.Halts, 1)
-	require.Equal(t, "the drain was cancelled in Temporal", e.Halts[0].Why)
-	require.Empty(t, e.Released)
+	require.Len(t, e.HoldRecords, 1)
+	require.Equal(t, "the drain was cancelled in Temporal", e.HoldRecords[0].Why)
+	require.Empty(t, e.HookReleases)
 }

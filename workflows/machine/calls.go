@@ -40,7 +40,7 @@ func (m *machine) callProvider(
 			if err := m.showRepeatedCall(ctx, d, why); err != nil {
 				return nil, err
 			}
-		case answer.Problem == nil, m.needsInstanceNames(d) && answer.NamesNoInstance():
+		case answer.Problem == nil, m.needsInstanceNames(d) && answer.HasNoInstance():
 			return &answer, nil
 		case d.Need == attention.Deletion && call.NeverTried && needsPersonToRepair(*answer.Problem):
 			return &cloud.InstanceAnswer{}, nil // no instance was ever created, so the deletion succeeds
@@ -276,7 +276,7 @@ func (m *machine) awaitRepairByPerson(ctx workflow.Context, d activities.Decisio
 	if err := m.showProblem(ctx, d, p, "", true); err != nil {
 		return err
 	}
-	wait := m.EnsureTimer(ctx, "repair", "blocked by "+p.Reason+": "+p.Message, workflow.Now(ctx).Add(run.RecheckStuck))
+	wait := m.EnsureTimer(ctx, "repair", "blocked by "+p.Reason+": "+p.Message, workflow.Now(ctx).Add(run.StuckRecheckInterval))
 	defer m.CancelTimer("repair")
 	return m.AwaitChange(ctx, wait)
 }

@@ -203,7 +203,7 @@ func (m *machine) reportCreatedInstance(
 ) error {
 	s := run.Step{
 		Name:     vocabulary.StepAwaitNode,
-		Why:      fmt.Sprintf("instance %s exists; %s", call.ProviderID, phrase.AwaitedNode(call.NodeName)),
+		Why:      fmt.Sprintf("instance %s exists; %s", call.ProviderID, phrase.AwaitedNodeClause(call.NodeName)),
 		Phase:    vocabulary.PhasePending,
 		Node:     call.NodeName,
 		Deadline: d.CreateBy,

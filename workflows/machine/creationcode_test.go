@@ -17,8 +17,8 @@ import (
 
 // A creation fails with the provider's code Internal. The machine is in CrashLoopBackOff with this code, and the call
 // is retried until the creation succeeds.
-func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
-	w := newWorld(t)
+func TestCreationIsRetriedAfterAnInternalError(t *testing.T) {
+	w := newMachineTestEnv(t)
 	broken := &kube.Problem{
 		Reason:  provider.Internal.String(),
 		Message: "the cloud is broken",
@@ -61,8 +61,8 @@ func TestMachineWhoseCreationFailsWithInternal(t *testing.T) {
 }
 
 // If the creation of a machine has already ended, the workflow issues no token and makes no create call.
-func TestMachineWhoseCreationIsDone(t *testing.T) {
-	w := newWorld(t)
+func TestCreatedMachineIsNotCreatedAgain(t *testing.T) {
+	w := newMachineTestEnv(t)
 	w.setNodeJoined()
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(t, []string{"decide", "report Running", "finish", "decide"}, w.activityLog)
@@ -71,7 +71,7 @@ func TestMachineWhoseCreationIsDone(t *testing.T) {
 
 // If the status contains the blocker already, for example after a crash of the previous run, the workflow shows the
 // blocker in Temporal as well, and only once.
-func TestMachineWhoseStatusNamesItsBlocker(t *testing.T) {
+func TestBlockerInTheStatusIsShownOnceInTemporal(t *testing.T) {
 	for name, row := range map[string]struct {
 		blocked, unsaid bool
 		reports         int // number of reports before the instance exists
@@ -82,7 +82,7 @@ func TestMachineWhoseStatusNamesItsBlocker(t *testing.T) {
 		"the status says what is no more": {false, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newMachineTestEnv(t)
 			w.decision.Blocked, w.decision.Unsaid = row.blocked, row.unsaid
 			w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				w.decision.Blocked, w.decision.Unsaid = false, false

@@ -26,9 +26,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// newDeletionWorld returns a world with a machine that is being deleted and has a node.
-func newDeletionWorld(t *testing.T) *world {
-	w := newWorld(t)
+// newDeletionTestEnv returns a world with a machine that is being deleted and has a node.
+func newDeletionTestEnv(t *testing.T) *machineTestEnv {
+	w := newMachineTestEnv(t)
 	w.decision = machine.Decision{
 		MachinePlan: attention.MachinePlan{
 			Decision: attention.Decision{Need: attention.Deletion, Why: "deletion was asked for"},
@@ -57,7 +57,7 @@ func TestTheDecisionAfterADrainReadsFromCaches(t *testing.T) {
 		"the drain says what it wrote":  {kube.MinVersions{"machines": "41"}, false},
 		"a drain of an earlier version": {nil, true},
 	} {
-		w := newDeletionWorld(t)
+		w := newDeletionTestEnv(t)
 		w.drainResult.Versions = row.wrote
 		require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 		at := 0 // index of the decision after the drain
@@ -74,7 +74,7 @@ func TestTheDecisionAfterADrainReadsFromCaches(t *testing.T) {
 }
 
 func TestStageDetachShowsAttachedVolumes(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.deletionFacts.Attached = 2
 	until := w.env.Now().Add(2 * time.Minute)
 	w.detachResults = []drain.DetachResult{
@@ -101,7 +101,7 @@ func TestStageDetachShowsAttachedVolumes(t *testing.T) {
 }
 
 // recordedStages returns the deletion stages recorded in the status, in order, and their descriptions.
-func (w *world) recordedStages() (stages []deletion.Stage, words []string) {
+func (w *machineTestEnv) recordedStages() (stages []deletion.Stage, words []string) {
 	for _, r := range w.reports {
 		if r.Deletion != nil && r.Deletion.Stage != "" {
 			stages = append(stages, r.Deletion.Stage)
@@ -112,7 +112,7 @@ func (w *world) recordedStages() (stages []deletion.Stage, words []string) {
 }
 
 func TestDeletionGoesThroughItsStages(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.deletionFacts.Attached = 2
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(t, []string{
@@ -129,7 +129,7 @@ func TestDeletionGoesThroughItsStages(t *testing.T) {
 }
 
 func TestSlowNodeRemovalIsRecordedAsAStage(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.deletionFacts.Recorded, w.deletionFacts.Result, w.targetUnreachable = deletion.Instance, vocabulary.DrainDrained, true
 	w.changeAfterDelay(time.Minute, func() {
 		stages, words := w.recordedStages()
@@ -141,7 +141,7 @@ func TestSlowNodeRemovalIsRecordedAsAStage(t *testing.T) {
 }
 
 func TestNodeWithoutPodsAndVolumesNeedsNoDrain(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.nodeLoad = drain.NodeLoad{}
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.NotContains(t, w.activityLog, "drain m-1")
@@ -154,7 +154,7 @@ func TestRunContinuesInTheRecordedStage(t *testing.T) {
 	marks := []string{"drain m-1", "detach m-1", "delete virtual:///i-1", "delete node m-1", "release"}
 	for i, stage := range []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node, deletion.Release} {
 		t.Run("it begins again in stage "+string(stage), func(t *testing.T) {
-			w := newDeletionWorld(t)
+			w := newDeletionTestEnv(t)
 			w.deletionFacts.Recorded, w.deletionFacts.Attached = stage, 1
 			if i > 0 {
 				w.deletionFacts.Result = vocabulary.DrainDrained
@@ -174,7 +174,7 @@ func TestRunContinuesInTheRecordedStage(t *testing.T) {
 }
 
 func TestDeletionWaitsUntilItsHooksAreRemoved(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	pre := "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup"
 	post := "pre-terminate.delete.hook.machine.cluster.x-k8s.io/etcd"
 	w.deletionFacts.PreDrainHooks, w.deletionFacts.PreTerminateHooks = []string{pre}, []string{post}
@@ -200,7 +200,7 @@ func TestDeletionWaitsUntilItsHooksAreRemoved(t *testing.T) {
 }
 
 func TestAtMostFiveHooksAreShown(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	for i := range 40 {
 		w.deletionFacts.PreDrainHooks = append(
 			w.deletionFacts.PreDrainHooks,
@@ -223,7 +223,7 @@ func TestAtMostFiveHooksAreShown(t *testing.T) {
 }
 
 func TestMissingClassBlocksOnlyTheStageInstance(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.decision.Problem = &kube.Problem{
 		Reason:  "ClassNotFound",
 		Message: "MachineClass small does not exist",
@@ -238,7 +238,7 @@ func TestMissingClassBlocksOnlyTheStageInstance(t *testing.T) {
 }
 
 func TestQueuedMachineWaitsForItsTurn(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.nodeLoad.Queue = "queued: place 12 of 80; 100 nodes are drained at a time"
 	w.changeAfterDelay(time.Hour, func() {
 		require.NotContains(t, w.activityLog, "drain m-1")
@@ -253,7 +253,7 @@ func TestQueuedMachineWaitsForItsTurn(t *testing.T) {
 // While the machine was queued, its node's cluster answered slowly. When the cluster answers, the machine is shown as
 // queued again.
 func TestQueuedMachineIsNotShownAsWaitingForItsCluster(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.nodeLoad.Queue = "queued: place 12 of 80; 100 nodes are drained at a time"
 	w.changeAfterDelay(time.Minute, func() { w.targetUnreachable = true })
 	w.changeAfterDelay(2*time.Minute, func() {
@@ -272,7 +272,7 @@ func TestQueuedMachineIsNotShownAsWaitingForItsCluster(t *testing.T) {
 func TestHeldDeletionStaysInItsStage(t *testing.T) {
 	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Instance, deletion.Node} {
 		t.Run("before stage "+string(stage), func(t *testing.T) {
-			w := newDeletionWorld(t)
+			w := newDeletionTestEnv(t)
 			w.deletionFacts.Recorded, w.deletionFacts.Hold = stage, "alice: look at it first"
 			if stage != "" && stage != deletion.Drain {
 				w.deletionFacts.Result = vocabulary.DrainDrained
@@ -291,7 +291,7 @@ func TestHeldDeletionStaysInItsStage(t *testing.T) {
 }
 
 func TestDrainThatSomebodyCancelsInTemporalHoldsTheDeletion(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.cancelDrain = true
 	w.changeAfterDelay(time.Hour, func() {
 		require.Contains(t, w.activityLog, "hold: the drain was cancelled in Temporal")
@@ -302,7 +302,7 @@ func TestDrainThatSomebodyCancelsInTemporalHoldsTheDeletion(t *testing.T) {
 }
 
 func TestAbandonedInstanceNeedsNoProviderCall(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.decision.Problem = &kube.Problem{
 		Reason:  "ClassNotFound",
 		Message: "MachineClass small does not exist",
@@ -333,7 +333,7 @@ func TestAbandonedInstanceNeedsNoProviderCall(t *testing.T) {
 // If a Machine is a copy, its deletion makes no call for the instance, because the instance belongs to the original
 // Machine.
 func TestDeletionLeavesTheInstanceOfAnotherMachine(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.deletionFacts.Owner = ownership.OwnerAnswer{
 		Whose: ownership.Anothers,
 		Why:   "node m-1 has the mark of Machine prod/m",
@@ -353,7 +353,7 @@ func TestDeletionLeavesTheInstanceOfAnotherMachine(t *testing.T) {
 // If the owner of the node is uncertain, the deletion stops before the drain. The deletion continues when the owner is
 // certain.
 func TestDeletionWaitsWhileTheNodesOwnerIsInDoubt(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.InDoubt, Why: "two machines name node m-1"}
 	w.changeAfterDelay(time.Hour, func() {
 		last := w.reports[len(w.reports)-1]
@@ -368,7 +368,7 @@ func TestDeletionWaitsWhileTheNodesOwnerIsInDoubt(t *testing.T) {
 
 // If only a label assigns a node to a machine, the provider is asked which machine owns the node.
 func TestDeletionAsksTheProviderForTheNodesOwner(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.decision.Target = true
 	w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.InDoubt, Why: "only a label says it", Ask: true}
 	w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -384,10 +384,10 @@ func TestDeletionAsksTheProviderForTheNodesOwner(t *testing.T) {
 	}
 }
 
-func TestDeletionShowsThatTheTargetClusterIsAway(t *testing.T) {
+func TestDeletionShowsAnUnreachableTargetCluster(t *testing.T) {
 	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Node} {
 		t.Run("in stage "+string(stage), func(t *testing.T) {
-			w := newDeletionWorld(t)
+			w := newDeletionTestEnv(t)
 			w.targetUnreachable, w.deletionFacts.Recorded = true, stage
 			if stage == deletion.Node {
 				w.deletionFacts.Result = vocabulary.DrainDrained
@@ -406,13 +406,13 @@ func TestDeletionShowsThatTheTargetClusterIsAway(t *testing.T) {
 	}
 }
 
-func TestSkipAndAbandonDoNotWaitForATargetClusterThatIsAway(t *testing.T) {
+func TestSkipAndAbandonDoNotWaitForAnUnreachableTargetCluster(t *testing.T) {
 	for name, hurry := range map[string]func(f *deletion.Facts){
 		"skip":    func(f *deletion.Facts) { f.Skip = "annotation skip asks for it: alice: cluster is gone" },
 		"abandon": func(f *deletion.Facts) { f.Abandon = "annotation abandon-instance asks for it: alice: cluster is gone" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeletionWorld(t)
+			w := newDeletionTestEnv(t)
 			w.targetUnreachable = true
 			w.changeAfterDelay(time.Minute, func() {
 				require.NotContains(t, w.activityLog, "release")
@@ -426,7 +426,7 @@ func TestSkipAndAbandonDoNotWaitForATargetClusterThatIsAway(t *testing.T) {
 
 // If Millwright lacks a right in the target cluster, the status says so.
 func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.deletionFacts.Recorded, w.deletionFacts.Result, w.targetUnreachable = deletion.Instance, vocabulary.DrainDrained, true
 	w.targetError = kube.ClassifyTargetError(
 		t.Context(),
@@ -444,7 +444,7 @@ func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 // A target cluster with a broken webhook does answer. The status must advise to repair the webhook, not to skip the
 // drain.
 func TestTargetClusterWithABrokenWebhookCountsAsRefusing(t *testing.T) {
-	w := newDeletionWorld(t)
+	w := newDeletionTestEnv(t)
 	w.targetUnreachable = true
 	down := apierrors.NewInternalError(errors.New("failed calling webhook"))
 	w.targetError = kube.ClassifyTargetError(t.Context(), down)
@@ -466,8 +466,8 @@ func TestTargetClusterWithABrokenWebhookCountsAsRefusing(t *testing.T) {
 
 // The label force-deletion ends the wait for an unreachable target cluster, so the instance is deleted. The removal
 // of the Node still waits for the target cluster.
-func TestForceDoesNotWaitForATargetClusterThatIsAway(t *testing.T) {
-	w := newDeletionWorld(t)
+func TestForceDoesNotWaitForAnUnreachableTargetCluster(t *testing.T) {
+	w := newDeletionTestEnv(t)
 	w.targetUnreachable = true
 	w.changeAfterDelay(time.Minute, func() { w.deletionFacts.Force = "label force-deletion is set" })
 	w.changeAfterDelay(2*time.Minute, func() {
@@ -490,7 +490,7 @@ func TestWaitForVolumesEndsAfterARequest(t *testing.T) {
 		"exclude": func(f *deletion.Facts) { f.SkipDetach = "annotation exclude asks for it" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeletionWorld(t)
+			w := newDeletionTestEnv(t)
 			w.deletionFacts.Recorded, w.deletionFacts.Attached, w.deletionFacts.Result, w.volumeAttached = deletion.Detach, 1, vocabulary.DrainDrained, true
 			w.changeAfterDelay(time.Minute, func() { wish(&w.deletionFacts) })
 			w.changeAfterDelay(time.Hour, func() { w.deletionFacts.Hold, w.volumeAttached = "", false })

@@ -107,19 +107,19 @@ func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose 
 	case stopped:
 		return false, nil
 	case err == nil:
-		return result.Outcome != drain.Cancelled, nil
+		return result.Outcome != drain.ResultCancelled, nil
 	case temporal.IsWorkflowExecutionAlreadyStartedError(err):
 		// the drain of a terminated run is about to end: no signal reports its end
-		return false, m.awaitHandover(ctx, "the drain of an earlier run is ending")
+		return false, m.awaitEndOfEarlierDrain(ctx, "the drain of an earlier run is ending")
 	case temporal.IsCanceledError(err): // a person cancelled the drain in Temporal
 		return false, m.recordDrainHold(ctx, d, purpose)
 	default: // the drain was terminated or has failed, and the next drain will continue its work
-		return false, m.awaitHandover(ctx, "the drain has failed: another one begins")
+		return false, m.awaitEndOfEarlierDrain(ctx, "the drain has failed: another one begins")
 	}
 }
 
-func (m *machine) awaitHandover(ctx workflow.Context, why string) error {
-	return m.AwaitChange(ctx, m.EnsureTimer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainHandover)))
+func (m *machine) awaitEndOfEarlierDrain(ctx workflow.Context, why string) error {
+	return m.AwaitChange(ctx, m.EnsureTimer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainHandoverTime)))
 }
 
 // recordDrainHold records on the object that a person stopped the drain. If the machine is being deleted, its node

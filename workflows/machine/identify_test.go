@@ -15,10 +15,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// newWorldWithoutNames returns a world with a machine that is being deleted. The machine's creation was interrupted
+// newTestEnvWithoutNames returns a world with a machine that is being deleted. The machine's creation was interrupted
 // before the names of its instance were recorded.
-func newWorldWithoutNames(t *testing.T) *world {
-	w := newDeletionWorld(t)
+func newTestEnvWithoutNames(t *testing.T) *machineTestEnv {
+	w := newDeletionTestEnv(t)
 	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true
 	return w
 }
@@ -48,7 +48,7 @@ func foundInstanceAnswer() cloud.InstanceAnswer {
 }
 
 func TestUnrecordedInstanceIsDrained(t *testing.T) {
-	w := newWorldWithoutNames(t)
+	w := newTestEnvWithoutNames(t)
 	w.unrecordedInstance = "virtual:///m-1"
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(
@@ -78,7 +78,7 @@ func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 		"no name":       {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorldWithoutNames(t)
+			w := newTestEnvWithoutNames(t)
 			w.deletionFacts.Node = false
 			w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return answer, nil }
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
@@ -89,8 +89,8 @@ func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 
 // If the provider refuses the call, the status shows its message, and the workflow calls again. If the node joins
 // later, the node is drained.
-func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
-	w := newWorldWithoutNames(t)
+func TestProviderIsAskedForTheInstanceUntilItAnswers(t *testing.T) {
+	w := newTestEnvWithoutNames(t)
 	looks := 0
 	w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		switch looks++; looks {
@@ -127,8 +127,8 @@ func TestAnInstanceIsAskedForUntilTheProviderAnswers(t *testing.T) {
 }
 
 // A provider that does not answer is shown after 30 seconds, and the deletion waits for the provider.
-func TestAProviderThatIsSilentIsWaitedFor(t *testing.T) {
-	w := newWorldWithoutNames(t)
+func TestDeletionWaitsForAProviderThatDoesNotAnswer(t *testing.T) {
+	w := newTestEnvWithoutNames(t)
 	silent := true
 	w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if silent {
@@ -151,19 +151,19 @@ func TestAProviderThatIsSilentIsWaitedFor(t *testing.T) {
 }
 
 // If only a person can solve the problem, the workflow calls the provider again after a change.
-func TestAnInstanceIsAskedForAgainWhenTheCauseIsMended(t *testing.T) {
-	for name, fail := range map[string]func(w *world){
-		"the cloud refuses": func(w *world) {
+func TestProviderIsAskedAgainWhenTheCauseIsRemoved(t *testing.T) {
+	for name, fail := range map[string]func(w *machineTestEnv){
+		"the cloud refuses": func(w *machineTestEnv) {
 			w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				return problemAnswer("Unauthenticated", kube.UntilCredential), nil
 			}
 		},
-		"the class is missing": func(w *world) {
+		"the class is missing": func(w *machineTestEnv) {
 			w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.UntilCredential}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorldWithoutNames(t)
+			w := newTestEnvWithoutNames(t)
 			fail(w)
 			w.changeAfterDelay(time.Minute, func() {
 				require.Len(t, w.reports[0].Step.BlockedBy, 1)
@@ -178,7 +178,7 @@ func TestAnInstanceIsAskedForAgainWhenTheCauseIsMended(t *testing.T) {
 }
 
 // A person can at any time stop the calls that search for an instance.
-func TestAPersonEndsTheQuestionForAnInstance(t *testing.T) {
+func TestOperatorRequestEndsTheSearchForAnInstance(t *testing.T) {
 	stuck := func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return problemAnswer("PermissionDenied", kube.UntilCredential), nil
 	}
@@ -188,7 +188,7 @@ func TestAPersonEndsTheQuestionForAnInstance(t *testing.T) {
 	} {
 		for how, look := range map[string]func(cloud.InstanceCall) (cloud.InstanceAnswer, error){"silent": unansweredError, "stuck": stuck} {
 			t.Run(name+", "+how, func(t *testing.T) {
-				w := newWorldWithoutNames(t)
+				w := newTestEnvWithoutNames(t)
 				w.deletionFacts.Node, w.instanceStatus = false, look
 				start := w.env.Now()
 				w.changeAfterDelay(10*time.Minute, func() {
@@ -207,7 +207,7 @@ func TestAPersonEndsTheQuestionForAnInstance(t *testing.T) {
 func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 	for name, answers := range map[string]bool{"it answers": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorldWithoutNames(t)
+			w := newTestEnvWithoutNames(t)
 			w.deletionFacts.Skip = "annotation exclude asks for it"
 			w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				if answers {
@@ -227,7 +227,7 @@ func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 
 // While the deletion is held, the provider is not called and no stage is recorded.
 func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
-	w := newWorldWithoutNames(t)
+	w := newTestEnvWithoutNames(t)
 	w.deletionFacts.Hold, w.unrecordedInstance = "alice: look at it first", "virtual:///m-1"
 	w.changeAfterDelay(time.Hour, func() {
 		require.NotContains(t, w.activityLog, "look")
@@ -243,8 +243,8 @@ func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
 // Only a label assigns the node to the machine, as after a takeover from a driver whose nodes have no provider ID. The
 // provider returns the name of the instance's node.
 func TestProviderIsAskedForTheOwnerOfADoubtfulNode(t *testing.T) {
-	doubtful := func(t *testing.T) *world {
-		w := newWorld(t)
+	doubtful := func(t *testing.T) *machineTestEnv {
+		w := newMachineTestEnv(t)
 		w.decision.Need, w.decision.Phase, w.decision.NodeName = attention.Sync, "Running", "m-1"
 		w.decision.NeverTried, w.decision.InDoubt, w.decision.Ask = false, true, true
 		return w

@@ -19,7 +19,7 @@ import (
 )
 
 // setUpdateStep sets the next step of an in-place update that Millwright must carry out.
-func (w *world) setUpdateStep(step inplace.Step, reason string) {
+func (w *machineTestEnv) setUpdateStep(step inplace.Step, reason string) {
 	w.decision.Need = attention.InPlace
 	w.decision.InPlace = inplace.Decision{Step: step, Reason: reason, Why: string(step)}
 	if step == inplace.Drain {
@@ -27,9 +27,9 @@ func (w *world) setUpdateStep(step inplace.Step, reason string) {
 	}
 }
 
-// newInPlaceUpdateWorld returns a world whose node follows the in-place update that the workflow writes.
-func newInPlaceUpdateWorld(t *testing.T) *world {
-	w := newWorld(t)
+// newInPlaceUpdateTestEnv returns a world whose node follows the in-place update that the workflow writes.
+func newInPlaceUpdateTestEnv(t *testing.T) *machineTestEnv {
+	w := newMachineTestEnv(t)
 	w.decision.Phase, w.decision.NodeName, w.decision.Health = "Running", "m-1", &health.Verdict{}
 	any1 := []any{mock.Anything, mock.Anything}
 	node := func(what string) func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
@@ -65,7 +65,7 @@ func newInPlaceUpdateWorld(t *testing.T) *world {
 }
 
 func TestNodeIsDrainedAndMarkedReadyForUpdate(t *testing.T) {
-	w := newInPlaceUpdateWorld(t)
+	w := newInPlaceUpdateTestEnv(t)
 	w.setUpdateStep(inplace.Drain, "DrainSuccessful")
 	w.changeAfterDelay(10*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
@@ -85,10 +85,10 @@ func TestNodeIsDrainedAndMarkedReadyForUpdate(t *testing.T) {
 }
 
 // During a drain for an update, the health timeout may end and a deletion may be requested.
-func TestTimeoutAndDeletionDuringADrainForAnUpdate(t *testing.T) {
+func TestUpdateDrainObeysHealthTimeoutAndDeletion(t *testing.T) {
 	t.Run("its health timeout ends on time", func(t *testing.T) {
-		w := newInPlaceUpdateWorld(t)
-		w.podsRemain = true
+		w := newInPlaceUpdateTestEnv(t)
+		w.hasRemainingPods = true
 		w.setUpdateStep(inplace.Drain, "DrainSuccessful")
 		deadline := w.env.Now().Add(30 * time.Second)
 		w.decision.Health = &health.Verdict{Deadline: deadline}
@@ -98,17 +98,17 @@ func TestTimeoutAndDeletionDuringADrainForAnUpdate(t *testing.T) {
 		require.Equal(t, deadline.Unix(), w.failureTime.Unix())
 	})
 	t.Run("it is deleted at once", func(t *testing.T) {
-		w := newInPlaceUpdateWorld(t)
-		w.podsRemain = true
+		w := newInPlaceUpdateTestEnv(t)
+		w.hasRemainingPods = true
 		w.setUpdateStep(inplace.Drain, "DrainSuccessful")
-		w.changeAfterDelay(30*time.Second, func() { w.decision.Need, w.podsRemain = attention.Deletion, false })
+		w.changeAfterDelay(30*time.Second, func() { w.decision.Need, w.hasRemainingPods = attention.Deletion, false })
 		require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	})
 }
 
 // If a person cancels the drain in Temporal, the pods are not evicted.
-func TestDrainForAnUpdateThatSomebodyCancels(t *testing.T) {
-	w := newInPlaceUpdateWorld(t)
+func TestCancelledUpdateDrainEvictsNoPods(t *testing.T) {
+	w := newInPlaceUpdateTestEnv(t)
 	w.cancelDrain = true
 	w.setUpdateStep(inplace.Drain, "DrainSuccessful")
 	w.changeAfterDelay(10*time.Minute, w.setNodeJoined)
@@ -130,7 +130,7 @@ func TestDrainForAnUpdateThatSomebodyCancels(t *testing.T) {
 
 // If a write of the node condition has no visible effect on the node, the workflow does not repeat the write.
 func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
-	w := newInPlaceUpdateWorld(t)
+	w := newInPlaceUpdateTestEnv(t)
 	w.setUpdateStep(inplace.Condition, "CandidateForUpdate")
 	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Nothing })
 	w.runMachine(t)
@@ -140,7 +140,7 @@ func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
 // If an attempt to write the condition wrote nothing, the workflow does not repeat it either. The update may concern a
 // node that cannot be written.
 func TestUnchangedUpdateConditionIsNotWritten(t *testing.T) {
-	w := newInPlaceUpdateWorld(t)
+	w := newInPlaceUpdateTestEnv(t)
 	w.decision.Need, w.decision.Otherwise, w.decision.Why = attention.Sync, attention.InPlace, "node lacks label a"
 	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Nothing })
 	w.runMachine(t)

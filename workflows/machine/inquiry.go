@@ -62,7 +62,7 @@ func (m *machine) askWhetherInstanceIsGone(ctx workflow.Context, d activities.De
 		return ctx.Err()
 	case err != nil:
 		q.lastProblem = kube.NoAnswerProblem("provider " + d.Provider + " has not said whether the instance is gone")
-	case answer.Problem == nil || answer.NamesNoInstance():
+	case answer.Problem == nil || answer.HasNoInstance():
 		q.isSettled, q.lastProblem = true, nil
 	case needsPersonToRepair(*answer.Problem):
 		q.isSettled, q.needsRepair, q.lastProblem = true, true, nil

@@ -17,7 +17,7 @@ import (
 )
 
 // setPreserved makes the machine preserved until the given time and releases it then.
-func (w *world) setPreserved(until time.Time) {
+func (w *machineTestEnv) setPreserved(until time.Time) {
 	w.decision.Need, w.decision.Phase, w.decision.PreserveUntil = attention.Kept, "Running", until
 	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in kube.ReadInput) (kube.MinVersions, error) {
@@ -36,7 +36,7 @@ func (w *world) setPreserved(until time.Time) {
 }
 
 func TestPreservationEndsOnTime(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	until := w.env.Now().Add(96 * time.Hour)
 	w.setPreserved(until)
 	for at := time.Hour; at < 96*time.Hour; at += 20 * time.Hour {
@@ -49,7 +49,7 @@ func TestPreservationEndsOnTime(t *testing.T) {
 }
 
 func TestPreservationIsWrittenAtItsStartAndEnd(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	until := w.env.Now().Add(time.Hour)
 	w.setPreserved(until)
 	w.decision.Need, w.preservationEnd = attention.Preserve, until
@@ -61,7 +61,7 @@ func TestPreservationIsWrittenAtItsStartAndEnd(t *testing.T) {
 // The end of the preservation is written together with the phase Failed, because a set could otherwise delete the
 // machine between the two writes.
 func TestMachineThatFailsIsPreservedAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.setUnhealthy(time.Time{})
 	w.setHealthFailed()
 	w.decision.PreserveUntil = w.env.Now().Add(time.Hour)
@@ -71,7 +71,7 @@ func TestMachineThatFailsIsPreservedAtOnce(t *testing.T) {
 }
 
 func TestRecoveredMachineWithdrawsItsReplacementGrant(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.env.OnActivity("WithdrawReplacement", mock.Anything, mock.Anything).Return(w.logWrite("withdraw"))
 	w.decision.Need, w.decision.Phase, w.decision.Withdraw = attention.Health, "Failed", true
 	w.decision.Health = &health.Verdict{
@@ -83,7 +83,7 @@ func TestRecoveredMachineWithdrawsItsReplacementGrant(t *testing.T) {
 
 // The creation timeout fires even if the node cannot be written.
 func TestMachineWhoseNodeCannotBeWrittenStillFails(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.decision.Need = attention.Sync
 	w.decision.Phase = "Pending"
 	w.decision.Otherwise = attention.Node
@@ -98,7 +98,7 @@ func TestMachineWhoseNodeCannotBeWrittenStillFails(t *testing.T) {
 func TestNodeOfAPreservedMachineIsDrained(t *testing.T) {
 	for name, outcome := range map[string]string{"to the end": vocabulary.DrainDrained, "by force": vocabulary.DrainForced} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newMachineTestEnv(t)
 			w.setPreserved(w.env.Now().Add(time.Hour))
 			w.decision.Need = attention.Drain
 			w.decision.Phase = "Failed"
@@ -113,14 +113,14 @@ func TestNodeOfAPreservedMachineIsDrained(t *testing.T) {
 }
 
 func TestPreservationEndsOnTimeDuringADrain(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	until := w.env.Now().Add(time.Hour)
 	w.setPreserved(until)
 	w.decision.Need = attention.Drain
 	w.decision.Phase = "Failed"
 	w.decision.NodeName = "m-1"
 	w.preservationEnd = until
-	w.podsRemain = true
+	w.hasRemainingPods = true
 	w.runMachine(t)
 	require.Equal(t, 1, w.countActivities("preserve"))
 	require.WithinDuration(t, until, w.env.Now(), time.Minute)
@@ -131,7 +131,7 @@ func TestPreservationEndsOnTimeDuringADrain(t *testing.T) {
 func TestARefusedWriteOfTheNodeIsReported(t *testing.T) {
 	for name, need := range map[string]attention.Need{"sync": attention.Sync, "preserve": attention.Preserve} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newMachineTestEnv(t)
 			w.setPreserved(w.env.Now().Add(time.Hour))
 			w.decision.Need, w.decision.NodeName, w.nodeWriteError = need, "n", kube.RefusedError(
 				"metadata.labels: Invalid value: a b",
@@ -154,7 +154,7 @@ func TestARefusedWriteOfTheNodeIsReported(t *testing.T) {
 
 // If a preservation is written while a node sync is refused, the status still shows the refusal.
 func TestAPreservationDoesNotForgetARefusedSync(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.decision.Need, w.decision.Otherwise, w.decision.NodeName = attention.Sync, attention.Preserve, "n"
 	w.nodeWriteError = kube.RefusedError("metadata.labels: Invalid value: a b")
 	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).

@@ -29,13 +29,13 @@ type machine struct {
 	instanceGoneInquiry instanceGoneInquiry // provider call that finds out whether the instance is gone
 
 	// a node sync had nothing to write, and the workflow has already decided again from the API server
-	hasRereadLive bool
+	hasReadLiveAgain bool
 	// reason why the node sync cannot write the missing fields at present; empty if it may be able to
 	unsyncableReason   string
 	askedNodeOwnerOnce bool // the workflow has already asked the provider for the owner of the node
 	// message with which the API server has refused the last node sync; empty if it was not refused
 	syncRefusal       string
-	nodeRefusals      int    // refused node writes since the last successful sync
+	refusedNodeWrites      int    // refused node writes since the last successful sync
 	markedUpdateState string // the in-place update state in the last write of the node's condition
 
 	finishedStage deletion.Stage // the last deletion stage that this run has finished
@@ -360,10 +360,10 @@ func (m *machine) syncNodeOrContinue(ctx workflow.Context, d activities.Decision
 // the status shows the reason: the API server has refused the write with the message refusal, or the owner of the node
 // is uncertain.
 func (m *machine) awaitWritableNode(ctx workflow.Context, d activities.Decision, s run.Step, refusal string) error {
-	again := run.RecheckStuck
+	again := run.StuckRecheckInterval
 	if refusal != "" {
-		m.nodeRefusals++
-		again = run.WaitAfterRefusal(m.nodeRefusals)
+		m.refusedNodeWrites++
+		again = run.WaitAfterRefusal(m.refusedNodeWrites)
 	}
 	if s.Stuck = true; len(s.BlockedBy) == 0 {
 		s.BlockedBy = []string{vocabulary.BlockedNodeRefused}
@@ -394,14 +394,14 @@ func (m *machine) writeNode(ctx workflow.Context, d activities.Decision) error {
 	case err != nil && m.syncRefusal == "":
 		return err
 	case len(made) > 0:
-		m.hasRereadLive, m.nodeRefusals = false, 0
+		m.hasReadLiveAgain, m.refusedNodeWrites = false, 0
 		m.RaiseMinVersions(made)
 		return nil
-	case m.syncRefusal == "" && !m.hasRereadLive:
-		m.hasRereadLive, m.Live = true, true
+	case m.syncRefusal == "" && !m.hasReadLiveAgain:
+		m.hasReadLiveAgain, m.Live = true, true
 		return nil
 	}
-	m.hasRereadLive, m.unsyncableReason = false, d.Why
+	m.hasReadLiveAgain, m.unsyncableReason = false, d.Why
 	return nil
 }
 

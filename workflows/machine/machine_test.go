@@ -32,8 +32,8 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// world mocks the activities of one machine, and records the activity calls in order.
-type world struct {
+// machineTestEnv mocks the activities of one machine, and records the activity calls in order.
+type machineTestEnv struct {
 	mu              sync.Mutex
 	env             *testsuite.TestWorkflowEnvironment
 	decision        machine.Decision // the decision that DecideMachine returns
@@ -44,7 +44,7 @@ type world struct {
 	createInstance  func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error)
 	onReport        func(machine.Report) // called with each report; may be nil
 	tokenAttempts   []string
-	podsRemain      bool  // if true, pods stay on the node
+	hasRemainingPods      bool  // if true, pods stay on the node
 	tokenError      error // error of IssueToken
 	syncVersions    kube.MinVersions
 	staleReason     string
@@ -80,7 +80,7 @@ type world struct {
 }
 
 // decideMachine returns the decision of DecideMachine. If the creation timeout has ended, the machine is Failed.
-func (w *world) decideMachine(at time.Time, done deletion.Stage) machine.Decision {
+func (w *machineTestEnv) decideMachine(at time.Time, done deletion.Stage) machine.Decision {
 	w.decisionTime = at
 	d := w.decision
 	if d.Need == attention.Deletion {
@@ -104,13 +104,13 @@ func (w *world) decideMachine(at time.Time, done deletion.Stage) machine.Decisio
 	return d
 }
 
-func newWorld(t *testing.T) *world {
+func newMachineTestEnv(t *testing.T) *machineTestEnv {
 	env := activitiestest.NewWorkflowEnvironment()
 	for _, a := range activities.ClusterActivities(nil) {
 		env.RegisterActivity(a)
 	}
 	env.RegisterActivity(&cloud.Provider{})
-	w := &world{env: env, decision: machine.Decision{
+	w := &machineTestEnv{env: env, decision: machine.Decision{
 		MachinePlan: attention.MachinePlan{
 			Decision: attention.Decision{Need: attention.Instance, Why: "new"},
 		},
@@ -291,7 +291,7 @@ func newWorld(t *testing.T) *world {
 			w.cancelDrain = false
 			return workflowsdrain.Result{}, temporal.NewCanceledError()
 		}
-		if w.podsRemain {
+		if w.hasRemainingPods {
 			w.mu.Unlock()
 			err := workflow.Sleep(ctx, 10*time.Hour)
 			w.mu.Lock()
@@ -324,14 +324,14 @@ func newWorld(t *testing.T) *world {
 }
 
 // lock locks the world, because under load a local activity may still run after the workflow has cancelled it.
-func (w *world) lock() (unlock func()) {
+func (w *machineTestEnv) lock() (unlock func()) {
 	w.mu.Lock()
 	return w.mu.Unlock
 }
 
-func (w *world) logActivity(what string) { w.activityLog = append(w.activityLog, what) }
+func (w *machineTestEnv) logActivity(what string) { w.activityLog = append(w.activityLog, what) }
 
-func (w *world) logWrite(what string) func(context.Context, kube.ReadInput) (string, error) {
+func (w *machineTestEnv) logWrite(what string) func(context.Context, kube.ReadInput) (string, error) {
 	return func(context.Context, kube.ReadInput) (string, error) {
 		defer w.lock()()
 		w.logActivity(what)
@@ -340,7 +340,7 @@ func (w *world) logWrite(what string) func(context.Context, kube.ReadInput) (str
 }
 
 // changeAfterDelay calls change after the duration d, and sends the signal of a change.
-func (w *world) changeAfterDelay(d time.Duration, change func()) {
+func (w *machineTestEnv) changeAfterDelay(d time.Duration, change func()) {
 	w.env.RegisterDelayedCallback(func() {
 		unlock := w.lock()
 		change()
@@ -349,7 +349,7 @@ func (w *world) changeAfterDelay(d time.Duration, change func()) {
 	}, d)
 }
 
-func (w *world) setNodeJoined() {
+func (w *machineTestEnv) setNodeJoined() {
 	w.decision.Need = attention.Health
 	w.decision.Health = &health.Verdict{
 		Change: &health.PhaseChange{
@@ -364,7 +364,7 @@ func (w *world) setNodeJoined() {
 }
 
 // eventReasons returns the reasons of the reported events.
-func (w *world) eventReasons() (reasons []string) {
+func (w *machineTestEnv) eventReasons() (reasons []string) {
 	for _, r := range w.reports {
 		if r.Event != nil {
 			reasons = append(reasons, r.Event.Reason)
@@ -373,7 +373,7 @@ func (w *world) eventReasons() (reasons []string) {
 	return reasons
 }
 
-func (w *world) runMachine(t *testing.T) run.Result {
+func (w *machineTestEnv) runMachine(t *testing.T) run.Result {
 	w.env.ExecuteWorkflow(workflows.Machine, run.Input{Ref: workflowstest.ObjectRef})
 	var result run.Result
 	require.NoError(t, w.env.GetWorkflowError())
@@ -382,7 +382,7 @@ func (w *world) runMachine(t *testing.T) run.Result {
 }
 
 func TestMachineIsCreatedInitialisedAndJoins(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(t, []string{
@@ -397,8 +397,8 @@ func TestMachineIsCreatedInitialisedAndJoins(t *testing.T) {
 
 // The cloud assigns the node name only after it has created the instance. Millwright finds the node by its provider ID,
 // and records the node name.
-func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
-	w := newWorld(t)
+func TestNodeNameIsRecordedWhenItsNodeIsFoundByProviderID(t *testing.T) {
+	w := newMachineTestEnv(t)
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1"}, nil
 	}
@@ -418,8 +418,8 @@ func TestMachineWhoseNodeIsFoundByItsProviderID(t *testing.T) {
 }
 
 // If the node has already joined when the cloud answers, one report contains the instance and the node.
-func TestMachineWhoseNodeHasAlreadyJoined(t *testing.T) {
-	w := newWorld(t)
+func TestCreationAndJoinAreReportedTogether(t *testing.T) {
+	w := newMachineTestEnv(t)
 	w.nodeVerdict = &health.Verdict{
 		Change: &health.PhaseChange{
 			Phase:     "Running",
@@ -467,7 +467,7 @@ func TestMachineWhoseNodeHasAlreadyJoined(t *testing.T) {
 }
 
 func TestFinalizerIsAddedBeforeTheInstanceIsCreated(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.decision.Prepare = true
 	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	w.runMachine(t)
@@ -475,7 +475,7 @@ func TestFinalizerIsAddedBeforeTheInstanceIsCreated(t *testing.T) {
 }
 
 func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{}, temporal.NewApplicationErrorWithOptions(
 			"busy",
@@ -512,7 +512,7 @@ func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 }
 
 func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	busy := &kube.Problem{Reason: "Unavailable", Message: "the cloud is busy", React: kube.Retry}
 	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
@@ -547,8 +547,8 @@ func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 }
 
 // A Secret that the class may not use is a problem of the class, like a Secret that does not exist.
-func TestTheConditionOfTheClassSaysThatASecretIsNotAllowed(t *testing.T) {
-	w := newWorld(t)
+func TestClassConditionReportsAForbiddenSecret(t *testing.T) {
+	w := newMachineTestEnv(t)
 	problem := &kube.Problem{
 		Reason:  "SecretNotAllowed",
 		Message: "Secret lent/creds does not allow it",
@@ -572,7 +572,7 @@ func TestTheConditionOfTheClassSaysThatASecretIsNotAllowed(t *testing.T) {
 
 // If only a person can solve a problem, the machine shows the problem and waits for a change instead of retrying.
 func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	missing := &kube.Problem{
 		Reason:  "SecretNotFound",
 		Message: "Secret default/cloud of MachineClass small does not exist",
@@ -606,7 +606,7 @@ func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 }
 
 func TestMachineWithoutAClassWaitsForIt(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.decision.Problem = &kube.Problem{
 		Reason:  "ClassNotFound",
 		Message: "MachineClass small does not exist in namespace default",
@@ -624,14 +624,14 @@ func TestMachineWithoutAClassWaitsForIt(t *testing.T) {
 }
 
 func TestMachineThatIsGoneEndsAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.decision = machine.Decision{Gone: true}
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(t, []string{"decide"}, w.activityLog)
 }
 
 func TestMachineTakesABurstOfSignalsAsOne(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.env.RegisterDelayedCallback(func() {
 		for range 50 {
 			w.env.SignalWorkflowSkippingWorkflowTask(run.SignalChanged, run.ChangeSignal{UID: workflowstest.ObjectRef.UID})
@@ -646,7 +646,7 @@ func TestMachineTakesABurstOfSignalsAsOne(t *testing.T) {
 // A person repairs a Secret while a provider call is in progress. The machine must not wait for a signal that has
 // already arrived.
 func TestMachineRetriesAfterARepairDuringTheCall(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	start := w.env.Now()
 	calls := 0
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -674,8 +674,8 @@ func TestMachineRetriesAfterARepairDuringTheCall(t *testing.T) {
 
 // No worker polls the provider's task queue, so a call waits there. When the class names another provider, the workflow
 // cancels the call.
-func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
-	w := newWorld(t)
+func TestWaitingCallIsCancelledWhenTheClassNamesAnotherProvider(t *testing.T) {
+	w := newMachineTestEnv(t)
 	w.decision.Provider = "nobody"
 	over := make(chan struct{})
 	var queues []string
@@ -704,15 +704,15 @@ func TestACallFollowsTheProviderOfItsClass(t *testing.T) {
 
 // At the deadline, the workflow reads from the API server. If a node has joined without a signal, the workflow sees it.
 func TestMachineReadsLiveAtItsDeadline(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.env.RegisterDelayedCallback(w.setNodeJoined, time.Minute) // the node joins without a signal
 	w.runMachine(t)
 	require.Equal(t, "Running", w.reports[len(w.reports)-1].Phase)
 }
 
 // A refused write does not fail the run: the status shows the refusal, and the workflow retries the write.
-func TestAMachineWhoseWriteIsRefused(t *testing.T) {
-	w := newWorld(t)
+func TestRefusedWriteIsShownAndRetried(t *testing.T) {
+	w := newMachineTestEnv(t)
 	w.decision.Prepare, w.finalizerRefusals = true, 1
 	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)

@@ -27,34 +27,34 @@ var forceOrder = request.CommandOrder{
 	Reason:  "it burns",
 }
 
-// newWaitingWorld returns a world in which the node of the machine joins after 10 minutes, and then nothing is left to
+// newWaitingTestEnv returns a world in which the node of the machine joins after 10 minutes, and then nothing is left to
 // do.
-func newWaitingWorld(t *testing.T) (*world, *workflowstest.Operator) {
-	w := newWorld(t)
+func newWaitingTestEnv(t *testing.T) (*machineTestEnv, *workflowstest.Operator) {
+	w := newMachineTestEnv(t)
 	w.decision.Need = attention.Node
 	w.changeAfterDelay(10*time.Minute, w.setNodeJoined)
 	return w, workflowstest.NewOperator(w.env, w.lock)
 }
 
 func TestRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
-	w, c := newWaitingWorld(t)
+	w, c := newWaitingTestEnv(t)
 	start := w.env.Now()
 	c.RunAfterDelay(time.Minute, func() { c.SendUpdate(workflowstest.NewForceRequest("ann")) })
 	c.RunAfterDelay(2*time.Minute, func() {
-		require.Equal(t, []any{"written"}, c.Answered, "it waits for nothing else")
+		require.Equal(t, []any{"written"}, c.UpdateAnswers, "it waits for nothing else")
 	})
 	w.runMachine(t)
-	require.Len(t, c.Orders, 1)
-	require.WithinDuration(t, start.Add(time.Minute), c.Times[0], 0)
+	require.Len(t, c.AppliedRequests, 1)
+	require.WithinDuration(t, start.Add(time.Minute), c.RequestTimes[0], 0)
 	require.Equal(
 		t,
 		activitiesrequest.Request{Kind: request.Machine, Object: workflowstest.ObjectRef, Order: forceOrder},
-		c.Orders[0],
+		c.AppliedRequests[0],
 	)
 }
 
-func TestRequestWithoutAnActor(t *testing.T) {
-	w, c := newWaitingWorld(t)
+func TestRequestWithoutAnActorNamesSomebodyInTemporal(t *testing.T) {
+	w, c := newWaitingTestEnv(t)
 	long := strings.Repeat("why ", 100)
 	c.RunAfterDelay(time.Minute, func() {
 		c.SendUpdate(run.RequestInput{Command: "hold", Reason: " a\nb ", UID: workflowstest.ObjectRef.UID})
@@ -71,7 +71,7 @@ func TestRequestWithoutAnActor(t *testing.T) {
 			Reason:  "a b",
 			UID:     workflowstest.ObjectRef.UID,
 		},
-		c.Orders[0].Order,
+		c.AppliedRequests[0].Order,
 	)
 	require.Equal(
 		t,
@@ -82,7 +82,7 @@ func TestRequestWithoutAnActor(t *testing.T) {
 			For:       "1h30m",
 			InAdvance: true,
 		},
-		c.Orders[1].Order,
+		c.AppliedRequests[1].Order,
 	)
 }
 
@@ -96,40 +96,40 @@ func TestInvalidRequestIsRefusedWithoutAnActivity(t *testing.T) {
 		`force does not take "revision"`:                                      run.RequestInput{Command: "force", Reason: "x", Revision: new(int64)},
 		"the request is for a machine with UID other, and this one has UID u": run.RequestInput{Command: "retry", UID: "other"},
 	} {
-		w, c := newWaitingWorld(t)
+		w, c := newWaitingTestEnv(t)
 		c.RunAfterDelay(time.Minute, func() { c.SendUpdate(in) })
 		w.runMachine(t)
-		require.Len(t, c.Refused, 1, want)
-		require.Contains(t, c.Refused[0], "RequestRefused: "+want)
-		require.Empty(t, c.Answered)
-		require.Empty(t, c.Orders)
+		require.Len(t, c.UpdateRefusals, 1, want)
+		require.Contains(t, c.UpdateRefusals[0], "RequestRefused: "+want)
+		require.Empty(t, c.UpdateAnswers)
+		require.Empty(t, c.AppliedRequests)
 	}
 }
 
 func TestInapplicableRequestIsRefused(t *testing.T) {
-	w, c := newWaitingWorld(t)
+	w, c := newWaitingTestEnv(t)
 	c.Answer = activitiesrequest.Answer{Message: "machine default/m-1 is not held"}
 	c.RunAfterDelay(time.Minute, func() { c.SendUpdate(run.RequestInput{Command: "resume"}) })
 	w.runMachine(t)
-	require.Equal(t, []any{"RequestRefused: machine default/m-1 is not held"}, c.Answered)
-	require.Len(t, c.Orders, 1)
-	require.False(t, c.Orders[0].Unheard, "the answer says it")
+	require.Equal(t, []any{"RequestRefused: machine default/m-1 is not held"}, c.UpdateAnswers)
+	require.Len(t, c.AppliedRequests, 1)
+	require.False(t, c.AppliedRequests[0].Unheard, "the answer says it")
 }
 
-func TestRequestBySignal(t *testing.T) {
-	w, c := newWaitingWorld(t)
+func TestRequestBySignalIsWritten(t *testing.T) {
+	w, c := newWaitingTestEnv(t)
 	c.RunAfterDelay(time.Minute, func() { c.SendSignal(workflowstest.NewForceRequest("ann")) })
 	c.RunAfterDelay(2*time.Minute, func() { c.SendSignal(map[string]any{"command": "retry", "inAdvance": "yes"}) })
 	c.RunAfterDelay(3*time.Minute, func() { c.SendSignal("force!") })
 	c.RunAfterDelay(4*time.Minute, func() { c.SendSignal(run.RequestInput{Command: "burn"}) })
 	w.runMachine(t)
-	require.Len(t, c.Orders, 4, "the activity's answer has the reason of the refusal")
-	require.Equal(t, forceOrder, c.Orders[0].Order)
-	require.Equal(t, request.Retry, c.Orders[1].Order.Command)
-	require.Contains(t, c.Orders[1].Order.Unread, "inAdvance of type bool")
-	require.Contains(t, c.Orders[2].Order.Unread, "cannot unmarshal string")
-	require.Equal(t, request.Command("burn"), c.Orders[3].Order.Command)
-	for _, order := range c.Orders {
+	require.Len(t, c.AppliedRequests, 4, "the activity's answer has the reason of the refusal")
+	require.Equal(t, forceOrder, c.AppliedRequests[0].Order)
+	require.Equal(t, request.Retry, c.AppliedRequests[1].Order.Command)
+	require.Contains(t, c.AppliedRequests[1].Order.Unread, "inAdvance of type bool")
+	require.Contains(t, c.AppliedRequests[2].Order.Unread, "cannot unmarshal string")
+	require.Equal(t, request.Command("burn"), c.AppliedRequests[3].Order.Command)
+	for _, order := range c.AppliedRequests {
 		require.True(t, order.Unheard)
 	}
 }
@@ -146,7 +146,7 @@ func undecryptablePayload() converter.RawValue {
 // refuses a request that cannot be decrypted, and treats a signal that cannot be decrypted as a change with unknown
 // versions.
 func TestUndecryptablePayloadsDoNotStopTheRun(t *testing.T) {
-	w, c := newWaitingWorld(t)
+	w, c := newWaitingTestEnv(t)
 	w.env.SetDataConverter(connection.DataConverter())
 	decisions := 0
 	c.RunAfterDelay(time.Minute, func() { c.SendSignal(undecryptablePayload()) })
@@ -158,19 +158,19 @@ func TestUndecryptablePayloadsDoNotStopTheRun(t *testing.T) {
 	c.RunAfterDelay(4*time.Minute, func() { c.SendSignal(workflowstest.NewForceRequest("ann")) })
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	const why = `a payload is encrypted with the key "nobodys"`
-	require.Len(t, c.Orders, 2)
-	require.Contains(t, c.Orders[0].Order.Unread, why)
-	require.True(t, c.Orders[0].Unheard)
-	require.Equal(t, forceOrder, c.Orders[1].Order, "what can be read is carried out")
-	require.Len(t, c.Refused, 1)
-	require.Contains(t, c.Refused[0], "RequestRefused: the request cannot be read: "+why)
+	require.Len(t, c.AppliedRequests, 2)
+	require.Contains(t, c.AppliedRequests[0].Order.Unread, why)
+	require.True(t, c.AppliedRequests[0].Unheard)
+	require.Equal(t, forceOrder, c.AppliedRequests[1].Order, "what can be read is carried out")
+	require.Len(t, c.UpdateRefusals, 1)
+	require.Contains(t, c.UpdateRefusals[0], "RequestRefused: the request cannot be read: "+why)
 	require.Greater(t, len(w.decisionReads), decisions)
 	require.True(t, w.decisionReads[decisions].Live, "it may have had versions to wait for")
 }
 
 func TestRequestsBySignalKeepTheirOrder(t *testing.T) {
-	w, c := newWaitingWorld(t)
-	c.Fails = 3
+	w, c := newWaitingTestEnv(t)
+	c.FailingAttempts = 3
 	c.RunAfterDelay(time.Minute, func() {
 		for _, actor := range []string{"ann", "bob", "eve"} {
 			c.SendSignalWithoutTask(workflowstest.NewForceRequest(actor))
@@ -179,7 +179,7 @@ func TestRequestsBySignalKeepTheirOrder(t *testing.T) {
 	})
 	w.runMachine(t)
 	var actors []string
-	for _, order := range c.Orders {
+	for _, order := range c.AppliedRequests {
 		actors = append(actors, strings.TrimPrefix(order.Order.Actor, "somebody in Temporal who signs as "))
 	}
 	require.Equal(t, []string{"ann", "bob", "eve"}, actors)
@@ -187,7 +187,7 @@ func TestRequestsBySignalKeepTheirOrder(t *testing.T) {
 
 // When a request was written, the next decision waits for the written resource version.
 func TestRequestRaisesTheVersions(t *testing.T) {
-	w, c := newWaitingWorld(t)
+	w, c := newWaitingTestEnv(t)
 	var versions kube.MinVersions
 	w.onReport = func(in machine.Report) { versions = in.Read.Versions }
 	c.RunAfterDelay(time.Minute, func() { c.SendSignal(workflowstest.NewForceRequest("ann")) })
@@ -198,16 +198,16 @@ func TestRequestRaisesTheVersions(t *testing.T) {
 // A request for a drain is written on the drain's machine. The request takes effect when the bridge signals this
 // change, as after a change with kubectl.
 func TestRequestForADrainIsActedUponAfterItWasWritten(t *testing.T) {
-	e := workflowstest.NewDrainWorld(t)
+	e := workflowstest.NewDrainTestEnv(t)
 	c := workflowstest.NewOperator(e.Env, e.Lock)
 	e.AddLongEviction()
 	e.AddEvictionAnswers(drain.EvictionResult{Outcome: drain.OutcomeEmpty})
 	c.RunAfterDelay(time.Minute, func() { c.SendUpdate(workflowstest.NewForceRequest("ann")) })
 	c.RunAfterDelay(2*time.Minute, func() {
-		require.Equal(t, []any{"written"}, c.Answered)
-		require.Len(t, e.Asked, 1, "nothing was done before the machine says so")
+		require.Equal(t, []any{"written"}, c.UpdateAnswers)
+		require.Len(t, e.RequestedEvictions, 1, "nothing was done before the machine says so")
 		unlock := e.Lock()
-		e.Ladder.Force = "ann: it burns"
+		e.Escalation.Force = "ann: it burns"
 		unlock()
 		workflowstest.SignalChange(e.Env)
 	})

@@ -19,9 +19,9 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-func (w *world) lastReport() machine.Report { return w.reports[len(w.reports)-1] }
+func (w *machineTestEnv) lastReport() machine.Report { return w.reports[len(w.reports)-1] }
 
-func (w *world) countActivities(what string) (n int) {
+func (w *machineTestEnv) countActivities(what string) (n int) {
 	for _, entry := range w.activityLog {
 		if entry == what {
 			n++
@@ -31,7 +31,7 @@ func (w *world) countActivities(what string) (n int) {
 }
 
 // failCreations makes every creation fail with a temporary problem and a back-off of 15 minutes.
-func (w *world) failCreations() {
+func (w *machineTestEnv) failCreations() {
 	problem := kube.Problem{Reason: "ResourceExhausted", Message: "no room", React: kube.RetryLong}
 	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
@@ -47,8 +47,8 @@ func (w *world) failCreations() {
 
 // A client rewrites an annotation of the machine every second. Only a change of the class makes the workflow call the
 // provider again.
-func TestASignalThatChangesNothingForTheCallEndsNoBackOff(t *testing.T) {
-	w := newWorld(t)
+func TestIrrelevantSignalDoesNotEndTheBackOff(t *testing.T) {
+	w := newMachineTestEnv(t)
 	w.failCreations()
 	w.decision.Call = "as before"
 	rewritten := func(from time.Duration) {
@@ -70,8 +70,8 @@ func TestASignalThatChangesNothingForTheCallEndsNoBackOff(t *testing.T) {
 // The class changes while a call is in back-off. The next call may be open for minutes, so the status no longer
 // contains the cause of the previous call. The step starts again, so that the duration of the next call counts from its
 // own start.
-func TestTheCauseOfACallGoesWithTheNextCall(t *testing.T) {
-	w := newWorld(t)
+func TestNextCallClearsTheCauseOfTheFormerCall(t *testing.T) {
+	w := newMachineTestEnv(t)
 	w.failCreations()
 	w.decision.Call = "as before"
 	begun := w.env.Now()
@@ -95,7 +95,7 @@ func TestTheCauseOfACallGoesWithTheNextCall(t *testing.T) {
 // If the history grows long while a call is in back-off, the run continues as new. The next run begins after the call
 // has ended.
 func TestABackOffDoesNotKeepALongRunOpen(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.failCreations()
 	w.decision.Call = "as before"
 	w.changeAfterDelay(3*time.Minute, func() { w.env.SetContinueAsNewSuggested(true) })
@@ -108,7 +108,7 @@ func TestABackOffDoesNotKeepALongRunOpen(t *testing.T) {
 }
 
 func TestMachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	deadline := w.decision.CreateBy
 	for at := time.Minute; at < 20*time.Minute; at += 3 * time.Minute {
 		w.changeAfterDelay(at, func() {}) // no signal restarts the creation timeout
@@ -120,7 +120,7 @@ func TestMachineThatNeverJoinsFailsAtItsDeadline(t *testing.T) {
 
 // The creation timeout fires on time even if the next attempt is due much later.
 func TestMachineThatBacksOffFailsAtItsDeadline(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	deadline := w.decision.CreateBy
 	w.failCreations()
 	w.runMachine(t)
@@ -129,7 +129,7 @@ func TestMachineThatBacksOffFailsAtItsDeadline(t *testing.T) {
 }
 
 func TestMachineRetriesAtOnceAfterAChangeDuringItsBackOff(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	start := w.env.Now()
 	w.failCreations()
 	w.changeAfterDelay(3*time.Minute, func() {
@@ -144,7 +144,7 @@ func TestMachineRetriesAtOnceAfterAChangeDuringItsBackOff(t *testing.T) {
 }
 
 func TestMachineThatWaitsForAPersonDoesNotFail(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	problem := &kube.Problem{Reason: "Unauthenticated", Message: "the token is wrong", React: kube.UntilCredential}
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
@@ -163,7 +163,7 @@ func TestMachineThatWaitsForAPersonDoesNotFail(t *testing.T) {
 
 // A deletion does not wait for the back-off of a creation.
 func TestMachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	start := w.env.Now()
 	w.failCreations()
 	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Deletion })
@@ -172,7 +172,7 @@ func TestMachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
 }
 
 func TestMachineWithADuplicateNodeNameFailsAndItsInstanceIsDeleted(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.staleReason = "VM using old node obj: node m-1 belongs to instance i-0"
 	w.runMachine(t)
 	require.Equal(t, []string{"record virtual:///i-1", "delete virtual:///i-1", "report Failed"}, w.activityLog[4:7])
@@ -189,7 +189,7 @@ func TestMachineWithADuplicateNodeNameFailsAndItsInstanceIsDeleted(t *testing.T)
 }
 
 func TestEachAttemptHasATokenOfItsOwn(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	problem := &kube.Problem{Reason: "InvalidArgument", Message: "no such image", React: kube.UntilSpec}
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
@@ -203,8 +203,8 @@ func TestEachAttemptHasATokenOfItsOwn(t *testing.T) {
 	require.Equal(t, 1, w.countActivities("finish"), "the tokens go when the node has joined")
 }
 
-func TestMachineWhoseUserDataNeedsNoToken(t *testing.T) {
-	w := newWorld(t)
+func TestNoTokenIsIssuedIfUserDataNeedsNone(t *testing.T) {
+	w := newMachineTestEnv(t)
 	w.decision.Token = false
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Tokenless: "class/1 secret/2 "}, nil
@@ -219,8 +219,8 @@ func TestMachineWhoseUserDataNeedsNoToken(t *testing.T) {
 
 // If a call fails because it needs a bootstrap token, the next decision reads from the API server, and the workflow
 // calls again.
-func TestMachineWhoseUserDataNowNeedsAToken(t *testing.T) {
-	w := newWorld(t)
+func TestTokenIsIssuedWhenACallFailsWithoutIt(t *testing.T) {
+	w := newMachineTestEnv(t)
 	w.decision.Token = false
 	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Tokenless {
@@ -237,7 +237,7 @@ func TestMachineWhoseUserDataNowNeedsAToken(t *testing.T) {
 }
 
 func TestMachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.decision.Target, w.decision.Token = false, false
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{
@@ -271,7 +271,7 @@ func TestMachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
 }
 
 // setUnhealthy makes a Running machine unhealthy until the given end of its health timeout.
-func (w *world) setUnhealthy(until time.Time) {
+func (w *machineTestEnv) setUnhealthy(until time.Time) {
 	w.decision.Need = attention.Recovery
 	w.decision.Phase = "Unknown"
 	w.decision.NodeName = "m-1"
@@ -279,14 +279,14 @@ func (w *world) setUnhealthy(until time.Time) {
 	w.decision.Health = &health.Verdict{Why: "node m-1: Ready is Unknown", Deadline: until, Look: true}
 }
 
-func (w *world) setHealthFailed() {
+func (w *machineTestEnv) setHealthFailed() {
 	w.decision.Health = &health.Verdict{
 		Change: &health.PhaseChange{Phase: "Failed", Operation: "HealthCheck", State: "Failed", Message: "not healthy"},
 	}
 }
 
 func TestHealthTimeoutFiresOnTime(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	until := w.env.Now().Add(10 * time.Minute)
 	w.setUnhealthy(until)
 	for at := time.Minute; at < 10*time.Minute; at += time.Minute {
@@ -305,7 +305,7 @@ func TestHealthTimeoutFiresOnTime(t *testing.T) {
 }
 
 func TestMachineWithoutAHealthTimeoutWaitsForItsNode(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.setUnhealthy(time.Time{})
 	w.changeAfterDelay(100*time.Hour, w.setNodeJoined)
 	w.runMachine(t)
@@ -313,7 +313,7 @@ func TestMachineWithoutAHealthTimeoutWaitsForItsNode(t *testing.T) {
 }
 
 func TestVanishedInstanceIsNoticedEarly(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	start := w.env.Now()
 	w.setUnhealthy(start.Add(10 * time.Minute))
 	w.isInstanceGone = true
@@ -327,10 +327,10 @@ func TestVanishedInstanceIsNoticedEarly(t *testing.T) {
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
-// newVanishedInstanceWorld returns a world with an unhealthy node and without its instance. The machine becomes Failed
+// newVanishedInstanceTestEnv returns a world with an unhealthy node and without its instance. The machine becomes Failed
 // when the missing instance is recorded.
-func newVanishedInstanceWorld(t *testing.T) *world {
-	w := newWorld(t)
+func newVanishedInstanceTestEnv(t *testing.T) *machineTestEnv {
+	w := newMachineTestEnv(t)
 	w.setUnhealthy(w.env.Now().Add(10 * time.Minute))
 	w.isInstanceGone = true
 	w.onReport = func(in machine.Report) {
@@ -343,7 +343,7 @@ func newVanishedInstanceWorld(t *testing.T) *world {
 
 // While the provider call is open, the conditions of the unhealthy node cause signals.
 func TestSignalsDoNotEndTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
-	w := newVanishedInstanceWorld(t)
+	w := newVanishedInstanceTestEnv(t)
 	start := w.env.Now()
 	w.instanceStatusDuration = 10 * time.Second
 	for at := range 9 {
@@ -365,7 +365,7 @@ func TestTheProviderIsAskedUntilItAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newVanishedInstanceWorld(t)
+			w := newVanishedInstanceTestEnv(t)
 			var known []*kube.Problem
 			w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				if known = append(known, in.Known); len(known) == 1 {
@@ -383,7 +383,7 @@ func TestTheProviderIsAskedUntilItAnswers(t *testing.T) {
 }
 
 func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
-	w := newVanishedInstanceWorld(t)
+	w := newVanishedInstanceTestEnv(t)
 	asked := 0
 	w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if asked++; asked < 3 {
@@ -402,8 +402,8 @@ func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
 
 // If the machine is deleted while the call is open, the deletion cancels the call. The machine never has two calls open
 // at the same time.
-func TestTheNextCallEndsTheQuestion(t *testing.T) {
-	w := newVanishedInstanceWorld(t)
+func TestDeletionEndsTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
+	w := newVanishedInstanceTestEnv(t)
 	w.instanceStatusDuration = time.Hour
 	w.changeAfterDelay(time.Second, func() { w.decision.Need = attention.Deletion })
 	start := w.env.Now()
@@ -412,7 +412,7 @@ func TestTheNextCallEndsTheQuestion(t *testing.T) {
 }
 
 func TestMachineWaitsForItsReplacementToBeGranted(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.setUnhealthy(time.Time{})
 	due := &health.ReplacementDue{True: true, Reason: "HealthTimeout", Message: "not healthy"}
 	w.decision.Health.Due, w.decision.Health.Look = due, false
@@ -431,7 +431,7 @@ func TestMachineWaitsForItsReplacementToBeGranted(t *testing.T) {
 // this machine.
 func TestReplacementHeldByTheBreakerIsShown(t *testing.T) {
 	for held, by := range map[bool]string{false: "HealthTimeout", true: "ReplacementHeld"} {
-		w := newWorld(t)
+		w := newMachineTestEnv(t)
 		w.setUnhealthy(time.Time{})
 		w.decision.Health.Due = &health.ReplacementDue{True: true, Reason: "HealthTimeout", Message: "not healthy"}
 		w.decision.Health.Look = false
@@ -444,7 +444,7 @@ func TestReplacementHeldByTheBreakerIsShown(t *testing.T) {
 }
 
 func TestFailedNodeSyncIsRetriedOnlyAfterAChange(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.decision.Need, w.decision.Phase = attention.Sync, "Running"
 	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Nothing })
 	w.runMachine(t)
@@ -457,7 +457,7 @@ func TestFailedNodeSyncIsRetriedOnlyAfterAChange(t *testing.T) {
 }
 
 func TestDeletionOfAnUntriedMachineNeedsNoClass(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.decision.Need = attention.Deletion
 	w.decision.Problem = &kube.Problem{
 		Reason:  "ClassNotFound",
@@ -469,7 +469,7 @@ func TestDeletionOfAnUntriedMachineNeedsNoClass(t *testing.T) {
 }
 
 func TestDeletionOfAnUntriedMachineNeedsNoSecret(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.decision.Need = attention.Deletion
 	w.deletionAnswer = cloud.InstanceAnswer{
 		Problem: &kube.Problem{Reason: "SecretNotFound", Message: "Secret cloud does not exist", React: kube.UntilCredential},
@@ -479,8 +479,8 @@ func TestDeletionOfAnUntriedMachineNeedsNoSecret(t *testing.T) {
 }
 
 // A failed call may have created an instance, so only the first call may assume that no instance exists.
-func TestOnlyTheFirstCallHasNeverTried(t *testing.T) {
-	w := newWorld(t)
+func TestOnlyTheFirstCallAssumesNoEarlierCreate(t *testing.T) {
+	w := newMachineTestEnv(t)
 	w.failCreations()
 	w.changeAfterDelay(time.Second, func() {
 		w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -498,7 +498,7 @@ func TestOnlyTheFirstCallHasNeverTried(t *testing.T) {
 
 // A deleted token is issued again for the same attempt, and the call backs off.
 func TestDeletedTokenIsIssuedAgain(t *testing.T) {
-	w := newWorld(t)
+	w := newMachineTestEnv(t)
 	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
 			return cloud.InstanceAnswer{
@@ -519,10 +519,10 @@ func TestDeletedTokenIsIssuedAgain(t *testing.T) {
 }
 
 // A target cluster that does not answer delays neither the creation timeout nor a deletion.
-func TestMachineWhoseTokenCannotBeIssued(t *testing.T) {
-	away := func(w *world) { w.tokenError = temporal.NewApplicationError("the API server is away", "Away") }
+func TestMissingTokenDelaysNeitherTimeoutNorDeletion(t *testing.T) {
+	away := func(w *machineTestEnv) { w.tokenError = temporal.NewApplicationError("the API server is away", "Away") }
 	t.Run("fails on time", func(t *testing.T) {
-		w := newWorld(t)
+		w := newMachineTestEnv(t)
 		deadline := w.env.Now().Add(40 * time.Second)
 		w.decision.CreateBy = deadline
 		away(w)
@@ -531,7 +531,7 @@ func TestMachineWhoseTokenCannotBeIssued(t *testing.T) {
 		require.Equal(t, deadline.Unix(), w.failureTime.Unix())
 	})
 	t.Run("is deleted at once", func(t *testing.T) {
-		w := newWorld(t)
+		w := newMachineTestEnv(t)
 		start := w.env.Now()
 		away(w)
 		w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Deletion })

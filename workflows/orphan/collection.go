@@ -49,12 +49,12 @@ const (
 	OutcomeHeld  = "Held" // nothing was deleted although there may be orphans
 )
 
-// BlockedOrphans is the value of the search attribute BlockedBy if a person must decide about the orphans.
-const BlockedOrphans = "OrphansHeld"
+// BlockerOrphansHeld is the value of the search attribute BlockedBy if a person must decide about the orphans.
+const BlockerOrphansHeld = "OrphansHeld"
 
-// parallelDeletions is the number of orphans that are deleted in parallel. Source: deletions are not urgent, and the
+// maxParallelDeletions is the number of orphans that are deleted in parallel. Source: deletions are not urgent, and the
 // cloud has other callers.
-const parallelDeletions = 5
+const maxParallelDeletions = 5
 
 type sweep struct {
 	*run.WorkflowState
@@ -133,7 +133,7 @@ func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.DeletionTar
 		return err
 	}
 	n := 0
-	for some := range slices.Chunk(targets, parallelDeletions) {
+	for some := range slices.Chunk(targets, maxParallelDeletions) {
 		futures := make([]workflow.Future, len(some))
 		for i, target := range some {
 			n++
@@ -194,7 +194,7 @@ func (c *sweep) recordKeptOrphan(target orphan.DeletionTarget, why string) {
 // markNodes marks nodes that no machine claims. Marking is not urgent: the next sweep repeats a failed write.
 func (c *sweep) markNodes(ctx workflow.Context) {
 	sweep := activities.NodeSweep{Namespace: c.input.Class.Namespace, At: workflow.Now(ctx)}
-	if err := workflow.ExecuteActivity(run.BatchOptions(ctx, "which nodes have no Machine?", run.ManyWrites), new(activities.Activities).MarkNodes, sweep).
+	if err := workflow.ExecuteActivity(run.BatchOptions(ctx, "which nodes have no Machine?", run.MinWritesOnOtherQueue), new(activities.Activities).MarkNodes, sweep).
 		Get(ctx, &c.result.Nodes); err != nil {
 		workflow.GetLogger(ctx).Warn("nodes without a machine are not marked", "error", err)
 	}
@@ -207,7 +207,7 @@ func (c *sweep) publishOutcome(ctx workflow.Context, d cloud.OrphanDecision) (Re
 	switch {
 	case d.Held != "":
 		r.Outcome, r.Why = OutcomeHeld, d.Held
-		s.Name, s.BlockedBy = vocabulary.StepHeld, []string{BlockedOrphans}
+		s.Name, s.BlockedBy = vocabulary.StepHeld, []string{BlockerOrphansHeld}
 	case d.Orphans == 0:
 		r.Why = fmt.Sprintf("each of %d instances has its Machine, or is none of ours", d.Instances)
 	default:

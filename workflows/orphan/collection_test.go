@@ -27,8 +27,8 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// sweepWorld is a class with instances; some of the instances have no machine.
-type sweepWorld struct {
+// sweepTestEnv is a class with instances; some of the instances have no machine.
+type sweepTestEnv struct {
 	t           *testing.T
 	mu          sync.Mutex // activities run concurrently
 	env         *testsuite.TestWorkflowEnvironment
@@ -52,8 +52,8 @@ var sweepInput = workflows.Input{
 	Settings: orphan.Settings{Confirm: time.Minute, MinAge: time.Second, MaxPerSweep: 7},
 }
 
-func newSweepWorld(t *testing.T) *sweepWorld {
-	w := &sweepWorld{t: t, env: workflowstest.NewEnvironment(t), collectResults: map[string]any{}}
+func newSweepTestEnv(t *testing.T) *sweepTestEnv {
+	w := &sweepTestEnv{t: t, env: workflowstest.NewEnvironment(t), collectResults: map[string]any{}}
 	w.env.RegisterActivity(&cloud.Provider{})
 	w.env.OnActivity("FindOrphans", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in cloud.OrphanSearch) (cloud.OrphanDecision, error) {
@@ -99,7 +99,7 @@ func newSweepWorld(t *testing.T) *sweepWorld {
 }
 
 // setOrphans deletes these machines from the world. An earlier sweep has already seen their instances as orphans.
-func (w *sweepWorld) setOrphans(machines ...string) {
+func (w *sweepTestEnv) setOrphans(machines ...string) {
 	w.decision.Instances, w.decision.Machines, w.decision.Orphans = 40, 30, len(machines)
 	for _, name := range machines {
 		w.decision.Collect = append(
@@ -115,7 +115,7 @@ func (w *sweepWorld) setOrphans(machines ...string) {
 
 var sightingTime = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-func (w *sweepWorld) runSweep() workflows.Result {
+func (w *sweepTestEnv) runSweep() workflows.Result {
 	w.t.Helper()
 	w.env.ExecuteWorkflow(workflows.Collection, sweepInput)
 	require.NoError(w.t, w.env.GetWorkflowError())
@@ -131,8 +131,8 @@ func newSightings(names ...string) (all []orphan.Sighting) {
 	return all
 }
 
-func TestOrphanCollection(t *testing.T) {
-	w := newSweepWorld(t)
+func TestSweepDeletesOrphansAndReportsThem(t *testing.T) {
+	w := newSweepTestEnv(t)
 	w.setOrphans("a", "b")
 	w.decision.Sightings = append(w.decision.Sightings, newSightings("waiting")...)
 	w.decision.Notes, w.decision.Unclear = []string{"i-waiting stays for now"}, []string{"i-x carries no UID"}
@@ -166,7 +166,7 @@ func TestOrphanCollection(t *testing.T) {
 }
 
 func TestASweepGetsTheSightingsOfThePreviousSweep(t *testing.T) {
-	w := newSweepWorld(t)
+	w := newSweepTestEnv(t)
 	w.env.SetLastCompletionResult(workflows.Result{Outcome: workflows.OutcomeSwept, Sightings: newSightings("a", "b")})
 	w.decision.Sightings = newSightings("a")
 	result := w.runSweep()
@@ -176,14 +176,14 @@ func TestASweepGetsTheSightingsOfThePreviousSweep(t *testing.T) {
 }
 
 func TestAnUnreadableResultResetsAllSightings(t *testing.T) {
-	w := newSweepWorld(t)
+	w := newSweepTestEnv(t)
 	w.env.SetLastCompletionResult("nothing of ours")
 	w.runSweep()
 	assert.Empty(t, w.searchInput.Sightings)
 }
 
 func TestAHeldSweepDeletesNothingAndReportsTheHold(t *testing.T) {
-	w := newSweepWorld(t)
+	w := newSweepTestEnv(t)
 	w.decision.Decision = orphan.Decision{Held: "3 instances and no machine at all", Instances: 3, Orphans: 3}
 	result := w.runSweep()
 	assert.Equal(
@@ -215,7 +215,7 @@ func TestASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
 		"connection refused": errors.New("connection refused"),
 	} {
 		t.Run(says, func(t *testing.T) {
-			w := newSweepWorld(t)
+			w := newSweepTestEnv(t)
 			w.searchError = err
 			w.env.SetLastCompletionResult(workflows.Result{Sightings: newSightings("a")})
 			begun := w.env.Now()
@@ -229,8 +229,8 @@ func TestASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
 	}
 }
 
-func TestASweepOfAClassThatIsGone(t *testing.T) {
-	w := newSweepWorld(t)
+func TestSweepOfADeletedClassEndsAsGone(t *testing.T) {
+	w := newSweepTestEnv(t)
 	w.decision.Gone = true
 	assert.Equal(t, workflows.Result{Outcome: run.OutcomeGone, Why: "the class is gone"}, w.runSweep())
 	assert.Empty(t, w.reports)
@@ -238,7 +238,7 @@ func TestASweepOfAClassThatIsGone(t *testing.T) {
 }
 
 func TestUndeletedOrphansKeepTheirSightings(t *testing.T) {
-	w := newSweepWorld(t)
+	w := newSweepTestEnv(t)
 	w.setOrphans("a", "back", "refused", "away")
 	w.collectResults["back"] = cloud.OrphanCallResult{Kept: "Machine back exists"}
 	w.collectResults["refused"] = temporal.NewNonRetryableApplicationError("no", "PermissionDenied", nil)
@@ -257,9 +257,9 @@ func TestUndeletedOrphansKeepTheirSightings(t *testing.T) {
 }
 
 func TestASweepDeletesAtMostFiveOrphansInParallel(t *testing.T) {
-	w := newSweepWorld(t)
+	w := newSweepTestEnv(t)
 	var names []string
-	for i := range orphan.MostPerSweep {
+	for i := range orphan.MaxDeletionsPerSweep {
 		names = append(names, fmt.Sprintf("lost-%d", i))
 	}
 	w.setOrphans(names...)
@@ -288,7 +288,7 @@ func TestASweepDeletesAtMostFiveOrphansInParallel(t *testing.T) {
 
 // deletedMachinesInOrder returns the deleted machines in the order of names, because the deletions of a batch end in
 // random order.
-func (w *sweepWorld) deletedMachinesInOrder(names []string) (deleted []string) {
+func (w *sweepTestEnv) deletedMachinesInOrder(names []string) (deleted []string) {
 	for _, name := range names {
 		for _, d := range w.deletedMachines {
 			if d == name {
@@ -300,7 +300,7 @@ func (w *sweepWorld) deletedMachinesInOrder(names []string) (deleted []string) {
 }
 
 func TestASweepThatIsCancelledEnds(t *testing.T) {
-	w := newSweepWorld(t)
+	w := newSweepTestEnv(t)
 	w.setOrphans("a")
 	w.collectResults["a"] = errors.New("connection refused")
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 10*time.Second)
@@ -309,15 +309,15 @@ func TestASweepThatIsCancelledEnds(t *testing.T) {
 	assert.Empty(t, w.deletedMachines)
 }
 
-func TestASweepWhoseReportFailsIsComplete(t *testing.T) {
-	w := newSweepWorld(t)
+func TestSweepCompletesIfItsReportFails(t *testing.T) {
+	w := newSweepTestEnv(t)
 	w.setOrphans("a")
 	w.reportsFail = true
 	assert.Equal(t, []string{"i-a"}, w.runSweep().Collected)
 }
 
-func TestASweepThatCannotMarkNodesIsComplete(t *testing.T) {
-	w := newSweepWorld(t)
+func TestSweepCompletesIfNodesCannotBeMarked(t *testing.T) {
+	w := newSweepTestEnv(t)
 	w.setOrphans("a")
 	w.markNodesError = errors.New("the target is away")
 	result := w.runSweep()
@@ -327,7 +327,7 @@ func TestASweepThatCannotMarkNodesIsComplete(t *testing.T) {
 	assert.Len(t, w.reports, 1)
 }
 
-func TestIDsOfSweeps(t *testing.T) {
+func TestSweepWorkflowID(t *testing.T) {
 	assert.Equal(
 		t,
 		"garden/orphans/shoot--a/small/uid",

@@ -10,27 +10,27 @@ import (
 	"millwright/workflows/run"
 )
 
-const garden run.Installation = "garden"
+const testInstallation run.Installation = "garden"
 
-func TestID(t *testing.T) {
+func TestWorkflowIDs(t *testing.T) {
 	short := kube.Ref{Namespace: "shoot--a", Name: "pool-x2", UID: "322f5550-1c4b-4eee-acba-eb54507c9eec"}
 	assert.Equal(
 		t,
 		"garden/machine/shoot--a/pool-x2/322f5550-1c4b-4eee-acba-eb54507c9eec",
-		garden.ID(run.KindMachine, short),
+		testInstallation.ID(run.KindMachine, short),
 	)
 
 	long := short
 	long.Name = strings.Repeat("a", 253)
 	other := long
 	other.Name = strings.Repeat("a", 252) + "b"
-	id := garden.ID(run.KindMachineDeployment, long)
+	id := testInstallation.ID(run.KindMachineDeployment, long)
 	assert.LessOrEqual(t, len(id), 200)
 	assert.True(t, strings.HasPrefix(id, "garden/machinedeployment/shoot--a/aaaa"))
 	assert.True(t, strings.HasSuffix(id, "/"+long.UID))
-	assert.NotEqual(t, id, garden.ID(run.KindMachineDeployment, other), "names that differ only at the end")
-	assert.NotEqual(t, garden.ID(run.KindMachine, short), garden.ID(run.KindMachineSet, short))
-	assert.NotEqual(t, garden.ID(run.KindMachine, short), run.Installation("shoot").ID(run.KindMachine, short))
+	assert.NotEqual(t, id, testInstallation.ID(run.KindMachineDeployment, other), "names that differ only at the end")
+	assert.NotEqual(t, testInstallation.ID(run.KindMachine, short), testInstallation.ID(run.KindMachineSet, short))
+	assert.NotEqual(t, testInstallation.ID(run.KindMachine, short), run.Installation("shoot").ID(run.KindMachine, short))
 
 	longest := run.Installation(strings.Repeat("i", 63))
 	for _, kind := range []run.Kind{run.KindMachineDeployment, run.KindRollout, run.KindOrphanCollection} {
@@ -39,7 +39,7 @@ func TestID(t *testing.T) {
 	}
 }
 
-func TestInstallation(t *testing.T) {
+func TestInstallationInWorkflowIDs(t *testing.T) {
 	ref := kube.Ref{Namespace: "machine", Name: "drain", UID: "u"}
 	for _, i := range []run.Installation{"garden", "machine", "a.b_c-9"} {
 		assert.NoError(t, i.Check())

@@ -36,7 +36,7 @@ func (a LocalActivity[In, Out]) Start(
 	n int,
 	in In,
 ) PendingWrite {
-	if n > FewWrites {
+	if n > MaxWritesOnOwnQueue {
 		return workflow.ExecuteActivity(options, a.Activity, in).Get
 	}
 	first := workflow.ExecuteLocalActivity(localOptions(ctx, summary), a.Activity, in)

@@ -68,17 +68,17 @@ func (o *WorkflowState) idleBeforeEnd(ctx workflow.Context) {
 	if !o.IdleBeforeEnd {
 		return
 	}
-	timer := o.EnsureTimer(ctx, "calm", "calm: the run ends", workflow.Now(ctx).Add(calmAfter))
+	timer := o.EnsureTimer(ctx, "calm", "calm: the run ends", workflow.Now(ctx).Add(idleTimeBeforeEnd))
 	_ = o.AwaitChange(ctx, timer) // if the run is cancelled during this wait, its outcome is still Calm
 	o.CancelTimer("calm")
 }
 
 // awaitRequests waits until all received requests are executed, and reports whether it had to wait.
 func (o *WorkflowState) awaitRequests(ctx workflow.Context) (waited bool, err error) {
-	if o.allRequestsDone(ctx) {
+	if o.areRequestsDone(ctx) {
 		return false, nil
 	}
-	return true, workflow.Await(ctx, func() bool { return o.allRequestsDone(ctx) })
+	return true, workflow.Await(ctx, func() bool { return o.areRequestsDone(ctx) })
 }
 
 // ShowRefusal shows that the API server refuses a write. The step shows the time of the first refusal, not of the

@@ -28,7 +28,7 @@ type testProcedure struct {
 	firstStep        func() (*Result, error)
 	decisionVersions []string // minimum versions of the machines in each decision
 	decisionTimes    []time.Time
-	settleCalls      []bool
+	finishOpenWorkCalls      []bool
 }
 
 func (c *testProcedure) Decide(ctx workflow.Context) (int, error) {
@@ -48,11 +48,11 @@ func (c *testProcedure) Step(ctx workflow.Context, n int) (*Result, error) {
 }
 
 func (c *testProcedure) FinishOpenWork(_ workflow.Context, again bool) {
-	c.settleCalls = append(c.settleCalls, again)
+	c.finishOpenWorkCalls = append(c.finishOpenWorkCalls, again)
 }
 
-// loopWorld runs a testProcedure, and counts the written requests.
-type loopWorld struct {
+// loopTestEnv runs a testProcedure, and counts the written requests.
+type loopTestEnv struct {
 	env             *testsuite.TestWorkflowEnvironment
 	procedure       *testProcedure
 	firstStep       func() (*Result, error)
@@ -63,8 +63,8 @@ type loopWorld struct {
 	updateAnswers   []any
 }
 
-func newLoopWorld(t *testing.T, first func() (*Result, error)) *loopWorld {
-	w := &loopWorld{env: activitiestest.NewWorkflowEnvironment(), firstStep: first}
+func newLoopTestEnv(t *testing.T, first func() (*Result, error)) *loopTestEnv {
+	w := &loopTestEnv{env: activitiestest.NewWorkflowEnvironment(), firstStep: first}
 	for _, a := range activities.ClusterActivities(nil) {
 		w.env.RegisterActivity(a)
 	}
@@ -82,7 +82,7 @@ func newLoopWorld(t *testing.T, first func() (*Result, error)) *loopWorld {
 	return w
 }
 
-func (w *loopWorld) runWorkflow(ctx workflow.Context, in Input) (Result, error) {
+func (w *loopTestEnv) runWorkflow(ctx workflow.Context, in Input) (Result, error) {
 	w.procedure = &testProcedure{
 		WorkflowState: NewWorkflowState(ctx, KindMachine, kube.MachinesResource, in),
 		firstStep:     w.firstStep,
@@ -92,7 +92,7 @@ func (w *loopWorld) runWorkflow(ctx workflow.Context, in Input) (Result, error) 
 }
 
 // execute calls lastMoment just before the first step ends, and returns the result of the run.
-func (w *loopWorld) execute(t *testing.T, lastMoment func()) (Result, error) {
+func (w *loopTestEnv) execute(t *testing.T, lastMoment func()) (Result, error) {
 	w.env.RegisterDelayedCallback(lastMoment, time.Minute-1)
 	w.env.ExecuteWorkflow(string(KindMachine), Input{Ref: kube.Ref{Namespace: "shop", Name: "m", UID: "u"}})
 	var result Result
@@ -115,19 +115,19 @@ func nextInput(t *testing.T, err error) Input {
 }
 
 // signalChange sends a signal without a workflow task: the workflow receives the signal with the next task.
-func (w *loopWorld) signalChange(version string) {
+func (w *loopTestEnv) signalChange(version string) {
 	w.env.SignalWorkflowSkippingWorkflowTask(
 		SignalChanged,
 		ChangeSignal{Versions: kube.MinVersions{kube.MachinesResource: version}},
 	)
 }
 
-func (w *loopWorld) signalRequest() {
-	w.env.SignalWorkflowSkippingWorkflowTask(MessageRequest, RequestInput{Command: "retry", Actor: "ann"})
+func (w *loopTestEnv) signalRequest() {
+	w.env.SignalWorkflowSkippingWorkflowTask(RequestMessageName, RequestInput{Command: "retry", Actor: "ann"})
 }
 
-func (w *loopWorld) updateRequest() {
-	w.env.UpdateWorkflow(MessageRequest, "", &testsuite.TestUpdateCallback{
+func (w *loopTestEnv) updateRequest() {
+	w.env.UpdateWorkflow(RequestMessageName, "", &testsuite.TestUpdateCallback{
 		OnAccept: func() {}, OnReject: func(err error) { w.updateAnswers = append(w.updateAnswers, err) },
 		OnComplete: func(answer any, _ error) { w.updateAnswers = append(w.updateAnswers, answer) },
 	}, RequestInput{Command: "retry", Actor: "ann"})
@@ -137,33 +137,33 @@ func calmStep() (*Result, error) { return &Result{OutcomeCalm, "the first step"}
 
 func TestLoopReceivesASignalThatArrivesAsTheRunEnds(t *testing.T) {
 	t.Run("a calm run goes on", func(t *testing.T) {
-		w := newLoopWorld(t, calmStep)
+		w := newLoopTestEnv(t, calmStep)
 		result, err := w.execute(t, func() { w.signalChange("7"); w.signalChange("9") })
 		require.NoError(t, err)
 		require.Equal(t, "the second step", result.Why)
 		require.Equal(t, []string{"", "9"}, w.procedure.decisionVersions)
 	})
 	t.Run("so does one that would continue as new when calm", func(t *testing.T) {
-		w := newLoopWorld(t, calmStep)
+		w := newLoopTestEnv(t, calmStep)
 		w.continuesAsNew = true
 		_, err := w.execute(t, func() { w.signalChange("9") })
 		require.Equal(t, "9", nextInput(t, err).Versions[kube.MachinesResource])
 		require.Equal(t, []string{"", "9"}, w.procedure.decisionVersions)
 	})
 	t.Run("the next run sees it", func(t *testing.T) {
-		w := newLoopWorld(t, func() (*Result, error) { return nil, nil })
+		w := newLoopTestEnv(t, func() (*Result, error) { return nil, nil })
 		_, err := w.execute(t, func() { w.env.SetContinueAsNewSuggested(true); w.signalChange("9") })
 		in := nextInput(t, err)
 		require.Equal(t, "9", in.Versions[kube.MachinesResource])
 		require.True(t, in.Continued)
-		require.Equal(t, []bool{true}, w.procedure.settleCalls)
+		require.Equal(t, []bool{true}, w.procedure.finishOpenWorkCalls)
 	})
 }
 
 func TestLoopWaitsBeforeACalmRunEndsThatHasDoneSomething(t *testing.T) {
 	rests := true
-	elapsed := func(first func() (*Result, error), after func(*loopWorld)) (time.Duration, *loopWorld) {
-		w := newLoopWorld(t, first)
+	elapsed := func(first func() (*Result, error), after func(*loopTestEnv)) (time.Duration, *loopTestEnv) {
+		w := newLoopTestEnv(t, first)
 		w.idleBeforeEnd = rests
 		start := w.env.Now()
 		after(w)
@@ -171,17 +171,17 @@ func TestLoopWaitsBeforeACalmRunEndsThatHasDoneSomething(t *testing.T) {
 		require.NoError(t, err)
 		return w.env.Now().Sub(start) - time.Minute, w
 	}
-	silence := func(*loopWorld) {}
+	silence := func(*loopTestEnv) {}
 	acts := func() (*Result, error) { return nil, nil }
 	took, _ := elapsed(calmStep, silence)
 	require.Zero(t, took, "a run that found nothing to do ends at once")
 	took, w := elapsed(acts, silence)
-	require.Equal(t, calmAfter, took)
+	require.Equal(t, idleTimeBeforeEnd, took)
 	require.Len(t, w.procedure.decisionVersions, 2)
-	took, w = elapsed(acts, func(w *loopWorld) {
-		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(SignalChanged, ChangeSignal{}) }, time.Minute+calmAfter/2)
+	took, w = elapsed(acts, func(w *loopTestEnv) {
+		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(SignalChanged, ChangeSignal{}) }, time.Minute+idleTimeBeforeEnd/2)
 	})
-	require.Equal(t, calmAfter/2, took, "a change that wakes it brings another decision, and that one finds nothing to do")
+	require.Equal(t, idleTimeBeforeEnd/2, took, "a change that wakes it brings another decision, and that one finds nothing to do")
 	require.Len(t, w.procedure.decisionVersions, 3)
 	rests = false
 	took, w = elapsed(acts, silence)
@@ -196,19 +196,19 @@ func TestLoopCarriesOutARequestThatComesAsTheRunEnds(t *testing.T) {
 		"failed":           func() (*Result, error) { return nil, errors.New("broken") },
 		"continues as new": func() (*Result, error) { return nil, nil },
 	}
-	moments := map[string]func(w *loopWorld){
-		"signal":                     func(w *loopWorld) { w.signalRequest() },
-		"two of them":                func(w *loopWorld) { w.signalRequest(); w.signalRequest() },
-		"signal that takes a while":  func(w *loopWorld) { w.failingWrites = 4; w.signalRequest() },
-		"update that takes a while":  func(w *loopWorld) { w.failingWrites = 4; w.updateRequest() },
-		"behind a broken one":        func(w *loopWorld) { w.env.SignalWorkflowSkippingWorkflowTask(MessageRequest, 1); w.signalRequest() },
-		"signal and a change":        func(w *loopWorld) { w.signalRequest(); w.signalChange("9") },
-		"after the run is cancelled": func(w *loopWorld) { w.env.CancelWorkflow(); w.signalRequest() },
+	moments := map[string]func(w *loopTestEnv){
+		"signal":                     func(w *loopTestEnv) { w.signalRequest() },
+		"two of them":                func(w *loopTestEnv) { w.signalRequest(); w.signalRequest() },
+		"signal that takes a while":  func(w *loopTestEnv) { w.failingWrites = 4; w.signalRequest() },
+		"update that takes a while":  func(w *loopTestEnv) { w.failingWrites = 4; w.updateRequest() },
+		"behind a broken one":        func(w *loopTestEnv) { w.env.SignalWorkflowSkippingWorkflowTask(RequestMessageName, 1); w.signalRequest() },
+		"signal and a change":        func(w *loopTestEnv) { w.signalRequest(); w.signalChange("9") },
+		"after the run is cancelled": func(w *loopTestEnv) { w.env.CancelWorkflow(); w.signalRequest() },
 	}
 	for end, first := range ends {
 		for moment, send := range moments {
 			t.Run(end+"/"+moment, func(t *testing.T) {
-				w := newLoopWorld(t, first)
+				w := newLoopTestEnv(t, first)
 				w.continuesAsNew = end == "continues as new"
 				result, err := w.execute(t, func() {
 					w.env.SetContinueAsNewSuggested(w.continuesAsNew)
@@ -237,7 +237,7 @@ func TestLoopCarriesOutARequestThatComesAsTheRunEnds(t *testing.T) {
 
 func TestLoopReadsLiveAfterAConflictOrAGoneObject(t *testing.T) {
 	for _, kind := range []string{kube.TypeConflict, kube.TypeObjectGone} {
-		w := newLoopWorld(
+		w := newLoopTestEnv(
 			t,
 			func() (*Result, error) { return nil, temporal.NewNonRetryableApplicationError("no", kind, nil) },
 		)
@@ -250,7 +250,7 @@ func TestLoopReadsLiveAfterAConflictOrAGoneObject(t *testing.T) {
 
 // A cancelled run does not continue as new: the next run would not be cancelled.
 func TestLoopDoesNotContinueARunThatWasCancelled(t *testing.T) {
-	w := newLoopWorld(t, func() (*Result, error) { return nil, nil })
+	w := newLoopTestEnv(t, func() (*Result, error) { return nil, nil })
 	w.continuesAsNew = true
 	_, err := w.execute(t, func() { w.env.SetContinueAsNewSuggested(true); w.env.CancelWorkflow() })
 	require.True(t, temporal.IsCanceledError(err))
@@ -263,9 +263,9 @@ func refusedStep() (*Result, error) {
 
 func TestARefusedWriteDoesNotFailARun(t *testing.T) {
 	t.Run("it is tried again later", func(t *testing.T) {
-		w := newLoopWorld(t, refusedStep)
+		w := newLoopTestEnv(t, refusedStep)
 		var during Step
-		w.env.RegisterDelayedCallback(func() { during = w.procedure.Shown }, time.Minute+RefusedAgain-1)
+		w.env.RegisterDelayedCallback(func() { during = w.procedure.Shown }, time.Minute+FirstRefusalWait-1)
 		result, err := w.execute(t, func() {})
 		require.NoError(t, err)
 		require.Equal(t, "the second step", result.Why)
@@ -274,10 +274,10 @@ func TestARefusedWriteDoesNotFailARun(t *testing.T) {
 		require.Contains(t, during.Why, "is forbidden")
 		require.True(t, during.Stuck)
 		require.True(t, w.procedure.Live, "what was decided from the caches was refused")
-		require.Equal(t, RefusedAgain, w.procedure.decisionTimes[1].Sub(w.procedure.decisionTimes[0])-time.Minute)
+		require.Equal(t, FirstRefusalWait, w.procedure.decisionTimes[1].Sub(w.procedure.decisionTimes[0])-time.Minute)
 	})
 	t.Run("a change ends the wait", func(t *testing.T) {
-		w := newLoopWorld(t, refusedStep)
+		w := newLoopTestEnv(t, refusedStep)
 		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(SignalChanged, ChangeSignal{}) }, time.Minute+time.Second)
 		_, err := w.execute(t, func() {})
 		require.NoError(t, err)
@@ -305,7 +305,7 @@ func TestTheWaitAfterARefusalGrows(t *testing.T) {
 // After a restore of the API server, no cache reaches the resource versions from before the restore. The run must
 // therefore reset its minimum versions.
 func TestARunForgetsTheVersionsOfAnAPIServerThatWasRestored(t *testing.T) {
-	w := newLoopWorld(t, func() (*Result, error) {
+	w := newLoopTestEnv(t, func() (*Result, error) {
 		return nil, temporal.NewNonRetryableApplicationError("restored", kube.TypeRewound, nil)
 	})
 	_, err := w.execute(t, func() { w.signalChange("9") })

@@ -57,7 +57,7 @@ type WorkflowState struct {
 	Changed       workflow.ReceiveChannel
 	// signals with requests of operators; nil if the kind accepts no requests
 	requestSignals workflow.ReceiveChannel
-	writingRequest bool // true while a request that arrived as a signal is being written
+	isWritingRequest bool // true while a request that arrived as a signal is being written
 	// for a rollout: ID of the workflow to signal when the rollout ends; may be empty
 	Tell string
 	// for a deployment: ID of the last rollout that has reported its end; may be empty

@@ -34,24 +34,24 @@ func TaskPriority(kind Kind, namespace string, o ParentNames) temporal.Priority 
 	return p
 }
 
-// calmAfter is how long a run with nothing left to do waits for more work before it ends. calmAfter waits only if it
+// idleTimeBeforeEnd is how long a run with nothing left to do waits for more work before it ends. calmAfter waits only if it
 // has executed a step and IdleBeforeEnd is set. Source: twice the bridge's debounce interval; ADR 0002 says how much
 // work the wait saves.
-const calmAfter = time.Second
+const idleTimeBeforeEnd = time.Second
 
-// SettledAfter is how long a deployment with nothing left to do waits for more work before its run continues as new.
+// SettledTimeBeforeContinueAsNew is how long a deployment with nothing left to do waits for more work before its run continues as new.
 // During a scale-up, machines become ready one after the other. Because of the wait, their status writes are in one
 // run. Source: ADR 0002.
-const SettledAfter = 20 * time.Second
+const SettledTimeBeforeContinueAsNew = 20 * time.Second
 
-// RecheckStuck is how often a run decides again while it waits for a person. Normally the bridge signals the run when
+// StuckRecheckInterval is how often a run decides again while it waits for a person. Normally the bridge signals the run when
 // an object has changed. RecheckStuck is for changes that no watch has reported. With an interval of one hour, a run
 // that waits writes eleven history events per hour.
-const RecheckStuck = explain.RecheckStuck
+const StuckRecheckInterval = explain.RecheckStuck
 
-// RefusedAgain is how long a run waits before the first retry of a refused write, unless a signal arrives. Quotas and
+// FirstRefusalWait is how long a run waits before the first retry of a refused write, unless a signal arrives. Quotas and
 // webhooks do not report when they would accept a write. Source: a sixth of the bridge's resync interval.
-const RefusedAgain = explain.RefusedAgain
+const FirstRefusalWait = explain.RefusedAgain
 
 // maxRefusalWait is the longest wait before a refused write is retried. Source: five times the bridge's resync
 // interval.
@@ -60,7 +60,7 @@ const maxRefusalWait = explain.RefusedMost
 // WaitAfterRefusal returns the wait after n consecutive refusals or calls without an answer. The wait is RefusedAgain
 // for n = 1, and doubles with each further one, up to maxRefusalWait.
 func WaitAfterRefusal(n int) time.Duration {
-	wait := RefusedAgain
+	wait := FirstRefusalWait
 	for ; n > 1 && wait < maxRefusalWait; n-- {
 		wait *= 2
 	}
@@ -77,10 +77,10 @@ func localOptions(ctx workflow.Context, summary string) workflow.Context {
 	})
 }
 
-// FewWrites is the maximum number of writes of one decision that run as a local activity. If the activity may not be
+// MaxWritesOnOwnQueue is the maximum number of writes of one decision that run as a local activity. If the activity may not be
 // local, it runs as a regular activity in the workflow's own task queue. Source: on an API server that shared two busy
 // CPUs, a write took 60 ms, so 30 writes take almost the two seconds of a local activity.
-const FewWrites = 30
+const MaxWritesOnOwnQueue = 30
 
 // clusterOptions returns activity options for reads and writes of the clusters. An API server answers within seconds
 // or is unavailable. Attempts continue until the API server answers.
@@ -98,13 +98,13 @@ func clusterOptions(ctx workflow.Context, queue, summary string) workflow.Contex
 	})
 }
 
-// ManyWrites stands for any number of writes above FewWrites.
-const ManyWrites = FewWrites + 1
+// MinWritesOnOtherQueue stands for any number of writes above FewWrites.
+const MinWritesOnOtherQueue = MaxWritesOnOwnQueue + 1
 
 // queueForWrites returns the task queue for a number of writes. A few writes use the workflow's own task queue, because
 // the server can then start the activity eagerly on the worker that has scheduled it.
 func queueForWrites(writes int) string {
-	if writes <= FewWrites {
+	if writes <= MaxWritesOnOwnQueue {
 		return QueueMachines
 	}
 	return QueueKubernetes
@@ -189,10 +189,10 @@ func nodeWaitOptions(ctx workflow.Context, id, summary string) workflow.Context 
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// DrainHandover is how long a machine waits before it starts a drain again while an earlier drain is still ending. A
+// DrainHandoverTime is how long a machine waits before it starts a drain again while an earlier drain is still ending. A
 // cancelled activity learns of its cancellation from its next heartbeat, so this time must be longer than the heartbeat
 // interval.
-const DrainHandover = 5 * time.Second
+const DrainHandoverTime = 5 * time.Second
 
 // DrainOptions returns the child workflow options for the drain of a machine's node. If the parent run ends, Temporal
 // cancels the drain, and the drain cleans up before it ends.
@@ -243,20 +243,20 @@ func childOptions(
 	})
 }
 
-// RecheckRollout is how long after a due time a deployment checks whether a rollout of an earlier run is still open.
+// RolloutRecheckInterval is how long after a due time a deployment checks whether a rollout of an earlier run is still open.
 // Source: the bridge's resync interval.
-const RecheckRollout = time.Minute
+const RolloutRecheckInterval = time.Minute
 
-// HoldWritten is how long a cancelled deployment waits until its rollout has written the hold. Source: the maximum
+// HoldWriteTimeout is how long a cancelled deployment waits until its rollout has written the hold. Source: the maximum
 // time of a batch of writes (see BatchOptions).
-const HoldWritten = time.Minute
+const HoldWriteTimeout = time.Minute
 
-// ReportEach is the minimum time between two status writes of a rollout in which only counts and conditions change.
+// MinReportInterval is the minimum time between two status writes of a rollout in which only counts and conditions change.
 // Source: users see no difference, and 10 machines that are deleted within a second change the counts 30 times.
-const ReportEach = time.Second
+const MinReportInterval = time.Second
 
-// RolloutAgain is how long a deployment waits before it restarts a rollout that was terminated or has failed.
-const RolloutAgain = 5 * time.Second
+// RolloutRestartDelay is how long a deployment waits before it restarts a rollout that was terminated or has failed.
+const RolloutRestartDelay = 5 * time.Second
 
 // OptionalQuestionOptions is like CloudCallOptions, but for a provider call that is not necessary: at most 30 seconds
 // in total.
@@ -270,9 +270,9 @@ func OrphanSweepOptions(ctx workflow.Context, provider, id, summary string) work
 	return withTotalTimeout(CloudCallOptions(ctx, provider, id, summary), 5*time.Minute)
 }
 
-// maxSummary is the maximum size of a summary in bytes. Temporal's server fails the workflow task if a summary is
+// maxSummaryBytes is the maximum size of a summary in bytes. Temporal's server fails the workflow task if a summary is
 // longer. Source: limit.userMetadataSummary of Temporal's server.
-const maxSummary = 400
+const maxSummaryBytes = 400
 
 // ShortenSummary cuts a summary to maxSummary bytes.
-func ShortenSummary(summary string) string { return phrase.CutText(summary, maxSummary) }
+func ShortenSummary(summary string) string { return phrase.CutText(summary, maxSummaryBytes) }

@@ -30,7 +30,7 @@ func TestFewWritesUseTheTaskQueueOfTheWorkflow(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{QueueMachines, QueueKubernetes},
-		[]string{queueForWrites(FewWrites), queueForWrites(FewWrites + 1)},
+		[]string{queueForWrites(MaxWritesOnOwnQueue), queueForWrites(MaxWritesOnOwnQueue + 1)},
 	)
 }
 

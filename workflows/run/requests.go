@@ -11,17 +11,17 @@ import (
 	"millwright/decide/request"
 )
 
-// MessageRequest is the name of a signal and of an update. Both send an operator's request to the workflow of a
+// RequestMessageName is the name of a signal and of an update. Both send an operator's request to the workflow of a
 // machine, a drain, a deployment or a rollout. A signal has no answer: an event of the object reports the outcome.
-const MessageRequest = "request"
+const RequestMessageName = "request"
 
-// TypeRequestRefused is the failure type of an update if the workflow has refused the request. The failure's message is
+// FailureTypeRequestRefused is the failure type of an update if the workflow has refused the request. The failure's message is
 // the reason.
-const TypeRequestRefused = "RequestRefused"
+const FailureTypeRequestRefused = "RequestRefused"
 
-// claimedActor returns the actor of a request that came through Temporal. Temporal does not tell a workflow who sent a
+// unverifiedActor returns the actor of a request that came through Temporal. Temporal does not tell a workflow who sent a
 // message, so the actor's name is only a claim.
-func claimedActor(actor string) string {
+func unverifiedActor(actor string) string {
 	return "somebody in Temporal" + phrase.TextIf(actor != "", " who signs as %s", actor)
 }
 
@@ -77,7 +77,7 @@ func (o *WorkflowState) acceptRequests(ctx workflow.Context) error {
 	text := o.requestDescription()
 	o.requestSignals = workflow.GetSignalChannelWithOptions(
 		ctx,
-		MessageRequest,
+		RequestMessageName,
 		workflow.SignalChannelOptions{Description: text},
 	)
 	ctx, _ = workflow.NewDisconnectedContext(ctx) // the context ends with the run
@@ -90,20 +90,20 @@ func (o *WorkflowState) acceptRequests(ctx workflow.Context) error {
 			}
 			var in RequestInput
 			if o.requestSignals.ReceiveAsync(&in) {
-				o.writingRequest = true
+				o.isWritingRequest = true
 				_, _ = o.ApplyRequest(ctx, request.CommandOrder(in), true) // the history has the failure; a retry would not help
-				o.writingRequest = false
+				o.isWritingRequest = false
 			}
 		}
 	})
 	options := workflow.UpdateHandlerOptions{Validator: o.validateRequest, Description: text}
-	return workflow.SetUpdateHandlerWithOptions(ctx, MessageRequest, o.handleUpdate, options)
+	return workflow.SetUpdateHandlerWithOptions(ctx, RequestMessageName, o.handleUpdate, options)
 }
 
-// allRequestsDone reports whether no request waits and none is being written.
-func (o *WorkflowState) allRequestsDone(ctx workflow.Context) bool {
+// areRequestsDone reports whether no request waits and none is being written.
+func (o *WorkflowState) areRequestsDone(ctx workflow.Context) bool {
 	return o.requestSignals == nil ||
-		(o.requestSignals.Len() == 0 && !o.writingRequest && workflow.AllHandlersFinished(ctx))
+		(o.requestSignals.Len() == 0 && !o.isWritingRequest && workflow.AllHandlersFinished(ctx))
 }
 
 // validateRequest refuses an update whose request is invalid for every object of the kind. Temporal's history does not
@@ -126,7 +126,7 @@ func requestRefusedError(why string) error {
 	if why == "" {
 		return nil
 	}
-	return temporal.NewNonRetryableApplicationError(why, TypeRequestRefused, nil)
+	return temporal.NewNonRetryableApplicationError(why, FailureTypeRequestRefused, nil)
 }
 
 // ApplyRequest writes a request on the object. The write causes a change event, and the request then takes effect, as
@@ -140,7 +140,7 @@ func (o *WorkflowState) ApplyRequest(
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	order = order.WithCleanTexts()
-	order.Actor, order.Asked = claimedActor(order.Actor), workflow.Now(ctx)
+	order.Actor, order.Asked = unverifiedActor(order.Actor), workflow.Now(ctx)
 	in := activities.Request{Kind: o.requestKind(), Object: o.Ref, Order: order, Unheard: noReply}
 	apply := applyRequest
 	if o.kind == KindClusterAPIDeployment || o.kind == KindClusterAPIRollout {

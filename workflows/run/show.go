@@ -57,15 +57,15 @@ func FormatTable(rows [][]string) string {
 	for _, row := range rows {
 		line := ""
 		for i, cell := range row {
-			line += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+columnGap)
+			line += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+columnGapWidth)
 		}
 		text.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	return "```\n" + text.String() + "```"
 }
 
-// columnGap is the number of spaces between two columns, as in kubectl's output.
-const columnGap = 3
+// columnGapWidth is the number of spaces between two columns, as in kubectl's output.
+const columnGapWidth = 3
 
 // ReasonList returns the reason as a list for Step.BlockedBy, or nil if the reason is empty.
 func ReasonList(reason string) []string {

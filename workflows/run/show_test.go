@@ -8,7 +8,7 @@ import (
 	"millwright/workflows/run"
 )
 
-func TestTablesAreInColumns(t *testing.T) {
+func TestFormatTableAlignsColumns(t *testing.T) {
 	assert.Equal(t, "```\nPOD        STATE     NEXT\nshop/wéb   Blocked\nb          Waiting   12:00\n```",
 		run.FormatTable([][]string{{"POD", "STATE", "NEXT"}, {"shop/wéb", "Blocked", ""}, {"b", "Waiting", "12:00"}}))
 }

@@ -100,7 +100,7 @@ func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted 
 	if acted && failed.Message != "" { // do not retry at once, because the API server would refuse again
 		return true, s.AwaitChange(
 			ctx,
-			s.EnsureTimer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.RefusedAgain)),
+			s.EnsureTimer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.FirstRefusalWait)),
 		)
 	}
 	return acted, nil
@@ -123,7 +123,7 @@ func (s *machineSet) handleReportError(ctx workflow.Context, acted bool, err err
 	s.Live = true
 	return s.AwaitChange(
 		ctx,
-		s.EnsureTimer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.RefusedAgain)),
+		s.EnsureTimer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.FirstRefusalWait)),
 	)
 }
 
@@ -145,13 +145,13 @@ func (s *machineSet) writeBeforePlan(ctx workflow.Context, d set.Decision) (done
 		}
 	}
 	if len(d.Extra) > 0 && !d.Scale.HasListEntries() {
-		return true, s.writeExtraWrites(ctx, d)
+		return true, s.carryOutExtraWrites(ctx, d)
 	}
 	return false, nil
 }
 
-// writeExtraWrites makes the decision's additional writes.
-func (s *machineSet) writeExtraWrites(ctx workflow.Context, d set.Decision) error {
+// carryOutExtraWrites makes the decision's additional writes.
+func (s *machineSet) carryOutExtraWrites(ctx workflow.Context, d set.Decision) error {
 	for _, extra := range d.Extra {
 		var versions kube.MinVersions
 		in := set.ExtraWritesInput{Set: s.Ref, Objects: extra.Objects}

@@ -25,8 +25,8 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// setWorld is a set of machines. The world creates and deletes the machines that the workflow requests.
-type setWorld struct {
+// setTestEnv is a set of machines. The world creates and deletes the machines that the workflow requests.
+type setTestEnv struct {
 	env                  *testsuite.TestWorkflowEnvironment
 	wantedMachines       int
 	machineCount         int
@@ -41,8 +41,8 @@ type setWorld struct {
 	onReport             func()   // called with each report; may be nil
 }
 
-func newSetWorld(t *testing.T) *setWorld {
-	w := &setWorld{env: workflowstest.NewEnvironment(t)}
+func newSetTestEnv(t *testing.T) *setTestEnv {
+	w := &setTestEnv{env: workflowstest.NewEnvironment(t)}
 	w.env.OnActivity("DecideSet", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Input) (set.Decision, error) {
 			w.decisionReads = append(w.decisionReads, in.ReadInput)
@@ -91,7 +91,7 @@ func newSetWorld(t *testing.T) *setWorld {
 	return w
 }
 
-func (w *setWorld) decideSet() set.Decision {
+func (w *setTestEnv) decideSet() set.Decision {
 	d := set.Decision{Pending: attention.Decision{Why: "because"}, Version: "1"}
 	switch {
 	case w.machineCount < 0:
@@ -113,7 +113,7 @@ func (w *setWorld) decideSet() set.Decision {
 	return d
 }
 
-func (w *setWorld) runSet(t *testing.T, in run.Input) run.Result {
+func (w *setTestEnv) runSet(t *testing.T, in run.Input) run.Result {
 	w.env.ExecuteWorkflow(workflows.MachineSet, in)
 	var result run.Result
 	require.NoError(t, w.env.GetWorkflowError())
@@ -122,7 +122,7 @@ func (w *setWorld) runSet(t *testing.T, in run.Input) run.Result {
 }
 
 func TestMachineSetWorksInBatchesAndEndsCalm(t *testing.T) {
-	w := newSetWorld(t)
+	w := newSetTestEnv(t)
 	w.wantedMachines = 120
 	w.onReport = func() { w.wantedMachines = 60 } // the replicas change before the run has ended
 	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
@@ -130,7 +130,7 @@ func TestMachineSetWorksInBatchesAndEndsCalm(t *testing.T) {
 }
 
 func TestMachineSetReadsLiveFirstAndThenWaitsForItsOwnWrites(t *testing.T) {
-	w := newSetWorld(t)
+	w := newSetTestEnv(t)
 	w.wantedMachines = 60
 	w.runSet(t, run.Input{Ref: workflowstest.ObjectRef, Versions: kube.MinVersions{kube.MachinesResource: "7"}})
 	require.True(t, w.decisionReads[0].Live)
@@ -141,7 +141,7 @@ func TestMachineSetReadsLiveFirstAndThenWaitsForItsOwnWrites(t *testing.T) {
 }
 
 func TestMachineSetReadsLiveAfterAConflict(t *testing.T) {
-	w := newSetWorld(t)
+	w := newSetTestEnv(t)
 	w.wantedMachines, w.conflictingCreations = 1, 2
 	w.runSet(t, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(t, []string{"create 1"}, w.activityLog)
@@ -150,7 +150,7 @@ func TestMachineSetReadsLiveAfterAConflict(t *testing.T) {
 }
 
 func TestDeletedMachineSetDeletesItsMachinesFirst(t *testing.T) {
-	w := newSetWorld(t)
+	w := newSetTestEnv(t)
 	w.machineCount, w.isDeleting = 70, true
 	result := w.runSet(t, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(t, run.OutcomeGone, result.Outcome)
@@ -159,7 +159,7 @@ func TestDeletedMachineSetDeletesItsMachinesFirst(t *testing.T) {
 
 // If the API server refuses the status, creations and deletions continue.
 func TestMachineSetContinuesWhenItsStatusIsRefused(t *testing.T) {
-	w := newSetWorld(t)
+	w := newSetTestEnv(t)
 	w.wantedMachines, w.refusedReports = 60, 3
 	w.env.RegisterDelayedCallback(func() { w.isDeleting = true; workflowstest.SignalChange(w.env) }, 15*time.Second)
 	require.Equal(t, run.OutcomeGone, w.runSet(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
@@ -168,7 +168,7 @@ func TestMachineSetContinuesWhenItsStatusIsRefused(t *testing.T) {
 
 // If the new number of replicas needs no writes, the status no longer contains the refusal.
 func TestMachineSetClearsAFailureWhenNoWorkIsLeft(t *testing.T) {
-	w := newSetWorld(t)
+	w := newSetTestEnv(t)
 	w.wantedMachines, w.refusalReason = 1, "quota"
 	w.env.RegisterDelayedCallback(func() { w.wantedMachines = 0; workflowstest.SignalChange(w.env) }, 15*time.Second)
 	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)

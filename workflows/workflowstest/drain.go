@@ -21,40 +21,40 @@ import (
 	workflowsdrain "millwright/workflows/drain"
 )
 
-// drainWorld is a node that is drained. A real Ladder makes the decisions, and each call of EvictPods returns the next
+// drainTestEnv is a node that is drained. A real Ladder makes the decisions, and each call of EvictPods returns the next
 // answer.
-type drainWorld struct {
+type drainTestEnv struct {
 	mu              sync.Mutex
 	Env             *testsuite.TestWorkflowEnvironment
-	Ladder          drain.EscalationLadder
-	Hold            string
-	Retry           string
+	Escalation          drain.EscalationLadder
+	HoldReason            string
+	RetryRequest           string
 	Result          string // result of DecideDrain; if empty, the ladder's result
 	evictionAnswers []func(context.Context, activitiesdrain.Eviction) (activitiesdrain.EvictionResult, error)
-	Asked           []activitiesdrain.Eviction
+	RequestedEvictions           []activitiesdrain.Eviction
 	Reports         []machine.Report
 	// returns the error of a status write, which is then not recorded; if nil, all status writes succeed
-	Failing func(machine.Report) error
+	ReportError func(machine.Report) error
 
 	// For a machine of Cluster API:
 	// next decisions for a machine of Cluster API: Why, and ClusterAPI's Step, Cordon and Queue
-	Hook     activitiesdrain.Decision
-	Looks    []time.Time // times of the decisions
-	Cordons  int
-	Released []capi.HookRelease
-	Halts    []activitiesdrain.HoldInput
+	HookDecision     activitiesdrain.Decision
+	DecisionTimes    []time.Time // times of the decisions
+	CordonCount  int
+	HookReleases []capi.HookRelease
+	HoldRecords    []activitiesdrain.HoldInput
 }
 
-func NewDrainWorld(t *testing.T) *drainWorld {
-	e := &drainWorld{Env: NewEnvironment(t), Ladder: drain.EscalationLadder{Timeout: time.Hour}}
+func NewDrainTestEnv(t *testing.T) *drainTestEnv {
+	e := &drainTestEnv{Env: NewEnvironment(t), Escalation: drain.EscalationLadder{Timeout: time.Hour}}
 	decide := func(_ context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
 		defer e.Lock()()
-		l := e.Ladder
+		l := e.Escalation
 		l.Now, l.Grace, l.NoPassYet = in.At, in.Grace, in.Unasked
 		step := drain.DecideStep(l)
 		d := activitiesdrain.Decision{
-			Hold:     e.Hold,
-			Retry:    e.Retry,
+			Hold:     e.HoldReason,
+			Retry:    e.RetryRequest,
 			Step:     step,
 			Recorded: string(l.Reached),
 			Started:  l.Started,
@@ -68,20 +68,20 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 	}
 	report := func(_ context.Context, in machine.Report) (kube.ReportResult, error) {
 		defer e.Lock()()
-		if e.Failing != nil {
-			if err := e.Failing(in); err != nil {
+		if e.ReportError != nil {
+			if err := e.ReportError(in); err != nil {
 				return kube.ReportResult{}, err
 			}
 		}
 		e.Reports = append(e.Reports, in)
 		AssertWorkflowTime(t, e.Env, in.Read)
 		if d := in.Deletion; d != nil && d.Means != "" {
-			if e.Ladder.Started.IsZero() {
-				e.Ladder.Started = e.Env.Now()
+			if e.Escalation.Started.IsZero() {
+				e.Escalation.Started = e.Env.Now()
 			}
-			e.Ladder.Reached, e.Ladder.ReachedAt = drain.RemovalMeans(d.Means), e.Env.Now()
-			if at := e.Asked; len(at) > 0 && at[len(at)-1].Until.After(e.Env.Now()) {
-				e.Ladder.ReachedAt = at[len(at)-1].Until // in the test environment activities take no time
+			e.Escalation.Reached, e.Escalation.ReachedAt = drain.RemovalMeans(d.Means), e.Env.Now()
+			if at := e.RequestedEvictions; len(at) > 0 && at[len(at)-1].Until.After(e.Env.Now()) {
+				e.Escalation.ReachedAt = at[len(at)-1].Until // in the test environment activities take no time
 			}
 		}
 		reported := kube.ReportResult{Version: "9"}
@@ -92,7 +92,7 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 	}
 	evict := func(ctx context.Context, in activitiesdrain.Eviction) (activitiesdrain.EvictionResult, error) {
 		unlock := e.Lock()
-		e.Asked = append(e.Asked, in)
+		e.RequestedEvictions = append(e.RequestedEvictions, in)
 		answer := e.evictionAnswers[0]
 		e.evictionAnswers = e.evictionAnswers[1:]
 		unlock()
@@ -109,52 +109,52 @@ func NewDrainWorld(t *testing.T) *drainWorld {
 }
 
 // decideHook adds the Cluster API fields to the decision of a drain.
-func (e *drainWorld) decideHook(
+func (e *drainTestEnv) decideHook(
 	decide func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error),
 ) func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error) {
 	return func(ctx context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
 		d, err := decide(ctx, in)
 		defer e.Lock()()
-		e.Looks = append(e.Looks, e.Env.Now())
-		d.ClusterAPI.NodeName, d.ClusterAPI.Step, d.ClusterAPI.Cordon, d.ClusterAPI.Queue = "n", e.Hook.ClusterAPI.Step, e.Hook.ClusterAPI.Cordon, e.Hook.ClusterAPI.Queue
-		d.Why = cmp.Or(e.Hook.Why, d.Why)
+		e.DecisionTimes = append(e.DecisionTimes, e.Env.Now())
+		d.ClusterAPI.NodeName, d.ClusterAPI.Step, d.ClusterAPI.Cordon, d.ClusterAPI.Queue = "n", e.HookDecision.ClusterAPI.Step, e.HookDecision.ClusterAPI.Cordon, e.HookDecision.ClusterAPI.Queue
+		d.Why = cmp.Or(e.HookDecision.Why, d.Why)
 		return d, err
 	}
 }
 
-func (e *drainWorld) countCordon(context.Context, kube.ReadInput) (kube.MinVersions, error) {
+func (e *drainTestEnv) countCordon(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 	defer e.Lock()()
-	e.Cordons++
-	e.Hook.ClusterAPI.Cordon = false
+	e.CordonCount++
+	e.HookDecision.ClusterAPI.Cordon = false
 	return nil, nil
 }
 
-func (e *drainWorld) recordRelease(_ context.Context, in capi.HookRelease) (string, error) {
+func (e *drainTestEnv) recordRelease(_ context.Context, in capi.HookRelease) (string, error) {
 	defer e.Lock()()
-	e.Released = append(e.Released, in)
+	e.HookReleases = append(e.HookReleases, in)
 	return "9", nil
 }
 
-func (e *drainWorld) recordHold(_ context.Context, in activitiesdrain.HoldInput) (string, error) {
+func (e *drainTestEnv) recordHold(_ context.Context, in activitiesdrain.HoldInput) (string, error) {
 	defer e.Lock()()
-	e.Halts = append(e.Halts, in)
+	e.HoldRecords = append(e.HoldRecords, in)
 	return "9", nil
 }
 
 // RunClusterAPIDrain is RunDrain for a machine of Cluster API.
-func (e *drainWorld) RunClusterAPIDrain(t *testing.T) (result workflowsdrain.Result) {
+func (e *drainTestEnv) RunClusterAPIDrain(t *testing.T) (result workflowsdrain.Result) {
 	e.Env.ExecuteWorkflow(workflowsdrain.ClusterAPIDrain, workflowsdrain.Input{Ref: ObjectRef})
 	require.NoError(t, e.Env.GetWorkflowError())
 	require.NoError(t, e.Env.GetWorkflowResult(&result))
 	return result
 }
 
-func (e *drainWorld) Lock() (unlock func()) {
+func (e *drainTestEnv) Lock() (unlock func()) {
 	e.mu.Lock()
 	return e.mu.Unlock
 }
 
-func (e *drainWorld) AddEvictionAnswers(outcomes ...activitiesdrain.EvictionResult) {
+func (e *drainTestEnv) AddEvictionAnswers(outcomes ...activitiesdrain.EvictionResult) {
 	for _, o := range outcomes {
 		e.evictionAnswers = append(
 			e.evictionAnswers,
@@ -164,7 +164,7 @@ func (e *drainWorld) AddEvictionAnswers(outcomes ...activitiesdrain.EvictionResu
 }
 
 // AddLongEviction makes the next call of EvictPods run for an hour, from the workflow's view.
-func (e *drainWorld) AddLongEviction() {
+func (e *drainTestEnv) AddLongEviction() {
 	e.evictionAnswers = append(
 		e.evictionAnswers,
 		func(context.Context, activitiesdrain.Eviction) (activitiesdrain.EvictionResult, error) {
@@ -177,7 +177,7 @@ func (e *drainWorld) AddLongEviction() {
 	)
 }
 
-func (e *drainWorld) RunDrain(t *testing.T) workflowsdrain.Result {
+func (e *drainTestEnv) RunDrain(t *testing.T) workflowsdrain.Result {
 	e.Env.ExecuteWorkflow(workflowsdrain.Drain, workflowsdrain.Input{Ref: ObjectRef, NodeName: "n"})
 	require.NoError(t, e.Env.GetWorkflowError())
 	var result workflowsdrain.Result
@@ -186,7 +186,7 @@ func (e *drainWorld) RunDrain(t *testing.T) workflowsdrain.Result {
 }
 
 // ReportedReasons returns the reasons of the machine's condition and event, in the order of the reports.
-func (e *drainWorld) ReportedReasons() (conditions, events []string) {
+func (e *drainTestEnv) ReportedReasons() (conditions, events []string) {
 	for _, r := range e.Reports {
 		conditions = append(conditions, r.Conditions[0].Reason)
 		if r.Event != nil {

@@ -16,13 +16,13 @@ import (
 // Operator sends requests in a test, and records which requests were applied and which answers came.
 type Operator struct {
 	Env       *testsuite.TestWorkflowEnvironment
-	lockWorld func() (unlock func())
-	Orders    []activitiesrequest.Request // the applied requests, with Asked set to zero
-	Times     []time.Time                 // the values of Asked in the requests
+	lockTestEnv func() (unlock func())
+	AppliedRequests    []activitiesrequest.Request // the applied requests, with Asked set to zero
+	RequestTimes     []time.Time                 // the values of Asked in the requests
 	Answer    activitiesrequest.Answer
-	Fails     int // number of attempts that fail before one succeeds
-	Answered  []any
-	Refused   []string // refusals of the validator
+	FailingAttempts     int // number of attempts that fail before one succeeds
+	UpdateAnswers  []any
+	UpdateRefusals   []string // refusals of the validator
 }
 
 func NewOperator(env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
@@ -33,18 +33,18 @@ func NewOperator(env *testsuite.TestWorkflowEnvironment, lock func() func()) *Op
 func NewOperatorOfActivity(activity string, env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
 	c := &Operator{
 		Env:       env,
-		lockWorld: lock,
+		lockTestEnv: lock,
 		Answer:    activitiesrequest.Answer{Applied: true, Message: "written", Version: "12"},
 	}
 	env.OnActivity(activity, mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in activitiesrequest.Request) (activitiesrequest.Answer, error) {
-			defer c.lockWorld()()
-			if c.Fails--; c.Fails >= 0 {
+			defer c.lockTestEnv()()
+			if c.FailingAttempts--; c.FailingAttempts >= 0 {
 				return activitiesrequest.Answer{}, errors.New("the API server is away")
 			}
-			c.Times = append(c.Times, in.Order.Asked)
+			c.RequestTimes = append(c.RequestTimes, in.Order.Asked)
 			in.Order.Asked = time.Time{}
-			c.Orders = append(c.Orders, in)
+			c.AppliedRequests = append(c.AppliedRequests, in)
 			return c.Answer, nil
 		}).
 		Maybe()
@@ -53,25 +53,25 @@ func NewOperatorOfActivity(activity string, env *testsuite.TestWorkflowEnvironme
 
 // SendUpdate sends an update and stores the answer.
 func (c *Operator) SendUpdate(in any) {
-	c.Env.UpdateWorkflow(run.MessageRequest, "", &testsuite.TestUpdateCallback{
+	c.Env.UpdateWorkflow(run.RequestMessageName, "", &testsuite.TestUpdateCallback{
 		OnAccept: func() {},
-		OnReject: func(err error) { c.Refused = append(c.Refused, refusalText(err)) },
+		OnReject: func(err error) { c.UpdateRefusals = append(c.UpdateRefusals, refusalText(err)) },
 		OnComplete: func(answer any, err error) {
 			if err != nil {
 				answer = refusalText(err)
 			}
-			c.Answered = append(c.Answered, answer)
+			c.UpdateAnswers = append(c.UpdateAnswers, answer)
 		},
 	}, in)
 }
 
 func (c *Operator) RunAfterDelay(d time.Duration, do func()) { c.Env.RegisterDelayedCallback(do, d) }
 
-func (c *Operator) SendSignal(in any) { c.Env.SignalWorkflow(run.MessageRequest, in) }
+func (c *Operator) SendSignal(in any) { c.Env.SignalWorkflow(run.RequestMessageName, in) }
 
 // SendSignalWithoutTask sends a signal without a workflow task: the workflow receives the signal with the next task.
 func (c *Operator) SendSignalWithoutTask(in any) {
-	c.Env.SignalWorkflowSkippingWorkflowTask(run.MessageRequest, in)
+	c.Env.SignalWorkflowSkippingWorkflowTask(run.RequestMessageName, in)
 }
 
 // refusalText returns the type and message of a refusal.

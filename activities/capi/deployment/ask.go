@@ -79,7 +79,7 @@ func (a *Activities) AskExtension(ctx context.Context, in ExtensionQuestions) (k
 			answer.Possible, answer.Why = said.Possible, said.Why
 		}
 		written, err := kube.PatchObject(ctx, sets, set, map[string]any{"metadata": map[string]any{
-			"annotations": map[string]any{v1alpha1.AnnotationInPlaceAnswer: deployment.AnswerText(answer)},
+			"annotations": map[string]any{v1alpha1.AnnotationInPlaceAnswer: deployment.ExtensionAnswerText(answer)},
 		}})
 		if err != nil {
 			return "", kube.WriteError(ctx, ref, err)

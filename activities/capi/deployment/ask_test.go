@@ -104,7 +104,7 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 		"a template does not exist": {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, can))}, "gone", rollout.ExtensionAnswer{}, "no infrastructure template", "Normal"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, all := newPool()
+			d, all := newDeploymentInRollout()
 			all[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = test.template
 			w, a := newWorld(t, append(all, test.objects...)...)
 			former := w.ClusterAPISet("d-1")
@@ -137,7 +137,7 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 
 // The extension is not asked if no set is current any more.
 func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
-	d, all := newPool(func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = "v1.39.0" })
+	d, all := newDeploymentInRollout(func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = "v1.39.0" })
 	w, a := newWorld(t, append(all, namespaceWithLabels(nil))...)
 	_, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
@@ -153,8 +153,8 @@ func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 
 // A change of a set's size also writes the annotations about machines that move between sets. A set that is handed over
 // loses the annotations about moving machines.
-func TestTransfersAreWritten(t *testing.T) {
-	d, all := newPool()
+func TestResizeWritesMachineMoveAnnotations(t *testing.T) {
+	d, all := newDeploymentInRollout()
 	w, a := newWorld(t, all...)
 	resize := func(name string, from, to int, transfer rollout.MachineTransfer) {
 		t.Helper()

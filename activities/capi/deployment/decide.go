@@ -38,20 +38,20 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	switch {
 	case d == nil:
 		return activities.Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
-	case !a.API.IsOurs(d):
+	case !a.API.IsReconciledByMillwright(d):
 		return activities.Decision{
 			Release: true, Version: d.ResourceVersion, Seen: tree.ResourceVersions(),
-			Pending: attention.Decision{Need: attention.Scale, Why: capi.HandedOver},
+			Pending: attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage},
 		}, nil
 	}
 	now := in.Time()
 	observed := deployment.RolloutFacts(tree, now)
 	plan := rollout.PlanDeployment(observed)
 	result := activities.NewDecision(d, observed, plan)
-	result.Operation, result.Seen = deployment.NamedRollout(d), tree.ResourceVersions()
+	result.Operation, result.Seen = deployment.CurrentRolloutID(d), tree.ResourceVersions()
 	result.Prepare = deployment.NeedsPreparation(tree, observed)
 	if result.Prepare && result.Pending.NeedsNothing() {
-		result.Pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPrepared}
+		result.Pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPreparedMessage}
 	}
 	result.Blocked = deployment.ExplanationFacts(tree, plan, now).BlockedSummary(now)
 	said := deployment.StatusShowsBlockers(tree, result.Blocked)
@@ -66,7 +66,7 @@ func (a *Activities) readTree(ctx context.Context, in kube.ReadInput) (deploymen
 	if !a.Kube.Cluster.ActsInNamespace(in.Ref.Namespace) {
 		return deployment.ObjectTree{}, nil
 	}
-	live, err := a.Kube.MustReadLive(ctx, in)
+	live, err := a.Kube.NeedsLiveRead(ctx, in)
 	if err != nil {
 		return deployment.ObjectTree{}, err
 	}
@@ -75,7 +75,7 @@ func (a *Activities) readTree(ctx context.Context, in kube.ReadInput) (deploymen
 		switch {
 		case !found || string(d.UID) != in.Ref.UID:
 			return deployment.ObjectTree{}, nil
-		case !a.API.IsOurs(d):
+		case !a.API.IsReconciledByMillwright(d):
 			return deployment.ObjectTree{Cache: a.API, Deployment: d}, nil
 		default:
 			return deployment.ReadTreeForWrite(ctx, a.API, d)
@@ -83,9 +83,9 @@ func (a *Activities) readTree(ctx context.Context, in kube.ReadInput) (deploymen
 	}
 	d, err := kube.ReadLive(ctx, a.deploymentsClient(in.Ref), "machinedeployment", in.Ref)
 	switch {
-	case err != nil || d == nil || !a.API.IsOurs(d) && !capi.HasFinalizer(d):
+	case err != nil || d == nil || !a.API.IsReconciledByMillwright(d) && !capi.HasFinalizer(d):
 		return deployment.ObjectTree{}, err
-	case !a.API.IsOurs(d):
+	case !a.API.IsReconciledByMillwright(d):
 		return deployment.ObjectTree{Cache: a.API, Deployment: d}, nil
 	default:
 		return deployment.ReadLiveTree(ctx, a.API, d)
@@ -109,7 +109,7 @@ func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.R
 		return "", err
 	case d == nil:
 		return "", kube.ObjectGoneError(in.Ref)
-	case !a.API.IsOurs(d):
+	case !a.API.IsReconciledByMillwright(d):
 		return a.releaseDeployment(ctx, in.Ref, d)
 	case d.DeletionTimestamp != nil && len(tree.Sets) == 0:
 		return a.removeFinalizer(ctx, in.Ref, d)
@@ -140,7 +140,7 @@ func (a *Activities) releaseDeployment(
 	}
 	for i := range list.Items {
 		set := &list.Items[i]
-		if !metav1.IsControlledBy(set, d) || !a.API.IsOurs(set) {
+		if !metav1.IsControlledBy(set, d) || !a.API.IsReconciledByMillwright(set) {
 			continue
 		}
 		annotations := deployment.TransferPatch(rollout.MachineTransfer{})

@@ -29,12 +29,12 @@ func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *
 		capitest.DefaultSettings,
 		append(objects, capitest.NewCluster(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate())...)
 	w.ForgetRequests()
-	return w, &deployment.Activities{Kube: w.Kube, API: w.API}
+	return w, &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
 }
 
-// newPool returns a deployment with a set of a former template and two machines, and a set of the current template and
+// newDeploymentInRollout returns a deployment with a set of a former template and two machines, and a set of the current template and
 // one machine.
-func newPool(change ...capitest.DeploymentChange) (*clusterv1.MachineDeployment, []runtime.Object) {
+func newDeploymentInRollout(change ...capitest.DeploymentChange) (*clusterv1.MachineDeployment, []runtime.Object) {
 	d := capitest.PreparedDeployment(
 		3,
 		func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" },
@@ -44,7 +44,7 @@ func newPool(change ...capitest.DeploymentChange) (*clusterv1.MachineDeployment,
 		"d-1",
 		2,
 		1,
-		capitest.ReplacedByRevisionTwo,
+		capitest.AsSetReplacedByRevisionTwo,
 	), capitest.SetOfDeployment(
 		d,
 		"d-2",
@@ -65,7 +65,7 @@ func newPool(change ...capitest.DeploymentChange) (*clusterv1.MachineDeployment,
 }
 
 func decisionInput(d *clusterv1.MachineDeployment, live bool) activities.Input {
-	in := activities.Input{ReadInput: activitiestest.NewRead(d)}
+	in := activities.Input{ReadInput: activitiestest.NewReadInput(d)}
 	in.Live = live
 	return in
 }
@@ -74,7 +74,7 @@ func decisionInput(d *clusterv1.MachineDeployment, live bool) activities.Input {
 // the caches.
 func decideDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) activities.Decision {
 	w.T.Helper()
-	a := &deployment.Activities{Kube: w.Kube, API: w.API}
+	a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
 	w.AwaitCaches()
 	live, err := activitiestest.RunActivity[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, true))
 	require.NoError(w.T, err)
@@ -135,7 +135,7 @@ func TestDecideWhichDeploymentsMillwrightReconciles(t *testing.T) {
 
 // A decision contains everything that a rollout needs, and uses no feature that Cluster API lacks.
 func TestDecideDeploymentInARollout(t *testing.T) {
-	d, objects := newPool()
+	d, objects := newDeploymentInRollout()
 	w, _ := newWorld(t, objects...)
 	got := decideDeployment(w, d)
 	assert.True(t, got.Rollout.Rolling)
@@ -178,7 +178,7 @@ func TestARolloutAndItsUndo(t *testing.T) {
 	run := func() {
 		t.Helper()
 		for range 60 {
-			settled := runStep(w, a, d)
+			settled := runDeploymentStep(w, a, d)
 			if w.ClusterAPIDeployment("d") == nil || settled {
 				return
 			}
@@ -206,7 +206,7 @@ func TestARolloutAndItsUndo(t *testing.T) {
 
 	for _, s := range w.ClusterAPISets() { // all steps together take less than a second
 		s.CreationTimestamp = capitest.MinutesBeforeNoon(60)
-		_, err := w.Provider.Client.MachineSets("shop").Update(t.Context(), s, metav1.UpdateOptions{})
+		_, err := w.ClusterAPIServer.Client.MachineSets("shop").Update(t.Context(), s, metav1.UpdateOptions{})
 		require.NoError(t, err)
 	}
 	changeDeployment(w, func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.After = metav1.Now().Rfc3339Copy() })
@@ -220,7 +220,7 @@ func TestARolloutAndItsUndo(t *testing.T) {
 	run()
 	assert.Equal(t, map[string]int32{"4": 2}, sizesByRevision(w), "no former set is kept")
 
-	require.NoError(t, w.Provider.Client.Deployments("shop").Delete(t.Context(), "d", metav1.DeleteOptions{}))
+	require.NoError(t, w.ClusterAPIServer.Client.Deployments("shop").Delete(t.Context(), "d", metav1.DeleteOptions{}))
 	run()
 	assert.Nil(t, w.ClusterAPIDeployment("d"))
 	assert.Empty(t, w.ClusterAPISets())
@@ -240,12 +240,12 @@ func changeDeployment(w *activitiestest.World, how capitest.DeploymentChange) {
 	w.T.Helper()
 	d := w.ClusterAPIDeployment("d").DeepCopy()
 	how(d)
-	_, err := w.Provider.Client.Deployments("shop").Update(w.T.Context(), d, metav1.UpdateOptions{})
+	_, err := w.ClusterAPIServer.Client.Deployments("shop").Update(w.T.Context(), d, metav1.UpdateOptions{})
 	require.NoError(w.T, err)
 }
 
-// runStep makes and carries out one decision, and then runs runSetDecision. It reports whether there was nothing to do.
-func runStep(w *activitiestest.World, a *deployment.Activities, d *clusterv1.MachineDeployment) (settled bool) {
+// runDeploymentStep makes and carries out one decision, and then runs runSetDecision. It reports whether there was nothing to do.
+func runDeploymentStep(w *activitiestest.World, a *deployment.Activities, d *clusterv1.MachineDeployment) (settled bool) {
 	w.T.Helper()
 	got := decideDeployment(w, d)
 	ref := activitiestest.Ref(d)
@@ -309,7 +309,7 @@ func reportDeploymentTwice(
 // reports whether anything changed.
 func runSetDecision(w *activitiestest.World) (acted bool) {
 	w.T.Helper()
-	sets, machines := w.Provider.Client.MachineSets("shop"), w.Provider.Client.Machines("shop")
+	sets, machines := w.ClusterAPIServer.Client.MachineSets("shop"), w.ClusterAPIServer.Client.Machines("shop")
 	for _, s := range w.ClusterAPISets() {
 		list, err := machines.List(w.T.Context(), metav1.ListOptions{})
 		require.NoError(w.T, err)

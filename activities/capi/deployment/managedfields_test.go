@@ -29,11 +29,11 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	}
 	d := capitest.NewDeployment(managed)
 	w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, d, capitest.NewCluster())
-	a := &deployment.Activities{Kube: w.Kube, API: w.API}
-	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, activitiestest.NewRead(d))
+	a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
+	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, activitiestest.NewReadInput(d))
 	require.NoError(t, err)
 	var updated []*clusterv1.MachineDeployment
-	for _, action := range w.Provider.Core.Actions() {
+	for _, action := range w.ClusterAPIServer.Core.Actions() {
 		if update, is := action.(clienttesting.UpdateAction); is {
 			updated = append(updated, update.GetObject().(*clusterv1.MachineDeployment))
 		}
@@ -55,7 +55,7 @@ func TestADeploymentThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T)
 		}
 	})
 	w, a := newWorld(t, d)
-	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, activitiestest.NewLiveRead(d))
+	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, activitiestest.NewLiveReadInput(d))
 	require.NoError(t, err)
 	now := w.ClusterAPIDeployment("d")
 	assert.Empty(t, now.Finalizers)

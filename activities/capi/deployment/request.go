@@ -26,7 +26,7 @@ func (a *Activities) ApplyClusterAPIRequest(ctx context.Context, in activities.R
 			func() (*clusterv1.MachineDeployment, map[string]any, error) {
 				tree, err := a.readTree(ctx, kube.ReadInput{Ref: in.Object, Live: true})
 				d := tree.Deployment
-				if err != nil || d == nil || !a.API.IsOurs(d) {
+				if err != nil || d == nil || !a.API.IsReconciledByMillwright(d) {
 					return nil, nil, err
 				}
 				observed := deployment.RolloutFacts(tree, in.Order.Asked)

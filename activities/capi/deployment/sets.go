@@ -150,7 +150,7 @@ func (a *Activities) clusterAPIFamily() activities.KindFamily[*clusterv1.Machine
 		Kind:      "machinedeployment",
 		Resources: [2]kube.Resource{capi.DeploymentsResource, capi.SetsResource},
 		Cached:    a.API.Deployment,
-		Ours:      func(d *clusterv1.MachineDeployment) bool { return a.API.IsOurs(d) },
+		Ours:      func(d *clusterv1.MachineDeployment) bool { return a.API.IsReconciledByMillwright(d) },
 		Selects:   deployment.SelectsSet,
 		Free: func(set *clusterv1.MachineSet, _ *clusterv1.MachineDeployment) bool {
 			return metav1.GetControllerOf(set) == nil
@@ -171,8 +171,8 @@ func (a *Activities) clusterAPIFamily() activities.KindFamily[*clusterv1.Machine
 			annotations[v1alpha1.AnnotationFormerReplicas] = strconv.Itoa(actedOn)
 			return annotations
 		},
-		ActedOn:  deployment.ActedOnSize,
-		Follow:   a.followDeployment,
+		ActedOn:  deployment.LastHandledReplicas,
+		Follow:   a.copyDeploymentFieldsToSet,
 		Revision: clusterv1.RevisionAnnotation, History: deployment.AnnotationRevisionHistory,
 		RollbackFuncs: activities.RollbackFuncs[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
 			Asked: func(d *clusterv1.MachineDeployment) bool {
@@ -184,20 +184,20 @@ func (a *Activities) clusterAPIFamily() activities.KindFamily[*clusterv1.Machine
 			SameTemplate: func(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
 				return deployment.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},
-			ReturnTo: deployment.ReturnToSet,
+			ReturnTo: deployment.RestoreTemplateFromSet,
 		},
 	}
 }
 
-// followDeployment copies the deployment's fields that change without a rollout to a set, current or former.
-func (a *Activities) followDeployment(
+// copyDeploymentFieldsToSet copies the deployment's fields that change without a rollout to a set, current or former.
+func (a *Activities) copyDeploymentFieldsToSet(
 	ctx context.Context, d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time,
 ) (changed, isCurrent bool, err error) {
 	tree, err := deployment.ReadSets(ctx, a.API, d)
 	if err != nil {
 		return false, false, err
 	}
-	current, actedOn := tree.CurrentSet(now), deployment.ActedOnSize(set)
+	current, actedOn := tree.CurrentSet(now), deployment.LastHandledReplicas(set)
 	isCurrent = current != nil && current.UID == set.UID
 	changed = tree.CopyToSet(set, isCurrent)
 	metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1alpha1.AnnotationFormerReplicas, strconv.Itoa(actedOn))

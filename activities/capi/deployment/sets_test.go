@@ -57,7 +57,7 @@ func TestCreateSetFindsItsSetAfterALostAnswer(t *testing.T) {
 	d := capitest.PreparedDeployment(3, withoutRevision)
 	w, a := newWorld(t, d)
 	activitiestest.FailRequests(
-		w.Provider.Core,
+		w.ClusterAPIServer.Core,
 		"patch",
 		"machinedeployments",
 		1,
@@ -74,7 +74,7 @@ func TestCreateSetFindsItsSetAfterALostAnswer(t *testing.T) {
 }
 
 // If another object already has a set's name, the new set gets the next name.
-func TestCreateSetWhoseNameIsTaken(t *testing.T) {
+func TestCreateSetChoosesNextNameIfNameIsTaken(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	first, a := newWorld(t, d)
 	_, err := activitiestest.RunActivity[kube.MinVersions](first, a.CreateClusterAPISet, newSetCreation(d))
@@ -94,7 +94,7 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 	}
 }
 
-func TestCreateSetThatIsNotWantedAnyMore(t *testing.T) {
+func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	cluster, bootstrap := capitest.NewCluster(), capitest.BootstrapTemplate()
 	for name, has := range map[string][]runtime.Object{
@@ -106,7 +106,7 @@ func TestCreateSetThatIsNotWantedAnyMore(t *testing.T) {
 		"the deployment is handed over": {capitest.PreparedDeployment(3, withOtherController), cluster, bootstrap, capitest.InfrastructureTemplate()},
 	} {
 		w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, has...)
-		a := &deployment.Activities{Kube: w.Kube, API: w.API}
+		a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.ClusterAPISets(), name)
@@ -117,7 +117,7 @@ func TestCreateSetIsRefused(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	w, a := newWorld(t, d)
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "machinesets"}, "x", nil)
-	activitiestest.FailRequests(w.Provider.Core, "create", "machinesets", 1, refusal, nil)
+	activitiestest.FailRequests(w.ClusterAPIServer.Core, "create", "machinesets", 1, refusal, nil)
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	told := w.NewEvents()
@@ -252,7 +252,7 @@ func TestChangeSets(t *testing.T) {
 			in = activities.SetChanges{Deployment: activitiestest.Ref(d)}
 			row.how(&in, newSetTarget(s))
 			for i := range in.Resize {
-				in.Resize[i].ActedOn = observedeployment.ActedOnSize(s) // the decision fills in ActedOn in the same way
+				in.Resize[i].ActedOn = observedeployment.LastHandledReplicas(s) // the decision fills in ActedOn in the same way
 			}
 			versions, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			require.NoError(t, err)
@@ -268,13 +268,13 @@ func TestChangeSets(t *testing.T) {
 }
 
 // A resize within two seconds of the decision succeeds if only the status of the set changed.
-func TestResizeOfASetWhoseStatusChanged(t *testing.T) {
+func TestResizeSucceedsIfOnlyStatusChanged(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	s := capitest.SetOfDeployment(d, "s", 2, 1)
 	w, a := newWorld(t, d, s)
 	changed := s.DeepCopy()
 	changed.Status.ReadyReplicas = new(int32(1))
-	_, err := w.Provider.Client.MachineSets("shop").UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
+	_, err := w.ClusterAPIServer.Client.MachineSets("shop").UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 		Deployment: activitiestest.Ref(d),
@@ -287,7 +287,7 @@ func TestResizeOfASetWhoseStatusChanged(t *testing.T) {
 }
 
 // Only a deployment that selects the set, and that is not being deleted, adopts the set.
-func TestAdoptOnlyWhatIsFree(t *testing.T) {
+func TestOnlySelectedSetsWithoutControllerAreAdopted(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	for name, row := range map[string]struct {
 		deployment *clusterv1.MachineDeployment
@@ -313,7 +313,7 @@ func TestAdoptOnlyWhatIsFree(t *testing.T) {
 
 // A revision is written only to the set of the deployment's present template. If another set has become current since
 // the decision, the activity writes nothing.
-func TestReviseASetThatIsNotTheCurrentOneAnyMore(t *testing.T) {
+func TestRevisionOfFormerSetIsNotWritten(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	s := capitest.SetOfDeployment(d, "s", 2, 1, capitest.WithFormerTemplate)
 	w, a := newWorld(t, d, s)

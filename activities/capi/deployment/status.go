@@ -22,10 +22,10 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 	stamp := in.TimeToRecord(ctx)
 	look := func(read kube.ReadInput) (d, changed *clusterv1.MachineDeployment, err error) {
 		tree, err := a.readTree(ctx, read)
-		if d = tree.Deployment; err != nil || d == nil || !a.API.IsOurs(d) {
+		if d = tree.Deployment; err != nil || d == nil || !a.API.IsReconciledByMillwright(d) {
 			return nil, nil, err
 		}
-		if named := deployment.NamedRollout(d); in.WorkflowID == "" && named != "" && named != in.Over {
+		if named := deployment.CurrentRolloutID(d); in.WorkflowID == "" && named != "" && named != in.Over {
 			return nil, nil, kube.ConflictError(in.Ref)
 		}
 		changed = d.DeepCopy()
@@ -34,7 +34,7 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 			if d, err = a.patchAnnotations(ctx, d, notes); err != nil {
 				return nil, nil, kube.WriteError(ctx, in.Ref, err)
 			}
-			activities.WarnOfPin(a.Kube, d, deployment.RecordedRollout(changed), deployment.RecordedRollout(d), stamp)
+			activities.RecordPinWarning(a.Kube, d, deployment.RecordedRollout(changed), deployment.RecordedRollout(d), stamp)
 			changed.ObjectMeta = *d.ObjectMeta.DeepCopy()
 		}
 		if equality.Semantic.DeepEqual(

@@ -27,7 +27,7 @@ import (
 // The status counts the machines that were read. The rollout record and the current operation are in annotations. The
 // status and the annotations are each written once.
 func TestReport(t *testing.T) {
-	d, objects := newPool()
+	d, objects := newDeploymentInRollout()
 	w, a := newWorld(t, objects...)
 	in := activities.Report{
 		Input:  decisionInput(d, true),
@@ -59,7 +59,7 @@ func TestReport(t *testing.T) {
 		&v1alpha1.RolloutStatus{Revision: 2, Step: 1, Steps: []v1alpha1.RolloutStep{}, FailedMachines: []string{"c"}},
 		observed.RecordedRollout(after),
 	)
-	assert.Equal(t, "rollout-1", observed.NamedRollout(after))
+	assert.Equal(t, "rollout-1", observed.CurrentRolloutID(after))
 	assert.Equal(t, "it takes time", observed.CurrentOperation(after).WaitsFor)
 	assert.Equal(t, []string{"patch machinedeployments", "update machinedeployments/status"}, w.WriteRequests())
 	for _, kind := range []string{"Available", "Progressing", "RollingOut", "MachinesReady", "Deleting", "Paused"} {
@@ -83,7 +83,7 @@ func TestReport(t *testing.T) {
 	})
 }
 
-func TestReportOfADeploymentThatIsGone(t *testing.T) {
+func TestReportOfGoneDeploymentWritesNothing(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	for name, has := range map[string][]runtime.Object{"gone": nil, "handed over": {capitest.PreparedDeployment(3, withOtherController)}} {
 		w, a := newWorld(t, has...)
@@ -99,7 +99,7 @@ func TestReportOfADeploymentThatIsGone(t *testing.T) {
 
 // If the API server refuses to create a set, the condition Progressing reports the refusal, and the deployment is
 // Blocked.
-func TestReportOfARefusedSet(t *testing.T) {
+func TestReportShowsRefusedSetCreation(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	w, a := newWorld(t, d)
 	reportDeploymentTwice(w, a, d, activities.Report{Input: decisionInput(d, true), NoSet: "quota"})
@@ -110,7 +110,7 @@ func TestReportOfARefusedSet(t *testing.T) {
 
 func finalizeDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) (string, error) {
 	w.T.Helper()
-	a := &deployment.Activities{Kube: w.Kube, API: w.API}
+	a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
 	return activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).ReadInput)
 }
 
@@ -177,7 +177,7 @@ func TestFinalize(t *testing.T) {
 // A rollback restores a former template in one write, and only if the templates of the former set exist.
 func TestRollBack(t *testing.T) {
 	asked := capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1")
-	d, objects := newPool(asked)
+	d, objects := newDeploymentInRollout(asked)
 	former := objects[1].(*clusterv1.MachineSet)
 	order := func(set *rollout.ObjectTarget, reason string) activities.RollbackInput {
 		return activities.RollbackInput{
@@ -266,7 +266,7 @@ func TestRequests(t *testing.T) {
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d, objects := newPool()
+			d, objects := newDeploymentInRollout()
 			w, a := newWorld(t, objects...)
 			answer := activitiestest.RunTwice[requests.Answer](
 				w,
@@ -282,7 +282,7 @@ func TestRequests(t *testing.T) {
 		})
 	}
 	t.Run("refused", func(t *testing.T) {
-		d, objects := newPool()
+		d, objects := newDeploymentInRollout()
 		objects[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = "gone"
 		w, a := newWorld(t, objects...)
 		answer, err := activitiestest.RunActivity[requests.Answer](
@@ -316,7 +316,7 @@ func TestRequests(t *testing.T) {
 
 // Neither a decision nor a report changes a cached object.
 func TestNoActivityChangesACachedObject(t *testing.T) {
-	d, objects := newPool(
+	d, objects := newDeploymentInRollout(
 		capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1"),
 		func(d *clusterv1.MachineDeployment) {
 			d.Spec.Template.Spec.MinReadySeconds = new(int32(7))
@@ -350,7 +350,7 @@ func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
 		}
 	})
 	w, a := newWorld(t, d)
-	cached, found := w.API.Deployment("shop/d")
+	cached, found := w.ClusterAPICache.Deployment("shop/d")
 	require.True(t, found)
 	require.Len(t, cached.ManagedFields, 1)
 	_, err := activitiestest.RunActivity[string](
@@ -360,7 +360,7 @@ func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
 	)
 	require.NoError(t, err)
 	var written int
-	for _, action := range w.Provider.Core.Actions() {
+	for _, action := range w.ClusterAPIServer.Core.Actions() {
 		if update, is := action.(clienttesting.UpdateAction); is {
 			written++
 			assert.Empty(t, update.GetObject().(*clusterv1.MachineDeployment).ManagedFields)

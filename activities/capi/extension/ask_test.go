@@ -288,7 +288,7 @@ func TestCanUpdateHandlersHaveATimeout(t *testing.T) {
 	}
 }
 
-func TestCanUpdateAFailureOfTheExtension(t *testing.T) {
+func TestCanUpdateReportsFailureOfExtension(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		response hooksv1.CommonResponse
@@ -321,7 +321,7 @@ func TestCanUpdateAFailureOfTheExtension(t *testing.T) {
 	}
 }
 
-func TestCanUpdateAPatchThatDoesNotApply(t *testing.T) {
+func TestCanUpdateRejectsPatchThatDoesNotApply(t *testing.T) {
 	t.Parallel()
 	for want, response := range map[string]hooksv1.CanUpdateMachineSetResponse{
 		"MachineSet: operation 1 of the JSON patch does not apply: the object has no such field":             successResponse(`[{"op":"remove","path":"/spec/x"}]`, "", ""),
@@ -346,7 +346,7 @@ func TestCanUpdateAPatchThatDoesNotApply(t *testing.T) {
 
 // If the worker stops, its context ends the call. A cancelled call returns an error and no answer, with either
 // failurePolicy.
-func TestCanUpdateIsCancelled(t *testing.T) {
+func TestCanUpdateStopsWhenContextIsCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	e := startExtension(t, waitingHandler(stop))

@@ -38,7 +38,7 @@ func waitingHandler(first func()) http.HandlerFunc {
 	}
 }
 
-func TestCanUpdateCallsThatFail(t *testing.T) {
+func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 	t.Parallel()
 	all := successResponse(setPatch, bootstrapPatch, infrastructurePatch) // a failed call must ignore these patches
 	elsewhere := startExtension(t, newResponseHandler(t, all))

@@ -13,7 +13,7 @@ import (
 const sampleObject = `{"apiVersion":"v1","kind":"X","metadata":{"name":"x"},"spec":{"other":1,"template":{"metadata":{"labels":{"a":"b"}},` +
 	`"spec":{"cpus":2,"disk":{"size":"20Gi"},"files":["a","b"],"nothing":null}}}}`
 
-func TestCanUpdatePatchesOfASpec(t *testing.T) {
+func TestCanUpdateAppliesPatchesToSpec(t *testing.T) {
 	t.Parallel()
 	const unchanged = `{"cpus":2,"disk":{"size":"20Gi"},"files":["a","b"],"nothing":null}`
 	for name, c := range map[string]struct{ patch, want string }{
@@ -66,7 +66,7 @@ func TestCanUpdatePatchesOfASpec(t *testing.T) {
 	})
 }
 
-func TestCanUpdatePatchesThatDoNotApply(t *testing.T) {
+func TestCanUpdateRejectsInvalidSpecPatches(t *testing.T) {
 	t.Parallel()
 	const noSuchField = "operation 1 of the JSON patch does not apply: the object has no such field"
 	const notValid = "operation 1 of the JSON patch does not apply: it is not valid"
@@ -117,7 +117,7 @@ func TestCanUpdatePatchesThatDoNotApply(t *testing.T) {
 	}
 }
 
-func TestCanUpdateOnlyObjectsWithASpec(t *testing.T) {
+func TestCanUpdateRejectsObjectsWithoutSpec(t *testing.T) {
 	t.Parallel()
 	for object, want := range map[string]string{
 		`"` + secretText + `"`:                                  "it is no object",

@@ -17,8 +17,8 @@ import (
 // maxPlanSteps is the largest number of steps in a plan.
 const maxPlanSteps = 500
 
-// ForeseenStep is a predicted step.
-type ForeseenStep struct {
+// PredictedStep is a predicted step.
+type PredictedStep struct {
 	Step  string      // one sentence: the action of the step
 	Sizes []SizeOfSet // sizes after the step, from the oldest set to the newest, without sets of size 0
 }
@@ -32,19 +32,19 @@ type SizeOfSet struct {
 
 // PredictSteps returns the steps that the rollout would take if machines were created and deleted at once. PredictSteps
 // ignores a pause or a hold, and says so in the first step.
-func PredictSteps(o rollout.Facts) []ForeseenStep {
-	var plan []ForeseenStep
+func PredictSteps(o rollout.Facts) []PredictedStep {
+	var plan []PredictedStep
 	if why := o.StopReason(); why != "" {
-		plan = append(plan, ForeseenStep{Step: why + "; these steps follow when it resumes"})
+		plan = append(plan, PredictedStep{Step: why + "; these steps follow when it resumes"})
 	}
 	o.Paused, o.Held, o.Automatic, o.Deadline = false, "", rollout.AutoRollback{}, nil
 	Run(o, 0, 0, maxPlanSteps, func(d rollout.Decision, after rollout.Facts) {
 		resized := slices.ContainsFunc(d.Resize, func(r rollout.SetResize) bool { return r.From != r.To })
 		switch {
 		case d.Rollback != nil:
-			plan = append(plan, ForeseenStep{Step: d.Why})
+			plan = append(plan, PredictedStep{Step: d.Why})
 		case d.Create != nil, len(d.Move)+len(d.Select)+len(d.Delete) > 0, resized, !d.HasActions():
-			plan = append(plan, ForeseenStep{Step: d.Why, Sizes: sizesOfSets(after)})
+			plan = append(plan, PredictedStep{Step: d.Why, Sizes: sizesOfSets(after)})
 		}
 	})
 	return plan

@@ -58,7 +58,7 @@ func TestComposeFile(t *testing.T) {
 	for _, name := range []string{"postgres", "schema", "temporal", "bootstrap", "ui", "worker", "bridge"} {
 		require.Contains(t, file.Services, name)
 	}
-	ours := readKnownNames(t)
+	ours := readNamesOfOurPrograms(t)
 	for name, s := range file.Services {
 		t.Run(name, func(t *testing.T) {
 			testImageName(t, s.Image)
@@ -146,7 +146,7 @@ type knownNames struct {
 	variables  []string          // environment variables that the programs read
 }
 
-func readKnownNames(t *testing.T) knownNames {
+func readNamesOfOurPrograms(t *testing.T) knownNames {
 	t.Helper()
 	o := knownNames{
 		dockerfile: readDockerfile(t, "Dockerfile"),
@@ -267,7 +267,7 @@ func findVariableFaults(text string) []string {
 
 // The check reports each misspelt name in docker-compose.yml.
 func TestComposeCheckFindsMisspeltNames(t *testing.T) {
-	o, sound := readKnownNames(t), readComposeFile(t)
+	o, sound := readNamesOfOurPrograms(t), readComposeFile(t)
 	for name, row := range map[string]struct{ from, to, want string }{
 		"a flag":              {"--virtualcloud-address=", "--virtualcloud-host=", "command: /worker does not know --virtualcloud-host="},
 		"a part of a flag":    {"- --cluster-name=", "- --cluster=", "does not know --cluster="},

@@ -77,7 +77,7 @@ func checkPackages(folder string, packages ...string) error {
 	return nil
 }
 
-func TestAMissingPackageIsFound(t *testing.T) {
+func TestCheckPackagesFindsMissingPackage(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "go.mod"), []byte("module example\n"), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(folder, "worker"), 0o700))

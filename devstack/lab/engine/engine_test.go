@@ -33,7 +33,7 @@ const (
 
 // An engine builds an image without a registry and runs a container. After Stop nothing of the engine is left on this
 // machine.
-func TestAnEngineLeavesNothing(t *testing.T) {
+func TestStoppedEngineLeavesNothingBehind(t *testing.T) {
 	enginetest.RequireSupport(t)
 	e := startEngine(t)
 	other := startEngine(t)
@@ -100,15 +100,15 @@ func TestListenAndDialConnectTheNetworks(t *testing.T) {
 	assert.Equal(t, ours, now, "no thread of this process stays in the engine's namespace")
 }
 
-// childFolderVariable is an environment variable of the child process that TestAKilledEngineLeavesNothing starts and
+// childFolderEnv is an environment variable of the child process that TestAKilledEngineLeavesNothing starts and
 // kills. The variable's value is the folder of the child's engine.
-const childFolderVariable = "MILLWRIGHT_TEST_ENGINE"
+const childFolderEnv = "MILLWRIGHT_TEST_ENGINE"
 
 // When the process that started an engine is killed, the engine and its containers end. The start of the next engine
 // removes the killed engine's cgroups.
-func TestAKilledEngineLeavesNothing(t *testing.T) {
+func TestKilledEngineLeavesNothingBehind(t *testing.T) {
 	enginetest.RequireSupport(t)
-	if dir := os.Getenv(childFolderVariable); dir != "" {
+	if dir := os.Getenv(childFolderEnv); dir != "" {
 		e, err := engine.Start(t.Context(), dir, engine.Options{Output: os.Stderr})
 		require.NoError(t, err)
 		runSleepingContainer(t, e)
@@ -117,7 +117,7 @@ func TestAKilledEngineLeavesNothing(t *testing.T) {
 	}
 	dir := t.TempDir()
 	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
-	child.Env = append(os.Environ(), childFolderVariable+"="+dir)
+	child.Env = append(os.Environ(), childFolderEnv+"="+dir)
 	child.Stderr = os.Stderr
 	output, err := child.StdoutPipe()
 	require.NoError(t, err)

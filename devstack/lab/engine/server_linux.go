@@ -88,7 +88,7 @@ func sweepCgroups() error {
 // of the engine is left on this machine; only the data in Dir stay. Stop may be called again.
 func (e *Engine) Stop(ctx context.Context) error {
 	if e.process != nil {
-		e.process.End(stopTimeout)
+		e.process.Terminate(stopTimeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()

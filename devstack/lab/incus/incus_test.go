@@ -25,7 +25,7 @@ const (
 
 // An instance of the node image runs its user data. After Stop nothing of the server and the instance is left on this
 // machine, except the data in Dir. The next server in Dir starts the instance again.
-func TestAServerLeavesNothing(t *testing.T) {
+func TestStoppedServerLeavesNothingBehind(t *testing.T) {
 	incustest.RequireSupport(t)
 	dir := t.TempDir()
 	s := startServer(t, dir)
@@ -75,7 +75,7 @@ func TestTwoServersRunSideBySide(t *testing.T) {
 }
 
 // The API accepts the client's certificate and no other client.
-func TestTheAPIAsksForACertificate(t *testing.T) {
+func TestAPIRequiresAClientCertificate(t *testing.T) {
 	incustest.RequireSupport(t)
 	s := startServer(t, t.TempDir())
 	text, err := os.ReadFile(s.ServerCert)

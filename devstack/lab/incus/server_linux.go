@@ -112,7 +112,7 @@ func (s *Server) Done() <-chan struct{} { return s.process.Done() }
 // is left on this machine; the data stay in Dir. Stop may be called again.
 func (s *Server) Stop(ctx context.Context) error {
 	if s.process != nil {
-		s.process.End(stopTimeout)
+		s.process.Terminate(stopTimeout)
 	}
 	err := s.removeLeftovers(ctx)
 	if s.lock != nil {

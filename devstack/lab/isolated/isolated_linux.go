@@ -49,9 +49,9 @@ func Start(o Options) (*Process, error) {
 	return p, nil
 }
 
-// End sends SIGTERM to the server. If the server has not ended in time, End kills it. End returns when no process of
+// Terminate sends SIGTERM to the server. If the server has not ended in time, End kills it. End returns when no process of
 // the namespaces runs. End may be called again.
-func (p *Process) End(within time.Duration) {
+func (p *Process) Terminate(within time.Duration) {
 	_ = p.command.Process.Signal(syscall.SIGTERM) // process 1 forwards the signal to the server
 	select {
 	case <-p.done:
@@ -107,7 +107,7 @@ func (p *Process) callInNetworkNamespace(f func()) error {
 	}
 	defer func() { _ = namespace.Close() }()
 	entered := make(chan error, 1)
-	go runOnThreadThatEnds(func() {
+	go runOnTemporaryThread(func() {
 		err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET)
 		if err == nil {
 			f()
@@ -120,10 +120,10 @@ func (p *Process) callInNetworkNamespace(f func()) error {
 	return nil
 }
 
-// runOnThreadThatEnds calls f on a thread that ends with its goroutine, so that no other goroutine runs in a network
+// runOnTemporaryThread calls f on a thread that ends with its goroutine, so that no other goroutine runs in a network
 // namespace that f has entered. The first thread of a process never ends and would stay in the namespace. On the first
 // thread, runOnThreadThatEnds therefore waits while another thread calls f.
-func runOnThreadThatEnds(f func()) {
+func runOnTemporaryThread(f func()) {
 	runtime.LockOSThread() // a locked thread ends with its goroutine
 	if unix.Gettid() != unix.Getpid() {
 		f()
@@ -132,7 +132,7 @@ func runOnThreadThatEnds(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runOnThreadThatEnds(f)
+		runOnTemporaryThread(f)
 	}()
 	<-done
 	runtime.UnlockOSThread()

@@ -17,13 +17,13 @@ var workerThreadID int
 
 func TestMain(m *testing.M) {
 	if unix.Gettid() == unix.Getpid() {
-		runOnThreadThatEnds(func() { workerThreadID = unix.Gettid() })
+		runOnTemporaryThread(func() { workerThreadID = unix.Gettid() })
 	}
 	os.Exit(m.Run())
 }
 
 // The first thread of a process never ends: it must not enter a namespace.
-func TestOnThreadThatEndsAvoidsTheFirstThread(t *testing.T) {
+func TestRunOnTemporaryThreadAvoidsTheFirstThread(t *testing.T) {
 	assert.NotZero(t, workerThreadID, "TestMain did not run on the first thread")
 	assert.NotEqual(t, os.Getpid(), workerThreadID)
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // A request is approved only if it has the kubelet's own name and addresses of the kubelet's machine.
-func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
+func TestOnlyCertificatesForOwnNamesAndAddressesAreApproved(t *testing.T) {
 	tests := map[string]struct {
 		change  func(*certificatesv1.CertificateSigningRequest, *x509.CertificateRequest)
 		refused string
@@ -135,11 +135,11 @@ func TestOnlyOwnNamesAndAddressesAreApproved(t *testing.T) {
 }
 
 // A request that is not approved yet delays no other request, also if Incus needs seconds for each answer.
-func TestRequestsThatWaitDelayNoOthers(t *testing.T) {
+func TestWaitingSigningRequestsDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients := fake.NewClientset()
 		for _, name := range []string{"early-1", "early-2", "early-3"} { // their machines have no address
-			createRequest(t, clients, name)
+			createSigningRequest(t, clients, name)
 		}
 		a := approver{clients, func(_ context.Context, name string) ([]string, error) {
 			time.Sleep(2 * time.Second)
@@ -149,7 +149,7 @@ func TestRequestsThatWaitDelayNoOthers(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- a.run(ctx) }()
 		time.Sleep(10 * time.Minute)
-		createRequest(t, clients, "m-1")
+		createSigningRequest(t, clients, "m-1")
 		time.Sleep(30 * time.Second)
 		after, err := clients.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "m-1", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -159,8 +159,8 @@ func TestRequestsThatWaitDelayNoOthers(t *testing.T) {
 	})
 }
 
-// createRequest creates a node and the request of its kubelet.
-func createRequest(t *testing.T, clients kubernetes.Interface, name string) {
+// createSigningRequest creates a node and the request of its kubelet.
+func createSigningRequest(t *testing.T, clients kubernetes.Interface, name string) {
 	t.Helper()
 	node := newNode(name, "incus:///default/"+name)
 	_, err := clients.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})

@@ -33,6 +33,6 @@ func TestRealMachinesChangeTheControlPlane(t *testing.T) {
 	assert.Contains(t, worker, "--metrics-address 127.0.0.1:16496")
 }
 
-func TestThereArePortsForAllParts(t *testing.T) {
+func TestAllPartsHavePorts(t *testing.T) {
 	assert.LessOrEqual(t, len(extraComponents()), component.MaxExtras)
 }

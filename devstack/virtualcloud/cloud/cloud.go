@@ -44,7 +44,7 @@ type Cloud struct {
 	state            *cloudState
 	behaviour        admin.Behaviour
 	behaviourChanged chan struct{} // closed and replaced at each change of the behaviour
-	gate             callGate
+	callGate             callGate
 	epoch            int // number of resets; a pending create of an earlier epoch is dropped
 	stats            admin.Stats
 }
@@ -153,7 +153,7 @@ func (c *Cloud) setBehaviour(b admin.Behaviour) error {
 		return err
 	}
 	c.behaviour = b
-	c.gate.buckets = nil
+	c.callGate.buckets = nil
 	close(c.behaviourChanged)
 	c.behaviourChanged = make(chan struct{})
 	return nil

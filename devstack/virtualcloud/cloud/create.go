@@ -41,7 +41,7 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 	c.mu.Unlock()
 	way.acceptTime = now.Add(way.notAfterGrace)
 	way.runningTime = now.Add(
-		time.Duration(classValueOrDefault(request.Spec.CreateLatency, b.CreateLatency)) + latencySpread(request),
+		time.Duration(classValueOrDefault(request.Spec.CreateLatency, b.CreateLatency)) + latencyOffset(request),
 	)
 	if way.runningTime.Before(way.acceptTime) {
 		way.runningTime = way.acceptTime
@@ -68,9 +68,9 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 	}
 }
 
-// latencySpread returns the difference between an instance's create latency and its class's create latency. The
+// latencyOffset returns the difference between an instance's create latency and its class's create latency. The
 // difference is between -createSpread and +createSpread, and depends only on the instance's name.
-func latencySpread(request virtual.CreateRequest) time.Duration {
+func latencyOffset(request virtual.CreateRequest) time.Duration {
 	if request.Spec.CreateSpread == nil {
 		return 0
 	}

@@ -116,12 +116,12 @@ func (c *Cloud) admitCall(ctx context.Context, op admin.Operation, about faultSu
 	}
 	c.stats.Calls[op]++
 	if limit, limited := c.behaviour.RateLimits[op]; limited {
-		if err := c.gate.takeToken(op, limit, now); err != nil {
+		if err := c.callGate.takeToken(op, limit, now); err != nil {
 			c.mu.Unlock()
 			return nil, err
 		}
 	}
-	struck := c.gate.matchingFault(op, about, now)
+	struck := c.callGate.matchingFault(op, about, now)
 	c.mu.Unlock()
 	if struck != nil && !struck.After {
 		return nil, struck.refusal()
@@ -156,7 +156,7 @@ func (c *Cloud) AddFault(f admin.Fault) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gate.faults = append(c.gate.faults, newActiveFault(f, time.Now()))
+	c.callGate.faults = append(c.callGate.faults, newActiveFault(f, time.Now()))
 	return nil
 }
 
@@ -165,7 +165,7 @@ func (c *Cloud) Faults() []admin.Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	faults := []admin.Fault{}
-	for _, f := range c.gate.faults {
+	for _, f := range c.callGate.faults {
 		if !isPast(f.endsAt, time.Now()) {
 			faults = append(faults, f.Fault)
 		}
@@ -177,5 +177,5 @@ func (c *Cloud) Faults() []admin.Fault {
 func (c *Cloud) ClearFaults() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gate.faults = nil
+	c.callGate.faults = nil
 }

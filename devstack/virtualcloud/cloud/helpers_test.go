@@ -69,18 +69,18 @@ func statesByName(answer virtual.ReadAnswer) map[string]string {
 // memoryNodes implements Nodes in memory.
 type memoryNodes struct {
 	mu              sync.Mutex
-	isAPIServerAway bool
+	isAPIServerUnavailable bool
 	attempts        int
 	providerIDs     map[string]string // provider ID, by Node name
 	stoppedKubelets []string
 }
 
-var errAPIServerAway = errors.New("the API server is away")
+var errAPIServerUnavailable = errors.New("the API server is away")
 
 func (m *memoryNodes) countAttempt() error {
 	m.attempts++
-	if m.isAPIServerAway {
-		return errAPIServerAway
+	if m.isAPIServerUnavailable {
+		return errAPIServerUnavailable
 	}
 	return nil
 }
@@ -147,8 +147,8 @@ func (m *memoryNodes) nodeNames() []string {
 	return names
 }
 
-func (m *memoryNodes) setAPIServerAway(away bool) {
+func (m *memoryNodes) setAPIServerUnavailable(away bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.isAPIServerAway = away
+	m.isAPIServerUnavailable = away
 }

@@ -70,7 +70,7 @@ func TestCreateLatenciesOfAClassMaySpread(t *testing.T) {
 	})
 }
 
-func TestRequestWithoutRecordIsInvisible(t *testing.T) {
+func TestInstanceIsInvisibleUntilItsCreateRequestIsAccepted(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
 			b.AcceptLatency, b.Staleness = virtual.Duration(2*time.Second), virtual.Duration(time.Second)
@@ -152,7 +152,7 @@ func TestClientTokens(t *testing.T) {
 	})
 }
 
-func TestClientTokenHoldsAmongRequestsWithoutRecord(t *testing.T) {
+func TestConcurrentRequestsWithSameClientTokenCreateOneInstance(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.AcceptLatency = virtual.Duration(time.Second) })
 		r := createRequest("a")
@@ -232,7 +232,7 @@ func TestResetKeepsOnlyInstanceNumbers(t *testing.T) {
 	})
 }
 
-func TestInstancesThatAreGoneLinger(t *testing.T) {
+func TestGoneInstancesStayVisibleForLingerTime(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.Linger = virtual.Duration(time.Minute) })
 		mustCreateInstance(t, c, createRequest("a"))

@@ -72,7 +72,7 @@ func TestInstanceThatNeverBootsRegistersNoNode(t *testing.T) {
 	})
 }
 
-func TestDeletedBeforeItBootsRegistersNoNode(t *testing.T) {
+func TestInstanceDeletedBeforeBootRegistersNoNode(t *testing.T) {
 	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
@@ -85,16 +85,16 @@ func TestDeletedBeforeItBootsRegistersNoNode(t *testing.T) {
 	})
 }
 
-func TestNodeIsTriedAgainWhileTheAPIServerIsAway(t *testing.T) {
+func TestNodeRegistrationIsRetriedWhileAPIServerIsUnavailable(t *testing.T) {
 	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
-		nodes.setAPIServerAway(true)
+		nodes.setAPIServerUnavailable(true)
 		mustCreateInstance(t, c, createRequest("a"))
 		advanceTime(time.Minute)
 		assert.Greater(t, nodes.attempts, 8)
 		assert.Less(t, nodes.attempts, 30, "it backs off")
-		nodes.setAPIServerAway(false)
+		nodes.setAPIServerUnavailable(false)
 		advanceTime(maxNodeRetry)
 		assert.Equal(t, []string{"a"}, nodes.nodeNames())
 	})
@@ -206,7 +206,7 @@ func TestRestartResumesBootsDeletionsAndCleanUps(t *testing.T) {
 	})
 }
 
-func TestACloudThatNamesItsNodesAndInitializesThem(t *testing.T) {
+func TestCloudWithOwnNodeNamesInitializesNodes(t *testing.T) {
 	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)

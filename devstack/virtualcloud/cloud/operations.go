@@ -190,7 +190,7 @@ func (c *Cloud) Reset() error {
 		c.registry.scheduleSync(ended.Number, time.Duration(admin.DefaultNodeCleanup))
 	}
 	c.epoch++
-	c.gate = callGate{}
+	c.callGate = callGate{}
 	c.state.counters = savedCounters{}
 	c.stats = admin.Stats{Creating: c.stats.Creating}
 	if err := c.setBehaviour(admin.DefaultBehaviour()); err != nil {

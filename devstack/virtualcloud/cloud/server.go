@@ -96,7 +96,7 @@ func (c *Cloud) serveDelete(w http.ResponseWriter, r *http.Request) {
 func (c *Cloud) findFaultSubject(fits func(*instanceRecord) bool) faultSubject {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.gate.faults) == 0 {
+	if len(c.callGate.faults) == 0 {
 		return faultSubject{}
 	}
 	for _, r := range c.state.liveRecords(time.Now()) {

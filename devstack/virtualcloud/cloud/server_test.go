@@ -174,7 +174,7 @@ func TestAdminAPI(t *testing.T) {
 	assert.Zero(t, stats.Creates)
 }
 
-func TestHangAfterTheEffect(t *testing.T) {
+func TestHangingCreateCallHasCreatedTheInstance(t *testing.T) {
 	address, back, _ := serveCloud(t)
 	require.NoError(t, back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.AfterEffect}
@@ -207,7 +207,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-func TestARefusalThatQuotesCredentials(t *testing.T) {
+func TestErrorMessageQuotesCredentialsIfConfigured(t *testing.T) {
 	address, client, _ := serveCloud(t)
 	require.NoError(t, client.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.QuoteCredentials = true }))
 	_, body := sendRequest(t, http.MethodDelete, address+virtual.PathInstances+"/i-9?cluster=c1", nil)

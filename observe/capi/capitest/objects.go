@@ -196,8 +196,8 @@ func WithDrainHook(m *clusterv1.Machine) {
 	WithAnnotation[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "millwright")(m)
 }
 
-// WaitingAtDrainHook makes a machine that Cluster API deletes and that waits at Millwright's pre-drain hook.
-func WaitingAtDrainHook(m *clusterv1.Machine) {
+// AsMachineAtDrainHook makes a machine that Cluster API deletes and that waits at Millwright's pre-drain hook.
+func AsMachineAtDrainHook(m *clusterv1.Machine) {
 	AsDeletingObject(m)
 	WithDrainHook(m)
 	m.Spec.ProviderID = "example:///" + m.Name
@@ -396,9 +396,9 @@ func SetOfDeployment(
 // WithFormerTemplate gives a set the former template of its deployment.
 func WithFormerTemplate(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "v1.30.0" }
 
-// ReplacedByRevisionTwo gives a set the former template of its deployment, and the annotation that revision 2 replaces
+// AsSetReplacedByRevisionTwo gives a set the former template of its deployment, and the annotation that revision 2 replaces
 // the set's machines.
-func ReplacedByRevisionTwo(s *clusterv1.MachineSet) {
+func AsSetReplacedByRevisionTwo(s *clusterv1.MachineSet) {
 	WithFormerTemplate(s)
 	s.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision] = "2"
 }

@@ -12,8 +12,8 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// isReplacedByPerson reports whether a person requested the replacement or the deletion of a machine.
-func isReplacedByPerson(m *clusterv1.Machine) bool {
+// isReplacementRequested reports whether a person requested the replacement or the deletion of a machine.
+func isReplacementRequested(m *clusterv1.Machine) bool {
 	_, remediate := m.Annotations[clusterv1.RemediateMachineAnnotation]
 	_, deletion := m.Annotations[clusterv1.DeleteMachineAnnotation]
 	return remediate || deletion
@@ -61,9 +61,9 @@ func wasAvailable(m *clusterv1.Machine) bool {
 	return false
 }
 
-// denialOf returns why the cloud has never made the instance of a machine; empty if the instance exists. Cluster API
+// creationDenial returns why the cloud has never made the instance of a machine; empty if the instance exists. Cluster API
 // has no code for the reason why an infrastructure provider fails, so the template may be the reason.
-func denialOf(m *clusterv1.Machine) rollout.Denial {
+func creationDenial(m *clusterv1.Machine) rollout.Denial {
 	if m.Spec.ProviderID != "" || m.Status.NodeRef.IsDefined() {
 		return ""
 	}

@@ -74,7 +74,7 @@ func TestExplanationFacts(t *testing.T) {
 }
 
 // A deployment of Cluster API has the same requests as a deployment of Millwright, in Cluster API's fields.
-func TestRequests(t *testing.T) {
+func TestRequestFactsAndPatches(t *testing.T) {
 	d := capitest.PreparedDeployment(
 		3,
 		capitest.WithVersion("v1.32.0"),

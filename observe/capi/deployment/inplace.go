@@ -30,8 +30,8 @@ func ExtensionAnswer(set *clusterv1.MachineSet) rollout.ExtensionAnswer {
 	return rollout.ExtensionAnswer{Set: a.Set, Possible: a.Possible, Failed: a.Failed, Why: a.Why, At: a.At.Time}
 }
 
-// AnswerText returns the annotation value for an answer. The time in the annotation is in whole seconds.
-func AnswerText(a rollout.ExtensionAnswer) string {
+// ExtensionAnswerText returns the annotation value for an answer. The time in the annotation is in whole seconds.
+func ExtensionAnswerText(a rollout.ExtensionAnswer) string {
 	// Marshal cannot fail for an answerAnnotation.
 	text, _ := json.Marshal(
 		answerAnnotation{

@@ -178,7 +178,7 @@ func (f ObjectTree) observeSet(
 			Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		},
 		Replicas: int(capi.ValueOrZero(set.Spec.Replicas)),
-		ActedOn:  ActedOnSize(set),
+		ActedOn:  LastHandledReplicas(set),
 		Revision: Revision(set),
 		History:  set.Annotations[AnnotationRevisionHistory],
 		Desired:  deployment.ParseCount(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
@@ -209,7 +209,7 @@ func (f ObjectTree) observeSet(
 		seen := capiset.MemberFacts(f.Cache, m, set, selector)
 		machines = append(machines, seen)
 		r := rolloutMember(seen, set, minReady, now)
-		r.Failed, r.Joined, r.Requested, r.Denied = hasFailed(seen, m), wasHealthy(m), isReplacedByPerson(m), denialOf(m)
+		r.Failed, r.Joined, r.Requested, r.Denied = hasFailed(seen, m), wasHealthy(m), isReplacementRequested(m), creationDenial(m)
 		s.Machines = append(s.Machines, r)
 	}
 	if active := slices.DeleteFunc(
@@ -223,10 +223,10 @@ func (f ObjectTree) observeSet(
 	return s, machines
 }
 
-// ActedOnSize returns the size on which a set has acted. The status of the set contains only the observed generation,
+// LastHandledReplicas returns the size on which a set has acted. The status of the set contains only the observed generation,
 // so an annotation keeps the previous size on which the set acted. A set without the annotation, which another
 // controller made, counts as having acted on its size.
-func ActedOnSize(set *clusterv1.MachineSet) int {
+func LastHandledReplicas(set *clusterv1.MachineSet) int {
 	replicas := int(capi.ValueOrZero(set.Spec.Replicas))
 	former := deployment.ParseCount(set.Annotations[v1alpha1.AnnotationFormerReplicas])
 	if former < 0 || set.Status.ObservedGeneration >= set.Generation {
@@ -250,7 +250,7 @@ func rolloutMember(seen scale.Member, set *clusterv1.MachineSet, minReady time.D
 
 		ClusterAPI: rollout.ClusterAPIMember{
 			Moved:          seen.Updated,
-			Unacknowledged: seen.Updated && !capiset.AcknowledgesMachine(set, seen.Name),
+			Unacknowledged: seen.Updated && !capiset.AcknowledgesMove(set, seen.Name),
 		},
 	}
 }
@@ -301,7 +301,7 @@ func invalidReason(d *clusterv1.MachineDeployment) string {
 	selector, err := metav1.LabelSelectorAsSelector(&d.Spec.Selector)
 	kind := d.Spec.Rollout.Strategy.Type
 	switch {
-	case capi.IsContested(d, clusterv1.MachineDeploymentFinalizer):
+	case capi.HasBothFinalizers(d, clusterv1.MachineDeploymentFinalizer):
 		return contestedMessage
 	case d.Spec.Replicas == nil:
 		return "Waiting for spec.replicas set"

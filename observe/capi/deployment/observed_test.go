@@ -69,8 +69,8 @@ func withOnDelete(d *clusterv1.MachineDeployment) {
 	d.Spec.Rollout.Strategy.Type = clusterv1.OnDeleteMachineDeploymentStrategyType
 }
 
-// assertAllFactsHaveRows asserts that each fact of T has a row whose expected value differs from the default.
-func assertAllFactsHaveRows[T any](t *testing.T, plain T, told map[string][]any) {
+// assertEveryFactIsTested asserts that each fact of T has a row whose expected value differs from the default.
+func assertEveryFactIsTested[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
 	for _, name := range observetest.FieldNamesWithout("MCM", reflect.TypeFor[T]()) {
 		shown := false
@@ -222,11 +222,11 @@ func TestRolloutFacts(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	assertAllFactsHaveRows(t, deployment.RolloutFacts(newTree(&clusterv1.MachineDeployment{}), time.Time{}), told)
+	assertEveryFactIsTested(t, deployment.RolloutFacts(newTree(&clusterv1.MachineDeployment{}), time.Time{}), told)
 }
 
 // Each row tests one fact about a set, with a value that differs from the zero value.
-func TestObservedSet(t *testing.T) {
+func TestRolloutFactsOfASet(t *testing.T) {
 	lagging := func(s *clusterv1.MachineSet) {
 		s.Generation = 2
 		s.Annotations[v1alpha1.AnnotationFormerReplicas] = "5"
@@ -321,7 +321,7 @@ func TestObservedSet(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	assertAllFactsHaveRows(t, rollout.MachineSet{}, told)
+	assertEveryFactIsTested(t, rollout.MachineSet{}, told)
 }
 
 func withExtensionAnswer(s *clusterv1.MachineSet) {
@@ -332,7 +332,7 @@ func withExtensionAnswer(s *clusterv1.MachineSet) {
 		Why:      "because",
 		At:       capitest.Noon.Add(time.Millisecond),
 	}
-	withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, deployment.AnswerText(answer))(s)
+	withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, deployment.ExtensionAnswerText(answer))(s)
 }
 
 // infrastructureName returns the name of the infrastructure template of capitest's sets, as sourceOf writes it.
@@ -350,23 +350,23 @@ func withFailedAnswer(s *clusterv1.MachineSet) {
 // asHandedOverMachine marks a machine that another set moved to its set for an in-place update.
 var asHandedOverMachine = capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")
 
-// unhealthyDeleted makes a machine that is being deleted, and that a health check finds unhealthy.
-var unhealthyDeleted = observetest.CombineChanges(
+// asDeletingUnhealthyMachine makes a machine that is being deleted, and that a health check finds unhealthy.
+var asDeletingUnhealthyMachine = observetest.CombineChanges(
 	capitest.AsDeletingObject[*clusterv1.Machine],
 	capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse),
 )
 
-// remediated makes a machine that its set deletes because a health check asked for it.
-var remediated = capitest.WithConditionReason(
+// asRemediatedMachine makes a machine that its set deletes because a health check asked for it.
+var asRemediatedMachine = capitest.WithConditionReason(
 	clusterv1.MachineOwnerRemediatedCondition,
 	metav1.ConditionFalse,
 	clusterv1.MachineSetMachineRemediationMachineDeletingReason,
 	"",
 )
 
-// firstSeen makes a machine whose node is not ready, with the conditions that Cluster API wrote when it first looked at
+// asMachineSeenAnHourAgo makes a machine whose node is not ready, with the conditions that Cluster API wrote when it first looked at
 // the machine, an hour ago.
-func firstSeen(m *clusterv1.Machine) {
+func asMachineSeenAnHourAgo(m *clusterv1.Machine) {
 	for _, kind := range []string{
 		clusterv1.MachineDeletingCondition, clusterv1.MachineUpdatingCondition, clusterv1.MachineNodeReadyCondition,
 	} {
@@ -374,13 +374,13 @@ func firstSeen(m *clusterv1.Machine) {
 	}
 }
 
-// deletedNow makes a machine whose deletion has just begun.
-var deletedNow = observetest.CombineChanges(
+// asJustDeletedMachine makes a machine whose deletion has just begun.
+var asJustDeletedMachine = observetest.CombineChanges(
 	capitest.AsDeletingObject[*clusterv1.Machine],
 	func(m *clusterv1.Machine) { setConditionSince(m, clusterv1.MachineDeletingCondition, 0) },
 )
 
-func unavailableSince(minutesAgo int) capitest.MachineChange {
+func withUnavailableSince(minutesAgo int) capitest.MachineChange {
 	return func(m *clusterv1.Machine) { setConditionSince(m, clusterv1.MachineAvailableCondition, minutesAgo) }
 }
 
@@ -396,7 +396,7 @@ func setConditionSince(m *clusterv1.Machine, kind string, minutesAgo int) {
 }
 
 // Each row tests one fact about a machine, with a value that differs from the zero value.
-func TestObservedMember(t *testing.T) {
+func TestRolloutFactsOfAMachine(t *testing.T) {
 	told := map[string][]any{}
 	no, yes := metav1.ConditionFalse, metav1.ConditionTrue
 	for _, row := range []struct {
@@ -422,14 +422,14 @@ func TestObservedMember(t *testing.T) {
 		{name: "of a set with a surplus", fact: "Unhealthy", machine: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, no), set: func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) }, want: false},
 		{fact: "Failed", machine: capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, no), want: true},
 		{name: "healthy", fact: "Failed", machine: capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, yes), want: false},
-		{name: "its set deletes it because of that", fact: "Failed", machine: observetest.CombineChanges(unhealthyDeleted, remediated), want: true},
-		{name: "a person deletes it", fact: "Failed", machine: unhealthyDeleted, want: false},
+		{name: "its set deletes it because of that", fact: "Failed", machine: observetest.CombineChanges(asDeletingUnhealthyMachine, asRemediatedMachine), want: true},
+		{name: "a person deletes it", fact: "Failed", machine: asDeletingUnhealthyMachine, want: false},
 		{name: "a person deletes it before its set does", fact: "Failed", machine: observetest.CombineChanges(capitest.AsUnhealthyMachine, capitest.AsDeletingObject[*clusterv1.Machine]), want: false},
 		{fact: "Joined", machine: capitest.WithCondition(clusterv1.MachineNodeReadyCondition, yes), want: true},
-		{name: "that was available once", fact: "Joined", machine: observetest.CombineChanges(firstSeen, unavailableSince(10)), want: true},
-		{name: "that was available once, and is deleted", fact: "Joined", machine: observetest.CombineChanges(firstSeen, unavailableSince(10), deletedNow), want: true},
-		{name: "that was not available since the first look at it", fact: "Joined", machine: observetest.CombineChanges(firstSeen, unavailableSince(60)), want: false},
-		{name: "that is available", fact: "Joined", machine: observetest.CombineChanges(firstSeen, capitest.WithCondition(clusterv1.MachineAvailableCondition, yes)), want: true},
+		{name: "that was available once", fact: "Joined", machine: observetest.CombineChanges(asMachineSeenAnHourAgo, withUnavailableSince(10)), want: true},
+		{name: "that was available once, and is deleted", fact: "Joined", machine: observetest.CombineChanges(asMachineSeenAnHourAgo, withUnavailableSince(10), asJustDeletedMachine), want: true},
+		{name: "that was not available since the first look at it", fact: "Joined", machine: observetest.CombineChanges(asMachineSeenAnHourAgo, withUnavailableSince(60)), want: false},
+		{name: "that is available", fact: "Joined", machine: observetest.CombineChanges(asMachineSeenAnHourAgo, capitest.WithCondition(clusterv1.MachineAvailableCondition, yes)), want: true},
 		{name: "that never became ready", fact: "Joined", machine: capitest.WithCondition(clusterv1.MachineNodeReadyCondition, no), want: false},
 		{fact: "Requested", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.RemediateMachineAnnotation, ""), want: true},
 		{fact: "Denied", machine: func(m *clusterv1.Machine) { m.Spec.ProviderID, m.Status.NodeRef = "", clusterv1.MachineNodeReference{} }, want: rollout.DeniedByTemplate},
@@ -460,7 +460,7 @@ func TestObservedMember(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	assertAllFactsHaveRows(t, rollout.Member{}, told)
+	assertEveryFactIsTested(t, rollout.Member{}, told)
 }
 
 // The test rows come from Cluster API: the candidates for the current set, and spec.rollout.after.
@@ -530,7 +530,7 @@ func TestCurrentSet(t *testing.T) {
 }
 
 // A time without a working worker does not count for the progress deadline.
-func TestAbsences(t *testing.T) {
+func TestWorkerAbsenceExtendsTheProgressDeadline(t *testing.T) {
 	d := capitest.PreparedDeployment(
 		3,
 		withStatus(
@@ -540,7 +540,7 @@ func TestAbsences(t *testing.T) {
 		),
 	)
 	f := newTree(d)
-	f.Absences = cache.Absences{{From: capitest.MinutesBeforeNoon(5).Time, To: capitest.MinutesBeforeNoon(3).Time}}
+	f.Absences = cache.WorkerAbsences{{From: capitest.MinutesBeforeNoon(5).Time, To: capitest.MinutesBeforeNoon(3).Time}}
 	assert.Equal(t, 2*time.Minute, deployment.RolloutFacts(f, capitest.Noon).Absent)
 }
 

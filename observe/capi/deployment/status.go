@@ -18,9 +18,9 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// ownConditions lists the condition types that Millwright writes on a MachineDeployment. Millwright does not change
+// conditionsOfMillwright lists the condition types that Millwright writes on a MachineDeployment. Millwright does not change
 // other conditions.
-var ownConditions = []string{
+var conditionsOfMillwright = []string{
 	vocabulary.ConditionAvailable,
 	vocabulary.ConditionMachinesReady,
 	vocabulary.ConditionMachinesUpToDate,
@@ -45,7 +45,7 @@ func reportedStatus(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 		Replicas: int(capi.ValueOrZero(s.Replicas)), Ready: int(capi.ValueOrZero(s.ReadyReplicas)),
 		Available: int(capi.ValueOrZero(s.AvailableReplicas)), Updated: int(capi.ValueOrZero(s.UpToDateReplicas)),
 	}}
-	for _, kind := range ownConditions {
+	for _, kind := range conditionsOfMillwright {
 		if c := capi.ConditionOfType(s.Conditions, kind); c.Type != "" && kind != vocabulary.ConditionBlocked {
 			r.Conditions = append(r.Conditions, rollout.Condition{
 				Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message, Updated: c.LastTransitionTime.Time,
@@ -85,7 +85,7 @@ func ApplyStatus(
 	}
 	s.Conditions = capi.SetConditions(
 		s.Conditions,
-		ownConditions,
+		conditionsOfMillwright,
 		append(conditions, capi.BlockedConditions(blocked)...),
 		f.Deployment.Generation,
 		now,
@@ -153,10 +153,10 @@ func OperationWithBlockers(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	return o
 }
 
-// NamedRollout returns the workflow ID of the rollout that a deployment names as its current operation. NamedRollout is
+// CurrentRolloutID returns the workflow ID of the rollout that a deployment names as its current operation. NamedRollout is
 // empty if the deployment names no rollout, or the rollout of another object: a moved deployment has the annotations of
 // its predecessor.
-func NamedRollout(d *clusterv1.MachineDeployment) string {
+func CurrentRolloutID(d *clusterv1.MachineDeployment) string {
 	if o := CurrentOperation(d); o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID
 	}

@@ -50,7 +50,7 @@ func withOutdatedReason(why string) capitest.MachineChange {
 
 // The rows come from the status tests of Cluster API: the conditions of a MachineDeployment, with Cluster API's reasons
 // and messages.
-func TestStatus(t *testing.T) {
+func TestStatusConditionsMatchClusterAPI(t *testing.T) {
 	const (
 		available, rollingOut, up, down = "Available", "RollingOut", "ScalingUp", "ScalingDown"
 		deleting, remediating, isPaused = "Deleting", "Remediating", "Paused"
@@ -136,8 +136,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusFields covers the fields of the status other than the conditions.
-func TestStatusFields(t *testing.T) {
+// TestStatusFieldsOtherThanConditions covers the fields of the status other than the conditions.
+func TestStatusFieldsOtherThanConditions(t *testing.T) {
 	d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Generation = 4 })
 	set, former := capitest.SetOfDeployment(
 		d,
@@ -181,7 +181,7 @@ func TestStatusFields(t *testing.T) {
 }
 
 // A status that was written is not written again, whatever its content, while only the clock changes.
-func TestAStatusIsWrittenOnce(t *testing.T) {
+func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		some := func() bool { return r.IntN(3) == 0 }
@@ -229,7 +229,7 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 
 // The transition time of Progressing is the time of the last progress. The transition time of any other condition is
 // the time of its last change of status.
-func TestTimesOfConditions(t *testing.T) {
+func TestTransitionTimesOfConditions(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	set := capitest.SetOfDeployment(d, "s", 3, 1)
 	f := newTree(d, set)
@@ -275,7 +275,7 @@ func TestRolloutAnnotations(t *testing.T) {
 		assert.Less(t, len(value.(string)), 1000)
 	}
 	assert.Equal(t, record, deployment.RecordedRollout(d))
-	assert.Equal(t, "rollout-1", deployment.NamedRollout(d))
+	assert.Equal(t, "rollout-1", deployment.CurrentRolloutID(d))
 	assert.Equal(t, "roll", deployment.CurrentOperation(d).Step)
 	assert.Empty(t, deployment.ChangedAnnotations(d, notes), "they are there")
 	assert.Equal(
@@ -284,7 +284,7 @@ func TestRolloutAnnotations(t *testing.T) {
 		deployment.ChangedAnnotations(d, deployment.RolloutAnnotations(nil, nil)),
 	)
 	d.UID = "uid-other"
-	assert.Empty(t, deployment.NamedRollout(d), "it was moved")
+	assert.Empty(t, deployment.CurrentRolloutID(d), "it was moved")
 	deployment.RemoveAnnotations(d)
 	assert.Empty(t, deployment.ChangedAnnotations(d, deployment.RolloutAnnotations(nil, nil)))
 	assert.Nil(t, deployment.RecordedRollout(d))

@@ -53,10 +53,10 @@ func copyInPlaceFields(to, from *clusterv1.MachineSpec) {
 // rolloutPrefix is the prefix of annotation keys about the rollout of a deployment.
 const rolloutPrefix = "rollout.machine.sapcloud.io/"
 
-// keysNotCopied lists annotations of a deployment that its sets do not get, in addition to the annotations with
+// annotationsNotCopied lists annotations of a deployment that its sets do not get, in addition to the annotations with
 // rolloutPrefix. The list contains the keys that Cluster API does not copy, and the annotations that describe the
 // deployment itself.
-var keysNotCopied = []string{
+var annotationsNotCopied = []string{
 	corev1.LastAppliedConfigAnnotation,
 	clusterv1.RevisionAnnotation,
 	AnnotationRevisionHistory,
@@ -73,7 +73,7 @@ var keysNotCopied = []string{
 // isCopiedKey reports whether a deployment copies an annotation to a set. Only the current set gets the change-cause
 // annotation.
 func isCopiedKey(key string, current bool) bool {
-	return !strings.HasPrefix(key, rolloutPrefix) && !slices.Contains(keysNotCopied, key) &&
+	return !strings.HasPrefix(key, rolloutPrefix) && !slices.Contains(annotationsNotCopied, key) &&
 		(current || key != v1alpha1.AnnotationChangeCause)
 }
 
@@ -99,7 +99,7 @@ func (f ObjectTree) CopyToSet(set *clusterv1.MachineSet, current bool) (changed 
 	)
 
 	if current {
-		deployment.NoteFailure(set, RecordedRollout(d))
+		deployment.RecordFailureOnSet(set, RecordedRollout(d))
 	}
 
 	spec := &set.Spec
@@ -230,10 +230,10 @@ func (f ObjectTree) IsWantedSet(found *clusterv1.MachineSet, as rollout.SetCreat
 		IsSameTemplate(&found.Spec.Template, &f.Deployment.Spec.Template)
 }
 
-// ReturnToSet gives a deployment the template of one of its sets, and the set's change cause. ReturnToSet does not
+// RestoreTemplateFromSet gives a deployment the template of one of its sets, and the set's change cause. ReturnToSet does not
 // change the fields that update machines in place. If spec.rollout.after is in the past but later than the creation of
 // the set, ReturnToSet removes this time, because it would replace the restored machines.
-func ReturnToSet(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time) {
+func RestoreTemplateFromSet(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time) {
 	spec := set.Spec.Template.Spec.DeepCopy()
 	copyInPlaceFields(spec, &d.Spec.Template.Spec)
 	d.Spec.Template.Spec = *spec
@@ -270,12 +270,12 @@ func PreparedDeployment(f ObjectTree) *clusterv1.MachineDeployment {
 	return p
 }
 
-// NotPrepared describes the pending work of a deployment that must be prepared for its first set.
-const NotPrepared = "it is not prepared for its first set"
+// NotPreparedMessage describes the pending work of a deployment that must be prepared for its first set.
+const NotPreparedMessage = "it is not prepared for its first set"
 
 // NeedsPreparation reports whether a deployment must be prepared now. NeedsPreparation returns false for a deployment
 // that is paused, contested or being deleted.
 func NeedsPreparation(f ObjectTree, o rollout.Facts) bool {
-	contested := capi.IsContested(f.Deployment, clusterv1.MachineDeploymentFinalizer)
+	contested := capi.HasBothFinalizers(f.Deployment, clusterv1.MachineDeploymentFinalizer)
 	return !o.Deleting && !contested && o.ClusterAPI.Suspended == "" && PreparedDeployment(f) != nil
 }

@@ -18,8 +18,8 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// changesInPlace returns changes of a template that update existing machines without a rollout.
-func changesInPlace() map[string]capitest.DeploymentChange {
+// inPlaceChanges returns changes of a template that update existing machines without a rollout.
+func inPlaceChanges() map[string]capitest.DeploymentChange {
 	return map[string]capitest.DeploymentChange{
 		"a label":         func(d *clusterv1.MachineDeployment) { d.Spec.Template.Labels["tier"] = "front" },
 		"an annotation":   func(d *clusterv1.MachineDeployment) { d.Spec.Template.Annotations["tier"] = "front" },
@@ -56,7 +56,7 @@ func rolloutChanges() map[string]capitest.DeploymentChange {
 }
 
 func TestIsSameTemplate(t *testing.T) {
-	for name, change := range changesInPlace() {
+	for name, change := range inPlaceChanges() {
 		d := capitest.PreparedDeployment(3)
 		s := capitest.SetOfDeployment(d, "s", 3, 1)
 		change(d)
@@ -108,7 +108,7 @@ func TestCopyToSet(t *testing.T) {
 }
 
 // Only the set of a revision has the revision's change-cause annotation; former sets do not have it.
-func TestWhyARevisionWasMade(t *testing.T) {
+func TestOnlyTheSetOfARevisionHasItsChangeCause(t *testing.T) {
 	d := capitest.PreparedDeployment(3, withAnnotation(v1alpha1.AnnotationChangeCause, "the new image"))
 	current := capitest.SetOfDeployment(d, "s", 3, 2)
 	former := capitest.SetOfDeployment(
@@ -128,10 +128,10 @@ func TestWhyARevisionWasMade(t *testing.T) {
 	require.True(t, f.CopyToSet(current, true))
 	assert.Equal(t, "the new image, really", current.Annotations[v1alpha1.AnnotationChangeCause])
 	assert.False(t, f.CopyToSet(former, false))
-	deployment.ReturnToSet(d, former, capitest.Noon)
+	deployment.RestoreTemplateFromSet(d, former, capitest.Noon)
 	assert.Equal(t, "the old image", d.Annotations[v1alpha1.AnnotationChangeCause])
 	delete(former.Annotations, v1alpha1.AnnotationChangeCause)
-	deployment.ReturnToSet(d, former, capitest.Noon)
+	deployment.RestoreTemplateFromSet(d, former, capitest.Noon)
 	assert.NotContains(t, d.Annotations, v1alpha1.AnnotationChangeCause)
 }
 
@@ -180,7 +180,7 @@ func TestTheTemplateOfAFormerSetNamesTheNextRevision(t *testing.T) {
 }
 
 // If a deployment loses a label or annotation, its sets lose it too if Millwright copied it.
-func TestFollowRemovesWhatTheDeploymentLost(t *testing.T) {
+func TestCopyToSetRemovesWhatTheDeploymentLost(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	s := capitest.SetOfDeployment(d, "s", 3, 1)
 	s.Labels["was"], s.Annotations["was"], s.Annotations["of-others"] = "there", "there", "stays"
@@ -201,7 +201,7 @@ func TestFollowRemovesWhatTheDeploymentLost(t *testing.T) {
 	assert.False(t, f.CopyToSet(s, true), "again")
 }
 
-func TestANewSet(t *testing.T) {
+func TestNewSetCopiesTheDeployment(t *testing.T) {
 	d := capitest.PreparedDeployment(3, withAnnotation("team", "web"))
 	f := newTree(d)
 	as := rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}
@@ -289,7 +289,7 @@ func TestANewSetRecordsRolloutAfter(t *testing.T) {
 
 // ReturnToSet restores a former template without the parts that change in place, and without a time that would replace
 // the restored machines.
-func TestReturnToSet(t *testing.T) {
+func TestRestoreTemplateFromSet(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change capitest.DeploymentChange
@@ -306,7 +306,7 @@ func TestReturnToSet(t *testing.T) {
 			d.Spec.Template.Spec.MinReadySeconds = new(int32(5))
 			d.Spec.Template.Labels["tier"] = "front"
 			row.change(d)
-			deployment.ReturnToSet(d, s, capitest.Noon)
+			deployment.RestoreTemplateFromSet(d, s, capitest.Noon)
 			assert.True(t, deployment.IsSameTemplate(&s.Spec.Template, &d.Spec.Template))
 			assert.Equal(t, "v1.30.0", d.Spec.Template.Spec.Version)
 			assert.EqualValues(t, 5, *d.Spec.Template.Spec.MinReadySeconds)
@@ -317,15 +317,15 @@ func TestReturnToSet(t *testing.T) {
 	}
 }
 
-func TestActedOnSize(t *testing.T) {
+func TestLastHandledReplicas(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	s := capitest.SetOfDeployment(d, "s", 3, 1)
-	assert.Equal(t, 3, deployment.ActedOnSize(s), "it has acted on its size")
+	assert.Equal(t, 3, deployment.LastHandledReplicas(s), "it has acted on its size")
 	s.Annotations[v1alpha1.AnnotationFormerReplicas], s.Generation = "7", 2
-	assert.Equal(t, 7, deployment.ActedOnSize(s), "it has not: the former size stays")
+	assert.Equal(t, 7, deployment.LastHandledReplicas(s), "it has not: the former size stays")
 }
 
-func TestPrepare(t *testing.T) {
+func TestPreparedDeployment(t *testing.T) {
 	theirs := func(d *clusterv1.MachineDeployment) {
 		d.Finalizers = []string{"x", clusterv1.MachineDeploymentFinalizer}
 		d.OwnerReferences, d.Labels = nil, map[string]string{clusterv1.WatchLabel: capitest.Filter}

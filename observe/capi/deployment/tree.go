@@ -33,7 +33,7 @@ type ObjectTree struct {
 	Policy       *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
 	// IsLive means that the tree comes from the API server: its machines are at least as new as the status of their sets.
 	IsLive   bool
-	Absences cache.Absences // times during which no worker was running
+	Absences cache.WorkerAbsences // times during which no worker was running
 }
 
 // ReadTree returns a deployment with its sets and machines from the caches. If the cache of a template's kind is not
@@ -64,7 +64,7 @@ func readTree(
 		Sets:       c.SetsOfDeployment(d),
 		Orphans:    c.SetsWithoutController(d.Namespace),
 		Policy:     c.Cluster.PolicyOfObject(d),
-		Absences:   c.Cluster.Absences(),
+		Absences:   c.Cluster.WorkerAbsences(),
 	}
 	for _, set := range f.Sets {
 		f.Members = append(f.Members, c.MachinesOfSet(set)...)
@@ -115,7 +115,7 @@ func ReadLiveTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploy
 	if f, err = ReadLiveTreeWithoutPolicy(ctx, c, d); err != nil {
 		return f, err
 	}
-	f.Absences = c.Cluster.Absences()
+	f.Absences = c.Cluster.WorkerAbsences()
 	f.Policy, err = c.Cluster.LivePolicyOfObject(ctx, d)
 	return f, err
 }

@@ -65,22 +65,22 @@ func isExcluded(annotations map[string]string) bool {
 	return set && value != hookOwner
 }
 
-// HasHook reports whether a machine has Millwright's hook.
-func HasHook(m *clusterv1.Machine) bool {
+// HasDrainHook reports whether a machine has Millwright's hook.
+func HasDrainHook(m *clusterv1.Machine) bool {
 	_, hooked := m.Annotations[AnnotationHook]
 	return hooked
 }
 
-// IsDrainedByUs reports whether Millwright drains the node of a machine, or has drained it.
-func IsDrainedByUs(m *clusterv1.Machine) bool {
-	return HasHook(m) || m.Annotations[v1alpha1.AnnotationDrainStatus] != ""
+// IsDrainedByMillwright reports whether Millwright drains the node of a machine, or has drained it.
+func IsDrainedByMillwright(m *clusterv1.Machine) bool {
+	return HasDrainHook(m) || m.Annotations[v1alpha1.AnnotationDrainStatus] != ""
 }
 
-// UnhookPatch returns the merge patch that removes Millwright's hook from a machine. Unless Millwright has drained the
+// HookRemovalPatch returns the merge patch that removes Millwright's hook from a machine. Unless Millwright has drained the
 // node, the patch also removes the annotation that excludes the node from Cluster API's drain.
-func UnhookPatch(m *clusterv1.Machine, drained bool) map[string]any {
+func HookRemovalPatch(m *clusterv1.Machine, drained bool) map[string]any {
 	gone := map[string]any{}
-	if HasHook(m) {
+	if HasDrainHook(m) {
 		gone[AnnotationHook] = nil
 	}
 	if m.Annotations[annotationExclude] == hookOwner && !drained {
@@ -92,10 +92,10 @@ func UnhookPatch(m *clusterv1.Machine, drained bool) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": gone}}
 }
 
-// hasReachedHooks reports whether the deletion by Cluster API has reached the pre-drain hooks of a machine. While
+// hasReachedPreDrainHooks reports whether the deletion by Cluster API has reached the pre-drain hooks of a machine. While
 // Millwright's hook is present, Cluster API waits, unless Cluster API would not drain the node. The reason of the
 // condition Deleting shows the same state, except after an error.
-func hasReachedHooks(m *clusterv1.Machine) bool {
+func hasReachedPreDrainHooks(m *clusterv1.Machine) bool {
 	return m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreDrainHookStartTime.IsZero()
 }
 
@@ -121,7 +121,7 @@ func clusterOfMachine(c *capi.Cache, m *clusterv1.Machine) *clusterv1.Cluster {
 // UpstreamStatusTexts returns the parts of a Machine's status that affect its drain: the progress of the deletion, and
 // the health of the node. Cluster API writes these parts.
 func UpstreamStatusTexts(m *clusterv1.Machine) []string {
-	says := []string{fmt.Sprint(hasReachedHooks(m))}
+	says := []string{fmt.Sprint(hasReachedPreDrainHooks(m))}
 	if c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); c != nil {
 		says = append(says, string(c.Status))
 	}
@@ -134,11 +134,11 @@ func UpstreamStatusTexts(m *clusterv1.Machine) []string {
 // HookFacts returns the facts that determine the hook of a machine, without the facts about its node.
 func HookFacts(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.Machine) (drain.HookFacts, error) {
 	h := drain.HookFacts{
-		Hooked: HasHook(
+		Hooked: HasDrainHook(
 			m,
 		),
 		Deleting: m.DeletionTimestamp != nil,
-		Waiting:  hasReachedHooks(m),
+		Waiting:  hasReachedPreDrainHooks(m),
 		NodeName: m.Status.NodeRef.Name,
 		Skip:     observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
 	}
@@ -153,7 +153,7 @@ func HookFacts(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1al
 		return h, nil
 	}
 	related, err := relatedObjectsOfDrain(ctx, c, m, cluster)
-	h.Needless = related.NeedlessReason()
+	h.Needless = related.NoDrainReason()
 	return h, err
 }
 

@@ -22,7 +22,7 @@ import (
 
 const optInAnnotation = v1alpha1.AnnotationClusterAPIDrain
 
-func TestWhichMachinesOptIn(t *testing.T) {
+func TestWhichMachinesOptIntoDrains(t *testing.T) {
 	on := func(value string) capitest.SetChange {
 		return capitest.WithAnnotation[*clusterv1.MachineSet](optInAnnotation, value)
 	}
@@ -53,7 +53,7 @@ func TestWhichMachinesOptIn(t *testing.T) {
 			c, _ := capitest.StartCaches(t, row.objects...)
 			assert.Equal(t, row.want, capidrain.DrainsNodesOfSet(c, row.set))
 			m := capiset.DesiredMachine(c, row.set, "m", nil)
-			assert.Equal(t, row.want, capidrain.HasHook(m))
+			assert.Equal(t, row.want, capidrain.HasDrainHook(m))
 			_, excluded := m.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]
 			assert.Equal(t, row.want, excluded)
 			assert.Equal(t, "web", m.Annotations["team"], "those of the template stay")
@@ -80,7 +80,7 @@ func TestWhichMachinesOptIn(t *testing.T) {
 }
 
 // A machine that a person excluded from draining gets no hook, and keeps the person's annotation.
-func TestAMachineThatAPersonExcluded(t *testing.T) {
+func TestMachineExcludedByAPersonGetsNoHook(t *testing.T) {
 	c, _ := capitest.StartCaches(t, capitest.NewCluster())
 	set := capitest.NewSet("s", 1, capitest.WithAnnotation[*clusterv1.MachineSet](optInAnnotation, "true"))
 	m := capitest.NewMachine(
@@ -89,12 +89,12 @@ func TestAMachineThatAPersonExcluded(t *testing.T) {
 		capitest.WithAnnotation[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
 	)
 	assert.Empty(t, capiset.DriftedParts(c, m, set))
-	assert.False(t, capidrain.HasHook(capiset.DesiredMachine(c, set, "m", m)))
+	assert.False(t, capidrain.HasDrainHook(capiset.DesiredMachine(c, set, "m", m)))
 	set.Spec.Template.Annotations[clusterv1.ExcludeNodeDrainingAnnotation] = ""
-	assert.False(t, capidrain.HasHook(capiset.DesiredMachine(c, set, "m", nil)), "nor do the machines of such a template")
+	assert.False(t, capidrain.HasDrainHook(capiset.DesiredMachine(c, set, "m", nil)), "nor do the machines of such a template")
 }
 
-func TestUnhookPatch(t *testing.T) {
+func TestHookRemovalPatch(t *testing.T) {
 	gone := func(keys ...string) map[string]any {
 		annotations := map[string]any{}
 		for _, key := range keys {
@@ -106,33 +106,33 @@ func TestUnhookPatch(t *testing.T) {
 	assert.Equal(
 		t,
 		gone(capidrain.AnnotationHook, clusterv1.ExcludeNodeDrainingAnnotation),
-		capidrain.UnhookPatch(capitest.NewMachine("m", set, capitest.WithDrainHook), false),
+		capidrain.HookRemovalPatch(capitest.NewMachine("m", set, capitest.WithDrainHook), false),
 	)
 	assert.Equal(
 		t,
 		gone(capidrain.AnnotationHook),
-		capidrain.UnhookPatch(capitest.NewMachine("m", set, capitest.WithDrainHook), true),
+		capidrain.HookRemovalPatch(capitest.NewMachine("m", set, capitest.WithDrainHook), true),
 		"Cluster API does not drain what is drained",
 	)
-	assert.Nil(t, capidrain.UnhookPatch(capitest.NewMachine("m", set), false))
+	assert.Nil(t, capidrain.HookRemovalPatch(capitest.NewMachine("m", set), false))
 	theirs := capitest.NewMachine(
 		"m",
 		set,
 		capitest.WithDrainHook,
 		capitest.WithAnnotation[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
 	)
-	assert.Equal(t, gone(capidrain.AnnotationHook), capidrain.UnhookPatch(theirs, false), "what a person wrote stays")
+	assert.Equal(t, gone(capidrain.AnnotationHook), capidrain.HookRemovalPatch(theirs, false), "what a person wrote stays")
 }
 
-func TestAMachineInTheFormOfMillwright(t *testing.T) {
+func TestToMillwrightMachine(t *testing.T) {
 	set := capitest.NewSet("s", 1)
-	m := capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, func(m *clusterv1.Machine) {
+	m := capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, func(m *clusterv1.Machine) {
 		m.Labels["node"] = "a label of the user"
 		m.Spec.ProviderID, m.Spec.Deletion.NodeDrainTimeoutSeconds = "example:///1", new(int32(90))
 		m.Annotations[v1alpha1.AnnotationHold] = "ann: lunch"
 	})
 	v := capidrain.ToMillwrightMachine(m)
-	assert.True(t, observedrain.IsOfClusterAPI(v))
+	assert.True(t, observedrain.IsClusterAPIMachine(v))
 	assert.Equal(t, "node-m", cache.NodeNameOfMachine(v), "the node that Cluster API has found")
 	assert.Equal(t, "example:///1", v.Spec.ProviderID)
 	assert.Equal(
@@ -145,11 +145,11 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 	assert.True(
 		t,
 		observedrain.IsInDrainQueue(
-			capidrain.ToMillwrightMachine(capitest.NewMachine("m", set, capitest.WaitingAtDrainHook)),
+			capidrain.ToMillwrightMachine(capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook)),
 		),
 	)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-m"}}
-	ladder := observedrain.LadderFacts(v, nil, node, 0, capitest.Noon)
+	ladder := observedrain.EscalationFacts(v, nil, node, 0, capitest.Noon)
 	assert.Equal(
 		t,
 		drain.EscalationLadder{Now: capitest.Noon, Timeout: 90 * time.Second, Setting: "nodeDrainTimeoutSeconds"},
@@ -157,7 +157,7 @@ func TestAMachineInTheFormOfMillwright(t *testing.T) {
 	)
 	for _, seconds := range []*int32{nil, new(int32(0))} {
 		m.Spec.Deletion.NodeDrainTimeoutSeconds = seconds
-		assert.True(t, observedrain.LadderFacts(capidrain.ToMillwrightMachine(m), nil, node, 0, capitest.Noon).Endless)
+		assert.True(t, observedrain.EscalationFacts(capidrain.ToMillwrightMachine(m), nil, node, 0, capitest.Noon).Endless)
 	}
 
 	v.Status.Deletion.Drain = &v1alpha1.MachineDrain{StartedAt: capitest.MinutesBeforeNoon(3), Means: "Evict"}
@@ -208,37 +208,37 @@ func TestDrainHookFacts(t *testing.T) {
 	}{
 		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.HookFacts{Hooked: true, NodeName: "node-m"}},
 		"at the hook": {
-			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), related(capitest.NewCluster(), infrastructure()), drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m"},
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(), infrastructure()), drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m"},
 		},
 		"its Cluster is paused": {
-			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), related(capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })),
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })),
 			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "Cluster c is paused"},
 		},
 		"it is paused": {
-			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PausedAnnotation, "")), related(capitest.NewCluster()),
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PausedAnnotation, "")), related(capitest.NewCluster()),
 			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "the machine has the annotation cluster.x-k8s.io/paused"},
 		},
 		"the infrastructure is gone": {
-			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), related(capitest.NewCluster()),
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster()),
 			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
 		"the infrastructure is being deleted": {
-			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), related(capitest.NewCluster(), infrastructure(capitest.AsDeletingObject)),
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(), infrastructure(capitest.AsDeletingObject)),
 			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
 		"the Cluster is being deleted": {
-			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook), related(capitest.NewCluster(capitest.AsDeletingObject), infrastructure()),
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(capitest.AsDeletingObject), infrastructure()),
 			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "Cluster c is being deleted, and its nodes are not drained"},
 		},
 		"past its drain": {
-			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, func(m *clusterv1.Machine) {
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, func(m *clusterv1.Machine) {
 				m.Status.Deletion.WaitForPreTerminateHookStartTime = capitest.MinutesBeforeNoon(1)
 			}),
 			related(capitest.NewCluster(), infrastructure()),
 			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "the deletion is past its drain"},
 		},
 		"without a node, and skipped": {
-			capitest.NewMachine("m", set, capitest.WaitingAtDrainHook, func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "ann: test")),
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "ann: test")),
 			related(capitest.NewCluster(), infrastructure()),
 			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, Skip: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test"},
 		},
@@ -252,7 +252,7 @@ func TestDrainHookFacts(t *testing.T) {
 	}
 }
 
-func TestRulesOfClusterAPI(t *testing.T) {
+func TestDrainRulesOfClusterAPI(t *testing.T) {
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	other := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Near"}}}
@@ -327,19 +327,19 @@ func TestRulesOfClusterAPI(t *testing.T) {
 	}
 }
 
-func TestTurnsOfTheMachinesOfACluster(t *testing.T) {
+func TestDrainQueueOfACluster(t *testing.T) {
 	set := capitest.NewSet("s", 1)
-	far := capitest.NewMachine("far", set, capitest.WaitingAtDrainHook)
+	far := capitest.NewMachine("far", set, capitest.AsMachineAtDrainHook)
 	far.Spec.ClusterName = "other"
 	c, _ := capitest.StartCaches(
 		t,
-		capitest.NewMachine("a", set, capitest.WaitingAtDrainHook),
+		capitest.NewMachine("a", set, capitest.AsMachineAtDrainHook),
 		capitest.NewMachine("alive", set, capitest.WithDrainHook),
 		far,
 		capitest.NewMachine(
 			"queued",
 			set,
-			capitest.WaitingAtDrainHook,
+			capitest.AsMachineAtDrainHook,
 			capitest.WithAnnotation[*clusterv1.Machine](
 				v1alpha1.AnnotationDrainStatus,
 				`{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","queued":true}}`,
@@ -348,7 +348,7 @@ func TestTurnsOfTheMachinesOfACluster(t *testing.T) {
 		capitest.NewMachine(
 			"over",
 			set,
-			capitest.WaitingAtDrainHook,
+			capitest.AsMachineAtDrainHook,
 			capitest.WithAnnotation[*clusterv1.Machine](
 				v1alpha1.AnnotationDrainStatus,
 				`{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","drain":{"startedAt":"2026-01-01T11:59:00Z","result":"Drained"}}}`,

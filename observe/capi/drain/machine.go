@@ -38,7 +38,7 @@ func ToMillwrightMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 		delete(v.Annotations, annotationExclude)
 	}
 	v.Spec.ProviderID = m.Spec.ProviderID
-	timeout := observedrain.Forever
+	timeout := observedrain.NoDrainTimeout
 	if seconds := capi.ValueOrZero(m.Spec.Deletion.NodeDrainTimeoutSeconds); seconds > 0 {
 		timeout = time.Duration(seconds) * time.Second
 	}
@@ -55,7 +55,7 @@ func ToMillwrightMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 			s.LastOperation = *r.Last
 		}
 	}
-	if s.Deletion == nil && hasReachedHooks(m) {
+	if s.Deletion == nil && hasReachedPreDrainHooks(m) {
 		s.Deletion = &v1alpha1.MachineDeletion{
 			Stage: v1alpha1.MachineDeletionDrain,
 			Since: m.Status.Deletion.WaitForPreDrainHookStartTime,

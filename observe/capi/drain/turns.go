@@ -18,7 +18,7 @@ import (
 func QueueEntries(c *capi.Cache, namespace, cluster string) (turns []drain.QueueEntry) {
 	for _, m := range machinesOfCluster(c, namespace, cluster) {
 		v := ToMillwrightMachine(m)
-		if !HasHook(m) || !observedrain.IsInDrainQueue(v) {
+		if !HasDrainHook(m) || !observedrain.IsInDrainQueue(v) {
 			continue
 		}
 		t := drain.QueueEntry{
@@ -60,10 +60,10 @@ func JoinedNodes(c *capi.Cache, namespace, cluster string) (n replace.NodeCounts
 	return n
 }
 
-// HookedMachines returns the machines with Millwright's hook for which wanted returns true, unsorted.
-func HookedMachines(c *capi.Cache, wanted func(*clusterv1.Machine) bool) (all []*clusterv1.Machine) {
+// MachinesWithDrainHook returns the machines with Millwright's hook for which wanted returns true, unsorted.
+func MachinesWithDrainHook(c *capi.Cache, wanted func(*clusterv1.Machine) bool) (all []*clusterv1.Machine) {
 	for _, m := range observecache.AllObjects[*clusterv1.Machine](c.Cluster.Informer(capi.MachinesResource)) {
-		if HasHook(m) && wanted(m) {
+		if HasDrainHook(m) && wanted(m) {
 			all = append(all, m)
 		}
 	}

@@ -159,7 +159,7 @@ func (w *WorkloadClusters) connectCluster(kubeconfig []byte, namespace, name str
 	if err != nil {
 		return nil, fmt.Errorf("the value of %s is no kubeconfig", kubeconfigKey) // the parse error may quote secret data
 	}
-	if what := forbiddenPart(parsed); what != "" {
+	if what := forbiddenKubeconfigPart(parsed); what != "" {
 		return nil, fmt.Errorf("its kubeconfig names %s, which Millwright does not use", what)
 	}
 	config, err := clientcmd.NewDefaultClientConfig(*parsed, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -182,9 +182,9 @@ func (w *WorkloadClusters) connectCluster(kubeconfig []byte, namespace, name str
 	}, nil
 }
 
-// forbiddenPart returns the part of a kubeconfig that would make this process run a program or read a file; empty if
+// forbiddenKubeconfigPart returns the part of a kubeconfig that would make this process run a program or read a file; empty if
 // there is none. A writer of a Secret must not gain these rights.
-func forbiddenPart(config *clientcmdapi.Config) string {
+func forbiddenKubeconfigPart(config *clientcmdapi.Config) string {
 	for _, user := range config.AuthInfos {
 		switch {
 		case user.Exec != nil:

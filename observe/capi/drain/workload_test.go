@@ -140,7 +140,7 @@ func TestTheCachesOfAWorkloadClusterEndSomeTimeAfterItsLastDrain(t *testing.T) {
 	})
 }
 
-func TestKubeconfigsThatAreNotUsed(t *testing.T) {
+func TestUnusableKubeconfigsAreRefused(t *testing.T) {
 	user := func(change func(*clientcmdapi.AuthInfo)) func(*clientcmdapi.Config) {
 		return func(c *clientcmdapi.Config) { change(c.AuthInfos["u"]) }
 	}

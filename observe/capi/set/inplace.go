@@ -21,9 +21,9 @@ func ParseList(annotation string) []string {
 	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
 }
 
-// AcknowledgesMachine reports whether a set has acknowledged a machine that was moved to it for an in-place update: the
+// AcknowledgesMove reports whether a set has acknowledged a machine that was moved to it for an in-place update: the
 // size of the set then includes the machine.
-func AcknowledgesMachine(set *clusterv1.MachineSet, machine string) bool {
+func AcknowledgesMove(set *clusterv1.MachineSet, machine string) bool {
 	return slices.Contains(ParseList(set.Annotations[clusterv1.AcknowledgedMoveAnnotation]), machine)
 }
 
@@ -49,7 +49,7 @@ func IsUpdateDue(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	}
 	_, moved := m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
 	owner := metav1.GetControllerOf(set)
-	return !moved || owner == nil || !capi.IsDeploymentReference(*owner) || AcknowledgesMachine(set, m.Name)
+	return !moved || owner == nil || !capi.IsDeploymentReference(*owner) || AcknowledgesMove(set, m.Name)
 }
 
 // NoMoveReason returns why the receiver does not accept the surplus machines of a set; empty if it accepts them. A nil

@@ -15,12 +15,12 @@ import (
 
 // asMovedMachine marks a machine as moved to its set for an in-place update.
 func asMovedMachine(m *clusterv1.Machine) {
-	asMarkedMachine(m)
+	asUpdatingMachine(m)
 	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)
 }
 
-// asMarkedMachine marks a machine as being updated in place.
-func asMarkedMachine(m *clusterv1.Machine) {
+// asUpdatingMachine marks a machine as being updated in place.
+func asUpdatingMachine(m *clusterv1.Machine) {
 	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
 }
 
@@ -42,10 +42,10 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 		"its set counts it":                 {[]capitest.MachineChange{asMovedMachine}, []capitest.SetChange{capitest.WithDeploymentOwner, acknowledged}, true},
 		"its set does not count it":         {[]capitest.MachineChange{asMovedMachine}, []capitest.SetChange{capitest.WithDeploymentOwner, another}, false},
 		"its set has no deployment":         {[]capitest.MachineChange{asMovedMachine}, nil, true},
-		"it was counted before":             {[]capitest.MachineChange{asMarkedMachine}, []capitest.SetChange{capitest.WithDeploymentOwner}, true},
-		"core updates it already":           {[]capitest.MachineChange{asMarkedMachine, hooked}, []capitest.SetChange{capitest.WithDeploymentOwner}, false},
+		"it was counted before":             {[]capitest.MachineChange{asUpdatingMachine}, []capitest.SetChange{capitest.WithDeploymentOwner}, true},
+		"core updates it already":           {[]capitest.MachineChange{asUpdatingMachine, hooked}, []capitest.SetChange{capitest.WithDeploymentOwner}, false},
 		"core ends it":                      {[]capitest.MachineChange{hooked}, nil, false},
-		"core waits for another hook of it": {[]capitest.MachineChange{asMarkedMachine, otherHook}, []capitest.SetChange{capitest.WithDeploymentOwner}, true},
+		"core waits for another hook of it": {[]capitest.MachineChange{asUpdatingMachine, otherHook}, []capitest.SetChange{capitest.WithDeploymentOwner}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := capitest.NewSet("s", 1, test.set...)

@@ -386,7 +386,7 @@ func TestRemediationReason(t *testing.T) {
 
 // A machine that has been ready for less than minReadySeconds is not available. The set reconciles again when the
 // machine becomes available.
-func TestAvailability(t *testing.T) {
+func TestMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 	set := capitest.NewSet(
 		"s",
 		1,

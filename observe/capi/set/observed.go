@@ -107,7 +107,7 @@ func transferOfSet(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) 
 
 // isContestedSet reports whether another controller also reconciles a set of Millwright.
 func isContestedSet(set *clusterv1.MachineSet) bool {
-	return capi.IsContested(set, clusterv1.MachineSetFinalizer)
+	return capi.HasBothFinalizers(set, clusterv1.MachineSetFinalizer)
 }
 
 // contestedMessage tells a user why Millwright does not touch a contested set. Source of the remedy:

@@ -119,7 +119,7 @@ func TestScaleFacts(t *testing.T) {
 		{
 			name: "unreadable",
 			fact: "Invalid",
-			set:  capitest.WithSelector(*observetest.UnreadableSelector()),
+			set:  capitest.WithSelector(*observetest.InvalidSelector()),
 			want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`,
 		},
 		{
@@ -160,13 +160,13 @@ func TestScaleFacts(t *testing.T) {
 		},
 		{name: "no size and unreadable", fact: "Orphans", set: func(s *clusterv1.MachineSet) {
 			withoutReplicas(s)
-			capitest.WithSelector(*observetest.UnreadableSelector())(s)
+			capitest.WithSelector(*observetest.InvalidSelector())(s)
 		}, related: orphan(wanted), want: []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}}},
 		{fact: "SelectsAll", set: capitest.WithSelector(metav1.LabelSelector{}), want: true},
 		{
 			name: "one that cannot be read",
 			fact: "SelectsAll",
-			set:  capitest.WithSelector(*observetest.UnreadableSelector()),
+			set:  capitest.WithSelector(*observetest.InvalidSelector()),
 			want: false,
 		},
 
@@ -204,7 +204,7 @@ func TestScaleFacts(t *testing.T) {
 		{
 			name:    "an unreadable selector matches none",
 			fact:    "Orphans",
-			set:     capitest.WithSelector(*observetest.UnreadableSelector()),
+			set:     capitest.WithSelector(*observetest.InvalidSelector()),
 			related: orphan(wanted),
 			want:    []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}},
 		},
@@ -476,7 +476,7 @@ func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 	}
 }
 
-func TestPreflight(t *testing.T) {
+func TestPreflightChecksOfTheControlPlane(t *testing.T) {
 	foreign := func(change ...capitest.ProviderObjectChange) relatedChange {
 		return func(a *capi.RelatedObjects) {
 			a.ControlPlane = new(capitest.FoundObject(capitest.NewControlPlane(change...)))
@@ -612,7 +612,7 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 }
 
 // Observed must not change its arguments, because they belong to caches.
-func TestObservedChangesNothing(t *testing.T) {
+func TestScaleFactsChangesNoArgument(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	related := capitest.RelatedObjects(
 		capitest.NewMachine("m", s, capitest.AsUnhealthyMachine, capitest.WithManagedFields(capi.FieldManager, "x", "y")),

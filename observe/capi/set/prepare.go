@@ -10,10 +10,10 @@ import (
 	"millwright/observe/capi"
 )
 
-// UnexplainedMachines returns the machines whose condition OwnerRemediated does not explain yet why their set does not
+// MachinesWithoutRemediationReason returns the machines whose condition OwnerRemediated does not explain yet why their set does not
 // replace them. The field Why of each target is the message that the condition should have; the result reason is the
 // condition's reason.
-func UnexplainedMachines(
+func MachinesWithoutRemediationReason(
 	related capi.RelatedObjects,
 	plan scale.PlanResult,
 ) (machines []scale.MachineTarget, reason string) {
@@ -91,7 +91,7 @@ func OutstandingWrites(
 	if len(capi.UnownedTemplates(related)) > 0 {
 		return "a template lacks its owner, or the label of the Cluster"
 	}
-	if machines, _ := UnexplainedMachines(related, plan); len(machines) > 0 {
+	if machines, _ := MachinesWithoutRemediationReason(related, plan); len(machines) > 0 {
 		return "a machine does not say why it is not replaced yet"
 	}
 	return ""

@@ -15,7 +15,7 @@ import (
 )
 
 // A machine's condition OwnerRemediated states once why the machine's set does not replace it yet.
-func TestUnexplainedMachines(t *testing.T) {
+func TestMachinesWithoutRemediationReason(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	saying := func(reason, message string) capitest.MachineChange {
 		return func(m *clusterv1.Machine) {
@@ -43,7 +43,7 @@ func TestUnexplainedMachines(t *testing.T) {
 			a := capitest.RelatedObjects(capitest.NewMachine("m", s, row.machine), capitest.NewMachine("fine", s))
 			a.Deployment = capitest.NewDeployment(none)
 			withSetAnnotation(clusterv1.RevisionAnnotation, row.revision)(s)
-			machines, reason := capiset.UnexplainedMachines(
+			machines, reason := capiset.MachinesWithoutRemediationReason(
 				a,
 				scale.PlanSet(capiset.ScaleFacts(newCache(), s, a, capitest.Noon, 0)),
 			)

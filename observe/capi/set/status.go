@@ -16,9 +16,9 @@ import (
 	"millwright/observe/capi"
 )
 
-// ownConditions lists the condition types that Millwright writes on a MachineSet, in the order of scale.PlanSet, and
+// conditionsOfMillwright lists the condition types that Millwright writes on a MachineSet, in the order of scale.PlanSet, and
 // Blocked. Millwright does not change other conditions.
-var ownConditions = []string{
+var conditionsOfMillwright = []string{
 	vocabulary.ConditionMachinesCreated,
 	vocabulary.ConditionMachinesReady,
 	vocabulary.ConditionMachinesUpToDate,
@@ -52,7 +52,7 @@ func reportedStatus(set *clusterv1.MachineSet, o scale.Facts) scale.Status {
 			UpToDate: int(capi.ValueOrZero(set.Status.UpToDateReplicas)),
 		}
 	}
-	for _, kind := range ownConditions {
+	for _, kind := range conditionsOfMillwright {
 		c := capi.ConditionOfType(set.Status.Conditions, kind)
 		if c.Type != "" && kind != vocabulary.ConditionBlocked {
 			s.Conditions = append(
@@ -86,7 +86,7 @@ func ApplyStatus(
 	}
 	s.Conditions = capi.SetConditions(
 		s.Conditions,
-		ownConditions,
+		conditionsOfMillwright,
 		append(conditions, capi.BlockedConditions(blocked)...),
 		set.Generation,
 		now,
@@ -156,7 +156,7 @@ func ExplanationFacts(
 	if related.Cluster == nil ||
 		!capi.ValueOrZero(related.Cluster.Spec.Paused) { // a paused Cluster's set reports the pause
 		for _, m := range related.Members {
-			s.Upstream = append(s.Upstream, ExplainedMachine(m, now))
+			s.Upstream = append(s.Upstream, MachineWaitFacts(m, now))
 		}
 	}
 	for _, c := range conditions {

@@ -250,9 +250,9 @@ func (d randomSource) randomRelated(s *clusterv1.MachineSet) capi.RelatedObjects
 
 // A status that was just written is not written again; otherwise a set would write its status forever. A written status
 // stays correct until the time of the next recheck, unless an object changes.
-func TestAStatusIsWrittenOnce(t *testing.T) {
+func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 	kinds := map[string]int{}
-	for seed := range uint64(decidetest.SeedCount(1000)) {
+	for seed := range uint64(decidetest.RandomRunCount(1000)) {
 		d := randomSource{rand.New(rand.NewPCG(seed, 1))}
 		c := capitest.NewOfflineCache(
 			capitest.DefaultSettings,
@@ -314,7 +314,7 @@ func TestAStatusIsWrittenOnce(t *testing.T) {
 	}
 }
 
-func TestHowTheMachinesOfASetAreCounted(t *testing.T) {
+func TestMachineCountsInTheStatusOfASet(t *testing.T) {
 	const ready, upToDate = clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition
 	no := func(kind string) capitest.MachineChange { return capitest.WithCondition(kind, metav1.ConditionFalse) }
 	type counts [4]int32 // replicas, ready, available, up to date

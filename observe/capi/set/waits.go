@@ -21,10 +21,10 @@ import (
 	"millwright/observe/machine"
 )
 
-// ExplainedMachine returns the facts that explain why a machine waits. The machine's conditions determine the stage;
+// MachineWaitFacts returns the facts that explain why a machine waits. The machine's conditions determine the stage;
 // the messages of the conditions are only shown.
-func ExplainedMachine(m *clusterv1.Machine, now time.Time) explain.UpstreamMachine {
-	f := explain.UpstreamMachine{Namespace: m.Namespace, Name: m.Name, Now: now}
+func MachineWaitFacts(m *clusterv1.Machine, now time.Time) explain.ClusterAPIMachine {
+	f := explain.ClusterAPIMachine{Namespace: m.Namespace, Name: m.Name, Now: now}
 	_, paused := m.Annotations[clusterv1.PausedAnnotation]
 	switch {
 	case m.DeletionTimestamp != nil:
@@ -50,7 +50,7 @@ var deletionStages = map[string]explain.Stage{
 }
 
 // explainDeletion sets the facts about a machine that is being deleted.
-func explainDeletion(m *clusterv1.Machine, f *explain.UpstreamMachine) {
+func explainDeletion(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	c := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineDeletingCondition)
 	f.Stage, f.Message, f.Since = explain.StageDelete, c.Message, m.DeletionTimestamp.Time
 	if !slices.Contains(m.Finalizers, clusterv1.MachineFinalizer) { // Cluster API has finished its part of the deletion
@@ -74,9 +74,9 @@ func explainDeletion(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 	case clusterv1.MachineDeletingWaitingForPreTerminateHookReason:
 		explainHooks(m, f, clusterv1.PreTerminateDeleteHookAnnotationPrefix)
 	case clusterv1.MachineDeletingDrainingNodeReason:
-		f.Since, f.Deadline = stageBounds(f.Since, started.NodeDrainStartTime, deletion.NodeDrainTimeoutSeconds)
+		f.Since, f.Deadline = stageStartAndDeadline(f.Since, started.NodeDrainStartTime, deletion.NodeDrainTimeoutSeconds)
 	case clusterv1.MachineDeletingWaitingForVolumeDetachReason:
-		f.Since, f.Deadline = stageBounds(
+		f.Since, f.Deadline = stageStartAndDeadline(
 			f.Since,
 			started.WaitForNodeVolumeDetachStartTime,
 			deletion.NodeVolumeDetachTimeoutSeconds,
@@ -90,7 +90,7 @@ func explainDeletion(m *clusterv1.Machine, f *explain.UpstreamMachine) {
 
 // explainHooks sets the facts about a machine whose deletion waits for hook annotations with this prefix. If no such
 // annotation is left, Cluster API has not processed the removal yet.
-func explainHooks(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix string) {
+func explainHooks(m *clusterv1.Machine, f *explain.ClusterAPIMachine, prefix string) {
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
 		if strings.HasPrefix(key, prefix) && key != capidrain.AnnotationHook {
 			f.Hooks = append(f.Hooks, key)
@@ -98,7 +98,7 @@ func explainHooks(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix strin
 	}
 	switch {
 	case len(f.Hooks) > 0:
-	case capidrain.HasHook(m) && prefix == clusterv1.PreDrainDeleteHookAnnotationPrefix:
+	case capidrain.HasDrainHook(m) && prefix == clusterv1.PreDrainDeleteHookAnnotationPrefix:
 		f.Stage, f.Message, f.Drain = explain.StageOwnDrain, "", machine.ExplanationFacts(
 			capidrain.ToMillwrightMachine(m),
 			nil,
@@ -109,10 +109,10 @@ func explainHooks(m *clusterv1.Machine, f *explain.UpstreamMachine, prefix strin
 	}
 }
 
-// stageBounds returns the start and the deadline of a stage. If the start of the stage is unknown, it returns the start
+// stageStartAndDeadline returns the start and the deadline of a stage. If the start of the stage is unknown, it returns the start
 // of the deletion. A zero deadline means no known deadline. As in Cluster API, the stage has no deadline if its timeout
 // is absent or 0.
-func stageBounds(deletion time.Time, began metav1.Time, seconds *int32) (since, end time.Time) {
+func stageStartAndDeadline(deletion time.Time, began metav1.Time, seconds *int32) (since, end time.Time) {
 	if began.IsZero() {
 		return deletion, end
 	}
@@ -124,7 +124,7 @@ func stageBounds(deletion time.Time, began metav1.Time, seconds *int32) (since, 
 
 // explainLiveMachine sets the facts about a machine that is not being deleted: what it still needs before its node
 // joins, or what it has lost since then. explainLiveMachine ignores a missing condition.
-func explainLiveMachine(m *clusterv1.Machine, f *explain.UpstreamMachine) {
+func explainLiveMachine(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	created := m.CreationTimestamp.Time
 	of := func(stage explain.Stage, c metav1.Condition, from time.Time, object string) {
 		f.Stage, f.Message, f.Since, f.Object = stage, c.Message, phrase.LaterTime(c.LastTransitionTime.Time, from), object
@@ -178,7 +178,7 @@ func PendingWork(
 		return attention.Decision{Need: attention.Scale, Why: why}
 	}
 	return cmp.Or(
-		plan.Pending.PrecedingDecision(explained.HasActiveMachine(), attention.Scale, "a machine waits for Cluster API"),
+		plan.Pending.HigherPriorityDecision(explained.HasActiveMachine(), attention.Scale, "a machine waits for Cluster API"),
 		plan.Pending,
 	)
 }
@@ -191,7 +191,7 @@ func RecheckTime(plan scale.PlanResult, explained explain.MachineSet) time.Time 
 // MachineOperation returns a current operation that says why a machine waits; nil if the machine does not wait. Cluster
 // API's status has no field for a current operation.
 func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
-	facts := ExplainedMachine(m, now)
+	facts := MachineWaitFacts(m, now)
 	w := facts.CurrentWait()
 	if w.Cause == "" {
 		return nil
@@ -209,8 +209,8 @@ func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 	return o
 }
 
-// stepsOfSets lists the steps of a set, the most important first. While a step runs, its condition is True.
-var stepsOfSets = []struct{ condition, step string }{
+// setSteps lists the steps of a set, the most important first. While a step runs, its condition is True.
+var setSteps = []struct{ condition, step string }{
 	{vocabulary.ConditionDeleting, vocabulary.StepAwaitMachines},
 	{vocabulary.ConditionRemediating, vocabulary.StepDeleteMachines},
 	{vocabulary.ConditionScalingDown, vocabulary.StepDeleteMachines},
@@ -221,7 +221,7 @@ var stepsOfSets = []struct{ condition, step string }{
 // work. Cluster API's status has no field for a current operation.
 func OperationOfSet(set *clusterv1.MachineSet) *v1alpha1.Operation {
 	var o *v1alpha1.Operation
-	for _, of := range stepsOfSets {
+	for _, of := range setSteps {
 		if c := capi.ConditionOfType(set.Status.Conditions, of.condition); c.Status == metav1.ConditionTrue && o == nil {
 			o = &v1alpha1.Operation{
 				Step:     of.step,

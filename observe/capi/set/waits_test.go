@@ -52,7 +52,7 @@ func trueCondition(kind string) capitest.MachineChange {
 }
 
 // The conditions of a machine, with their reasons and times, explain why the machine waits.
-func TestExplainedMachine(t *testing.T) {
+func TestMachineWaitFacts(t *testing.T) {
 	const bootstrap, infrastructure, node = clusterv1.MachineBootstrapConfigReadyCondition, clusterv1.MachineInfrastructureReadyCondition, clusterv1.MachineNodeHealthyCondition
 	const preDrain, preTerminate = "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup", "pre-terminate.delete.hook.machine.cluster.x-k8s.io/backup"
 	const config, instance = "kubeadmconfig.bootstrap.cluster.x-k8s.io m", "examplemachine.infrastructure.cluster.x-k8s.io m"
@@ -69,111 +69,111 @@ func TestExplainedMachine(t *testing.T) {
 	detached := clusterv1.MachineDeletionStatus{WaitForNodeVolumeDetachStartTime: capitest.MinutesBeforeNoon(3)}
 	for name, row := range map[string]struct {
 		machine []capitest.MachineChange
-		want    explain.UpstreamMachine
+		want    explain.ClusterAPIMachine
 	}{
-		"it runs": {nil, explain.UpstreamMachine{}},
+		"it runs": {nil, explain.ClusterAPIMachine{}},
 		"nobody has looked at a new one": {
-			newMachine(3), explain.UpstreamMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
+			newMachine(3), explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
 		},
 		"its bootstrap data": {
 			newMachine(5, falseCondition(bootstrap, "NotReady", "no data", 4), falseCondition(infrastructure, "NotReady", "no data", 5)),
-			explain.UpstreamMachine{Stage: explain.StageBootstrap, Message: "no data", Since: ago(4), Object: config},
+			explain.ClusterAPIMachine{Stage: explain.StageBootstrap, Message: "no data", Since: ago(4), Object: config},
 		},
 		"its bootstrap configuration was deleted": {
 			newMachine(5, falseCondition(bootstrap, clusterv1.MachineBootstrapConfigDeletedReason, "deleted", 4)),
-			explain.UpstreamMachine{Stage: explain.StageBootstrap, Message: "deleted", Since: ago(4), Object: config, Lost: true},
+			explain.ClusterAPIMachine{Stage: explain.StageBootstrap, Message: "deleted", Since: ago(4), Object: config, Lost: true},
 		},
 		"its instance": {
 			newMachine(5, trueCondition(bootstrap), falseCondition(infrastructure, "QuotaExceeded", "no room", 5)),
-			explain.UpstreamMachine{Stage: explain.StageInfrastructure, Message: "no room", Since: ago(5), Object: instance},
+			explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Message: "no room", Since: ago(5), Object: instance},
 		},
 		"its instance was deleted while it ran": {
 			[]capitest.MachineChange{falseCondition(infrastructure, clusterv1.MachineInfrastructureDeletedReason, "deleted", 2)},
-			explain.UpstreamMachine{Stage: explain.StageInfrastructure, Message: "deleted", Since: ago(2), Object: instance, Lost: true},
+			explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Message: "deleted", Since: ago(2), Object: instance, Lost: true},
 		},
 		"its node does not join; it could not before its instance was there": {
 			newMachine(9, trueCondition(bootstrap), trueCondition(infrastructure), func(m *clusterv1.Machine) { m.Status.Conditions[1].LastTransitionTime = capitest.MinutesBeforeNoon(6) }, falseCondition(node, "NodeDoesNotExist", "no node", 9)),
-			explain.UpstreamMachine{Stage: explain.StageJoin, Message: "no node", Since: ago(6)},
+			explain.ClusterAPIMachine{Stage: explain.StageJoin, Message: "no node", Since: ago(6)},
 		},
 		"its node is not healthy": {
 			[]capitest.MachineChange{falseCondition(node, "NodeNotHealthy", "* Node.Ready: no", 7)},
-			explain.UpstreamMachine{Stage: explain.StageRecover, Message: "* Node.Ready: no", Since: ago(7)},
+			explain.ClusterAPIMachine{Stage: explain.StageRecover, Message: "* Node.Ready: no", Since: ago(7)},
 		},
 		"it is updated in place, and its node is not healthy": {
 			[]capitest.MachineChange{falseCondition(node, "NodeNotHealthy", "no", 7), capitest.WithConditionReason(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdatingReason, "half")},
-			explain.UpstreamMachine{Stage: explain.StageUpdate, Message: "half", Since: ago(60)},
+			explain.ClusterAPIMachine{Stage: explain.StageUpdate, Message: "half", Since: ago(60)},
 		},
 		"its update in place has failed": {
 			[]capitest.MachineChange{capitest.WithConditionReason(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdateFailedReason, "no")},
-			explain.UpstreamMachine{Stage: explain.StageUpdate, Message: "no", Since: ago(60), Lost: true},
+			explain.ClusterAPIMachine{Stage: explain.StageUpdate, Message: "no", Since: ago(60), Lost: true},
 		},
 		"the health of its node is not known": {
-			[]capitest.MachineChange{capitest.WithCondition(node, metav1.ConditionUnknown)}, explain.UpstreamMachine{},
+			[]capitest.MachineChange{capitest.WithCondition(node, metav1.ConditionUnknown)}, explain.ClusterAPIMachine{},
 		},
 		"a new one is paused": {
-			newMachine(3, withAnnotation(clusterv1.PausedAnnotation)), explain.UpstreamMachine{Stage: explain.StagePaused, Since: ago(3)},
+			newMachine(3, withAnnotation(clusterv1.PausedAnnotation)), explain.ClusterAPIMachine{Stage: explain.StagePaused, Since: ago(3)},
 		},
-		"a running one is paused": {[]capitest.MachineChange{withAnnotation(clusterv1.PausedAnnotation)}, explain.UpstreamMachine{}},
+		"a running one is paused": {[]capitest.MachineChange{withAnnotation(clusterv1.PausedAnnotation)}, explain.ClusterAPIMachine{}},
 
 		"nobody has looked at a deleted one": {
 			[]capitest.MachineChange{func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(1)) }, capitest.WithCondition(clusterv1.MachineDeletingCondition, metav1.ConditionFalse)},
-			explain.UpstreamMachine{Stage: explain.StageDelete, Since: ago(1), Unhandled: true},
+			explain.ClusterAPIMachine{Stage: explain.StageDelete, Since: ago(1), Unhandled: true},
 		},
 		"Cluster API has done its part": {
 			deletedMachine(clusterv1.MachineDeletingDeletionCompletedReason, "", func(m *clusterv1.Machine) { m.Finalizers = []string{"example.com/a", "example.com/b"} }),
-			explain.UpstreamMachine{Stage: explain.StageDelete, Message: "finalizers are left: example.com/a, example.com/b", Since: ago(10)},
+			explain.ClusterAPIMachine{Stage: explain.StageDelete, Message: "finalizers are left: example.com/a, example.com/b", Since: ago(10)},
 		},
 		"the deletion fails": {
 			deletedMachine(clusterv1.MachineDeletingInternalErrorReason, "see the log"),
-			explain.UpstreamMachine{Stage: explain.StageDelete, Message: "see the log", Since: ago(10)},
+			explain.ClusterAPIMachine{Stage: explain.StageDelete, Message: "see the log", Since: ago(10)},
 		},
 		"a hook before the drain": {
 			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", both...),
-			explain.UpstreamMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
+			explain.ClusterAPIMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
 		},
 		"a hook after the drain": {
 			deletedMachine(clusterv1.MachineDeletingWaitingForPreTerminateHookReason, "hooks", both...),
-			explain.UpstreamMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preTerminate}},
+			explain.ClusterAPIMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preTerminate}},
 		},
 		"Millwright's own hook": {
 			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright")),
-			explain.UpstreamMachine{Stage: explain.StageOwnDrain, Since: ago(10)},
+			explain.ClusterAPIMachine{Stage: explain.StageOwnDrain, Since: ago(10)},
 		},
 		"a hook of others beside Millwright's": {
 			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", append(both, withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright"))...),
-			explain.UpstreamMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
+			explain.ClusterAPIMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
 		},
 		"a hook that is gone": {
 			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks"),
-			explain.UpstreamMachine{Stage: explain.StageDelete, Message: "hooks", Since: ago(10)},
+			explain.ClusterAPIMachine{Stage: explain.StageDelete, Message: "hooks", Since: ago(10)},
 		},
 		"a drain without end": {
 			deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(0)), nil)),
-			explain.UpstreamMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4)},
+			explain.ClusterAPIMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4)},
 		},
 		"a drain with an end": {
 			deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(600)), new(int32(60)))),
-			explain.UpstreamMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4), Deadline: ago(-6)},
+			explain.ClusterAPIMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4), Deadline: ago(-6)},
 		},
 		"a drain whose begin is not known": {
 			deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(clusterv1.MachineDeletionStatus{}, new(int32(600)), nil)),
-			explain.UpstreamMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(10)},
+			explain.ClusterAPIMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(10)},
 		},
 		"volumes": {
 			deletedMachine(clusterv1.MachineDeletingWaitingForVolumeDetachReason, "volumes", started(detached, new(int32(600)), new(int32(60)))),
-			explain.UpstreamMachine{Stage: explain.StageDetach, Message: "volumes", Since: ago(3), Deadline: ago(2)},
+			explain.ClusterAPIMachine{Stage: explain.StageDetach, Message: "volumes", Since: ago(3), Deadline: ago(2)},
 		},
 		"its instance is not deleted": {
 			deletedMachine(clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, "waiting"),
-			explain.UpstreamMachine{Stage: explain.StageDeleteInstance, Message: "waiting", Since: ago(10), Object: instance},
+			explain.ClusterAPIMachine{Stage: explain.StageDeleteInstance, Message: "waiting", Since: ago(10), Object: instance},
 		},
 		"its bootstrap configuration is not deleted": {
 			deletedMachine(clusterv1.MachineDeletingWaitingForBootstrapDeletionReason, "waiting"),
-			explain.UpstreamMachine{Stage: explain.StageDeleteBootstrap, Message: "waiting", Since: ago(10), Object: config},
+			explain.ClusterAPIMachine{Stage: explain.StageDeleteBootstrap, Message: "waiting", Since: ago(10), Object: config},
 		},
 		"its node is not deleted": {
 			deletedMachine(clusterv1.MachineDeletingDeletingNodeReason, "waiting"),
-			explain.UpstreamMachine{Stage: explain.StageDeleteNode, Message: "waiting", Since: ago(10)},
+			explain.ClusterAPIMachine{Stage: explain.StageDeleteNode, Message: "waiting", Since: ago(10)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestExplainedMachine(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				capiset.ExplainedMachine(capitest.NewMachine("m", capitest.NewSet("s", 1), row.machine...), capitest.Noon),
+				capiset.MachineWaitFacts(capitest.NewMachine("m", capitest.NewSet("s", 1), row.machine...), capitest.Noon),
 			)
 		})
 	}

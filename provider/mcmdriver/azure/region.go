@@ -161,7 +161,7 @@ func (r *Region) forwardRequest(w http.ResponseWriter, request *http.Request, me
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	g.correctRecords()
+	g.fixFakeRecords()
 	r.notifyChanges(before, g.vmNames())
 	maps.Copy(w.Header(), response.Header)
 	w.WriteHeader(response.StatusCode)
@@ -198,9 +198,9 @@ func (r *Region) notifyChanges(before, after []string) {
 	}
 }
 
-// correctRecords corrects two defects in the records of the fake. The record of a network interface that was created
+// fixFakeRecords corrects two defects in the records of the fake. The record of a network interface that was created
 // before its VM has no name, so the fake cannot delete the record. The fake also keeps records without resources.
-func (g *resourceGroup) correctRecords() {
+func (g *resourceGroup) fixFakeRecords() {
 	all := g.state.MachineResourcesMap
 	delete(all, "")
 	for name, resources := range all {

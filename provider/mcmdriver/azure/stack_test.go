@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 	if address := os.Getenv(azureAddressVariable); address != "" {
 		mcmtest.IgnoreStackFlags()
 		mcmdriver.Run(released.NewDefaultDriver(azure.Factory{Region: address}), "Azure",
-			mcmdriver.WithWindow(consistencyWindow), mcmdriver.WithDriverOptions(driver.WithRequestLife(requestLife)))
+			mcmdriver.WithConsistencyWindow(consistencyWindow), mcmdriver.WithDriverOptions(driver.WithRequestLife(requestLife)))
 		return
 	}
 	var err error
@@ -201,7 +201,7 @@ func requireOneVMPerMachine(t *testing.T, p *rig.Pool) {
 
 // The test creates a pool, rolls out a change, scales the pool down and deletes the pool. No VM, network interface or
 // disk remains.
-func TestPoolOfMCMsDriverForAzure(t *testing.T) {
+func TestPoolWithAzureDriverLeavesNoResources(t *testing.T) {
 	const namespace, size = "chain", 4
 	createClassAndSecret(t, namespace)
 	all := intstr.FromString("100%")
@@ -232,7 +232,7 @@ func TestPoolOfMCMsDriverForAzure(t *testing.T) {
 
 // The worker is killed while it waits for the answer to a create request for a network interface or a VM. The machine
 // still gets exactly one VM.
-func TestKilledWorkerDuringACreation(t *testing.T) {
+func TestWorkerKilledDuringACreationMakesOneVM(t *testing.T) {
 	const namespace = "killed"
 	createClassAndSecret(t, namespace)
 	n := 0
@@ -290,7 +290,7 @@ func TestSweepDeletesTheNetworkInterfaceOfAnUnfinishedCreation(t *testing.T) {
 
 // Azure has no capacity for the size of the VM. The driver returns ResourceExhausted and deletes the resources that it
 // has created.
-func TestCreationWithoutCapacity(t *testing.T) {
+func TestCreationWithoutCapacityLeavesNoResources(t *testing.T) {
 	const namespace = "capacity"
 	createClassAndSecret(t, namespace)
 	injector.injectFault(azure.MakeVM, func(w http.ResponseWriter, _ func(http.ResponseWriter)) {

@@ -48,7 +48,7 @@ type api struct {
 // startAPI starts etcd and an API server, which end with the test, and installs the CRDs.
 func startAPI(t *testing.T) *api {
 	s, err := stack.Up(t.Context(), stack.Options{
-		Dir: t.TempDir(), UseFreePorts: true, Attached: true, Components: []string{"etcd", "kube-apiserver"},
+		Dir: t.TempDir(), UseFreePorts: true, EndsWithThisProcess: true, Components: []string{"etcd", "kube-apiserver"},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })

@@ -23,19 +23,19 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	components := append(component.Names(), component.SecondBridge)
-	os.Exit(rig.MainBehindProxies(m, stack.Options{Components: components}, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainBehindProxies(m, stack.Options{Components: components}, func(up *rig.Rig) { testRig = up }))
 }
 
 // watchNamespace starts a checker for a namespace. The returned function fails the test if there was a violation, or if
 // a run ended badly.
 func watchNamespace(t *testing.T, namespace string) (verify func()) {
 	t.Helper()
-	sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}
-	watcher := checker.NewWatcher(sources, namespace, checker.Bounds{})
+	sources := checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal}
+	watcher := checker.NewWatcher(sources, namespace, checker.SizeBounds{})
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
 	go watcher.Run(ctx)
@@ -52,7 +52,7 @@ func watchNamespace(t *testing.T, namespace string) (verify func()) {
 
 func cloudStats(t *testing.T) admin.Stats {
 	t.Helper()
-	s, err := r.Cloud.Stats(t.Context())
+	s, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	return s
 }
@@ -80,8 +80,8 @@ func phasesByMachineUID(t *testing.T, p *rig.Pool) map[types.UID]v1alpha1.Machin
 // in names.
 func requireFaults(t *testing.T, names ...string) {
 	t.Helper()
-	requireFaultsOfProcess(t, "worker", r.Proxies.Worker.FaultCounts(), names)
-	requireFaultsOfProcess(t, "bridge", r.Proxies.Bridge.FaultCounts(), names)
+	requireFaultsOfProcess(t, "worker", testRig.Proxies.Worker.FaultCounts(), names)
+	requireFaultsOfProcess(t, "bridge", testRig.Proxies.Bridge.FaultCounts(), names)
 }
 
 // requireFaultsOfProcess logs which faults a process met, and fails the test if the process did not meet each fault in

@@ -13,22 +13,22 @@ import (
 // contain its own writes, or it reads from the API server. In the middle of each change the watches of the worker and
 // of the bridge break.
 func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
-	r.CreateNamespace(t, "slow", "")
+	testRig.CreateNamespace(t, "slow", "")
 	verify, before := watchNamespace(t, "slow"), cloudStats(t)
-	r.Proxies.Worker.SetFaults(rig.APIFaults{WatchDelay: 5 * time.Second})
-	t.Cleanup(func() { r.Proxies.SetFaults(rig.APIFaults{}) })
-	pool := r.CreatePool(t, "slow", "slow", 0)
+	testRig.Proxies.Worker.SetFaults(rig.APIFaults{WatchDelay: 5 * time.Second})
+	t.Cleanup(func() { testRig.Proxies.SetFaults(rig.APIFaults{}) })
+	pool := testRig.CreatePool(t, "slow", "slow", 0)
 	for _, n := range []int{40, 10, 25} {
 		pool.Scale(t, n)
 		time.Sleep(6 * time.Second) // the first events of this change have arrived, and the next events are delayed
-		r.Proxies.CutWatches(time.Second)
+		testRig.Proxies.CutWatches(time.Second)
 		pool.AwaitRunningMachines(t, n)
 	}
 	// scaled to 40, 10 and 25 machines: 40 + 15 creations
 	requireCreateCount(t, before, 55)
 	verify()
 	requireFaults(t, "cut")
-	r.Proxies.SetFaults(rig.APIFaults{})
+	testRig.Proxies.SetFaults(rig.APIFaults{})
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)
 }

@@ -15,10 +15,10 @@ import (
 // although their answer is lost. Each machine is created once, and replaced once.
 func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 	const size = 6
-	r.CreateNamespace(t, "storm", "")
+	testRig.CreateNamespace(t, "storm", "")
 	verify, before := watchNamespace(t, "storm"), cloudStats(t)
-	r.Proxies.SetFaultsForTest(t, rig.APIFaults{BusyChance: 0.1, ConflictChance: 0.25, LostAnswerChance: 0.08})
-	pool := r.CreatePool(t, "storm", "storm", size)
+	testRig.Proxies.SetFaultsForTest(t, rig.APIFaults{BusyChance: 0.1, ConflictChance: 0.25, LostAnswerChance: 0.08})
+	pool := testRig.CreatePool(t, "storm", "storm", size)
 	pool.AwaitRunningMachines(t, size)
 	requireCreateCount(t, before, size)
 
@@ -40,8 +40,8 @@ func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 	requireCreateCount(t, before, 2*size)
 	require.Len(t, pool.Instances(t), size)
 	// the bridge makes only one request in 15 s: see ADR 0088
-	requireFaultsOfProcess(t, "worker", r.Proxies.Worker.FaultCounts(), []string{"busy", "conflict", "lost"})
-	r.Proxies.SetFaults(rig.APIFaults{})
+	requireFaultsOfProcess(t, "worker", testRig.Proxies.Worker.FaultCounts(), []string{"busy", "conflict", "lost"})
+	testRig.Proxies.SetFaults(rig.APIFaults{})
 
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)

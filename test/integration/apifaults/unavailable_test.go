@@ -24,9 +24,9 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 		away       = 14 * time.Second
 		calm       = 2 * time.Second // more than a tenth of the timeout, so that the next illness starts a new health timeout
 	)
-	r.CreateNamespace(t, "flaps", "")
+	testRig.CreateNamespace(t, "flaps", "")
 	verify, before := watchNamespace(t, "flaps"), cloudStats(t)
-	pool := r.CreatePool(t, "flaps", "flaps", size, func(d *v1alpha1.MachineDeployment) {
+	pool := testRig.CreatePool(t, "flaps", "flaps", size, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: timeout},
 		}
@@ -39,7 +39,7 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 	}
 
 	for _, faults := range []rig.APIFaults{{UnavailableChance: 1}, {UnavailableChance: 1}, {UnavailableChance: 0.7, LostAnswerChance: 0.3}} {
-		setNodesSick(t, ill, true)
+		setNodesUnhealthy(t, ill, true)
 		rig.Eventually(t, "the illness is on record", func() (bool, any) {
 			unknown := 0
 			for _, phase := range phasesByMachineUID(t, pool) {
@@ -49,13 +49,13 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 			}
 			return unknown == sick, unknown
 		})
-		r.Proxies.SetFaultsForTest(t, faults)
-		r.Proxies.CutWatches(away)
+		testRig.Proxies.SetFaultsForTest(t, faults)
+		testRig.Proxies.CutWatches(away)
 		begun := time.Now()
-		setNodesSick(t, ill, false)
+		setNodesUnhealthy(t, ill, false)
 		time.Sleep(time.Until(begun.Add(away))) // the fault lasts for the time away
-		r.Proxies.SetFaults(rig.APIFaults{})
-		r.Proxies.AwaitWatches(t)
+		testRig.Proxies.SetFaults(rig.APIFaults{})
+		testRig.Proxies.AwaitWatches(t)
 		pool.AwaitRunningMachines(t, size)
 		time.Sleep(calm) // the nodes must be healthy for this time
 	}
@@ -67,14 +67,14 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 	pool.AwaitPoolGone(t)
 }
 
-// setNodesSick makes the kubelets of nodes report NotReady if sick is true, and Ready otherwise.
-func setNodesSick(t *testing.T, nodes []string, sick bool) {
+// setNodesUnhealthy makes the kubelets of nodes report NotReady if sick is true, and Ready otherwise.
+func setNodesUnhealthy(t *testing.T, nodes []string, sick bool) {
 	t.Helper()
 	change := "node-not-ready.stage.kwok.x-k8s.io-"
 	if sick {
 		change = "node-not-ready.stage.kwok.x-k8s.io=true"
 	}
-	_, err := r.Stack.Kubectl(
+	_, err := testRig.Stack.Kubectl(
 		t.Context(),
 		slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
 	require.NoError(t, err)

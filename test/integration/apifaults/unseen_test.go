@@ -22,14 +22,14 @@ import (
 // node is deleted. Before the worker decides that there is no node to drain, it reads the nodes from the API server.
 func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 	const name = "unseen"
-	r.CreateNamespace(t, name, "")
+	testRig.CreateNamespace(t, name, "")
 	verify := watchNamespace(t, name)
-	r.Proxies.SetFaults(rig.APIFaults{WatchDelay: time.Hour, DelayedResource: "nodes"})
+	testRig.Proxies.SetFaults(rig.APIFaults{WatchDelay: time.Hour, DelayedResource: "nodes"})
 	t.Cleanup(func() { // open watches never get the held events; a new watch lists the objects first
-		r.Proxies.SetFaults(rig.APIFaults{})
-		r.Proxies.CutWatches(0)
+		testRig.Proxies.SetFaults(rig.APIFaults{})
+		testRig.Proxies.CutWatches(0)
 	})
-	pool := r.CreatePool(t, name, name, 1)
+	pool := testRig.CreatePool(t, name, name, 1)
 	var m v1alpha1.Machine
 	var node *corev1.Node
 	rig.Eventually(t, "the node of the machine is ready", func() (bool, any) {
@@ -39,7 +39,7 @@ func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 		}
 		m = machines[0]
 		var err error
-		node, err = r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+		node, err = testRig.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 		return err == nil && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 		}), err
@@ -64,7 +64,7 @@ func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 	}
 	rig.Eventually(t, "the audit log has an eviction of each pod, and nothing else", func() (bool, any) {
 		saw, other := map[string]int{}, 0
-		for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
+		for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 			o := line.ObjectRef
 			return o.Resource == "pods" && o.Namespace == name && line.User.Username == component.WorkerIdentity && slices.Contains([]string{"create", "delete"}, line.Verb)
 		}) {
@@ -76,9 +76,9 @@ func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 		}
 		return other == 0 && maps.Equal(want, saw), saw
 	})
-	_, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node.Name, metav1.GetOptions{})
+	_, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node.Name, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
-	_, err = r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", name, "web", "--wait=false")
+	_, err = testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", name, "web", "--wait=false")
 	require.NoError(t, err)
 	verify()
 }

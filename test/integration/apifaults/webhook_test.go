@@ -23,7 +23,7 @@ const webhookName = "dead.example.com"
 // prefix. The returned function removes the webhook.
 func failRequests(t *testing.T, prefix, group, resource string, verb admissionv1.OperationType) (mend func()) {
 	t.Helper()
-	webhooks := r.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	webhooks := testRig.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err := webhooks.Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: prefix},
 		Webhooks: []admissionv1.ValidatingWebhook{{
@@ -52,10 +52,10 @@ func failRequests(t *testing.T, prefix, group, resource string, verb admissionv1
 // message as the only reason. When the webhook is removed, the object is reconciled.
 func TestStatusNamesAWebhookThatIsDown(t *testing.T) {
 	const name = "webhook"
-	r.CreateNamespace(t, name, "")
+	testRig.CreateNamespace(t, name, "")
 	verify := watchNamespace(t, name)
 	before := cloudStats(t)
-	p := r.CreatePool(t, name, name, 2)
+	p := testRig.CreatePool(t, name, name, 2)
 	p.AwaitRunningMachines(t, 2)
 
 	ofDeployment := func(t *testing.T) string {
@@ -73,7 +73,7 @@ func TestStatusNamesAWebhookThatIsDown(t *testing.T) {
 		return ""
 	}
 	ofEvents := func(t *testing.T) string {
-		list, err := r.Kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{})
+		list, err := testRig.Kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, e := range list.Items {
 			if e.InvolvedObject.Kind == "Machine" && e.Type == corev1.EventTypeWarning &&
@@ -126,8 +126,8 @@ func TestStatusNamesAWebhookThatIsDown(t *testing.T) {
 // is corrected, the node has the labels of the template.
 func TestStatusNamesAnInvalidNodeLabel(t *testing.T) {
 	const name = "unfit"
-	r.CreateNamespace(t, name, "")
-	p := r.CreatePool(t, name, name, 1)
+	testRig.CreateNamespace(t, name, "")
+	p := testRig.CreatePool(t, name, name, 1)
 	p.AwaitRunningMachines(t, 1)
 	label := func(value string) {
 		p.Patch(t, `{"spec":{"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"good":"yes","bad":"`+value+`"}}}}}}}`)
@@ -141,7 +141,7 @@ func TestStatusNamesAnInvalidNodeLabel(t *testing.T) {
 		}
 		return false, p.Machines(t)
 	})
-	_, err := r.Stack.Kubectl(
+	_, err := testRig.Stack.Kubectl(
 		t.Context(),
 		"wait",
 		"-n",

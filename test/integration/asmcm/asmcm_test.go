@@ -24,12 +24,12 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	flags := []string{"--as-mcm", "--except-namespaces=" + foreignNamespace, "--namespace-selector=!" + leaveAloneLabel}
+	flags := []string{"--as-mcm", "--except-namespaces=" + foreignNamespace, "--namespace-selector=!" + excludedNamespaceLabel}
 	options := stack.Options{Args: map[string][]string{component.Worker: flags, component.Bridge: flags}}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
 // A machine is available as soon as it runs, whatever minReadySeconds says. When a deployment is scaled down, it keeps
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 	t.Parallel()
 	const name, size = "ages", 3
-	r.CreateNamespace(t, name, "")
-	p := r.CreatePool(t, name, name, 1, func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 500 })
+	testRig.CreateNamespace(t, name, "")
+	p := testRig.CreatePool(t, name, name, 1, func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 500 })
 	p.AwaitRunningMachines(t, 1)
 	for n := 2; n <= size; n++ {
 		newest := p.Machines(t)[0].CreationTimestamp.Time
@@ -81,9 +81,9 @@ func uidsOfMachines(machines []v1alpha1.Machine) (all []types.UID) {
 func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	const name, size = "nodes", 4
-	r.CreateNamespace(t, name, "")
+	testRig.CreateNamespace(t, name, "")
 	alone := newSet(t, name, "alone", size)
-	p := r.CreatePool(t, name, name, size)
+	p := testRig.CreatePool(t, name, name, size)
 	p.AwaitRunningMachines(t, size)
 	rig.Eventually(t, "the machines of the set run", func() (bool, any) {
 		now := alone()
@@ -98,7 +98,7 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	rig.Eventually(t, "the nodes carry our finalizer", func() (bool, any) {
 		nodes = nodes[:0]
 		for _, m := range before {
-			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			require.NoError(t, err)
 			if slices.Contains(n.Finalizers, v1alpha1.FinalizerNode) {
 				nodes = append(nodes, n.Name)
@@ -107,15 +107,15 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 		return len(nodes) == len(before), nodes
 	})
 	// From now on no replacement joins.
-	_, err := r.Machines.MachineV1alpha1().
+	_, err := testRig.Machines.MachineV1alpha1().
 		MachineClasses(name).
 		Update(t.Context(), newClassThatNeverBoots(t, name), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	// The bridge is stopped until all nodes are being deleted. Without the flag --as-mcm, the circuit breaker would then
 	// be open.
-	require.NoError(t, r.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
-	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
-	require.NoError(t, r.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
+	require.NoError(t, testRig.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
+	_, err = testRig.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
+	require.NoError(t, testRig.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
 	require.NoError(t, err)
 	for _, m := range before { // no machine waits for another machine's replacement
 		p.AwaitDeletedMachine(t, m)
@@ -137,7 +137,7 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 // newClassThatNeverBoots returns the class of a namespace, changed so that its machines never join.
 func newClassThatNeverBoots(t *testing.T, namespace string) *v1alpha1.MachineClass {
 	t.Helper()
-	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
+	class, err := testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
 	class.ProviderSpec.Raw = []byte(`{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	return class
@@ -147,7 +147,7 @@ func newClassThatNeverBoots(t *testing.T, namespace string) *v1alpha1.MachineCla
 func newSet(t *testing.T, namespace, name string, replicas int32) (machines func() []v1alpha1.Machine) {
 	t.Helper()
 	labels := map[string]string{"pool": name}
-	_, err := r.Machines.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), &v1alpha1.MachineSet{
+	_, err := testRig.Machines.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec: v1alpha1.MachineSetSpec{
 			Replicas: replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -156,7 +156,7 @@ func newSet(t *testing.T, namespace, name string, replicas int32) (machines func
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return func() []v1alpha1.Machine {
-		list, err := r.Machines.MachineV1alpha1().
+		list, err := testRig.Machines.MachineV1alpha1().
 			Machines(namespace).
 			List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + name})
 		require.NoError(t, err)
@@ -169,11 +169,11 @@ func newSet(t *testing.T, namespace, name string, replicas int32) (machines func
 func TestAFreezeThatMCMLeftEnds(t *testing.T) {
 	t.Parallel()
 	const name = "frozen"
-	r.CreateNamespace(t, name, "")
-	p := r.CreatePool(t, name, name, 1)
+	testRig.CreateNamespace(t, name, "")
+	p := testRig.CreatePool(t, name, name, 1)
 	p.AwaitRunningMachines(t, 1)
 	const freeze = `{"metadata":{"labels":{"freeze":"True"}}}`
-	_, err := r.Machines.MachineV1alpha1().
+	_, err := testRig.Machines.MachineV1alpha1().
 		MachineSets(name).
 		Patch(t.Context(), p.Sets(t)[0].Name, types.MergePatchType, []byte(freeze), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -185,7 +185,7 @@ func TestAFreezeThatMCMLeftEnds(t *testing.T) {
 	})
 	rig.Eventually(t, "the set froze and thawed", func() (bool, any) {
 		reasons := map[string]bool{}
-		events, err := r.Kube.CoreV1().
+		events, err := testRig.Kube.CoreV1().
 			Events(name).
 			List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineSet"})
 		require.NoError(t, err)

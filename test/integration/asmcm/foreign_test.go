@@ -22,13 +22,13 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// leaveAloneLabel is a namespace label; worker and bridge ignore namespaces that have it.
-const leaveAloneLabel = "no-longer-millwrights"
+// excludedNamespaceLabel is a namespace label; worker and bridge ignore namespaces that have it.
+const excludedNamespaceLabel = "no-longer-millwrights"
 
 // keepLeaseRenewed creates a Lease and renews the Lease until the returned function is called.
 func keepLeaseRenewed(t *testing.T, namespace string, lease *coordinationv1.Lease) (stop func()) {
 	t.Helper()
-	leases := r.Kube.CoordinationV1().Leases(namespace)
+	leases := testRig.Kube.CoordinationV1().Leases(namespace)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("pod-1"), new(int32(15))
 	lease.Spec.RenewTime = new(metav1.NowMicro())
 	lease, err := leases.Create(t.Context(), lease, metav1.CreateOptions{})
@@ -62,7 +62,7 @@ func keepLeaseRenewed(t *testing.T, namespace string, lease *coordinationv1.Leas
 func awaitAnotherController(t *testing.T, namespace string) {
 	t.Helper()
 	rig.Eventually(t, "the deployment says who is at work", func() (bool, any) {
-		events, err := r.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{
+		events, err := testRig.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{
 			FieldSelector: "reason=" + vocabulary.ReasonAnotherController + ",involvedObject.name=" + namespace,
 		})
 		return err == nil && len(events.Items) > 0, err
@@ -80,7 +80,7 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 			return keepLeaseRenewed(t, namespace, lease)
 		},
 		"of-an-older-installation": func(t *testing.T, namespace string) func() {
-			r.CreateNamespace(t, "installation", "")
+			testRig.CreateNamespace(t, "installation", "")
 			stop := keepLeaseRenewed(t, "installation", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 				Name: v1alpha1.LeaseWorkers,
 				Annotations: map[string]string{
@@ -91,18 +91,18 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 			time.Sleep(1100 * time.Millisecond) // creation timestamps have whole seconds
 			// the workers of this stack create their Lease again, so that it is newer than the Lease of the older
 			// installation
-			require.NoError(t, r.Kube.CoordinationV1().Leases(metav1.NamespaceDefault).
+			require.NoError(t, testRig.Kube.CoordinationV1().Leases(metav1.NamespaceDefault).
 				Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
 			return func() { // an installation that is down keeps its namespaces until its Lease is deleted
 				stop()
-				require.NoError(t, r.Kube.CoordinationV1().Leases("installation").
+				require.NoError(t, testRig.Kube.CoordinationV1().Leases("installation").
 					Delete(t.Context(), v1alpha1.LeaseWorkers, metav1.DeleteOptions{}))
 			}
 		},
 		"labelled": func(t *testing.T, namespace string) func() {
 			label := func(value string) {
-				_, err := r.Kube.CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType,
-					fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, leaveAloneLabel, value), metav1.PatchOptions{})
+				_, err := testRig.Kube.CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType,
+					fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, excludedNamespaceLabel, value), metav1.PatchOptions{})
 				require.NoError(t, err)
 			}
 			label(`"true"`)
@@ -112,15 +112,15 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			own := name + "-not-here"
-			r.CreateNamespace(t, name, "")
-			r.CreateNamespace(t, own, "")
-			p, other := r.CreatePool(t, name, name, 2), r.CreatePool(t, own, own, 1)
+			testRig.CreateNamespace(t, name, "")
+			testRig.CreateNamespace(t, own, "")
+			p, other := testRig.CreatePool(t, name, name, 2), testRig.CreatePool(t, own, own, 1)
 			p.AwaitRunningMachines(t, 2)
 			other.AwaitRunningMachines(t, 1)
 
 			end := begins(t, name)
 			rig.Eventually(t, "no run is open", func() (bool, any) {
-				open := r.CountOpenWorkflows(t, name)
+				open := testRig.CountOpenWorkflows(t, name)
 				return len(open) == 0, open
 			})
 			since := time.Now()
@@ -128,7 +128,7 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 			other.Scale(t, 2)
 			other.AwaitRunningMachines(t, 2)
 			machine := other.Machines(t)[0].Name
-			require.NoError(t, r.Machines.MachineV1alpha1().Machines(own).Delete(t.Context(), machine, metav1.DeleteOptions{}))
+			require.NoError(t, testRig.Machines.MachineV1alpha1().Machines(own).Delete(t.Context(), machine, metav1.DeleteOptions{}))
 			rig.Eventually(t, "the machine of the other namespace is gone", func() (bool, any) {
 				for _, m := range other.Machines(t) {
 					if m.Name == machine {
@@ -138,7 +138,7 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 				return true, nil
 			})
 			assert.Len(t, p.Machines(t), 2)
-			assert.Empty(t, r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+			assert.Empty(t, testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 				return a.ObjectRef.Namespace == name && a.ObjectRef.Resource != "events" &&
 					a.RequestReceivedTimestamp.After(since) &&
 					a.User.Username == component.WorkerIdentity &&

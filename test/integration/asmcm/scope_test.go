@@ -21,29 +21,29 @@ const foreignNamespace = "foreign"
 // finalizer, no status and no event.
 func TestTheNamespaceOfAnotherControllerStaysAsItIs(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, foreignNamespace, "")
-	theirs := r.CreatePool(t, foreignNamespace, foreignNamespace, 3)
+	testRig.CreateNamespace(t, foreignNamespace, "")
+	theirs := testRig.CreatePool(t, foreignNamespace, foreignNamespace, 3)
 	lone := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "foreign-lone"}}
 	lone.Spec.Class.Kind, lone.Spec.Class.Name = "MachineClass", "small"
-	_, err := r.Machines.MachineV1alpha1().Machines(foreignNamespace).Create(t.Context(), lone, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().Machines(foreignNamespace).Create(t.Context(), lone, metav1.CreateOptions{})
 	require.NoError(t, err)
 
-	r.CreateNamespace(t, "ours", "")
-	p := r.CreatePool(t, "ours", "ours", 2)
+	testRig.CreateNamespace(t, "ours", "")
+	p := testRig.CreatePool(t, "ours", "ours", 2)
 	p.AwaitRunningMachines(t, 2)
 	p.Delete(t)
 	p.AwaitPoolGone(t)
 
-	require.Empty(t, r.CountOpenWorkflows(t, foreignNamespace))
+	require.Empty(t, testRig.CountOpenWorkflows(t, foreignNamespace))
 	require.Empty(t, theirs.Machines(t))
-	now, err := r.Machines.MachineV1alpha1().Machines(foreignNamespace).Get(t.Context(), lone.Name, metav1.GetOptions{})
+	now, err := testRig.Machines.MachineV1alpha1().Machines(foreignNamespace).Get(t.Context(), lone.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Empty(t, now.Finalizers)
 	require.Empty(t, now.Status)
 	require.Empty(t, theirs.Instances(t))
 	require.Empty(t, theirs.Deployment(t).Status)
 	require.Empty(t, theirs.Deployment(t).Finalizers)
-	written := r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+	written := testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		ours := slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity}, a.User.Username)
 		return ours && a.ObjectRef.Namespace == foreignNamespace && !slices.Contains([]string{"get", "list", "watch"}, a.Verb)
 	})

@@ -125,9 +125,9 @@ func eventsPerMachine(t *testing.T, namespace string, machines int) float64 {
 	return float64(n) / float64(machines)
 }
 
-// awaitCalmPool waits until no machine has an open run. The next measurement then does not include work of the previous
+// awaitSettledPool waits until no machine has an open run. The next measurement then does not include work of the previous
 // load.
-func awaitCalmPool(t *testing.T, pool *rig.Pool) {
+func awaitSettledPool(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	rig.Eventually(t, "the machines are calm", func() (bool, any) {
 		open := r.CountOpenWorkflows(t, pool.Namespace)

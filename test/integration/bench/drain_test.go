@@ -17,7 +17,7 @@ import (
 func TestDrain50(t *testing.T) {
 	const nodes, pods = 50, 500
 	r.CreateNamespace(t, "drained", "")
-	pool := r.CreatePool(t, "drained", "drained", nodes, rig.LabelNodes)
+	pool := r.CreatePool(t, "drained", "drained", nodes, rig.WithNodeLabel)
 	pool.AwaitRunningMachines(t, nodes)
 	pool.AwaitLabelledNodes(t, nodes)
 	pool.DeployPods(t, "web", pods, func(pod *corev1.PodTemplateSpec) {

@@ -56,7 +56,7 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 		addDeployment(t, fmt.Sprint("pool-", deployments), there, n)
 		there += n
 	}
-	awaitCalmPool(t, rolled)
+	awaitSettledPool(t, rolled)
 	among := fmt.Sprintf("among %d machines", size)
 
 	time.Sleep(30 * time.Second) // wait for late status writes and for the ends of runs

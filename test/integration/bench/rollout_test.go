@@ -86,7 +86,7 @@ func measureRollout(t *testing.T, f fleet, bars ...bench.Target) {
 		}
 	})
 	pool.AwaitRunningMachines(t, f.size)
-	awaitCalmPool(t, pool)
+	awaitSettledPool(t, pool)
 	hops := recordStepIntervals(t, f.namespace)
 	load := bench.LoadResult{Name: fmt.Sprintf("rolling %d, surge %d", f.size, f.surge), Machines: f.size, Bars: bars}
 	if f.createLatency > 0 {

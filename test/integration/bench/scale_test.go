@@ -43,7 +43,7 @@ func measureScaling(t *testing.T, size int, up, down float64) {
 	require.NoError(t, err)
 	require.Equal(t, size, stats.Creates-before.Creates)
 	require.Equal(t, before.DuplicateCreates, stats.DuplicateCreates)
-	awaitCalmPool(t, pool)
+	awaitSettledPool(t, pool)
 	histories := r.Histories(t, namespace)
 	grown.Events = eventsPerMachine(t, namespace, size)
 	grown.Hops = append(grown.Hops, taskWaitTimes(histories)...)
@@ -55,7 +55,7 @@ func measureScaling(t *testing.T, size int, up, down float64) {
 	shrunk := measureLoad(t, load, func() {
 		resizeAndAwait(t, pool, 0)
 	})
-	awaitCalmPool(t, pool)
+	awaitSettledPool(t, pool)
 	later := r.Histories(t, namespace)
 	maps.DeleteFunc(later, func(run string, _ *historypb.History) bool { return histories[run] != nil })
 	shrunk.Hops, shrunk.Kept = taskWaitTimes(later), countHistoryEvents(later)
@@ -81,7 +81,7 @@ func TestIdle500(t *testing.T) {
 	r.CreateNamespace(t, "idle", "")
 	pool := r.CreatePool(t, "idle", "pool", size)
 	pool.AwaitRunningMachines(t, size)
-	awaitCalmPool(t, pool)
+	awaitSettledPool(t, pool)
 	time.Sleep(30 * time.Second) // wait for late status writes and for the ends of runs
 	measureLoad(
 		t,

@@ -30,7 +30,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 // strictPreflightFlags make worker and bridge run all preflight checks of the current Cluster API.
 var strictPreflightFlags = map[string][]string{
@@ -39,7 +39,7 @@ var strictPreflightFlags = map[string][]string{
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.Main(m, stack.Options{ClusterAPI: true, Args: strictPreflightFlags}, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, stack.Options{ClusterAPI: true, Args: strictPreflightFlags}, func(up *rig.Rig) { testRig = up }))
 }
 
 // Resources of Cluster API.
@@ -86,7 +86,7 @@ func newNamespace(t *testing.T, name, manifest string) testNamespace {
 
 func makeNamespace(ctx context.Context, name, manifest string) (testNamespace, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := r.Kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+	if _, err := testRig.Kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return testNamespace{}, err
 	}
 	if err := applyManifest(ctx, name, manifest, "NAME", name); err != nil {
@@ -97,7 +97,7 @@ func makeNamespace(ctx context.Context, name, manifest string) (testNamespace, e
 
 // openNamespace returns the testNamespace of a namespace that exists.
 func openNamespace(name string) (testNamespace, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.KubeconfigPath(component.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", testRig.Stack.KubeconfigPath(component.Test))
 	if err != nil {
 		return testNamespace{}, err
 	}
@@ -122,7 +122,7 @@ func applyManifest(ctx context.Context, namespace, manifest string, replacements
 	if err := os.WriteFile(file, []byte(strings.NewReplacer(replacements...).Replace(string(text))), 0o600); err != nil {
 		return err
 	}
-	_, err = r.Stack.Kubectl(ctx, "apply", "--server-side", "--namespace", namespace, "-f", file)
+	_, err = testRig.Stack.Kubectl(ctx, "apply", "--server-side", "--namespace", namespace, "-f", file)
 	return err
 }
 
@@ -177,7 +177,7 @@ func (s testNamespace) awaitMachines(t *testing.T, workers int) {
 // workloadClient returns a client of the API server of the workload cluster.
 func (s testNamespace) workloadClient(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
-	secret, err := r.Kube.CoreV1().Secrets(s.name).Get(t.Context(), s.name+"-kubeconfig", metav1.GetOptions{})
+	secret, err := testRig.Kube.CoreV1().Secrets(s.name).Get(t.Context(), s.name+"-kubeconfig", metav1.GetOptions{})
 	require.NoError(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["value"])
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	named := "machinedeployment.cluster.x-k8s.io/" + f.name + "/" + f.setName
 	starter := func(arguments ...string) string {
 		t.Helper()
-		return strings.Join(r.RunMillwright(t, append([]string{"rollout"}, arguments...)...), "\n")
+		return strings.Join(testRig.RunMillwright(t, append([]string{"rollout"}, arguments...)...), "\n")
 	}
 	assert.Contains(t, starter("status", named), f.name+"/"+f.setName+": revision 1 is complete.")
 
@@ -49,7 +49,7 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	_, _, blocked := f.condition(t, "Blocked")
 	assert.Contains(
 		t,
-		strings.Join(r.RunMillwright(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress()), "\n"),
+		strings.Join(testRig.RunMillwright(t, "explain", named, "--temporal-address", testRig.Stack.TemporalAddress()), "\n"),
 		blocked,
 	)
 
@@ -68,7 +68,7 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	f.awaitMachinesOfTemplate(t, f.name, 2)
 	assert.Contains(t, starter("status", named), "revision 3 is complete")
 
-	r.CreatePolicy(
+	testRig.CreatePolicy(
 		t,
 		f.name,
 		f.setName,
@@ -89,7 +89,7 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	// the RolloutPolicy would make the rollback wait at its step, too
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.setName, metav1.DeleteOptions{}),
+		testRig.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.setName, metav1.DeleteOptions{}),
 	)
 	assert.Contains(
 		t,

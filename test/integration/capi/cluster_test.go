@@ -50,8 +50,8 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 		f.awaitConditionMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
 		p.resize(t, 3)
 		f.resize(t, 2)
-		p.reconcileAgain(t)
-		f.reconcileAgain(t)
+		p.forceReconcile(t)
+		f.forceReconcile(t)
 		p.requireCounts(t, 2)
 		f.requireCounts(t, 1)
 		s.mergePatch(t, clusters, s.name, `{"spec":{"paused":false}}`)
@@ -68,7 +68,7 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 		f.awaitCounts(t, 0)
 		s.awaitClusterGone(t)
 	})
-	assert.Empty(t, r.AuditedRequests(t, isForbiddenRequest), "the roles allow all that was needed")
+	assert.Empty(t, testRig.AuditedRequests(t, isForbiddenRequest), "the roles allow all that was needed")
 }
 
 // awaitClusterGone waits until the Cluster of the namespace does not exist.

@@ -144,8 +144,8 @@ func (p pool) kubeRef(t *testing.T) kube.Ref {
 func (f fleet) requestUpdate(t *testing.T, in run.RequestInput) string {
 	t.Helper()
 	in.Actor = "ann"
-	handle, err := r.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)), UpdateName: run.MessageRequest,
+	handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+		WorkflowID: rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)), UpdateName: run.RequestMessageName,
 		WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
 	})
 	require.NoError(t, err)
@@ -227,7 +227,7 @@ func isMachineAvailable(m *unstructured.Unstructured) bool {
 	})
 }
 
-func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
+func TestDeploymentIsCreatedRolledOutAndDeleted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "fleet", 3)
 	f.awaitMachinesOfTemplate(t, f.name, 3)
@@ -260,7 +260,7 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	}
 
 	rig.Eventually(t, "the bridge counts its machines", func() (bool, any) {
-		n := r.ReadMetric(t, component.Bridge, "millwright_cluster_api_deployment_status_available_replicas")
+		n := testRig.ReadMetric(t, component.Bridge, "millwright_cluster_api_deployment_status_available_replicas")
 		return n >= 3, n
 	})
 
@@ -281,7 +281,7 @@ func TestADeploymentFromNothingToAnotherTemplateToNothing(t *testing.T) {
 	assert.Empty(t, f.listSets(t))
 	f.awaitCounts(t, 0)
 	rig.Eventually(t, "its workflow has ended", func() (bool, any) {
-		open := r.Workflows(
+		open := testRig.Workflows(
 			t,
 			fmt.Sprintf(
 				"WorkflowId = %q AND ExecutionStatus = 'Running'",
@@ -315,7 +315,7 @@ func (f fleet) awaitOutdatedMachines(t *testing.T, n int) {
 }
 
 // With the strategy OnDelete, a machine is replaced only when a person deletes the machine.
-func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
+func TestOnDeleteReplacesOnlyMachinesThatAPersonDeletes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "ondelete", 2, rolloutReplacement("{strategy: {type: OnDelete}}")...)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
@@ -338,7 +338,7 @@ func TestADeploymentWithTheStrategyOnDelete(t *testing.T) {
 		"Rolling out 2 not up-to-date replicas\n* DevMachine is not up-to-date",
 	)
 	f.awaitOutdatedMachines(t, 2)
-	f.reconcileAgain(t)
+	f.forceReconcile(t)
 	assert.ElementsMatch(t, before, f.machineUIDs(t), "nobody has deleted a machine")
 
 	gone := f.listMachines(t)[0]
@@ -385,14 +385,14 @@ func TestADeploymentIsRolledOutAtRolloutAfter(t *testing.T) {
 }
 
 // A rollout does not begin while its template does not exist. The rollout begins as soon as the template is created.
-func TestADeploymentWhoseTemplateDoesNotExist(t *testing.T) {
+func TestRolloutWaitsForAMissingTemplate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "missing", 1)
 	f.awaitMachinesOfTemplate(t, f.name, 1)
 	before := f.machineUIDs(t)
 	f.setInfraTemplate(t, "missing-2")
 	f.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "missing-2")
-	f.reconcileAgain(t)
+	f.forceReconcile(t)
 	assert.Equal(t, before, f.machineUIDs(t))
 	f.requireCounts(t, 1)
 	verdict := f.watchBounds(t, bounds{maxMachines: 2, minAvailable: 1})

@@ -123,8 +123,8 @@ func (f fleet) replayHistories(t *testing.T) {
 	require.NoError(t, err)
 	workflows.Register(replayer)
 	kinds := map[string]int{}
-	for _, w := range r.Workflows(t, fmt.Sprintf("MachineDeployment = %q", f.setName)) {
-		history := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
+	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineDeployment = %q", f.setName)) {
+		history := testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 		require.NoError(
 			t,
 			replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), history),

@@ -21,10 +21,10 @@ import (
 
 // A RolloutPolicy makes a rollout wait for a person after the first machine. By requests, the rollout is paused and
 // resumed, approved, and rolled back.
-func TestAStagedRolloutOfADeployment(t *testing.T) {
+func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "staged", 2)
-	r.CreatePolicy(
+	testRig.CreatePolicy(
 		t,
 		f.name,
 		f.setName,
@@ -42,7 +42,7 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 	}
 	half("the first step is reached")
 	rig.Eventually(t, "it waits for a person", func() (bool, any) {
-		list := r.Workflows(
+		list := testRig.Workflows(
 			t,
 			fmt.Sprintf(
 				"WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND Stuck = true AND Step = 'await-approval'",
@@ -57,7 +57,7 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 		f.requestUpdate(t, run.RequestInput{Command: "approve", Reason: "looks well"}),
 		"passes step 1 of 1",
 	)
-	f.reconcileAgain(t)
+	f.forceReconcile(t)
 	assert.Equal(t, map[string]int{"staged-2": 1, f.name: 1}, f.machinesByTemplate(t), "it is paused")
 	paused, _, _ := unstructured.NestedBool(f.getObject(t, machineDeployments, f.setName).Object, "spec", "paused")
 	assert.True(t, paused)
@@ -66,7 +66,7 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.setName, metav1.DeleteOptions{}),
+		testRig.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.setName, metav1.DeleteOptions{}),
 	)
 	require.Contains(
 		t,
@@ -99,7 +99,7 @@ func TestAStagedRolloutOfADeployment(t *testing.T) {
 // workflowDetails returns the details of the deployment's workflow in Temporal.
 func (f fleet) workflowDetails(t *testing.T) string {
 	t.Helper()
-	return r.WorkflowDetails(t, rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
+	return testRig.WorkflowDetails(t, rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
 }
 
 // annotationProgressDeadline is the annotation with the number of seconds for which a rollout may make no progress.
@@ -110,7 +110,7 @@ const annotationProgressDeadline = "rollout.machine.sapcloud.io/progress-deadlin
 func TestADeploymentRollsBackAutomatically(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "late", 2)
-	r.CreatePolicy(
+	testRig.CreatePolicy(
 		t,
 		f.name,
 		f.setName,
@@ -141,7 +141,7 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 	verdict()
 	assert.ElementsMatch(t, former, f.machineUIDs(t), "no machine was given up for one that never came")
 	rig.Eventually(t, "the rollout has its result", func() (bool, any) {
-		runs := r.Workflows(
+		runs := testRig.Workflows(
 			t,
 			fmt.Sprintf(
 				"WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND ExecutionStatus != 'Running'",
@@ -153,7 +153,7 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 		}
 		var result deployment.RolloutResult
 		first := runs[len(runs)-1].Execution
-		err := r.Temporal.GetWorkflow(t.Context(), first.WorkflowId, first.RunId).Get(t.Context(), &result)
+		err := testRig.Temporal.GetWorkflow(t.Context(), first.WorkflowId, first.RunId).Get(t.Context(), &result)
 		return err == nil && result.Outcome == deployment.OutcomeRolledBack, fmt.Sprint(result, err)
 	})
 }

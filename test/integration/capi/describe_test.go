@@ -37,7 +37,7 @@ func (s testNamespace) describeCluster(t *testing.T, program string) string {
 		"--namespace",
 		s.name,
 		"--kubeconfig",
-		r.Stack.KubeconfigPath(component.Test),
+		testRig.Stack.KubeconfigPath(component.Test),
 		"--show-conditions",
 		"all",
 		"--show-machinesets",
@@ -208,18 +208,18 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 		// Temporal lists a run a moment after the run's write
 		_, _, message := p.condition(t, "Blocked")
 		explained := strings.Join(
-			r.RunMillwright(
+			testRig.RunMillwright(
 				t,
 				"explain",
 				"machineset.cluster.x-k8s.io/"+p.setName,
 				"--namespace",
 				p.name,
 				"--temporal-address",
-				r.Stack.TemporalAddress(),
+				testRig.Stack.TemporalAddress(),
 			),
 			"\n",
 		)
-		top := strings.Join(r.RunMillwright(t, "top", "--namespace", p.name, "--blocked"), "\n")
+		top := strings.Join(testRig.RunMillwright(t, "top", "--namespace", p.name, "--blocked"), "\n")
 		return strings.Contains(explained, "machineset.cluster.x-k8s.io "+p.name+"/"+p.setName+": "+message) &&
 			strings.Contains(explained, "await-hooks") &&
 			strings.Contains(top, "machineset.cluster.x-k8s.io/"+p.setName), message + "\n" + explained + "\n" + top

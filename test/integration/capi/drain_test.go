@@ -53,10 +53,10 @@ func newPoolWithDrains(t *testing.T, name string, replicas int) pool {
 	for _, m := range all {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeNameOfMachine(m)}}
 		node.Spec.ProviderID, _, _ = unstructured.NestedString(m.Object, "spec", "providerID")
-		_, err := r.Kube.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+		_, err := testRig.Kube.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
 		require.NoError(t, err)
 		t.Cleanup(func() {
-			_ = r.Kube.CoreV1().Nodes().Delete(context.Background(), node.Name, metav1.DeleteOptions{})
+			_ = testRig.Kube.CoreV1().Nodes().Delete(context.Background(), node.Name, metav1.DeleteOptions{})
 		})
 	}
 	return p
@@ -65,7 +65,7 @@ func newPoolWithDrains(t *testing.T, name string, replicas int) pool {
 // managementKubeconfig returns the kubeconfig of the tests with embedded certificates.
 func managementKubeconfig(t *testing.T) []byte {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(r.Stack.KubeconfigPath(component.Test))
+	config, err := clientcmd.LoadFromFile(testRig.Stack.KubeconfigPath(component.Test))
 	require.NoError(t, err)
 	require.NoError(t, clientcmdapi.FlattenConfig(config))
 	text, err := clientcmd.Write(*config)
@@ -76,7 +76,7 @@ func managementKubeconfig(t *testing.T) []byte {
 // writeKubeconfig writes the kubeconfig Secret of the Cluster.
 func (s testNamespace) writeKubeconfig(t *testing.T, kubeconfig []byte) {
 	t.Helper()
-	secrets := r.Kube.CoreV1().Secrets(s.name)
+	secrets := testRig.Kube.CoreV1().Secrets(s.name)
 	secret, err := secrets.Get(t.Context(), s.name+"-kubeconfig", metav1.GetOptions{})
 	require.NoError(t, err)
 	secret.Data["value"] = kubeconfig
@@ -119,7 +119,7 @@ func (s testNamespace) placePod(t *testing.T, name, node string, labels map[stri
 			Containers:  []corev1.Container{{Name: "c", Image: "example.com/none"}},
 		},
 	}
-	pods := r.Kube.CoreV1().Pods(s.name)
+	pods := testRig.Kube.CoreV1().Pods(s.name)
 	pod, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
 	pod.Status.Phase = corev1.PodRunning
@@ -135,14 +135,14 @@ func (s testNamespace) newBudget(t *testing.T, app string) {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: app}}
 	b.Spec.MinAvailable = new(intstr.FromInt32(1))
 	b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
-	_, err := r.Kube.PolicyV1().PodDisruptionBudgets(s.name).Create(t.Context(), b, metav1.CreateOptions{})
+	_, err := testRig.Kube.PolicyV1().PodDisruptionBudgets(s.name).Create(t.Context(), b, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
 // awaitPodDeletion waits until the deletion of a pod is requested, and then removes the pod, as a kubelet does.
 func (s testNamespace) awaitPodDeletion(t *testing.T, name string) {
 	t.Helper()
-	pods := r.Kube.CoreV1().Pods(s.name)
+	pods := testRig.Kube.CoreV1().Pods(s.name)
 	rig.Eventually(t, "pod "+name+" has a deletion timestamp", func() (bool, any) {
 		pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil && pod.DeletionTimestamp != nil, err
@@ -153,7 +153,7 @@ func (s testNamespace) awaitPodDeletion(t *testing.T, name string) {
 // requirePodStays asserts that a pod has no deletion timestamp.
 func (s testNamespace) requirePodStays(t *testing.T, name string) {
 	t.Helper()
-	pod, err := r.Kube.CoreV1().Pods(s.name).Get(t.Context(), name, metav1.GetOptions{})
+	pod, err := testRig.Kube.CoreV1().Pods(s.name).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, pod.DeletionTimestamp)
 }
@@ -184,7 +184,7 @@ func (s testNamespace) awaitMachineGone(t *testing.T, name string) {
 func (s testNamespace) countEvictions(t *testing.T) map[string]int {
 	t.Helper()
 	times := map[string]int{}
-	for _, a := range r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return a.ObjectRef.Namespace == s.name && a.ObjectRef.Subresource == "eviction" && a.ResponseStatus.Code == 201
 	}) {
 		times[a.ObjectRef.Name]++
@@ -195,7 +195,7 @@ func (s testNamespace) countEvictions(t *testing.T) map[string]int {
 // Millwright drains a node in place of Cluster API, and a budget blocks the drain. The machine and the command line
 // name the budget. The worker is killed while the budget blocks the drain. After the budget allows the eviction, the
 // pod is evicted once, and Cluster API continues the deletion.
-func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
+func TestBudgetBlocksADrainUntilItAllowsTheEviction(t *testing.T) {
 	t.Parallel()
 	p := newPoolWithDrains(t, "budgeted", 1)
 	m := p.listMachines(t)[0]
@@ -211,19 +211,19 @@ func TestABudgetBlocksAndTheMachineGoesOnceItAllows(t *testing.T) {
 	_, reason, message := conditionOfObject(t, p.getObject(t, machines, name), "Deleting")
 	assert.Equal(t, "WaitingForPreDrainHook", reason)
 	assert.Contains(t, message, drainHookAnnotation)
-	cordoned, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	cordoned, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.True(t, cordoned.Spec.Unschedulable)
 
 	killAndRestartProcess(t, component.Worker)
-	text := strings.Join(r.RunMillwright(t, "drain", "explain", p.name+"/"+name), "\n")
+	text := strings.Join(testRig.RunMillwright(t, "drain", "explain", p.name+"/"+name), "\n")
 	assert.Contains(t, text, budget)
 	assert.Contains(t, text, "means Evict")
-	list := strings.Join(r.RunMillwright(t, "drain", "list", "-n", p.name), "\n")
+	list := strings.Join(testRig.RunMillwright(t, "drain", "list", "-n", p.name), "\n")
 	assert.Contains(t, list, budget)
 	p.requirePodStays(t, "web")
 
-	_, err = r.Kube.PolicyV1().
+	_, err = testRig.Kube.PolicyV1().
 		PodDisruptionBudgets(p.name).
 		Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"minAvailable":0}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -270,10 +270,10 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.awaitPodDeletion(t, "early")
 		p.awaitBlockedMachine(t, name, "waits for "+p.name+"/job to complete")
 		p.requirePodStays(t, "late")
-		done, err := r.Kube.CoreV1().Pods(p.name).Get(t.Context(), "job", metav1.GetOptions{})
+		done, err := testRig.Kube.CoreV1().Pods(p.name).Get(t.Context(), "job", metav1.GetOptions{})
 		require.NoError(t, err)
 		done.Status.Phase = corev1.PodSucceeded
-		_, err = r.Kube.CoreV1().Pods(p.name).UpdateStatus(t.Context(), done, metav1.UpdateOptions{})
+		_, err = testRig.Kube.CoreV1().Pods(p.name).UpdateStatus(t.Context(), done, metav1.UpdateOptions{})
 		require.NoError(t, err)
 		p.awaitPodDeletion(t, "late")
 		p.awaitMachineGone(t, name)
@@ -284,17 +284,17 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		name, node := next(t)
 		p.placePod(t, "blocked", node, map[string]string{"app": "blocked"})
 		p.newBudget(t, "blocked")
-		r.RunMillwright(t, "drain", "hold", "--in-advance", "--reason", "a look at the node", p.name+"/"+name)
+		testRig.RunMillwright(t, "drain", "hold", "--in-advance", "--reason", "a look at the node", p.name+"/"+name)
 		remove(t, name)
 		p.awaitBlockedMachine(t, name, "a look at the node")
-		r.RunMillwright(t, "drain", "resume", p.name+"/"+name)
+		testRig.RunMillwright(t, "drain", "resume", p.name+"/"+name)
 		p.awaitBlockedMachine(t, name, "PodDisruptionBudget "+p.name+"/blocked")
-		r.RunMillwright(t, "drain", "retry", p.name+"/"+name)
-		_, err := r.TryRunMillwright(t, "drain", "extend", "--for", "1h", p.name+"/"+name)
+		testRig.RunMillwright(t, "drain", "retry", p.name+"/"+name)
+		_, err := testRig.TryRunMillwright(t, "drain", "extend", "--for", "1h", p.name+"/"+name)
 		assert.ErrorContains(t, err, "nodeDrainTimeoutSeconds is not set")
-		_, err = r.TryRunMillwright(t, "drain", "abandon-instance", "--yes", "--reason", "x", p.name+"/"+name)
+		_, err = testRig.TryRunMillwright(t, "drain", "abandon-instance", "--yes", "--reason", "x", p.name+"/"+name)
 		assert.ErrorContains(t, err, "of Cluster API")
-		r.RunMillwright(t, "drain", "skip", "--reason", "nothing to save", p.name+"/"+name)
+		testRig.RunMillwright(t, "drain", "skip", "--reason", "nothing to save", p.name+"/"+name)
 		p.awaitMachineGone(t, name)
 		p.requirePodStays(t, "blocked")
 	})
@@ -321,9 +321,9 @@ func TestDrainsForClusterAPI(t *testing.T) {
 			name,
 			fmt.Sprintf("Secret %s/%s-kubeconfig: the value of value is no kubeconfig", p.name, p.name),
 		)
-		text := strings.Join(r.RunMillwright(t, "drain", "explain", p.name+"/"+name), "\n")
+		text := strings.Join(testRig.RunMillwright(t, "drain", "explain", p.name+"/"+name), "\n")
 		assert.Contains(t, text, "the nodes of Cluster "+p.name+" cannot be read")
-		places, _, err := r.FindLeaks(t.Context(), secret)
+		places, _, err := testRig.FindLeaks(t.Context(), secret)
 		require.NoError(t, err)
 		assert.Empty(t, places)
 		p.writeKubeconfig(t, managementKubeconfig(t))

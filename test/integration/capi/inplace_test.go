@@ -25,20 +25,20 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// updatesSpace is the name of the namespace, the cluster and the ExtensionConfig of the tests of updates in place.
+// updatesNamespace is the name of the namespace, the cluster and the ExtensionConfig of the tests of updates in place.
 // Cluster API allows one extension per namespace, so all these tests share one extension. Each test sets how the
 // extension answers for its deployment.
-const updatesSpace = "updates"
+const updatesNamespace = "updates"
 
 var startExtension = sync.OnceValues(func() (*extension.Server, error) {
 	ctx := context.Background()
-	s, err := makeNamespace(ctx, updatesSpace, "plane.yaml")
+	s, err := makeNamespace(ctx, updatesNamespace, "plane.yaml")
 	if err != nil {
 		return nil, err
 	}
 	// core calls the extension again when core restarts, so the extension runs until this process ends
 	server := extension.New()
-	config := server.ExtensionConfig(updatesSpace, component.WatchFilterLabel, component.UpstreamFilter)
+	config := server.ExtensionConfig(updatesNamespace, component.WatchFilterLabel, component.UpstreamFilter)
 	_, err = s.client.Resource(extensionConfigs).Create(ctx, config, metav1.CreateOptions{})
 	return server, err
 })
@@ -63,9 +63,9 @@ func newInPlaceFleet(t *testing.T, name string, replacements ...string) inPlaceF
 	t.Helper()
 	server, err := startExtension()
 	require.NoError(t, err)
-	s := startedNamespace(t, updatesSpace)
+	s := startedNamespace(t, updatesNamespace)
 	rig.Eventually(t, "core knows the hooks of the extension", func() (bool, any) {
-		config, err := s.client.Resource(extensionConfigs).Get(t.Context(), updatesSpace, metav1.GetOptions{})
+		config, err := s.client.Resource(extensionConfigs).Get(t.Context(), updatesNamespace, metav1.GetOptions{})
 		require.NoError(t, err)
 		return extension.IsDiscovered(config)
 	})
@@ -280,7 +280,7 @@ func TestADeploymentIsUpdatedInPlaceWithoutSurge(t *testing.T) {
 	u.requireCreatedMachines(t, 3)
 }
 
-func TestADeploymentIsReplacedWhereTheExtensionDeclines(t *testing.T) {
+func TestMachinesAreReplacedIfTheExtensionDeclines(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "declined", inPlaceReplacements(1, 0)...)
 	u.extension.SetBehaviour(extension.CanUpdateMachineSet, u.setName, extension.Declines)
@@ -303,7 +303,7 @@ func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	named := "machinedeployment.cluster.x-k8s.io/" + u.name + "/" + u.setName
 	rig.Eventually(t, "explain names the extension", func() (bool, any) {
-		out, err := r.TryRunMillwright(t, "explain", named, "--temporal-address", r.Stack.TemporalAddress())
+		out, err := testRig.TryRunMillwright(t, "explain", named, "--temporal-address", testRig.Stack.TemporalAddress())
 		return err == nil && strings.Contains(out, "extension") && strings.Contains(out, "500"), out
 	})
 	u.awaitConditionMessage(t, "Blocked", "True", "ExtensionFailed", "HTTP status 500")
@@ -345,7 +345,7 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 		"InPlaceUpdate",
 		"the update in place does not end: UpdateMachine hook failed",
 	)
-	u.reconcileAgain(t)
+	u.forceReconcile(t)
 	inProgress := 0
 	for _, m := range u.listMachines(t) {
 		if slices.Contains(updateAnnotations(&m), updateInProgressAnnotation) {
@@ -362,14 +362,14 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 // The template is changed back while a machine is being updated. The update in progress ends first. Until the update
 // has ended, no other machine is updated, and three machines are available. Cluster API's own controller instead moves
 // an available machine, so that only two machines are available.
-func TestADeploymentGoesBackInTheMiddleOfAnUpdate(t *testing.T) {
+func TestDeploymentIsRolledBackDuringAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "turned", inPlaceReplacements(1, 0)...)
 	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Holds)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
 	u.setInfraTemplate(t, u.setName+"-1")
-	u.reconcileAgain(t) // Millwright decides again after the change, so that a wrong decision would show
+	u.forceReconcile(t) // Millwright decides again after the change, so that a wrong decision would show
 	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
 	u.awaitMachinesOfTemplate(t, u.setName+"-1", 3)
 	u.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")

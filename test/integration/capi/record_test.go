@@ -24,12 +24,12 @@ import (
 // runsQuery returns a query for the runs of a workflow ID.
 func runsQuery(id string) string { return fmt.Sprintf("WorkflowId = %q", id) }
 
-// TestRecord records the histories of the kinds of workflow that exist only for Cluster API.
-func TestRecord(t *testing.T) {
+// TestRecordClusterAPIHistories records the histories of the kinds of workflow that exist only for Cluster API.
+func TestRecordClusterAPIHistories(t *testing.T) {
 	record.SkipUnlessEnabled(t)
 	for name, situation := range map[string]func(*testing.T){
-		"sets": recordSets, "a deployment": recordDeployment, "a staged deployment": recordStages, "a deployment that goes back": recordRollback, "drains": recordDrains,
-		"a deployment that is updated in place": recordInPlace,
+		"sets": recordSetHistories, "a deployment": recordDeploymentHistories, "a staged deployment": recordStagedRolloutHistories, "a deployment that goes back": recordRollbackHistories, "drains": recordDrainHistories,
+		"a deployment that is updated in place": recordInPlaceHistories,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -38,9 +38,9 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// recordSets records a set that waits for a template, grows, and changes its machines. The set also releases and adopts
+// recordSetHistories records a set that waits for a template, grows, and changes its machines. The set also releases and adopts
 // a machine, is handed over, and is deleted.
-func recordSets(t *testing.T) {
+func recordSetHistories(t *testing.T) {
 	p := newPool(t, "recorded", 0)
 	query := runsQuery(rig.Installation.ID(run.KindClusterAPISet, p.kubeRef(t)))
 	p.mergePatch(
@@ -50,7 +50,7 @@ func recordSets(t *testing.T) {
 		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"nowhere"}}}}}`,
 	)
 	p.awaitConditionMessage(t, "MachinesCreated", "False", "TemplateNotFound", "")
-	record.SaveHistories(t, r, "clusterapiset/without-a-template", query+record.OpenOnly)
+	record.SaveHistories(t, testRig, "clusterapiset/without-a-template", query+record.OpenRunsCondition)
 	p.mergePatch(
 		t,
 		machineSets,
@@ -61,86 +61,86 @@ func recordSets(t *testing.T) {
 	calm := func() string { // after the set's run has ended, the next situation has its own history
 		t.Helper()
 		lastRunOfQuery(t, query)
-		return query + record.EndedOnly
+		return query + record.EndedRunsCondition
 	}
-	record.SaveHistories(t, r, "clusterapiset/created", calm(), "CreateClusterAPIMachines")
+	record.SaveHistories(t, testRig, "clusterapiset/created", calm(), "CreateClusterAPIMachines")
 
 	p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"metadata":{"labels":{"rank":"new"}}}}}`)
 	p.awaitLabel(t, "rank", "new")
-	record.SaveHistories(t, r, "clusterapiset/synced", calm(), "SyncClusterAPIMachines")
+	record.SaveHistories(t, testRig, "clusterapiset/synced", calm(), "SyncClusterAPIMachines")
 
 	m := p.listMachines(t)[0]
 	p.mergePatch(t, machines, m.GetName(), `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
 	p.awaitStatus(t, 2)
-	record.SaveHistories(t, r, "clusterapiset/released", calm(), "ReleaseClusterAPIMachines")
+	record.SaveHistories(t, testRig, "clusterapiset/released", calm(), "ReleaseClusterAPIMachines")
 	p.mergePatch(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"labels":{"pool":%q}}}`, p.setName))
 	p.awaitCounts(t, 2)
 	p.awaitStatus(t, 2)
-	record.SaveHistories(t, r, "clusterapiset/adopted", calm(), "AdoptClusterAPIMachines")
+	record.SaveHistories(t, testRig, "clusterapiset/adopted", calm(), "AdoptClusterAPIMachines")
 
 	p.resize(t, 1)
 	p.awaitStatus(t, 1)
-	record.SaveHistories(t, r, "clusterapiset/shrunk", calm(), "DeleteClusterAPIMachines")
+	record.SaveHistories(t, testRig, "clusterapiset/shrunk", calm(), "DeleteClusterAPIMachines")
 	p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
 	p.handOver(t, component.OurFilter, millwrightFinalizer)
 	require.NoError(t, p.resourceClient(machineSets).Delete(t.Context(), p.setName, metav1.DeleteOptions{}))
 	p.awaitPoolGone(t)
-	record.SaveHistories(t, r, "clusterapiset/deleted", lastRunOfQuery(t, query))
+	record.SaveHistories(t, testRig, "clusterapiset/deleted", lastRunOfQuery(t, query))
 }
 
-// recordInPlace records a deployment that a runtime extension updates in place: the old set hands machines over, and
+// recordInPlaceHistories records a deployment that a runtime extension updates in place: the old set hands machines over, and
 // the current set begins the machines' updates.
-func recordInPlace(t *testing.T) {
+func recordInPlaceHistories(t *testing.T) {
 	u := newInPlaceFleet(t, "recorded-updates", inPlaceReplacements(1, 0)...)
 	u.setInfraTemplate(t, u.setName+"-2")
 	u.awaitUpdatedMachines(t, 2)
-	record.SaveHistories(t, r, "clusterapirollout/updated-in-place", u.rolloutQuery(t, 2)+record.EndedOnly, "AskExtension")
-	sets := fmt.Sprintf(`WorkflowType = "ClusterAPISet" AND MachineDeployment = %q`, u.setName) + record.EndedOnly
-	record.SaveHistories(t, r, "clusterapiset/moved", sets, "MoveClusterAPIMachines")
-	record.SaveHistories(t, r, "clusterapiset/updated-in-place", sets, "UpdateClusterAPIMachines")
+	record.SaveHistories(t, testRig, "clusterapirollout/updated-in-place", u.rolloutQuery(t, 2)+record.EndedRunsCondition, "AskExtension")
+	sets := fmt.Sprintf(`WorkflowType = "ClusterAPISet" AND MachineDeployment = %q`, u.setName) + record.EndedRunsCondition
+	record.SaveHistories(t, testRig, "clusterapiset/moved", sets, "MoveClusterAPIMachines")
+	record.SaveHistories(t, testRig, "clusterapiset/updated-in-place", sets, "UpdateClusterAPIMachines")
 }
 
 // lastRunOfQuery waits until all runs of a query have ended, and returns the query for the newest run.
 func lastRunOfQuery(t *testing.T, query string) string {
 	t.Helper()
 	rig.Eventually(t, "all runs have ended", func() (bool, any) {
-		open := r.Workflows(t, query+record.OpenOnly)
+		open := testRig.Workflows(t, query+record.OpenRunsCondition)
 		return len(open) == 0, open
 	})
-	return query + fmt.Sprintf(" AND RunId = %q", r.Workflows(t, query)[0].Execution.RunId)
+	return query + fmt.Sprintf(" AND RunId = %q", testRig.Workflows(t, query)[0].Execution.RunId)
 }
 
-// recordDeployment records a deployment that is created, rolled out, scaled during the rollout, and deleted.
+// recordDeploymentHistories records a deployment that is created, rolled out, scaled during the rollout, and deleted.
 // recordDeployment also starts a second rollout before the first rollout has ended.
-func recordDeployment(t *testing.T) {
+func recordDeploymentHistories(t *testing.T) {
 	f := newFleet(t, "recorded-fleet", 2)
 	query := runsQuery(rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
 	f.awaitMachinesOfTemplate(t, f.name, 2)
 	f.setInfraTemplate(t, "recorded-fleet-2")
 	f.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "recorded-fleet-2")
-	record.SaveHistories(t, r, "clusterapideployment/without-a-template", query+record.OpenOnly)
+	record.SaveHistories(t, testRig, "clusterapideployment/without-a-template", query+record.OpenRunsCondition)
 	f.newInfraTemplate(t, "recorded-fleet-2")
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) {
 		made := f.machinesByTemplate(t)
 		return made["recorded-fleet-2"] > 0, made
 	})
-	record.SaveHistories(t, r, "clusterapideployment/rolling", query+record.OpenOnly)
-	record.SaveHistories(t, r, "clusterapirollout/rolling", f.rolloutsQuery()+record.OpenOnly)
+	record.SaveHistories(t, testRig, "clusterapideployment/rolling", query+record.OpenRunsCondition)
+	record.SaveHistories(t, testRig, "clusterapirollout/rolling", f.rolloutsQuery()+record.OpenRunsCondition)
 	f.resize(t, 3)
 	f.newInfraTemplate(t, "recorded-fleet-3")
 	f.setInfraTemplate(t, "recorded-fleet-3")
 	f.awaitMachinesOfTemplate(t, "recorded-fleet-3", 3)
 	f.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
-	record.SaveHistories(t, r, "clusterapirollout/superseded", f.rolloutQuery(t, 2)+record.EndedOnly)
-	record.SaveHistories(t, r, "clusterapirollout/completed", f.rolloutQuery(t, 3)+record.EndedOnly)
+	record.SaveHistories(t, testRig, "clusterapirollout/superseded", f.rolloutQuery(t, 2)+record.EndedRunsCondition)
+	record.SaveHistories(t, testRig, "clusterapirollout/completed", f.rolloutQuery(t, 3)+record.EndedRunsCondition)
 	rig.Eventually(t, "it has settled", func() (bool, any) {
-		list := r.Workflows(t, query+` AND ExecutionStatus = "ContinuedAsNew"`)
+		list := testRig.Workflows(t, query+` AND ExecutionStatus = "ContinuedAsNew"`)
 		return len(list) > 0, list
 	})
-	record.SaveHistories(t, r, "clusterapideployment/continued-as-new", query+` AND ExecutionStatus = "ContinuedAsNew"`)
+	record.SaveHistories(t, testRig, "clusterapideployment/continued-as-new", query+` AND ExecutionStatus = "ContinuedAsNew"`)
 	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
 	f.awaitPoolGone(t)
-	record.SaveHistories(t, r, "clusterapideployment/deleted", lastRunOfQuery(t, query))
+	record.SaveHistories(t, testRig, "clusterapideployment/deleted", lastRunOfQuery(t, query))
 }
 
 // rolloutsQuery returns a query for the rollouts of the fleet.
@@ -154,11 +154,11 @@ func (f fleet) rolloutQuery(t *testing.T, revision int64) string {
 	return runsQuery(rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), revision))
 }
 
-// recordStages records a rollout that waits for an approval. A person pauses, resumes, cancels and approves the
+// recordStagedRolloutHistories records a rollout that waits for an approval. A person pauses, resumes, cancels and approves the
 // rollout. After the rollout, another run of the deployment's workflow starts. Then the deployment is handed over.
-func recordStages(t *testing.T) {
+func recordStagedRolloutHistories(t *testing.T) {
 	f := newFleet(t, "recorded-stages", 2)
-	r.CreatePolicy(
+	testRig.CreatePolicy(
 		t,
 		f.name,
 		f.setName,
@@ -171,7 +171,7 @@ func recordStages(t *testing.T) {
 	waits := func(revision int64) {
 		t.Helper()
 		rig.Eventually(t, "it waits for a person", func() (bool, any) {
-			list := r.Workflows(t, f.rolloutQuery(t, revision)+record.OpenOnly+" AND Step = 'await-approval'")
+			list := testRig.Workflows(t, f.rolloutQuery(t, revision)+record.OpenRunsCondition+" AND Step = 'await-approval'")
 			return len(list) == 1, f.conditionLines(t)
 		})
 	}
@@ -180,42 +180,42 @@ func recordStages(t *testing.T) {
 		f.requestUpdate(t, run.RequestInput{Command: command, Reason: "a recording"})
 	}
 	waits(2)
-	record.SaveHistories(t, r, "clusterapirollout/waiting", f.rolloutQuery(t, 2)+record.OpenOnly)
+	record.SaveHistories(t, testRig, "clusterapirollout/waiting", f.rolloutQuery(t, 2)+record.OpenRunsCondition)
 	ask(request.Pause)
 	ask(request.Resume)
 	waits(2)
 	require.NoError(
 		t,
-		r.Temporal.CancelWorkflow(t.Context(), rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), ""),
+		testRig.Temporal.CancelWorkflow(t.Context(), rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), ""),
 	)
 	rig.Eventually(t, "the rollout is held", func() (bool, any) {
 		held := f.getObject(t, machineDeployments, f.setName).GetAnnotations()[v1alpha1.AnnotationRolloutHold]
 		return held != "", f.conditionLines(t)
 	})
-	record.SaveHistories(t, r, "clusterapirollout/cancelled", f.rolloutQuery(t, 2)+record.EndedOnly)
+	record.SaveHistories(t, testRig, "clusterapirollout/cancelled", f.rolloutQuery(t, 2)+record.EndedRunsCondition)
 	ask(request.Resume)
 	waits(2)
-	require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), id, "", "a recording"))
+	require.NoError(t, testRig.Temporal.TerminateWorkflow(t.Context(), id, "", "a recording"))
 	f.resize(t, 3)
 	rig.Eventually(t, "another run", func() (bool, any) {
-		open := r.Workflows(t, runsQuery(id)+record.OpenOnly)
+		open := testRig.Workflows(t, runsQuery(id)+record.OpenRunsCondition)
 		return len(open) == 1, open
 	})
-	r.AwaitFollowedRollout(t, rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), id)
+	testRig.AwaitRolloutFollower(t, rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), id)
 	ask(request.Approve)
 	f.awaitMachinesOfTemplate(t, "recorded-stages-2", 3)
-	record.SaveHistories(t, r, "clusterapirollout/followed", f.rolloutQuery(t, 2)+record.EndedOnly)
-	record.SaveHistories(t, r, "clusterapideployment/following", runsQuery(id))
+	record.SaveHistories(t, testRig, "clusterapirollout/followed", f.rolloutQuery(t, 2)+record.EndedRunsCondition)
+	record.SaveHistories(t, testRig, "clusterapideployment/following", runsQuery(id))
 	f.handOver(t, component.UpstreamFilter, upstreamDeploymentFinalizer)
-	record.SaveHistories(t, r, "clusterapideployment/handed-over", lastRunOfQuery(t, runsQuery(id)))
+	record.SaveHistories(t, testRig, "clusterapideployment/handed-over", lastRunOfQuery(t, runsQuery(id)))
 	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
 	f.awaitPoolGone(t)
 }
 
-// recordRollback records a rollout that makes no progress and rolls back automatically.
-func recordRollback(t *testing.T) {
+// recordRollbackHistories records a rollout that makes no progress and rolls back automatically.
+func recordRollbackHistories(t *testing.T) {
 	f := newFleet(t, "recorded-late", 1)
-	r.CreatePolicy(
+	testRig.CreatePolicy(
 		t,
 		f.name,
 		f.setName,
@@ -237,16 +237,16 @@ func recordRollback(t *testing.T) {
 	f.awaitMachinesOfTemplate(t, f.name, 1)
 	record.SaveHistories(
 		t,
-		r,
+		testRig,
 		"clusterapirollout/rolled-back",
-		f.rolloutQuery(t, 2)+record.EndedOnly,
+		f.rolloutQuery(t, 2)+record.EndedRunsCondition,
 		"ReportClusterAPIDeployment",
 	)
 }
 
-// recordDrains records a drain that a budget blocks, and that is held and then continues. recordDrains also records a
+// recordDrainHistories records a drain that a budget blocks, and that is held and then continues. recordDrains also records a
 // drain that is skipped, and a drain that is cancelled.
-func recordDrains(t *testing.T) {
+func recordDrainHistories(t *testing.T) {
 	p := newPoolWithDrains(t, "recorded-drains", 3)
 	all := p.listMachines(t)
 	remove := func(n int) (name, query string) {
@@ -266,30 +266,30 @@ func recordDrains(t *testing.T) {
 		)
 	}
 	name, query := remove(0)
-	record.SaveHistories(t, r, "clusterapidrain/blocked", query+record.OpenOnly)
-	r.RunMillwright(t, "drain", "hold", "--reason", "a recording", p.name+"/"+name)
+	record.SaveHistories(t, testRig, "clusterapidrain/blocked", query+record.OpenRunsCondition)
+	testRig.RunMillwright(t, "drain", "hold", "--reason", "a recording", p.name+"/"+name)
 	p.awaitBlockedMachine(t, name, "a recording")
-	r.RunMillwright(t, "drain", "resume", p.name+"/"+name)
+	testRig.RunMillwright(t, "drain", "resume", p.name+"/"+name)
 	p.awaitBlockedMachine(t, name, "PodDisruptionBudget")
-	_, err := r.Kube.PolicyV1().
+	_, err := testRig.Kube.PolicyV1().
 		PodDisruptionBudgets(p.name).
 		Patch(t.Context(), "app-0", types.MergePatchType, []byte(`{"spec":{"minAvailable":0}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.awaitPodDeletion(t, "app-0")
 	p.awaitMachineGone(t, name)
-	record.SaveHistories(t, r, "clusterapidrain/drained", query+record.EndedOnly)
+	record.SaveHistories(t, testRig, "clusterapidrain/drained", query+record.EndedRunsCondition)
 
 	name, query = remove(1)
-	r.RunMillwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
+	testRig.RunMillwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
 	p.awaitMachineGone(t, name)
-	record.SaveHistories(t, r, "clusterapidrain/skipped", query+record.EndedOnly)
+	record.SaveHistories(t, testRig, "clusterapidrain/skipped", query+record.EndedRunsCondition)
 
 	name, query = remove(2)
-	open := r.Workflows(t, query+record.OpenOnly)
+	open := testRig.Workflows(t, query+record.OpenRunsCondition)
 	require.Len(t, open, 1)
-	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), open[0].Execution.WorkflowId, ""))
+	require.NoError(t, testRig.Temporal.CancelWorkflow(t.Context(), open[0].Execution.WorkflowId, ""))
 	p.awaitBlockedMachine(t, name, "was cancelled in Temporal")
-	record.SaveHistories(t, r, "clusterapidrain/cancelled", query+` AND ExecutionStatus = "Canceled"`)
-	r.RunMillwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
+	record.SaveHistories(t, testRig, "clusterapidrain/cancelled", query+` AND ExecutionStatus = "Canceled"`)
+	testRig.RunMillwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
 	p.awaitMachineGone(t, name)
 }

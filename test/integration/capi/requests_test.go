@@ -29,7 +29,7 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 			)
 		}
 		time.Sleep(5 * time.Second) // the requests for the creation of the set are not counted
-		before := len(r.AuditedRequests(t, requestsOfUsers(users)))
+		before := len(testRig.AuditedRequests(t, requestsOfUsers(users)))
 		began := time.Now()
 		p.resize(t, n)
 		p.awaitCounts(t, n)
@@ -43,7 +43,7 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 		t.Logf(
 			"%s: %d requests a machine of %v; objects after %.1f s, ready after %.1f s, gone after %.1f s",
 			filter,
-			(len(r.AuditedRequests(t, requestsOfUsers(users)))-before)/n,
+			(len(testRig.AuditedRequests(t, requestsOfUsers(users)))-before)/n,
 			users,
 			objects.Seconds(),
 			ready.Seconds(),

@@ -141,17 +141,17 @@ func (p pool) requireCounts(t *testing.T, n int) {
 	assert.Equal(t, fmt.Sprint([]int{n, n, n}), counts)
 }
 
-// reconcileAgain makes Millwright decide again about the set, or about the deployment and its sets. reconcileAgain
+// forceReconcile makes Millwright decide again about the set, or about the deployment and its sets. reconcileAgain
 // returns when Millwright has decided.
-func (p pool) reconcileAgain(t *testing.T) {
+func (p pool) forceReconcile(t *testing.T) {
 	t.Helper()
 	if p.kind == machineSets {
-		r.ReconcileAgain(t, run.KindClusterAPISet, p.name, p.setName)
+		testRig.ForceReconcile(t, run.KindClusterAPISet, p.name, p.setName)
 		return
 	}
-	r.ReconcileAgain(t, run.KindClusterAPIDeployment, p.name, p.setName)
+	testRig.ForceReconcile(t, run.KindClusterAPIDeployment, p.name, p.setName)
 	for _, s := range (fleet{p}).listSets(t) {
-		r.ReconcileAgain(t, run.KindClusterAPISet, p.name, s.GetName())
+		testRig.ForceReconcile(t, run.KindClusterAPISet, p.name, s.GetName())
 	}
 }
 
@@ -214,7 +214,7 @@ func (p pool) awaitPoolGone(t *testing.T) {
 	})
 }
 
-func TestASetOfMillwrightFromZeroToThreeToOneToNothing(t *testing.T) {
+func TestSetIsScaledFromZeroToThreeToOneAndDeleted(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "life", 0)
 	p.resize(t, 3)
@@ -300,9 +300,9 @@ func TestTemplateIsCreatedWhileWorkerAndBridgeAreDown(t *testing.T) {
 	p.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "late")
 	f.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "late")
 	killAndRestartProcess(t, component.Worker)
-	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Bridge))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Bridge))
 	p.newInfraTemplate(t, "late")
-	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Bridge))
+	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Bridge))
 	p.requireCreatedMachinesExactly(t, 2, 2)
 	f.awaitMachinesOfTemplate(t, "late", 1)
 	f.requireCreatedMachines(t, 2)
@@ -338,8 +338,8 @@ func TestInPlaceChangesReachMachinesAndClones(t *testing.T) {
 // killAndRestartProcess kills a process with SIGKILL and restarts the process.
 func killAndRestartProcess(t *testing.T, name string) {
 	t.Helper()
-	require.NoError(t, r.Stack.KillComponent(t.Context(), name))
-	require.NoError(t, r.Stack.RestartComponent(t.Context(), name))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), name))
+	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), name))
 }
 
 // newHealthCheck creates a MachineHealthCheck for the machines of the set.
@@ -389,7 +389,7 @@ func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
 	p.requestRemediation(t, bad.GetName())
 	p.awaitRemediatedMachine(t, bad.GetName(), 2)
 	p.awaitCounts(t, 2)
-	said := r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+	said := testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return a.User.Username == component.WorkerIdentity && a.ObjectRef.Resource == "machines" &&
 			a.ObjectRef.Name == bad.GetName() &&
 			a.ObjectRef.Subresource == "status"
@@ -434,7 +434,7 @@ func (p pool) requireCreatedMachines(t *testing.T, n int) {
 		for _, o := range list.Items {
 			made[o.GetName()] = true
 		}
-		for _, a := range r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+		for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 			return a.Verb == "create" && a.ObjectRef.Namespace == p.name && a.ObjectRef.Resource == resource.Resource &&
 				a.ObjectRef.Subresource == "" && strings.HasPrefix(a.ObjectRef.Name, p.setName+"-")
 		}) {
@@ -451,7 +451,7 @@ func (p pool) requireCreatedMachines(t *testing.T, n int) {
 	}
 }
 
-func TestTwentyMachinesAndBackToFiveWhileProcessesDie(t *testing.T) {
+func TestSetIsScaledToTwentyAndBackToFiveWhileProcessesDie(t *testing.T) {
 	p := newPool(t, "killed", 0)
 	p.resize(t, 20)
 	for _, name := range []string{component.Worker, component.Bridge, component.Temporal, component.ClusterAPICore} {

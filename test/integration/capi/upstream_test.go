@@ -20,7 +20,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-func TestAWorkloadClusterOfUpstreamAlone(t *testing.T) {
+func TestUpstreamAloneCreatesAWorkloadCluster(t *testing.T) {
 	t.Parallel()
 	s := newNamespace(t, "alone", "cluster.yaml")
 	begun := time.Now()
@@ -99,7 +99,7 @@ func (s testNamespace) awaitNodes(t *testing.T, count int) {
 // event. When a Cluster is paused, core begins to reconcile a MachineSet that its filter excludes. The admission policy
 // of the stack refuses core's writes to Millwright's sets and deployments. If a later core no longer writes to the
 // MachineSet theirs, the policy can be removed.
-func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
+func TestUpstreamReconcilesNoObjectsWithMillwrightsWatchFilter(t *testing.T) {
 	t.Parallel()
 	s := newNamespace(t, "filters", "filters.yaml")
 	before := s.getObject(t, machineSets, "ours")
@@ -112,7 +112,7 @@ func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 	require.Equal(t, s.name, s.getObject(t, machineDeployments, "ours").GetLabels()[clusterLabel], "and its deployments")
 
 	refused := func(kind schema.GroupVersionResource) int {
-		return len(r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+		return len(testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 			return a.User.Username == component.ClusterAPIIdentity && a.ObjectRef.Namespace == s.name &&
 				a.ObjectRef.Resource == kind.Resource && a.ObjectRef.Name == "ours" && a.ResponseStatus.Code == http.StatusForbidden
 		}))
@@ -134,7 +134,7 @@ func TestUpstreamLeavesWhatCarriesMillwrightsValue(t *testing.T) {
 				deployments,
 			)
 	})
-	written := r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+	written := testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return a.User.Username == component.ClusterAPIIdentity && a.ObjectRef.Namespace == s.name &&
 			a.ObjectRef.Name == "ours" &&
 			slices.Contains([]string{"update", "patch", "create", "delete"}, a.Verb) &&

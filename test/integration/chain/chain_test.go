@@ -24,10 +24,10 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
 }
 
 // The test runs the scenarios of MCM's own integration suite in the order of the suite.
@@ -36,17 +36,17 @@ func TestMCMScenarios(t *testing.T) {
 }
 
 func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
-	before, err := r.Cloud.Behaviour(t.Context())
+	before, err := testRig.Cloud.Behaviour(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
+	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		rig.MakeCloudFaulty(b)
 		b.ClientTokens = false
 		b.Staleness = virtual.Duration(300 * time.Millisecond)
 		b.AcceptLatency = virtual.Duration(200 * time.Millisecond)
 	}))
-	t.Cleanup(func() { require.NoError(t, r.Cloud.SetBehaviour(context.Background(), before)) })
+	t.Cleanup(func() { require.NoError(t, testRig.Cloud.SetBehaviour(context.Background(), before)) })
 	runMCMScenarios(t, "faulty-cloud", func(m *v1alpha1.Machine) string {
-		all, err := r.Cloud.Instances(t.Context())
+		all, err := testRig.Cloud.Instances(t.Context())
 		require.NoError(t, err)
 		for _, i := range all {
 			if i.ProviderID == m.Spec.ProviderID {
@@ -60,10 +60,10 @@ func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
 
 // runMCMScenarios runs the scenarios. nodeName returns the name that the cloud gave to the node of a machine.
 func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) string) {
-	r.CreateNamespace(t, namespace, "")
-	machines := r.Machines.MachineV1alpha1().Machines(namespace)
+	testRig.CreateNamespace(t, namespace, "")
+	machines := testRig.Machines.MachineV1alpha1().Machines(namespace)
 	nodes := func() int {
-		list, err := r.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		list, err := testRig.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items)
 	}
@@ -86,7 +86,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 		require.Contains(t, m.Finalizers, v1alpha1.FinalizerMachine)
 		require.Equal(t, nodeName(m), m.Labels[v1alpha1.LabelNode])
 		rig.Eventually(t, "the node carries the machine's name: it is written after the phase", func() (bool, any) {
-			node, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			node, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			require.NoError(t, err)
 			require.Equal(t, m.Spec.ProviderID, node.Spec.ProviderID)
 			return node.Labels[v1alpha1.LabelMachineName] == "lone-machine", node.Labels
@@ -108,7 +108,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 		require.Equal(t, before, nodes())
 	})
 
-	pool := r.CreatePool(t, namespace, "pool", 0)
+	pool := testRig.CreatePool(t, namespace, "pool", 0)
 	t.Run("a deployment of none makes one set", func(t *testing.T) {
 		rig.Eventually(t, "one set, seen by the deployment", func() (bool, any) {
 			d := pool.Deployment(t)
@@ -146,7 +146,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 	t.Run("another class and 4 replicas in one change", func(t *testing.T) {
 		other := rig.NewClass(pool.Namespace, "")
 		other.Name = "other"
-		_, err := r.Machines.MachineV1alpha1().
+		_, err := testRig.Machines.MachineV1alpha1().
 			MachineClasses(pool.Namespace).
 			Create(t.Context(), other, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -164,12 +164,12 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 		require.Equal(t, before, nodes())
 	})
 	t.Run("nothing is left at the cloud", func(t *testing.T) {
-		instances, err := r.Cloud.Instances(t.Context())
+		instances, err := testRig.Cloud.Instances(t.Context())
 		require.NoError(t, err)
 		for _, i := range instances {
 			require.NotContains(t, i.Tags.Class, namespace+"/")
 		}
-		stats, err := r.Cloud.Stats(t.Context())
+		stats, err := testRig.Cloud.Stats(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, stats.DuplicateCreates)
 	})
@@ -179,8 +179,8 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 // nothing behind.
 func TestCreationIsInterruptedByADeletion(t *testing.T) {
 	// The creation of an instance takes longer than a test waits.
-	r.CreateNamespace(t, "interrupted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"24h"}`)
-	pool := r.CreatePool(t, "interrupted", "interrupted", 3)
+	testRig.CreateNamespace(t, "interrupted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"24h"}`)
+	pool := testRig.CreatePool(t, "interrupted", "interrupted", 3)
 	rig.Eventually(t, "three creations are under way", func() (bool, any) {
 		steps := 0
 		for _, m := range pool.Machines(t) {
@@ -200,11 +200,11 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 // the condition is on the machine itself.
 func TestMissingClassAndSecretAreShown(t *testing.T) {
 	const namespace = "missing"
-	r.CreateNamespace(t, namespace, "")
-	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
-	machines := r.Machines.MachineV1alpha1().Machines(namespace)
-	r.DeleteClassAndSecret(t, namespace)
-	pool := r.CreatePool(t, namespace, "missing", 1)
+	testRig.CreateNamespace(t, namespace, "")
+	classes, secrets := testRig.Machines.MachineV1alpha1().MachineClasses(namespace), testRig.Kube.CoreV1().Secrets(namespace)
+	machines := testRig.Machines.MachineV1alpha1().Machines(namespace)
+	testRig.DeleteClassAndSecret(t, namespace)
+	pool := testRig.CreatePool(t, namespace, "missing", 1)
 	_, err := machines.Create(
 		t.Context(),
 		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "alone", Namespace: namespace}, Spec: rig.NewMachineSpec()},
@@ -235,7 +235,7 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 			return false, machines[0].Status
 		})
 		rig.Eventually(t, "an event says "+reason, func() (bool, any) {
-			events, err := r.Kube.CoreV1().
+			events, err := testRig.Kube.CoreV1().
 				Events(namespace).
 				List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
 			require.NoError(t, err)
@@ -287,11 +287,11 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 // instance of the machine.
 func TestMachineWithMissingClassCanBeDeleted(t *testing.T) {
 	t.Parallel()
-	_, err := r.Kube.CoreV1().
+	_, err := testRig.Kube.CoreV1().
 		Namespaces().
 		Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "typo"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	machines := r.Machines.MachineV1alpha1().Machines("typo")
+	machines := testRig.Machines.MachineV1alpha1().Machines("typo")
 	_, err = machines.Create(
 		t.Context(),
 		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "typo"}, Spec: rig.NewMachineSpec()},
@@ -314,8 +314,8 @@ func TestMachineWithMissingClassCanBeDeleted(t *testing.T) {
 // If the node of a running machine becomes not ready, the machine's phase is Unknown. If the node is ready again, the
 // phase is Running.
 func TestNodeLossSetsUnknown(t *testing.T) {
-	r.CreateNamespace(t, "lost", "")
-	pool := r.CreatePool(t, "lost", "lost", 1)
+	testRig.CreateNamespace(t, "lost", "")
+	pool := testRig.CreatePool(t, "lost", "lost", 1)
 	pool.AwaitRunningMachines(t, 1)
 	node := pool.Machines(t)[0].Labels[v1alpha1.LabelNode]
 	phase := func(want v1alpha1.MachinePhase) {
@@ -326,7 +326,7 @@ func TestNodeLossSetsUnknown(t *testing.T) {
 		})
 	}
 	label := func(value string) {
-		_, err := r.Stack.Kubectl(
+		_, err := testRig.Stack.Kubectl(
 			t.Context(),
 			"label",
 			"node",

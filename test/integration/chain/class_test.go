@@ -24,7 +24,7 @@ type classFixture struct{ namespace string }
 // readClass reads the class. readClass returns nil if the class is gone.
 func (c classFixture) readClass(t *testing.T) *v1alpha1.MachineClass {
 	t.Helper()
-	class, err := r.Machines.MachineV1alpha1().MachineClasses(c.namespace).Get(t.Context(), "small", metav1.GetOptions{})
+	class, err := testRig.Machines.MachineV1alpha1().MachineClasses(c.namespace).Get(t.Context(), "small", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (c classFixture) readClass(t *testing.T) *v1alpha1.MachineClass {
 // readSecret reads a Secret. readSecret returns nil if the Secret is gone.
 func (c classFixture) readSecret(t *testing.T, name string) *corev1.Secret {
 	t.Helper()
-	secret, err := r.Kube.CoreV1().Secrets(c.namespace).Get(t.Context(), name, metav1.GetOptions{})
+	secret, err := testRig.Kube.CoreV1().Secrets(c.namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -65,21 +65,21 @@ func (c classFixture) awaitClassGone(t *testing.T) {
 
 func (c classFixture) deleteSecret(t *testing.T) {
 	t.Helper()
-	require.NoError(t, r.Kube.CoreV1().Secrets(c.namespace).Delete(t.Context(), "small", metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.CoreV1().Secrets(c.namespace).Delete(t.Context(), "small", metav1.DeleteOptions{}))
 }
 
 func (c classFixture) deleteClass(t *testing.T) {
 	t.Helper()
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().MachineClasses(c.namespace).Delete(t.Context(), "small", metav1.DeleteOptions{}),
+		testRig.Machines.MachineV1alpha1().MachineClasses(c.namespace).Delete(t.Context(), "small", metav1.DeleteOptions{}),
 	)
 }
 
 // requireNoInstance requires that the cloud has no instance of a class of this namespace.
 func (c classFixture) requireNoInstance(t *testing.T) {
 	t.Helper()
-	instances, err := r.Cloud.Instances(t.Context())
+	instances, err := testRig.Cloud.Instances(t.Context())
 	require.NoError(t, err)
 	for _, i := range instances {
 		require.NotContains(t, i.Tags.Class, c.namespace+"/")
@@ -88,10 +88,10 @@ func (c classFixture) requireNoInstance(t *testing.T) {
 
 // The Secret, the class and the deployment are deleted at once, in this order, as kubectl deletes the objects of a
 // file. Millwright removes all finalizers, and nobody has to do anything.
-func TestEverythingIsDeletedAtOnce(t *testing.T) {
+func TestSecretClassAndDeploymentAreDeletedTogether(t *testing.T) {
 	c := classFixture{"at-once"}
-	r.CreateNamespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)
-	pool := r.CreatePool(t, c.namespace, "at-once", 3)
+	testRig.CreateNamespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)
+	pool := testRig.CreatePool(t, c.namespace, "at-once", 3)
 	pool.AwaitRunningMachines(t, 3)
 	c.awaitFinalizers(t, "small")
 	c.deleteSecret(t)
@@ -106,14 +106,14 @@ func TestEverythingIsDeletedAtOnce(t *testing.T) {
 // delete these machines.
 func TestAClassWaitsForItsMachines(t *testing.T) {
 	c := classFixture{"waits"}
-	r.CreateNamespace(t, c.namespace, "")
-	pool := r.CreatePool(t, c.namespace, "waits", 2)
+	testRig.CreateNamespace(t, c.namespace, "")
+	pool := testRig.CreatePool(t, c.namespace, "waits", 2)
 	pool.AwaitRunningMachines(t, 2)
 	c.awaitFinalizers(t, "small")
 	c.deleteSecret(t)
 	c.deleteClass(t)
 	rig.Eventually(t, "the class's workflow waits for machines", func() (bool, any) {
-		open := r.Workflows(
+		open := testRig.Workflows(
 			t,
 			fmt.Sprintf(
 				`WorkflowType = %q AND MachineNamespace = %q AND Step = "await-machines" AND ExecutionStatus = "Running"`,
@@ -141,9 +141,9 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 // credentialsSecretRef is enough.
 func TestSecretFinalizerFollowsTheClassReference(t *testing.T) {
 	c := classFixture{"follows"}
-	r.CreateNamespace(t, c.namespace, "") // no machine refers to the class
+	testRig.CreateNamespace(t, c.namespace, "") // no machine refers to the class
 	c.awaitFinalizers(t, "small")
-	_, err := r.Machines.MachineV1alpha1().MachineClasses(c.namespace).Patch(t.Context(), "small", types.MergePatchType,
+	_, err := testRig.Machines.MachineV1alpha1().MachineClasses(c.namespace).Patch(t.Context(), "small", types.MergePatchType,
 		[]byte(`{"secretRef":null,"credentialsSecretRef":{"name":"other"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "the former Secret is released, although the new one is missing", func() (bool, any) {
@@ -153,7 +153,7 @@ func TestSecretFinalizerFollowsTheClassReference(t *testing.T) {
 	})
 	other := rig.NewCredentials(c.namespace)
 	other.Name = "other"
-	_, err = r.Kube.CoreV1().Secrets(c.namespace).Create(t.Context(), other, metav1.CreateOptions{})
+	_, err = testRig.Kube.CoreV1().Secrets(c.namespace).Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
 	c.awaitFinalizers(t, "other")
 	c.deleteSecret(t)

@@ -32,7 +32,7 @@ import (
 // machines and keeps its own schedules.
 func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	const name, size = "shared-temporal", 3
-	shared := []string{"--temporal-address", r.Stack.TemporalAddress(), "--cluster-name", "second"}
+	shared := []string{"--temporal-address", testRig.Stack.TemporalAddress(), "--cluster-name", "second"}
 	second, err := rig.StartRig(
 		t.Context(),
 		t.TempDir(),
@@ -42,7 +42,7 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, second.Stack.Down(context.Background())) })
 
 	var pools []*rig.Pool
-	for _, each := range []*rig.Rig{r, second} {
+	for _, each := range []*rig.Rig{testRig, second} {
 		each.CreateNamespace(t, name, "")
 		pools = append(pools, each.CreatePool(t, name, name, size))
 	}
@@ -51,7 +51,7 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 		require.Len(t, pool.Instances(t), size)
 	}
 	sweeps := func() (prefixes []string) {
-		list, err := r.Temporal.ScheduleClient().List(t.Context(), client.ScheduleListOptions{})
+		list, err := testRig.Temporal.ScheduleClient().List(t.Context(), client.ScheduleListOptions{})
 		require.NoError(t, err)
 		for list.HasNext() {
 			schedule, err := list.Next()
@@ -69,12 +69,12 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 		"each installation sweeps its class",
 		func() (bool, any) { now := sweeps(); return slices.Equal(now, both), now },
 	)
-	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Bridge))
+	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Bridge))
 	pools[1].Delete(t)
 	pools[1].AwaitPoolGone(t)
 	require.Len(t, pools[0].Instances(t), size)
 	require.Equal(t, both, sweeps(), "a bridge that starts deletes the schedules of classes that are gone, but no others'")
-	require.Empty(t, r.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "`+name+`"`))
+	require.Empty(t, testRig.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "`+name+`"`))
 	for _, who := range []struct{ binary, identity string }{{build.Worker, component.WorkerIdentity}, {build.Bridge, component.BridgeIdentity}} {
 		requireNameRefused(t, second, who.binary, who.identity)
 	}
@@ -99,7 +99,7 @@ func requireNameRefused(t *testing.T, second *rig.Rig, binary, identity string) 
 		"--cluster-name",
 		component.ClusterName,
 		"--temporal-address",
-		r.Stack.TemporalAddress(),
+		testRig.Stack.TemporalAddress(),
 		"--metrics-address",
 		"127.0.0.1:0",
 	)
@@ -114,7 +114,7 @@ func requireNameRefused(t *testing.T, second *rig.Rig, binary, identity string) 
 	require.Equal(t, 1, failed.ExitCode(), "it ends by itself: %s", said)
 	require.Contains(t, string(said), "--cluster-name "+component.ClusterName+" is taken")
 	require.NotContains(t, string(said), "serving")
-	for _, each := range []*rig.Rig{r, second} {
+	for _, each := range []*rig.Rig{testRig, second} {
 		system, err := each.Kube.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 		require.NoError(t, err)
 		require.Contains(t, string(said), string(system.UID), "it names both control clusters")
@@ -132,7 +132,7 @@ func TestInstallationNameBelongsToOneCluster(t *testing.T) {
 	claim := func(name run.Installation, uid string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		return process.ClaimInstallation(ctx, name, r.Temporal, cluster(uid), slog.New(slog.NewTextHandler(io.Discard, nil)))
+		return process.ClaimInstallation(ctx, name, testRig.Temporal, cluster(uid), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	}
 	require.NoError(t, claim("claimed", "a"))
 	require.NoError(t, claim("claimed", "a"), "a second process of the same cluster")

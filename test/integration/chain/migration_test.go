@@ -13,17 +13,17 @@ import (
 
 // The check before a takeover from MCM reads a real API server. The check fails while a machine-controller-manager is
 // active. After MCM has stopped, the check passes. Package takeover tests the takeover.
-func TestTheCheckBeforeATakeover(t *testing.T) {
+func TestTakeoverCheckReportsAnActiveMCM(t *testing.T) {
 	t.Parallel()
 	const name = "check"
-	r.CreateNamespace(t, name, "")
-	p := r.CreatePool(t, name, name, 2)
+	testRig.CreateNamespace(t, name, "")
+	p := testRig.CreatePool(t, name, name, 2)
 	p.AwaitRunningMachines(t, 2)
 	p.AwaitSyncedNodes(t)
 	// other tests have Machines in other namespaces; the flag --namespaces excludes these Machines
 	check := []string{"migrate", "check", "--namespace", name, "--namespaces", name}
 
-	leases := r.Kube.CoordinationV1().Leases(name)
+	leases := testRig.Kube.CoordinationV1().Leases(name)
 	_, err := leases.Create(t.Context(), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager"},
 		Spec: coordinationv1.LeaseSpec{
@@ -33,7 +33,7 @@ func TestTheCheckBeforeATakeover(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	out, err := r.TryRunMillwright(t, check...)
+	out, err := testRig.TryRunMillwright(t, check...)
 	require.Error(t, err)
 	require.Contains(
 		t,
@@ -42,7 +42,7 @@ func TestTheCheckBeforeATakeover(t *testing.T) {
 	)
 
 	require.NoError(t, leases.Delete(t.Context(), "machine-controller-manager", metav1.DeleteOptions{}))
-	out, err = r.TryRunMillwright(t, check...)
+	out, err = testRig.TryRunMillwright(t, check...)
 	require.NoError(t, err)
 	require.NotContains(t, out, "\nfirst ")
 	require.Contains(t, out, "ok      machine-controller-manager: it is not at work in namespace "+name+"\n")

@@ -31,20 +31,20 @@ import (
 
 // Many signals arrive while the runs of machines complete, and no signal is lost. Each signal that the server accepted
 // is in a history, and a decision follows it in the same history.
-func TestStormAtCompletionLosesNoSignal(t *testing.T) {
+func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 	const sentinel = -7 // generation of this test's signals; no real object has a negative generation
-	r.CreateNamespace(t, "storm", "")
-	pool := r.CreatePool(t, "storm", "storm", 10)
+	testRig.CreateNamespace(t, "storm", "")
+	pool := testRig.CreatePool(t, "storm", "storm", 10)
 	pool.AwaitRunningMachines(t, 10)
 	rig.Eventually(t, "all machines are calm", func() (bool, any) {
-		open := r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
+		open := testRig.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
 		return len(open) == 0, len(open)
 	})
 	lives, events := countRunsAndEvents(t)
 	t.Logf("the creation of 10 machines: %d runs with %d events in the namespace", lives, events)
 	var sent, failed, busy atomic.Int64
 	stormy, err := client.NewLazyClient(client.Options{
-		HostPort:  r.Stack.TemporalAddress(),
+		HostPort:  testRig.Stack.TemporalAddress(),
 		Namespace: run.Namespace,
 		Logger:    log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 		ConnectionOptions: client.ConnectionOptions{
@@ -98,13 +98,13 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	require.Greater(t, sent.Load(), int64(2*len(machines)), "no storm")
 
 	rig.Eventually(t, "the runs have ended", func() (bool, any) {
-		open := r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
+		open := testRig.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
 		return len(open) == 0, len(open)
 	})
 	received := int64(0)
 	// Temporal updates its visibility store with a delay, so a run that has ended may not be listed yet.
 	rig.Eventually(t, "each signal that the server took stands in a history", func() (bool, any) {
-		received = countDecidedSignals(t, sentinel)
+		received = countSignalsWithADecision(t, sentinel)
 		return received >= sent.Load(), []int64{received, sent.Load()}
 	})
 	runs, all := countRunsAndEvents(t)
@@ -115,13 +115,13 @@ func TestStormAtCompletionLosesNoSignal(t *testing.T) {
 	pool.AwaitPoolGone(t)
 }
 
-// countDecidedSignals counts the signals with this generation in the histories of this test's machines.
+// countSignalsWithADecision counts the signals with this generation in the histories of this test's machines.
 // countDecidedSignals requires that a decision follows the last signal of each run.
-func countDecidedSignals(t *testing.T, generation int64) (count int64) {
+func countSignalsWithADecision(t *testing.T, generation int64) (count int64) {
 	t.Helper()
-	for _, w := range r.Workflows(t, `WorkflowType = "Machine" AND MachineNamespace = "storm"`) {
+	for _, w := range testRig.Workflows(t, `WorkflowType = "Machine" AND MachineNamespace = "storm"`) {
 		decided := true
-		for _, event := range r.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {
+		for _, event := range testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {
 			switch event.EventType {
 			case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
 				decided = false
@@ -147,9 +147,9 @@ func countDecidedSignals(t *testing.T, generation int64) (count int64) {
 // countRunsAndEvents counts the runs of this test's objects, and the events in the histories of these runs.
 func countRunsAndEvents(t *testing.T) (runs, events int) {
 	t.Helper()
-	for _, w := range r.Workflows(t, `WorkflowType IN ("Machine", "MachineSet", "MachineClass", "MachineDeployment") AND MachineNamespace = "storm"`) {
+	for _, w := range testRig.Workflows(t, `WorkflowType IN ("Machine", "MachineSet", "MachineClass", "MachineDeployment") AND MachineNamespace = "storm"`) {
 		runs++
-		events += len(r.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events)
+		events += len(testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events)
 	}
 	return runs, events
 }
@@ -172,9 +172,9 @@ func countBusyErrors(n *atomic.Int64) grpc.UnaryClientInterceptor {
 }
 
 // Leaks finds a secret in a history and in an event, and it reads the metrics of worker and bridge.
-func TestLeakIsSeen(t *testing.T) {
+func TestLeakedSecretsAreFound(t *testing.T) {
 	secret := fmt.Sprintf("leaked-on-purpose-%d", time.Now().UnixNano())
-	run, err := r.Temporal.ExecuteWorkflow(
+	run, err := testRig.Temporal.ExecuteWorkflow(
 		t.Context(),
 		client.StartWorkflowOptions{ID: "leak", TaskQueue: "nobody"},
 		"Nothing",
@@ -186,15 +186,15 @@ func TestLeakIsSeen(t *testing.T) {
 		Reason:     "Leaked",
 		Message:    "token " + secret,
 	}
-	_, err = r.Kube.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
+	_, err = testRig.Kube.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "both leaks are found", func() (bool, any) {
-		places, _, err := r.FindLeaks(t.Context(), secret)
+		places, _, err := testRig.FindLeaks(t.Context(), secret)
 		require.NoError(t, err)
 		return len(places) == 2 && strings.HasPrefix(places[0], "history of leak") && places[1] == "events", places
 	})
-	require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "done"))
-	places, _, err := r.FindLeaks(t.Context(), "process_cpu_seconds_total") // each process has this metric
+	require.NoError(t, testRig.Temporal.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "done"))
+	places, _, err := testRig.FindLeaks(t.Context(), "process_cpu_seconds_total") // each process has this metric
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"metrics of worker", "metrics of bridge"}, places)
 }

@@ -16,28 +16,28 @@ import (
 
 // The worker is killed in the middle of the creations, and restarted after the creation timeout. The timeout does not
 // include the time without a worker, so no machine fails.
-func TestNoWorkerRunsUntilTheCreationTimeoutHasPassed(t *testing.T) {
+func TestTimeWithoutAWorkerDoesNotCountForTheCreationTimeout(t *testing.T) {
 	const made, timeout = 5, 70 * time.Second
-	r.CreateNamespace(t, "absence", slowClass)
-	before := cloudStats(t, r)
-	pool := r.CreatePool(t, "absence", "absence", made, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, "absence", slowProviderSpec)
+	before := cloudStats(t, testRig)
+	pool := testRig.CreatePool(t, "absence", "absence", made, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineCreationTimeout: &metav1.Duration{Duration: timeout},
 		}
 	})
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
-		now := cloudStats(t, r)
+		now := cloudStats(t, testRig)
 		return now.Creating > 0, now
 	})
-	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
 	for _, m := range pool.Machines(t) {
 		// the outage lasts until after the timeout; the extra second is because a creation timestamp has whole seconds
 		time.Sleep(time.Until(m.CreationTimestamp.Add(timeout + time.Second)))
 	}
-	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Worker))
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Worker))
 	pool.AwaitRunningMachines(t, made)
-	require.Equal(t, made, cloudStats(t, r).Creates-before.Creates, "instances made")
-	require.Equal(t, made, countMachineCreations(t, r, "absence"), "no machine was replaced")
+	require.Equal(t, made, cloudStats(t, testRig).Creates-before.Creates, "instances made")
+	require.Equal(t, made, countMachineCreations(t, testRig, "absence"), "no machine was replaced")
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)
 }

@@ -35,7 +35,7 @@ const (
 )
 
 // One of two workers has a clock that is wrong by ten minutes. No timeout may depend on this clock.
-func TestEndurance_TheClockOfAWorkerIsWrong(t *testing.T) {
+func TestEndurance_WrongWorkerClockChangesNoTimeout(t *testing.T) {
 	worker, err := rig.BuildSkewedWorker(t.TempDir())
 	require.NoError(t, err)
 	for _, by := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
@@ -80,16 +80,16 @@ type wrongClockStack struct {
 
 func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	const size = 12
-	w.CreateNamespace(t, w.namespace, slowClass)
+	w.CreateNamespace(t, w.namespace, slowProviderSpec)
 	watcher := checker.NewWatcher(
 		checker.Sources{Machines: w.Machines, Kube: w.Kube, Cloud: w.Cloud, Temporal: w.Temporal},
 		w.namespace,
-		checker.Bounds{},
+		checker.SizeBounds{},
 	)
 	watching, stop := context.WithCancel(t.Context())
 	defer stop()
 	go watcher.Run(watching)
-	pool := w.CreatePool(t, w.namespace, w.namespace, size, rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
+	pool := w.CreatePool(t, w.namespace, w.namespace, size, rig.WithNodeLabel, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineCreationTimeout: &metav1.Duration{Duration: creationTimeout},
 			MachineHealthTimeout:   &metav1.Duration{Duration: healthTimeout},
@@ -169,7 +169,7 @@ func (w wrongClockStack) testUnhealthyNodes(t *testing.T, pool *rig.Pool, size i
 		rig.Eventually(t, "machines are Unknown", func() (bool, any) { return len(running()) == size/2, len(running()) })
 		for range 3 { // three times, so that each worker has some of these machines
 			for _, m := range ill {
-				w.ReconcileAgain(t, run.KindMachine, m.Namespace, m.Name)
+				w.ForceReconcile(t, run.KindMachine, m.Namespace, m.Name)
 			}
 		}
 		label("node-not-ready.stage.kwok.x-k8s.io-")

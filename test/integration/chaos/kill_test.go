@@ -21,13 +21,13 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	components := append(component.Names(), component.SecondBridge, component.SecondWorker)
 	os.Exit(rig.Main(m, stack.Options{Components: components}, func(up *rig.Rig) {
-		r = up
-		if err := r.Stack.StopComponent(context.Background(), component.SecondWorker); err != nil {
+		testRig = up
+		if err := testRig.Stack.StopComponent(context.Background(), component.SecondWorker); err != nil {
 			// the second worker stops here, because only one test needs two workers
 			panic(err)
 		}
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 // scaleUpSize is the number of machines that a scale-up creates while a process dies.
 const scaleUpSize = 50
 
-// slowClass is a class whose creations take three seconds, so that many creations are in progress when a process dies.
-const slowClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s"}`
+// slowProviderSpec is a class whose creations take three seconds, so that many creations are in progress when a process dies.
+const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s"}`
 
 // cloudBehaviour is the behaviour of the cloud during a kill.
 type cloudBehaviour struct {
@@ -106,14 +106,14 @@ func TestWorkerIsKilledWhileInstancesAreCreated(t *testing.T) {
 	} {
 		t.Run("create side: "+w.name, func(t *testing.T) {
 			name := fmt.Sprintf("worker-%d", i)
-			w.applyBehaviour(t, r)
-			r.CreateNamespace(t, name, slowClass)
-			before := cloudStats(t, r)
-			pool := r.CreatePool(t, name, name, scaleUpSize)
-			awaitCreationsInFlight(t, r, before)
-			require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
-			require.NoError(t, r.Stack.StartComponent(t.Context(), component.Worker))
-			requireOneInstancePerMachine(t, r, pool, before, scaleUpSize)
+			w.applyBehaviour(t, testRig)
+			testRig.CreateNamespace(t, name, slowProviderSpec)
+			before := cloudStats(t, testRig)
+			pool := testRig.CreatePool(t, name, name, scaleUpSize)
+			awaitCreationsInFlight(t, testRig, before)
+			require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
+			require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Worker))
+			requireOneInstancePerMachine(t, testRig, pool, before, scaleUpSize)
 		})
 	}
 }
@@ -122,13 +122,13 @@ func TestBridgeOrTemporalIsKilledWhileInstancesAreCreated(t *testing.T) {
 	for _, component := range []string{component.Bridge, component.Temporal} {
 		t.Run(component, func(t *testing.T) {
 			name := "kill-" + component
-			r.CreateNamespace(t, name, slowClass)
-			before := cloudStats(t, r)
-			pool := r.CreatePool(t, name, name, scaleUpSize)
-			awaitCreationsInFlight(t, r, before)
-			require.NoError(t, r.Stack.KillComponent(t.Context(), component))
-			require.NoError(t, r.Stack.StartComponent(t.Context(), component))
-			requireOneInstancePerMachine(t, r, pool, before, scaleUpSize)
+			testRig.CreateNamespace(t, name, slowProviderSpec)
+			before := cloudStats(t, testRig)
+			pool := testRig.CreatePool(t, name, name, scaleUpSize)
+			awaitCreationsInFlight(t, testRig, before)
+			require.NoError(t, testRig.Stack.KillComponent(t.Context(), component))
+			require.NoError(t, testRig.Stack.StartComponent(t.Context(), component))
+			requireOneInstancePerMachine(t, testRig, pool, before, scaleUpSize)
 		})
 	}
 }
@@ -138,17 +138,17 @@ func TestBridgeOrTemporalIsKilledWhileInstancesAreCreated(t *testing.T) {
 func TestLeaderOfTwoBridgesIsKilled(t *testing.T) {
 	rig.Eventually(t, "one bridge leads", func() (bool, any) { return leadingBridge(t) != "", "none" })
 	first := leadingBridge(t)
-	r.CreateNamespace(t, "leader", slowClass)
-	before := cloudStats(t, r)
-	pool := r.CreatePool(t, "leader", "leader", scaleUpSize)
-	awaitCreationsInFlight(t, r, before)
-	require.NoError(t, r.Stack.KillComponent(t.Context(), first))
+	testRig.CreateNamespace(t, "leader", slowProviderSpec)
+	before := cloudStats(t, testRig)
+	pool := testRig.CreatePool(t, "leader", "leader", scaleUpSize)
+	awaitCreationsInFlight(t, testRig, before)
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), first))
 	second := map[string]string{component.Bridge: component.SecondBridge, component.SecondBridge: component.Bridge}[first]
 	rig.Eventually(t, "the other bridge leads", func() (bool, any) {
-		return r.ReadMetric(t, second, "millwright_bridge_leader") == 1, "it does not"
+		return testRig.ReadMetric(t, second, "millwright_bridge_leader") == 1, "it does not"
 	})
-	requireOneInstancePerMachine(t, r, pool, before, scaleUpSize)
-	require.NoError(t, r.Stack.StartComponent(t.Context(), first))
+	requireOneInstancePerMachine(t, testRig, pool, before, scaleUpSize)
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), first))
 }
 
 // countMachineCreations reads from the API server's audit log how many Machines of a namespace were ever created.

@@ -21,30 +21,30 @@ import (
 func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	const wanted = 60
 	const class = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"6s","createSpread":"5s"}`
-	require.NoError(t, r.Stack.StartComponent(t.Context(), component.SecondWorker))
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.SecondWorker))
 	rig.Eventually(t, "one bridge leads", func() (bool, any) { return leadingBridge(t) != "", "none" })
 	first := leadingBridge(t)
 	t.Cleanup(func() { // the other tests run with one worker and one bridge
 		ctx := context.WithoutCancel(t.Context())
 		for _, name := range []string{component.Worker, first} {
-			if err := r.Stack.StartComponent(ctx, name); err != nil {
+			if err := testRig.Stack.StartComponent(ctx, name); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := r.Stack.StopComponent(ctx, component.SecondWorker); err != nil {
+		if err := testRig.Stack.StopComponent(ctx, component.SecondWorker); err != nil {
 			t.Error(err)
 		}
 	})
 
-	r.CreateNamespace(t, "pair", class)
+	testRig.CreateNamespace(t, "pair", class)
 	watcher := checker.NewWatcher(
-		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
+		checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
 		"pair",
-		checker.Bounds{JudgesLeavingMachines: true},
+		checker.SizeBounds{JudgesLeavingMachines: true},
 	)
 	go watcher.Run(t.Context())
-	before := cloudStats(t, r)
-	pool := r.CreatePool(t, "pair", "pair", wanted)
+	before := cloudStats(t, testRig)
+	pool := testRig.CreatePool(t, "pair", "pair", wanted)
 	rig.Eventually(t, "both workers call the cloud, and some machines are made", func() (bool, any) {
 		calls, made := callsByWorker(t, "pair"), 0
 		for _, m := range pool.Machines(t) {
@@ -54,19 +54,19 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 		}
 		return len(calls) == 2 && made >= 5, fmt.Sprintf("calls by worker: %v, %d made", calls, made)
 	})
-	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
-	require.NoError(t, r.Stack.KillComponent(t.Context(), first))
-	require.Positive(t, cloudStats(t, r).Creating, "no creation is in progress: the test shows nothing")
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), first))
+	require.Positive(t, cloudStats(t, testRig).Creating, "no creation is in progress: the test shows nothing")
 
-	requireOneInstancePerMachine(t, r, pool, before, wanted)
+	requireOneInstancePerMachine(t, testRig, pool, before, wanted)
 	require.LessOrEqual(
 		t,
-		countMachineCreations(t, r, "pair"),
+		countMachineCreations(t, testRig, "pair"),
 		wanted,
 		"Machines made: the one whose creation the killed worker waited for may not count",
 	)
 	deciders := map[string]int{} // number of workflow tasks that each worker has completed
-	for _, history := range r.Histories(t, "pair") {
+	for _, history := range testRig.Histories(t, "pair") {
 		for _, e := range history.Events {
 			if started := e.GetWorkflowTaskStartedEventAttributes(); started != nil {
 				deciders[started.Identity]++
@@ -83,7 +83,7 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 func leadingBridge(t *testing.T) string {
 	t.Helper()
 	for _, b := range []string{component.Bridge, component.SecondBridge} {
-		if r.ReadMetric(t, b, "millwright_bridge_leader") == 1 {
+		if testRig.ReadMetric(t, b, "millwright_bridge_leader") == 1 {
 			return b
 		}
 	}
@@ -94,8 +94,8 @@ func leadingBridge(t *testing.T) string {
 func callsByWorker(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	calls := map[string]int{}
-	for _, w := range r.Workflows(t, fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType = %q AND MachineNamespace = %q`, run.KindMachine, namespace)) {
-		seen, err := r.Temporal.DescribeWorkflowExecution(t.Context(), w.Execution.WorkflowId, w.Execution.RunId)
+	for _, w := range testRig.Workflows(t, fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType = %q AND MachineNamespace = %q`, run.KindMachine, namespace)) {
+		seen, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), w.Execution.WorkflowId, w.Execution.RunId)
 		require.NoError(t, err)
 		for _, a := range seen.PendingActivities {
 			if a.ActivityType.Name == "CreateInstance" && a.State == enumspb.PENDING_ACTIVITY_STATE_STARTED {

@@ -18,13 +18,13 @@ import (
 )
 
 // A converged stack sends no signal between two resyncs. The only open workflow is the deployment's workflow.
-func TestConvergedStackIsSilent(t *testing.T) {
+func TestConvergedStackSendsNoSignals(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "silent", "")
-	pool := r.CreatePool(t, "silent", "silent", 10)
+	testRig.CreateNamespace(t, "silent", "")
+	pool := testRig.CreatePool(t, "silent", "silent", 10)
 	pool.AwaitRunningMachines(t, 10)
 	leader := component.Bridge
-	if r.ReadMetric(t, component.SecondBridge, "millwright_bridge_leader") == 1 {
+	if testRig.ReadMetric(t, component.SecondBridge, "millwright_bridge_leader") == 1 {
 		leader = component.SecondBridge
 	}
 	resynced := newResyncDetector(t)
@@ -32,15 +32,15 @@ func TestConvergedStackIsSilent(t *testing.T) {
 		t,
 		"the last status writes of the scale-up are over, and no signal is sent until the next resync",
 		func() (bool, any) {
-			before := r.ReadMetric(t, leader, "millwright_bridge_signals_total")
+			before := testRig.ReadMetric(t, leader, "millwright_bridge_signals_total")
 			require.Positive(t, before)
 			resynced()
-			after := r.ReadMetric(t, leader, "millwright_bridge_signals_total")
+			after := testRig.ReadMetric(t, leader, "millwright_bridge_signals_total")
 			return before == after, []float64{before, after}
 		},
 	)
 	rig.Eventually(t, "only deployments' workflows are open", func() (bool, any) {
-		open := r.CountOpenWorkflows(t, pool.Namespace)
+		open := testRig.CountOpenWorkflows(t, pool.Namespace)
 		return open["Machine"]+open["MachineSet"] == 0 && open["MachineDeployment"] == 1, open
 	})
 	pool.Delete(t)
@@ -53,8 +53,8 @@ func TestConvergedStackIsSilent(t *testing.T) {
 func newResyncDetector(t *testing.T) (resynced func()) {
 	t.Helper()
 	const name = "sentinel"
-	r.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
-	machines := r.Machines.MachineV1alpha1().Machines(name)
+	testRig.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	machines := testRig.Machines.MachineV1alpha1().Machines(name)
 	m, err := machines.Create(
 		t.Context(),
 		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.NewMachineSpec()},
@@ -70,9 +70,9 @@ func newResyncDetector(t *testing.T) (resynced func()) {
 	id := rig.Installation.ID(run.KindMachine, kube.Ref{Namespace: name, Name: name, UID: string(m.UID)})
 	return func() {
 		t.Helper()
-		require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), id, "", "a sentinel"))
+		require.NoError(t, testRig.Temporal.TerminateWorkflow(t.Context(), id, "", "a sentinel"))
 		rig.Eventually(t, "a resync has started the run again", func() (bool, any) {
-			shown, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
+			shown, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
 			require.NoError(t, err)
 			status := shown.WorkflowExecutionInfo.Status
 			return status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, status

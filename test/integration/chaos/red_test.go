@@ -17,7 +17,7 @@ import (
 
 // This test proves that the safety test can fail. The worker of this test does not list instances before a create call,
 // and the cloud ignores client tokens. Then the same kill creates instances twice.
-func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
+func TestKilledWorkerMakesDuplicatesWithoutAdoption(t *testing.T) {
 	t.Parallel()
 	careless, err := rig.StartRig(
 		t.Context(),
@@ -31,11 +31,11 @@ func TestWithoutAdoptionTheKillMakesInstancesTwice(t *testing.T) {
 		}
 	})
 	cloudBehaviour{clientTokens: false}.applyBehaviour(t, careless)
-	careless.CreateNamespace(t, "careless", slowClass)
+	careless.CreateNamespace(t, "careless", slowProviderSpec)
 	watcher := checker.NewWatcher(
 		checker.Sources{Machines: careless.Machines, Kube: careless.Kube, Cloud: careless.Cloud, Temporal: careless.Temporal},
 		"careless",
-		checker.Bounds{},
+		checker.SizeBounds{},
 	)
 	go watcher.Run(t.Context())
 	before := cloudStats(t, careless)

@@ -28,10 +28,10 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 		unrecordedTime: 10 * time.Second,
 	}.applyBehaviour(
 		t,
-		r,
+		testRig,
 	)
 	const createInstance = "create-instance"
-	service := r.Temporal.WorkflowService()
+	service := testRig.Temporal.WorkflowService()
 	for name, act := range map[string]func(t *testing.T, e *commonpb.WorkflowExecution){
 		"activity-reset": func(t *testing.T, e *commonpb.WorkflowExecution) {
 			_, err := service.ResetActivity(t.Context(), &workflowservice.ResetActivityRequest{
@@ -45,7 +45,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 			})
 			require.NoError(t, err)
 			rig.Eventually(t, "the worker has learned of it", func() (bool, any) {
-				shown, err := r.Temporal.DescribeWorkflowExecution(t.Context(), e.WorkflowId, e.RunId)
+				shown, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), e.WorkflowId, e.RunId)
 				require.NoError(t, err)
 				pending := shown.PendingActivities
 				return len(pending) == 1 && pending[0].State == enumspb.PENDING_ACTIVITY_STATE_PAUSED, pending
@@ -57,7 +57,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 		},
 		"workflow-reset": func(t *testing.T, e *commonpb.WorkflowExecution) {
 			last := int64(0)
-			for _, event := range r.History(t, e.WorkflowId, e.RunId).Events {
+			for _, event := range testRig.History(t, e.WorkflowId, e.RunId).Events {
 				if event.EventType == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
 					last = event.EventId
 				}
@@ -69,9 +69,9 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"12s"}`)
-			machines := r.Machines.MachineV1alpha1().Machines(name)
-			before := cloudStats(t, r)
+			testRig.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"12s"}`)
+			machines := testRig.Machines.MachineV1alpha1().Machines(name)
+			before := cloudStats(t, testRig)
 			m, err := machines.Create(
 				t.Context(),
 				&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.NewMachineSpec()},
@@ -79,11 +79,11 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 			)
 			require.NoError(t, err)
 			rig.Eventually(t, "the create call is under way", func() (bool, any) {
-				now := cloudStats(t, r)
+				now := cloudStats(t, testRig)
 				return now.Calls[admin.Create] > before.Calls[admin.Create], now
 			})
 			id := rig.Installation.ID(run.KindMachine, kube.Ref{Namespace: name, Name: m.Name, UID: string(m.UID)})
-			there, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
+			there, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
 			require.NoError(t, err)
 			act(t, there.WorkflowExecutionInfo.Execution)
 
@@ -92,7 +92,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 				require.NoError(t, err)
 				return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning, m.Status
 			})
-			after := cloudStats(t, r)
+			after := cloudStats(t, testRig)
 			require.Equal(t, 1, after.Creates-before.Creates, "instances made")
 			require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
 			require.NoError(t, machines.Delete(t.Context(), name, metav1.DeleteOptions{}))

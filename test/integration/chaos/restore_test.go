@@ -35,16 +35,16 @@ func restartEndedProcesses(t *testing.T, names ...string) {
 	go func() {
 		defer close(over)
 		for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
-			status, err := r.Stack.Status(ctx)
+			status, err := testRig.Stack.Status(ctx)
 			assert.NoError(t, err)
 			for _, s := range status {
 				if s.State != stack.StateExited || !slices.Contains(names, s.Name) {
 					continue
 				}
-				text, err := os.ReadFile(r.Stack.LogPath(s.Name))
+				text, err := os.ReadFile(testRig.Stack.LogPath(s.Name))
 				assert.NoError(t, err)
 				assert.Contains(t, string(text), "restored to a former state")
-				assert.NoError(t, r.Stack.StartComponent(context.WithoutCancel(ctx), s.Name))
+				assert.NoError(t, testRig.Stack.StartComponent(context.WithoutCancel(ctx), s.Name))
 			}
 		}
 	}()
@@ -55,31 +55,31 @@ func restartEndedProcesses(t *testing.T, names ...string) {
 // without a Machine are orphans.
 func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	const name, made, more = "restored", 3, 2
-	r.CreateNamespace(t, name, "")
-	pool := r.CreatePool(t, name, name, made)
+	testRig.CreateNamespace(t, name, "")
+	pool := testRig.CreatePool(t, name, name, made)
 	pool.AwaitRunningMachines(t, made)
 	copied := filepath.Join(t.TempDir(), "etcd")
-	require.NoError(t, r.SaveStore(t.Context(), copied))
+	require.NoError(t, testRig.SaveStore(t.Context(), copied))
 
 	rig.Eventually(t, "a machine is deleted", func() (bool, any) {
 		machines := pool.Machines(t)
 		if len(machines) == 0 {
 			return false, "the API server is away"
 		}
-		err := r.Machines.MachineV1alpha1().Machines(name).Delete(t.Context(), machines[0].Name, metav1.DeleteOptions{})
+		err := testRig.Machines.MachineV1alpha1().Machines(name).Delete(t.Context(), machines[0].Name, metav1.DeleteOptions{})
 		return err == nil, err
 	})
 	pool.Scale(t, made+more)
 	pool.AwaitRunningMachines(t, made+more)
 	require.Len(t, pool.Instances(t), made+more)
 
-	require.NoError(t, r.RestoreStore(t.Context(), copied))
-	require.NoError(t, r.Cloud.RejoinNodes(t.Context()))
+	require.NoError(t, testRig.RestoreStore(t.Context(), copied))
+	require.NoError(t, testRig.Cloud.RejoinNodes(t.Context()))
 	restartEndedProcesses(t, component.Worker, component.Bridge, component.SecondBridge)
 	watcher := checker.NewWatcher(
-		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
+		checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
 		name,
-		checker.Bounds{},
+		checker.SizeBounds{},
 	)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -89,7 +89,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 		ctx,
 		10*time.Minute,
 		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
-			return checker.FindUnrest(s, d, watcher.ExcusedMachines())
+			return checker.FindUnsettledObjects(s, d, watcher.ExcusedMachines())
 		},
 	)
 	require.NoError(t, err)
@@ -99,23 +99,23 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 
 	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"5 until %s"}}}`,
 		v1alpha1.AnnotationCollectOrphans, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
-	_, err = r.Machines.MachineV1alpha1().
+	_, err = testRig.Machines.MachineV1alpha1().
 		MachineClasses(name).
 		Patch(t.Context(), "small", types.MergePatchType, collect, metav1.PatchOptions{})
 	require.NoError(t, err)
-	sweeps := r.CreateSweepSchedule(t, name, time.Second)
+	sweeps := testRig.CreateSweepSchedule(t, name, time.Second)
 	rig.Eventually(t, "the orphans are gone", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		time.Sleep(3 * time.Second)
 		instances, nodes := pool.Instances(t), pool.Nodes(t)
 		return len(instances) == made && len(nodes) == made, fmt.Sprint(instances, len(nodes))
 	})
-	waited := countRewoundDecisions(t, name)
+	waited := countDecisionsThatAwaitLostVersions(t, name)
 	for _, size := range []int{made + 1, made} {
 		pool.Scale(t, size)
 		pool.AwaitRunningMachines(t, size)
 	}
-	require.Equal(t, waited, countRewoundDecisions(t, name), "no decision waits for versions that will not come")
+	require.Equal(t, waited, countDecisionsThatAwaitLostVersions(t, name), "no decision waits for versions that will not come")
 
 	violations, snapshots := watcher.Violations()
 	require.NotZero(t, snapshots)
@@ -144,12 +144,12 @@ func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
 	})
 }
 
-// countRewoundDecisions counts the decisions about a namespace that failed because they waited for a version from
+// countDecisionsThatAwaitLostVersions counts the decisions about a namespace that failed because they waited for a version from
 // before the API server was restored.
-func countRewoundDecisions(t *testing.T, namespace string) (count int) {
+func countDecisionsThatAwaitLostVersions(t *testing.T, namespace string) (count int) {
 	t.Helper()
-	for _, w := range r.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
-		for _, event := range r.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {
+	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
+		for _, event := range testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {
 			if event.GetActivityTaskFailedEventAttributes().
 				GetFailure().
 				GetApplicationFailureInfo().

@@ -20,17 +20,17 @@ import (
 // are late, and no run fails.
 func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	const made, deleted = 10, 5
-	rights, err := r.RightsOfUser(t.Context(), component.WorkerIdentity)
+	rights, err := testRig.RightsOfUser(t.Context(), component.WorkerIdentity)
 	require.NoError(t, err)
 	restore := func() error { return rights.Restore(context.WithoutCancel(t.Context())) }
 	defer func() { _ = restore() }() // restore the rights also after a failure, because the next test needs them
 
-	r.CreateNamespace(t, "no-role", slowClass)
-	leaving := r.CreatePool(t, "no-role", "leaving", deleted)
+	testRig.CreateNamespace(t, "no-role", slowProviderSpec)
+	leaving := testRig.CreatePool(t, "no-role", "leaving", deleted)
 	leaving.AwaitRunningMachines(t, deleted)
-	before := cloudStats(t, r)
+	before := cloudStats(t, testRig)
 	later := admin.Fault{Operation: admin.Delete, Class: "no-role/small", Code: "Unavailable", Message: "a moment"}
-	require.NoError(t, r.Cloud.AddFault(t.Context(), later)) // no deletion ends before the rights are revoked
+	require.NoError(t, testRig.Cloud.AddFault(t.Context(), later)) // no deletion ends before the rights are revoked
 	leaving.Delete(t)
 	rig.Eventually(t, "deletions are in flight", func() (bool, any) {
 		calling := 0
@@ -41,16 +41,16 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 		}
 		return calling == deleted, calling
 	})
-	arriving := r.CreatePool(t, "no-role", "arriving", made)
+	arriving := testRig.CreatePool(t, "no-role", "arriving", made)
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
-		now := cloudStats(t, r)
+		now := cloudStats(t, testRig)
 		return now.Creates > before.Creates, now
 	})
 	require.NoError(t, rights.Revoke(t.Context()))
-	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
+	require.NoError(t, testRig.Cloud.ClearFaults(t.Context()))
 	for _, pool := range []string{"arriving", "leaving"} {
 		rig.Eventually(t, "a write for "+pool+" is refused", func() (bool, any) {
-			refused := r.Workflows(
+			refused := testRig.Workflows(
 				t,
 				fmt.Sprintf(
 					"ExecutionStatus = 'Running' AND Step = %q AND MachineNamespace = 'no-role' AND MachineDeployment = %q",
@@ -65,8 +65,8 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 
 	arriving.AwaitRunningMachines(t, made)
 	leaving.AwaitPoolGone(t)
-	require.Equal(t, made, cloudStats(t, r).Creates-before.Creates, "instances made")
-	require.Empty(t, r.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "no-role"`))
+	require.Equal(t, made, cloudStats(t, testRig).Creates-before.Creates, "instances made")
+	require.Empty(t, testRig.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "no-role"`))
 	arriving.Delete(t)
 	arriving.AwaitPoolGone(t)
 }

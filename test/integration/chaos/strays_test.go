@@ -18,34 +18,34 @@ import (
 // A deployment vanishes while no bridge runs. The workflow of the deployment waits without a timer, and the next leader
 // ends the workflow.
 func TestWorkflowOfAVanishedDeploymentEnds(t *testing.T) {
-	r.CreateNamespace(t, "vanished", "")
-	pool := r.CreatePool(t, "vanished", "vanished", 0)
-	open := func() int { return r.CountOpenWorkflows(t, "vanished")["MachineDeployment"] }
+	testRig.CreateNamespace(t, "vanished", "")
+	pool := testRig.CreatePool(t, "vanished", "vanished", 0)
+	open := func() int { return testRig.CountOpenWorkflows(t, "vanished")["MachineDeployment"] }
 	rig.Eventually(t, "the deployment has an open run and its finalizer", func() (bool, any) {
 		return open() == 1 && len(pool.Deployment(t).Finalizers) > 0, open()
 	})
 	rig.Eventually(t, "the run has continued as new: until then it looks again by itself", func() (bool, any) {
-		former := r.Workflows(
+		former := testRig.Workflows(
 			t,
 			`WorkflowType = "MachineDeployment" AND ExecutionStatus = "ContinuedAsNew" AND MachineNamespace = "vanished"`,
 		)
 		return len(former) > 0 && open() == 1, len(former)
 	})
-	r.ReconcileAgain(t, run.KindMachineDeployment, "vanished", "vanished")
+	testRig.ForceReconcile(t, run.KindMachineDeployment, "vanished", "vanished")
 	for _, bridge := range []string{component.Bridge, component.SecondBridge} {
-		require.NoError(t, r.Stack.StopComponent(t.Context(), bridge))
+		require.NoError(t, testRig.Stack.StopComponent(t.Context(), bridge))
 	}
 	pool.Delete(t)
 	pool.Patch(t, `{"metadata":{"finalizers":null}}`)
 	rig.Eventually(t, "the deployment is gone", func() (bool, any) {
-		_, err := r.Machines.MachineV1alpha1().
+		_, err := testRig.Machines.MachineV1alpha1().
 			MachineDeployments("vanished").
 			Get(t.Context(), "vanished", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
 	require.Equal(t, 1, open(), "nobody has told the run")
 	for _, bridge := range []string{component.Bridge, component.SecondBridge} {
-		require.NoError(t, r.Stack.StartComponent(t.Context(), bridge))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), bridge))
 	}
 	rig.Eventually(t, "the run has ended", func() (bool, any) { return open() == 0, open() })
 }

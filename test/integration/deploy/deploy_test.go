@@ -133,7 +133,7 @@ type cluster struct {
 // startCluster starts an API server with the CRDs, and with the roles of deploy/rbac as the local stack binds them.
 func startCluster(t *testing.T) *cluster {
 	s, err := stack.Up(t.Context(), stack.Options{
-		Dir: t.TempDir(), UseFreePorts: true, Attached: true, Components: []string{component.Bootstrap},
+		Dir: t.TempDir(), UseFreePorts: true, EndsWithThisProcess: true, Components: []string{component.Bootstrap},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })

@@ -40,7 +40,7 @@ func startStack(t *testing.T, components ...string) *stack.Stack {
 	t.Helper()
 	dir := t.TempDir()
 	s, err := stack.Up(t.Context(), stack.Options{
-		Dir: dir, UseFreePorts: true, Attached: true, Components: components, Output: t.Output(),
+		Dir: dir, UseFreePorts: true, EndsWithThisProcess: true, Components: components, Output: t.Output(),
 	})
 	t.Cleanup(func() { assert.NoError(t, stack.Down(context.Background(), dir)) })
 	require.NoError(t, err)
@@ -217,7 +217,7 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 
 	again, err := stack.Up(
 		t.Context(),
-		stack.Options{Dir: s.Dir(), UseFreePorts: true, Attached: true, Output: t.Output()},
+		stack.Options{Dir: s.Dir(), UseFreePorts: true, EndsWithThisProcess: true, Output: t.Output()},
 	)
 	require.NoError(t, err, "up on the stale state and the old data")
 	require.NoError(t, again.Down(t.Context()))
@@ -279,7 +279,7 @@ func TestUnfinishedStartIsCleanedUp(t *testing.T) {
 func TestComponentThatCannotStartSaysWhy(t *testing.T) {
 	dir := t.TempDir()
 	_, err := stack.Up(t.Context(), stack.Options{
-		Dir: dir, UseFreePorts: true, Attached: true, Components: []string{component.APIServer},
+		Dir: dir, UseFreePorts: true, EndsWithThisProcess: true, Components: []string{component.APIServer},
 		Args: map[string][]string{component.APIServer: {"--no-such-flag"}},
 	})
 	require.ErrorContains(t, err, "start kube-apiserver: it ended before it was ready")

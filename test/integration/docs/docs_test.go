@@ -31,10 +31,10 @@ import (
 	"millwright/test/pages"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
 }
 
 // longPages are the pages with commands that take long. These pages use their own machines. The pages of longPages run
@@ -45,7 +45,7 @@ var longPages = []string{"docs/runbook.md", "docs/tutorials/ten-minutes.md"}
 // stopped before these pages run.
 var pagesWithOwnProcesses = []string{"docs/how-to/own-cluster.md"}
 
-func TestTheCommandsOfThePages(t *testing.T) {
+func TestCommandsInTheDocumentsRun(t *testing.T) {
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
 	_, err = build.Products(t.Context(), repo, os.Stderr, build.Starter, build.Devstack, build.Worker, build.Bridge)
@@ -67,7 +67,7 @@ func TestTheCommandsOfThePages(t *testing.T) {
 		}
 	})
 	for _, name := range []string{component.Bridge, component.Worker} {
-		require.NoError(t, r.Stack.StopComponent(t.Context(), name))
+		require.NoError(t, testRig.Stack.StopComponent(t.Context(), name))
 	}
 	for _, name := range pagesWithOwnProcesses {
 		forgetInstallation(t)
@@ -80,7 +80,7 @@ func TestTheCommandsOfThePages(t *testing.T) {
 // name.
 func forgetInstallation(t *testing.T) {
 	t.Helper()
-	leases := r.Kube.CoordinationV1().Leases(metav1.NamespaceDefault)
+	leases := testRig.Kube.CoordinationV1().Leases(metav1.NamespaceDefault)
 	require.NoError(t, leases.Delete(t.Context(), "millwright-worker", metav1.DeleteOptions{}))
 }
 
@@ -106,13 +106,13 @@ func runPage(t *testing.T, repo, name string, blocks []pages.Block) {
 // shell runs the commands of one page, each in a new bash. Each bash gets the variables of the bash before it.
 type shell struct {
 	folder string // the folder that stands for the reader's clone
-	state  string // file of the variables
+	variablesFile  string // file of the variables
 	env    []string
 }
 
 func newShell(t *testing.T, repo string) *shell {
 	t.Helper()
-	s := &shell{folder: t.TempDir(), state: filepath.Join(t.TempDir(), "environment")}
+	s := &shell{folder: t.TempDir(), variablesFile: filepath.Join(t.TempDir(), "environment")}
 	entries, err := os.ReadDir(repo)
 	require.NoError(t, err)
 	for _, e := range entries {
@@ -120,15 +120,15 @@ func newShell(t *testing.T, repo string) *shell {
 			require.NoError(t, os.Symlink(filepath.Join(repo, e.Name()), filepath.Join(s.folder, e.Name())))
 		}
 	}
-	require.NoError(t, os.Symlink(r.Stack.Dir(), filepath.Join(s.folder, ".devstack")))
+	require.NoError(t, os.Symlink(testRig.Stack.Dir(), filepath.Join(s.folder, ".devstack")))
 	// the folder of the script kubectl
-	path := filepath.Join(s.folder, "bin") + string(filepath.ListSeparator) + r.Stack.Dir()
+	path := filepath.Join(s.folder, "bin") + string(filepath.ListSeparator) + testRig.Stack.Dir()
 	s.env = append(
 		os.Environ(),
 		"PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"),
-		"KUBECONFIG="+r.Stack.KubeconfigPath(component.Admin),
+		"KUBECONFIG="+testRig.Stack.KubeconfigPath(component.Admin),
 		"TEMPORAL_CONFIG_FILE="+os.DevNull,
-		"TEMPORAL_ADDRESS="+r.Stack.TemporalAddress(),
+		"TEMPORAL_ADDRESS="+testRig.Stack.TemporalAddress(),
 		"CLOUD_ADDRESS="+findFreeAddress(t),
 	)
 	return s
@@ -180,7 +180,7 @@ func (s *shell) runScript(t *testing.T, script string) (string, error) {
 		"-c",
 		"trap 'env -0 > \"$MILLWRIGHT_STATE\"' EXIT; set -a\n"+script,
 	)
-	c.Dir, c.Env = s.folder, slices.Concat(s.env, []string{"MILLWRIGHT_STATE=" + s.state, "PWD=" + s.folder})
+	c.Dir, c.Env = s.folder, slices.Concat(s.env, []string{"MILLWRIGHT_STATE=" + s.variablesFile, "PWD=" + s.folder})
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.WaitDelay = time.Second // background processes of the script may hold the output pipe open
 	var out bytes.Buffer
@@ -193,7 +193,7 @@ func (s *shell) runScript(t *testing.T, script string) (string, error) {
 		group := c.Process.Pid
 		t.Cleanup(func() { _ = syscall.Kill(-group, syscall.SIGTERM) })
 	}
-	if state, readErr := os.ReadFile(s.state); readErr == nil {
+	if state, readErr := os.ReadFile(s.variablesFile); readErr == nil {
 		s.env = strings.Split(strings.TrimSuffix(string(state), "\x00"), "\x00")
 	}
 	return out.String(), err

@@ -25,7 +25,7 @@ func TestNodeConditionSaysWhyItsMachineIsDeleted(t *testing.T) {
 	says := func(m v1alpha1.Machine, reason, message string) {
 		t.Helper()
 		rig.Eventually(t, "node "+m.Name+" says "+reason, func() (bool, any) {
-			node, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			node, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			require.NoError(t, err)
 			for _, c := range node.Status.Conditions {
 				if c.Type == v1alpha1.NodeTerminating && c.Status == corev1.ConditionTrue {
@@ -40,7 +40,7 @@ func TestNodeConditionSaysWhyItsMachineIsDeleted(t *testing.T) {
 		})
 	}
 	ill, surplus := machines[0], machines[1]
-	_, err := r.Stack.Kubectl(
+	_, err := testRig.Stack.Kubectl(
 		t.Context(),
 		"label",
 		"node",

@@ -25,7 +25,7 @@ type podRequest struct {
 func podRequests(t *testing.T, namespace string) []podRequest {
 	t.Helper()
 	var found []podRequest
-	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
+	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef
 		return o.Resource == "pods" && o.Namespace == namespace && line.User.Username == component.WorkerIdentity &&
 			(o.Subresource == "eviction" || line.Verb == "delete")
@@ -64,7 +64,7 @@ func requireSingleEvictions(t *testing.T, namespace string) int {
 func deletedObjects(t *testing.T, resource string) []string {
 	t.Helper()
 	var names []string
-	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
+	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		return line.ObjectRef.Resource == resource && line.Verb == "delete" && line.ResponseStatus.Code == 200 && line.User.Username == component.WorkerIdentity
 	}) {
 		names = append(names, line.ObjectRef.Name)

@@ -42,7 +42,7 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 				if m.DeletionTimestamp == nil {
 					continue
 				}
-				saw = append(saw, drainedCondition(&m), r.WorkflowDetails(t, drainWorkflowID(m)))
+				saw = append(saw, drainedCondition(&m), testRig.WorkflowDetails(t, drainWorkflowID(m)))
 				if is(&m) {
 					n++
 				}
@@ -52,8 +52,8 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	}
 	leaving("the drains are blocked", func(m *v1alpha1.Machine) bool { return drainedCondition(m).Reason == "Blocked" })
 
-	require.NoError(t, r.Stack.SignalComponent(t.Context(), component.Kwok, syscall.SIGSTOP))
-	thaw := func() error { return r.Stack.SignalComponent(t.Context(), component.Kwok, syscall.SIGCONT) }
+	require.NoError(t, testRig.Stack.SignalComponent(t.Context(), component.Kwok, syscall.SIGSTOP))
+	thaw := func() error { return testRig.Stack.SignalComponent(t.Context(), component.Kwok, syscall.SIGCONT) }
 	thawed := false
 	t.Cleanup(func() {
 		if !thawed {
@@ -64,7 +64,7 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	require.Len(t, nodes, size)
 	for _, n := range nodes {
 		const unknown = `{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`
-		_, err := r.Kube.CoreV1().
+		_, err := testRig.Kube.CoreV1().
 			Nodes().
 			Patch(t.Context(), n.Name, types.StrategicMergePatchType, []byte(unknown), metav1.PatchOptions{}, "status")
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	}
 	leaving("the drains say why they do not kill", func(m *v1alpha1.Machine) bool {
 		require.NotEqual(t, string(drain.Kill), m.Status.Deletion.Drain.Means)
-		return strings.Contains(r.WorkflowDetails(t, drainWorkflowID(*m)), "kills no pod although")
+		return strings.Contains(testRig.WorkflowDetails(t, drainWorkflowID(*m)), "kills no pod although")
 	})
 	for _, q := range podRequests(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
@@ -104,7 +104,7 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 	}
 	require.Equal(t, evictions, requireSingleEvictions(t, p.Namespace))
-	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
+	_, err := testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	p.Delete(t)
 	p.AwaitPoolGone(t)

@@ -35,10 +35,10 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	)
 	// Temporal updates its visibility store with a delay
 	rig.Eventually(t, "the list of stuck workflows has it", func() (bool, any) {
-		stuck := r.Workflows(t, `Stuck = true AND WorkflowType = "Drain" AND MachineNamespace = "loosens"`)
+		stuck := testRig.Workflows(t, `Stuck = true AND WorkflowType = "Drain" AND MachineNamespace = "loosens"`)
 		return len(stuck) == 1, stuck
 	})
-	r.ReconcileAgain(t, run.KindMachine, m.Namespace, m.Name)
+	testRig.ForceReconcile(t, run.KindMachine, m.Namespace, m.Name)
 	require.NotNil(t, readMachine(t, m))
 	// TestOneProbePerBudgetAndMinute of decide/drain proves the rate of eviction requests.
 	require.LessOrEqual(t, len(podRequests(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
@@ -60,7 +60,7 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	awaitMachineGone(t, m)
 }
 
-func TestBudgetThatNeverLoosensMeetsTheLadder(t *testing.T) {
+func TestBudgetThatNeverLoosensEscalatesTheDrain(t *testing.T) {
 	t.Parallel()
 	const timeout, grace = 20 * time.Second, 2 * time.Second
 	p := newPool(t, "ladder", 2, `{"drainTimeout":"20s"}`)

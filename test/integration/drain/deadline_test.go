@@ -80,7 +80,7 @@ func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 // may have the name of an old pod.
 func remainingPods(t *testing.T, p *rig.Pool, pods []corev1.Pod) (names []string) {
 	t.Helper()
-	list, err := r.Kube.CoreV1().Pods(p.Namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.Kube.CoreV1().Pods(p.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	there := map[types.UID]bool{}
 	for _, pod := range list.Items {

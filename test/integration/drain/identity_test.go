@@ -24,7 +24,7 @@ func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "namesake", 2, "")
 	template, selector := p.PodTemplate("db")
-	_, err := r.Kube.AppsV1().StatefulSets(p.Namespace).Create(t.Context(), &appsv1.StatefulSet{
+	_, err := testRig.Kube.AppsV1().StatefulSets(p.Namespace).Create(t.Context(), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas:    new(int32(1)),
@@ -50,7 +50,7 @@ func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 		return len(podRequestsWithPrefix(t, p.Namespace, "db-0")) > 0, podRequests(t, p.Namespace)
 	})
 
-	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), "db-0", metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), "db-0", metav1.DeleteOptions{}))
 	var second corev1.Pod
 	rig.Eventually(t, "it runs elsewhere", func() (bool, any) {
 		for _, second = range p.Pods(t, "db") {
@@ -71,7 +71,7 @@ func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 	p.RelaxBudget(t, "held", 0)
 	awaitMachineGone(t, m)
 	require.Len(t, podRequestsWithPrefix(t, p.Namespace, "db-0"), before, "nobody asked the pod that took its name")
-	now, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), "db-0", metav1.GetOptions{})
+	now, err := testRig.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), "db-0", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, second.UID, now.UID)
 	require.Nil(t, now.DeletionTimestamp)

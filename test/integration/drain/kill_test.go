@@ -31,8 +31,8 @@ func TestKillsInEachStageOfADeletion(t *testing.T) {
 
 func killInEachStage(t *testing.T, victim string) {
 	name := "kill-" + strings.ToLower(strings.ReplaceAll(victim, "kube-", ""))
-	r.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"8s"}`)
-	p := r.CreatePool(t, name, name, 2, rig.LabelNodes)
+	testRig.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"8s"}`)
+	p := testRig.CreatePool(t, name, name, 2, rig.WithNodeLabel)
 	p.AwaitRunningMachines(t, 2)
 	p.AwaitLabelledNodes(t, 2)
 	p.DeployPods(t, "web", 8, func(pod *corev1.PodTemplateSpec) {
@@ -48,11 +48,11 @@ func killInEachStage(t *testing.T, victim string) {
 	kill := func(stage v1alpha1.MachineDeletionStage) {
 		t.Helper()
 		rig.Eventually(t, "stage "+string(stage), func() (bool, any) { return slices.Contains(stages(), stage), stages() })
-		require.NoError(t, r.Stack.KillComponent(t.Context(), victim))
-		require.NoError(t, r.Stack.StartComponent(t.Context(), victim))
+		require.NoError(t, testRig.Stack.KillComponent(t.Context(), victim))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), victim))
 		// the scheduler's watch of nodes may be broken for a while, so that the scheduler does not see the cordon
 		if victim == component.APIServer {
-			require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Scheduler))
+			require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Scheduler))
 		}
 	}
 	kill(v1alpha1.MachineDeletionPreDrainHooks)
@@ -109,7 +109,7 @@ func annotateMachine(t *testing.T, m v1alpha1.Machine, changes ...string) {
 	t.Helper()
 	rig.Eventually(t, "machine "+m.Name+" is annotated", func() (bool, any) {
 		args := append([]string{"annotate", "--overwrite", "machine", "-n", m.Namespace, m.Name}, changes...)
-		_, err := r.Stack.Kubectl(t.Context(), args...)
+		_, err := testRig.Stack.Kubectl(t.Context(), args...)
 		return err == nil, err
 	})
 }
@@ -119,7 +119,7 @@ func annotateMachine(t *testing.T, m v1alpha1.Machine, changes ...string) {
 func recordStages(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.MachineDeletionStage) {
 	var mu sync.Mutex
 	var seen []v1alpha1.MachineDeletionStage
-	machines := r.Machines.MachineV1alpha1().Machines(m.Namespace)
+	machines := testRig.Machines.MachineV1alpha1().Machines(m.Namespace)
 	watchUntilEnd(t, func(ctx context.Context, version string) (watch.Interface, error) {
 		return machines.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + m.Name, ResourceVersion: version})
 	}, func(now *v1alpha1.Machine) {
@@ -141,7 +141,7 @@ func recordEvictions(t *testing.T, namespace string) (evicted func() map[string]
 	var mu sync.Mutex
 	seen := map[string][]time.Time{}
 	watchUntilEnd(t, func(ctx context.Context, version string) (watch.Interface, error) {
-		return r.Kube.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: version})
+		return testRig.Kube.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: version})
 	}, func(now *corev1.Pod) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -30,12 +30,12 @@ func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 	m, here := p.MachineWithPods(t, "web")
 	node := m.Labels[v1alpha1.LabelNode]
 	for range 6 { // after six API server restarts, the watches of volumes stay broken for a while
-		require.NoError(t, r.Stack.KillComponent(t.Context(), component.APIServer))
-		require.NoError(t, r.Stack.StartComponent(t.Context(), component.APIServer))
+		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.APIServer))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.APIServer))
 	}
 	// The scheduler's watch of nodes is broken for a while as well, so that the scheduler does not see the cordon.
-	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Scheduler))
-	r.AttachVolume(t, volume, node)
+	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Scheduler))
+	testRig.AttachVolume(t, volume, node)
 	allow := forbidNodeDeletion(t, node)
 	stages := recordStages(t, m)
 	p.DeleteMachine(t, m.Name)
@@ -48,14 +48,14 @@ func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 		}
 		rig.Eventually(t, "stage "+string(stage), func() (bool, any) { return now() == stage, stages() })
 		for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
-			require.NoError(t, r.Stack.KillComponent(t.Context(), victim))
-			require.NoError(t, r.Stack.StartComponent(t.Context(), victim))
+			require.NoError(t, testRig.Stack.KillComponent(t.Context(), victim))
+			require.NoError(t, testRig.Stack.StartComponent(t.Context(), victim))
 			require.Equal(t, stage, now(), "%s died; the machine stays where it is", victim)
 		}
 	}
 	everythingDies(v1alpha1.MachineDeletionDetach)
 	require.Contains(t, p.Instances(t), m.Spec.ProviderID, "the instance stays as long as volumes are attached")
-	require.NoError(t, r.Kube.StorageV1().VolumeAttachments().Delete(t.Context(), volume, metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.StorageV1().VolumeAttachments().Delete(t.Context(), volume, metav1.DeleteOptions{}))
 	everythingDies(v1alpha1.MachineDeletionNode)
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	require.NotNil(t, readMachine(t, m), "the object stays as long as its node")
@@ -65,7 +65,7 @@ func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 	requireStageOrder(t, stages())
 	require.Equal(t, len(here), requireSingleEvictions(t, name))
 	require.Empty(t, listAttachments(t, node))
-	_, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	_, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 	p.AwaitRunningMachines(t, 2)
 }
@@ -73,7 +73,7 @@ func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 // forbidNodeDeletion makes the API server refuse to delete a node, for all users, until allow is called.
 func forbidNodeDeletion(t *testing.T, node string) (allow func()) {
 	t.Helper()
-	admission, name := r.Kube.AdmissionregistrationV1(), metav1.ObjectMeta{Name: "keep-" + node}
+	admission, name := testRig.Kube.AdmissionregistrationV1(), metav1.ObjectMeta{Name: "keep-" + node}
 	deletions := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{admissionv1.Delete},
 		Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"}},
@@ -95,7 +95,7 @@ func forbidNodeDeletion(t *testing.T, node string) (allow func()) {
 		}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "node "+node+" cannot be deleted", func() (bool, any) {
-		err := r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		err := testRig.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil, err
 	})
 	return func() {

@@ -20,13 +20,13 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 // maxDrains is the maximum number of nodes that the shared stack drains at a time.
 const maxDrains = rig.MaxDrains
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
 }
 
 const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
@@ -35,8 +35,8 @@ const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 // Template is JSON that is merged into the spec of the pool's machines.
 func newPool(t *testing.T, name string, replicas int32, template string) *rig.Pool {
 	t.Helper()
-	r.CreateNamespace(t, name, smallProviderSpec)
-	p := r.CreatePool(t, name, name, replicas, rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, name, smallProviderSpec)
+	p := testRig.CreatePool(t, name, name, replicas, rig.WithNodeLabel, func(d *v1alpha1.MachineDeployment) {
 		if template != "" {
 			require.NoError(t, json.Unmarshal([]byte(template), &d.Spec.Template.Spec))
 		}
@@ -48,7 +48,7 @@ func newPool(t *testing.T, name string, replicas int32, template string) *rig.Po
 
 func readMachine(t *testing.T, was v1alpha1.Machine) *v1alpha1.Machine {
 	t.Helper()
-	list, err := r.Machines.MachineV1alpha1().Machines(was.Namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.Machines.MachineV1alpha1().Machines(was.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for _, m := range list.Items {
 		if m.UID == was.UID {

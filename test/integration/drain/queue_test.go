@@ -84,11 +84,11 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	crowd.AwaitRunningMachines(t, 0)
 	require.Equal(
 		t,
-		maxDrains+further-freedPlaces,
+		maxDrains+further-freedDrainTurns,
 		requireSingleEvictions(t, crowd.Namespace),
 		"the queued had their turn",
 	)
-	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")
+	_, err := testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	crowd.Delete(t)
 	grows.Delete(t)
@@ -96,9 +96,9 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	grows.AwaitPoolGone(t)
 }
 
-// freedPlaces is the number of drains that end at the same time. The queue has more machines than freedPlaces, so that
+// freedDrainTurns is the number of drains that end at the same time. The queue has more machines than freedPlaces, so that
 // the test sees the order of the queue.
-const freedPlaces = 25
+const freedDrainTurns = 25
 
 // requireQueueOrder ends 25 drains of the pool crowd at once by deleting their pods. requireQueueOrder requires that
 // exactly the first 25 machines of the queue start their drains. TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine of
@@ -117,15 +117,15 @@ func requireQueueOrder(t *testing.T, crowd *rig.Pool, hanging func(blocked, queu
 	slices.SortFunc(queue, func(a, b v1alpha1.Machine) int {
 		return cmp.Or(a.DeletionTimestamp.Compare(b.DeletionTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	require.Greater(t, len(queue), freedPlaces)
-	ends := begun[:freedPlaces]
+	require.Greater(t, len(queue), freedDrainTurns)
+	ends := begun[:freedDrainTurns]
 	var deletions sync.WaitGroup
 	for _, pod := range crowd.Pods(t, "web") {
 		if slices.Contains(ends, pod.Spec.NodeName) {
 			deletions.Go(func() {
 				assert.NoError(
 					t,
-					r.Kube.CoreV1().
+					testRig.Kube.CoreV1().
 						Pods(pod.Namespace).
 						Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}),
 				)
@@ -133,7 +133,7 @@ func requireQueueOrder(t *testing.T, crowd *rig.Pool, hanging func(blocked, queu
 		}
 	}
 	deletions.Wait()
-	rig.Eventually(t, "all places are taken again", hanging(maxDrains, len(queue)-freedPlaces))
+	rig.Eventually(t, "all places are taken again", hanging(maxDrains, len(queue)-freedDrainTurns))
 
 	now := map[types.UID]v1alpha1.Machine{}
 	for _, m := range crowd.Machines(t) {
@@ -141,7 +141,7 @@ func requireQueueOrder(t *testing.T, crowd *rig.Pool, hanging func(blocked, queu
 	}
 	for i, m := range queue {
 		began := now[m.UID].Status.Deletion.Drain
-		if i >= freedPlaces {
+		if i >= freedDrainTurns {
 			require.Nil(t, began, "%s is number %d of the queue", m.Name, i+1)
 			continue
 		}

@@ -31,7 +31,7 @@ func requestUpdateOptions(kind run.Kind, m v1alpha1.Machine, in run.RequestInput
 			kind,
 			machineRef(m),
 		),
-		UpdateName:   run.MessageRequest,
+		UpdateName:   run.RequestMessageName,
 		Args:         []any{in},
 		WaitForStage: client.WorkflowUpdateStageCompleted,
 	}
@@ -53,14 +53,14 @@ func awaitAnswer(t *testing.T, handle client.WorkflowUpdateHandle, err error) (a
 	}
 	var failed *temporal.ApplicationError
 	require.ErrorAs(t, err, &failed)
-	require.Equal(t, run.TypeRequestRefused, failed.Type())
+	require.Equal(t, run.FailureTypeRequestRefused, failed.Type())
 	return "", failed.Message()
 }
 
 // sendRequestToDrain sends a request to the drain workflow of a machine.
 func sendRequestToDrain(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
 	t.Helper()
-	handle, err := r.Temporal.UpdateWorkflow(t.Context(), requestUpdateOptions(run.KindDrain, m, in))
+	handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), requestUpdateOptions(run.KindDrain, m, in))
 	return awaitAnswer(t, handle, err)
 }
 
@@ -68,7 +68,7 @@ func sendRequestToDrain(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (
 func awaitEventWithText(t *testing.T, m v1alpha1.Machine, reason, words string) {
 	t.Helper()
 	rig.Eventually(t, "event "+reason+": "+words, func() (bool, any) {
-		events, err := r.Kube.CoreV1().
+		events, err := testRig.Kube.CoreV1().
 			Events(m.Namespace).
 			List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason + ",involvedObject.name=" + m.Name})
 		require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	}
 	garbled := requestUpdateOptions(run.KindDrain, m, run.RequestInput{})
 	garbled.Args = []any{map[string]any{"command": 1}}
-	handle, err := r.Temporal.UpdateWorkflow(t.Context(), garbled)
+	handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), garbled)
 	_, refused := awaitAnswer(t, handle, err)
 	require.Contains(t, refused, "the request cannot be read: json: cannot unmarshal number")
 	require.Empty(t, readMachine(t, m).Annotations[v1alpha1.AnnotationExtend], "what is refused writes nothing")
@@ -161,7 +161,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	patched := time.Now()
 	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, "another activity", func() (bool, any) {
-		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), rig.Installation.ID(run.KindDrain, machineRef(m)), "")
+		d, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), rig.Installation.ID(run.KindDrain, machineRef(m)), "")
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
 		// The activity ID is evict-pods or evict-pods-2, depending on when the cancellation reached the first activity.
@@ -174,11 +174,11 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		in.Actor = "bob"
 		require.NoError(
 			t,
-			r.Temporal.SignalWorkflow(
+			testRig.Temporal.SignalWorkflow(
 				t.Context(),
 				rig.Installation.ID(run.KindDrain, machineRef(m)),
 				"",
-				run.MessageRequest,
+				run.RequestMessageName,
 				in,
 			),
 		)
@@ -207,8 +207,8 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		require.Contains(t, listDeletedPods(t, p.Namespace), pod.Name, "forced, whatever the budget says")
 	}
 	accepted := 0
-	for _, w := range r.Workflows(t, `WorkflowType = "Drain" AND MachineNamespace = "requests"`) {
-		for _, event := range r.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {
+	for _, w := range testRig.Workflows(t, `WorkflowType = "Drain" AND MachineNamespace = "requests"`) {
+		for _, event := range testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {
 			if event.EventType == enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED {
 				accepted++
 			}
@@ -237,7 +237,7 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	p.CreateBudget(t, "web", 1)
 	m := p.Machines(t)[0]
 	node := m.Labels[v1alpha1.LabelNode]
-	_, err := r.Stack.Kubectl(
+	_, err := testRig.Stack.Kubectl(
 		t.Context(),
 		"label",
 		"node",
@@ -248,7 +248,7 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	require.NoError(t, err)
 	awaitBlockedDrain(t, m)
 	now := readMachine(t, m)
-	require.NotNil(t, drain.RecordOfStayingMachine(now), "%+v", now.Status)
+	require.NotNil(t, drain.ActiveRecordWithoutDeletion(now), "%+v", now.Status)
 	_, refused := sendRequestToDrain(t, m, run.RequestInput{Command: "abandon-instance", Reason: "no"})
 	require.Contains(t, refused, "is not being deleted: its phase is Running")
 	_, refused = sendRequestToDrain(
@@ -261,21 +261,21 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	require.Empty(t, refused)
 	require.Equal(t, `wrote `+v1alpha1.AnnotationForce+`: "somebody in Temporal who signs as ann: tonight"`, answer)
 	rig.Eventually(t, "the agent on the node is told", func() (bool, any) {
-		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		return nodeCondition(n, v1alpha1.NodeInPlaceUpdate).Reason == v1alpha1.ReasonReadyForUpdate, n.Status.Conditions
 	})
 	now = readMachine(t, m)
 	require.Equal(t, "Forced", now.Status.Drain.Result)
-	require.Nil(t, drain.RecordOfStayingMachine(now))
+	require.Nil(t, drain.ActiveRecordWithoutDeletion(now))
 	_, refused = sendRequestToMachine(t, m, run.RequestInput{Command: "retry"})
 	require.Contains(t, refused, "is not being deleted", "it is over")
 }
 
 func sendRequestToMachine(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
 	t.Helper()
-	handle, err := r.Temporal.UpdateWithStartWorkflow(t.Context(), client.UpdateWithStartWorkflowOptions{
-		StartWorkflowOperation: r.Temporal.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
+	handle, err := testRig.Temporal.UpdateWithStartWorkflow(t.Context(), client.UpdateWithStartWorkflowOptions{
+		StartWorkflowOperation: testRig.Temporal.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
 			ID: rig.Installation.ID(run.KindMachine, machineRef(m)), TaskQueue: rig.Installation.TaskQueue(run.QueueMachines),
 			WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		}, string(run.KindMachine), run.Input{Ref: machineRef(m)}),
@@ -295,13 +295,13 @@ func nodeCondition(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCon
 
 // An idle machine has no open run. The update starts a run, which writes the request into an annotation and carries the
 // request out.
-func TestIdleMachineIsPreservedByAnUpdate(t *testing.T) {
+func TestIdleMachineIsPreservedByAWorkflowUpdate(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "requests-calm", 1, "")
 	m := p.Machines(t)[0]
 	open := `WorkflowType = "Machine" AND MachineNamespace = "requests-calm" AND ExecutionStatus = "Running"`
 	rig.Eventually(t, "the machine has no open run", func() (bool, any) {
-		runs := r.Workflows(t, open)
+		runs := testRig.Workflows(t, open)
 		return len(runs) == 0, len(runs)
 	})
 	answer, refused := sendRequestToMachine(t, m, run.RequestInput{Command: "preserve", Reason: "what is in its memory?"})
@@ -315,7 +315,7 @@ func TestIdleMachineIsPreservedByAnUpdate(t *testing.T) {
 	)
 	rig.Eventually(t, "machine and node say that it is preserved", func() (bool, any) {
 		now := readMachine(t, m)
-		n, err := r.Kube.CoreV1().
+		n, err := testRig.Kube.CoreV1().
 			Nodes().
 			Get(t.Context(), cmp.Or(now.Labels[v1alpha1.LabelNode], "none"), metav1.GetOptions{})
 		require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 
 // Drain rules: pods with the behavior Skip stay, and pods with a higher order wait for pods with a lower order. The
 // drain waits until pods with WaitCompleted are complete.
-func TestRulesSayWhoGoesAndWhen(t *testing.T) {
+func TestDrainRulesDecideWhichPodsAreDrainedAndWhen(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "rules", 1, "")
 	slowly := func(pod *corev1.PodTemplateSpec) { pod.Annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = "4s" }
@@ -31,7 +31,7 @@ func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 			Selector:          &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": p.Namespace}},
 		}}
-		_, err := r.Machines.MachineV1alpha1().MachineDrainRules(p.Namespace).Create(t.Context(), r1, metav1.CreateOptions{})
+		_, err := testRig.Machines.MachineV1alpha1().MachineDrainRules(p.Namespace).Create(t.Context(), r1, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	rule("last", v1alpha1.MachineDrainRuleBehaviorDrain, new(int32(10)))
@@ -44,7 +44,7 @@ func TestRulesSayWhoGoesAndWhen(t *testing.T) {
 		return c.Reason == "Blocked" && len(podRequests(t, p.Namespace)) == 1, []any{c, podRequests(t, p.Namespace)}
 	})
 	require.Contains(t, podRequests(t, p.Namespace)[0].Pod, "first-")
-	_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "batch", "--wait=false")
+	_, err := testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "batch", "--wait=false")
 	require.NoError(t, err)
 	awaitMachineGone(t, m)
 	requests := podRequests(t, p.Namespace)
@@ -61,12 +61,12 @@ func TestRuleWithAnInvalidOrderIsRefused(t *testing.T) {
 	t.Parallel()
 	r1 := &v1alpha1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Name: "wrong"}}
 	r1.Spec.Drain = v1alpha1.MachineDrainRuleDrain{Behavior: v1alpha1.MachineDrainRuleBehaviorSkip, Order: new(int32(1))}
-	_, err := r.Machines.MachineV1alpha1().MachineDrainRules("default").Create(t.Context(), r1, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().MachineDrainRules("default").Create(t.Context(), r1, metav1.CreateOptions{})
 	require.ErrorContains(t, err, "drain.order goes with behavior Drain only")
 	r1.Spec.Drain.Order = nil
 	r1.Spec.Machines = []v1alpha1.MachineDrainRuleMachines{{Selector: &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is", Values: []string{"web"}}},
 	}}}
-	_, err = r.Machines.MachineV1alpha1().MachineDrainRules("default").Create(t.Context(), r1, metav1.CreateOptions{})
+	_, err = testRig.Machines.MachineV1alpha1().MachineDrainRules("default").Create(t.Context(), r1, metav1.CreateOptions{})
 	require.ErrorContains(t, err, "allowed are In and NotIn with values")
 }

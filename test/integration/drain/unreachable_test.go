@@ -33,10 +33,10 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	web := slices.DeleteFunc(p.Pods(t, "web"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
 	require.NotEmpty(t, web, "the scheduler spreads four pods over two nodes")
 	here := slices.Concat(web, db)
-	r.AttachVolume(t, "unclaimed", node)
+	testRig.AttachVolume(t, "unclaimed", node)
 	stopKubelet(t, node)
 	// One pod of the node was deleted before. Without a kubelet, the deleted pod never ends.
-	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), web[0].Name, metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), web[0].Name, metav1.DeleteOptions{}))
 	markNodeLongNotReady(t, node, db)
 	held := listAttachments(t, node)
 	require.Len(t, held, len(db)+1, "of the pods of db, and one that nobody claims")
@@ -51,7 +51,7 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	}
 	for _, pod := range here {
 		present = append(present, pod.Name)
-		now, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		now, err := testRig.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 		require.True(
 			t,
 			apierrors.IsNotFound(err) || now.UID != pod.UID,
@@ -64,7 +64,7 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
 	require.Subset(t, deletedObjects(t, "volumeattachments"), held)
 	rig.Eventually(t, "nothing is attached to the node, and there is none", func() (bool, any) {
-		_, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		_, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		left := listAttachments(t, node)
 		return apierrors.IsNotFound(err) && len(left) == 0, []any{err, left}
 	})
@@ -84,7 +84,7 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 // listAttachments returns the names of the VolumeAttachments of a node.
 func listAttachments(t *testing.T, node string) []string {
 	t.Helper()
-	list, err := r.Kube.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.Kube.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	var names []string
 	for _, a := range list.Items {
@@ -98,12 +98,12 @@ func listAttachments(t *testing.T, node string) []string {
 // stopKubelet removes the simulated kubelet from a node, and returns when the node's condition Ready is Unknown.
 func stopKubelet(t *testing.T, node string) {
 	t.Helper()
-	_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, "type-")
+	_, err := testRig.Stack.Kubectl(t.Context(), "label", "node", node, "type-")
 	require.NoError(t, err)
 	rig.Eventually(t, "node "+node+" is not heard of", func() (bool, any) {
-		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
-		beat, err := r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), node, metav1.GetOptions{})
+		beat, err := testRig.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 		// The node's condition Ready may be Unknown while the kubelet lives, if the node controller's watch was broken. A
@@ -120,13 +120,13 @@ func markNodeLongNotReady(t *testing.T, node string, pods []corev1.Pod) {
 	t.Helper()
 	mounted := make([]string, len(pods))
 	for i, pod := range pods {
-		mounted[i] = "kubernetes.io/csi/" + rig.CSI + "^" + pod.Namespace + "-data-" + pod.Name
+		mounted[i] = "kubernetes.io/csi/" + rig.CSIDriver + "^" + pod.Namespace + "-data-" + pod.Name
 	}
 	inUse, err := json.Marshal(mounted)
 	require.NoError(t, err)
 	patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","lastTransitionTime":%q}],"volumesInUse":%s}}`,
 		time.Now().Add(-6*time.Minute).UTC().Format(time.RFC3339), inUse)
-	_, err = r.Kube.CoreV1().
+	_, err = testRig.Kube.CoreV1().
 		Nodes().
 		Patch(t.Context(), node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func markNodeLongNotReady(t *testing.T, node string, pods []corev1.Pod) {
 func awaitEventMessage(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 	t.Helper()
 	rig.Eventually(t, "event "+reason+" of "+m.Name, func() (bool, any) {
-		events, err := r.Kube.CoreV1().
+		events, err := testRig.Kube.CoreV1().
 			Events(m.Namespace).
 			List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.Name})
 		require.NoError(t, err)

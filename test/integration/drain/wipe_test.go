@@ -46,7 +46,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	run := listOpenDrainRuns(t, name)
 	require.Len(t, run, 1)
 
-	r.ResetTemporal(t)
+	testRig.ResetTemporal(t)
 	rig.Eventually(t, "another run drains the node", func() (bool, any) {
 		now := listOpenDrainRuns(t, name)
 		return len(now) == 1 && now[0] != run[0], now
@@ -55,7 +55,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 		p := queryPodsOfDrain(t, m)
 		return p.Counts.Terminating == len(slow) && p.Counts.Blocked == len(held), p
 	})
-	_, err := r.Stack.Kubectl(t.Context(), "label", "pods", "-n", name, "-l", "app=slow", "stuck-terminating-")
+	_, err := testRig.Stack.Kubectl(t.Context(), "label", "pods", "-n", name, "-l", "app=slow", "stuck-terminating-")
 	require.NoError(t, err)
 	rig.Eventually(t, "of all pods only those are left that are blocked", func() (bool, any) {
 		left := slices.DeleteFunc(p.Pods(t, "slow"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
@@ -83,7 +83,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	require.GreaterOrEqual(t, len(seen), 2) // the watch may miss the last stage, which may be very short
 	require.Equal(t, order[:len(seen)], seen, "no stage is entered again")
 	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
-	_, err = r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	_, err = testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 	p.AwaitRunningMachines(t, 2)
 }
@@ -91,7 +91,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 // listOpenDrainRuns returns the run IDs of the open drains of a namespace.
 func listOpenDrainRuns(t *testing.T, namespace string) (runs []string) {
 	t.Helper()
-	for _, w := range r.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Drain" AND MachineNamespace = "`+namespace+`"`) {
+	for _, w := range testRig.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Drain" AND MachineNamespace = "`+namespace+`"`) {
 		runs = append(runs, w.Execution.RunId)
 	}
 	return runs
@@ -106,7 +106,7 @@ func drainWorkflowID(m v1alpha1.Machine) string {
 // answer yet.
 func queryPodsOfDrain(t *testing.T, m v1alpha1.Machine) (seen drain.Overview) {
 	t.Helper()
-	answer, err := r.Temporal.QueryWorkflow(t.Context(), drainWorkflowID(m), "", workflows.QueryPods)
+	answer, err := testRig.Temporal.QueryWorkflow(t.Context(), drainWorkflowID(m), "", workflows.QueryPods)
 	if err == nil {
 		require.NoError(t, answer.Get(&seen))
 	}

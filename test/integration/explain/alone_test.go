@@ -22,8 +22,8 @@ import (
 // Most nodes become not ready at once, and the breaker holds the replacement of failed machines. The breaker counts all
 // nodes of the cluster, so the test runs alone.
 func TestAHeldReplacementIsExplained(t *testing.T) {
-	r.CreateNamespace(t, "dark", "")
-	p := r.CreatePool(t, "dark", "dark", 5, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, "dark", "")
+	p := testRig.CreatePool(t, "dark", "dark", 5, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: 10 * time.Second},
 		}
@@ -56,12 +56,12 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 
 // A call counts as hanging when the cloud has not answered for two minutes. During the first two minutes, millwright
 // explain prints the time since when the call is open.
-func TestAnOpenCallIsNamed(t *testing.T) {
-	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
+func TestExplainNamesAnOpenProviderCall(t *testing.T) {
+	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
 	}))
 	release := func() error {
-		return r.Cloud.ChangeBehaviour(context.Background(), func(b *admin.Behaviour) { b.Hangs = nil })
+		return testRig.Cloud.ChangeBehaviour(context.Background(), func(b *admin.Behaviour) { b.Hangs = nil })
 	}
 	t.Cleanup(func() { _ = release() })
 	p := newPool(t, "hanging", "", 1)
@@ -70,7 +70,7 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 		if len(machines) == 0 {
 			return false, nil
 		}
-		lines := strings.Join(r.RunMillwright(t, "explain", "machine/"+machines[0].Name, "-n", p.Namespace), "\n")
+		lines := strings.Join(testRig.RunMillwright(t, "explain", "machine/"+machines[0].Name, "-n", p.Namespace), "\n")
 		return strings.Contains(lines, "create-instance: attempt 1 is open since "), lines
 	})
 	require.Nil(t, blockedCondition(p.Deployment(t)), "a creation may take its time")
@@ -100,21 +100,21 @@ func TestAnOpenCallIsNamed(t *testing.T) {
 func TestStoppedProcessesAreReported(t *testing.T) {
 	p := newPool(t, "down", "", 1)
 	p.AwaitRunningMachines(t, 1)
-	r.RunMillwright(t, "doctor")
+	testRig.RunMillwright(t, "doctor")
 	start := func() error {
 		var errs []error
 		for _, name := range []string{component.Temporal, component.Worker, component.Bridge} {
-			errs = append(errs, r.Stack.StartComponent(context.Background(), name))
+			errs = append(errs, testRig.Stack.StartComponent(context.Background(), name))
 		}
 		return errors.Join(errs...)
 	}
 	t.Cleanup(func() { _ = start() })
 	for _, name := range []string{component.Worker, component.Bridge} {
-		require.NoError(t, r.Stack.StopComponent(t.Context(), name))
+		require.NoError(t, testRig.Stack.StopComponent(t.Context(), name))
 	}
 	p.Scale(t, 2)
 	rig.Eventually(t, "the missing processes are named before the sentence", func() (bool, any) {
-		said := r.RunMillwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)
+		said := testRig.RunMillwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)
 		last := max(
 			0,
 			slices.IndexFunc(said, func(line string) bool { return strings.HasPrefix(line, "machinedeployment down/down") }),
@@ -125,19 +125,19 @@ func TestStoppedProcessesAreReported(t *testing.T) {
 			strings.Contains(down, "`millwright doctor` checks the whole installation") &&
 			strings.Contains(down, "nobody has seen the change yet"), said
 	})
-	said, err := r.TryRunMillwright(t, "doctor")
+	said, err := testRig.TryRunMillwright(t, "doctor")
 	require.Error(t, err)
 	for number, missing := range map[string]string{"13": "FAILED  heartbeats: No worker has been at work since ", "14": "FAILED  heartbeats: No bridge has been at work since "} {
 		require.Contains(t, said, missing)
 		requireInRunbook(t, number, missing)
 	}
 
-	said, err = r.TryRunMillwright(t, "top", "-A")
+	said, err = testRig.TryRunMillwright(t, "top", "-A")
 	require.Error(t, err, "nobody writes what is in motion")
 	require.Contains(t, said, "; no worker is at work since ")
 
-	require.NoError(t, r.Stack.StopComponent(t.Context(), component.Temporal))
-	said, err = r.TryRunMillwright(t, "doctor")
+	require.NoError(t, testRig.Stack.StopComponent(t.Context(), component.Temporal))
+	said, err = testRig.TryRunMillwright(t, "doctor")
 	require.Error(t, err)
 	for _, part := range []string{"FAILED  Temporal and its namespace: ", "--temporal-address sets the address, else the variable TEMPORAL_ADDRESS"} {
 		require.Contains(t, said, part)
@@ -149,7 +149,7 @@ func TestStoppedProcessesAreReported(t *testing.T) {
 		strings.Index(said, "FAILED  heartbeats"),
 		"what others need comes first",
 	)
-	first := r.RunMillwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)[0]
+	first := testRig.RunMillwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)[0]
 	require.Regexp(t, "^Temporal at .* does not answer: nothing moves until it does", first)
 	requireInRunbook(t, "15", "does not answer: nothing moves until it does")
 

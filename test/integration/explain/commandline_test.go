@@ -24,7 +24,7 @@ import (
 // Two commands explain a blocked machine: millwright top prints names that are arguments of millwright explain. The
 // JSON output of explain has the sentence of the status and its parts.
 func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
-	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{rig.Canary} }))
+	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{rig.Canary} }))
 	p := newPool(t, "fields", "", 0)
 	setCloudToken(t, p.Namespace, "wrong")
 	p.Scale(t, 2)
@@ -33,7 +33,7 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 		return blockedCondition(d) != nil &&
 			strings.HasPrefix(blockedCondition(d).Message, "2 of 2 machines wait for their instances"), d.Status
 	})
-	names := r.RunMillwright(t, "top", "-n", p.Namespace, "--blocked", "-o", "name")
+	names := testRig.RunMillwright(t, "top", "-n", p.Namespace, "--blocked", "-o", "name")
 	require.Contains(t, names, "mcd/fields/fields")
 	ofMachine := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "mc/fields/") })
 	require.GreaterOrEqual(t, ofMachine, 0, names)
@@ -48,7 +48,7 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 		t.Helper()
 		require.NoError(
 			t,
-			json.Unmarshal([]byte(strings.Join(r.RunMillwright(t, "explain", name, "-o", "json"), "\n")), &said),
+			json.Unmarshal([]byte(strings.Join(testRig.RunMillwright(t, "explain", name, "-o", "json"), "\n")), &said),
 		)
 	}
 	explained("mcd/fields/fields")
@@ -75,8 +75,8 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 
 // A worker polls the queue of the class's provider, so the class has the condition Served.
 func TestServedClassHasTheConditionServed(t *testing.T) {
-	r.CreateNamespace(t, "served", "")
-	_, err := r.Stack.Kubectl(
+	testRig.CreateNamespace(t, "served", "")
+	_, err := testRig.Stack.Kubectl(
 		t.Context(),
 		"wait",
 		"machineclass/small",
@@ -86,7 +86,7 @@ func TestServedClassHasTheConditionServed(t *testing.T) {
 		"--timeout=30s",
 	)
 	require.NoError(t, err)
-	class, err := r.Machines.MachineV1alpha1().MachineClasses("served").Get(t.Context(), "small", metav1.GetOptions{})
+	class, err := testRig.Machines.MachineV1alpha1().MachineClasses("served").Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
 	c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed)
 	require.Equal(t, []string{"WorkerPolls", "a worker serves provider virtual"}, []string{c.Reason, c.Message})
@@ -106,9 +106,9 @@ func TestKubectlRunsThePlugin(t *testing.T) {
 	}{
 		{[]string{"millwright", "--version"}, "kubectl millwright version "},
 		{[]string{"millwright", "heartbeats"}, "a worker and a bridge are at work"},
-		{[]string{"config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"}, r.Stack.APIServerURL()},
+		{[]string{"config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"}, testRig.Stack.APIServerURL()},
 	} {
-		kubectl := exec.CommandContext(t.Context(), r.Stack.KubectlPath(), row.arguments...)
+		kubectl := exec.CommandContext(t.Context(), testRig.Stack.KubectlPath(), row.arguments...)
 		kubectl.Env = append(
 			os.Environ(),
 			"PATH="+folder+string(filepath.ListSeparator)+os.Getenv("PATH"),

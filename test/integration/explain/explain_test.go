@@ -23,14 +23,14 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
 }
 
 func TestBlockedObjectsAreExplained(t *testing.T) {
-	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
+	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.Quotas, b.Tokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
 	}))
 	for name, s := range situations() {
@@ -46,8 +46,8 @@ func TestBlockedObjectsAreExplained(t *testing.T) {
 			rig.Eventually(t, "explain and rollout status say what the status says", func() (bool, any) {
 				// the sentence changes if a new attempt names another machine
 				said := fmt.Sprintf("%s %s/%s: %s", kind, p.Namespace, p.Name, p.Deployment(t).Status.CurrentOperation.WaitsFor)
-				explained := r.RunMillwright(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
-				status := r.RunMillwright(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
+				explained := testRig.RunMillwright(t, "explain", kind+"/"+p.Name, "-n", p.Namespace)[0]
+				status := testRig.RunMillwright(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
 				return explained == said && status == said, []string{said, explained, status}
 			})
 			requireInRunbook(t, name, s.messageParts...)
@@ -107,7 +107,7 @@ func isDeploymentExplained(t *testing.T, p *rig.Pool, s situation) (bool, any) {
 	if operation.WaitsFor != blocked.Message || len(operation.BlockedBy) == 0 {
 		return false, operation
 	}
-	column, err := r.Stack.Kubectl(t.Context(), "get", "machinedeployment", "-n", p.Namespace, p.Name, "--no-headers")
+	column, err := testRig.Stack.Kubectl(t.Context(), "get", "machinedeployment", "-n", p.Namespace, p.Name, "--no-headers")
 	require.NoError(t, err)
 	if !strings.HasSuffix(strings.TrimSpace(string(column)), blocked.Message) {
 		return false, string(column)
@@ -116,11 +116,11 @@ func isDeploymentExplained(t *testing.T, p *rig.Pool, s situation) (bool, any) {
 	if id == "" || operation.RolloutOf == "" {
 		id = fmt.Sprintf("devstack/machinedeployment/%s/%s/%s", p.Namespace, p.Name, d.UID)
 	}
-	page := r.WorkflowDetails(t, id)
+	page := testRig.WorkflowDetails(t, id)
 	if first, _, _ := strings.Cut(page, "\n"); first != blocked.Message {
 		return false, page
 	}
-	open := r.Workflows(
+	open := testRig.Workflows(
 		t,
 		fmt.Sprintf(
 			`Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = %q AND MachineDeployment = %q`,
@@ -146,15 +146,15 @@ func requireMachineExplained(t *testing.T, p *rig.Pool, reason string) {
 				continue
 			}
 			sentence, operation := m.Status.Conditions[i].Message, m.Status.CurrentOperation
-			lines := r.RunMillwright(t, "explain", "machine/"+m.Name, "-n", p.Namespace)
-			page, _, _ := strings.Cut(r.WorkflowDetails(t, operation.WorkflowID), "\n")
-			column, err := r.Stack.Kubectl(t.Context(), "get", "machine", "-n", p.Namespace, m.Name, "--no-headers")
+			lines := testRig.RunMillwright(t, "explain", "machine/"+m.Name, "-n", p.Namespace)
+			page, _, _ := strings.Cut(testRig.WorkflowDetails(t, operation.WorkflowID), "\n")
+			column, err := testRig.Stack.Kubectl(t.Context(), "get", "machine", "-n", p.Namespace, m.Name, "--no-headers")
 			require.NoError(t, err)
 			// the output of explain does not contain the hint to run explain
 			own := fmt.Sprintf("; `millwright explain machine/%s -n %s`", m.Name, p.Namespace)
 			printed := strings.TrimSuffix(sentence, own)
 			said := m.DeletionTimestamp == nil ||
-				strings.TrimSuffix(r.RunMillwright(t, "drain", "explain", m.Name, "-n", p.Namespace)[0], own) == lines[0]
+				strings.TrimSuffix(testRig.RunMillwright(t, "drain", "explain", m.Name, "-n", p.Namespace)[0], own) == lines[0]
 			if said && operation.WaitsFor == sentence && page == sentence && strings.HasSuffix(lines[0], ": "+printed) &&
 				strings.HasSuffix(strings.TrimSpace(string(column)), sentence) {
 				return true, nil
@@ -176,15 +176,15 @@ func blockedCondition(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeployment
 
 func newPool(t *testing.T, namespace, providerSpec string, replicas int32) *rig.Pool {
 	t.Helper()
-	r.CreateNamespace(t, namespace, providerSpec)
-	return r.CreatePool(t, namespace, namespace, replicas)
+	testRig.CreateNamespace(t, namespace, providerSpec)
+	return testRig.CreatePool(t, namespace, namespace, replicas)
 }
 
 // newPoolWithPods creates a pool with one pod of the app web on each node.
 func newPoolWithPods(t *testing.T, namespace string, replicas int32) *rig.Pool {
 	t.Helper()
-	r.CreateNamespace(t, namespace, "")
-	p := r.CreatePool(t, namespace, namespace, replicas, rig.LabelNodes)
+	testRig.CreateNamespace(t, namespace, "")
+	p := testRig.CreatePool(t, namespace, namespace, replicas, rig.WithNodeLabel)
 	p.AwaitRunningMachines(t, int(replicas))
 	p.AwaitLabelledNodes(t, int(replicas))
 	p.DeployPods(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
@@ -197,7 +197,7 @@ func newPoolWithPods(t *testing.T, namespace string, replicas int32) *rig.Pool {
 func setCloudToken(t *testing.T, namespace, token string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
-	_, err := r.Kube.CoreV1().
+	_, err := testRig.Kube.CoreV1().
 		Secrets(namespace).
 		Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -210,7 +210,7 @@ func setNodeNotReady(t *testing.T, node string) {
 
 func labelNode(t *testing.T, node, change string) {
 	t.Helper()
-	_, err := r.Stack.Kubectl(t.Context(), "label", "node", node, change)
+	_, err := testRig.Stack.Kubectl(t.Context(), "label", "node", node, change)
 	require.NoError(t, err)
 }
 
@@ -220,7 +220,7 @@ func setVolumesInUse(t *testing.T, p *rig.Pool, inUse bool) {
 	t.Helper()
 	volumes := map[string][]string{}
 	for volume, attachment := range p.AttachedVolumes(t) {
-		volumes[attachment.Spec.NodeName] = append(volumes[attachment.Spec.NodeName], "kubernetes.io/csi/"+rig.CSI+"^"+volume)
+		volumes[attachment.Spec.NodeName] = append(volumes[attachment.Spec.NodeName], "kubernetes.io/csi/"+rig.CSIDriver+"^"+volume)
 	}
 	for node, of := range volumes {
 		if !inUse {
@@ -228,7 +228,7 @@ func setVolumesInUse(t *testing.T, p *rig.Pool, inUse bool) {
 		}
 		patch, err := json.Marshal(map[string]any{"status": map[string]any{"volumesInUse": of}})
 		require.NoError(t, err)
-		_, err = r.Kube.CoreV1().
+		_, err = testRig.Kube.CoreV1().
 			Nodes().
 			Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		require.NoError(t, err)

@@ -18,8 +18,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// boundRoles is the beginning of the advice when a process lacks a right.
-const boundRoles = "is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep "
+// missingRightRemedy is the beginning of the advice when a process lacks a right.
+const missingRightRemedy = "is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep "
 
 // A worker loses its role, but keeps its Lease. The worker reports the problem, and explain prints why the worker
 // cannot write the object.
@@ -28,15 +28,15 @@ func TestAWorkerWithoutItsRoleSaysSo(t *testing.T) {
 	p.AwaitRunningMachines(t, 1)
 	restore := revokeRights(t, component.WorkerIdentity)
 	p.Scale(t, 2)
-	awaitProblem(t, "worker", "the worker may not ", boundRoles+"millwright-worker")
+	awaitProblem(t, "worker", "the worker may not ", missingRightRemedy+"millwright-worker")
 	rig.Eventually(t, "explain says it before the sentence", func() (bool, any) {
-		said := r.RunMillwright(t, "explain", "machinedeployment/roleless", "-n", p.Namespace)
+		said := testRig.RunMillwright(t, "explain", "machinedeployment/roleless", "-n", p.Namespace)
 		return strings.HasPrefix(said[0], "The worker may not "), said
 	})
-	requireInRunbook(t, "17", boundRoles+"millwright-worker")
+	requireInRunbook(t, "17", missingRightRemedy+"millwright-worker")
 	restore()
 	p.AwaitRunningMachines(t, 2)
-	awaitQuiet(t)
+	awaitNoProblems(t)
 	p.Delete(t)
 	p.AwaitPoolGone(t)
 }
@@ -45,17 +45,17 @@ func TestAWorkerWithoutItsRoleSaysSo(t *testing.T) {
 func TestABridgeThatStartsWithoutItsRoleSaysSo(t *testing.T) {
 	restore := revokeRights(t, component.BridgeIdentity)
 	started := restartBridge(t)
-	awaitProblem(t, "bridge", "the bridge may not ", boundRoles+"millwright-bridge")
+	awaitProblem(t, "bridge", "the bridge may not ", missingRightRemedy+"millwright-bridge")
 	restore()
 	require.NoError(t, <-started)
-	awaitQuiet(t)
+	awaitNoProblems(t)
 }
 
 // The API server no longer serves a resource that the worker and the bridge watch.
 func TestAResourceThatIsNotServedIsNamed(t *testing.T) {
 	const crd = "rolloutpolicies.machine.sapcloud.io"
 	serve := func(served string) {
-		require.NoError(t, r.Kube.Discovery().RESTClient().Patch(types.JSONPatchType).
+		require.NoError(t, testRig.Kube.Discovery().RESTClient().Patch(types.JSONPatchType).
 			AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd).
 			Body([]byte(`[{"op":"replace","path":"/spec/versions/0/served","value":`+served+`}]`)).
 			Do(context.WithoutCancel(t.Context())).Error())
@@ -71,13 +71,13 @@ func TestAResourceThatIsNotServedIsNamed(t *testing.T) {
 	)
 	serve("true")
 	require.NoError(t, <-started)
-	awaitQuiet(t)
+	awaitNoProblems(t)
 }
 
 // revokeRights deletes the rights of a user, and returns the function that restores them.
 func revokeRights(t *testing.T, user string) (restore func()) {
 	t.Helper()
-	rights, err := r.RightsOfUser(t.Context(), user)
+	rights, err := testRig.RightsOfUser(t.Context(), user)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rights.Restore(context.Background()) })
 	require.NoError(t, rights.Revoke(t.Context()))
@@ -87,16 +87,16 @@ func revokeRights(t *testing.T, user string) (restore func()) {
 // restartBridge stops the bridge, and starts it. The returned channel gets the result when the bridge is ready.
 func restartBridge(t *testing.T) (started <-chan error) {
 	t.Helper()
-	require.NoError(t, r.Stack.StopComponent(t.Context(), component.Bridge))
+	require.NoError(t, testRig.Stack.StopComponent(t.Context(), component.Bridge))
 	done := make(chan error, 1)
-	go func() { done <- r.Stack.StartComponent(context.WithoutCancel(t.Context()), component.Bridge) }()
+	go func() { done <- testRig.Stack.StartComponent(context.WithoutCancel(t.Context()), component.Bridge) }()
 	return done
 }
 
 // problemTexts returns the problems on the Leases of a process.
 func problemTexts(t *testing.T, process string) (texts []string) {
 	t.Helper()
-	leases, err := r.Kube.CoordinationV1().Leases(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	leases, err := testRig.Kube.CoordinationV1().Leases(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for _, lease := range leases.Items {
 		if lease.Name == "millwright-"+process {
@@ -123,24 +123,24 @@ func awaitProblem(t *testing.T, process, text, remedy string) {
 		return strings.Contains(texts, text), texts
 	})
 	rig.Eventually(t, "doctor and top say: "+text, func() (bool, any) {
-		doctor, failed := r.TryRunMillwright(t, "doctor")
-		top, exits := r.TryRunMillwright(t, "top", "-A")
+		doctor, failed := testRig.TryRunMillwright(t, "doctor")
+		top, exits := testRig.TryRunMillwright(t, "top", "-A")
 		return failed != nil && strings.Contains(doctor, "FAILED  "+process+" ") && strings.Contains(doctor, text) &&
 			strings.Contains(doctor, remedy) && exits != nil && strings.Contains("\n"+top, "\n"+process+" ") &&
 			strings.Contains(top, text), []string{doctor, top}
 	})
 }
 
-// awaitQuiet waits until no Lease has a problem, and doctor and top find none.
-func awaitQuiet(t *testing.T) {
+// awaitNoProblems waits until no Lease has a problem, and doctor and top find none.
+func awaitNoProblems(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "no process has a problem", func() (bool, any) {
 		texts := append(problemTexts(t, "worker"), problemTexts(t, "bridge")...)
 		return len(texts) == 0, texts
 	})
 	rig.Eventually(t, "doctor and top are content", func() (bool, any) {
-		doctor, failed := r.TryRunMillwright(t, "doctor")
-		top, exits := r.TryRunMillwright(t, "top", "-A")
+		doctor, failed := testRig.TryRunMillwright(t, "doctor")
+		top, exits := testRig.TryRunMillwright(t, "top", "-A")
 		return failed == nil && exits == nil, []string{doctor, top}
 	})
 }

@@ -109,8 +109,8 @@ func situations() map[string]situation {
 			namespace:      "classless",
 			noMachineWaits: true,
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
-				r.CreateNamespace(t, namespace, "")
-				return r.CreatePool(
+				testRig.CreateNamespace(t, namespace, "")
+				return testRig.CreatePool(
 					t,
 					namespace,
 					namespace,
@@ -126,7 +126,7 @@ func situations() map[string]situation {
 			removeCause: func(t *testing.T, p *rig.Pool) {
 				class := rig.NewClass(p.Namespace, "")
 				class.Name = "nosuch"
-				_, err := r.Machines.MachineV1alpha1().
+				_, err := testRig.Machines.MachineV1alpha1().
 					MachineClasses(p.Namespace).
 					Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
@@ -136,12 +136,12 @@ func situations() map[string]situation {
 		"7b: the Secret does not exist": {
 			namespace: "secretless",
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
-				r.CreateNamespace(t, namespace, "")
+				testRig.CreateNamespace(t, namespace, "")
 				class := rig.NewClass(namespace, "")
 				class.Name, class.CredentialsSecretRef = "other", &corev1.SecretReference{Namespace: namespace, Name: "missing"}
-				_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), class, metav1.CreateOptions{})
+				_, err := testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
-				return r.CreatePool(
+				return testRig.CreatePool(
 					t,
 					namespace,
 					namespace,
@@ -158,7 +158,7 @@ func situations() map[string]situation {
 			removeCause: func(t *testing.T, p *rig.Pool) {
 				credentials := rig.NewCredentials(p.Namespace)
 				credentials.Name = "missing"
-				_, err := r.Kube.CoreV1().Secrets(p.Namespace).Create(t.Context(), credentials, metav1.CreateOptions{})
+				_, err := testRig.Kube.CoreV1().Secrets(p.Namespace).Create(t.Context(), credentials, metav1.CreateOptions{})
 				require.NoError(t, err)
 			},
 			runningAfter: 2,
@@ -169,7 +169,7 @@ func situations() map[string]situation {
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
 				p := newPool(t, namespace, "", 1)
 				p.AwaitRunningMachines(t, 1)
-				r.RunMillwright(t, "rollout", "pause", p.Name, "-n", p.Namespace, "--as-user", "ann", "--reason", "lunch")
+				testRig.RunMillwright(t, "rollout", "pause", p.Name, "-n", p.Namespace, "--as-user", "ann", "--reason", "lunch")
 				p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 				return p
 			},
@@ -178,18 +178,18 @@ func situations() map[string]situation {
 				"paused by ann (lunch): ",
 				"; nothing is rolled out until somebody resumes it; `millwright rollout resume paused/paused`",
 			},
-			removeCause:  func(t *testing.T, p *rig.Pool) { r.RunMillwright(t, "rollout", "resume", p.Name, "-n", p.Namespace) },
+			removeCause:  func(t *testing.T, p *rig.Pool) { testRig.RunMillwright(t, "rollout", "resume", p.Name, "-n", p.Namespace) },
 			runningAfter: 1,
 		},
 		"11: no worker serves the provider": {
 			namespace: "unserved",
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
-				r.CreateNamespace(t, namespace, "")
+				testRig.CreateNamespace(t, namespace, "")
 				class := rig.NewClass(namespace, "")
 				class.Name, class.Provider = "elsewhere", "elsewhere"
-				_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), class, metav1.CreateOptions{})
+				_, err := testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
-				return r.CreatePool(
+				return testRig.CreatePool(
 					t,
 					namespace,
 					namespace,
@@ -205,7 +205,7 @@ func situations() map[string]situation {
 				"`millwright provider list -n unserved`",
 			},
 			removeCause: func(t *testing.T, p *rig.Pool) {
-				_, err := r.Machines.MachineV1alpha1().
+				_, err := testRig.Machines.MachineV1alpha1().
 					MachineClasses(p.Namespace).
 					Patch(t.Context(), "elsewhere", types.MergePatchType, []byte(`{"provider":"virtual"}`), metav1.PatchOptions{})
 				require.NoError(t, err)
@@ -224,7 +224,7 @@ func situations() map[string]situation {
 						Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 					},
 				}
-				_, err := r.Kube.PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), second, metav1.CreateOptions{})
+				_, err := testRig.Kube.PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), second, metav1.CreateOptions{})
 				require.NoError(t, err)
 				p.Scale(t, 1)
 				return p
@@ -240,7 +240,7 @@ func situations() map[string]situation {
 			removeCause: func(t *testing.T, p *rig.Pool) {
 				require.NoError(
 					t,
-					r.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Delete(t.Context(), "second", metav1.DeleteOptions{}),
+					testRig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Delete(t.Context(), "second", metav1.DeleteOptions{}),
 				)
 			},
 			runningAfter: 1,
@@ -248,8 +248,8 @@ func situations() map[string]situation {
 		"3: a volume is not detached": {
 			namespace: "volume",
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
-				r.CreateNamespace(t, namespace, "")
-				p := r.CreatePool(t, namespace, namespace, 1, rig.LabelNodes)
+				testRig.CreateNamespace(t, namespace, "")
+				p := testRig.CreatePool(t, namespace, namespace, 1, rig.WithNodeLabel)
 				p.AwaitRunningMachines(t, 1)
 				p.AwaitLabelledNodes(t, 1)
 				p.RunStatefulSet(t, "db", 2) // the second pod waits until the volume of the first pod is detached
@@ -272,9 +272,9 @@ func situations() map[string]situation {
 			namespace:      "denied",
 			noMachineWaits: true,
 			createPool: func(t *testing.T, namespace string) *rig.Pool {
-				r.CreateNamespace(t, namespace, "")
-				r.RefuseMachines(t, namespace, `object.metadata.namespace != "denied"`, "no machines here")
-				return r.CreatePool(t, namespace, namespace, 2)
+				testRig.CreateNamespace(t, namespace, "")
+				testRig.RefuseMachines(t, namespace, `object.metadata.namespace != "denied"`, "no machines here")
+				return testRig.CreatePool(t, namespace, namespace, 2)
 			},
 			blockedReason: "MachineCreationFailed",
 			messageParts: []string{
@@ -283,7 +283,7 @@ func situations() map[string]situation {
 				"; it is tried again every 10s; ",
 				"`kubectl describe machineset -n denied ",
 			},
-			removeCause:  func(t *testing.T, p *rig.Pool) { r.DeleteRefusal(t, p.Namespace) },
+			removeCause:  func(t *testing.T, p *rig.Pool) { testRig.AllowMachines(t, p.Namespace) },
 			runningAfter: 2,
 		},
 	}

@@ -22,7 +22,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 // The stack has at most eight calls to the cloud in progress, and drains at most two nodes at the same time. Each
 // client of the worker sends 20 requests a second. All these limits are lower than the defaults, so that a hundred
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 			component.Worker: {"--max-cloud-calls=8", "--max-drains=2", "--kube-api-qps=20", "--kube-api-burst=20"},
 		},
 	}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
 // 120 machines of one deployment wait for a cloud that creates each instance in four seconds. Then a user creates
@@ -43,14 +43,14 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 	// three batches of eight calls: the calls in progress, the next calls, which are already in the queue, and the
 	// batch of the machine's own call
 	const many, passed = 120, 24
-	r.CreateNamespace(t, "huge", slowly)
-	r.CreateNamespace(t, "lone", slowly)
+	testRig.CreateNamespace(t, "huge", slowly)
+	testRig.CreateNamespace(t, "lone", slowly)
 	hang := func(hangs map[admin.Operation]admin.HangPoint) {
 		t.Helper()
-		require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = hangs }))
+		require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = hangs }))
 	}
 	hang(map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}) // until the calls of all machines wait
-	huge := r.CreatePool(t, "huge", "huge", many)
+	huge := testRig.CreatePool(t, "huge", "huge", many)
 	rig.Eventually(t, "all of them wait for the cloud, or are made", func() (bool, any) {
 		n := 0
 		for _, m := range huge.Machines(t) {
@@ -60,7 +60,7 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 		}
 		return n == many, n
 	})
-	lone := r.CreatePool(t, "lone", "lone", 1)
+	lone := testRig.CreatePool(t, "lone", "lone", 1)
 	rig.Eventually(t, "it waits for the cloud, too", func() (bool, any) {
 		list := lone.Machines(t)
 		return len(list) == 1 && list[0].Status.CurrentOperation != nil &&
@@ -95,7 +95,7 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 // listCreateCalls returns the create calls of the cloud for the machines of a namespace.
 func listCreateCalls(t *testing.T, namespace string) (calls []rig.Activity) {
 	t.Helper()
-	for _, history := range r.Histories(t, namespace) {
+	for _, history := range testRig.Histories(t, namespace) {
 		for _, a := range rig.Activities(history) {
 			if a.Type == "CreateInstance" {
 				calls = append(calls, a)
@@ -111,8 +111,8 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 	const many = 16
 	pools := map[string]*rig.Pool{}
 	for name, replicas := range map[string]int32{"drained": many, "other": 1} {
-		r.CreateNamespace(t, name, "")
-		p := r.CreatePool(t, name, name, replicas, rig.LabelNodes)
+		testRig.CreateNamespace(t, name, "")
+		p := testRig.CreatePool(t, name, name, replicas, rig.WithNodeLabel)
 		p.AwaitRunningMachines(t, int(replicas))
 		p.AwaitLabelledNodes(t, int(replicas))
 		p.DeployPods(t, "web", replicas, func(pod *corev1.PodTemplateSpec) {
@@ -139,7 +139,7 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 		list := other.Machines(t)
 		return len(list) == 1 && list[0].Status.Deletion != nil && list[0].Status.Deletion.Queued, len(list)
 	})
-	seen, err := r.Machines.MachineV1alpha1().Machines(metav1.NamespaceAll).Watch(t.Context(), metav1.ListOptions{})
+	seen, err := testRig.Machines.MachineV1alpha1().Machines(metav1.NamespaceAll).Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	defer seen.Stop()
 	huge.RelaxBudget(t, "web", 0)
@@ -156,7 +156,7 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 	t.Logf("%d of %d were still there when it went", left, many)
 	require.Greater(t, left, many/3, "it waits for the few whose drain had begun, not for all")
 	for _, p := range pools {
-		_, err := r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
+		_, err := testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 		require.NoError(t, err)
 		p.Delete(t)
 		p.AwaitPoolGone(t)

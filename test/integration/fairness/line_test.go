@@ -26,7 +26,7 @@ import (
 func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	const few = 16
 	var polls atomic.Int64 // open polls of the worker
-	options, err := r.Stack.TemporalOptions()
+	options, err := testRig.Stack.TemporalOptions()
 	require.NoError(t, err)
 	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, request, reply any, on *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -40,7 +40,7 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	remote, err := client.Dial(options)
 	require.NoError(t, err)
 	defer remote.Close()
-	flags := serve.CloudFlags{Calls: 200}
+	flags := serve.CloudFlags{MaxConcurrentCalls: 200}
 	cloud, err := serve.StartWorker(
 		remote,
 		"line-cloud",
@@ -53,7 +53,7 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer cloud.Stop()
 	callers, err := serve.StartWorker(
-		r.Temporal,
+		testRig.Temporal,
 		"line-callers",
 		serve.Options(),
 		serve.NewFatalErrors(),
@@ -64,7 +64,7 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer callers.Stop()
 	calls := func(n int, every time.Duration) {
-		run, err := r.Temporal.ExecuteWorkflow(
+		run, err := testRig.Temporal.ExecuteWorkflow(
 			t.Context(),
 			client.StartWorkflowOptions{TaskQueue: "line-callers"},
 			"call",

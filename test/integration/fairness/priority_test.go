@@ -17,9 +17,9 @@ import (
 // for Leases to the priority level of leader election. The stack applies the flow schemas of an installation for the
 // stack's own users.
 func TestRequestsHaveThePriorityOfMillwright(t *testing.T) {
-	flows := r.Kube.FlowcontrolV1().FlowSchemas()
+	flows := testRig.Kube.FlowcontrolV1().FlowSchemas()
 	for _, identity := range []string{component.WorkerIdentity, component.BridgeIdentity, component.ProviderIdentity} {
-		config, err := clientcmd.BuildConfigFromFlags("", r.Stack.KubeconfigPath(identity))
+		config, err := clientcmd.BuildConfigFromFlags("", testRig.Stack.KubeconfigPath(identity))
 		require.NoError(t, err)
 		for path, name := range map[string]string{
 			"/apis/machine.sapcloud.io/v1alpha1/machines":                              "millwright",

@@ -27,14 +27,14 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
 }
 
-// slowClass is a class whose instances take some seconds to be created and deleted.
-const slowClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s","deleteLatency":"2s"}`
+// slowProviderSpec is a class whose instances take some seconds to be created and deleted.
+const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s","deleteLatency":"2s"}`
 
 const (
 	createdSize = 12 // number of machines of the pool that is created
@@ -52,20 +52,20 @@ func TestAProcessIsKilledInACreationADrainAndARollout(t *testing.T) {
 // set the machine back to Pending, because then the machine would wait for the creation timeout.
 func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
 	const name = "reported"
-	r.CreateNamespace(t, name, "")
-	events, err := r.Machines.MachineV1alpha1().Machines(name).Watch(t.Context(), metav1.ListOptions{})
+	testRig.CreateNamespace(t, name, "")
+	events, err := testRig.Machines.MachineV1alpha1().Machines(name).Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	defer events.Stop()
-	p := r.CreatePool(t, name, name, 1)
+	p := testRig.CreatePool(t, name, name, 1)
 	var m *v1alpha1.Machine
 	for m == nil || m.Status.CurrentStatus.Phase != v1alpha1.MachineRunning {
 		event, open := <-events.ResultChan()
 		require.True(t, open, "the watch of the machines has ended")
 		m, _ = event.Object.(*v1alpha1.Machine)
 	}
-	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
-	require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
-	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Worker))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
+	require.NoError(t, testRig.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Worker))
 	p.AwaitDeletedMachine(t, *m)
 	p.AwaitRunningMachines(t, 1)
 	p.Delete(t)
@@ -74,12 +74,12 @@ func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
 
 func testKillOfProcess(t *testing.T, victim string) {
 	name := strings.TrimPrefix(victim, "kube-")
-	before, err := r.Cloud.Stats(t.Context())
+	before, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	draining, gone, pods := prepareDrain(t, "drain-"+name)
 	rolling, verdict := startRollout(t, "roll-"+name)
-	r.CreateNamespace(t, "make-"+name, slowClass)
-	making := r.CreatePool(t, "make-"+name, "make-"+name, createdSize)
+	testRig.CreateNamespace(t, "make-"+name, slowProviderSpec)
+	making := testRig.CreatePool(t, "make-"+name, "make-"+name, createdSize)
 	draining.DeleteMachine(t, gone.Name)
 
 	rig.Eventually(t, "all three are in the middle", func() (bool, any) {
@@ -87,8 +87,8 @@ func testKillOfProcess(t *testing.T, victim string) {
 		stage := deletionStage(t, draining, gone.Name)
 		return instances > 0 && updated > 0 && stage == v1alpha1.MachineDeletionDrain, fmt.Sprint(instances, updated, stage)
 	})
-	require.NoError(t, r.Stack.KillComponent(t.Context(), victim))
-	require.NoError(t, r.Stack.StartComponent(t.Context(), victim))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), victim))
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), victim))
 
 	making.AwaitRunningMachines(t, createdSize)
 	require.Len(t, making.Instances(t), createdSize)
@@ -99,13 +99,13 @@ func testKillOfProcess(t *testing.T, victim string) {
 	rolling.AwaitRunningMachines(t, rolledSize)
 	verdict()
 	rig.Eventually(t, "the drained machine is gone", func() (bool, any) {
-		_, err := r.Machines.MachineV1alpha1().Machines(gone.Namespace).Get(t.Context(), gone.Name, metav1.GetOptions{})
+		_, err := testRig.Machines.MachineV1alpha1().Machines(gone.Namespace).Get(t.Context(), gone.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
 	draining.AwaitRunningMachines(t, 2)
 	require.NotContains(t, draining.Instances(t), gone.Spec.ProviderID)
 	accepted := map[string]int{} // a killed API server may have lost the last entries of the log
-	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
+	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef
 		return o.Namespace == draining.Namespace && o.Subresource == "eviction" && line.ResponseStatus.Code == 201
 	}) {
@@ -114,7 +114,7 @@ func testKillOfProcess(t *testing.T, victim string) {
 	for _, pod := range pods {
 		require.LessOrEqual(t, accepted[pod.Name], 1, "evictions of pod %s", pod.Name)
 	}
-	after, err := r.Cloud.Stats(t.Context())
+	after, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances that were made twice")
 	for _, p := range []*rig.Pool{making, rolling, draining} {
@@ -129,8 +129,8 @@ func testKillOfProcess(t *testing.T, victim string) {
 // the machines and its pods.
 func prepareDrain(t *testing.T, name string) (p *rig.Pool, m v1alpha1.Machine, pods []corev1.Pod) {
 	t.Helper()
-	r.CreateNamespace(t, name, slowClass)
-	p = r.CreatePool(t, name, name, 2, rig.LabelNodes)
+	testRig.CreateNamespace(t, name, slowProviderSpec)
+	p = testRig.CreatePool(t, name, name, 2, rig.WithNodeLabel)
 	p.AwaitRunningMachines(t, 2)
 	p.AwaitLabelledNodes(t, 2)
 	p.DeployPods(t, "web", 6, func(pod *corev1.PodTemplateSpec) {
@@ -145,8 +145,8 @@ func prepareDrain(t *testing.T, name string) (p *rig.Pool, m v1alpha1.Machine, p
 // if a bound was broken.
 func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 	t.Helper()
-	r.CreateNamespace(t, name, slowClass)
-	p = r.CreatePool(t, name, name, rolledSize, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, name, slowProviderSpec)
+	p = testRig.CreatePool(t, name, name, rolledSize, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
 			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
@@ -157,9 +157,9 @@ func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 	p.AwaitRunningMachines(t, rolledSize)
 	ctx, cancel := context.WithCancel(t.Context())
 	watcher := checker.NewWatcher(
-		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
+		checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
 		name,
-		checker.Bounds{JudgesLeavingMachines: true, JudgesNodes: true},
+		checker.SizeBounds{JudgesLeavingMachines: true, JudgesNodes: true},
 	)
 	over := make(chan struct{})
 	go func() {

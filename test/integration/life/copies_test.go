@@ -23,24 +23,24 @@ import (
 // A test restore copies all Machines of a pool into another namespace. The copies have the provider IDs and the node
 // labels of the originals. A rollout, a scale-down and the deletion of the copies must not delete an instance that an
 // original Machine still uses. When an original Machine is deleted, its node is drained.
-func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
+func TestCopiesOfMachinesNeverDeleteInstancesOfTheOriginals(t *testing.T) {
 	t.Parallel()
 	const name, copies, size = "originals", "copies", 10
-	r.CreateNamespace(t, name, "")
-	p := r.CreatePool(t, name, name, size, rig.LabelNodes)
+	testRig.CreateNamespace(t, name, "")
+	p := testRig.CreatePool(t, name, name, size, rig.WithNodeLabel)
 	p.AwaitRunningMachines(t, size)
 	p.AwaitLabelledNodes(t, size)
 	p.AwaitSyncedNodes(t)
 	p.DeployPods(t, "web", 2*size)
 
-	r.CreateNamespace(t, copies, "")
+	testRig.CreateNamespace(t, copies, "")
 	for _, m := range p.Machines(t) {
 		c := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: copies, Name: m.Name, Labels: m.Labels}, Spec: m.Spec}
-		_, err := r.Machines.MachineV1alpha1().Machines(copies).Create(t.Context(), c, metav1.CreateOptions{})
+		_, err := testRig.Machines.MachineV1alpha1().Machines(copies).Create(t.Context(), c, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	rig.Eventually(t, "each copy says that its instance is another Machine's", func() (bool, any) {
-		all, err := r.Machines.MachineV1alpha1().Machines(copies).List(t.Context(), metav1.ListOptions{})
+		all, err := testRig.Machines.MachineV1alpha1().Machines(copies).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		said := 0
 		for _, m := range all.Items {
@@ -78,14 +78,14 @@ func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 		kept = append(kept, m.Spec.ProviderID)
 	}
 	require.Len(t, kept, size/2)
-	require.NoError(t, r.Kube.CoreV1().Namespaces().Delete(t.Context(), copies, metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.CoreV1().Namespaces().Delete(t.Context(), copies, metav1.DeleteOptions{}))
 	rig.Eventually(t, "the copies are gone", func() (bool, any) {
-		_, err := r.Kube.CoreV1().Namespaces().Get(t.Context(), copies, metav1.GetOptions{})
+		_, err := testRig.Kube.CoreV1().Namespaces().Get(t.Context(), copies, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
 	require.ElementsMatch(t, kept, p.Instances(t), "those of the originals, and no other")
 	p.AwaitRunningMachines(t, size/2)
-	require.NoError(t, r.Kube.AppsV1().Deployments(name).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.AppsV1().Deployments(name).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	p.Delete(t)
 	p.AwaitPoolGone(t)
 }
@@ -94,7 +94,7 @@ func TestACopyOfMachinesInAnotherNamespace(t *testing.T) {
 // Drained of each machine that is gone, by the machine's name.
 func watchDrainResults(t *testing.T, namespace string) func() map[string]string {
 	t.Helper()
-	events, err := r.Machines.MachineV1alpha1().Machines(namespace).Watch(t.Context(), metav1.ListOptions{})
+	events, err := testRig.Machines.MachineV1alpha1().Machines(namespace).Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	t.Cleanup(events.Stop)
 	var mu sync.Mutex
@@ -128,8 +128,8 @@ func watchDrainResults(t *testing.T, namespace string) func() map[string]string 
 func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
 	t.Parallel()
 	const name = "squatted"
-	r.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"1h"}`)
-	p := r.CreatePool(t, name, name, 1)
+	testRig.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","bootLatency":"1h"}`)
+	p := testRig.CreatePool(t, name, name, 1)
 	var m v1alpha1.Machine
 	rig.Eventually(t, "the instance is on record", func() (bool, any) {
 		machines := p.Machines(t)
@@ -138,7 +138,7 @@ func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
 		}
 		return m.Spec.ProviderID != "", machines
 	})
-	nodes := r.Kube.CoreV1().Nodes()
+	nodes := testRig.Kube.CoreV1().Nodes()
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
 	_, err := nodes.Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: m.Name},
@@ -146,7 +146,7 @@ func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
 		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	r.ReconcileAgain(t, run.KindMachine, name, m.Name)
+	testRig.ForceReconcile(t, run.KindMachine, name, m.Name)
 	require.Equal(t, v1alpha1.MachinePending, p.Machines(t)[0].Status.CurrentStatus.Phase)
 	now, err := nodes.Get(t.Context(), m.Name, metav1.GetOptions{})
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ func createBarePod(t *testing.T, p *rig.Pool, node string) {
 		},
 	}
 	rig.Eventually(t, "a pod on the node", func() (bool, any) { // the namespace's service account may not exist yet
-		_, err := r.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		_, err := testRig.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err == nil, err
 	})
 }
@@ -41,7 +41,7 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 	p.CreateBudget(t, "bare", 1)
 	label := func(changes ...string) {
 		t.Helper()
-		_, err := r.Stack.Kubectl(t.Context(), append([]string{"label", "node", node, "--overwrite"}, changes...)...)
+		_, err := testRig.Stack.Kubectl(t.Context(), append([]string{"label", "node", node, "--overwrite"}, changes...)...)
 		require.NoError(t, err)
 	}
 	shows := func(reason string, phase v1alpha1.MachinePhase, cordoned bool, labels ...string) {
@@ -51,7 +51,7 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 			if len(labels) > 0 {
 				label(labels...)
 			}
-			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+			n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 			require.NoError(t, err)
 			m := readMachine(t, p, before.Name)
 			for _, c := range n.Status.Conditions {

@@ -36,10 +36,10 @@ import (
 	"millwright/workflows/run"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
 }
 
 const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
@@ -48,15 +48,15 @@ const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 // machines.
 func newPool(t *testing.T, name, providerSpec string, replicas int32, template string) *rig.Pool {
 	t.Helper()
-	r.CreateNamespace(t, name, providerSpec)
-	p := r.CreatePool(t, name, name, replicas, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, name, providerSpec)
+	p := testRig.CreatePool(t, name, name, replicas, func(d *v1alpha1.MachineDeployment) {
 		if template != "" {
 			require.NoError(t, json.Unmarshal([]byte(template), &d.Spec.Template.Spec))
 		}
 	})
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		_ = r.Machines.MachineV1alpha1().MachineDeployments(name).Delete(ctx, name, metav1.DeleteOptions{})
+		_ = testRig.Machines.MachineV1alpha1().MachineDeployments(name).Delete(ctx, name, metav1.DeleteOptions{})
 	})
 	return p
 }
@@ -68,7 +68,7 @@ func changeBehaviour(t *testing.T, change func(*admin.Behaviour)) {
 	t.Helper()
 	behaviourMutex.Lock()
 	defer behaviourMutex.Unlock()
-	require.NoError(t, r.Cloud.ChangeBehaviour(context.WithoutCancel(t.Context()), change))
+	require.NoError(t, testRig.Cloud.ChangeBehaviour(context.WithoutCancel(t.Context()), change))
 }
 
 // setNodeNotReady makes the kubelet of a node report that the node is not ready, or ready again.
@@ -85,7 +85,7 @@ func setNodesNotReady(t *testing.T, sick bool, nodes ...string) {
 	if sick {
 		change = "node-not-ready.stage.kwok.x-k8s.io=true"
 	}
-	_, err := r.Stack.Kubectl(
+	_, err := testRig.Stack.Kubectl(
 		t.Context(),
 		slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func awaitEvent(t *testing.T, namespace, name, reason string) corev1.Event {
 	t.Helper()
 	var found corev1.Event
 	rig.Eventually(t, "event "+reason+" of "+name, func() (bool, any) {
-		events, err := r.Kube.CoreV1().
+		events, err := testRig.Kube.CoreV1().
 			Events(namespace).
 			List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 		require.NoError(t, err)
@@ -172,7 +172,7 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 	p.AwaitRunningMachines(t, 3)
 	victim := p.Machines(t)[0]
 	setNodeNotReady(t, victim.Labels[v1alpha1.LabelNode], true)
-	p.AwaitSeenVersion(t, victim, "is Unknown", func(m *v1alpha1.Machine) bool {
+	p.AwaitVersionWithCondition(t, victim, "is Unknown", func(m *v1alpha1.Machine) bool {
 		return m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown && m.Status.Health != nil
 	})
 	rig.Eventually(t, "replaced", func() (bool, any) {
@@ -209,7 +209,7 @@ func TestNodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 	require.Equal(t, v1alpha1.MachineOperationHealthCheck, m.Status.LastOperation.Type)
 }
 
-func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
+func TestReplacementIsHeldIfMostNodesDieAtOnce(t *testing.T) {
 	p := newPool(t, "breaker", smallProviderSpec, 6, `{"healthTimeout":"5s"}`)
 	p.AwaitRunningMachines(t, 6)
 	before := machineNames(p, t)
@@ -237,11 +237,11 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 		}
 		return due == len(dead), due
 	})
-	p.ReconcileAgain(t)
+	p.ForceReconcile(t)
 	for _, name := range before {
-		r.ReconcileAgain(t, run.KindMachine, p.Namespace, name)
+		testRig.ForceReconcile(t, run.KindMachine, p.Namespace, name)
 	}
-	p.ReconcileAgain(t)
+	p.ForceReconcile(t)
 	require.Equal(t, before, machineNames(p, t), "none is replaced while most look dead")
 	setNodesNotReady(t, false, dead...)
 	p.AwaitRunningMachines(t, 6)
@@ -258,9 +258,9 @@ func TestHalfOfTheNodesDeadAtOnceAreHeld(t *testing.T) {
 // machines of the set. The breaker counts Nodes that are being deleted, so no machine fails.
 func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	const name, size = "allnodes", 4
-	r.CreateNamespace(t, name, smallProviderSpec)
+	testRig.CreateNamespace(t, name, smallProviderSpec)
 	labels := map[string]string{"pool": name}
-	sets := r.Machines.MachineV1alpha1().MachineSets(name)
+	sets := testRig.Machines.MachineV1alpha1().MachineSets(name)
 	_, err := sets.Create(t.Context(), &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: name},
 		Spec: v1alpha1.MachineSetSpec{
@@ -270,7 +270,7 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	machines := func() []v1alpha1.Machine {
-		list, err := r.Machines.MachineV1alpha1().Machines(name).List(t.Context(), metav1.ListOptions{})
+		list, err := testRig.Machines.MachineV1alpha1().Machines(name).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return list.Items
 	}
@@ -278,7 +278,7 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	rig.Eventually(t, "all machines run, and their nodes carry our finalizer", func() (bool, any) {
 		nodes = nodes[:0]
 		for _, m := range machines() {
-			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			if m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && err == nil &&
 				slices.Contains(n.Finalizers, v1alpha1.FinalizerNode) {
 				nodes = append(nodes, n.Name)
@@ -289,9 +289,9 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	before := machines()
 	// The bridge is stopped until all Nodes have a deletion timestamp. A running bridge would signal the first
 	// deletion, and the first machine would be replaced at once.
-	require.NoError(t, r.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
-	_, err = r.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
-	require.NoError(t, r.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
+	require.NoError(t, testRig.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
+	_, err = testRig.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
+	require.NoError(t, testRig.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
 	require.NoError(t, err)
 	rig.Eventually(t, "all are due, and held", func() (bool, any) {
 		held := 0
@@ -329,7 +329,7 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	})
 }
 
-func TestQuotaErrorsHealByThemselves(t *testing.T) {
+func TestCreationsContinueWhenTheQuotaHasRoom(t *testing.T) {
 	t.Parallel()
 	room := func(instances int) {
 		changeBehaviour(t, func(b *admin.Behaviour) { b.Quotas = map[string]int{"eu-q": instances} })
@@ -380,7 +380,7 @@ const specialToken = "odd/" + rig.Canary + "+?"
 // The cloud refuses the token of a class for longer than the creation timeout of the machines. The test sets the
 // timeout after the creation has stopped, because the time before the stop counts, and on a slow computer the creation
 // stops late.
-func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
+func TestCreationsContinueWhenTheSecretIsCorrected(t *testing.T) {
 	t.Parallel()
 	const namespace, stopped = "rotated", time.Minute
 	accept := func(tokens ...string) { // the cloud accepts these tokens for all classes
@@ -388,16 +388,16 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	}
 	accept(rig.Canary, specialToken)
 	t.Cleanup(func() { accept() })
-	r.CreateNamespace(t, namespace, smallProviderSpec)
+	testRig.CreateNamespace(t, namespace, smallProviderSpec)
 	token := func(value string) {
 		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, value)
-		_, err := r.Kube.CoreV1().
+		_, err := testRig.Kube.CoreV1().
 			Secrets(namespace).
 			Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
 	token("expired-" + rig.Canary)
-	p := r.CreatePool(t, namespace, namespace, 2)
+	p := testRig.CreatePool(t, namespace, namespace, 2)
 	rig.Eventually(t, "two machines are stuck", func() (bool, any) {
 		stuck := 0
 		for _, m := range p.Machines(t) {
@@ -416,7 +416,7 @@ func TestWrongCredentialsHealWithTheSecret(t *testing.T) {
 	for _, m := range p.Machines(t) { // while the credentials are wrong, the creation timeout is paused
 		// wait until the machine is older than the creation timeout; both times are in whole seconds
 		time.Sleep(time.Until(m.CreationTimestamp.Add(timeouts[m.Name] + time.Second)))
-		r.ReconcileAgain(t, run.KindMachine, namespace, m.Name)
+		testRig.ForceReconcile(t, run.KindMachine, namespace, m.Name)
 	}
 	for _, m := range p.Machines(t) {
 		require.Equal(
@@ -441,16 +441,16 @@ func TestSecretsInCloudErrorsAreRedacted(t *testing.T) {
 	const namespace = "quoted"
 	message := fmt.Sprintf("token %s may not do that; Authorization: Basic %s; GET /instances?token=%s", specialToken,
 		base64.StdEncoding.EncodeToString([]byte("millwright:"+specialToken)), url.QueryEscape(specialToken))
-	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
+	require.NoError(t, testRig.Cloud.AddFault(t.Context(), admin.Fault{
 		Operation: admin.Create, Code: "PermissionDenied", Message: message, Class: namespace + "/small",
 	}))
-	r.CreateNamespace(t, namespace, smallProviderSpec)
+	testRig.CreateNamespace(t, namespace, smallProviderSpec)
 	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, specialToken)
-	_, err := r.Kube.CoreV1().
+	_, err := testRig.Kube.CoreV1().
 		Secrets(namespace).
 		Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	p := r.CreatePool(t, namespace, namespace, 1)
+	p := testRig.CreatePool(t, namespace, namespace, 1)
 	rig.Eventually(t, "the machine says what the cloud said, without the token", func() (bool, any) {
 		list := p.Machines(t)
 		if len(list) == 0 {
@@ -461,7 +461,7 @@ func TestSecretsInCloudErrorsAreRedacted(t *testing.T) {
 	})
 	// Leaks also searches for the base64 of each form
 	for _, form := range []string{specialToken, url.QueryEscape(specialToken)} {
-		places, _, err := r.FindLeaks(t.Context(), form)
+		places, _, err := testRig.FindLeaks(t.Context(), form)
 		require.NoError(t, err)
 		require.Empty(t, places)
 	}
@@ -486,10 +486,10 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	})
 	p.CreateBudget(t, "web", 2) // dead pods behind a budget would block a drain until the deadline
 	victim := p.Machines(t)[0]
-	require.NoError(t, r.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name}))
+	require.NoError(t, testRig.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name}))
 	node := victim.Labels[v1alpha1.LabelNode]
 	rig.Eventually(t, "the node has no kubelet", func() (bool, any) {
-		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		return n.Labels["type"] == "", n.Labels
 	})
@@ -499,7 +499,7 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 		`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`,
 		time.Now().UTC().Format(time.RFC3339),
 	)
-	_, err := r.Kube.CoreV1().
+	_, err := testRig.Kube.CoreV1().
 		Nodes().
 		Patch(t.Context(), node, types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
@@ -508,7 +508,7 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	})
 	p.AwaitRunningMachines(t, 2)
 	awaitEvent(t, p.Namespace, victim.Name, "InstanceGone")
-	_, err = r.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
+	_, err = testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 }
 
@@ -524,13 +524,13 @@ func TestMachineWithoutNodeIsReplacedAtOnce(t *testing.T) {
 	victim := p.Machines(t)[0]
 	node := victim.Labels[v1alpha1.LabelNode]
 	rig.Eventually(t, "the node is gone", func() (bool, any) {
-		_, err := r.Kube.CoreV1().
+		_, err := testRig.Kube.CoreV1().
 			Nodes().
 			Patch(t.Context(), node, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		if err == nil {
-			err = r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{})
+			err = testRig.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{})
 		}
-		_, gone := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		_, gone := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		return apierrors.IsNotFound(gone), []any{err, gone}
 	})
 	p.AwaitDeletedMachine(t, victim)
@@ -550,7 +550,7 @@ func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 	p.AwaitSyncedNodes(t)      // without Millwright's finalizer the node would be gone at once
 	for _, m := range before { // all nodes at once, as kubectl delete nodes --all does
 		node := m.Labels[v1alpha1.LabelNode]
-		require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))
+		require.NoError(t, testRig.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{}))
 		deleted = append(deleted, m.Name)
 	}
 	most := 0
@@ -582,7 +582,7 @@ func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 	)
 	p.AwaitRunningMachines(t, 1)
 	m := p.Machines(t)[0]
-	nodes := r.Kube.CoreV1().Nodes()
+	nodes := testRig.Kube.CoreV1().Nodes()
 	carries := func() {
 		t.Helper()
 		rig.Eventually(t, "label, annotation, taint, finalizer and machine name", func() (bool, any) {
@@ -622,18 +622,18 @@ func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 	t.Parallel()
 	const namespace = "tokens"
-	r.CreateNamespace(t, namespace, smallProviderSpec)
-	_, err := r.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType,
+	testRig.CreateNamespace(t, namespace, smallProviderSpec)
+	_, err := testRig.Kube.CoreV1().Secrets(namespace).Patch(t.Context(), "small", types.MergePatchType,
 		[]byte(
 			`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E"}}`,
 		), metav1.PatchOptions{})
 	require.NoError(t, err)
 	ours := metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID}
 	// a bootstrap token is deleted as soon as its node has joined
-	seen, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).Watch(t.Context(), ours)
+	seen, err := testRig.Kube.CoreV1().Secrets(metav1.NamespaceSystem).Watch(t.Context(), ours)
 	require.NoError(t, err)
 	defer seen.Stop()
-	p := r.CreatePool(t, namespace, namespace, 2)
+	p := testRig.CreatePool(t, namespace, namespace, 2)
 	p.AwaitRunningMachines(t, 2)
 	uids, byMachine := []string{}, map[string]string{}
 	for _, m := range p.Machines(t) {
@@ -650,17 +650,17 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 			byMachine[uid] = string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
 		}
 	}
-	instances, err := r.Cloud.Instances(t.Context())
+	instances, err := testRig.Cloud.Instances(t.Context())
 	require.NoError(t, err)
 	for _, i := range instances {
 		if token := byMachine[i.Tags.MachineUID]; token != "" {
-			data, err := r.Cloud.UserData(t.Context(), i.ID)
+			data, err := testRig.Cloud.UserData(t.Context(), i.ID)
 			require.NoError(t, err)
 			require.Equal(t, "join "+token+" as "+i.Tags.Machine+" "+i.Tags.Machine, string(data))
 		}
 	}
 	rig.Eventually(t, "the tokens are gone", func() (bool, any) {
-		list, err := r.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), ours)
+		list, err := testRig.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), ours)
 		require.NoError(t, err)
 		left := slices.DeleteFunc(
 			list.Items,
@@ -674,25 +674,25 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 
 // The worker is killed after the cloud has created the instance and before the provider ID is written to the Machine.
 func TestWorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T) {
-	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
+	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.ClientTokens = false
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.AfterEffect}
 	}))
 	t.Cleanup(func() {
-		require.NoError(t, r.Cloud.SetBehaviour(context.WithoutCancel(t.Context()), admin.DefaultBehaviour()))
+		require.NoError(t, testRig.Cloud.SetBehaviour(context.WithoutCancel(t.Context()), admin.DefaultBehaviour()))
 	})
-	before, err := r.Cloud.Stats(t.Context())
+	before, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	r.CreateNamespace(t, "killed", smallProviderSpec)
-	p := r.CreatePool(t, "killed", "killed", 1)
+	testRig.CreateNamespace(t, "killed", smallProviderSpec)
+	p := testRig.CreatePool(t, "killed", "killed", 1)
 	rig.Eventually(t, "the instance is made, and nobody knows", func() (bool, any) {
 		return len(p.Instances(t)) == 1 && p.Machines(t)[0].Spec.ProviderID == "", p.Instances(t)
 	})
-	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
-	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Worker))
-	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Worker))
+	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
 	p.AwaitRunningMachines(t, 1)
-	after, err := r.Cloud.Stats(t.Context())
+	after, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, after.Creates-before.Creates)
 	p.Delete(t)

@@ -28,7 +28,7 @@ func annotateForPreservation(t *testing.T, p *rig.Pool, name, value string) {
 func annotateMachine(t *testing.T, p *rig.Pool, name, key, value string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, value)
-	_, err := r.Machines.MachineV1alpha1().
+	_, err := testRig.Machines.MachineV1alpha1().
 		Machines(p.Namespace).
 		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -41,7 +41,7 @@ func awaitPreservedMachine(t *testing.T, p *rig.Pool, name string, phase v1alpha
 		if m == nil {
 			return false, "it is gone"
 		}
-		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+		n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 		require.NoError(t, err)
 		tainted := slices.ContainsFunc(
 			n.Spec.Taints,
@@ -70,7 +70,7 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 	setNodeNotReady(t, name, true)
 	awaitPreservedMachine(t, p, name, v1alpha1.MachineFailed)
 	rig.Eventually(t, "its node is emptied", func() (bool, any) {
-		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+		n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		told := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == v1alpha1.NodePreserved && strings.HasPrefix(c.Message, v1alpha1.MessagePreservedNodeDrained)
@@ -82,7 +82,7 @@ func TestPreservedMachineFailsAndStays(t *testing.T) {
 		until.Equal(readMachine(t, p, name).Status.CurrentStatus.PreserveExpiryTime),
 		"failing does not move its end",
 	)
-	p.ReconcileAgain(t)
+	p.ForceReconcile(t)
 	require.NotNil(t, readMachine(t, p, name), "no set takes it")
 	p.Scale(t, 1) // the set must then delete the machine that is not preserved
 	rig.Eventually(t, "the preserved one is left", func() (bool, any) {
@@ -116,8 +116,8 @@ func TestPreservationExpiresOnTime(t *testing.T) {
 
 func TestSetPreservesAFailedMachineAutomatically(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "auto", smallProviderSpec)
-	p := r.CreatePool(t, "auto", "auto", 2, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, "auto", smallProviderSpec)
+	p := testRig.CreatePool(t, "auto", "auto", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.AutoPreserveFailedMachineMax = 1
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: 2 * time.Second},

@@ -36,9 +36,9 @@ func mustRunCommand(t *testing.T, folder string, arguments ...string) string {
 	return out
 }
 
-// TestAnotherPath changes the module path in a clone of the last commit. A remaining old path would not compile, or the
+// TestProjectBuildsWithAnotherModulePath changes the module path in a clone of the last commit. A remaining old path would not compile, or the
 // tests in the clone would find it.
-func TestAnotherPath(t *testing.T) {
+func TestProjectBuildsWithAnotherModulePath(t *testing.T) {
 	origin, err := build.FindRepo("")
 	require.NoError(t, err)
 	repo := filepath.Join(t.TempDir(), "clone")

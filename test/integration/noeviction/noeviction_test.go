@@ -23,7 +23,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	options := stack.Options{
@@ -31,28 +31,28 @@ func TestMain(m *testing.M) {
 		// The scheduler would never become ready, because it would wait for its cache of disruption budgets.
 		Components: slices.DeleteFunc(component.Names(), func(name string) bool { return name == component.Scheduler }),
 	}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
 // The worker starts although the API server has no disruption budgets to cache. A drain deletes pods with their own
 // grace period, because it cannot evict them. A drain does not delete pods that it only waits for.
 func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	const namespace = "noeviction"
-	r.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
-	p := r.CreatePool(t, namespace, namespace, 1, rig.LabelNodes)
+	testRig.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
+	p := testRig.CreatePool(t, namespace, namespace, 1, rig.WithNodeLabel)
 	p.AwaitRunningMachines(t, 1)
 	m := p.Machines(t)[0]
 	runPod(t, m, "job", func(pod *corev1.Pod) { pod.Labels = map[string]string{v1alpha1.LabelDrain: "wait-completed"} })
 	for _, name := range []string{"web-0", "web-1"} {
 		runPod(t, m, name, func(*corev1.Pod) {})
 	}
-	err := r.Kube.CoreV1().
+	err := testRig.Kube.CoreV1().
 		Pods(namespace).
 		EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web-0"}})
 	require.Error(t, err, "the API server evicts nothing")
 	t.Logf("what the API server answers to an eviction: %v", err)
 
-	seen, err := r.Kube.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})
+	seen, err := testRig.Kube.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	defer seen.Stop()
 	p.Scale(t, 0)
@@ -77,7 +77,7 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	require.Contains(t, awaitEvent(t, m, vocabulary.ReasonCannotEvict), "the API server does not serve policy/v1")
 	require.Equal(t, []string{"delete web-0 200", "delete web-1 200"}, podRequests(t, namespace), "no eviction is tried")
 
-	require.NoError(t, r.Kube.CoreV1().Pods(namespace).Delete(t.Context(), "job", metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.CoreV1().Pods(namespace).Delete(t.Context(), "job", metav1.DeleteOptions{}))
 	rig.Eventually(t, "the machine and its instance are gone", func() (bool, any) {
 		left := p.Machines(t)
 		return len(left) == 0 && len(p.Instances(t)) == 0, left
@@ -102,11 +102,11 @@ func runPod(t *testing.T, m v1alpha1.Machine, name string, change func(*corev1.P
 	}
 	change(pod)
 	rig.Eventually(t, "pod "+name+" is made: its namespace has a service account", func() (bool, any) {
-		_, err := r.Kube.CoreV1().Pods(m.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		_, err := testRig.Kube.CoreV1().Pods(m.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err == nil, err
 	})
 	rig.Eventually(t, "pod "+name+" runs", func() (bool, any) {
-		now, err := r.Kube.CoreV1().Pods(m.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+		now, err := testRig.Kube.CoreV1().Pods(m.Namespace).Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
 		return now.Status.Phase == corev1.PodRunning, now.Status
 	})
@@ -114,7 +114,7 @@ func runPod(t *testing.T, m v1alpha1.Machine, name string, change func(*corev1.P
 
 func podsInNamespace(t *testing.T, namespace string) []corev1.Pod {
 	t.Helper()
-	list, err := r.Kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.Kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	return list.Items
 }
@@ -133,7 +133,7 @@ func drainedCondition(m v1alpha1.Machine) corev1.NodeCondition {
 func awaitEvent(t *testing.T, m v1alpha1.Machine, reason string) (message string) {
 	t.Helper()
 	rig.Eventually(t, "event "+reason+" of "+m.Name, func() (bool, any) {
-		events, err := r.Kube.CoreV1().
+		events, err := testRig.Kube.CoreV1().
 			Events(m.Namespace).
 			List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + m.Name + ",reason=" + reason})
 		require.NoError(t, err)
@@ -149,7 +149,7 @@ func awaitEvent(t *testing.T, m v1alpha1.Machine, reason string) (message string
 func podRequests(t *testing.T, namespace string) []string {
 	t.Helper()
 	var found []string
-	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
+	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		return line.ObjectRef.Resource == "pods" && line.ObjectRef.Namespace == namespace && line.User.Username == component.WorkerIdentity
 	}) {
 		switch {

@@ -20,22 +20,22 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	none := []string{"--target-kubeconfig=none"}
 	options := stack.Options{Args: map[string][]string{component.Worker: none, component.Bridge: none}}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
 func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 	const namespace = "notarget"
-	r.CreateNamespace(
+	testRig.CreateNamespace(
 		t,
 		namespace,
 		`{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true,"neverBoots":true}`,
 	)
-	p := r.CreatePool(t, namespace, namespace, 3)
+	p := testRig.CreatePool(t, namespace, namespace, 3)
 	rig.Eventually(t, "three machines are Available", func() (bool, any) {
 		available := 0
 		for _, m := range p.Machines(t) {
@@ -59,7 +59,7 @@ func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 		require.NotEmpty(t, types[corev1.NodeInternalIP])
 		require.Nil(t, m.Status.CurrentOperation, "it stays as it is")
 	}
-	tokens, err := r.Kube.CoreV1().
+	tokens, err := testRig.Kube.CoreV1().
 		Secrets(metav1.NamespaceSystem).
 		List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.LabelMachineUID})
 	require.NoError(t, err)

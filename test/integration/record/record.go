@@ -49,8 +49,8 @@ var (
 	)
 )
 
-// IsEnabled parses the flags and reports whether this run of the tests records histories.
-func IsEnabled() bool {
+// IsRecordingEnabled parses the flags and reports whether this run of the tests records histories.
+func IsRecordingEnabled() bool {
 	flag.Parse()
 	return *folderFlag != ""
 }
@@ -58,7 +58,7 @@ func IsEnabled() bool {
 // SkipUnlessEnabled skips the test unless this run of the tests records histories.
 func SkipUnlessEnabled(t *testing.T) {
 	t.Helper()
-	if !IsEnabled() {
+	if !IsRecordingEnabled() {
 		t.Skip("records only with -record (make record): a recorded history never changes")
 	}
 }
@@ -68,11 +68,11 @@ func KindQuery(k run.Kind, namespace string) string {
 	return fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", k, namespace)
 }
 
-// EndedOnly is appended to a query to find only closed runs.
-const EndedOnly = ` AND ExecutionStatus != "Running"`
+// EndedRunsCondition is appended to a query to find only closed runs.
+const EndedRunsCondition = ` AND ExecutionStatus != "Running"`
 
-// OpenOnly is appended to a query to find only open runs.
-const OpenOnly = ` AND ExecutionStatus = "Running"`
+// OpenRunsCondition is appended to a query to find only open runs.
+const OpenRunsCondition = ` AND ExecutionStatus = "Running"`
 
 // SaveHistories stores a history of a run that a query finds and that has started all the named activities. If several
 // runs fit, it stores the longest history. The name consists of kind and situation, for example drain/blocked. If the

@@ -21,27 +21,27 @@ import (
 	"millwright/workflows/run"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	if !IsEnabled() {
+	if !IsRecordingEnabled() {
 		os.Exit(m.Run())
 	}
-	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, stack.Options{}, func(up *rig.Rig) { testRig = up }))
 }
 
-func TestRecord(t *testing.T) {
+func TestRecordHistories(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
 	slow := `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`
 
 	// A machine is created, joins, loses its node, gets its node back and is deleted.
-	r.CreateNamespace(t, "life", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
-	life := r.CreatePool(t, "life", "life", 1)
+	testRig.CreateNamespace(t, "life", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
+	life := testRig.CreatePool(t, "life", "life", 1)
 	life.AwaitRunningMachines(t, 1)
-	saveHistory(t, "machine/awaited", KindQuery(run.KindMachine, "life")+EndedOnly)
+	saveHistory(t, "machine/awaited", KindQuery(run.KindMachine, "life")+EndedRunsCondition)
 	label := func(value string) {
-		_, err := r.Stack.Kubectl(
+		_, err := testRig.Stack.Kubectl(
 			t.Context(),
 			"label",
 			"node",
@@ -59,69 +59,69 @@ func TestRecord(t *testing.T) {
 	life.AwaitRunningMachines(t, 60)
 	life.Scale(t, 0)
 	life.AwaitRunningMachines(t, 0)
-	saveHistory(t, "machineset/scaled-in-batches", KindQuery(run.KindMachineSet, "life")+EndedOnly)
+	saveHistory(t, "machineset/scaled-in-batches", KindQuery(run.KindMachineSet, "life")+EndedRunsCondition)
 
 	// All objects are deleted while an instance is being created.
-	r.CreateNamespace(t, "cut", slow)
-	cut := r.CreatePool(t, "cut", "cut", 2)
+	testRig.CreateNamespace(t, "cut", slow)
+	cut := testRig.CreatePool(t, "cut", "cut", 2)
 	awaitStep(t, cut, "create-instance")
-	saveHistory(t, "machine/creating", KindQuery(run.KindMachine, "cut")+OpenOnly)
+	saveHistory(t, "machine/creating", KindQuery(run.KindMachine, "cut")+OpenRunsCondition)
 	cut.Delete(t)
 	cut.AwaitPoolGone(t)
-	saveHistory(t, "machine/creation-interrupted", KindQuery(run.KindMachine, "cut")+EndedOnly)
-	saveHistory(t, "machineset/deleted", KindQuery(run.KindMachineSet, "cut")+EndedOnly)
-	saveHistory(t, "machinedeployment/deleted", KindQuery(run.KindMachineDeployment, "cut")+EndedOnly)
+	saveHistory(t, "machine/creation-interrupted", KindQuery(run.KindMachine, "cut")+EndedRunsCondition)
+	saveHistory(t, "machineset/deleted", KindQuery(run.KindMachineSet, "cut")+EndedRunsCondition)
+	saveHistory(t, "machinedeployment/deleted", KindQuery(run.KindMachineDeployment, "cut")+EndedRunsCondition)
 
 	// The first machine waits for a Secret, the second machine waits for a cloud without capacity, and the third
 	// machine waits for its node.
-	r.CreateNamespace(t, "stuck", "")
-	r.DeleteClassAndSecret(t, "stuck")
-	_, err := r.Machines.MachineV1alpha1().
+	testRig.CreateNamespace(t, "stuck", "")
+	testRig.DeleteClassAndSecret(t, "stuck")
+	_, err := testRig.Machines.MachineV1alpha1().
 		MachineClasses("stuck").
 		Create(t.Context(), rig.NewClass("stuck", ""), metav1.CreateOptions{})
 	require.NoError(t, err)
-	stuck := r.CreatePool(t, "stuck", "stuck", 1)
+	stuck := testRig.CreatePool(t, "stuck", "stuck", 1)
 	awaitCondition(t, stuck, v1alpha1.ReasonSecretNotFound)
-	saveHistory(t, "machine/waiting-for-secret", KindQuery(run.KindMachine, "stuck")+OpenOnly)
-	_, err = r.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.NewCredentials("stuck"), metav1.CreateOptions{})
+	saveHistory(t, "machine/waiting-for-secret", KindQuery(run.KindMachine, "stuck")+OpenRunsCondition)
+	_, err = testRig.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.NewCredentials("stuck"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck.AwaitRunningMachines(t, 1)
-	saveHistory(t, "machine/secret-appeared", KindQuery(run.KindMachine, "stuck")+EndedOnly)
+	saveHistory(t, "machine/secret-appeared", KindQuery(run.KindMachine, "stuck")+EndedRunsCondition)
 
-	r.CreateNamespace(t, "busy", "")
+	testRig.CreateNamespace(t, "busy", "")
 	require.NoError(
 		t,
-		r.Cloud.AddFault(
+		testRig.Cloud.AddFault(
 			t.Context(),
 			admin.Fault{Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity in eu-1", Class: "busy/small"},
 		),
 	)
-	busy := r.CreatePool(t, "busy", "busy", 1)
+	busy := testRig.CreatePool(t, "busy", "busy", 1)
 	awaitCondition(t, busy, "ResourceExhausted")
-	saveHistory(t, "machine/backing-off", KindQuery(run.KindMachine, "busy")+OpenOnly)
+	saveHistory(t, "machine/backing-off", KindQuery(run.KindMachine, "busy")+OpenRunsCondition)
 
-	r.CreateNamespace(t, "unborn", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
-	unborn := r.CreatePool(t, "unborn", "unborn", 1)
+	testRig.CreateNamespace(t, "unborn", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
+	unborn := testRig.CreatePool(t, "unborn", "unborn", 1)
 	awaitPhase(t, unborn, v1alpha1.MachinePending)
-	saveHistory(t, "machine/awaiting-node", KindQuery(run.KindMachine, "unborn")+OpenOnly)
-	saveHistory(t, "machinedeployment/open", KindQuery(run.KindMachineDeployment, "unborn")+OpenOnly)
+	saveHistory(t, "machine/awaiting-node", KindQuery(run.KindMachine, "unborn")+OpenRunsCondition)
+	saveHistory(t, "machinedeployment/open", KindQuery(run.KindMachineDeployment, "unborn")+OpenRunsCondition)
 
 	// A node stays unhealthy. The machine of this node waits until it may be replaced, fails and is deleted.
-	r.CreateNamespace(t, "ill", "")
-	ill := r.CreatePool(t, "ill", "ill", 2, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, "ill", "")
+	ill := testRig.CreatePool(t, "ill", "ill", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: 5 * time.Second},
 		}
 	})
 	ill.AwaitRunningMachines(t, 2)
 	victim := ill.Machines(t)[0].Name
-	_, err = r.Stack.Kubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
+	_, err = testRig.Stack.Kubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
 	require.NoError(t, err)
 	awaitPhase(t, ill, v1alpha1.MachineUnknown)
 	saveHistory(
 		t,
 		"machine/awaiting-recovery",
-		KindQuery(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+OpenOnly,
+		KindQuery(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+OpenRunsCondition,
 	)
 	rig.Eventually(t, "the ill machine is gone", func() (bool, any) {
 		return !slices.ContainsFunc(ill.Machines(t), func(m v1alpha1.Machine) bool { return m.Name == victim }), nil
@@ -129,15 +129,15 @@ func TestRecord(t *testing.T) {
 	saveHistory(
 		t,
 		"machine/replaced",
-		KindQuery(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+EndedOnly,
+		KindQuery(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+EndedRunsCondition,
 	)
 	saveHistory(t, "machinedeployment/replacing", KindQuery(run.KindMachineDeployment, "ill"))
 
 	// A machine is preserved, and the node of a machine is updated in place.
-	r.CreateNamespace(t, "kept", "")
-	kept := r.CreatePool(t, "kept", "kept", 1)
+	testRig.CreateNamespace(t, "kept", "")
+	kept := testRig.CreatePool(t, "kept", "kept", 1)
 	kept.AwaitRunningMachines(t, 1)
-	_, err = r.Stack.Kubectl(
+	_, err = testRig.Stack.Kubectl(
 		t.Context(),
 		"annotate",
 		"machine",
@@ -148,16 +148,16 @@ func TestRecord(t *testing.T) {
 	)
 	require.NoError(t, err)
 	awaitStep(t, kept, "preserved")
-	saveHistory(t, "machine/preserved", KindQuery(run.KindMachine, "kept")+OpenOnly)
-	r.CreateNamespace(t, "updated", "")
-	updated := r.CreatePool(t, "updated", "updated", 1)
+	saveHistory(t, "machine/preserved", KindQuery(run.KindMachine, "kept")+OpenRunsCondition)
+	testRig.CreateNamespace(t, "updated", "")
+	updated := testRig.CreatePool(t, "updated", "updated", 1)
 	updated.AwaitRunningMachines(t, 1)
 	for _, label := range []string{v1alpha1.LabelCandidateForUpdate + "=true", v1alpha1.LabelSelectedForUpdate + "=true"} {
-		_, err = r.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, label)
+		_, err = testRig.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, label)
 		require.NoError(t, err)
 	}
 	awaitPhase(t, updated, v1alpha1.MachineInPlaceUpdating)
-	_, err = r.Stack.Kubectl(
+	_, err = testRig.Stack.Kubectl(
 		t.Context(),
 		"label",
 		"node",
@@ -166,18 +166,18 @@ func TestRecord(t *testing.T) {
 	)
 	require.NoError(t, err)
 	awaitPhase(t, updated, v1alpha1.MachineRunning)
-	saveHistory(t, "machine/updated-in-place", KindQuery(run.KindMachine, "updated")+EndedOnly)
+	saveHistory(t, "machine/updated-in-place", KindQuery(run.KindMachine, "updated")+EndedRunsCondition)
 
 	// A class and its Secret are deleted after the last machine.
 	ill.Delete(t)
 	ill.AwaitPoolGone(t)
-	r.DeleteClassAndSecret(t, "ill")
-	saveHistory(t, "machineclass/deleted", KindQuery(run.KindMachineClass, "ill")+EndedOnly)
+	testRig.DeleteClassAndSecret(t, "ill")
+	saveHistory(t, "machineclass/deleted", KindQuery(run.KindMachineClass, "ill")+EndedRunsCondition)
 
 	// A rollout is paused, resumed and superseded, and another rollout is completed.
-	r.CreateNamespace(t, "rolled", "")
-	rolled := r.CreatePool(t, "rolled", "rolled", 6)
-	r.CreatePolicy(
+	testRig.CreateNamespace(t, "rolled", "")
+	rolled := testRig.CreatePool(t, "rolled", "rolled", 6)
+	testRig.CreatePolicy(
 		t,
 		"rolled",
 		"rolled",
@@ -191,13 +191,13 @@ func TestRecord(t *testing.T) {
 	awaitProgressingReason(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"spec":{"paused":true}}`)
 	awaitProgressingReason(t, rolled, v1alpha1.ReasonDeploymentPaused)
-	saveHistory(t, "rollout/paused", KindQuery(run.KindRollout, "rolled")+OpenOnly)
-	saveHistory(t, "machinedeployment/rolling", KindQuery(run.KindMachineDeployment, "rolled")+OpenOnly)
+	saveHistory(t, "rollout/paused", KindQuery(run.KindRollout, "rolled")+OpenRunsCondition)
+	saveHistory(t, "machinedeployment/rolling", KindQuery(run.KindMachineDeployment, "rolled")+OpenRunsCondition)
 	rolled.Patch(t, `{"spec":{"paused":false}}`)
 	awaitProgressingReason(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	edition("3")
 	rig.Eventually(t, "the first rollout is superseded", func() (bool, any) {
-		list := r.Workflows(t, KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
+		list := testRig.Workflows(t, KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
 	saveHistory(t, "rollout/superseded", KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
@@ -207,12 +207,12 @@ func TestRecord(t *testing.T) {
 	saveHistory(t, "rollout/completed", KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 
 	// The second sweep finds an instance without a machine.
-	sweepTwice(t, "rolled")
-	saveHistory(t, "orphancollection/collected", KindQuery(run.KindOrphanCollection, "rolled")+EndedOnly)
+	sweepUntilCollected(t, "rolled")
+	saveHistory(t, "orphancollection/collected", KindQuery(run.KindOrphanCollection, "rolled")+EndedRunsCondition)
 
 	// The node of a machine is drained. A budget first blocks the drain, and later allows it.
-	r.CreateNamespace(t, "drained", "")
-	drained := r.CreatePool(t, "drained", "drained", 2, rig.LabelNodes)
+	testRig.CreateNamespace(t, "drained", "")
+	drained := testRig.CreatePool(t, "drained", "drained", 2, rig.WithNodeLabel)
 	drained.AwaitRunningMachines(t, 2)
 	drained.AwaitLabelledNodes(t, 2)
 	drained.DeployPods(t, "web", 3)
@@ -221,25 +221,25 @@ func TestRecord(t *testing.T) {
 	drained.DeleteMachine(t, host.Name)
 	of := fmt.Sprintf(" AND Machine = %q", host.Name)
 	awaitCondition(t, drained, "Blocked")
-	saveHistory(t, "drain/blocked", KindQuery(run.KindDrain, "drained")+OpenOnly)
-	saveHistory(t, "machine/draining", KindQuery(run.KindMachine, "drained")+of+OpenOnly)
+	saveHistory(t, "drain/blocked", KindQuery(run.KindDrain, "drained")+OpenRunsCondition)
+	saveHistory(t, "machine/draining", KindQuery(run.KindMachine, "drained")+of+OpenRunsCondition)
 	// After a change of drainTimeout, the drain cancels its activity, which ends with its last observation. The next
 	// activity has another ID.
 	drained.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, "another activity", func() (bool, any) {
-		w := r.Workflows(t, KindQuery(run.KindDrain, "drained"))[0].Execution
-		d, err := r.Temporal.DescribeWorkflowExecution(t.Context(), w.WorkflowId, w.RunId)
+		w := testRig.Workflows(t, KindQuery(run.KindDrain, "drained"))[0].Execution
+		d, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), w.WorkflowId, w.RunId)
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
 		return len(pending) == 1 && pending[0].GetActivityId() == "evict-pods-2", pending
 	})
-	saveHistory(t, "drain/given-up", KindQuery(run.KindDrain, "drained")+OpenOnly)
+	saveHistory(t, "drain/given-up", KindQuery(run.KindDrain, "drained")+OpenRunsCondition)
 	drained.RelaxBudget(t, "web", 1)
-	saveHistory(t, "drain/drained", KindQuery(run.KindDrain, "drained")+EndedOnly)
-	saveHistory(t, "machine/drained-and-deleted", KindQuery(run.KindMachine, "drained")+of+EndedOnly)
+	saveHistory(t, "drain/drained", KindQuery(run.KindDrain, "drained")+EndedRunsCondition)
+	saveHistory(t, "machine/drained-and-deleted", KindQuery(run.KindMachine, "drained")+of+EndedRunsCondition)
 
 	rig.Eventually(t, "a deployment continues as new when it has settled", func() (bool, any) {
-		list := r.Workflows(t, KindQuery(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`)
+		list := testRig.Workflows(t, KindQuery(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`)
 		return len(list) > 0, list
 	})
 	saveHistory(
@@ -249,16 +249,16 @@ func TestRecord(t *testing.T) {
 	)
 }
 
-// sweepTwice makes an instance of a namespace's class that no machine claims, and starts sweeps until the instance is
+// sweepUntilCollected makes an instance of a namespace's class that no machine claims, and starts sweeps until the instance is
 // gone.
-func sweepTwice(t *testing.T, namespace string) {
+func sweepUntilCollected(t *testing.T, namespace string) {
 	t.Helper()
-	r.CreateByHand(t, namespace, "lost")
-	sweeps := r.CreateSweepSchedule(t, namespace, time.Second)
+	testRig.CreateByHand(t, namespace, "lost")
+	sweeps := testRig.CreateSweepSchedule(t, namespace, time.Second)
 	rig.Eventually(t, "the instance is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		time.Sleep(2 * time.Second) // two sweeps must be this far apart
-		left, err := r.Cloud.Instances(t.Context())
+		left, err := testRig.Cloud.Instances(t.Context())
 		require.NoError(t, err)
 		return !slices.ContainsFunc(left, func(i admin.Instance) bool { return i.Name == "lost" }), len(left)
 	})
@@ -278,7 +278,7 @@ func awaitProgressingReason(t *testing.T, p *rig.Pool, reason string) {
 // saveHistory saves a history of this package's stack.
 func saveHistory(t *testing.T, name, query string, activities ...string) {
 	t.Helper()
-	SaveHistories(t, r, name, query, activities...)
+	SaveHistories(t, testRig, name, query, activities...)
 }
 
 func awaitPhase(t *testing.T, p *rig.Pool, want v1alpha1.MachinePhase) {

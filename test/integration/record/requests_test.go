@@ -33,8 +33,8 @@ func requestByUpdate(t *testing.T, id string, command request.Command) {
 	t.Helper()
 	in := run.RequestInput{Command: command, Actor: "ann", Reason: "a recording"}
 	rig.Eventually(t, string(command)+" is answered", func() (bool, any) {
-		handle, err := r.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-			WorkflowID: id, UpdateName: run.MessageRequest, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
+		handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+			WorkflowID: id, UpdateName: run.RequestMessageName, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
 		})
 		if err != nil {
 			return false, err
@@ -48,7 +48,7 @@ func requestByUpdate(t *testing.T, id string, command request.Command) {
 func requestBySignal(t *testing.T, id string, command request.Command) {
 	t.Helper()
 	in := run.RequestInput{Command: command, Actor: "bob", Reason: "a recording"}
-	require.NoError(t, r.Temporal.SignalWorkflow(t.Context(), id, "", run.MessageRequest, in))
+	require.NoError(t, testRig.Temporal.SignalWorkflow(t.Context(), id, "", run.RequestMessageName, in))
 }
 
 // queryForMachine returns a condition that limits a query to the runs of one machine.
@@ -59,8 +59,8 @@ func queryForMachine(name string) string { return fmt.Sprintf(" AND Machine = %q
 func TestRecordRequestsForMachines(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.CreateNamespace(t, "asked", "")
-	p := r.CreatePool(t, "asked", "asked", 4, rig.LabelNodes)
+	testRig.CreateNamespace(t, "asked", "")
+	p := testRig.CreatePool(t, "asked", "asked", 4, rig.WithNodeLabel)
 	p.AwaitRunningMachines(t, 4)
 	p.AwaitLabelledNodes(t, 4)
 	p.DeployPods(t, "web", 8)
@@ -89,30 +89,30 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	requestByUpdate(t, id, request.Retry)
 	requestByUpdate(t, id, request.Force)
 	awaitMachineGone(t, p, forced.Name)
-	saveHistory(t, "drain/forced", KindQuery(run.KindDrain, "asked")+queryForMachine(forced.Name)+EndedOnly)
+	saveHistory(t, "drain/forced", KindQuery(run.KindDrain, "asked")+queryForMachine(forced.Name)+EndedRunsCondition)
 
 	skipped := blocked()
 	requestByUpdate(t, workflowID(run.KindDrain, &skipped), request.Skip)
 	awaitMachineGone(t, p, skipped.Name)
-	saveHistory(t, "drain/skipped", KindQuery(run.KindDrain, "asked")+queryForMachine(skipped.Name)+EndedOnly)
+	saveHistory(t, "drain/skipped", KindQuery(run.KindDrain, "asked")+queryForMachine(skipped.Name)+EndedRunsCondition)
 
 	cancelled := blocked()
-	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), workflowID(run.KindDrain, &cancelled), ""))
+	require.NoError(t, testRig.Temporal.CancelWorkflow(t.Context(), workflowID(run.KindDrain, &cancelled), ""))
 	awaitMachine(t, p, "the deletion is held", func(m v1alpha1.Machine) bool {
 		return m.Name == cancelled.Name && m.Annotations[v1alpha1.AnnotationHold] != ""
 	})
-	saveHistory(t, "drain/cancelled", KindQuery(run.KindDrain, "asked")+queryForMachine(cancelled.Name)+EndedOnly)
+	saveHistory(t, "drain/cancelled", KindQuery(run.KindDrain, "asked")+queryForMachine(cancelled.Name)+EndedRunsCondition)
 	awaitStep(t, p, "held")
-	saveHistory(t, "machine/held", KindQuery(run.KindMachine, "asked")+queryForMachine(cancelled.Name)+OpenOnly)
+	saveHistory(t, "machine/held", KindQuery(run.KindMachine, "asked")+queryForMachine(cancelled.Name)+OpenRunsCondition)
 	requestByUpdate(t, workflowID(run.KindMachine, &cancelled), request.Resume)
 	p.RelaxBudget(t, "web", 0)
 	awaitMachineGone(t, p, cancelled.Name)
-	saveHistory(t, "machine/resumed", KindQuery(run.KindMachine, "asked")+queryForMachine(cancelled.Name)+EndedOnly)
+	saveHistory(t, "machine/resumed", KindQuery(run.KindMachine, "asked")+queryForMachine(cancelled.Name)+EndedRunsCondition)
 
 	// The cloud refuses to delete the instance, and a person requests to abandon the instance.
 	require.NoError(
 		t,
-		r.Cloud.AddFault(
+		testRig.Cloud.AddFault(
 			t.Context(),
 			admin.Fault{Operation: admin.Delete, Code: "PermissionDenied", Message: "no right to delete", Class: "asked/small"},
 		),
@@ -120,21 +120,21 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	given := p.Machines(t)[0]
 	p.DeleteMachine(t, given.Name)
 	awaitCondition(t, p, "PermissionDenied")
-	saveHistory(t, "machine/deletion-refused", KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+OpenOnly)
+	saveHistory(t, "machine/deletion-refused", KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+OpenRunsCondition)
 	requestByUpdate(t, workflowID(run.KindMachine, &given), request.AbandonInstance)
 	awaitMachineGone(t, p, given.Name)
-	saveHistory(t, "machine/abandoned", KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+EndedOnly)
+	saveHistory(t, "machine/abandoned", KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+EndedRunsCondition)
 }
 
 // A person cancels the workflow of a machine, and the next run continues the work.
 func TestRecordACancelledMachine(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.CreateNamespace(t, "halted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`)
-	p := r.CreatePool(t, "halted", "halted", 1)
+	testRig.CreateNamespace(t, "halted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`)
+	p := testRig.CreatePool(t, "halted", "halted", 1)
 	awaitStep(t, p, "create-instance")
 	m := p.Machines(t)[0]
-	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), workflowID(run.KindMachine, &m), ""))
+	require.NoError(t, testRig.Temporal.CancelWorkflow(t.Context(), workflowID(run.KindMachine, &m), ""))
 	saveHistory(t, "machine/cancelled", KindQuery(run.KindMachine, "halted")+` AND ExecutionStatus = "Canceled"`)
 	p.Scale(t, 0)
 	p.AwaitRunningMachines(t, 0)
@@ -144,9 +144,9 @@ func TestRecordACancelledMachine(t *testing.T) {
 func TestRecordRequestsForDeployments(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.CreateNamespace(t, "steered", "")
-	p := r.CreatePool(t, "steered", "steered", 3)
-	r.CreatePolicy(
+	testRig.CreateNamespace(t, "steered", "")
+	p := testRig.CreatePool(t, "steered", "steered", 3)
+	testRig.CreatePolicy(
 		t,
 		"steered",
 		"steered",
@@ -172,37 +172,37 @@ func TestRecordRequestsForDeployments(t *testing.T) {
 	waits()
 	requestByUpdate(t, rolloutID(), request.Cancel)
 	awaitProgressingReason(t, p, v1alpha1.ReasonRolloutHeld)
-	saveHistory(t, "rollout/held", runOf(rolloutID())+EndedOnly)
-	saveHistory(t, "machinedeployment/held", runOf(id)+OpenOnly)
+	saveHistory(t, "rollout/held", runOf(rolloutID())+EndedRunsCondition)
+	saveHistory(t, "machinedeployment/held", runOf(id)+OpenRunsCondition)
 	requestByUpdate(t, id, request.Undo)
 	requestByUpdate(t, id, request.Approve)
 	awaitProgressingReason(t, p, v1alpha1.ReasonNewMachineSetAvailable)
 	requestByUpdate(t, id, request.Start)
 	waits()
-	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), rolloutID(), ""))
+	require.NoError(t, testRig.Temporal.CancelWorkflow(t.Context(), rolloutID(), ""))
 	awaitProgressingReason(t, p, v1alpha1.ReasonRolloutHeld)
-	saveHistory(t, "rollout/cancelled", runOf(rolloutID())+EndedOnly)
+	saveHistory(t, "rollout/cancelled", runOf(rolloutID())+EndedRunsCondition)
 	requestByUpdate(t, id, request.Resume)
 	waits()
 
 	// Another run of the deployment's workflow follows the rollout that the terminated run has started.
-	require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), id, "", "a recording"))
+	require.NoError(t, testRig.Temporal.TerminateWorkflow(t.Context(), id, "", "a recording"))
 	p.Scale(t, 4)
 	rig.Eventually(t, "another run", func() (bool, any) {
-		open := r.Workflows(t, runOf(id)+OpenOnly)
+		open := testRig.Workflows(t, runOf(id)+OpenRunsCondition)
 		return len(open) == 1, open
 	})
-	r.AwaitFollowedRollout(t, rolloutID(), id)
+	testRig.AwaitRolloutFollower(t, rolloutID(), id)
 	requestByUpdate(t, rolloutID(), request.Approve)
 	awaitProgressingReason(t, p, v1alpha1.ReasonNewMachineSetAvailable)
-	saveHistory(t, "rollout/followed", runOf(rolloutID())+EndedOnly)
-	saveHistory(t, "machinedeployment/following", runOf(id)+OpenOnly)
+	saveHistory(t, "rollout/followed", runOf(rolloutID())+EndedRunsCondition)
+	saveHistory(t, "machinedeployment/following", runOf(id)+OpenRunsCondition)
 	setEdition(t, p, "3")
 	waits()
 	last := rolloutID()
 	p.Delete(t)
 	p.AwaitPoolGone(t)
-	saveHistory(t, "rollout/deleted", runOf(last)+EndedOnly)
+	saveHistory(t, "rollout/deleted", runOf(last)+EndedRunsCondition)
 }
 
 // TestRecordInstallations records the open workflow that marks an installation, and the workflow of an abandoned
@@ -211,10 +211,10 @@ func TestRecordInstallations(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
 	mark := `WorkflowType = "Installation"`
-	saveHistory(t, "installation/open", mark+OpenOnly)
+	saveHistory(t, "installation/open", mark+OpenRunsCondition)
 	id := run.Installation("former").InstallationMarkID()
 	options := client.StartWorkflowOptions{ID: id, TaskQueue: rig.Installation.TaskQueue(run.QueueMachines)}
-	former, err := r.Temporal.ExecuteWorkflow(
+	former, err := testRig.Temporal.ExecuteWorkflow(
 		t.Context(),
 		options,
 		string(run.KindInstallation),
@@ -222,10 +222,10 @@ func TestRecordInstallations(t *testing.T) {
 	)
 	require.NoError(t, err)
 	rig.Eventually(t, "the mark shows whose the name is", func() (bool, any) {
-		details := r.WorkflowDetails(t, id)
+		details := testRig.WorkflowDetails(t, id)
 		return details != "", details
 	})
-	require.NoError(t, r.Temporal.CancelWorkflow(t.Context(), id, ""))
+	require.NoError(t, testRig.Temporal.CancelWorkflow(t.Context(), id, ""))
 	require.NoError(t, former.Get(t.Context(), nil))
-	saveHistory(t, "installation/cancelled", fmt.Sprintf("WorkflowId = %q", id)+EndedOnly)
+	saveHistory(t, "installation/cancelled", fmt.Sprintf("WorkflowId = %q", id)+EndedRunsCondition)
 }

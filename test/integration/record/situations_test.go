@@ -57,11 +57,11 @@ func revisionOfDeployment(t *testing.T, d *v1alpha1.MachineDeployment) int64 {
 // labelNode labels a node.
 func labelNode(t *testing.T, node string, labels ...string) {
 	t.Helper()
-	_, err := r.Stack.Kubectl(t.Context(), append([]string{"label", "--overwrite", "node", node}, labels...)...)
+	_, err := testRig.Stack.Kubectl(t.Context(), append([]string{"label", "--overwrite", "node", node}, labels...)...)
 	require.NoError(t, err)
 }
 
-const sickLabel, wellLabel = "node-not-ready.stage.kwok.x-k8s.io=true", "node-not-ready.stage.kwok.x-k8s.io-"
+const nodeNotReadyLabel, removeNodeNotReadyLabel = "node-not-ready.stage.kwok.x-k8s.io=true", "node-not-ready.stage.kwok.x-k8s.io-"
 
 // placePod creates a pod on a node.
 func placePod(t *testing.T, p *rig.Pool, node string) {
@@ -77,7 +77,7 @@ func placePod(t *testing.T, p *rig.Pool, node string) {
 	}
 	rig.Eventually(t, "a pod on the node", func() (bool, any) {
 		// the service account of the namespace may not exist yet
-		_, err := r.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		_, err := testRig.Kube.CoreV1().Pods(p.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err == nil, err
 	})
 }
@@ -86,8 +86,8 @@ func placePod(t *testing.T, p *rig.Pool, node string) {
 func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.CreateNamespace(t, "renewed", "")
-	p := r.CreatePool(t, "renewed", "renewed", 1)
+	testRig.CreateNamespace(t, "renewed", "")
+	p := testRig.CreatePool(t, "renewed", "renewed", 1)
 	p.AwaitRunningMachines(t, 1)
 	m := p.Machines(t)[0]
 	placePod(t, p, m.Labels[v1alpha1.LabelNode])
@@ -98,14 +98,14 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 		v1alpha1.LabelSelectedForUpdate+"=true",
 	)
 	awaitPhase(t, p, v1alpha1.MachineInPlaceUpdating)
-	saveHistory(t, "machine/updating-in-place", KindQuery(run.KindMachine, "renewed")+OpenOnly)
+	saveHistory(t, "machine/updating-in-place", KindQuery(run.KindMachine, "renewed")+OpenRunsCondition)
 	labelNode(t, m.Labels[v1alpha1.LabelNode], v1alpha1.LabelUpdateResult+"="+v1alpha1.ValueUpdateSuccessful)
 	awaitPhase(t, p, v1alpha1.MachineRunning)
-	saveHistory(t, "machine/drained-and-updated", KindQuery(run.KindMachine, "renewed")+EndedOnly)
-	saveHistory(t, "drain/for-an-update", KindQuery(run.KindDrain, "renewed")+EndedOnly)
+	saveHistory(t, "machine/drained-and-updated", KindQuery(run.KindMachine, "renewed")+EndedRunsCondition)
+	saveHistory(t, "drain/for-an-update", KindQuery(run.KindDrain, "renewed")+EndedRunsCondition)
 
-	r.CreateNamespace(t, "spared", "")
-	q := r.CreatePool(t, "spared", "spared", 1, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, "spared", "")
+	q := testRig.CreatePool(t, "spared", "spared", 1, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second},
 		}
@@ -113,7 +113,7 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	q.AwaitRunningMachines(t, 1)
 	spared := q.Machines(t)[0]
 	placePod(t, q, spared.Labels[v1alpha1.LabelNode])
-	_, err := r.Stack.Kubectl(
+	_, err := testRig.Stack.Kubectl(
 		t.Context(),
 		"annotate",
 		"machine",
@@ -123,17 +123,17 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 		v1alpha1.AnnotationPreserve+"=when-failed",
 	)
 	require.NoError(t, err)
-	labelNode(t, spared.Labels[v1alpha1.LabelNode], sickLabel)
+	labelNode(t, spared.Labels[v1alpha1.LabelNode], nodeNotReadyLabel)
 	awaitPhase(t, q, v1alpha1.MachineFailed)
 	rig.Eventually(t, "its node is drained", func() (bool, any) {
-		list, err := r.Kube.CoreV1().Pods("spared").List(t.Context(), metav1.ListOptions{})
+		list, err := testRig.Kube.CoreV1().Pods("spared").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items) == 0, len(list.Items)
 	})
-	saveHistory(t, "drain/for-a-preservation", KindQuery(run.KindDrain, "spared")+EndedOnly)
-	labelNode(t, spared.Labels[v1alpha1.LabelNode], wellLabel)
+	saveHistory(t, "drain/for-a-preservation", KindQuery(run.KindDrain, "spared")+EndedRunsCondition)
+	labelNode(t, spared.Labels[v1alpha1.LabelNode], removeNodeNotReadyLabel)
 	awaitPhase(t, q, v1alpha1.MachineRunning)
-	_, err = r.Stack.Kubectl(
+	_, err = testRig.Stack.Kubectl(
 		t.Context(),
 		"annotate",
 		"machine",
@@ -144,15 +144,15 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 		"--overwrite",
 	)
 	require.NoError(t, err)
-	saveHistory(t, "machine/preserved-and-recovered", KindQuery(run.KindMachine, "spared")+EndedOnly)
+	saveHistory(t, "machine/preserved-and-recovered", KindQuery(run.KindMachine, "spared")+EndedRunsCondition)
 }
 
 // A set preserves a machine that has failed, and a deployment marks the machine that the cluster autoscaler has chosen.
-func TestRecordMachinesThatAreChosen(t *testing.T) {
+func TestRecordPreservedAndMarkedMachines(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.CreateNamespace(t, "chosen", "")
-	p := r.CreatePool(t, "chosen", "chosen", 3, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, "chosen", "")
+	p := testRig.CreatePool(t, "chosen", "chosen", 3, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.AutoPreserveFailedMachineMax = 1
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineHealthTimeout: &metav1.Duration{Duration: 3 * time.Second},
@@ -160,7 +160,7 @@ func TestRecordMachinesThatAreChosen(t *testing.T) {
 	})
 	p.AwaitRunningMachines(t, 3)
 	machines := p.Machines(t)
-	labelNode(t, machines[0].Labels[v1alpha1.LabelNode], sickLabel)
+	labelNode(t, machines[0].Labels[v1alpha1.LabelNode], nodeNotReadyLabel)
 	awaitMachine(t, p, "its set preserves it", func(m v1alpha1.Machine) bool {
 		return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
 	})
@@ -179,13 +179,13 @@ func TestRecordMachinesThatAreChosen(t *testing.T) {
 func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.CreateNamespace(t, "lost", "")
-	p := r.CreatePool(t, "lost", "lost", 2)
+	testRig.CreateNamespace(t, "lost", "")
+	p := testRig.CreatePool(t, "lost", "lost", 2)
 	p.AwaitRunningMachines(t, 2)
 	m := p.Machines(t)[0]
-	require.NoError(t, r.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: m.Name}))
+	require.NoError(t, testRig.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: m.Name}))
 	rig.Eventually(t, "the node has no kubelet", func() (bool, any) {
-		n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+		n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 		require.NoError(t, err)
 		return n.Labels["type"] == "", n.Labels
 	})
@@ -194,21 +194,21 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 		`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":%q}]}}`,
 		time.Now().UTC().Format(time.RFC3339),
 	)
-	_, err := r.Kube.CoreV1().
+	_, err := testRig.Kube.CoreV1().
 		Nodes().
 		Patch(t.Context(), m.Labels[v1alpha1.LabelNode], types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	awaitMachineGone(t, p, m.Name)
-	saveHistory(t, "machine/vanished", KindQuery(run.KindMachine, "lost")+queryForMachine(m.Name)+EndedOnly)
+	saveHistory(t, "machine/vanished", KindQuery(run.KindMachine, "lost")+queryForMachine(m.Name)+EndedRunsCondition)
 
-	r.CreateNamespace(t, "joined", "")
-	_, err = r.Kube.CoreV1().
+	testRig.CreateNamespace(t, "joined", "")
+	_, err = testRig.Kube.CoreV1().
 		Secrets("joined").
 		Patch(t.Context(), "small", types.MergePatchType, []byte(`{"stringData":{"userData":"join <<BOOTSTRAP_TOKEN>>"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	q := r.CreatePool(t, "joined", "joined", 1)
+	q := testRig.CreatePool(t, "joined", "joined", 1)
 	q.AwaitRunningMachines(t, 1)
-	saveHistory(t, "machine/joined-with-a-token", KindQuery(run.KindMachine, "joined")+EndedOnly)
+	saveHistory(t, "machine/joined-with-a-token", KindQuery(run.KindMachine, "joined")+EndedRunsCondition)
 }
 
 // A set adopts a machine, releases it, and follows its template. The API server refuses a new machine of the set, and a
@@ -216,10 +216,10 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 func TestRecordSets(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.CreateNamespace(t, "owned", "")
-	p := r.CreatePool(t, "owned", "owned", 2)
+	testRig.CreateNamespace(t, "owned", "")
+	p := testRig.CreatePool(t, "owned", "owned", 2)
 	p.AwaitRunningMachines(t, 2)
-	machines := r.Machines.MachineV1alpha1().Machines("owned")
+	machines := testRig.Machines.MachineV1alpha1().Machines("owned")
 	m := p.Machines(t)[0]
 	change := func(patch string) {
 		t.Helper()
@@ -229,10 +229,10 @@ func TestRecordSets(t *testing.T) {
 	done := func(situation, activity string) { // with the set run ended, the next situation has its own history
 		t.Helper()
 		rig.Eventually(t, "the set is calm", func() (bool, any) {
-			open := r.CountOpenWorkflows(t, "owned")
+			open := testRig.CountOpenWorkflows(t, "owned")
 			return open["MachineSet"] == 0, open
 		})
-		saveHistory(t, "machineset/"+situation, KindQuery(run.KindMachineSet, "owned")+EndedOnly, activity)
+		saveHistory(t, "machineset/"+situation, KindQuery(run.KindMachineSet, "owned")+EndedRunsCondition, activity)
 	}
 	change(`{"metadata":{"labels":{"pool":"elsewhere"}}}`)
 	p.AwaitRunningMachines(t, 2)
@@ -254,17 +254,17 @@ func TestRecordSets(t *testing.T) {
 	})
 	done("synced", "SyncMachines")
 
-	r.CreateNamespace(t, "refused", "")
-	r.RefuseMachines(t, "refused", `object.metadata.namespace != "refused"`, "no machine here")
-	q := r.CreatePool(t, "refused", "refused", 1)
+	testRig.CreateNamespace(t, "refused", "")
+	testRig.RefuseMachines(t, "refused", `object.metadata.namespace != "refused"`, "no machine here")
+	q := testRig.CreatePool(t, "refused", "refused", 1)
 	rig.Eventually(t, "the set says so", func() (bool, any) {
 		sets := q.Sets(t)
 		return len(sets) == 1 && slices.ContainsFunc(sets[0].Status.Conditions, func(c v1alpha1.MachineSetCondition) bool {
 			return c.Type == v1alpha1.MachineSetReplicaFailure
 		}), sets
 	})
-	saveHistory(t, "machineset/refused", KindQuery(run.KindMachineSet, "refused")+OpenOnly)
-	r.DeleteRefusal(t, "refused")
+	saveHistory(t, "machineset/refused", KindQuery(run.KindMachineSet, "refused")+OpenRunsCondition)
+	testRig.AllowMachines(t, "refused")
 	q.AwaitRunningMachines(t, 1)
 }
 
@@ -273,8 +273,8 @@ func TestRecordSets(t *testing.T) {
 func TestRecordRollouts(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.CreateNamespace(t, "inplace", "")
-	p := r.CreatePool(t, "inplace", "inplace", 3, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, "inplace", "")
+	p := testRig.CreatePool(t, "inplace", "inplace", 3, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
 			InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{
@@ -298,26 +298,26 @@ func TestRecordRollouts(t *testing.T) {
 			}
 			if !saved {
 				saved = true
-				saveHistory(t, "rollout/updating-in-place", KindQuery(run.KindRollout, "inplace")+OpenOnly)
+				saveHistory(t, "rollout/updating-in-place", KindQuery(run.KindRollout, "inplace")+OpenRunsCondition)
 			}
 			n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
-			if _, err := r.Kube.CoreV1().Nodes().Update(t.Context(), &n, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+			if _, err := testRig.Kube.CoreV1().Nodes().Update(t.Context(), &n, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 				require.NoError(t, err)
 			}
 		}
-		return len(r.Workflows(t, KindQuery(run.KindRollout, "inplace")+EndedOnly)) > 0, p.Deployment(t).Status
+		return len(testRig.Workflows(t, KindQuery(run.KindRollout, "inplace")+EndedRunsCondition)) > 0, p.Deployment(t).Status
 	})
-	saveHistory(t, "rollout/updated-in-place", KindQuery(run.KindRollout, "inplace")+EndedOnly)
+	saveHistory(t, "rollout/updated-in-place", KindQuery(run.KindRollout, "inplace")+EndedRunsCondition)
 
-	r.CreateNamespace(t, "returned", "")
-	q := r.CreatePool(
+	testRig.CreateNamespace(t, "returned", "")
+	q := testRig.CreatePool(
 		t,
 		"returned",
 		"returned",
 		2,
 		func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = new(int32(10)) },
 	)
-	r.CreatePolicy(
+	testRig.CreatePolicy(
 		t,
 		"returned",
 		"returned",
@@ -326,23 +326,23 @@ func TestRecordRollouts(t *testing.T) {
 	q.AwaitRunningMachines(t, 2)
 	never := rig.NewClass("returned", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	never.Name = "never"
-	_, err := r.Machines.MachineV1alpha1().MachineClasses("returned").Create(t.Context(), never, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().MachineClasses("returned").Create(t.Context(), never, metav1.CreateOptions{})
 	require.NoError(t, err)
 	q.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"never"}}}}}`)
 	rig.Eventually(t, "it goes back", func() (bool, any) {
-		list := r.Workflows(t, KindQuery(run.KindRollout, "returned")+EndedOnly)
+		list := testRig.Workflows(t, KindQuery(run.KindRollout, "returned")+EndedRunsCondition)
 		return len(list) > 0, q.Deployment(t).Status.Conditions
 	})
-	saveHistory(t, "rollout/rolled-back", KindQuery(run.KindRollout, "returned")+EndedOnly)
+	saveHistory(t, "rollout/rolled-back", KindQuery(run.KindRollout, "returned")+EndedRunsCondition)
 
-	r.CreateNamespace(t, "recreated", "")
-	s := r.CreatePool(t, "recreated", "recreated", 2, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, "recreated", "")
+	s := testRig.CreatePool(t, "recreated", "recreated", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}
 	})
 	s.AwaitRunningMachines(t, 2)
 	setEdition(t, s, "2")
 	rig.Eventually(t, "all machines are new", func() (bool, any) {
-		list := r.Workflows(t, KindQuery(run.KindRollout, "recreated")+` AND ExecutionStatus = "Completed"`)
+		list := testRig.Workflows(t, KindQuery(run.KindRollout, "recreated")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
 	saveHistory(t, "rollout/recreated", KindQuery(run.KindRollout, "recreated"))
@@ -353,11 +353,11 @@ func TestRecordRollouts(t *testing.T) {
 func TestRecordClasses(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
-	r.CreateNamespace(t, "classes", "")
-	p := r.CreatePool(t, "classes", "classes", 2)
+	testRig.CreateNamespace(t, "classes", "")
+	p := testRig.CreatePool(t, "classes", "classes", 2)
 	p.AwaitRunningMachines(t, 2)
-	saveHistory(t, "machineclass/guarded", KindQuery(run.KindMachineClass, "classes")+EndedOnly)
-	r.RunMillwright(
+	saveHistory(t, "machineclass/guarded", KindQuery(run.KindMachineClass, "classes")+EndedRunsCondition)
+	testRig.RunMillwright(
 		t,
 		"provider",
 		"check",
@@ -365,17 +365,17 @@ func TestRecordClasses(t *testing.T) {
 		"--cluster-name",
 		string(rig.Installation),
 		"--temporal-address",
-		r.Stack.TemporalAddress(),
+		testRig.Stack.TemporalAddress(),
 	)
-	saveHistory(t, "providercheck/answered", `WorkflowType = "ProviderCheck"`+EndedOnly)
+	saveHistory(t, "providercheck/answered", `WorkflowType = "ProviderCheck"`+EndedRunsCondition)
 
-	sweeps := r.CreateSweepSchedule(t, "classes", time.Second)
+	sweeps := testRig.CreateSweepSchedule(t, "classes", time.Second)
 	sweep := func(situation string) {
 		t.Helper()
-		had := len(r.Workflows(t, KindQuery(run.KindOrphanCollection, "classes")+EndedOnly))
+		had := len(testRig.Workflows(t, KindQuery(run.KindOrphanCollection, "classes")+EndedRunsCondition))
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		rig.Eventually(t, "the sweep has ended", func() (bool, any) {
-			list := r.Workflows(t, KindQuery(run.KindOrphanCollection, "classes")+EndedOnly)
+			list := testRig.Workflows(t, KindQuery(run.KindOrphanCollection, "classes")+EndedRunsCondition)
 			if len(list) <= had {
 				return false, list
 			}
@@ -385,19 +385,19 @@ func TestRecordClasses(t *testing.T) {
 	}
 	sweep("nothing-found")
 	for i := range 6 {
-		stray := r.CreateByHand(t, "classes", "stray-"+strconv.Itoa(i))
+		stray := testRig.CreateByHand(t, "classes", "stray-"+strconv.Itoa(i))
 		time.Sleep(time.Until(stray.Created.Add(time.Second))) // from then on the instance is old enough
 	}
 	sweep("held")
 
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().MachineClasses("classes").Delete(t.Context(), "small", metav1.DeleteOptions{}),
+		testRig.Machines.MachineV1alpha1().MachineClasses("classes").Delete(t.Context(), "small", metav1.DeleteOptions{}),
 	)
-	saveHistory(t, "machineclass/awaiting-machines", KindQuery(run.KindMachineClass, "classes")+OpenOnly)
+	saveHistory(t, "machineclass/awaiting-machines", KindQuery(run.KindMachineClass, "classes")+OpenRunsCondition)
 	p.Scale(t, 0)
 	rig.Eventually(t, "the class is gone", func() (bool, any) {
-		_, err := r.Machines.MachineV1alpha1().MachineClasses("classes").Get(t.Context(), "small", metav1.GetOptions{})
+		_, err := testRig.Machines.MachineV1alpha1().MachineClasses("classes").Get(t.Context(), "small", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
 	sweep("without-a-class")

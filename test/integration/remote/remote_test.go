@@ -33,7 +33,7 @@ import (
 
 const namespace = "remote"
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 // callsPerSecond is the maximum number of calls that both workers of the provider together begin in a second.
 const callsPerSecond = 4
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 			},
 		},
 	}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
 // providerWorkers returns the processes that poll the provider's task queue.
@@ -62,7 +62,7 @@ func providerWorkers() []string { return []string{component.ProviderWorker, comp
 // get Secrets. In the stack, the provider's worker has only the role without access to Secrets.
 func revokeSecretRights(t *testing.T) {
 	t.Helper()
-	roles := r.Kube.RbacV1().ClusterRoles()
+	roles := testRig.Kube.RbacV1().ClusterRoles()
 	role, err := roles.Get(t.Context(), component.WorkerIdentity, metav1.GetOptions{})
 	require.NoError(t, err)
 	var rules []rbacv1.PolicyRule
@@ -76,7 +76,7 @@ func revokeSecretRights(t *testing.T) {
 	_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
 	require.NoError(t, err)
 
-	r.LimitSecretReaders(t, component.ProviderIdentity)
+	testRig.LimitSecretReaders(t, component.ProviderIdentity)
 }
 
 func isAllowed(t *testing.T, user, verb, resource string) bool {
@@ -94,7 +94,7 @@ func isAllowed(t *testing.T, user, verb, resource string) bool {
 			Namespace: namespace,
 		},
 	}}
-	answer, err := r.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+	answer, err := testRig.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return answer.Status.Allowed
 }
@@ -114,8 +114,8 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 			verb,
 		)
 	}
-	r.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
-	p := r.CreatePool(t, namespace, namespace, 5)
+	testRig.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
+	p := testRig.CreatePool(t, namespace, namespace, 5)
 	p.AwaitRunningMachines(t, 5)
 	testClassChecks(t)
 
@@ -123,7 +123,7 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 
 	// Without the provider's workers no instance is made or removed, and none is lost.
 	for _, name := range providerWorkers() {
-		require.NoError(t, r.Stack.StopComponent(t.Context(), name))
+		require.NoError(t, testRig.Stack.StopComponent(t.Context(), name))
 	}
 	p.Scale(t, 6)
 	rig.Eventually(t, "the sixth waits", func() (bool, any) {
@@ -138,7 +138,7 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 	_, err := runProvider(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "does one run with --queues=provider-virtual?")
 	for _, name := range providerWorkers() {
-		require.NoError(t, r.Stack.StartComponent(t.Context(), name))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), name))
 	}
 	p.AwaitRunningMachines(t, 6)
 
@@ -152,17 +152,17 @@ func testSharedRateLimit(t *testing.T) {
 	const many, name = 64, "hurry" // several workers have open polls, and the server answers the oldest polls first
 	before := map[string]float64{}
 	for _, worker := range providerWorkers() {
-		before[worker] = r.ReadMetric(t, worker, "millwright_provider_calls_total")
+		before[worker] = testRig.ReadMetric(t, worker, "millwright_provider_calls_total")
 	}
-	r.CreateNamespace(t, name, "")
-	p := r.CreatePool(t, name, name, many)
+	testRig.CreateNamespace(t, name, "")
+	p := testRig.CreatePool(t, name, name, many)
 	p.AwaitRunningMachines(t, many)
 	for _, worker := range providerWorkers() {
-		calls := r.ReadMetric(t, worker, "millwright_provider_calls_total") - before[worker]
+		calls := testRig.ReadMetric(t, worker, "millwright_provider_calls_total") - before[worker]
 		t.Logf("%s made %v calls", worker, calls)
 		require.Positive(t, calls, worker)
 	}
-	all, err := r.Cloud.Instances(t.Context())
+	all, err := testRig.Cloud.Instances(t.Context())
 	require.NoError(t, err)
 	var made []time.Time
 	for _, i := range all {
@@ -192,9 +192,9 @@ func runProvider(t *testing.T, arguments ...string) (string, error) {
 		append(
 			arguments,
 			"--kubeconfig",
-			r.Stack.KubeconfigPath(component.Test),
+			testRig.Stack.KubeconfigPath(component.Test),
 			"--temporal-address",
-			r.Stack.TemporalAddress(),
+			testRig.Stack.TemporalAddress(),
 			"--cluster-name",
 			string(rig.Installation),
 		),
@@ -215,17 +215,17 @@ func testClassChecks(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `remote +small +virtual +2 +5 +-`, said)
 
-	before, err := r.Cloud.Behaviour(t.Context())
+	before, err := testRig.Cloud.Behaviour(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another"} }))
+	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another"} }))
 	_, err = runProvider(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "(Unauthenticated)")
 	require.NotContains(t, err.Error(), rig.Canary)
-	require.NoError(t, r.Cloud.SetBehaviour(t.Context(), before))
+	require.NoError(t, testRig.Cloud.SetBehaviour(t.Context(), before))
 
 	other := rig.NewClass(namespace, "")
 	other.Name, other.SecretRef.Name = "other", "none"
-	_, err = r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), other, metav1.CreateOptions{})
+	_, err = testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = runProvider(t, "check", namespace+"/other")
 	require.ErrorContains(t, err, "Secret remote/none of MachineClass other does not exist (SecretNotFound)")

@@ -19,11 +19,11 @@ import (
 	"millwright/workflows/run"
 )
 
-// ReconcileAgain makes Millwright reconcile an object, and returns when the run is idle or has ended. A test which
+// ForceReconcile makes Millwright reconcile an object, and returns when the run is idle or has ended. A test which
 // requires that nothing happens calls ReconcileAgain and then checks the object. ReconcileAgain sends the bridge's
 // signal to the object's workflow, even if the object needs no action. If a deployment has an open rollout,
 // ReconcileAgain also signals the rollout.
-func (r *Rig) ReconcileAgain(t *testing.T, kind run.Kind, namespace, name string) {
+func (r *Rig) ForceReconcile(t *testing.T, kind run.Kind, namespace, name string) {
 	t.Helper()
 	of := map[run.Kind]struct {
 		resource string
@@ -98,11 +98,11 @@ func (r *Rig) awaitIdleRun(t *testing.T, look client.WorkflowRun) {
 	})
 }
 
-// ReconcileAgain calls Rig.ReconcileAgain for the deployment, and then for each of the deployment's sets.
-func (p *Pool) ReconcileAgain(t *testing.T) {
+// ForceReconcile calls Rig.ReconcileAgain for the deployment, and then for each of the deployment's sets.
+func (p *Pool) ForceReconcile(t *testing.T) {
 	t.Helper()
-	p.rig.ReconcileAgain(t, run.KindMachineDeployment, p.Namespace, p.Name)
+	p.rig.ForceReconcile(t, run.KindMachineDeployment, p.Namespace, p.Name)
 	for _, s := range p.Sets(t) {
-		p.rig.ReconcileAgain(t, run.KindMachineSet, s.Namespace, s.Name)
+		p.rig.ForceReconcile(t, run.KindMachineSet, s.Namespace, s.Name)
 	}
 }

@@ -18,9 +18,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// LabelNodes gives the nodes of a pool the label "pool" with the pool's name. Pods use this label as their node
+// WithNodeLabel gives the nodes of a pool the label "pool" with the pool's name. Pods use this label as their node
 // selector. LabelNodes also sets an annotation that lets the stack attach volumes to the nodes.
-func LabelNodes(d *v1alpha1.MachineDeployment) {
+func WithNodeLabel(d *v1alpha1.MachineDeployment) {
 	spec := &d.Spec.Template.Spec
 	spec.NodeTemplateSpec.Labels = map[string]string{"pool": d.Name}
 	spec.NodeTemplateSpec.Annotations = map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}

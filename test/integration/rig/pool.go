@@ -225,9 +225,9 @@ func (p *Pool) AwaitDeletedMachine(t *testing.T, m v1alpha1.Machine) time.Time {
 	return last.DeletionTimestamp.Time
 }
 
-// AwaitSeenVersion waits until a condition was true for a later version of the machine m, even if only for a moment,
+// AwaitVersionWithCondition waits until a condition was true for a later version of the machine m, even if only for a moment,
 // and returns this version. The failure message contains the text is.
-func (p *Pool) AwaitSeenVersion(
+func (p *Pool) AwaitVersionWithCondition(
 	t *testing.T,
 	m v1alpha1.Machine,
 	is string,
@@ -328,8 +328,8 @@ func (r *Rig) RefuseMachines(t *testing.T, namespace, expression, message string
 	})
 }
 
-// DeleteRefusal deletes the policy that RefuseMachines has created.
-func (r *Rig) DeleteRefusal(t *testing.T, namespace string) {
+// AllowMachines deletes the policy that RefuseMachines has created.
+func (r *Rig) AllowMachines(t *testing.T, namespace string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()
 	require.NoError(

@@ -54,7 +54,7 @@ type Rig struct {
 // StartRig starts a stack and connects to the stack, which ends with this process. TestMain calls StartRig, and exits
 // if StartRig returns an error.
 func StartRig(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
-	options.Dir, options.UseFreePorts, options.Attached, options.Output = dir, true, true, os.Stderr
+	options.Dir, options.UseFreePorts, options.EndsWithThisProcess, options.Output = dir, true, true, os.Stderr
 	s, err := stack.Up(ctx, options)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (r *Rig) printLogs(clusterAPI bool) {
 // checkOutput returns 1 if a process of the stack has written a secret, or if a run has shown a step that
 // docs/reference/words.md does not list. Otherwise checkOutput returns 0.
 func (r *Rig) checkOutput(ctx context.Context) int {
-	return max(r.checkCanary(), r.checkShownSteps(ctx))
+	return max(r.checkCanary(), r.checkStepNames(ctx))
 }
 
 // checkCanary returns 1 if a secret of the tests is in a place other than its Secret or its file, and otherwise 0.

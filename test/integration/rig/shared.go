@@ -23,8 +23,8 @@ import (
 	"millwright/devstack/virtualcloud/admin"
 )
 
-// sharedFolder is the environment variable with the folder of the shared stack.
-const sharedFolder = "MILLWRIGHT_TEST_STACK"
+// sharedFolderVariable is the environment variable with the folder of the shared stack.
+const sharedFolderVariable = "MILLWRIGHT_TEST_STACK"
 
 // sharedOptions returns the options of the shared stack. Three options differ from the defaults:
 //
@@ -52,7 +52,7 @@ const MaxDrains = 50
 // the other, and each package deletes its machines at its end. If the variable is not set, MainShared starts a stack
 // with the same options.
 func MainShared(m *testing.M, use func(*Rig)) int {
-	dir := os.Getenv(sharedFolder)
+	dir := os.Getenv(sharedFolderVariable)
 	if dir == "" {
 		return Main(m, sharedOptions(), use)
 	}
@@ -99,7 +99,7 @@ func StartSharedStack(ctx context.Context) (*SharedStack, error) {
 }
 
 // Environment returns the environment variable, as NAME=VALUE, by which MainShared finds the stack.
-func (s *SharedStack) Environment() string { return sharedFolder + "=" + s.dir }
+func (s *SharedStack) Environment() string { return sharedFolderVariable + "=" + s.dir }
 
 // EndStack stops the stack. Unless ctx has ended, EndStack first runs checkOutput, and returns an error if checkOutput
 // returns 1.

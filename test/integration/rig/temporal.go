@@ -26,9 +26,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// checkShownSteps returns 1 if a run has shown a step that docs/reference/words.md does not list; otherwise 0.
+// checkStepNames returns 1 if a run has shown a step that docs/reference/words.md does not list; otherwise 0.
 // Dashboards and alerts select steps by the names on this page.
-func (r *Rig) checkShownSteps(ctx context.Context) int {
+func (r *Rig) checkStepNames(ctx context.Context) int {
 	unknown, err := r.unknownSteps(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "look for the words of steps:", err)
@@ -144,9 +144,9 @@ func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.Hi
 	return histories
 }
 
-// AwaitFollowedRollout waits until a new run of a deployment's workflow follows a rollout that an earlier run has
+// AwaitRolloutFollower waits until a new run of a deployment's workflow follows a rollout that an earlier run has
 // started. AwaitFollowedRollout finds the signal of the new run in the rollout's history.
-func (r *Rig) AwaitFollowedRollout(t *testing.T, rollout, deployment string) {
+func (r *Rig) AwaitRolloutFollower(t *testing.T, rollout, deployment string) {
 	t.Helper()
 	Eventually(t, deployment+" follows its rollout", func() (bool, any) {
 		told := slices.ContainsFunc(r.History(t, rollout, "").Events, func(e *historypb.HistoryEvent) bool {

@@ -15,15 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CSI is the name of the CSI driver of the tests' volumes. The stack attaches or detaches a volume of this driver
+// CSIDriver is the name of the CSI driver of the tests' volumes. The stack attaches or detaches a volume of this driver
 // within a second.
-const CSI = "csi.fake"
+const CSIDriver = "csi.fake"
 
 // RunStatefulSet creates a StatefulSet with one volume per pod, and waits until all volumes are attached.
 func (p *Pool) RunStatefulSet(t *testing.T, app string, replicas int) {
 	t.Helper()
 	_, err := p.rig.Kube.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
-		ObjectMeta: metav1.ObjectMeta{Name: CSI}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(true)},
+		ObjectMeta: metav1.ObjectMeta{Name: CSIDriver}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(true)},
 	}, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		require.NoError(t, err)
@@ -37,7 +37,7 @@ func (p *Pool) RunStatefulSet(t *testing.T, app string, replicas int) {
 				Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: "none",
 				ClaimRef: &corev1.ObjectReference{Namespace: p.Namespace, Name: claim},
 				PersistentVolumeSource: corev1.PersistentVolumeSource{
-					CSI: &corev1.CSIPersistentVolumeSource{Driver: CSI, VolumeHandle: p.Name + "-" + claim},
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: CSIDriver, VolumeHandle: p.Name + "-" + claim},
 				},
 			},
 		}, metav1.CreateOptions{})
@@ -95,7 +95,7 @@ func (r *Rig) AttachVolume(t *testing.T, volume, node string) {
 	_, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: volume},
 		Spec: storagev1.VolumeAttachmentSpec{
-			Attacher: CSI,
+			Attacher: CSIDriver,
 			NodeName: node,
 			Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
 		},

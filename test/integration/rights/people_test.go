@@ -25,13 +25,13 @@ import (
 // policies.
 func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 	const name = "people"
-	r.LimitSecretReaders(t, component.ProviderIdentity)
-	r.CreateNamespace(t, name, "")
-	p := r.CreatePool(t, name, name, 2)
+	testRig.LimitSecretReaders(t, component.ProviderIdentity)
+	testRig.CreateNamespace(t, name, "")
+	p := testRig.CreatePool(t, name, name, 2)
 	p.AwaitRunningMachines(t, 2)
 	machine := p.Machines(t)[0].Name
 	kubectl := func(arguments ...string) error {
-		_, err := r.Stack.Kubectl(context.WithoutCancel(t.Context()), append([]string{"-n", name}, arguments...)...)
+		_, err := testRig.Stack.Kubectl(context.WithoutCancel(t.Context()), append([]string{"-n", name}, arguments...)...)
 		return err
 	}
 	text, err := os.ReadFile("../../../deploy/components/admission/policies.yaml")
@@ -136,7 +136,7 @@ func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 // with a smaller role, the API server denies the write.
 func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound string) {
 	step := v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true}
-	r.CreatePolicy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{step}})
+	testRig.CreatePolicy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{step}})
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 	rig.Eventually(t, "the rollout waits for an approval", func() (bool, any) {
 		operation := p.Deployment(t).Status.CurrentOperation
@@ -160,7 +160,7 @@ func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound strin
 		{"ann", "rollout approve people --steps 1 --reason ok", ""},
 	} {
 		t.Run(row.user+" "+row.command, func(t *testing.T) {
-			_, err := r.TryMillwrightAs(t, row.user, append(strings.Fields(row.command), "-n", p.Namespace)...)
+			_, err := testRig.TryMillwrightAs(t, row.user, append(strings.Fields(row.command), "-n", p.Namespace)...)
 			if row.refused == "" {
 				require.NoError(t, err)
 			} else {
@@ -173,7 +173,7 @@ func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound strin
 		return d.Status.UpdatedReplicas == 3 && d.Status.AvailableReplicas == 3, d.Status
 	})
 	t.Run("a reader of one namespace gets notes from doctor", func(t *testing.T) {
-		out, err := r.TryMillwrightAs(t, "eve", "doctor", "--cluster-name", string(rig.Installation))
+		out, err := testRig.TryMillwrightAs(t, "eve", "doctor", "--cluster-name", string(rig.Installation))
 		require.NoError(t, err)
 		require.Contains(t, out, "note    user eve may only read")
 	})

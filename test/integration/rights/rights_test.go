@@ -25,14 +25,14 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	options := stack.Options{
 		Components: append(component.Names(), component.ProviderWorker),
 		Args:       map[string][]string{component.Worker: {"--queues=machines,kubernetes,drains", "--virtualcloud-address="}},
 	}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
 // right is the permission of one role for one verb on one resource. A rule of a role may grant several rights.
@@ -52,7 +52,7 @@ const (
 	reasonLostAttempt        = "an attempt that was cut off has made the bootstrap token that the next one wants, and the token may end too early for it"
 )
 
-var unusedReasons = map[string]string{
+var reasonsForUnusedRights = map[string]string{
 	"millwright-objects: update machine.sapcloud.io/machinesets/finalizers":        reasonBlockOwnerDeletion,
 	"millwright-objects: update machine.sapcloud.io/machinedeployments/finalizers": reasonBlockOwnerDeletion,
 	"millwright-worker: get machine.sapcloud.io/machines":                          reasonStaleCache,
@@ -85,7 +85,7 @@ var unusedReasons = map[string]string{
 }
 
 func TestRolesAreAsSmallAsCanBe(t *testing.T) {
-	r.LimitSecretReaders(t, component.ProviderIdentity)
+	testRig.LimitSecretReaders(t, component.ProviderIdentity)
 	t.Run("scenarios", func(t *testing.T) {
 		for name, run := range map[string]func(*testing.T){
 			"rollout": runRollouts, "drain": runDrains, "preserved": runPreservation, "orphan": runOrphanSweeps, "replaced": runNodeDeletion, "restarted": runRestarts,
@@ -121,7 +121,7 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 	beyond := map[string]int{} // requests that no role allows
 	rig.Eventually(t, "the audit log has what was done: it is written in batches, up to 30 s late", func() (bool, any) {
 		clear(beyond)
-		for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
+		for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 			return roles[line.User.Username] != nil && line.ObjectRef.Resource != ""
 		}) {
 			allowed := false
@@ -139,7 +139,7 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 		return len(missing) == 0 || len(beyond) > 0, missing
 	})
 	assert.Empty(t, beyond, "requests that no role allows, and how many")
-	for name := range unusedReasons {
+	for name := range reasonsForUnusedRights {
 		assert.True(
 			t,
 			slices.ContainsFunc(slices.Collect(maps.Keys(granted)), func(r right) bool { return r.String() == name }),
@@ -152,7 +152,7 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 		if is {
 			used++
 		} else {
-			t.Logf("not used: %s: %s", right, unusedReasons[right.String()])
+			t.Logf("not used: %s: %s", right, reasonsForUnusedRights[right.String()])
 		}
 	}
 	t.Logf("%d rights are granted, %d were used", len(granted), used)
@@ -161,7 +161,7 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 // unusedWithoutReason returns the rights that no request used and for which unusedReasons has no reason, sorted.
 func unusedWithoutReason(granted map[right]bool) (names []string) {
 	for right, used := range granted {
-		if _, explained := unusedReasons[right.String()]; !used && !explained {
+		if _, explained := reasonsForUnusedRights[right.String()]; !used && !explained {
 			names = append(names, right.String())
 		}
 	}
@@ -178,14 +178,14 @@ type role struct {
 
 func readClusterRole(t *testing.T, name string) role {
 	t.Helper()
-	found, err := r.Kube.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+	found, err := testRig.Kube.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return role{name: name, rules: found.Rules}
 }
 
 func readNamespacedRole(t *testing.T, namespace, name string) role {
 	t.Helper()
-	found, err := r.Kube.RbacV1().Roles(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	found, err := testRig.Kube.RbacV1().Roles(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return role{name: namespace + "/" + name, namespace: namespace, rules: found.Rules}
 }

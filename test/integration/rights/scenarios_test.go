@@ -23,8 +23,8 @@ import (
 // newPool creates a namespace and a pool with the same name. The nodes of the pool accept pods.
 func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
-	r.CreateNamespace(t, name, "")
-	p := r.CreatePool(t, name, name, replicas, append(changes, rig.LabelNodes)...)
+	testRig.CreateNamespace(t, name, "")
+	p := testRig.CreatePool(t, name, name, replicas, append(changes, rig.WithNodeLabel)...)
 	p.AwaitRunningMachines(t, int(replicas))
 	return p
 }
@@ -34,7 +34,7 @@ func deletePoolAndClass(t *testing.T, p *rig.Pool) {
 	t.Helper()
 	p.Delete(t)
 	p.AwaitPoolGone(t)
-	r.DeleteClassAndSecret(t, p.Namespace)
+	testRig.DeleteClassAndSecret(t, p.Namespace)
 }
 
 // patchAndAwait patches the deployment, and waits until the status has observed the change and all machines run.
@@ -56,7 +56,7 @@ func runRollouts(t *testing.T) {
 		patchAndAwait(t, p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, i), 2)
 	}
 	patchAndAwait(t, p, `{"spec":{"rollbackTo":{"revision":0}}}`, 2)
-	r.CreatePolicy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{})
+	testRig.CreatePolicy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{})
 	p.Scale(t, 1)
 	p.AwaitRunningMachines(t, 1)
 	deletePoolAndClass(t, p)
@@ -80,7 +80,7 @@ func runDrains(t *testing.T) {
 	rule.Spec.Pods = []v1alpha1.MachineDrainRulePods{{
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": p.Namespace}},
 	}}
-	_, err := r.Machines.MachineV1alpha1().MachineDrainRules(p.Namespace).Create(t.Context(), rule, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().MachineDrainRules(p.Namespace).Create(t.Context(), rule, metav1.CreateOptions{})
 	require.NoError(t, err)
 	p.DeployPods(t, "web", 4) // each node has some of these pods
 	p.RunStatefulSet(t, "db", 2)
@@ -93,16 +93,16 @@ func runDrains(t *testing.T) {
 	p.RelaxBudget(t, "db", 0)
 
 	m, _ = p.MachineWithPods(t, "db")
-	r.AttachVolume(t, "unclaimed", m.Labels[v1alpha1.LabelNode])
+	testRig.AttachVolume(t, "unclaimed", m.Labels[v1alpha1.LabelNode])
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, v1alpha1.LabelForceDeletion)
-	_, err = r.Machines.MachineV1alpha1().
+	_, err = testRig.Machines.MachineV1alpha1().
 		Machines(p.Namespace).
 		Patch(t.Context(), m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.DeleteMachine(t, m.Name)
 	p.AwaitDeletedMachine(t, m)
-	require.NoError(t, r.Kube.AppsV1().StatefulSets(p.Namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
-	require.NoError(t, r.Kube.AppsV1().Deployments(p.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.AppsV1().StatefulSets(p.Namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.AppsV1().Deployments(p.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	deletePoolAndClass(t, p)
 }
 
@@ -111,7 +111,7 @@ func runDrains(t *testing.T) {
 func runPreservation(t *testing.T) {
 	p := newPool(t, "preserved", 1)
 	m := p.Machines(t)[0]
-	machines := r.Machines.MachineV1alpha1().Machines(p.Namespace)
+	machines := testRig.Machines.MachineV1alpha1().Machines(p.Namespace)
 	_, err := machines.Patch(
 		t.Context(),
 		m.Name,
@@ -122,7 +122,7 @@ func runPreservation(t *testing.T) {
 	require.NoError(t, err)
 	hasCondition := func(kind corev1.NodeConditionType) {
 		rig.Eventually(t, "the node tells "+string(kind), func() (bool, any) {
-			n, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
+			n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 			require.NoError(t, err)
 			for _, c := range n.Status.Conditions {
 				if c.Type == kind {
@@ -133,7 +133,7 @@ func runPreservation(t *testing.T) {
 		})
 	}
 	hasCondition(v1alpha1.NodePreserved)
-	_, err = r.Stack.Kubectl(
+	_, err = testRig.Stack.Kubectl(
 		t.Context(),
 		"label",
 		"node",
@@ -157,16 +157,16 @@ func runPreservation(t *testing.T) {
 // runOrphanSweeps waits until two sweeps have found an instance without a machine, and until the instance is deleted.
 func runOrphanSweeps(t *testing.T) {
 	p := newPool(t, "orphan", 1)
-	lost := r.CreateByHand(t, p.Namespace, p.Namespace+"-lost")
+	lost := testRig.CreateByHand(t, p.Namespace, p.Namespace+"-lost")
 	const confirm = time.Second
-	handle := r.CreateSweepSchedule(t, p.Namespace, confirm)
+	handle := testRig.CreateSweepSchedule(t, p.Namespace, confirm)
 	rig.Eventually(t, "the instance is collected", func() (bool, any) {
 		seen, err := handle.Describe(t.Context())
 		require.NoError(t, err)
 		if n := len(seen.Info.RecentActions); n > 0 && len(seen.Info.RunningWorkflows) == 0 {
 			var last workflowsorphan.Result
 			id := seen.Info.RecentActions[n-1].StartWorkflowResult.WorkflowID
-			require.NoError(t, r.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &last))
+			require.NoError(t, testRig.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &last))
 			if len(last.Collected) > 0 {
 				require.Equal(t, []string{lost.ProviderID}, last.Collected)
 				return true, nil
@@ -184,7 +184,7 @@ func runOrphanSweeps(t *testing.T) {
 func runNodeDeletion(t *testing.T) {
 	p := newPool(t, "replaced", 1)
 	m := p.Machines(t)[0]
-	require.NoError(t, r.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
 	p.AwaitDeletedMachine(t, m)
 	p.AwaitRunningMachines(t, 1)
 	deletePoolAndClass(t, p)
@@ -193,6 +193,6 @@ func runNodeDeletion(t *testing.T) {
 // runRestarts restarts the processes; each new process reads the Lease of the old process.
 func runRestarts(t *testing.T) {
 	for _, name := range []string{component.Worker, component.Bridge, component.ProviderWorker} {
-		require.NoError(t, r.Stack.RestartComponent(t.Context(), name))
+		require.NoError(t, testRig.Stack.RestartComponent(t.Context(), name))
 	}
 }

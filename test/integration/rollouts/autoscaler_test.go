@@ -17,7 +17,7 @@ import (
 // exactly these three machines.
 func TestTheAutoscalerChoosesMachinesOfADeployment(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "scaled", 8, rollingUpdate(1, 0))
+	f := newFleet(t, "scaled", 8, withRollingUpdate(1, 0))
 	var chosen []string
 	for _, m := range f.Machines(t)[2:5] {
 		chosen = append(chosen, m.Name)

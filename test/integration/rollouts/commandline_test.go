@@ -17,13 +17,13 @@ import (
 // rolloutCommand runs millwright rollout, requires its success, and returns the lines that it prints.
 func rolloutCommand(t *testing.T, arguments ...string) []string {
 	t.Helper()
-	return r.RunMillwright(t, append([]string{"rollout"}, arguments...)...)
+	return testRig.RunMillwright(t, append([]string{"rollout"}, arguments...)...)
 }
 
 // A user replaces all machines of a deployment and rolls this change back. The user only uses the command line.
 func TestRolloutFromTheCommandLine(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "typed", 3, rollingUpdate(1, 0))
+	f := newFleet(t, "typed", 3, withRollingUpdate(1, 0))
 	former, before := f.machineNames(t), f.Deployment(t)
 	watch := f.startSampler(t)
 

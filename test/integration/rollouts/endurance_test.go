@@ -16,8 +16,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// slowLatencies is a provider spec: an instance takes two seconds to create and one second to delete.
-const slowLatencies = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`
+// slowProviderSpec is a provider spec: an instance takes two seconds to create and one second to delete.
+const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`
 
 // awaitUpdatedAtLeast waits until at least n machines have the template of this edition.
 func (f fleet) awaitUpdatedAtLeast(t *testing.T, edition string, n int) {
@@ -32,7 +32,7 @@ func (f fleet) awaitUpdatedAtLeast(t *testing.T, edition string, n int) {
 // A deployment with a hundred machines is scaled up and down, gets two more templates, and is paused and resumed. A
 // further rollout is cancelled and rolled back.
 func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
-	f := newFleetWithSpec(t, "hundred", slowLatencies, 100, rollingUpdate(10, 0))
+	f := newFleetWithSpec(t, "hundred", slowProviderSpec, 100, withRollingUpdate(10, 0))
 	watch := f.startSampler(t)
 	begun := time.Now()
 	said := func(what string) { t.Logf("%6.1f s: %s", time.Since(begun).Seconds(), what) }
@@ -53,7 +53,7 @@ func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
 	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
 	f.awaitSettledSets(t)
 	held := f.machineNames(t)
-	f.ReconcileAgain(t)
+	f.ForceReconcile(t)
 	require.Equal(t, held, f.machineNames(t), "no machine is replaced while it is paused")
 	f.sendRequest(t, run.RequestInput{Command: "resume", Reason: "back"})
 	said("resumed")
@@ -81,8 +81,8 @@ func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
 
 // Worker, bridge or Temporal is killed at random every few seconds, while a rollout replaces a hundred machines.
 func TestEndurance_KillsAtRandom(t *testing.T) {
-	f := newFleetWithSpec(t, "random", slowLatencies, 100, rollingUpdate(10, 0))
-	before, err := r.Cloud.Stats(t.Context())
+	f := newFleetWithSpec(t, "random", slowProviderSpec, 100, withRollingUpdate(10, 0))
+	before, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	watch := f.startSampler(t)
 	seed := uint64(time.Now().UnixNano())
@@ -92,15 +92,15 @@ func TestEndurance_KillsAtRandom(t *testing.T) {
 	f.changeTemplate(t, "2")
 	for components := []string{component.Worker, component.Bridge, component.Temporal}; f.countUpdatedMachines(t, "2") < 100; {
 		victim := components[dice.IntN(len(components))]
-		require.NoError(t, r.Stack.KillComponent(t.Context(), victim))
-		require.NoError(t, r.Stack.StartComponent(t.Context(), victim))
+		require.NoError(t, testRig.Stack.KillComponent(t.Context(), victim))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), victim))
 		kills[victim]++
 		time.Sleep(2*time.Second + time.Duration(dice.Int64N(int64(4*time.Second)))) // wait 2 s to 6 s, at random
 	}
 	f.awaitEdition(t, "2", 100)
 	t.Logf("%.0f s with kills: %v", time.Since(begun).Seconds(), kills)
 	watch.requireNoViolations(t)
-	after, err := r.Cloud.Stats(t.Context())
+	after, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 100, after.Creates-before.Creates, "instances that were made for the new template")
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)

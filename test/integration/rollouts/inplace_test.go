@@ -18,8 +18,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// inPlaceUpdate sets the strategy InPlaceUpdate without a surge.
-func inPlaceUpdate(who v1alpha1.OrchestrationType, unavailable int32) func(*v1alpha1.MachineDeployment) {
+// withInPlaceUpdate sets the strategy InPlaceUpdate without a surge.
+func withInPlaceUpdate(who v1alpha1.OrchestrationType, unavailable int32) func(*v1alpha1.MachineDeployment) {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
@@ -34,15 +34,15 @@ func inPlaceUpdate(who v1alpha1.OrchestrationType, unavailable int32) func(*v1al
 	}
 }
 
-// runAgents acts as the agents on the nodes: if a node is ready for its update, it marks the node as updated.
-func (f fleet) runAgents(t *testing.T) {
+// completeNodeUpdates acts as the agents on the nodes: if a node is ready for its update, it marks the node as updated.
+func (f fleet) completeNodeUpdates(t *testing.T) {
 	t.Helper()
 	for _, n := range f.Nodes(t) {
 		if inPlaceUpdateReason(n) != v1alpha1.ReasonReadyForUpdate {
 			continue
 		}
 		n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
-		if _, err := r.Kube.CoreV1().Nodes().Update(t.Context(), &n, metav1.UpdateOptions{}); err != nil {
+		if _, err := testRig.Kube.CoreV1().Nodes().Update(t.Context(), &n, metav1.UpdateOptions{}); err != nil {
 			t.Logf("update of node %s, again in a moment: %v", n.Name, err)
 		}
 	}
@@ -91,7 +91,7 @@ func (f fleet) awaitUpdatedMachines(t *testing.T, want int) {
 	rig.Eventually(t, "machines are updated", func() (bool, any) {
 		n := f.countUpdatedMachines(t, "2")
 		if n < want {
-			f.runAgents(t)
+			f.completeNodeUpdates(t)
 		}
 		return n >= want, n
 	})
@@ -123,13 +123,13 @@ func (f fleet) awaitSchedulableNodes(t *testing.T) {
 // the old MachineSet.
 func TestInPlaceUpdateAndBack(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "kept", 4, inPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 2))
+	f := newFleet(t, "kept", 4, withInPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 2))
 	former := f.machineNames(t)
 	watch := f.startSampler(t)
 	rolls := func(edition string) {
 		rig.Eventually(t, "all machines are updated", func() (bool, any) {
 			require.LessOrEqual(t, len(f.selectedNodes(t)), 2, "nodes under update at a time")
-			f.runAgents(t)
+			f.completeNodeUpdates(t)
 			n := f.countUpdatedMachines(t, edition)
 			return n == 4, n
 		})
@@ -155,7 +155,7 @@ func TestInPlaceUpdateAndBack(t *testing.T) {
 // replicas.
 func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "resized", 4, inPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 1))
+	f := newFleet(t, "resized", 4, withInPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.machineNames(t)
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
@@ -184,7 +184,7 @@ func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 // maxUnavailable is 1 and maxSurge is 1.
 func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "switched", 4, inPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 1))
+	f := newFleet(t, "switched", 4, withInPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.machineNames(t)
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
@@ -207,7 +207,7 @@ func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 // updated, and the person may select any number of nodes at a time.
 func TestManualInPlaceUpdate(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "byhand", 3, inPlaceUpdate(v1alpha1.OrchestrationTypeManual, 1))
+	f := newFleet(t, "byhand", 3, withInPlaceUpdate(v1alpha1.OrchestrationTypeManual, 1))
 	former := f.machineNames(t)
 	candidates := func() (names []string) {
 		for _, n := range f.Nodes(t) {
@@ -222,14 +222,14 @@ func TestManualInPlaceUpdate(t *testing.T) {
 		for _, node := range nodes {
 			chosen = append(chosen, node)
 			patch := []byte(`{"metadata":{"labels":{"` + v1alpha1.LabelSelectedForUpdate + `":"true"}}}`)
-			_, err := r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{})
+			_, err := testRig.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{})
 			require.NoError(t, err)
 		}
 	}
 	await := func(what string, condition func() bool) {
 		rig.Eventually(t, what, func() (bool, any) {
 			require.Subset(t, chosen, f.selectedNodes(t), "only a person selects")
-			f.runAgents(t)
+			f.completeNodeUpdates(t)
 			return condition(), fmt.Sprint(f.countUpdatedMachines(t, "2"), candidates(), f.Deployment(t).Status.CurrentOperation)
 		})
 	}

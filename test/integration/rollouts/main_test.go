@@ -22,17 +22,17 @@ import (
 	"millwright/workflows/run"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
 }
 
-// shortLatencies is a provider spec: an instance takes one second to create and half a second to delete.
-const shortLatencies = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
+// fastProviderSpec is a provider spec: an instance takes one second to create and half a second to delete.
+const fastProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
 
-// rollingUpdate sets the strategy RollingUpdate with these bounds.
-func rollingUpdate(surge, unavailable int32) func(*v1alpha1.MachineDeployment) {
+// withRollingUpdate sets the strategy RollingUpdate with these bounds.
+func withRollingUpdate(surge, unavailable int32) func(*v1alpha1.MachineDeployment) {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
@@ -49,7 +49,7 @@ type fleet struct{ *rig.Pool }
 // newFleet creates a pool in a namespace of its own, and waits until all machines run.
 func newFleet(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) fleet {
 	t.Helper()
-	return newFleetWithSpec(t, name, shortLatencies, replicas, changes...)
+	return newFleetWithSpec(t, name, fastProviderSpec, replicas, changes...)
 }
 
 // newFleetWithSpec is like newFleet, but sets the provider spec.
@@ -60,8 +60,8 @@ func newFleetWithSpec(
 	changes ...func(*v1alpha1.MachineDeployment),
 ) fleet {
 	t.Helper()
-	r.CreateNamespace(t, name, latencies)
-	f := fleet{r.CreatePool(t, name, name, replicas, changes...)}
+	testRig.CreateNamespace(t, name, latencies)
+	f := fleet{testRig.CreatePool(t, name, name, replicas, changes...)}
 	f.AwaitRunningMachines(t, int(replicas))
 	return f
 }
@@ -93,7 +93,7 @@ func (f fleet) readCondition(
 	kind v1alpha1.MachineDeploymentConditionType,
 ) v1alpha1.MachineDeploymentCondition {
 	t.Helper()
-	d, err := r.Machines.MachineV1alpha1().MachineDeployments(f.Namespace).Get(t.Context(), f.Name, metav1.GetOptions{})
+	d, err := testRig.Machines.MachineV1alpha1().MachineDeployments(f.Namespace).Get(t.Context(), f.Name, metav1.GetOptions{})
 	if err != nil { // the API server may be down
 		return v1alpha1.MachineDeploymentCondition{Message: err.Error()}
 	}
@@ -125,7 +125,7 @@ func (f fleet) holdDeletions(t *testing.T) (release func()) {
 	names := f.machineNames(t)
 	annotate := func(change string) {
 		t.Helper()
-		_, err := r.Stack.Kubectl(
+		_, err := testRig.Stack.Kubectl(
 			t.Context(),
 			slices.Concat(
 				[]string{"annotate", "machines.machine.sapcloud.io", "--namespace", f.Namespace},
@@ -151,7 +151,7 @@ func (f fleet) awaitSettledSets(t *testing.T) {
 			want += s.Spec.Replicas
 			settled = settled && s.Status.ObservedGeneration == s.Generation && s.Status.Replicas == s.Spec.Replicas
 		}
-		machines, open := f.machineNames(t), r.CountOpenWorkflows(t, f.Namespace)["Machine"]
+		machines, open := f.machineNames(t), testRig.CountOpenWorkflows(t, f.Namespace)["Machine"]
 		return settled && len(machines) == int(want) && open == 0, []any{settled, want, machines, open}
 	})
 }
@@ -171,7 +171,7 @@ func (f fleet) machineNames(t *testing.T) []string {
 func (f fleet) rolloutResults(t *testing.T) []deployment.RolloutResult {
 	t.Helper()
 	var list []deployment.RolloutResult
-	runs := r.Workflows(
+	runs := testRig.Workflows(
 		t,
 		fmt.Sprintf(
 			"WorkflowType = %q AND MachineNamespace = %q AND ExecutionStatus != 'Running'",
@@ -184,7 +184,7 @@ func (f fleet) rolloutResults(t *testing.T) []deployment.RolloutResult {
 		var result deployment.RolloutResult
 		require.NoError(
 			t,
-			r.Temporal.GetWorkflow(t.Context(), w.Execution.WorkflowId, w.Execution.RunId).Get(t.Context(), &result),
+			testRig.Temporal.GetWorkflow(t.Context(), w.Execution.WorkflowId, w.Execution.RunId).Get(t.Context(), &result),
 		)
 		list = append(list, result)
 	}

@@ -39,7 +39,7 @@ func updateAsMCM(t *testing.T, f fleet, replicas int) {
 	require.NoError(t, err)
 	var known v1alpha1.MachineDeployment
 	require.NoError(t, json.Unmarshal(text, &known))
-	_, err = r.Machines.MachineV1alpha1().
+	_, err = testRig.Machines.MachineV1alpha1().
 		MachineDeployments(f.Namespace).
 		Update(t.Context(), &known, metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -49,8 +49,8 @@ func updateAsMCM(t *testing.T, f fleet, replicas int) {
 // wait, also after the RolloutPolicy is deleted.
 func TestRolloutWaitsForApprovalDespiteAClientWithMCMsTypes(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "put", 4, rollingUpdate(1, 0))
-	r.CreatePolicy(
+	f := newFleet(t, "put", 4, withRollingUpdate(1, 0))
+	testRig.CreatePolicy(
 		t,
 		f.Namespace,
 		f.Name,
@@ -65,17 +65,17 @@ func TestRolloutWaitsForApprovalDespiteAClientWithMCMsTypes(t *testing.T) {
 			return int(d.Status.AvailableReplicas) == size && int(d.Status.Replicas) == size &&
 				d.Status.ObservedGeneration == d.Generation, d.Status
 		})
-		f.ReconcileAgain(t)
+		f.ForceReconcile(t)
 		require.Equal(t, 1, f.countUpdatedMachines(t, "2"), "machines of the new template, approved by nobody")
 		require.Equal(t, v1alpha1.ReasonRolloutWaiting, f.readCondition(t, v1alpha1.MachineDeploymentProgressing).Reason)
 		if size == 6 {
 			require.NoError(
 				t,
-				r.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Delete(t.Context(), f.Name, metav1.DeleteOptions{}),
+				testRig.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Delete(t.Context(), f.Name, metav1.DeleteOptions{}),
 			)
 		}
 	}
-	_, err := r.Stack.Kubectl(
+	_, err := testRig.Stack.Kubectl(
 		t.Context(),
 		"-n",
 		f.Namespace,

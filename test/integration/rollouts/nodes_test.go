@@ -24,7 +24,7 @@ import (
 // Changes of a deployment that need no rollout reach its existing machines, and no machine is replaced.
 func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "synced", 3, rollingUpdate(1, 0))
+	f := newFleet(t, "synced", 3, withRollingUpdate(1, 0))
 	names := map[string]bool{}
 	for _, m := range f.Machines(t) {
 		names[m.Name] = true
@@ -62,10 +62,10 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 
 // During a rollout, a taint keeps new pods off old nodes, and an annotation keeps the cluster autoscaler off all nodes.
 // If a person has set this annotation, it stays, also after the rollout.
-func TestNodesDuringARollout(t *testing.T) {
+func TestNodesAreTaintedAndProtectedDuringARollout(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "marked", 5, rollingUpdate(1, 0))
-	r.CreatePolicy(
+	f := newFleet(t, "marked", 5, withRollingUpdate(1, 0))
+	testRig.CreatePolicy(
 		t,
 		f.Namespace,
 		f.Name,
@@ -84,7 +84,7 @@ func TestNodesDuringARollout(t *testing.T) {
 
 	f.changeTemplate(t, "2")
 	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutWaiting)
-	f.awaitMarks(t, func(m v1alpha1.Machine) rolloutMarks {
+	f.awaitRolloutMarks(t, func(m v1alpha1.Machine) rolloutMarks {
 		old, person := m.Labels["edition"] == "", told[m.Labels[v1alpha1.LabelNode]] == "true"
 		return rolloutMarks{
 			isTainted:              old,
@@ -101,7 +101,7 @@ func TestNodesDuringARollout(t *testing.T) {
 	})
 	f.sendRequest(t, run.RequestInput{Command: "approve", Reason: "it was well before", Steps: 1})
 	f.awaitEdition(t, "", 5)
-	f.awaitMarks(t, func(m v1alpha1.Machine) rolloutMarks {
+	f.awaitRolloutMarks(t, func(m v1alpha1.Machine) rolloutMarks {
 		if !slices.Contains(former, m.Name) {
 			return rolloutMarks{}
 		}
@@ -124,8 +124,8 @@ type rolloutMarks struct {
 	hasOwnerAnnotation     bool   // the node has the person's annotation example.com/owner
 }
 
-// readMarks returns the rolloutMarks of the fleet's nodes, by the name of the node.
-func (f fleet) readMarks(t *testing.T) map[string]rolloutMarks {
+// readRolloutMarks returns the rolloutMarks of the fleet's nodes, by the name of the node.
+func (f fleet) readRolloutMarks(t *testing.T) map[string]rolloutMarks {
 	t.Helper()
 	all := map[string]rolloutMarks{}
 	for _, n := range f.Nodes(t) {
@@ -142,11 +142,11 @@ func (f fleet) readMarks(t *testing.T) map[string]rolloutMarks {
 	return all
 }
 
-// awaitMarks waits until the node of each machine has the rolloutMarks that want returns.
-func (f fleet) awaitMarks(t *testing.T, want func(v1alpha1.Machine) rolloutMarks) {
+// awaitRolloutMarks waits until the node of each machine has the rolloutMarks that want returns.
+func (f fleet) awaitRolloutMarks(t *testing.T, want func(v1alpha1.Machine) rolloutMarks) {
 	t.Helper()
 	rig.Eventually(t, "the marks on all nodes", func() (bool, any) {
-		have, should := f.readMarks(t), map[string]rolloutMarks{}
+		have, should := f.readRolloutMarks(t), map[string]rolloutMarks{}
 		for _, m := range f.Machines(t) {
 			should[m.Labels[v1alpha1.LabelNode]] = want(m)
 		}
@@ -163,6 +163,6 @@ func annotateNode(t *testing.T, node string, annotations map[string]string) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	require.NoError(t, err)
-	_, err = r.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = testRig.Kube.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 }

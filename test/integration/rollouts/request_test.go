@@ -28,8 +28,8 @@ func (f fleet) sendRequest(t *testing.T, in run.RequestInput) string {
 		kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)},
 	)
 	in.Actor = "ann"
-	handle, err := r.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: id, UpdateName: run.MessageRequest, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
+	handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+		WorkflowID: id, UpdateName: run.RequestMessageName, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
 	})
 	require.NoError(t, err)
 	var answer string
@@ -38,9 +38,9 @@ func (f fleet) sendRequest(t *testing.T, in run.RequestInput) string {
 }
 
 // A rollout is paused. The deployment is scaled during the pause. After a resume, the rollout completes.
-func TestPausedAndResumed(t *testing.T) {
+func TestRolloutIsPausedAndResumed(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "paused", 10, rollingUpdate(2, 0))
+	f := newFleet(t, "paused", 10, withRollingUpdate(2, 0))
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
 	rig.Eventually(
@@ -60,10 +60,10 @@ func TestPausedAndResumed(t *testing.T) {
 	f.awaitSettledSets(t)
 	require.LessOrEqual(t, f.countUpdatedMachines(t, "2"), before+2)
 	grown := f.machineNames(t)
-	f.ReconcileAgain(t)
+	f.ForceReconcile(t)
 	require.Equal(t, grown, f.machineNames(t), "no machine is replaced while it is paused")
 	rig.Eventually(t, "the paused rollout is listed as stuck", func() (bool, any) {
-		list := r.Workflows(t, `Stuck = true AND Step = "paused" AND MachineNamespace = "paused"`)
+		list := testRig.Workflows(t, `Stuck = true AND Step = "paused" AND MachineNamespace = "paused"`)
 		return len(list) == 1, list
 	})
 	f.sendRequest(t, run.RequestInput{Command: "resume", Reason: "back"})
@@ -76,8 +76,8 @@ func TestPausedAndResumed(t *testing.T) {
 
 // A cancelled rollout makes no more changes, also after Temporal has lost all its data. The cancelled rollout is then
 // rolled back. A later rollout is cancelled and rolled back in one request.
-func TestCancelledRolledBackAndUndone(t *testing.T) {
-	f := newFleet(t, "cancelled", 8, rollingUpdate(2, 0))
+func TestRolloutIsCancelledRolledBackAndUndone(t *testing.T) {
+	f := newFleet(t, "cancelled", 8, withRollingUpdate(2, 0))
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
 	rig.Eventually(
@@ -91,8 +91,8 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationRolloutHold], "ann")
 	f.awaitSettledSets(t)
 	held := f.machineNames(t)
-	r.ResetTemporal(t)
-	f.ReconcileAgain(t)
+	testRig.ResetTemporal(t)
+	f.ForceReconcile(t)
 	require.Equal(t, held, f.machineNames(t), "the hold survives the loss of Temporal's data")
 
 	f.Patch(t, `{"spec":{"rollbackTo":{"revision":1}}}`)
@@ -122,9 +122,9 @@ func TestCancelledRolledBackAndUndone(t *testing.T) {
 
 // A signal to the rollout workflow has the same effect as an update of the deployment's workflow. A signal has no
 // answer, so an event reports the result.
-func TestRequestedBySignal(t *testing.T) {
+func TestRolloutTakesRequestsBySignal(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "signalled", 4, rollingUpdate(1, 0))
+	f := newFleet(t, "signalled", 4, withRollingUpdate(1, 0))
 	release := f.holdDeletions(t)
 	f.changeTemplate(t, "2")
 	rig.Eventually(
@@ -136,7 +136,7 @@ func TestRequestedBySignal(t *testing.T) {
 	id := rig.Installation.ID(run.KindRollout, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)}, 2)
 	signal := func(command request.Command, reason string) error {
 		in := run.RequestInput{Command: command, Actor: "ann", Reason: reason}
-		return r.Temporal.SignalWorkflow(t.Context(), id, "", run.MessageRequest, in)
+		return testRig.Temporal.SignalWorkflow(t.Context(), id, "", run.RequestMessageName, in)
 	}
 	// The new set is created with its replicas, so its machines may exist before the rollout workflow that receives the
 	// signal.
@@ -171,7 +171,7 @@ func (f fleet) awaitEvent(t *testing.T, text string) {
 	t.Helper()
 	rig.Eventually(t, "an event: "+text, func() (bool, any) {
 		var seen []string
-		list, err := r.Kube.CoreV1().
+		list, err := testRig.Kube.CoreV1().
 			Events(f.Namespace).
 			List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineDeployment"})
 		require.NoError(t, err)

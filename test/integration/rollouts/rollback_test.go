@@ -13,16 +13,16 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// progressDeadline sets a progress deadline.
-func progressDeadline(seconds int32) func(*v1alpha1.MachineDeployment) {
+// withProgressDeadline sets a progress deadline.
+func withProgressDeadline(seconds int32) func(*v1alpha1.MachineDeployment) {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = &seconds }
 }
 
-// rollBackAtOnce creates the strictest policy: a rollout rolls back when one machine fails, or at the progress
+// createStrictRollbackPolicy creates the strictest policy: a rollout rolls back when one machine fails, or at the progress
 // deadline.
-func (f fleet) rollBackAtOnce(t *testing.T) {
+func (f fleet) createStrictRollbackPolicy(t *testing.T) {
 	t.Helper()
-	r.CreatePolicy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
+	testRig.CreatePolicy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
 		AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true, MaxFailedMachines: new(int32)},
 	})
 }
@@ -30,7 +30,7 @@ func (f fleet) rollBackAtOnce(t *testing.T) {
 // requireNoPin requires that no automatic rollback has begun, also after another decision.
 func (f fleet) requireNoPin(t *testing.T) {
 	t.Helper()
-	f.ReconcileAgain(t)
+	f.ForceReconcile(t)
 	d := f.Deployment(t)
 	require.NotNil(t, d.Status.Rollout)
 	require.Nil(t, d.Status.Rollout.Pin)
@@ -41,8 +41,8 @@ func (f fleet) requireNoPin(t *testing.T) {
 func TestNothingRollsBackAfterARollout(t *testing.T) {
 	t.Parallel()
 	const deadline = 5
-	f := newFleet(t, "keptsets", 3, rollingUpdate(2, 0), progressDeadline(deadline))
-	f.rollBackAtOnce(t)
+	f := newFleet(t, "keptsets", 3, withRollingUpdate(2, 0), withProgressDeadline(deadline))
+	f.createStrictRollbackPolicy(t)
 	f.changeTemplate(t, "2")
 	f.awaitEdition(t, "2", 3)
 	rig.Eventually(t, "the rollout is recorded as complete", func() (bool, any) {
@@ -51,12 +51,12 @@ func TestNothingRollsBackAfterARollout(t *testing.T) {
 	})
 	for range 2 {
 		victim := f.Machines(t)[0]
-		require.NoError(t, r.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name, DeleteNode: true}))
+		require.NoError(t, testRig.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name, DeleteNode: true}))
 		f.AwaitDeletedMachine(t, victim)
 		f.AwaitRunningMachines(t, 3)
 		f.requireNoPin(t)
 	}
-	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
+	require.NoError(t, testRig.Cloud.AddFault(t.Context(), admin.Fault{
 		Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity", Class: f.Namespace + "/small",
 	}))
 	f.Scale(t, 4)
@@ -78,8 +78,8 @@ func TestNothingRollsBackAfterARollout(t *testing.T) {
 // While only the deletion of an old machine blocks a rollout, the progress deadline does not roll the rollout back.
 func TestABlockedDeletionRollsNothingBack(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "blocked", 2, rollingUpdate(1, 0), progressDeadline(5))
-	f.rollBackAtOnce(t)
+	f := newFleet(t, "blocked", 2, withRollingUpdate(1, 0), withProgressDeadline(5))
+	f.createStrictRollbackPolicy(t)
 	release := f.holdDeletions(t)
 	f.changeTemplate(t, "2")
 	f.awaitProgressingReason(t, v1alpha1.ReasonProgressDeadlineExceeded)
@@ -94,10 +94,10 @@ func TestABlockedDeletionRollsNothingBack(t *testing.T) {
 // A tool such as Argo CD applies a template again and again, although its machines fail. No machine of the bad template
 // is created after the rollback. The command retry starts the rollout of the template once more, and this rollout also
 // fails.
-func TestABadTemplateThatIsAppliedAgainBurnsNoMachine(t *testing.T) {
+func TestReappliedBadTemplateCreatesNoMachine(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "reapplied", 3, rollingUpdate(1, 0), progressDeadline(10))
-	f.rollBackAtOnce(t)
+	f := newFleet(t, "reapplied", 3, withRollingUpdate(1, 0), withProgressDeadline(10))
+	f.createStrictRollbackPolicy(t)
 	f.createBrokenClass(t)
 	good := f.machineNames(t)
 	apply := func() { f.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"broken"}}}}}`) }
@@ -107,7 +107,7 @@ func TestABadTemplateThatIsAppliedAgainBurnsNoMachine(t *testing.T) {
 	require.Equal(t, good, f.machineNames(t))
 	for range 20 {
 		apply()
-		f.ReconcileAgain(t)
+		f.ForceReconcile(t)
 		require.Equal(t, good, f.machineNames(t), "no machine of the bad template")
 	}
 	f.Scale(t, 4)
@@ -116,7 +116,7 @@ func TestABadTemplateThatIsAppliedAgainBurnsNoMachine(t *testing.T) {
 		require.Equal(t, "small", m.Spec.Class.Name, "a larger deployment gets machines of the good template")
 	}
 	since := f.Deployment(t).Status.Rollout.Pin.Since
-	r.RunMillwright(t, "rollout", "retry", f.Namespace+"/"+f.Name, "--reason", "once more")
+	testRig.RunMillwright(t, "rollout", "retry", f.Namespace+"/"+f.Name, "--reason", "once more")
 	rig.Eventually(t, "the retry fails, too", func() (bool, any) {
 		pin := f.Deployment(t).Status.Rollout.Pin
 		return pin != nil && pin.Since != since, pin

@@ -16,7 +16,7 @@ import (
 
 func TestAllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "plain", 12, rollingUpdate(3, 1))
+	f := newFleet(t, "plain", 12, withRollingUpdate(3, 1))
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
 	f.awaitEdition(t, "2", 12)
@@ -34,7 +34,7 @@ func TestAllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 	require.Equal(t, "2", d.Annotations[v1alpha1.AnnotationRevision])
 	require.Nil(t, d.Status.CurrentOperation)
 	require.Len(t, f.Sets(t), 2, "the former set is kept for an undo")
-	f.awaitMarks(t, func(v1alpha1.Machine) rolloutMarks { return rolloutMarks{} })
+	f.awaitRolloutMarks(t, func(v1alpha1.Machine) rolloutMarks { return rolloutMarks{} })
 	t.Logf("took %s, slowest step %s: %s; waited %v", result.Took, result.SlowTook, result.Slowest, result.Waited)
 	f.Delete(t)
 	f.AwaitPoolGone(t)
@@ -42,9 +42,9 @@ func TestAllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 
 // During a rollout the deployment is scaled up and then down. The template of the deployment changes two more times,
 // the second time back to the template of the first rollout.
-func TestSizeAndTemplateChangeInTheMiddle(t *testing.T) {
+func TestSizeAndTemplateChangeDuringARollout(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "restless", 20, rollingUpdate(4, 0))
+	f := newFleet(t, "restless", 20, withRollingUpdate(4, 0))
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
 	rig.Eventually(
@@ -85,8 +85,8 @@ func TestSizeAndTemplateChangeInTheMiddle(t *testing.T) {
 
 // Worker, bridge, Temporal and again the worker are killed one after the other during a rollout.
 func TestKillsInTheMiddleOfARollout(t *testing.T) {
-	f := newFleet(t, "killed", 24, rollingUpdate(4, 0))
-	before, err := r.Cloud.Stats(t.Context())
+	f := newFleet(t, "killed", 24, withRollingUpdate(4, 0))
+	before, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	watch := f.startSampler(t)
 	f.changeTemplate(t, "2")
@@ -96,12 +96,12 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 			"the rollout continues",
 			func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 3+5*i, n },
 		)
-		require.NoError(t, r.Stack.KillComponent(t.Context(), component))
-		require.NoError(t, r.Stack.StartComponent(t.Context(), component))
+		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), component))
 	}
 	f.awaitEdition(t, "2", 24)
 	watch.requireNoViolations(t)
-	after, err := r.Cloud.Stats(t.Context())
+	after, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 24, after.Creates-before.Creates, "instances that were made for the new template")
 	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
@@ -114,15 +114,15 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 // machine is created before the instance of the old machine is gone.
 func TestTerminatingMachinesDoNotCountWithTerminationStarted(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "early", 4, rollingUpdate(1, 0))
+	f := newFleet(t, "early", 4, withRollingUpdate(1, 0))
 	release := f.holdDeletions(t)
-	r.CreatePolicy(
+	testRig.CreatePolicy(
 		t,
 		f.Namespace,
 		f.Name,
 		v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted},
 	)
-	watch := f.startSamplerWithBounds(t, checker.Bounds{JudgesNodes: true})
+	watch := f.startSamplerWithBounds(t, checker.SizeBounds{JudgesNodes: true})
 	f.changeTemplate(t, "2")
 	rig.Eventually(t, "all are replaced, and no old one is gone", func() (bool, any) {
 		machines := f.Machines(t)

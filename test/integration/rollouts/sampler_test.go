@@ -13,9 +13,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// sampler samples the number of machines in the cloud and the number of schedulable nodes of a fleet. sampler compares
+// boundsSampler samples the number of machines in the cloud and the number of schedulable nodes of a fleet. sampler compares
 // both numbers with the bounds in the deployment's spec. While the API server is down, the sampler takes no samples.
-type sampler struct {
+type boundsSampler struct {
 	*checker.Watcher
 	fleet     fleet
 	stop      func() // stop ends the sampling, and returns after the last sample
@@ -23,16 +23,16 @@ type sampler struct {
 }
 
 // startSampler samples the fleet until requireNoViolations. Machines that are being deleted count until they are gone.
-func (f fleet) startSampler(t *testing.T) *sampler {
-	return f.startSamplerWithBounds(t, checker.Bounds{JudgesLeavingMachines: true, JudgesNodes: true})
+func (f fleet) startSampler(t *testing.T) *boundsSampler {
+	return f.startSamplerWithBounds(t, checker.SizeBounds{JudgesLeavingMachines: true, JudgesNodes: true})
 }
 
-func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.Bounds) *sampler {
+func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.SizeBounds) *boundsSampler {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
-	sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}
-	s := &sampler{Watcher: checker.NewWatcher(sources, f.Namespace, strict), fleet: f, stop: func() { cancel(); <-over }}
+	sources := checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal}
+	s := &boundsSampler{Watcher: checker.NewWatcher(sources, f.Namespace, strict), fleet: f, stop: func() { cancel(); <-over }}
 	go func() {
 		defer close(over)
 		s.Run(ctx)
@@ -49,7 +49,7 @@ func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.Bounds) *samp
 
 // requireNoViolations waits until the bounds of the current spec are in force, and requires that no sample has violated
 // the bounds.
-func (s *sampler) requireNoViolations(t *testing.T) {
+func (s *boundsSampler) requireNoViolations(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "both bounds of the size that is wanted are in force", func() (bool, any) {
 		violations, _ := s.Violations()

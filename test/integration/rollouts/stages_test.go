@@ -24,10 +24,10 @@ import (
 // machines for 3 s. A rollout whose machines fail is rolled back automatically.
 func TestStagesAndAutomaticRollback(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "staged", 10, rollingUpdate(2, 0), func(d *v1alpha1.MachineDeployment) {
+	f := newFleet(t, "staged", 10, withRollingUpdate(2, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(600))
 	})
-	r.CreatePolicy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
+	testRig.CreatePolicy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{
 		Steps: []v1alpha1.RolloutStep{
 			{
 				Replicas: intstr.FromString("10%"),
@@ -48,7 +48,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	f.awaitEdition(t, "2", 10)
 	require.Equal(t, int32(2), f.Deployment(t).Status.Rollout.Step)
 
-	_, err := r.Machines.MachineV1alpha1().
+	_, err := testRig.Machines.MachineV1alpha1().
 		RolloutPolicies(f.Namespace).
 		Patch(t.Context(), f.Name, types.MergePatchType, []byte(`{"spec":{"steps":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -72,10 +72,10 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 // failed.
 func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "late", 3, rollingUpdate(1, 0), func(d *v1alpha1.MachineDeployment) {
+	f := newFleet(t, "late", 3, withRollingUpdate(1, 0), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.ProgressDeadlineSeconds = new(int32(15))
 	})
-	r.CreatePolicy(
+	testRig.CreatePolicy(
 		t,
 		f.Namespace,
 		f.Name,
@@ -97,7 +97,7 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 		t, "broken", "revision 2 failed (no progress for 15s: 1 machine of it is not available): back on revision 1",
 	)
 	query := fmt.Sprintf("MachineNamespace = %q AND Outcome = %q", f.Namespace, deployment.OutcomeRolledBack)
-	require.Len(t, r.Workflows(t, query), 1, "the list of workflows shows the rollback")
+	require.Len(t, testRig.Workflows(t, query), 1, "the list of workflows shows the rollback")
 	require.Equal(t, former, f.machineNames(t), "no machine was given up for one that never came")
 	f.Delete(t)
 	f.AwaitPoolGone(t)
@@ -129,8 +129,8 @@ func (f fleet) requireRolledBack(t *testing.T, class, cause string) {
 	})
 	f.awaitEvent(t, cause)
 	name := f.Namespace + "/" + f.Name
-	require.Contains(t, strings.Join(r.RunMillwright(t, "rollout", "status", name), "\n"), cause)
-	require.Contains(t, strings.Join(r.RunMillwright(t, "rollout", "history", name), "\n"), cause)
+	require.Contains(t, strings.Join(testRig.RunMillwright(t, "rollout", "status", name), "\n"), cause)
+	require.Contains(t, strings.Join(testRig.RunMillwright(t, "rollout", "history", name), "\n"), cause)
 }
 
 // createBrokenClass creates a class "broken" whose instances never boot.
@@ -138,6 +138,6 @@ func (f fleet) createBrokenClass(t *testing.T) {
 	t.Helper()
 	broken := rig.NewClass(f.Namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	broken.Name = "broken"
-	_, err := r.Machines.MachineV1alpha1().MachineClasses(f.Namespace).Create(t.Context(), broken, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().MachineClasses(f.Namespace).Create(t.Context(), broken, metav1.CreateOptions{})
 	require.NoError(t, err)
 }

@@ -39,12 +39,12 @@ func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 }
 
 // Strategy OnDelete: an old machine stays until somebody deletes the machine.
-func TestOnDelete(t *testing.T) {
+func TestOnDeleteReplacesOnlyDeletedMachines(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "patient", 3, withStrategyType(v1alpha1.OnDeleteMachineDeploymentStrategyType))
 	f.changeTemplate(t, "2")
 	rig.Eventually(t, "the rollout waits", func() (bool, any) {
-		list := r.Workflows(t, `WorkflowType = "Rollout" AND ExecutionStatus = "Running" AND MachineNamespace = "patient"`)
+		list := testRig.Workflows(t, `WorkflowType = "Rollout" AND ExecutionStatus = "Running" AND MachineNamespace = "patient"`)
 		return len(list) == 1 && len(f.Sets(t)) == 2, len(list)
 	})
 	for n := range 3 {
@@ -53,7 +53,7 @@ func TestOnDelete(t *testing.T) {
 			if m.Labels["edition"] == "" {
 				require.NoError(
 					t,
-					r.Machines.MachineV1alpha1().Machines("patient").Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
+					testRig.Machines.MachineV1alpha1().Machines("patient").Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
 				)
 				break
 			}

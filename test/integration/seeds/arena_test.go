@@ -32,15 +32,15 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// calmTimeout is the maximum time from the last load and the last fault until nothing changes any more. calmTimeout is
+// settleTimeout is the maximum time from the last load and the last fault until nothing changes any more. calmTimeout is
 // also the maximum time from the deletion of all objects until nothing is left.
-const calmTimeout = 2 * time.Minute
+const settleTimeout = 2 * time.Minute
 
 // auditDelay is the maximum delay of the API server's audit log. A batch of the log waits for at most 30 s.
 const auditDelay = 35 * time.Second
 
-// slowClass is a class whose instances take one second to create and half a second to delete.
-const slowClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
+// slowProviderSpec is a class whose instances take one second to create and half a second to delete.
+const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
 
 // seedRun has the plan, the namespace, the pools and the checker of one seed.
 type seedRun struct {
@@ -51,7 +51,7 @@ type seedRun struct {
 	watcher   *checker.Watcher
 
 	deploymentLock sync.Mutex  // held while a deployment is changed or handed over
-	isEnding       atomic.Bool // true if the plan deletes the namespace before all work is complete
+	isNamespaceDeleting       atomic.Bool // true if the plan deletes the namespace before all work is complete
 }
 
 // seedCount is the number of seeds that this process has run. seedCount is part of the names of namespaces.
@@ -67,7 +67,7 @@ func runSeed(t *testing.T, p plan) {
 		violations := a.run()
 		_, snapshots := a.watcher.Violations()
 		t.Logf("seed %d: %s; %.0f s, %d snapshots, %d pods drained; %d violations",
-			p.seed, p, time.Since(begun).Seconds(), snapshots, len(a.watcher.Departures()), len(violations))
+			p.seed, p, time.Since(begun).Seconds(), snapshots, len(a.watcher.PodDepartures()), len(violations))
 		a.appendReport(begun, snapshots, violations)
 		if len(violations) > 0 {
 			a.keepLogs()
@@ -88,12 +88,12 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	if b.Tokens = []string{rig.Canary}; a.plan.faultyCloud {
 		rig.MakeCloudFaulty(&b)
 	}
-	require.NoError(t, r.Cloud.SetBehaviour(ctx, b))
-	r.CreateNamespace(t, a.namespace, slowClass)
+	require.NoError(t, testRig.Cloud.SetBehaviour(ctx, b))
+	testRig.CreateNamespace(t, a.namespace, slowProviderSpec)
 	a.watcher = checker.NewWatcher(
-		checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal},
+		checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
 		a.namespace,
-		checker.Bounds{
+		checker.SizeBounds{
 			JudgesLeavingMachines: a.plan.judgesLeavingMachines(),
 			JudgesNodes:           a.plan.judgesNodes(),
 			IgnoresBudgets:        a.plan.forcesDrains,
@@ -112,7 +112,7 @@ func (a *seedRun) run() (violations []checker.Violation) {
 
 	a.runSteps(ctx)
 	if a.plan.earlyDeletionTime == 0 {
-		violations = append(violations, a.restlessViolations(ctx)...)
+		violations = append(violations, a.unsettledViolations(ctx)...)
 		violations = append(violations, a.collectOrphans()...)
 		a.watcher.BeginTeardown()
 	}
@@ -122,14 +122,14 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	}
 	remains, err := a.watcher.AwaitNoFindings(
 		ctx,
-		calmTimeout,
+		settleTimeout,
 		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
-			return checker.FindRemains(s, d, a.watcher.ExcusedMachines())
+			return checker.FindLeftovers(s, d, a.watcher.ExcusedMachines())
 		},
 	)
 	require.NoError(t, err)
 	violations = append(violations, remains...)
-	violations = append(violations, a.remainingStrangers(ctx)...)
+	violations = append(violations, a.findRemainingCopies(ctx)...)
 	durable, err := a.watcher.WorkflowState(ctx)
 	require.NoError(t, err)
 	a.watcher.AddRuns(durable)
@@ -145,13 +145,13 @@ func (a *seedRun) makePools() {
 	for i, wanted := range a.plan.pools {
 		a.pools = append(
 			a.pools,
-			r.CreatePool(
+			testRig.CreatePool(
 				a.t,
 				a.namespace,
 				fmt.Sprintf("%s-%c", a.namespace, 'a'+i),
 				wanted.replicas,
 				func(d *v1alpha1.MachineDeployment) {
-					rig.LabelNodes(d)
+					rig.WithNodeLabel(d)
 					configuration := &v1alpha1.MachineConfiguration{}
 					if a.plan.shortTimeouts {
 						configuration.MachineCreationTimeout = &metav1.Duration{Duration: 30 * time.Second}
@@ -184,13 +184,13 @@ func (a *seedRun) makePools() {
 	}
 }
 
-// restlessViolations returns a violation for each object or run that still changes or is incomplete after calmTimeout.
-func (a *seedRun) restlessViolations(ctx context.Context) []checker.Violation {
+// unsettledViolations returns a violation for each object or run that still changes or is incomplete after calmTimeout.
+func (a *seedRun) unsettledViolations(ctx context.Context) []checker.Violation {
 	restless, err := a.watcher.AwaitNoFindings(
 		ctx,
-		calmTimeout,
+		settleTimeout,
 		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
-			return checker.FindUnrest(s, d, a.watcher.ExcusedMachines())
+			return checker.FindUnsettledObjects(s, d, a.watcher.ExcusedMachines())
 		},
 	)
 	require.NoError(a.t, err)
@@ -210,10 +210,10 @@ func (a *seedRun) runSteps(ctx context.Context) {
 			a.applyLoad(s)
 		})
 	}
-	if s := a.plan.strangersLoad; s != nil {
+	if s := a.plan.machineCopiesLoad; s != nil {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(s.BeginOffset)))
-			a.runStrangers(*s)
+			a.runMachineCopies(*s)
 		})
 	}
 	for _, s := range a.plan.faults {
@@ -226,38 +226,38 @@ func (a *seedRun) runSteps(ctx context.Context) {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(a.plan.earlyDeletionTime)))
 			a.watcher.BeginTeardown()
-			a.isEnding.Store(true)
+			a.isNamespaceDeleting.Store(true)
 			a.retryUntilDone("delete the namespace", func(ctx context.Context) error { return a.deleteAll(ctx) })
 		})
 	}
 	all.Wait()
-	a.retryUntilDone("end the cloud's faults", func(ctx context.Context) error { return r.Cloud.ClearFaults(ctx) })
+	a.retryUntilDone("end the cloud's faults", func(ctx context.Context) error { return testRig.Cloud.ClearFaults(ctx) })
 }
 
 // deleteAll deletes the objects of the seed, either one by one or with their namespace.
 func (a *seedRun) deleteAll(ctx context.Context) error {
 	policy := metav1.DeleteOptions{}
 	if !a.plan.deletesNamespace {
-		if err := r.Kube.PolicyV1().
+		if err := testRig.Kube.PolicyV1().
 			PodDisruptionBudgets(a.namespace).
 			DeleteCollection(ctx, policy, metav1.ListOptions{}); err != nil {
 			return err // without this deletion, a budget would block the last drain forever
 		}
 		for _, p := range a.pools {
-			if err := r.Machines.MachineV1alpha1().
+			if err := testRig.Machines.MachineV1alpha1().
 				MachineDeployments(a.namespace).
 				Delete(ctx, p.Name, policy); err != nil &&
 				!apierrors.IsNotFound(err) {
 				return err
 			}
 		}
-		if err := r.Machines.MachineV1alpha1().
+		if err := testRig.Machines.MachineV1alpha1().
 			MachineClasses(a.namespace).
 			Delete(ctx, "small", policy); err != nil &&
 			!apierrors.IsNotFound(err) {
 			return err
 		}
-		if err := r.Kube.CoreV1().
+		if err := testRig.Kube.CoreV1().
 			Secrets(a.namespace).
 			Delete(ctx, "small", policy); err != nil &&
 			!apierrors.IsNotFound(err) {
@@ -265,7 +265,7 @@ func (a *seedRun) deleteAll(ctx context.Context) error {
 		}
 		return nil
 	}
-	return r.Kube.CoreV1().Namespaces().Delete(ctx, a.namespace, policy)
+	return testRig.Kube.CoreV1().Namespaces().Delete(ctx, a.namespace, policy)
 }
 
 // collectOrphans runs two sweeps for the instances that loads have orphaned, and returns a violation for each remaining
@@ -278,12 +278,12 @@ func (a *seedRun) collectOrphans() []checker.Violation {
 	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"25 until %s"}}}`,
 		v1alpha1.AnnotationCollectOrphans, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	a.retryUntilDone("let sweeps collect many orphans", func(ctx context.Context) error {
-		_, err := r.Machines.MachineV1alpha1().
+		_, err := testRig.Machines.MachineV1alpha1().
 			MachineClasses(a.namespace).
 			Patch(ctx, "small", types.MergePatchType, collect, metav1.PatchOptions{})
 		return err
 	})
-	sweeps := r.CreateSweepSchedule(a.t, a.namespace, time.Second)
+	sweeps := testRig.CreateSweepSchedule(a.t, a.namespace, time.Second)
 	last := time.Time{}
 	left, err := a.watcher.AwaitNoFindings(
 		a.t.Context(),
@@ -303,15 +303,15 @@ func (a *seedRun) collectOrphans() []checker.Violation {
 
 // findUnevictedPods returns a violation for each pod that left the node of a deleted machine without an eviction.
 func (a *seedRun) findUnevictedPods() (violations []checker.Violation) {
-	left := a.watcher.Departures()
-	if len(left) == 0 || a.plan.hurtsNodes() {
+	left := a.watcher.PodDepartures()
+	if len(left) == 0 || a.plan.disturbsNodes() {
 		return nil
 	}
 	var found []checker.Finding
 	for begun := time.Now(); time.Since(begun) < auditDelay; time.Sleep(time.Second) {
-		file, err := os.Open(r.Stack.AuditLogPath())
+		file, err := os.Open(testRig.Stack.AuditLogPath())
 		require.NoError(a.t, err)
-		found = checker.UnevictedDepartures(left, checker.ReadEvictedPods(file, a.namespace))
+		found = checker.FindPodsGoneWithoutEviction(left, checker.ReadEvictedPods(file, a.namespace))
 		_ = file.Close()
 		if len(found) == 0 {
 			return nil
@@ -332,7 +332,7 @@ func (a *seedRun) retryUntilDone(what string, do func(context.Context) error) {
 		err := do(ctx)
 		cancel()
 		gone := apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-		if err == nil || gone && a.isEnding.Load() {
+		if err == nil || gone && a.isNamespaceDeleting.Load() {
 			return
 		}
 		if time.Since(begun) > 3*time.Minute {
@@ -367,7 +367,7 @@ func restartEndedComponents(t *testing.T) {
 	over.Go(func() {
 		for ctx.Err() == nil {
 			time.Sleep(time.Second)
-			status, err := r.Stack.Status(ctx)
+			status, err := testRig.Stack.Status(ctx)
 			if err != nil {
 				continue
 			}
@@ -381,7 +381,7 @@ func restartEndedComponents(t *testing.T) {
 						s.Name,
 						s.Error,
 					)
-					_ = r.Stack.StartComponent(ctx, s.Name)
+					_ = testRig.Stack.StartComponent(ctx, s.Name)
 					mutex.Unlock()
 				}
 			}
@@ -397,11 +397,11 @@ func (a *seedRun) keepLogs() {
 		return
 	}
 	folder := filepath.Join(root, fmt.Sprintf("%s-%s", a.namespace, time.Now().Format("150405")))
-	if err := os.CopyFS(folder, os.DirFS(filepath.Join(r.Stack.Dir(), "logs"))); err != nil {
+	if err := os.CopyFS(folder, os.DirFS(filepath.Join(testRig.Stack.Dir(), "logs"))); err != nil {
 		a.t.Log(err)
 	}
 	for _, kind := range []string{"machines", "machinesets", "machinedeployments", "machineclasses", "nodes", "events"} {
-		text, err := r.Stack.Kubectl(a.t.Context(), "get", kind, "-n", a.namespace, "-o", "yaml")
+		text, err := testRig.Stack.Kubectl(a.t.Context(), "get", kind, "-n", a.namespace, "-o", "yaml")
 		if err == nil {
 			err = os.WriteFile(filepath.Join(folder, kind+".yaml"), text, 0o600)
 		}

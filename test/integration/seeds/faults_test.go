@@ -49,16 +49,16 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 	case faultKill:
 		a.retryUntilDone(
 			"kill "+s.FaultTarget,
-			func(ctx context.Context) error { return r.Stack.KillComponent(ctx, s.FaultTarget) },
+			func(ctx context.Context) error { return testRig.Stack.KillComponent(ctx, s.FaultTarget) },
 		)
 		time.Sleep(s.Duration)
 		a.startComponent(s.FaultTarget)
 	case faultPause:
-		if r.Stack.SignalComponent(ctx, s.FaultTarget, syscall.SIGSTOP) != nil { // the component has exited by itself
+		if testRig.Stack.SignalComponent(ctx, s.FaultTarget, syscall.SIGSTOP) != nil { // the component has exited by itself
 			return
 		}
 		time.Sleep(s.Duration)
-		if r.Stack.SignalComponent(ctx, s.FaultTarget, syscall.SIGCONT) != nil {
+		if testRig.Stack.SignalComponent(ctx, s.FaultTarget, syscall.SIGCONT) != nil {
 			a.startComponent(s.FaultTarget)
 		}
 	case faultRevokeRights:
@@ -76,9 +76,9 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 	case faultWipeTemporal:
 		a.retryUntilDone(
 			"kill Temporal",
-			func(ctx context.Context) error { return r.Stack.KillComponent(ctx, component.Temporal) },
+			func(ctx context.Context) error { return testRig.Stack.KillComponent(ctx, component.Temporal) },
 		)
-		files, _ := filepath.Glob(filepath.Join(r.Stack.Dir(), component.Temporal, "*"))
+		files, _ := filepath.Glob(filepath.Join(testRig.Stack.Dir(), component.Temporal, "*"))
 		for _, file := range files {
 			_ = os.Remove(file)
 		}
@@ -96,7 +96,7 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 func (a *seedRun) startComponent(name string) {
 	begun := time.Now()
 	for {
-		err := r.Stack.StartComponent(context.WithoutCancel(a.t.Context()), name)
+		err := testRig.Stack.StartComponent(context.WithoutCancel(a.t.Context()), name)
 		if err == nil {
 			return
 		}
@@ -112,7 +112,7 @@ func (a *seedRun) startComponent(name string) {
 func (a *seedRun) revokeRights(s planStep) {
 	var rights rig.Rights
 	a.retryUntilDone("read the rights of "+s.FaultTarget, func(ctx context.Context) (err error) {
-		rights, err = r.RightsOfUser(ctx, s.FaultTarget)
+		rights, err = testRig.RightsOfUser(ctx, s.FaultTarget)
 		return err
 	})
 	a.retryUntilDone("take the rights of "+s.FaultTarget, rights.Revoke)
@@ -132,8 +132,8 @@ func (a *seedRun) refuseWrites(s planStep) {
 		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update, admissionv1.Delete},
 		Rule:       admissionv1.Rule{APIGroups: groups, APIVersions: []string{"*"}, Resources: []string{s.FaultTarget}},
 	}}
-	policies := r.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	bindings := r.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	policies := testRig.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	bindings := testRig.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	a.retryUntilDone("make a policy", func(ctx context.Context) error {
 		_, err := policies.Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -169,7 +169,7 @@ func (a *seedRun) refuseWrites(s planStep) {
 // exhaustQuota creates a quota that allows no more machines. The stack has no quota controller, so exhaustQuota writes
 // the quota's status.
 func (a *seedRun) exhaustQuota(s planStep) {
-	quotas := r.Kube.CoreV1().ResourceQuotas(a.namespace)
+	quotas := testRig.Kube.CoreV1().ResourceQuotas(a.namespace)
 	full := corev1.ResourceList{"count/machines.machine.sapcloud.io": resource.MustParse("1")}
 	a.retryUntilDone("make a quota", func(ctx context.Context) error {
 		quota, err := quotas.Create(
@@ -207,7 +207,7 @@ func ignoreAlreadyExists(err error) error {
 // disturbCloud changes the behaviour of the cloud for some time.
 func (a *seedRun) disturbCloud(s planStep) {
 	change := func(do func(*admin.Behaviour)) {
-		a.retryUntilDone("change the cloud", func(ctx context.Context) error { return r.Cloud.ChangeBehaviour(ctx, do) })
+		a.retryUntilDone("change the cloud", func(ctx context.Context) error { return testRig.Cloud.ChangeBehaviour(ctx, do) })
 	}
 	operation := admin.Operation(s.FaultTarget)
 	switch s.Kind {
@@ -216,7 +216,7 @@ func (a *seedRun) disturbCloud(s planStep) {
 			Operation: operation, Code: "Unavailable", Message: "a fault of the seed", After: s.Kind == faultErrorsAfterEffect,
 			For: virtual.Duration(s.Duration), Probability: 0.7, Seed: a.plan.seed, Class: a.namespace + "/small",
 		}
-		a.retryUntilDone("add a fault of the cloud", func(ctx context.Context) error { return r.Cloud.AddFault(ctx, fault) })
+		a.retryUntilDone("add a fault of the cloud", func(ctx context.Context) error { return testRig.Cloud.AddFault(ctx, fault) })
 		time.Sleep(s.Duration)
 	case faultCloudLatency:
 		change(func(b *admin.Behaviour) { b.CreateLatency, b.BootLatency, b.DeleteLatency = 3e9, 2e9, 3e9 })
@@ -256,7 +256,7 @@ func (a *seedRun) disturbCloud(s planStep) {
 func (a *seedRun) writeToken(token string) {
 	a.retryUntilDone("write credentials", func(ctx context.Context) error {
 		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
-		_, err := r.Kube.CoreV1().Secrets(a.namespace).Patch(ctx, "small", types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := testRig.Kube.CoreV1().Secrets(a.namespace).Patch(ctx, "small", types.MergePatchType, patch, metav1.PatchOptions{})
 		return ignoreNotFound(err)
 	})
 }
@@ -267,7 +267,7 @@ func (a *seedRun) restoreStore(s planStep) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
 	ctx := context.WithoutCancel(a.t.Context())
 	a.deploymentLock.Lock() // during a hand-over, the deployment is missing in the copy
-	err := r.SaveStore(ctx, copied)
+	err := testRig.SaveStore(ctx, copied)
 	a.deploymentLock.Unlock()
 	if err != nil {
 		a.t.Errorf("save the store: %v", err)
@@ -278,10 +278,10 @@ func (a *seedRun) restoreStore(s planStep) {
 	var excused sync.WaitGroup
 	excused.Go(func() { a.excuseOrphans(excusing) })
 	defer func() { stop(); excused.Wait() }()
-	if err := r.RestoreStore(ctx, copied); err != nil {
+	if err := testRig.RestoreStore(ctx, copied); err != nil {
 		a.t.Errorf("restore the store: %v", err)
 	}
-	a.retryUntilDone("let all Nodes join again", func(ctx context.Context) error { return r.Cloud.RejoinNodes(ctx) })
+	a.retryUntilDone("let all Nodes join again", func(ctx context.Context) error { return testRig.Cloud.RejoinNodes(ctx) })
 	time.Sleep(20 * time.Second) // creations in progress may still complete
 }
 
@@ -303,7 +303,7 @@ func (a *seedRun) excuseOrphans(ctx context.Context) {
 // disturbAPI makes an identity's connection to the API server faulty for some time. disturbAPI requires a stack with
 // proxies.
 func (a *seedRun) disturbAPI(s planStep) {
-	p := map[string]*rig.APIProxy{component.WorkerIdentity: r.Proxies.Worker, component.BridgeIdentity: r.Proxies.Bridge}[s.FaultTarget]
+	p := map[string]*rig.APIProxy{component.WorkerIdentity: testRig.Proxies.Worker, component.BridgeIdentity: testRig.Proxies.Bridge}[s.FaultTarget]
 	if p == nil {
 		a.t.Errorf("no proxy for %q", s.FaultTarget)
 		return

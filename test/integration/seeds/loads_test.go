@@ -40,11 +40,11 @@ func (a *seedRun) applyLoad(s planStep) {
 			if len(m.Finalizers) == 0 {
 				return errors.New("its finalizer is not back yet: its instance would be left")
 			}
-			return r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{})
+			return testRig.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{})
 		})
 	case loadDeleteNode:
 		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
-			node, err := r.Kube.CoreV1().Nodes().Get(ctx, cache.NodeNameOfMachine(&m), metav1.GetOptions{})
+			node, err := testRig.Kube.CoreV1().Nodes().Get(ctx, cache.NodeNameOfMachine(&m), metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func (a *seedRun) applyLoad(s planStep) {
 			if !slices.Contains(node.Finalizers, v1alpha1.FinalizerNode) {
 				return errors.New("its machine does not know its node yet")
 			}
-			return r.Kube.CoreV1().
+			return testRig.Kube.CoreV1().
 				Nodes().
 				Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))})
 		})
@@ -83,7 +83,7 @@ func (a *seedRun) applyLoad(s planStep) {
 		time.Sleep(s.Duration)
 		if name != "" {
 			a.retryUntilDone("delete the machine that left", func(ctx context.Context) error {
-				return ignoreNotFound(r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}))
+				return ignoreNotFound(testRig.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}))
 			})
 		}
 	case loadPauseRollout:
@@ -114,13 +114,13 @@ func (a *seedRun) applyLoad(s planStep) {
 			// delete the node.
 			lone := m.Spec.ProviderID == ""
 			// The cloud returns an error if the instance does not exist, or does not exist yet.
-			_ = r.Cloud.VanishInstance(ctx, admin.VanishRequest{Machine: m.Name, DeleteNode: s.LoadArgument%2 == 1 || lone})
+			_ = testRig.Cloud.VanishInstance(ctx, admin.VanishRequest{Machine: m.Name, DeleteNode: s.LoadArgument%2 == 1 || lone})
 			return nil
 		})
 	case loadOrphanInstance:
 		a.orphanMachine(s)
 	case loadDeleteSecret:
-		secrets := r.Kube.CoreV1().Secrets(a.namespace)
+		secrets := testRig.Kube.CoreV1().Secrets(a.namespace)
 		a.retryUntilDone("delete the Secret", func(ctx context.Context) error {
 			if err := ignoreNotFound(secrets.Delete(ctx, "small", metav1.DeleteOptions{})); err != nil {
 				return err
@@ -143,13 +143,13 @@ func (a *seedRun) applyLoad(s planStep) {
 		a.handOverDeployment(p)
 	case loadRemoveSetOwner:
 		a.retryUntilDone("take the owner of a set", func(ctx context.Context) error {
-			sets, err := r.Machines.MachineV1alpha1().
+			sets, err := testRig.Machines.MachineV1alpha1().
 				MachineSets(a.namespace).
 				List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.Name})
 			if err != nil || len(sets.Items) == 0 {
 				return err
 			}
-			_, err = r.Machines.MachineV1alpha1().
+			_, err = testRig.Machines.MachineV1alpha1().
 				MachineSets(a.namespace).
 				Patch(ctx, sets.Items[s.LoadArgument%len(sets.Items)].Name, types.MergePatchType,
 					[]byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
@@ -166,7 +166,7 @@ func (a *seedRun) applyLoad(s planStep) {
 func (a *seedRun) orphanMachine(s planStep) {
 	bare, node := fmt.Appendf(nil, `{"metadata":{"finalizers":null}}`), ""
 	a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
-		instances, err := r.Cloud.Instances(ctx)
+		instances, err := testRig.Cloud.Instances(ctx)
 		if err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (a *seedRun) orphanMachine(s planStep) {
 			return nil // Millwright does not delete the node of an instance that vanished
 		}
 		a.watcher.ExcuseMachine(string(m.UID))
-		if err := r.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
+		if err := testRig.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
 		node = cache.NodeNameOfMachine(&m)
@@ -184,7 +184,7 @@ func (a *seedRun) orphanMachine(s planStep) {
 		return
 	}
 	a.retryUntilDone("release the node of an orphan", func(ctx context.Context) error {
-		_, err := r.Kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, bare, metav1.PatchOptions{})
+		_, err := testRig.Kube.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, bare, metav1.PatchOptions{})
 		return ignoreNotFound(err)
 	})
 }
@@ -201,7 +201,7 @@ func (a *seedRun) patchPool(p *rig.Pool, patch string) {
 	a.deploymentLock.Lock()
 	defer a.deploymentLock.Unlock()
 	a.retryUntilDone("change "+p.Name, func(ctx context.Context) error {
-		_, err := r.Machines.MachineV1alpha1().
+		_, err := testRig.Machines.MachineV1alpha1().
 			MachineDeployments(a.namespace).
 			Patch(ctx, p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
@@ -209,7 +209,7 @@ func (a *seedRun) patchPool(p *rig.Pool, patch string) {
 }
 
 func (a *seedRun) patchMachine(ctx context.Context, name, patch string) error {
-	_, err := r.Machines.MachineV1alpha1().
+	_, err := testRig.Machines.MachineV1alpha1().
 		Machines(a.namespace).
 		Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
@@ -218,7 +218,7 @@ func (a *seedRun) patchMachine(ctx context.Context, name, patch string) error {
 // changeMachine calls do for one machine of a pool. If the pool has no machine, changeMachine does nothing.
 func (a *seedRun) changeMachine(s planStep, do func(context.Context, v1alpha1.Machine) error) {
 	a.retryUntilDone(s.Kind, func(ctx context.Context) error {
-		list, err := r.Machines.MachineV1alpha1().
+		list, err := testRig.Machines.MachineV1alpha1().
 			Machines(a.namespace).
 			List(ctx, metav1.ListOptions{LabelSelector: "pool=" + a.pools[s.PoolIndex].Name})
 		if err != nil || len(list.Items) == 0 {

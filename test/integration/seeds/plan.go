@@ -37,7 +37,7 @@ const (
 
 	// for some time, another namespace has copies of a pool's machines, and machines with the names and labels of the
 	// pool's nodes
-	loadStrangers = "strangers"
+	loadMachineCopies = "strangers"
 )
 
 // The faults.
@@ -94,7 +94,7 @@ type plan struct {
 	seed          uint64
 	pools         []poolPlan
 	loads, faults []planStep
-	strangersLoad *planStep // the load loadStrangers; nil: the plan has no such load
+	machineCopiesLoad *planStep // the load loadStrangers; nil: the plan has no such load
 
 	// Properties of the cloud while the seed runs.
 	clientTokens                  bool
@@ -164,7 +164,7 @@ func newPlan(seed uint64, l planLimits) plan {
 	}
 	m.addLoads()
 	m.addFaults()
-	if budget := m.pickRandomItem(podBudgets()); m.isTrueOnceIn(2) && !p.hurtsNodes() {
+	if budget := m.pickRandomItem(podBudgets()); m.isTrueOnceIn(2) && !p.disturbsNodes() {
 		p.podBudget = budget
 		if p.forcesDrains = m.isTrueOnceIn(3); p.forcesDrains {
 			p.podBudget = "maxUnavailable 0"
@@ -177,8 +177,8 @@ func newPlan(seed uint64, l planLimits) plan {
 	p.faultyCloud = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	m.random = rand.New(rand.NewPCG(seed, 9))
 	if m.isTrueOnceIn(2) {
-		p.strangersLoad = &planStep{
-			Kind:        loadStrangers,
+		p.machineCopiesLoad = &planStep{
+			Kind:        loadMachineCopies,
 			BeginOffset: m.randomMoment(),
 			Duration:    m.randomSeconds(5, 20),
 			PoolIndex:   m.random.IntN(len(p.pools)),
@@ -369,7 +369,7 @@ func (p plan) judgesLeavingMachines() bool {
 // judgesNodes reports whether only rollouts and changes of size remove nodes, and no fault affects a part that nodes
 // need.
 func (p plan) judgesNodes() bool {
-	return !p.shortTimeouts && !p.hurtsNodes() &&
+	return !p.shortTimeouts && !p.disturbsNodes() &&
 		p.hasOnlyLoads(
 			loadRollOut,
 			loadScale,
@@ -383,12 +383,12 @@ func (p plan) judgesNodes() bool {
 
 // judgesNodeLoss reports whether only Millwright removes nodes and instances.
 func (p plan) judgesNodeLoss() bool {
-	return !p.restoresEtcd() && !p.hurtsNodes() &&
+	return !p.restoresEtcd() && !p.disturbsNodes() &&
 		!slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadDeleteNode })
 }
 
-// hurtsNodes reports whether a load or a fault affects a part that nodes and pods need.
-func (p plan) hurtsNodes() bool {
+// disturbsNodes reports whether a load or a fault affects a part that nodes and pods need.
+func (p plan) disturbsNodes() bool {
 	vanish := slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadVanishInstance })
 	return vanish || slices.ContainsFunc(p.faults, func(s planStep) bool {
 		return slices.Contains([]string{component.APIServer, component.Etcd, component.ControllerManager}, s.FaultTarget)
@@ -418,8 +418,8 @@ func (p plan) String() string {
 		p.faultyCloud,
 	)
 	loads := p.loads
-	if p.strangersLoad != nil {
-		loads = append(slices.Clone(loads), *p.strangersLoad)
+	if p.machineCopiesLoad != nil {
+		loads = append(slices.Clone(loads), *p.machineCopiesLoad)
 	}
 	return fmt.Sprintf(
 		"%d pools, budget %q, drains forced %t, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",

@@ -23,7 +23,7 @@ func TestASeedGivesOnePlan(t *testing.T) {
 	assert.Len(t, found, 34, "each load and each fault is in some plan")
 }
 
-func TestLoadsThatDoNotFitARestore(t *testing.T) {
+func TestPlanWithARestoreHasOnlyCompatibleLoads(t *testing.T) {
 	restores := 0
 	for seed := range uint64(500) {
 		p := newPlan(seed, planLimits{loads: 9, faults: 6, beginWindow: time.Minute, allowsLongFaults: true})

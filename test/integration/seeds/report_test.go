@@ -30,6 +30,6 @@ func TestTableOfReports(t *testing.T) {
 `, FormatTable(reports))
 }
 
-func TestKindsOfSteps(t *testing.T) {
+func TestStepKindsAreSortedAndUnique(t *testing.T) {
 	assert.Equal(t, []string{"kill", "pause"}, stepKinds([]planStep{{Kind: "pause"}, {Kind: "kill"}, {Kind: "pause"}}))
 }

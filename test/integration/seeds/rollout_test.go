@@ -21,7 +21,7 @@ import (
 func (a *seedRun) handOverDeployment(p *rig.Pool) {
 	a.deploymentLock.Lock()
 	defer a.deploymentLock.Unlock()
-	deployments := r.Machines.MachineV1alpha1().MachineDeployments(a.namespace)
+	deployments := testRig.Machines.MachineV1alpha1().MachineDeployments(a.namespace)
 	var former *v1alpha1.MachineDeployment
 	a.retryUntilDone("delete "+p.Name+" and leave its sets", func(ctx context.Context) (err error) {
 		if former == nil {
@@ -61,10 +61,10 @@ func (a *seedRun) approveRollouts(p *rig.Pool, wait time.Duration) {
 		Steps:   []v1alpha1.RolloutStep{{Replicas: intstr.FromString("50%"), Approve: true}},
 	}}
 	a.retryUntilDone("make a policy", func(ctx context.Context) error {
-		_, err := r.Machines.MachineV1alpha1().RolloutPolicies(a.namespace).Create(ctx, policy, metav1.CreateOptions{})
+		_, err := testRig.Machines.MachineV1alpha1().RolloutPolicies(a.namespace).Create(ctx, policy, metav1.CreateOptions{})
 		return ignoreAlreadyExists(err)
 	})
-	ctx, deployments := a.t.Context(), r.Machines.MachineV1alpha1().MachineDeployments(a.namespace)
+	ctx, deployments := a.t.Context(), testRig.Machines.MachineV1alpha1().MachineDeployments(a.namespace)
 	go func() {
 		for ctx.Err() == nil {
 			time.Sleep(time.Second)

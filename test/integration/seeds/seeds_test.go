@@ -13,7 +13,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 // secondWorkerSkew is the error of the second worker's clock. CHAOS_CLOCK sets the error; the default is zero.
 var secondWorkerSkew time.Duration
@@ -34,7 +34,7 @@ func runTests(m *testing.M) int {
 			return 1
 		}
 	}
-	return rig.MainBehindProxies(m, options, func(up *rig.Rig) { r = up })
+	return rig.MainBehindProxies(m, options, func(up *rig.Rig) { testRig = up })
 }
 
 // skewSecondWorker sets the clock error of the second worker.

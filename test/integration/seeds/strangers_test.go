@@ -17,26 +17,26 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// strangersNamespace returns the name of the namespace with copies of machines, the strangers.
-func (a *seedRun) strangersNamespace() string { return a.namespace + "-copy" }
+// copiesNamespace returns the name of the namespace with copies of machines, the strangers.
+func (a *seedRun) copiesNamespace() string { return a.namespace + "-copy" }
 
-// runStrangers copies a pool's machines into another namespace, as a test restore does. For each copied machine,
+// runMachineCopies copies a pool's machines into another namespace, as a test restore does. For each copied machine,
 // runStrangers also creates a machine with the label of the node, and a machine with the name of the node. Later
 // runStrangers deletes the namespace.
-func (a *seedRun) runStrangers(s planStep) {
-	machines := r.Machines.MachineV1alpha1()
+func (a *seedRun) runMachineCopies(s planStep) {
+	machines := testRig.Machines.MachineV1alpha1()
 	a.retryUntilDone("make the namespace of strangers", func(ctx context.Context) error {
-		if err := ignoreAlreadyExists(createNamespace(ctx, a.strangersNamespace())); err != nil {
+		if err := ignoreAlreadyExists(createNamespace(ctx, a.copiesNamespace())); err != nil {
 			return err
 		}
-		_, err := r.Kube.CoreV1().
-			Secrets(a.strangersNamespace()).
-			Create(ctx, rig.NewCredentials(a.strangersNamespace()), metav1.CreateOptions{})
+		_, err := testRig.Kube.CoreV1().
+			Secrets(a.copiesNamespace()).
+			Create(ctx, rig.NewCredentials(a.copiesNamespace()), metav1.CreateOptions{})
 		if ignoreAlreadyExists(err) != nil {
 			return err
 		}
-		_, err = machines.MachineClasses(a.strangersNamespace()).
-			Create(ctx, rig.NewClass(a.strangersNamespace(), slowClass), metav1.CreateOptions{})
+		_, err = machines.MachineClasses(a.copiesNamespace()).
+			Create(ctx, rig.NewClass(a.copiesNamespace(), slowProviderSpec), metav1.CreateOptions{})
 		return ignoreAlreadyExists(err)
 	})
 	a.retryUntilDone("copy machines", func(ctx context.Context) error {
@@ -59,7 +59,7 @@ func (a *seedRun) runStrangers(s planStep) {
 				strangers = append(strangers, machineWithoutClass(node, nil))
 			}
 			for _, stranger := range strangers {
-				_, err := machines.Machines(a.strangersNamespace()).Create(ctx, stranger, metav1.CreateOptions{})
+				_, err := machines.Machines(a.copiesNamespace()).Create(ctx, stranger, metav1.CreateOptions{})
 				if ignoreAlreadyExists(err) != nil {
 					return err
 				}
@@ -69,13 +69,13 @@ func (a *seedRun) runStrangers(s planStep) {
 	})
 	time.Sleep(s.Duration)
 	a.retryUntilDone("delete the namespace of strangers", func(ctx context.Context) error {
-		return ignoreNotFound(r.Kube.CoreV1().Namespaces().Delete(ctx, a.strangersNamespace(), metav1.DeleteOptions{}))
+		return ignoreNotFound(testRig.Kube.CoreV1().Namespaces().Delete(ctx, a.copiesNamespace(), metav1.DeleteOptions{}))
 	})
 }
 
 func createNamespace(ctx context.Context, namespace string) error {
 	o := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	_, err := r.Kube.CoreV1().Namespaces().Create(ctx, o, metav1.CreateOptions{})
+	_, err := testRig.Kube.CoreV1().Namespaces().Create(ctx, o, metav1.CreateOptions{})
 	return err
 }
 
@@ -86,17 +86,17 @@ func machineWithoutClass(name string, labels map[string]string) *v1alpha1.Machin
 	return m
 }
 
-// remainingStrangers returns a violation if the strangers' namespace still exists long after its deletion.
-func (a *seedRun) remainingStrangers(ctx context.Context) (left []checker.Violation) {
-	for begun := time.Now(); a.plan.strangersLoad != nil; {
-		_, err := r.Kube.CoreV1().Namespaces().Get(ctx, a.strangersNamespace(), metav1.GetOptions{})
+// findRemainingCopies returns a violation if the strangers' namespace still exists long after its deletion.
+func (a *seedRun) findRemainingCopies(ctx context.Context) (left []checker.Violation) {
+	for begun := time.Now(); a.plan.machineCopiesLoad != nil; {
+		_, err := testRig.Kube.CoreV1().Namespaces().Get(ctx, a.copiesNamespace(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		if time.Since(begun) > calmTimeout {
+		if time.Since(begun) > settleTimeout {
 			of := checker.Finding{
 				Check:       checker.CheckGone,
-				Object:      a.strangersNamespace(),
+				Object:      a.copiesNamespace(),
 				Observation: "the namespace of strangers",
 			}
 			return []checker.Violation{{Finding: of, FirstSeen: begun, ReportTime: time.Now()}}

@@ -16,16 +16,16 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// etcdLimit is the maximum size in bytes of a request to etcd in this package. With etcd's default, which is six times
+// maxEtcdRequestBytes is the maximum size in bytes of a request to etcd in this package. With etcd's default, which is six times
 // as large, the test would need so many failing machines that it would take minutes. All objects that the stack
 // installs are smaller.
-const etcdLimit = 256 << 10
+const maxEtcdRequestBytes = 256 << 10
 
 // refuseCreates makes the cloud refuse to create instances of a namespace. The error message has the maximum length
 // that a Machine's status stores.
 func refuseCreates(t *testing.T, namespace string) {
 	t.Helper()
-	require.NoError(t, r.Cloud.AddFault(t.Context(), admin.Fault{
+	require.NoError(t, testRig.Cloud.AddFault(t.Context(), admin.Fault{
 		Operation: admin.Create,
 		Code:      "PermissionDenied",
 		Message:   strings.Repeat("not allowed ", 100),
@@ -39,7 +39,7 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	t.Parallel()
 	const name, size = "bounded", 55
 	refuseCreates(t, name)
-	r.CreateNamespace(t, name, "")
+	testRig.CreateNamespace(t, name, "")
 	s := newSet(t, name, name, size)
 	rig.Eventually(t, "the set says that all of its machines failed", func() (bool, any) {
 		c := s.condition(t, v1alpha1.MachineSetMachinesReady)
@@ -63,17 +63,17 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 
 // etcd refuses the status of a set because the object would be too large. The set still creates and deletes machines.
 // When the object is small enough again, the status is correct.
-func TestAStatusThatIsTooLargeStopsNothing(t *testing.T) {
+func TestSetWithATooLargeStatusStillScales(t *testing.T) {
 	t.Parallel()
 	const name, size = "bulky", 35
 	refuseCreates(t, name)
-	r.CreateNamespace(t, name, "")
+	testRig.CreateNamespace(t, name, "")
 	s := newSet(t, name, name, size, func(s *v1alpha1.MachineSet) {
-		s.Annotations = map[string]string{"bulk": strings.Repeat("b", etcdLimit-8<<10)}
+		s.Annotations = map[string]string{"bulk": strings.Repeat("b", maxEtcdRequestBytes-8<<10)}
 	})
 	rig.Eventually(t, "a status is refused for its size", func() (bool, any) {
 		var saw []any
-		for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
+		for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 			o := line.ObjectRef
 			return o.Resource == "machinesets" && o.Subresource == "status" && o.Namespace == name && line.User.Username == component.WorkerIdentity
 		}) {

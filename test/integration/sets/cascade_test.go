@@ -18,7 +18,7 @@ import (
 // machineIdentities returns the machines of a namespace, each with its UID, instance and phase.
 func machineIdentities(t *testing.T, namespace string) []string {
 	t.Helper()
-	list, err := r.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	var all []string
 	for _, m := range list.Items {
@@ -34,28 +34,28 @@ func machineIdentities(t *testing.T, namespace string) []string {
 func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 25
-	r.CreateNamespace(t, "cascade-set", "")
-	r.CreateNamespace(t, "cascade-deployment", "")
+	testRig.CreateNamespace(t, "cascade-set", "")
+	testRig.CreateNamespace(t, "cascade-deployment", "")
 	s := newSet(t, "cascade-set", "plain", wanted)
-	pool := r.CreatePool(t, "cascade-deployment", "pool", wanted)
+	pool := testRig.CreatePool(t, "cascade-deployment", "pool", wanted)
 	s.awaitRunning(t, wanted)
 	pool.AwaitRunningMachines(t, wanted)
 	ofSet, ofPool, sets := machineIdentities(t, "cascade-set"), machineIdentities(t, "cascade-deployment"), pool.Sets(t)
 	require.Len(t, sets, 1)
-	api := r.Machines.MachineV1alpha1()
+	api := testRig.Machines.MachineV1alpha1()
 
-	require.NoError(t, r.Stack.StopComponent(t.Context(), component.ControllerManager))
+	require.NoError(t, testRig.Stack.StopComponent(t.Context(), component.ControllerManager))
 	orphan := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}
 	require.NoError(t, api.MachineSets(s.namespace).Delete(t.Context(), s.name, orphan))
 	require.NoError(t, api.MachineDeployments(pool.Namespace).Delete(t.Context(), pool.Name, orphan))
 	s.awaitCondition(t, v1alpha1.MachineSetDeleting, v1alpha1.ConditionTrue, string(v1alpha1.MachineSetDeleting))
-	s.reconcileAgain(t)
-	pool.ReconcileAgain(t)
+	s.forceReconcile(t)
+	pool.ForceReconcile(t)
 	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"), "without a garbage collector all wait")
 	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"), "without a garbage collector all wait")
 	require.Contains(t, s.condition(t, v1alpha1.MachineSetDeleting).Message, "--cascade=orphan")
 
-	require.NoError(t, r.Stack.StartComponent(t.Context(), component.ControllerManager))
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.ControllerManager))
 	rig.Eventually(t, "set and deployment are gone", func() (bool, any) {
 		_, noSet := api.MachineSets(s.namespace).Get(t.Context(), s.name, metav1.GetOptions{})
 		_, noDeployment := api.MachineDeployments(pool.Namespace).Get(t.Context(), pool.Name, metav1.GetOptions{})
@@ -65,7 +65,7 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
 
 	newSet(t, "cascade-set", "plain", wanted)
-	r.CreatePool(t, "cascade-deployment", "pool", wanted)
+	testRig.CreatePool(t, "cascade-deployment", "pool", wanted)
 	s.awaitRunning(t, wanted)
 	pool.AwaitRunningMachines(t, wanted)
 	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"), "the same machines")

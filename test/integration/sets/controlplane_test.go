@@ -29,7 +29,7 @@ import (
 var controlPlanes = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "planes"}
 
 func newDynamicClient() (dynamic.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", r.Stack.KubeconfigPath(component.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", testRig.Stack.KubeconfigPath(component.Test))
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +74,11 @@ func installControlPlanes(ctx context.Context) error {
 			Verbs:     []string{"get", "list", "watch"},
 		},
 	}}
-	if _, err = r.Kube.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+	if _, err = testRig.Kube.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	everybody := rbacv1.Subject{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:authenticated"}
-	_, err = r.Kube.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+	_, err = testRig.Kube.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "read-planes"}, Subjects: []rbacv1.Subject{everybody},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "read-planes"},
 	}, metav1.CreateOptions{})
@@ -127,7 +127,7 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 			c.Resource(controlPlanes).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}),
 		)
 	})
-	r.CreateNamespace(t, "preflight", "")
+	testRig.CreateNamespace(t, "preflight", "")
 	versioned := func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationKubernetesVersion: "v1.31.1"}
 	}
@@ -158,12 +158,12 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 		if o == nil || blocked.Message == "" {
 			return false, o
 		}
-		first := r.RunMillwright(t, "explain", "machineset/preflight", "-n", "preflight")[0]
-		column, err := r.Stack.Kubectl(t.Context(), "get", "machineset", "-n", "preflight", "preflight", "--no-headers")
+		first := testRig.RunMillwright(t, "explain", "machineset/preflight", "-n", "preflight")[0]
+		column, err := testRig.Stack.Kubectl(t.Context(), "get", "machineset", "-n", "preflight", "preflight", "--no-headers")
 		require.NoError(t, err)
-		page, _, _ := strings.Cut(r.WorkflowDetails(t, o.WorkflowID), "\n")
+		page, _, _ := strings.Cut(testRig.WorkflowDetails(t, o.WorkflowID), "\n")
 		if page != blocked.Message ||
-			len(r.Workflows(t, `Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = "preflight"`)) == 0 {
+			len(testRig.Workflows(t, `Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = "preflight"`)) == 0 {
 			return false, []string{o.WorkflowID, page, "or no open run is Stuck"}
 		}
 		says := strings.Contains(blocked.Message, "Plane default/main has 2 of 3 replicas available") &&

@@ -17,13 +17,13 @@ import (
 // is an event.
 func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "frozen", "")
+	testRig.CreateNamespace(t, "frozen", "")
 	s := newSet(t, "frozen", "frozen", 3)
 	s.awaitRunning(t, 3)
 	told := func(reason string, times int) {
 		t.Helper()
 		rig.Eventually(t, "event "+reason, func() (bool, any) {
-			events, err := r.Kube.CoreV1().
+			events, err := testRig.Kube.CoreV1().
 				Events("frozen").
 				List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=MachineSet,reason=" + reason})
 			require.NoError(t, err)
@@ -41,13 +41,13 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	lost := s.machines(t)[0]
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().Machines("frozen").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}),
+		testRig.Machines.MachineV1alpha1().Machines("frozen").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}),
 	)
 	rig.Eventually(t, "the machine is gone, and the set has decided about its new size", func() (bool, any) {
 		status := s.readSet(t).Status
 		return len(s.machines(t)) == 2 && status.Replicas == 2 && status.ObservedGeneration == s.readSet(t).Generation, status
 	})
-	s.reconcileAgain(t)
+	s.forceReconcile(t)
 	require.Len(t, s.machines(t), 2, "a frozen set creates no machine")
 	s.scale(t, 1)
 	s.awaitRunning(t, 1)
@@ -60,7 +60,7 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	s.patch(t, `{"metadata":{"labels":{"freeze":"True"}}}`)
 	told("FrozeMachineSet", 2)
 	s.scale(t, 3)
-	s.reconcileAgain(t)
+	s.forceReconcile(t)
 	require.Len(t, s.machines(t), 2)
 	s.patch(t, `{"metadata":{"annotations":{"safety.machine.sapcloud.io/unfreeze":""}}}`)
 	s.awaitRunning(t, 3)

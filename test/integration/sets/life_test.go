@@ -16,9 +16,9 @@ import (
 // The test covers the whole life of a set without a deployment. The set is created, replaces a machine that a user has
 // deleted, applies labels of the template in place, and counts its machines. At the end, its machines are deleted with
 // the set.
-func TestTheWholeLifeOfASet(t *testing.T) {
+func TestSetFromCreationToDeletion(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "life", "")
+	testRig.CreateNamespace(t, "life", "")
 	s := newSet(t, "life", "life", 2)
 	s.awaitRunning(t, 2)
 	first := s.machines(t)
@@ -26,7 +26,7 @@ func TestTheWholeLifeOfASet(t *testing.T) {
 	victim, stays := first[0], first[1]
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().Machines("life").Delete(t.Context(), victim.Name, metav1.DeleteOptions{}),
+		testRig.Machines.MachineV1alpha1().Machines("life").Delete(t.Context(), victim.Name, metav1.DeleteOptions{}),
 	)
 	has := func(name string) bool {
 		return slices.ContainsFunc(s.machines(t), func(m v1alpha1.Machine) bool { return m.Name == name })

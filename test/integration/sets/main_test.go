@@ -26,7 +26,7 @@ import (
 	"millwright/workflows/run"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	flag := "--control-plane=" +
@@ -36,10 +36,10 @@ func TestMain(m *testing.M) {
 			flag,
 		},
 		component.Bridge: {flag},
-		component.Etcd:   {fmt.Sprintf("--max-request-bytes=%d", etcdLimit)},
+		component.Etcd:   {fmt.Sprintf("--max-request-bytes=%d", maxEtcdRequestBytes)},
 	}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) {
-		r = up
+		testRig = up
 		if err := installControlPlanes(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "install control planes:", err)
 			os.Exit(1)
@@ -69,29 +69,29 @@ func newSet(
 	for _, change := range changes {
 		change(s)
 	}
-	_, err := r.Machines.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), s, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), s, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return testMachineSet{namespace, name}
 }
 
 func (s testMachineSet) readSet(t *testing.T) *v1alpha1.MachineSet {
 	t.Helper()
-	set, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(t.Context(), s.name, metav1.GetOptions{})
+	set, err := testRig.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(t.Context(), s.name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return set
 }
 
 func (s testMachineSet) patch(t *testing.T, patch string) {
 	t.Helper()
-	_, err := r.Machines.MachineV1alpha1().
+	_, err := testRig.Machines.MachineV1alpha1().
 		MachineSets(s.namespace).
 		Patch(t.Context(), s.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
-func (s testMachineSet) reconcileAgain(t *testing.T) {
+func (s testMachineSet) forceReconcile(t *testing.T) {
 	t.Helper()
-	r.ReconcileAgain(t, run.KindMachineSet, s.namespace, s.name)
+	testRig.ForceReconcile(t, run.KindMachineSet, s.namespace, s.name)
 }
 
 func (s testMachineSet) scale(t *testing.T, replicas int) {
@@ -102,7 +102,7 @@ func (s testMachineSet) scale(t *testing.T, replicas int) {
 // machines reads the machines that the set controls. If the API server is unavailable, the result is empty.
 func (s testMachineSet) machines(t *testing.T) []v1alpha1.Machine {
 	t.Helper()
-	list, err := r.Machines.MachineV1alpha1().Machines(s.namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.Machines.MachineV1alpha1().Machines(s.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		return nil
 	}
@@ -159,10 +159,10 @@ func (s testMachineSet) deleteSet(t *testing.T) {
 	t.Helper()
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().MachineSets(s.namespace).Delete(t.Context(), s.name, metav1.DeleteOptions{}),
+		testRig.Machines.MachineV1alpha1().MachineSets(s.namespace).Delete(t.Context(), s.name, metav1.DeleteOptions{}),
 	)
 	rig.Eventually(t, "nothing is left of set "+s.name, func() (bool, any) {
-		_, err := r.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(context.Background(), s.name, metav1.GetOptions{})
+		_, err := testRig.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(context.Background(), s.name, metav1.GetOptions{})
 		left := len(s.machines(t))
 		return err != nil && left == 0, left
 	})
@@ -170,7 +170,7 @@ func (s testMachineSet) deleteSet(t *testing.T) {
 
 func cloudStats(t *testing.T) admin.Stats {
 	t.Helper()
-	s, err := r.Cloud.Stats(t.Context())
+	s, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	return s
 }
@@ -179,7 +179,7 @@ func cloudStats(t *testing.T) admin.Stats {
 // created, and how many create requests were refused. Dry runs are not counted.
 func countCreates(t *testing.T, namespace string) (created, refused int) {
 	t.Helper()
-	for _, line := range r.AuditedRequests(t, func(line rig.AuditedRequest) bool {
+	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef
 		return line.Verb == "create" && o.Resource == "machines" && o.Namespace == namespace && o.Subresource == "" && !strings.Contains(line.RequestURI, "dryRun")
 	}) {

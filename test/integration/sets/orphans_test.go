@@ -34,7 +34,7 @@ const confirmTime = 3 * time.Second
 
 func newSweeper(t *testing.T, namespace string) *sweeper {
 	t.Helper()
-	return &sweeper{handle: r.CreateSweepSchedule(t, namespace, confirmTime)}
+	return &sweeper{handle: testRig.CreateSweepSchedule(t, namespace, confirmTime)}
 }
 
 // startSweep triggers a sweep and returns the workflow ID of the sweep.
@@ -59,7 +59,7 @@ func (s *sweeper) startSweep(t *testing.T) string {
 func (s *sweeper) runSweep(t *testing.T) workflowsorphan.Result {
 	t.Helper()
 	var result workflowsorphan.Result
-	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), s.startSweep(t), "").Get(t.Context(), &result))
+	require.NoError(t, testRig.Temporal.GetWorkflow(t.Context(), s.startSweep(t), "").Get(t.Context(), &result))
 	// The next sweep needs the result of this sweep, so the schedule must have recorded that this sweep has ended.
 	rig.Eventually(t, "the schedule knows that the sweep has ended", func() (bool, any) {
 		there, err := s.handle.Describe(t.Context())
@@ -78,7 +78,7 @@ func awaitConfirmTime(seen workflowsorphan.Result) {
 // instanceIDs returns the provider IDs of all instances of a namespace's class, sorted.
 func instanceIDs(t *testing.T, namespace string) []string {
 	t.Helper()
-	all, err := r.Cloud.Instances(t.Context())
+	all, err := testRig.Cloud.Instances(t.Context())
 	require.NoError(t, err)
 	var ids []string
 	for _, i := range all {
@@ -90,14 +90,14 @@ func instanceIDs(t *testing.T, namespace string) []string {
 	return ids
 }
 
-func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
+func TestSweepDeletesOnlyTheInstanceWithoutAMachine(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "swept", "")
+	testRig.CreateNamespace(t, "swept", "")
 	set := newSet(t, "swept", "swept", 3)
 	set.awaitRunning(t, 3)
 	healthy := instanceIDs(t, "swept")
 	require.Len(t, healthy, 3)
-	lost := r.CreateByHand(t, "swept", "swept-lost")
+	lost := testRig.CreateByHand(t, "swept", "swept-lost")
 	s := newSweeper(t, "swept")
 
 	first := s.runSweep(t)
@@ -119,7 +119,7 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 	require.Equal(t, healthy, instanceIDs(t, "swept"))
 	set.awaitRunning(t, 3)
 	rig.Eventually(t, "people are told", func() (bool, any) {
-		events, err := r.Kube.CoreV1().Events("swept").List(t.Context(), metav1.ListOptions{})
+		events, err := testRig.Kube.CoreV1().Events("swept").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, e := range events.Items {
 			if e.Reason == v1alpha1.ReasonOrphansCollected && strings.Contains(e.Message, lost.ProviderID) {
@@ -138,18 +138,18 @@ func TestAnInstanceWithoutAMachineGoesAndNoOther(t *testing.T) {
 // namespace.
 func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "left", "")
-	r.CreateNamespace(t, "moved-to", "")
+	testRig.CreateNamespace(t, "left", "")
+	testRig.CreateNamespace(t, "moved-to", "")
 	set := newSet(t, "left", "left", 2)
 	set.awaitRunning(t, 2)
-	moved := r.CreateByHand(t, "left", "left-moved")
-	machines := r.Machines.MachineV1alpha1().Machines("moved-to")
+	moved := testRig.CreateByHand(t, "left", "left-moved")
+	machines := testRig.Machines.MachineV1alpha1().Machines("moved-to")
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "left-moved"}, Spec: rig.NewMachineSpec()}
 	m.Spec.ProviderID = moved.ProviderID
 	_, err := machines.Create(t.Context(), m, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s := newSweeper(t, "left")
-	lost := r.CreateByHand(t, "left", "left-lost") // younger than the instance moved
+	lost := testRig.CreateByHand(t, "left", "left-lost") // younger than the instance moved
 	for range 2 {
 		result := s.runSweep(t)
 		require.Equal(
@@ -175,11 +175,11 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 // Another controller has created the instance, and was stopped before it wrote the provider ID to the machine.
 func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "taken-over", "")
+	testRig.CreateNamespace(t, "taken-over", "")
 	set := newSet(t, "taken-over", "taken-over", 1) // the set's instance has the tag with the cluster's name
 	set.awaitRunning(t, 1)
-	machines := r.Machines.MachineV1alpha1().Machines("taken-over")
-	adopted := r.CreateByHandTagged(t, "taken-over", "adopted", "")
+	machines := testRig.Machines.MachineV1alpha1().Machines("taken-over")
+	adopted := testRig.CreateByHandTagged(t, "taken-over", "adopted", "")
 	before := instanceIDs(t, "taken-over")
 	_, err := machines.Create(
 		t.Context(),
@@ -194,7 +194,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	})
 	require.Equal(t, before, instanceIDs(t, "taken-over"), "no second one")
 
-	left := r.CreateByHandTagged(t, "taken-over", "left", "")
+	left := testRig.CreateByHandTagged(t, "taken-over", "left", "")
 	result := newSweeper(t, "taken-over").runSweep(t)
 	require.Equal(
 		t,
@@ -214,14 +214,14 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 // The bridge maintains a schedule for each class.
 func TestBridgeMaintainsASweepSchedule(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "scheduled", "")
-	class, err := r.Machines.MachineV1alpha1().MachineClasses("scheduled").Get(t.Context(), "small", metav1.GetOptions{})
+	testRig.CreateNamespace(t, "scheduled", "")
+	class, err := testRig.Machines.MachineV1alpha1().MachineClasses("scheduled").Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
 	id := rig.Installation.ID(
 		run.KindOrphanCollection,
 		kube.Ref{Namespace: "scheduled", Name: "small", UID: string(class.UID)},
 	)
-	handle := r.Temporal.ScheduleClient().GetHandle(t.Context(), id)
+	handle := testRig.Temporal.ScheduleClient().GetHandle(t.Context(), id)
 	rig.Eventually(t, "there is a schedule", func() (bool, any) {
 		there, err := handle.Describe(t.Context())
 		if err != nil {
@@ -229,7 +229,7 @@ func TestBridgeMaintainsASweepSchedule(t *testing.T) {
 		}
 		return there.Schedule.Spec.Intervals[0].Every == 15*time.Minute, there.Schedule.Spec
 	})
-	r.DeleteClassAndSecret(t, "scheduled")
+	testRig.DeleteClassAndSecret(t, "scheduled")
 	rig.Eventually(t, "the schedule goes with its class", func() (bool, any) {
 		_, err := handle.Describe(t.Context())
 		return err != nil, "it is there"
@@ -238,11 +238,11 @@ func TestBridgeMaintainsASweepSchedule(t *testing.T) {
 
 func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "moved", "")
-	r.CreateNamespace(t, "moved-from", "") // the instance of its set has the tag with the cluster's name
+	testRig.CreateNamespace(t, "moved", "")
+	testRig.CreateNamespace(t, "moved-from", "") // the instance of its set has the tag with the cluster's name
 	set := newSet(t, "moved-from", "moved-from", 1)
 	set.awaitRunning(t, 1)
-	lost := []string{r.CreateByHand(t, "moved", "moved-a").ProviderID, r.CreateByHand(t, "moved", "moved-b").ProviderID}
+	lost := []string{testRig.CreateByHand(t, "moved", "moved-a").ProviderID, testRig.CreateByHand(t, "moved", "moved-b").ProviderID}
 	s := newSweeper(t, "moved")
 	for range 2 {
 		result := s.runSweep(t)
@@ -252,7 +252,7 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	}
 	require.ElementsMatch(t, lost, instanceIDs(t, "moved"))
 
-	_, err := r.Stack.Kubectl(
+	_, err := testRig.Stack.Kubectl(
 		t.Context(),
 		"annotate",
 		"-n",
@@ -275,10 +275,10 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 // The API server dies during a sweep. The sweep has listed the instances in the cloud, but cannot list the machines.
 // The sweep must not delete any instance.
 func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
-	r.CreateNamespace(t, "dying", "")
+	testRig.CreateNamespace(t, "dying", "")
 	set := newSet(t, "dying", "dying", 3)
 	set.awaitRunning(t, 3)
-	r.CreateByHand(t, "dying", "dying-lost")
+	testRig.CreateByHand(t, "dying", "dying-lost")
 	s := newSweeper(t, "dying")
 	sighted := s.runSweep(t)
 	require.Len(t, sighted.Sightings, 1)
@@ -286,7 +286,7 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	before := instanceIDs(t, "dying")
 
 	hang := func(point admin.HangPoint) {
-		require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
+		require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 			b.Hangs = map[admin.Operation]admin.HangPoint{}
 			if point != "" {
 				b.Hangs[admin.List] = point
@@ -300,19 +300,19 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 		calls := cloudStats(t).Calls[admin.List]
 		return calls > asked, calls
 	})
-	require.NoError(t, r.Stack.KillComponent(t.Context(), component.APIServer))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.APIServer))
 	hang("")
 	rig.Eventually(t, "the sweep has asked the API server in vain", func() (bool, any) {
-		shown, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
+		shown, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
 		require.NoError(t, err)
 		pending := shown.PendingActivities
 		return len(pending) == 1 && pending[0].Attempt > 1, pending
 	})
 	assert.Equal(t, before, instanceIDs(t, "dying"), "nobody said that there is no machine")
-	require.NoError(t, r.Stack.StartComponent(t.Context(), component.APIServer))
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.APIServer))
 
 	var result workflowsorphan.Result
-	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &result), "it has five minutes")
+	require.NoError(t, testRig.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &result), "it has five minutes")
 	require.Len(t, result.Collected, 1, "%+v", result)
 	require.Len(t, instanceIDs(t, "dying"), 3)
 	set.awaitRunning(t, 3)

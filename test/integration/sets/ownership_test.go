@@ -18,7 +18,7 @@ import (
 // createOrphan creates a machine that has no controller.
 func createOrphan(t *testing.T, namespace, name string, labels map[string]string) {
 	t.Helper()
-	_, err := r.Machines.MachineV1alpha1().Machines(namespace).Create(t.Context(), &v1alpha1.Machine{
+	_, err := testRig.Machines.MachineV1alpha1().Machines(namespace).Create(t.Context(), &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}, Spec: rig.NewMachineSpec(),
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func createOrphan(t *testing.T, namespace, name string, labels map[string]string
 
 func patchMachine(t *testing.T, namespace, name, patch string) {
 	t.Helper()
-	_, err := r.Machines.MachineV1alpha1().
+	_, err := testRig.Machines.MachineV1alpha1().
 		Machines(namespace).
 		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func patchMachine(t *testing.T, namespace, name, patch string) {
 func TestFiftyOrphansAreAdopted(t *testing.T) {
 	t.Parallel()
 	const wanted = 50
-	r.CreateNamespace(t, "orphans", "")
+	testRig.CreateNamespace(t, "orphans", "")
 	before := cloudStats(t)
 	for i := range wanted {
 		createOrphan(t, "orphans", fmt.Sprintf("orphan-%02d", i), map[string]string{"pool": "orphans"})
@@ -51,7 +51,7 @@ func TestFiftyOrphansAreAdopted(t *testing.T) {
 
 	patchMachine(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
 	rig.Eventually(t, "it is let go", func() (bool, any) {
-		m, err := r.Machines.MachineV1alpha1().Machines("orphans").Get(t.Context(), "orphan-07", metav1.GetOptions{})
+		m, err := testRig.Machines.MachineV1alpha1().Machines("orphans").Get(t.Context(), "orphan-07", metav1.GetOptions{})
 		require.NoError(t, err)
 		return metav1.GetControllerOf(m) == nil && m.DeletionTimestamp == nil, m.OwnerReferences
 	})
@@ -60,7 +60,7 @@ func TestFiftyOrphansAreAdopted(t *testing.T) {
 	require.Equal(t, wanted+1, created)
 	patchMachine(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"orphans"}}}`)
 	rig.Eventually(t, "one more or less is deleted", func() (bool, any) {
-		list, err := r.Machines.MachineV1alpha1().Machines("orphans").List(t.Context(), metav1.ListOptions{})
+		list, err := testRig.Machines.MachineV1alpha1().Machines("orphans").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items) == wanted, len(list.Items)
 	})
@@ -73,9 +73,9 @@ func TestFiftyOrphansAreAdopted(t *testing.T) {
 
 // The selectors of two sets overlap. Each set keeps its own machines, one set adopts the orphan, and no machine moves
 // between the sets.
-func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
+func TestSetsWithOverlappingSelectorsKeepTheirMachines(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "overlap", "")
+	testRig.CreateNamespace(t, "overlap", "")
 	both := func(s *v1alpha1.MachineSet) {
 		s.Spec.Selector.MatchLabels = map[string]string{"app": "web"}
 		s.Spec.Template.Labels = map[string]string{"app": "web"}
@@ -91,8 +91,8 @@ func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
 		return len(x) == 4 && len(y) == 4 && len(machinesWithOwners(t, "overlap")) == 8, []int{len(x), len(y)}
 	})
 	look := func() []string {
-		a.reconcileAgain(t)
-		b.reconcileAgain(t)
+		a.forceReconcile(t)
+		b.forceReconcile(t)
 		return machinesWithOwners(t, "overlap")
 	}
 	names := look()
@@ -106,7 +106,7 @@ func TestTwoSetsWithOverlappingSelectors(t *testing.T) {
 // machinesWithOwners returns the names of a namespace's machines, each with the set that owns the machine.
 func machinesWithOwners(t *testing.T, namespace string) []string {
 	t.Helper()
-	list, err := r.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	var names []string
 	for _, m := range list.Items {

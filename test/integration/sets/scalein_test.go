@@ -17,9 +17,9 @@ import (
 
 // The autoscaler first marks machines. Then one update sets the new replicas and the time of the change. Exactly the
 // marked machines are deleted.
-func TestExactlyTheMarkedMachinesGo(t *testing.T) {
+func TestScaleDownDeletesExactlyTheMarkedMachines(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "marked", "")
+	testRig.CreateNamespace(t, "marked", "")
 	s := newSet(t, "marked", "marked", 8)
 	s.awaitRunning(t, 8)
 	now := time.Now().UTC().Truncate(time.Second)
@@ -49,7 +49,7 @@ func TestExactlyTheMarkedMachinesGo(t *testing.T) {
 // A machine is available only after it has been ready for the set's minReadySeconds.
 func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "minready", "")
+	testRig.CreateNamespace(t, "minready", "")
 	const wait = 8 * time.Second
 	s := newSet(
 		t,
@@ -90,7 +90,7 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 // machine first. If a template change needs no new machines, the set applies the change to its existing machines.
 func TestPausedSetDoesNothingAndChosenMachineIsDeletedFirst(t *testing.T) {
 	t.Parallel()
-	r.CreateNamespace(t, "paused", "")
+	testRig.CreateNamespace(t, "paused", "")
 	s := newSet(t, "paused", "paused", 3)
 	s.awaitRunning(t, 3)
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
@@ -99,7 +99,7 @@ func TestPausedSetDoesNothingAndChosenMachineIsDeletedFirst(t *testing.T) {
 	patchMachine(t, "paused", chosen, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
 	s.patch(t, `{"spec":{"replicas":2,"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":"b"}}}}}}}`)
 	before := machinesWithOwners(t, "paused")
-	s.reconcileAgain(t)
+	s.forceReconcile(t)
 	require.Equal(t, before, machinesWithOwners(t, "paused"))
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
 	s.awaitRunning(t, 2)

@@ -18,7 +18,7 @@ import (
 // 150 machines are ever created, and no instance is made twice.
 func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	const wanted = 150
-	r.CreateNamespace(t, "many", "")
+	testRig.CreateNamespace(t, "many", "")
 	before := cloudStats(t)
 	s := newSet(t, "many", "many", wanted)
 	var most atomic.Int64
@@ -36,8 +36,8 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	}()
 	for _, when := range []int{30, 90} {
 		rig.Eventually(t, "machines are being made", func() (bool, any) { n := len(s.machines(t)); return n >= when, n })
-		require.NoError(t, r.Stack.KillComponent(t.Context(), component.APIServer))
-		require.NoError(t, r.Stack.StartComponent(t.Context(), component.APIServer))
+		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.APIServer))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.APIServer))
 	}
 	s.awaitRunning(t, wanted)
 	close(stop)
@@ -57,17 +57,17 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 
 // The API server refuses about every second name. The set reports the errors, tries other names, and reaches its number
 // of machines. No machine is made twice.
-func TestCreateThatIsRefusedForSomeMachines(t *testing.T) {
+func TestSetTriesOtherNamesIfSomeAreRefused(t *testing.T) {
 	t.Parallel()
 	const wanted = 8
-	r.CreateNamespace(t, "refused", "")
-	r.RefuseMachines(
+	testRig.CreateNamespace(t, "refused", "")
+	testRig.RefuseMachines(
 		t,
 		"refused",
 		`object.metadata.namespace != "refused" || !object.metadata.name.matches("[bcdfghjklmn24]$")`,
 		"not this one",
 	)
-	t.Cleanup(func() { r.DeleteRefusal(t, "refused") })
+	t.Cleanup(func() { testRig.AllowMachines(t, "refused") })
 	s := newSet(t, "refused", "refused", wanted)
 	s.awaitCondition(t, v1alpha1.MachineSetReplicaFailure, v1alpha1.ConditionTrue, v1alpha1.ReasonFailedCreate)
 	require.Contains(

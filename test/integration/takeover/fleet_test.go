@@ -167,7 +167,7 @@ func newPool(t *testing.T, name, class string, replicas int32, changes ...func(*
 		namespace,
 		name,
 		replicas,
-		append([]func(*v1alpha1.MachineDeployment){rig.LabelNodes, func(d *v1alpha1.MachineDeployment) {
+		append([]func(*v1alpha1.MachineDeployment){rig.WithNodeLabel, func(d *v1alpha1.MachineDeployment) {
 			d.Spec.MinReadySeconds = 500
 			d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 				Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
@@ -259,8 +259,8 @@ func (n *poolsOfMCM) awaitSettledPools(t *testing.T) {
 	})
 }
 
-// beginWorkOfMCM makes MCM start work that cannot complete before MCM is stopped.
-func (n *poolsOfMCM) beginWorkOfMCM(t *testing.T) {
+// startUnfinishableWorkOfMCM makes MCM start work that cannot complete before MCM is stopped.
+func (n *poolsOfMCM) startUnfinishableWorkOfMCM(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(
@@ -328,9 +328,9 @@ func (n *poolsOfMCM) beginWorkOfMCM(t *testing.T) {
 	})
 }
 
-// beginWorkOfMillwright makes Millwright begin work that Millwright cannot finish: a creation, and a drain that a
+// startUnfinishableWorkOfMillwright makes Millwright begin work that Millwright cannot finish: a creation, and a drain that a
 // budget blocks.
-func (n *poolsOfMCM) beginWorkOfMillwright(t *testing.T) {
+func (n *poolsOfMCM) startUnfinishableWorkOfMillwright(t *testing.T) {
 	t.Helper()
 	n.drainingPool.AwaitPods(t, drainingApp, 2)
 	n.drainingPool.RelaxBudget(t, drainingApp, 2)
@@ -373,8 +373,8 @@ func (n *poolsOfMCM) freezeCurrentSet(t *testing.T) {
 	}
 }
 
-// removeObstacles removes the faults and budgets that kept MCM from finishing its work.
-func (n *poolsOfMCM) removeObstacles(t *testing.T) {
+// removeFaultsAndBudgets removes the faults and budgets that kept MCM from finishing its work.
+func (n *poolsOfMCM) removeFaultsAndBudgets(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
 	refuseCreations(t) // the failed machine stays Failed

@@ -61,7 +61,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	n := newNamespace(t)
 	startComponents(t, component.MCMManager, component.MCMMachines)
 	n.createPools(t)
-	n.beginWorkOfMCM(t)
+	n.startUnfinishableWorkOfMCM(t)
 
 	out, err := r.TryRunMillwright(t, checkArguments...)
 	require.Error(t, err, "MCM is at work")
@@ -88,15 +88,15 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	})
 	n.requireMillwrightContinues(t, before)
 	for _, p := range []*rig.Pool{n.runningPool, n.rolledPool, n.failedPool} {
-		p.ReconcileAgain(t)
+		p.ForceReconcile(t)
 		for _, m := range p.Machines(t) {
-			r.ReconcileAgain(t, run.KindMachine, m.Namespace, m.Name)
+			r.ForceReconcile(t, run.KindMachine, m.Namespace, m.Name)
 		}
 	}
 	n.requireUnchanged(t, before, n.runningPool, n.rolledPool, n.failedPool)
 	n.requireRollout(t)
 
-	n.beginWorkOfMillwright(t)
+	n.startUnfinishableWorkOfMillwright(t)
 	killComponents(t, component.Bridge, component.Worker)
 	before = n.readState(t)
 	startComponents(t, component.MCMManager, component.MCMMachines)
@@ -150,7 +150,7 @@ func (n *poolsOfMCM) requireFindings(t *testing.T, checked string) {
 // requireMillwrightContinues requires that Millwright finishes MCM's unfinished work with the existing instances.
 func (n *poolsOfMCM) requireMillwrightContinues(t *testing.T, before poolsState) {
 	t.Helper()
-	n.removeObstacles(t)
+	n.removeFaultsAndBudgets(t)
 	n.creatingPool.AwaitRunningMachines(t, 2)
 	n.pendingPool.AwaitRunningMachines(t, 1)
 	n.unknownPool.AwaitRunningMachines(t, 1)

@@ -84,24 +84,24 @@ func versions() (before, after version) {
 
 func TestUpgrade(t *testing.T) {
 	before, after := versions()
-	testTakeOver(t, "up", before, after)
+	testVersionChange(t, "up", before, after)
 }
 
 func TestDowngrade(t *testing.T) {
 	before, after := versions()
-	testTakeOver(t, "down", after, before)
+	testVersionChange(t, "down", after, before)
 }
 
 // overlapTime is how long both versions run at the same time. In this time, a rollout makes many decisions.
 const overlapTime = 10 * time.Second
 
-// testTakeOver starts work with one version, and completes the work with the other version. If the versions have
+// testVersionChange starts work with one version, and completes the work with the other version. If the versions have
 // different task queues, the test first stops the old version and terminates its runs, as docs/migration.md says, and
 // then starts the new version.
-func testTakeOver(t *testing.T, namespace string, from, to version) {
+func testVersionChange(t *testing.T, namespace string, from, to version) {
 	to.stopProcesses(t)
 	from.startProcesses(t)
-	w := beginWork(t, namespace)
+	w := startRunningWork(t, namespace)
 	if from.hasNamedQueues == to.hasNamedQueues {
 		to.startProcesses(t)
 		time.Sleep(overlapTime)
@@ -128,16 +128,16 @@ const (
 	rolledSize, createdSize = 5, 3 // numbers of machines
 )
 
-// beginWork starts a rollout, creations and a drain that a budget blocks. beginWork waits until all of them are in
+// startRunningWork starts a rollout, creations and a drain that a budget blocks. beginWork waits until all of them are in
 // progress.
-func beginWork(t *testing.T, namespace string) *runningWork {
+func startRunningWork(t *testing.T, namespace string) *runningWork {
 	w := &runningWork{}
 	var ctx context.Context
 	ctx, w.stopWatchers = context.WithCancel(t.Context())
 	for name, spec := range map[string]string{namespace: slowClass, namespace + "-late": lateClass} {
 		r.CreateNamespace(t, name, spec)
 		sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}
-		watcher := checker.NewWatcher(sources, name, checker.Bounds{JudgesLeavingMachines: true, JudgesNodes: true})
+		watcher := checker.NewWatcher(sources, name, checker.SizeBounds{JudgesLeavingMachines: true, JudgesNodes: true})
 		w.watchers = append(w.watchers, watcher)
 		go watcher.Run(ctx)
 	}
@@ -149,7 +149,7 @@ func beginWork(t *testing.T, namespace string) *runningWork {
 			}},
 		}
 	})
-	w.heldPool = r.CreatePool(t, namespace, namespace+"-held", 1, rig.LabelNodes)
+	w.heldPool = r.CreatePool(t, namespace, namespace+"-held", 1, rig.WithNodeLabel)
 	w.rolledPool.AwaitRunningMachines(t, rolledSize)
 	w.heldPool.AwaitRunningMachines(t, 1)
 	w.heldPool.AwaitLabelledNodes(t, 1)

@@ -25,7 +25,7 @@ import (
 // deploymentName is the name of the workers' deployment in Temporal.
 const deploymentName = "millwright"
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	core := []string{"--queues=machines,kubernetes,drains", "--virtualcloud-address="}
@@ -37,13 +37,13 @@ func TestMain(m *testing.M) {
 		Args:       map[string][]string{component.Worker: core, component.SecondWorker: core},
 		Env:        map[string][]string{component.Worker: build("old"), component.SecondWorker: build("new")},
 	}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
 // makeBuildCurrent waits until a worker of a build polls, and makes this build the current build, which gets the work.
 func makeBuildCurrent(t *testing.T, build string) {
 	t.Helper()
-	handle := r.Temporal.WorkerDeploymentClient().GetHandle(deploymentName)
+	handle := testRig.Temporal.WorkerDeploymentClient().GetHandle(deploymentName)
 	rig.Eventually(t, "build "+build+" is current", func() (bool, any) {
 		_, err := handle.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
 		return err == nil, err
@@ -51,9 +51,9 @@ func makeBuildCurrent(t *testing.T, build string) {
 }
 
 func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
-	r.LimitSecretReaders(t, component.ProviderIdentity)
-	r.CreateNamespace(t, "versioned", "")
-	p := r.CreatePool(t, "versioned", "versioned", 2)
+	testRig.LimitSecretReaders(t, component.ProviderIdentity)
+	testRig.CreateNamespace(t, "versioned", "")
+	p := testRig.CreatePool(t, "versioned", "versioned", 2)
 	id := ""
 	rig.Eventually(t, "the deployment's workflow is open, and no build works on it", func() (bool, any) {
 		d := p.Deployment(t)
@@ -61,7 +61,7 @@ func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
 			run.KindMachineDeployment,
 			kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)},
 		)
-		history := r.Temporal.GetWorkflowHistory(t.Context(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		history := testRig.Temporal.GetWorkflowHistory(t.Context(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		scheduled := false
 		for history.HasNext() {
 			event, err := history.Next()
@@ -76,15 +76,15 @@ func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
 	require.Empty(t, p.Machines(t))
 	makeBuildCurrent(t, "old")
 	p.AwaitRunningMachines(t, 2)
-	before, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
+	before, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
 	require.NoError(t, err)
 	require.Equal(t, "old", before.WorkflowExecutionInfo.VersioningInfo.GetDeploymentVersion().GetBuildId())
 
 	makeBuildCurrent(t, "new")
-	require.NoError(t, r.Stack.StopComponent(t.Context(), component.Worker))
+	require.NoError(t, testRig.Stack.StopComponent(t.Context(), component.Worker))
 	p.Scale(t, 3)
 	p.AwaitRunningMachines(t, 3)
-	after, err := r.Temporal.DescribeWorkflowExecution(t.Context(), id, before.WorkflowExecutionInfo.Execution.RunId)
+	after, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), id, before.WorkflowExecutionInfo.Execution.RunId)
 	require.NoError(t, err)
 	require.Equal(t, "new", after.WorkflowExecutionInfo.VersioningInfo.GetDeploymentVersion().GetBuildId(), "the same run")
 	p.Delete(t)

@@ -18,7 +18,7 @@ import (
 
 const repoRoot = "../../../.."
 
-func TestRulesFireWhenTheyShould(t *testing.T) {
+func TestAlertRulesFireAsExpected(t *testing.T) {
 	observerstest.Run(t, observers.Promtool, "test", "rules", filepath.Join(repoRoot, "deploy/alerts/rules_test.yaml"))
 }
 

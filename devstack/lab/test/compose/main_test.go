@@ -75,7 +75,7 @@ func newHost(t *testing.T) *host {
 	})
 	group.Go(func() (err error) {
 		h.stack, err = stack.Up(ctx, stack.Options{
-			Dir: t.TempDir(), UseFreePorts: true, Attached: true, Output: os.Stderr,
+			Dir: t.TempDir(), UseFreePorts: true, EndsWithThisProcess: true, Output: os.Stderr,
 			Components: []string{component.ControllerManager, component.Kwok, component.VirtualCloud, component.Bootstrap},
 		})
 		return err

@@ -52,7 +52,7 @@ func TestServerErrorsGetCodes(t *testing.T) {
 }
 
 // A worker dies during CreateInstance: the server continues, and the next call finds the instance.
-func TestACreatorThatDies(t *testing.T) {
+func TestInstanceIsFoundAfterCancelledCreation(t *testing.T) {
 	of := newClass(t)
 	ctx, die := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, die)
@@ -123,7 +123,7 @@ func TestADeletionNeedsEndpointAndProjectOnly(t *testing.T) {
 }
 
 // A later instance of the same name is a different instance.
-func TestANameThatIsUsedAgain(t *testing.T) {
+func TestInstanceWithReusedNameIsAnotherInstance(t *testing.T) {
 	of := newClass(t)
 	p := incus.New()
 	first, err := p.CreateInstance(t.Context(), of, newMachine(t))

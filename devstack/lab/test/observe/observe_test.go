@@ -36,7 +36,7 @@ import (
 	"millwright/test/queries"
 )
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	_, err := observers.ProgramPath(context.Background(), observers.Prometheus, os.Stderr)
@@ -49,13 +49,13 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
 // getJSON decodes a JSON response of Prometheus or Alertmanager.
 func getJSON(t *testing.T, name, path string, into any) {
 	t.Helper()
-	response, err := http.Get(r.Stack.MetricsAddress(name) + path)
+	response, err := http.Get(testRig.Stack.MetricsAddress(name) + path)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	require.NoError(t, json.NewDecoder(response.Body).Decode(into))
@@ -85,13 +85,13 @@ func countSeries(t *testing.T, query string) (n int) {
 }
 
 func TestEveryQueryHasAnAnswer(t *testing.T) {
-	require.NoError(t, r.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
+	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.Quotas, b.Tokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
 	}))
 
 	// A MachineDeployment is rolled, and its nodes are drained.
-	r.CreateNamespace(t, "rolled", "")
-	rolled := r.CreatePool(t, "rolled", "rolled", 2, rig.LabelNodes)
+	testRig.CreateNamespace(t, "rolled", "")
+	rolled := testRig.CreatePool(t, "rolled", "rolled", 2, rig.WithNodeLabel)
 	rolled.AwaitRunningMachines(t, 2)
 	rolled.AwaitLabelledNodes(t, 2)
 	rolled.DeployPods(t, "api", 2)
@@ -100,16 +100,16 @@ func TestEveryQueryHasAnAnswer(t *testing.T) {
 	rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"second"}}}}}`)
 
 	// The quota allows only one of four machines. The other three are replaced after their creation timeout.
-	r.CreateNamespace(t, "late", `{"region":"eu","zone":"eu-q","instanceType":"small"}`)
-	r.CreatePool(t, "late", "late", 4, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, "late", `{"region":"eu","zone":"eu-q","instanceType":"small"}`)
+	testRig.CreatePool(t, "late", "late", 4, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineCreationTimeout: &metav1.Duration{Duration: 15 * time.Second},
 		}
 	})
 
 	// A PodDisruptionBudget blocks a drain.
-	r.CreateNamespace(t, "held", "")
-	held := r.CreatePool(t, "held", "held", 1, rig.LabelNodes)
+	testRig.CreateNamespace(t, "held", "")
+	held := testRig.CreatePool(t, "held", "held", 1, rig.WithNodeLabel)
 	held.AwaitRunningMachines(t, 1)
 	held.AwaitLabelledNodes(t, 1)
 	held.DeployPods(t, "web", 1)
@@ -117,22 +117,22 @@ func TestEveryQueryHasAnAnswer(t *testing.T) {
 	held.Scale(t, 0)
 
 	// An instance has no machine.
-	r.CreateByHand(t, "held", "orphan")
-	sweeps := r.CreateSweepSchedule(t, "held", time.Second)
+	testRig.CreateByHand(t, "held", "orphan")
+	sweeps := testRig.CreateSweepSchedule(t, "held", time.Second)
 	rig.Eventually(t, "the orphan is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
-		n := r.ReadMetric(t, component.Worker, "millwright_orphans_collected_total")
+		n := testRig.ReadMetric(t, component.Worker, "millwright_orphans_collected_total")
 		return n > 0, n
 	})
 
 	// Temporal is down for a moment while an object changes.
-	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Temporal))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Temporal))
 	rolled.Scale(t, 2)
 	rig.Eventually(t, "a signal is refused", func() (bool, any) {
-		n := r.ReadMetric(t, component.Bridge, "millwright_bridge_signal_failures_total")
+		n := testRig.ReadMetric(t, component.Bridge, "millwright_bridge_signal_failures_total")
 		return n > 0, n
 	})
-	require.NoError(t, r.Stack.StartComponent(t.Context(), component.Temporal))
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Temporal))
 
 	t.Run("Prometheus answers every query", func(t *testing.T) {
 		wanted := allQueries(t)

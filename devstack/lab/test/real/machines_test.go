@@ -22,11 +22,11 @@ import (
 // The provider's worker is killed while it creates six containers. Each machine still gets exactly one container, and
 // no container is left when the machines are deleted. A test that kills the provider's worker must not be parallel: the
 // parallel tests need the worker.
-func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
+func TestKilledProviderWorkerCreatesNoDuplicateContainers(t *testing.T) {
 	incustest.RequireSupport(t)
 	p := newPool(t, "killed", 6)
 	rig.Eventually(t, "the first container exists", func() (bool, any) { return len(listInstances(t, p)) > 0, nil })
-	require.NoError(t, r.Stack.KillComponent(t.Context(), parts.IncusWorker))
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), parts.IncusWorker))
 	known := 0
 	for _, m := range p.Machines(t) {
 		if m.Spec.ProviderID != "" {
@@ -35,7 +35,7 @@ func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 	}
 	t.Logf("killed with %d containers made, of which %d were on record", len(listInstances(t, p)), known)
 	require.Less(t, known, 6, "it was killed too late to be in the middle of its calls")
-	require.NoError(t, r.Stack.StartComponent(t.Context(), parts.IncusWorker))
+	require.NoError(t, testRig.Stack.StartComponent(t.Context(), parts.IncusWorker))
 	p.AwaitRunningMachines(t, 6)
 	of, ids := map[string]string{}, map[string]bool{}
 	for _, m := range p.Machines(t) {
@@ -56,7 +56,7 @@ func TestKillOfTheProvidersWorkerWhileItMakesContainers(t *testing.T) {
 // A PodDisruptionBudget blocks the eviction: the deleted machine stays, its condition shows the reason, and its pod
 // keeps serving. When the budget allows the eviction, the machine is deleted.
 func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
-	runParallel(t)
+	runParallelIfSupported(t)
 	p := newRunningPool(t, "budget", 2)
 	p.DeployPods(t, "web", 2, withWorkload(2*time.Second, corev1.DoNotSchedule))
 	awaitReadyPods(t, p, 2)
@@ -64,7 +64,7 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 	m, pods := p.MachineWithPods(t, "web")
 	p.DeleteMachine(t, m.Name)
 	rig.Eventually(t, "the drain is blocked", func() (bool, any) {
-		now, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Get(t.Context(), m.Name, metav1.GetOptions{})
+		now, err := testRig.Machines.MachineV1alpha1().Machines(p.Namespace).Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		i := slices.IndexFunc(
 			now.Status.Conditions,
@@ -73,7 +73,7 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 		return i >= 0 && now.Status.Conditions[i].Reason == v1alpha1.ReasonBlocked, now.Status
 	})
 	for _, pod := range pods {
-		name, err := askWorkload(pod.Status.PodIP)
+		name, err := getWorkloadPodName(pod.Status.PodIP)
 		require.NoError(t, err)
 		assert.Equal(t, pod.Name, name)
 	}
@@ -85,7 +85,7 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 
 // A container is frozen: its node becomes Unknown, its machine fails after the health timeout and is replaced.
 func TestAFrozenMachineIsReplaced(t *testing.T) {
-	runParallel(t)
+	runParallelIfSupported(t)
 	p := newRunningPool(t, "frozen", 2, withHealthTimeout(5*time.Second))
 	m := p.Machines(t)[0]
 	_, err := incusServer(t).Run(t.Context(), "pause", m.Name)
@@ -103,7 +103,7 @@ func TestAFrozenMachineIsReplaced(t *testing.T) {
 // A container is deleted outside of Millwright. The worker reads the instance's status when the node is no longer
 // ready, so the machine is replaced before its health timeout.
 func TestAMachineWhoseInstanceVanishedIsReplaced(t *testing.T) {
-	runParallel(t)
+	runParallelIfSupported(t)
 	p := newRunningPool(t, "vanished", 2, withHealthTimeout(24*time.Hour))
 	m := p.Machines(t)[0]
 	_, err := incusServer(t).Run(t.Context(), "delete", "--force", m.Name)
@@ -135,7 +135,7 @@ func instanceNames(all []instance) []string {
 // phasesUntilGone returns the phases of a machine until the machine is gone.
 func phasesUntilGone(t *testing.T, p *rig.Pool, m v1alpha1.Machine) []v1alpha1.MachinePhase {
 	t.Helper()
-	w, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
+	w, err := testRig.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: "metadata.name=" + m.Name, ResourceVersion: m.ResourceVersion,
 	})
 	require.NoError(t, err)

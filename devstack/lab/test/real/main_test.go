@@ -42,8 +42,8 @@ const (
 	notReadyTimeout = 2 * time.Minute
 )
 
-// r is the shared stack; nil if this machine cannot run real nodes.
-var r *rig.Rig
+// testRig is the shared stack; nil if this machine cannot run real nodes.
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	if incus.CheckSupport() != nil {
@@ -57,28 +57,28 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
 // newPool creates a pool of real machines in a namespace of its own. The pool's pods run only on the pool's nodes.
 func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
-	_, err := r.Kube.CoreV1().
+	_, err := testRig.Kube.CoreV1().
 		Namespaces().
 		Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	text, err := parts.MachineClassManifest(r.Stack, name, rig.NewMachineSpec().Class.Name)
+	text, err := parts.MachineClassManifest(testRig.Stack, name, rig.NewMachineSpec().Class.Name)
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "class.yaml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
-	_, err = r.Stack.Kubectl(t.Context(), "apply", "--server-side", "--filename", file)
+	_, err = testRig.Stack.Kubectl(t.Context(), "apply", "--server-side", "--filename", file)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			logInstances(t, name)
 		}
 	})
-	return r.CreatePool(t, name, name, replicas, append(changes, func(d *v1alpha1.MachineDeployment) {
+	return testRig.CreatePool(t, name, name, replicas, append(changes, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": name}
 	})...)
 }
@@ -104,7 +104,7 @@ func logInstances(t *testing.T, pool string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	s, err := parts.OpenIncus(r.Stack)
+	s, err := parts.OpenIncus(testRig.Stack)
 	if err != nil {
 		t.Log(err)
 		return
@@ -146,13 +146,13 @@ func listInstances(t *testing.T, p *rig.Pool) []instance {
 
 func incusServer(t *testing.T) *incus.Server {
 	t.Helper()
-	s, err := parts.OpenIncus(r.Stack)
+	s, err := parts.OpenIncus(testRig.Stack)
 	require.NoError(t, err)
 	return s
 }
 
-// runParallel runs a test in parallel with others, and skips it on a machine that cannot run real nodes.
-func runParallel(t *testing.T) {
+// runParallelIfSupported runs a test in parallel with others, and skips it on a machine that cannot run real nodes.
+func runParallelIfSupported(t *testing.T) {
 	t.Helper()
 	incustest.RequireSupport(t)
 	t.Parallel()
@@ -194,8 +194,8 @@ func awaitReadyPods(t *testing.T, p *rig.Pool, n int) []corev1.Pod {
 	return ready
 }
 
-// askWorkload sends a request to the workload at an address and returns the response: the name of its pod.
-func askWorkload(address string) (string, error) {
+// getWorkloadPodName sends a request to the workload at an address and returns the response: the name of its pod.
+func getWorkloadPodName(address string) (string, error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	response, err := client.Get("http://" + net.JoinHostPort(address, "8080"))
 	if err != nil {

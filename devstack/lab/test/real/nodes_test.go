@@ -27,10 +27,10 @@ import (
 // Real pods run on three machines: their addresses are reachable, logs and exec work, and a deleted pod keeps serving
 // before it ends. At the end the pool is scaled to four machines, and to two.
 func TestRealNodesRunRealPods(t *testing.T) {
-	runParallel(t)
+	runParallelIfSupported(t)
 	p := newRunningPool(t, "pods", 3)
 	for _, m := range p.Machines(t) {
-		node, err := r.Kube.CoreV1().Nodes().Get(t.Context(), m.Name, metav1.GetOptions{})
+		node, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, m.Spec.ProviderID, node.Spec.ProviderID, "the kubelet has it from its instance")
 		assert.NotEmpty(t, node.Spec.ProviderID)
@@ -40,7 +40,7 @@ func TestRealNodesRunRealPods(t *testing.T) {
 	on := map[string]bool{}
 	for _, pod := range pods {
 		on[pod.Spec.NodeName] = true
-		name, err := askWorkload(pod.Status.PodIP)
+		name, err := getWorkloadPodName(pod.Status.PodIP)
 		require.NoError(t, err)
 		assert.Equal(t, pod.Name, name, "it is reached by its address")
 	}
@@ -48,7 +48,7 @@ func TestRealNodesRunRealPods(t *testing.T) {
 
 	first := pods[0]
 	kubectl := func(arguments ...string) (string, error) {
-		out, err := r.Stack.Kubectl(t.Context(), append([]string{"--namespace", p.Namespace}, arguments...)...)
+		out, err := testRig.Stack.Kubectl(t.Context(), append([]string{"--namespace", p.Namespace}, arguments...)...)
 		return string(out), err
 	}
 	require.Eventually(t, func() bool { // the node's first pods may start before the kubelet has its certificate
@@ -58,16 +58,16 @@ func TestRealNodesRunRealPods(t *testing.T) {
 	_, err := kubectl("exec", first.Name, "--", "/workload", "--help")
 	require.NoError(t, err)
 
-	require.NoError(t, r.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), first.Name, metav1.DeleteOptions{}))
+	require.NoError(t, testRig.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), first.Name, metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
 		logs, err := kubectl("logs", first.Name)
 		return err == nil && strings.Contains(logs, "was told to end")
 	}, 2*stepTimeout, pollInterval)
-	name, err := askWorkload(first.Status.PodIP)
+	name, err := getWorkloadPodName(first.Status.PodIP)
 	require.NoError(t, err, "it serves on after SIGTERM")
 	assert.Equal(t, first.Name, name)
 	require.Eventually(t, func() bool {
-		_, err := r.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), first.Name, metav1.GetOptions{})
+		_, err := testRig.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), first.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}, 2*stepTimeout, pollInterval)
 
@@ -82,8 +82,8 @@ func TestRealNodesRunRealPods(t *testing.T) {
 // A machine with a wrong or expired token is refused and gets no Node. A machine with a valid token joins at the same
 // time.
 func TestAWrongTokenDoesNotJoin(t *testing.T) {
-	runParallel(t)
-	c := cluster{r.Stack, incusServer(t), r.Kube}
+	runParallelIfSupported(t)
+	c := cluster{testRig.Stack, incusServer(t), testRig.Kube}
 	expired := c.createToken(t, "expird", -time.Minute)
 	good := c.createToken(t, "abcdef", time.Hour)
 	c.launchMachine(t, "wrong", "abcdef.0000000000000000")
@@ -113,8 +113,8 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 
 // Down leaves no process, mount or cgroup of a stack with a machine. After a kill of the supervisor no process is left,
 // and Down removes the cgroups.
-func TestNothingOutlivesTheStack(t *testing.T) {
-	runParallel(t)
+func TestStoppedStackLeavesNothingBehind(t *testing.T) {
+	runParallelIfSupported(t)
 	c := startCluster(t, t.TempDir())
 	traces := incustest.LeftoverFinder(t, c.incusServer)
 	c.launchMachine(t, "m-1", c.createToken(t, "abcdef", time.Hour))
@@ -153,7 +153,7 @@ type cluster struct {
 func startCluster(t *testing.T, dir string) cluster {
 	t.Helper()
 	options, err := parts.Parts{WithNodes: true}.AddToOptions(t.Context(), stack.Options{
-		Dir: dir, UseFreePorts: true, Attached: true, Output: os.Stderr,
+		Dir: dir, UseFreePorts: true, EndsWithThisProcess: true, Output: os.Stderr,
 		Components: []string{component.ControllerManager, component.Bootstrap},
 	})
 	require.NoError(t, err)

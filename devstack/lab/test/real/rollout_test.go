@@ -29,7 +29,7 @@ import (
 // ready endpoint, like a load balancer. No request fails, and each terminated pod gets SIGTERM and its full linger
 // time.
 func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
-	runParallel(t)
+	runParallelIfSupported(t)
 	const linger = 5 * time.Second
 	p := newRunningPool(t, "rolling", 6, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
@@ -42,7 +42,7 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 	p.DeployPods(t, "web", 4, withWorkload(linger, corev1.ScheduleAnyway))
 	awaitReadyPods(t, p, 4)
 	p.CreateBudget(t, "web", 3)
-	_, err := r.Kube.CoreV1().Services(p.Namespace).Create(t.Context(), &corev1.Service{
+	_, err := testRig.Kube.CoreV1().Services(p.Namespace).Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: corev1.ServiceSpec{
 			ClusterIP: corev1.ClusterIPNone,
@@ -109,7 +109,7 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 
 // readyEndpoints returns the addresses of the ready pods of the app "web".
 func readyEndpoints(ctx context.Context, p *rig.Pool) ([]string, error) {
-	slices, err := r.Kube.DiscoveryV1().
+	slices, err := testRig.Kube.DiscoveryV1().
 		EndpointSlices(p.Namespace).
 		List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
 	if err != nil {
@@ -143,7 +143,7 @@ func startRequests(ctx context.Context, p *rig.Pool) func() (requests int, failu
 		if len(ready) == 0 {
 			return errors.New("no endpoint is ready")
 		}
-		_, err = askWorkload(ready[rand.IntN(len(ready))])
+		_, err = getWorkloadPodName(ready[rand.IntN(len(ready))])
 		return err
 	}
 	sender.Go(func() {
@@ -176,7 +176,7 @@ func startRequests(ctx context.Context, p *rig.Pool) func() (requests int, failu
 // lines, and returns the logs by pod name.
 func followLogs(ctx context.Context, t *testing.T, p *rig.Pool) func() map[string]string {
 	t.Helper()
-	pods := r.Kube.CoreV1().Pods(p.Namespace)
+	pods := testRig.Kube.CoreV1().Pods(p.Namespace)
 	logs := map[string]*bytes.Buffer{}
 	var finder, followers sync.WaitGroup
 	follow := func(pod string, into io.Writer) {

@@ -16,7 +16,7 @@ import (
 // OptionsWithShortWaits returns options that shorten the waits for earlier creations.
 func OptionsWithShortWaits(window time.Duration) []mcmdriver.Option {
 	return []mcmdriver.Option{
-		mcmdriver.WithWindow(window),
+		mcmdriver.WithConsistencyWindow(window),
 		mcmdriver.WithDriverOptions(
 			driver.WithRequestLife(20*time.Millisecond),
 			driver.WithSearchInterval(5*time.Millisecond),
