@@ -495,11 +495,11 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// singleDecisionEnv is the environment variable by which TestDecisionsGrowWithTheirLists runs this test binary for
+// singleDecisionEnv is the environment variable by which TestDecisionCostIsNotQuadratic runs this test binary for
 // one decision. The value of the variable is the name of a decision and a number of members.
 const singleDecisionEnv = "DECIDE_ONE"
 
-// TestSingleDecisionForStatementCount makes one decision, for TestDecisionsGrowWithTheirLists.
+// TestSingleDecisionForStatementCount makes one decision, for TestDecisionCostIsNotQuadratic.
 func TestSingleDecisionForStatementCount(t *testing.T) {
 	name, size, asked := strings.Cut(os.Getenv(singleDecisionEnv), "=")
 	if !asked {

@@ -47,7 +47,7 @@ func (s Secret) Redact(text string) string {
 }
 
 // encodingsOfSecret returns the encoded forms of a value that a request may contain. In the base64 of a longer text, such as
-// "user:password", the form of a value depends on its offset modulo 3. encodedForms returns all three base64 forms,
+// "user:password", the form of a value depends on its offset modulo 3. encodingsOfSecret returns all three base64 forms,
 // without the first and last letters, which also depend on the text around the value.
 func encodingsOfSecret(plain string) []string {
 	all := append(xmlEncodedForms(plain), plain, url.QueryEscape(plain), url.PathEscape(plain))

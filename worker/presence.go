@@ -62,7 +62,7 @@ type workersLeaseRenewer struct {
 	isFailing bool
 }
 
-// newWorkersLeaseRenewer returns the presence of this worker. Call setDependencies before beginPresence.
+// newWorkersLeaseRenewer returns the presence of this worker. Call setDependencies before renewForTheFirstTime.
 func newWorkersLeaseRenewer(
 	leases typedcoordinationv1.LeaseInterface,
 	of, before run.Installation,
@@ -125,7 +125,7 @@ func (e *installationRenamedError) Error() string {
 	)
 }
 
-// compareInstallationName returns a renamedError if the Lease has a different installation name, unless this is the
+// compareInstallationName returns a installationRenamedError if the Lease has a different installation name, unless this is the
 // name in --accept-new-cluster-name. A Lease without a name was written by an earlier version.
 func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Lease) error {
 	switch theirs := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation]); theirs {
@@ -136,7 +136,7 @@ func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Leas
 	}
 }
 
-// checkInstallation returns a renamedError if the installation had another name, before anything is done under the new
+// checkInstallation returns a installationRenamedError if the installation had another name, before anything is done under the new
 // name. checkInstallation retries until the API server answers or ctx ends. checkInstallation writes nothing.
 func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 	return p.retryUntilDone(ctx, "check the name of the installation", func(ctx context.Context) error {
@@ -155,13 +155,13 @@ func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 	})
 }
 
-// renewForTheFirstTime renews the Lease for the first time, so that the first decision knows the last absence. beginPresence
-// retries until ctx ends. beginPresence returns a renamedError if the installation had another name.
+// renewForTheFirstTime renews the Lease for the first time, so that the first decision knows the last absence. renewForTheFirstTime
+// retries until ctx ends. renewForTheFirstTime returns a installationRenamedError if the installation had another name.
 func (p *workersLeaseRenewer) renewForTheFirstTime(ctx context.Context) error {
 	return p.retryUntilDone(ctx, "record the presence of this worker", p.readAndRenewLease)
 }
 
-// retryUntilDone calls try each second until try succeeds, try returns a renamedError, or ctx ends.
+// retryUntilDone calls try each second until try succeeds, try returns a installationRenamedError, or ctx ends.
 func (p *workersLeaseRenewer) retryUntilDone(ctx context.Context, what string, try func(context.Context) error) error {
 	for {
 		err := try(ctx)
@@ -183,7 +183,7 @@ func (p *workersLeaseRenewer) retryUntilDone(ctx context.Context, what string, t
 	}
 }
 
-// keepRenewingLease renews the Lease until ctx is done. keepRenewingLease returns a renamedError if a worker with
+// keepRenewingLease renews the Lease until ctx is done. keepRenewingLease returns a installationRenamedError if a worker with
 // another installation name has renewed the Lease. This worker must then stop.
 func (p *workersLeaseRenewer) keepRenewingLease(ctx context.Context) error {
 	for {

@@ -253,7 +253,7 @@ func TestTimesWithoutAWorkerAreRecorded(t *testing.T) {
 	})
 }
 
-// keepRenewingForDuration renews the Lease for the time d, after beginPresence.
+// keepRenewingForDuration renews the Lease for the time d, after renewForTheFirstTime.
 func (c *testWorker) keepRenewingForDuration(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -272,7 +272,7 @@ func TestAChangedNameIsRefused(t *testing.T) {
 	for name, row := range map[string]struct {
 		lease      string // installation name in the Lease; may be empty
 		of, before run.Installation
-		refused    string // part of the expected error; empty if beginPresence succeeds
+		refused    string // part of the expected error; empty if renewForTheFirstTime succeeds
 	}{
 		"the same name":                               {"prod", "prod", "", ""},
 		"another one":                                 {"prod", "Prod", "", "--accept-new-cluster-name=prod"},

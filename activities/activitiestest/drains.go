@@ -87,7 +87,7 @@ func (d *EvictionWorld) UpdateBudgetStatus(b *policyv1.PodDisruptionBudget) {
 	require.NoError(d.T, err)
 }
 
-// slowEvictionClient is a target cluster with slow evictions, as with a slow webhook. Unlike a fake, evictingTarget notices
+// slowEvictionClient is a target cluster with slow evictions, as with a slow webhook. Unlike a fake, slowEvictionClient notices
 // when the client cancels a request.
 type slowEvictionClient struct {
 	kubernetes.Interface

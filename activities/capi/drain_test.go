@@ -48,7 +48,7 @@ func withDrainRecord(d v1alpha1.MachineDrain) capitest.MachineChange {
 	}
 }
 
-// nodeOf returns the Node of a machine of capitest.WaitingAtDrainHook.
+// nodeOf returns the Node of a machine of capitest.AsMachineAtDrainHook.
 func nodeOf(name string, change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + name, UID: "uid-node", ResourceVersion: "900"}}
 	n.Spec.ProviderID = "example:///" + name

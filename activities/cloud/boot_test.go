@@ -23,7 +23,7 @@ import (
 
 const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
 
-// newBootstrapWorld returns a provider's worker whose class has this user data and a token. newBootWorld also returns the
+// newBootstrapWorld returns a provider's worker whose class has this user data and a token. newBootstrapWorld also returns the
 // call that creates an instance.
 func newBootstrapWorld(
 	t *testing.T,

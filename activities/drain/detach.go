@@ -33,7 +33,7 @@ func (in DetachWait) hasUnreportedVolumes(volumes []string) bool {
 type DetachResult struct {
 	GoesOn bool      `json:",omitempty"` // the wait continues, and the status must name the volumes in Left
 	Until  time.Time `json:",omitzero"`  // deadline of a wait that continues
-	Left   []string  // persistent volumes or attachments that are still attached, sorted, at most drain.MaxRows
+	Left   []string  // persistent volumes or attachments that are still attached, sorted, at most drain.MaxOverviewRows
 	More   int       `json:",omitempty"` // number of attached volumes that Left does not name
 }
 

@@ -30,7 +30,7 @@ type Eviction struct {
 	Hurry    bool                // an operator requests a new try of every pod, even if the pod's budget allows no disruption
 	Shown    []drain.Blocker     // blockers that the status shows; EvictPods returns when the blockers differ
 	Started  time.Time           // start of the drain; a pod that was created later and tolerates the cordon stays
-	Known    []drain.PodRow      // eviction attempts of earlier runs of EvictPods; at most drain.MaxRows
+	Known    []drain.PodRow      // eviction attempts of earlier runs of EvictPods; at most drain.MaxOverviewRows
 	Gone     int                 // number of pods that have left the node in this drain
 	Departed []drain.DepartedPod // pods that have left the node and have volumes that are not attached elsewhere yet
 }
@@ -237,7 +237,7 @@ type eventFilter struct {
 	volumes    sets.Set[string] // volumes whose attachments to any node matter to the drain
 }
 
-// updateEventFilter updates the filter to the namespaces and volumes of the current pods. Call updateFilter before reading
+// updateEventFilter updates the filter to the namespaces and volumes of the current pods. Call updateEventFilter before reading
 // the caches. Then a change after the call arrives as an event, and a change before the call is in the caches.
 func (e *evictionLoop) updateEventFilter() {
 	of := &eventFilter{namespaces: sets.New[string](), volumes: sets.New(e.volumeNames()...)}

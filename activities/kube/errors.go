@@ -132,7 +132,7 @@ func isDeniedByWebhook(err error) bool {
 }
 
 // WriteError turns the API server's answer to a write into a failure that workflows distinguish. An error is a refusal
-// unless RefusalMessage returns "" for the error. An error that isMomentaryPerhaps counts as a refusal in an attempt
+// unless RefusalMessage returns "" for the error. An error that mayBeTransientError counts as a refusal in an attempt
 // that began more than three seconds after the first attempt was due. A refused write may have been applied, so the
 // next decision reads from the API server.
 func WriteError(ctx context.Context, ref Ref, err error) error {

@@ -98,9 +98,9 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 	return a.Cluster.Client().MachineV1alpha1().MachineDeployments(namespace)
 }
 
-// NeedsLiveRead reports whether the facts must be read live. If the caches are behind, MustReadLive fails in a local
+// NeedsLiveRead reports whether the facts must be read live. If the caches are behind, NeedsLiveRead fails in a local
 // activity with CacheBehindError. The workflow then runs a regular activity, which waits longer and then reads live.
-// MustReadLive fails with Rewound if the caches are behind because an API server was restored to an earlier state.
+// NeedsLiveRead fails with Rewound if the caches are behind because an API server was restored to an earlier state.
 func (a *Kube) NeedsLiveRead(ctx context.Context, in ReadInput) (live bool, err error) {
 	if in.Live {
 		a.Metrics.countRead("live")

@@ -48,7 +48,7 @@ func PatchObject[O apiObject](
 }
 
 // PatchIgnoringVersion writes a strategic merge patch on the object with this UID, at any resourceVersion. Lists that
-// Kubernetes merges, such as finalizers, keep the entries of other writers. Use PatchAnyVersion only for a change that
+// Kubernetes merges, such as finalizers, keep the entries of other writers. Use PatchIgnoringVersion only for a change that
 // is correct regardless of other writes. If the object has another UID, the API server answers with an Invalid error.
 func PatchIgnoringVersion[O apiObject](
 	ctx context.Context,

@@ -52,7 +52,7 @@ func (d Decision) WaitText() string { return cmp.Or(d.Waits, d.Why) }
 
 // HigherPriorityDecision returns a Decision with a need that takes precedence over d, such as a status that must be written.
 // The WaitText of the result is the WaitText of d, because the written status shows d. If holds is false,
-// PrecedingDecision returns the zero Decision.
+// HigherPriorityDecision returns the zero Decision.
 func (d Decision) HigherPriorityDecision(holds bool, need Need, format string, values ...any) Decision {
 	first := DecisionIf(holds, need, format, values...)
 	if holds {

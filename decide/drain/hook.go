@@ -14,7 +14,7 @@ type HookFacts struct {
 	NodeGone bool   // the node does not exist any more
 	Result   string // recorded result of the drain; empty: the drain has not ended
 	Skip     string // why an operator skips the drain; empty: the drain is not skipped
-	// Needless is why Cluster API would not drain the node (see RelatedObjects.NeedlessReason); empty: Cluster API would
+	// Needless is why Cluster API would not drain the node (see RelatedObjects.NoDrainReason); empty: Cluster API would
 	// drain.
 	Needless string
 	// Unknown is why the node could not be read; empty: the node was read.

@@ -116,11 +116,11 @@ func NewDepartedPod(p Pod, now time.Time) DepartedPod {
 }
 
 // maxDepartedBytes is the largest size of Decision.Departed in bytes of JSON: Departed is part of inputs, results and
-// heartbeats. Source of maxDeparted: Temporal warns about payloads of 256 KiB. Half of 256 KiB is enough for 128
+// heartbeats. Source of maxDepartedBytes: Temporal warns about payloads of 256 KiB. Half of 256 KiB is enough for 128
 // volumes with names of 80 bytes, and a cloud attaches at most 128 volumes to a node.
 const maxDepartedBytes = 128 << 10
 
-// limitDepartedPods returns as many departed pods as fit into maxDeparted, starting with the first. Lanes do not wait
+// limitDepartedPods returns as many departed pods as fit into maxDepartedBytes, starting with the first. Lanes do not wait
 // for the volumes of the other departed pods.
 func limitDepartedPods(all []DepartedPod) []DepartedPod {
 	bytes := 0

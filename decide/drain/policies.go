@@ -18,7 +18,7 @@ const (
 	extraGrace = 30 * time.Second
 )
 
-// OverdueAfter is how late a step may begin after its deadline before the delay is reported. Source of Overdue: a worker
+// OverdueAfter is how late a step may begin after its deadline before the delay is reported. Source of OverdueAfter: a worker
 // restarts in less than a minute.
 const OverdueAfter = time.Minute
 

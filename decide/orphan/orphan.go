@@ -57,7 +57,7 @@ type Settings struct {
 	Confirm time.Duration
 	// an instance is deleted only if it is at least this old, if its cloud reports the creation time
 	MinAge      time.Duration
-	MaxPerSweep int // largest number of instances that one sweep deletes, at most MostPerSweep
+	MaxPerSweep int // largest number of instances that one sweep deletes, at most MaxDeletionsPerSweep
 }
 
 // MaxDeletionsPerSweep is the largest number of instances that one sweep deletes, whatever the Settings: the history of the
@@ -122,7 +122,7 @@ type NodeOwner struct {
 const MaxUnmanagedNodes = 50
 
 // UnmanagedNodes returns the names of nodes older than DefaultMinAge that have no machine, and that lack the annotation
-// not-managed-by-mcm or still have Millwright's finalizer. UnmanagedNodes returns at most MostUnmanaged names, in the
+// not-managed-by-mcm or still have Millwright's finalizer. UnmanagedNodes returns at most MaxUnmanagedNodes names, in the
 // given order. If there are no machines at all, UnmanagedNodes returns no names: the machines may have to be restored
 // first.
 func UnmanagedNodes(now time.Time, nodes []Node, owners []NodeOwner) []string {

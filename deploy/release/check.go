@@ -157,7 +157,7 @@ func (r *release) cloneCommit(ctx context.Context) error {
 
 // checkStableNames refuses three kinds of versions: a version without a list of promised names or histories; the
 // first release of a minor version if its names differ from the promised names; and a version that lacks a name that an
-// earlier version promised. checkPromisedNames tags the commit of r.cloneFolder for the modules of the images: the go
+// earlier version promised. checkStableNames tags the commit of r.cloneFolder for the modules of the images: the go
 // command reads a module's version from these tags.
 func (r *release) checkStableNames(ctx context.Context) error {
 	minor := semver.MajorMinor(r.version)

@@ -153,7 +153,7 @@ type capiEvaluationTestCase struct {
 	want   string
 }
 
-// The times in a capiWakeTestCase.
+// The times in a capiEvaluationTestCase.
 const neverEvaluated, evaluatedAtOnce, evaluatedDebounced = "never", "at once", "debounced"
 
 // assertCAPIEvaluations checks for each row when the bridge evaluates the object of a kind after the change.

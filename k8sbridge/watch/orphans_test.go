@@ -186,7 +186,7 @@ func (f *fakeSchedules) storedSchedule(t *testing.T, id string) (client.Schedule
 	return schedule, input
 }
 
-// runSweepScheduleTest is runInWorld with a bridge that maintains schedules.
+// runSweepScheduleTest is runBridgeTest with a bridge that maintains schedules.
 func runSweepScheduleTest(t *testing.T, f *fakeSchedules, objects []runtime.Object, test func(w *bridgeTestEnv)) {
 	t.Helper()
 	runBridgeTest(t, objects, func(w *bridgeTestEnv) {

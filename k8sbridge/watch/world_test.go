@@ -165,7 +165,7 @@ func (f *fakeTemporal) closeWorkflow(id string) {
 	f.closedWorkflow = id
 }
 
-// bridgeTestEnv is a bridge with fake clusters and a fake Temporal. world runs in a synctest bubble with a fake clock.
+// bridgeTestEnv is a bridge with fake clusters and a fake Temporal. bridgeTestEnv runs in a synctest bubble with a fake clock.
 type bridgeTestEnv struct {
 	*fakeTemporal
 	t              *testing.T

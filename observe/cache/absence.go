@@ -30,7 +30,7 @@ func (a WorkerAbsences) DurationBetween(from, to time.Time) (sum time.Duration) 
 // StoreWorkerAbsences replaces the known absences. The caller must not change the list afterwards.
 func (c *Cluster) StoreWorkerAbsences(absences WorkerAbsences) { c.workerAbsences.Store(&absences) }
 
-// WorkerAbsences returns the known absences; nil before the first call of SetAbsences.
+// WorkerAbsences returns the known absences; nil before the first call of StoreWorkerAbsences.
 func (c *Cluster) WorkerAbsences() WorkerAbsences {
 	if known := c.workerAbsences.Load(); known != nil {
 		return *known

@@ -82,7 +82,7 @@ type watchState struct {
 	lastEndedAt time.Time // end of the last watch; zero before the first end
 }
 
-// isCurrent reports whether a watch is open and has had WatchCatchUp to deliver the events of an interruption.
+// isCurrent reports whether a watch is open and has had WatchCatchUpTime to deliver the events of an interruption.
 func (l *watchState) isCurrent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

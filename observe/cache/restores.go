@@ -124,7 +124,7 @@ func (b watchBody) Read(p []byte) (int, error) {
 }
 
 // watchStartVersion returns the version from which a watch of a whole resource continues. If a watch refills a cache,
-// continuedVersion returns the version that the cache had before. continuedVersion returns an empty string for other
+// watchStartVersion returns the version that the cache had before. watchStartVersion returns an empty string for other
 // requests, and for a watch that begins with all objects. A refill needs the check too: the caches refill at different
 // times, and until all caches are refilled, a decision would mix objects from before and after the restore. A watch
 // with a field selector needs no check, for two reasons. The cache of a drain's pods does not outlive an interruption.

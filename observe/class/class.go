@@ -85,7 +85,7 @@ func Facts(class *v1alpha1.MachineClass, n NamespaceObjects) attention.ClassFact
 	}
 }
 
-// NoWorkerMessage returns the message in a class's status that no worker serves the class's provider. UnservedMessage
+// NoWorkerMessage returns the message in a class's status that no worker serves the class's provider. NoWorkerMessage
 // is empty if a worker serves the provider, or if the status has no such condition.
 func NoWorkerMessage(class *v1alpha1.MachineClass) string {
 	if c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed); c != nil &&

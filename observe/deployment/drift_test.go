@@ -11,14 +11,14 @@ import (
 	"millwright/observe/observetest"
 )
 
-// FollowDeployment copies some fields of a deployment to a set. FollowDeployment does not change other fields of the
+// CopyDeploymentFields copies some fields of a deployment to a set. CopyDeploymentFields does not change other fields of the
 // set.
 func TestCopyDeploymentFields(t *testing.T) {
 	stays := func(*v1alpha1.MachineSet) {}
 	for _, row := range []struct {
 		name       string
 		deployment observetest.DeploymentChange
-		set        observetest.SetChange // change of the set before FollowDeployment
+		set        observetest.SetChange // change of the set before CopyDeploymentFields
 		becomes    observetest.SetChange // expected change of the set afterwards
 		same       bool
 	}{

@@ -131,7 +131,7 @@ func ApplyRequests(o *rollout.Facts, d metav1.Object, revision int64) {
 }
 
 // parseRequestAnnotation parses a request such as "8/2 ann: looks well" for revision 8: it returns the number 2 and the text after
-// it. requestFor returns 0 and "" if there is no request, or if the request is for another revision.
+// it. parseRequestAnnotation returns 0 and "" if there is no request, or if the request is for another revision.
 func parseRequestAnnotation(d metav1.Object, key string, revision int64) (number int64, words string) {
 	about, words, _ := strings.Cut(d.GetAnnotations()[key], " ")
 	about, text, _ := strings.Cut(about, "/")

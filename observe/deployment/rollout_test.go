@@ -520,10 +520,10 @@ func TestRolloutFacts(t *testing.T) {
 		},
 	}
 	told := map[string][]any{
-		"Absent":    {time.Minute}, // see TestAbsencesOfARollout
+		"Absent":    {time.Minute}, // see TestWorkerAbsenceExtendsTheProgressDeadline
 		"MCM.Due":   {1},           // see TestMachinesThatWaitForReplacement
-		"Sets":      {nil},         // see TestRolloutSet
-		"MCM.Thaws": {true},        // see TestAsMCM
+		"Sets":      {nil},         // see TestRolloutFactsOfASet
+		"MCM.Thaws": {true},        // see TestDeploymentWithMCMBehaviour
 		"NoSet":     {"refused"},   // the workflow sets this fact: see TestReportDeploymentWhoseSetIsRefused
 	}
 	for _, row := range rows {

@@ -41,7 +41,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 	const desired, most = v1alpha1.AnnotationDesiredReplicas, v1alpha1.AnnotationMaxReplicas
 	numbered := func(d *v1alpha1.MachineDeployment) { withDeploymentAnnotation(v1alpha1.AnnotationRevision, "7")(d) }
 	minReady := func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 5 }
-	// TestRolloutMember and observe/capi/deployment test the missing facts.
+	// TestRolloutFactsOfAMachine and observe/capi/deployment test the missing facts.
 	told := map[string][]any{"Machines": {nil}}
 	for _, row := range []struct {
 		name       string

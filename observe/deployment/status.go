@@ -10,7 +10,7 @@ import (
 )
 
 // CurrentRolloutID returns the workflow ID of the rollout that a deployment's status names as its current operation.
-// NamedRollout is empty if the status names no rollout, or if it names the rollout of another object. A restored
+// CurrentRolloutID is empty if the status names no rollout, or if it names the rollout of another object. A restored
 // deployment, for example, has the status of the deleted deployment.
 func CurrentRolloutID(d *v1alpha1.MachineDeployment) string {
 	if o := d.Status.CurrentOperation; o != nil && o.RolloutOf == d.UID {

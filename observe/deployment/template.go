@@ -33,7 +33,7 @@ var annotationsNotCopied = []string{
 }
 
 // CopyDeploymentFields copies from a deployment to a set the fields that change existing machines in place or concern only
-// the set. FollowDeployment reports whether any field differed. FollowDeployment keeps other annotations of the set.
+// the set. CopyDeploymentFields reports whether any field differed. CopyDeploymentFields keeps other annotations of the set.
 func CopyDeploymentFields(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
 	for key, value := range d.Annotations {
 		if was, there := set.Annotations[key]; slices.Contains(annotationsNotCopied, key) || there && was == value {
@@ -84,7 +84,7 @@ var annotationsNotRestored = []string{
 }
 
 // RestoreTemplateFromSet copies the template and the annotations of a former set to its deployment. Source: MCM. The template
-// includes the set's last node template and timeouts, but not the hash label. ReturnToSet removes annotations that the
+// includes the set's last node template and timeouts, but not the hash label. RestoreTemplateFromSet removes annotations that the
 // deployment got later, except annotations about the deployment itself, its size or its rollout.
 func RestoreTemplateFromSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()

@@ -28,9 +28,9 @@ func FindRecord(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.Machine
 }
 
 // ActiveRecordWithoutDeletion returns the record of the active drain of a machine that is not being deleted; nil if there is
-// none. RecordOfStayingMachine reads the node's conditions from the copy in the machine's status. The status has no
+// none. ActiveRecordWithoutDeletion reads the node's conditions from the copy in the machine's status. The status has no
 // copy of the node's labels, and only these labels show that an update was canceled. After such a cancellation,
-// however, the machine has no current operation, and RecordOfStayingMachine returns nil.
+// however, the machine has no current operation, and ActiveRecordWithoutDeletion returns nil.
 func ActiveRecordWithoutDeletion(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	d := m.Status.Drain
 	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {

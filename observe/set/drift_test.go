@@ -24,7 +24,7 @@ func setWithFullTemplate() *v1alpha1.MachineSet {
 	return s
 }
 
-// FollowTemplate copies some parts of a template to a machine. FollowTemplate does not change other parts of the
+// CopyTemplateFields copies some parts of a template to a machine. CopyTemplateFields does not change other parts of the
 // machine.
 func TestCopyTemplateFields(t *testing.T) {
 	label := func(key, value string) observetest.SetChange {

@@ -148,8 +148,8 @@ func freezeFacts(set *v1alpha1.MachineSet, related RelatedObjects) scale.FreezeS
 const mcmSafetyUp, mcmSafetyDown = 2, 1
 
 // mcmFreezeEndCount returns the number of machines at which machine-controller-manager ends a freeze. The overshoot
-// protection of machine-controller-manager freezes a set that has safetyUp machines more than the deployment allows,
-// and unfreezes it at safetyDown fewer. A set without a deployment may have twice its replicas.
+// protection of machine-controller-manager freezes a set that has mcmSafetyUp machines more than the deployment allows,
+// and unfreezes it at mcmSafetyDown fewer. A set without a deployment may have twice its replicas.
 func mcmFreezeEndCount(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
 	most := 2 * int(set.Spec.Replicas)
 	if d != nil {

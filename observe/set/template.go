@@ -61,7 +61,7 @@ func NameFromHash(deployment, hash string) string {
 // driftedParts returns the parts that can change in place and that differ between a machine and its set's template;
 // empty if there are none.
 func driftedParts(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
-	shallow := *m // a shallow copy is enough, because FollowTemplate replaces maps and pointers
+	shallow := *m // a shallow copy is enough, because CopyTemplateFields replaces maps and pointers
 	return strings.Join(CopyTemplateFields(&shallow, set), ", ")
 }
 
@@ -76,8 +76,8 @@ func containsAll(all, some map[string]string) bool {
 }
 
 // CopyTemplateFields copies to a machine the parts of its set's template that change in place, and returns the names of the
-// changed parts. FollowTemplate replaces maps and pointers instead of modifying them. FollowTemplate keeps the labels
-// and annotations of other writers. FollowTemplate does not change a failed machine. A machine that is being deleted
+// changed parts. CopyTemplateFields replaces maps and pointers instead of modifying them. CopyTemplateFields keeps the labels
+// and annotations of other writers. CopyTemplateFields does not change a failed machine. A machine that is being deleted
 // gets only the timeouts, because people shorten timeouts to speed up a deletion.
 func CopyTemplateFields(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	t := &set.Spec.Template

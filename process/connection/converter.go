@@ -22,7 +22,7 @@ func DataConverter() converter.DataConverter {
 }
 
 // undecryptableMarker is a value that can record why its payload could not be decrypted. The values of signals implement
-// unreadableRecorder. Otherwise, the SDK would drop a signal that it cannot decode, and the run could not be replayed
+// undecryptableMarker. Otherwise, the SDK would drop a signal that it cannot decode, and the run could not be replayed
 // once the key is available again.
 type undecryptableMarker interface{ MarkUndecryptable(why string) }
 

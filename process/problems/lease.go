@@ -74,7 +74,7 @@ func (r *Recorder) annotateLease(lease *coordinationv1.Lease, by string) (has bo
 	return len(own) > 0
 }
 
-// LeaseClient returns a client of Leases that writes the problems of a process with each write of a Lease.
+// LeaseClient returns a client of LeaseClient that writes the problems of a process with each write of a Lease.
 func (r *Recorder) LeaseClient(of typedcoordinationv1.LeaseInterface, by string) typedcoordinationv1.LeaseInterface {
 	return leaseWriter{of, r, by}
 }
@@ -118,7 +118,7 @@ func (w leaseWriter) recordLeaseWrite(has bool, err error) error {
 }
 
 // WriteToLease writes the problems of a process to its Lease without renewing the Lease, because the process is not active.
-// Show creates the Lease if necessary. It writes nothing if there are no problems to show and none on the Lease. The
+// WriteToLease creates the Lease if necessary. It writes nothing if there are no problems to show and none on the Lease. The
 // function prepare changes an existing Lease before the update. The client leases must come from the method Leases.
 func (r *Recorder) WriteToLease(
 	ctx context.Context,
@@ -143,7 +143,7 @@ func (r *Recorder) WriteToLease(
 	return nil
 }
 
-// WritePeriodically calls show every 10 s until ctx is done. A process calls KeepShowing until it renews its Lease.
+// WritePeriodically calls show every 10 s until ctx is done. A process calls WritePeriodically until it renews its Lease.
 func WritePeriodically(ctx context.Context, show func(context.Context)) {
 	ticks := time.NewTicker(showInterval)
 	defer ticks.Stop()

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// defaultWindow is the consistency window of a cloud without WithWindow. No cloud of MCM's drivers documents how
+	// defaultWindow is the consistency window of a cloud without WithConsistencyWindow. No cloud of MCM's drivers documents how
 	// long reads may be stale. EC2 recommends that a client repeats a read after a couple of seconds, for up to five
 	// minutes. MCM itself repeats a read after 5 s (ShortRetry), so Millwright waits at least as long as MCM before a
 	// decision.

@@ -389,7 +389,7 @@ func TestCreateAfterACrashFindsTheInstanceWithinTheWindow(t *testing.T) {
 	}
 }
 
-// New passes the values of WithWindow and WithDriverOptions to package driver.
+// New passes the values of WithConsistencyWindow and WithDriverOptions to package driver.
 func TestOptionsReachTheDriverPackage(t *testing.T) {
 	p := mcmdriver.New(
 		&scriptedDriver{},

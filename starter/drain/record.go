@@ -95,7 +95,7 @@ func needsPerson(m *v1alpha1.Machine, now time.Time) bool {
 	})
 }
 
-// isOverdue reports whether the deadline of the present stage has passed by more than drain.Overdue.
+// isOverdue reports whether the deadline of the present stage has passed by more than drain.OverdueAfter.
 func isOverdue(m *v1alpha1.Machine, now time.Time) bool {
 	at := observe.DeadlineFacts(m, now).NextDeadline()
 	if m.Status.Deletion == nil && !isDrainedWithoutDeletion(m) {

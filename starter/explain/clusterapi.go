@@ -189,7 +189,7 @@ func valueOrZero(n *int32) int32 {
 }
 
 // addClusterAPI adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. If these
-// objects cannot be read, addClusterAPI adds a clause to doubtClauses.
+// objects cannot be read, addClusterAPI adds a clause to processDoubtClauses.
 func (m *activeObjects) addClusterAPI(
 	ctx context.Context,
 	clients kubecli.Clients,

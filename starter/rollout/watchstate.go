@@ -26,7 +26,7 @@ type watchState struct {
 
 // recordSnapshot adds a snapshot to the state. If the rolled-out revision is not the same as at the last read,
 // recordSnapshot returns a line about the change; otherwise, the line is empty. If a decision has been due for longer
-// than drain.Overdue, recordSnapshot sets overdueSince of the snapshot.
+// than drain.OverdueAfter, recordSnapshot sets overdueSince of the snapshot.
 func (j *watchState) recordSnapshot(s *snapshot) (change string) {
 	if j.uid == "" {
 		j.startedAt, j.uid = s.now, s.tree.object.GetUID()

@@ -27,7 +27,7 @@ type WorkflowState struct {
 	Schedules []string // IDs of the schedules
 }
 
-// FindFailedRuns finds runs that failed, timed out or were terminated. FindBadEnds leaves out sweeps for orphans: a sweep
+// FindFailedRuns finds runs that failed, timed out or were terminated. FindFailedRuns leaves out sweeps for orphans: a sweep
 // fails when the cloud or the API server does not answer.
 func FindFailedRuns(d WorkflowState) (found []Finding) {
 	bad := []enumspb.WorkflowExecutionStatus{
@@ -44,7 +44,7 @@ func FindFailedRuns(d WorkflowState) (found []Finding) {
 }
 
 // FindUnsettledObjects finds all objects and runs that still change, wait or are incomplete. Some time after the last change and
-// the last fault, FindUnrest must find nothing.
+// the last fault, FindUnsettledObjects must find nothing.
 func FindUnsettledObjects(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
 		found = append(found, Finding{CheckCalm, object, fmt.Sprintf(format, values...)})

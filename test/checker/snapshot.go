@@ -43,7 +43,7 @@ type Snapshot struct {
 	DeploymentsAtStart []v1alpha1.MachineDeployment
 
 	// DeletedDuringSnapshot are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after
-	// machines. For a machine in DeletedMeanwhile, a snapshot may contain no deletion timestamp, although its node is
+	// machines. For a machine in DeletedDuringSnapshot, a snapshot may contain no deletion timestamp, although its node is
 	// already cordoned.
 	DeletedDuringSnapshot map[types.UID]bool
 }

@@ -608,8 +608,8 @@ func mutations() []mutation {
 		{
 			"A16",
 			"activities/machine/node.go",
-			`case kube.IsUnanswered(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):`,
-			`case kube.IsUnanswered(err):`,
+			`case kube.HasNoServerAnswer(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):`,
+			`case kube.HasNoServerAnswer(err):`,
 			machine,
 			"an attachment stays when the API server was too busy to delete it",
 		},
@@ -807,8 +807,8 @@ func mutations() []mutation {
 		{
 			"F12",
 			"decide/rollout/rollout.go",
-			`return set.isForeign() })`,
-			`return set.isForeign() && false })`,
+			`return set.isNotSelected() })`,
+			`return set.isNotSelected() && false })`,
 			rolling,
 			"no set is released",
 		},
@@ -1018,7 +1018,7 @@ func mutations() []mutation {
 		{
 			"Z9",
 			"activities/drain/decide.go",
-			`l.Breaker = replace.DistrustReason(nodes); !l.Lost`,
+			`l.Breaker = replace.LostInstancesDistrustReason(nodes); !l.Lost`,
 			`!l.Lost`,
 			drain,
 			"a cloud that is asked about another account has the pods of all silent nodes killed",

@@ -22,7 +22,7 @@ import (
 )
 
 // deploymentTestEnv returns a script of decisions for one deployment. Each decision is returned once, and the last one
-// repeatedly. deploymentWorld records the activity calls in order.
+// repeatedly. deploymentTestEnv records the activity calls in order.
 type deploymentTestEnv struct {
 	mu             sync.Mutex
 	env            *testsuite.TestWorkflowEnvironment

@@ -40,7 +40,7 @@ func newFollowTestEnv(t *testing.T, script ...deployment.Decision) *deploymentTe
 	return w
 }
 
-// bothResults contains the results of the two workflows of a world from newFollowWorld.
+// bothResults contains the results of the two workflows of a world from newFollowTestEnv.
 type bothResults struct {
 	rollout    workflows.RolloutResult
 	deployment error

@@ -116,7 +116,7 @@ func (c *sweep) findOrphans(ctx workflow.Context) (d cloud.OrphanDecision, err e
 	return d, err
 }
 
-// deleteOrphans deletes the orphans that are due. deleteOrphans makes at most parallelDeletions calls in parallel. If
+// deleteOrphans deletes the orphans that are due. deleteOrphans makes at most maxParallelDeletions calls in parallel. If
 // an orphan cannot be deleted, deleteOrphans keeps its sighting, and the next sweep tries again.
 func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.DeletionTarget) error {
 	if len(targets) == 0 {

@@ -52,7 +52,7 @@ type WorkflowState struct {
 	Versions       kube.MinVersions
 	Live           bool // if true, the next decision reads from the API server
 	ContinuesAsNew bool // if true, a run that has nothing left to do continues as new instead of ending
-	// if true, a run that has executed a step and has nothing left to do waits calmAfter before it ends
+	// if true, a run that has executed a step and has nothing left to do waits idleTimeBeforeEnd before it ends
 	IdleBeforeEnd bool
 	Changed       workflow.ReceiveChannel
 	// signals with requests of operators; nil if the kind accepts no requests

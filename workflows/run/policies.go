@@ -34,7 +34,7 @@ func TaskPriority(kind Kind, namespace string, o ParentNames) temporal.Priority 
 	return p
 }
 
-// idleTimeBeforeEnd is how long a run with nothing left to do waits for more work before it ends. calmAfter waits only if it
+// idleTimeBeforeEnd is how long a run with nothing left to do waits for more work before it ends. idleTimeBeforeEnd waits only if it
 // has executed a step and IdleBeforeEnd is set. Source: twice the bridge's debounce interval; ADR 0002 says how much
 // work the wait saves.
 const idleTimeBeforeEnd = time.Second
@@ -45,7 +45,7 @@ const idleTimeBeforeEnd = time.Second
 const SettledTimeBeforeContinueAsNew = 20 * time.Second
 
 // StuckRecheckInterval is how often a run decides again while it waits for a person. Normally the bridge signals the run when
-// an object has changed. RecheckStuck is for changes that no watch has reported. With an interval of one hour, a run
+// an object has changed. StuckRecheckInterval is for changes that no watch has reported. With an interval of one hour, a run
 // that waits writes eleven history events per hour.
 const StuckRecheckInterval = explain.RecheckStuck
 
@@ -98,7 +98,7 @@ func clusterOptions(ctx workflow.Context, queue, summary string) workflow.Contex
 	})
 }
 
-// MinWritesOnOtherQueue stands for any number of writes above FewWrites.
+// MinWritesOnOtherQueue stands for any number of writes above MaxWritesOnOwnQueue.
 const MinWritesOnOtherQueue = MaxWritesOnOwnQueue + 1
 
 // queueForWrites returns the task queue for a number of writes. A few writes use the workflow's own task queue, because
@@ -274,5 +274,5 @@ func OrphanSweepOptions(ctx workflow.Context, provider, id, summary string) work
 // longer. Source: limit.userMetadataSummary of Temporal's server.
 const maxSummaryBytes = 400
 
-// ShortenSummary cuts a summary to maxSummary bytes.
+// ShortenSummary cuts a summary to maxSummaryBytes bytes.
 func ShortenSummary(summary string) string { return phrase.CutText(summary, maxSummaryBytes) }

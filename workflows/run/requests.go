@@ -25,7 +25,7 @@ func unverifiedActor(actor string) string {
 	return "somebody in Temporal" + phrase.TextIf(actor != "", " who signs as %s", actor)
 }
 
-// RequestInput is the content of MessageRequest, as people write it:
+// RequestInput is the content of RequestMessageName, as people write it:
 // {"command":"force","actor":"ann","reason":"the node burns"}.
 type RequestInput request.CommandOrder
 
@@ -54,7 +54,7 @@ func (o *WorkflowState) requestKind() request.Kind {
 	}
 }
 
-// requestDescription returns the description of MessageRequest in Temporal's UI.
+// requestDescription returns the description of RequestMessageName in Temporal's UI.
 func (o *WorkflowState) requestDescription() string {
 	if o.requestKind() == request.MachineDeployment {
 		return `an operator request, written on the MachineDeployment with who and why, and then acted upon: ` +
@@ -84,7 +84,7 @@ func (o *WorkflowState) acceptRequests(ctx workflow.Context) error {
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
 			// A blocking Receive would take the signal out of the channel before this coroutine continues, and
-			// allRequestsDone would not count the request in the meantime.
+			// areRequestsDone would not count the request in the meantime.
 			if err := workflow.Await(ctx, func() bool { return o.requestSignals.Len() > 0 }); err != nil {
 				return
 			}

@@ -12,7 +12,7 @@ import (
 
 // RollBackClusterAPIDeployment copies the template of a former set back to the deployment, and removes the annotation
 // that requested the rollback. A former set that is gone, is being deleted or lacks templates causes a Conflict. See
-// KindFamily.RollBackDeployment, and deployment.ReturnToSet in observe/capi.
+// KindFamily.RollBackDeployment, and deployment.RestoreTemplateFromSet in observe/capi.
 func (a *Activities) RollBackClusterAPIDeployment(
 	ctx context.Context,
 	in activities.RollbackInput,

@@ -100,7 +100,7 @@ func TestListenAndDialConnectTheNetworks(t *testing.T) {
 	assert.Equal(t, ours, now, "no thread of this process stays in the engine's namespace")
 }
 
-// childFolderEnv is an environment variable of the child process that TestAKilledEngineLeavesNothing starts and
+// childFolderEnv is an environment variable of the child process that TestKilledEngineLeavesNothingBehind starts and
 // kills. The variable's value is the folder of the child's engine.
 const childFolderEnv = "MILLWRIGHT_TEST_ENGINE"
 

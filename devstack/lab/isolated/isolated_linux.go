@@ -49,8 +49,8 @@ func Start(o Options) (*Process, error) {
 	return p, nil
 }
 
-// Terminate sends SIGTERM to the server. If the server has not ended in time, End kills it. End returns when no process of
-// the namespaces runs. End may be called again.
+// Terminate sends SIGTERM to the server. If the server has not ended in time, Terminate kills it. Terminate returns when no process of
+// the namespaces runs. Terminate may be called again.
 func (p *Process) Terminate(within time.Duration) {
 	_ = p.command.Process.Signal(syscall.SIGTERM) // process 1 forwards the signal to the server
 	select {
@@ -122,7 +122,7 @@ func (p *Process) callInNetworkNamespace(f func()) error {
 
 // runOnTemporaryThread calls f on a thread that ends with its goroutine, so that no other goroutine runs in a network
 // namespace that f has entered. The first thread of a process never ends and would stay in the namespace. On the first
-// thread, runOnThreadThatEnds therefore waits while another thread calls f.
+// thread, runOnTemporaryThread therefore waits while another thread calls f.
 func runOnTemporaryThread(f func()) {
 	runtime.LockOSThread() // a locked thread ends with its goroutine
 	if unix.Gettid() != unix.Getpid() {

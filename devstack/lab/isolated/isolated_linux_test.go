@@ -12,7 +12,7 @@ import (
 // init locks the first goroutine, which runs TestMain, to the first thread.
 func init() { runtime.LockOSThread() }
 
-// workerThreadID is the ID of the thread on which runOnThreadThatEnds ran TestMain's function.
+// workerThreadID is the ID of the thread on which runOnTemporaryThread ran TestMain's function.
 var workerThreadID int
 
 func TestMain(m *testing.M) {

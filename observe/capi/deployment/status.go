@@ -153,7 +153,7 @@ func OperationWithBlockers(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	return o
 }
 
-// CurrentRolloutID returns the workflow ID of the rollout that a deployment names as its current operation. NamedRollout is
+// CurrentRolloutID returns the workflow ID of the rollout that a deployment names as its current operation. CurrentRolloutID is
 // empty if the deployment names no rollout, or the rollout of another object: a moved deployment has the annotations of
 // its predecessor.
 func CurrentRolloutID(d *clusterv1.MachineDeployment) string {

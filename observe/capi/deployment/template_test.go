@@ -287,7 +287,7 @@ func TestANewSetRecordsRolloutAfter(t *testing.T) {
 	}
 }
 
-// ReturnToSet restores a former template without the parts that change in place, and without a time that would replace
+// RestoreTemplateFromSet restores a former template without the parts that change in place, and without a time that would replace
 // the restored machines.
 func TestRestoreTemplateFromSet(t *testing.T) {
 	for _, row := range []struct {

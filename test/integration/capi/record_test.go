@@ -111,7 +111,7 @@ func lastRunOfQuery(t *testing.T, query string) string {
 }
 
 // recordDeploymentHistories records a deployment that is created, rolled out, scaled during the rollout, and deleted.
-// recordDeployment also starts a second rollout before the first rollout has ended.
+// recordDeploymentHistories also starts a second rollout before the first rollout has ended.
 func recordDeploymentHistories(t *testing.T) {
 	f := newFleet(t, "recorded-fleet", 2)
 	query := runsQuery(rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
@@ -244,7 +244,7 @@ func recordRollbackHistories(t *testing.T) {
 	)
 }
 
-// recordDrainHistories records a drain that a budget blocks, and that is held and then continues. recordDrains also records a
+// recordDrainHistories records a drain that a budget blocks, and that is held and then continues. recordDrainHistories also records a
 // drain that is skipped, and a drain that is cancelled.
 func recordDrainHistories(t *testing.T) {
 	p := newPoolWithDrains(t, "recorded-drains", 3)

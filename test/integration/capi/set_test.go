@@ -141,7 +141,7 @@ func (p pool) requireCounts(t *testing.T, n int) {
 	assert.Equal(t, fmt.Sprint([]int{n, n, n}), counts)
 }
 
-// forceReconcile makes Millwright decide again about the set, or about the deployment and its sets. reconcileAgain
+// forceReconcile makes Millwright decide again about the set, or about the deployment and its sets. forceReconcile
 // returns when Millwright has decided.
 func (p pool) forceReconcile(t *testing.T) {
 	t.Helper()

@@ -116,7 +116,7 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 }
 
 // countSignalsWithADecision counts the signals with this generation in the histories of this test's machines.
-// countDecidedSignals requires that a decision follows the last signal of each run.
+// countSignalsWithADecision requires that a decision follows the last signal of each run.
 func countSignalsWithADecision(t *testing.T, generation int64) (count int64) {
 	t.Helper()
 	for _, w := range testRig.Workflows(t, `WorkflowType = "Machine" AND MachineNamespace = "storm"`) {

@@ -96,7 +96,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	grows.AwaitPoolGone(t)
 }
 
-// freedDrainTurns is the number of drains that end at the same time. The queue has more machines than freedPlaces, so that
+// freedDrainTurns is the number of drains that end at the same time. The queue has more machines than freedDrainTurns, so that
 // the test sees the order of the queue.
 const freedDrainTurns = 25
 

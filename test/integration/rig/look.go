@@ -20,9 +20,9 @@ import (
 )
 
 // ForceReconcile makes Millwright reconcile an object, and returns when the run is idle or has ended. A test which
-// requires that nothing happens calls ReconcileAgain and then checks the object. ReconcileAgain sends the bridge's
+// requires that nothing happens calls ForceReconcile and then checks the object. ForceReconcile sends the bridge's
 // signal to the object's workflow, even if the object needs no action. If a deployment has an open rollout,
-// ReconcileAgain also signals the rollout.
+// ForceReconcile also signals the rollout.
 func (r *Rig) ForceReconcile(t *testing.T, kind run.Kind, namespace, name string) {
 	t.Helper()
 	of := map[run.Kind]struct {
@@ -98,7 +98,7 @@ func (r *Rig) awaitIdleRun(t *testing.T, look client.WorkflowRun) {
 	})
 }
 
-// ForceReconcile calls Rig.ReconcileAgain for the deployment, and then for each of the deployment's sets.
+// ForceReconcile calls Rig.ForceReconcile for the deployment, and then for each of the deployment's sets.
 func (p *Pool) ForceReconcile(t *testing.T) {
 	t.Helper()
 	p.rig.ForceReconcile(t, run.KindMachineDeployment, p.Namespace, p.Name)

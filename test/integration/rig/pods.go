@@ -19,7 +19,7 @@ import (
 )
 
 // WithNodeLabel gives the nodes of a pool the label "pool" with the pool's name. Pods use this label as their node
-// selector. LabelNodes also sets an annotation that lets the stack attach volumes to the nodes.
+// selector. WithNodeLabel also sets an annotation that lets the stack attach volumes to the nodes.
 func WithNodeLabel(d *v1alpha1.MachineDeployment) {
 	spec := &d.Spec.Template.Spec
 	spec.NodeTemplateSpec.Labels = map[string]string{"pool": d.Name}

@@ -287,7 +287,7 @@ func (p *Pool) Instances(t *testing.T) []string {
 // RefuseMachines creates an admission policy with the name of the namespace. In all namespaces, the API server then
 // refuses new machines for which the CEL expression is false, with this message. RefuseMachines returns when the API
 // server refuses a machine named m-2 in the namespace, so the expression must be false for the machine m-2.
-// DeleteRefusal deletes the policy.
+// AllowMachines deletes the policy.
 func (r *Rig) RefuseMachines(t *testing.T, namespace, expression, message string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()

@@ -145,7 +145,7 @@ func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.Hi
 }
 
 // AwaitRolloutFollower waits until a new run of a deployment's workflow follows a rollout that an earlier run has
-// started. AwaitFollowedRollout finds the signal of the new run in the rollout's history.
+// started. AwaitRolloutFollower finds the signal of the new run in the rollout's history.
 func (r *Rig) AwaitRolloutFollower(t *testing.T, rollout, deployment string) {
 	t.Helper()
 	Eventually(t, deployment+" follows its rollout", func() (bool, any) {

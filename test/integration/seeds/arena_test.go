@@ -32,7 +32,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// settleTimeout is the maximum time from the last load and the last fault until nothing changes any more. calmTimeout is
+// settleTimeout is the maximum time from the last load and the last fault until nothing changes any more. settleTimeout is
 // also the maximum time from the deletion of all objects until nothing is left.
 const settleTimeout = 2 * time.Minute
 
@@ -184,7 +184,7 @@ func (a *seedRun) makePools() {
 	}
 }
 
-// unsettledViolations returns a violation for each object or run that still changes or is incomplete after calmTimeout.
+// unsettledViolations returns a violation for each object or run that still changes or is incomplete after settleTimeout.
 func (a *seedRun) unsettledViolations(ctx context.Context) []checker.Violation {
 	restless, err := a.watcher.AwaitNoFindings(
 		ctx,

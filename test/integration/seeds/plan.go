@@ -94,7 +94,7 @@ type plan struct {
 	seed          uint64
 	pools         []poolPlan
 	loads, faults []planStep
-	machineCopiesLoad *planStep // the load loadStrangers; nil: the plan has no such load
+	machineCopiesLoad *planStep // the load loadMachineCopies; nil: the plan has no such load
 
 	// Properties of the cloud while the seed runs.
 	clientTokens                  bool

@@ -21,8 +21,8 @@ import (
 func (a *seedRun) copiesNamespace() string { return a.namespace + "-copy" }
 
 // runMachineCopies copies a pool's machines into another namespace, as a test restore does. For each copied machine,
-// runStrangers also creates a machine with the label of the node, and a machine with the name of the node. Later
-// runStrangers deletes the namespace.
+// runMachineCopies also creates a machine with the label of the node, and a machine with the name of the node. Later
+// runMachineCopies deletes the namespace.
 func (a *seedRun) runMachineCopies(s planStep) {
 	machines := testRig.Machines.MachineV1alpha1()
 	a.retryUntilDone("make the namespace of strangers", func(ctx context.Context) error {
