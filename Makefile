@@ -75,7 +75,7 @@ golden: stack ## rewrite the golden files; read the diff as prose
 	go test -tags integration -count=1 ./test/integration/admission -update
 
 replay: ## replay the recorded histories against today's workflows; check that none was changed or deleted
-	go test -run 'TestReplay|Recorded' ./workflows
+	go test -run 'TestReplayRecordedHistories|Recorded' ./workflows
 
 endurance: stack ## a hundred machines, changed, paused, cancelled and killed at random; then 10,000 machines, or ENDURANCE_MACHINES=n; BENCH_OUT=file.json
 	go test -tags integration,endurance -count=1 -timeout 40m -v -run TestEndurance ./test/integration/rollouts ./test/integration/chaos ./test/integration/seeds ./test/integration/capi

@@ -318,8 +318,10 @@ func activityInputs() map[string][]any {
 		},
 		"FinalizeSecrets": {
 			class.SecretChanges{
-				Class:   activitiestest.Ref(activitiestest.Class()),
-				Secrets: []class.SecretTarget{activitiestest.NewSecretTarget("a", activitiestest.BackupFinalizer, v1alpha1.FinalizerSecret)},
+				Class: activitiestest.Ref(activitiestest.Class()),
+				Secrets: []class.SecretTarget{
+					activitiestest.NewSecretTarget("a", activitiestest.BackupFinalizer, v1alpha1.FinalizerSecret),
+				},
 			},
 		},
 	}

@@ -34,7 +34,10 @@ func TestUnmanagedNamespaceIsIgnored(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, ofSet.Gone)
 	ofDeployment, err := activitiestest.RunActivity[deployment.Decision](
-		w, (&deployment.Activities{Kube: w.Kube}).DecideDeployment, deployment.Input{ReadInput: activitiestest.NewReadInput(d)})
+		w,
+		(&deployment.Activities{Kube: w.Kube}).DecideDeployment,
+		deployment.Input{ReadInput: activitiestest.NewReadInput(d)},
+	)
 	require.NoError(t, err)
 	assert.True(t, ofDeployment.Gone)
 	ofClass, err := activitiestest.RunActivity[class.Decision](

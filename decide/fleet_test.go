@@ -547,7 +547,14 @@ func TestDecisionCostIsNotQuadratic(t *testing.T) {
 func countStatements(t *testing.T, binary, question string, n int) (sum int) {
 	t.Helper()
 	profile := filepath.Join(t.TempDir(), "profile")
-	command := exec.CommandContext(t.Context(), binary, "-test.run", "^TestOneDecision$", "-test.coverprofile", profile)
+	command := exec.CommandContext(
+		t.Context(),
+		binary,
+		"-test.run",
+		"^TestSingleDecisionForStatementCount$",
+		"-test.coverprofile",
+		profile,
+	)
 	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s=%d", singleDecisionEnv, question, n))
 	out, err := command.CombinedOutput()
 	require.NoError(t, err, "%s", out)

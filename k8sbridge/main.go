@@ -237,7 +237,13 @@ func runElection(
 ) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	leading, leases := watch.NewLeadingGauge(registry), annotatingLeaseClient{client.CoordinationV1(), o.Problems, o.identity}
+	leading, leases := watch.NewLeadingGauge(
+		registry,
+	), annotatingLeaseClient{
+		client.CoordinationV1(),
+		o.Problems,
+		o.identity,
+	}
 	var failed error
 	var term sync.Mutex // held while a bridge runs, because the election does not wait for the bridge of the last term
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

@@ -25,9 +25,9 @@ import (
 
 // election is a leader election among several bridges. election records the actions of the bridges.
 type election struct {
-	client *fake.Clientset
-	mu     sync.Mutex
-	leadershipEvents  []string
+	client           *fake.Clientset
+	mu               sync.Mutex
+	leadershipEvents []string
 }
 
 func (e *election) logAction(what string) {

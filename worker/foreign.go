@@ -14,7 +14,10 @@ import (
 // otherControllerEventRecorder returns a function that records warning events. The function records an event on each object
 // that has no controller reference and is in a namespace for which in returns true. The event says that another
 // controller manages the namespace, and why. Each worker records these events.
-func otherControllerEventRecorder(cluster *cache.Cluster, events record.EventRecorder) func(why string, in func(string) bool) {
+func otherControllerEventRecorder(
+	cluster *cache.Cluster,
+	events record.EventRecorder,
+) func(why string, in func(string) bool) {
 	return func(why string, in func(string) bool) {
 		here := func(namespace string) bool { return cluster.IsInScope(namespace) && in(namespace) }
 		recordWarnings(events, cache.AllObjects[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), here, why)

@@ -31,7 +31,7 @@ type options struct {
 	adoptBeforeCreate    bool
 	guardSecrets         bool
 	bootstrapTokenGroups string
-	drainSettings             drain.Settings
+	drainSettings        drain.Settings
 	maxDrains            int
 	cloud                serve.CloudFlags
 	preflight            process.PreflightFlags

@@ -50,7 +50,7 @@ type workersLeaseRenewer struct {
 	scope              cache.NamespaceScope        // namespaces that this installation manages
 	checkTemporal      func(context.Context) error // health check, nil if Temporal answers
 	identity           string
-	onWorkerAbsences         func(cache.WorkerAbsences)
+	onWorkerAbsences   func(cache.WorkerAbsences)
 	log                *slog.Logger
 
 	heartbeat   prometheus.Gauge
@@ -132,7 +132,11 @@ func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Leas
 	case "", p.installation, p.formerInstallation:
 		return nil
 	default:
-		return &installationRenamedError{Lease: lease.Namespace + "/" + lease.Name, Theirs: string(theirs), Ours: string(p.installation)}
+		return &installationRenamedError{
+			Lease:  lease.Namespace + "/" + lease.Name,
+			Theirs: string(theirs),
+			Ours:   string(p.installation),
+		}
 	}
 }
 
@@ -289,7 +293,10 @@ func (p *workersLeaseRenewer) setLeaseFields(lease *coordinationv1.Lease) {
 }
 
 // writeLease renews the Lease. writeLease returns a conflict if another worker renewed the Lease first.
-func (p *workersLeaseRenewer) writeLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+func (p *workersLeaseRenewer) writeLease(
+	ctx context.Context,
+	lease *coordinationv1.Lease,
+) (*coordinationv1.Lease, error) {
 	p.setLeaseFields(lease)
 	lease, err := p.leases.Update(ctx, lease, metav1.UpdateOptions{})
 	if err != nil {

@@ -89,14 +89,14 @@ func (s *leaseServer) newWorker() *testWorker {
 	c.workersLeaseRenewer = &workersLeaseRenewer{
 		leases: s.client.CoordinationV1().
 			Leases("millwright"),
-		installation:  "prod",
-		scope:         cache.NamespaceScope{OnlyNamespaces: []string{"shop"}},
-		identity:      "w",
-		heartbeat:     serve.NewHeartbeat(c.registry),
-		recorder:      problems.New("prod"),
-		log:           slog.New(slog.DiscardHandler),
-		checkTemporal: func(context.Context) error { return c.temporalError },
-		onWorkerAbsences:    func(a cache.WorkerAbsences) { c.absences = a },
+		installation:     "prod",
+		scope:            cache.NamespaceScope{OnlyNamespaces: []string{"shop"}},
+		identity:         "w",
+		heartbeat:        serve.NewHeartbeat(c.registry),
+		recorder:         problems.New("prod"),
+		log:              slog.New(slog.DiscardHandler),
+		checkTemporal:    func(context.Context) error { return c.temporalError },
+		onWorkerAbsences: func(a cache.WorkerAbsences) { c.absences = a },
 	}
 	return c
 }

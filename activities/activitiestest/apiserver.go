@@ -34,7 +34,7 @@ type apiServer struct {
 	deletionVersions map[types.UID]string   // resourceVersion of each deletion
 	eventsHeld       bool                   // events of all watches are held back
 	releasedCond     *sync.Cond             // signalled when eventsHeld becomes false; uses the lock mu
-	WatchStarts          chan struct{}          // the channel receives one value for each watch that has started
+	WatchStarts      chan struct{}          // the channel receives one value for each watch that has started
 	eventSources     sync.Map               // keys of type *watch.RaceFreeFakeWatcher: sources of the watches' events
 }
 

@@ -29,9 +29,9 @@ import (
 // recordingCloud is a provider that records the calls of the embedded fake provider.
 type recordingCloud struct {
 	*fake.Provider
-	Classes  []provider.Class
-	Machines []provider.Machine
-	CreateFunc   func(context.Context) (provider.Instance, error) // replaces CreateInstance of the fake provider if set
+	Classes    []provider.Class
+	Machines   []provider.Machine
+	CreateFunc func(context.Context) (provider.Instance, error) // replaces CreateInstance of the fake provider if set
 }
 
 func (c *recordingCloud) recordCall(class provider.Class, machine provider.Machine) {

@@ -128,7 +128,8 @@ func (w *World) clusterAPIRequests() (actions []clienttesting.Action) {
 
 // ClusterAPISet returns the current set of Cluster API from the API server; nil if the set is gone.
 func (w *World) ClusterAPISet(name string) *clusterv1.MachineSet {
-	o, err := w.ClusterAPIServer.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machinesets"), TestNamespace, name)
+	o, err := w.ClusterAPIServer.Core.Tracker().
+		Get(clusterv1.GroupVersion.WithResource("machinesets"), TestNamespace, name)
 	if err != nil {
 		return nil
 	}
@@ -138,7 +139,8 @@ func (w *World) ClusterAPISet(name string) *clusterv1.MachineSet {
 // ClusterAPIDeployment returns the current deployment of Cluster API from the API server; nil if the deployment is
 // gone.
 func (w *World) ClusterAPIDeployment(name string) *clusterv1.MachineDeployment {
-	o, err := w.ClusterAPIServer.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machinedeployments"), TestNamespace, name)
+	o, err := w.ClusterAPIServer.Core.Tracker().
+		Get(clusterv1.GroupVersion.WithResource("machinedeployments"), TestNamespace, name)
 	if err != nil {
 		return nil
 	}

@@ -135,9 +135,9 @@ func (d *EvictionWorld) RunBeforeEvictions(t *testing.T, before func(ctx context
 
 // PodRequest is one request about a pod.
 type PodRequest struct {
-	Verb  string // verb of the request: evict or delete
-	Pod   string
-	UID   string // UID precondition; empty: the request has no precondition
+	Verb        string // verb of the request: evict or delete
+	Pod         string
+	UID         string // UID precondition; empty: the request has no precondition
 	GracePeriod string // grace period in the request; empty: the pod's own grace period
 }
 

@@ -231,8 +231,8 @@ func (w *World) UpdateStatusAsWorkflow(change func(*v1alpha1.Machine)) {
 
 // WriteKind names a kind of write that a test can make fail.
 type WriteKind struct {
-	Verb, Resource string
-	InControlCluster           bool
+	Verb, Resource   string
+	InControlCluster bool
 }
 
 func (w *World) FailWrites(at WriteKind, times int, err error, do func()) {

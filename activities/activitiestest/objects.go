@@ -165,7 +165,9 @@ func (w *World) Node() *corev1.Node {
 
 // EditObject changes a machine object as a person or another controller does.
 func (w *World) EditObject(resource cache.Resource, name string, patch map[string]any) {
-	gvr, namespace, tracker := v1alpha1.SchemeGroupVersion.WithResource(string(resource)), TestNamespace, w.Machines.Tracker()
+	gvr, namespace, tracker := v1alpha1.SchemeGroupVersion.WithResource(
+		string(resource),
+	), TestNamespace, w.Machines.Tracker()
 	if resource == cache.Nodes {
 		gvr, namespace, tracker = corev1.SchemeGroupVersion.WithResource("nodes"), "", w.Target.Tracker()
 	}
@@ -190,7 +192,9 @@ func (w *World) CreateObjects(objects ...metav1.Object) {
 		case *v1alpha1.MachineSet:
 			_, err = w.Machines.MachineV1alpha1().MachineSets(TestNamespace).Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *v1alpha1.MachineDeployment:
-			_, err = w.Machines.MachineV1alpha1().MachineDeployments(TestNamespace).Create(w.T.Context(), o, metav1.CreateOptions{})
+			_, err = w.Machines.MachineV1alpha1().
+				MachineDeployments(TestNamespace).
+				Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *corev1.Node:
 			_, err = w.Target.CoreV1().Nodes().Create(w.T.Context(), o, metav1.CreateOptions{})
 		}
@@ -203,7 +207,10 @@ func Duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Durati
 // ReplaceMachine deletes a machine without finalizers and creates another machine of the same name.
 func (w *World) ReplaceMachine(m *v1alpha1.Machine) {
 	w.T.Helper()
-	require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(TestNamespace).Delete(w.T.Context(), m.Name, metav1.DeleteOptions{}))
+	require.NoError(
+		w.T,
+		w.Machines.MachineV1alpha1().Machines(TestNamespace).Delete(w.T.Context(), m.Name, metav1.DeleteOptions{}),
+	)
 	w.CreateObjects(m)
 	w.ForgetRequests()
 }
@@ -218,9 +225,13 @@ func (w *World) WriteStatus(o metav1.Object) {
 	case *v1alpha1.Machine:
 		_, err = w.Machines.MachineV1alpha1().Machines(TestNamespace).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	case *v1alpha1.MachineSet:
-		_, err = w.Machines.MachineV1alpha1().MachineSets(TestNamespace).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+		_, err = w.Machines.MachineV1alpha1().
+			MachineSets(TestNamespace).
+			UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	case *v1alpha1.MachineDeployment:
-		_, err = w.Machines.MachineV1alpha1().MachineDeployments(TestNamespace).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+		_, err = w.Machines.MachineV1alpha1().
+			MachineDeployments(TestNamespace).
+			UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	}
 	require.NoError(w.T, err)
 	w.AwaitCaches()

@@ -43,16 +43,16 @@ const eventTimeout = 2 * time.Minute
 // World is a control cluster with its target cluster, the activities on them, and the events that the activities
 // recorded.
 type World struct {
-	T         *testing.T
-	Server    *apiServer
-	Machines  *fake.Clientset
-	Target    *kubefake.Clientset
-	MetadataClient      *metadatafake.FakeMetadataClient // metadata client of Secrets
-	Recorder  *record.FakeRecorder
-	ClusterAPIServer  *capitest.FakeServer        // server of the objects of Cluster API; nil without Cluster API
-	ClusterAPICache       *capi.Cache                 // cache of the objects of Cluster API
+	T                *testing.T
+	Server           *apiServer
+	Machines         *fake.Clientset
+	Target           *kubefake.Clientset
+	MetadataClient   *metadatafake.FakeMetadataClient // metadata client of Secrets
+	Recorder         *record.FakeRecorder
+	ClusterAPIServer *capitest.FakeServer        // server of the objects of Cluster API; nil without Cluster API
+	ClusterAPICache  *capi.Cache                 // cache of the objects of Cluster API
 	WorkloadClusters *capidrain.WorkloadClusters // workload clusters of Cluster API; each of them is Target
-	KubeconfigClient   *kubefake.Clientset         // client of the kubeconfigs of workload clusters; nil without Cluster API
+	KubeconfigClient *kubefake.Clientset         // client of the kubeconfigs of workload clusters; nil without Cluster API
 	*kube.Kube
 	ClockAhead time.Duration // how far the worker's clock is ahead of the servers' clocks while an activity runs; see Worker
 }
@@ -177,7 +177,11 @@ func (w *World) AwaitCaches() {
 		}
 	}
 	w.Server.mu.Unlock()
-	require.True(w.T, w.Cluster.AwaitVersions(w.T.Context(), TestNamespace, versions, eventTimeout), "the caches stay behind")
+	require.True(
+		w.T,
+		w.Cluster.AwaitVersions(w.T.Context(), TestNamespace, versions, eventTimeout),
+		"the caches stay behind",
+	)
 }
 
 // HoldEvents delays the events of the caches until the returned function is called, or the test ends.

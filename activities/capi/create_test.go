@@ -121,7 +121,11 @@ func TestCreateMachinesWithoutABootstrapTemplate(t *testing.T) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
 	})
 	w, a := newWorld(t, s)
-	activitiestest.RunTwice[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPIMachineCreation(s, "s-a"))
+	activitiestest.RunTwice[set.WriteResult](
+		w,
+		a.CreateClusterAPIMachines,
+		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
+	)
 	assert.Equal(t, s.Spec.Template.Spec.Bootstrap, w.ClusterAPIMachine("s-a").Spec.Bootstrap)
 	assert.Nil(t, bootstrapCloneOf(w, "s-a"))
 	assert.NotNil(t, infrastructureCloneOf(w, "s-a"))
@@ -209,16 +213,20 @@ func TestClonesAreKeptIfMachineMayHaveBeenCreated(t *testing.T) {
 	for name, made := range map[string]bool{"made": true, "not made": false} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newWorld(t, s)
-			w.ClusterAPIServer.Core.PrependReactor("create", "machines", func(action k8stesting.Action) (bool, runtime.Object, error) {
-				create, _ := action.(k8stesting.CreateAction)
-				if made {
-					require.NoError(
-						t,
-						w.ClusterAPIServer.Core.Tracker().Create(action.GetResource(), create.GetObject(), action.GetNamespace()),
-					)
-				}
-				return true, nil, apierrors.NewInternalError(assert.AnError)
-			})
+			w.ClusterAPIServer.Core.PrependReactor(
+				"create",
+				"machines",
+				func(action k8stesting.Action) (bool, runtime.Object, error) {
+					create, _ := action.(k8stesting.CreateAction)
+					if made {
+						require.NoError(
+							t,
+							w.ClusterAPIServer.Core.Tracker().Create(action.GetResource(), create.GetObject(), action.GetNamespace()),
+						)
+					}
+					return true, nil, apierrors.NewInternalError(assert.AnError)
+				},
+			)
 			written, err := activitiestest.RunOnWorker[set.WriteResult](
 				w,
 				later,
@@ -236,7 +244,14 @@ func TestClonesAreKeptIfMachineMayHaveBeenCreated(t *testing.T) {
 func TestRetryReusesClonesOfFailedCreation(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	w, a := newWorld(t, s)
-	activitiestest.FailRequests(w.ClusterAPIServer.Core, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	activitiestest.FailRequests(
+		w.ClusterAPIServer.Core,
+		"create",
+		"machines",
+		1,
+		apierrors.NewInternalError(assert.AnError),
+		nil,
+	)
 	_, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
@@ -247,7 +262,11 @@ func TestRetryReusesClonesOfFailedCreation(t *testing.T) {
 	bootstrap, machine := bootstrapCloneOf(w, "s-a"), infrastructureCloneOf(w, "s-a")
 	require.NotNil(t, bootstrap)
 	require.NotNil(t, machine)
-	activitiestest.RunTwice[set.WriteResult](w, a.CreateClusterAPIMachines, activitiestest.NewClusterAPIMachineCreation(s, "s-a"))
+	activitiestest.RunTwice[set.WriteResult](
+		w,
+		a.CreateClusterAPIMachines,
+		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
+	)
 	assert.NotNil(t, w.ClusterAPIMachine("s-a"))
 	assert.Equal(t, bootstrap.GetUID(), bootstrapCloneOf(w, "s-a").GetUID())
 	assert.Equal(t, machine.GetUID(), infrastructureCloneOf(w, "s-a").GetUID())

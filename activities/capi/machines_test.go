@@ -116,7 +116,14 @@ func TestRemediationConditionIsWrittenBeforeDeletion(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	sick := capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine)
 	w, acts := newWorld(t, s, sick)
-	activitiestest.FailRequests(w.ClusterAPIServer.Core, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	activitiestest.FailRequests(
+		w.ClusterAPIServer.Core,
+		"delete",
+		"machines",
+		1,
+		apierrors.NewInternalError(assert.AnError),
+		nil,
+	)
 	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, sick))
 	require.Error(t, err)
 	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remediationReasonOf(w, "sick"))

@@ -44,7 +44,11 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		return strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(bootTemplate)
 	}
 	t.Run("with its token and its name", func(t *testing.T) {
-		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate, "region": "eu"}, activitiestest.NewTokenSecret())
+		o, in := newBootstrapWorld(
+			t,
+			map[string]string{"userData": bootTemplate, "region": "eu"},
+			activitiestest.NewTokenSecret(),
+		)
 		for range 2 {
 			_, err := o.RunActivity(o.CreateInstance, in)
 			require.NoError(t, err)
@@ -63,7 +67,11 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		assert.Equal(t, started("m", "<<BOOTSTRAP_TOKEN>>"), string(o.Cloud.UserData("uid-m")))
 	})
 	t.Run("no key: only people can mend that", func(t *testing.T) {
-		o, in := newBootstrapWorld(t, map[string]string{"token": activitiestest.SecretMarker}, activitiestest.NewTokenSecret())
+		o, in := newBootstrapWorld(
+			t,
+			map[string]string{"token": activitiestest.SecretMarker},
+			activitiestest.NewTokenSecret(),
+		)
 		answer, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, cloud.InstanceAnswer{Problem: &kube.Problem{

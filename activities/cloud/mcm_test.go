@@ -43,7 +43,9 @@ func TestNodeTemplateAnnotationsReachTheProvider(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
 			o.NodeTemplates = row.reads
-			m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: activitiestest.TestNamespace, Name: "m", UID: "uid-m"}}
+			m := &v1alpha1.Machine{
+				ObjectMeta: metav1.ObjectMeta{Namespace: activitiestest.TestNamespace, Name: "m", UID: "uid-m"},
+			}
 			m.Spec.NodeTemplateSpec.Annotations = wishes
 			_, err := o.Classes.MachineV1alpha1().Machines(m.Namespace).Create(t.Context(), m, metav1.CreateOptions{})
 			require.NoError(t, err)

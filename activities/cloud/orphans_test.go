@@ -272,7 +272,9 @@ func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 		s := newSweepWorld(
 			t,
 			activitiestest.Class(
-				func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "missing") },
+				func(c *v1alpha1.MachineClass) {
+					c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "missing")
+				},
 			),
 		)
 		_, err := s.findOrphans()
@@ -341,7 +343,12 @@ func TestCollectOrphan(t *testing.T) {
 // Instances of MCM's drivers carry names and no UID.
 func TestSweepMatchesInstancesByNameIfCloudHasNoUIDs(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorldWithCloud(t, fake.New(fake.WithNamedInstances()), activitiestest.Class(), activitiestest.Machine("a"))
+	s := newSweepWorldWithCloud(
+		t,
+		fake.New(fake.WithNamedInstances()),
+		activitiestest.Class(),
+		activitiestest.Machine("a"),
+	)
 	ids := s.createInstances("a", "gone", "a")
 	found, err := s.findOrphans(orphan.Sighting{ProviderID: ids[1], Since: time.Now().Add(-time.Hour)})
 	require.NoError(t, err)
@@ -421,7 +428,9 @@ func TestCollectOrphanReturnsCloudError(t *testing.T) {
 	s := newSweepWorld(
 		t,
 		activitiestest.Class(
-			func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "small") },
+			func(c *v1alpha1.MachineClass) {
+				c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "small")
+			},
 		),
 	)
 	s.Secrets = kubefake.NewClientset(activitiestest.Secret("small", map[string]string{"token": "canary-of-the-cloud"}))

@@ -34,8 +34,8 @@ type Provider struct {
 	// the target cluster.
 	FreshTokens *kube.FreshTokens
 
-	classes classCache
-	claimReader  sharedClaimReader
+	classes     classCache
+	claimReader sharedClaimReader
 
 	// NodeTemplates makes CreateInstance read the annotations of the Machine's spec.nodeTemplate for the provider.
 	// NodeTemplates costs one more request per create call.

@@ -65,10 +65,12 @@ func TestMissingClassOrSecretIsProblem(t *testing.T) {
 		class           *v1alpha1.MachineClass
 		reason, message string
 	}{
-		"the class":              {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "other" }), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
-		"its Secret":             {activitiestest.NewClassWithSecrets("a", ""), "SecretNotFound", "Secret shop/a of MachineClass small does not exist"},
-		"that of credentials":    {activitiestest.NewClassWithSecrets("", "b"), "SecretNotFound", "Secret shop/b of MachineClass small does not exist"},
-		"the name of its Secret": {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "") }), "ClassInvalid", "MachineClass small refers to a Secret without a name"},
+		"the class":           {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "other" }), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
+		"its Secret":          {activitiestest.NewClassWithSecrets("a", ""), "SecretNotFound", "Secret shop/a of MachineClass small does not exist"},
+		"that of credentials": {activitiestest.NewClassWithSecrets("", "b"), "SecretNotFound", "Secret shop/b of MachineClass small does not exist"},
+		"the name of its Secret": {activitiestest.Class(func(c *v1alpha1.MachineClass) {
+			c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "")
+		}), "ClassInvalid", "MachineClass small refers to a Secret without a name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := activitiestest.NewCloudWorld(t, row.class)
@@ -232,7 +234,12 @@ func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 			assertNoSecret(t, answer, err)
 			answer, _, err = o.RunWithRetries(o.CreateInstance, known)
 			assertNoSecret(t, answer, err)
-			require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), activitiestest.SecretMarker, "the provider has it")
+			require.Contains(
+				t,
+				string(o.Cloud.Classes[0].Secret["userData"]),
+				activitiestest.SecretMarker,
+				"the provider has it",
+			)
 		})
 	}
 }

@@ -244,7 +244,11 @@ func TestFinalizeDeployment(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
 		w.HoldEvents()
 		w.EditObject(cache.Deployments, "d", activitiestest.AnnotationPatch("note", "new"))
-		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d))
+		_, err := activitiestest.RunActivity[string](
+			w,
+			newActivities(w.Kube).FinalizeDeployment,
+			activitiestest.NewReadInput(d),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("knows when the deployment is gone", func(t *testing.T) {

@@ -21,7 +21,10 @@ import (
 
 // newWorldWithCurrentOperation returns a world with a deployment in a rollout. The deployment's status names the given
 // operation.
-func newWorldWithCurrentOperation(t *testing.T, o v1alpha1.Operation) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+func newWorldWithCurrentOperation(
+	t *testing.T,
+	o v1alpha1.Operation,
+) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
 	w, d := newRolloutWorld(t)
 	is := w.Deployment("d")

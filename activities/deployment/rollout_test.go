@@ -96,7 +96,11 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 			{Type: v1alpha1.MachineSetReplicaFailure, Status: "True", Reason: "ResourceExhausted"},
 		}
 		w.WriteStatus(s)
-		assert.Equal(t, "ResourceExhausted", activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Picture.Blocked)
+		assert.Equal(
+			t,
+			"ResourceExhausted",
+			activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Picture.Blocked,
+		)
 	})
 	t.Run("waits, once that is said, until others give way", func(t *testing.T) {
 		activitiestest.ReportDeployment(

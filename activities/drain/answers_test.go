@@ -234,16 +234,20 @@ func TestBlockersThatChangeBrieflyAreNotReported(t *testing.T) {
 func TestKnownBlockersAreNotReportedAgain(t *testing.T) {
 	t.Parallel()
 	known := []drain.Blocker{{Kind: drain.BlockedByError, Pods: 5, Why: "another sentence"}}
-	runEvictionTest(t, podsToRemove("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-		in.Shown = known
-		d.SetRequestError(errWebhookFailed, "a", "b")
-		e := d.StartEvictPods(in)
-		activitiestest.AdvanceTime(5 * time.Minute)
-		e.AssertRunning(t)
-		d.SetRequestError(nil, "a", "b")
-		seen, took := e.AwaitResult(t)
-		assert.Equal(t, activities.OutcomeChanged, seen.Outcome, "that nothing blocks any more is news")
-		assert.Empty(t, seen.Blockers)
-		assert.Less(t, took, 2*time.Minute)
-	})
+	runEvictionTest(
+		t,
+		podsToRemove("a", "b"),
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			in.Shown = known
+			d.SetRequestError(errWebhookFailed, "a", "b")
+			e := d.StartEvictPods(in)
+			activitiestest.AdvanceTime(5 * time.Minute)
+			e.AssertRunning(t)
+			d.SetRequestError(nil, "a", "b")
+			seen, took := e.AwaitResult(t)
+			assert.Equal(t, activities.OutcomeChanged, seen.Outcome, "that nothing blocks any more is news")
+			assert.Empty(t, seen.Blockers)
+			assert.Less(t, took, 2*time.Minute)
+		},
+	)
 }

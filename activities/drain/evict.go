@@ -69,7 +69,7 @@ func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionRe
 		factsByPod: map[string]drain.Pod{}, namespaceLabels: namespaceLabels{}, triesByPod: map[string]drain.TryRecord{},
 		volumesByPod: map[string][]string{}, budgetUses: map[string]budgetUse{}, budgetVersions: map[string]string{},
 		decisionLimiter: rate.NewLimiter(rate.Every(minLookInterval), lookBurst),
-		arrivalLimiter:    rate.NewLimiter(rate.Every(arrivalPause), arrivalBurst),
+		arrivalLimiter:  rate.NewLimiter(rate.Every(arrivalPause), arrivalBurst),
 	}
 	var last Progress
 	if err := activity.GetHeartbeatDetails(ctx, &last); err == nil { // an earlier attempt recorded its progress
@@ -119,11 +119,11 @@ type evictionLoop struct {
 	budgetVersions   map[string]string
 	acceptedRequests int
 	initialRequests  string // operator requests about the drain when the attempt began
-	eventFilter           atomic.Pointer[eventFilter]
+	eventFilter      atomic.Pointer[eventFilter]
 	metricBlockers   []drain.Blocker
 	debouncer
 	decisionLimiter *rate.Limiter // limits how often changes make the loop check the pods
-	arrivalLimiter    *rate.Limiter // rate limit of the evictions of pods that arrive during the drain
+	arrivalLimiter  *rate.Limiter // rate limit of the evictions of pods that arrive during the drain
 }
 
 // Progress is the content of a heartbeat: the picture for people, and facts that the next attempt cannot read from the

@@ -252,37 +252,45 @@ func TestPodsThatReturnAgainAndAgainAreEvictedSlowly(t *testing.T) {
 
 func TestHeartbeatsContainDrainOverview(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, podsToRemove("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-		e := d.StartEvictPods(in)
-		e.AssertRunning(t)
-		first := (<-e.Heartbeats).Picture
-		assert.Equal(t, drain.PodCounts{Terminating: 2}, first.Counts)
-		assert.Equal(t, "2 pods left: 2 are terminating", first.Why)
-		require.Len(t, first.Rows, 2)
-		assert.Equal(t, "web/a", first.Rows[0].Pod)
-		assert.Equal(t, 1, first.Rows[0].Attempts)
-		d.RemovePods("a")
-		for p := range e.Heartbeats { // heartbeats are sent even without changes; the SDK delays some heartbeats
-			if p.Picture.Counts.Terminating == 1 {
-				assert.Equal(t, 1, p.Gone)
-				break
+	runEvictionTest(
+		t,
+		podsToRemove("a", "b"),
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			first := (<-e.Heartbeats).Picture
+			assert.Equal(t, drain.PodCounts{Terminating: 2}, first.Counts)
+			assert.Equal(t, "2 pods left: 2 are terminating", first.Why)
+			require.Len(t, first.Rows, 2)
+			assert.Equal(t, "web/a", first.Rows[0].Pod)
+			assert.Equal(t, 1, first.Rows[0].Attempts)
+			d.RemovePods("a")
+			for p := range e.Heartbeats { // heartbeats are sent even without changes; the SDK delays some heartbeats
+				if p.Picture.Counts.Terminating == 1 {
+					assert.Equal(t, 1, p.Gone)
+					break
+				}
 			}
-		}
-		d.RemovePods("b")
-		e.AwaitResult(t)
-	})
+			d.RemovePods("b")
+			e.AwaitResult(t)
+		},
+	)
 }
 
 func TestAttemptsOfEarlierRunsAreCounted(t *testing.T) {
 	t.Parallel()
-	runEvictionTest(t, podsToRemove("a", "b"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-		in.Known = []drain.PodRow{{Pod: "web/a", State: drain.Blocked, Attempts: 7}, {Pod: "other/b", Attempts: 9}}
-		e := d.StartEvictPods(in)
-		e.AssertRunning(t)
-		rows := (<-e.Heartbeats).Picture.Rows
-		require.Len(t, rows, 2)
-		assert.Equal(t, []int{8, 1}, []int{rows[0].Attempts, rows[1].Attempts})
-		d.RemovePods("a", "b")
-		e.AwaitResult(t)
-	})
+	runEvictionTest(
+		t,
+		podsToRemove("a", "b"),
+		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+			in.Known = []drain.PodRow{{Pod: "web/a", State: drain.Blocked, Attempts: 7}, {Pod: "other/b", Attempts: 9}}
+			e := d.StartEvictPods(in)
+			e.AssertRunning(t)
+			rows := (<-e.Heartbeats).Picture.Rows
+			require.Len(t, rows, 2)
+			assert.Equal(t, []int{8, 1}, []int{rows[0].Attempts, rows[1].Attempts})
+			d.RemovePods("a", "b")
+			e.AwaitResult(t)
+		},
+	)
 }

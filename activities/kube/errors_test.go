@@ -34,7 +34,12 @@ func TestLastingInternalErrorBecomesRefusal(t *testing.T) {
 		return "", kube.WriteError(ctx, kube.Ref{Namespace: "shop", Name: "s"}, down)
 	}
 	for tried, refused := range map[time.Duration]bool{0: false, time.Second: false, 5 * time.Second: true} {
-		_, err := activitiestest.ExecuteActivity[string](t, insist, "", activitiestest.Worker{AttemptDelay: tried}.ExecuteActivity)
+		_, err := activitiestest.ExecuteActivity[string](
+			t,
+			insist,
+			"",
+			activitiestest.Worker{AttemptDelay: tried}.ExecuteActivity,
+		)
 		require.ErrorContains(t, err, "connection refused")
 		kind, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.Equal(t, refused, kind == kube.TypeRefused, "after %v", tried)
@@ -85,7 +90,12 @@ func TestWhichAnswersAreRefusals(t *testing.T) {
 			for _, tried := range []time.Duration{0, 5 * time.Second} {
 				fails := func(as func(context.Context) error) (kind string, err error) {
 					act := func(ctx context.Context, _ string) (string, error) { return "", as(ctx) }
-					_, err = activitiestest.ExecuteActivity[string](t, act, "", activitiestest.Worker{AttemptDelay: tried}.ExecuteActivity)
+					_, err = activitiestest.ExecuteActivity[string](
+						t,
+						act,
+						"",
+						activitiestest.Worker{AttemptDelay: tried}.ExecuteActivity,
+					)
 					kind, _ = activitiestest.FailureTypeOf(t, err)
 					return kind, err
 				}

@@ -13,7 +13,7 @@ type Metrics struct {
 	factReads        *prometheus.CounterVec
 	drainDurations   *prometheus.HistogramVec
 	blockedPods      *prometheus.GaugeVec
-	evictionRequests        *prometheus.CounterVec
+	evictionRequests *prometheus.CounterVec
 	orphanSweeps     *prometheus.CounterVec
 	collectedOrphans *prometheus.CounterVec
 }
@@ -46,7 +46,14 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 			Name: "millwright_orphans_collected_total", Help: "Instances deleted because no Machine claimed them.",
 		}, []string{"namespace", "class"}),
 	}
-	registry.MustRegister(m.factReads, m.drainDurations, m.blockedPods, m.evictionRequests, m.orphanSweeps, m.collectedOrphans)
+	registry.MustRegister(
+		m.factReads,
+		m.drainDurations,
+		m.blockedPods,
+		m.evictionRequests,
+		m.orphanSweeps,
+		m.collectedOrphans,
+	)
 	return m
 }
 

@@ -149,7 +149,10 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 	)
 	t.Run("it went missing", func(t *testing.T) {
 		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.NewReadInput(m))
+		d := activitiestest.DecideMachine(
+			activitiestest.NewWorld(t, m, activitiestest.Class()),
+			activitiestest.NewReadInput(m),
+		)
 		require.NotNil(t, d.Health)
 		assert.Equal(t, "Unknown", d.Health.Change.Phase)
 		assert.True(t, d.Health.Look, "the provider may know why")

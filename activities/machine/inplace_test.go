@@ -80,7 +80,13 @@ func TestMarkInPlace(t *testing.T) {
 				if was := activitiestest.FindUpdateCondition(before); was != nil && was.Reason == row.reason {
 					assert.Equal(t, activitiestest.LongAgo.Unix(), c.LastTransitionTime.Unix(), "still the same step")
 				} else {
-					assert.WithinDuration(t, time.Now(), c.LastTransitionTime.Time, activitiestest.TimestampTolerance, "when the step began")
+					assert.WithinDuration(
+						t,
+						time.Now(),
+						c.LastTransitionTime.Time,
+						activitiestest.TimestampTolerance,
+						"when the step began",
+					)
 				}
 			})
 		})
@@ -112,7 +118,11 @@ func TestCordonNode(t *testing.T) {
 				activitiestest.Node(append([]func(*corev1.Node){activitiestest.WithForeignMetadata}, row.node...)...),
 			)
 			before := w.Node()
-			versions := activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewReadInput(m))
+			versions := activitiestest.RunTwice[kube.MinVersions](
+				w,
+				newActivities(w.Kube).CordonNode,
+				activitiestest.NewReadInput(m),
+			)
 			assert.Equal(t, w.NodeVersions(), versions)
 			n := w.Node()
 			assert.Equal(t, row.after, n.Spec.Unschedulable)

@@ -74,7 +74,9 @@ func TestDeleteNodeRemovesOurFinalizerFirst(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode, activitiestest.BackupFinalizer} }),
+		activitiestest.Node(
+			func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode, activitiestest.BackupFinalizer} },
+		),
 	)
 	_, err := activitiestest.RunActivity[any](
 		w,

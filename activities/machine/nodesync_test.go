@@ -130,7 +130,11 @@ func TestSyncNodeFollowsTheTemplate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
 			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.WithForeignMetadata))
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).SyncNode,
+				activitiestest.NewReadInput(m),
+			)
 			require.NoError(t, err)
 			w.EditObject(cache.Nodes, "n", row.node)
 			w.SetNodeTemplate(row.template)
@@ -166,7 +170,11 @@ func TestSyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 				activitiestest.Class(withVirtualDongleCapacity),
 				activitiestest.Node(activitiestest.WithForeignMetadata),
 			)
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).SyncNode,
+				activitiestest.NewReadInput(m),
+			)
 			require.NoError(t, err)
 			n := w.Node()
 			n.Status.Capacity[dongleResource] = resource.MustParse(row.dongles)
@@ -296,7 +304,11 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 			activitiestest.Class(),
 			activitiestest.Node(activitiestest.WithForeignMetadata, activitiestest.WithDeletionTimestamp[*corev1.Node]),
 		)
-		assert.Equal(t, []string{activitiestest.BackupFinalizer}, activitiestest.SyncNode(w, activitiestest.NewReadInput(m)).Finalizers)
+		assert.Equal(
+			t,
+			[]string{activitiestest.BackupFinalizer},
+			activitiestest.SyncNode(w, activitiestest.NewReadInput(m)).Finalizers,
+		)
 	})
 }
 
@@ -360,7 +372,11 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		)
 		defer w.HoldEvents()()
 		require.NoError(t, w.Target.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}))
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).SyncNode,
+			activitiestest.NewReadInput(m),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, []string{activitiestest.BackupFinalizer}, w.Node().Finalizers)
 		assert.Equal(t, "web", w.Node().Labels["pool"])
@@ -380,7 +396,11 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 			n.Finalizers = []string{v1alpha1.FinalizerNode}
 		}), ""))
 		before := w.Node()
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).SyncNode,
+			activitiestest.NewReadInput(m),
+		)
 		require.NoError(t, err)
 		assert.Equal(t, before.Finalizers, w.Node().Finalizers)
 		assert.Equal(t, "uid-new", string(w.Node().UID))
@@ -450,7 +470,11 @@ func TestSyncNodeAddsNoFinalizerIfMachineIsGone(t *testing.T) {
 			} else {
 				force()
 			}
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).SyncNode,
+				activitiestest.NewReadInput(m),
+			)
 			require.NoError(t, err)
 			assert.NotContains(t, w.Node().Finalizers, v1alpha1.FinalizerNode)
 		})

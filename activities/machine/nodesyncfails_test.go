@@ -37,7 +37,11 @@ func TestSyncNodeChangesNoCachedObject(t *testing.T) {
 	machineBefore, classBefore, nodeBefore := cachedMachine.DeepCopy(), cachedClass.DeepCopy(), cachedNode.DeepCopy()
 
 	require.False(t, nodesync.Decide(observemachine.NodeSyncFacts(cachedMachine, cachedClass, cachedNode)).IsEmpty())
-	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](
+		w,
+		newActivities(w.Kube).SyncNode,
+		activitiestest.NewReadInput(m),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"patch nodes/status", "update nodes"}, w.WriteRequests())
 	again, _ := w.Cluster.Target("").Node("n")
@@ -106,7 +110,11 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 			apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil),
 			nil,
 		)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).SyncNode,
+			activitiestest.NewReadInput(m),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 		assert.Len(t, w.WriteRequests(), 3)
 	})
@@ -127,7 +135,11 @@ func TestSyncNodeIgnoresDeletedOrReplacedNode(t *testing.T) {
 				nil,
 				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
 			)
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+			_, err := activitiestest.RunActivity[kube.MinVersions](
+				w,
+				newActivities(w.Kube).SyncNode,
+				activitiestest.NewReadInput(m),
+			)
 			require.NoError(t, err)
 			assert.Nil(t, w.Node())
 		})
@@ -164,7 +176,11 @@ func TestSyncNodeFails(t *testing.T) {
 	t.Run("for good, with a template that no node can carry", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
 		activitiestest.FailRequests(w.Target, "update", "nodes", 1, invalid, nil)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+		_, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).SyncNode,
+			activitiestest.NewReadInput(m),
+		)
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
 	for name, row := range map[string]struct {

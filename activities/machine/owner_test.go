@@ -131,7 +131,10 @@ func TestNodeOfMachineWithoutNodeNameIsFoundLive(t *testing.T) {
 		assert.Equal(t, attention.Name, d.Need, "first of all")
 		assert.Equal(t, "n", d.NodeFound)
 	}
-	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), activitiestest.NewReadInput(m))
+	d := activitiestest.DecideMachine(
+		activitiestest.NewWorld(t, m, activitiestest.Class()),
+		activitiestest.NewReadInput(m),
+	)
 	require.NotNil(t, d.Deletion)
 	assert.Equal(t, deletion.Instance, d.Deletion.Stage, "there is none")
 	w := activitiestest.NewWorld(t, m, activitiestest.Class())

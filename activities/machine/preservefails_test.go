@@ -125,7 +125,8 @@ func TestPreserveMachineContinuesIfNodeIsDeleted(t *testing.T) {
 		w.FailWrites(endWrite, 1, nil, func() {
 			require.NoError(
 				t,
-				w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.TestNamespace, "m"),
+				w.Machines.Tracker().
+					Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.TestNamespace, "m"),
 			)
 		})
 		versions, err := activitiestest.RunActivity[kube.MinVersions](

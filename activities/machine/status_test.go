@@ -281,7 +281,10 @@ func TestTimeoutActiveDependsOnPhase(t *testing.T) {
 	t.Parallel()
 	for to, want := range map[string]bool{"Pending": true, "Unknown": true, "Running": false, "Failed": false, "Terminating": false} {
 		m := activitiestest.Machine("m")
-		status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{Read: activitiestest.NewReadInput(m), Phase: to})
+		status := reportMachine(
+			activitiestest.NewWorld(t, m),
+			machine.Report{Read: activitiestest.NewReadInput(m), Phase: to},
+		)
 		assert.Equal(t, want, status.CurrentStatus.TimeoutActive, to)
 	}
 }

@@ -57,7 +57,13 @@ func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 		assert.WithinDuration(t, server, w.Machine("m").Status.CreationStopped.Since.Time, activitiestest.TimestampTolerance)
 		d := decideMachineAtTime(w, server.Add(time.Hour))
 		assert.False(t, activitiestest.SetsPhaseFailed(d))
-		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.TimestampTolerance, "it has five minutes left")
+		assert.WithinDuration(
+			t,
+			end.Add(time.Hour),
+			d.CreateBy,
+			activitiestest.TimestampTolerance,
+			"it has five minutes left",
+		)
 
 		reportOnWorker(t, w, k, time.Hour, machine.Report{Phase: "CrashLoopBackOff"})
 		d = decideMachineAtTime(w, server.Add(time.Hour+4*time.Minute))

@@ -205,7 +205,8 @@ func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 			changed.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionNode}
 			require.NoError(
 				t,
-				w.Machines.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource("machines"), changed, activitiestest.TestNamespace),
+				w.Machines.Tracker().
+					Update(v1alpha1.SchemeGroupVersion.WithResource("machines"), changed, activitiestest.TestNamespace),
 			)
 		},
 	)

@@ -183,7 +183,12 @@ func TestCreateMachines(t *testing.T) {
 	require.NotNil(t, m)
 	assert.Equal(t, map[string]string{"app": "web"}, m.Labels)
 	assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationEffectiveCreationTimeout: "7m"}, m.Annotations)
-	assert.Equal(t, []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine}, m.Finalizers, "on from the first moment")
+	assert.Equal(
+		t,
+		[]string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine},
+		m.Finalizers,
+		"on from the first moment",
+	)
 	assert.Equal(t, "small", m.Spec.Class.Name)
 	assert.Empty(t, m.Spec.ProviderID, "no instance is that of two machines")
 	require.Len(t, m.OwnerReferences, 1)
@@ -467,7 +472,10 @@ func TestCascadeOrphanKeepsTheMachines(t *testing.T) {
 		s.Finalizers = append(s.Finalizers, metav1.FinalizerDeleteDependents)
 		assert.Len(
 			t,
-			decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewReadInput(s)).Scale.Delete,
+			decideScale(
+				activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...),
+				activitiestest.NewReadInput(s),
+			).Scale.Delete,
 			2,
 		)
 	})

@@ -59,13 +59,13 @@ func TestSetReachesThousandMachinesDespiteStaleCaches(t *testing.T) {
 // machineSetLoop does the same as the workflow of a set, with many failures.
 type machineSetLoop struct {
 	*activitiestest.World
-	client      *delayedEventsClient
-	random      *rand.Rand
-	ref         kube.Ref
-	versions    kube.MinVersions
-	readsLive   bool
+	client           *delayedEventsClient
+	random           *rand.Rand
+	ref              kube.Ref
+	versions         kube.MinVersions
+	readsLive        bool
 	failedCacheWaits int // number of reads that wait for their caches without success
-	checkCounts func(all, live int)
+	checkCounts      func(all, live int)
 }
 
 // newMachineSetLoop returns the loop of a set. The caches of its world get events of machines only when the test
@@ -248,7 +248,8 @@ func (l *machineSetLoop) writeAsOtherClients() {
 
 func (l *machineSetLoop) allMachines() []v1alpha1.Machine {
 	gv := v1alpha1.SchemeGroupVersion
-	list, err := l.Machines.Tracker().List(gv.WithResource("machines"), gv.WithKind("Machine"), activitiestest.TestNamespace)
+	list, err := l.Machines.Tracker().
+		List(gv.WithResource("machines"), gv.WithKind("Machine"), activitiestest.TestNamespace)
 	require.NoError(l.T, err)
 	return list.(*v1alpha1.MachineList).Items
 }

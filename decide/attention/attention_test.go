@@ -66,7 +66,7 @@ func withReplacementDue(f *attention.MachineFacts)     { f.Due = true }
 func withReplacementGrant(f *attention.MachineFacts)   { f.Granted = true }
 func withoutNodeName(f *attention.MachineFacts)        { f.NodeName, f.NodeExists = "", false }
 func withFoundNode(f *attention.MachineFacts)          { f.NodeFound = "ip-10-0-0-1" }
-func afterDrain(f *attention.MachineFacts)        { f.Emptied = true }
+func afterDrain(f *attention.MachineFacts)             { f.Emptied = true }
 func needingGrant(f *attention.MachineFacts)           { f.Alone = false }
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

@@ -81,7 +81,11 @@ func TestAChangedBudgetEndsThePausesOfItsPods(t *testing.T) {
 	for result, wakes := range map[drain.RequestResult]bool{
 		drain.Refused: true, drain.Several: true, drain.Throttled: false, drain.Going: false, drain.Failed: false,
 	} {
-		tries := drain.TryRecordAfterAttempt(drain.TryRecord{}, drain.EvictionAnswer{Means: drain.Evict, Result: result}, epoch)
+		tries := drain.TryRecordAfterAttempt(
+			drain.TryRecord{},
+			drain.EvictionAnswer{Means: drain.Evict, Result: result},
+			epoch,
+		)
 		woken := drain.TryRecordWithoutPause(tries)
 		assert.Equal(t, wakes, woken.Next.IsZero(), result)
 		woken.Next = tries.Next

@@ -78,7 +78,9 @@ func TestOverviewHasLimitedSize(t *testing.T) {
 		)
 		o.Budgets = append(
 			o.Budgets,
-			withProbeAtEpoch(drain.DisruptionBudget{Key: "shop/" + name, Desired: 2, Healthy: 2, Expected: 2 + i%2, Current: true}),
+			withProbeAtEpoch(
+				drain.DisruptionBudget{Key: "shop/" + name, Desired: 2, Healthy: 2, Expected: 2 + i%2, Current: true},
+			),
 		)
 	}
 	o.Pods = append(o.Pods, newPod("another", withBudgets("shop/030"))) // the blocker with the most pods

@@ -265,6 +265,9 @@ func (m ClusterAPIMachine) command() string {
 
 // waitsOfClusterAPIMachines returns the Waits of Cluster API machines, sorted by machine name.
 func waitsOfClusterAPIMachines(machines []ClusterAPIMachine) []WaitState {
-	machines = list.SortedCopyOfLargeItems(machines, func(a, b *ClusterAPIMachine) int { return cmp.Compare(a.Name, b.Name) })
+	machines = list.SortedCopyOfLargeItems(
+		machines,
+		func(a, b *ClusterAPIMachine) int { return cmp.Compare(a.Name, b.Name) },
+	)
 	return list.Map(machines, ClusterAPIMachine.CurrentWait)
 }

@@ -153,9 +153,15 @@ func TestASetOfClusterAPISumsItsMachinesUp(t *testing.T) {
 		m.Name = name
 		return m
 	}
-	s := explain.MachineSet{Namespace: "shop", Name: "web-1", ClusterAPI: true, Of: 4, Upstream: []explain.ClusterAPIMachine{
-		drained("c", "pods"), drained("b", "pods"), drained("a", strings.Repeat("pod x ", 100)), {Name: "d"},
-	}}
+	s := explain.MachineSet{
+		Namespace:  "shop",
+		Name:       "web-1",
+		ClusterAPI: true,
+		Of:         4,
+		Upstream: []explain.ClusterAPIMachine{
+			drained("c", "pods"), drained("b", "pods"), drained("a", strings.Repeat("pod x ", 100)), {Name: "d"},
+		},
+	}
 	summary := s.BlockedSummary(now)
 	assert.Equal(t, "NodeDrain", summary.Reason)
 	assert.Contains(

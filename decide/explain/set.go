@@ -29,13 +29,18 @@ type MachineSet struct {
 	FrozenBy        string // deployment that has the label freeze; empty: the set has it
 	Machines        []Machine
 	Upstream        []ClusterAPIMachine // machines of a Cluster API set, instead of Machines
-	Of              int               // existing or wanted number of machines, whichever is larger
+	Of              int                 // existing or wanted number of machines, whichever is larger
 }
 
 // BlockedSummary returns the Summary of the set and its machines.
 func (s MachineSet) BlockedSummary(now time.Time) Summary {
 	own := s.waitsOfSet()
-	return summarizeWaits(own, append(waitsOfMachines(own, s.Machines), waitsOfClusterAPIMachines(s.Upstream)...), s.Of, now)
+	return summarizeWaits(
+		own,
+		append(waitsOfMachines(own, s.Machines), waitsOfClusterAPIMachines(s.Upstream)...),
+		s.Of,
+		now,
+	)
 }
 
 // HasActiveMachine reports whether any Cluster API machine of the set is in a stage.

@@ -5,7 +5,7 @@ import "fmt"
 // claimIndex finds the machines that may claim an instance.
 type claimIndex struct {
 	machineByUID, machineByProviderID map[string]Machine
-	otherNamespaceMachineByName                map[string]Machine // by name: machines of other namespaces without a provider ID
+	otherNamespaceMachineByName       map[string]Machine // by name: machines of other namespaces without a provider ID
 	localMachineByName                map[string]Machine // by name: machines of the class's namespace
 }
 

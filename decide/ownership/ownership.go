@@ -244,7 +244,9 @@ func OwnerOfInstance(i Instance, me Machine, others []Machine) OwnerAnswer {
 
 func ownAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Ours, format, args) }
 
-func otherOwnerAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Anothers, format, args) }
+func otherOwnerAnswer(format string, args ...any) OwnerAnswer {
+	return newAnswer(Anothers, format, args)
+}
 
 func noOwnerAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Nobodys, format, args) }
 

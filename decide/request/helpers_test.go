@@ -123,15 +123,15 @@ func rollingDeployment(change ...func(*request.DeploymentFacts)) request.Deploym
 	)
 }
 
-func asPausedDeployment(f *request.DeploymentFacts)      { f.Paused = true }
-func withDeletion(f *request.DeploymentFacts)            { f.Deleting = true }
-func withInvalidSpec(f *request.DeploymentFacts)         { f.Invalid = "the selector is empty" }
-func withOnDeleteStrategy(f *request.DeploymentFacts)    { f.OnDelete = true }
-func withSameTemplateRevision(f *request.DeploymentFacts)                { f.Twins = []int64{8} }
-func withPinnedRevision(f *request.DeploymentFacts)              { f.PinnedTo = 6 }
-func withoutPausePoint(f *request.DeploymentFacts)       { f.WaitsAt = 0 }
-func withoutEarlierRevisions(f *request.DeploymentFacts) { f.Revisions = nil }
-func withoutCurrentSet(f *request.DeploymentFacts)       { f.Revision, f.Revisions = 0, []int64{6, 7} }
+func asPausedDeployment(f *request.DeploymentFacts)       { f.Paused = true }
+func withDeletion(f *request.DeploymentFacts)             { f.Deleting = true }
+func withInvalidSpec(f *request.DeploymentFacts)          { f.Invalid = "the selector is empty" }
+func withOnDeleteStrategy(f *request.DeploymentFacts)     { f.OnDelete = true }
+func withSameTemplateRevision(f *request.DeploymentFacts) { f.Twins = []int64{8} }
+func withPinnedRevision(f *request.DeploymentFacts)       { f.PinnedTo = 6 }
+func withoutPausePoint(f *request.DeploymentFacts)        { f.WaitsAt = 0 }
+func withoutEarlierRevisions(f *request.DeploymentFacts)  { f.Revisions = nil }
+func withoutCurrentSet(f *request.DeploymentFacts)        { f.Revision, f.Revisions = 0, []int64{6, 7} }
 
 func withGoodRevision(n int64) func(*request.DeploymentFacts) {
 	return func(f *request.DeploymentFacts) { f.Good = n }

@@ -49,7 +49,11 @@ func TestWhichDenialsCauseRollback(t *testing.T) {
 	assert.True(t, denialCausesRollback(rollout.DeniedByQuota, of, size))
 	assert.False(t, denialCausesRollback(rollout.DeniedByCredentials, of, size))
 	assert.False(t, denialCausesRollback(rollout.DeniedByTemplate, of, of), "the Secret that both use is invalid")
-	assert.True(t, denialCausesRollback(rollout.DeniedByTemplate, of, object), "the Secret that only the new class uses is invalid")
+	assert.True(
+		t,
+		denialCausesRollback(rollout.DeniedByTemplate, of, object),
+		"the Secret that only the new class uses is invalid",
+	)
 	assert.True(t, denialCausesRollback(rollout.DeniedByTemplate, rollout.Source{}, rollout.Source{}))
 }
 

@@ -47,10 +47,10 @@ func asUpdateCandidate(m *rollout.Member) { m.MCM.Candidate, m.MCM.UpdateLabels 
 func asUpdatedMachine(m *rollout.Member) {
 	m.MCM.Candidate, m.MCM.Updated, m.MCM.UpdateLabels = true, true, true
 }
-func asHandedOverMachine(m *rollout.Member) { asUpdatedMachine(m); m.MCM.HandedOver = true }
-func withTaintedNode(m *rollout.Member)     { m.MCM.Tainted = true }
-func withScaleDownDisabledNode(m *rollout.Member)     { m.MCM.Guard, m.MCM.Guarded = "true", true }
-func withoutNode(m *rollout.Member)         { m.MCM.Node = "" }
+func asHandedOverMachine(m *rollout.Member)       { asUpdatedMachine(m); m.MCM.HandedOver = true }
+func withTaintedNode(m *rollout.Member)           { m.MCM.Tainted = true }
+func withScaleDownDisabledNode(m *rollout.Member) { m.MCM.Guard, m.MCM.Guarded = "true", true }
+func withoutNode(m *rollout.Member)               { m.MCM.Node = "" }
 
 func asMachineToDeleteFirst(m *rollout.Member) { m.First = true }
 func asChosenMachine(m *rollout.Member)        { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }

@@ -48,7 +48,11 @@ func newRollbackSimulation(t *testing.T, seed uint64) *rollbackSimulation {
 		MaxFailed:  d.randomIntBelow(3),
 		Bake:       time.Duration(d.randomIntBelow(3)) * time.Minute,
 	}
-	w := &rollbackSimulation{rolloutSimulation: newSimulation(seed, spec), isGood: d.hasChanceOneIn(2), completed: map[string]bool{}}
+	w := &rollbackSimulation{
+		rolloutSimulation: newSimulation(seed, spec),
+		isGood:            d.hasChanceOneIn(2),
+		completed:         map[string]bool{},
+	}
 	w.isBadTemplate = func(template string) bool { return !w.isGood && template != "v1" && template != "v4" }
 	w.createFirstTemplate(t)
 	for _, g := range w.sets {
@@ -142,7 +146,9 @@ func (w *rollbackSimulation) passTimeWithoutWorker(d time.Duration) {
 	}
 }
 
-func (w *rollbackSimulation) setOfMachine(u *simulatedMachine) *simulatedSet { return w.setByUID(w.ownerUID(u.UID), "") }
+func (w *rollbackSimulation) setOfMachine(u *simulatedMachine) *simulatedSet {
+	return w.setByUID(w.ownerUID(u.UID), "")
+}
 
 // Only a bad template is rolled back automatically, to a revision that was complete, even if two bad templates follow
 // each other. The set of a bad template never grows while the pin is in force, and each rollback ends.

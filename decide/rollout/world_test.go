@@ -50,7 +50,7 @@ func (g *simulatedSet) asClusterAPIReports(s rollout.MachineSet) rollout.Machine
 // rolloutSimulation is a small simulated cluster in which rollout.Decide and scale.Decide run a deployment. The world checks the
 // promises after every action.
 type rolloutSimulation struct {
-	random               randomSource
+	random             randomSource
 	now                time.Time
 	spec               rollout.Facts // the deployment's spec
 	template           string
@@ -71,7 +71,7 @@ type rolloutSimulation struct {
 	pendingDecision    *rollout.Decision
 
 	turnTexts        []string
-	brokenInvariant    string      // the first broken promise
+	brokenInvariant  string      // the first broken promise
 	maxMachines      int         // largest number of machines that may exist
 	minServing       int         // number of machines that servingMachines must at least count
 	failureTimes     []time.Time // times of machine failures
@@ -83,7 +83,7 @@ type rolloutSimulation struct {
 
 func newSimulation(seed uint64, spec rollout.Facts) *rolloutSimulation {
 	w := &rolloutSimulation{
-		random:            randomSource(seed),
+		random:          randomSource(seed),
 		now:             epoch,
 		spec:            spec,
 		template:        "v1",

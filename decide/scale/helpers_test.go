@@ -91,7 +91,8 @@ func asPreservedMachine(m *scale.Member) { m.MCM.Preserved, m.MCM.Replace = true
 func withPreservationEnd(t time.Time) memberChange {
 	return func(m *scale.Member) { asPreservedMachine(m); m.MCM.PreservedUntil = t }
 }
-func asAutoPreservedMachine(m *scale.Member)             { asPreservedMachine(m); m.MCM.Kept = true }
+
+func asAutoPreservedMachine(m *scale.Member)    { asPreservedMachine(m); m.MCM.Kept = true }
 func withForbiddenPreservation(m *scale.Member) { m.MCM.Dismissed = true }
 func asMachineToDeleteFirst(m *scale.Member)    { m.DeleteFirst = true }
 func asUpdatingMachine(m *scale.Member)         { m.Updating, m.Phase = true, "InPlaceUpdating" }
@@ -100,16 +101,16 @@ func withoutNode(m *scale.Member)               { m.Node = scale.NoNode }
 func withUnhealthyNode(m *scale.Member) {
 	m.Node, m.Ready, m.Phase = scale.NodeUnhealthy, scale.False, "Unknown"
 }
-func withUnknownNode(m *scale.Member)     { m.Node = scale.NodeUnknown }
-func asUnhealthyMachine(m *scale.Member)  { m.Healthy = scale.False }
-func asHealthyMachine(m *scale.Member)    { m.Healthy = scale.True }
-func withUnknownHealth(m *scale.Member)   { m.Healthy = scale.Unknown }
-func asMarkedMachine(m *scale.Member)     { m.Marked = true }
-func asMachineToReplaceFirst(m *scale.Member)     { m.Urgent = true }
-func withoutCreationTime(m *scale.Member) { m.Created = time.Time{} }
-func asUnmatchedMachine(m *scale.Member)  { m.Matches, m.MCM.Labelled = false, false }
-func withDrift(what string) memberChange  { return func(m *scale.Member) { m.Drift = what } }
-func withPriority(p int) memberChange     { return func(m *scale.Member) { m.Priority = p } }
+func withUnknownNode(m *scale.Member)         { m.Node = scale.NodeUnknown }
+func asUnhealthyMachine(m *scale.Member)      { m.Healthy = scale.False }
+func asHealthyMachine(m *scale.Member)        { m.Healthy = scale.True }
+func withUnknownHealth(m *scale.Member)       { m.Healthy = scale.Unknown }
+func asMarkedMachine(m *scale.Member)         { m.Marked = true }
+func asMachineToReplaceFirst(m *scale.Member) { m.Urgent = true }
+func withoutCreationTime(m *scale.Member)     { m.Created = time.Time{} }
+func asUnmatchedMachine(m *scale.Member)      { m.Matches, m.MCM.Labelled = false, false }
+func withDrift(what string) memberChange      { return func(m *scale.Member) { m.Drift = what } }
+func withPriority(p int) memberChange         { return func(m *scale.Member) { m.Priority = p } }
 
 func withChoiceTime(t time.Time) memberChange {
 	return func(m *scale.Member) { m.Priority, m.MCM.Chosen = 1, t }

@@ -17,9 +17,9 @@ type transitionRow struct {
 	facts      scale.Facts
 	create     int
 	delete     []string
-	counts     scale.MachineCounts      // Labelled and UpToDate are not compared
-	conditions map[string][2]string     // status and reason by condition type, after the changes
-	messages   map[string]string        // messages by condition type
+	counts     scale.MachineCounts              // Labelled and UpToDate are not compared
+	conditions map[string][2]string             // status and reason by condition type, after the changes
+	messages   map[string]string                // messages by condition type
 	extraCheck func(*testing.T, *setSimulation) // further checks
 	hold       string
 }

@@ -22,7 +22,9 @@ type setSimulation struct {
 	lastTexts          map[string]string
 }
 
-func newSetSimulation(o scale.Facts) *setSimulation { return &setSimulation{Facts: o, lastTexts: map[string]string{}} }
+func newSetSimulation(o scale.Facts) *setSimulation {
+	return &setSimulation{Facts: o, lastTexts: map[string]string{}}
+}
 
 // runSteps runs the given number of steps.
 func (w *setSimulation) runSteps(steps int) *setSimulation {

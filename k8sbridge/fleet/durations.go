@@ -16,10 +16,10 @@ import (
 // Durations measures how long machines take to be created, to join, to be drained and to be deleted. Create it with
 // NewDurations.
 type Durations struct {
-	lastDurations map[string]*prometheus.GaugeVec // metrics with machine-controller-manager's names
-	histograms    map[string]*prometheus.HistogramVec
-	lastDrainDuration     *prometheus.GaugeVec
-	failedJoins   *prometheus.CounterVec
+	lastDurations     map[string]*prometheus.GaugeVec // metrics with machine-controller-manager's names
+	histograms        map[string]*prometheus.HistogramVec
+	lastDrainDuration *prometheus.GaugeVec
+	failedJoins       *prometheus.CounterVec
 }
 
 // The measured durations.
@@ -133,7 +133,8 @@ func (w machineWatcher) handleUpdate(before, after machine) {
 	}
 	if d := after.Status.Deletion; d != nil && d.Drain != nil && deletionStage(before) == v1alpha1.MachineDeletionDrain &&
 		d.Stage != v1alpha1.MachineDeletionDrain {
-		w.lastDrainDuration.WithLabelValues(w.labelValues(after)[:2]...).Set(nonNegativeSeconds(d.Since.Sub(d.Drain.StartedAt.Time)))
+		w.lastDrainDuration.WithLabelValues(w.labelValues(after)[:2]...).
+			Set(nonNegativeSeconds(d.Since.Sub(d.Drain.StartedAt.Time)))
 	}
 }
 

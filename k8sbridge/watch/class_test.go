@@ -174,28 +174,32 @@ func withoutWorker(c *v1alpha1.MachineClass) {
 func TestNewClassIsSignaledOnce(t *testing.T) {
 	class := changedCopy(aClass(), removeFinalizers[*v1alpha1.MachineClass])
 	waiting := changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
-	runBridgeTest(t, []runtime.Object{changedCopy(aSecret(), removeFinalizers[secretMetadata]), waiting}, func(w *bridgeTestEnv) {
-		w.takeCalls()
-		version := w.putObject(class)
-		w.runDueWork()
-		calls := w.takeCalls()
-		require.Len(t, calls, 2, "the machine may have waited for its class")
-		c := calls[0]
-		if c.workflow != "MachineClass" {
-			c = calls[1]
-		}
-		assert.Equal(t, "garden/machineclass/ns/small/uid-small", c.workflowID)
-		assert.Equal(t, version, c.signalContent.Versions[cache.Classes])
-		assert.NotEmpty(t, c.signalContent.Versions[cache.Secrets], "the worker may not have seen its Secret yet")
-		assert.Equal(t, run.StartAttributes("ns", run.ParentNames{Provider: "virtual"}), c.options.TypedSearchAttributes)
-		w.advanceClock(2 * time.Second)
+	runBridgeTest(
+		t,
+		[]runtime.Object{changedCopy(aSecret(), removeFinalizers[secretMetadata]), waiting},
+		func(w *bridgeTestEnv) {
+			w.takeCalls()
+			version := w.putObject(class)
+			w.runDueWork()
+			calls := w.takeCalls()
+			require.Len(t, calls, 2, "the machine may have waited for its class")
+			c := calls[0]
+			if c.workflow != "MachineClass" {
+				c = calls[1]
+			}
+			assert.Equal(t, "garden/machineclass/ns/small/uid-small", c.workflowID)
+			assert.Equal(t, version, c.signalContent.Versions[cache.Classes])
+			assert.NotEmpty(t, c.signalContent.Versions[cache.Secrets], "the worker may not have seen its Secret yet")
+			assert.Equal(t, run.StartAttributes("ns", run.ParentNames{Provider: "virtual"}), c.options.TypedSearchAttributes)
+			w.advanceClock(2 * time.Second)
 
-		w.putObject(aClass())
-		w.advanceClock(2 * time.Second)
-		w.putObject(aSecret())
-		w.advanceClock(2 * time.Second)
-		assert.Empty(t, w.takeRequests(), "its own writes")
-	})
+			w.putObject(aClass())
+			w.advanceClock(2 * time.Second)
+			w.putObject(aSecret())
+			w.advanceClock(2 * time.Second)
+			assert.Empty(t, w.takeRequests(), "its own writes")
+		},
+	)
 }
 
 func TestAChangedMachineDoesNotSignalItsClass(t *testing.T) {

@@ -68,9 +68,15 @@ func (b *Bridge) handleClusterAPI(e event) {
 			e,
 			fingerprints{specHash: hashOf(object.UID, object.Generation, isDeleting(object), foreignMetadata(object))},
 		).specChanged {
-			enqueueObjects(b, run.KindClusterAPIDrain, capidrain.MachinesWithDrainHook(b.clusterAPI, func(m *clusterv1.Machine) bool {
-				return isDeleting(m) && m.Namespace == object.Namespace && m.Spec.ClusterName == object.Name
-			}), e.toWakeRequest(), 0)
+			enqueueObjects(
+				b,
+				run.KindClusterAPIDrain,
+				capidrain.MachinesWithDrainHook(b.clusterAPI, func(m *clusterv1.Machine) bool {
+					return isDeleting(m) && m.Namespace == object.Namespace && m.Spec.ClusterName == object.Name
+				}),
+				e.toWakeRequest(),
+				0,
+			)
 			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
 				return s.Namespace == object.Namespace && s.Spec.ClusterName == object.Name
 			}, e.toWakeRequest())

@@ -102,7 +102,9 @@ func capiSetSignal(name string) string {
 }
 
 // countSetEvaluations returns the number of evaluations of Cluster API sets.
-func (w *bridgeTestEnv) countSetEvaluations() float64 { return w.countEvaluations(run.KindClusterAPISet) }
+func (w *bridgeTestEnv) countSetEvaluations() float64 {
+	return w.countEvaluations(run.KindClusterAPISet)
+}
 
 // countEvaluations returns the number of evaluations of objects of a kind.
 func (w *bridgeTestEnv) countEvaluations(kind run.Kind) (n float64) {
@@ -234,7 +236,11 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 			evaluatedAtOnce,
 		},
 		{"the deletion of the set", set(capitest.AsDeletingObject[*clusterv1.MachineSet]), evaluatedAtOnce},
-		{"the set is handed over", set(func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), evaluatedAtOnce},
+		{
+			"the set is handed over",
+			set(func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }),
+			evaluatedAtOnce,
+		},
 		{"the controller of the set", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), evaluatedAtOnce},
 
 		{"a machine is ready no more", says(clusterv1.MachineReadyCondition, "False"), evaluatedDebounced},
@@ -278,7 +284,11 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 			machine(capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, "")),
 			evaluatedDebounced,
 		},
-		{"the spec of a machine", machine(func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }), evaluatedDebounced},
+		{
+			"the spec of a machine",
+			machine(func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }),
+			evaluatedDebounced,
+		},
 		{"the deletion of a machine", machine(capitest.AsDeletingObject[*clusterv1.Machine]), evaluatedDebounced},
 		{"a new machine", capiMachine("new", capiStackSet()), evaluatedDebounced},
 		{"a machine that the set lost", machine(capitest.WithoutOwner[*clusterv1.Machine]), evaluatedAtOnce},
@@ -558,7 +568,11 @@ func TestWorkflowOfADeletedClusterAPISetIsSignaled(t *testing.T) {
 		w.takeCalls()
 		w.deleteObject(capiStackSet())
 		w.advanceClock(deletionGrace + time.Second)
-		assert.Equal(t, []string{"signal " + testInstallation.ID(run.KindClusterAPISet, refOf(capiStackSet()))}, w.takeRequests())
+		assert.Equal(
+			t,
+			[]string{"signal " + testInstallation.ID(run.KindClusterAPISet, refOf(capiStackSet()))},
+			w.takeRequests(),
+		)
 		require.Equal(t, types.UID("uid-s"), capiStackSet().UID)
 	})
 }
@@ -582,7 +596,10 @@ func setDeletingAtHook(m *clusterv1.Machine) {
 }
 
 func drainWorkflowID(name string) string {
-	return testInstallation.ID(run.KindClusterAPIDrain, cache.ObjectRef{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
+	return testInstallation.ID(
+		run.KindClusterAPIDrain,
+		cache.ObjectRef{Namespace: capitest.Shop, Name: name, UID: "uid-" + name},
+	)
 }
 
 // drainRequests returns the requests about drains of Cluster API since the last call.

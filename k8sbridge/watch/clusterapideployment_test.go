@@ -162,7 +162,11 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		{"an annotation for its sets", of(noted("team", "shop")), evaluatedAtOnce},
 		{"it is paused", of(noted(clusterv1.PausedAnnotation, "")), evaluatedAtOnce},
 		{"its deletion", of(capitest.AsDeletingObject[*clusterv1.MachineDeployment]), evaluatedAtOnce},
-		{"it is handed over", of(func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }), evaluatedAtOnce},
+		{
+			"it is handed over",
+			of(func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }),
+			evaluatedAtOnce,
+		},
 		{"another controller", of(func(d *clusterv1.MachineDeployment) {
 			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
 		}), evaluatedAtOnce},
@@ -195,7 +199,11 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 		},
 		{"what an extension said, which it wrote", set(notedSet(v1alpha1.AnnotationInPlaceAnswer, "{}")), neverEvaluated},
 		{"what others wrote on its set", set(notedSet("x", "y")), evaluatedAtOnce},
-		{"its set creates no machines any more", set(notedSet(clusterv1.DisableMachineCreateAnnotation, "true")), evaluatedAtOnce},
+		{
+			"its set creates no machines any more",
+			set(notedSet(clusterv1.DisableMachineCreateAnnotation, "true")),
+			evaluatedAtOnce,
+		},
 		{"the deletion of its set", set(capitest.AsDeletingObject[*clusterv1.MachineSet]), evaluatedAtOnce},
 		{"its set has another controller", set(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }), evaluatedAtOnce},
 		{
@@ -385,23 +393,30 @@ func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
 			`{"step":"roll","workflowID":"`+rollout+`","rolloutOf":"uid-d"}`,
 		)(d)
 	}
-	runCAPIBridgeTest(t, append([]runtime.Object{changedDeploymentOfFleet(rolling)}, capiFleet()[1:]...), func(w *bridgeTestEnv) {
-		w.takeCalls()
-		w.putObject(
-			changedDeploymentOfFleet(
-				func(d *clusterv1.MachineDeployment) { rolling(d); d.Generation, d.Spec.Replicas = 2, new(int32(3)) },
-			),
-		)
-		w.runDueWork()
-		assert.Equal(t, []string{"signal " + rollout}, w.takeRequests())
-		w.deleteObject(changedDeploymentOfFleet(rolling))
-		w.advanceClock(deletionGrace + time.Second)
-		assert.Subset(
-			t,
-			w.takeRequests(),
-			[]string{"signal " + rollout, "signal " + testInstallation.ID(run.KindClusterAPIDeployment, refOf(capitest.NewDeployment()))},
-		)
-	})
+	runCAPIBridgeTest(
+		t,
+		append([]runtime.Object{changedDeploymentOfFleet(rolling)}, capiFleet()[1:]...),
+		func(w *bridgeTestEnv) {
+			w.takeCalls()
+			w.putObject(
+				changedDeploymentOfFleet(
+					func(d *clusterv1.MachineDeployment) { rolling(d); d.Generation, d.Spec.Replicas = 2, new(int32(3)) },
+				),
+			)
+			w.runDueWork()
+			assert.Equal(t, []string{"signal " + rollout}, w.takeRequests())
+			w.deleteObject(changedDeploymentOfFleet(rolling))
+			w.advanceClock(deletionGrace + time.Second)
+			assert.Subset(
+				t,
+				w.takeRequests(),
+				[]string{
+					"signal " + rollout,
+					"signal " + testInstallation.ID(run.KindClusterAPIDeployment, refOf(capitest.NewDeployment())),
+				},
+			)
+		},
+	)
 }
 
 // A deployment that waits for its template is signaled when the template is created.

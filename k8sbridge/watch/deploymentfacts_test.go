@@ -46,8 +46,18 @@ func deploymentTestCases() []factTestCase {
 			fact:   "Rolling",
 			change: with(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
 		},
-		{name: "cancelled", fact: "Rolling", before: rollingStack(), change: putChangedObject(rollingDeployment(), withRolloutHold)},
-		{name: "resumed", fact: "Rolling", before: rollingStack(withRolloutHold), change: putChangedObject(rollingDeployment())},
+		{
+			name:   "cancelled",
+			fact:   "Rolling",
+			before: rollingStack(),
+			change: putChangedObject(rollingDeployment(), withRolloutHold),
+		},
+		{
+			name:   "resumed",
+			fact:   "Rolling",
+			before: rollingStack(withRolloutHold),
+			change: putChangedObject(rollingDeployment()),
+		},
 		{
 			name:   "the progress deadline",
 			fact:   "Recheck",

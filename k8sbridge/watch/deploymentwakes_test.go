@@ -147,7 +147,12 @@ func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
 			s.OwnerReferences = newOwnerReferences(aDeployment(), "MachineDeployment")
 			s.OwnerReferences[0].UID = "uid-before-the-restore"
 		}), []string{d}},
-		{"nobody's, with labels that match: its status", objectList(stray), putChangedObject(stray, withoutReadyReplicas), nil},
+		{
+			"nobody's, with labels that match: its status",
+			objectList(stray),
+			putChangedObject(stray, withoutReadyReplicas),
+			nil,
+		},
 		{
 			"nobody's, with labels that match: deleted",
 			objectList(stray),

@@ -219,7 +219,11 @@ func TestDeletedDeploymentIsSignaledAgainAfterAFailure(t *testing.T) {
 		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 		w.setAnswer(nil, 0)
 		w.advanceClock(10 * time.Second)
-		assert.Equal(t, []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}, callDescriptions(w.takeDeploymentCalls()))
+		assert.Equal(
+			t,
+			[]string{rolloutSignal, "signal " + workflowIDOf(aDeployment())},
+			callDescriptions(w.takeDeploymentCalls()),
+		)
 	})
 }
 

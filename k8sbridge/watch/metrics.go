@@ -4,10 +4,10 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Metrics counts received events and sent signals. Create it with NewMetrics.
 type Metrics struct {
-	events          *prometheus.CounterVec
-	signals         *prometheus.CounterVec
+	events                 *prometheus.CounterVec
+	signals                *prometheus.CounterVec
 	evaluationsWithoutWork *prometheus.CounterVec
-	failures        *prometheus.CounterVec
+	failures               *prometheus.CounterVec
 }
 
 // NewMetrics registers the bridge's metrics.

@@ -332,57 +332,66 @@ func withOutOfRange(m *v1alpha1.Machine) {
 func TestOutOfRangeStartsOneSweep(t *testing.T) {
 	f := newFakeSchedules()
 	known := changedCopy(machineWithName("known"), withOutOfRange)
-	runSweepScheduleTest(t, f, append(stackWithoutPendingWork(), machineWithName("second"), known), func(w *bridgeTestEnv) {
-		assert.Equal(
-			t,
-			[]string{"create " + smallScheduleID},
-			f.takeRequests(),
-			"OutOfRange that a new leader finds triggers nothing",
-		)
-		w.putObject(changedCopy(aMachine(), withOutOfRange))
-		w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
-		w.advanceClock(time.Second)
-		assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "one for both")
-		w.advanceClock(minTriggerInterval)
-		w.putObject(
-			changedCopy(aMachine(), withOutOfRange, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "again" }),
-		)
-		w.advanceClock(time.Second)
-		assert.Empty(t, f.takeRequests(), "it has said so before")
-		w.putObject(aMachine())
-		w.advanceClock(time.Second)
-		w.putObject(changedCopy(aMachine(), withOutOfRange))
-		w.advanceClock(time.Second)
-		assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "it was well in between")
-		w.putObject(changedCopy(machineWithName("new"), withOutOfRange))
-		w.putObject(changedCopy(machineWithName("strange"), func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }))
-		w.putObject(
-			changedCopy(machineWithName("strange"), withOutOfRange, func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }),
-		)
-		w.advanceClock(2 * minTriggerInterval)
-		assert.Empty(t, f.takeRequests())
+	runSweepScheduleTest(
+		t,
+		f,
+		append(stackWithoutPendingWork(), machineWithName("second"), known),
+		func(w *bridgeTestEnv) {
+			assert.Equal(
+				t,
+				[]string{"create " + smallScheduleID},
+				f.takeRequests(),
+				"OutOfRange that a new leader finds triggers nothing",
+			)
+			w.putObject(changedCopy(aMachine(), withOutOfRange))
+			w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
+			w.advanceClock(time.Second)
+			assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "one for both")
+			w.advanceClock(minTriggerInterval)
+			w.putObject(
+				changedCopy(aMachine(), withOutOfRange, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "again" }),
+			)
+			w.advanceClock(time.Second)
+			assert.Empty(t, f.takeRequests(), "it has said so before")
+			w.putObject(aMachine())
+			w.advanceClock(time.Second)
+			w.putObject(changedCopy(aMachine(), withOutOfRange))
+			w.advanceClock(time.Second)
+			assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "it was well in between")
+			w.putObject(changedCopy(machineWithName("new"), withOutOfRange))
+			w.putObject(changedCopy(machineWithName("strange"), func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }))
+			w.putObject(
+				changedCopy(
+					machineWithName("strange"),
+					withOutOfRange,
+					func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" },
+				),
+			)
+			w.advanceClock(2 * minTriggerInterval)
+			assert.Empty(t, f.takeRequests())
 
-		f.changeSchedules(func(there map[string]client.Schedule) { there[smallScheduleID].State.Paused = true })
-		w.putObject(machineWithName("second"))
-		w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
-		w.advanceClock(2 * minTriggerInterval)
-		assert.Empty(t, f.takeRequests(), "people have paused it")
+			f.changeSchedules(func(there map[string]client.Schedule) { there[smallScheduleID].State.Paused = true })
+			w.putObject(machineWithName("second"))
+			w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
+			w.advanceClock(2 * minTriggerInterval)
+			assert.Empty(t, f.takeRequests(), "people have paused it")
 
-		f.setReplyError(serviceerror.NewUnavailable("away"))
-		w.putObject(machineWithName("second"))
-		w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
-		w.advanceClock(time.Second)
-		f.setReplyError(nil)
-		f.takeRequests()
-		w.advanceClock(5 * time.Minute)
-		assert.Empty(t, f.takeRequests(), "the next sweep comes by the clock")
-		w.startLeaderWithSweeps(f, 0)
-		f.takeRequests()
-		w.putObject(aMachine())
-		w.putObject(changedCopy(aMachine(), withOutOfRange))
-		w.advanceClock(time.Second)
-		assert.Empty(t, f.takeRequests(), "there is no schedule")
-	})
+			f.setReplyError(serviceerror.NewUnavailable("away"))
+			w.putObject(machineWithName("second"))
+			w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
+			w.advanceClock(time.Second)
+			f.setReplyError(nil)
+			f.takeRequests()
+			w.advanceClock(5 * time.Minute)
+			assert.Empty(t, f.takeRequests(), "the next sweep comes by the clock")
+			w.startLeaderWithSweeps(f, 0)
+			f.takeRequests()
+			w.putObject(aMachine())
+			w.putObject(changedCopy(aMachine(), withOutOfRange))
+			w.advanceClock(time.Second)
+			assert.Empty(t, f.takeRequests(), "there is no schedule")
+		},
+	)
 }
 
 func TestSchedulesAreNamedAsTheirWorkflows(t *testing.T) {

@@ -96,33 +96,37 @@ func TestObjectThatKeepsChangingGetsAtMostFourSignalsASecond(t *testing.T) {
 // may create a replacement.
 func TestMachineEventsAreDebounced(t *testing.T) {
 	second := machineWithName("second")
-	runBridgeTest(t, append(stackWithoutPendingWork(), second, sizedSet(2, nil, aMachine(), second)), func(w *bridgeTestEnv) {
-		w.takeCalls()
-		ofSet := func() []temporalCall {
-			return slices.DeleteFunc(w.takeCalls(), func(c temporalCall) bool { return c.workflowID != workflowIDOf(aSet()) })
-		}
-		start, last := time.Now(), ""
-		for i := range 10 {
-			last = w.putObject(
-				changedCopy(aMachine(), withPhase([]v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed}[i%2])),
-			)
-			w.advanceClock(20 * time.Millisecond)
-		}
-		w.advanceClock(5 * time.Second)
-		calls := ofSet()
-		require.Len(t, calls, 1)
-		assert.Equal(t, start.Add(debounce), calls[0].callTime)
-		assert.Equal(t, last, calls[0].signalContent.Versions[cache.Machines])
+	runBridgeTest(
+		t,
+		append(stackWithoutPendingWork(), second, sizedSet(2, nil, aMachine(), second)),
+		func(w *bridgeTestEnv) {
+			w.takeCalls()
+			ofSet := func() []temporalCall {
+				return slices.DeleteFunc(w.takeCalls(), func(c temporalCall) bool { return c.workflowID != workflowIDOf(aSet()) })
+			}
+			start, last := time.Now(), ""
+			for i := range 10 {
+				last = w.putObject(
+					changedCopy(aMachine(), withPhase([]v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed}[i%2])),
+				)
+				w.advanceClock(20 * time.Millisecond)
+			}
+			w.advanceClock(5 * time.Second)
+			calls := ofSet()
+			require.Len(t, calls, 1)
+			assert.Equal(t, start.Add(debounce), calls[0].callTime)
+			assert.Equal(t, last, calls[0].signalContent.Versions[cache.Machines])
 
-		last = w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown)))
-		w.deleteObject(second)
-		w.runDueWork()
-		calls = ofSet()
-		require.Len(t, calls, 1, "the debounced event comes with it")
-		assert.Equal(t, last, calls[0].signalContent.Versions[cache.Machines])
-		w.advanceClock(5 * time.Second)
-		assert.Empty(t, ofSet())
-	})
+			last = w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown)))
+			w.deleteObject(second)
+			w.runDueWork()
+			calls = ofSet()
+			require.Len(t, calls, 1, "the debounced event comes with it")
+			assert.Equal(t, last, calls[0].signalContent.Versions[cache.Machines])
+			w.advanceClock(5 * time.Second)
+			assert.Empty(t, ofSet())
+		},
+	)
 }
 
 func TestVersionsNeverGoBack(t *testing.T) {

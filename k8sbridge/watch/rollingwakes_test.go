@@ -267,12 +267,16 @@ func TestResyncStartsOrSignalsRollouts(t *testing.T) {
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{"start " + workflowIDOf(aDeployment())}, callDescriptions(w.takeDeploymentCalls()))
 	})
-	runBridgeTest(t, append(rollingStack(withOpenRollout), changedCopy(machineOfNewRevision(), setJoined)), func(w *bridgeTestEnv) {
-		w.advanceClock(5 * time.Second)
-		w.takeCalls()
-		w.advanceClock(maxResyncInterval)
-		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
-	})
+	runBridgeTest(
+		t,
+		append(rollingStack(withOpenRollout), changedCopy(machineOfNewRevision(), setJoined)),
+		func(w *bridgeTestEnv) {
+			w.advanceClock(5 * time.Second)
+			w.takeCalls()
+			w.advanceClock(maxResyncInterval)
+			assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
+		},
+	)
 	runBridgeTest(t, rollingStack(withOpenRollout, withRolloutHold), func(w *bridgeTestEnv) {
 		w.writeDeploymentStatus()
 		w.takeCalls()

@@ -162,7 +162,10 @@ func (b *Bridge) deploymentSubject(d *v1alpha1.MachineDeployment) subject {
 func (b *Bridge) machineSubject(m *v1alpha1.Machine) subject {
 	node, related := b.cluster.NodeOfMachine(m), machine.ReadRelated(b.cluster, m)
 	s := newSubject(cache.Machines, m, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Decision)
-	s.blockerUnreported = !machine.StatusShowsBlockers(m, machine.ExplanationFacts(m, related.Class, time.Now()).CurrentWait())
+	s.blockerUnreported = !machine.StatusShowsBlockers(
+		m,
+		machine.ExplanationFacts(m, related.Class, time.Now()).CurrentWait(),
+	)
 	if node != nil {
 		s.versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
 	}

@@ -68,8 +68,8 @@ type Cluster struct {
 	Informers        map[Resource]cache.SharedIndexInformer
 	trackedInformers sync.Map // informers added after Start: Resource → cache.SharedIndexInformer
 
-	Preflight PreflightConfig
-	workerAbsences  atomic.Pointer[WorkerAbsences]
+	Preflight      PreflightConfig
+	workerAbsences atomic.Pointer[WorkerAbsences]
 
 	Scope            NamespaceScope // Millwright's namespaces. Set NamespaceScope before Start.
 	otherControllers otherControllers

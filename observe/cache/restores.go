@@ -65,7 +65,7 @@ func (r *RestoreDetector) ConfigWithRestoreCheck(config *rest.Config) *rest.Conf
 // restoreChecker compares the version of a watch with the version of the API server.
 type restoreChecker struct {
 	wrappedTransport http.RoundTripper
-	detector      *RestoreDetector
+	detector         *RestoreDetector
 }
 
 // RoundTrip implements http.RoundTripper.

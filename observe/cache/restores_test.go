@@ -24,11 +24,11 @@ import (
 // fakeAPIServer is an in-memory API server, so that the time of a synctest bubble passes while a watch waits.
 // fakeAPIServer answers lists with its version, and counts the lists; a watch stays open until the client stops it.
 type fakeAPIServer struct {
-	version   atomic.Int64
-	listCount atomic.Int64
+	version    atomic.Int64
+	listCount  atomic.Int64
 	failsLists atomic.Bool // list requests fail
-	detector  *cache.RestoreDetector
-	client    versioned.Interface
+	detector   *cache.RestoreDetector
+	client     versioned.Interface
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -58,7 +58,7 @@ func (t *Target) WatchDrains() error {
 		t.attachmentWatches.newAttachmentInformer,
 	)
 	err := t.informers[Attachments].AddIndexers(cache.Indexers{
-		byNode:   indexByKey(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
+		byNode:      indexByKey(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
 		volumeIndex: indexByKey(VolumeOfAttachment),
 	})
 	if err != nil {

@@ -76,7 +76,7 @@ type relatedReader struct {
 	readMachines       func() (members, orphans []*clusterv1.Machine, err error)
 	readCluster        func() (*clusterv1.Cluster, error)
 	readDeployment     func(name string) (*clusterv1.MachineDeployment, error)
-	readReceivingSet       func(name string) (*clusterv1.MachineSet, error)
+	readReceivingSet   func(name string) (*clusterv1.MachineSet, error)
 	readProviderObject func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error)
 	isNotInstalled     func(schema.GroupKind) (bool, error) // reports whether a kind is not installed
 }

@@ -169,7 +169,9 @@ func (n NamespaceObjects) machineCount(class string) int {
 }
 
 // matchingSecrets returns the Secrets for which the condition holds, sorted by name.
-func (n NamespaceObjects) matchingSecrets(holds func(*metav1.PartialObjectMetadata) bool) []*metav1.PartialObjectMetadata {
+func (n NamespaceObjects) matchingSecrets(
+	holds func(*metav1.PartialObjectMetadata) bool,
+) []*metav1.PartialObjectMetadata {
 	var found []*metav1.PartialObjectMetadata
 	for _, s := range n.Secrets {
 		if holds(s) {

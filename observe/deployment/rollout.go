@@ -333,7 +333,14 @@ func rolloutSetFacts(
 			node = f.NodeOfMachine(m)
 		}
 		r := rolloutMemberFacts(m, set, selector, node, observeset.MinReadyDuration(set, f.BehavesAsMCM), now)
-		r.Joined, r.Requested, r.Denied = machine.IsJoinRecorded(m), isReplacementRequested(f.Deployment, m), f.creationDenial(m)
+		r.Joined, r.Requested, r.Denied = machine.IsJoinRecorded(
+			m,
+		), isReplacementRequested(
+			f.Deployment,
+			m,
+		), f.creationDenial(
+			m,
+		)
 		s.Machines = append(s.Machines, r)
 	}
 	return s

@@ -524,7 +524,7 @@ func TestRolloutFacts(t *testing.T) {
 		"MCM.Due":   {1},           // see TestMachinesThatWaitForReplacement
 		"Sets":      {nil},         // see TestRolloutFactsOfASet
 		"MCM.Thaws": {true},        // see TestDeploymentWithMCMBehaviour
-		"NoSet":     {"refused"},   // the workflow sets this fact: see TestReportDeploymentWhoseSetIsRefused
+		"NoSet":     {"refused"},   // the workflow sets this fact: see TestReportDeploymentShowsRefusedSetCreation
 	}
 	for _, row := range rows {
 		t.Run(rowTitle(row.name, row.fact), func(t *testing.T) {
@@ -759,7 +759,10 @@ func TestRequestsAreForTheRevisionOfTheOldestCurrentSet(t *testing.T) {
 
 func TestUnknownStrategyIsInvalid(t *testing.T) {
 	for _, who := range []v1alpha1.OrchestrationType{"", "auto"} {
-		d := observetest.NewDeployment("d", withSurgeAndUnavailable(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil))
+		d := observetest.NewDeployment(
+			"d",
+			withSurgeAndUnavailable(v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, who, nil, nil),
+		)
 		assert.Contains(
 			t,
 			deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon).Invalid,

@@ -113,7 +113,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 	for _, fact := range []string{"Provider", "Account", "Type", "Object"} {
 		told["Source."+fact] = []any{observetest.FieldByName(source, fact)}
 	}
-	told["MCM.Lacks"] = []any{"TestASetWhoseClassIsGone"}
+	told["MCM.Lacks"] = []any{"TestSetWhoseClassIsDeletedReportsTheMissingClass"}
 	assertEveryFactIsTested(t, rollout.MachineSet{}, told)
 }
 
@@ -177,7 +177,12 @@ func TestSourceOfASet(t *testing.T) {
 		observedSource(withProviderAndSecrets, oneSecret, withNodeTemplate),
 		"each class may have a Secret of its own with the same credentials",
 	)
-	assert.Equal(t, observedSource(withProviderAndSecrets), observedSource(withProviderAndSecrets, large), "any case of letters")
+	assert.Equal(
+		t,
+		observedSource(withProviderAndSecrets),
+		observedSource(withProviderAndSecrets, large),
+		"any case of letters",
+	)
 	assert.Zero(t, observedSource(), "a class without provider and Secrets")
 }
 

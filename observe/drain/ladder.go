@@ -25,7 +25,10 @@ const maxReasonBytes = 200
 func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
 	for _, key := range keys {
 		if value, set := m.Annotations[key]; set {
-			return "annotation " + key + cmp.Or(phrase.TextIf(value != "", ": %s", phrase.CutText(value, maxReasonBytes)), " is set")
+			return "annotation " + key + cmp.Or(
+				phrase.TextIf(value != "", ": %s", phrase.CutText(value, maxReasonBytes)),
+				" is set",
+			)
 		}
 	}
 	return ""

@@ -59,7 +59,11 @@ func nodeFromStatus(m *v1alpha1.Machine) *corev1.Node {
 
 // FindRecordWithoutDeletion returns the record of the drain of a machine that is not being deleted, for this purpose and
 // occasion; nil if there is no such record.
-func FindRecordWithoutDeletion(m *v1alpha1.Machine, purpose v1alpha1.DrainPurpose, occasion time.Time) *v1alpha1.MachineDrain {
+func FindRecordWithoutDeletion(
+	m *v1alpha1.Machine,
+	purpose v1alpha1.DrainPurpose,
+	occasion time.Time,
+) *v1alpha1.MachineDrain {
 	d := m.Status.Drain
 	if d == nil || d.Purpose != purpose || !d.Occasion.Equal(new(metav1.NewTime(occasion))) {
 		return nil

@@ -34,7 +34,7 @@ type RelatedObjects struct {
 	Class           *v1alpha1.MachineClass
 	Set             *v1alpha1.MachineSet // set that controls the machine
 	NoTargetCluster bool                 // the machine's node joins no cluster
-	Absences        cache.WorkerAbsences       // times during which no worker was running
+	Absences        cache.WorkerAbsences // times during which no worker was running
 }
 
 // ReadRelated returns the objects related to a machine from the caches.

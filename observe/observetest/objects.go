@@ -62,7 +62,7 @@ func InDeletionStage(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDr
 
 // StartWithDrainCaches returns running caches, including the caches that only drains read, over a target that holds
 // these objects. The caches are synced before the watch of volume attachments opens. StartWithDrainCaches also waits
-// for that watch, because KnowsAttachments is false before.
+// for that watch, because HasCurrentAttachments is false before.
 func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
 	t.Helper()
 	target := kubefake.NewClientset(objects...)

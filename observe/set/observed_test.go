@@ -60,7 +60,10 @@ func TestPendingWorkOfASet(t *testing.T) {
 	scales := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
 	const late = "status is out of date"
 	two := observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b"))
-	one := observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b", withDeletionTime(observetest.Noon)))
+	one := observetest.RelatedObjectsWithMembers(
+		runningMachine("a"),
+		runningMachine("b", withDeletionTime(observetest.Noon)),
+	)
 	long := observetest.RelatedObjectsWithMembers(
 		runningMachine("a"),
 		runningMachine("b", withDeletionTime(observetest.Noon.Add(-time.Hour))),

@@ -347,7 +347,7 @@ func TestScaleFacts(t *testing.T) {
 			want:    []string{"MachineClass"},
 		},
 	}, map[string]string{
-		"Members":              "TestObservedMember",
+		"Members":              "TestScaleFactsOfAMachine",
 		"LastFailure.Deleting": "the run knows what it was refused",
 		"LastFailure.Message":  "the run knows what it was refused",
 

@@ -111,9 +111,9 @@ func TestTransitionTimesOfConditions(t *testing.T) {
 
 // statusRow changes one field of a complete status.
 type statusRow struct {
-	field  string
-	change func(*v1alpha1.MachineSetStatus)
-	isIgnored   bool // true if the field is not one of the counts
+	field     string
+	change    func(*v1alpha1.MachineSetStatus)
+	isIgnored bool // true if the field is not one of the counts
 }
 
 func TestWhichStatusFieldsASetReports(t *testing.T) {
@@ -249,7 +249,9 @@ func TestObservedReplicas(t *testing.T) {
 
 func TestAMachineIsAvailableWhenItWasReadyForLongEnough(t *testing.T) {
 	s := newSetWithFinalizer(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 })
-	related := observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithReadyTime(metav1.NewTime(observetest.Noon))))
+	related := observetest.RelatedObjectsWithMembers(
+		runningMachine("a", observetest.WithReadyTime(metav1.NewTime(observetest.Noon))),
+	)
 	for after, want := range map[time.Duration]int32{0: 0, 89 * time.Second: 0, 90 * time.Second: 1, time.Hour: 1} {
 		var status v1alpha1.MachineSetStatus
 		set.ApplyStatus(

@@ -119,7 +119,7 @@ func (w leaseWriter) recordLeaseWrite(has bool, err error) error {
 
 // WriteToLease writes the problems of a process to its Lease without renewing the Lease, because the process is not active.
 // WriteToLease creates the Lease if necessary. It writes nothing if there are no problems to show and none on the Lease. The
-// function prepare changes an existing Lease before the update. The client leases must come from the method Leases.
+// function prepare changes an existing Lease before the update. The client leases must come from the method LeaseClient.
 func (r *Recorder) WriteToLease(
 	ctx context.Context,
 	leases typedcoordinationv1.LeaseInterface,

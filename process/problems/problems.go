@@ -82,8 +82,8 @@ type problemKey struct {
 
 // Recorder keeps the newest problem for each key. A Recorder is safe for concurrent use. Use New to create it.
 type Recorder struct {
-	installation string
-	isShownOnLease    atomic.Bool // the last write of the Lease has shown a problem
+	installation   string
+	isShownOnLease atomic.Bool // the last write of the Lease has shown a problem
 
 	mu       sync.Mutex
 	problems map[problemKey]Problem

@@ -234,7 +234,12 @@ func TestProblemsAreBoundedAndForgotten(t *testing.T) {
 		r := New("prod")
 		for i := range 100 {
 			time.Sleep(time.Second)
-			sendRequestTwice(t, r, &server{code: 403, message: strings.Repeat("no ", 1000)}, fmt.Sprintf("GET /api/v1/things%02d", i))
+			sendRequestTwice(
+				t,
+				r,
+				&server{code: 403, message: strings.Repeat("no ", 1000)},
+				fmt.Sprintf("GET /api/v1/things%02d", i),
+			)
 		}
 		kept := r.List()
 		require.Len(t, kept, 64, "more than a worker watches")

@@ -136,7 +136,9 @@ func (t recordingTransport) keyOf(request *http.Request) (k problemKey, ok bool)
 }
 
 // isRead reports whether requests of the key only read.
-func (k problemKey) isRead() bool { return k.verb == verbGet || k.verb == verbList || k.verb == verbWatch }
+func (k problemKey) isRead() bool {
+	return k.verb == verbGet || k.verb == verbList || k.verb == verbWatch
+}
 
 // isInstalled reports whether people install the resource of the key, and no work is done without it. Other resources
 // may be missing: a target cluster may not serve budgets, and the kind of a control plane may be installed later.

@@ -35,12 +35,12 @@ const (
 // Provider is a provider.Provider that uses a Driver. A Provider is safe for concurrent use, and has no state that must
 // survive a restart.
 type Provider struct {
-	driver                Driver
-	searchesBeforeCreate         bool
+	driver                    Driver
+	searchesBeforeCreate      bool
 	configuredRequestLifetime time.Duration
-	searchInterval        time.Duration
-	observer              Observer // nil: no observer
-	creations             sharedCreations
+	searchInterval            time.Duration
+	observer                  Observer // nil: no observer
+	creations                 sharedCreations
 }
 
 var _ provider.Provider = (*Provider)(nil)

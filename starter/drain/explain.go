@@ -170,7 +170,7 @@ func (s snapshot) resultText() string {
 	return text
 }
 
-// writePodTable writes the first MaxRows pods, the counts of all pods, and the age of these counts.
+// writePodTable writes the first MaxOverviewRows pods, the counts of all pods, and the age of these counts.
 func (s snapshot) writePodTable(out io.Writer) {
 	if len(s.pods.Rows) > 0 {
 		rows := [][]any{{"POD", "STATE", "SINCE", "ATTEMPTS", "BLOCKED BY", "NEXT TRY"}}

@@ -116,7 +116,9 @@ func (s snapshot) targetUnavailableText() statement {
 // holdText describes a deletion or drain that is held. A hold does not move the deadline of the drain.
 func (s snapshot) holdText() statement {
 	m, commands, clock := s.machine, []string{s.commandOfRequest(request.Resume)}, "this step has no deadline"
-	if at := observe.DeadlineFacts(m, s.now).NextDeadline(); observe.CurrentRemovalMeans(m).KeepsPodOrder() && !at.IsZero() {
+	if at := observe.DeadlineFacts(m, s.now).
+		NextDeadline(); observe.CurrentRemovalMeans(m).KeepsPodOrder() &&
+		!at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + phrase.TimeText(at, s.now) + ", it deletes pods"
 		commands = append(commands, s.commandOfRequest(request.Extend, "--for 1h", kubecli.ReasonFlag))
 	}

@@ -91,9 +91,9 @@ type activeObjects struct {
 	objects []activeObject // in the order of the list
 	now     time.Time
 	// sentences that say which process is down and since when; the statuses have not been updated since then
-	downSentences []string
-	processDoubtClauses  []string // clauses about processes that are down, overdue or unknown, without ages, which always change
-	problemLines  []string // one line for each process that may not or cannot do something
+	downSentences       []string
+	processDoubtClauses []string // clauses about processes that are down, overdue or unknown, without ages, which always change
+	problemLines        []string // one line for each process that may not or cannot do something
 }
 
 type activeObject struct {

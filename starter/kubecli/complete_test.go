@@ -79,7 +79,9 @@ func TestNamesAreCompleted(t *testing.T) {
 	assert.Empty(t, offered("object", true, nil, "pod/"))
 
 	o := &kubecli.Objects{Kind: request.Machine, Environment: kubecli.Environment{
-		Clients: func(kubecli.ClusterAccess) (kubecli.Clients, error) { return kubecli.Clients{}, errors.New("no kubeconfig") },
+		Clients: func(kubecli.ClusterAccess) (kubecli.Clients, error) {
+			return kubecli.Clients{}, errors.New("no kubeconfig")
+		},
 	}}
 	names, _ := o.CompleteName(&cobra.Command{}, nil, "")
 	assert.Empty(t, names)

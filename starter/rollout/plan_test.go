@@ -61,7 +61,10 @@ func TestPlanIgnoresPauseAndHold(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, note+steps, out)
 	}
-	out, err := waitingPool(withProgressDeadline(600)).addPolicy(policyWithRollbackAtDeadline).runCommand(t, "plan", "shop/web")
+	out, err := waitingPool(
+		withProgressDeadline(600),
+	).addPolicy(policyWithRollbackAtDeadline).
+		runCommand(t, "plan", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, "RolloutPolicy careful applies.\n"+steps, out, "it gives up, and the plan does not")
 	for want, p := range map[string]*pool{

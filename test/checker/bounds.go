@@ -163,7 +163,7 @@ type deploymentView struct {
 	expectedMachines               int      // number of live machines plus number of machines that are still to be created
 	servingNodes                   int      // number of live machines' nodes that accept pods
 	idleMachines                   []string // machines whose node accepts no pods, each with the reason
-	haveSetsCurrentSize                   bool     // all sets have the size that follows from the deployment's current spec
+	haveSetsCurrentSize            bool     // all sets have the size that follows from the deployment's current spec
 	hasNoSurplus                   bool     // no set has machines that it still has to delete
 }
 

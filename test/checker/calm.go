@@ -127,7 +127,11 @@ func unsettledReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance)
 
 // findUnsettledDeployment adds a finding if a deployment has too few or too many machines, if a machine has not all labels
 // of the template, or if the deployment has not adopted a set.
-func findUnsettledDeployment(s Snapshot, md v1alpha1.MachineDeployment, say func(object, format string, values ...any)) {
+func findUnsettledDeployment(
+	s Snapshot,
+	md v1alpha1.MachineDeployment,
+	say func(object, format string, values ...any),
+) {
 	machines := s.MachinesOfDeployment(&md)
 	if len(machines) != int(md.Spec.Replicas) {
 		say("deployment "+md.Name, "%d machines, wanted are %d", len(machines), md.Spec.Replicas)

@@ -324,9 +324,17 @@ func TestFindPodsGoneWithoutEviction(t *testing.T) {
 		)
 	}
 	log := line("y", 429) + line("y", 201) + line("z", 429) + `{"verb":"cre`
-	assert.Equal(t, []string{"z"}, objectNames(FindPodsGoneWithoutEviction(left, ReadEvictedPods(strings.NewReader(log), "n"))))
+	assert.Equal(
+		t,
+		[]string{"z"},
+		objectNames(FindPodsGoneWithoutEviction(left, ReadEvictedPods(strings.NewReader(log), "n"))),
+	)
 	left[1].Deadline = noon
-	assert.Empty(t, FindPodsGoneWithoutEviction(left, ReadEvictedPods(strings.NewReader(log), "n")), "the drain's time is over")
+	assert.Empty(
+		t,
+		FindPodsGoneWithoutEviction(left, ReadEvictedPods(strings.NewReader(log), "n")),
+		"the drain's time is over",
+	)
 }
 
 func TestFindFailedRuns(t *testing.T) {

@@ -46,21 +46,21 @@ type Sources struct {
 // instance of the namespace, or if the node's name begins with the name of the namespace. The names of the namespace's
 // deployments must begin with the name of the namespace.
 type Watcher struct {
-	sources                Sources
-	namespace              string
-	boundsTemplate SizeBounds // template for the Bounds of each deployment, which selects what is checked
+	sources        Sources
+	namespace      string
+	boundsTemplate SizeBounds // template for the SizeBounds of each deployment, which selects what is checked
 
 	mu                 sync.Mutex
 	nodeNames          map[string]bool // names of nodes that the cloud has reported for the namespace's instances
 	persistentFindings *PersistentFindings
 	bounds             map[string]*SizeBounds // current bounds by name of the deployment
-	excusedMachines    map[string]bool    // UIDs of machines whose instance a person has orphaned
-	lastSnapshot       Snapshot           // last successful snapshot; compared with the next one
-	lacksSnapshots            bool               // no snapshot has succeeded for blindTimeout
-	isTearingDown      bool               // BeginTeardown was called
+	excusedMachines    map[string]bool        // UIDs of machines whose instance a person has orphaned
+	lastSnapshot       Snapshot               // last successful snapshot; compared with the next one
+	lacksSnapshots     bool                   // no snapshot has succeeded for blindTimeout
+	isTearingDown      bool                   // BeginTeardown was called
 	snapshotCount      int
 	maxMachines        int // largest number of machines in one snapshot, including machines that are being deleted
-	podDepartures         []PodDeparture
+	podDepartures      []PodDeparture
 	reportedRuns       map[string]bool // runs whose bad end was reported
 	violations         []Violation
 }
@@ -68,14 +68,14 @@ type Watcher struct {
 // NewWatcher returns a watcher. The parameter strict selects what is checked for each deployment.
 func NewWatcher(sources Sources, namespace string, strict SizeBounds) *Watcher {
 	return &Watcher{
-		sources:                sources,
-		namespace:              namespace,
-		boundsTemplate: strict,
-		persistentFindings:     NewPersistentFindings(),
-		nodeNames:              map[string]bool{},
-		bounds:                 map[string]*SizeBounds{},
-		excusedMachines:        map[string]bool{},
-		reportedRuns:           map[string]bool{},
+		sources:            sources,
+		namespace:          namespace,
+		boundsTemplate:     strict,
+		persistentFindings: NewPersistentFindings(),
+		nodeNames:          map[string]bool{},
+		bounds:             map[string]*SizeBounds{},
+		excusedMachines:    map[string]bool{},
+		reportedRuns:       map[string]bool{},
 	}
 }
 

@@ -60,14 +60,20 @@ func newFacts(changes ...func(*rollout.Facts)) rollout.Facts {
 // withStartedRollout starts the rollout of revision 2: the new set has one machine, and the old set still has three.
 func withStartedRollout(available int) func(*rollout.Facts) {
 	return func(o *rollout.Facts) {
-		o.Sets = []rollout.MachineSet{setWithAvailableMachines(1, false, 3, 3), setWithAvailableMachines(2, true, 1, available)}
+		o.Sets = []rollout.MachineSet{
+			setWithAvailableMachines(1, false, 3, 3),
+			setWithAvailableMachines(2, true, 1, available),
+		}
 		o.Progress = rollout.Progress{Revision: 2, Set: "new", Good: "old"}
 	}
 }
 
 func withPinnedRevision(old, fresh int) func(*rollout.Facts) {
 	return func(o *rollout.Facts) {
-		o.Sets = []rollout.MachineSet{setWithAvailableMachines(1, false, old, old), setWithAvailableMachines(2, true, fresh, 0)}
+		o.Sets = []rollout.MachineSet{
+			setWithAvailableMachines(1, false, old, old),
+			setWithAvailableMachines(2, true, fresh, 0),
+		}
 		o.Progress = rollout.Progress{Revision: 2, Set: "new", Good: "old", Pin: &rollout.Pin{
 			Set: "old", Revision: 1, Since: now, Why: "1 machine of it failed, 0 allowed",
 		}}

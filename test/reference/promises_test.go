@@ -14,7 +14,9 @@ import (
 )
 
 // currentPromisedNames builds the programs once for all tests.
-var currentPromisedNames = sync.OnceValues(func() ([]string, error) { return promisedNames(context.Background(), "../..") })
+var currentPromisedNames = sync.OnceValues(
+	func() ([]string, error) { return promisedNames(context.Background(), "../..") },
+)
 
 // No name that a version promises is removed or renamed. docs/changelog.md defines the promise, and how a promised name
 // is removed.

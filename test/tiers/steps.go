@@ -60,7 +60,7 @@ func phasesOfTier(name string, nested []string) (phases [][][]step, err error) {
 			module:   "deploy/render",
 			packages: []string{"./..."},
 			tags:     "integration",
-			flags:    []string{"-run=TestHelm"},
+			flags:    []string{"-run=TestHelmInstallsUpgradesAndRollsBackTheChart"},
 		}
 		return [][][]step{
 			{

@@ -29,9 +29,9 @@ const defaultCloudCalls = 200
 // defaults.
 type CloudFlags struct {
 	MaxExhaustedBackoff time.Duration // longest back-off after ResourceExhausted
-	MaxConcurrentCalls     int           // maximum number of concurrent calls to each provider
+	MaxConcurrentCalls  int           // maximum number of concurrent calls to each provider
 	// maximum number of calls per second for all workers of a provider together; zero means no limit
-	MaxCallsPerSecond                       float64
+	MaxCallsPerSecond          float64
 	AllowSecretsWithoutConsent bool // classes may use other namespaces' Secrets without consent
 }
 
@@ -118,8 +118,8 @@ func StartCloudWorker(
 // Provider is a process that polls only the task queue of one provider. Provider has no caches. The only objects that
 // Provider lists in a cluster are Machines.
 type Provider struct {
-	Name          string // value of provider in a MachineClass, in upper or lower case letters
-	Cloud         provider.Provider
+	Name               string // value of provider in a MachineClass, in upper or lower case letters
+	Cloud              provider.Provider
 	ReadsNodeTemplates bool // the provider reads the annotations of a Machine's spec.nodeTemplate; see cloud.Provider
 }
 

@@ -21,12 +21,12 @@ import (
 // classTestEnv is a class with one Secret, and the activities that write their finalizers. classTestEnv records the
 // activity calls.
 type classTestEnv struct {
-	env                *testsuite.TestWorkflowEnvironment
-	facts              attention.ClassFacts
+	env                    *testsuite.TestWorkflowEnvironment
+	facts                  attention.ClassFacts
 	isCacheWithoutMachines bool // if true, a cached read returns no machine
-	isClassGone        bool
-	decisionReads      []kube.ReadInput
-	activityLog        []string
+	isClassGone            bool
+	decisionReads          []kube.ReadInput
+	activityLog            []string
 
 	finalizeClass   func() (string, error)
 	finalizeSecrets func(class.SecretChanges) (kube.MinVersions, error)

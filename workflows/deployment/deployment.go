@@ -42,7 +42,7 @@ func runDeployment(ctx workflow.Context, a adapter, in run.Input) (run.Result, e
 }
 
 // Step carries out a decision, or waits for a change. A run that has changed something, and then
-// had nothing to do for SettledAfter, continues as new.
+// had nothing to do for SettledTimeBeforeContinueAsNew, continues as new.
 func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.GoneResult(d.Pending.Why)
@@ -56,7 +56,12 @@ func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*
 		return nil, m.AwaitChange(ctx, waits...)
 	}
 	if t := m.Timers["settled"]; t == nil || t.Future.IsReady() { // a signal does not restart the timer
-		m.EnsureTimer(ctx, "settled", "settled: the run continues as new", workflow.Now(ctx).Add(run.SettledTimeBeforeContinueAsNew))
+		m.EnsureTimer(
+			ctx,
+			"settled",
+			"settled: the run continues as new",
+			workflow.Now(ctx).Add(run.SettledTimeBeforeContinueAsNew),
+		)
 	}
 	if err := m.AwaitChange(ctx, m.Timers["settled"].Future); err != nil || m.Changed.Len() > 0 {
 		return nil, err

@@ -37,7 +37,9 @@ func (w *deploymentTestEnv) mockRollout(
 }
 
 // runDeployment runs the workflow until its object is gone.
-func (w *deploymentTestEnv) runDeployment(t *testing.T) { w.runUntilGone(t, workflows.MachineDeployment) }
+func (w *deploymentTestEnv) runDeployment(t *testing.T) {
+	w.runUntilGone(t, workflows.MachineDeployment)
+}
 
 func (w *deploymentTestEnv) runUntilGone(t *testing.T, workflow any) {
 	w.env.ExecuteWorkflow(workflow, run.Input{Ref: workflowstest.ObjectRef})

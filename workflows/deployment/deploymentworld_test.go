@@ -30,23 +30,27 @@ type deploymentTestEnv struct {
 	startTime      time.Time
 	decisionScript []deployment.Decision
 	// decisions of a rollout that runs in parallel with the deployment's workflow; if nil, there is only one script
-	rolloutScript    []deployment.Decision
-	decisionInputs   []deployment.Input
-	rolloutInputs    []deployment.Input   // inputs of the activity that decides for the rollout
-	decisionTimes    []time.Duration      // time of each decision
-	activityLog      []string             // names of all activities that ran, except decisions
-	activityInputs   []any                // inputs of the activities in activityLog
-	nextErrors       map[string]error     // by activity name: error of the activity's next call
-	failsLocallyAndRegularly       bool                 // the local activity and the regular activity both fail
-	checkTime        func(kube.ReadInput) // checks when a write of the deployment happens
-	searchAttributes map[string]any       // the last value of each search attribute, after recordSearchAttributes
+	rolloutScript            []deployment.Decision
+	decisionInputs           []deployment.Input
+	rolloutInputs            []deployment.Input   // inputs of the activity that decides for the rollout
+	decisionTimes            []time.Duration      // time of each decision
+	activityLog              []string             // names of all activities that ran, except decisions
+	activityInputs           []any                // inputs of the activities in activityLog
+	nextErrors               map[string]error     // by activity name: error of the activity's next call
+	failsLocallyAndRegularly bool                 // the local activity and the regular activity both fail
+	checkTime                func(kube.ReadInput) // checks when a write of the deployment happens
+	searchAttributes         map[string]any       // the last value of each search attribute, after recordSearchAttributes
 }
 
 func newDeploymentTestEnv(t *testing.T, script ...deployment.Decision) *deploymentTestEnv {
 	return newTestEnvWithActivityNames(t, nil, script...)
 }
 
-func newTestEnvWithActivityNames(t *testing.T, named map[string]string, script ...deployment.Decision) *deploymentTestEnv {
+func newTestEnvWithActivityNames(
+	t *testing.T,
+	named map[string]string,
+	script ...deployment.Decision,
+) *deploymentTestEnv {
 	w := &deploymentTestEnv{
 		env:            workflowstest.NewEnvironment(t),
 		activityNames:  named,

@@ -53,7 +53,7 @@ func (m *machineDeployment) forwardSignal(ctx workflow.Context, id string) bool 
 }
 
 // cancelFollowedRollout cancels a followed rollout, and waits until the rollout has written the hold and ended, as for
-// a rollout that this run started. A terminated rollout sends no signal, so the wait ends after HoldWritten.
+// a rollout that this run started. A terminated rollout sends no signal, so the wait ends after HoldWriteTimeout.
 func (m *machineDeployment) cancelFollowedRollout(ctx workflow.Context, id string) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()

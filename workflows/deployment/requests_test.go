@@ -37,7 +37,10 @@ func workflowsWithRequests() map[string]func(*deploymentTestEnv) {
 }
 
 // forEachWorkflow runs a test with each workflow of workflowsWithRequests.
-func forEachWorkflow(t *testing.T, test func(t *testing.T, w *deploymentTestEnv, s *workflowstest.Operator, run func())) {
+func forEachWorkflow(
+	t *testing.T,
+	test func(t *testing.T, w *deploymentTestEnv, s *workflowstest.Operator, run func()),
+) {
 	for name, run := range workflowsWithRequests() {
 		t.Run(name, func(t *testing.T) {
 			w := newDeploymentTestEnv(t)

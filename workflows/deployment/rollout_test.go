@@ -118,7 +118,7 @@ func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
 	written(2, 1500*time.Millisecond)
 	written(2, 30*time.Second)
 	w.changeAfterDelay(time.Minute, counts, calm)
-	written(3, time.Minute+300*time.Millisecond) // more than ReportEach has passed since the last report
+	written(3, time.Minute+300*time.Millisecond) // more than MinReportInterval has passed since the last report
 	w.changeAfterDelay(
 		time.Minute+400*time.Millisecond,
 		withChange(completeDecision(), func(d *deployment.Decision) { d.Report = true }),

@@ -23,12 +23,12 @@ type setWriter struct {
 	*run.WorkflowState
 	adapter
 	statusRolloutID string // workflow ID that the status must name; if empty, the status may name any ID
-	endedRolloutID    string // ID of a rollout that has ended but that the status may still name; may be empty
+	endedRolloutID  string // ID of a rollout that has ended but that the status may still name; may be empty
 	// minimum time between two reports of counts and conditions; zero: each change is reported at once
-	reportInterval time.Duration
-	lastReportTime time.Time       // time of the last status write
-	reportedStep   string          // step in the last status write of this run; may be empty
-	pendingNodeMarks      workflow.Future // marks that are being written to nodes; may be nil
+	reportInterval     time.Duration
+	lastReportTime     time.Time       // time of the last status write
+	reportedStep       string          // step in the last status write of this run; may be empty
+	pendingNodeMarks   workflow.Future // marks that are being written to nodes; may be nil
 	nodeMarksRetryTime time.Time       // time of the next attempt after marks could not be written
 	// reason why the API server has refused to create the current template's set; empty if it has not refused, or if no
 	// set is needed
@@ -297,7 +297,10 @@ func (w *setWriter) futuresToAwait(ctx workflow.Context, d deployment.Decision) 
 	case w.pendingNodeMarks != nil:
 		futures = append(futures, w.pendingNodeMarks)
 	case w.nodeMarksRetryTime.After(workflow.Now(ctx)):
-		futures = append(futures, w.EnsureTimer(ctx, "marks", "then nodes are marked that could not be", w.nodeMarksRetryTime))
+		futures = append(
+			futures,
+			w.EnsureTimer(ctx, "marks", "then nodes are marked that could not be", w.nodeMarksRetryTime),
+		)
 	}
 	if w.isStatusStale(d) {
 		futures = append(futures, w.EnsureTimer(ctx, "report", "then the status is written", w.earliestReportTime(d)))

@@ -186,7 +186,11 @@ func TestStaleStatusIsWrittenWithItsCause(t *testing.T) {
 		Waits: "1 machine is being replaced: m-1",
 	}
 	// the workflow reports once, then waits
-	w := newDeploymentTestEnv(t, deployment.Decision{Pending: pending, Report: true}, deployment.Decision{Pending: pending})
+	w := newDeploymentTestEnv(
+		t,
+		deployment.Decision{Pending: pending, Report: true},
+		deployment.Decision{Pending: pending},
+	)
 	w.changeAfterDelay(10*time.Second, goneDecision())
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	require.NoError(t, w.env.GetWorkflowError())

@@ -56,7 +56,7 @@ type nodeDrain struct {
 	passedDeadline    time.Time                 // deadline that has passed: the next decision uses at least this time
 	acceptedEvictions int
 	// means that the drain has written to the status, but has not yet read from it
-	unconfirmedMeans        drain.RemovalMeans
+	unconfirmedMeans    drain.RemovalMeans
 	unansweredDecisions int // consecutive decisions without an answer from the node's cluster
 }
 
@@ -339,7 +339,11 @@ func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 	if !volumes.IsZero() && volumes.Before(s.Deadline) {
 		s.Deadline = volumes
 	}
-	s.Cause = cmp.Or(phrase.JoinNames(causes, maxCauses, "; "), d.lastEviction.Picture.Why, describeRemovalMeans(next.Step.Means))
+	s.Cause = cmp.Or(
+		phrase.JoinNames(causes, maxCauses, "; "),
+		d.lastEviction.Picture.Why,
+		describeRemovalMeans(next.Step.Means),
+	)
 	s.BlockedBy = names
 	d.ShowStep(ctx, s)
 }

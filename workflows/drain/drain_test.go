@@ -330,7 +330,11 @@ func TestRetryRepeatsAllEvictions(t *testing.T) {
 		workflowstest.SignalChange(e.Env)
 	}, time.Minute)
 	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
-	require.Equal(t, []bool{false, false, true}, []bool{e.RequestedEvictions[0].Hurry, e.RequestedEvictions[1].Hurry, e.RequestedEvictions[2].Hurry})
+	require.Equal(
+		t,
+		[]bool{false, false, true},
+		[]bool{e.RequestedEvictions[0].Hurry, e.RequestedEvictions[1].Hurry, e.RequestedEvictions[2].Hurry},
+	)
 }
 
 // As in machine-controller-manager, lastOperation is Failed while a person must remove a blocker, and while pods

@@ -276,7 +276,12 @@ func (m *machine) awaitRepairByPerson(ctx workflow.Context, d activities.Decisio
 	if err := m.showProblem(ctx, d, p, "", true); err != nil {
 		return err
 	}
-	wait := m.EnsureTimer(ctx, "repair", "blocked by "+p.Reason+": "+p.Message, workflow.Now(ctx).Add(run.StuckRecheckInterval))
+	wait := m.EnsureTimer(
+		ctx,
+		"repair",
+		"blocked by "+p.Reason+": "+p.Message,
+		workflow.Now(ctx).Add(run.StuckRecheckInterval),
+	)
 	defer m.CancelTimer("repair")
 	return m.AwaitChange(ctx, wait)
 }

@@ -35,7 +35,7 @@ type machine struct {
 	askedNodeOwnerOnce bool // the workflow has already asked the provider for the owner of the node
 	// message with which the API server has refused the last node sync; empty if it was not refused
 	syncRefusal       string
-	refusedNodeWrites      int    // refused node writes since the last successful sync
+	refusedNodeWrites int    // refused node writes since the last successful sync
 	markedUpdateState string // the in-place update state in the last write of the node's condition
 
 	finishedStage deletion.Stage // the last deletion stage that this run has finished

@@ -34,26 +34,26 @@ import (
 
 // machineTestEnv mocks the activities of one machine, and records the activity calls in order.
 type machineTestEnv struct {
-	mu              sync.Mutex
-	env             *testsuite.TestWorkflowEnvironment
-	decision        machine.Decision // the decision that DecideMachine returns
-	nodeVerdict     *health.Verdict  // health verdict in the result of DecideAfterCreate; nil if no node exists
-	activityLog     []string
-	reports         []machine.Report
-	providerCalls   []cloud.InstanceCall
-	createInstance  func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error)
-	onReport        func(machine.Report) // called with each report; may be nil
-	tokenAttempts   []string
-	hasRemainingPods      bool  // if true, pods stay on the node
-	tokenError      error // error of IssueToken
-	syncVersions    kube.MinVersions
-	staleReason     string
-	isInstanceGone  bool // if true, the provider has no instance
-	failureTime     time.Time
-	deletionAnswer  cloud.InstanceAnswer
-	decisionTime    time.Time // workflow time of the last decision
-	decisionReads   []kube.ReadInput
-	preservationEnd time.Time // end of the preservation
+	mu               sync.Mutex
+	env              *testsuite.TestWorkflowEnvironment
+	decision         machine.Decision // the decision that DecideMachine returns
+	nodeVerdict      *health.Verdict  // health verdict in the result of DecideAfterCreate; nil if no node exists
+	activityLog      []string
+	reports          []machine.Report
+	providerCalls    []cloud.InstanceCall
+	createInstance   func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error)
+	onReport         func(machine.Report) // called with each report; may be nil
+	tokenAttempts    []string
+	hasRemainingPods bool  // if true, pods stay on the node
+	tokenError       error // error of IssueToken
+	syncVersions     kube.MinVersions
+	staleReason      string
+	isInstanceGone   bool // if true, the provider has no instance
+	failureTime      time.Time
+	deletionAnswer   cloud.InstanceAnswer
+	decisionTime     time.Time // workflow time of the last decision
+	decisionReads    []kube.ReadInput
+	preservationEnd  time.Time // end of the preservation
 
 	deletionFacts deletion.Facts // state of the machine's deletion
 	nodeLoad      drain.NodeLoad

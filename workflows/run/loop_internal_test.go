@@ -25,10 +25,10 @@ import (
 // because nothing is left to do.
 type testProcedure struct {
 	*WorkflowState
-	firstStep        func() (*Result, error)
-	decisionVersions []string // minimum versions of the machines in each decision
-	decisionTimes    []time.Time
-	finishOpenWorkCalls      []bool
+	firstStep           func() (*Result, error)
+	decisionVersions    []string // minimum versions of the machines in each decision
+	decisionTimes       []time.Time
+	finishOpenWorkCalls []bool
 }
 
 func (c *testProcedure) Decide(ctx workflow.Context) (int, error) {
@@ -179,9 +179,17 @@ func TestLoopWaitsBeforeACalmRunEndsThatHasDoneSomething(t *testing.T) {
 	require.Equal(t, idleTimeBeforeEnd, took)
 	require.Len(t, w.procedure.decisionVersions, 2)
 	took, w = elapsed(acts, func(w *loopTestEnv) {
-		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(SignalChanged, ChangeSignal{}) }, time.Minute+idleTimeBeforeEnd/2)
+		w.env.RegisterDelayedCallback(
+			func() { w.env.SignalWorkflow(SignalChanged, ChangeSignal{}) },
+			time.Minute+idleTimeBeforeEnd/2,
+		)
 	})
-	require.Equal(t, idleTimeBeforeEnd/2, took, "a change that wakes it brings another decision, and that one finds nothing to do")
+	require.Equal(
+		t,
+		idleTimeBeforeEnd/2,
+		took,
+		"a change that wakes it brings another decision, and that one finds nothing to do",
+	)
 	require.Len(t, w.procedure.decisionVersions, 3)
 	rests = false
 	took, w = elapsed(acts, silence)
@@ -197,11 +205,14 @@ func TestLoopCarriesOutARequestThatComesAsTheRunEnds(t *testing.T) {
 		"continues as new": func() (*Result, error) { return nil, nil },
 	}
 	moments := map[string]func(w *loopTestEnv){
-		"signal":                     func(w *loopTestEnv) { w.signalRequest() },
-		"two of them":                func(w *loopTestEnv) { w.signalRequest(); w.signalRequest() },
-		"signal that takes a while":  func(w *loopTestEnv) { w.failingWrites = 4; w.signalRequest() },
-		"update that takes a while":  func(w *loopTestEnv) { w.failingWrites = 4; w.updateRequest() },
-		"behind a broken one":        func(w *loopTestEnv) { w.env.SignalWorkflowSkippingWorkflowTask(RequestMessageName, 1); w.signalRequest() },
+		"signal":                    func(w *loopTestEnv) { w.signalRequest() },
+		"two of them":               func(w *loopTestEnv) { w.signalRequest(); w.signalRequest() },
+		"signal that takes a while": func(w *loopTestEnv) { w.failingWrites = 4; w.signalRequest() },
+		"update that takes a while": func(w *loopTestEnv) { w.failingWrites = 4; w.updateRequest() },
+		"behind a broken one": func(w *loopTestEnv) {
+			w.env.SignalWorkflowSkippingWorkflowTask(RequestMessageName, 1)
+			w.signalRequest()
+		},
 		"signal and a change":        func(w *loopTestEnv) { w.signalRequest(); w.signalChange("9") },
 		"after the run is cancelled": func(w *loopTestEnv) { w.env.CancelWorkflow(); w.signalRequest() },
 	}

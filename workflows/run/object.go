@@ -56,7 +56,7 @@ type WorkflowState struct {
 	IdleBeforeEnd bool
 	Changed       workflow.ReceiveChannel
 	// signals with requests of operators; nil if the kind accepts no requests
-	requestSignals workflow.ReceiveChannel
+	requestSignals   workflow.ReceiveChannel
 	isWritingRequest bool // true while a request that arrived as a signal is being written
 	// for a rollout: ID of the workflow to signal when the rollout ends; may be empty
 	Tell string

@@ -57,7 +57,7 @@ const FirstRefusalWait = explain.RefusedAgain
 // interval.
 const maxRefusalWait = explain.RefusedMost
 
-// WaitAfterRefusal returns the wait after n consecutive refusals or calls without an answer. The wait is RefusedAgain
+// WaitAfterRefusal returns the wait after n consecutive refusals or calls without an answer. The wait is FirstRefusalWait
 // for n = 1, and doubles with each further one, up to maxRefusalWait.
 func WaitAfterRefusal(n int) time.Duration {
 	wait := FirstRefusalWait

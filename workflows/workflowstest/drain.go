@@ -21,28 +21,28 @@ import (
 	workflowsdrain "millwright/workflows/drain"
 )
 
-// drainTestEnv is a node that is drained. A real Ladder makes the decisions, and each call of EvictPods returns the next
+// drainTestEnv is a node that is drained. A real Escalation makes the decisions, and each call of EvictPods returns the next
 // answer.
 type drainTestEnv struct {
-	mu              sync.Mutex
-	Env             *testsuite.TestWorkflowEnvironment
-	Escalation          drain.EscalationLadder
-	HoldReason            string
-	RetryRequest           string
-	Result          string // result of DecideDrain; if empty, the ladder's result
-	evictionAnswers []func(context.Context, activitiesdrain.Eviction) (activitiesdrain.EvictionResult, error)
-	RequestedEvictions           []activitiesdrain.Eviction
-	Reports         []machine.Report
+	mu                 sync.Mutex
+	Env                *testsuite.TestWorkflowEnvironment
+	Escalation         drain.EscalationLadder
+	HoldReason         string
+	RetryRequest       string
+	Result             string // result of DecideDrain; if empty, the ladder's result
+	evictionAnswers    []func(context.Context, activitiesdrain.Eviction) (activitiesdrain.EvictionResult, error)
+	RequestedEvictions []activitiesdrain.Eviction
+	Reports            []machine.Report
 	// returns the error of a status write, which is then not recorded; if nil, all status writes succeed
 	ReportError func(machine.Report) error
 
 	// For a machine of Cluster API:
 	// next decisions for a machine of Cluster API: Why, and ClusterAPI's Step, Cordon and Queue
-	HookDecision     activitiesdrain.Decision
-	DecisionTimes    []time.Time // times of the decisions
-	CordonCount  int
-	HookReleases []capi.HookRelease
-	HoldRecords    []activitiesdrain.HoldInput
+	HookDecision  activitiesdrain.Decision
+	DecisionTimes []time.Time // times of the decisions
+	CordonCount   int
+	HookReleases  []capi.HookRelease
+	HoldRecords   []activitiesdrain.HoldInput
 }
 
 func NewDrainTestEnv(t *testing.T) *drainTestEnv {

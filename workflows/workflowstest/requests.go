@@ -15,14 +15,14 @@ import (
 
 // Operator sends requests in a test, and records which requests were applied and which answers came.
 type Operator struct {
-	Env       *testsuite.TestWorkflowEnvironment
-	lockTestEnv func() (unlock func())
-	AppliedRequests    []activitiesrequest.Request // the applied requests, with Asked set to zero
-	RequestTimes     []time.Time                 // the values of Asked in the requests
-	Answer    activitiesrequest.Answer
-	FailingAttempts     int // number of attempts that fail before one succeeds
-	UpdateAnswers  []any
-	UpdateRefusals   []string // refusals of the validator
+	Env             *testsuite.TestWorkflowEnvironment
+	lockTestEnv     func() (unlock func())
+	AppliedRequests []activitiesrequest.Request // the applied requests, with Asked set to zero
+	RequestTimes    []time.Time                 // the values of Asked in the requests
+	Answer          activitiesrequest.Answer
+	FailingAttempts int // number of attempts that fail before one succeeds
+	UpdateAnswers   []any
+	UpdateRefusals  []string // refusals of the validator
 }
 
 func NewOperator(env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
@@ -32,9 +32,9 @@ func NewOperator(env *testsuite.TestWorkflowEnvironment, lock func() func()) *Op
 // NewOperatorOfActivity is NewOperator for requests that the given activity applies.
 func NewOperatorOfActivity(activity string, env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
 	c := &Operator{
-		Env:       env,
+		Env:         env,
 		lockTestEnv: lock,
-		Answer:    activitiesrequest.Answer{Applied: true, Message: "written", Version: "12"},
+		Answer:      activitiesrequest.Answer{Applied: true, Message: "written", Version: "12"},
 	}
 	env.OnActivity(activity, mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in activitiesrequest.Request) (activitiesrequest.Answer, error) {

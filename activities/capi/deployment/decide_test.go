@@ -245,7 +245,11 @@ func changeDeployment(w *activitiestest.World, how capitest.DeploymentChange) {
 }
 
 // runDeploymentStep makes and carries out one decision, and then runs runSetDecision. It reports whether there was nothing to do.
-func runDeploymentStep(w *activitiestest.World, a *deployment.Activities, d *clusterv1.MachineDeployment) (settled bool) {
+func runDeploymentStep(
+	w *activitiestest.World,
+	a *deployment.Activities,
+	d *clusterv1.MachineDeployment,
+) (settled bool) {
 	w.T.Helper()
 	got := decideDeployment(w, d)
 	ref := activitiestest.Ref(d)

@@ -30,7 +30,7 @@ type Options struct {
 	LogPath       string     // path of the log; standard output and error are appended
 }
 
-// Process is process 1 of the namespaces. Only one goroutine may call End.
+// Process is process 1 of the namespaces. Only one goroutine may call Terminate.
 type Process struct {
 	PID int // process ID as seen by the calling process
 

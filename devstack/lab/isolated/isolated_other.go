@@ -14,8 +14,8 @@ var errUnsupported = errors.New("namespaces need Linux")
 // Start fails: namespaces need Linux.
 func Start(Options) (*Process, error) { return nil, errUnsupported }
 
-// End does nothing: Start never succeeds.
-func (p *Process) End(time.Duration) {}
+// Terminate does nothing: Start never succeeds.
+func (p *Process) Terminate(time.Duration) {}
 
 // AwaitSuccess fails: Start never succeeds.
 func (p *Process) AwaitSuccess(context.Context, time.Duration, func(context.Context) error) error {

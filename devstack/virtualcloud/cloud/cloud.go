@@ -44,7 +44,7 @@ type Cloud struct {
 	state            *cloudState
 	behaviour        admin.Behaviour
 	behaviourChanged chan struct{} // closed and replaced at each change of the behaviour
-	callGate             callGate
+	callGate         callGate
 	epoch            int // number of resets; a pending create of an earlier epoch is dropped
 	stats            admin.Stats
 }

@@ -68,11 +68,11 @@ func statesByName(answer virtual.ReadAnswer) map[string]string {
 
 // memoryNodes implements Nodes in memory.
 type memoryNodes struct {
-	mu              sync.Mutex
+	mu                     sync.Mutex
 	isAPIServerUnavailable bool
-	attempts        int
-	providerIDs     map[string]string // provider ID, by Node name
-	stoppedKubelets []string
+	attempts               int
+	providerIDs            map[string]string // provider ID, by Node name
+	stoppedKubelets        []string
 }
 
 var errAPIServerUnavailable = errors.New("the API server is away")

@@ -209,7 +209,16 @@ func (f ObjectTree) observeSet(
 		seen := capiset.MemberFacts(f.Cache, m, set, selector)
 		machines = append(machines, seen)
 		r := rolloutMember(seen, set, minReady, now)
-		r.Failed, r.Joined, r.Requested, r.Denied = hasFailed(seen, m), wasHealthy(m), isReplacementRequested(m), creationDenial(m)
+		r.Failed, r.Joined, r.Requested, r.Denied = hasFailed(
+			seen,
+			m,
+		), wasHealthy(
+			m,
+		), isReplacementRequested(
+			m,
+		), creationDenial(
+			m,
+		)
 		s.Machines = append(s.Machines, r)
 	}
 	if active := slices.DeleteFunc(

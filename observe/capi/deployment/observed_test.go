@@ -94,8 +94,8 @@ func TestRolloutFacts(t *testing.T) {
 		"Sets": {
 			nil,
 		},
-		"ClusterAPI.Machines": {"TestStatus"},
-		"Absent":              {"TestAbsences"},
+		"ClusterAPI.Machines": {"TestStatusConditionsMatchClusterAPI"},
+		"Absent":              {"TestWorkerAbsenceExtendsTheProgressDeadline"},
 		"NoSet":               {"the run knows what it was refused"},
 	}
 	for _, name := range []string{
@@ -232,7 +232,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		s.Annotations[v1alpha1.AnnotationFormerReplicas] = "5"
 	}
 	told := map[string][]any{
-		"Machines":    {"TestObservedMember"},
+		"Machines":    {"TestRolloutFactsOfAMachine"},
 		"MCM.Frozen":  {"no label freeze in Cluster API"},
 		"MCM.Foreign": {"an owner is enough, as in Cluster API"},
 		"MCM.Lacks":   {"ClusterAPI.Lacks"},

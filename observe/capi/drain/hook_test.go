@@ -91,7 +91,11 @@ func TestMachineExcludedByAPersonGetsNoHook(t *testing.T) {
 	assert.Empty(t, capiset.DriftedParts(c, m, set))
 	assert.False(t, capidrain.HasDrainHook(capiset.DesiredMachine(c, set, "m", m)))
 	set.Spec.Template.Annotations[clusterv1.ExcludeNodeDrainingAnnotation] = ""
-	assert.False(t, capidrain.HasDrainHook(capiset.DesiredMachine(c, set, "m", nil)), "nor do the machines of such a template")
+	assert.False(
+		t,
+		capidrain.HasDrainHook(capiset.DesiredMachine(c, set, "m", nil)),
+		"nor do the machines of such a template",
+	)
 }
 
 func TestHookRemovalPatch(t *testing.T) {

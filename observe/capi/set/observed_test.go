@@ -401,12 +401,12 @@ func TestScaleFacts(t *testing.T) {
 		"Members":                    "TestMemberFacts",
 		"LastFailure.Deleting":       "the run knows what it was refused",
 		"LastFailure.Message":        "the run knows what it was refused",
-		"Preflight.ControlPlane":     "TestPreflight",
-		"Preflight.Machines.Version": "TestPreflight",
-		"Preflight.Machines.Kubeadm": "TestPreflight",
-		"Preflight.Settings.Checks":  "TestPreflight",
-		"Preflight.Settings.Strict":  "TestPreflight",
-		"Preflight.Settings.Skip":    "TestPreflight",
+		"Preflight.ControlPlane":     "TestPreflightChecksOfTheControlPlane",
+		"Preflight.Machines.Version": "TestPreflightChecksOfTheControlPlane",
+		"Preflight.Machines.Kubeadm": "TestPreflightChecksOfTheControlPlane",
+		"Preflight.Settings.Checks":  "TestPreflightChecksOfTheControlPlane",
+		"Preflight.Settings.Strict":  "TestPreflightChecksOfTheControlPlane",
+		"Preflight.Settings.Skip":    "TestPreflightChecksOfTheControlPlane",
 	}
 	for _, name := range []string{
 		"Remediation.Backoff", "Remediation.MaxBackoff", "Reported.Overshoot", "Reported.Failed",

@@ -34,7 +34,12 @@ func TestMain(m *testing.M) {
 // a run ended badly.
 func watchNamespace(t *testing.T, namespace string) (verify func()) {
 	t.Helper()
-	sources := checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal}
+	sources := checker.Sources{
+		Machines: testRig.Machines,
+		Kube:     testRig.Kube,
+		Cloud:    testRig.Cloud,
+		Temporal: testRig.Temporal,
+	}
 	watcher := checker.NewWatcher(sources, namespace, checker.SizeBounds{})
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)

@@ -27,7 +27,11 @@ import (
 var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	flags := []string{"--as-mcm", "--except-namespaces=" + foreignNamespace, "--namespace-selector=!" + excludedNamespaceLabel}
+	flags := []string{
+		"--as-mcm",
+		"--except-namespaces=" + foreignNamespace,
+		"--namespace-selector=!" + excludedNamespaceLabel,
+	}
 	options := stack.Options{Args: map[string][]string{component.Worker: flags, component.Bridge: flags}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
@@ -115,7 +119,10 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	// be open.
 	require.NoError(t, testRig.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
 	_, err = testRig.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
-	require.NoError(t, testRig.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
+	require.NoError(
+		t,
+		testRig.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT),
+	)
 	require.NoError(t, err)
 	for _, m := range before { // no machine waits for another machine's replacement
 		p.AwaitDeletedMachine(t, m)
@@ -137,7 +144,9 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 // newClassThatNeverBoots returns the class of a namespace, changed so that its machines never join.
 func newClassThatNeverBoots(t *testing.T, namespace string) *v1alpha1.MachineClass {
 	t.Helper()
-	class, err := testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
+	class, err := testRig.Machines.MachineV1alpha1().
+		MachineClasses(namespace).
+		Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
 	class.ProviderSpec.Raw = []byte(`{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	return class

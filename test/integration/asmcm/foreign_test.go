@@ -128,7 +128,10 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 			other.Scale(t, 2)
 			other.AwaitRunningMachines(t, 2)
 			machine := other.Machines(t)[0].Name
-			require.NoError(t, testRig.Machines.MachineV1alpha1().Machines(own).Delete(t.Context(), machine, metav1.DeleteOptions{}))
+			require.NoError(
+				t,
+				testRig.Machines.MachineV1alpha1().Machines(own).Delete(t.Context(), machine, metav1.DeleteOptions{}),
+			)
 			rig.Eventually(t, "the machine of the other namespace is gone", func() (bool, any) {
 				for _, m := range other.Machines(t) {
 					if m.Name == machine {

@@ -25,7 +25,9 @@ func TestTheNamespaceOfAnotherControllerStaysAsItIs(t *testing.T) {
 	theirs := testRig.CreatePool(t, foreignNamespace, foreignNamespace, 3)
 	lone := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "foreign-lone"}}
 	lone.Spec.Class.Kind, lone.Spec.Class.Name = "MachineClass", "small"
-	_, err := testRig.Machines.MachineV1alpha1().Machines(foreignNamespace).Create(t.Context(), lone, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().
+		Machines(foreignNamespace).
+		Create(t.Context(), lone, metav1.CreateOptions{})
 	require.NoError(t, err)
 
 	testRig.CreateNamespace(t, "ours", "")
@@ -36,7 +38,9 @@ func TestTheNamespaceOfAnotherControllerStaysAsItIs(t *testing.T) {
 
 	require.Empty(t, testRig.CountOpenWorkflows(t, foreignNamespace))
 	require.Empty(t, theirs.Machines(t))
-	now, err := testRig.Machines.MachineV1alpha1().Machines(foreignNamespace).Get(t.Context(), lone.Name, metav1.GetOptions{})
+	now, err := testRig.Machines.MachineV1alpha1().
+		Machines(foreignNamespace).
+		Get(t.Context(), lone.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Empty(t, now.Finalizers)
 	require.Empty(t, now.Status)

@@ -94,7 +94,13 @@ func recordInPlaceHistories(t *testing.T) {
 	u := newInPlaceFleet(t, "recorded-updates", inPlaceReplacements(1, 0)...)
 	u.setInfraTemplate(t, u.setName+"-2")
 	u.awaitUpdatedMachines(t, 2)
-	record.SaveHistories(t, testRig, "clusterapirollout/updated-in-place", u.rolloutQuery(t, 2)+record.EndedRunsCondition, "AskExtension")
+	record.SaveHistories(
+		t,
+		testRig,
+		"clusterapirollout/updated-in-place",
+		u.rolloutQuery(t, 2)+record.EndedRunsCondition,
+		"AskExtension",
+	)
 	sets := fmt.Sprintf(`WorkflowType = "ClusterAPISet" AND MachineDeployment = %q`, u.setName) + record.EndedRunsCondition
 	record.SaveHistories(t, testRig, "clusterapiset/moved", sets, "MoveClusterAPIMachines")
 	record.SaveHistories(t, testRig, "clusterapiset/updated-in-place", sets, "UpdateClusterAPIMachines")
@@ -137,7 +143,12 @@ func recordDeploymentHistories(t *testing.T) {
 		list := testRig.Workflows(t, query+` AND ExecutionStatus = "ContinuedAsNew"`)
 		return len(list) > 0, list
 	})
-	record.SaveHistories(t, testRig, "clusterapideployment/continued-as-new", query+` AND ExecutionStatus = "ContinuedAsNew"`)
+	record.SaveHistories(
+		t,
+		testRig,
+		"clusterapideployment/continued-as-new",
+		query+` AND ExecutionStatus = "ContinuedAsNew"`,
+	)
 	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
 	f.awaitPoolGone(t)
 	record.SaveHistories(t, testRig, "clusterapideployment/deleted", lastRunOfQuery(t, query))

@@ -201,7 +201,10 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 func TestMissingClassAndSecretAreShown(t *testing.T) {
 	const namespace = "missing"
 	testRig.CreateNamespace(t, namespace, "")
-	classes, secrets := testRig.Machines.MachineV1alpha1().MachineClasses(namespace), testRig.Kube.CoreV1().Secrets(namespace)
+	classes, secrets := testRig.Machines.MachineV1alpha1().
+		MachineClasses(namespace),
+		testRig.Kube.CoreV1().
+			Secrets(namespace)
 	machines := testRig.Machines.MachineV1alpha1().Machines(namespace)
 	testRig.DeleteClassAndSecret(t, namespace)
 	pool := testRig.CreatePool(t, namespace, "missing", 1)

@@ -24,7 +24,9 @@ type classFixture struct{ namespace string }
 // readClass reads the class. readClass returns nil if the class is gone.
 func (c classFixture) readClass(t *testing.T) *v1alpha1.MachineClass {
 	t.Helper()
-	class, err := testRig.Machines.MachineV1alpha1().MachineClasses(c.namespace).Get(t.Context(), "small", metav1.GetOptions{})
+	class, err := testRig.Machines.MachineV1alpha1().
+		MachineClasses(c.namespace).
+		Get(t.Context(), "small", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -143,8 +145,10 @@ func TestSecretFinalizerFollowsTheClassReference(t *testing.T) {
 	c := classFixture{"follows"}
 	testRig.CreateNamespace(t, c.namespace, "") // no machine refers to the class
 	c.awaitFinalizers(t, "small")
-	_, err := testRig.Machines.MachineV1alpha1().MachineClasses(c.namespace).Patch(t.Context(), "small", types.MergePatchType,
-		[]byte(`{"secretRef":null,"credentialsSecretRef":{"name":"other"}}`), metav1.PatchOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().
+		MachineClasses(c.namespace).
+		Patch(t.Context(), "small", types.MergePatchType,
+			[]byte(`{"secretRef":null,"credentialsSecretRef":{"name":"other"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "the former Secret is released, although the new one is missing", func() (bool, any) {
 		secret := c.readSecret(t, "small")

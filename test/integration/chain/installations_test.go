@@ -132,7 +132,13 @@ func TestInstallationNameBelongsToOneCluster(t *testing.T) {
 	claim := func(name run.Installation, uid string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		return process.ClaimInstallation(ctx, name, testRig.Temporal, cluster(uid), slog.New(slog.NewTextHandler(io.Discard, nil)))
+		return process.ClaimInstallation(
+			ctx,
+			name,
+			testRig.Temporal,
+			cluster(uid),
+			slog.New(slog.NewTextHandler(io.Discard, nil)),
+		)
 	}
 	require.NoError(t, claim("claimed", "a"))
 	require.NoError(t, claim("claimed", "a"), "a second process of the same cluster")

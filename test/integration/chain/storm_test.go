@@ -37,7 +37,10 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 	pool := testRig.CreatePool(t, "storm", "storm", 10)
 	pool.AwaitRunningMachines(t, 10)
 	rig.Eventually(t, "all machines are calm", func() (bool, any) {
-		open := testRig.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
+		open := testRig.Workflows(
+			t,
+			`ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`,
+		)
 		return len(open) == 0, len(open)
 	})
 	lives, events := countRunsAndEvents(t)
@@ -98,7 +101,10 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 	require.Greater(t, sent.Load(), int64(2*len(machines)), "no storm")
 
 	rig.Eventually(t, "the runs have ended", func() (bool, any) {
-		open := testRig.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`)
+		open := testRig.Workflows(
+			t,
+			`ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`,
+		)
 		return len(open) == 0, len(open)
 	})
 	received := int64(0)

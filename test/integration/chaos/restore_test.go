@@ -115,7 +115,12 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 		pool.Scale(t, size)
 		pool.AwaitRunningMachines(t, size)
 	}
-	require.Equal(t, waited, countDecisionsThatAwaitLostVersions(t, name), "no decision waits for versions that will not come")
+	require.Equal(
+		t,
+		waited,
+		countDecisionsThatAwaitLostVersions(t, name),
+		"no decision waits for versions that will not come",
+	)
 
 	violations, snapshots := watcher.Violations()
 	require.NotZero(t, snapshots)

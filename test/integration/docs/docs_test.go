@@ -105,9 +105,9 @@ func runPage(t *testing.T, repo, name string, blocks []pages.Block) {
 
 // shell runs the commands of one page, each in a new bash. Each bash gets the variables of the bash before it.
 type shell struct {
-	folder string // the folder that stands for the reader's clone
-	variablesFile  string // file of the variables
-	env    []string
+	folder        string // the folder that stands for the reader's clone
+	variablesFile string // file of the variables
+	env           []string
 }
 
 func newShell(t *testing.T, repo string) *shell {

@@ -15,7 +15,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// TestABudgetThatYieldsWakesTheDrain of activities/drain proves that a change of the budget's status wakes the drain
+// TestBudgetThatAllowsEvictionAgainWakesTheDrain of activities/drain proves that a change of the budget's status wakes the drain
 // before its next poll.
 func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	t.Parallel()

@@ -95,7 +95,9 @@ func forbidNodeDeletion(t *testing.T, node string) (allow func()) {
 		}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "node "+node+" cannot be deleted", func() (bool, any) {
-		err := testRig.Kube.CoreV1().Nodes().Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		err := testRig.Kube.CoreV1().
+			Nodes().
+			Delete(t.Context(), node, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil, err
 	})
 	return func() {

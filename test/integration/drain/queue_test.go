@@ -101,7 +101,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 const freedDrainTurns = 25
 
 // requireQueueOrder ends 25 drains of the pool crowd at once by deleting their pods. requireQueueOrder requires that
-// exactly the first 25 machines of the queue start their drains. TestAFreePlaceInTheQueueOfDrainsWakesTheNextMachine of
+// exactly the first 25 machines of the queue start their drains. TestFreeDrainTurnSignalsTheNextMachine of
 // k8sbridge/watch proves that each end of a drain wakes the next machine of the queue.
 func requireQueueOrder(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued int) func() (bool, any)) {
 	t.Helper()

@@ -152,7 +152,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	require.Empty(t, refused)
 	require.Contains(t, answer, "wrote "+v1alpha1.AnnotationRetry)
 	rig.Eventually(t, "its budget is asked again", func() (bool, any) {
-		// TestRetryAsksEverybodyAgain of workflows/drain proves that the eviction is sent at once
+		// TestRetryRepeatsAllEvictions of workflows/drain proves that the eviction is sent at once
 		return len(podRequests(t, p.Namespace)) > before, podRequests(t, p.Namespace)
 	})
 
@@ -161,7 +161,11 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	patched := time.Now()
 	p.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, "another activity", func() (bool, any) {
-		d, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), rig.Installation.ID(run.KindDrain, machineRef(m)), "")
+		d, err := testRig.Temporal.DescribeWorkflowExecution(
+			t.Context(),
+			rig.Installation.ID(run.KindDrain, machineRef(m)),
+			"",
+		)
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
 		// The activity ID is evict-pods or evict-pods-2, depending on when the cancellation reached the first activity.

@@ -31,7 +31,9 @@ func TestDrainRulesDecideWhichPodsAreDrainedAndWhen(t *testing.T) {
 			Selector:          &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": p.Namespace}},
 		}}
-		_, err := testRig.Machines.MachineV1alpha1().MachineDrainRules(p.Namespace).Create(t.Context(), r1, metav1.CreateOptions{})
+		_, err := testRig.Machines.MachineV1alpha1().
+			MachineDrainRules(p.Namespace).
+			Create(t.Context(), r1, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	rule("last", v1alpha1.MachineDrainRuleBehaviorDrain, new(int32(10)))
@@ -61,12 +63,16 @@ func TestRuleWithAnInvalidOrderIsRefused(t *testing.T) {
 	t.Parallel()
 	r1 := &v1alpha1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Name: "wrong"}}
 	r1.Spec.Drain = v1alpha1.MachineDrainRuleDrain{Behavior: v1alpha1.MachineDrainRuleBehaviorSkip, Order: new(int32(1))}
-	_, err := testRig.Machines.MachineV1alpha1().MachineDrainRules("default").Create(t.Context(), r1, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().
+		MachineDrainRules("default").
+		Create(t.Context(), r1, metav1.CreateOptions{})
 	require.ErrorContains(t, err, "drain.order goes with behavior Drain only")
 	r1.Spec.Drain.Order = nil
 	r1.Spec.Machines = []v1alpha1.MachineDrainRuleMachines{{Selector: &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is", Values: []string{"web"}}},
 	}}}
-	_, err = testRig.Machines.MachineV1alpha1().MachineDrainRules("default").Create(t.Context(), r1, metav1.CreateOptions{})
+	_, err = testRig.Machines.MachineV1alpha1().
+		MachineDrainRules("default").
+		Create(t.Context(), r1, metav1.CreateOptions{})
 	require.ErrorContains(t, err, "allowed are In and NotIn with values")
 }

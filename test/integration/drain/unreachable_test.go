@@ -103,7 +103,9 @@ func stopKubelet(t *testing.T, node string) {
 	rig.Eventually(t, "node "+node+" is not heard of", func() (bool, any) {
 		n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
-		beat, err := testRig.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), node, metav1.GetOptions{})
+		beat, err := testRig.Kube.CoordinationV1().
+			Leases(corev1.NamespaceNodeLease).
+			Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 		// The node's condition Ready may be Unknown while the kubelet lives, if the node controller's watch was broken. A

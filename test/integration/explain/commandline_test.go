@@ -24,7 +24,10 @@ import (
 // Two commands explain a blocked machine: millwright top prints names that are arguments of millwright explain. The
 // JSON output of explain has the sentence of the status and its parts.
 func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
-	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{rig.Canary} }))
+	require.NoError(
+		t,
+		testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{rig.Canary} }),
+	)
 	p := newPool(t, "fields", "", 0)
 	setCloudToken(t, p.Namespace, "wrong")
 	p.Scale(t, 2)
@@ -86,7 +89,9 @@ func TestServedClassHasTheConditionServed(t *testing.T) {
 		"--timeout=30s",
 	)
 	require.NoError(t, err)
-	class, err := testRig.Machines.MachineV1alpha1().MachineClasses("served").Get(t.Context(), "small", metav1.GetOptions{})
+	class, err := testRig.Machines.MachineV1alpha1().
+		MachineClasses("served").
+		Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
 	c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed)
 	require.Equal(t, []string{"WorkerPolls", "a worker serves provider virtual"}, []string{c.Reason, c.Message})

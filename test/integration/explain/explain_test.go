@@ -107,7 +107,15 @@ func isDeploymentExplained(t *testing.T, p *rig.Pool, s situation) (bool, any) {
 	if operation.WaitsFor != blocked.Message || len(operation.BlockedBy) == 0 {
 		return false, operation
 	}
-	column, err := testRig.Stack.Kubectl(t.Context(), "get", "machinedeployment", "-n", p.Namespace, p.Name, "--no-headers")
+	column, err := testRig.Stack.Kubectl(
+		t.Context(),
+		"get",
+		"machinedeployment",
+		"-n",
+		p.Namespace,
+		p.Name,
+		"--no-headers",
+	)
 	require.NoError(t, err)
 	if !strings.HasSuffix(strings.TrimSpace(string(column)), blocked.Message) {
 		return false, string(column)
@@ -220,7 +228,10 @@ func setVolumesInUse(t *testing.T, p *rig.Pool, inUse bool) {
 	t.Helper()
 	volumes := map[string][]string{}
 	for volume, attachment := range p.AttachedVolumes(t) {
-		volumes[attachment.Spec.NodeName] = append(volumes[attachment.Spec.NodeName], "kubernetes.io/csi/"+rig.CSIDriver+"^"+volume)
+		volumes[attachment.Spec.NodeName] = append(
+			volumes[attachment.Spec.NodeName],
+			"kubernetes.io/csi/"+rig.CSIDriver+"^"+volume,
+		)
 	}
 	for node, of := range volumes {
 		if !inUse {

@@ -139,7 +139,9 @@ func situations() map[string]situation {
 				testRig.CreateNamespace(t, namespace, "")
 				class := rig.NewClass(namespace, "")
 				class.Name, class.CredentialsSecretRef = "other", &corev1.SecretReference{Namespace: namespace, Name: "missing"}
-				_, err := testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), class, metav1.CreateOptions{})
+				_, err := testRig.Machines.MachineV1alpha1().
+					MachineClasses(namespace).
+					Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
 				return testRig.CreatePool(
 					t,
@@ -178,7 +180,9 @@ func situations() map[string]situation {
 				"paused by ann (lunch): ",
 				"; nothing is rolled out until somebody resumes it; `millwright rollout resume paused/paused`",
 			},
-			removeCause:  func(t *testing.T, p *rig.Pool) { testRig.RunMillwright(t, "rollout", "resume", p.Name, "-n", p.Namespace) },
+			removeCause: func(t *testing.T, p *rig.Pool) {
+				testRig.RunMillwright(t, "rollout", "resume", p.Name, "-n", p.Namespace)
+			},
 			runningAfter: 1,
 		},
 		"11: no worker serves the provider": {
@@ -187,7 +191,9 @@ func situations() map[string]situation {
 				testRig.CreateNamespace(t, namespace, "")
 				class := rig.NewClass(namespace, "")
 				class.Name, class.Provider = "elsewhere", "elsewhere"
-				_, err := testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), class, metav1.CreateOptions{})
+				_, err := testRig.Machines.MachineV1alpha1().
+					MachineClasses(namespace).
+					Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
 				return testRig.CreatePool(
 					t,
@@ -224,7 +230,9 @@ func situations() map[string]situation {
 						Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 					},
 				}
-				_, err := testRig.Kube.PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), second, metav1.CreateOptions{})
+				_, err := testRig.Kube.PolicyV1().
+					PodDisruptionBudgets(namespace).
+					Create(t.Context(), second, metav1.CreateOptions{})
 				require.NoError(t, err)
 				p.Scale(t, 1)
 				return p

@@ -64,7 +64,10 @@ func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
 		m, _ = event.Object.(*v1alpha1.Machine)
 	}
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
-	require.NoError(t, testRig.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		testRig.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}),
+	)
 	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Worker))
 	p.AwaitDeletedMachine(t, *m)
 	p.AwaitRunningMachines(t, 1)

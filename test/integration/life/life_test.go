@@ -291,7 +291,10 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	// deletion, and the first machine would be replaced at once.
 	require.NoError(t, testRig.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
 	_, err = testRig.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
-	require.NoError(t, testRig.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT))
+	require.NoError(
+		t,
+		testRig.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT),
+	)
 	require.NoError(t, err)
 	rig.Eventually(t, "all are due, and held", func() (bool, any) {
 		held := 0

@@ -83,7 +83,9 @@ func TestRecordHistories(t *testing.T) {
 	stuck := testRig.CreatePool(t, "stuck", "stuck", 1)
 	awaitCondition(t, stuck, v1alpha1.ReasonSecretNotFound)
 	saveHistory(t, "machine/waiting-for-secret", KindQuery(run.KindMachine, "stuck")+OpenRunsCondition)
-	_, err = testRig.Kube.CoreV1().Secrets("stuck").Create(t.Context(), rig.NewCredentials("stuck"), metav1.CreateOptions{})
+	_, err = testRig.Kube.CoreV1().
+		Secrets("stuck").
+		Create(t.Context(), rig.NewCredentials("stuck"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck.AwaitRunningMachines(t, 1)
 	saveHistory(t, "machine/secret-appeared", KindQuery(run.KindMachine, "stuck")+EndedRunsCondition)

@@ -34,7 +34,10 @@ func requestByUpdate(t *testing.T, id string, command request.Command) {
 	in := run.RequestInput{Command: command, Actor: "ann", Reason: "a recording"}
 	rig.Eventually(t, string(command)+" is answered", func() (bool, any) {
 		handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-			WorkflowID: id, UpdateName: run.RequestMessageName, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
+			WorkflowID:   id,
+			UpdateName:   run.RequestMessageName,
+			WaitForStage: client.WorkflowUpdateStageCompleted,
+			Args:         []any{in},
 		})
 		if err != nil {
 			return false, err
@@ -107,7 +110,11 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	requestByUpdate(t, workflowID(run.KindMachine, &cancelled), request.Resume)
 	p.RelaxBudget(t, "web", 0)
 	awaitMachineGone(t, p, cancelled.Name)
-	saveHistory(t, "machine/resumed", KindQuery(run.KindMachine, "asked")+queryForMachine(cancelled.Name)+EndedRunsCondition)
+	saveHistory(
+		t,
+		"machine/resumed",
+		KindQuery(run.KindMachine, "asked")+queryForMachine(cancelled.Name)+EndedRunsCondition,
+	)
 
 	// The cloud refuses to delete the instance, and a person requests to abandon the instance.
 	require.NoError(
@@ -120,7 +127,11 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	given := p.Machines(t)[0]
 	p.DeleteMachine(t, given.Name)
 	awaitCondition(t, p, "PermissionDenied")
-	saveHistory(t, "machine/deletion-refused", KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+OpenRunsCondition)
+	saveHistory(
+		t,
+		"machine/deletion-refused",
+		KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+OpenRunsCondition,
+	)
 	requestByUpdate(t, workflowID(run.KindMachine, &given), request.AbandonInstance)
 	awaitMachineGone(t, p, given.Name)
 	saveHistory(t, "machine/abandoned", KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+EndedRunsCondition)

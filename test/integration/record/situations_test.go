@@ -301,7 +301,11 @@ func TestRecordRollouts(t *testing.T) {
 				saveHistory(t, "rollout/updating-in-place", KindQuery(run.KindRollout, "inplace")+OpenRunsCondition)
 			}
 			n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
-			if _, err := testRig.Kube.CoreV1().Nodes().Update(t.Context(), &n, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+			if _, err := testRig.Kube.CoreV1().
+				Nodes().
+				Update(t.Context(), &n, metav1.UpdateOptions{}); !apierrors.IsConflict(
+				err,
+			) {
 				require.NoError(t, err)
 			}
 		}
@@ -326,7 +330,9 @@ func TestRecordRollouts(t *testing.T) {
 	q.AwaitRunningMachines(t, 2)
 	never := rig.NewClass("returned", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	never.Name = "never"
-	_, err := testRig.Machines.MachineV1alpha1().MachineClasses("returned").Create(t.Context(), never, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().
+		MachineClasses("returned").
+		Create(t.Context(), never, metav1.CreateOptions{})
 	require.NoError(t, err)
 	q.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"never"}}}}}`)
 	rig.Eventually(t, "it goes back", func() (bool, any) {

@@ -94,7 +94,9 @@ func isAllowed(t *testing.T, user, verb, resource string) bool {
 			Namespace: namespace,
 		},
 	}}
-	answer, err := testRig.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+	answer, err := testRig.Kube.AuthorizationV1().
+		SubjectAccessReviews().
+		Create(t.Context(), review, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return answer.Status.Allowed
 }
@@ -217,7 +219,10 @@ func testClassChecks(t *testing.T) {
 
 	before, err := testRig.Cloud.Behaviour(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another"} }))
+	require.NoError(
+		t,
+		testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another"} }),
+	)
 	_, err = runProvider(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "(Unauthenticated)")
 	require.NotContains(t, err.Error(), rig.Canary)
@@ -225,7 +230,9 @@ func testClassChecks(t *testing.T) {
 
 	other := rig.NewClass(namespace, "")
 	other.Name, other.SecretRef.Name = "other", "none"
-	_, err = testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Create(t.Context(), other, metav1.CreateOptions{})
+	_, err = testRig.Machines.MachineV1alpha1().
+		MachineClasses(namespace).
+		Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = runProvider(t, "check", namespace+"/other")
 	require.ErrorContains(t, err, "Secret remote/none of MachineClass other does not exist (SecretNotFound)")

@@ -80,7 +80,9 @@ func runDrains(t *testing.T) {
 	rule.Spec.Pods = []v1alpha1.MachineDrainRulePods{{
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": p.Namespace}},
 	}}
-	_, err := testRig.Machines.MachineV1alpha1().MachineDrainRules(p.Namespace).Create(t.Context(), rule, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().
+		MachineDrainRules(p.Namespace).
+		Create(t.Context(), rule, metav1.CreateOptions{})
 	require.NoError(t, err)
 	p.DeployPods(t, "web", 4) // each node has some of these pods
 	p.RunStatefulSet(t, "db", 2)
@@ -184,7 +186,10 @@ func runOrphanSweeps(t *testing.T) {
 func runNodeDeletion(t *testing.T) {
 	p := newPool(t, "replaced", 1)
 	m := p.Machines(t)[0]
-	require.NoError(t, testRig.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}))
+	require.NoError(
+		t,
+		testRig.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}),
+	)
 	p.AwaitDeletedMachine(t, m)
 	p.AwaitRunningMachines(t, 1)
 	deletePoolAndClass(t, p)

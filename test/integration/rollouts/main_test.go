@@ -93,7 +93,9 @@ func (f fleet) readCondition(
 	kind v1alpha1.MachineDeploymentConditionType,
 ) v1alpha1.MachineDeploymentCondition {
 	t.Helper()
-	d, err := testRig.Machines.MachineV1alpha1().MachineDeployments(f.Namespace).Get(t.Context(), f.Name, metav1.GetOptions{})
+	d, err := testRig.Machines.MachineV1alpha1().
+		MachineDeployments(f.Namespace).
+		Get(t.Context(), f.Name, metav1.GetOptions{})
 	if err != nil { // the API server may be down
 		return v1alpha1.MachineDeploymentCondition{Message: err.Error()}
 	}

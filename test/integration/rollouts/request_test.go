@@ -29,7 +29,10 @@ func (f fleet) sendRequest(t *testing.T, in run.RequestInput) string {
 	)
 	in.Actor = "ann"
 	handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: id, UpdateName: run.RequestMessageName, WaitForStage: client.WorkflowUpdateStageCompleted, Args: []any{in},
+		WorkflowID:   id,
+		UpdateName:   run.RequestMessageName,
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+		Args:         []any{in},
 	})
 	require.NoError(t, err)
 	var answer string

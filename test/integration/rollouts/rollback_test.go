@@ -51,7 +51,10 @@ func TestNothingRollsBackAfterARollout(t *testing.T) {
 	})
 	for range 2 {
 		victim := f.Machines(t)[0]
-		require.NoError(t, testRig.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name, DeleteNode: true}))
+		require.NoError(
+			t,
+			testRig.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name, DeleteNode: true}),
+		)
 		f.AwaitDeletedMachine(t, victim)
 		f.AwaitRunningMachines(t, 3)
 		f.requireNoPin(t)

@@ -31,8 +31,17 @@ func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.SizeBounds) *
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
-	sources := checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal}
-	s := &boundsSampler{Watcher: checker.NewWatcher(sources, f.Namespace, strict), fleet: f, stop: func() { cancel(); <-over }}
+	sources := checker.Sources{
+		Machines: testRig.Machines,
+		Kube:     testRig.Kube,
+		Cloud:    testRig.Cloud,
+		Temporal: testRig.Temporal,
+	}
+	s := &boundsSampler{
+		Watcher: checker.NewWatcher(sources, f.Namespace, strict),
+		fleet:   f,
+		stop:    func() { cancel(); <-over },
+	}
 	go func() {
 		defer close(over)
 		s.Run(ctx)

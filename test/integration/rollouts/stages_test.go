@@ -138,6 +138,8 @@ func (f fleet) createBrokenClass(t *testing.T) {
 	t.Helper()
 	broken := rig.NewClass(f.Namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	broken.Name = "broken"
-	_, err := testRig.Machines.MachineV1alpha1().MachineClasses(f.Namespace).Create(t.Context(), broken, metav1.CreateOptions{})
+	_, err := testRig.Machines.MachineV1alpha1().
+		MachineClasses(f.Namespace).
+		Create(t.Context(), broken, metav1.CreateOptions{})
 	require.NoError(t, err)
 }

@@ -44,7 +44,10 @@ func TestOnDeleteReplacesOnlyDeletedMachines(t *testing.T) {
 	f := newFleet(t, "patient", 3, withStrategyType(v1alpha1.OnDeleteMachineDeploymentStrategyType))
 	f.changeTemplate(t, "2")
 	rig.Eventually(t, "the rollout waits", func() (bool, any) {
-		list := testRig.Workflows(t, `WorkflowType = "Rollout" AND ExecutionStatus = "Running" AND MachineNamespace = "patient"`)
+		list := testRig.Workflows(
+			t,
+			`WorkflowType = "Rollout" AND ExecutionStatus = "Running" AND MachineNamespace = "patient"`,
+		)
 		return len(list) == 1 && len(f.Sets(t)) == 2, len(list)
 	})
 	for n := range 3 {

@@ -50,8 +50,8 @@ type seedRun struct {
 	pools     []*rig.Pool
 	watcher   *checker.Watcher
 
-	deploymentLock sync.Mutex  // held while a deployment is changed or handed over
-	isNamespaceDeleting       atomic.Bool // true if the plan deletes the namespace before all work is complete
+	deploymentLock      sync.Mutex  // held while a deployment is changed or handed over
+	isNamespaceDeleting atomic.Bool // true if the plan deletes the namespace before all work is complete
 }
 
 // seedCount is the number of seeds that this process has run. seedCount is part of the names of namespaces.

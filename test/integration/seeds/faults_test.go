@@ -207,7 +207,10 @@ func ignoreAlreadyExists(err error) error {
 // disturbCloud changes the behaviour of the cloud for some time.
 func (a *seedRun) disturbCloud(s planStep) {
 	change := func(do func(*admin.Behaviour)) {
-		a.retryUntilDone("change the cloud", func(ctx context.Context) error { return testRig.Cloud.ChangeBehaviour(ctx, do) })
+		a.retryUntilDone(
+			"change the cloud",
+			func(ctx context.Context) error { return testRig.Cloud.ChangeBehaviour(ctx, do) },
+		)
 	}
 	operation := admin.Operation(s.FaultTarget)
 	switch s.Kind {
@@ -216,7 +219,10 @@ func (a *seedRun) disturbCloud(s planStep) {
 			Operation: operation, Code: "Unavailable", Message: "a fault of the seed", After: s.Kind == faultErrorsAfterEffect,
 			For: virtual.Duration(s.Duration), Probability: 0.7, Seed: a.plan.seed, Class: a.namespace + "/small",
 		}
-		a.retryUntilDone("add a fault of the cloud", func(ctx context.Context) error { return testRig.Cloud.AddFault(ctx, fault) })
+		a.retryUntilDone(
+			"add a fault of the cloud",
+			func(ctx context.Context) error { return testRig.Cloud.AddFault(ctx, fault) },
+		)
 		time.Sleep(s.Duration)
 	case faultCloudLatency:
 		change(func(b *admin.Behaviour) { b.CreateLatency, b.BootLatency, b.DeleteLatency = 3e9, 2e9, 3e9 })
@@ -256,7 +262,9 @@ func (a *seedRun) disturbCloud(s planStep) {
 func (a *seedRun) writeToken(token string) {
 	a.retryUntilDone("write credentials", func(ctx context.Context) error {
 		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
-		_, err := testRig.Kube.CoreV1().Secrets(a.namespace).Patch(ctx, "small", types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := testRig.Kube.CoreV1().
+			Secrets(a.namespace).
+			Patch(ctx, "small", types.MergePatchType, patch, metav1.PatchOptions{})
 		return ignoreNotFound(err)
 	})
 }

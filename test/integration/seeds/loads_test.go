@@ -83,7 +83,9 @@ func (a *seedRun) applyLoad(s planStep) {
 		time.Sleep(s.Duration)
 		if name != "" {
 			a.retryUntilDone("delete the machine that left", func(ctx context.Context) error {
-				return ignoreNotFound(testRig.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}))
+				return ignoreNotFound(
+					testRig.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}),
+				)
 			})
 		}
 	case loadPauseRollout:
@@ -114,7 +116,10 @@ func (a *seedRun) applyLoad(s planStep) {
 			// delete the node.
 			lone := m.Spec.ProviderID == ""
 			// The cloud returns an error if the instance does not exist, or does not exist yet.
-			_ = testRig.Cloud.VanishInstance(ctx, admin.VanishRequest{Machine: m.Name, DeleteNode: s.LoadArgument%2 == 1 || lone})
+			_ = testRig.Cloud.VanishInstance(
+				ctx,
+				admin.VanishRequest{Machine: m.Name, DeleteNode: s.LoadArgument%2 == 1 || lone},
+			)
 			return nil
 		})
 	case loadOrphanInstance:
@@ -174,7 +179,9 @@ func (a *seedRun) orphanMachine(s planStep) {
 			return nil // Millwright does not delete the node of an instance that vanished
 		}
 		a.watcher.ExcuseMachine(string(m.UID))
-		if err := testRig.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
+		if err := testRig.Machines.MachineV1alpha1().
+			Machines(a.namespace).
+			Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
 		node = cache.NodeNameOfMachine(&m)

@@ -91,9 +91,9 @@ type poolPlan struct{ replicas, surge, unavailable int32 }
 
 // plan has all loads and faults of one seed.
 type plan struct {
-	seed          uint64
-	pools         []poolPlan
-	loads, faults []planStep
+	seed              uint64
+	pools             []poolPlan
+	loads, faults     []planStep
 	machineCopiesLoad *planStep // the load loadMachineCopies; nil: the plan has no such load
 
 	// Properties of the cloud while the seed runs.

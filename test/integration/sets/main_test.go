@@ -162,7 +162,9 @@ func (s testMachineSet) deleteSet(t *testing.T) {
 		testRig.Machines.MachineV1alpha1().MachineSets(s.namespace).Delete(t.Context(), s.name, metav1.DeleteOptions{}),
 	)
 	rig.Eventually(t, "nothing is left of set "+s.name, func() (bool, any) {
-		_, err := testRig.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(context.Background(), s.name, metav1.GetOptions{})
+		_, err := testRig.Machines.MachineV1alpha1().
+			MachineSets(s.namespace).
+			Get(context.Background(), s.name, metav1.GetOptions{})
 		left := len(s.machines(t))
 		return err != nil && left == 0, left
 	})

@@ -215,7 +215,9 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 func TestBridgeMaintainsASweepSchedule(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "scheduled", "")
-	class, err := testRig.Machines.MachineV1alpha1().MachineClasses("scheduled").Get(t.Context(), "small", metav1.GetOptions{})
+	class, err := testRig.Machines.MachineV1alpha1().
+		MachineClasses("scheduled").
+		Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
 	id := rig.Installation.ID(
 		run.KindOrphanCollection,
@@ -242,7 +244,10 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	testRig.CreateNamespace(t, "moved-from", "") // the instance of its set has the tag with the cluster's name
 	set := newSet(t, "moved-from", "moved-from", 1)
 	set.awaitRunning(t, 1)
-	lost := []string{testRig.CreateByHand(t, "moved", "moved-a").ProviderID, testRig.CreateByHand(t, "moved", "moved-b").ProviderID}
+	lost := []string{
+		testRig.CreateByHand(t, "moved", "moved-a").ProviderID,
+		testRig.CreateByHand(t, "moved", "moved-b").ProviderID,
+	}
 	s := newSweeper(t, "moved")
 	for range 2 {
 		result := s.runSweep(t)

@@ -61,7 +61,13 @@ func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
 			run.KindMachineDeployment,
 			kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)},
 		)
-		history := testRig.Temporal.GetWorkflowHistory(t.Context(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		history := testRig.Temporal.GetWorkflowHistory(
+			t.Context(),
+			id,
+			"",
+			false,
+			enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT,
+		)
 		scheduled := false
 		for history.HasNext() {
 			event, err := history.Next()
