@@ -119,7 +119,8 @@ func checkSameVerdictAgain(f health.Facts, v health.Verdict) string {
 
 // equalVerdicts compares two verdicts by value: pointers are dereferenced.
 func equalVerdicts(v, w health.Verdict) bool {
-	return equalPointerValues(v.Change, w.Change) && equalPointerValues(v.Clock, w.Clock) && equalPointerValues(v.Due, w.Due) &&
+	return equalPointerValues(v.Change, w.Change) && equalPointerValues(v.Clock, w.Clock) &&
+		equalPointerValues(v.Due, w.Due) &&
 		v.Why == w.Why &&
 		v.Look == w.Look &&
 		v.Deadline.Equal(w.Deadline)

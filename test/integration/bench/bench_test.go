@@ -1,4 +1,4 @@
-// Tier: none. `make bench` and `make fleet` run the package, which measures and asserts no times.
+// Tier: none. The package measures and has no limits: make bench, make fleet.
 
 //go:build integration && (bench || endurance)
 

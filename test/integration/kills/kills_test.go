@@ -1,4 +1,4 @@
-// Tier: test. Each of the most important faults occurs once in this package.
+// Tier: test. Each of the most important faults happens once here.
 
 //go:build integration
 

@@ -1,4 +1,4 @@
-// Tier: test-all. Tier: test-all. The package tests other flags.
+// Tier: test-all. The package tests other flags.
 
 //go:build integration
 

@@ -54,7 +54,7 @@ func TestNamesByPackage() map[string][]string {
 			"TestRolloutIsCancelledRolledBackAndUndone",
 			"TestInPlaceUpdateAndBack",
 			"TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone",
-			"TestOnDelete",
+			"TestOnDeleteReplacesOnlyDeletedMachines",
 			"TestStagesAndAutomaticRollback",
 		},
 		"explain": {"TestWhatIsBlockedIsExplainedAsFields", "TestKubectlRunsThePlugin"},
