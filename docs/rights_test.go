@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rulesOfUserRoles returns the rights of each role for people, as VERB RESOURCE, by the role's name without "millwright-".
+// rulesOfUserRoles returns the rights of each role for people, as VERB RESOURCE, by the role's name without
+// "millwright-".
 func rulesOfUserRoles(t *testing.T) map[string][]string {
 	t.Helper()
 	rights := map[string][]string{}

@@ -48,7 +48,8 @@ func TestTableOfTopFoldersMatchesTheImports(t *testing.T) {
 	}
 }
 
-// importsByTopFolder returns the rooms that each room imports, sorted. Tests, and code that only tests use, are left out.
+// importsByTopFolder returns the rooms that each room imports, sorted. Tests, and code that only tests use, are left
+// out.
 func importsByTopFolder(t *testing.T) map[string][]string {
 	imports := map[string][]string{}
 	for name, text := range readGoSources(t) {
@@ -79,7 +80,8 @@ func importsByTopFolder(t *testing.T) map[string][]string {
 // walkthroughStepPattern matches a file and a function in the diagram of a walk.
 var walkthroughStepPattern = regexp.MustCompile(`([a-z][A-Za-z0-9_/]*\.go) +([A-Za-z]+)\(\)`)
 
-// maxWalkthroughLines is the maximum number of lines of a walk's page. Source: a walk should fit on one and a half screens.
+// maxWalkthroughLines is the maximum number of lines of a walk's page. Source: a walk should fit on one and a half
+// screens.
 const maxWalkthroughLines = 60
 
 // The file of each walk step has the named function.

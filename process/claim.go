@@ -17,8 +17,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// controlClusterMemoKey is the memo key of the control cluster of an installation. The value is the UID of the namespace
-// kube-system, which every API server creates once.
+// controlClusterMemoKey is the memo key of the control cluster of an installation. The value is the UID of the
+// namespace kube-system, which every API server creates once.
 const controlClusterMemoKey = "controlCluster"
 
 // claimRetryDelay is the pause between two attempts of a claim. The delay is the same as between two attempts to

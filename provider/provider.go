@@ -71,9 +71,10 @@ type Machine struct {
 	ProviderID     string // provider ID of the known instance; empty before an instance is known
 	LastKnownState string // opaque state from the provider's last answer; empty before the first call
 
-	// FormerUID is the UID of the machine before its restore from a backup. The caller sets FormerUID after it has proven
-	// that the instance with ProviderID and with FormerUID as its tag belongs to the machine. If FormerUID is empty,
-	// CreateInstance and DeleteInstance refuse an instance with the UID tag of another machine; see ForeignInstanceError.
+	// FormerUID is the UID of the machine before its restore from a backup. The caller sets FormerUID after it has
+	// proven that the instance with ProviderID and with FormerUID as its tag belongs to the machine. If FormerUID is
+	// empty, CreateInstance and DeleteInstance refuse an instance with the UID tag of another machine; see
+	// ForeignInstanceError.
 	FormerUID string
 
 	// NodeAnnotations are the annotations of the Machine's spec.nodeTemplate. Some drivers of

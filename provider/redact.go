@@ -46,9 +46,9 @@ func (s Secret) Redact(text string) string {
 	return text
 }
 
-// encodingsOfSecret returns the encoded forms of a value that a request may contain. In the base64 of a longer text, such as
-// "user:password", the form of a value depends on its offset modulo 3. encodingsOfSecret returns all three base64 forms,
-// without the first and last letters, which also depend on the text around the value.
+// encodingsOfSecret returns the encoded forms of a value that a request may contain. In the base64 of a longer text,
+// such as "user:password", the form of a value depends on its offset modulo 3. encodingsOfSecret returns all three
+// base64 forms, without the first and last letters, which also depend on the text around the value.
 func encodingsOfSecret(plain string) []string {
 	all := append(xmlEncodedForms(plain), plain, url.QueryEscape(plain), url.PathEscape(plain))
 	if quoted, err := json.Marshal(plain); err == nil {
@@ -70,8 +70,8 @@ func encodingsOfSecret(plain string) []string {
 	return all
 }
 
-// xmlEncodedForms returns three XML forms of a value, in which quotation marks are character numbers (&#34;), entity names
-// (&quot;) or not escaped.
+// xmlEncodedForms returns three XML forms of a value, in which quotation marks are character numbers (&#34;), entity
+// names (&quot;) or not escaped.
 func xmlEncodedForms(plain string) []string {
 	var numbers bytes.Buffer
 	_ = xml.EscapeText(&numbers, []byte(plain)) // a write to a bytes.Buffer never fails

@@ -11,8 +11,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// otherControllerEventRecorder returns a function that records warning events. The function records an event on each object
-// that has no controller reference and is in a namespace for which in returns true. The event says that another
+// otherControllerEventRecorder returns a function that records warning events. The function records an event on each
+// object that has no controller reference and is in a namespace for which in returns true. The event says that another
 // controller manages the namespace, and why. Each worker records these events.
 func otherControllerEventRecorder(
 	cluster *cache.Cluster,

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// renewInterval is the interval between two renewals of the Lease. Sources: together with the Lease of the bridge, 8
-	// requests per minute; millwright reports an absence after three missed renewals.
+	// renewInterval is the interval between two renewals of the Lease. Sources: together with the Lease of the bridge,
+	// 8 requests per minute; millwright reports an absence after three missed renewals.
 	renewInterval = 15 * time.Second
 	// minAbsence is the shortest time without workers that is recorded as an absence. Source: four missed renewals, and
 	// far below the shortest useful timeout.
@@ -39,10 +39,10 @@ const (
 	presenceTimeout = 5 * time.Second
 )
 
-// workersLeaseRenewer renews the Lease of the workers. A worker renews the Lease while Temporal and the control cluster answer. If
-// no worker has renewed the Lease for more than minAbsence, the next worker to renew it records this time as an
-// absence. Timeouts of machines and rollouts do not include absences. All times are of the API server, because clocks
-// of workers may differ.
+// workersLeaseRenewer renews the Lease of the workers. A worker renews the Lease while Temporal and the control cluster
+// answer. If no worker has renewed the Lease for more than minAbsence, the next worker to renew it records this time as
+// an absence. Timeouts of machines and rollouts do not include absences. All times are of the API server, because
+// clocks of workers may differ.
 type workersLeaseRenewer struct {
 	leases             typedcoordinationv1.LeaseInterface
 	installation       run.Installation
@@ -91,7 +91,8 @@ func (p *workersLeaseRenewer) showProblems(ctx context.Context) {
 	_ = p.recorder.WriteToLease(ctx, p.leases, v1alpha1.LeaseWorkers, recordPossibleAbsence)
 }
 
-// recordPossibleAbsence records the last write of a Lease as the start of a possible absence, because the next write hides it.
+// recordPossibleAbsence records the last write of a Lease as the start of a possible absence, because the next write
+// hides it.
 func recordPossibleAbsence(lease *coordinationv1.Lease) {
 	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" {
 		metav1.SetMetaDataAnnotation(
@@ -125,8 +126,8 @@ func (e *installationRenamedError) Error() string {
 	)
 }
 
-// compareInstallationName returns a installationRenamedError if the Lease has a different installation name, unless this is the
-// name in --accept-new-cluster-name. A Lease without a name was written by an earlier version.
+// compareInstallationName returns an installationRenamedError if the Lease has a different installation name, unless
+// this is the name in --accept-new-cluster-name. A Lease without a name was written by an earlier version.
 func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Lease) error {
 	switch theirs := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation]); theirs {
 	case "", p.installation, p.formerInstallation:
@@ -140,8 +141,9 @@ func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Leas
 	}
 }
 
-// checkInstallation returns a installationRenamedError if the installation had another name, before anything is done under the new
-// name. checkInstallation retries until the API server answers or ctx ends. checkInstallation writes nothing.
+// checkInstallation returns an installationRenamedError if the installation had another name, before anything is done
+// under the new name. checkInstallation retries until the API server answers or ctx ends. checkInstallation writes
+// nothing.
 func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 	return p.retryUntilDone(ctx, "check the name of the installation", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
@@ -159,13 +161,14 @@ func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 	})
 }
 
-// renewForTheFirstTime renews the Lease for the first time, so that the first decision knows the last absence. renewForTheFirstTime
-// retries until ctx ends. renewForTheFirstTime returns a installationRenamedError if the installation had another name.
+// renewForTheFirstTime renews the Lease for the first time, so that the first decision knows the last absence.
+// renewForTheFirstTime retries until ctx ends. renewForTheFirstTime returns an installationRenamedError if the
+// installation had another name.
 func (p *workersLeaseRenewer) renewForTheFirstTime(ctx context.Context) error {
 	return p.retryUntilDone(ctx, "record the presence of this worker", p.readAndRenewLease)
 }
 
-// retryUntilDone calls try each second until try succeeds, try returns a installationRenamedError, or ctx ends.
+// retryUntilDone calls try each second until try succeeds, try returns an installationRenamedError, or ctx ends.
 func (p *workersLeaseRenewer) retryUntilDone(ctx context.Context, what string, try func(context.Context) error) error {
 	for {
 		err := try(ctx)
@@ -187,8 +190,8 @@ func (p *workersLeaseRenewer) retryUntilDone(ctx context.Context, what string, t
 	}
 }
 
-// keepRenewingLease renews the Lease until ctx is done. keepRenewingLease returns a installationRenamedError if a worker with
-// another installation name has renewed the Lease. This worker must then stop.
+// keepRenewingLease renews the Lease until ctx is done. keepRenewingLease returns an installationRenamedError if a
+// worker with another installation name has renewed the Lease. This worker must then stop.
 func (p *workersLeaseRenewer) keepRenewingLease(ctx context.Context) error {
 	for {
 		select {

@@ -146,9 +146,9 @@ func coreOptions(queue string) worker.Options {
 	return options
 }
 
-// eventSpamKey groups the events that share one rate limit of client-go, which allows 25 events at once and then one event
-// every 5 min. The reason is part of the key, so that many events of one reason do not suppress a Warning of another
-// reason.
+// eventSpamKey groups the events that share one rate limit of client-go, which allows 25 events at once and then one
+// event every 5 min. The reason is part of the key, so that many events of one reason do not suppress a Warning of
+// another reason.
 func eventSpamKey(e *corev1.Event) string {
 	return strings.Join([]string{string(e.InvolvedObject.UID), e.Type, e.Reason}, "/")
 }

@@ -120,8 +120,8 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 // time.
 const maxWaitingEvents = 100 - 2*16
 
-// waitForWatchBuffers waits up to one minute until each watch buffers at most maxWaitingEvents events. On a busy machine,
-// writes are faster than the readers of the events.
+// waitForWatchBuffers waits up to one minute until each watch buffers at most maxWaitingEvents events. On a busy
+// machine, writes are faster than the readers of the events.
 func (s *apiServer) waitForWatchBuffers() {
 	full := func() (full bool) {
 		s.eventSources.Range(func(feed, _ any) bool {

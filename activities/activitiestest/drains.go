@@ -87,8 +87,8 @@ func (d *EvictionWorld) UpdateBudgetStatus(b *policyv1.PodDisruptionBudget) {
 	require.NoError(d.T, err)
 }
 
-// slowEvictionClient is a target cluster with slow evictions, as with a slow webhook. Unlike a fake, slowEvictionClient notices
-// when the client cancels a request.
+// slowEvictionClient is a target cluster with slow evictions, as with a slow webhook. Unlike a fake, slowEvictionClient
+// notices when the client cancels a request.
 type slowEvictionClient struct {
 	kubernetes.Interface
 	// beforeEviction runs before an eviction. If beforeEviction returns an error, the eviction is not sent.

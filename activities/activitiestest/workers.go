@@ -27,7 +27,8 @@ type Worker struct {
 // SynctestStartTime is the time at which the clock of a bubble begins. Source: testing/synctest.
 var SynctestStartTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// TimestampTolerance is the maximum difference between a time that is stored in whole seconds and the time that a test expects.
+// TimestampTolerance is the maximum difference between a time that is stored in whole seconds and the time that a test
+// expects.
 const TimestampTolerance = time.Second
 
 // ForEachWorkerClock runs a test on workers whose clocks are ten minutes ahead, right, and ten minutes behind. Each
@@ -52,8 +53,8 @@ func (k Worker) ServerTimestamp(ago time.Duration) metav1.Time {
 	return metav1.NewTime(k.ServerTime().Add(-ago)).Rfc3339Copy()
 }
 
-// NewReadInput is a ReadInput of an object at the servers' current time. A workflow passes the servers' current time to its
-// activities.
+// NewReadInput is a ReadInput of an object at the servers' current time. A workflow passes the servers' current time to
+// its activities.
 func (k Worker) NewReadInput(o metav1.Object) kube.ReadInput {
 	return kube.ReadInput{Ref: Ref(o), At: k.ServerTime()}
 }

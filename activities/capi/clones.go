@@ -180,8 +180,8 @@ func unownedTemplates(related capi.RelatedObjects) (objects []set.ExtraObject) {
 	return objects
 }
 
-// machinesWithoutPostponementReason returns the machines whose replacement is postponed and whose condition OwnerRemediated does not
-// yet say why.
+// machinesWithoutPostponementReason returns the machines whose replacement is postponed and whose condition
+// OwnerRemediated does not yet say why.
 func machinesWithoutPostponementReason(related capi.RelatedObjects, plan scale.PlanResult) (objects []set.ExtraObject) {
 	machines, reason := capiset.MachinesWithoutRemediationReason(related, plan)
 	for _, m := range machines {

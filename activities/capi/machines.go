@@ -267,8 +267,8 @@ func (a *Activities) PostponeRemediation(ctx context.Context, in set.ExtraWrites
 	})
 }
 
-// writeOwnerRemediatedCondition writes the condition OwnerRemediated of a machine, and returns the machine's version; empty if
-// the machine is gone. A machine that changed since the decision causes a Conflict.
+// writeOwnerRemediatedCondition writes the condition OwnerRemediated of a machine, and returns the machine's version;
+// empty if the machine is gone. A machine that changed since the decision causes a Conflict.
 func (a *Activities) writeOwnerRemediatedCondition(
 	ctx context.Context,
 	of kube.Ref,

@@ -39,7 +39,8 @@ func newActivities(w *activitiestest.World) *capi.Activities {
 	return &capi.Activities{Kube: w.Kube, API: w.ClusterAPICache, Workloads: w.WorkloadClusters}
 }
 
-// bootstrapCloneOf and infrastructureCloneOf return a machine's clones of the templates: each clone has the machine's name.
+// bootstrapCloneOf and infrastructureCloneOf return a machine's clones of the templates: each clone has the machine's
+// name.
 func bootstrapCloneOf(w *activitiestest.World, name string) *unstructured.Unstructured {
 	return w.ProviderObject(cloneOfTemplate(capitest.BootstrapTemplate(), name), name)
 }

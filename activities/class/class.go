@@ -125,7 +125,8 @@ func (a *Activities) servedProviders(ctx context.Context, classes []*v1alpha1.Ma
 	return served
 }
 
-// maxServedProviders is how many providers the message of a class names. Source: an installation has one to three providers.
+// maxServedProviders is how many providers the message of a class names. Source: an installation has one to three
+// providers.
 const maxServedProviders = 5
 
 // ReportServing writes the condition Served of a class. The result is the resource version of the class. The activity

@@ -16,9 +16,9 @@ const cloudCalledDetail = "the cloud was called"
 type attemptDetail struct {
 	Said string
 
-	// CreatesUntil is the time until which a create call of this attempt may run, by the server's clock. CreatesUntil is
-	// the end of the start-to-close timeout. CreatesUntil is zero if the attempt made no create call, or if the create
-	// call has ended.
+	// CreatesUntil is the time until which a create call of this attempt may run, by the server's clock. CreatesUntil
+	// is the end of the start-to-close timeout. CreatesUntil is zero if the attempt made no create call, or if the
+	// create call has ended.
 	CreatesUntil time.Time `json:",omitzero"`
 }
 

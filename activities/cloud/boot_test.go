@@ -23,8 +23,8 @@ import (
 
 const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
 
-// newBootstrapWorld returns a provider's worker whose class has this user data and a token. newBootstrapWorld also returns the
-// call that creates an instance.
+// newBootstrapWorld returns a provider's worker whose class has this user data and a token. newBootstrapWorld also
+// returns the call that creates an instance.
 func newBootstrapWorld(
 	t *testing.T,
 	data map[string]string,

@@ -15,9 +15,9 @@ import (
 
 var errListAborted = errors.New("the list of all Machines broke off")
 
-// sharedClaimReader lists the claims of the Machines of all namespaces. Concurrent calls share one List request, which starts
-// only after all of them have asked. So a thousand creations list all Machines a few times, not a thousand times. The
-// zero sharedClaimReader is ready to use.
+// sharedClaimReader lists the claims of the Machines of all namespaces. Concurrent calls share one List request, which
+// starts only after all of them have asked. So a thousand creations list all Machines a few times, not a thousand
+// times. The zero sharedClaimReader is ready to use.
 type sharedClaimReader struct {
 	mu       sync.Mutex
 	nextList *machineList // next list, which has not begun; nil: no call waits for a list

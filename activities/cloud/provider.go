@@ -30,8 +30,8 @@ type Provider struct {
 	Tokens  kubernetes.Interface // client of the target cluster, which holds the bootstrap tokens; nil: no target cluster
 	Cluster string               // value of --cluster-name
 
-	// FreshTokens has the bootstrap tokens that this process has just made. If FreshTokens is nil, each token is read from
-	// the target cluster.
+	// FreshTokens has the bootstrap tokens that this process has just made. If FreshTokens is nil, each token is read
+	// from the target cluster.
 	FreshTokens *kube.FreshTokens
 
 	classes     classCache

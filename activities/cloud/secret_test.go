@@ -277,7 +277,8 @@ func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
 		})
 		_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.Error(t, err)
-		// The SDK's test environment sends a heartbeat every 30 s; Millwright's workers set the interval to HeartbeatEvery.
+		// The SDK's test environment sends a heartbeat every 30 s; Millwright's workers set the interval to
+		// HeartbeatEvery.
 		assert.Equal(t, 30*time.Second, ended.Sub(called), "the next heartbeat brings the cancellation")
 		assertNoSecret(t, cloud.InstanceAnswer{}, err)
 	})

@@ -13,8 +13,8 @@ import (
 	"millwright/provider"
 )
 
-// newWorldWithForeignInstance returns a provider's worker after another controller has created an instance for machine m. The
-// instance has the machine's name, but not its UID.
+// newWorldWithForeignInstance returns a provider's worker after another controller has created an instance for machine
+// m. The instance has the machine's name, but not its UID.
 func newWorldWithForeignInstance(t *testing.T, machines ...runtime.Object) (o *activitiestest.CloudWorld, id string) {
 	t.Helper()
 	o = activitiestest.NewCloudWorld(t, activitiestest.Class())

@@ -120,8 +120,8 @@ func hasPlaceholder(userData []byte, name string) bool {
 	return false
 }
 
-// placeholderEncodings returns the forms of a placeholder, each followed by its replacement. The hexadecimal digits of a
-// URL-encoded form may be in upper or lower case.
+// placeholderEncodings returns the forms of a placeholder, each followed by its replacement. The hexadecimal digits of
+// a URL-encoded form may be in upper or lower case.
 func placeholderEncodings(name, value string) []string {
 	encoded, encodedValue := url.QueryEscape(name), url.QueryEscape(value)
 	small := strings.NewReplacer("%3C", "%3c", "%3E", "%3e").Replace(encoded)

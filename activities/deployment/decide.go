@@ -26,8 +26,8 @@ type Activities struct{ Kube *kube.Kube }
 // Input says how fresh the facts of a deployment's decision must be, and which workflow makes the decision.
 type Input struct {
 	kube.ReadInput
-	// WorkflowID is the ID of a rollout's workflow; empty for other workflows. While the rollout is open, the deployment's
-	// status must name this ID.
+	// WorkflowID is the ID of a rollout's workflow; empty for other workflows. While the rollout is open, the
+	// deployment's status must name this ID.
 	WorkflowID string
 	// Over is the workflow ID of a rollout that has ended, although the deployment's status may still name the rollout.
 	// Empty: no ended rollout is known.
@@ -41,7 +41,8 @@ type Decision struct {
 	Version string             // resourceVersion of the deployment that was read
 	// Generation is the deployment's metadata.generation.
 	Generation int64 `json:",omitzero"`
-	// Operation is the workflow ID of the rollout that the status names, open or closed; empty if the status names none.
+	// Operation is the workflow ID of the rollout that the status names, open or closed; empty if the status names
+	// none.
 	Operation   string
 	Rollout     rollout.Decision
 	Prepare     bool // Millwright's finalizer is missing
@@ -77,7 +78,8 @@ type SetPicture struct {
 	Deleting  int
 }
 
-// maxSetsInPicture limits the lines of a picture. Source: the lines that fit on a screen, and into a decision of 16 KiB.
+// maxSetsInPicture limits the lines of a picture. Source: the lines that fit on a screen, and into a decision of 16
+// KiB.
 const maxSetsInPicture = 10
 
 // DecideDeployment reads a deployment with its sets and machines, and returns the next step.
@@ -153,8 +155,8 @@ func isCurrentOperationOutdated(named *v1alpha1.Operation, calm bool, workflowID
 	}
 }
 
-// newProgressPicture shows the current set, and the sets that have machines or desired replicas, the newest first. While a pin
-// is in force, the pinned set is the current set.
+// newProgressPicture shows the current set, and the sets that have machines or desired replicas, the newest first.
+// While a pin is in force, the pinned set is the current set.
 func newProgressPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPicture {
 	p := ProgressPicture{Wanted: o.Replicas, Counts: plan.Status.Counts}
 	pin := plan.Decision.Pin

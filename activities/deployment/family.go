@@ -275,8 +275,8 @@ func (w setWriter[D, S]) allowScaleUp(ctx context.Context, t rollout.ObjectTarge
 }
 
 // copyDeploymentFields copies the deployment's fields that change without a rollout to a set. If revise is not nil,
-// copyDeploymentFields also writes the set's revision. If the set is not current, this causes a Conflict. The deployment
-// gets the revision of its current set.
+// copyDeploymentFields also writes the set's revision. If the set is not current, this causes a Conflict. The
+// deployment gets the revision of its current set.
 func (w setWriter[D, S]) copyDeploymentFields(
 	ctx context.Context,
 	t rollout.ObjectTarget,

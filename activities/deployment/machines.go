@@ -185,7 +185,8 @@ func (a *Activities) MarkMachines(ctx context.Context, in MachineMarks) (kube.Mi
 	return versions, err
 }
 
-// writeTriggerAnnotation updates the deployment's list of chosen machines, and returns the resource version of the deployment.
+// writeTriggerAnnotation updates the deployment's list of chosen machines, and returns the resource version of the
+// deployment.
 func (a *Activities) writeTriggerAnnotation(ctx context.Context, in MachineMarks) (string, error) {
 	ref := in.Deployment
 	d, err := kube.ReadLiveAtVersion(ctx, a.Kube.Deployments(ref.Namespace), "deployment", ref, in.Version)

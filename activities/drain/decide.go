@@ -65,8 +65,8 @@ type ClusterAPIHook struct {
 	Queue    string         // the machine's place in the queue of drains; empty: the drain may begin
 }
 
-// ResultCancelled is the result of a drain that is no longer needed. A status never holds ResultCancelled; a status can hold the
-// results vocabulary.DrainDrained, DrainForced and DrainSkipped.
+// ResultCancelled is the result of a drain that is no longer needed. A status never holds ResultCancelled; a status can
+// hold the results vocabulary.DrainDrained, DrainForced and DrainSkipped.
 const ResultCancelled = "Cancelled"
 
 // DecideDrain reads the machine and its node. DecideDrain returns how pods are removed now, and when the drain changes
@@ -142,8 +142,8 @@ func resultIfDrainNotNeeded(in Input, facts deletion.Facts, purpose attention.Dr
 	}
 }
 
-// CompleteWithMeans completes the decision about a drain that continues. CompleteWithMeans sets how pods are removed now, and when the
-// drain changes to the next means.
+// CompleteWithMeans completes the decision about a drain that continues. CompleteWithMeans sets how pods are removed
+// now, and when the drain changes to the next means.
 func (d *Decision) CompleteWithMeans(
 	ctx context.Context,
 	m *v1alpha1.Machine,

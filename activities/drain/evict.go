@@ -211,7 +211,7 @@ func (e *evictionLoop) decideAndSendRequests(ctx context.Context) (drain.Decisio
 // would arrive only with the next heartbeat.
 func (e *evictionLoop) operatorRequests() string {
 	if m := e.Machine(); m != nil {
-		return observedrain.DrainRequestsText(m)
+		return observedrain.OperatorRequestsText(m)
 	}
 	return ""
 }
@@ -237,8 +237,8 @@ type eventFilter struct {
 	volumes    sets.Set[string] // volumes whose attachments to any node matter to the drain
 }
 
-// updateEventFilter updates the filter to the namespaces and volumes of the current pods. Call updateEventFilter before reading
-// the caches. Then a change after the call arrives as an event, and a change before the call is in the caches.
+// updateEventFilter updates the filter to the namespaces and volumes of the current pods. Call updateEventFilter before
+// reading the caches. Then a change after the call arrives as an event, and a change before the call is in the caches.
 func (e *evictionLoop) updateEventFilter() {
 	of := &eventFilter{namespaces: sets.New[string](), volumes: sets.New(e.volumeNames()...)}
 	for _, pod := range e.pods {

@@ -81,8 +81,8 @@ const maxVolumeLookupFailures = 3
 
 // findVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. Volumes that
 // several pods of the node share are not waited for, because they move with the last of these pods. A pod is not
-// evicted until the lookup of its volumes succeeds or has failed maxVolumeLookupFailures times. After maxVolumeLookupFailures failures, the pod
-// counts as a pod without volumes.
+// evicted until the lookup of its volumes succeeds or has failed maxVolumeLookupFailures times. After
+// maxVolumeLookupFailures failures, the pod counts as a pod without volumes.
 func (e *evictionLoop) findVolumes(ctx context.Context) {
 	if !e.input.Means.KeepsPodOrder() {
 		return // Delete and Kill do not wait for volumes

@@ -29,9 +29,9 @@ const (
 	// second by default.
 	arrivalBurst = 10
 	arrivalPause = 10 * time.Second
-	// slowDetachDelay is how long the stage Detach lasts before the status names the attached volumes. slowDetachDelay is
-	// shorter than the delay in a drain, because the drain has already waited for most volumes. Source: how long a cloud
-	// takes to detach a volume that several pods used.
+	// slowDetachDelay is how long the stage Detach lasts before the status names the attached volumes. slowDetachDelay
+	// is shorter than the delay in a drain, because the drain has already waited for most volumes. Source: how long a
+	// cloud takes to detach a volume that several pods used.
 	slowDetachDelay = 5 * time.Second
 	// rewatchDelay is the pause before the next attempt after the API server has ended a watch. rewatchDelay prevents a
 	// busy loop of watches that end at once. Source: the shortest pause of client-go's own retries; API servers end a

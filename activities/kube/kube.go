@@ -78,8 +78,8 @@ type ReadInput struct {
 	// At is the workflow's time, which comes from the Temporal server. See Time and TimeToRecord.
 	At time.Time
 
-	// Done is the stage of a deletion that the run has finished, even if the status does not record it yet. Done is empty
-	// if the run has finished no stage.
+	// Done is the stage of a deletion that the run has finished, even if the status does not record it yet. Done is
+	// empty if the run has finished no stage.
 	Done deletion.Stage
 }
 

@@ -48,8 +48,9 @@ func PatchObject[O apiObject](
 }
 
 // PatchIgnoringVersion writes a strategic merge patch on the object with this UID, at any resourceVersion. Lists that
-// Kubernetes merges, such as finalizers, keep the entries of other writers. Use PatchIgnoringVersion only for a change that
-// is correct regardless of other writes. If the object has another UID, the API server answers with an Invalid error.
+// Kubernetes merges, such as finalizers, keep the entries of other writers. Use PatchIgnoringVersion only for a change
+// that is correct regardless of other writes. If the object has another UID, the API server answers with an Invalid
+// error.
 func PatchIgnoringVersion[O apiObject](
 	ctx context.Context,
 	client patcher[O],

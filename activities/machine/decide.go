@@ -62,7 +62,8 @@ type CallInputs struct {
 	Provider string // provider of the class; empty if Problem is set
 	Problem  *kube.Problem
 	Versions string `json:",omitzero"` // resource versions of the class and its Secrets; empty: unknown
-	// Call is a hash of all inputs of the provider call: an equal hash means an identical call. Empty: no call is needed.
+	// Call is a hash of all inputs of the provider call: an equal hash means an identical call. Empty: no call is
+	// needed.
 	Call string `json:",omitzero"`
 	// Token: the instance gets a bootstrap token, because it boots with user data and may be unable to join without a
 	// token.

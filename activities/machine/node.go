@@ -69,9 +69,9 @@ func isNewNode(node *corev1.Node, changes nodesync.Changes) bool {
 		changes.Capacity.IsEmpty()
 }
 
-// withScaleDownDisabled adds annotations to the first write of a node while its deployment is rolled out. The annotations
-// keep the cluster autoscaler from removing the node. Without the annotations in the first write, the rollout would
-// need a second write. The rollout removes the annotations when it ends.
+// withScaleDownDisabled adds annotations to the first write of a node while its deployment is rolled out. The
+// annotations keep the cluster autoscaler from removing the node. Without the annotations in the first write, the
+// rollout would need a second write. The rollout removes the annotations when it ends.
 func (a *Activities) withScaleDownDisabled(
 	set *v1alpha1.MachineSet,
 	node *corev1.Node,
@@ -330,7 +330,8 @@ type NodeRemoval struct {
 	Machine    kube.Ref
 	NodeName   string
 	ProviderID string // empty: unknown
-	// InstanceStays: the provider was not asked to delete the instance, so the instance may still run and use its volumes.
+	// InstanceStays: the provider was not asked to delete the instance, so the instance may still run and use its
+	// volumes.
 	InstanceStays bool
 }
 
@@ -345,8 +346,8 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 		return nil
 	}
 	for attempt := range kube.MaxConflicts {
-		// Attachments are deleted before the precondition checks the node. If attachments exist, the node is therefore read
-		// live.
+		// Attachments are deleted before the precondition checks the node. If attachments exist, the node is therefore
+		// read live.
 		node, err := a.nodeOfRemoval(
 			ctx,
 			in,

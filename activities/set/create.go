@@ -63,8 +63,8 @@ func StillWantsMachines(now, decided metav1.Object) bool {
 		now.GetDeletionTimestamp() == nil
 }
 
-// maxCreationTime is how long one run of the activity starts further creations. Source: half of the activity's
-// StartToCloseTimeout, which leaves time for the last creations to end.
+// maxCreationTime is the time after which a run of the activity starts no more creations. Source: half of the
+// activity's StartToCloseTimeout, which leaves time for the last creations to end.
 const maxCreationTime = 10 * time.Second
 
 // CreateInBatches creates the machines of a batch: one machine, then two, then four in parallel. It stops after the

@@ -265,7 +265,8 @@ func (l *machineSetLoop) countMachines() (all, live int) {
 	return all, live
 }
 
-// delayedEventsClient is a client that counts its creations. Its caches get events only when the test releases the events.
+// delayedEventsClient is a client that counts its creations. Its caches get events only when the test releases the
+// events.
 type delayedEventsClient struct {
 	*fake.Clientset
 	creations, deletions atomic.Int64

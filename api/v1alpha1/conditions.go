@@ -19,7 +19,8 @@ const (
 	// MachineDeploymentBlocked: something blocks the deployment, one of its sets or one of its machines. The condition
 	// exists only while its status is True. The transition time is the time at which the oldest cause began.
 	MachineDeploymentBlocked MachineDeploymentConditionType = vocabulary.ConditionBlocked
-	// MachineDeploymentReplicaFailure: a set could not create or delete a machine. The condition is copied from the set.
+	// MachineDeploymentReplicaFailure: a set could not create or delete a machine. The condition is copied from the
+	// set.
 	MachineDeploymentReplicaFailure MachineDeploymentConditionType = vocabulary.ConditionReplicaFailure
 	// MachineDeploymentFrozen: no machine is created, for safety.
 	MachineDeploymentFrozen MachineDeploymentConditionType = vocabulary.ConditionFrozen
@@ -30,8 +31,8 @@ const (
 	MachineDeploymentDegraded    MachineDeploymentConditionType = vocabulary.ConditionDegraded
 	MachineDeploymentReconciling MachineDeploymentConditionType = vocabulary.ConditionReconciling
 	MachineDeploymentStalled     MachineDeploymentConditionType = vocabulary.ConditionStalled
-	// MachineDeploymentSelectorOverlap: another deployment's selector matches machines of this deployment. Admission sees
-	// one object at a time and cannot detect an overlap.
+	// MachineDeploymentSelectorOverlap: another deployment's selector matches machines of this deployment. Admission
+	// sees one object at a time and cannot detect an overlap.
 	MachineDeploymentSelectorOverlap MachineDeploymentConditionType = vocabulary.ConditionSelectorOverlap
 	// MachineDeploymentClassKindIgnored: class.kind of the template is not MachineClass, and has no effect.
 	MachineDeploymentClassKindIgnored MachineDeploymentConditionType = vocabulary.ConditionClassKindIgnored
@@ -98,7 +99,8 @@ const (
 	ReasonDeploymentResumed        = vocabulary.ReasonDeploymentResumed
 	// ReasonRolloutHeld: an operator cancelled the rollout; the machines stay as they are.
 	ReasonRolloutHeld = vocabulary.ReasonRolloutHeld
-	// ReasonRolloutWaiting: the rollout waits at a pause point, because a step has its number of machines and is not over.
+	// ReasonRolloutWaiting: the rollout waits at a pause point, because a step has its number of machines and is not
+	// over.
 	ReasonRolloutWaiting = vocabulary.ReasonRolloutWaiting
 	// ReasonInvalid: the deployment is invalid and must be corrected.
 	ReasonInvalid = vocabulary.ReasonInvalid
@@ -126,20 +128,21 @@ const ReasonClassKindIgnored = "ClassKindIgnored"
 // Conditions of a Machine itself. These types are reserved: the conditions stay when the node's conditions are copied,
 // and health checks ignore them.
 const (
-	// MachineClassReady: the class and its Secrets exist and are valid. The message also says if class.kind has no effect.
+	// MachineClassReady: the class and its Secrets exist and are valid. The message also says if class.kind has no
+	// effect.
 	MachineClassReady corev1.NodeConditionType = vocabulary.ConditionClassReady
-	// MachineInstanceReady: the provider has created the instance. Before the creation, the reason is Creating or the name
-	// of a code of the provider, such as ResourceExhausted.
+	// MachineInstanceReady: the provider has created the instance. Before the creation, the reason is Creating or the
+	// name of a code of the provider, such as ResourceExhausted.
 	MachineInstanceReady corev1.NodeConditionType = vocabulary.ConditionInstanceReady
-	// MachineReplacementDue: a timeout has ended, or the instance or the node is permanently gone. The machine is replaced
-	// as soon as the deployment's replacement budget allows the replacement; the message says what the replacement waits
-	// for.
+	// MachineReplacementDue: a timeout has ended, or the instance or the node is permanently gone. The machine is
+	// replaced as soon as the deployment's replacement budget allows the replacement; the message says what the
+	// replacement waits for.
 	MachineReplacementDue corev1.NodeConditionType = vocabulary.ConditionReplacementDue
 	// MachineBlocked: something blocks the machine. The condition exists only while its status is True. The transition
 	// time is the time at which the present step began.
 	MachineBlocked corev1.NodeConditionType = vocabulary.ConditionBlocked
-	// MachineDrained: all pods have left the node of a machine that is being deleted. While pods are left, the reason is
-	// Draining, Blocked or Forcing, and the message says what the drain waits for.
+	// MachineDrained: all pods have left the node of a machine that is being deleted. While pods are left, the reason
+	// is Draining, Blocked or Forcing, and the message says what the drain waits for.
 	MachineDrained corev1.NodeConditionType = vocabulary.ConditionDrained
 	// A health check that is not part of Millwright writes and removes MachineHealthCheckSucceeded and
 	// MachineOwnerRemediated, as in Cluster API. If both conditions are False, the machine's set replaces the machine.
@@ -221,7 +224,8 @@ func IsReservedConditionType(conditionType corev1.NodeConditionType) bool {
 
 // Conditions that are written on nodes.
 const (
-	// NodeInPlaceUpdate is the progress of the node's in-place update. The status is always True; the reason is the step.
+	// NodeInPlaceUpdate is the progress of the node's in-place update. The status is always True; the reason is the
+	// step.
 	NodeInPlaceUpdate corev1.NodeConditionType = vocabulary.ConditionInPlaceUpdate
 	// NodePreserved: the node is kept although the node's machine failed or might be deleted.
 	NodePreserved corev1.NodeConditionType = vocabulary.ConditionPreserved

@@ -59,18 +59,15 @@ type MachineStatus struct {
 	// +optional
 	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
 	// Copies of the node's conditions, and conditions of the machine itself:
-	// Blocked: something blocks the machine; the reason is the blocker. The condition Blocked exists only while its status
-	// is True.
-	// ClassReady: class and Secrets can be used. Reasons of ClassReady: ClassFound, ClassNotFound, ClassInvalid,
-	// SecretNotFound, SecretInvalid, SecretNotAllowed.
-	// InstanceReady: the provider has created the instance. Reasons of InstanceReady: InstanceCreated, Creating,
-	// InstanceGone, or the code of the provider.
+	// Blocked: something blocks the machine; the reason is the blocker. The condition Blocked exists only while its
+	// status is True. ClassReady: class and Secrets can be used. Reasons of ClassReady: ClassFound, ClassNotFound,
+	// ClassInvalid, SecretNotFound, SecretInvalid, SecretNotAllowed. InstanceReady: the provider has created the
+	// instance. Reasons of InstanceReady: InstanceCreated, Creating, InstanceGone, or the code of the provider.
 	// ReplacementDue: the machine must be replaced. Reasons of ReplacementDue: CreationTimeout, HealthTimeout,
-	// InstanceGone, NodeDeleted, StaleNode; with the status False, HealthTimeoutExtended or Recovered.
-	// Drained: the pods have left the node. Reasons of Drained: Drained, Forced, Skipped; with the status False, Draining,
-	// Blocked or Forcing.
-	// HealthCheckSucceeded and OwnerRemediated: written by a health check that is not part of Millwright. If both are
-	// False, the machine's set replaces the machine.
+	// InstanceGone, NodeDeleted, StaleNode; with the status False, HealthTimeoutExtended or Recovered. Drained: the
+	// pods have left the node. Reasons of Drained: Drained, Forced, Skipped; with the status False, Draining, Blocked
+	// or Forcing. HealthCheckSucceeded and OwnerRemediated: written by a health check that is not part of Millwright.
+	// If both are False, the machine's set replaces the machine.
 	// +optional
 	Conditions []corev1.NodeCondition `json:"conditions,omitempty"`
 	// The last attempted operation and its state.
@@ -109,10 +106,10 @@ type MachineStatus struct {
 
 // MachineDeletion is the progress of a machine's deletion.
 type MachineDeletion struct {
-	// The current stage. Earlier stages are complete and are never entered again. The stages in their order: PreDrainHooks
-	// (waits for annotations), Drain (the node is emptied), Detach (waits for volumes), PreTerminateHooks (waits for
-	// annotations), Instance (the provider deletes the instance), Node (the Node object is deleted), Release (the
-	// finalizer is removed).
+	// The current stage. Earlier stages are complete and are never entered again. The stages in their order:
+	// PreDrainHooks (waits for annotations), Drain (the node is emptied), Detach (waits for volumes), PreTerminateHooks
+	// (waits for annotations), Instance (the provider deletes the instance), Node (the Node object is deleted), Release
+	// (the finalizer is removed).
 	// +required
 	// +kubebuilder:validation:Enum=PreDrainHooks;Drain;Detach;PreTerminateHooks;Instance;Node;Release
 	Stage MachineDeletionStage `json:"stage"`
@@ -132,8 +129,8 @@ type MachineDeletionStage string
 
 // The stages of a deletion, in their order.
 const (
-	// MachineDeletionPreDrainHooks: the deletion waits until the pre-drain hook annotations are removed, before any pod is
-	// evicted.
+	// MachineDeletionPreDrainHooks: the deletion waits until the pre-drain hook annotations are removed, before any pod
+	// is evicted.
 	MachineDeletionPreDrainHooks MachineDeletionStage = vocabulary.StagePreDrainHooks
 	// MachineDeletionDrain: the node is cordoned and drained.
 	MachineDeletionDrain MachineDeletionStage = vocabulary.StageDrain
@@ -155,9 +152,9 @@ type MachineDrain struct {
 	// When the drain began to evict pods; drainTimeout counts from this time.
 	// +required
 	StartedAt metav1.Time `json:"startedAt"`
-	// How pods are removed at present. Evict: pods are evicted, and evictions obey disruption budgets. DeleteInOrder: pods
-	// are deleted in order, because the node's cluster cannot evict. Delete: all pods are deleted at once, with their own
-	// grace periods. Kill: all pods are deleted at once, without a grace period.
+	// How pods are removed at present. Evict: pods are evicted, and evictions obey disruption budgets. DeleteInOrder:
+	// pods are deleted in order, because the node's cluster cannot evict. Delete: all pods are deleted at once, with
+	// their own grace periods. Kill: all pods are deleted at once, without a grace period.
 	// +optional
 	Means string `json:"means,omitempty"`
 	// When the drain first removed pods in the present way.
@@ -237,11 +234,11 @@ type CreationStopped struct {
 // CurrentStatus is the phase of a machine.
 type CurrentStatus struct {
 	// Phase of the machine's life. Empty: the machine was not processed yet. Pending: the instance exists, its node has
-	// not joined. Available: the instance exists, and there is no target cluster. Running: the node is healthy. Unknown:
-	// the node is unhealthy, missing or being deleted. Failed: a timeout has ended, or the instance or the node is gone
-	// for good. CrashLoopBackOff: the provider refused to make the instance. Terminating: the machine is being deleted.
-	// InPlaceUpdating, InPlaceUpdateSuccessful and InPlaceUpdateFailed: an agent updates the node, has updated it, or has
-	// failed.
+	// not joined. Available: the instance exists, and there is no target cluster. Running: the node is healthy.
+	// Unknown: the node is unhealthy, missing or being deleted. Failed: a timeout has ended, or the instance or the
+	// node is gone for good. CrashLoopBackOff: the provider refused to make the instance. Terminating: the machine is
+	// being deleted. InPlaceUpdating, InPlaceUpdateSuccessful and InPlaceUpdateFailed: an agent updates the node, has
+	// updated it, or has failed.
 	// +optional
 	Phase MachinePhase `json:"phase,omitempty"`
 	// True while a timeout of this phase is running.
@@ -271,7 +268,8 @@ const (
 	MachineTerminating MachinePhase = vocabulary.PhaseTerminating
 	// MachineUnknown: the node is unhealthy or missing, and healthTimeout has not passed.
 	MachineUnknown MachinePhase = vocabulary.PhaseUnknown
-	// MachineFailed: a timeout has ended, or the instance or the node is permanently gone; the set replaces the machine.
+	// MachineFailed: a timeout has ended, or the instance or the node is permanently gone; the set replaces the
+	// machine.
 	MachineFailed MachinePhase = vocabulary.PhaseFailed
 	// MachineCrashLoopBackOff: creating the instance failed and is retried.
 	MachineCrashLoopBackOff MachinePhase = vocabulary.PhaseCrashLoopBackOff

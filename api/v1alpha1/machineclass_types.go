@@ -32,8 +32,8 @@ type MachineClass struct {
 	// Name of the provider, in upper or lower case: AWS and aws are the same.
 	// +optional
 	Provider string `json:"provider,omitempty"`
-	// The Secret with the user data of instances, and with the credentials if credentialsSecretRef is left out. A Secret
-	// of another namespace needs the same annotation as for credentialsSecretRef.
+	// The Secret with the user data of instances, and with the credentials if credentialsSecretRef is left out. A
+	// Secret of another namespace needs the same annotation as for credentialsSecretRef.
 	// +optional
 	SecretRef *corev1.SecretReference `json:"secretRef,omitempty"`
 	// The observed state of the class.

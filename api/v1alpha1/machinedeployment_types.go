@@ -66,8 +66,8 @@ type MachineDeploymentSpec struct {
 	// Deprecated: requests a rollback to a former revision; cleared after the rollback.
 	// +optional
 	RollbackTo *RollbackConfig `json:"rollbackTo,omitempty"`
-	// For how many seconds a rollout may make no progress before the condition Progressing becomes False; no limit if left
-	// out. An automatic rollback follows only if a RolloutPolicy requests automatic rollbacks.
+	// For how many seconds a rollout may make no progress before the condition Progressing becomes False; no limit if
+	// left out. An automatic rollback follows only if a RolloutPolicy requests automatic rollbacks.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
@@ -85,8 +85,8 @@ type MachineDeploymentSpec struct {
 type MachineDeploymentStrategy struct {
 	// Recreate: all old machines are deleted before the first new machine is created. RollingUpdate: new machines are
 	// created while old machines are deleted, within maxSurge and maxUnavailable. InPlaceUpdate: machines keep instance
-	// and name, and an agent updates the software of the node. OnDelete: a new machine is created only after a person has
-	// deleted an old machine.
+	// and name, and an agent updates the software of the node. OnDelete: a new machine is created only after a person
+	// has deleted an old machine.
 	// +optional
 	// +kubebuilder:default=RollingUpdate
 	// +kubebuilder:validation:Enum=Recreate;RollingUpdate;InPlaceUpdate;OnDelete
@@ -106,8 +106,8 @@ type MachineDeploymentStrategyType string
 const (
 	// RecreateMachineDeploymentStrategyType: all old machines are deleted before the first new machine is created.
 	RecreateMachineDeploymentStrategyType MachineDeploymentStrategyType = "Recreate"
-	// RollingUpdateMachineDeploymentStrategyType: new machines are created while old machines are deleted, within maxSurge
-	// and maxUnavailable.
+	// RollingUpdateMachineDeploymentStrategyType: new machines are created while old machines are deleted, within
+	// maxSurge and maxUnavailable.
 	RollingUpdateMachineDeploymentStrategyType MachineDeploymentStrategyType = "RollingUpdate"
 	// InPlaceUpdateMachineDeploymentStrategyType: machines keep instance and name; the software on the node is updated.
 	InPlaceUpdateMachineDeploymentStrategyType MachineDeploymentStrategyType = "InPlaceUpdate"
@@ -141,8 +141,8 @@ const (
 // UpdateConfiguration bounds how many machines an update may add and remove. If maxSurge and maxUnavailable are both 0,
 // maxUnavailable counts as 1, because otherwise no update would be possible.
 type UpdateConfiguration struct {
-	// How many machines may be missing from replicas during an update: a number, or a percentage of replicas rounded down.
-	// A string without % is also a percentage.
+	// How many machines may be missing from replicas during an update: a number, or a percentage of replicas rounded
+	// down. A string without % is also a percentage.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%?$')`,messageExpression=`'maxUnavailable is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
@@ -226,8 +226,8 @@ type RolloutStatus struct {
 	// +optional
 	Step int32 `json:"step,omitempty"`
 	// The steps of the policy at the start of the rollout. A rollout keeps its steps, even if the policy is changed or
-	// deleted. An empty list means that the rollout has no steps. If the list is absent, an earlier version of Millwright
-	// began the rollout, and the present steps of the policy apply.
+	// deleted. An empty list means that the rollout has no steps. If the list is absent, an earlier version of
+	// Millwright began the rollout, and the present steps of the policy apply.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
@@ -309,10 +309,10 @@ type MachineDeploymentCondition struct {
 	// Reason for the status, in one word for programs. The reason of Blocked is the blocker. Reasons of Available:
 	// MinimumReplicasAvailable, MinimumReplicasUnavailable. Reasons of Progressing: NewMachineSetCreated,
 	// FoundNewMachineSet, MachineSetUpdated, NewMachineSetAvailable, ProgressDeadlineExceeded, MachineSetCreateError,
-	// DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, Invalid. Reasons of Degraded: RolledBack, Pinned. Reasons of
-	// Reconciling and Stalled: the reason of Progressing or Degraded, or Scaling. Reasons of ReplicaFailure: FailedCreate,
-	// FailedDelete, or the error of a machine. Reasons of Frozen: OverShootingReplicaCount, MachineDeploymentStateSync.
-	// The reason of any other condition is its type.
+	// DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, Invalid. Reasons of Degraded: RolledBack,
+	// Pinned. Reasons of Reconciling and Stalled: the reason of Progressing or Degraded, or Scaling. Reasons of
+	// ReplicaFailure: FailedCreate, FailedDelete, or the error of a machine. Reasons of Frozen:
+	// OverShootingReplicaCount, MachineDeploymentStateSync. The reason of any other condition is its type.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Reason for the status, as a sentence.
@@ -338,11 +338,12 @@ type MachineReplacement struct {
 	// Name of the machine that is replaced.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Zone of the machine, if the machine's class or node template has a zone. Each zone has its own replacement budget.
+	// Zone of the machine, if the machine's class or node template has a zone. Each zone has its own replacement
+	// budget.
 	// +optional
 	FailureDomain string `json:"failureDomain,omitempty"`
-	// Why the machine is replaced: the reason of its condition ReplacementDue, or RequestedByPerson if a person granted the
-	// replacement.
+	// Why the machine is replaced: the reason of its condition ReplacementDue, or RequestedByPerson if a person granted
+	// the replacement.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// When the replacement was granted.

@@ -86,11 +86,12 @@ type MachineSetStatus struct {
 	// Consecutive generations of machines of which none joined; absent if there is no such generation.
 	// +optional
 	FailedGenerations *FailedGenerations `json:"failedGenerations,omitempty"`
-	// The number of desired machines when the set last had no machine to create or to delete. If observedReplicas differs
-	// from spec.replicas, the set is about to create or delete machines.
+	// The number of desired machines when the set last had no machine to create or to delete. If observedReplicas
+	// differs from spec.replicas, the set is about to create or delete machines.
 	// +optional
 	ObservedReplicas int32 `json:"observedReplicas,omitempty"`
-	// Resource version of the machines that this status counts. A cache that is at least as new has all counted machines.
+	// Resource version of the machines that this status counts. A cache that is at least as new has all counted
+	// machines.
 	// +optional
 	ObservedMachines string `json:"observedMachines,omitempty"`
 	// Generation of the spec to which this status belongs.

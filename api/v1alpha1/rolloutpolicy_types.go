@@ -32,8 +32,8 @@ type RolloutPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Targets []RolloutPolicyTarget `json:"targets,omitempty"`
-	// The steps of a rollout, in order. After the last step, all remaining machines are updated; without steps, a rollout
-	// does not pause. Steps have an effect with the strategies RollingUpdate and InPlaceUpdate Auto.
+	// The steps of a rollout, in order. After the last step, all remaining machines are updated; without steps, a
+	// rollout does not pause. Steps have an effect with the strategies RollingUpdate and InPlaceUpdate Auto.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
@@ -49,14 +49,15 @@ type RolloutPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=TerminationComplete;TerminationStarted
 	MachineReplacementPolicy MachineReplacementPolicy `json:"machineReplacementPolicy,omitempty"`
-	// How many failed machines of one failure domain may be replaced at a time: a number, or a percentage of the domain's
-	// machines, rounded up; 1 by default, and 0 means that no machine is replaced.
+	// How many failed machines of one failure domain may be replaced at a time: a number, or a percentage of the
+	// domain's machines, rounded up; 1 by default, and 0 means that no machine is replaced.
 	// +optional
 	// +nullable
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxReplacements is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of the machines of a failure domain, such as "20%"'`
 	MaxReplacements *intstr.IntOrString `json:"maxReplacements,omitempty"`
-	// Which of several machines with equal rank are deleted first if there are too many: Newest (the default), Oldest, or
-	// Random. The order Random depends only on the names of the machines, so that each computation has the same result.
+	// Which of several machines with equal rank are deleted first if there are too many: Newest (the default), Oldest,
+	// or Random. The order Random depends only on the names of the machines, so that each computation has the same
+	// result.
 	// +optional
 	// +kubebuilder:validation:Enum=Newest;Oldest;Random
 	DeletionOrder DeletionOrder `json:"deletionOrder,omitempty"`

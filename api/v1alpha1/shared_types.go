@@ -13,8 +13,8 @@ type ClassSpec struct {
 	// API group of the class, kept for compatibility; empty means machine.sapcloud.io.
 	// +optional
 	APIGroup string `json:"apiGroup,omitempty"`
-	// Kind of the class: MachineClass. The field is kept for compatibility: for any kind, the MachineClass with the given
-	// name is used.
+	// Kind of the class: MachineClass. The field is kept for compatibility: for any kind, the MachineClass with the
+	// given name is used.
 	// +optional
 	Kind string `json:"kind,omitempty"`
 	// Name of the class.
@@ -50,12 +50,13 @@ type NodeTemplateSpec struct {
 // MachineConfiguration has the timeouts of a machine. Fields that are left out have the defaults in defaults.go. A
 // change of these timeouts never replaces a machine.
 type MachineConfiguration struct {
-	// How long a drain may take before pods are deleted by force, as a Go duration; 2h by default, and zero means at once.
+	// How long a drain may take before pods are deleted by force, as a Go duration; 2h by default, and zero means at
+	// once.
 	// +optional
 	// +nullable
 	MachineDrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
-	// How long a node may be unhealthy before its machine becomes Failed and is replaced; 10m by default, and zero means
-	// at once.
+	// How long a node may be unhealthy before its machine becomes Failed and is replaced; 10m by default, and zero
+	// means at once.
 	// +optional
 	// +nullable
 	MachineHealthTimeout *metav1.Duration `json:"healthTimeout,omitempty"`
@@ -65,8 +66,8 @@ type MachineConfiguration struct {
 	// +optional
 	// +nullable
 	MachineCreationTimeout *metav1.Duration `json:"creationTimeout,omitempty"`
-	// How long an in-place update of a node may take before the update counts as failed; 20m by default, and zero means at
-	// once.
+	// How long an in-place update of a node may take before the update counts as failed; 20m by default, and zero means
+	// at once.
 	// +optional
 	// +nullable
 	MachineInPlaceUpdateTimeout *metav1.Duration `json:"inPlaceUpdateTimeout,omitempty"`
@@ -74,11 +75,12 @@ type MachineConfiguration struct {
 	// +optional
 	// +nullable
 	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
-	// If true, an unhealthy machine, or a machine whose in-place update failed, never becomes Failed because of a timeout.
+	// If true, an unhealthy machine, or a machine whose in-place update failed, never becomes Failed because of a
+	// timeout.
 	// +optional
 	DisableHealthTimeout *bool `json:"disableHealthTimeout,omitempty"`
-	// How often the eviction of a pod may be refused, at intervals of 20 seconds, before the pod is deleted; no limit by
-	// default, and zero means at once. This limit is a deadline in addition to drainTimeout.
+	// How often the eviction of a pod may be refused, at intervals of 20 seconds, before the pod is deleted; no limit
+	// by default, and zero means at once. This limit is a deadline in addition to drainTimeout.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MaxEvictRetries *int32 `json:"maxEvictRetries,omitempty"`
@@ -105,8 +107,8 @@ type LastOperation struct {
 	// operation has ended.
 	// +optional
 	State MachineState `json:"state,omitempty"`
-	// Create: creation of the instance. InPlaceUpdate: in-place update of the node. HealthCheck: health check of the node.
-	// Delete: deletion of the machine. Update and DrainNode are never written.
+	// Create: creation of the instance. InPlaceUpdate: in-place update of the node. HealthCheck: health check of the
+	// node. Delete: deletion of the machine. Update and DrainNode are never written.
 	// +optional
 	Type MachineOperationType `json:"type,omitempty"`
 }
@@ -121,12 +123,12 @@ type Operation struct {
 	RolloutOf types.UID `json:"rolloutOf,omitempty"`
 	// Name of the step. Steps of a machine: create-instance, initialise-instance, instance-status, await-node,
 	// await-recovery, await-update, await-replacement, sync-node, update-in-place, preserve or preserved. Steps of a
-	// machine's deletion or of the drain of its node: announce, queued, drain, evict-pods, delete-in-order, delete-pods,
-	// kill-pods, drained, forced, await-hooks, await-detach, delete-instance, delete-node or held. Steps of a set:
-	// create-machines, delete-machines, change-machines, request-preservation or await-machines. Steps of a deployment or
-	// its rollout: create-set, resize-set, rollout, roll, await-sets, await-replacements, await-approval, await-step,
-	// paused, invalid, or a step of a set. Steps of a class: guard-secrets or release-secrets. Every object has the step
-	// refused while the API server refuses a write.
+	// machine's deletion or of the drain of its node: announce, queued, drain, evict-pods, delete-in-order,
+	// delete-pods, kill-pods, drained, forced, await-hooks, await-detach, delete-instance, delete-node or held. Steps
+	// of a set: create-machines, delete-machines, change-machines, request-preservation or await-machines. Steps of a
+	// deployment or its rollout: create-set, resize-set, rollout, roll, await-sets, await-replacements, await-approval,
+	// await-step, paused, invalid, or a step of a set. Steps of a class: guard-secrets or release-secrets. Every object
+	// has the step refused while the API server refuses a write.
 	// +optional
 	Step string `json:"step,omitempty"`
 	// When the current step began.
@@ -137,8 +139,8 @@ type Operation struct {
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 	// The first five blockers of the step; empty if nothing blocks the step. Each entry is a reason of a condition, the
 	// code of a provider such as ResourceExhausted, the key of a hook, or one of: Approval, Hold, NodeNotHealthy,
-	// NodeRefused, NoWorker, OwnershipInDoubt, Paused, ProviderCall, Refused, ScaleUpBlocked, Step, TargetUnavailable. A
-	// drain is blocked by PodDisruptionBudget, DoNotDisrupt, WaitCompleted, Volume, Terminating, Namespace or Error,
+	// NodeRefused, NoWorker, OwnershipInDoubt, Paused, ProviderCall, Refused, ScaleUpBlocked, Step, TargetUnavailable.
+	// A drain is blocked by PodDisruptionBudget, DoNotDisrupt, WaitCompleted, Volume, Terminating, Namespace or Error,
 	// mostly followed by the name of the object.
 	// +optional
 	// +listType=atomic

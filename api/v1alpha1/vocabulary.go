@@ -22,8 +22,8 @@ const (
 
 // Labels on Machine, MachineSet and MachineDeployment.
 const (
-	// LabelNode on a Machine holds the name of the machine's node, if the name is known and is a valid value of a label.
-	// The field status.nodeName holds any name.
+	// LabelNode on a Machine holds the name of the machine's node, if the name is known and is a valid value of a
+	// label. The field status.nodeName holds any name.
 	LabelNode = "node"
 	// LabelName holds the name of the deployment, by Gardener's convention. Millwright never writes the label.
 	LabelName = "name"
@@ -37,8 +37,8 @@ const (
 	// LabelForceDrain with the exact value True, on a Machine: drains for an in-place update or a preservation use
 	// force.
 	LabelForceDrain = "force-drain"
-	// LabelScaleUpDisabled on a MachineSet, by its presence: the set creates no machines. The usual value of the label is
-	// true.
+	// LabelScaleUpDisabled on a MachineSet, by its presence: the set creates no machines. The usual value of the label
+	// is true.
 	LabelScaleUpDisabled = "node.machine.sapcloud.io/scale-up-disabled"
 	// LabelUpdateResult on a Machine, with value successful: the machine was updated in place and moved to the new set.
 	// The new set must not delete the machine before the set's replicas include the machine. On a Node, the updating
@@ -52,8 +52,8 @@ const (
 	LabelMachineName = vocabulary.LabelMachineName
 	// LabelCandidateForUpdate with value true: the node waits for an in-place update.
 	LabelCandidateForUpdate = "node.machine.sapcloud.io/candidate-for-update"
-	// LabelSelectedForUpdate with value true: the node is updated next. With orchestrationType Manual, a person sets the
-	// label.
+	// LabelSelectedForUpdate with value true: the node is updated next. With orchestrationType Manual, a person sets
+	// the label.
 	LabelSelectedForUpdate = "node.machine.sapcloud.io/selected-for-update"
 )
 
@@ -100,7 +100,8 @@ const (
 	// first. The default priority is 3; machines that the cluster autoscaler chooses get priority 1.
 	AnnotationMachinePriority = "machinepriority.machine.sapcloud.io"
 	// AnnotationTriggerDeletion on a MachineDeployment names the machines to delete first at a scale-down, as
-	// name~time,name~time with RFC 3339 times, or in the old form name,name. The cluster autoscaler writes the annotation.
+	// name~time,name~time with RFC 3339 times, or in the old form name,name. The cluster autoscaler writes the
+	// annotation.
 	AnnotationTriggerDeletion = "node.machine.sapcloud.io/trigger-deletion-by-mcm"
 	// AnnotationMarkedForDeletionTime on a Machine holds the time from AnnotationTriggerDeletion.
 	AnnotationMarkedForDeletionTime = "machine.sapcloud.io/marked-for-deletion-time"
@@ -111,11 +112,11 @@ const (
 	AnnotationPreserve = vocabulary.AnnotationPreserve
 	// AnnotationLastAppliedPreserve on a Machine holds the value of the node's annotation that was applied last.
 	AnnotationLastAppliedPreserve = vocabulary.AnnotationLastAppliedPreserve
-	// AnnotationAutoPreserved on a Machine holds the RFC 3339 time at which its set requested the machine's preservation.
-	// The set does not request the preservation again after it was refused or has ended.
+	// AnnotationAutoPreserved on a Machine holds the RFC 3339 time at which its set requested the machine's
+	// preservation. The set does not request the preservation again after it was refused or has ended.
 	AnnotationAutoPreserved = "machine.sapcloud.io/auto-preserved-at"
-	// AnnotationEffectiveCreationTimeout on a MachineSet, copied to its machines, overrides spec.creationTimeout by a Go
-	// duration. The dependency-watchdog writes the annotation.
+	// AnnotationEffectiveCreationTimeout on a MachineSet, copied to its machines, overrides spec.creationTimeout by a
+	// Go duration. The dependency-watchdog writes the annotation.
 	AnnotationEffectiveCreationTimeout = "node.machine.sapcloud.io/effective-creation-timeout"
 	// AnnotationMachineJoinDuration on a Machine is the time that the machine's node took to join, as a Go duration.
 	// Millwright only reads the annotation, and records the join in status.joinedAt.
@@ -140,8 +141,8 @@ const (
 	// AnnotationAbsentSince is the RFC 3339 time at which a possible absence of all workers began. The annotation is
 	// removed when the absence is recorded.
 	AnnotationAbsentSince = "machine.sapcloud.io/absent-since"
-	// AnnotationProblems on the Leases of the workers and of the bridges holds what these processes may not or cannot do:
-	// JSON, a list with an entry for each process that has problems.
+	// AnnotationProblems on the Leases of the workers and of the bridges holds what these processes may not or cannot
+	// do: JSON, a list with an entry for each process that has problems.
 	AnnotationProblems = "machine.sapcloud.io/problems"
 )
 
@@ -157,9 +158,9 @@ const (
 	// AnnotationRolloutPausedBy says who paused the deployment, and why: "ann: lunch". The annotation is removed when
 	// the deployment is resumed. The annotation has no effect of its own: the field spec.paused pauses the deployment.
 	AnnotationRolloutPausedBy = "rollout.machine.sapcloud.io/paused-by"
-	// AnnotationLastRequest is the time, the actor and the reason of the last operator request: "2026-11-21T14:06:07Z ann
-	// requested pause: lunch". Some commands leave no other record. By this annotation, Millwright recognises a request
-	// that is carried out twice.
+	// AnnotationLastRequest is the time, the actor and the reason of the last operator request: "2026-11-21T14:06:07Z
+	// ann requested pause: lunch". Some commands leave no other record. By this annotation, Millwright recognises a
+	// request that is carried out twice.
 	AnnotationLastRequest = "rollout.machine.sapcloud.io/last-request"
 	// AnnotationRolloutRetry requests another try of a revision that is pinned to a former revision: "8/1 ann: quota is
 	// raised" is the first request for revision 8.
@@ -170,8 +171,8 @@ const (
 	// AnnotationRolloutUndoBy says who requested the return to a revision, and why: "7 ann: v8 is slow". The text
 	// becomes the change cause of the restored revision.
 	AnnotationRolloutUndoBy = "rollout.machine.sapcloud.io/undo-by"
-	// AnnotationRolloutFailed on a MachineSet says why the set's revision was pinned to an earlier revision, and since when.
-	// The annotation is removed when a rollout of the revision is complete.
+	// AnnotationRolloutFailed on a MachineSet says why the set's revision was pinned to an earlier revision, and since
+	// when. The annotation is removed when a rollout of the revision is complete.
 	AnnotationRolloutFailed = "rollout.machine.sapcloud.io/failed"
 	// AnnotationRestartedAt in the template of a MachineDeployment makes a rollout replace all machines without any
 	// other change: an RFC 3339 time.
@@ -195,8 +196,9 @@ const (
 	// the revision, the step in force, all steps (at most 20), and the names of the new machines that failed (at most
 	// one more than maxFailedMachines of the policy).
 	AnnotationRolloutProgress = "rollout.machine.sapcloud.io/progress"
-	// AnnotationOperation holds as JSON what status.currentOperation holds on a MachineDeployment of machine.sapcloud.io:
-	// the workflow, its step, and what blocks it. The annotation is absent while the deployment is idle.
+	// AnnotationOperation holds as JSON what status.currentOperation holds on a MachineDeployment of
+	// machine.sapcloud.io: the workflow, its step, and what blocks it. The annotation is absent while the deployment is
+	// idle.
 	AnnotationOperation = "rollout.machine.sapcloud.io/operation"
 	// AnnotationFormerReplicas on a MachineSet of Cluster API is the last size that the set has acted on before its
 	// size was changed. The set may still create or delete machines for this size until its status has observed the new
@@ -206,12 +208,12 @@ const (
 	// the set was created. The set counts as created after this time, even if the clock of the API server is slow.
 	AnnotationCreatedFor = "rollout.machine.sapcloud.io/created-for"
 	// AnnotationReplacedByRevision in the template of a former MachineSet of Cluster API, and on its machines, is the
-	// revision that replaces the machines. When this revision changes, Cluster API's core compares each machine with the
-	// deployment's template again.
+	// revision that replaces the machines. When this revision changes, Cluster API's core compares each machine with
+	// the deployment's template again.
 	AnnotationReplacedByRevision = "rollout.machine.sapcloud.io/replaced-by-revision"
-	// AnnotationInPlaceUpdates on a MachineDeployment of Cluster API, with the value "true": a rollout updates a machine
-	// in place if a runtime extension can do so, and replaces the other machines. With any other value, or without the
-	// annotation, a rollout replaces all machines.
+	// AnnotationInPlaceUpdates on a MachineDeployment of Cluster API, with the value "true": a rollout updates a
+	// machine in place if a runtime extension can do so, and replaces the other machines. With any other value, or
+	// without the annotation, a rollout replaces all machines.
 	AnnotationInPlaceUpdates = "rollout.machine.sapcloud.io/in-place-updates"
 	// AnnotationInPlaceAnswer on a former MachineSet of Cluster API holds as JSON the answer of the runtime extension
 	// for the set's machines. The answer has the set of the new template, whether the extension can update the machines
@@ -268,15 +270,15 @@ const (
 // value says who made the request, and why; messages about the request's effect repeat the value. The value of a
 // request may be empty.
 const (
-	// AnnotationForce: pods are deleted without a grace period, now. The annotation has the effect of LabelForceDeletion,
-	// and also names a reason.
+	// AnnotationForce: pods are deleted without a grace period, now. The annotation has the effect of
+	// LabelForceDeletion, and also names a reason.
 	AnnotationForce = "drain.machine.sapcloud.io/force"
 	// AnnotationSkipDrain: the node is not drained, or its drain ends.
 	AnnotationSkipDrain = "drain.machine.sapcloud.io/skip"
 	// AnnotationHold: the deletion stays in its present stage. A drain stops; the node stays cordoned.
 	AnnotationHold = "drain.machine.sapcloud.io/hold"
-	// AnnotationExtend holds the RFC 3339 time until which pods are evicted, regardless of drainTimeout; the text after a
-	// space says why. The annotation never makes the time shorter.
+	// AnnotationExtend holds the RFC 3339 time until which pods are evicted, regardless of drainTimeout; the text after
+	// a space says why. The annotation never makes the time shorter.
 	AnnotationExtend = "drain.machine.sapcloud.io/extend-until"
 	// AnnotationRetry: after each new value, the drain tries all evictions again at once, and a waiting call of the
 	// provider begins again.

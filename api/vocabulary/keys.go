@@ -6,7 +6,8 @@ const (
 	LabelMachineName = "node.gardener.cloud/machine-name"
 	// annotation of a Node: the UID of its Machine, written after the ownership was proven; see docs/ownership.md
 	AnnotationMachineUID = "node.machine.sapcloud.io/machine-uid"
-	// annotation of a Node: the annotations, labels and taints that Millwright last wrote from the machine's node template
+	// annotation of a Node: the annotations, labels and taints that Millwright last wrote from the machine's node
+	// template
 	AnnotationLastAppliedTemplate = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
 	// annotation of a Node: the virtual capacity that Millwright last wrote from the class
 	AnnotationLastAppliedVirtualCapacity = "node.machine.sapcloud.io/last-applied-virtual-capacity"

@@ -50,8 +50,8 @@ type Decision struct {
 // WaitText returns what the object waits for, as status and pages show it.
 func (d Decision) WaitText() string { return cmp.Or(d.Waits, d.Why) }
 
-// HigherPriorityDecision returns a Decision with a need that takes precedence over d, such as a status that must be written.
-// The WaitText of the result is the WaitText of d, because the written status shows d. If holds is false,
+// HigherPriorityDecision returns a Decision with a need that takes precedence over d, such as a status that must be
+// written. The WaitText of the result is the WaitText of d, because the written status shows d. If holds is false,
 // HigherPriorityDecision returns the zero Decision.
 func (d Decision) HigherPriorityDecision(holds bool, need Need, format string, values ...any) Decision {
 	first := DecisionIf(holds, need, format, values...)

@@ -142,8 +142,8 @@ type Settings struct {
 // Decision holds the requests to send now, and the facts to display.
 type Decision struct {
 	Act []Action // requests to send now, all at the same time
-	// departed pods that a lane still waits for, oldest first, at most maxDepartedBytes bytes of JSON; the caller copies
-	// them to Departed of the next Facts
+	// departed pods that a lane still waits for, oldest first, at most maxDepartedBytes bytes of JSON; the caller
+	// copies them to Departed of the next Facts
 	Departed []DepartedPod
 	Done     bool      // no pod is left to remove, and no lane waits for a volume
 	Look     time.Time // when to call Decide again if nothing changes before; zero: never
@@ -181,8 +181,8 @@ const (
 	BlockedByError     = "Error" // the request failed
 )
 
-// Overview shows the state of a drain: the counts of all pods, and at most MaxOverviewRows rows, sorted by state and deletion
-// time.
+// Overview shows the state of a drain: the counts of all pods, and at most MaxOverviewRows rows, sorted by state and
+// deletion time.
 type Overview struct {
 	Counts PodCounts
 	Rows   []PodRow

@@ -120,8 +120,8 @@ func NewDepartedPod(p Pod, now time.Time) DepartedPod {
 // volumes with names of 80 bytes, and a cloud attaches at most 128 volumes to a node.
 const maxDepartedBytes = 128 << 10
 
-// limitDepartedPods returns as many departed pods as fit into maxDepartedBytes, starting with the first. Lanes do not wait
-// for the volumes of the other departed pods.
+// limitDepartedPods returns as many departed pods as fit into maxDepartedBytes, starting with the first. Lanes do not
+// wait for the volumes of the other departed pods.
 func limitDepartedPods(all []DepartedPod) []DepartedPod {
 	bytes := 0
 	for i, d := range all {

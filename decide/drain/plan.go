@@ -244,7 +244,8 @@ func (a EvictionAnswer) retryPause(failures int) time.Duration {
 	}[a.Result]
 }
 
-// TryRecordWithoutPause ends the pause after a refusal, because one of the pod's budgets was changed, created or deleted.
+// TryRecordWithoutPause ends the pause after a refusal, because one of the pod's budgets was changed, created or
+// deleted.
 func TryRecordWithoutPause(t TryRecord) TryRecord {
 	if t.Result == Refused || t.Result == Several {
 		t.Next = time.Time{}

@@ -18,8 +18,8 @@ const (
 	extraGrace = 30 * time.Second
 )
 
-// OverdueAfter is how late a step may begin after its deadline before the delay is reported. Source of OverdueAfter: a worker
-// restarts in less than a minute.
+// OverdueAfter is how late a step may begin after its deadline before the delay is reported. Source of OverdueAfter: a
+// worker restarts in less than a minute.
 const OverdueAfter = time.Minute
 
 // Pauses between two probes of a budget that allows no eviction. A probe is an eviction that the budget's status, which

@@ -171,8 +171,8 @@ type ClusterAPIMachine struct {
 // StepName returns the machine's step, from package vocabulary; empty: the machine waits for nothing.
 func (m ClusterAPIMachine) StepName() string { return textsByStage()[m.Stage].step }
 
-// maxClusterAPIMessageBytes bounds the length of Cluster API's message in a cause. Source: Cluster API's message about a drain
-// names each pod, and a condition must have room for three causes.
+// maxClusterAPIMessageBytes bounds the length of Cluster API's message in a cause. Source: Cluster API's message about
+// a drain names each pod, and a condition must have room for three causes.
 const maxClusterAPIMessageBytes = 400
 
 // CurrentWait returns the WaitState of the machine. If the machine waits for nothing, CurrentWait returns the zero

@@ -82,8 +82,8 @@ func Decide(n Node, phase string) Decision {
 	return stepFromLabels(n)
 }
 
-// IsSelectionWithdrawn reports whether the labels were removed from a node that waits for its drain. The condition and the
-// cordon stay, because Millwright cannot distinguish its own cordon from a person's cordon. The node is neither
+// IsSelectionWithdrawn reports whether the labels were removed from a node that waits for its drain. The condition and
+// the cordon stay, because Millwright cannot distinguish its own cordon from a person's cordon. The node is neither
 // cordoned again nor updated until the labels are set again.
 func (n Node) IsSelectionWithdrawn() bool {
 	return n.Reason == vocabulary.ReasonSelectedForUpdate && !n.isChosen()

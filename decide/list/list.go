@@ -45,8 +45,8 @@ func SortedCopy[T any](items []T, by func(a, b T) int) []T {
 	return items
 }
 
-// SortedCopyOfLargeItems is SortedCopy for items of hundreds of bytes: it compares and moves pointers instead of copies. by
-// must not change the items.
+// SortedCopyOfLargeItems is SortedCopy for items of hundreds of bytes: it compares and moves pointers instead of
+// copies. by must not change the items.
 func SortedCopyOfLargeItems[T any](items []T, by func(a, b *T) int) []T {
 	pointers := make([]*T, len(items))
 	for i := range items {

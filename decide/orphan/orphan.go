@@ -60,8 +60,8 @@ type Settings struct {
 	MaxPerSweep int // largest number of instances that one sweep deletes, at most MaxDeletionsPerSweep
 }
 
-// MaxDeletionsPerSweep is the largest number of instances that one sweep deletes, whatever the Settings: the history of the
-// sweep names all deleted instances.
+// MaxDeletionsPerSweep is the largest number of instances that one sweep deletes, whatever the Settings: the history of
+// the sweep names all deleted instances.
 const MaxDeletionsPerSweep = 25
 
 // The breaker opens if there are more than breakerMinOrphans orphans, and more than 1/breakerDivisor of the class's
@@ -117,14 +117,14 @@ type NodeOwner struct {
 	ProviderID string // provider ID of the machine's instance; empty: not known
 }
 
-// MaxUnmanagedNodes is the largest number of nodes that one call of UnmanagedNodes returns. Source: the largest number of
-// machines that one decision names.
+// MaxUnmanagedNodes is the largest number of nodes that one call of UnmanagedNodes returns. Source: the largest number
+// of machines that one decision names.
 const MaxUnmanagedNodes = 50
 
 // UnmanagedNodes returns the names of nodes older than DefaultMinAge that have no machine, and that lack the annotation
-// not-managed-by-mcm or still have Millwright's finalizer. UnmanagedNodes returns at most MaxUnmanagedNodes names, in the
-// given order. If there are no machines at all, UnmanagedNodes returns no names: the machines may have to be restored
-// first.
+// not-managed-by-mcm or still have Millwright's finalizer. UnmanagedNodes returns at most MaxUnmanagedNodes names, in
+// the given order. If there are no machines at all, UnmanagedNodes returns no names: the machines may have to be
+// restored first.
 func UnmanagedNodes(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	if len(owners) == 0 {
 		return nil

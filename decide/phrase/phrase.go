@@ -155,8 +155,8 @@ func NonEmptyTexts(texts ...string) []string {
 // PausedSentence returns Cluster API's message for an object of this kind that is paused by its annotation.
 func PausedSentence(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }
 
-// AwaitedNodeClause returns a clause about a node that has not joined. For some clouds the name is empty, because they do not
-// know a node's name before the node joins.
+// AwaitedNodeClause returns a clause about a node that has not joined. For some clouds the name is empty, because they
+// do not know a node's name before the node joins.
 func AwaitedNodeClause(name string) string {
 	if name == "" {
 		return "no node has its provider ID yet"

@@ -144,9 +144,9 @@ func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until tim
 	), until
 }
 
-// LostInstancesDistrustReason returns why the provider's answer that instances are gone is not trusted: it concerns at least
-// minDeadNodes machines, and at least half of all machines. If it is empty, the answer is trusted, even while nodes of
-// other machines look dead.
+// LostInstancesDistrustReason returns why the provider's answer that instances are gone is not trusted: it concerns at
+// least minDeadNodes machines, and at least half of all machines. If it is empty, the answer is trusted, even while
+// nodes of other machines look dead.
 func LostInstancesDistrustReason(n NodeCounts) string {
 	return phrase.TextIf(isOutage(n.Lost, n.Joined), "%s", lostMachinesSentence(n))
 }

@@ -221,7 +221,8 @@ func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 	), f.undoDecision(o, to))
 }
 
-// undoDecision returns the Decision that returns the deployment to a revision, with a pin or with an edit of the template.
+// undoDecision returns the Decision that returns the deployment to a revision, with a pin or with an edit of the
+// template.
 func (f DeploymentFacts) undoDecision(o CommandOrder, to int64) Decision {
 	if o.Pin {
 		return Decision{

@@ -25,8 +25,8 @@ type ClusterAPISet struct {
 	// Twin means that the set has the deployment's current template, although another set is Current. A rollback that
 	// writes the template of a Twin would change nothing. A pin can return to a Twin, such as the set before a restart.
 	Twin bool
-	// Lacks names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join"; empty:
-	// none is missing. No rollback returns to a set that lacks an object.
+	// Lacks names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join";
+	// empty: none is missing. No rollback returns to a set that lacks an object.
 	Lacks string
 	// an extension's answer whether this set's machines can be updated to the current template; zero: not asked
 	Answer   ExtensionAnswer
@@ -56,8 +56,8 @@ type ExtensionAnswer struct {
 	At       time.Time // time of the question
 }
 
-// ExtensionRetryInterval is the pause before an extension that gave no answer is asked again. Source: own choice, so that a person
-// who repairs the extension waits at most 30 s.
+// ExtensionRetryInterval is the pause before an extension that gave no answer is asked again. Source: own choice, so
+// that a person who repairs the extension waits at most 30 s.
 const ExtensionRetryInterval = 30 * time.Second
 
 // MachineTransfer is the content of a set's annotations about machines that move between sets for in-place updates;

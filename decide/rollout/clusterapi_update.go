@@ -147,8 +147,8 @@ func (p *planner) hasTransfers() bool {
 		slices.ContainsFunc(p.sets, func(set *setPlan) bool { return set.deletesBeforeTransfer })
 }
 
-// askExtension asks the extension about the sets without an answer. After a failed answer, askExtension waits ExtensionRetryInterval
-// before it repeats the question.
+// askExtension asks the extension about the sets without an answer. After a failed answer, askExtension waits
+// ExtensionRetryInterval before it repeats the question.
 func (p *planner) askExtension(d *Decision) {
 	if p.facts.StopReason() != "" || p.current == nil || p.current.UID == "" {
 		return

@@ -121,7 +121,8 @@ type Decision struct {
 	Why      string      // one sentence: the next action, or what the deployment waits for
 }
 
-// TargetRevision returns the revision that the machines get: the template's revision or, while pinned, an earlier revision.
+// TargetRevision returns the revision that the machines get: the template's revision or, while pinned, an earlier
+// revision.
 func (d Decision) TargetRevision() int64 {
 	if d.Pin != nil {
 		return d.Pin.Revision

@@ -179,8 +179,8 @@ func (p *planner) newPin(to *setPlan, by, why string) *Pin {
 	}
 }
 
-// isAutoRollbackActive reports whether failures count: from the start of a rollout until the rollout is complete, and for the bake
-// time afterwards.
+// isAutoRollbackActive reports whether failures count: from the start of a rollout until the rollout is complete, and
+// for the bake time afterwards.
 func (p *planner) isAutoRollbackActive(record Progress) bool {
 	return record.Completed.IsZero() || p.facts.Now.Before(record.Completed.Add(p.facts.Automatic.Bake))
 }
@@ -207,14 +207,15 @@ func (p *planner) lastGoodSet() *setPlan {
 	return slices.MaxFunc(serving, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 }
 
-// isTemplateAtFault reports whether the failure of a machine counts against the template. Three kinds of failures do not
-// count: a person requested the deletion or the replacement; the machine was healthy once, and no bake time runs; or
-// the cloud would deny a machine of the good set as well.
+// isTemplateAtFault reports whether the failure of a machine counts against the template. Three kinds of failures do
+// not count: a person requested the deletion or the replacement; the machine was healthy once, and no bake time runs;
+// or the cloud would deny a machine of the good set as well.
 func (p *planner) isTemplateAtFault(m Member, baking bool) bool {
 	return !m.Requested && (baking || !m.Joined) && !p.isAlsoDeniedForGoodSet(m)
 }
 
-// isAlsoDeniedForGoodSet reports whether the cloud denies the instance of a machine of the good set as well, or would do so.
+// isAlsoDeniedForGoodSet reports whether the cloud denies the instance of a machine of the good set as well, or would
+// do so.
 func (p *planner) isAlsoDeniedForGoodSet(m Member) bool {
 	good := p.lastGoodSet()
 	if m.Denied == "" || good == nil {

@@ -11,8 +11,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// newFailingRollout returns a rollout of revision 3 in which `failures` new machines have failed. Revision 2 was complete
-// before.
+// newFailingRollout returns a rollout of revision 3 in which `failures` new machines have failed. Revision 2 was
+// complete before.
 func newFailingRollout(failures int, policy rollout.AutoRollback) rollout.Facts {
 	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
 	for i := range failures {

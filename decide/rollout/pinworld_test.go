@@ -93,8 +93,8 @@ func (w *rollbackSimulation) runCheckedTurn() {
 	}
 }
 
-// makeRandomDisturbance causes a random event: a power cut, a person who replaces a machine, a cloud that creates no instance, a slow
-// drain, a larger or smaller deployment, or a retry.
+// makeRandomDisturbance causes a random event: a power cut, a person who replaces a machine, a cloud that creates no
+// instance, a slow drain, a larger or smaller deployment, or a retry.
 func (w *rollbackSimulation) makeRandomDisturbance() {
 	var machines []*simulatedMachine
 	for _, g := range w.sets {
@@ -134,8 +134,8 @@ func (w *rollbackSimulation) makeRandomDisturbance() {
 	}
 }
 
-// passTimeWithoutWorker advances the time while the worker does not run. The times of earlier failures and removals are moved along, so
-// that they still count as recent.
+// passTimeWithoutWorker advances the time while the worker does not run. The times of earlier failures and removals are
+// moved along, so that they still count as recent.
 func (w *rollbackSimulation) passTimeWithoutWorker(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.spec.Absent += d

@@ -119,7 +119,8 @@ func ConditionsPresentOnlyWhileTrue() []string {
 // Status is the desired status of the deployment.
 type Status struct {
 	Counts MachineCounts
-	// Available and Progressing are always present; the types of ConditionsPresentOnlyWhileTrue only while they are True
+	// Available and Progressing are always present; the types of ConditionsPresentOnlyWhileTrue only while they are
+	// True
 	Conditions []Condition
 	// Failed has the names of machines whose last operation failed, as scale.FirstFailedNames returns them. Preserved
 	// Failed machines are left out.

@@ -293,7 +293,8 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 	return p.beginPin()
 }
 
-// alignSetsWithDeployment decides which sets may create machines, and copies the deployment's settings to sets that differ.
+// alignSetsWithDeployment decides which sets may create machines, and copies the deployment's settings to sets that
+// differ.
 func (p *planner) alignSetsWithDeployment() (d Decision) {
 	if p.current != nil {
 		if p.allowScaleUp(&d); d.HasActions() {

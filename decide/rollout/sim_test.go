@@ -370,8 +370,8 @@ func TestInvariantsHoldWhileMachinesFail(t *testing.T) {
 	}
 }
 
-// newStartedSimulation returns a world at the beginning of its second template. Creations and deletions of machines take
-// random times.
+// newStartedSimulation returns a world at the beginning of its second template. Creations and deletions of machines
+// take random times.
 func newStartedSimulation(t *testing.T, seed uint64, spec rollout.Facts) *rolloutSimulation {
 	t.Helper()
 	w := newSimulation(seed, spec)

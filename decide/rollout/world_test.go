@@ -19,8 +19,8 @@ type simulatedMachine struct {
 	hasUpdateBegun  bool // the in-place update by an extension has begun
 }
 
-// simulatedSet is a set of the world with its own workflow. The workflow decides in one turn and carries the decision out
-// in its next turn.
+// simulatedSet is a set of the world with its own workflow. The workflow decides in one turn and carries the decision
+// out in its next turn.
 type simulatedSet struct {
 	rollout.MachineSet
 	template        string
@@ -47,8 +47,8 @@ func (g *simulatedSet) asClusterAPIReports(s rollout.MachineSet) rollout.Machine
 	return s
 }
 
-// rolloutSimulation is a small simulated cluster in which rollout.Decide and scale.Decide run a deployment. The world checks the
-// promises after every action.
+// rolloutSimulation is a small simulated cluster in which rollout.Decide and scale.Decide run a deployment. The world
+// checks the promises after every action.
 type rolloutSimulation struct {
 	random             randomSource
 	now                time.Time

@@ -154,8 +154,8 @@ type Facts struct {
 	Released int
 
 	Pauses []string // who has paused the set, each as one sentence; empty: not paused
-	// Stopped has reasons why no machine is created, each as one sentence, in addition to reasons that follow from other
-	// facts.
+	// Stopped has reasons why no machine is created, each as one sentence, in addition to reasons that follow from
+	// other facts.
 	Stopped   []string
 	Missing   []string        // kinds of the template's objects that do not exist
 	Preflight preflight.Facts // zero: no control plane is configured, and there is no check

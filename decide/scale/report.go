@@ -43,8 +43,8 @@ type Status struct {
 	// Failed has the names of members whose last operation failed, as FirstFailedNames returns them. Preserved Failed
 	// members are left out.
 	Failed []string
-	// ActedOn is the last wanted number for which every creation and deletion was started. A creation or deletion that is
-	// blocked, or that failed and is retried later, counts as started.
+	// ActedOn is the last wanted number for which every creation and deletion was started. A creation or deletion that
+	// is blocked, or that failed and is retried later, counts as started.
 	ActedOn int
 }
 
@@ -54,8 +54,9 @@ func buildStatus(o *planner, d Decision) Status {
 	failed := memberPointers(o.Members, Member.lastOperationFailed)
 	s.Failed = FirstFailedNames(list.Map(failed, (*Member).name))
 	s.Peak, s.Overshoot = measureOvershoot(o)
-	// Changes of ownership, marks and preservation are decided before creations and deletions. While one of these changes
-	// is pending, a creation or deletion may still follow. Copies of the template come after creations and deletions.
+	// Changes of ownership, marks and preservation are decided before creations and deletions. While one of these
+	// changes is pending, a creation or deletion may still follow. Copies of the template come after creations and
+	// deletions.
 	pending := d.HasListEntries() && len(d.Sync) == 0 && o.LastFailure.Message == ""
 	if !pending {
 		s.ActedOn = o.Replicas

@@ -9,8 +9,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// setSimulation carries out the decisions of one set. Each step lasts one minute. A new machine is Pending after one step and
-// Running after two. A deleted machine is gone after two steps.
+// setSimulation carries out the decisions of one set. Each step lasts one minute. A new machine is Pending after one
+// step and Running after two. A deleted machine is gone after two steps.
 type setSimulation struct {
 	scale.Facts
 	failsToJoin        func(name string) bool // whether a machine fails instead of joining; nil: none fails

@@ -67,7 +67,8 @@ func (c *cluster) upgradeChart(t *testing.T, given map[string]any) {
 	require.Equal(t, release.StatusDeployed, done.Info.Status)
 }
 
-// TestHelmInstallsUpgradesAndRollsBackTheChart installs the chart, upgrades it with the values of each example, rolls it back and uninstalls it.
+// TestHelmInstallsUpgradesAndRollsBackTheChart installs the chart, upgrades it with the values of each example, rolls
+// it back and uninstalls it.
 func TestHelmInstallsUpgradesAndRollsBackTheChart(t *testing.T) {
 	c := startCluster(t)
 	for _, name := range []string{"shop", "bakery"} {
@@ -77,8 +78,8 @@ func TestHelmInstallsUpgradesAndRollsBackTheChart(t *testing.T) {
 		_, err := c.resourceClient("", "v1", "namespaces").Create(t.Context(), space, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	// The API server lacks the CRDs of the Prometheus operator: TestPodMonitorSelectsTheMetricsPorts and TestPrometheusRuleHasTheAlertRules check these
-	// objects.
+	// The API server lacks the CRDs of the Prometheus operator: TestPodMonitorSelectsTheMetricsPorts and
+	// TestPrometheusRuleHasTheAlertRules check these objects.
 	full := withValue(exampleValues(t)["full"], "podMonitor", map[string]any{"enabled": false})
 	full = withValue(full, "prometheusRule", map[string]any{"enabled": false})
 

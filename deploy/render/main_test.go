@@ -480,8 +480,8 @@ func TestAChangedJobHasANewName(t *testing.T) {
 	assert.Equal(t, before, job(withValue(given, "bridge", map[string]any{"replicas": 3})))
 }
 
-// TestPodMonitorSelectsTheMetricsPorts decodes the rendered PodMonitor into the Go type of the Prometheus operator. The local stack does not
-// run this operator.
+// TestPodMonitorSelectsTheMetricsPorts decodes the rendered PodMonitor into the Go type of the Prometheus operator. The
+// local stack does not run this operator.
 func TestPodMonitorSelectsTheMetricsPorts(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(deployFolder, "components/pod-monitor/monitor.yaml"))
 	require.NoError(t, err)
@@ -498,8 +498,8 @@ func TestPodMonitorSelectsTheMetricsPorts(t *testing.T) {
 	}
 }
 
-// TestPrometheusRuleHasTheAlertRules decodes the rendered PrometheusRule into the Go type of the Prometheus operator. The rule must
-// have the groups of deploy/alerts/rules.yaml, which Prometheus can load without the operator.
+// TestPrometheusRuleHasTheAlertRules decodes the rendered PrometheusRule into the Go type of the Prometheus operator.
+// The rule must have the groups of deploy/alerts/rules.yaml, which Prometheus can load without the operator.
 func TestPrometheusRuleHasTheAlertRules(t *testing.T) {
 	texts, err := renderTemplates(loadChart(t), namespace, exampleValues(t)["full"], nil)
 	require.NoError(t, err)

@@ -25,8 +25,8 @@ import (
 type Options struct {
 	// Repo is the root of the clone; empty means the clone that contains the working directory.
 	Repo string
-	// Dir is the folder of this stack: data, logs, credentials, state. Empty means <repo>/.devstack. Down keeps the data,
-	// so that the next Up continues with the old data; remove the folder for a fresh start.
+	// Dir is the folder of this stack: data, logs, credentials, state. Empty means <repo>/.devstack. Down keeps the
+	// data, so that the next Up continues with the old data; remove the folder for a fresh start.
 	Dir string
 	// UseFreePorts selects a free block of ports instead of the documented ports, so that several stacks can run.
 	UseFreePorts bool
@@ -46,8 +46,8 @@ type Options struct {
 	// Binaries are paths of binaries that replace the clone's binaries, by component name. A path may also be the
 	// program of an extra component.
 	Binaries map[string]string
-	// TemporalTLS makes Temporal's frontend require client certificates (mTLS): see component.WriteTemporalCertificates.
-	// Millwright's processes get client certificates.
+	// TemporalTLS makes Temporal's frontend require client certificates (mTLS): see
+	// component.WriteTemporalCertificates. Millwright's processes get client certificates.
 	TemporalTLS bool
 	// Quiet makes Nodes renew their Leases six times less often, for benchmarks: 5,000 idle Nodes would otherwise use a
 	// core. The detection of a dead Node then takes five minutes instead of one minute.
@@ -64,7 +64,8 @@ type Options struct {
 	// depend on the ports. The supervisor holds the returned locks until the stack ends. If the stack already runs, Up
 	// does not call CompletePlan. Nil adds nothing.
 	CompletePlan func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
-	// Timeout is the timeout of the start, without builds; zero means two minutes. An idle computer needs less than 15 s.
+	// Timeout is the timeout of the start, without builds; zero means two minutes. An idle computer needs less than 15
+	// s.
 	Timeout time.Duration
 	// SupervisorProgram is the path of a binary with the command "run": the devstack command passes its own path. If
 	// empty, Up builds devstack from the clone.

@@ -148,7 +148,8 @@ func assertNoCAPISignals(t *testing.T, stack []runtime.Object, kind run.Kind) {
 	})
 }
 
-// capiEvaluationTestCase is a change of an object, and the time at which the bridge then evaluates the calm object of a kind.
+// capiEvaluationTestCase is a change of an object, and the time at which the bridge then evaluates the calm object of a
+// kind.
 type capiEvaluationTestCase struct {
 	name   string
 	object runtime.Object

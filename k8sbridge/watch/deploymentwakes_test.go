@@ -42,8 +42,8 @@ type wakeTestCase struct {
 	want   []string
 }
 
-// assertDeploymentsSignaled checks which deployments each row's event signals. Neither deployment is calm, so each evaluation sends
-// a signal.
+// assertDeploymentsSignaled checks which deployments each row's event signals. Neither deployment is calm, so each
+// evaluation sends a signal.
 func assertDeploymentsSignaled(t *testing.T, stack []runtime.Object, rows []wakeTestCase) {
 	both := []string{startSignalOf(aDeployment()), startSignalOf(otherDeployment())}
 	for _, row := range rows {

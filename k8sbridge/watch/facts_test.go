@@ -34,8 +34,8 @@ func putChangedObject[T runtime.Object](o T, changes ...func(T)) func(*bridgeTes
 	return func(w *bridgeTestEnv) { w.putObject(changedCopy(o, changes...)) }
 }
 
-// assertFactsSendSignals checks that a change of each fact that determines pending work signals the object's workflow: at
-// once, debounced, or at the next resync.
+// assertFactsSendSignals checks that a change of each fact that determines pending work signals the object's workflow:
+// at once, debounced, or at the next resync.
 func assertFactsSendSignals(
 	t *testing.T,
 	facts reflect.Type,

@@ -165,7 +165,8 @@ func (f *fakeTemporal) closeWorkflow(id string) {
 	f.closedWorkflow = id
 }
 
-// bridgeTestEnv is a bridge with fake clusters and a fake Temporal. bridgeTestEnv runs in a synctest bubble with a fake clock.
+// bridgeTestEnv is a bridge with fake clusters and a fake Temporal. bridgeTestEnv runs in a synctest bubble with a fake
+// clock.
 type bridgeTestEnv struct {
 	*fakeTemporal
 	t              *testing.T
@@ -194,8 +195,8 @@ func runBridgeTest(t *testing.T, objects []runtime.Object, test func(w *bridgeTe
 	})
 }
 
-// newBridgeTestEnv fills caches with objects; startLeader starts a bridge. The world watches control planes only if objects
-// contains one, and Cluster API's kinds only if objects contains a Cluster.
+// newBridgeTestEnv fills caches with objects; startLeader starts a bridge. The world watches control planes only if
+// objects contains one, and Cluster API's kinds only if objects contains a Cluster.
 func newBridgeTestEnv(t *testing.T, objects ...runtime.Object) *bridgeTestEnv {
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))

@@ -2,8 +2,8 @@ package cache
 
 import "time"
 
-// WorkerAbsence is a period in which no worker of this installation worked: no worker ran, or Temporal or the control cluster
-// did not answer. From and To come from the clock of the control cluster's API server.
+// WorkerAbsence is a period in which no worker of this installation worked: no worker ran, or Temporal or the control
+// cluster did not answer. From and To come from the clock of the control cluster's API server.
 type WorkerAbsence struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`

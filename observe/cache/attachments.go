@@ -55,8 +55,8 @@ func (t *Target) AttachedVolumeCount(node string) int {
 	return n
 }
 
-// HasCurrentAttachments reports whether the cache of volume attachments is current: its watch is open, or volume attachments
-// are not watched at all.
+// HasCurrentAttachments reports whether the cache of volume attachments is current: its watch is open, or volume
+// attachments are not watched at all.
 func (t *Target) HasCurrentAttachments() bool {
 	return t == nil || t.attachmentWatches == nil || t.attachmentWatches.isCurrent()
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // NodeNameOfMachine returns the name of a machine's node; empty if the machine has no node name. The name in the status
-// is confirmed by the provider, or by the node's provider ID. Without a name in the status, NodeNameOfMachine returns the
-// label of the machine, for example of a machine from another controller or from a backup. The label does not prove
+// is confirmed by the provider, or by the node's provider ID. Without a name in the status, NodeNameOfMachine returns
+// the label of the machine, for example of a machine from another controller or from a backup. The label does not prove
 // that the node is the machine's; see Cluster.OwnerOfNode.
 func NodeNameOfMachine(m *v1alpha1.Machine) string {
 	return cmp.Or(m.Status.NodeName, m.Labels[v1alpha1.LabelNode])

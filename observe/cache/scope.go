@@ -143,8 +143,8 @@ func (i installations) forgetLease(lease *coordinationv1.Lease) bool {
 	return known
 }
 
-// otherHasPriority reports whether another installation has priority over this one. If two Leases have the same creation
-// second, their namespaces decide. A Lease without an installation name belongs to an earlier version of this
+// otherHasPriority reports whether another installation has priority over this one. If two Leases have the same
+// creation second, their namespaces decide. A Lease without an installation name belongs to an earlier version of this
 // installation.
 func (i installations) otherHasPriority(namespace string, other installation) bool {
 	if other.name == "" || other.name == i.ownName {

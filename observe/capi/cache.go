@@ -39,9 +39,9 @@ const (
 	// DeploymentFieldManager is the field manager for the MachineSets that Millwright writes for a MachineDeployment of
 	// Cluster API.
 	DeploymentFieldManager = "millwright-machinedeployment"
-	// InPlaceFieldManager is the field manager for the annotations of an in-place update on a Machine. InPlaceFieldManager
-	// differs from FieldManager, because Cluster API's core removes these annotations: an apply without a field removes
-	// the field if the same field manager applied it before.
+	// InPlaceFieldManager is the field manager for the annotations of an in-place update on a Machine.
+	// InPlaceFieldManager differs from FieldManager, because Cluster API's core removes these annotations: an apply
+	// without a field removes the field if the same field manager applied it before.
 	InPlaceFieldManager = "millwright-in-place"
 )
 
@@ -56,11 +56,11 @@ const HandedOverMessage = "it was handed over: Millwright's finalizer is left"
 
 // Settings defines which objects of Cluster API belong to Millwright.
 type Settings struct {
-	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter on the MachineSets and MachineDeployments that
-	// Millwright reconciles. WatchFilter must not be empty.
+	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter on the MachineSets and MachineDeployments
+	// that Millwright reconciles. WatchFilter must not be empty.
 	WatchFilter string
-	// UpstreamWatchFilter is the value of the label cluster.x-k8s.io/watch-filter on new Machines and their clones, which
-	// Cluster API's own controllers reconcile. If UpstreamWatchFilter is empty, Millwright sets no such label.
+	// UpstreamWatchFilter is the value of the label cluster.x-k8s.io/watch-filter on new Machines and their clones,
+	// which Cluster API's own controllers reconcile. If UpstreamWatchFilter is empty, Millwright sets no such label.
 	UpstreamWatchFilter string
 }
 

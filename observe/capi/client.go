@@ -117,8 +117,8 @@ func NewClient(config *rest.Config) (*Client, error) {
 	}, nil
 }
 
-// typedClient returns a function that makes the clients of one kind. The function object makes an empty object, and the
-// function list makes an empty list.
+// typedClient returns a function that makes the clients of one kind. object() makes an empty object, and list() makes
+// an empty list.
 func typedClient[T interface {
 	runtime.Object
 	metav1.Object

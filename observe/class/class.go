@@ -110,7 +110,8 @@ func (n NamespaceObjects) Class(uid string) *v1alpha1.MachineClass {
 }
 
 // SecretsWithoutFinalizer returns the Secrets that a class needs and that lack Millwright's finalizer, sorted by name.
-// SecretsWithoutFinalizer leaves out Secrets that are being deleted, because the API server accepts no new finalizer on them.
+// SecretsWithoutFinalizer leaves out Secrets that are being deleted, because the API server accepts no new finalizer on
+// them.
 func (n NamespaceObjects) SecretsWithoutFinalizer(class *v1alpha1.MachineClass) []*metav1.PartialObjectMetadata {
 	if !n.needsSecrets(class) {
 		return nil

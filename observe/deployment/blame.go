@@ -15,8 +15,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// isReplacementRequested reports whether a person requested the replacement or the deletion of a machine. The status of the
-// deployment records each replacement that the deployment granted, and whether a person requested it.
+// isReplacementRequested reports whether a person requested the replacement or the deletion of a machine. The status of
+// the deployment records each replacement that the deployment granted, and whether a person requested it.
 func isReplacementRequested(d *v1alpha1.MachineDeployment, m *v1alpha1.Machine) bool {
 	granted := slices.ContainsFunc(
 		d.Status.Replacements,
@@ -38,9 +38,9 @@ var creationDenialsByCode = map[string]rollout.Denial{
 	"DeadlineExceeded":  rollout.DeniedByNetwork,
 }
 
-// creationDenial returns why the cloud has never made the instance of a machine; empty if the instance exists or existed, or
-// if the machine or its class is invalid. A machine without the condition InstanceReady waits for its bootstrap token,
-// which is made in the target cluster.
+// creationDenial returns why the cloud has never made the instance of a machine; empty if the instance exists or
+// existed, or if the machine or its class is invalid. A machine without the condition InstanceReady waits for its
+// bootstrap token, which is made in the target cluster.
 func (f ObjectTree) creationDenial(m *v1alpha1.Machine) rollout.Denial {
 	class := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineClassReady)
 	instance := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineInstanceReady)
@@ -60,7 +60,8 @@ func (f ObjectTree) creationDenial(m *v1alpha1.Machine) rollout.Denial {
 	}
 }
 
-// creationDenialByClass returns the denial for a class that cannot be used; empty if the class itself is missing or invalid.
+// creationDenialByClass returns the denial for a class that cannot be used; empty if the class itself is missing or
+// invalid.
 func creationDenialByClass(reason string) rollout.Denial {
 	switch reason {
 	case v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonSecretNotAllowed:

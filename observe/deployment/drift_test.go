@@ -11,8 +11,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// CopyDeploymentFields copies some fields of a deployment to a set. CopyDeploymentFields does not change other fields of the
-// set.
+// CopyDeploymentFields copies some fields of a deployment to a set. CopyDeploymentFields does not change other fields
+// of the set.
 func TestCopyDeploymentFields(t *testing.T) {
 	stays := func(*v1alpha1.MachineSet) {}
 	for _, row := range []struct {

@@ -13,8 +13,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// RecordOfSameAttempt returns the record of a rollout if the record belongs to this revision and to this or a later attempt;
-// otherwise nil. The rollout keeps the policy settings in the record.
+// RecordOfSameAttempt returns the record of a rollout if the record belongs to this revision and to this or a later
+// attempt; otherwise nil. The rollout keeps the policy settings in the record.
 func RecordOfSameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int) *v1alpha1.RolloutStatus {
 	if r == nil || r.Revision != revision || int(r.Attempt) < attempt {
 		return nil
@@ -130,8 +130,9 @@ func ApplyRequests(o *rollout.Facts, d metav1.Object, revision int64) {
 	}
 }
 
-// parseRequestAnnotation parses a request such as "8/2 ann: looks well" for revision 8: it returns the number 2 and the text after
-// it. parseRequestAnnotation returns 0 and "" if there is no request, or if the request is for another revision.
+// parseRequestAnnotation parses a request such as "8/2 ann: looks well" for revision 8: it returns the number 2 and the
+// text after it. parseRequestAnnotation returns 0 and "" if there is no request, or if the request is for another
+// revision.
 func parseRequestAnnotation(d metav1.Object, key string, revision int64) (number int64, words string) {
 	about, words, _ := strings.Cut(d.GetAnnotations()[key], " ")
 	about, text, _ := strings.Cut(about, "/")

@@ -32,8 +32,9 @@ var annotationsNotCopied = []string{
 	v1alpha1.AnnotationRolloutUndoBy,
 }
 
-// CopyDeploymentFields copies from a deployment to a set the fields that change existing machines in place or concern only
-// the set. CopyDeploymentFields reports whether any field differed. CopyDeploymentFields keeps other annotations of the set.
+// CopyDeploymentFields copies from a deployment to a set the fields that change existing machines in place or concern
+// only the set. CopyDeploymentFields reports whether any field differed. CopyDeploymentFields keeps other annotations
+// of the set.
 func CopyDeploymentFields(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (changed bool) {
 	for key, value := range d.Annotations {
 		if was, there := set.Annotations[key]; slices.Contains(annotationsNotCopied, key) || there && was == value {
@@ -52,8 +53,8 @@ func CopyDeploymentFields(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeploymen
 	return changed || !equality.Semantic.DeepEqual(before, to)
 }
 
-// RecordFailureOnSet records on the set of the deployment's template that a pin replaces the set, and reports whether the
-// annotation differed. The annotation stays after the pin, until a rollout of the set's revision is complete.
+// RecordFailureOnSet records on the set of the deployment's template that a pin replaces the set, and reports whether
+// the annotation differed. The annotation stays after the pin, until a rollout of the set's revision is complete.
 func RecordFailureOnSet(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
 	pin, annotations := RecordedProgress(r).Pin, set.GetAnnotations()
 	was, want := annotations[v1alpha1.AnnotationRolloutFailed], ""
@@ -83,9 +84,9 @@ var annotationsNotRestored = []string{
 	v1alpha1.AnnotationLastScalerChange, v1alpha1.AnnotationEffectiveCreationTimeout, v1alpha1.AnnotationRolloutFailed,
 }
 
-// RestoreTemplateFromSet copies the template and the annotations of a former set to its deployment. Source: MCM. The template
-// includes the set's last node template and timeouts, but not the hash label. RestoreTemplateFromSet removes annotations that the
-// deployment got later, except annotations about the deployment itself, its size or its rollout.
+// RestoreTemplateFromSet copies the template and the annotations of a former set to its deployment. Source: MCM. The
+// template includes the set's last node template and timeouts, but not the hash label. RestoreTemplateFromSet removes
+// annotations that the deployment got later, except annotations about the deployment itself, its size or its rollout.
 func RestoreTemplateFromSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 	d.Spec.Template = *set.Spec.Template.DeepCopy()
 	delete(d.Spec.Template.Labels, v1alpha1.LabelMachineTemplateHash)

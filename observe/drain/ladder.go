@@ -16,8 +16,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// maxReasonBytes is the maximum number of bytes of an annotation's value in a message. A message then has about two lines of
-// text.
+// maxReasonBytes is the maximum number of bytes of an annotation's value in a message. A message then has about two
+// lines of text.
 const maxReasonBytes = 200
 
 // AnnotationReason returns the name and value of the first of these annotations that a machine has; empty if it has
@@ -59,8 +59,8 @@ func ForceReason(m *v1alpha1.Machine) string {
 	return AnnotationReason(m, v1alpha1.AnnotationForce)
 }
 
-// EscalationFacts returns the facts from which decide chooses the means of a drain. A nil record means that the drain has
-// not begun. The parameter grace is the longest grace period of the pods that remained at the last check.
+// EscalationFacts returns the facts from which decide chooses the means of a drain. A nil record means that the drain
+// has not begun. The parameter grace is the longest grace period of the pods that remained at the last check.
 func EscalationFacts(
 	m *v1alpha1.Machine,
 	record *v1alpha1.MachineDrain,
@@ -93,8 +93,8 @@ func EscalationFacts(
 	return l
 }
 
-// NoDrainTimeout is the drainTimeout of a machine whose drain has no timeout. Only a Machine of Cluster API can have this
-// value.
+// NoDrainTimeout is the drainTimeout of a machine whose drain has no timeout. Only a Machine of Cluster API can have
+// this value.
 const NoDrainTimeout = time.Duration(math.MaxInt64)
 
 // IsClusterAPIMachine reports whether m holds the facts about a Machine of Cluster API, in the form of a Machine of
@@ -103,16 +103,16 @@ func IsClusterAPIMachine(m *v1alpha1.Machine) bool {
 	return strings.HasPrefix(m.APIVersion, "cluster.x-k8s.io/")
 }
 
-// EvictionExtensionEnd returns the time until which an operator extends evictions; zero if the annotation is missing or its
-// time does not parse.
+// EvictionExtensionEnd returns the time until which an operator extends evictions; zero if the annotation is missing or
+// its time does not parse.
 func EvictionExtensionEnd(m *v1alpha1.Machine) time.Time {
 	until, _, _ := strings.Cut(m.Annotations[v1alpha1.AnnotationExtend], " ")
 	return cache.ParseTimeOrZero(until)
 }
 
-// DrainRequestsText returns all labels and annotations of a machine that change its drain, as one text. The text changes
-// when one of the labels or annotations changes.
-func DrainRequestsText(m *v1alpha1.Machine) string {
+// OperatorRequestsText returns all labels and annotations of a machine that change its drain, as one text. The text
+// changes when one of the labels or annotations changes.
+func OperatorRequestsText(m *v1alpha1.Machine) string {
 	text := m.Labels[v1alpha1.LabelForceDeletion] + " " + m.Labels[v1alpha1.LabelForceDrain]
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,

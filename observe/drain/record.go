@@ -27,10 +27,10 @@ func FindRecord(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.Machine
 	return m.Status.Deletion.Drain
 }
 
-// ActiveRecordWithoutDeletion returns the record of the active drain of a machine that is not being deleted; nil if there is
-// none. ActiveRecordWithoutDeletion reads the node's conditions from the copy in the machine's status. The status has no
-// copy of the node's labels, and only these labels show that an update was canceled. After such a cancellation,
-// however, the machine has no current operation, and ActiveRecordWithoutDeletion returns nil.
+// ActiveRecordWithoutDeletion returns the record of the active drain of a machine that is not being deleted; nil if
+// there is none. ActiveRecordWithoutDeletion reads the node's conditions from the copy in the machine's status. The
+// status has no copy of the node's labels, and only these labels show that an update was canceled. After such a
+// cancellation, however, the machine has no current operation, and ActiveRecordWithoutDeletion returns nil.
 func ActiveRecordWithoutDeletion(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	d := m.Status.Drain
 	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {
@@ -57,8 +57,8 @@ func nodeFromStatus(m *v1alpha1.Machine) *corev1.Node {
 	}
 }
 
-// FindRecordWithoutDeletion returns the record of the drain of a machine that is not being deleted, for this purpose and
-// occasion; nil if there is no such record.
+// FindRecordWithoutDeletion returns the record of the drain of a machine that is not being deleted, for this purpose
+// and occasion; nil if there is no such record.
 func FindRecordWithoutDeletion(
 	m *v1alpha1.Machine,
 	purpose v1alpha1.DrainPurpose,
@@ -140,8 +140,8 @@ func InPlaceFacts(node *corev1.Node) inplace.Node {
 	return n
 }
 
-// NextRemovalMeans returns how a drain will remove pods after its current means; empty if the drain then ends, or if no drain
-// is active.
+// NextRemovalMeans returns how a drain will remove pods after its current means; empty if the drain then ends, or if no
+// drain is active.
 func NextRemovalMeans(m *v1alpha1.Machine, d drain.Deadlines) (then drain.RemovalMeans) {
 	switch means := CurrentRemovalMeans(m); {
 	case means.KeepsPodOrder():

@@ -69,24 +69,24 @@ func TestWhichMachinesAreInTheDrainQueue(t *testing.T) {
 }
 
 func TestTheTextOfRequestsDiffersWithEachRequest(t *testing.T) {
-	seen := map[string]string{observe.DrainRequestsText(observetest.NewMachine("m")): "none"}
+	seen := map[string]string{observe.OperatorRequestsText(observetest.NewMachine("m")): "none"}
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,
 		v1alpha1.AnnotationExtend, v1alpha1.AnnotationRetry,
 	} {
 		for _, value := range []string{"", "alice", "bob"} {
-			text := observe.DrainRequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation(key, value)))
+			text := observe.OperatorRequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation(key, value)))
 			assert.Empty(t, seen[text], "%s=%s", key, value)
 			seen[text] = key + "=" + value
 		}
 	}
 	forced := observetest.NewMachine("m")
 	forced.Labels[v1alpha1.LabelForceDeletion] = "true"
-	assert.Empty(t, seen[observe.DrainRequestsText(forced)])
+	assert.Empty(t, seen[observe.OperatorRequestsText(forced)])
 	assert.Equal(
 		t,
 		"none",
-		seen[observe.DrainRequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation("example.com/note", "x")))],
+		seen[observe.OperatorRequestsText(observetest.NewMachine("m", observetest.WithSingleAnnotation("example.com/note", "x")))],
 	)
 }
 

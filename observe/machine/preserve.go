@@ -41,8 +41,8 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 	return f
 }
 
-// IsPreservationTaint reports whether a taint is Millwright's taint for preserved failed nodes. A taint with the same key
-// but another effect is not Millwright's.
+// IsPreservationTaint reports whether a taint is Millwright's taint for preserved failed nodes. A taint with the same
+// key but another effect is not Millwright's.
 func IsPreservationTaint(t corev1.Taint) bool {
 	return t.Key == v1alpha1.TaintPreserved && t.Effect == v1alpha1.TaintPreservedEffect
 }

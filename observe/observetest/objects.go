@@ -105,7 +105,8 @@ func WithBlockedCreation(kind corev1.NodeConditionType, reason string) func(*v1a
 
 func AsPreservedMachine(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = Now() }
 
-// EventTimeout is the timeout of tests for an event that must happen. EventTimeout is longer than any delay on a busy machine.
+// EventTimeout is the timeout of tests for an event that must happen. EventTimeout is longer than any delay on a busy
+// machine.
 const EventTimeout = 2 * time.Minute
 
 var Noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

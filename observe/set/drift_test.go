@@ -24,8 +24,8 @@ func setWithFullTemplate() *v1alpha1.MachineSet {
 	return s
 }
 
-// CopyTemplateFields copies some parts of a template to a machine. CopyTemplateFields does not change other parts of the
-// machine.
+// CopyTemplateFields copies some parts of a template to a machine. CopyTemplateFields does not change other parts of
+// the machine.
 func TestCopyTemplateFields(t *testing.T) {
 	label := func(key, value string) observetest.SetChange {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Template.Labels[key] = value }

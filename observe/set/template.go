@@ -75,10 +75,10 @@ func containsAll(all, some map[string]string) bool {
 	return true
 }
 
-// CopyTemplateFields copies to a machine the parts of its set's template that change in place, and returns the names of the
-// changed parts. CopyTemplateFields replaces maps and pointers instead of modifying them. CopyTemplateFields keeps the labels
-// and annotations of other writers. CopyTemplateFields does not change a failed machine. A machine that is being deleted
-// gets only the timeouts, because people shorten timeouts to speed up a deletion.
+// CopyTemplateFields copies to a machine the parts of its set's template that change in place, and returns the names of
+// the changed parts. CopyTemplateFields replaces maps and pointers instead of modifying them. CopyTemplateFields keeps
+// the labels and annotations of other writers. CopyTemplateFields does not change a failed machine. A machine that is
+// being deleted gets only the timeouts, because people shorten timeouts to speed up a deletion.
 func CopyTemplateFields(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string {
 	t := &set.Spec.Template
 	var parts []string

@@ -134,8 +134,8 @@ func runUnknownCommand(c *cobra.Command, args []string) error {
 	return usageError{err, c.CommandPath() + " COMMAND; see --help"}
 }
 
-// maxWrongLetters is the maximum number of wrong letters in a word that still gets a suggestion. Source: cobra's default
-// for commands.
+// maxWrongLetters is the maximum number of wrong letters in a word that still gets a suggestion. Source: cobra's
+// default for commands.
 const maxWrongLetters = 2
 
 // suggestCommands returns a question with the commands that begin with word or have similar names. suggestCommands

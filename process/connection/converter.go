@@ -21,9 +21,9 @@ func DataConverter() converter.DataConverter {
 	)
 }
 
-// undecryptableMarker is a value that can record why its payload could not be decrypted. The values of signals implement
-// undecryptableMarker. Otherwise, the SDK would drop a signal that it cannot decode, and the run could not be replayed
-// once the key is available again.
+// undecryptableMarker is a value that can record why its payload could not be decrypted. The values of signals
+// implement undecryptableMarker. Otherwise, the SDK would drop a signal that it cannot decode, and the run could not be
+// replayed once the key is available again.
 type undecryptableMarker interface{ MarkUndecryptable(why string) }
 
 // encryptedConverter is the converter for payloads that are still encrypted when the SDK decodes them.

@@ -189,8 +189,9 @@ func (k *Keys) interceptors() ([]grpc.UnaryClientInterceptor, error) {
 	return []grpc.UnaryClientInterceptor{nonRetryableErrorInterceptor, copyRequestInterceptor, failures, payloads}, nil
 }
 
-// nonRetryableErrorInterceptor turns an error of the encryption into a gRPC error with the code FailedPrecondition, which the
-// SDK returns at once. After any error that is not a gRPC error, the SDK would send the request again and log nothing.
+// nonRetryableErrorInterceptor turns an error of the encryption into a gRPC error with the code FailedPrecondition,
+// which the SDK returns at once. After any error that is not a gRPC error, the SDK would send the request again and log
+// nothing.
 func nonRetryableErrorInterceptor(
 	ctx context.Context,
 	method string,

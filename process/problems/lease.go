@@ -52,8 +52,8 @@ func reportsSince(lease *coordinationv1.Lease, oldest time.Time) (reports []Repo
 	return slices.DeleteFunc(reports, func(r Report) bool { return len(r.Problems) == 0 || r.At.Before(oldest) })
 }
 
-// annotateLease replaces the Report of a process on a Lease, and drops the Reports of processes that write no more. The result
-// says whether the process has a Report on the Lease.
+// annotateLease replaces the Report of a process on a Lease, and drops the Reports of processes that write no more. The
+// result says whether the process has a Report on the Lease.
 func (r *Recorder) annotateLease(lease *coordinationv1.Lease, by string) (has bool) {
 	now := time.Now()
 	reports := slices.DeleteFunc(
@@ -74,7 +74,7 @@ func (r *Recorder) annotateLease(lease *coordinationv1.Lease, by string) (has bo
 	return len(own) > 0
 }
 
-// LeaseClient returns a client of LeaseClient that writes the problems of a process with each write of a Lease.
+// LeaseClient returns a client of Leases that writes the problems of the process with each write of a Lease.
 func (r *Recorder) LeaseClient(of typedcoordinationv1.LeaseInterface, by string) typedcoordinationv1.LeaseInterface {
 	return leaseWriter{of, r, by}
 }
@@ -109,7 +109,8 @@ func (w leaseWriter) Update(
 	return written, w.recordLeaseWrite(has, err)
 }
 
-// recordLeaseWrite notes whether the Lease has a Report of the process, unless the write has failed. It returns the error.
+// recordLeaseWrite notes whether the Lease has a Report of the process, unless the write has failed. It returns the
+// error.
 func (w leaseWriter) recordLeaseWrite(has bool, err error) error {
 	if err == nil {
 		w.recorder.isShownOnLease.Store(has)
@@ -117,9 +118,10 @@ func (w leaseWriter) recordLeaseWrite(has bool, err error) error {
 	return err
 }
 
-// WriteToLease writes the problems of a process to its Lease without renewing the Lease, because the process is not active.
-// WriteToLease creates the Lease if necessary. It writes nothing if there are no problems to show and none on the Lease. The
-// function prepare changes an existing Lease before the update. The client leases must come from the method LeaseClient.
+// WriteToLease writes the problems of a process to its Lease without renewing the Lease, because the process is not
+// active. WriteToLease creates the Lease if necessary. It writes nothing if there are no problems to show and none on
+// the Lease. The function prepare changes an existing Lease before the update. The client leases must come from the
+// method LeaseClient.
 func (r *Recorder) WriteToLease(
 	ctx context.Context,
 	leases typedcoordinationv1.LeaseInterface,
@@ -143,7 +145,8 @@ func (r *Recorder) WriteToLease(
 	return nil
 }
 
-// WritePeriodically calls show every 10 s until ctx is done. A process calls WritePeriodically until it renews its Lease.
+// WritePeriodically calls show every 10 s until ctx is done. A process calls WritePeriodically until it renews its
+// Lease.
 func WritePeriodically(ctx context.Context, show func(context.Context)) {
 	ticks := time.NewTicker(showInterval)
 	defer ticks.Stop()

@@ -179,8 +179,8 @@ func kindRank(k Kind) int {
 	return slices.Index([]Kind{Unanswered, Unauthenticated, Refused, Unserved, Failing}, k)
 }
 
-// hasSameRemedy reports whether a person does the same about both problems. An informer needs list and watch, and a system that
-// does not answer answers no request.
+// hasSameRemedy reports whether a person does the same about both problems. An informer needs list and watch, and a
+// system that does not answer answers no request.
 func (p Problem) hasSameRemedy(other Problem) bool {
 	if p.System != other.System || p.Kind != other.Kind {
 		return false

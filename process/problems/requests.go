@@ -200,7 +200,8 @@ func kindOfWrite(k problemKey, code int, status *metav1.Status) Kind {
 	}
 }
 
-// maxAnswerBytes is the length of an answer that statusOf reads, in bytes. A response with an error has some hundred bytes.
+// maxAnswerBytes is the length of an answer that statusOf reads, in bytes. A response with an error has some hundred
+// bytes.
 const maxAnswerBytes = 64 << 10
 
 // statusOf returns the Status of an answer with an error. If the response contains no Status, the message is the text

@@ -17,8 +17,8 @@ import (
 
 // Harness provides the suite with the Provider under test.
 type Harness struct {
-	// NewCloud returns a Provider with an empty cloud. The suite calls NewCloud once for each test. NewCloud registers the
-	// clean-up of the cloud with t.
+	// NewCloud returns a Provider with an empty cloud. The suite calls NewCloud once for each test. NewCloud registers
+	// the clean-up of the cloud with t.
 	NewCloud func(t *testing.T) Cloud
 
 	// UsesSynctestBubble runs each test in a bubble of testing/synctest, so that waits end at once and a busy test
@@ -35,8 +35,8 @@ type Cloud struct {
 	// Class is a valid class, with a valid Secret.
 	Class provider.Class
 
-	// InitializeClass is a class with the initialize step: its instances wait for InitializeInstance. Class must have no
-	// initialize step.
+	// InitializeClass is a class with the initialize step: its instances wait for InitializeInstance. Class must have
+	// no initialize step.
 	InitializeClass *provider.Class
 
 	// OtherClusterClass is Class in another cluster, for a cloud whose classes contain the name of their cluster. Nil
@@ -73,8 +73,8 @@ type Cloud struct {
 	// FailNextCall.
 	HangCalls func(method provider.Method)
 
-	// RequiresUniqueNames is true if the cloud never has two instances with the same name: a second create request with a
-	// name changes the existing instance.
+	// RequiresUniqueNames is true if the cloud never has two instances with the same name: a second create request with
+	// a name changes the existing instance.
 	RequiresUniqueNames bool
 
 	// CreateByHand creates an instance of Class for the machine without the driver, as another program would.

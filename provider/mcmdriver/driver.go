@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// defaultWindow is the consistency window of a cloud without WithConsistencyWindow. No cloud of MCM's drivers documents how
-	// long reads may be stale. EC2 recommends that a client repeats a read after a couple of seconds, for up to five
-	// minutes. MCM itself repeats a read after 5 s (ShortRetry), so Millwright waits at least as long as MCM before a
-	// decision.
+	// defaultWindow is the consistency window of a cloud without WithConsistencyWindow. No cloud of MCM's drivers
+	// documents how long reads may be stale. EC2 recommends that a client repeats a read after a couple of seconds, for
+	// up to five minutes. MCM itself repeats a read after 5 s (ShortRetry), so Millwright waits at least as long as MCM
+	// before a decision.
 	defaultWindow = 5 * time.Second
 
 	// searchInterval is the time between two searches for an earlier creation. The value is MCM's ShortRetry:
@@ -37,9 +37,10 @@ type settings struct {
 // Option changes the settings of New.
 type Option func(*settings)
 
-// WithConsistencyWindow sets the consistency window of the driver's cloud: the time after a create request in which reads may not
-// show the instance. The default is 5 s. After an interrupted creation, the next creation or deletion waits for the
-// duration of the window. If the cloud shows the instance even later, the next creation may make a second instance.
+// WithConsistencyWindow sets the consistency window of the driver's cloud: the time after a create request in which
+// reads may not show the instance. The default is 5 s. After an interrupted creation, the next creation or deletion
+// waits for the duration of the window. If the cloud shows the instance even later, the next creation may make a second
+// instance.
 func WithConsistencyWindow(window time.Duration) Option {
 	return func(s *settings) { s.consistencyWindow = window }
 }

@@ -18,8 +18,8 @@ import (
 	"millwright/provider/virtual"
 )
 
-// requestLifetime is the lifetime of create requests in these tests. The lifetime is shorter than the 300 ms of a creation
-// in a slow cloud.
+// requestLifetime is the lifetime of create requests in these tests. The lifetime is shorter than the 300 ms of a
+// creation in a slow cloud.
 const requestLifetime = 100 * time.Millisecond
 
 // slowCloud is the configuration of a cloud in which a creation takes long enough for an interruption. All durations

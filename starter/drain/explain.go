@@ -121,8 +121,8 @@ func (s snapshot) explanation() string {
 	return out.String()
 }
 
-// textBeyondSentence returns what the sentence of the status leaves out. If the sentence already contains what blocks the pods,
-// remainder returns only the commands that are not in it; otherwise, it returns the whole statement.
+// textBeyondSentence returns what the sentence of the status leaves out. If the sentence already contains what blocks
+// the pods, remainder returns only the commands that are not in it; otherwise, it returns the whole statement.
 func (s snapshot) textBeyondSentence(waits string) string {
 	said := s.statement()
 	_, sentence, _ := strings.Cut(waits, ": ")

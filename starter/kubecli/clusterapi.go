@@ -51,8 +51,8 @@ func (c *ClusterAPI) IsServed() (bool, error) {
 	return c.askIfServed()
 }
 
-// RequireServedIfNamed is IsServed, but with an error if meant is true and the API server does not serve the objects. The
-// argument meant is true if the user named the API group.
+// RequireServedIfNamed is IsServed, but with an error if meant is true and the API server does not serve the objects.
+// The argument meant is true if the user named the API group.
 func (c *ClusterAPI) RequireServedIfNamed(meant bool) (bool, error) {
 	served, err := c.IsServed()
 	if err == nil && !served && meant {

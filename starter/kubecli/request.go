@@ -23,8 +23,8 @@ import (
 	"millwright/observe/machine"
 )
 
-// MaxWriteRetries is how many times a request is written again after a conflict. Before each write, the object is read and
-// checked again.
+// MaxWriteRetries is how many times a request is written again after a conflict. Before each write, the object is read
+// and checked again.
 const MaxWriteRetries = 3
 
 // ReasonFlag is the flag for a reason in example commands.
@@ -227,7 +227,8 @@ func (w requestWriter) printResult(s Subject, d request.Decision) error {
 	return err
 }
 
-// eventReasonApplied is the reason of the event about a request. The activity that applies requests uses the same reason.
+// eventReasonApplied is the reason of the event about a request. The activity that applies requests uses the same
+// reason.
 const eventReasonApplied = "RequestApplied"
 
 // createEvent creates an event with actor and reason for a request whose annotation cannot store actor and reason.

@@ -20,7 +20,8 @@ import (
 // migrateCommand is the command `millwright migrate` with the flags of its subcommands.
 type migrateCommand struct {
 	kubecli.Objects
-	// kubeconfig of the cluster with the nodes; if empty, the cluster with the machines; noTargetCluster if there are no nodes
+	// kubeconfig of the cluster with the nodes; if empty, the cluster with the machines; noTargetCluster if there are
+	// no nodes
 	targetKubeconfig string
 	actsAsMCM        bool
 	scopeFlags       process.ScopeFlags // the namespaces that worker and bridge act on

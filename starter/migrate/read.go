@@ -246,8 +246,8 @@ func (x *migrateCommand) addController(ctx context.Context, clients kubecli.Clie
 	}
 }
 
-// addSecretsOfOtherNamespaces reads the Secrets in other namespaces to which classes refer, and uses only the annotation of each
-// Secret.
+// addSecretsOfOtherNamespaces reads the Secrets in other namespaces to which classes refer, and uses only the
+// annotation of each Secret.
 func (o namespaceObjects) addSecretsOfOtherNamespaces(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	for i := range f.Classes {
 		of := o.classes[f.Classes[i].Name]

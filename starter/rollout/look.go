@@ -63,7 +63,8 @@ type deploymentSource interface {
 
 	withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource
 	withReplicas(replicas int32) deploymentSource
-	// withFile returns a copy with the spec from the file, or errNoDeploymentInFile if the file does not contain the deployment.
+	// withFile returns a copy with the spec from the file, or errNoDeploymentInFile if the file does not contain the
+	// deployment.
 	withFile(file string) (deploymentSource, error)
 	withoutPauseAndHold() deploymentSource // a copy that is neither paused nor held
 	// withTemplateOfSet returns a copy with the template of the set at this index, and without the rollback request. A

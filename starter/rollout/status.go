@@ -62,7 +62,8 @@ func (s snapshot) statusText(advice []string) string {
 	return out.String()
 }
 
-// progressBarWidth is the number of characters in the progress bar. Ten characters are enough to see the progress at a glance.
+// progressBarWidth is the number of characters in the progress bar. Ten characters are enough to see the progress at a
+// glance.
 const progressBarWidth = 10
 
 // progressBar returns a bar that shows the share of up-to-date machines.

@@ -117,8 +117,8 @@ func (j *watchState) finalLine(s snapshot) (string, error) {
 	}
 }
 
-// isRequestFulfilled reports whether all machines are in the state that the operator wants: they have the template or, if an
-// operator has pinned them, the pinned revision.
+// isRequestFulfilled reports whether all machines are in the state that the operator wants: they have the template or,
+// if an operator has pinned them, the pinned revision.
 func (s snapshot) isRequestFulfilled() bool {
 	pin := s.decision.Pin
 	return s.decision.Complete && (pin == nil || pin.By != "")

@@ -50,14 +50,14 @@ func sizeGuaranteeOfDeployment(d *v1alpha1.MachineDeployment) sizeGuarantee {
 	return p
 }
 
-// SizeBounds checks the number of machines of one deployment over time. When the spec of the deployment changes, a looser
-// bound applies at once. A stricter bound applies after the deployment has met it for the first time, because
+// SizeBounds checks the number of machines of one deployment over time. When the spec of the deployment changes, a
+// looser bound applies at once. A stricter bound applies after the deployment has met it for the first time, because
 // Millwright does not guarantee how soon this happens.
 type SizeBounds struct {
 	upper, lower *sizeGuarantee // the promises from which the upper and the lower bound come; nil if no bound applies yet
 	// If JudgesLeavingMachines is true, JudgeSnapshot also counts machines that are being deleted, and instances.
-	// JudgesLeavingMachines must be false if a person deletes machines or machines fail: a machine that is being deleted
-	// or has failed may still exist when its replacement is created.
+	// JudgesLeavingMachines must be false if a person deletes machines or machines fail: a machine that is being
+	// deleted or has failed may still exist when its replacement is created.
 	JudgesLeavingMachines bool
 	// If JudgesNodes is true, JudgeSnapshot also checks the number of serving nodes. JudgesNodes must be false while a
 	// fault hits nodes.

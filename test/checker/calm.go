@@ -27,8 +27,8 @@ type WorkflowState struct {
 	Schedules []string // IDs of the schedules
 }
 
-// FindFailedRuns finds runs that failed, timed out or were terminated. FindFailedRuns leaves out sweeps for orphans: a sweep
-// fails when the cloud or the API server does not answer.
+// FindFailedRuns finds runs that failed, timed out or were terminated. FindFailedRuns leaves out sweeps for orphans: a
+// sweep fails when the cloud or the API server does not answer.
 func FindFailedRuns(d WorkflowState) (found []Finding) {
 	bad := []enumspb.WorkflowExecutionStatus{
 		enumspb.WORKFLOW_EXECUTION_STATUS_FAILED,
@@ -43,8 +43,8 @@ func FindFailedRuns(d WorkflowState) (found []Finding) {
 	return found
 }
 
-// FindUnsettledObjects finds all objects and runs that still change, wait or are incomplete. Some time after the last change and
-// the last fault, FindUnsettledObjects must find nothing.
+// FindUnsettledObjects finds all objects and runs that still change, wait or are incomplete. Some time after the last
+// change and the last fault, FindUnsettledObjects must find nothing.
 func FindUnsettledObjects(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
 		found = append(found, Finding{CheckCalm, object, fmt.Sprintf(format, values...)})
@@ -125,8 +125,8 @@ func unsettledReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance)
 	}
 }
 
-// findUnsettledDeployment adds a finding if a deployment has too few or too many machines, if a machine has not all labels
-// of the template, or if the deployment has not adopted a set.
+// findUnsettledDeployment adds a finding if a deployment has too few or too many machines, if a machine has not all
+// labels of the template, or if the deployment has not adopted a set.
 func findUnsettledDeployment(
 	s Snapshot,
 	md v1alpha1.MachineDeployment,

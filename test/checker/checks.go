@@ -30,8 +30,8 @@ const (
 // limit is a violation at once.
 func DurationLimits() map[string]time.Duration {
 	return map[string]time.Duration{
-		// Orphans are excused if a person has removed the finalizer of their machine. Other orphans may appear only for a
-		// short time: a snapshot does not read all objects at the same time.
+		// Orphans are excused if a person has removed the finalizer of their machine. Other orphans may appear only for
+		// a short time: a snapshot does not read all objects at the same time.
 		CheckOrphan:     10 * time.Second,
 		CheckNoInstance: noInstanceSlack,
 		CheckLost:       3 * time.Second, // a snapshot reads the instances before the machines

@@ -89,7 +89,8 @@ func FindPodDepartures(before, after Snapshot) (left []PodDeparture) {
 			}
 			now, last := after.Machine(i.Tags.MachineUID), before.Machine(i.Tags.MachineUID)
 			switch m := cmp.Or(now, last); {
-			// The time is a lower bound: the drain begins after the deletion timestamp, and its deadline counts from its begin.
+			// The time is a lower bound: the drain begins after the deletion timestamp, and its deadline counts from
+			// its begin.
 			case m != nil && m.DeletionTimestamp != nil:
 				leaving[n.Name] = m.DeletionTimestamp.Add(m.Spec.EffectiveDrainTimeout())
 			case now == nil:
@@ -105,8 +106,8 @@ func FindPodDepartures(before, after Snapshot) (left []PodDeparture) {
 	return left
 }
 
-// FindPodsGoneWithoutEviction finds the departures of pods that left before the drain's deadline without an eviction that the
-// API server accepted. After the deadline, drains delete pods.
+// FindPodsGoneWithoutEviction finds the departures of pods that left before the drain's deadline without an eviction
+// that the API server accepted. After the deadline, drains delete pods.
 func FindPodsGoneWithoutEviction(left []PodDeparture, evicted map[string]bool) (found []Finding) {
 	for _, d := range left {
 		if forced := !d.Deadline.IsZero() && !d.Time.Before(d.Deadline); !evicted[d.Pod] && !forced {

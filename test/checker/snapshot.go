@@ -42,9 +42,9 @@ type Snapshot struct {
 	// bounds.
 	DeploymentsAtStart []v1alpha1.MachineDeployment
 
-	// DeletedDuringSnapshot are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes after
-	// machines. For a machine in DeletedDuringSnapshot, a snapshot may contain no deletion timestamp, although its node is
-	// already cordoned.
+	// DeletedDuringSnapshot are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes
+	// after machines. For a machine in DeletedDuringSnapshot, a snapshot may contain no deletion timestamp, although
+	// its node is already cordoned.
 	DeletedDuringSnapshot map[types.UID]bool
 }
 

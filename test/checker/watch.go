@@ -23,14 +23,15 @@ import (
 const (
 	// snapshotInterval is the time between two snapshots.
 	snapshotInterval = 200 * time.Millisecond
-	// runsReadInterval is the time between two reads of the runs in Temporal. The interval is longer than snapshotInterval
-	// because Temporal's lists are late. The runs are read throughout a test because Temporal may lose its data.
+	// runsReadInterval is the time between two reads of the runs in Temporal. The interval is longer than
+	// snapshotInterval because Temporal's lists are late. The runs are read throughout a test because Temporal may lose
+	// its data.
 	runsReadInterval = 5 * time.Second
-	// blindTimeout is the time without a successful snapshot after which all findings and bounds are forgotten: changes in
-	// this time are unknown.
+	// blindTimeout is the time without a successful snapshot after which all findings and bounds are forgotten: changes
+	// in this time are unknown.
 	blindTimeout = time.Second
-	// snapshotTimeout is the maximum time of one snapshot. Without a timeout, a stopped process of the stack would block
-	// the snapshot.
+	// snapshotTimeout is the maximum time of one snapshot. Without a timeout, a stopped process of the stack would
+	// block the snapshot.
 	snapshotTimeout = 5 * time.Second
 )
 

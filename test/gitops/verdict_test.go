@@ -22,8 +22,8 @@ import (
 
 var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// setWithAvailableMachines returns a set with this number of machines. The first of them are available; the parameter available says how
-// many.
+// setWithAvailableMachines returns a set with this number of machines. The first of them are available; the parameter
+// available says how many.
 func setWithAvailableMachines(revision int64, current bool, replicas, available int) rollout.MachineSet {
 	name := map[bool]string{true: "new", false: "old"}[current]
 	s := rollout.MachineSet{

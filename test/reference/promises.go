@@ -245,8 +245,8 @@ func (s *fieldSchema) promisedNames(path string) (names []string) {
 	return slices.Concat(names, s.Items.promisedNames(path+"[]"), s.AdditionalProperties.promisedNames(path+"{}"))
 }
 
-// writePromisedNames writes the names of this clone into the list of a version. writePromisedNames returns an error if the
-// version is released.
+// writePromisedNames writes the names of this clone into the list of a version. writePromisedNames returns an error if
+// the version is released.
 func writePromisedNames(ctx context.Context, repo, version string) error {
 	tags, err := versionTags(ctx, repo)
 	if err != nil {

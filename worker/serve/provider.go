@@ -75,8 +75,8 @@ func (f *CloudFlags) Check() error {
 	return nil
 }
 
-// cloudCallPollers is the number of open polls of a worker for the calls of one provider. Source: if a decision of a set
-// deletes several machines, the calls for all these machines start at the same time. The calls for created machines
+// cloudCallPollers is the number of open polls of a worker for the calls of one provider. Source: if a decision of a
+// set deletes several machines, the calls for all these machines start at the same time. The calls for created machines
 // start one after the other.
 const cloudCallPollers = scale.MaxBatch
 

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// clusterSlots is the maximum number of concurrent activities of a worker of the cluster queues. Source: each activity
-	// sends one or two requests to the API server.
+	// clusterSlots is the maximum number of concurrent activities of a worker of the cluster queues. Source: each
+	// activity sends one or two requests to the API server.
 	clusterSlots = 100
 
 	// workflowSlots is the maximum number of concurrent workflow tasks of an SDK worker. Each workflow task may run

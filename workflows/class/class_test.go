@@ -18,7 +18,7 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// classTestEnv is a class with one Secret, and the activities that write their finalizers. classTestEnv records the
+// classTestEnv has a class, its Secret, and the activities that write the finalizers of both. classTestEnv records the
 // activity calls.
 type classTestEnv struct {
 	env                    *testsuite.TestWorkflowEnvironment

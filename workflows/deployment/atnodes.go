@@ -10,8 +10,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// hasOnlyNodeMarks reports whether a decision writes only marks to nodes. Marks are taints, and annotations for the cluster
-// autoscaler. The sizes of sets do not depend on marks.
+// hasOnlyNodeMarks reports whether a decision writes only marks to nodes. Marks are taints, and annotations for the
+// cluster autoscaler. The sizes of sets do not depend on marks.
 func hasOnlyNodeMarks(d rollout.Decision) bool {
 	return len(d.FinishUpdate)+len(d.ClearUpdateLabels)+len(d.Candidates)+len(d.Select) == 0
 }
@@ -51,8 +51,8 @@ func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (a
 	return nil
 }
 
-// awaitNodeMarks waits until the marks in progress are written. After a refusal or a timeout, the workflow writes the marks
-// again when RefusedAgain has passed. After another failure the next decision reads from the API server.
+// awaitNodeMarks waits until the marks in progress are written. After a refusal or a timeout, the workflow writes the
+// marks again when RefusedAgain has passed. After another failure the next decision reads from the API server.
 func (w *setWriter) awaitNodeMarks(ctx workflow.Context) {
 	if w.pendingNodeMarks == nil {
 		return

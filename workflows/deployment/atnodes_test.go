@@ -15,8 +15,8 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// withNodeMarks returns the decision with 40 node marks. 40 is more than MaxWritesOnOwnQueue, so a regular activity writes the
-// marks and does not delay signals.
+// withNodeMarks returns the decision with 40 node marks. 40 is more than MaxWritesOnOwnQueue, so a regular activity
+// writes the marks and does not delay signals.
 func withNodeMarks(d deployment.Decision) deployment.Decision {
 	d.Rollout.Taint, d.Rollout.ProtectFromAutoscaler = slices.Repeat(oneTarget, 20), slices.Repeat(oneTarget, 20)
 	return d

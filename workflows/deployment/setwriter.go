@@ -92,7 +92,8 @@ func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (
 	return acted || d.Rollout.Record != nil, nil
 }
 
-// isStatusWriteDue reports whether the status must be written now although the decision contains no record of the rollout.
+// isStatusWriteDue reports whether the status must be written now although the decision contains no record of the
+// rollout.
 func (w *setWriter) isStatusWriteDue(d deployment.Decision, now time.Time) bool {
 	return w.isStatusStale(d) && d.Rollout.Record == nil && !w.earliestReportTime(d).After(now)
 }

@@ -330,8 +330,8 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, dea
 }
 
 // syncNodeOrContinue writes the fields of the template and the class to the node. If the node cannot be written at
-// present, syncNodeOrContinue continues with the machine's other work. Without another need, the status shows the
-// reason, and syncNodeOrContinue waits for a change.
+// present, syncNodeOrContinue continues with the machine's other work. If the machine needs nothing else, the status
+// shows the reason, and syncNodeOrContinue waits for a change.
 func (m *machine) syncNodeOrContinue(ctx workflow.Context, d activities.Decision) error {
 	switch {
 	case d.Why != m.unsyncableReason:

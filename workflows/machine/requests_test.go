@@ -27,8 +27,8 @@ var forceOrder = request.CommandOrder{
 	Reason:  "it burns",
 }
 
-// newWaitingTestEnv returns a world in which the node of the machine joins after 10 minutes, and then nothing is left to
-// do.
+// newWaitingTestEnv returns a world in which the node of the machine joins after 10 minutes, and then nothing is left
+// to do.
 func newWaitingTestEnv(t *testing.T) (*machineTestEnv, *workflowstest.Operator) {
 	w := newMachineTestEnv(t)
 	w.decision.Need = attention.Node

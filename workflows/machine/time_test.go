@@ -327,8 +327,8 @@ func TestVanishedInstanceIsNoticedEarly(t *testing.T) {
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
-// newVanishedInstanceTestEnv returns a world with an unhealthy node and without its instance. The machine becomes Failed
-// when the missing instance is recorded.
+// newVanishedInstanceTestEnv returns a world with an unhealthy node and without its instance. The machine becomes
+// Failed when the missing instance is recorded.
 func newVanishedInstanceTestEnv(t *testing.T) *machineTestEnv {
 	w := newMachineTestEnv(t)
 	w.setUnhealthy(w.env.Now().Add(10 * time.Minute))

@@ -116,8 +116,8 @@ func (c *sweep) findOrphans(ctx workflow.Context) (d cloud.OrphanDecision, err e
 	return d, err
 }
 
-// deleteOrphans deletes the orphans that are due. deleteOrphans makes at most maxParallelDeletions calls in parallel. If
-// an orphan cannot be deleted, deleteOrphans keeps its sighting, and the next sweep tries again.
+// deleteOrphans deletes the orphans that are due. deleteOrphans makes at most maxParallelDeletions calls in parallel.
+// If an orphan cannot be deleted, deleteOrphans keeps its sighting, and the next sweep tries again.
 func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.DeletionTarget) error {
 	if len(targets) == 0 {
 		return nil

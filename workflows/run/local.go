@@ -27,8 +27,9 @@ var (
 	applyClusterAPIRequest = NewLocalActivity(new(capi.Activities).ApplyClusterAPIRequest)
 )
 
-// Start starts an activity that makes n writes, or one decision (n = 1). If n is at most MaxWritesOnOwnQueue, Start runs a local
-// activity. If n is larger, or if the local attempt fails, Start runs a regular activity with the given options.
+// Start starts an activity that makes n writes, or one decision (n = 1). If n is at most MaxWritesOnOwnQueue, Start
+// runs a local activity. If n is larger, or if the local attempt fails, Start runs a regular activity with the given
+// options.
 func (a LocalActivity[In, Out]) Start(
 	ctx, options workflow.Context,
 	o *WorkflowState,

@@ -59,11 +59,11 @@ func ExecuteLoop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (e
 	}
 }
 
-// idleBeforeEnd delays the end of a run that has nothing left to do by idleTimeBeforeEnd, or until a signal arrives. Only kinds
-// with changes in bursts use this wait. During the wait, Temporal also records the last local activities. Without the
-// wait, a signal could make the server reject the workflow task that ends the run, and local activities that are not
-// recorded would run again. Runs of machines do not wait, because a timer and a workflow task per machine cost more
-// than the few repetitions (ADR 0089).
+// idleBeforeEnd delays the end of a run that has nothing left to do by idleTimeBeforeEnd, or until a signal arrives.
+// Only kinds with changes in bursts use this wait. During the wait, Temporal also records the last local activities.
+// Without the wait, a signal could make the server reject the workflow task that ends the run, and local activities
+// that are not recorded would run again. Runs of machines do not wait, because a timer and a workflow task per machine
+// cost more than the few repetitions (ADR 0089).
 func (o *WorkflowState) idleBeforeEnd(ctx workflow.Context) {
 	if !o.IdleBeforeEnd {
 		return

@@ -34,31 +34,31 @@ func TaskPriority(kind Kind, namespace string, o ParentNames) temporal.Priority 
 	return p
 }
 
-// idleTimeBeforeEnd is how long a run with nothing left to do waits for more work before it ends. idleTimeBeforeEnd waits only if it
-// has executed a step and IdleBeforeEnd is set. Source: twice the bridge's debounce interval; ADR 0002 says how much
-// work the wait saves.
+// idleTimeBeforeEnd is how long a run with nothing left to do waits for more work before it ends. idleTimeBeforeEnd
+// waits only if it has executed a step and IdleBeforeEnd is set. Source: twice the bridge's debounce interval; ADR 0002
+// says how much work the wait saves.
 const idleTimeBeforeEnd = time.Second
 
-// SettledTimeBeforeContinueAsNew is how long a deployment with nothing left to do waits for more work before its run continues as new.
-// During a scale-up, machines become ready one after the other. Because of the wait, their status writes are in one
-// run. Source: ADR 0002.
+// SettledTimeBeforeContinueAsNew is how long a deployment with nothing left to do waits for more work before its run
+// continues as new. During a scale-up, machines become ready one after the other. Because of the wait, their status
+// writes are in one run. Source: ADR 0002.
 const SettledTimeBeforeContinueAsNew = 20 * time.Second
 
-// StuckRecheckInterval is how often a run decides again while it waits for a person. Normally the bridge signals the run when
-// an object has changed. StuckRecheckInterval is for changes that no watch has reported. With an interval of one hour, a run
-// that waits writes eleven history events per hour.
+// StuckRecheckInterval is how often a run decides again while it waits for a person. Normally the bridge signals the
+// run when an object has changed. StuckRecheckInterval is for changes that no watch has reported. With an interval of
+// one hour, a run that waits writes eleven history events per hour.
 const StuckRecheckInterval = explain.RecheckStuck
 
-// FirstRefusalWait is how long a run waits before the first retry of a refused write, unless a signal arrives. Quotas and
-// webhooks do not report when they would accept a write. Source: a sixth of the bridge's resync interval.
+// FirstRefusalWait is how long a run waits before the first retry of a refused write, unless a signal arrives. Quotas
+// and webhooks do not report when they would accept a write. Source: a sixth of the bridge's resync interval.
 const FirstRefusalWait = explain.RefusedAgain
 
 // maxRefusalWait is the longest wait before a refused write is retried. Source: five times the bridge's resync
 // interval.
 const maxRefusalWait = explain.RefusedMost
 
-// WaitAfterRefusal returns the wait after n consecutive refusals or calls without an answer. The wait is FirstRefusalWait
-// for n = 1, and doubles with each further one, up to maxRefusalWait.
+// WaitAfterRefusal returns the wait after n consecutive refusals or calls without an answer. The wait is
+// FirstRefusalWait for n = 1, and doubles with each further one, up to maxRefusalWait.
 func WaitAfterRefusal(n int) time.Duration {
 	wait := FirstRefusalWait
 	for ; n > 1 && wait < maxRefusalWait; n-- {
@@ -77,9 +77,9 @@ func localOptions(ctx workflow.Context, summary string) workflow.Context {
 	})
 }
 
-// MaxWritesOnOwnQueue is the maximum number of writes of one decision that run as a local activity. If the activity may not be
-// local, it runs as a regular activity in the workflow's own task queue. Source: on an API server that shared two busy
-// CPUs, a write took 60 ms, so 30 writes take almost the two seconds of a local activity.
+// MaxWritesOnOwnQueue is the maximum number of writes of one decision that run as a local activity. If the activity may
+// not be local, it runs as a regular activity in the workflow's own task queue. Source: on an API server that shared
+// two busy CPUs, a write took 60 ms, so 30 writes take almost the two seconds of a local activity.
 const MaxWritesOnOwnQueue = 30
 
 // clusterOptions returns activity options for reads and writes of the clusters. An API server answers within seconds
@@ -189,9 +189,9 @@ func nodeWaitOptions(ctx workflow.Context, id, summary string) workflow.Context 
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// DrainHandoverTime is how long a machine waits before it starts a drain again while an earlier drain is still ending. A
-// cancelled activity learns of its cancellation from its next heartbeat, so this time must be longer than the heartbeat
-// interval.
+// DrainHandoverTime is how long a machine waits before it starts a drain again while an earlier drain is still ending.
+// A cancelled activity learns of its cancellation from its next heartbeat, so this time must be longer than the
+// heartbeat interval.
 const DrainHandoverTime = 5 * time.Second
 
 // DrainOptions returns the child workflow options for the drain of a machine's node. If the parent run ends, Temporal
@@ -243,16 +243,16 @@ func childOptions(
 	})
 }
 
-// RolloutRecheckInterval is how long after a due time a deployment checks whether a rollout of an earlier run is still open.
-// Source: the bridge's resync interval.
+// RolloutRecheckInterval is how long after a due time a deployment checks whether a rollout of an earlier run is still
+// open. Source: the bridge's resync interval.
 const RolloutRecheckInterval = time.Minute
 
 // HoldWriteTimeout is how long a cancelled deployment waits until its rollout has written the hold. Source: the maximum
 // time of a batch of writes (see BatchOptions).
 const HoldWriteTimeout = time.Minute
 
-// MinReportInterval is the minimum time between two status writes of a rollout in which only counts and conditions change.
-// Source: users see no difference, and 10 machines that are deleted within a second change the counts 30 times.
+// MinReportInterval is the minimum time between two status writes of a rollout in which only counts and conditions
+// change. Source: users see no difference, and 10 machines that are deleted within a second change the counts 30 times.
 const MinReportInterval = time.Second
 
 // RolloutRestartDelay is how long a deployment waits before it restarts a rollout that was terminated or has failed.

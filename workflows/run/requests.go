@@ -15,12 +15,12 @@ import (
 // machine, a drain, a deployment or a rollout. A signal has no answer: an event of the object reports the outcome.
 const RequestMessageName = "request"
 
-// FailureTypeRequestRefused is the failure type of an update if the workflow has refused the request. The failure's message is
-// the reason.
+// FailureTypeRequestRefused is the failure type of an update if the workflow has refused the request. The failure's
+// message is the reason.
 const FailureTypeRequestRefused = "RequestRefused"
 
-// unverifiedActor returns the actor of a request that came through Temporal. Temporal does not tell a workflow who sent a
-// message, so the actor's name is only a claim.
+// unverifiedActor returns the actor of a request that came through Temporal. Temporal does not tell a workflow who sent
+// a message, so the actor's name is only a claim.
 func unverifiedActor(actor string) string {
 	return "somebody in Temporal" + phrase.TextIf(actor != "", " who signs as %s", actor)
 }

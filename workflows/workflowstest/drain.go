@@ -21,8 +21,8 @@ import (
 	workflowsdrain "millwright/workflows/drain"
 )
 
-// drainTestEnv is a node that is drained. A real Escalation makes the decisions, and each call of EvictPods returns the next
-// answer.
+// drainTestEnv is a node that is drained. A real Escalation makes the decisions, and each call of EvictPods returns the
+// next answer.
 type drainTestEnv struct {
 	mu                 sync.Mutex
 	Env                *testsuite.TestWorkflowEnvironment

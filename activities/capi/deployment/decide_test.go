@@ -32,8 +32,8 @@ func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *
 	return w, &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
 }
 
-// newDeploymentInRollout returns a deployment with a set of a former template and two machines, and a set of the current template and
-// one machine.
+// newDeploymentInRollout returns a deployment with a set of a former template and two machines, and a set of the
+// current template and one machine.
 func newDeploymentInRollout(change ...capitest.DeploymentChange) (*clusterv1.MachineDeployment, []runtime.Object) {
 	d := capitest.PreparedDeployment(
 		3,
@@ -244,7 +244,8 @@ func changeDeployment(w *activitiestest.World, how capitest.DeploymentChange) {
 	require.NoError(w.T, err)
 }
 
-// runDeploymentStep makes and carries out one decision, and then runs runSetDecision. It reports whether there was nothing to do.
+// runDeploymentStep makes and carries out one decision, and then runs runSetDecision. It reports whether there was
+// nothing to do.
 func runDeploymentStep(
 	w *activitiestest.World,
 	a *deployment.Activities,

@@ -33,8 +33,8 @@ const searchPath = "/usr/sbin:/usr/bin"
 type Options struct {
 	// Output receives the progress of builds; nil discards it.
 	Output io.Writer
-	// ReadableFolders are absolute paths of folders on this machine. The engine, its clients and its containers can read
-	// these folders at the same paths.
+	// ReadableFolders are absolute paths of folders on this machine. The engine, its clients and its containers can
+	// read these folders at the same paths.
 	ReadableFolders []string
 }
 

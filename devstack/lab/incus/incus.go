@@ -35,8 +35,8 @@ const NetworkName = "machines"
 
 // The node image contains these pod images, because nodes reach no registry.
 const (
-	// WorkloadImage serves HTTP on port 8080 and answers with the name of its pod. With the flag --linger=10s the workload
-	// serves for ten more seconds after SIGTERM.
+	// WorkloadImage serves HTTP on port 8080 and answers with the name of its pod. With the flag --linger=10s the
+	// workload serves for ten more seconds after SIGTERM.
 	WorkloadImage = "millwright.local/workload:1"
 	pauseImage    = "millwright.local/pause:1"
 )

@@ -20,8 +20,8 @@ import (
 // The zero value means no network.
 type Network struct {
 	Name string `json:"name"` // name of the veth end on this machine, and of the server's cgroups
-	// Subnet is the subnet of machines and pods, for instance 10.200.0.0/16. Machines get addresses from its lower half,
-	// pods from its upper half.
+	// Subnet is the subnet of machines and pods, for instance 10.200.0.0/16. Machines get addresses from its lower
+	// half, pods from its upper half.
 	Subnet string `json:"subnet"`
 	Bridge string `json:"bridge"` // address of the bridge; incusd listens there
 	Host   string `json:"host"`   // this machine's address in the network, only for the API server

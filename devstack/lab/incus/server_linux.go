@@ -58,8 +58,9 @@ func (s *Server) launch(ctx context.Context, root string) error {
 		Script: startScript, Dir: s.Dir, CgroupFolders: groups, Files: []*os.File{host}, LogPath: s.LogPath(),
 		Env: []string{
 			"PATH=" + searchPath + ":/sbin:/bin",
-			// incusd's database uses libuv. If libuv uses io_uring, epoll in the same process may miss connections (Linux 6.18):
-			// incusd then does not answer until one of its timers fires, and the start of an instance fails after 30 s.
+			// incusd's database uses libuv. If libuv uses io_uring, epoll in the same process may miss connections
+			// (Linux 6.18): incusd then does not answer until one of its timers fires, and the start of an instance
+			// fails after 30 s.
 			"UV_USE_IO_URING=0",
 			"ROOT=" + root,
 			"DATA=" + s.Dir,

@@ -49,8 +49,8 @@ func Start(o Options) (*Process, error) {
 	return p, nil
 }
 
-// Terminate sends SIGTERM to the server. If the server has not ended in time, Terminate kills it. Terminate returns when no process of
-// the namespaces runs. Terminate may be called again.
+// Terminate sends SIGTERM to the server. If the server has not ended in time, Terminate kills it. Terminate returns
+// when no process of the namespaces runs. Terminate may be called again.
 func (p *Process) Terminate(within time.Duration) {
 	_ = p.command.Process.Signal(syscall.SIGTERM) // process 1 forwards the signal to the server
 	select {

@@ -27,8 +27,8 @@ type Options struct {
 	Dir              string        // data of Incus; other processes call incus.Open with it
 	Network          incus.Network // network of the machines, locked by the supervisor
 	APIServerAddress string        // the API server's address on loopback; machines use Network.APIServerURL
-	// Kubeconfig is the path of the admin's kubeconfig. The approver impersonates the user incusd and has only this user's
-	// rights.
+	// Kubeconfig is the path of the admin's kubeconfig. The approver impersonates the user incusd and has only this
+	// user's rights.
 	Kubeconfig    string
 	HealthAddress string // address of /readyz
 }

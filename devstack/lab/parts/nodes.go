@@ -19,8 +19,8 @@ func addNodeSettings(plan *component.Plan, network incus.Network) error {
 		return err
 	}
 	plan.Manifests = append(plan.Manifests, filepath.Join(plan.Repo, "devstack/lab/nodes/rbac"))
-	// A machine joins with a bootstrap token. After the join the kubelet has a client certificate, and may change only its
-	// own Node.
+	// A machine joins with a bootstrap token. After the join the kubelet has a client certificate, and may change only
+	// its own Node.
 	prependFlags(plan, component.APIServer,
 		"--enable-bootstrap-token-auth",
 		"--client-ca-file="+caPath(l),

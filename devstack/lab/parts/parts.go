@@ -41,11 +41,11 @@ type Parts struct {
 	// Millwright's worker. WithNodes needs root on Linux with Debian packages (incus.CheckSupport). Simulated machines
 	// stay available.
 	WithNodes bool
-	// WithObservers adds Prometheus and Alertmanager from Debian packages. Prometheus scrapes Millwright's processes every
-	// few seconds and evaluates the rules of deploy/alerts.
+	// WithObservers adds Prometheus and Alertmanager from Debian packages. Prometheus scrapes Millwright's processes
+	// every few seconds and evaluates the rules of deploy/alerts.
 	WithObservers bool
-	// LabProgram is the path of the program lab, which contains the component incusd. If LabProgram is empty, AddToOptions
-	// builds lab from the clone.
+	// LabProgram is the path of the program lab, which contains the component incusd. If LabProgram is empty,
+	// AddToOptions builds lab from the clone.
 	LabProgram string
 }
 

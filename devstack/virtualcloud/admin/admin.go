@@ -84,18 +84,18 @@ type Behaviour struct {
 	// connection. Limits.ConsistencyWindow includes AcceptLatency. Default 0.
 	AcceptLatency virtual.Duration `json:"acceptLatency"`
 
-	// Staleness is the age of the state that list and status show. Writes use the present state. Limits.ConsistencyWindow
-	// includes Staleness. Default 0.
+	// Staleness is the age of the state that list and status show. Writes use the present state.
+	// Limits.ConsistencyWindow includes Staleness. Default 0.
 	Staleness virtual.Duration `json:"staleness"`
 
-	// NodeCleanup is the time from the end of an instance until the cloud deletes the instance's Node, if the Node still
-	// exists. A cloud-controller-manager also deletes such Nodes. Default 10 s; zero means at once.
+	// NodeCleanup is the time from the end of an instance until the cloud deletes the instance's Node, if the Node
+	// still exists. A cloud-controller-manager also deletes such Nodes. Default 10 s; zero means at once.
 	NodeCleanup virtual.Duration `json:"nodeCleanup"`
 
 	ClientTokens bool `json:"clientTokens"` // false: each create request creates another instance; default true
 
-	// OwnNodeNames makes the cloud choose the name of each Node. The name is known once the instance has booted. Default
-	// false: a Node has the name of its instance.
+	// OwnNodeNames makes the cloud choose the name of each Node. The name is known once the instance has booted.
+	// Default false: a Node has the name of its instance.
 	OwnNodeNames bool `json:"ownNodeNames,omitempty"`
 
 	// NodeInit simulates a cloud-controller-manager. It is the time from a Node's registration until the Node gets its

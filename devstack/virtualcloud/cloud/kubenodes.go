@@ -161,7 +161,8 @@ func newNode(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
 			},
 			Annotations: map[string]string{
 				kwokAnnotation: "fake",
-				// A kubelet sets this annotation; the attach-detach controller ignores the volumes of a Node without it.
+				// A kubelet sets this annotation; the attach-detach controller ignores the volumes of a Node without
+				// it.
 				"volumes.kubernetes.io/controller-managed-attach-detach": "true",
 			},
 		},

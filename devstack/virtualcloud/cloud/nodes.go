@@ -12,8 +12,8 @@ import (
 
 // Nodes is the cluster in which instances register their Nodes. Each method is idempotent.
 type Nodes interface {
-	// Register creates an instance's Node. Like a kubelet, Register does not change an existing Node of the same name. A
-	// bare Node has no provider ID, and has the taint with which a kubelet requests the provider ID from a
+	// Register creates an instance's Node. Like a kubelet, Register does not change an existing Node of the same name.
+	// A bare Node has no provider ID, and has the taint with which a kubelet requests the provider ID from a
 	// cloud-controller-manager.
 	Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec, bare bool) error
 
@@ -124,7 +124,8 @@ func (n *nodeRegistry) syncNode(ctx context.Context, number int) (time.Duration,
 	if err := n.nodes.Register(ctx, r.instanceAtTime(now), r.Spec, r.NodeInit > 0); err != nil {
 		return 0, err
 	}
-	// The instance may have ended during the creation of its Node, so the registry processes the instance again at once.
+	// The instance may have ended during the creation of its Node, so the registry processes the instance again at
+	// once.
 	return time.Nanosecond, n.cloud.updateRecord(number, entryRegistered, func(r *instanceRecord) { r.Registered = now })
 }
 

@@ -396,8 +396,8 @@ func SetOfDeployment(
 // WithFormerTemplate gives a set the former template of its deployment.
 func WithFormerTemplate(s *clusterv1.MachineSet) { s.Spec.Template.Spec.Version = "v1.30.0" }
 
-// AsSetReplacedByRevisionTwo gives a set the former template of its deployment, and the annotation that revision 2 replaces
-// the set's machines.
+// AsSetReplacedByRevisionTwo gives a set the former template of its deployment, and the annotation that revision 2
+// replaces the set's machines.
 func AsSetReplacedByRevisionTwo(s *clusterv1.MachineSet) {
 	WithFormerTemplate(s)
 	s.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision] = "2"

@@ -61,8 +61,8 @@ func wasAvailable(m *clusterv1.Machine) bool {
 	return false
 }
 
-// creationDenial returns why the cloud has never made the instance of a machine; empty if the instance exists. Cluster API
-// has no code for the reason why an infrastructure provider fails, so the template may be the reason.
+// creationDenial returns why the cloud has never made the instance of a machine; empty if the instance exists. Cluster
+// API has no code for the reason why an infrastructure provider fails, so the template may be the reason.
 func creationDenial(m *clusterv1.Machine) rollout.Denial {
 	if m.Spec.ProviderID != "" || m.Status.NodeRef.IsDefined() {
 		return ""

@@ -232,9 +232,9 @@ func (f ObjectTree) observeSet(
 	return s, machines
 }
 
-// LastHandledReplicas returns the size on which a set has acted. The status of the set contains only the observed generation,
-// so an annotation keeps the previous size on which the set acted. A set without the annotation, which another
-// controller made, counts as having acted on its size.
+// LastHandledReplicas returns the size on which a set has acted. The status of the set contains only the observed
+// generation, so an annotation keeps the previous size on which the set acted. A set without the annotation, which
+// another controller made, counts as having acted on its size.
 func LastHandledReplicas(set *clusterv1.MachineSet) int {
 	replicas := int(capi.ValueOrZero(set.Spec.Replicas))
 	former := deployment.ParseCount(set.Annotations[v1alpha1.AnnotationFormerReplicas])

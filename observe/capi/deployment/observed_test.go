@@ -364,8 +364,8 @@ var asRemediatedMachine = capitest.WithConditionReason(
 	"",
 )
 
-// asMachineSeenAnHourAgo makes a machine whose node is not ready, with the conditions that Cluster API wrote when it first looked at
-// the machine, an hour ago.
+// asMachineSeenAnHourAgo makes a machine whose node is not ready, with the conditions that Cluster API wrote when it
+// first looked at the machine, an hour ago.
 func asMachineSeenAnHourAgo(m *clusterv1.Machine) {
 	for _, kind := range []string{
 		clusterv1.MachineDeletingCondition, clusterv1.MachineUpdatingCondition, clusterv1.MachineNodeReadyCondition,

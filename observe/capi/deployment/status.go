@@ -18,8 +18,8 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// conditionsOfMillwright lists the condition types that Millwright writes on a MachineDeployment. Millwright does not change
-// other conditions.
+// conditionsOfMillwright lists the condition types that Millwright writes on a MachineDeployment. Millwright does not
+// change other conditions.
 var conditionsOfMillwright = []string{
 	vocabulary.ConditionAvailable,
 	vocabulary.ConditionMachinesReady,
@@ -153,9 +153,9 @@ func OperationWithBlockers(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 	return o
 }
 
-// CurrentRolloutID returns the workflow ID of the rollout that a deployment names as its current operation. CurrentRolloutID is
-// empty if the deployment names no rollout, or the rollout of another object: a moved deployment has the annotations of
-// its predecessor.
+// CurrentRolloutID returns the workflow ID of the rollout that a deployment names as its current operation.
+// CurrentRolloutID is empty if the deployment names no rollout, or the rollout of another object: a moved deployment
+// has the annotations of its predecessor.
 func CurrentRolloutID(d *clusterv1.MachineDeployment) string {
 	if o := CurrentOperation(d); o != nil && o.RolloutOf == d.UID {
 		return o.WorkflowID

@@ -230,9 +230,10 @@ func (f ObjectTree) IsWantedSet(found *clusterv1.MachineSet, as rollout.SetCreat
 		IsSameTemplate(&found.Spec.Template, &f.Deployment.Spec.Template)
 }
 
-// RestoreTemplateFromSet gives a deployment the template of one of its sets, and the set's change cause. RestoreTemplateFromSet does not
-// change the fields that update machines in place. If spec.rollout.after is in the past but later than the creation of
-// the set, RestoreTemplateFromSet removes this time, because it would replace the restored machines.
+// RestoreTemplateFromSet gives a deployment the template of one of its sets, and the set's change cause.
+// RestoreTemplateFromSet does not change the fields that update machines in place. If spec.rollout.after is in the past
+// but later than the creation of the set, RestoreTemplateFromSet removes this time, because it would replace the
+// restored machines.
 func RestoreTemplateFromSet(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time) {
 	spec := set.Spec.Template.Spec.DeepCopy()
 	copyInPlaceFields(spec, &d.Spec.Template.Spec)

@@ -287,8 +287,8 @@ func TestANewSetRecordsRolloutAfter(t *testing.T) {
 	}
 }
 
-// RestoreTemplateFromSet restores a former template without the parts that change in place, and without a time that would replace
-// the restored machines.
+// RestoreTemplateFromSet restores a former template without the parts that change in place, and without a time that
+// would replace the restored machines.
 func TestRestoreTemplateFromSet(t *testing.T) {
 	for _, row := range []struct {
 		name   string

@@ -31,7 +31,8 @@ type ObjectTree struct {
 	// MissingBySet maps the UID of a set to the first object in the set's template that does not exist.
 	MissingBySet map[types.UID]string
 	Policy       *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
-	// IsLive means that the tree comes from the API server: its machines are at least as new as the status of their sets.
+	// IsLive means that the tree comes from the API server: its machines are at least as new as the status of their
+	// sets.
 	IsLive   bool
 	Absences cache.WorkerAbsences // times during which no worker was running
 }

@@ -76,8 +76,8 @@ func IsDrainedByMillwright(m *clusterv1.Machine) bool {
 	return HasDrainHook(m) || m.Annotations[v1alpha1.AnnotationDrainStatus] != ""
 }
 
-// HookRemovalPatch returns the merge patch that removes Millwright's hook from a machine. Unless Millwright has drained the
-// node, the patch also removes the annotation that excludes the node from Cluster API's drain.
+// HookRemovalPatch returns the merge patch that removes Millwright's hook from a machine. Unless Millwright has drained
+// the node, the patch also removes the annotation that excludes the node from Cluster API's drain.
 func HookRemovalPatch(m *clusterv1.Machine, drained bool) map[string]any {
 	gone := map[string]any{}
 	if HasDrainHook(m) {
@@ -92,8 +92,8 @@ func HookRemovalPatch(m *clusterv1.Machine, drained bool) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": gone}}
 }
 
-// hasReachedPreDrainHooks reports whether the deletion by Cluster API has reached the pre-drain hooks of a machine. While
-// Millwright's hook is present, Cluster API waits, unless Cluster API would not drain the node. The reason of the
+// hasReachedPreDrainHooks reports whether the deletion by Cluster API has reached the pre-drain hooks of a machine.
+// While Millwright's hook is present, Cluster API waits, unless Cluster API would not drain the node. The reason of the
 // condition Deleting shows the same state, except after an error.
 func hasReachedPreDrainHooks(m *clusterv1.Machine) bool {
 	return m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreDrainHookStartTime.IsZero()

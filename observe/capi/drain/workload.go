@@ -182,8 +182,8 @@ func (w *WorkloadClusters) connectCluster(kubeconfig []byte, namespace, name str
 	}, nil
 }
 
-// forbiddenKubeconfigPart returns the part of a kubeconfig that would make this process run a program or read a file; empty if
-// there is none. A writer of a Secret must not gain these rights.
+// forbiddenKubeconfigPart returns the part of a kubeconfig that would make this process run a program or read a file;
+// empty if there is none. A writer of a Secret must not gain these rights.
 func forbiddenKubeconfigPart(config *clientcmdapi.Config) string {
 	for _, user := range config.AuthInfos {
 		switch {

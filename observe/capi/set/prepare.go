@@ -10,9 +10,9 @@ import (
 	"millwright/observe/capi"
 )
 
-// MachinesWithoutRemediationReason returns the machines whose condition OwnerRemediated does not explain yet why their set does not
-// replace them. The field Why of each target is the message that the condition should have; the result reason is the
-// condition's reason.
+// MachinesWithoutRemediationReason returns the machines whose condition OwnerRemediated does not explain yet why their
+// set does not replace them. The field Why of each target is the message that the condition should have; the result
+// reason is the condition's reason.
 func MachinesWithoutRemediationReason(
 	related capi.RelatedObjects,
 	plan scale.PlanResult,

@@ -16,8 +16,8 @@ import (
 	"millwright/observe/capi"
 )
 
-// conditionsOfMillwright lists the condition types that Millwright writes on a MachineSet, in the order of scale.PlanSet, and
-// Blocked. Millwright does not change other conditions.
+// conditionsOfMillwright lists the condition types that Millwright writes on a MachineSet, in the order of
+// scale.PlanSet, and Blocked. Millwright does not change other conditions.
 var conditionsOfMillwright = []string{
 	vocabulary.ConditionMachinesCreated,
 	vocabulary.ConditionMachinesReady,

@@ -109,9 +109,9 @@ func explainHooks(m *clusterv1.Machine, f *explain.ClusterAPIMachine, prefix str
 	}
 }
 
-// stageStartAndDeadline returns the start and the deadline of a stage. If the start of the stage is unknown, it returns the start
-// of the deletion. A zero deadline means no known deadline. As in Cluster API, the stage has no deadline if its timeout
-// is absent or 0.
+// stageStartAndDeadline returns the start and the deadline of a stage. If the start of the stage is unknown, it returns
+// the start of the deletion. A zero deadline means no known deadline. As in Cluster API, the stage has no deadline if
+// its timeout is absent or 0.
 func stageStartAndDeadline(deletion time.Time, began metav1.Time, seconds *int32) (since, end time.Time) {
 	if began.IsZero() {
 		return deletion, end

@@ -32,8 +32,8 @@ const (
 	// testNamespace contains every object of the test. The namespace default cannot be used, because it may not exist
 	// without a controller manager.
 	testNamespace = "admission"
-	// serveTimeout is the maximum wait until a ready API server serves Millwright's kinds. serveTimeout only ends a test
-	// that would otherwise wait for ever.
+	// serveTimeout is the maximum wait until a ready API server serves Millwright's kinds. serveTimeout only ends a
+	// test that would otherwise wait for ever.
 	serveTimeout = 10 * time.Minute
 )
 

@@ -115,8 +115,8 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 		MachineClasses(name).
 		Update(t.Context(), newClassThatNeverBoots(t, name), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	// The bridge is stopped until all nodes are being deleted. Without the flag --as-mcm, the circuit breaker would then
-	// be open.
+	// The bridge is stopped until all nodes are being deleted. Without the flag --as-mcm, the circuit breaker would
+	// then be open.
 	require.NoError(t, testRig.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
 	_, err = testRig.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
 	require.NoError(

@@ -125,8 +125,8 @@ func eventsPerMachine(t *testing.T, namespace string, machines int) float64 {
 	return float64(n) / float64(machines)
 }
 
-// awaitSettledPool waits until no machine has an open run. The next measurement then does not include work of the previous
-// load.
+// awaitSettledPool waits until no machine has an open run. The next measurement then does not include work of the
+// previous load.
 func awaitSettledPool(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	rig.Eventually(t, "the machines are calm", func() (bool, any) {

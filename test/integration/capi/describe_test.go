@@ -162,7 +162,8 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 				conditions = slices.DeleteFunc(conditions, own)
 				printed[i] = numbers + "\n" + strings.Join(conditions, "\n")
 				for _, m := range p.listMachines(t) {
-					// core ignores events of Millwright's sets: only a change of the machine makes core compare the templates again
+					// core ignores events of Millwright's sets: only a change of the machine makes core compare the
+					// templates again
 					p.mergePatch(t, machines, m.GetName(), looked)
 				}
 				said[i] = machineNamePattern.ReplaceAllString(

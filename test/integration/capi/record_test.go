@@ -38,8 +38,8 @@ func TestRecordClusterAPIHistories(t *testing.T) {
 	}
 }
 
-// recordSetHistories records a set that waits for a template, grows, and changes its machines. The set also releases and adopts
-// a machine, is handed over, and is deleted.
+// recordSetHistories records a set that waits for a template, grows, and changes its machines. The set also releases
+// and adopts a machine, is handed over, and is deleted.
 func recordSetHistories(t *testing.T) {
 	p := newPool(t, "recorded", 0)
 	query := runsQuery(rig.Installation.ID(run.KindClusterAPISet, p.kubeRef(t)))
@@ -88,8 +88,8 @@ func recordSetHistories(t *testing.T) {
 	record.SaveHistories(t, testRig, "clusterapiset/deleted", lastRunOfQuery(t, query))
 }
 
-// recordInPlaceHistories records a deployment that a runtime extension updates in place: the old set hands machines over, and
-// the current set begins the machines' updates.
+// recordInPlaceHistories records a deployment that a runtime extension updates in place: the old set hands machines
+// over, and the current set begins the machines' updates.
 func recordInPlaceHistories(t *testing.T) {
 	u := newInPlaceFleet(t, "recorded-updates", inPlaceReplacements(1, 0)...)
 	u.setInfraTemplate(t, u.setName+"-2")
@@ -165,8 +165,9 @@ func (f fleet) rolloutQuery(t *testing.T, revision int64) string {
 	return runsQuery(rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), revision))
 }
 
-// recordStagedRolloutHistories records a rollout that waits for an approval. A person pauses, resumes, cancels and approves the
-// rollout. After the rollout, another run of the deployment's workflow starts. Then the deployment is handed over.
+// recordStagedRolloutHistories records a rollout that waits for an approval. A person pauses, resumes, cancels and
+// approves the rollout. After the rollout, another run of the deployment's workflow starts. Then the deployment is
+// handed over.
 func recordStagedRolloutHistories(t *testing.T) {
 	f := newFleet(t, "recorded-stages", 2)
 	testRig.CreatePolicy(
@@ -255,8 +256,8 @@ func recordRollbackHistories(t *testing.T) {
 	)
 }
 
-// recordDrainHistories records a drain that a budget blocks, and that is held and then continues. recordDrainHistories also records a
-// drain that is skipped, and a drain that is cancelled.
+// recordDrainHistories records a drain that a budget blocks, and that is held and then continues. recordDrainHistories
+// also records a drain that is skipped, and a drain that is cancelled.
 func recordDrainHistories(t *testing.T) {
 	p := newPoolWithDrains(t, "recorded-drains", 3)
 	all := p.listMachines(t)

@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 // scaleUpSize is the number of machines that a scale-up creates while a process dies.
 const scaleUpSize = 50
 
-// slowProviderSpec is a class whose creations take three seconds, so that many creations are in progress when a process dies.
+// slowProviderSpec is a class whose creations take three seconds, so that many creations are in progress when a process
+// dies.
 const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s"}`
 
 // cloudBehaviour is the behaviour of the cloud during a kill.

@@ -149,8 +149,8 @@ func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
 	})
 }
 
-// countDecisionsThatAwaitLostVersions counts the decisions about a namespace that failed because they waited for a version from
-// before the API server was restored.
+// countDecisionsThatAwaitLostVersions counts the decisions about a namespace that failed because they waited for a
+// version from before the API server was restored.
 func countDecisionsThatAwaitLostVersions(t *testing.T, namespace string) (count int) {
 	t.Helper()
 	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {

@@ -96,8 +96,8 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	grows.AwaitPoolGone(t)
 }
 
-// freedDrainTurns is the number of drains that end at the same time. The queue has more machines than freedDrainTurns, so that
-// the test sees the order of the queue.
+// freedDrainTurns is the number of drains that end at the same time. The queue has more machines than freedDrainTurns,
+// so that the test sees the order of the queue.
 const freedDrainTurns = 25
 
 // requireQueueOrder ends 25 drains of the pool crowd at once by deleting their pods. requireQueueOrder requires that

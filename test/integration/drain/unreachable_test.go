@@ -108,8 +108,8 @@ func stopKubelet(t *testing.T, node string) {
 			Get(t.Context(), node, metav1.GetOptions{})
 		require.NoError(t, err)
 		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-		// The node's condition Ready may be Unknown while the kubelet lives, if the node controller's watch was broken. A
-		// live kubelet renews its Lease every 10 s.
+		// The node's condition Ready may be Unknown while the kubelet lives, if the node controller's watch was broken.
+		// A live kubelet renews its Lease every 10 s.
 		dead := time.Since(beat.Spec.RenewTime.Time) > 25*time.Second
 		unknown := n.Status.Conditions[i].Status == corev1.ConditionUnknown
 		return dead && unknown, []any{beat.Spec.RenewTime, n.Status.Conditions}

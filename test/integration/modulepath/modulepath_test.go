@@ -36,8 +36,8 @@ func mustRunCommand(t *testing.T, folder string, arguments ...string) string {
 	return out
 }
 
-// TestProjectBuildsWithAnotherModulePath changes the module path in a clone of the last commit. A remaining old path would not compile, or the
-// tests in the clone would find it.
+// TestProjectBuildsWithAnotherModulePath changes the module path in a clone of the last commit. A remaining old path
+// would not compile, or the tests in the clone would find it.
 func TestProjectBuildsWithAnotherModulePath(t *testing.T) {
 	origin, err := build.FindRepo("")
 	require.NoError(t, err)

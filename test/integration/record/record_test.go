@@ -251,8 +251,8 @@ func TestRecordHistories(t *testing.T) {
 	)
 }
 
-// sweepUntilCollected makes an instance of a namespace's class that no machine claims, and starts sweeps until the instance is
-// gone.
+// sweepUntilCollected makes an instance of a namespace's class that no machine claims, and starts sweeps until the
+// instance is gone.
 func sweepUntilCollected(t *testing.T, namespace string) {
 	t.Helper()
 	testRig.CreateByHand(t, namespace, "lost")

@@ -225,8 +225,8 @@ func (p *Pool) AwaitDeletedMachine(t *testing.T, m v1alpha1.Machine) time.Time {
 	return last.DeletionTimestamp.Time
 }
 
-// AwaitVersionWithCondition waits until a condition was true for a later version of the machine m, even if only for a moment,
-// and returns this version. The failure message contains the text is.
+// AwaitVersionWithCondition waits until a condition was true for a later version of the machine m, even if only for a
+// moment, and returns this version. The failure message contains the text is.
 func (p *Pool) AwaitVersionWithCondition(
 	t *testing.T,
 	m v1alpha1.Machine,

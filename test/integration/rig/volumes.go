@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CSIDriver is the name of the CSIDriver driver of the tests' volumes. The stack attaches or detaches a volume of this driver
+// CSIDriver is the name of the CSI driver of the tests' volumes. The stack attaches or detaches a volume of this driver
 // within a second.
 const CSIDriver = "csi.fake"
 

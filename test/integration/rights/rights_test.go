@@ -158,7 +158,8 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 	t.Logf("%d rights are granted, %d were used", len(granted), used)
 }
 
-// unusedWithoutReason returns the rights that no request used and for which reasonsForUnusedRights has no reason, sorted.
+// unusedWithoutReason returns the rights that no request used and for which reasonsForUnusedRights has no reason,
+// sorted.
 func unusedWithoutReason(granted map[right]bool) (names []string) {
 	for right, used := range granted {
 		if _, explained := reasonsForUnusedRights[right.String()]; !used && !explained {

@@ -18,8 +18,8 @@ func withProgressDeadline(seconds int32) func(*v1alpha1.MachineDeployment) {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = &seconds }
 }
 
-// createStrictRollbackPolicy creates the strictest policy: a rollout rolls back when one machine fails, or at the progress
-// deadline.
+// createStrictRollbackPolicy creates the strictest policy: a rollout rolls back when one machine fails, or at the
+// progress deadline.
 func (f fleet) createStrictRollbackPolicy(t *testing.T) {
 	t.Helper()
 	testRig.CreatePolicy(t, f.Namespace, f.Name, v1alpha1.RolloutPolicySpec{

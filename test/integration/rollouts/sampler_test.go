@@ -13,8 +13,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// boundsSampler samples the number of machines in the cloud and the number of schedulable nodes of a fleet. boundsSampler compares
-// both numbers with the bounds in the deployment's spec. While the API server is down, the sampler takes no samples.
+// boundsSampler samples the number of machines in the cloud and the number of schedulable nodes of a fleet.
+// boundsSampler compares both numbers with the bounds in the deployment's spec. While the API server is down, the
+// sampler takes no samples.
 type boundsSampler struct {
 	*checker.Watcher
 	fleet     fleet

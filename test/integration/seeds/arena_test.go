@@ -32,8 +32,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// settleTimeout is the maximum time from the last load and the last fault until nothing changes any more. settleTimeout is
-// also the maximum time from the deletion of all objects until nothing is left.
+// settleTimeout is the maximum time from the last load and the last fault until nothing changes any more. settleTimeout
+// is also the maximum time from the deletion of all objects until nothing is left.
 const settleTimeout = 2 * time.Minute
 
 // auditDelay is the maximum delay of the API server's audit log. A batch of the log waits for at most 30 s.
@@ -184,7 +184,8 @@ func (a *seedRun) makePools() {
 	}
 }
 
-// unsettledViolations returns a violation for each object or run that still changes or is incomplete after settleTimeout.
+// unsettledViolations returns a violation for each object or run that still changes or is incomplete after
+// settleTimeout.
 func (a *seedRun) unsettledViolations(ctx context.Context) []checker.Violation {
 	restless, err := a.watcher.AwaitNoFindings(
 		ctx,

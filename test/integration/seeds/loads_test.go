@@ -48,8 +48,8 @@ func (a *seedRun) applyLoad(s planStep) {
 			if err != nil {
 				return err
 			}
-			// A node that is deleted before it has Millwright's finalizer looks like a node that has not joined yet. The machine
-			// of this node then waits for the creation timeout of 20 minutes.
+			// A node that is deleted before it has Millwright's finalizer looks like a node that has not joined yet.
+			// The machine of this node then waits for the creation timeout of 20 minutes.
 			if !slices.Contains(node.Finalizers, v1alpha1.FinalizerNode) {
 				return errors.New("its machine does not know its node yet")
 			}
@@ -112,8 +112,8 @@ func (a *seedRun) applyLoad(s planStep) {
 		}
 	case loadVanishInstance:
 		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
-			// Without a recorded provider ID nothing proves which machine the node belongs to. A cloud controller manager would
-			// delete the node.
+			// Without a recorded provider ID nothing proves which machine the node belongs to. A cloud controller
+			// manager would delete the node.
 			lone := m.Spec.ProviderID == ""
 			// The cloud returns an error if the instance does not exist, or does not exist yet.
 			_ = testRig.Cloud.VanishInstance(

@@ -328,8 +328,8 @@ func (n *poolsOfMCM) startUnfinishableWorkOfMCM(t *testing.T) {
 	})
 }
 
-// startUnfinishableWorkOfMillwright makes Millwright begin work that Millwright cannot finish: a creation, and a drain that a
-// budget blocks.
+// startUnfinishableWorkOfMillwright makes Millwright begin work that Millwright cannot finish: a creation, and a drain
+// that a budget blocks.
 func (n *poolsOfMCM) startUnfinishableWorkOfMillwright(t *testing.T) {
 	t.Helper()
 	n.drainingPool.AwaitPods(t, drainingApp, 2)

@@ -128,8 +128,8 @@ const (
 	rolledSize, createdSize = 5, 3 // numbers of machines
 )
 
-// startRunningWork starts a rollout, creations and a drain that a budget blocks. startRunningWork waits until all of them are in
-// progress.
+// startRunningWork starts a rollout, creations and a drain that a budget blocks. startRunningWork waits until all of
+// them are in progress.
 func startRunningWork(t *testing.T, namespace string) *runningWork {
 	w := &runningWork{}
 	var ctx context.Context

@@ -71,8 +71,8 @@ func PrepareCompiler(ctx context.Context, output io.Writer, programs ...Program)
 	for _, program := range programs {
 		for _, arguments := range [][]string{
 			{"mod", "download"},
-			// `go list -export` compiles without linking. The flags must equal the flags of the Dockerfiles: otherwise the build
-			// in the container could not use the cache.
+			// `go list -export` compiles without linking. The flags must equal the flags of the Dockerfiles: otherwise
+			// the build in the container could not use the cache.
 			append([]string{"list", "-export", "-f", "{{\"\"}}", "-trimpath", "-buildvcs=false"}, program.Packages...),
 		} {
 			environment := []string{"CGO_ENABLED=0", "GOCACHE=" + c.cache}

@@ -77,8 +77,8 @@ type Cloud struct {
 	// ReadDelay is how long after its creation no read shows an instance. ReadDelay must be set before the first call.
 	ReadDelay time.Duration
 
-	// OnInstanceChange, if set, is called after each creation or termination of an instance. OnInstanceChange must be set
-	// before the first call.
+	// OnInstanceChange, if set, is called after each creation or termination of an instance. OnInstanceChange must be
+	// set before the first call.
 	OnInstanceChange func(Instance)
 
 	mu        sync.Mutex
