@@ -495,8 +495,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// singleDecisionEnv is the environment variable by which TestDecisionCostIsNotQuadratic runs this test binary for
-// one decision. The value of the variable is the name of a decision and a number of members.
+// singleDecisionEnv is an environment variable. TestDecisionCostIsNotQuadratic sets it, and starts this test binary again
+// for one decision. The value is the name of the decision and a number of members.
 const singleDecisionEnv = "DECIDE_ONE"
 
 // TestSingleDecisionForStatementCount makes one decision, for TestDecisionCostIsNotQuadratic.

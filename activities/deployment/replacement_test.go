@@ -210,7 +210,7 @@ func TestGrantReplacementsOfADeploymentThatChanged(t *testing.T) {
 		activitiestest.NewReadInput(d),
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	assert.Empty(t, w.MachinesWithReplacementGrant(), "no machine is told what is not on record")
+	assert.Empty(t, w.MachinesWithReplacementGrant(), "no machine gets a grant that is not recorded")
 	assert.Empty(t, w.NewEvents())
 	release()
 	grantReplacements(w, activitiestest.NewLiveReadInput(d))

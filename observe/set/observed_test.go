@@ -93,14 +93,14 @@ func TestPendingWorkOfASet(t *testing.T) {
 		}(), two, observetest.Noon, scales("generation 7 was not seen yet (last seen: 1)")},
 		{"one is missing", withPlannedStatus(newSetWithFinalizer(3), two), two, observetest.Noon, scales("create 1 machine: 3 wanted, 2 there")},
 		{"one too many", withPlannedStatus(newSetWithFinalizer(1), two), two, observetest.Noon, scales("delete 1 machine: 1 wanted, 2 there")},
-		{"one goes: it is looked at again when that takes long", withPlannedStatus(newSetWithFinalizer(1), one), one, observetest.Noon, scales("1 machine wanted, 2 there; it waits for the time to pass")},
-		{"it takes long, and is told", withPlannedStatus(newSetWithFinalizer(1), long), long, observetest.Noon, calm("1 machine wanted, 2 there")},
+		{"one machine is being deleted: the set decides again when the deletion takes long", withPlannedStatus(newSetWithFinalizer(1), one), one, observetest.Noon, scales("1 machine wanted, 2 there; it waits for the time to pass")},
+		{"a deletion takes long, and the status shows it", withPlannedStatus(newSetWithFinalizer(1), long), long, observetest.Noon, calm("1 machine wanted, 2 there")},
 		{"one is not ready for long enough", withPlannedStatus(newSetWithFinalizer(2, minReady), young), young, observetest.Noon, scales("2 machines wanted, 2 there; it waits for the time to pass")},
 		{"now it is", withPlannedStatus(newSetWithFinalizer(2, minReady), young), young, observetest.Noon.Add(time.Hour), scales(late)},
 		{"the status is of another time", newSetWithFinalizer(2), two, observetest.Noon, scales(late)},
 		{"that its class is missing was not told yet", withPlannedStatus(newSetWithFinalizer(3, observetest.AsFrozenSet), two), withoutClass(two), observetest.Noon, scales(late)},
-		{"its class is missing, and that is told", withPlannedStatus(newSetWithFinalizer(3), withoutClass(two)), withoutClass(two), observetest.Noon, scales("3 wanted, 2 there; none is created: MachineClass does not exist")},
-		{"what is missing cannot be made, and that is told", withPlannedStatus(newSetWithFinalizer(3, observetest.AsFrozenSet), two), two, observetest.Noon, scales("3 wanted, 2 there; none is created: MachineSet is frozen")},
+		{"the class is missing, and the status shows it", withPlannedStatus(newSetWithFinalizer(3), withoutClass(two)), withoutClass(two), observetest.Noon, scales("3 wanted, 2 there; none is created: MachineClass does not exist")},
+		{"missing machines cannot be created, and the status shows it", withPlannedStatus(newSetWithFinalizer(3, observetest.AsFrozenSet), two), two, observetest.Noon, scales("3 wanted, 2 there; none is created: MachineSet is frozen")},
 		{"only a record to change", withPlannedStatus(newSetWithFinalizer(2, func(s *v1alpha1.MachineSet) {
 			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.MinutesBeforeNoon(90)}
 		}), joined), joined, observetest.Noon, scales("2 machines wanted and there")},

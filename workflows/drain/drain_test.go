@@ -311,8 +311,8 @@ func TestResumedDrainReportsItsBlockersAgain(t *testing.T) {
 	}
 	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
 	require.Len(t, e.RequestedEvictions, 4)
-	require.Equal(t, budget.Blockers, e.RequestedEvictions[1].Shown, "it was told")
-	require.Empty(t, e.RequestedEvictions[2].Shown, "it is told again")
+	require.Equal(t, budget.Blockers, e.RequestedEvictions[1].Shown, "the blockers were reported")
+	require.Empty(t, e.RequestedEvictions[2].Shown, "the blockers must be reported again")
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Blocked", "Draining", "Blocked", "Drained"}, conditions)
 	require.Equal(t, []string{"DrainBlocked", "DeletionHeld", "DeletionResumed", "DrainBlocked", "Drained"}, events)

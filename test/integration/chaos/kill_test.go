@@ -1,4 +1,4 @@
-// Tier: test-all. The package kills kills each process once; this package tests all other moments and faults.
+// Tier: test-all. Package kills tests one kill of each process, and this package tests all other moments and faults.
 
 //go:build integration
 
