@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,7 @@ import (
 	"millwright/k8sbridge/watch"
 	"millwright/observe/cache"
 	"millwright/observe/capi"
+	"millwright/observe/target"
 	"millwright/observe/taskqueue"
 	"millwright/process"
 	"millwright/process/commandline"
@@ -104,7 +106,7 @@ func runProcess(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	config, err := o.KubernetesConfig("millwright-bridge")
+	config, err := o.KubernetesConfig(userAgent)
 	if err != nil {
 		return err
 	}
@@ -120,7 +122,8 @@ func runProcess(ctx context.Context, o options) error {
 		_ = o.Problems.WriteToLease(ctx, leases, leaseName, func(*coordinationv1.Lease) {})
 	})
 	restores := cache.NewRestoreDetector()
-	cluster, api, err := fillCaches(ctx, o, restores.ConfigWithRestoreCheck(config), restores)
+	var leader leadingBridge
+	cluster, api, err := fillCaches(ctx, o, restores.ConfigWithRestoreCheck(config), restores, &leader)
 	if err != nil {
 		return err
 	}
@@ -163,6 +166,11 @@ func runProcess(ctx context.Context, o options) error {
 			)
 		})
 		b.EnableOrphanSweeps(temporal.ScheduleClient(), o.orphanPeriod)
+		if o.HasTargets() {
+			b.WatchTargetReports(client, o.LeaseNamespace)
+		}
+		leader.Store(b)
+		defer leader.Store(nil)
 		return b.Run(ctx)
 	})
 	end()
@@ -176,12 +184,13 @@ func fillCaches(
 	o options,
 	config *rest.Config,
 	restores *cache.RestoreDetector,
+	leader *leadingBridge,
 ) (cluster *cache.Cluster, api *capi.Cache, err error) {
 	machines, err := versioned.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make client: %w", err)
 	}
-	target, err := targetClient(o, restores)
+	shared, err := targetClient(o, restores)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -189,7 +198,7 @@ func fillCaches(
 	if err != nil {
 		return nil, nil, fmt.Errorf("make client: %w", err)
 	}
-	cluster, err = cache.NewCluster(machines, target, meta)
+	cluster, err = cache.NewCluster(machines, shared, meta)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,18 +215,40 @@ func fillCaches(
 	if err := cluster.WatchOtherControllers(client, o.ClusterName); err != nil {
 		return nil, nil, err
 	}
+	targets, err := o.ConnectTargets(client, cluster, userAgent, target.Options{
+		Connect: process.KubernetesClient, OnStatus: leader.recordStatus,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := o.preflight.ApplyToCluster(cluster, config); err != nil {
 		return nil, nil, err
 	}
 	if api, err = o.clusterAPI.WatchClusterAPI(ctx, cluster, config); err != nil {
 		return nil, nil, err
 	}
-	return cluster, api, cluster.Start(ctx)
+	if err := cluster.Start(ctx); err != nil || targets == nil {
+		return cluster, api, err
+	}
+	return cluster, api, targets.Start(ctx)
 }
 
-// targetClient returns a client of the target cluster, or nil if there is no target cluster.
+// userAgent is the bridge's user agent in the logs of API servers.
+const userAgent = "millwright-bridge"
+
+// leadingBridge is the bridge of the present term; nil while this process does not lead.
+type leadingBridge struct{ atomic.Pointer[watch.Bridge] }
+
+// recordStatus wakes the machines of a namespace whose target is ready.
+func (l *leadingBridge) recordStatus(namespace string, status cache.TargetStatus) {
+	if b := l.Load(); b != nil && status.State == cache.TargetReady {
+		b.WakeMachines(namespace)
+	}
+}
+
+// targetClient returns a client of the target cluster of all namespaces, or nil if there is none.
 func targetClient(o options, restores *cache.RestoreDetector) (kubernetes.Interface, error) {
-	config, err := o.TargetConfig("millwright-bridge")
+	config, err := o.TargetConfig(userAgent)
 	if err != nil || config == nil {
 		return nil, err
 	}

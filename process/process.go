@@ -35,6 +35,7 @@ import (
 type Flags struct {
 	Kubeconfig       string
 	TargetKubeconfig string
+	Targets          TargetFlags
 	Connection       connection.Flags // flags of the connection to Temporal
 	MetricsAddress   string
 	LogLevel         string
@@ -59,6 +60,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 		"",
 		"kubeconfig of the cluster that the machines join as nodes; empty means the cluster of --kubeconfig; \"none\" means that machines join no cluster; set the same value on worker and bridge",
 	)
+	f.Targets.register(set)
 	f.Connection.Register(set)
 	set.StringVar(
 		&f.ClusterName,
@@ -111,12 +113,16 @@ func (f *Flags) KubernetesConfig(agent string) (*rest.Config, error) {
 // NoTargetCluster is the value of --target-kubeconfig without a target cluster.
 const NoTargetCluster = "none"
 
-// TargetConfig returns the configuration for clients of the target cluster; nil without a target cluster.
+// TargetConfig returns the configuration for clients of the target cluster of all namespaces; nil if namespaces have
+// targets of their own, or if machines join no cluster.
 func (f *Flags) TargetConfig(agent string) (*rest.Config, error) {
-	switch f.TargetKubeconfig {
-	case NoTargetCluster:
+	if err := f.checkTargets(); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.HasTargets(), f.TargetKubeconfig == NoTargetCluster:
 		return nil, nil
-	case "":
+	case f.TargetKubeconfig == "":
 		return f.clusterConfig(f.Kubeconfig, agent, problems.Control)
 	default:
 		return f.clusterConfig(f.TargetKubeconfig, agent, problems.Target)

@@ -28,7 +28,17 @@ func TestRegisterBindsFlags(t *testing.T) {
 	require.NoError(t, set.Parse([]string{"--temporal-address=here:1"}))
 	assert.Equal(t, "here:1", f.Connection.Address)
 	f.Connection = connection.Flags{}
-	assert.Equal(t, Flags{MetricsAddress: ":9464", LogLevel: "info", LeaseNamespace: "default", Burst: 200}, f)
+	assert.Equal(
+		t,
+		Flags{
+			MetricsAddress: ":9464",
+			LogLevel:       "info",
+			LeaseNamespace: "default",
+			Burst:          200,
+			Targets:        TargetFlags{key: "kubeconfig"},
+		},
+		f,
+	)
 }
 
 func TestLoggerHasTheLevelOfTheFlag(t *testing.T) {

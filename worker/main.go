@@ -15,6 +15,7 @@ import (
 	"millwright/decide/drain"
 	"millwright/observe/cache"
 	"millwright/observe/capi"
+	"millwright/observe/target"
 	"millwright/process"
 	"millwright/process/commandline"
 	"millwright/process/problems"
@@ -160,7 +161,8 @@ func runWorker(ctx context.Context, o options) error {
 	if err := process.ClaimInstallation(ctx, name, temporal, clients.control, p.Logger); err != nil {
 		return err
 	}
-	filled, err := fillCaches(ctx, o, clients)
+	reporter := newTargetReporter(clients.control.CoreV1().ConfigMaps(o.LeaseNamespace), workerIdentity(), p.Logger)
+	filled, err := fillCaches(ctx, o, clients, reporter)
 	if err != nil {
 		return err
 	}
@@ -232,7 +234,7 @@ type caches struct {
 }
 
 // fillCaches fills the caches. fillCaches returns zero caches if the worker needs none.
-func fillCaches(ctx context.Context, o options, clients clients) (none caches, err error) {
+func fillCaches(ctx context.Context, o options, clients clients, reporter *targetReporter) (none caches, err error) {
 	if !o.servesCore() {
 		return none, nil
 	}
@@ -240,12 +242,18 @@ func fillCaches(ctx context.Context, o options, clients clients) (none caches, e
 	if err != nil {
 		return none, err
 	}
-	if err := cluster.WatchDrains(); err != nil {
-		return none, err
-	}
 	o.rollout.ApplyToCluster(cluster)
 	o.mcm.ApplyToCluster(cluster)
 	if err := o.scope.ApplyToCluster(cluster); err != nil {
+		return none, err
+	}
+	targets, err := o.ConnectTargets(clients.control, cluster, userAgent, target.Options{
+		Connect: newDrainClient, Drains: true, OnStatus: reporter.record,
+	})
+	if err != nil {
+		return none, err
+	}
+	if err := cluster.WatchDrains(); err != nil {
 		return none, err
 	}
 	if err := cluster.WatchOtherControllers(clients.control, o.ClusterName); err != nil {
@@ -265,6 +273,12 @@ func fillCaches(ctx context.Context, o options, clients clients) (none caches, e
 	}
 	if err := cluster.Start(ctx); err != nil {
 		return none, err
+	}
+	if targets != nil {
+		if err := targets.Start(ctx); err != nil {
+			return none, err
+		}
+		go reporter.run(ctx)
 	}
 	cluster.OnOtherController(otherControllerEventRecorder(cluster, clients.events))
 	return caches{cluster, api}, nil

@@ -70,8 +70,7 @@ func newWorkersLeaseRenewer(
 	recorder *problems.Recorder,
 	log *slog.Logger,
 ) *workersLeaseRenewer {
-	host, _ := os.Hostname() // if Hostname fails, the process ID still identifies the worker
-	identity := fmt.Sprintf("%s-%d", host, os.Getpid())
+	identity := workerIdentity()
 	return &workersLeaseRenewer{
 		leases:             recorder.LeaseClient(leases, identity),
 		installation:       of,
@@ -81,6 +80,12 @@ func newWorkersLeaseRenewer(
 		recorder:           recorder,
 		log:                log,
 	}
+}
+
+// workerIdentity returns the identity of this process in Leases and reports.
+func workerIdentity() string {
+	host, _ := os.Hostname() // if Hostname fails, the process ID still identifies the worker
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
 // showProblems writes the problems of this worker to the Lease while the worker does not renew the Lease.

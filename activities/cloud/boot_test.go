@@ -32,7 +32,7 @@ func newBootstrapWorld(
 ) (*activitiestest.CloudWorld, cloud.InstanceCall) {
 	t.Helper()
 	o := activitiestest.NewCloudWorld(t, activitiestest.NewClassWithSecrets("a", ""), activitiestest.Secret("a", data))
-	o.Tokens = kubefake.NewClientset(tokens...)
+	o.TargetClient = cloud.SameTargetClient(kubefake.NewClientset(tokens...))
 	in := activitiestest.DefaultInstanceCall
 	in.Token = newTokenRef()
 	return o, in
@@ -61,7 +61,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 	})
 	t.Run("without a target there is no token", func(t *testing.T) {
 		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate})
-		o.Tokens, in.Token = nil, kube.TokenRef{}
+		o.TargetClient, in.Token = nil, kube.TokenRef{}
 		_, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, started("m", "<<BOOTSTRAP_TOKEN>>"), string(o.Cloud.UserData("uid-m")))
@@ -87,13 +87,14 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 			activitiestest.NewClassWithSecrets("", "b"),
 			activitiestest.Secret("b", map[string]string{"region": "eu"}),
 		)
-		o.Tokens = kubefake.NewClientset()
+		target := kubefake.NewClientset()
+		o.TargetClient = cloud.SameTargetClient(target)
 		in := activitiestest.DefaultInstanceCall
 		in.Token = newTokenRef() // an earlier version of the class needed the token; the call does not read the token
 		_, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assert.Equal(t, provider.Secret{"region": []byte("eu")}, o.Cloud.Classes[0].Secret)
-		assert.Empty(t, o.Tokens.(*kubefake.Clientset).Actions())
+		assert.Empty(t, target.Actions())
 	})
 	t.Run("a token that has expired starts nothing", func(t *testing.T) {
 		expired := activitiestest.NewTokenSecret(func(s *corev1.Secret) {
@@ -108,7 +109,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 	})
 	t.Run("a token that stays away is backed off from", func(t *testing.T) {
 		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate})
-		o.Tokens = kubefake.NewClientset()
+		o.TargetClient = cloud.SameTargetClient(kubefake.NewClientset())
 		in.Known = &kube.Problem{Reason: kube.ReasonTokenGone, Message: "it is gone", React: kube.Retry, Failures: 1}
 		_, took, err := o.RunWithRetries(o.CreateInstance, in)
 		require.Error(t, err)
@@ -120,7 +121,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 func TestOnlyCreateInstanceNeedsUserData(t *testing.T) {
 	t.Parallel()
 	o, in := newBootstrapWorld(t, map[string]string{"region": "eu"})
-	o.Tokens = nil
+	o.TargetClient = nil
 	for name, step := range map[string]any{"InitializeInstance": o.InitializeInstance, "InstanceStatus": o.InstanceStatus, "DeleteInstance": o.DeleteInstance} {
 		t.Run(name, func(t *testing.T) {
 			before := len(o.Cloud.Classes)

@@ -22,7 +22,7 @@ func InstanceUserData(
 	machine string,
 	ref kube.TokenRef,
 ) ([]byte, *kube.Problem, error) {
-	data, _, problem, err := p.instanceUserData(ctx, class, machine, ref, time.Now())
+	data, _, problem, err := p.instanceUserData(ctx, class, kube.Ref{Namespace: "shop", Name: machine}, ref, time.Now())
 	return data, problem, err
 }
 

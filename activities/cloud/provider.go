@@ -27,8 +27,10 @@ type Provider struct {
 	Cloud   provider.Provider
 	Classes versioned.Interface
 	Secrets kubernetes.Interface
-	Tokens  kubernetes.Interface // client of the target cluster, which holds the bootstrap tokens; nil: no target cluster
-	Cluster string               // value of --cluster-name
+	// TargetClient returns the client of the target cluster of a namespace, which holds the bootstrap tokens; nil: there is
+	// no target cluster.
+	TargetClient func(ctx context.Context, namespace string) (kubernetes.Interface, error)
+	Cluster      string // value of --cluster-name
 
 	// FreshTokens has the bootstrap tokens that this process has just made. If FreshTokens is nil, each token is read
 	// from the target cluster.
@@ -374,7 +376,7 @@ func (p *Provider) addUserData(ctx context.Context, class *classWithSecrets, in 
 		return nil, kube.TokenNeededError(class.Name)
 	}
 	now := kube.NewServerClock(ctx).Now()
-	data, token, problem, err := p.instanceUserData(ctx, class.Class, in.Machine.Name, in.Token, now)
+	data, token, problem, err := p.instanceUserData(ctx, class.Class, in.Machine, in.Token, now)
 	if err != nil || problem != nil {
 		return problem, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
@@ -42,7 +43,7 @@ func noUserDataProblem(class provider.Class) *kube.Problem {
 func (p *Provider) instanceUserData(
 	ctx context.Context,
 	class provider.Class,
-	machine string,
+	machine kube.Ref,
 	ref kube.TokenRef,
 	now time.Time,
 ) (data []byte, token string, problem *kube.Problem, err error) {
@@ -50,7 +51,7 @@ func (p *Provider) instanceUserData(
 	if !found {
 		return nil, "", noUserDataProblem(class), nil
 	}
-	token, err = p.bootstrapToken(ctx, ref, now)
+	token, err = p.bootstrapToken(ctx, machine.Namespace, ref, now)
 	if gone, is := kube.FailureOfType(err, kube.TypeTokenGone); is {
 		return nil, "", &kube.Problem{
 			Reason:   kube.ReasonTokenGone,
@@ -62,17 +63,22 @@ func (p *Provider) instanceUserData(
 	if err != nil {
 		return nil, "", nil, err
 	}
-	return renderUserData(template, machine, token), token, nil, nil
+	return renderUserData(template, machine.Name, token), token, nil, nil
 }
 
 // bootstrapToken reads a bootstrap token in the form that an instance presents. bootstrapToken returns "" if the
-// machine needs no token.
-func (p *Provider) bootstrapToken(ctx context.Context, ref kube.TokenRef, now time.Time) (string, error) {
+// machine needs no token. The token is in the target cluster of the machine's namespace.
+func (p *Provider) bootstrapToken(
+	ctx context.Context,
+	namespace string,
+	ref kube.TokenRef,
+	now time.Time,
+) (string, error) {
 	if ref == (kube.TokenRef{}) {
 		return "", nil
 	}
 	secret := p.FreshTokens.Take(ref)
-	if secret == nil && p.Tokens == nil {
+	if secret == nil && p.TargetClient == nil {
 		return "", fmt.Errorf(
 			"read bootstrap token %s/%s: this worker has no access to a target cluster",
 			ref.Namespace,
@@ -81,7 +87,11 @@ func (p *Provider) bootstrapToken(ctx context.Context, ref kube.TokenRef, now ti
 	}
 	var err error
 	if secret == nil {
-		secret, err = p.Tokens.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		client, failed := p.TargetClient(ctx, namespace)
+		if failed != nil {
+			return "", fmt.Errorf("read bootstrap token %s/%s: %w", ref.Namespace, ref.Name, failed)
+		}
+		secret, err = client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	}
 	switch {
 	case apierrors.IsNotFound(err):
@@ -126,4 +136,9 @@ func placeholderEncodings(name, value string) []string {
 	encoded, encodedValue := url.QueryEscape(name), url.QueryEscape(value)
 	small := strings.NewReplacer("%3C", "%3c", "%3E", "%3e").Replace(encoded)
 	return []string{name, value, encoded, encodedValue, small, encodedValue}
+}
+
+// SameTargetClient returns a function for Provider.TargetClient: all namespaces have the target of this client.
+func SameTargetClient(client kubernetes.Interface) func(context.Context, string) (kubernetes.Interface, error) {
+	return func(context.Context, string) (kubernetes.Interface, error) { return client, nil }
 }

@@ -32,7 +32,7 @@ func newTokenRef() kube.TokenRef {
 // renderTestUserData renders the user data of the class small with the token of NewTokenSecret.
 func renderTestUserData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, *kube.Problem, error) {
 	t.Helper()
-	p := &cloud.Provider{Tokens: kubefake.NewClientset(activitiestest.NewTokenSecret())}
+	p := &cloud.Provider{TargetClient: cloud.SameTargetClient(kubefake.NewClientset(activitiestest.NewTokenSecret()))}
 	data, problem, err := cloud.InstanceUserData(
 		t.Context(),
 		p,
@@ -154,12 +154,12 @@ func TestUnusableTokenIsProblem(t *testing.T) {
 				row.change(s)
 			}
 			tokens := kubefake.NewClientset(s)
-			p := &cloud.Provider{Tokens: tokens}
+			p := &cloud.Provider{TargetClient: cloud.SameTargetClient(tokens)}
 			switch name {
 			case "the API server is away":
 				activitiestest.FailRequests(tokens, "get", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
 			case "the worker has no cluster":
-				p.Tokens = nil
+				p.TargetClient = nil
 			}
 			data, problem, err := cloud.InstanceUserData(t.Context(), p, class, "m", newTokenRef())
 			if row.change != nil { // for a changed token, the workflow makes a new token; other errors are retried

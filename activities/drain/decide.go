@@ -219,13 +219,17 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) 
 	case len(versions) == 0: // no node was cordoned: a node whose owner is in doubt must not count as an empty node
 		return NodeLoad{Versions: versions}, a.Kube.ConfirmNoNode(ctx, m)
 	}
-	target := a.Kube.Cluster.Target(m.Namespace)
-	pods, _, err := listPods(ctx, target.Client(), cache.NodeNameOfMachine(m))
+	p, release, err := a.drainLocation(ctx, in.Ref)
 	if err != nil {
 		return NodeLoad{}, err
 	}
-	load := NodeLoad{Versions: versions, Attached: target.AttachedVolumeCount(cache.NodeNameOfMachine(m))}
-	facts, err := a.nodeLocationOf(in.Ref).podFacts(ctx, pods, namespaceLabels{}, drain.Delete)
+	defer release()
+	pods, _, err := listPods(ctx, p.client(), cache.NodeNameOfMachine(m))
+	if err != nil {
+		return NodeLoad{}, err
+	}
+	load := NodeLoad{Versions: versions, Attached: p.Target.AttachedVolumeCount(cache.NodeNameOfMachine(m))}
+	facts, err := p.podFacts(ctx, pods, namespaceLabels{}, drain.Delete)
 	if err != nil {
 		return NodeLoad{}, err
 	}

@@ -42,7 +42,14 @@ type DetachResult struct {
 // nothing.
 func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResult, error) {
 	clock, until := kube.NewServerClock(ctx), in.Since.Add(a.Kube.Draining.Detach)
-	p := a.nodeLocationOf(in.Machine)
+	p, release, err := a.drainLocation(ctx, in.Machine)
+	if err != nil {
+		if !clock.Now().Before(until) { // the timeout ends the wait although the target cluster does not answer
+			return DetachResult{}, nil
+		}
+		return DetachResult{}, err
+	}
+	defer release()
 	stay, err := p.volumesOfStayingPods(ctx, in)
 	if err != nil && clock.Now().Before(until) {
 		return DetachResult{}, err
@@ -60,30 +67,46 @@ func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResu
 	for {
 		left := slices.DeleteFunc(p.Target.VolumesAttachedToNode(in.NodeName), stay.Has)
 		activity.RecordHeartbeat(ctx, left[:min(len(left), drain.MaxOverviewRows)])
-		known, next := p.Target.HasCurrentAttachments(), kube.HeartbeatEvery
-		shown := left[:min(len(left), drain.MaxOverviewRows)]
-		if known && len(left) == 0 || !clock.Now().Before(until) {
-			return DetachResult{Left: shown, More: len(left) - len(shown)}, nil
-		}
-		if in.hasUnreportedVolumes(shown) {
-			slow := in.Since.Add(slowDetachDelay).Sub(clock.Now())
-			if slow <= 0 {
-				return DetachResult{GoesOn: true, Until: until, Left: shown, More: len(left) - len(shown)}, nil
-			}
-			next = min(next, slow)
-		}
-		if !known { // no event reports that a watch has resumed: poll
-			next = cache.WatchCatchUpTime
+		known, now := p.Target.HasCurrentAttachments(), clock.Now()
+		result, next, ends := in.resultOf(left, known, now, until)
+		if ends {
+			return result, nil
 		}
 		select {
 		case <-ctx.Done():
 			return DetachResult{}, ctx.Err()
 		case <-activity.GetWorkerStopChannel(ctx):
 			return DetachResult{}, newRetryError(ctx, "the worker stops while it waits for the volumes of node "+in.NodeName)
-		case <-time.After(min(next, max(until.Sub(clock.Now()), minTimerWait))):
+		case <-time.After(min(next, max(until.Sub(now), minTimerWait))):
 		case <-changes:
 		}
 	}
+}
+
+// resultOf returns the result of a wait if the wait ends now, and otherwise the time until the next check.
+func (in DetachWait) resultOf(
+	left []string,
+	areCurrent bool, // the cache of volume attachments is current
+	now, until time.Time,
+) (result DetachResult, next time.Duration, ends bool) {
+	shown := left[:min(len(left), drain.MaxOverviewRows)]
+	result = DetachResult{Left: shown, More: len(left) - len(shown)}
+	if areCurrent && len(left) == 0 || !now.Before(until) {
+		return result, 0, true
+	}
+	next = kube.HeartbeatEvery
+	if in.hasUnreportedVolumes(shown) {
+		slow := in.Since.Add(slowDetachDelay).Sub(now)
+		if slow <= 0 {
+			result.GoesOn, result.Until = true, until
+			return result, 0, true
+		}
+		next = min(next, slow)
+	}
+	if !areCurrent { // no event reports that a watch has resumed: poll
+		next = cache.WatchCatchUpTime
+	}
+	return result, next, false
 }
 
 // volumesOfStayingPods returns the names of the persistent volumes of the pods that stay on a node.

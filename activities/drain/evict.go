@@ -58,7 +58,12 @@ const (
 // watch. An attempt that begins after the deadline still tries each pod once. The next attempt continues from the
 // progress in the heartbeats. A second run of EvictPods does not request pods that are being deleted already.
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (EvictionResult, error) {
-	return EvictNodePods(ctx, a.nodeLocationOf(in.Machine), in)
+	p, release, err := a.drainLocation(ctx, in.Machine)
+	if err != nil {
+		return EvictionResult{}, err
+	}
+	defer release()
+	return EvictNodePods(ctx, p, in)
 }
 
 // EvictNodePods is EvictPods for a node in any NodeLocation.

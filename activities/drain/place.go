@@ -1,6 +1,9 @@
 package drain
 
 import (
+	"context"
+	"fmt"
+
 	"k8s.io/client-go/kubernetes"
 
 	"millwright/activities/kube"
@@ -12,11 +15,21 @@ import (
 // NodeLocation is where a drain happens: the machine, and the cluster of its node.
 type NodeLocation struct {
 	Kube    *kube.Kube                                // settings, metrics, and locks of budgets
-	Name    string                                    // name of the node's cluster; empty: the target cluster
+	Name    string                                    // identity of the node's cluster; empty: the target cluster of all namespaces
 	Target  *cache.Target                             // cluster of the node: client, budgets and attachments
 	Sources observedrain.CacheSources                 // caches whose changes wake the drain
 	Machine func() *v1alpha1.Machine                  // returns the cached machine; nil: the machine is gone
 	Rules   func() (observedrain.MachineRules, error) // returns the drain rules that select the machine
+}
+
+// drainLocation returns the NodeLocation of a machine of Millwright, with filled caches of budgets and attachments. The
+// caller must call release when it no longer reads them.
+func (a *Activities) drainLocation(ctx context.Context, ref kube.Ref) (p NodeLocation, release func(), err error) {
+	release, err = a.Kube.Cluster.Target(ref.Namespace).UseDrainCaches(ctx)
+	if err != nil {
+		return p, nil, fmt.Errorf("read budgets and attachments: %w", err)
+	}
+	return a.nodeLocationOf(ref), release, nil
 }
 
 // nodeLocationOf returns the NodeLocation of a machine of Millwright.
@@ -25,6 +38,7 @@ func (a *Activities) nodeLocationOf(ref kube.Ref) NodeLocation {
 	target := c.Target(ref.Namespace)
 	p := NodeLocation{
 		Kube:    a.Kube,
+		Name:    target.Identity(),
 		Target:  target,
 		Sources: observedrain.NewCacheSources(c.Informer(cache.Machines), c.Informer(cache.Rules), target),
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/phrase"
 	"millwright/provider"
 )
@@ -231,6 +232,16 @@ func NewClassProblem(reason, format string, words ...any) *Problem {
 // ClassNotFoundProblem is the problem of a machine whose class does not exist.
 func ClassNotFoundProblem(namespace, name string) *Problem {
 	return NewClassProblem(v1alpha1.ReasonClassNotFound, "MachineClass %s does not exist in namespace %s", name, namespace)
+}
+
+// TargetProblem is the problem of a machine whose node cannot join, because the target cluster of the machine's
+// namespace is not connected. The worker connects as soon as the Secret and the API server allow it.
+func TargetProblem(namespace, why string) *Problem {
+	return &Problem{
+		Reason:  vocabulary.BlockedTargetUnavailable,
+		React:   UntilCredential,
+		Message: fmt.Sprintf("the target cluster of namespace %s is not connected: %s", namespace, why),
+	}
 }
 
 // NoAnswerProblem is the problem of a provider that has not answered in time, or whose task queue no worker serves.

@@ -341,17 +341,22 @@ type NodeRemoval struct {
 // second node while the instance writes to the volume. Kubernetes removes these attachments when it considers the
 // removal safe.
 func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
-	target := a.Kube.Cluster.TargetClient(in.Machine.Namespace)
+	target := a.Kube.Cluster.Target(in.Machine.Namespace)
 	if in.NodeName == "" || target == nil {
 		return nil
 	}
+	release, err := target.UseDrainCaches(ctx)
+	if err != nil {
+		return fmt.Errorf("read the attachments of node %s: %w", in.NodeName, err)
+	}
+	defer release()
 	for attempt := range kube.MaxConflicts {
 		// Attachments are deleted before the precondition checks the node. If attachments exist, the node is therefore
 		// read live.
 		node, err := a.nodeOfRemoval(
 			ctx,
 			in,
-			attempt > 0 || len(a.Kube.Cluster.Target(in.Machine.Namespace).AttachmentsOfNode(in.NodeName)) > 0,
+			attempt > 0 || len(target.AttachmentsOfNode(in.NodeName)) > 0,
 		)
 		switch {
 		case err != nil:
@@ -368,7 +373,7 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 		if err := a.deleteAttachments(ctx, in); err != nil || node == nil {
 			return err
 		}
-		if err := removeNode(ctx, target.CoreV1().Nodes(), node); !apierrors.IsConflict(err) {
+		if err := removeNode(ctx, target.Client().CoreV1().Nodes(), node); !apierrors.IsConflict(err) {
 			return err
 		}
 	}

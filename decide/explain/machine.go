@@ -316,6 +316,9 @@ func (m Machine) drainBlockerCommand(kind, name string) string {
 	case vocabulary.BlockedHold:
 		return m.drainCommand("resume")
 	case vocabulary.BlockedTargetUnavailable:
+		if !m.Deleting { // the message names the Secret
+			return fmt.Sprintf("kubectl get secrets -n %s", m.Namespace)
+		}
 		return m.drainCommand("skip") + reasonFlag
 	case vocabulary.BlockedNode, vocabulary.BlockedNodeRefused, vocabulary.BlockedOwnership:
 		return "kubectl describe node " + m.Node

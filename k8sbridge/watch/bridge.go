@@ -12,6 +12,7 @@ import (
 
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 
@@ -94,11 +95,12 @@ type Bridge struct {
 	countPollers func(ctx context.Context, provider string) (int, error) // nil: the bridge does not ask for pollers
 
 	mu                  sync.Mutex
-	storedFingerprints  map[string]fingerprints   // the key is resource and UID
-	pendingWakes        map[objectKey]wakeRequest // content of the next signal
-	nextSignalTimes     map[objectKey]time.Time   // earliest time of the object's next signal
-	workersByProvider   map[string]int            // number of workers by provider; nil: unknown
-	temporalUnreachable bool                      // Temporal did not answer the last request
+	storedFingerprints  map[string]fingerprints        // the key is resource and UID
+	pendingWakes        map[objectKey]wakeRequest      // content of the next signal
+	nextSignalTimes     map[objectKey]time.Time        // earliest time of the object's next signal
+	workersByProvider   map[string]int                 // number of workers by provider; nil: unknown
+	targetReports       toolscache.SharedIndexInformer // ConfigMap of the workers' reports about targets; nil: not watched
+	temporalUnreachable bool                           // Temporal did not answer the last request
 }
 
 // New returns a bridge of an installation. The caches of cluster must be running.
@@ -145,23 +147,20 @@ func (b *Bridge) Run(ctx context.Context) error {
 		if informer == nil {
 			continue
 		}
-		registration, err := informer.AddEventHandler(b.eventHandler(resource, informer))
+		registration, err := informer.AddEventHandler(b.eventHandler(resource, informer, nil))
 		if err != nil {
 			return fmt.Errorf("watch %s: %w", resource, err)
 		}
 		defer func() { _ = informer.RemoveEventHandler(registration) }()
 	}
-	if informer := b.cluster.Target("").Informer(cache.Nodes); informer != nil {
-		registration, err := informer.AddEventHandler(b.eventHandler(cache.Nodes, informer))
-		if err != nil {
-			return fmt.Errorf("watch nodes: %w", err)
-		}
-		defer func() { _ = informer.RemoveEventHandler(registration) }()
-	}
+	defer b.watchNodes()()
 	if b.clusterAPI != nil {
 		b.watchTemplates(ctx)
 	}
 	var group sync.WaitGroup
+	if err := b.runTargetReports(ctx, &group); err != nil {
+		return fmt.Errorf("watch the reports about targets: %w", err)
+	}
 	for range senderCount {
 		group.Go(func() { b.sendSignals(ctx) })
 	}

@@ -37,7 +37,7 @@ func (b *Bridge) watchTemplates(ctx context.Context) {
 		if ctx.Err() != nil {
 			return // the term of this bridge as the leader has ended
 		}
-		registration, err := informer.AddEventHandler(b.eventHandler(resource, informer))
+		registration, err := informer.AddEventHandler(b.eventHandler(resource, informer, nil))
 		if err != nil {
 			b.log.Warn("cannot watch", "resource", resource, "error", err)
 			return

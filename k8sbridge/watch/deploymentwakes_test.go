@@ -94,7 +94,7 @@ func repeatSetUpdateEvent(w *bridgeTestEnv) {
 	informer := w.cluster.Informer(cache.Sets)
 	set, found := w.cluster.MachineSet("ns/s")
 	require.True(w.t, found)
-	w.bridge.eventHandler(cache.Sets, informer).OnUpdate(set, set)
+	w.bridge.eventHandler(cache.Sets, informer, nil).OnUpdate(set, set)
 }
 
 // A set wakes its controller. A set without a controller wakes the deployments that may adopt it.

@@ -28,16 +28,19 @@ type event struct {
 	object    metav1.Object
 	isDeleted bool   // the object no longer exists
 	version   string // a cache with at least this version contains the change
+
+	target *observecache.Target // cluster of a node; nil for other objects
 }
 
 func (e event) toWakeRequest() wakeRequest {
 	return wakeRequest{versions: observecache.MinVersions{e.resource: e.version}}
 }
 
-// eventHandler returns the event handler for an informer.
+// eventHandler returns the event handler for an informer. A target is given only for the nodes of the target.
 func (b *Bridge) eventHandler(
 	resource observecache.Resource,
 	informer cache.SharedIndexInformer,
+	target *observecache.Target,
 ) cache.ResourceEventHandler {
 	pass := func(item any, deleted bool, version string) {
 		if object, ok := item.(metav1.Object); ok {
@@ -45,7 +48,7 @@ func (b *Bridge) eventHandler(
 			if version == "" {
 				version = object.GetResourceVersion()
 			}
-			b.handleEvent(event{resource: resource, object: object, isDeleted: deleted, version: version})
+			b.handleEvent(event{resource: resource, object: object, isDeleted: deleted, version: version, target: target})
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -88,7 +91,7 @@ func (b *Bridge) handleEvent(e event) {
 		}
 	case *corev1.Node:
 		if c := b.compareAndStoreFingerprints(e, nodeFingerprints(object)); c.specChanged {
-			b.enqueueMachinesOfNode(object, e.toWakeRequest(), c.healthChanged)
+			b.enqueueMachinesOfNode(e.target, object, e.toWakeRequest(), c.healthChanged)
 		}
 	case *unstructured.Unstructured: // sets may wait for the control plane
 		if e.resource != observecache.ControlPlanes {
@@ -163,9 +166,9 @@ func (b *Bridge) enqueueNamespace(namespace string, w wakeRequest) {
 // enqueueMachinesOfNode enqueues the machines that depend on a node. enqueueMachinesOfNode also enqueues the sets of
 // the failed machines, because a user may request preservation on the node. A machine that is being deleted depends
 // only on the node's health.
-func (b *Bridge) enqueueMachinesOfNode(node *corev1.Node, w wakeRequest, health bool) {
+func (b *Bridge) enqueueMachinesOfNode(target *observecache.Target, node *corev1.Node, w wakeRequest, health bool) {
 	machines := slices.Concat(
-		b.cluster.MachinesOfNode(b.cluster.Target(""), node.Name),
+		b.cluster.MachinesOfNode(target, node.Name),
 		b.cluster.MachinesOfInstance(node.Spec.ProviderID),
 	)
 	machines = slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool {

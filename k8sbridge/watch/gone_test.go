@@ -153,7 +153,7 @@ func TestTombstoneSignalHasTheVersionOfTheCache(t *testing.T) {
 		informer := w.cluster.Informer(observecache.Machines)
 		require.Equal(t, version, informer.GetStore().LastStoreSyncResourceVersion())
 		old := changedCopy(machineWithName("old"), func(m *v1alpha1.Machine) { m.ResourceVersion = "1" })
-		w.bridge.eventHandler(observecache.Machines, informer).
+		w.bridge.eventHandler(observecache.Machines, informer, nil).
 			OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
 		w.advanceClock(deletionGrace + time.Second)
 		for _, c := range w.takeCalls() {

@@ -1,6 +1,9 @@
 package cache
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // WorkerAbsence is a period in which no worker of this installation worked: no worker ran, or Temporal or the control
 // cluster did not answer. From and To come from the clock of the control cluster's API server.
@@ -30,10 +33,31 @@ func (a WorkerAbsences) DurationBetween(from, to time.Time) (sum time.Duration) 
 // StoreWorkerAbsences replaces the known absences. The caller must not change the list afterwards.
 func (c *Cluster) StoreWorkerAbsences(absences WorkerAbsences) { c.workerAbsences.Store(&absences) }
 
-// WorkerAbsences returns the known absences; nil before the first call of StoreWorkerAbsences.
-func (c *Cluster) WorkerAbsences() WorkerAbsences {
+// AbsencesOfNamespace returns the known absences that concern the machines of a namespace: the absences of the workers, and the
+// times in which the API server of the namespace's target did not answer.
+func (c *Cluster) AbsencesOfNamespace(namespace string) WorkerAbsences {
+	var ofWorkers WorkerAbsences
 	if known := c.workerAbsences.Load(); known != nil {
-		return *known
+		ofWorkers = *known
 	}
-	return nil
+	ofTarget := c.Target(namespace).Absences()
+	if len(ofTarget) == 0 {
+		return ofWorkers
+	}
+	return mergeAbsences(slices.Concat(ofWorkers, ofTarget))
+}
+
+// mergeAbsences sorts absences by time, and joins those that overlap.
+func mergeAbsences(list WorkerAbsences) (merged WorkerAbsences) {
+	slices.SortFunc(list, func(a, b WorkerAbsence) int { return a.From.Compare(b.From) })
+	for _, absence := range list {
+		if last := len(merged) - 1; last >= 0 && !absence.From.After(merged[last].To) {
+			if absence.To.After(merged[last].To) {
+				merged[last].To = absence.To
+			}
+			continue
+		}
+		merged = append(merged, absence)
+	}
+	return merged
 }

@@ -55,10 +55,14 @@ func (t *Target) AttachedVolumeCount(node string) int {
 	return n
 }
 
-// HasCurrentAttachments reports whether the cache of volume attachments is current: its watch is open, or volume
-// attachments are not watched at all.
+// HasCurrentAttachments reports whether the cache of volume attachments is current: its watch is open, or this process never
+// watches volume attachments.
 func (t *Target) HasCurrentAttachments() bool {
-	return t == nil || t.attachmentWatches == nil || t.attachmentWatches.isCurrent()
+	if t == nil || t.drains.mode == drainCachesNever {
+		return true
+	}
+	running := t.drains.load()
+	return running != nil && running.attachments.isCurrent()
 }
 
 // VolumesAttachedToNode returns the sorted names of the volumes that are attached to a node or are being attached. The

@@ -62,7 +62,8 @@ const (
 // methods are safe for concurrent use. The returned objects belong to the caches; callers must not change them.
 type Cluster struct {
 	client           versioned.Interface
-	target           *Target            // nil: machines join no cluster
+	target           *Target            // target of all namespaces without targets; nil: machines join no cluster
+	targets          TargetSource       // the targets by namespace; nil: target is the target of all namespaces
 	metadata         metadata.Interface // nil client: Secrets are not watched
 	factories        []interface{ Start(<-chan struct{}) }
 	Informers        map[Resource]cache.SharedIndexInformer
@@ -105,7 +106,7 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		},
 	}
 	if target != nil {
-		c.target = NewTarget(target)
+		c.target = NewTarget(target, "")
 		if err := c.target.WatchNodes(); err != nil {
 			return nil, err
 		}
@@ -212,9 +213,10 @@ type informerRunner struct{ informer cache.SharedIndexInformer }
 func (r informerRunner) Start(stop <-chan struct{}) { go r.informer.Run(stop) }
 
 // WatchDrains also caches the resources that only drains need: drain rules, and disruption budgets and volume
-// attachments of the target. Call WatchDrains once, before Start. Without a target, WatchDrains does nothing.
+// attachments of the target of all namespaces. Call WatchDrains once, after SetTargets and before Start. Without any
+// target, WatchDrains does nothing.
 func (c *Cluster) WatchDrains() error {
-	if c.target == nil {
+	if c.target == nil && c.targets == nil {
 		return nil
 	}
 	rules := externalversions.NewSharedInformerFactoryWithOptions(
@@ -224,17 +226,43 @@ func (c *Cluster) WatchDrains() error {
 	)
 	c.factories = append(c.factories, rules)
 	c.Informers[Rules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
+	if c.target == nil {
+		return nil
+	}
 	return c.target.WatchDrains()
 }
 
 // Client returns the client of the control cluster.
 func (c *Cluster) Client() versioned.Interface { return c.client }
 
-// Target returns the cluster that the machines of a namespace join; nil if these machines join no cluster. All
-// namespaces have the same target.
+// TargetSource finds the target of a namespace. All methods must be safe for concurrent use, and must not wait.
+type TargetSource interface {
+	// Target returns the cluster that the machines of a namespace join; nil if these machines join no cluster.
+	Target(namespace string) *Target
+	// OnTarget calls handle with the targets that are known now, and with each later one, before its caches start. The
+	// handling ends when stop is called.
+	OnTarget(handle func(namespace string, target *Target)) (stop func())
+}
+
+// SetTargets makes the target of each namespace come from a source. Call SetTargets before Start.
+func (c *Cluster) SetTargets(targets TargetSource) { c.targets = targets }
+
+// Target returns the cluster that the machines of a namespace join; nil if these machines join no cluster.
 func (c *Cluster) Target(namespace string) *Target {
-	_ = namespace // the parameter namespace is reserved for several targets
+	if c.targets != nil {
+		return c.targets.Target(namespace)
+	}
 	return c.target
+}
+
+// OnTarget calls handle with the targets that are known now, and with each later one. The handling ends when stop is
+// called. A target of all namespaces is handled with an empty namespace.
+func (c *Cluster) OnTarget(handle func(namespace string, target *Target)) (stop func()) {
+	if c.targets != nil {
+		return c.targets.OnTarget(handle)
+	}
+	handle(metav1.NamespaceAll, c.target)
+	return func() {}
 }
 
 // TargetClient returns the client of Target; nil without a target.

@@ -71,7 +71,7 @@ func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
 // a user or of the cloud.
 func (c *Cluster) MachinesOfNode(t *Target, name string) []*v1alpha1.Machine {
 	machines := IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
-	return slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool { return c.Target(m.Namespace) != t })
+	return slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool { return !c.Target(m.Namespace).IsSameCluster(t) })
 }
 
 // SetsOfOwner returns the sets that the object with this UID controls, unsorted.

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -19,27 +20,95 @@ import (
 // Target is a cluster that machines join: the client, and the caches of nodes and of what drains read. The methods of
 // a nil Target answer as those of a cluster without nodes. All methods are safe for concurrent use.
 type Target struct {
-	client            kubernetes.Interface
-	factory           informers.SharedInformerFactory
-	informers         map[Resource]cache.SharedIndexInformer
-	attachmentWatches *watchState // watches of volume attachments; nil if volume attachments are not watched
-	evictionSupport   evictionSupport
+	client          kubernetes.Interface
+	identity        string                    // equal for two Targets of one cluster; empty: no other Target has this cluster
+	nodes           cache.SharedIndexInformer // nil: nodes are not watched
+	drains          drainCaches
+	evictionSupport evictionSupport
+	status          atomic.Pointer[TargetStatus] // nil: Ready
+	absences        atomic.Pointer[WorkerAbsences]
 }
 
-// NewTarget returns a target without caches.
-func NewTarget(client kubernetes.Interface) *Target {
+// TargetState says whether a Target can be used.
+type TargetState string
+
+// The states of a Target
+const (
+	TargetReady       TargetState = "Ready"       // the caches are filled, and the API server answers
+	TargetMissing     TargetState = "Missing"     // the namespace has no usable kubeconfig
+	TargetConnecting  TargetState = "Connecting"  // the API server has not answered yet, or the caches are not filled yet
+	TargetUnavailable TargetState = "Unavailable" // the API server does not answer any more; the caches may be out of date
+)
+
+// TargetStatus is the state of a Target.
+type TargetStatus struct {
+	State TargetState
+	Why   string    // why the state is not Ready, as a sentence without a period; empty for Ready
+	Since time.Time // start of the state; zero for a target that is always Ready
+}
+
+// NewTarget returns a target without caches. An identity marks Targets with other credentials for the same cluster; the
+// identity may be empty.
+func NewTarget(client kubernetes.Interface, identity string) *Target {
 	return &Target{
 		client:          client,
-		factory:         informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stripUnusedFields)),
-		informers:       map[Resource]cache.SharedIndexInformer{},
+		identity:        identity,
+		drains:          drainCaches{client: client},
 		evictionSupport: evictionSupport{discoverySlot: make(chan struct{}, 1)},
 	}
 }
 
+// Status returns the state of a target. A nil Target is Ready.
+func (t *Target) Status() TargetStatus {
+	if t == nil {
+		return TargetStatus{State: TargetReady}
+	}
+	if status := t.status.Load(); status != nil {
+		return *status
+	}
+	return TargetStatus{State: TargetReady}
+}
+
+// SetStatus replaces the state of a target.
+func (t *Target) SetStatus(status TargetStatus) { t.status.Store(&status) }
+
+// AddAbsence records a time in which the API server of a target did not answer. AddAbsence keeps the newest
+// maxTargetAbsences. Only one goroutine may call AddAbsence.
+func (t *Target) AddAbsence(absence WorkerAbsence) {
+	known := append(slices.Clone(t.Absences()), absence)
+	known = known[max(0, len(known)-maxTargetAbsences):]
+	t.absences.Store(&known)
+}
+
+// Absences returns the times in which the API server of a target did not answer.
+func (t *Target) Absences() WorkerAbsences {
+	if t == nil || t.absences.Load() == nil {
+		return nil
+	}
+	return *t.absences.Load()
+}
+
+// maxTargetAbsences is the maximum number of recorded absences of a target. Source: far more outages than fit into the
+// longest timeout of a machine.
+const maxTargetAbsences = 16
+
+// Identity returns the identity of the cluster, as NewTarget got it; empty for a nil Target.
+func (t *Target) Identity() string {
+	if t == nil {
+		return ""
+	}
+	return t.identity
+}
+
+// IsSameCluster reports whether two Targets, or two nil Targets, are the same cluster.
+func (t *Target) IsSameCluster(other *Target) bool {
+	return t == other || t != nil && other != nil && t.identity != "" && t.identity == other.identity
+}
+
 // WatchNodes adds the cache of the nodes. Call WatchNodes before Start.
 func (t *Target) WatchNodes() error {
-	t.informers[Nodes] = t.factory.Core().V1().Nodes().Informer()
-	err := t.informers[Nodes].AddIndexers(cache.Indexers{
+	t.nodes = newFactory(t.client).Core().V1().Nodes().Informer()
+	err := t.nodes.AddIndexers(cache.Indexers{
 		byInstance: indexByKey(func(n *corev1.Node) string { return ownership.ProviderIDKey(n.Spec.ProviderID) }),
 	})
 	if err != nil {
@@ -48,71 +117,35 @@ func (t *Target) WatchNodes() error {
 	return nil
 }
 
-// WatchDrains adds the caches of disruption budgets and volume attachments, which only drains read. Call WatchDrains
-// before Start.
-func (t *Target) WatchDrains() error {
-	t.informers[Budgets] = t.factory.Policy().V1().PodDisruptionBudgets().Informer()
-	t.attachmentWatches = &watchState{}
-	t.informers[Attachments] = t.factory.InformerFor(
-		&storagev1.VolumeAttachment{},
-		t.attachmentWatches.newAttachmentInformer,
-	)
-	err := t.informers[Attachments].AddIndexers(cache.Indexers{
-		byNode:      indexByKey(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
-		volumeIndex: indexByKey(VolumeOfAttachment),
-	})
-	if err != nil {
-		return fmt.Errorf("index volume attachments: %w", err)
-	}
-	return nil
+func newFactory(client kubernetes.Interface) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stripUnusedFields))
 }
 
 // Start keeps the caches current until ctx ends. Start does not wait until the caches are filled. Call Start once.
 func (t *Target) Start(ctx context.Context) {
-	if t != nil {
-		t.factory.Start(ctx.Done())
+	if t == nil {
+		return
 	}
+	if t.nodes != nil {
+		go t.nodes.RunWithContext(ctx)
+	}
+	t.drains.begin(ctx)
 }
 
 // AwaitFilledCaches waits until the caches are filled. AwaitFilledCaches does not wait for disruption budgets if the
-// target does not serve policy/v1. It returns an error if ctx ends first.
+// target does not serve policy/v1. AwaitFilledCaches does not wait for the caches of drains that run only on demand. It
+// returns an error if ctx ends first.
 func (t *Target) AwaitFilledCaches(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	for resource, informer := range t.informers {
-		var filled bool
-		if resource == Budgets {
-			filled = t.awaitBudgetCache(ctx, informer)
-		} else {
-			filled = cache.WaitFor(ctx, "", informer.HasSyncedChecker())
-		}
-		if !filled {
-			return fmt.Errorf("fill cache of %s: %w", resource, context.Cause(ctx))
-		}
+	if t.nodes != nil && !cache.WaitFor(ctx, "", t.nodes.HasSyncedChecker()) {
+		return fmt.Errorf("fill cache of %s: %w", Nodes, context.Cause(ctx))
+	}
+	if t.drains.mode == drainCachesAlways {
+		return t.awaitDrainCaches(ctx)
 	}
 	return nil
-}
-
-// awaitBudgetCache waits until the cache of disruption budgets is filled, or until the target has answered that it
-// cannot evict: without policy/v1 there are no budgets, and the cache stays empty. awaitBudgetCache returns false if
-// ctx ends first.
-func (t *Target) awaitBudgetCache(ctx context.Context, informer cache.SharedIndexInformer) bool {
-	for ctx.Err() == nil {
-		bounded, cancel := context.WithTimeout(ctx, budgetCacheTimeout)
-		filled := cache.WaitFor(bounded, "", informer.HasSyncedChecker())
-		cancel()
-		if filled {
-			return true
-		}
-		bounded, cancel = context.WithTimeout(ctx, budgetCacheTimeout)
-		why, err := t.NoEvictionReason(bounded)
-		cancel()
-		if err == nil && why != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // Client returns the client of the target; nil for a nil Target.
@@ -125,10 +158,17 @@ func (t *Target) Client() kubernetes.Interface {
 
 // Informer returns the cache of a resource of the target; nil if the resource is not watched.
 func (t *Target) Informer(resource Resource) cache.SharedIndexInformer {
-	if t == nil {
+	switch {
+	case t == nil:
 		return nil
+	case resource == Nodes:
+		if t.nodes == nil {
+			return nil
+		}
+		return t.nodes
+	default:
+		return t.drains.informer(resource)
 	}
-	return t.informers[resource]
 }
 
 // Node returns a node from the cache.

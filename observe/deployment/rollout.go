@@ -62,7 +62,7 @@ func ReadTree(c *cache.Cluster, d *v1alpha1.MachineDeployment) ObjectTree {
 		GuardsNodes:     !c.WithoutAutoscalerGuard,
 		BehavesAsMCM:    c.BehavesAsMCM,
 		Policy:          c.PolicyOfObject(d),
-		Absences:        c.WorkerAbsences(),
+		Absences:        c.AbsencesOfNamespace(d.Namespace),
 	}
 }
 

@@ -41,7 +41,7 @@ type RelatedObjects struct {
 func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 	related := RelatedObjects{
 		NoTargetCluster: c.Target(m.Namespace) == nil,
-		Absences:        c.WorkerAbsences(),
+		Absences:        c.AbsencesOfNamespace(m.Namespace),
 		FoundNode:       c.UnrecordedNodeOfMachine(m),
 	}
 	related.RecordNode(c, m, c.NodeOfMachine(m))

@@ -20,9 +20,13 @@ import (
 // account.
 func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.NodeCounts {
 	var n replace.NodeCounts
+	target := c.Target(namespace)
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
+		if !c.Target(m.Namespace).IsSameCluster(target) || !c.ActsOnMachines(m.Namespace) {
+			continue
+		}
 		node := c.NodeOfMachine(m)
-		if c.Target(m.Namespace) != c.Target(namespace) || !c.ActsOnMachines(m.Namespace) || !hasJoinedNode(m, node) {
+		if !hasJoinedNode(m, node) {
 			continue
 		}
 		lost := m.Status.Health != nil && m.Status.Health.InstanceGoneAt != nil

@@ -39,7 +39,7 @@ func NodesAndOwners(
 	}
 	slices.SortFunc(facts, func(a, b orphan.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
-		if c.Target(m.Namespace) == target {
+		if c.Target(m.Namespace).IsSameCluster(target) {
 			owners = append(owners, nodeOwner(m))
 		}
 	}
@@ -51,7 +51,7 @@ func LiveNodeOwners(ctx context.Context, c *cache.Cluster, namespace string) ([]
 	var owners []orphan.NodeOwner
 	target := c.Target(namespace)
 	err := cache.VisitMachines(ctx, c.Client(), metav1.NamespaceAll, func(m *v1alpha1.Machine) {
-		if c.Target(m.Namespace) == target {
+		if c.Target(m.Namespace).IsSameCluster(target) {
 			owners = append(owners, nodeOwner(m))
 		}
 	})

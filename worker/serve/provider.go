@@ -210,10 +210,19 @@ func ConnectProvider(flags process.Flags, agent string, calls *cloud.Provider) e
 	if calls.Secrets, err = process.KubernetesClient(control); err != nil {
 		return err
 	}
+	targets, err := flags.TargetClients(calls.Secrets, agent)
+	if err != nil {
+		return err
+	}
+	if targets != nil {
+		calls.TargetClient = targets.Client
+		return nil
+	}
 	target, err := flags.TargetConfig(agent)
 	if err != nil || target == nil {
 		return err
 	}
-	calls.Tokens, err = process.KubernetesClient(target)
+	client, err := process.KubernetesClient(target)
+	calls.TargetClient = cloud.SameTargetClient(client)
 	return err
 }

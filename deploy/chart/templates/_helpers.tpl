@@ -207,6 +207,15 @@ spec:
         {{- if $root.Values.targetKubeconfigSecret }}
         - --target-kubeconfig=/target/kubeconfig
         {{- end }}
+        {{- with $root.Values.targets }}
+        {{- if .secret }}
+        - {{ printf "--target-secret=%s" .secret | quote }}
+        - {{ printf "--target-secret-key=%s" .key | quote }}
+        {{- if .tokenSecret }}
+        - {{ printf "--target-token-secret=%s" .tokenSecret | quote }}
+        {{- end }}
+        {{- end }}
+        {{- end }}
         {{- with include "millwright.temporalFlags" $root }}
         {{- trim . | nindent 8 }}
         {{- end }}

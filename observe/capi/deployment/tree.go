@@ -65,7 +65,7 @@ func readTree(
 		Sets:       c.SetsOfDeployment(d),
 		Orphans:    c.SetsWithoutController(d.Namespace),
 		Policy:     c.Cluster.PolicyOfObject(d),
-		Absences:   c.Cluster.WorkerAbsences(),
+		Absences:   c.Cluster.AbsencesOfNamespace(d.Namespace),
 	}
 	for _, set := range f.Sets {
 		f.Members = append(f.Members, c.MachinesOfSet(set)...)
@@ -116,7 +116,7 @@ func ReadLiveTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploy
 	if f, err = ReadLiveTreeWithoutPolicy(ctx, c, d); err != nil {
 		return f, err
 	}
-	f.Absences = c.Cluster.WorkerAbsences()
+	f.Absences = c.Cluster.AbsencesOfNamespace(d.Namespace)
 	f.Policy, err = c.Cluster.LivePolicyOfObject(ctx, d)
 	return f, err
 }

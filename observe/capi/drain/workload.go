@@ -170,7 +170,7 @@ func (w *WorkloadClusters) connectCluster(kubeconfig []byte, namespace, name str
 	if err != nil {
 		return nil, errors.New("its kubeconfig has certificates or keys that cannot be used")
 	}
-	target := observecache.NewTarget(client)
+	target := observecache.NewTarget(client, "")
 	if err := target.WatchDrains(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,211 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// drainCachesIdleTime is how long the caches on demand run after the last drain of a target. Source: longer than the
+	// time between two drains of a rollout.
+	drainCachesIdleTime = 10 * time.Minute
+	// drainCachesTimeout is how long a drain waits for the caches on demand. Source: far longer than two lists of an API
+	// server that answers.
+	drainCachesTimeout = 10 * time.Second
+)
+
+// errTargetNotReady means that a target has no connection to its API server.
+var errTargetNotReady = errors.New("the target cluster is not connected")
+
+// drainCaches are the caches of a target that only drains read: disruption budgets and volume attachments. They run
+// always, or while a drain uses them.
+type drainCaches struct {
+	client kubernetes.Interface
+	mode   drainCachesMode // set before begin
+
+	mu        sync.Mutex
+	ctx       context.Context // ends with the target; nil before begin
+	running   *runningDrainCaches
+	users     int
+	idleTimer *time.Timer // stops the caches when it fires; nil while a drain uses the caches
+}
+
+// drainCachesMode says when the caches of drains run.
+type drainCachesMode int
+
+const (
+	drainCachesNever drainCachesMode = iota
+	drainCachesAlways
+	drainCachesOnDemand
+)
+
+// runningDrainCaches are informers that run until stop is called.
+type runningDrainCaches struct {
+	informers   map[Resource]cache.SharedIndexInformer
+	attachments *watchState
+	stop        context.CancelFunc
+}
+
+// WatchDrains makes the caches of disruption budgets and volume attachments run always. Call WatchDrains before Start.
+func (t *Target) WatchDrains() error {
+	running, err := newRunningDrainCaches(t.client)
+	t.drains.mode, t.drains.running = drainCachesAlways, running
+	return err
+}
+
+// WatchDrainsOnDemand makes the caches of disruption budgets and volume attachments run while a drain uses them; see
+// UseDrainCaches. Call WatchDrainsOnDemand before Start.
+func (t *Target) WatchDrainsOnDemand() { t.drains.mode = drainCachesOnDemand }
+
+// UseDrainCaches starts the caches of disruption budgets and volume attachments if they do not run, and waits until they
+// are filled. If they run always, or never, UseDrainCaches does nothing. The caller must call release when the drain no longer reads the caches. UseDrainCaches returns an error if
+// the target has no connection, or if the caches are not filled after drainCachesTimeout.
+func (t *Target) UseDrainCaches(ctx context.Context) (release func(), err error) {
+	if t == nil || t.drains.mode != drainCachesOnDemand {
+		return func() {}, nil
+	}
+	if status := t.Status(); status.State != TargetReady {
+		return nil, fmt.Errorf("%w: %s", errTargetNotReady, status.Why)
+	}
+	if err := t.drains.use(); err != nil {
+		return nil, err
+	}
+	release = sync.OnceFunc(t.drains.release)
+	ctx, cancel := context.WithTimeout(ctx, drainCachesTimeout)
+	defer cancel()
+	if err := t.awaitDrainCaches(ctx); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+func newRunningDrainCaches(client kubernetes.Interface) (*runningDrainCaches, error) {
+	attachments := &watchState{}
+	informers := map[Resource]cache.SharedIndexInformer{
+		Budgets:     newFactory(client).Policy().V1().PodDisruptionBudgets().Informer(),
+		Attachments: newFactory(client).InformerFor(&storagev1.VolumeAttachment{}, attachments.newAttachmentInformer),
+	}
+	err := informers[Attachments].AddIndexers(cache.Indexers{
+		byNode:      indexByKey(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
+		volumeIndex: indexByKey(VolumeOfAttachment),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("index volume attachments: %w", err)
+	}
+	return &runningDrainCaches{informers: informers, attachments: attachments}, nil
+}
+
+// begin makes the caches ready to run until ctx ends, and starts them if they run always.
+func (d *drainCaches) begin(ctx context.Context) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ctx = ctx
+	if d.running != nil {
+		d.running.start(ctx)
+	}
+}
+
+func (r *runningDrainCaches) start(ctx context.Context) {
+	ctx, r.stop = context.WithCancel(ctx)
+	for _, informer := range r.informers {
+		go informer.RunWithContext(ctx)
+	}
+}
+
+// use counts one more user, and starts the caches for the first user.
+func (d *drainCaches) use() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx == nil {
+		return errTargetNotReady
+	}
+	if d.running == nil {
+		running, err := newRunningDrainCaches(d.client)
+		if err != nil {
+			return err
+		}
+		running.start(d.ctx)
+		d.running = running
+	}
+	d.users++
+	if d.idleTimer != nil {
+		d.idleTimer.Stop()
+		d.idleTimer = nil
+	}
+	return nil
+}
+
+// release counts one user less. The caches stop drainCachesIdleTime after the last user's release.
+func (d *drainCaches) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.users--; d.users > 0 {
+		return
+	}
+	d.idleTimer = time.AfterFunc(drainCachesIdleTime, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.users == 0 && d.running != nil {
+			d.running.stop()
+			d.running = nil
+		}
+	})
+}
+
+func (d *drainCaches) load() *runningDrainCaches {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.running
+}
+
+// informer returns the cache of a resource; nil if the cache does not run.
+func (d *drainCaches) informer(resource Resource) cache.SharedIndexInformer {
+	if running := d.load(); running != nil && running.informers[resource] != nil {
+		return running.informers[resource]
+	}
+	return nil
+}
+
+// awaitDrainCaches waits until the caches of drains are filled. awaitDrainCaches returns an error if ctx ends first.
+func (t *Target) awaitDrainCaches(ctx context.Context) error {
+	running := t.drains.load()
+	if running == nil {
+		return errTargetNotReady
+	}
+	if !cache.WaitFor(ctx, "", running.informers[Attachments].HasSyncedChecker()) {
+		return fmt.Errorf("fill cache of %s: %w", Attachments, context.Cause(ctx))
+	}
+	if !t.awaitBudgetCache(ctx, running.informers[Budgets]) {
+		return fmt.Errorf("fill cache of %s: %w", Budgets, context.Cause(ctx))
+	}
+	return nil
+}
+
+// awaitBudgetCache waits until the cache of disruption budgets is filled, or until the target has answered that it
+// cannot evict: without policy/v1 there are no budgets, and the cache stays empty. awaitBudgetCache returns false if
+// ctx ends first.
+func (t *Target) awaitBudgetCache(ctx context.Context, informer cache.SharedIndexInformer) bool {
+	for ctx.Err() == nil {
+		bounded, cancel := context.WithTimeout(ctx, budgetCacheTimeout)
+		filled := cache.WaitFor(bounded, "", informer.HasSyncedChecker())
+		cancel()
+		if filled {
+			return true
+		}
+		bounded, cancel = context.WithTimeout(ctx, budgetCacheTimeout)
+		why, err := t.NoEvictionReason(bounded)
+		cancel()
+		if err == nil && why != "" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,84 @@
+package target
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Clients makes clients of the targets for a process that has no Registry, because it sends only a request now and then.
+// Clients is safe for concurrent use.
+type Clients struct {
+	secrets kubernetes.Interface
+	options Options
+
+	mu    sync.Mutex
+	known map[string]knownClient // by namespace
+}
+
+type knownClient struct {
+	kubeconfig Kubeconfig
+	client     kubernetes.Interface
+}
+
+// NewClients returns Clients that read Secrets with a client of the control cluster. Only the fields Secret, Key,
+// TokenSecret and Connect of the options are used.
+func NewClients(secrets kubernetes.Interface, options Options) *Clients {
+	return &Clients{secrets: secrets, options: options, known: map[string]knownClient{}}
+}
+
+// Client returns the client of a namespace's target. Client reads the Secrets of the namespace in each call, and makes a
+// new client if they have changed. Client returns an error if the namespace has no usable kubeconfig; the error contains
+// no data of the Secrets.
+func (c *Clients) Client(ctx context.Context, namespace string) (kubernetes.Interface, error) {
+	s, err := c.source(ctx, namespace)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.none:
+		return nil, fmt.Errorf("the machines of namespace %s join no cluster", namespace)
+	case s.missing != "":
+		return nil, fmt.Errorf("the target cluster of namespace %s is not known: %s", namespace, s.missing)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.known[namespace]
+	if known.client != nil && known.kubeconfig.Content == s.kubeconfig.Content &&
+		known.kubeconfig.Token == s.kubeconfig.Token {
+		return known.client, nil
+	}
+	config := *s.kubeconfig.Config
+	config.BearerToken = s.kubeconfig.Token
+	client, err := c.options.Connect(&config)
+	if err != nil { // the error may quote a part of the kubeconfig
+		return nil, fmt.Errorf("the kubeconfig of namespace %s has certificates or keys that cannot be used", namespace)
+	}
+	c.known[namespace] = knownClient{s.kubeconfig, client}
+	return client, nil
+}
+
+func (c *Clients) source(ctx context.Context, namespace string) (source, error) {
+	read := func(name string) (*corev1.Secret, error) {
+		secret, err := c.secrets.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return secret, err
+	}
+	secret, err := read(c.options.Secret)
+	if err != nil {
+		return source{}, fmt.Errorf("get Secret %s/%s: %w", namespace, c.options.Secret, err)
+	}
+	var token *corev1.Secret
+	if c.options.TokenSecret != "" {
+		if token, err = read(c.options.TokenSecret); err != nil {
+			return source{}, fmt.Errorf("get Secret %s/%s: %w", namespace, c.options.TokenSecret, err)
+		}
+	}
+	return c.options.sourceOf(namespace, secret, token), nil
+}

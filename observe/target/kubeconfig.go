@@ -1,0 +1,96 @@
+// Package target connects to the clusters that machines join: one connection for each namespace of the control cluster,
+// by a kubeconfig in a Secret. Package target connects in goroutines of its own: no caller waits for a connection.
+package target
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Kubeconfig is a parsed kubeconfig. It names no files and no programs.
+type Kubeconfig struct {
+	Config *rest.Config // configuration for clients; without the token
+	Token  string       // bearer token; empty: the client has a certificate
+	// Cluster is equal for two kubeconfigs of one cluster: a hash of the server's address and its CA certificates.
+	Cluster string
+	// Content is a hash of everything except the token: a client must be made again only if Content changes.
+	Content string
+}
+
+// ParseKubeconfig parses a kubeconfig from the key of a Secret. A non-empty token replaces the credentials of the
+// kubeconfig's users, including the name of a file with a token. ParseKubeconfig refuses a kubeconfig that names files
+// or programs, because a writer of the Secret would make this process read or run them. The errors contain no data of
+// the Secret.
+func ParseKubeconfig(text []byte, key, token string) (k Kubeconfig, err error) {
+	if len(text) == 0 {
+		return k, fmt.Errorf("it has no key %s", key)
+	}
+	parsed, err := clientcmd.Load(text)
+	if err != nil {
+		return k, fmt.Errorf("the value of %s is no kubeconfig", key) // the parse error may quote secret data
+	}
+	if token != "" {
+		for _, user := range parsed.AuthInfos {
+			*user = clientcmdapi.AuthInfo{Token: token}
+		}
+	}
+	if what := forbiddenKubeconfigPart(parsed); what != "" {
+		return k, fmt.Errorf("its kubeconfig names %s, which Millwright does not use", what)
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*parsed, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return k, errors.New("its kubeconfig has no context that can be used")
+	}
+	k.Config, k.Token, config.BearerToken = config, config.BearerToken, ""
+	k.Cluster = hashOf(config.Host, string(config.CAData))
+	// The string of a rest.Config leaves out keys: each field that makes another client is hashed here.
+	k.Content = hashOf(
+		config.Host, config.APIPath, config.Username, config.Password,
+		fmt.Sprint(config.Impersonate), fmt.Sprint(config.Insecure), config.ServerName,
+		string(config.CAData), string(config.CertData), string(config.KeyData), proxyOf(parsed), fmt.Sprint(k.Token == ""),
+	)
+	return k, nil
+}
+
+// proxyOf returns the address of the proxy in a kubeconfig's current context.
+func proxyOf(config *clientcmdapi.Config) string {
+	if current := config.Contexts[config.CurrentContext]; current != nil && config.Clusters[current.Cluster] != nil {
+		return config.Clusters[current.Cluster].ProxyURL
+	}
+	return ""
+}
+
+func hashOf(parts ...string) string {
+	sum := sha256.New()
+	for _, part := range parts {
+		_, _ = fmt.Fprintf(sum, "%d %s", len(part), part)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+// forbiddenKubeconfigPart returns the part of a kubeconfig that would make this process run a program or read a file; empty if
+// there is none.
+func forbiddenKubeconfigPart(config *clientcmdapi.Config) string {
+	for _, user := range config.AuthInfos {
+		switch {
+		case user.Exec != nil:
+			return "a program that gives credentials"
+		case user.AuthProvider != nil:
+			return "an authentication provider"
+		case user.TokenFile != "" || user.ClientCertificate != "" || user.ClientKey != "":
+			return "a file with credentials"
+		}
+	}
+	for _, cluster := range config.Clusters {
+		if cluster.CertificateAuthority != "" {
+			return "a file with certificates"
+		}
+	}
+	return ""
+}

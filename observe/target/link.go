@@ -1,0 +1,153 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// headerTimeout is how long an API server may take until it sends the header of an answer. Source: five times the
+	// time of a slow list; a watch sends its header at once.
+	headerTimeout = 10 * time.Second
+	// downTime is how long requests must fail, without a success between them, until a target counts as unavailable.
+	// Source: longer than the momentary failures of an API server that restarts, ADR 0101.
+	downTime = 3 * time.Second
+)
+
+// errDown is the answer to requests while a target is unavailable.
+var errDown = errors.New("the API server of the target cluster does not answer; the next attempt to connect follows")
+
+// link observes the requests of a target's clients. While the target is down, link refuses every request at once, except
+// those of the probe: a dead API server costs neither connections nor waiting requests. A link is safe for concurrent
+// use.
+type link struct {
+	token atomic.Pointer[string] // bearer token of the next request; empty: none
+	down  chan struct{}          // gets an element when the target goes down
+
+	mu           sync.Mutex
+	isDown       bool
+	failingSince time.Time // first failure since the last success; zero: the last request succeeded
+	lastFailure  string
+}
+
+func newLink() *link { return &link{isDown: true, down: make(chan struct{}, 1)} }
+
+// probeKey marks the context of the requests that a link does not refuse.
+type probeKey struct{}
+
+// transport wraps the transport of a client.
+func (l *link) transport(next http.RoundTripper) http.RoundTripper { return linkTransport{next, l} }
+
+type linkTransport struct {
+	next http.RoundTripper
+	link *link
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t linkTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Context().Value(probeKey{}) == nil && t.link.refuses() {
+		if request.Body != nil {
+			_ = request.Body.Close() // The error is ignored: nobody reads the body.
+		}
+		return nil, errDown
+	}
+	ctx, cancel := context.WithCancelCause(request.Context())
+	late := fmt.Errorf("the API server has not answered within %s", headerTimeout)
+	timer := time.AfterFunc(headerTimeout, func() { cancel(late) })
+	sent := request.WithContext(ctx)
+	if token := t.link.token.Load(); token != nil && *token != "" {
+		sent = sent.Clone(ctx)
+		sent.Header.Set("Authorization", "Bearer "+*token)
+	}
+	response, err := t.next.RoundTrip(sent)
+	timer.Stop()
+	switch {
+	case err == nil:
+		response.Body = cancelingBody{response.Body, cancel}
+		t.link.record(failureOf(response.StatusCode))
+		return response, nil
+	case context.Cause(ctx) == late: //nolint:errorlint // the identity of this request's error
+		err = late
+	}
+	cancel(nil)
+	if request.Context().Err() == nil { // a caller that gave up proves nothing
+		t.link.record(err.Error())
+	}
+	return nil, err
+}
+
+// failureOf returns why an answer shows that the target cannot be used; empty: the API server works. Credentials that
+// the API server does not accept make every request fail.
+func failureOf(code int) string {
+	switch code {
+	case http.StatusUnauthorized, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return fmt.Sprintf("the API server answers %d %s", code, http.StatusText(code))
+	default:
+		return ""
+	}
+}
+
+// cancelingBody frees the context of a request when its body is closed.
+type cancelingBody struct {
+	io.ReadCloser
+
+	cancel context.CancelCauseFunc
+}
+
+// Close implements io.Closer.
+func (b cancelingBody) Close() error {
+	defer b.cancel(nil)
+	return b.ReadCloser.Close() //nolint:wrapcheck // the error of the body
+}
+
+func (l *link) refuses() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.isDown
+}
+
+// record records the result of a request. An empty failure is a success.
+func (l *link) record(failure string) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case failure == "":
+		l.failingSince = time.Time{}
+		return
+	case l.failingSince.IsZero():
+		l.failingSince = now
+	}
+	l.lastFailure = failure
+	if !l.isDown && now.Sub(l.failingSince) >= downTime {
+		l.isDown = true
+		select {
+		case l.down <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// open lets all requests pass.
+func (l *link) open() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isDown, l.failingSince = false, time.Time{}
+	select {
+	case <-l.down:
+	default:
+	}
+}
+
+// outage returns the start of the present outage, and the last failure.
+func (l *link) outage() (since time.Time, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failingSince, l.lastFailure
+}

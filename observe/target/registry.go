@@ -1,0 +1,290 @@
+package target
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"millwright/observe/cache"
+)
+
+// Options say where the targets of namespaces come from.
+type Options struct {
+	Secret string // name of the Secret with a kubeconfig, in each namespace
+	Key    string // key of the kubeconfig in the Secret
+	// TokenSecret is the name of the Secret in the same namespace that has the bearer token under the key "token"; empty:
+	// the kubeconfig has the credentials.
+	TokenSecret string
+	// Namespaces are the namespaces whose Secrets are read; empty: all namespaces.
+	Namespaces []string
+	// Serves reports whether this process serves the objects of a namespace. No connection is made for other namespaces.
+	Serves func(namespace string) bool
+	// Connect makes the client of a target.
+	Connect func(config *rest.Config) (kubernetes.Interface, error)
+	Drains  bool // this process drains nodes
+	// OnStatus is called when the status of a namespace's target has changed; nil: nobody is told. OnStatus must not wait.
+	OnStatus func(namespace string, status cache.TargetStatus)
+}
+
+// NoCluster is the value of a kubeconfig's key that says that the machines of the namespace join no cluster.
+const NoCluster = "none"
+
+// tokenKey is the key of the token in the Secret TokenSecret. Source: Gardener's token requestor.
+const tokenKey = "token"
+
+// Registry has the targets of all namespaces that this process serves. A Registry is a cache.TargetSource. All methods
+// are safe for concurrent use.
+type Registry struct {
+	options Options
+	secrets map[string][]toolscache.SharedIndexInformer // by the name of the Secret
+	unknown sync.Map                                    // namespace → *cache.Target, for namespaces without a connection
+
+	mu          sync.Mutex
+	ctx         context.Context // nil before Start
+	connections map[string]*connection
+	handlers    map[int]func(namespace string, target *cache.Target)
+	nextHandler int
+}
+
+// New returns a Registry that reads Secrets with a client of the control cluster. Call Start once.
+func New(client kubernetes.Interface, options Options) *Registry {
+	r := &Registry{
+		options:     options,
+		secrets:     map[string][]toolscache.SharedIndexInformer{},
+		connections: map[string]*connection{},
+		handlers:    map[int]func(string, *cache.Target){},
+	}
+	namespaces := options.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, name := range []string{options.Secret, options.TokenSecret} {
+		if name == "" {
+			continue
+		}
+		for _, namespace := range namespaces {
+			factory := informers.NewSharedInformerFactoryWithOptions(
+				client, 0,
+				informers.WithNamespace(namespace),
+				informers.WithTransform(r.stripSecret),
+				informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+					o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+				}),
+			)
+			r.secrets[name] = append(r.secrets[name], factory.Core().V1().Secrets().Informer())
+		}
+	}
+	return r
+}
+
+// stripSecret keeps only what a connection needs.
+func (r *Registry) stripSecret(object any) (any, error) {
+	secret, isSecret := object.(*corev1.Secret)
+	if !isSecret {
+		return object, nil
+	}
+	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion,
+	}, Data: map[string][]byte{}}
+	for _, key := range []string{r.options.Key, tokenKey} {
+		if value, found := secret.Data[key]; found {
+			kept.Data[key] = value
+		}
+	}
+	return kept, nil
+}
+
+// Start reads the Secrets, and connects to the targets in goroutines of its own, until ctx ends. Start returns when the
+// Secrets are read, and does not wait for a connection. Start returns an error if ctx ends first.
+func (r *Registry) Start(ctx context.Context) error {
+	r.mu.Lock()
+	r.ctx = ctx
+	r.mu.Unlock()
+	for name, list := range r.secrets {
+		for _, informer := range list {
+			_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+				AddFunc:    func(o any) { r.readNamespace(namespaceOf(o)) },
+				UpdateFunc: func(_, o any) { r.readNamespace(namespaceOf(o)) },
+				DeleteFunc: func(o any) { r.readNamespace(namespaceOf(o)) },
+			})
+			if err != nil {
+				return fmt.Errorf("watch Secrets %s: %w", name, err)
+			}
+			go informer.RunWithContext(ctx)
+		}
+	}
+	for name, list := range r.secrets {
+		for _, informer := range list {
+			if !toolscache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
+				return fmt.Errorf("read Secrets %s: %w", name, context.Cause(ctx))
+			}
+		}
+	}
+	go wait.UntilWithContext(ctx, func(context.Context) { r.refresh() }, refreshInterval)
+	return nil
+}
+
+func namespaceOf(object any) string {
+	if gone, isGone := object.(toolscache.DeletedFinalStateUnknown); isGone {
+		object = gone.Obj
+	}
+	if o, isObject := object.(metav1.Object); isObject {
+		return o.GetNamespace()
+	}
+	return ""
+}
+
+// refreshInterval is the interval in which a Registry reads again which namespaces this process serves. Source: the
+// labels of a namespace, which may select it, change seldom; the check sends no request.
+const refreshInterval = 30 * time.Second
+
+// refresh reads again which namespaces this process serves.
+func (r *Registry) refresh() {
+	for _, informer := range r.secrets[r.options.Secret] {
+		for _, secret := range informer.GetStore().List() {
+			r.readNamespace(namespaceOf(secret))
+		}
+	}
+	r.mu.Lock()
+	known := make([]string, 0, len(r.connections))
+	for namespace := range r.connections {
+		known = append(known, namespace)
+	}
+	r.mu.Unlock()
+	for _, namespace := range known {
+		r.readNamespace(namespace)
+	}
+}
+
+// readNamespace makes the connection of a namespace, gives it the present source, or ends it.
+func (r *Registry) readNamespace(namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.connections[namespace]
+	if namespace == "" || r.ctx == nil || !r.options.Serves(namespace) {
+		if c != nil {
+			c.end()
+			delete(r.connections, namespace)
+		}
+		return
+	}
+	s := r.options.sourceOf(namespace, r.secret(namespace, r.options.Secret), r.secret(namespace, r.options.TokenSecret))
+	if c != nil {
+		c.setSource(s)
+		return
+	}
+	ctx, end := context.WithCancel(r.ctx)
+	c = &connection{registry: r, namespace: namespace, changed: make(chan struct{}, 1), end: end}
+	c.source.Store(&s)
+	c.target.Store(missingTarget("the first attempt to connect has not begun"))
+	r.connections[namespace] = c
+	go c.run(ctx)
+}
+
+// sourceOf returns what the Secrets of a namespace say; a nil Secret does not exist.
+func (o Options) sourceOf(namespace string, secret, tokenSecret *corev1.Secret) source {
+	if secret == nil {
+		return source{missing: o.missingSecret(namespace)}
+	}
+	text := secret.Data[o.Key]
+	if string(text) == NoCluster {
+		return source{none: true}
+	}
+	token := ""
+	if o.TokenSecret != "" {
+		if tokenSecret == nil || len(tokenSecret.Data[tokenKey]) == 0 {
+			return source{missing: fmt.Sprintf("Secret %s/%s with a token does not exist", namespace, o.TokenSecret)}
+		}
+		token = string(tokenSecret.Data[tokenKey])
+	}
+	kubeconfig, err := ParseKubeconfig(text, o.Key, token)
+	if err != nil {
+		return source{missing: fmt.Sprintf("Secret %s/%s: %v", namespace, o.Secret, err)}
+	}
+	return source{kubeconfig: kubeconfig}
+}
+
+func (o Options) missingSecret(namespace string) string {
+	return fmt.Sprintf("Secret %s/%s with a kubeconfig does not exist", namespace, o.Secret)
+}
+
+func (r *Registry) secret(namespace, name string) *corev1.Secret {
+	for _, informer := range r.secrets[name] {
+		if item, found, err := informer.GetStore().GetByKey(namespace + "/" + name); err == nil && found {
+			return item.(*corev1.Secret)
+		}
+	}
+	return nil
+}
+
+// Target implements cache.TargetSource. For a namespace without a connection, Target returns a target that refuses every
+// request and says why.
+func (r *Registry) Target(namespace string) *cache.Target {
+	r.mu.Lock()
+	c := r.connections[namespace]
+	r.mu.Unlock()
+	if c != nil {
+		return c.target.Load()
+	}
+	if known, found := r.unknown.Load(namespace); found {
+		return known.(*cache.Target)
+	}
+	made, _ := r.unknown.LoadOrStore(namespace, missingTarget(r.options.missingSecret(namespace)))
+	return made.(*cache.Target)
+}
+
+// OnTarget implements cache.TargetSource.
+func (r *Registry) OnTarget(handle func(namespace string, target *cache.Target)) (stop func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := r.nextHandler
+	r.nextHandler++
+	r.handlers[id] = handle
+	for namespace, c := range r.connections {
+		handle(namespace, c.target.Load())
+	}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.handlers, id)
+	}
+}
+
+// Namespaces returns the namespaces with a connection, sorted.
+func (r *Registry) Namespaces() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]string, 0, len(r.connections))
+	for namespace := range r.connections {
+		list = append(list, namespace)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// report tells the handlers about a new target, and about its status.
+func (r *Registry) report(namespace string, target *cache.Target) {
+	r.mu.Lock()
+	for _, handle := range r.handlers {
+		handle(namespace, target)
+	}
+	r.mu.Unlock()
+	r.reportStatus(namespace, target)
+}
+
+func (r *Registry) reportStatus(namespace string, target *cache.Target) {
+	if r.options.OnStatus != nil {
+		r.options.OnStatus(namespace, target.Status())
+	}
+}

@@ -1,0 +1,336 @@
+package target_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+
+	"millwright/observe/cache"
+	"millwright/observe/target"
+)
+
+// apiServer is an API server with nodes. Its answers are made in the process, so that the time of a synctest bubble
+// passes while a request hangs.
+type apiServer struct {
+	mu       sync.Mutex
+	failure  string // "": answers; "refuse", "hang", "401"
+	nodes    []corev1.Node
+	requests []string // method, path and token of each request that arrived
+	watches  []chan struct{}
+}
+
+func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	failure := s.failure
+	s.requests = append(s.requests, strings.TrimSpace(fmt.Sprint(
+		request.URL.Path, " ", request.URL.Query().Get("watch"), " ", request.Header.Get("Authorization"),
+	)))
+	nodes := s.nodes
+	end := make(chan struct{})
+	s.watches = append(s.watches, end)
+	s.mu.Unlock()
+	answer := func(code int, object any) (*http.Response, error) {
+		text, err := json.Marshal(object)
+		return &http.Response{
+			StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(string(text))), Request: request,
+		}, err
+	}
+	switch {
+	case failure == "refuse":
+		return nil, errors.New("connection refused")
+	case failure == "hang":
+		<-request.Context().Done()
+		return nil, request.Context().Err()
+	case failure == "401":
+		return answer(
+			http.StatusUnauthorized,
+			metav1.Status{Status: metav1.StatusFailure, Code: 401, Reason: metav1.StatusReasonUnauthorized},
+		)
+	case request.URL.Query().Get("sendInitialEvents") == "true":
+		return answer(
+			http.StatusUnprocessableEntity,
+			metav1.Status{Status: metav1.StatusFailure, Code: 422, Reason: metav1.StatusReasonInvalid},
+		)
+	case request.URL.Query().Get("watch") != "":
+		body, write := io.Pipe()
+		go func() {
+			select {
+			case <-end:
+			case <-request.Context().Done():
+			}
+			_ = write.CloseWithError(errors.New("connection reset"))
+		}()
+		return &http.Response{
+			StatusCode: http.StatusOK,
+			Header:     http.Header{"Content-Type": {"application/json"}},
+			Body:       body,
+			Request:    request,
+		}, nil
+	default:
+		return answer(http.StatusOK, corev1.NodeList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"},
+			ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: nodes,
+		})
+	}
+}
+
+// fail makes all requests fail, and ends the open watches; an empty failure ends the outage.
+func (s *apiServer) fail(failure string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = failure
+	if failure != "" {
+		for _, end := range s.watches {
+			close(end)
+		}
+		s.watches = nil
+	}
+}
+
+func (s *apiServer) countRequests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.requests)
+}
+
+func (s *apiServer) lastRequest() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests[len(s.requests)-1]
+}
+
+const secretName = "target"
+
+// client-go delays errors by the time since the process began, which is in the future of a synctest bubble.
+func init() { utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] }
+
+func kubeconfigSecret(namespace, host, token string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName},
+		Data:       map[string][]byte{"kubeconfig": newKubeconfig(host, token)},
+	}
+}
+
+func newKubeconfig(host, token string) []byte {
+	return fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+current-context: x
+clusters: [{name: c, cluster: {server: %q}}]
+users: [{name: u, user: {token: %q}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+`, host, token)
+}
+
+// world is a control cluster with Secrets, and the API servers of targets by host.
+type world struct {
+	t        *testing.T
+	secrets  *kubefake.Clientset
+	servers  map[string]*apiServer
+	registry *target.Registry
+}
+
+// runBridgeTest runs a test in a bubble, with one API server for each host.
+func runBridgeTest(t *testing.T, hosts []string, do func(w *world), secrets ...*corev1.Secret) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		w := &world{t: t, secrets: kubefake.NewClientset(), servers: map[string]*apiServer{}}
+		for _, host := range hosts {
+			w.servers["https://"+host] = &apiServer{nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: host}}}}
+		}
+		for _, secret := range secrets {
+			require.NoError(t, w.secrets.Tracker().Add(secret))
+		}
+		w.registry = target.New(w.secrets, target.Options{
+			Secret: secretName, Key: "kubeconfig",
+			Serves: func(namespace string) bool { return namespace != "foreign" },
+			Connect: func(config *rest.Config) (kubernetes.Interface, error) {
+				config.Transport = w.servers[config.Host]
+				config.TLSClientConfig = rest.TLSClientConfig{}
+				return kubernetes.NewForConfig(config)
+			},
+		})
+		require.NoError(t, w.registry.Start(ctx))
+		synctest.Wait()
+		do(w)
+	})
+}
+
+func (w *world) put(secret *corev1.Secret) {
+	w.t.Helper()
+	_, err := w.secrets.CoreV1().Secrets(secret.Namespace).Update(w.t.Context(), secret, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+	synctest.Wait()
+}
+
+func (w *world) nodeNames(namespace string) (names []string) {
+	for _, node := range w.registry.Target(namespace).AllNodes() {
+		names = append(names, node.Name)
+	}
+	return names
+}
+
+func (w *world) status(namespace string) cache.TargetStatus {
+	return w.registry.Target(namespace).Status()
+}
+
+// sleep lets time pass.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestEachNamespaceHasItsOwnTarget(t *testing.T) {
+	none := kubeconfigSecret("none", "https://a", "")
+	none.Data["kubeconfig"] = []byte(target.NoCluster)
+	runBridgeTest(t, []string{"a", "b"}, func(w *world) {
+		sleep(time.Second)
+		assert.Equal(t, []string{"a"}, w.nodeNames("shop"))
+		assert.Equal(t, []string{"b"}, w.nodeNames("bank"))
+		assert.Equal(t, cache.TargetReady, w.status("shop").State)
+		assert.False(t, w.registry.Target("shop").IsSameCluster(w.registry.Target("bank")))
+		assert.Nil(t, w.registry.Target("none"), "machines join no cluster")
+		assert.Equal(t, cache.TargetMissing, w.status("other").State)
+		assert.Equal(t, "Secret other/target with a kubeconfig does not exist", w.status("other").Why)
+		assert.Equal(t, cache.TargetMissing, w.status("foreign").State, "a namespace that this process does not serve")
+		_, err := w.registry.Target("other").Client().CoreV1().Nodes().List(w.t.Context(), metav1.ListOptions{})
+		assert.Error(t, err)
+	},
+		kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("bank", "https://b", "y"), none,
+		kubeconfigSecret("foreign", "https://b", "y"),
+	)
+}
+
+func TestTwoCredentialsOfOneClusterAreOneCluster(t *testing.T) {
+	runBridgeTest(t, []string{"a"}, func(w *world) {
+		assert.True(t, w.registry.Target("shop").IsSameCluster(w.registry.Target("bank")))
+	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("bank", "https://a", "y"))
+}
+
+func TestANewTokenIsUsedWithoutANewConnection(t *testing.T) {
+	runBridgeTest(t, []string{"a", "b"}, func(w *world) {
+		sleep(time.Second)
+		before := w.registry.Target("shop")
+		requests := w.servers["https://a"].countRequests()
+		w.put(kubeconfigSecret("shop", "https://a", "new"))
+		assert.Same(t, before, w.registry.Target("shop"))
+		assert.Equal(t, requests, w.servers["https://a"].countRequests(), "no list, no watch")
+		_, err := before.Client().CoreV1().Nodes().Get(w.t.Context(), "a", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, "/api/v1/nodes/a  Bearer new", w.servers["https://a"].lastRequest())
+
+		w.put(kubeconfigSecret("shop", "https://b", "new"))
+		sleep(time.Second)
+		assert.NotSame(t, before, w.registry.Target("shop"))
+		assert.Equal(t, []string{"b"}, w.nodeNames("shop"))
+	}, kubeconfigSecret("shop", "https://a", "old"))
+}
+
+func TestTheSameContentInANewVersionOfTheSecretChangesNothing(t *testing.T) {
+	runBridgeTest(t, []string{"a"}, func(w *world) {
+		sleep(time.Second)
+		before, requests := w.registry.Target("shop"), w.servers["https://a"].countRequests()
+		same := kubeconfigSecret("shop", "https://a", "x")
+		same.ResourceVersion, same.Labels = "99", map[string]string{"touched": "now"}
+		w.put(same)
+		sleep(time.Second)
+		assert.Same(t, before, w.registry.Target("shop"))
+		assert.Equal(t, requests, w.servers["https://a"].countRequests())
+	}, kubeconfigSecret("shop", "https://a", "x"))
+}
+
+func TestADeadTargetIsTriedAgainWithBackOff(t *testing.T) {
+	for _, failure := range []string{"refuse", "hang", "401"} {
+		t.Run(failure, func(t *testing.T) {
+			runBridgeTest(t, []string{"a", "b"}, func(w *world) {
+				sleep(time.Second)
+				dead, begun := w.servers["https://a"], time.Now()
+				dead.fail(failure)
+				sleep(2 * time.Minute)
+				status := w.status("shop")
+				assert.Equal(t, cache.TargetUnavailable, status.State)
+				assert.NotEmpty(t, status.Why)
+				assert.WithinDuration(t, begun, status.Since, time.Minute)
+				assert.Equal(t, cache.TargetReady, w.status("bank").State)
+				assert.Equal(t, []string{"a"}, w.nodeNames("shop"), "the caches keep what they have")
+
+				asked := time.Now()
+				_, err := w.registry.Target("shop").Client().CoreV1().Nodes().Get(w.t.Context(), "a", metav1.GetOptions{})
+				require.Error(t, err)
+				assert.Equal(t, asked, time.Now(), "no request waits for a dead target")
+
+				sleep(20 * time.Minute)
+				requests := dead.countRequests()
+				sleep(time.Hour)
+				assert.InDelta(t, 11, dead.countRequests()-requests, 2, "one attempt in five minutes or more")
+
+				dead.fail("")
+				recovered := time.Now()
+				sleep(7 * time.Minute)
+				assert.Equal(t, cache.TargetReady, w.status("shop").State)
+				absences := w.registry.Target("shop").Absences()
+				require.NotEmpty(t, absences)
+				down := absences.DurationBetween(begun, time.Now())
+				assert.InDelta(t, recovered.Sub(begun).Seconds(), down.Seconds(), 400)
+				assert.Zero(t, w.registry.Target("bank").Absences().DurationBetween(begun, time.Now()))
+				_, err = w.registry.Target("shop").Client().CoreV1().Nodes().Get(w.t.Context(), "a", metav1.GetOptions{})
+				assert.NoError(t, err)
+			}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("bank", "https://b", "y"))
+		})
+	}
+}
+
+func TestNewCredentialsEndTheBackOff(t *testing.T) {
+	runBridgeTest(t, []string{"a"}, func(w *world) {
+		w.servers["https://a"].fail("401")
+		sleep(time.Hour)
+		w.servers["https://a"].fail("")
+		w.put(kubeconfigSecret("shop", "https://a", "new"))
+		sleep(time.Second)
+		assert.Equal(t, cache.TargetReady, w.status("shop").State)
+	}, kubeconfigSecret("shop", "https://a", "old"))
+}
+
+func TestATargetThatRestsSendsNoRequests(t *testing.T) {
+	runBridgeTest(t, []string{"a"}, func(w *world) {
+		sleep(time.Minute)
+		requests := w.servers["https://a"].countRequests()
+		sleep(time.Hour)
+		assert.Equal(t, requests, w.servers["https://a"].countRequests(), "the watch of nodes stays open")
+	}, kubeconfigSecret("shop", "https://a", "x"))
+}
+
+func TestHandlersGetEachTargetBeforeItsCachesStart(t *testing.T) {
+	runBridgeTest(t, []string{"a", "b"}, func(w *world) {
+		got := map[string]int{}
+		stop := w.registry.OnTarget(func(namespace string, _ *cache.Target) { got[namespace]++ })
+		assert.Equal(t, map[string]int{"shop": 1}, got)
+		w.put(kubeconfigSecret("shop", "https://b", "x"))
+		sleep(time.Second)
+		assert.Equal(t, map[string]int{"shop": 2}, got)
+		stop()
+		w.put(kubeconfigSecret("shop", "https://a", "x"))
+		sleep(time.Second)
+		assert.Equal(t, map[string]int{"shop": 2}, got)
+	}, kubeconfigSecret("shop", "https://a", "x"))
+}

@@ -1,0 +1,100 @@
+package process
+
+import (
+	"errors"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"millwright/observe/cache"
+	"millwright/observe/target"
+)
+
+// TargetFlags say where the target clusters of namespaces come from, if not all namespaces have the same. Worker and
+// bridge need the same TargetFlags.
+type TargetFlags struct {
+	secret, key, tokenSecret string
+}
+
+// register adds the flags to a set.
+func (f *TargetFlags) register(set *pflag.FlagSet) {
+	set.StringVar(
+		&f.secret,
+		"target-secret",
+		"",
+		"name of the Secret in each namespace with the kubeconfig of the cluster that the machines of the namespace join; the value \""+target.NoCluster+"\" means that they join no cluster; empty means that all namespaces have the cluster of --target-kubeconfig; set the same value on worker and bridge",
+	)
+	set.StringVar(
+		&f.key,
+		"target-secret-key",
+		"kubeconfig",
+		"key of the kubeconfig in the Secret of --target-secret; set the same value on worker and bridge",
+	)
+	set.StringVar(
+		&f.tokenSecret,
+		"target-token-secret",
+		"",
+		"name of the Secret in each namespace that has the bearer token for the kubeconfig of --target-secret under the key \"token\"; empty means that the kubeconfig has the credentials; set the same value on worker and bridge",
+	)
+}
+
+// HasTargets reports whether each namespace has its own target cluster.
+func (f *Flags) HasTargets() bool { return f.Targets.secret != "" }
+
+// checkTargets returns an error if the flags of the targets exclude each other.
+func (f *Flags) checkTargets() error {
+	switch {
+	case f.HasTargets() && f.TargetKubeconfig != "":
+		return errors.New(
+			"--target-secret: --target-kubeconfig gives all namespaces one target cluster; set only one of the two",
+		)
+	case !f.HasTargets() && f.Targets.tokenSecret != "":
+		return errors.New("--target-token-secret: it has no effect without --target-secret")
+	case f.HasTargets() && f.Targets.key == "":
+		return errors.New("--target-secret-key: the key must not be empty")
+	default:
+		return nil
+	}
+}
+
+// TargetClients returns the clients of the target clusters for a process that watches no targets; nil if all namespaces
+// have the same target.
+func (f *Flags) TargetClients(client kubernetes.Interface, agent string) (*target.Clients, error) {
+	if err := f.checkTargets(); err != nil || !f.HasTargets() {
+		return nil, err
+	}
+	return target.NewClients(client, f.targetOptions(agent, KubernetesClient)), nil
+}
+
+// targetOptions returns the options that the flags set. connect makes the client of a target.
+func (f *Flags) targetOptions(agent string, connect func(*rest.Config) (kubernetes.Interface, error)) target.Options {
+	return target.Options{
+		Secret: f.Targets.secret, Key: f.Targets.key, TokenSecret: f.Targets.tokenSecret,
+		Connect: func(config *rest.Config) (kubernetes.Interface, error) {
+			config.UserAgent = agent
+			f.LimitRequests(config)
+			return connect(config)
+		},
+	}
+}
+
+// ConnectTargets prepares the connections to the target clusters of the namespaces in a scope, and makes them the targets
+// of cluster. The options' fields Connect, Drains and OnStatus are used. ConnectTargets returns nil if all namespaces have the same target. The caller must start the result after the
+// caches of cluster.
+func (f *Flags) ConnectTargets(
+	client kubernetes.Interface,
+	cluster *cache.Cluster,
+	agent string,
+	options target.Options,
+) (*target.Registry, error) {
+	if err := f.checkTargets(); err != nil || !f.HasTargets() {
+		return nil, err
+	}
+	of := f.targetOptions(agent, options.Connect)
+	of.Namespaces, of.Serves = cluster.Scope.OnlyNamespaces, cluster.IsInScope
+	of.Drains, of.OnStatus = options.Drains, options.OnStatus
+	registry := target.New(client, of)
+	cluster.SetTargets(registry)
+	return registry, nil
+}

@@ -1,0 +1,211 @@
+// Tier: test-all. The package tests another value of a flag.
+
+//go:build integration
+
+// Package targets shows namespaces with target clusters of their own: worker and bridge run with --target-secret. The
+// API server of the stack plays each target, with another kubeconfig.
+package targets
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"millwright/api/v1alpha1"
+	"millwright/devstack/component"
+	"millwright/devstack/stack"
+	"millwright/observe/target"
+	"millwright/test/integration/rig"
+)
+
+const secretName = "millwright-target"
+
+var r *rig.Rig
+
+func TestMain(m *testing.M) {
+	flag := []string{"--target-secret=" + secretName}
+	options := stack.Options{Args: map[string][]string{component.Worker: flag, component.Bridge: flag}}
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+}
+
+// kubeconfig returns the kubeconfig of the worker at the stack's API server, without names of files.
+func kubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)) []byte {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(component.Layout(r.Stack.Dir()).Kubeconfig(component.WorkerIdentity))
+	require.NoError(t, err)
+	require.NoError(t, clientcmdapi.FlattenConfig(config))
+	for _, cluster := range config.Clusters {
+		for _, f := range change {
+			f(cluster)
+		}
+	}
+	text, err := clientcmd.Write(*config)
+	require.NoError(t, err)
+	return text
+}
+
+// grantReports gives the worker the right to write the ConfigMap of the targets' states, as the chart does.
+func grantReports(t *testing.T) {
+	t.Helper()
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "target-reports", Namespace: "default"},
+		Rules: []rbacv1.PolicyRule{
+			{
+				APIGroups: []string{""},
+				Resources: []string{"configmaps"},
+				Verbs:     []string{"get", "list", "watch", "create", "patch"},
+			},
+		},
+	}
+	_, err := r.Kube.RbacV1().Roles("default").Create(t.Context(), role, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, user := range []string{component.WorkerIdentity, component.BridgeIdentity} {
+		_, err = r.Kube.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "target-reports-" + user[strings.LastIndex(user, ":")+1:]},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+}
+
+func putSecret(t *testing.T, namespace string, text []byte) {
+	t.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName},
+		Data:       map[string][]byte{"kubeconfig": text},
+	}
+	secrets := r.Kube.CoreV1().Secrets(namespace)
+	if _, err := secrets.Create(t.Context(), secret, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+		return
+	}
+	_, err := secrets.Update(t.Context(), secret, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+func createPool(t *testing.T, namespace string) *rig.Pool {
+	t.Helper()
+	r.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
+	return r.CreatePool(t, namespace, namespace, 2)
+}
+
+// awaitBlockedMachines waits until both machines of a pool wait for the target, and returns why.
+func awaitBlockedMachines(t *testing.T, p *rig.Pool) (why string) {
+	t.Helper()
+	rig.Eventually(t, "both machines wait for the target cluster", func() (bool, any) {
+		blocked := 0
+		for _, m := range p.Machines(t) {
+			if o := m.Status.CurrentOperation; o != nil && len(o.BlockedBy) > 0 && o.BlockedBy[0] == "TargetUnavailable" {
+				blocked++
+				why = o.Cause
+			}
+		}
+		return blocked == 2, p.Machines(t)
+	})
+	require.Empty(t, p.Instances(t))
+	return why
+}
+
+// A tarpit accepts connections and never answers.
+func startTarpit(t *testing.T) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	go func() {
+		for {
+			if _, err := listener.Accept(); err != nil {
+				return
+			}
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func TestEachNamespaceHasItsTarget(t *testing.T) {
+	grantReports(t)
+	good := createPool(t, "good")
+	why := awaitBlockedMachines(t, good)
+	assert.Equal(
+		t,
+		"the target cluster of namespace good is not connected: Secret good/millwright-target with a kubeconfig does not exist",
+		why,
+	)
+	putSecret(t, "good", kubeconfig(t))
+	good.AwaitRunningMachines(t, 2)
+	good.AwaitSyncedNodes(t)
+
+	t.Run("dead targets stop nobody else", func(t *testing.T) {
+		tarpit, dead := startTarpit(t), map[string]*rig.Pool{}
+		for name, server := range map[string]string{"refusing": "https://127.0.0.1:1", "hanging": "https://" + tarpit} {
+			dead[name] = createPool(t, name)
+			putSecret(t, name, kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = server }))
+			awaitBlockedMachines(t, dead[name])
+		}
+		begun := time.Now()
+		good.Scale(t, 4)
+		good.AwaitRunningMachines(t, 4)
+		t.Logf("two machines joined in %s while two targets were dead", time.Since(begun).Round(time.Millisecond))
+		good.Scale(t, 1)
+		good.AwaitRunningMachines(t, 1)
+		for name, p := range dead {
+			awaitBlockedMachines(t, p)
+			putSecret(t, name, kubeconfig(t))
+			p.AwaitRunningMachines(t, 2)
+		}
+	})
+
+	t.Run("a kubeconfig with a program is refused", func(t *testing.T) {
+		p := createPool(t, "program")
+		text := strings.Replace(
+			string(kubeconfig(t)),
+			"  user:\n",
+			"  user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, interactiveMode: Never}\n",
+			1,
+		)
+		putSecret(t, "program", []byte(text))
+		rig.Eventually(t, "the machines name the program", func() (bool, any) {
+			why := awaitBlockedMachines(t, p)
+			return strings.Contains(why, "a program that gives credentials"), why
+		})
+	})
+
+	t.Run("machines of a namespace without a cluster need no node", func(t *testing.T) {
+		p := createPool(t, "nodeless")
+		putSecret(t, "nodeless", []byte(target.NoCluster))
+		rig.Eventually(t, "both machines are Available", func() (bool, any) {
+			available := 0
+			for _, m := range p.Machines(t) {
+				if m.Status.CurrentStatus.Phase == v1alpha1.MachineAvailable {
+					available++
+				}
+			}
+			return available == 2, p.Machines(t)
+		})
+	})
+
+	t.Run("the workers report the states", func(t *testing.T) {
+		rig.Eventually(t, "the ConfigMap has the states", func() (bool, any) {
+			reports, err := r.Kube.CoreV1().ConfigMaps("default").Get(t.Context(), target.ReportsName, metav1.GetOptions{})
+			require.NoError(t, err)
+			states := map[string]string{}
+			for _, report := range target.ReadReports(reports, time.Now()) {
+				states[report.Namespace] = fmt.Sprint(report.State)
+			}
+			return states["good"] == "Ready" && states["program"] == "Missing", states
+		})
+	})
+}

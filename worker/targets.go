@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"millwright/observe/cache"
+	"millwright/observe/target"
+)
+
+const (
+	// reportDelay is how long changes of targets are collected before they are written. Source: a worker that starts
+	// connects to hundreds of targets within some seconds.
+	reportDelay = time.Second
+	// reportRetryDelay is the delay after a failed write.
+	reportRetryDelay = 10 * time.Second
+)
+
+// targetReporter writes the states of this worker's targets to a ConfigMap. The bridge wakes the machines of a target
+// that became ready, and `millwright fleet` shows the states.
+type targetReporter struct {
+	configMaps typedcorev1.ConfigMapInterface
+	worker     string
+	log        *slog.Logger
+	changed    chan struct{}
+
+	mu      sync.Mutex
+	reports map[string]target.Report // by namespace
+	pending map[string]bool          // namespaces whose report is not written yet
+}
+
+func newTargetReporter(configMaps typedcorev1.ConfigMapInterface, worker string, log *slog.Logger) *targetReporter {
+	return &targetReporter{
+		configMaps: configMaps, worker: worker, log: log,
+		changed: make(chan struct{}, 1), reports: map[string]target.Report{}, pending: map[string]bool{},
+	}
+}
+
+// record stores the state of a target. record does not wait.
+func (r *targetReporter) record(namespace string, status cache.TargetStatus) {
+	r.mu.Lock()
+	r.reports[namespace] = target.Report{
+		Namespace: namespace, Worker: r.worker, State: status.State, Why: status.Why, Since: status.Since,
+	}
+	r.pending[namespace] = true
+	r.mu.Unlock()
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// run writes the reports until ctx ends, and then deletes them.
+func (r *targetReporter) run(ctx context.Context) {
+	defer r.deleteReports(context.WithoutCancel(ctx))
+	delay := target.RenewInterval
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.changed:
+			if !sleep(ctx, reportDelay) {
+				return
+			}
+		case <-time.After(delay):
+			if delay == target.RenewInterval {
+				r.renewAll()
+			}
+		}
+		delay = target.RenewInterval
+		if err := r.write(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn("the states of the target clusters are not written, will try again", "error", err)
+			delay = reportRetryDelay
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// renewAll makes the next write contain all reports.
+func (r *targetReporter) renewAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for namespace := range r.reports {
+		r.pending[namespace] = true
+	}
+}
+
+// write writes the pending reports, and deletes the reports of workers that no longer write.
+func (r *targetReporter) write(ctx context.Context) error {
+	now := time.Now()
+	r.mu.Lock()
+	pending := r.pending
+	r.pending = map[string]bool{}
+	data := map[string]any{}
+	for namespace := range pending {
+		report := r.reports[namespace]
+		report.At = now
+		data[report.Key()] = report.Text()
+	}
+	r.mu.Unlock()
+	if len(data) == 0 {
+		return nil
+	}
+	written, err := r.patch(ctx, data)
+	if err != nil {
+		r.mu.Lock()
+		maps.Copy(r.pending, pending)
+		r.mu.Unlock()
+		return err
+	}
+	expired := map[string]any{}
+	for _, key := range target.ExpiredKeys(written, now) {
+		expired[key] = nil
+	}
+	if len(expired) > 0 {
+		_, err = r.patch(ctx, expired)
+	}
+	return err
+}
+
+// patch sets the keys of the ConfigMap; a nil value deletes a key. patch creates a missing ConfigMap.
+func (r *targetReporter) patch(ctx context.Context, data map[string]any) (*corev1.ConfigMap, error) {
+	text, err := json.Marshal(map[string]any{"data": data})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		written, err := r.configMaps.Patch(ctx, target.ReportsName, types.MergePatchType, text, metav1.PatchOptions{})
+		if !apierrors.IsNotFound(err) {
+			return written, err
+		}
+		_, err = r.configMaps.Create(
+			ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: target.ReportsName}},
+			metav1.CreateOptions{},
+		)
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return nil, err
+		}
+	}
+}
+
+// deleteReports deletes the reports of this worker, which stops.
+func (r *targetReporter) deleteReports(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, reportRetryDelay)
+	defer cancel()
+	data := map[string]any{}
+	r.mu.Lock()
+	for _, report := range r.reports {
+		data[report.Key()] = nil
+	}
+	r.mu.Unlock()
+	if len(data) == 0 {
+		return
+	}
+	if _, err := r.patch(ctx, data); err != nil {
+		r.log.Warn("the states of the target clusters are not deleted: they expire", "error", err)
+	}
+}
