@@ -550,7 +550,7 @@ func mutations() []mutation {
 		{
 			"A8",
 			"activities/drain/detach.go",
-			`if known && len(left) == 0 ||`,
+			`if areCurrent && len(left) == 0 ||`,
 			`if len(left) == 0 ||`,
 			drain,
 			"attachments that are not known count as none",
