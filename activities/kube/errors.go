@@ -236,11 +236,11 @@ func ClassNotFoundProblem(namespace, name string) *Problem {
 
 // TargetProblem is the problem of a machine whose node cannot join, because the target cluster of the machine's
 // namespace is not connected. The worker connects as soon as the Secret and the API server allow it.
-func TargetProblem(namespace, why string) *Problem {
+func TargetProblem(message string) *Problem {
 	return &Problem{
 		Reason:  vocabulary.BlockedTargetUnavailable,
 		React:   UntilCredential,
-		Message: fmt.Sprintf("the target cluster of namespace %s is not connected: %s", namespace, why),
+		Message: message,
 	}
 }
 

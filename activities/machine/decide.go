@@ -173,9 +173,8 @@ func (a *Activities) callInputsOf(m *v1alpha1.Machine, related machine.RelatedOb
 	if c.Provider, c.Problem = providerNameOf(m, related.Class); c.Provider != "" {
 		c.Versions = observeclass.VersionsText(a.Kube.Cluster, related.Class)
 	}
-	if status := a.Kube.Cluster.Target(m.Namespace).Status(); c.Problem == nil && m.DeletionTimestamp == nil &&
-		status.State != cache.TargetReady {
-		c.Problem = kube.TargetProblem(m.Namespace, status.Why)
+	if c.Problem == nil && related.TargetDown != "" && m.DeletionTimestamp == nil {
+		c.Problem = kube.TargetProblem(related.TargetDown)
 	}
 	c.Token = !related.NoTargetCluster && a.needsToken(related.Class, c.Versions, live)
 	if machine.MayCallCloud(m) {

@@ -221,3 +221,22 @@ func TestALongerHealthTimeoutWithdrawsTheReplacement(t *testing.T) {
 	assert.Equal(t, "HealthTimeoutExtended", v.Due.Reason)
 	assert.False(t, v.Due.True)
 }
+
+// While the target cluster is not connected, the facts about the node are old.
+func TestNoTimeoutEndsWhileTheTargetIsNotConnected(t *testing.T) {
+	const why = "the target cluster of namespace shop is not connected"
+	down := func(f *health.Facts) { f.TargetDown = why }
+	late := func(f *health.Facts) { f.UnhealthySince, f.Since = noon.Add(-24*time.Hour), noon.Add(-24*time.Hour) }
+	for phase, want := range map[string]health.Verdict{
+		"Pending":          {Why: why},
+		"Available":        {Why: why},
+		"Unknown":          {Why: why},
+		"InPlaceUpdating":  {Why: why},
+		"CrashLoopBackOff": {Why: why},
+		"Running":          {},
+	} {
+		assert.Equal(t, want, health.Decide(newFacts(phase, withoutNode, afterCreationTimeout, late, down)), phase)
+		connected := health.Decide(newFacts(phase, withoutNode, afterCreationTimeout, late))
+		assert.True(t, connected.Change != nil || connected.Due != nil || connected.Clock != nil, phase)
+	}
+}

@@ -89,8 +89,11 @@ type Replacement struct {
 type Facts struct {
 	Name, Phase     string
 	NoTargetCluster bool // the machine has no target cluster
-	Instance        bool // the machine's instance is recorded
-	Preserved       bool // the machine is preserved, so that no set replaces it
+	// TargetDown is why the target cluster is not connected; empty: the target cluster is connected. Without a connection
+	// the facts about the node are old, so that no timeout ends.
+	TargetDown string
+	Instance   bool // the machine's instance is recorded
+	Preserved  bool // the machine is preserved, so that no set replaces it
 	Node
 	TimeoutClocks
 	Timeout   time.Duration // health timeout; zero: the timeout ends at once
@@ -152,6 +155,10 @@ func Decide(f Facts) Verdict {
 			vocabulary.ReasonReplacementGranted,
 			message,
 		)
+	case f.TargetDown != "" && f.Phase == vocabulary.PhaseRunning:
+		return Verdict{}
+	case f.TargetDown != "":
+		return Verdict{Why: f.TargetDown}
 	case !f.Instance, f.Phase == "", f.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return awaitCreation(f, "the provider has not created its instance")
 	case f.NoTargetCluster:

@@ -2,6 +2,7 @@
 package machine
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ type RelatedObjects struct {
 	Class           *v1alpha1.MachineClass
 	Set             *v1alpha1.MachineSet // set that controls the machine
 	NoTargetCluster bool                 // the machine's node joins no cluster
+	TargetDown      string               // why the target cluster is not connected; empty: it is connected
 	Absences        cache.WorkerAbsences // times during which no worker was running
 }
 
@@ -41,6 +43,7 @@ type RelatedObjects struct {
 func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 	related := RelatedObjects{
 		NoTargetCluster: c.Target(m.Namespace) == nil,
+		TargetDown:      targetDownText(c, m.Namespace),
 		Absences:        c.AbsencesOfNamespace(m.Namespace),
 		FoundNode:       c.UnrecordedNodeOfMachine(m),
 	}
@@ -52,6 +55,15 @@ func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 		}
 	}
 	return related
+}
+
+// targetDownText returns why the target cluster of a namespace is not connected; empty if it is connected.
+func targetDownText(c *cache.Cluster, namespace string) string {
+	status := c.Target(namespace).Status()
+	if status.State == cache.TargetReady {
+		return ""
+	}
+	return fmt.Sprintf("the target cluster of namespace %s is not connected: %s", namespace, status.Why)
 }
 
 // RecordNode records the node that a machine names (nil if there is no such node) and the node's owner. If the machine
@@ -173,6 +185,7 @@ func healthFacts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) hea
 		Name:            m.Name,
 		Phase:           string(m.Status.CurrentStatus.Phase),
 		NoTargetCluster: related.NoTargetCluster,
+		TargetDown:      related.TargetDown,
 		Node:            health.Node{NodeName: cache.NodeNameOfMachine(m)},
 		TimeoutClocks: health.TimeoutClocks{
 			Created:  m.CreationTimestamp.Time,
