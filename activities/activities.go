@@ -1,7 +1,7 @@
 // Package activities contains the activities that workflows run. Only activities change a cluster or call a provider.
-// Each kind has its own package. Workflows call the activities of these packages by name. An activity either reads
-// objects and returns a decision of package decide, or checks a precondition and makes one change. All activities are
-// idempotent. No activity knows the order of the steps.
+// The activities of each kind of object have their own package. Workflows call the activities of these packages by
+// name. An activity either reads objects and returns a decision of package decide, or checks a precondition and makes
+// one change. All activities are idempotent. No activity depends on the order of a workflow's steps.
 package activities
 
 import (

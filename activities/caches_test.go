@@ -367,7 +367,7 @@ func assertNoCacheChange(t *testing.T, owner int, name string, with []any) {
 	for _, in := range with {
 		w := activitiestest.NewWorld(t, objectsOfEachKind()...)
 		before := w.CachedObjects()
-		w.HoldEvents() // the cached objects must not be replaced by written objects
+		w.HoldEvents() // without this call, watch events would replace the cached objects
 		env := activitiestest.NewActivityEnvironment()
 		env.RegisterActivity(activities.ClusterActivities(w.Kube)[owner])
 		if _, err := env.ExecuteActivity(name, in); err == nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowedWaits lists the functions of a worker that may wait for something other than an answer. The value is the
-// reason. All other functions use a workflow timer or the delay of a retry, because both occupy no slot.
+// allowedWaits lists the functions of a worker that may wait for something other than an answer. The value of an entry
+// is the reason for the wait. All other functions use a workflow timer or the delay of a retry, because neither
+// occupies a slot.
 var allowedWaits = map[string]string{
 	"activities/drain.awaitChange":                 "evictions wait for pods and budgets, on the queue of the drains",
 	"activities/drain.applyEvents":                 "takes what has arrived, and never waits",

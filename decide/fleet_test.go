@@ -234,7 +234,7 @@ func withGenerationBackOff(o *scale.Facts) {
 
 func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 
-// machineName returns the name of machine i. The names are not sorted, like random names.
+// machineName returns the name of machine i. The names are in random order.
 func machineName(i int) string { return fmt.Sprintf("pool-7dcbd-%05d", i*7919%100_003) }
 
 func newSet(n int, change func(int, *scale.Member)) scale.Facts {
@@ -495,8 +495,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// singleDecisionEnv is an environment variable. TestDecisionCostIsNotQuadratic sets it, and starts this test binary again
-// for one decision. The value is the name of the decision and a number of members.
+// singleDecisionEnv is an environment variable. TestDecisionCostIsNotQuadratic sets singleDecisionEnv, and starts this
+// test binary again for one decision. The value is the name of the decision and a number of members.
 const singleDecisionEnv = "DECIDE_ONE"
 
 // TestSingleDecisionForStatementCount makes one decision, for TestDecisionCostIsNotQuadratic.
@@ -514,8 +514,8 @@ func TestSingleDecisionForStatementCount(t *testing.T) {
 	}
 }
 
-// If a list is 10 times as long, a decision may take 10 times the statements, or 14 times if it sorts the list; a
-// quadratic algorithm takes 100 times. The loops of package slices are counted, too.
+// If a list is 10 times as long, a decision may execute 10 times as many statements, or 14 times as many if it sorts
+// the list. A quadratic algorithm executes 100 times as many. The test also counts the loops of package slices.
 func TestDecisionCostIsNotQuadratic(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds this package anew, with counters, and runs it for each decision")

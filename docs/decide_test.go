@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowedDecideCalls lists the functions of decide that a room may call although the room does not decide.
-// decide/phrase decides nothing, so all rooms may call it.
+// allowedDecideCalls lists, by top-level folder, the functions of decide that a folder may call although the folder
+// does not decide. decide/phrase decides nothing, so all folders may call it.
 func allowedDecideCalls() map[string][]string {
 	return map[string][]string{
 		"workflows": {
@@ -96,7 +96,8 @@ func TestOnlyOwnershipPackageComparesProviderIDs(t *testing.T) {
 	assert.NotZero(t, looked)
 }
 
-// isProductionFile reports whether a file belongs to a room and is neither a test nor a fixture of tests.
+// isProductionFile reports whether a file belongs to the top-level folder room and is neither a test nor a fixture of
+// tests.
 func isProductionFile(name, room string) bool {
 	return strings.HasPrefix(name, room+"/") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "test/")
 }

@@ -176,7 +176,7 @@ func TestExcerptsAreInTheirFiles(t *testing.T) {
 	}
 }
 
-// The map of the rooms shows every top-level folder that has Go code, and no other folder.
+// The map on the architecture page shows every top-level folder that has Go code, and no other folder.
 func TestArchitectureMapShowsEveryTopFolder(t *testing.T) {
 	rooms := map[string]bool{}
 	for name := range readGoSources(t) {

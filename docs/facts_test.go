@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// familyFileRules says which files may name the facts that only one family of kinds has. The part MCM has the facts of
-// MCM's kinds, and the part ClusterAPI has the facts of Cluster API's kinds. A planner serves both families, so a
-// planner reads such a fact through a method in a file of that family. The adapter of a family fills only the part of
-// its own family.
+// familyFileRules lists the files that may use the facts of only one family of kinds. The field MCM has the facts of
+// MCM's kinds, and the field ClusterAPI has the facts of Cluster API's kinds. A planner serves both families, so a
+// planner reads the facts of one family through a method in a file of that family. The adapter of a family sets only
+// the field of its own family.
 var familyFileRules = []struct {
 	folder string // a slash at the end includes the folders below this folder
 	part   string
-	files  string // prefix of the names of the files that may name the part; empty: no file may name the part
+	files  string // name prefix of the files that may use the field named by part; empty: no file may use the field
 }{
 	{"decide/scale", "MCM", "mcm"},
 	{"decide/scale", "ClusterAPI", "clusterapi"},
@@ -69,7 +69,8 @@ func TestOnlyTheFilesOfAKindFamilyUseItsFacts(t *testing.T) {
 	assert.Len(t, looked, len(familyFileRules), "a folder of the rules does not exist")
 }
 
-// maxFields is the maximum number of fields of a struct in these rooms. An embedded struct counts as one field.
+// maxFields is the maximum number of fields of a struct in decide, observe, activities and workflows. An embedded
+// struct counts as one field.
 const maxFields = 20
 
 func TestStructsHaveAtMostTwentyFields(t *testing.T) {

@@ -133,7 +133,7 @@ func TestDependencyUpdatesCoverEachModule(t *testing.T) {
 	assert.Equal(t, []string{"/"}, covered["github-actions"])
 }
 
-// CODEOWNERS has a line for each room, and the path of each line exists.
+// CODEOWNERS has a line for each top-level folder of the code, and the path of each line exists.
 func TestEachTopFolderHasACodeOwner(t *testing.T) {
 	owned := map[string]bool{}
 	for line := range strings.Lines(readFile(t, ".github/CODEOWNERS")) {
@@ -158,7 +158,7 @@ func TestEachTopFolderHasACodeOwner(t *testing.T) {
 	}
 }
 
-// The files and make targets that a workflow of the forge names exist in the repository.
+// The files and make targets that a CI workflow names exist in the repository.
 func TestCIWorkflowsNameExistingFilesAndMakeTargets(t *testing.T) {
 	makefile := readFile(t, "Makefile")
 	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))

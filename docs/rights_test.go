@@ -36,7 +36,8 @@ func rulesOfUserRoles(t *testing.T) map[string][]string {
 	return rights
 }
 
-// Each job of docs/rights.md needs the role that its row names, and no smaller role. Each right of a role serves a job.
+// Each job of docs/rights.md needs the role that its row names, and no smaller role. Each right of a role is needed for
+// a job.
 func TestEachJobNeedsExactlyItsDocumentedRole(t *testing.T) {
 	roles := rulesOfUserRoles(t)
 	require.Len(t, roles, 3)

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These patterns match the rows of the table of rooms, and the names of rooms in a row. A row has the room, its
-// question, and the rooms that the room imports.
+// The patterns find the rows of the table of rooms, and the names of rooms in a row. A row has the room, its question,
+// and the rooms that the room imports.
 var (
 	roomRowPattern  = regexp.MustCompile("(?m)^\\| `([a-z0-9]+)/` \\| .* \\| (.*)\\|$")
 	roomNamePattern = regexp.MustCompile("`([a-z0-9]+)`")
@@ -77,14 +77,14 @@ func importsByTopFolder(t *testing.T) map[string][]string {
 	return imports
 }
 
-// walkthroughStepPattern matches a file and a function in the diagram of a walk.
+// walkthroughStepPattern matches a file and a function in the diagram of a walkthrough.
 var walkthroughStepPattern = regexp.MustCompile(`([a-z][A-Za-z0-9_/]*\.go) +([A-Za-z]+)\(\)`)
 
-// maxWalkthroughLines is the maximum number of lines of a walk's page. Source: a walk should fit on one and a half
-// screens.
+// maxWalkthroughLines is the maximum number of lines of a walkthrough page. Source: a walkthrough should fit on one and
+// a half screens.
 const maxWalkthroughLines = 60
 
-// The file of each walk step has the named function.
+// Each step of a walkthrough names a file and a function, and the file has this function.
 func TestWalkthroughStepsNameExistingFunctions(t *testing.T) {
 	pages, err := filepath.Glob("walks/*.md")
 	require.NoError(t, err)

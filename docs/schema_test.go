@@ -20,7 +20,7 @@ import (
 // schema is a JSON Schema, or a part of one.
 type schema = map[string]any
 
-// The schemas of the messages between the core and a provider's worker.
+// callSchema and answerSchema are the files with the schemas of the messages between the core and a provider's worker.
 const (
 	callSchema   = "docs/schema/instance-call.json"
 	answerSchema = "docs/schema/instance-answer.json"
@@ -46,7 +46,7 @@ func asObject(v any) schema {
 	return s
 }
 
-// schemaDifferences returns how a schema differs from the JSON that encoding/json makes of a type.
+// schemaDifferences returns the differences between a schema and the JSON that encoding/json makes of a type.
 func schemaDifferences(root, node schema, typ reflect.Type, path string) []string {
 	node = resolveRef(root, node)
 	if typ.Kind() == reflect.Pointer {

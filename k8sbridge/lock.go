@@ -29,7 +29,7 @@ const (
 // leaseName is the name of the Lease of the leader election.
 const leaseName = "millwright-bridge"
 
-// annotatingLeaseClient are clients of Leases that write the problems of this process with each write of a Lease.
+// annotatingLeaseClient adds the problems of this process to each write of a Lease.
 type annotatingLeaseClient struct {
 	typedcoordinationv1.LeasesGetter
 
@@ -43,7 +43,8 @@ func (l annotatingLeaseClient) Leases(namespace string) typedcoordinationv1.Leas
 }
 
 // throttledLock is a resource lock that skips a renewal if the last write is less than renewInterval ago. Without
-// throttledLock the leader would write the Lease every retryPeriod. Only the election's goroutine may use it.
+// throttledLock the leader would write the Lease every retryPeriod. Only the goroutine of the election may use a
+// throttledLock.
 type throttledLock struct {
 	resourcelock.Interface
 	lastRecord    resourcelock.LeaderElectionRecord // last record that this process wrote; zero: none

@@ -92,7 +92,7 @@ func newCommand() *cobra.Command {
 // runProcess fills the caches, waits to become the leader, and sends signals until ctx ends.
 func runProcess(ctx context.Context, o options) error {
 	if o.identity == "" {
-		host, _ := os.Hostname() // without a host name the process ID must suffice
+		host, _ := os.Hostname() // without a host name, the identity is only the process ID
 		o.identity = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	if o.orphanPeriod != 0 && o.orphanPeriod < time.Second {
@@ -177,7 +177,7 @@ func runProcess(ctx context.Context, o options) error {
 	return errors.Join(err, <-restored)
 }
 
-// fillCaches fills the bridge's caches. The caches contain only the metadata of Secrets. api is nil if no Cluster API
+// fillCaches fills the bridge's caches. For Secrets, the caches contain only metadata. api is nil if no Cluster API
 // objects are watched.
 func fillCaches(
 	ctx context.Context,
@@ -236,7 +236,7 @@ func fillCaches(
 // userAgent is the bridge's user agent in the logs of API servers.
 const userAgent = "millwright-bridge"
 
-// leadingBridge is the bridge of the present term; nil while this process does not lead.
+// leadingBridge is the bridge of the present term as the leader; nil while this process is not the leader.
 type leadingBridge struct{ atomic.Pointer[watch.Bridge] }
 
 // recordStatus wakes the machines of a namespace whose target is ready.
@@ -246,7 +246,7 @@ func (l *leadingBridge) recordStatus(namespace string, status cache.TargetStatus
 	}
 }
 
-// targetClient returns a client of the target cluster of all namespaces, or nil if there is none.
+// targetClient returns a client of the target cluster that all namespaces share, or nil if there is no such cluster.
 func targetClient(o options, restores *cache.RestoreDetector) (kubernetes.Interface, error) {
 	config, err := o.TargetConfig(userAgent)
 	if err != nil || config == nil {
@@ -276,7 +276,8 @@ func runElection(
 		o.identity,
 	}
 	var failed error
-	var term sync.Mutex // held while a bridge runs, because the election does not wait for the bridge of the last term
+	// locked while a bridge runs, because the election does not wait until the bridge of the last term has ended
+	var term sync.Mutex
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &throttledLock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Name: leaseName, Namespace: o.LeaseNamespace},
@@ -309,7 +310,7 @@ func runElection(
 	for ctx.Err() == nil {
 		elector.Run(ctx) // Run returns when the Lease is lost
 	}
-	term.Lock() // the last bridge has ended
+	term.Lock() // wait until the last bridge has ended
 	defer term.Unlock()
 	return failed
 }

@@ -68,8 +68,8 @@ func (e *election) addCandidate(
 	return done
 }
 
-// refuseUpdates makes the API server refuse updates of the Lease by the holders for which refused returns true, while
-// the returned value is true.
+// refuseUpdates returns a switch. While the switch is true, the API server refuses each update of the Lease by a holder
+// for which refused returns true.
 func (e *election) refuseUpdates(refused func(holder string) bool) *atomic.Bool {
 	var on atomic.Bool
 	e.client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -128,7 +128,7 @@ func TestALeaderWritesItsLeaseFourTimesAMinute(t *testing.T) {
 	})
 }
 
-// A new leader's bridge starts only after the bridge that lost the API server has ended.
+// A new leader's bridge starts only after the bridge of the former leader, which cannot renew the Lease, has ended.
 func TestAnotherBridgeLeadsIfTheLeaderCannotRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &election{client: fake.NewClientset()}

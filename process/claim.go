@@ -41,7 +41,7 @@ func (e *NameClashError) Error() string {
 
 // ClaimInstallation reserves the name of an installation for its control cluster. In a Temporal namespace, the first
 // cluster that claims a name owns it. Calling ClaimInstallation again is harmless. ClaimInstallation retries while
-// Temporal or the API server does not answer, until ctx is done. ClaimInstallation returns an NameClashError if another
+// Temporal or the API server does not answer, until ctx is done. ClaimInstallation returns a NameClashError if another
 // cluster owns the name.
 func ClaimInstallation(
 	ctx context.Context,
@@ -67,8 +67,8 @@ func ClaimInstallation(
 	}
 }
 
-// claimInstallationOnce starts the mark workflow of a name if it does not exist. It returns the control cluster that
-// owns the name (theirs) and this process's control cluster (ours).
+// claimInstallationOnce starts the mark workflow of a name if it does not exist. claimInstallationOnce returns the
+// control cluster that owns the name (theirs) and this process's control cluster (ours).
 func claimInstallationOnce(
 	ctx context.Context,
 	name run.Installation,

@@ -9,8 +9,9 @@ import (
 	"go.temporal.io/sdk/client"
 )
 
-// temporalLabels returns all tags that the SDK uses in any metric. The SDK uses one metric name with different tags,
-// which Prometheus rejects: every metric gets all tags. client_name is omitted, because client_name has no information.
+// temporalLabels returns all tags that the SDK uses in any metric. The SDK uses one metric name with different sets of
+// tags, which Prometheus rejects. Therefore every metric gets all tags, except client_name, which contains no
+// information.
 func temporalLabels() []string {
 	return []string{
 		"namespace", "task_queue", "worker_type", "workflow_type", "activity_type", "poller_type", "operation", "status_code",
@@ -21,8 +22,9 @@ func temporalLabels() []string {
 // temporalMetrics registers the SDK's metrics with Prometheus. Counters get the suffix _total; timers become histograms
 // in seconds.
 type temporalMetrics struct {
-	registry      prometheus.Registerer
-	vectorsByName *sync.Map // metrics by name; the SDK requests a metric for each count, and creation is expensive
+	registry prometheus.Registerer
+	// cache of the metrics by name: the SDK requests the metric for each count, and creating a metric is expensive
+	vectorsByName *sync.Map
 	labels        prometheus.Labels
 }
 

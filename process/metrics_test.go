@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The SDK uses one metric with different tags in different places; Prometheus alone rejects this.
+// The SDK uses one metric name with different tags in different places; Prometheus rejects this.
 func TestSameMetricWithDifferentTags(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)

@@ -14,8 +14,8 @@ import (
 
 // lengthenTimeouts lengthens the schedule-to-close timeout of each activity task if this worker's clock is ahead of the
 // server's clock. The SDK adds this timeout to a time of the server's clock and compares the sum with the worker's
-// clock. If the worker's clock is ahead by more than the timeout, the SDK would end each activity as it begins, without
-// an answer to the server. The server still enforces the timeout by its own clock.
+// clock. If the worker's clock is ahead by more than the timeout, the SDK would end each activity at its start, without
+// a response to the server. The server still enforces the timeout by its own clock.
 func lengthenTimeouts(
 	ctx context.Context,
 	method string,
@@ -31,7 +31,8 @@ func lengthenTimeouts(
 	switch r := reply.(type) {
 	case *workflowservice.PollActivityTaskQueueResponse:
 		lengthenTimeout(r, time.Now())
-	case *workflowservice.RespondWorkflowTaskCompletedResponse: // has activity tasks that start without a poll
+	// the response may contain activity tasks, which start without a poll
+	case *workflowservice.RespondWorkflowTaskCompletedResponse:
 		for _, task := range r.GetActivityTasks() {
 			lengthenTimeout(task, time.Now())
 		}
@@ -47,15 +48,15 @@ func lengthenTimeout(task *workflowservice.PollActivityTaskQueueResponse, now ti
 	}
 }
 
-// heartbeatRetryDelay is the pause before a heartbeat that Temporal did not answer is sent again. Without the delay, a
-// heartbeat that fails at once would be sent again in a busy loop for 3 s.
+// heartbeatRetryDelay is the delay before repeatHeartbeats sends an unanswered heartbeat again. Without the delay,
+// repeatHeartbeats would send a heartbeat that fails at once in a busy loop for 3 s.
 const heartbeatRetryDelay = 200 * time.Millisecond
 
-// repeatHeartbeats sends a heartbeat again until Temporal answers or ctx is done. If ctx is done first, it returns no
-// error. After a heartbeat without an answer, the SDK would cancel the activity, although nobody requested the
-// cancellation and Temporal still considers the attempt active. If the provider ignores the cancellation, the next
-// attempt would start while the first attempt still creates an instance. The next heartbeat follows after 3 s; after
-// three missing heartbeats, Temporal times out the attempt.
+// repeatHeartbeats sends a heartbeat again until Temporal answers or ctx is done. If ctx is done first,
+// repeatHeartbeats returns nil. After a heartbeat without an answer, the SDK would cancel the activity, although nobody
+// requested the cancellation and Temporal still considers the attempt active. If the provider ignores the cancellation,
+// the next attempt would start while the first attempt still creates an instance. The next heartbeat follows after 3 s;
+// after three missing heartbeats, Temporal times out the attempt.
 func repeatHeartbeats(
 	ctx context.Context,
 	method string,
@@ -79,7 +80,8 @@ func repeatHeartbeats(
 	}
 }
 
-// isUnanswered reports whether an error means that Temporal did not answer, without any statement about the activity.
+// isUnanswered reports whether err means that Temporal did not answer the heartbeat, so that the state of the activity
+// is unknown.
 func isUnanswered(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable,

@@ -18,16 +18,17 @@ import (
 )
 
 // The SDK ends an activity when the worker's clock has reached the scheduled time plus the schedule-to-close timeout.
-// The scheduled time is of the server's clock.
+// The server's clock sets the scheduled time.
 func TestTimeoutIsLengthenedIfWorkerClockIsAhead(t *testing.T) {
 	const timeout = time.Minute
 	for name, row := range map[string]struct {
 		ahead, timeout time.Duration
-		least, most    time.Duration // time that the activity has left, by the worker's clock
+		least, most    time.Duration // limits of the activity's remaining time, by the worker's clock
 	}{
-		"the clock is ahead":  {10 * time.Minute, timeout, 58 * time.Second, timeout + time.Second},
-		"the clock is right":  {0, timeout, 58 * time.Second, timeout + time.Second},
-		"the clock is behind": {-10 * time.Minute, timeout, 0, 11*time.Minute + time.Second}, // another timeout ends the activity
+		"the clock is ahead": {10 * time.Minute, timeout, 58 * time.Second, timeout + time.Second},
+		"the clock is right": {0, timeout, 58 * time.Second, timeout + time.Second},
+		// the server enforces the schedule-to-close timeout
+		"the clock is behind": {-10 * time.Minute, timeout, 0, 11*time.Minute + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

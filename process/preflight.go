@@ -38,8 +38,8 @@ func (f *PreflightFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// ApplyToCluster sets the checks in a cluster. If a control plane is configured, it is added to the caches. Call
-// ApplyToCluster before the caches start.
+// ApplyToCluster sets the checks in a cluster. ApplyToCluster also adds the configured control plane, if any, to the
+// caches. Call ApplyToCluster before the caches start.
 func (f *PreflightFlags) ApplyToCluster(cluster *cache.Cluster, config *rest.Config) error {
 	known := []string{
 		preflight.All,

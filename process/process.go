@@ -1,6 +1,6 @@
 // Package process contains the common parts of all Millwright processes: flags, a logger, clients for Kubernetes and
-// Temporal, and an endpoint for metrics and health. The main functions of all processes call package process. The only
-// part of package process about machines is the flags that several processes share.
+// Temporal, and an endpoint for metrics and health. The main functions of all processes call package process. Package
+// process contains nothing about machines except the flags that several processes share.
 package process
 
 import (
@@ -156,8 +156,8 @@ func (f *Flags) LimitRequests(config *rest.Config) {
 	}
 }
 
-// KubernetesClient returns a client of Kubernetes' own resources. The client uses protobuf: nodes change much more
-// often than machines, and each change is sent to every process that watches nodes.
+// KubernetesClient returns a client of Kubernetes' own resources. The client uses protobuf to save traffic: nodes
+// change much more often than machines, and the API server sends each change to every process that watches nodes.
 func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -169,8 +169,8 @@ func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// ConnectTemporal connects to Temporal. It retries until the server answers or ctx is done. Invalid flags are an error
-// at once.
+// ConnectTemporal connects to Temporal. ConnectTemporal retries until the server answers or ctx is done.
+// ConnectTemporal returns an error at once if a flag is invalid.
 func (f *Flags) ConnectTemporal(
 	ctx context.Context,
 	logger *slog.Logger,

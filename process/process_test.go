@@ -151,7 +151,7 @@ func TestProcessServesMetricsAndHealth(t *testing.T) {
 	}, 2*time.Minute, time.Millisecond, "it ends with its context")
 }
 
-// The development stack appends the flags of a test to its own flags.
+// The development stack relies on this: it appends the flags of a test to its own flags.
 func TestTheLastOfARepeatedFlagCounts(t *testing.T) {
 	var (
 		f       Flags

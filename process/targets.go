@@ -11,8 +11,7 @@ import (
 	"millwright/observe/target"
 )
 
-// TargetFlags say where the target clusters of namespaces come from, if not all namespaces have the same. Worker and
-// bridge need the same TargetFlags.
+// TargetFlags configure a separate target cluster for each namespace. Worker and bridge need the same TargetFlags.
 type TargetFlags struct {
 	secret, key, tokenSecret string
 }
@@ -79,9 +78,9 @@ func (f *Flags) targetOptions(agent string, connect func(*rest.Config) (kubernet
 	}
 }
 
-// ConnectTargets prepares the connections to the target clusters of the namespaces in a scope, and makes them the targets
-// of cluster. The options' fields Connect, Drains and OnStatus are used. ConnectTargets returns nil if all namespaces have the same target. The caller must start the result after the
-// caches of cluster.
+// ConnectTargets prepares the connections to the target clusters of the namespaces in a scope, and makes them the
+// targets of cluster. ConnectTargets uses only the fields Connect, Drains and OnStatus of options. ConnectTargets
+// returns nil if all namespaces have the same target. The caller must start the result after the caches of cluster.
 func (f *Flags) ConnectTargets(
 	client kubernetes.Interface,
 	cluster *cache.Cluster,

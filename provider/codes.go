@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Code says why a call of a Provider failed. The numbers and names of the codes are those of machine-controller-manager
-// (MCM). Codes are stored in Temporal histories and in the status of Machines. New codes may be added, but existing
-// codes must not change.
+// Code is the reason why a call of a Provider failed. The codes have the same numbers and names as in
+// machine-controller-manager (MCM). Codes are stored in Temporal histories and in the status of Machines. New codes may
+// be added, but existing codes must not change.
 type Code int
 
 // The codes of MCM. An Error never has the code OK.
@@ -74,7 +74,7 @@ type Error struct {
 	Code       Code
 	Message    string
 	RetryAfter time.Duration // how long the cloud asked to wait before the next call; zero if it did not ask
-	Instance   *Instance     // set with code NotInitialized, and if ForeignInstanceError returns AlreadyExists
+	Instance   *Instance     // set with code NotInitialized, and with AlreadyExists from ForeignInstanceError
 	Cause      error         // used by errors.Is and errors.As; never printed
 }
 
@@ -89,8 +89,9 @@ func (e *Error) Error() string { return e.Message + " (" + e.Code.String() + ")"
 // Unwrap returns the Cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOfError returns the code of err. It is OK for nil, the code of the first *Error in the chain of err,
-// DeadlineExceeded or Canceled for a context error, and Unknown for any other error.
+// CodeOfError returns the code of err. If the chain of err contains an *Error, the code is the code of the first
+// *Error. Otherwise, the code is OK for nil, DeadlineExceeded or Canceled for a context error, and Unknown for any
+// other error.
 func CodeOfError(err error) Code {
 	var e *Error
 	switch {

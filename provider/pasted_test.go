@@ -10,8 +10,8 @@ import (
 	"millwright/provider"
 )
 
-// A token in a Secret may end with a line break. A driver sends the token without the line break, so Redact must find
-// the escaped forms of the token alone.
+// A token in a Secret may end with a line break. A driver sends the token without the line break, so Redact must also
+// find the escaped forms of the token without the line break.
 func TestRedactATokenWithALineBreak(t *testing.T) {
 	t.Parallel()
 	const token = "a/short+token?"

@@ -1,7 +1,7 @@
 // Package provider defines the calls that Millwright makes to a cloud, and the errors that a cloud may return. The
 // provider activities call a Provider on the worker that has the credentials. Each package below provider implements a
-// cloud or helps to implement one. A Provider decides nothing: it knows no phases, no retries, and no timeouts except
-// the deadline of its context.
+// cloud or helps to implement one. A Provider makes no decisions: it has no phases and no retries, and its only timeout
+// is the deadline of its context.
 package provider
 
 import (
@@ -19,11 +19,11 @@ type Provider interface {
 	// Traits returns the guarantees that the cloud of a class gives. Traits may send a request.
 	Traits(ctx context.Context, class Class) (Traits, error)
 
-	// CreateInstance returns the existing instance with the machine's UID tag. If no instance has the machine's UID
-	// tag, CreateInstance returns the instance of the class and cluster with the machine's name and without a UID tag,
-	// because other controllers create instances without UID tags. If no instance has the machine's UID or name,
-	// CreateInstance creates an instance. CreateInstance never creates a second instance for one UID. The returned
-	// instance may be Uninitialized.
+	// CreateInstance returns the existing instance with the machine's UID tag. If no instance has the UID tag,
+	// CreateInstance returns the instance of the class and cluster with the machine's name and without a UID tag. Other
+	// controllers create instances without UID tags. If no instance has the machine's UID or name, CreateInstance
+	// creates an instance. CreateInstance never creates a second instance for one UID. The returned instance may be
+	// Uninitialized.
 	CreateInstance(ctx context.Context, class Class, machine Machine) (Instance, error)
 
 	// InitializeInstance runs the initialize step: the part of a creation that needs an existing instance. If the cloud
@@ -40,7 +40,7 @@ type Provider interface {
 	// InstanceStatus returns the instance of a machine. InstanceStatus searches by the UID tag, and then by the
 	// provider ID. If the provider ID is unknown and the machine has a name, InstanceStatus searches by the name as
 	// CreateInstance does. InstanceStatus returns NotFound if no instance exists, and OutOfRange if several instances
-	// have the UID tag or the name. It returns NotInitialized, with the instance in Error.Instance, if
+	// have the UID tag or the name. InstanceStatus returns NotInitialized, with the instance in Error.Instance, if
 	// InitializeInstance must be called first.
 	InstanceStatus(ctx context.Context, class Class, machine Machine) (Instance, error)
 
@@ -57,9 +57,11 @@ type Provider interface {
 type Class struct {
 	Namespace string
 	Name      string
-	Provider  string          // name of the provider as written in the MachineClass, also in upper case
+	Provider  string          // name of the provider as in the MachineClass; may contain upper-case letters
 	Spec      json.RawMessage // providerSpec, whose schema depends on the provider
-	Secret    Secret          // merged data of secretRef and credentialsSecretRef; credentialsSecretRef overrides
+	// merged data of secretRef and credentialsSecretRef; if both contain a key, the value of credentialsSecretRef is
+	// used
+	Secret Secret
 }
 
 // Machine identifies a machine in a call of a Provider.

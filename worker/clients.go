@@ -31,8 +31,8 @@ type clients struct {
 // userAgent is the worker's user agent in the logs of API servers.
 const userAgent = "millwright-worker"
 
-// newClients makes the clients. The restore detector checks their watches for a restore of the API server. newClients
-// sends no request.
+// newClients creates the clients. The restore detector checks the watches of the clients for a restore of the API
+// server. newClients sends no request.
 func newClients(o options, restores *cache.RestoreDetector) (c clients, err error) {
 	control, err := o.KubernetesConfig(userAgent)
 	if err != nil {
@@ -84,8 +84,8 @@ func (c clients) workloadAccess(o options) capidrain.ClusterAccess {
 	}
 }
 
-// noRetryTransport lets the client return a refused eviction at once. noRetryTransport removes the header Retry-After,
-// with which the client would wait and retry up to ten times. The drain itself decides when to retry.
+// noRetryTransport lets the client return a refused eviction at once. It removes the header Retry-After, because the
+// client would otherwise wait and retry up to ten times. The drain itself decides when to retry.
 type noRetryTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -17,7 +17,7 @@ import (
 	"millwright/process/problems"
 )
 
-// A worker that may not read the nodes of a workload cluster names the cluster.
+// A worker that may not read the nodes of a workload cluster reports the name of this cluster.
 func TestProblemsOfAWorkloadClusterHaveItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { testProblemsOfAWorkloadCluster(t) })
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // otherControllerEventRecorder returns a function that records warning events. The function records an event on each
-// object that has no controller reference and is in a namespace for which in returns true. The event says that another
-// controller manages the namespace, and why. Each worker records these events.
+// object that has no controller reference and whose namespace the function in accepts. The message of the event reports
+// that another controller manages the namespace, and the reason. Each worker records these events.
 func otherControllerEventRecorder(
 	cluster *cache.Cluster,
 	events record.EventRecorder,

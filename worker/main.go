@@ -126,7 +126,7 @@ func newCommand() *cobra.Command {
 	return c
 }
 
-// runWorker polls the task queues until ctx is done. Running activities get time to finish.
+// runWorker polls the task queues until ctx is done. When ctx is done, running activities get time to finish.
 func runWorker(ctx context.Context, o options) error {
 	name, err := o.Installation()
 	if err != nil {
@@ -202,9 +202,9 @@ func (o *options) validate() error {
 	return o.cloud.Check()
 }
 
-// checkInstallationName returns the presence of this worker. checkInstallationName returns an error if the workers of
-// this control cluster used another installation name. If the worker polls no core queue, it has no Lease, and
-// checkInstallationName returns nil.
+// checkInstallationName returns the Lease renewer of this worker. It returns an error if the workers of this control
+// cluster used another installation name. If the worker polls no core queue, it has no Lease, and checkInstallationName
+// returns nil.
 func checkInstallationName(
 	ctx context.Context,
 	o options,
@@ -227,13 +227,13 @@ func checkInstallationName(
 	return here, here.checkInstallation(ctx)
 }
 
-// caches are the caches from which a worker of the core queues decides.
+// caches are the caches that a worker of the core queues reads for its decisions.
 type caches struct {
 	cluster    *cache.Cluster // caches of the clusters; nil: the worker needs no caches
 	clusterAPI *capi.Cache    // caches of Cluster API; nil if Millwright reconciles no objects of Cluster API
 }
 
-// fillCaches fills the caches. fillCaches returns zero caches if the worker needs none.
+// fillCaches fills the caches. fillCaches returns zero caches if the worker needs no caches.
 func fillCaches(ctx context.Context, o options, clients clients, reporter *targetReporter) (none caches, err error) {
 	if !o.servesCore() {
 		return none, nil

@@ -27,42 +27,43 @@ import (
 
 const (
 	// renewInterval is the interval between two renewals of the Lease. Sources: together with the Lease of the bridge,
-	// 8 requests per minute; millwright reports an absence after three missed renewals.
+	// the renewals send 8 requests per minute; the command millwright reports an absence after three missed renewals.
 	renewInterval = 15 * time.Second
-	// minAbsence is the shortest time without workers that is recorded as an absence. Source: four missed renewals, and
-	// far below the shortest useful timeout.
+	// minAbsence is the shortest time without workers that is recorded as an absence. Source: the time of four missed
+	// renewals, which is far below the shortest useful timeout.
 	minAbsence = time.Minute
-	// maxAbsences is the maximum number of recorded absences; the oldest absences are dropped. Source: 4 KiB of an
-	// annotation.
+	// maxAbsences is the maximum number of recorded absences; the oldest absences are dropped. Source: this number of
+	// absences needs 4 KiB of an annotation.
 	maxAbsences = 50
 	// presenceTimeout is the timeout of one renewal. Source: a third of renewInterval.
 	presenceTimeout = 5 * time.Second
 )
 
 // workersLeaseRenewer renews the Lease of the workers. A worker renews the Lease while Temporal and the control cluster
-// answer. If no worker has renewed the Lease for more than minAbsence, the next worker to renew it records this time as
-// an absence. Timeouts of machines and rollouts do not include absences. All times are of the API server, because
-// clocks of workers may differ.
+// answer. If no worker has renewed the Lease for more than minAbsence, the next renewal records this time as an
+// absence. Timeouts of machines and rollouts do not include absences. All times are by the API server's clock, because
+// the clocks of workers may differ.
 type workersLeaseRenewer struct {
 	leases             typedcoordinationv1.LeaseInterface
 	installation       run.Installation
 	formerInstallation run.Installation            // former installation name; empty if the name was not changed
 	scope              cache.NamespaceScope        // namespaces that this installation manages
-	checkTemporal      func(context.Context) error // health check, nil if Temporal answers
+	checkTemporal      func(context.Context) error // health check, which returns nil if Temporal answers
 	identity           string
 	onWorkerAbsences   func(cache.WorkerAbsences)
 	log                *slog.Logger
 
-	heartbeat   prometheus.Gauge
-	recorder    *problems.Recorder
-	lastRenewal time.Time // last renewal by this process, from its own clock; zero if there was none
+	heartbeat prometheus.Gauge
+	recorder  *problems.Recorder
+	// time of the last renewal by this process, from the process's own clock; zero before the first renewal
+	lastRenewal time.Time
 	// lastLease is the Lease after this process last wrote it, so that a single worker need not read the Lease. If
 	// lastLease is nil, the worker must read the Lease.
 	lastLease *coordinationv1.Lease
 	isFailing bool
 }
 
-// newWorkersLeaseRenewer returns the presence of this worker. Call setDependencies before renewForTheFirstTime.
+// newWorkersLeaseRenewer returns the Lease renewer of this worker. Call setDependencies before renewForTheFirstTime.
 func newWorkersLeaseRenewer(
 	leases typedcoordinationv1.LeaseInterface,
 	of, before run.Installation,
@@ -96,8 +97,8 @@ func (p *workersLeaseRenewer) showProblems(ctx context.Context) {
 	_ = p.recorder.WriteToLease(ctx, p.leases, v1alpha1.LeaseWorkers, recordPossibleAbsence)
 }
 
-// recordPossibleAbsence records the last write of a Lease as the start of a possible absence, because the next write
-// hides it.
+// recordPossibleAbsence records the time of a Lease's last write as the start of a possible absence, because the next
+// write replaces this time.
 func recordPossibleAbsence(lease *coordinationv1.Lease) {
 	if lease.Annotations[v1alpha1.AnnotationAbsentSince] == "" {
 		metav1.SetMetaDataAnnotation(
@@ -131,8 +132,8 @@ func (e *installationRenamedError) Error() string {
 	)
 }
 
-// compareInstallationName returns an installationRenamedError if the Lease has a different installation name, unless
-// this is the name in --accept-new-cluster-name. A Lease without a name was written by an earlier version.
+// compareInstallationName returns an installationRenamedError if the name in the Lease is neither the installation's
+// name nor the name in --accept-new-cluster-name. A Lease without a name was written by an earlier version.
 func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Lease) error {
 	switch theirs := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation]); theirs {
 	case "", p.installation, p.formerInstallation:
@@ -146,9 +147,9 @@ func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Leas
 	}
 }
 
-// checkInstallation returns an installationRenamedError if the installation had another name, before anything is done
-// under the new name. checkInstallation retries until the API server answers or ctx ends. checkInstallation writes
-// nothing.
+// checkInstallation returns an installationRenamedError if the installation had another name, so that the worker does
+// nothing under the new name. checkInstallation retries until the API server answers or ctx ends. checkInstallation
+// writes nothing.
 func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 	return p.retryUntilDone(ctx, "check the name of the installation", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
@@ -166,9 +167,9 @@ func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 	})
 }
 
-// renewForTheFirstTime renews the Lease for the first time, so that the first decision knows the last absence.
-// renewForTheFirstTime retries until ctx ends. renewForTheFirstTime returns an installationRenamedError if the
-// installation had another name.
+// renewForTheFirstTime renews the Lease for the first time, so that the cache has the last absence before the first
+// decision. renewForTheFirstTime retries until ctx ends. renewForTheFirstTime returns an installationRenamedError if
+// the installation had another name.
 func (p *workersLeaseRenewer) renewForTheFirstTime(ctx context.Context) error {
 	return p.retryUntilDone(ctx, "record the presence of this worker", p.readAndRenewLease)
 }
@@ -221,7 +222,8 @@ func (p *workersLeaseRenewer) keepRenewingLease(ctx context.Context) error {
 	}
 }
 
-// keepRenewingLeaseOrFail calls keepRenewingLease. If it returns an error, the process ends with this error.
+// keepRenewingLeaseOrFail calls keepRenewingLease. If keepRenewingLease returns an error, the process ends with this
+// error.
 func (p *workersLeaseRenewer) keepRenewingLeaseOrFail(ctx context.Context, fatal serve.FatalErrors) {
 	if err := p.keepRenewingLease(ctx); err != nil {
 		fatal.StoreFirstError(err)
@@ -255,15 +257,15 @@ func (p *workersLeaseRenewer) readAndRenewLease(ctx context.Context) error {
 	return p.renewLease(ctx, lease)
 }
 
-// renewLease renews a Lease in the state in which it was last read or written. renewLease records the absence before
-// the renewal if there was an absence.
+// renewLease renews the Lease. The argument lease is the Lease as this process last read or wrote it. renewLease
+// records the absence before the renewal if there was an absence.
 func (p *workersLeaseRenewer) renewLease(ctx context.Context, lease *coordinationv1.Lease) (err error) {
 	if err := p.compareInstallationName(lease); err != nil {
 		return err
 	}
-	// Only the answer to a write has the API server's time. The first write therefore records the start of a possible
-	// absence, and its response shows the end. If this process ends between both writes of the Lease, the next worker
-	// continues with the recorded start.
+	// Only the response to a write contains the API server's time. The first write therefore records the start of a
+	// possible absence, and the response to this write contains its end. If this process ends between both writes of
+	// the Lease, the next worker continues with the recorded start.
 	if p.lastRenewal.IsZero() || time.Since(p.lastRenewal) > minAbsence/2 {
 		recordPossibleAbsence(lease)
 	}

@@ -110,7 +110,7 @@ func (c *testWorker) lastHeartbeat(t *testing.T) time.Time {
 	return time.Unix(int64(families[0].GetMetric()[0].GetGauge().GetValue()), 0)
 }
 
-// startAndRenewLease starts the presence and renews the Lease for the time d.
+// startAndRenewLease starts the Lease renewer and renews the Lease for the duration d.
 func (c *testWorker) startAndRenewLease(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -253,7 +253,7 @@ func TestTimesWithoutAWorkerAreRecorded(t *testing.T) {
 	})
 }
 
-// keepRenewingForDuration renews the Lease for the time d, after renewForTheFirstTime.
+// After renewForTheFirstTime, keepRenewingForDuration renews the Lease for the duration d.
 func (c *testWorker) keepRenewingForDuration(t *testing.T, d time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -267,7 +267,8 @@ func (s *leaseServer) newWorkerNamed(of, before run.Installation) *testWorker {
 	return c
 }
 
-// Instances have a tag with the installation name, so with another name, Millwright would take all instances for gone.
+// Instances have a tag with the installation name. With another name, Millwright would find no instances and would
+// regard all of them as gone.
 func TestAChangedNameIsRefused(t *testing.T) {
 	for name, row := range map[string]struct {
 		lease      string // installation name in the Lease; may be empty
@@ -332,7 +333,7 @@ func TestTheNameIsCheckedWhenTheAPIServerAnswers(t *testing.T) {
 }
 
 // If a worker with a new installation name has renewed the Lease, a worker with the old name stops. Otherwise both
-// would create machines for the same objects.
+// workers would create machines for the same objects.
 func TestAWorkerWithTheFormerNameEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLeaseServer(0)

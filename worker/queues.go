@@ -30,17 +30,18 @@ import (
 	"millwright/workflows/run"
 )
 
-// Slots of a worker. An activity of the queues machines and drains needs few resources apart from a slot.
+// machineSlots and drainSlots are the numbers of activity slots of a worker. An activity of the queues machines and
+// drains needs few resources apart from a slot.
 const (
 	machineSlots = 200 // the other cluster queues have 100
 	drainSlots   = 500 // a drain occupies one slot and mostly waits
-	// fairShareDivisor limits the fair share of one set: if a set has a fourth of the possible cloud calls in progress,
-	// calls for other sets have priority. The other three fourths are free for three more sets.
+	// fairShareDivisor limits the fair share of one set. If one set has a fourth of the possible cloud calls in
+	// progress, calls for other sets have priority. The other three fourths are free for three more sets.
 	fairShareDivisor = 4
 )
 
-// serveQueues starts one SDK worker for each queue. If an SDK worker stops polling because of an error, fatal gets the
-// error.
+// serveQueues starts one SDK worker for each queue. If an SDK worker stops polling because of an error, serveQueues
+// stores the error in fatal.
 func serveQueues(
 	ctx context.Context,
 	o options,
@@ -138,7 +139,8 @@ func serveQueues(
 func coreOptions(queue string) worker.Options {
 	options := serve.Options()
 	switch queue {
-	case run.QueueMachines: // small batches of writes must not delay decisions that fall back to this queue
+	// more slots, so that small batches of writes do not delay decisions that fall back to this queue
+	case run.QueueMachines:
 		options.MaxConcurrentActivityExecutionSize = machineSlots
 	case run.QueueDrains:
 		options.MaxConcurrentActivityExecutionSize = drainSlots
@@ -146,8 +148,8 @@ func coreOptions(queue string) worker.Options {
 	return options
 }
 
-// eventSpamKey groups the events that share one rate limit of client-go, which allows 25 events at once and then one
-// event every 5 min. The reason is part of the key, so that many events of one reason do not suppress a Warning of
+// eventSpamKey groups the events that share one rate limit of client-go. The limit allows 25 events at once and then
+// one event every 5 min. The reason is part of the key, so that many events of one reason do not suppress a Warning of
 // another reason.
 func eventSpamKey(e *corev1.Event) string {
 	return strings.Join([]string{string(e.InvolvedObject.UID), e.Type, e.Reason}, "/")

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// reportDelay is how long changes of targets are collected before they are written. Source: a worker that starts
-	// connects to hundreds of targets within some seconds.
+	// reportDelay is the time for which targetReporter collects changes of targets before it writes the changes.
+	// Source: a worker that starts connects to hundreds of targets within some seconds.
 	reportDelay = time.Second
 	// reportRetryDelay is the delay after a failed write.
 	reportRetryDelay = 10 * time.Second
@@ -158,7 +158,7 @@ func (r *targetReporter) patch(ctx context.Context, data map[string]any) (*corev
 	}
 }
 
-// deleteReports deletes the reports of this worker, which stops.
+// deleteReports deletes the reports of this worker, because the worker is stopping.
 func (r *targetReporter) deleteReports(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reportRetryDelay)
 	defer cancel()

@@ -29,7 +29,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// The largest expected fleet: machines of one set, and sets of one deployment.
+// Sizes of the largest expected fleet: the number of machines of one set, and the number of sets of one deployment.
 const (
 	maxMachines = 10_000
 	maxSets     = 1000
@@ -39,10 +39,10 @@ const (
 // size. Source: limit.blobSize.warn and limit.blobSize.error of Temporal's server.
 const maxPayloadBytes = 256 << 10
 
-// longName returns a name of 253 bytes, the maximum in Kubernetes. Only its last five digits differ.
+// longName returns a name of 253 bytes, the maximum in Kubernetes. The names differ only in their last five digits.
 func longName(i int) string { return fmt.Sprintf("%s-%05d", strings.Repeat("n", 247), i) }
 
-// longText returns a text that is longer than all limits, like a message of a person or a cloud may be.
+// longText returns a text that is longer than all limits, as the message of a person or a cloud may be.
 func longText() string { return strings.Repeat("because ", 10_000) }
 
 func testUID(i int) string { return fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", i) }
@@ -51,7 +51,7 @@ func longRef() kube.Ref {
 	return kube.Ref{Namespace: strings.Repeat("s", 63), Name: longName(0), UID: testUID(0)}
 }
 
-// readAtTime returns a Read with the versions of all resources.
+// readAtTime returns a ReadInput with the given time and the versions of all resources.
 func readAtTime(now time.Time) kube.ReadInput {
 	versions := kube.MinVersions{}
 	for _, resource := range []cache.Resource{cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Policies, cache.Nodes, cache.Secrets} {

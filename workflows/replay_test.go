@@ -27,8 +27,8 @@ import (
 	"millwright/workflows"
 )
 
-// recordedHistories is the folder of the recorded histories. `make record` writes each subdirectory, and next to it a
-// list of its histories.
+// recordedHistories is the folder of the recorded histories. `make record` writes each subdirectory, and next to the
+// subdirectory a list of its histories.
 var recordedHistories = filepath.Join("testdata", "replay")
 
 // TestReplayRecordedHistories replays every recorded history, of ended and of open runs, against the current workflows.
@@ -73,8 +73,8 @@ func readHistory(t *testing.T, name string) *historypb.History {
 	return history
 }
 
-// A recorded history is never changed or deleted, because workflows of its version may still be open. The lists
-// contain each recorded history once.
+// A recorded history is never changed or deleted, because workflows of the version that recorded it may still be open.
+// The lists contain each recorded history once.
 func TestRecordedHistoriesMatchTheirLists(t *testing.T) {
 	lists, err := filepath.Glob(filepath.Join(recordedHistories, "*.sum"))
 	require.NoError(t, err)

@@ -32,10 +32,11 @@ type apiServer struct {
 	lastVersions     map[resourceKey]string // last resourceVersion of each resource
 	watchedByCache   map[resourceKey]bool   // resources that a cache watches
 	deletionVersions map[types.UID]string   // resourceVersion of each deletion
-	eventsHeld       bool                   // events of all watches are held back
+	eventsHeld       bool                   // true while the events of all watches are held back
 	releasedCond     *sync.Cond             // signalled when eventsHeld becomes false; uses the lock mu
 	WatchStarts      chan struct{}          // the channel receives one value for each watch that has started
-	eventSources     sync.Map               // keys of type *watch.RaceFreeFakeWatcher: sources of the watches' events
+	// fake watchers that send the events of the watches, as keys of type *watch.RaceFreeFakeWatcher
+	eventSources sync.Map
 }
 
 // resourceKey names a resource and the fake clientset that stores it, because the control cluster and the target
@@ -84,7 +85,8 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 		case testing.DeleteCollectionActionImpl:
 			return true, nil, s.deleteAll(tracker, a)
 		case testing.ListActionImpl:
-			// a cache starts its watch at the resourceVersion of a list, and the tracker's lists have none
+			// a cache starts its watch at the resourceVersion of a list, but the tracker returns lists without a
+			// resourceVersion
 			if a.ListOptions.Limit != 1 {
 				return false, nil, nil
 			}
@@ -99,7 +101,8 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 	})
 	c.PrependWatchReactor("*", func(action testing.Action) (bool, watch.Interface, error) {
 		options := action.(testing.WatchActionImpl).ListOptions
-		if options.SendInitialEvents != nil { // the tracker sends no initial events: the cache lists instead
+		// the tracker sends no initial events, so this watch is refused and the cache lists the objects
+		if options.SendInitialEvents != nil {
 			return true, nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
 		}
 		w, err := tracker.Watch(action.GetResource(), action.GetNamespace(), options)
@@ -116,8 +119,8 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 }
 
 // maxWaitingEvents is the maximum number of events in the buffer of a watch when a write begins. Source: the buffer of
-// a fake watch holds 100 events, and the next event causes a panic. At most 16 writes of a batch begin at the same
-// time.
+// a fake watch has room for 100 events, and one more event causes a panic. At most 16 writes of a batch begin at the
+// same time.
 const maxWaitingEvents = 100 - 2*16
 
 // waitForWatchBuffers waits up to one minute until each watch buffers at most maxWaitingEvents events. On a busy
@@ -136,8 +139,8 @@ func (s *apiServer) waitForWatchBuffers() {
 	}
 }
 
-// filteredWatch is a watch that can be stopped before all its events are read. The watch of watch.Filter would block
-// forever.
+// filteredWatch is a watch that can be stopped before all its events are read. The watch that watch.Filter returns
+// would block forever in this case.
 type filteredWatch struct {
 	watch.Interface
 	events  chan watch.Event
@@ -172,8 +175,8 @@ func filterWatch(from watch.Interface, each watch.FilterFunc) *filteredWatch {
 	return f
 }
 
-// deliverEvent sends an event after events are no longer held back. A deletion is sent with the resourceVersion of the
-// deletion.
+// deliverEvent blocks while events are held back, and then returns the event. A deletion event gets the resourceVersion
+// of the deletion.
 func (s *apiServer) deliverEvent(e watch.Event) (watch.Event, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

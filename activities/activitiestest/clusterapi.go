@@ -45,7 +45,7 @@ func NewClusterAPIWorld(t *testing.T, settings capi.Settings, objects ...runtime
 			t.Context(),
 			capidrain.ClusterAccess{SecretsClient: w.KubeconfigClient, Connect: connect},
 		)
-		return 5 // caches of sets, machines, deployments, Clusters, drain rules
+		return 5 // one cache each for sets, machines, deployments, Clusters and drain rules
 	})
 }
 
@@ -189,7 +189,7 @@ func NewClusterAPISetInput(s *clusterv1.MachineSet, live bool) set.Input {
 	return in
 }
 
-// NewClusterAPIMachineCreation is the input of a creation for a set of Cluster API.
+// NewClusterAPIMachineCreation is the input of an activity that creates machines of a set of Cluster API.
 func NewClusterAPIMachineCreation(s *clusterv1.MachineSet, names ...string) set.Creation {
 	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
 }

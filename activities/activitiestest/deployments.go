@@ -74,7 +74,8 @@ func NewDeploymentRequest(d *v1alpha1.MachineDeployment, o request.CommandOrder)
 // WithFormerTemplate gives a set an old template of its deployment.
 func WithFormerTemplate(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }
 
-// NewReplacementRecord is a grant in a deployment's status. The machine may be gone.
+// NewReplacementRecord is the record of a granted replacement in a deployment's status. The machine that the record
+// names may no longer exist.
 func NewReplacementRecord(name string) v1alpha1.MachineReplacement {
 	return v1alpha1.MachineReplacement{
 		UID:       types.UID("uid-" + name),

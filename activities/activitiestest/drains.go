@@ -29,8 +29,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// WithDrain makes a machine that is being deleted and whose drain removes pods in the given way, such as eviction. The
-// parameter ago is the time since the drain began.
+// WithDrain makes a machine that is being deleted, with a drain that removes pods by the given means, such as eviction.
+// The parameter ago is the time since the drain began.
 func WithDrain(ago time.Duration, means drain.RemovalMeans) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		WithDeletionTimestamp(m)
@@ -87,15 +87,15 @@ func (d *EvictionWorld) UpdateBudgetStatus(b *policyv1.PodDisruptionBudget) {
 	require.NoError(d.T, err)
 }
 
-// slowEvictionClient is a target cluster with slow evictions, as with a slow webhook. Unlike a fake, slowEvictionClient
-// notices when the client cancels a request.
+// slowEvictionClient is a client of a target cluster on which evictions take long, as if a webhook were slow. Unlike a
+// fake, slowEvictionClient notices when the client cancels a request.
 type slowEvictionClient struct {
 	kubernetes.Interface
 	// beforeEviction runs before an eviction. If beforeEviction returns an error, the eviction is not sent.
 	beforeEviction func(ctx context.Context, pod string) error
 }
 
-// IsWatchListSemanticsUnSupported returns true, as the fake clientset does: its watches send no initial list.
+// IsWatchListSemanticsUnSupported returns true, because the watches of the fake clientset send no initial list.
 func (slowEvictionClient) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (e slowEvictionClient) CoreV1() typedcorev1.CoreV1Interface {

@@ -212,9 +212,9 @@ func SyncNode(w *World, in kube.ReadInput) *corev1.Node {
 	return n
 }
 
-// PreservationStart is the workflow's time when a preservation begins. PreservationStart is later than the time of any
-// worker, so that TimeToRecord returns it. PreservationStart and PreservationEnd are local times, like the times in an
-// API server's answer.
+// PreservationStart is the workflow's time when a preservation begins. PreservationStart is later than the clock of any
+// worker, so TimeToRecord returns PreservationStart. PreservationStart and PreservationEnd are local times, like the
+// times in an API server's answer.
 var (
 	PreservationStart = time.Date(2100, 3, 1, 12, 0, 0, 0, time.UTC).Local()
 	PreservationEnd   = metav1.NewTime(PreservationStart.Add(v1alpha1.DefaultPreserveTimeout))
@@ -229,7 +229,7 @@ func (w *World) UpdateStatusAsWorkflow(change func(*v1alpha1.Machine)) {
 	require.NoError(w.T, err)
 }
 
-// WriteKind names a kind of write that a test can make fail.
+// WriteKind names a kind of write for which a test can inject errors.
 type WriteKind struct {
 	Verb, Resource   string
 	InControlCluster bool

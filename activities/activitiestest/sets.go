@@ -29,7 +29,8 @@ func NewMachineCreation(s *v1alpha1.MachineSet, names ...string) set.Creation {
 	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
 }
 
-// WithInstanceBlocker makes a machine whose provider creates no instance.
+// WithInstanceBlocker gives a machine the condition InstanceReady with status False, as if its provider created no
+// instance.
 func WithInstanceBlocker(reason, message string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
@@ -54,7 +55,8 @@ func WithVirtualCapacity(c *v1alpha1.MachineClass) {
 	}
 }
 
-// CachedObjects returns the objects in the caches. The key of each object is a copy of the object.
+// CachedObjects returns the objects in the caches. Each value of the map is a cached object, and its key is a copy of
+// this object.
 func (w *World) CachedObjects() map[runtime.Object]runtime.Object {
 	objects := map[runtime.Object]runtime.Object{}
 	for _, resource := range append(

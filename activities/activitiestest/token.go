@@ -63,7 +63,7 @@ func (w *World) ChangeTokenSecret(ref kube.TokenRef, key, value string) {
 		map[string]any{"data": map[string]any{key: base64.StdEncoding.EncodeToString([]byte(value))}})
 }
 
-// NewTokenSecret returns the Secret of the first attempt of machine m.
+// NewTokenSecret returns the Secret of the bootstrap token for the first attempt of machine m.
 func NewTokenSecret(change ...func(*corev1.Secret)) *corev1.Secret {
 	name := "bootstrap-token-woaoc8" // Secret name for the token ID of machine uid-m, attempt 1
 	s := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken, ObjectMeta: metav1.ObjectMeta{

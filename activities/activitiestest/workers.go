@@ -18,8 +18,9 @@ import (
 
 // Worker is a worker whose clock may be wrong. The clock of the test is the worker's clock.
 type Worker struct {
-	ClockAhead          time.Duration // how far the worker's clock is ahead of the servers' clocks; negative: behind
-	RunsLocalActivities bool          // the worker runs local activities, which know the server's time only from their input
+	ClockAhead time.Duration // how far the worker's clock is ahead of the servers' clocks; negative: behind
+	// the worker runs local activities, which get the server's time only from their input
+	RunsLocalActivities bool
 	// time from the scheduling of the activity to the start of the attempt; zero for the first attempt
 	AttemptDelay time.Duration
 }

@@ -91,7 +91,7 @@ func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *ca
 	require.NoError(t, cluster.WatchDrains())
 	more := watch(w, cluster)
 	require.NoError(t, cluster.Start(t.Context()))
-	for range 10 + more { // waits for the watch of each cache: a fake client drops events that come before the watch
+	for range 10 + more { // wait until the watch of each cache has started, because a fake client drops earlier events
 		<-w.Server.WatchStarts
 	}
 	require.Eventually(t, cluster.Target("").HasCurrentAttachments, eventTimeout, time.Millisecond)
@@ -166,7 +166,7 @@ func RunTwice[T any](w *World, activity, in any) T {
 	return first
 }
 
-// AwaitCaches waits until the caches hold all writes.
+// AwaitCaches waits until the caches contain all writes.
 func (w *World) AwaitCaches() {
 	w.T.Helper()
 	versions := cache.MinVersions{}

@@ -36,8 +36,8 @@ const MachinesResource = capi.MachinesResource
 const cacheFillTimeout = 5 * time.Second
 
 // DecideClusterAPIDrain returns the next step for a machine with Millwright's drain hook. Millwright drains the
-// machine's node in place of Cluster API. While the drain runs, the decision also says how pods are removed (Evict,
-// DeleteInOrder, Delete or Kill), and when the drain changes to the next way.
+// machine's node in place of Cluster API. While the drain runs, the decision also contains how pods are removed (Evict,
+// DeleteInOrder, Delete or Kill), and when the drain changes to the next of these means.
 func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) (drain.Decision, error) {
 	m, err := a.readMachine(ctx, in.ReadInput)
 	if err != nil {
@@ -252,8 +252,8 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 }
 
 // ReportClusterAPIDrain writes the progress of a drain into the machine's drain annotation and conditions, unless they
-// are up to date. The result holds the machine's resource version and its operation after the write. If the machine is
-// gone, the activity fails with ObjectGone.
+// are up to date. The result contains the resource version and the current operation of the machine after the write. If
+// the machine is gone, the activity fails with ObjectGone.
 func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Report) (kube.ReportResult, error) {
 	machines, stamp := a.API.Client().Machines(in.Read.Ref.Namespace), in.Read.TimeToRecord(ctx)
 	for attempt := range kube.MaxConflicts {

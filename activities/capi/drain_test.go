@@ -94,7 +94,7 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	for name, row := range map[string]struct {
 		machine  *clusterv1.Machine
 		workload []runtime.Object
-		want     drain.Decision // compared fields: Hook, Result, Why, Cordon, Hold
+		want     drain.Decision // the test compares only Hook, Result, Why, Cordon and Hold
 	}{
 		"the node takes new pods": {machine(), []runtime.Object{nodeOf("m")}, drain.Decision{
 			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain, Cordon: true}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
@@ -176,8 +176,7 @@ func TestDecideDrainReportsUnreachableCluster(t *testing.T) {
 	})
 }
 
-// A limit bounds the number of nodes of one Cluster that are drained at the same time. A running drain is not queued
-// again.
+// A setting limits how many nodes of one Cluster are drained at the same time. A running drain is not queued again.
 func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 	set := capitest.NewSet("s", 2)
 	first := capitest.NewMachine(

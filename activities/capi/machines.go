@@ -25,10 +25,10 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// CreateClusterAPIMachines creates the machines of a batch and their clones of the templates. It creates one machine,
-// then two, then four in parallel, and stops after the first rejection. Existing machines and clones of the set count
-// as created, so the activity is idempotent. If a machine is rejected, its clones are deleted. A set that changed since
-// the decision causes a Conflict.
+// CreateClusterAPIMachines creates the machines of a batch and their clones of the templates. The activity creates one
+// machine, then two, then four in parallel, and stops after the first rejection. Existing machines and clones of the
+// set count as created, so the activity is idempotent. If a machine is rejected, its clones are deleted. A set that
+// changed since the decision causes a Conflict.
 func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creation) (set.WriteResult, error) {
 	s, err := a.readSetAtVersion(ctx, in.Set, in.Version)
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *Activities) createMachine(
 			return "", err // Temporal retries, and the retry finds the clones
 		}
 		if _, absent := machines.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(absent) {
-			return "", errors.Join(err, absent) // an attempt created the machine, which uses the clones
+			return "", errors.Join(err, absent) // an attempt has created the machine, and the machine uses the clones
 		}
 		return "", errors.Join(err, a.deleteClones(ctx, s, made))
 	}

@@ -31,7 +31,7 @@ type Activities struct {
 	Workloads *capidrain.WorkloadClusters
 }
 
-// handedOverDecision is the pending work of a set that has lost Millwright's label.
+// handedOverDecision returns the pending work of a set that has lost Millwright's label.
 func handedOverDecision() attention.Decision {
 	return attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage}
 }
@@ -104,7 +104,8 @@ func appendExtraWrites(all *[]set.ExtraWrites, activity, why string, objects []s
 }
 
 // readSet returns a set and its related objects, from the caches, or live if the input requires a live read. The set is
-// nil if it is gone or Millwright does not reconcile it. For a set that was handed over, only the set is read.
+// nil if it is gone or Millwright does not reconcile it. If the set was handed over, readSet reads only the set,
+// without its related objects.
 func (a *Activities) readSet(
 	ctx context.Context,
 	in kube.ReadInput,
@@ -138,8 +139,8 @@ func (a *Activities) readSet(
 	return s, related, err
 }
 
-// readSetAtVersion reads the set of a batch live. A set that Millwright no longer reconciles causes a Conflict. So does
-// a set with another resource version, unless the given version is empty.
+// readSetAtVersion reads the set of a batch live. A set that Millwright no longer reconciles causes a Conflict. A set
+// whose resource version differs from the given version also causes a Conflict, unless the given version is empty.
 func (a *Activities) readSetAtVersion(
 	ctx context.Context,
 	ref kube.Ref,
@@ -209,7 +210,7 @@ func (a *Activities) removeFinalizer(ctx context.Context, s *clusterv1.MachineSe
 
 // updateSet writes a set that was read from the caches or live. The result is the resource version of the set.
 func (a *Activities) updateSet(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
-	// cached sets lack the managed fields of other managers, and an update with managed fields would remove these
+	// an update with the cached managed fields would remove the field ownership of other managers
 	s.ManagedFields = nil
 	written, err := a.API.Client().MachineSets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 	if err != nil {

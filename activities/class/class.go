@@ -99,8 +99,8 @@ type ServingState struct {
 	Served   []string `json:",omitempty"` // if Unserved: providers of the namespace's classes that a worker serves
 }
 
-// checkPollers asks Temporal whether a worker serves the provider of a class. A missing answer is not an error, because
-// the bridge asks again later.
+// checkPollers asks Temporal whether a worker serves the provider of a class. If Temporal does not answer, checkPollers
+// returns no error, because the bridge asks again later.
 func (a *Activities) checkPollers(ctx context.Context, class *v1alpha1.MachineClass) (asked, unserved bool) {
 	if a.Kube.Pollers == nil {
 		return false, false
@@ -109,8 +109,8 @@ func (a *Activities) checkPollers(ctx context.Context, class *v1alpha1.MachineCl
 	return err == nil, err == nil && n == 0
 }
 
-// servedProviders returns the providers of the classes that a worker serves, sorted. If a class has a misspelt provider
-// name, the correct name is probably in the result.
+// servedProviders returns the providers that the classes name and that a worker serves, sorted by name. If a class has
+// a misspelt provider name, the correct name is probably in the result.
 func (a *Activities) servedProviders(ctx context.Context, classes []*v1alpha1.MachineClass) (served []string) {
 	for _, class := range classes {
 		name := class.ProviderName()
@@ -125,8 +125,8 @@ func (a *Activities) servedProviders(ctx context.Context, classes []*v1alpha1.Ma
 	return served
 }
 
-// maxServedProviders is how many providers the message of a class names. Source: an installation has one to three
-// providers.
+// maxServedProviders is the largest number of providers that the message of a class names. Source: an installation has
+// one to three providers.
 const maxServedProviders = 5
 
 // ReportServing writes the condition Served of a class. The result is the resource version of the class. The activity
@@ -229,7 +229,7 @@ type SecretChanges struct {
 
 // FinalizeSecrets writes the finalizers of Secrets. FinalizeSecrets reads only the metadata of Secrets. A Secret that
 // is gone is skipped. A Secret that changed since the decision causes a Conflict, which is returned after the other
-// Secrets are written. The activity is idempotent. The result holds the resource versions of the Secrets.
+// Secrets are written. The activity is idempotent. The result contains the resource versions of the Secrets.
 func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kube.MinVersions, error) {
 	secrets := a.Kube.Cluster.SecretMetadata(in.Class.Namespace)
 	return kube.WriteInParallel(cache.Secrets, len(in.Secrets), func(i int) (string, error) {

@@ -33,7 +33,8 @@ func lastCreateDeadline(ctx context.Context, info activity.Info) time.Time {
 	if err := activity.GetHeartbeatDetails(ctx, &last); err != nil || last.CreatesUntil.IsZero() {
 		return time.Time{} // a worker of another version or language wrote the details
 	}
-	return time.Now().Add(last.CreatesUntil.Sub(info.StartedTime)) // both subtracted times are of the server's clock
+	// CreatesUntil and StartedTime are both times of the server's clock
+	return time.Now().Add(last.CreatesUntil.Sub(info.StartedTime))
 }
 
 // isFirstAttempt reports whether no earlier attempt of the activity can have called the cloud. If an operator resets

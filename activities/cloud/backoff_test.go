@@ -21,7 +21,7 @@ func assertAboutEqual(t *testing.T, want, got time.Duration, why ...any) {
 
 func TestBackOffPerReaction(t *testing.T) {
 	t.Parallel()
-	const most = 1 << 30 // a very large number of failures in a row; with zero, failures are not counted yet
+	const most = 1 << 30 // a very large number of failures in a row
 	for name, row := range map[string]struct {
 		react    kube.Reaction
 		limit    time.Duration // ExhaustedRetry of the Provider

@@ -9,7 +9,7 @@ import (
 	"millwright/provider"
 )
 
-// CheckResult is the result of CheckClass: whether the worker of a provider can use a class. CheckResult holds no
+// CheckResult is the result of CheckClass: whether the worker of a provider can use a class. CheckResult contains no
 // secret.
 type CheckResult struct {
 	Traits    provider.Traits
@@ -17,8 +17,8 @@ type CheckResult struct {
 	Problem   *kube.Problem // why the class cannot be used, with all other fields zero; nil: the class can be used
 }
 
-// CheckClass reads a class and its Secrets. CheckClass asks the cloud once for its traits and once for the instances of
-// the class. CheckClass writes nothing and may be called at any time.
+// CheckClass reads a class and its Secrets. CheckClass calls the cloud twice: for the traits of the cloud, and for the
+// instances of the class. CheckClass writes nothing and may be called at any time.
 func (p *Provider) CheckClass(ctx context.Context, in kube.Ref) (CheckResult, error) {
 	stop := kube.StartHeartbeats(ctx)
 	defer stop()

@@ -16,7 +16,7 @@ import (
 var errListAborted = errors.New("the list of all Machines broke off")
 
 // sharedClaimReader lists the claims of the Machines of all namespaces. Concurrent calls share one List request, which
-// starts only after all of them have asked. So a thousand creations list all Machines a few times, not a thousand
+// starts only after all these calls have begun. So a thousand creations list all Machines a few times, not a thousand
 // times. The zero sharedClaimReader is ready to use.
 type sharedClaimReader struct {
 	mu       sync.Mutex
@@ -32,8 +32,8 @@ type machineList struct {
 	cancelled bool // the call that made the list was cancelled
 }
 
-// joinNextList returns the list that begins next. It also returns a channel with one slot, which a call occupies while
-// it makes a list.
+// joinNextList returns the list that begins next. joinNextList also returns a channel with one slot. A call occupies
+// the slot while it lists the Machines.
 func (c *sharedClaimReader) joinNextList() (l *machineList, turn chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *sharedClaimReader) joinNextList() (l *machineList, turn chan struct{}) 
 	return c.nextList, c.listSlot
 }
 
-// beginList reports whether the caller must make the list l. Calls that ask after beginList share the next list.
+// beginList reports whether the caller must make the list l. Calls of joinNextList after beginList share the next list.
 func (c *sharedClaimReader) beginList(l *machineList) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -79,8 +79,8 @@ func TestDeleteInstance(t *testing.T) {
 	})
 }
 
-// The pause between polls is an eighth of the time since the delete request, within bounds. A deletion is noticed at
-// most a seventh late.
+// The pause between polls is an eighth of the time since the delete request, within bounds. So the activity notices a
+// deletion late by at most a seventh of the duration of the deletion.
 func TestDeletePollIntervalGrowsWithWait(t *testing.T) {
 	t.Parallel()
 	for since, want := range map[time.Duration]time.Duration{

@@ -51,8 +51,8 @@ func TestNeverTriedIsIgnoredInAnotherRun(t *testing.T) {
 	}
 }
 
-// Heartbeat details show that an attempt has called the cloud. They stay when an operator resets the activity, or when
-// Temporal times out an attempt of a dead worker. The create call of the old attempt may then still run.
+// Heartbeat details show that an attempt has called the cloud. Heartbeat details survive a reset by an operator, and
+// the timeout of an attempt whose worker died. The create call of the old attempt may then still run.
 func TestAttemptAfterEarlierHeartbeatSearchesForInstanceFirst(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewCloudWorld(t, activitiestest.Class())

@@ -26,7 +26,7 @@ func (p *Provider) requireUnclaimedInstance(ctx context.Context, in InstanceCall
 }
 
 // findInstanceOwner reads the Machines of all namespaces from the API server, and returns who owns an instance: the
-// given machine or another one. Concurrent calls share one list.
+// given machine or another machine. Concurrent calls share one list.
 func (p *Provider) findInstanceOwner(
 	ctx context.Context,
 	in InstanceCall,

@@ -19,10 +19,11 @@ func TestMachineNamesInstanceOfAnotherMachine(t *testing.T) {
 	const victim = "uid-victim"
 	class := provider.Class{Namespace: activitiestest.TestNamespace, Name: "small"}
 	for name, row := range map[string]struct {
-		options  []fake.Option
-		others   map[string]bool // UIDs of other Machines that exist; true: the Machine names the instance
-		anothers string          // expected part of the answer to the deletion
-		problem  string          // expected part of the problem's message; empty: the instance is adopted and deleted
+		options []fake.Option
+		others  map[string]bool // UIDs of other Machines that exist; true: the Machine names the instance
+		// text that Anothers of the deletion's answer must contain; empty: Anothers must be empty
+		anothers string
+		problem  string // expected part of the problem's message; empty: the instance is adopted and deleted
 	}{
 		"of a Machine that exists": {
 			nil, map[string]bool{victim: true}, "has the UID of Machine production/", "has the UID of Machine production/",

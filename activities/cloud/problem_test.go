@@ -45,7 +45,7 @@ func TestReactionToEachCode(t *testing.T) {
 	assert.Equal(t, kube.Retry, kube.ReactionToCode(99), "a code that this version does not know")
 }
 
-// Package decide/explain does not know the reactions. The test checks that explain's message matches the reaction: if
+// Package decide/explain does not use the reactions. The test checks that explain's message matches the reaction: if
 // only people can fix a refusal, the call is repeated once an hour.
 func TestExplainSentenceMatchesReaction(t *testing.T) {
 	t.Parallel()

@@ -22,13 +22,13 @@ import (
 
 // Provider has the activities that call a cloud. The activities run on the task queue of their provider. Only a worker
 // of this provider has the credentials. A worker in another language may serve activities of the same names. The inputs
-// are references. The activities read the class and its Secrets, and return no data of a Secret.
+// are references to objects. The activities read the class and its Secrets, and return no data of a Secret.
 type Provider struct {
 	Cloud   provider.Provider
 	Classes versioned.Interface
 	Secrets kubernetes.Interface
-	// TargetClient returns the client of the target cluster of a namespace, which holds the bootstrap tokens; nil: there is
-	// no target cluster.
+	// TargetClient returns the client of the target cluster of a namespace, where the bootstrap tokens are stored; nil:
+	// there is no target cluster.
 	TargetClient func(ctx context.Context, namespace string) (kubernetes.Interface, error)
 	Cluster      string // value of --cluster-name
 
@@ -51,8 +51,8 @@ type Provider struct {
 	ExhaustedRetry time.Duration
 }
 
-// InstanceCall is the input of the activities for one instance: it names a machine and its class. InstanceCall holds no
-// secret.
+// InstanceCall is the input of the activities for one instance: it names a machine and its class. InstanceCall contains
+// no secret.
 type InstanceCall struct {
 	Machine        kube.Ref
 	Class          string // name of the MachineClass in the machine's namespace
@@ -61,12 +61,13 @@ type InstanceCall struct {
 	NodeName       string
 	LastKnownState string
 	Token          kube.TokenRef // reference to the bootstrap token; empty: the instance needs no token
-	Tokenless      bool          // the decision knows that the user data has no placeholder for a token
+	Tokenless      bool          // the decision has found that the user data has no placeholder for a token
 	NeverTried     bool          // no create call was started before this activity
 	// IntentRun is the ID of the run that recorded NeverTried. CreateInstance ignores NeverTried in any other run.
 	IntentRun string
 	// Known is the problem that the workflow already shows; nil: no problem. While the call fails with the Known
-	// problem, Temporal retries the activity with a back-off. Only a different problem is returned.
+	// problem, Temporal retries the activity with a back-off. The activity returns a problem only if it differs from
+	// Known.
 	Known *kube.Problem
 }
 
@@ -250,8 +251,8 @@ func terminatingError(ctx context.Context, machine string) error {
 	)
 }
 
-// deleteInstances asks the cloud to delete all instances with a machine's UID, and returns whether they are gone.
-// deleteInstances's errors are the cloud's own errors.
+// deleteInstances asks the cloud to delete all instances with a machine's UID, and returns whether these instances are
+// gone. Errors of the cloud are returned unchanged.
 func (p *Provider) deleteInstances(
 	ctx context.Context,
 	class provider.Class,
@@ -353,7 +354,7 @@ func (p *Provider) handleCloudError(
 	if waits && problem.After > 0 { // a provider that sets RetryAfter does not wait for people
 		problem.React, waits = kube.Retry, false
 	}
-	// the next call needs the new state
+	// the next call needs the new LastKnownState
 	moved := instance.LastKnownState != "" && instance.LastKnownState != in.LastKnownState
 	if in.Known == nil || problem.Reason != in.Known.Reason || waits || moved {
 		return InstanceAnswer{
@@ -394,8 +395,9 @@ func (p *Provider) backOffError(known kube.Problem) error {
 		temporal.ApplicationErrorOptions{NextRetryDelay: kube.BackOffAfterProblem(known, p.ExhaustedRetry)})
 }
 
-// problemFromError turns a provider's error into a problem. The text is the error's message without its cause. The
-// values of the Secrets are removed, even if the provider forgot to remove them. Pass longer secrets first.
+// problemFromError turns a provider's error into a problem. The text of the problem is the error's message without its
+// cause. The values of the Secrets are removed, even if the provider forgot to remove them. The caller must pass longer
+// secrets first.
 func problemFromError(err error, secrets ...provider.Secret) *kube.Problem {
 	code := provider.CodeOfError(err)
 	problem := &kube.Problem{

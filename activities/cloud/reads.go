@@ -139,8 +139,8 @@ func (p *Provider) checkClassUnchanged(ctx context.Context, class classWithSecre
 // for the machines of one pool follow each other within seconds.
 const classCacheTTL = 10 * time.Second
 
-// classCache caches the classes that calls have read, one version of each class, as long as further calls need them.
-// The zero classCache is ready to use and safe for concurrent use.
+// classCache caches one version of each class that calls have read, as long as further calls need this version. The
+// zero classCache is ready to use and safe for concurrent use.
 type classCache struct {
 	mu      sync.Mutex
 	entries map[types.NamespacedName]*cachedClass
@@ -151,7 +151,8 @@ type cachedClass struct {
 	expiryTimer *time.Timer // the timer removes the class from the cache
 }
 
-// get returns a class if the cache holds it at these versions. The caller may change the map of its Secret.
+// get returns a class from the cache if the cached class has these versions. The caller may change the returned Secret
+// map, because it is a copy.
 func (r *classCache) get(key types.NamespacedName, versions string) (c classWithSecrets, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -114,7 +114,7 @@ func TestManyCallsReadAClassOnce(t *testing.T) {
 }
 
 // newRotatedSecretWorld returns a provider's worker that has read a class, and the versions that it read. The class's
-// Secret has changed since. The cloud accepts only the new token.
+// Secret has changed since this read. The cloud accepts only the new token.
 func newRotatedSecretWorld(t *testing.T) (r *readCountingWorld, before string) {
 	t.Helper()
 	r = newReadCountingWorld(t)

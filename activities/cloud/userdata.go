@@ -138,7 +138,7 @@ func placeholderEncodings(name, value string) []string {
 	return []string{name, value, encoded, encodedValue, small, encodedValue}
 }
 
-// SameTargetClient returns a function for Provider.TargetClient: all namespaces have the target of this client.
+// SameTargetClient returns a function for Provider.TargetClient that returns this client for every namespace.
 func SameTargetClient(client kubernetes.Interface) func(context.Context, string) (kubernetes.Interface, error) {
 	return func(context.Context, string) (kubernetes.Interface, error) { return client, nil }
 }

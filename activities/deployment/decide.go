@@ -23,7 +23,7 @@ import (
 // Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Input says how fresh the facts of a deployment's decision must be, and which workflow makes the decision.
+// Input defines how fresh the objects that a decision reads must be, and which workflow makes the decision.
 type Input struct {
 	kube.ReadInput
 	// WorkflowID is the ID of a rollout's workflow; empty for other workflows. While the rollout is open, the
@@ -49,8 +49,8 @@ type Decision struct {
 	Release     bool // the deployment is being deleted and has no set
 	Replace     bool // replacements must be granted, marked or ended
 	ReplaceHeld bool // machines are due for replacement, but none may be replaced now
-	// ReplaceHeldUntil is the time of the next decision, because held machines may then be replaced. Zero: the next
-	// decision depends on another change.
+	// ReplaceHeldUntil is the time of the next decision, because held machines may then be replaced. If
+	// ReplaceHeldUntil is zero, another change must trigger the next decision.
 	ReplaceHeldUntil time.Time
 	Report           bool             // the status is out of date
 	Blocked          explain.Summary  `json:",omitzero"` // blockers of the deployment, its sets and its machines
@@ -155,8 +155,8 @@ func isCurrentOperationOutdated(named *v1alpha1.Operation, calm bool, workflowID
 	}
 }
 
-// newProgressPicture shows the current set, and the sets that have machines or desired replicas, the newest first.
-// While a pin is in force, the pinned set is the current set.
+// newProgressPicture returns a picture of the current set, and of the sets that have machines or desired replicas, the
+// newest first. While a pin is in force, the pinned set is the current set.
 func newProgressPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPicture {
 	p := ProgressPicture{Wanted: o.Replicas, Counts: plan.Status.Counts}
 	pin := plan.Decision.Pin
@@ -237,7 +237,8 @@ func ReadTree(ctx context.Context, a *kube.Kube, in kube.ReadInput) (observedepl
 	if tree.Policy, err = a.Cluster.LivePolicyOfObject(ctx, d); err != nil {
 		return observedeployment.ObjectTree{}, err
 	}
-	// a list by labels misses machines whose labels have just changed, so the list's version proves nothing
+	// a list by labels misses machines whose labels have just changed, so the version of this list does not cover all
+	// machines
 	tree.Members, tree.MachinesVersion = nil, ""
 	for _, set := range tree.Sets {
 		related, err := observeset.ReadRelatedLive(ctx, a.Cluster, set)

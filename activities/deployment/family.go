@@ -62,9 +62,10 @@ type KindFamily[D, S familyObject] struct {
 	Take       func(S, D)                 // makes the deployment the controller of the set
 	Replicas   func(S) int                // spec.replicas
 	AllowScale func(allow bool) map[string]any
-	// Resized returns the annotations of a set that gets a new size. actedOn is the size that the set has acted on.
+	// Resized returns the annotations of a set that gets a new size. actedOn is the size that the set's workflow last
+	// handled.
 	Resized func(r rollout.SetResize, actedOn int) map[string]any
-	ActedOn func(S) int // the size that the set has acted on
+	ActedOn func(S) int // the size that the set's workflow last handled
 	// Follow copies the deployment's fields that change without a rollout to a set. Follow reports whether the set
 	// changed, and whether the set is the current set.
 	Follow func(ctx context.Context, d D, set S, now time.Time) (changed, current bool, err error)
@@ -73,8 +74,8 @@ type KindFamily[D, S familyObject] struct {
 	RollbackFuncs[D, S]
 }
 
-// RollbackFuncs holds the functions for a rollback to the template of a former set. They differ between MCM and Cluster
-// API.
+// RollbackFuncs holds the functions for a rollback to the template of a former set. These functions differ between MCM
+// and Cluster API.
 type RollbackFuncs[D, S familyObject] struct {
 	Asked  func(D) bool // a person requests a rollback
 	Forget func(D)      // removes the request
@@ -86,7 +87,8 @@ type RollbackFuncs[D, S familyObject] struct {
 }
 
 // ReadDeploymentAtVersion reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict.
-// So does a deployment with another resource version, unless the given version is empty.
+// A deployment whose resource version differs from the given version also causes a Conflict, unless the given version
+// is empty.
 func (f KindFamily[D, S]) ReadDeploymentAtVersion(ctx context.Context, ref kube.Ref, version string) (D, error) {
 	d, err := kube.ReadLiveAtVersion(ctx, f.Deployments(ref.Namespace), f.Kind, ref, version)
 	if err == nil && !f.Ours(d) {
@@ -209,9 +211,9 @@ func (w setWriter[D, S]) adoptSet(ctx context.Context, t rollout.ObjectTarget) e
 	})
 }
 
-// changeOwner lets change edit a set, writes the set, and records an event. If change returns false, nothing is
+// changeOwner calls change to edit a set, writes the set, and records an event. If change returns false, nothing is
 // written. A set that changed since the decision causes a Conflict. The deployment is read live first, because change
-// needs the present selector. If the deployment is being deleted, changeOwner changes nothing.
+// needs the current selector. If the deployment is being deleted, changeOwner changes nothing.
 func (w setWriter[D, S]) changeOwner(
 	ctx context.Context, t rollout.ObjectTarget, reason, words string, change func(S, D) bool,
 ) error {
@@ -275,8 +277,8 @@ func (w setWriter[D, S]) allowScaleUp(ctx context.Context, t rollout.ObjectTarge
 }
 
 // copyDeploymentFields copies the deployment's fields that change without a rollout to a set. If revise is not nil,
-// copyDeploymentFields also writes the set's revision. If the set is not current, this causes a Conflict. The
-// deployment gets the revision of its current set.
+// copyDeploymentFields also writes the set's revision. If the set is not the current set, this write of the revision
+// causes a Conflict. copyDeploymentFields also annotates the deployment with the revision of its current set.
 func (w setWriter[D, S]) copyDeploymentFields(
 	ctx context.Context,
 	t rollout.ObjectTarget,
@@ -315,9 +317,9 @@ func (w setWriter[D, S]) copyDeploymentFields(
 }
 
 // checkGeneration returns a Conflict if a set would grow, although the deployment's spec has changed since the
-// decision. Reason: after a restore of the API server, one cache may hold the restored sets, and another cache the
-// deployment from before the restore. The sets would then create unwanted machines. The deployment is read only if a
-// set grows.
+// decision. Reason: after a restore of the API server, one cache may contain the restored sets while another cache
+// still contains the deployment from before the restore. The sets would then create unwanted machines. The deployment
+// is read only if a set grows.
 func (w setWriter[D, S]) checkGeneration(ctx context.Context, in SetChanges) error {
 	grows := false
 	for _, r := range in.Resize {
@@ -392,7 +394,8 @@ func (f KindFamily[D, S]) RollBackDeployment(ctx context.Context, in RollbackInp
 		return nil, err
 	}
 	var set, none S
-	if former := in.Rollback.Set; former != nil { // any version: a set's status changes often, but not its template
+	// reads any version of the set, because its status changes often and its template does not change
+	if former := in.Rollback.Set; former != nil {
 		ref := kube.Ref{Namespace: in.Deployment.Namespace, Name: former.Name, UID: former.UID}
 		if set, err = f.Former(ctx, ref); err != nil {
 			return nil, err
@@ -447,7 +450,7 @@ func RecordPinWarning(k *kube.Kube, d runtime.Object, before, after *v1alpha1.Ro
 	k.Recorder.Event(d, corev1.EventTypeWarning, vocabulary.ReasonDeploymentRollback, pin.Sentence(after.Revision, now))
 }
 
-// NilIf returns nil if the condition holds, otherwise the value. In a patch, nil removes the key.
+// NilIf returns nil if the condition is true, otherwise the value. In a patch, nil removes the key.
 func NilIf(condition bool, value any) any {
 	if condition {
 		return nil

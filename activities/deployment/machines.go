@@ -24,11 +24,11 @@ type MachineChanges struct {
 	rollout.MachineChanges
 }
 
-// ChangeMachines hands machines over to other sets, or ends the protection of machines. Each receiving set is first
-// read live. If it is gone, is being deleted or has another controller, the activity fails with a Conflict and writes
-// nothing. A machine that is gone is skipped. A machine that changed since the decision causes a Conflict, which is
-// returned after the other machines are written. A second run changes nothing, and fails with a Conflict. The result
-// holds the resource versions of the written machines.
+// ChangeMachines moves machines to other sets, or removes the label update-result from machines, which protects them
+// from deletion. Each receiving set is first read live. If a receiving set is gone, is being deleted or has another
+// controller, the activity fails with a Conflict and writes nothing. A machine that is gone is skipped. A machine that
+// changed since the decision causes a Conflict, which is returned after the other machines are written. A second run
+// changes nothing, and fails with a Conflict. The result holds the resource versions of the written machines.
 func (a *Activities) ChangeMachines(ctx context.Context, in MachineChanges) (kube.MinVersions, error) {
 	var list []machineWrite
 	sets := map[string]*v1alpha1.MachineSet{}
@@ -132,7 +132,7 @@ func handOverMachine(m *v1alpha1.Machine, old, set *v1alpha1.MachineSet) bool {
 	return true
 }
 
-// removeEqualEntries removes from all the entries that some contains with the same value.
+// removeEqualEntries removes each entry of all that has the same key and the same value in some.
 func removeEqualEntries(all, some map[string]string) {
 	maps.DeleteFunc(all, func(key, value string) bool {
 		was, there := some[key]

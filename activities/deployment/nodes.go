@@ -16,17 +16,17 @@ import (
 	"millwright/observe/machine"
 )
 
-// NodeChanges are a rollout's changes of the nodes of a deployment's machines. Each target is a machine; a machine may
-// be on several lists.
+// NodeChanges are the changes that a rollout makes to the nodes of a deployment's machines. Each target is a machine; a
+// machine may be on several lists.
 type NodeChanges struct {
 	Deployment kube.Ref
 	rollout.NodeChanges
 }
 
 // ChangeNodes writes each node once, with the edits of all lists. ChangeNodes skips nodes in the desired state, and
-// nodes that changed since the decision. It also skips machines that are gone, are being deleted, have no node, or
-// share their node. A failure stops no other write; the first failure is returned at the end. The activity is
-// idempotent. The result holds the resource versions of the nodes.
+// nodes that changed since the decision. ChangeNodes also skips machines that are gone, are being deleted, have no
+// node, or share their node. If a write fails, ChangeNodes still writes the other nodes, and returns the first error at
+// the end. The activity is idempotent. The result holds the resource versions of the nodes.
 func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinVersions, error) {
 	list := in.editsOfNodes()
 	return kube.WriteInParallel(cache.Nodes, len(list), func(i int) (string, error) {
@@ -47,7 +47,8 @@ func (in NodeChanges) editsOfNodes() []*nodeEdit {
 	for _, l := range []struct {
 		targets []rollout.ObjectTarget
 		edit    func(*v1alpha1.Machine, *corev1.Node)
-		live    bool // with a stale cache, the edit could uncordon a node that is being drained for a deletion
+		// read live, because with a stale cache the edit could uncordon a node that is being drained for a deletion
+		live bool
 	}{
 		{in.FinishUpdate, finishInPlaceUpdate, true},
 		{in.ClearUpdateLabels, clearUpdateLabels, false},
@@ -123,8 +124,8 @@ func addCandidateLabel(_ *v1alpha1.Machine, node *corev1.Node) {
 	metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelCandidateForUpdate, v1alpha1.ValueLowerTrue)
 }
 
-// selectNodeForUpdate selects a node for an in-place update. A node without the candidate label is skipped: if it were
-// selected, it would be an error and count as a node that is being updated.
+// selectNodeForUpdate selects a node for an in-place update. A node without the candidate label is skipped, because a
+// selected node without this label is an error and counts as a node that is being updated.
 func selectNodeForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
 	if drain.InPlaceFacts(node).Candidate {
 		metav1.SetMetaDataLabel(&node.ObjectMeta, v1alpha1.LabelSelectedForUpdate, v1alpha1.ValueLowerTrue)

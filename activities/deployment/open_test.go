@@ -39,7 +39,7 @@ const (
 	deploymentWorkflowID = "machinedeployment/shop/d/uid-d"
 )
 
-// A deployment's workflow must know whether a rollout of an earlier run is still open.
+// The decision must contain the rollout that the status names, because the rollout of an earlier run may still be open.
 func TestDecideDeploymentReturnsTheRolloutOfTheStatus(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -37,7 +37,8 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.ReadInput) (
 	if d == nil {
 		return GrantResult{}, kube.ObjectGoneError(in.Ref)
 	}
-	now := in.TimeToRecord(ctx) // later compared with the creation time of the substitute
+	// time of the grant, which is later compared with the creation time of the substitute machine
+	now := in.TimeToRecord(ctx)
 	plan := replace.Decide(deployment.ReplacementFacts(a.Kube.Cluster, d, members, now))
 	granted := GrantResult{Versions: kube.MinVersions{}, Why: plan.Why}
 	if plan.Changed {

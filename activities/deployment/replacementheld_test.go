@@ -15,7 +15,7 @@ import (
 	observedeployment "millwright/observe/deployment"
 )
 
-// decisionFlags returns the fields of a deployment's decision about replacements.
+// decisionFlags returns those fields of a deployment's decision that are about replacements.
 func decisionFlags(w *activitiestest.World, in kube.ReadInput) (need attention.Need, flags map[string]bool) {
 	w.T.Helper()
 	d := activitiestest.DecideDeployment(w, in)
@@ -110,7 +110,8 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 	})
 }
 
-// While a machine is replaced, the counts change. The report of the counts also names the machine.
+// While a machine is replaced, the counts change. A report of the counts also names the machines that are being
+// replaced.
 func TestADeploymentNamesTheMachinesThatAreReplaced(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.Deployment("d", 0)

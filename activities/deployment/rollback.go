@@ -7,7 +7,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-// RollbackInput requests the template of a former set.
+// RollbackInput is a request to roll a deployment back to the template of a former set.
 type RollbackInput struct {
 	Deployment kube.Ref
 	// Version is the deployment's resourceVersion that the decision saw, because a later change may revoke the

@@ -20,14 +20,14 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// SetCreation requests the set of a deployment's current template.
+// SetCreation is a request to create the set for a deployment's current template.
 type SetCreation struct {
 	Deployment kube.Ref
 	Version    string // resourceVersion of the deployment that the decision saw
 	rollout.SetCreation
 }
 
-// CreateSet creates the set of the deployment's current template, and writes the set's revision to the deployment. The
+// CreateSet creates the set for the deployment's current template, and writes the set's revision to the deployment. The
 // activity is idempotent, because the set's name is derived from the template. If another object or a set that is being
 // deleted has the name, CreateSet increments the status's collision count and fails with a Conflict. The result holds
 // the resource versions of the written objects.
@@ -107,7 +107,7 @@ func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alph
 	return kube.ConflictError(ref)
 }
 
-// newSet returns the set of a deployment's template. Labels and selector contain the hash, so no set selects another
+// newSet returns the set for a deployment's template. Labels and selector contain the hash, so no set selects another
 // set's machines.
 func newSet(d *v1alpha1.MachineDeployment, hash string, as rollout.SetCreation) *v1alpha1.MachineSet {
 	withHash := func(some map[string]string) map[string]string {

@@ -15,7 +15,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// newSetTarget names a set in its first version.
+// newSetTarget returns the target for a set that has not changed since its creation.
 func newSetTarget(name string) rollout.ObjectTarget {
 	return rollout.ObjectTarget{Name: name, UID: "uid-" + name, Version: "900"}
 }
@@ -107,7 +107,8 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 	}
 }
 
-// After a restore of the API server, a cache may hold the deployment from before the restore, with more replicas.
+// After a restore of the API server, a cache may still contain the deployment from before the restore, with more
+// replicas.
 func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

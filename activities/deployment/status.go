@@ -31,10 +31,10 @@ type Report struct {
 	NoSet  string            // why the API server rejected the current template's set; empty: not rejected
 }
 
-// ReportDeployment counts the machines of a deployment's sets, and writes the deployment's status if it differs. While
-// a rollout that the status names may be running, only this rollout may write the status. Other callers fail with a
-// Conflict. If the deployment is gone, ReportDeployment fails with ObjectGone. If the API server drops the rollout's
-// record, ReportDeployment fails with TypeOldCRDs.
+// ReportDeployment counts the machines of a deployment's sets, and writes the deployment's status if it differs. If the
+// status names a rollout that may still be running, only the workflow of this rollout may write the status. A report by
+// any other caller fails with a Conflict. If the deployment is gone, ReportDeployment fails with ObjectGone. If the API
+// server drops the rollout's record, ReportDeployment fails with TypeOldCRDs.
 func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, error) {
 	var recorded *v1alpha1.RolloutStatus
 	var frozen []*v1alpha1.MachineSet
@@ -123,8 +123,8 @@ func frozenSets(sets []*v1alpha1.MachineSet) []*v1alpha1.MachineSet {
 	return list.Filter(sets, func(s *v1alpha1.MachineSet) bool { return cache.HasFreezeLabel(s) })
 }
 
-// withoutProgressTime returns a status without the time of its last progress. A changed time alone is not written,
-// because each progress also changes another field.
+// withoutProgressTime returns a status without the time of its last progress. If only this time differs, the status is
+// not written, because progress always changes another field as well.
 func withoutProgressTime(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDeploymentStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
@@ -135,7 +135,7 @@ func withoutProgressTime(s v1alpha1.MachineDeploymentStatus) v1alpha1.MachineDep
 	return s
 }
 
-// applyReport changes the status of a tree's deployment according to the report. thaw is true if the freeze of the
+// applyReport changes the status of the deployment in tree as the report requires. thaw is true if the freeze of the
 // deployment must end.
 func (a *Activities) applyReport(tree deployment.ObjectTree, in Report, now time.Time) (thaw bool) {
 	d, at := tree.Deployment, metav1.NewTime(now).Rfc3339Copy()

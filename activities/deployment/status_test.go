@@ -354,8 +354,8 @@ func TestReportDeploymentGone(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 }
 
-// The condition Available says how many machines must be available. The annotation max-replicas says how many machines
-// may exist.
+// The condition Available reports how many machines must be available. The annotation max-replicas has the largest
+// number of machines that may exist.
 func TestMaxUnavailableAndMaxSurge(t *testing.T) {
 	t.Parallel()
 	type strategy = v1alpha1.MachineDeploymentStrategy

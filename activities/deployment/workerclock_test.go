@@ -69,7 +69,7 @@ func TestTheClockOfAWorkerDoesNotEndAProgressDeadline(t *testing.T) {
 	})
 }
 
-// The workflow's time decides when a step that waits for a time ends.
+// The workflow's clock decides when the timed wait of a step ends.
 func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {

@@ -244,7 +244,7 @@ func TestUncountedPodsUseNoDisruption(t *testing.T) {
 	}
 }
 
-// readyPods returns ready pods; budgets count them.
+// readyPods returns ready pods, which disruption budgets count.
 func readyPods(names ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range names {

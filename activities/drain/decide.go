@@ -31,8 +31,8 @@ type Activities struct{ Kube *kube.Kube }
 // their pods.
 const DefaultMaxDrains = 100
 
-// Input says how fresh the facts for a decision about a drain must be, and what the workflow run knows about the node's
-// pods.
+// Input is the input of DecideDrain: how fresh the objects that it reads must be, and what the workflow run has found
+// out about the node's pods.
 type Input struct {
 	kube.ReadInput
 	Purpose string        // vocabulary.DrainForUpdate or DrainForPreservation; empty for a machine that is being deleted
@@ -46,7 +46,7 @@ type Decision struct {
 	Why      string
 	Step     drain.Step
 	Started  time.Time // time of the first evictions; zero: no eviction yet
-	Recorded string    // removal means in the machine's status
+	Recorded string    // removal means that the machine's status records
 	Hold     string    // who holds the drain, and why, for example "ann: lunch"; empty: no hold, pods are removed
 	Retry    string    // value of the annotation retry; a new value retries all pods at once
 	Version  string    // resourceVersion of the machine that was read
@@ -65,8 +65,8 @@ type ClusterAPIHook struct {
 	Queue    string         // the machine's place in the queue of drains; empty: the drain may begin
 }
 
-// ResultCancelled is the result of a drain that is no longer needed. A status never holds ResultCancelled; a status can
-// hold the results vocabulary.DrainDrained, DrainForced and DrainSkipped.
+// ResultCancelled is the result of a drain that is no longer needed. A status can contain the results
+// vocabulary.DrainDrained, DrainForced and DrainSkipped, but never ResultCancelled.
 const ResultCancelled = "Cancelled"
 
 // DecideDrain reads the machine and its node. DecideDrain returns how pods are removed now, and when the drain changes
@@ -153,14 +153,15 @@ func (d *Decision) CompleteWithMeans(
 	d.Hold, d.Retry = observedrain.HoldReason(m), m.Annotations[v1alpha1.AnnotationRetry]
 	d.Step = decideStep(ctx, target, ladder)
 	d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
-	if d.Step.Over && d.Hold == "" { // during a hold, an operator may want to see the remaining pods
+	// a drain with a hold does not end here, because an operator may want to see the remaining pods
+	if d.Step.Over && d.Hold == "" {
 		d.Result = vocabulary.DrainForced
 	}
 }
 
 // decideStep returns how the drain removes pods now. If pods are to be evicted, decideStep asks the target cluster
 // whether it serves the eviction API. If the cluster does not answer, pods are evicted, because an eviction request
-// does no harm if the cluster has no eviction API. The next decision asks again.
+// does no harm if the cluster has no eviction API. The next decision repeats the question.
 func decideStep(ctx context.Context, target *cache.Target, ladder drain.EscalationLadder) drain.Step {
 	step := drain.DecideStep(ladder)
 	if step.Means != drain.Evict {
@@ -182,9 +183,9 @@ type HoldInput struct {
 	Why  string
 }
 
-// HoldDrain writes the hold annotation on a machine. A hold stops the drain of the machine's node and keeps the
-// deletion in its stage. An existing hold is not overwritten. HoldDrain returns the resourceVersion to wait for; a
-// second run writes nothing.
+// HoldDrain writes the hold annotation on a machine. A hold stops the drain of the machine's node, and keeps the
+// deletion of the machine in its current stage. An existing hold is not overwritten. HoldDrain returns the
+// resourceVersion to wait for; a second run writes nothing.
 func (a *Activities) HoldDrain(ctx context.Context, in HoldInput) (string, error) {
 	return a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
 		if _, held := m.Annotations[v1alpha1.AnnotationHold]; !held {
@@ -202,8 +203,8 @@ type NodeLoad struct {
 }
 
 // CordonAndCountPods cordons the node of a machine that is being deleted, counts the pods that must leave the node, and
-// returns whether the drain may begin. The queue of drains has only machines whose status records the stage Drain. Pods
-// are read live, because a node without pods is not drained. Running CordonAndCountPods twice is harmless.
+// returns whether the drain may begin. The queue of drains contains only machines whose status records the stage Drain.
+// Pods are read live, because a node without pods is not drained. Running CordonAndCountPods twice is harmless.
 func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) (NodeLoad, error) {
 	versions, err := a.Kube.CordonNode(ctx, in, in.Live)
 	if err != nil {

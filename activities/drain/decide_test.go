@@ -117,8 +117,8 @@ func TestDecideDrain(t *testing.T) {
 	}
 }
 
-// While most nodes are silent at once, the cause is the API server or the network. Containers continue to run on silent
-// nodes, so no pod may be killed, even if some of the machines are being deleted.
+// If most nodes are silent at once, the drain assumes that the cause is the API server or the network. Containers
+// continue to run on silent nodes, so no pod may be killed, even if some of the machines are being deleted.
 func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

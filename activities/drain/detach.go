@@ -29,7 +29,7 @@ func (in DetachWait) hasUnreportedVolumes(volumes []string) bool {
 	return in.Tells && len(volumes) > 0 && !slices.Equal(volumes, in.Shown)
 }
 
-// DetachResult is the result of AwaitDetach: how the wait ended, or which volumes the wait is for.
+// DetachResult is the result of AwaitDetach: how the wait ended, or which volumes are still attached.
 type DetachResult struct {
 	GoesOn bool      `json:",omitempty"` // the wait continues, and the status must name the volumes in Left
 	Until  time.Time `json:",omitzero"`  // deadline of a wait that continues
@@ -44,7 +44,7 @@ func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResu
 	clock, until := kube.NewServerClock(ctx), in.Since.Add(a.Kube.Draining.Detach)
 	p, release, err := a.drainLocation(ctx, in.Machine)
 	if err != nil {
-		if !clock.Now().Before(until) { // the timeout ends the wait although the target cluster does not answer
+		if !clock.Now().Before(until) { // the timeout ends the wait even if the target cluster does not answer
 			return DetachResult{}, nil
 		}
 		return DetachResult{}, err
@@ -103,7 +103,7 @@ func (in DetachWait) resultOf(
 		}
 		next = min(next, slow)
 	}
-	if !areCurrent { // no event reports that a watch has resumed: poll
+	if !areCurrent { // poll, because no event reports that a watch has resumed
 		next = cache.WatchCatchUpTime
 	}
 	return result, next, false

@@ -56,7 +56,7 @@ const (
 // EvictPods removes the pods of a node by the given means. EvictPods returns when the node is empty, when the deadline
 // has passed, or when the blockers have changed. Each attempt begins with a live list of pods and continues with one
 // watch. An attempt that begins after the deadline still tries each pod once. The next attempt continues from the
-// progress in the heartbeats. A second run of EvictPods does not request pods that are being deleted already.
+// progress in the heartbeats. A second run of EvictPods sends no request for a pod that is already being deleted.
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (EvictionResult, error) {
 	p, release, err := a.drainLocation(ctx, in.Machine)
 	if err != nil {
@@ -198,8 +198,8 @@ func (e *evictionLoop) isPastDeadline() bool {
 	return !e.input.Until.IsZero() && !e.clock.Now().Before(e.input.Until)
 }
 
-// decideAndSendRequests decides and sends requests until none is left to send, and returns the last decision. It also
-// returns after a budget lock timed out, because the facts may have changed.
+// decideAndSendRequests decides and sends requests until none is left to send, and returns the last decision.
+// decideAndSendRequests also returns after a timeout of the budget lock, because the facts may have changed.
 func (e *evictionLoop) decideAndSendRequests(ctx context.Context) (drain.Decision, error) {
 	stop := kube.StartHeartbeats(ctx, e.Progress) // requests, and reads of claims, may take long
 	defer stop()
@@ -212,8 +212,8 @@ func (e *evictionLoop) decideAndSendRequests(ctx context.Context) (drain.Decisio
 	}
 }
 
-// operatorRequests returns the operator requests about the drain, read from the machine. A cancellation by the workflow
-// would arrive only with the next heartbeat.
+// operatorRequests returns the operator requests about the drain, read from the machine. The loop reads the machine,
+// because a cancellation by the workflow would arrive only with the next heartbeat.
 func (e *evictionLoop) operatorRequests() string {
 	if m := e.Machine(); m != nil {
 		return observedrain.OperatorRequestsText(m)

@@ -135,8 +135,8 @@ func (e *evictionLoop) retryChangedBudgets() {
 	}
 }
 
-// recordAnswers stores the answers to requests, and reports whether all requests were sent. It adds up to 20 % random
-// jitter to the back-off of a refused pod, because the drains of many nodes use the same budgets.
+// recordAnswers stores the answers to requests, and reports whether all requests were sent. recordAnswers adds up to 20
+// % random jitter to the back-off of a refused pod, because the drains of many nodes use the same budgets.
 func (e *evictionLoop) recordAnswers(answers []requestAnswer) (all bool) {
 	now := e.clock.Now()
 	all = true
@@ -204,7 +204,7 @@ func (e *evictionLoop) recordDeparture(pod *corev1.Pod) {
 }
 
 // awaitChange returns when the loop must check the pods again. After a change, awaitChange waits until the rate limit
-// allows the next check. Meanwhile it applies the pod events that arrive.
+// allows the next check. Meanwhile, awaitChange applies the pod events that arrive.
 func (e *evictionLoop) awaitChange(
 	ctx context.Context,
 	look time.Time,
@@ -240,7 +240,7 @@ func (e *evictionLoop) awaitChange(
 	}
 }
 
-// applyEvents takes all pod events that are waiting in the channel.
+// applyEvents applies all pod events that are waiting in the channel.
 func (e *evictionLoop) applyEvents(ctx context.Context, changes <-chan watch.Event) error {
 	for {
 		select {

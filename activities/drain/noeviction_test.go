@@ -85,8 +85,8 @@ func TestDiscoveryOfEvictionIsCached(t *testing.T) {
 	}
 }
 
-// If discovery does not answer, pods are evicted, and the next decision asks again. A received answer of discovery is
-// cached.
+// If discovery does not answer, pods are evicted, and the next decision sends the discovery request again. An answer of
+// discovery is cached.
 func TestFailedDiscoveryIsRetried(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{

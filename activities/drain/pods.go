@@ -79,9 +79,9 @@ func mustPodLeave(pod drain.Pod) bool { return drain.TreatmentOfPod(pod).Do != d
 // maxVolumeLookupFailures is how often in a row the lookup of a pod's volumes may fail. Source: MCM tries three times.
 const maxVolumeLookupFailures = 3
 
-// findVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. Volumes that
-// several pods of the node share are not waited for, because they move with the last of these pods. A pod is not
-// evicted until the lookup of its volumes succeeds or has failed maxVolumeLookupFailures times. After
+// findVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. The drain does not
+// wait for a volume that several pods of the node share, because the volume moves with the last of these pods. A pod is
+// not evicted until the lookup of its volumes succeeds or has failed maxVolumeLookupFailures times. After
 // maxVolumeLookupFailures failures, the pod counts as a pod without volumes.
 func (e *evictionLoop) findVolumes(ctx context.Context) {
 	if !e.input.Means.KeepsPodOrder() {

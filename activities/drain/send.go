@@ -119,7 +119,7 @@ func classifyAnswer(err error) drain.EvictionAnswer {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		a.Result = drain.Going
 	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "":
-		// An eviction answers 500 without a reason if several budgets select the pod.
+		// If several budgets select the pod, the API server answers an eviction with 500 and without a reason.
 		a.Result = drain.Several
 	}
 	return a

@@ -14,7 +14,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// A drain reads live each object that it acts on, or its write fails if the cached object was outdated.
+// A drain never acts on an outdated cached object: it reads the object live, or its write fails.
 func TestDrainDoesNotActOnStaleObjects(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))

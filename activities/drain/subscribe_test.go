@@ -17,7 +17,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// The budget refuses an eviction after each of its changes. Each check of the pods sends one request, so the number of
+// After each change, the budget still refuses an eviction. Each check of the pods sends one request, so the number of
 // requests is the number of checks.
 func TestBurstOfChangesCausesFewEvictionRequests(t *testing.T) {
 	t.Parallel()

@@ -19,9 +19,9 @@ func (r ReadInput) Time() time.Time {
 }
 
 // TimeToRecord returns the time that a write records. TimeToRecord returns the later of the workflow's time and the
-// start of the attempt, because decisions of other workers read the record. TimeToRecord uses a later start of the
-// attempt, because a regular activity may be retried for hours. A local activity has no start time of the server's
-// clock, so TimeToRecord returns Time.
+// start of the attempt, because decisions of other workers read the record. A regular activity may be retried for
+// hours, so the workflow's time may be hours old when an attempt writes. In a local activity, TimeToRecord returns
+// Time, because the server reports no start time for a local activity.
 func (r ReadInput) TimeToRecord(ctx context.Context) time.Time {
 	if info := activity.GetInfo(ctx); !info.IsLocalActivity {
 		return phrase.LaterTime(r.At, info.StartedTime)
@@ -35,12 +35,12 @@ type Clock struct {
 	localStart  time.Time // start of the attempt, by this worker's clock; used only to measure elapsed time
 }
 
-// NewServerClock returns the clock of an attempt. Call NewServerClock when the attempt begins. A local activity gets
-// the clock of its worker.
+// NewServerClock returns the clock of an attempt. Call NewServerClock when the attempt begins. In a local activity, the
+// clock is the clock of the worker.
 func NewServerClock(ctx context.Context) Clock {
 	return Clock{activity.GetInfo(ctx).StartedTime, time.Now()}
 }
 
-// Now returns the server's time. Now is never ahead of the server's time. It is behind by the time from the start on
-// the server to the start on the worker.
+// Now returns the server's time. Now is never ahead of the server's time. Now is behind the server's time by the delay
+// between the start on the server and the start on the worker.
 func (c Clock) Now() time.Time { return c.serverStart.Add(time.Since(c.localStart)) }

@@ -27,15 +27,14 @@ const (
 	TypeRefused     = "Refused"     // the API server refuses the write, now and on each retry
 	TypeOldCRDs     = "OldCRDs"     // the API server dropped a field, because CRDs of an older version are installed
 	TypeTerminating = "Terminating" // the deletion of the instance is in progress
-	TypeRewound     = "Rewound"     // the API server is older than the versions to wait for, because it was restored
+	TypeRewound     = "Rewound"     // the API server was restored to a state that is older than the required versions
 	TypeDenied      = "Denied"      // the API server denies permission for the request
 	TypeInternal    = "Internal"    // the API server answers with an internal error, which may be temporary
 	// the bootstrap token of the attempt is no longer usable, so the workflow starts another attempt
 	TypeTokenGone = "TokenGone"
 )
 
-// benignFailure returns a failure that raises no alarm. If final is true, the failure is not retried. A final failure
-// is not retried.
+// benignFailure returns a failure that raises no alarm. If final is true, the failure is not retried.
 func benignFailure(kind, message string, final bool) error {
 	return temporal.NewApplicationErrorWithOptions(message, kind,
 		temporal.ApplicationErrorOptions{NonRetryable: final, Category: temporal.ApplicationErrorCategoryBenign})
@@ -46,8 +45,8 @@ func ObjectGoneError(ref Ref) error {
 	return benignFailure(TypeObjectGone, "object "+ref.Key()+" is gone", true)
 }
 
-// CacheBehindError is the failure of an attempt whose caches are behind. The next attempt reads live or finds newer
-// caches.
+// CacheBehindError is the failure of an attempt whose caches are behind. The next attempt reads from the API server, or
+// finds caches that are up to date.
 func CacheBehindError(message string) error { return benignFailure(TypeCacheBehind, message, false) }
 
 // ConflictError is the failure of a write if the object differs from the object that the decision saw.
@@ -58,8 +57,8 @@ func ConflictError(ref Ref) error {
 // ReasonTokenGone is the reason of the Problem of an attempt whose bootstrap token is no longer usable.
 const ReasonTokenGone = TypeTokenGone
 
-// TokenNeededError is the failure of a creation without a bootstrap token, if the user data now has a placeholder for a
-// token. The workflow decides again.
+// TokenNeededError is the failure of a create call that had no bootstrap token, although the user data has a
+// placeholder for a token. After this failure, the workflow makes a new decision.
 func TokenNeededError(class string) error {
 	return benignFailure(
 		TypeConflict,
@@ -77,7 +76,7 @@ func TokenGoneError(message string) error { return benignFailure(TypeTokenGone, 
 const MaxConflicts = 3
 
 // RepeatedConflictError is the failure of an attempt whose writes all met a conflict. RepeatedConflictError is
-// retryable, unlike ConflictError: the decision stays valid.
+// retryable, unlike ConflictError, because the decision is still valid.
 func RepeatedConflictError(ref Ref) error {
 	return benignFailure(
 		TypeConflict,
@@ -101,11 +100,11 @@ func FailureOfType(err error, kind string) (failure *temporal.ApplicationError, 
 	return failure, is
 }
 
-// ShortenMessage truncates a text to the length that a status or a history holds.
+// ShortenMessage truncates a text to the maximum length of a message in a status or a workflow history.
 func ShortenMessage(text string) string { return phrase.CutMessage(text) }
 
-// internalErrorRetryTime is how long an activity is retried while the API server answers with an internal error (500):
-// ADR 0101. Source: a leader election of etcd takes about a second; internalErrorRetryTime has room for three retries.
+// internalErrorRetryTime is how long an activity is retried while the API server answers with an internal error (500);
+// see ADR 0101. Source: a leader election of etcd takes about one second; three seconds leave time for three retries.
 const internalErrorRetryTime = 3 * time.Second
 
 // isInternalErrorRetryOver reports whether this attempt of an activity began more than internalErrorRetryTime after the
@@ -120,8 +119,8 @@ func isInternalErrorRetryOver(ctx context.Context) bool {
 	return info.StartedTime.Sub(info.ScheduledTime) > internalErrorRetryTime
 }
 
-// mayBeTransientError reports whether an error may be temporary, so that it is a refusal only if it lasts: an internal
-// error, an answer of an admission webhook that came too late, or credentials that are being renewed.
+// mayBeTransientError reports whether an error may be temporary. Such an error is an internal error, a timeout (also of
+// an admission webhook), or a refusal of credentials that are being renewed.
 func mayBeTransientError(err error) bool {
 	return apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsUnauthorized(err)
@@ -132,10 +131,10 @@ func isDeniedByWebhook(err error) bool {
 	return errors.As(err, &answer) && phrase.IsWebhookDenial(answer.Status().Message)
 }
 
-// WriteError turns the API server's answer to a write into a failure that workflows distinguish. An error is a refusal
-// unless RefusalMessage returns "" for the error. An error that mayBeTransientError counts as a refusal in an attempt
-// that began more than three seconds after the first attempt was due. A refused write may have been applied, so the
-// next decision reads from the API server.
+// WriteError turns the API server's answer to a write into a failure that workflows distinguish. WriteError returns a
+// failure of type TypeRefused if RefusalMessage returns a message for the error. A temporary error becomes a refusal if
+// the attempt began more than three seconds after the first attempt was due. The API server may have applied a write
+// although it answered with an error, so the next decision reads from the API server.
 func WriteError(ctx context.Context, ref Ref, err error) error {
 	switch {
 	case err == nil:
@@ -153,9 +152,9 @@ func WriteError(ctx context.Context, ref Ref, err error) error {
 	}
 }
 
-// RefusalMessage returns the API server's message for a write that WriteError counts as refused. RefusalMessage returns
-// "" for an error that may be temporary or needs a new decision, and for an API server that is too busy or does not
-// answer. A denial by an admission webhook is a refusal, whatever its code.
+// RefusalMessage returns the API server's message if WriteError reports the write as refused. RefusalMessage returns ""
+// if the error may be temporary or needs a new decision, or if the API server is too busy or does not answer. A denial
+// by an admission webhook is a refusal, whatever status code the webhook returns.
 func RefusalMessage(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
 	switch {
@@ -182,9 +181,9 @@ func SecretError(ctx context.Context, ref Ref, doing string, err error) error {
 	}
 }
 
-// ClassifyTargetError sets the failure type of an error of a target cluster if its API server has answered. A refused
+// ClassifyTargetError sets the failure type of an error that the API server of a target cluster returned. A refused
 // request gets TypeDenied and is retried, because people may grant the permission, or change the policy or webhook that
-// refuses. An internal error is handled as in WriteError. Other errors, and nil, are returned unchanged.
+// refuses. An internal error is handled as in WriteError. ClassifyTargetError returns other errors and nil unchanged.
 func ClassifyTargetError(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err), isDeniedByWebhook(err):
@@ -214,7 +213,7 @@ func ErrorWithoutMessage(doing string, err error) error {
 	return fmt.Errorf("%s: the API server answered %d %s", doing, answer.Status().Code, answer.Status().Reason)
 }
 
-// Problem is why a step cannot be done. The machine's condition shows the Problem to people.
+// Problem describes why a step cannot be done. The machine's condition shows the Problem to people.
 type Problem struct {
 	Reason  string // condition reason or name of a provider code
 	Message string
@@ -293,7 +292,7 @@ func StartHeartbeats(ctx context.Context, details ...any) (stop func()) {
 		_ = wait.PollUntilContextCancel(ctx, HeartbeatEvery, false, func(ctx context.Context) (bool, error) {
 			activity.RecordHeartbeat(ctx, details...)
 			return false, nil
-		}) // the poll ends with ctx
+		}) // the poll stops when ctx is cancelled
 	}()
 	return stop
 }

@@ -47,8 +47,8 @@ func TestLastingInternalErrorBecomesRefusal(t *testing.T) {
 	}
 }
 
-// If the API server rejects a write, the waiting object shows the API server's message, unless the answer needs a new
-// decision, or the API server is too busy or unreachable.
+// An object's status shows the message of a refusal. An answer of the API server is no refusal if it needs a new
+// decision, or if the API server is too busy or unreachable.
 func TestWhichAnswersAreRefusals(t *testing.T) {
 	const never = -1
 	const webhooksReason = "" // the webhook gives no reason; the message contains the webhook's name
@@ -56,7 +56,7 @@ func TestWhichAnswersAreRefusals(t *testing.T) {
 		code         int
 		reason       metav1.StatusReason
 		refusedAfter time.Duration
-		deniedAfter  time.Duration // as refusedAfter, for ClassifyTargetError
+		deniedAfter  time.Duration // time after which ClassifyTargetError returns TypeDenied
 	}{
 		"a webhook like a busy API server": {429, webhooksReason, 0, 0},
 		"a webhook like one that is away":  {503, webhooksReason, 0, 0},

@@ -8,7 +8,7 @@ import (
 )
 
 // freshTokenTTL is how long a bootstrap token is kept for the create call that needs it. Source: the create call
-// follows within seconds unless it waits for a slot; after a wait, one read of the Secret does not matter.
+// follows within seconds unless it waits for a slot. After a long wait, one more read of the Secret does not matter.
 const freshTokenTTL = time.Minute
 
 // FreshTokens keeps the bootstrap tokens that this process has just made, so that create calls need not read them. Each
@@ -33,7 +33,7 @@ func (i *FreshTokens) Put(ref TokenRef, secret *corev1.Secret) {
 	time.AfterFunc(freshTokenTTL, func() { i.removeToken(ref, secret) })
 }
 
-// Take returns the Secret of a token and removes it. Take returns nil if FreshTokens does not hold the token.
+// Take returns the Secret of a token and removes it. Take returns nil if FreshTokens does not contain the token.
 func (i *FreshTokens) Take(ref TokenRef) *corev1.Secret {
 	if i == nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// keyedMutex is a mutex per key: at most one caller holds a key at a time. The zero keyedMutex is ready to use and safe
-// for concurrent use.
+// keyedMutex is a mutex per key, so at most one caller locks a key at a time. The zero keyedMutex is ready to use and
+// safe for concurrent use.
 type keyedMutex struct {
 	mu     sync.Mutex
 	queues map[string]*keyQueue
@@ -18,8 +18,8 @@ type keyQueue struct {
 	callers int           // number of callers that hold the key or wait for the key
 }
 
-// Lock waits for a key, at most for the duration most, and returns the function that unlocks the key. On a timeout, or
-// if ctx ends, locked is false and unlock does nothing.
+// Lock waits until it can lock a key, but at most for the duration most, and returns the function that unlocks the key.
+// On a timeout, or if ctx ends, locked is false and unlock does nothing.
 func (t *keyedMutex) Lock(ctx context.Context, key string, most time.Duration) (unlock func(), locked bool) {
 	q := t.joinQueue(key)
 	ctx, cancel := context.WithTimeout(ctx, most)

@@ -50,14 +50,14 @@ type Kube struct {
 	Draining    drain.Settings
 	Metrics     Metrics
 	MaxDrains   int // how many nodes of a target cluster are drained at a time; zero: no limit
-	// FairCalls is a number of concurrent cloud calls for one set. When a set has this many, its further machines yield
-	// to other sets. If FairCalls is zero, no machine yields.
+	// FairCalls is the fair share of a set, as a number of concurrent cloud calls. If a set has FairCalls concurrent
+	// calls, its other machines yield to the machines of other sets. If FairCalls is zero, no machine yields.
 	FairCalls int
 
 	// Pollers returns how many workers serve a provider. A nil Pollers is never called.
 	Pollers func(ctx context.Context, provider string) (int, error)
 
-	Evictions keyedMutex // locks of disruption budgets, by budget
+	Evictions keyedMutex // one lock per PodDisruptionBudget
 
 	ClassesWithoutToken ClassesWithoutToken // classes whose instances need no bootstrap token
 
@@ -67,7 +67,7 @@ type Kube struct {
 // ObjectGoneDecision is the decision about an object that is gone.
 var ObjectGoneDecision = attention.Decision{Why: "the object is gone"}
 
-// ReadInput says how fresh the facts of a decision must be.
+// ReadInput specifies how fresh the facts of a decision must be.
 type ReadInput struct {
 	Ref      Ref
 	Versions MinVersions
@@ -98,9 +98,9 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 	return a.Cluster.Client().MachineV1alpha1().MachineDeployments(namespace)
 }
 
-// NeedsLiveRead reports whether the facts must be read live. If the caches are behind, NeedsLiveRead fails in a local
-// activity with CacheBehindError. The workflow then runs a regular activity, which waits longer and then reads live.
-// NeedsLiveRead fails with Rewound if the caches are behind because an API server was restored to an earlier state.
+// NeedsLiveRead reports whether the facts must be read live. In a local activity, NeedsLiveRead returns
+// CacheBehindError if the caches are behind. The workflow then runs a regular activity, which waits longer and then
+// reads live. NeedsLiveRead returns a failure of type TypeRewound if an API server was restored to an earlier state.
 func (a *Kube) NeedsLiveRead(ctx context.Context, in ReadInput) (live bool, err error) {
 	if in.Live {
 		a.Metrics.countRead("live")
@@ -151,7 +151,7 @@ type getter[O any] interface {
 func ReadLive[O apiObject](ctx context.Context, client getter[O], kind string, ref Ref) (O, error) {
 	var none O
 	switch o, err := client.Get(ctx, ref.Name, metav1.GetOptions{}); {
-	// otherwise, the resource type does not exist
+	// an unexpected NotFound error means that the resource type does not exist
 	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err):
 		return none, nil
 	case err != nil:
@@ -186,8 +186,8 @@ func ReadLiveAtVersion[O apiObject](
 	}
 }
 
-// Machine returns the machine with the freshness that in requires, and whether it was read live. Machine returns a nil
-// machine if the machine is gone.
+// Machine returns a machine that is as fresh as in requires, and reports whether the machine was read live. Machine
+// returns a nil machine if the machine is gone.
 func (a *Kube) Machine(ctx context.Context, in ReadInput) (m *v1alpha1.Machine, live bool, err error) {
 	if !a.IsManaged(in) {
 		return nil, false, nil
@@ -221,8 +221,8 @@ func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev
 }
 
 // ExistingNode is Node for a decision that depends on whether the node exists. The cache may lack a node that joined a
-// moment ago. If the cache lacks the node, ExistingNode asks the API server of the target cluster, and fails if the API
-// server does not answer.
+// moment ago. If the cache lacks the node, ExistingNode reads the node from the API server of the target cluster, and
+// fails if the API server does not answer.
 func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	name, target, cached := cache.NodeNameOfMachine(m), a.Cluster.TargetClient(m.Namespace), a.Cluster.NodeOfMachine(m)
 	if name == "" || target == nil || cached != nil && !live {
@@ -247,8 +247,8 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 }
 
 // NodeOfInstance lists the nodes of a machine's target cluster live, in pages of 500. NodeOfInstance returns the first
-// node with the machine's provider ID, or nil. NodeOfInstance costs one request per 500 nodes. Use it only for a
-// machine without any other link to a node.
+// node with the machine's provider ID, or nil. NodeOfInstance costs one request per 500 nodes. Use NodeOfInstance only
+// for a machine without any other link to a node.
 func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *corev1.Node, err error) {
 	nodes := a.Cluster.TargetClient(m.Namespace).CoreV1().Nodes()
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -266,9 +266,9 @@ func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *c
 	return node, nil
 }
 
-// ConfirmNoNode returns nil if the API server of the target cluster proves that a machine has no node: no node of that
-// name exists, or the node is proven to belong to another machine or to no machine. If the machine owns the node, or
-// the owner is in doubt, ConfirmNoNode returns a ConflictError, so that the next decision reports the node.
+// ConfirmNoNode returns nil if a live read of the target cluster proves that a machine has no node. Either no node has
+// the name, or the node with the name belongs to another machine or to no machine. If the machine owns the node, or the
+// owner is in doubt, ConfirmNoNode returns a ConflictError, and the workflow decides again.
 func (a *Kube) ConfirmNoNode(ctx context.Context, m *v1alpha1.Machine) error {
 	node, err := a.ExistingNode(ctx, m, true)
 	if err != nil || node == nil {

@@ -10,15 +10,16 @@ import (
 // workflows/run/policies.go holds the timeouts and retries of whole activities.
 
 // A decision waits for its caches at most half a second in a local activity, and then at most 1.5 seconds in a regular
-// activity. After that, it reads live. Half a second is many times the usual delay of an event; people notice a delay
-// of two seconds. Source: ADR 0004.
+// activity. If the caches are still behind, the decision then reads live. Half a second is many times the usual delay
+// of an event; people notice a delay of two seconds. Source: ADR 0004.
 const (
 	cacheWaitLocal   = 500 * time.Millisecond
 	cacheWaitRegular = 1500 * time.Millisecond
 )
 
 // TargetReadTimeout is the timeout of a live read of a target cluster. After the timeout, a decision uses the cache,
-// which does not prove that a node does not exist. Source: half of the two seconds of a decision.
+// which does not prove that a node does not exist. Source: half of the two seconds that a decision waits for its
+// caches.
 const TargetReadTimeout = time.Second
 
 // Back-offs and limits of cloud calls.
@@ -33,15 +34,15 @@ const (
 	// seconds.
 	firstLongBackOff = 30 * time.Second
 	jitterShare      = 0.2             // share of a back-off or poll interval that is added or subtracted at random
-	FirstCallWithin  = 5 * time.Second // a first attempt that starts later than this may have been reset by an operator
-	// for a machine older than this, a create call may have been made. Source: ADR 0053
+	FirstCallWithin  = 5 * time.Second // if the first attempt starts later, an operator may have reset the activity
+	// for an older machine, a create call may have been made although the status does not record it. Source: ADR 0053
 	NewMachineFor  = 2 * time.Minute
 	HeartbeatEvery = 3 * time.Second // a third of the heartbeat timeout in workflows/run/policies.go
 )
 
 // Intervals between polls of a deleted instance. Source: ADR 0021.
 const (
-	deletePollDivisor = 8                      // the poll interval is an eighth of the time since the delete request
+	deletePollDivisor = 8                      // the poll interval is one eighth of the time since the delete request
 	minDeletePoll     = 250 * time.Millisecond // shortest poll interval of a deleted instance
 	maxDeletePoll     = 15 * time.Second       // longest poll interval of a deleted instance
 )

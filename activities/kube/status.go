@@ -37,7 +37,7 @@ type ReportResult struct {
 	BlockedBy []string // reasons that block the machine; nil: the machine is not blocked
 }
 
-// UnmarshalJSON also reads the result of earlier versions: the resourceVersion alone, as a string.
+// UnmarshalJSON also accepts a string, because earlier versions returned only the resourceVersion.
 func (r *ReportResult) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &r.Version); err == nil {
 		return nil
@@ -56,8 +56,8 @@ type Event struct {
 // Address is one address of an instance.
 type Address = provider.Address
 
-// maxCauseLength is the maximum length of a step's cause in a status, in bytes. Source: three sentences about blockers
-// of a drain.
+// maxCauseLength is the maximum length of a step's cause in a status, in bytes. Source: the length of three sentences
+// about blockers of a drain.
 const maxCauseLength = 600
 
 // OperationOfStep converts a step to its form in the status.
@@ -109,8 +109,8 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 	a.Recorder.Event(object, kind, e.Reason, e.Message)
 }
 
-// maxKindLength is the maximum length of a class's kind in messages, in bytes. Source: the longest name of a kind in
-// the API.
+// maxKindLength is the maximum length of a class's kind in messages, in bytes. Source: the maximum length of a kind's
+// name in the API.
 const maxKindLength = 63
 
 // IgnoredKindMessage returns a message for a class reference with a kind. The kind has no effect, because the class is
@@ -126,7 +126,7 @@ func IgnoredKindMessage(class v1alpha1.ClassSpec) string {
 }
 
 // maxSummaryLength is the maximum length of a machine's description in the status of its set or deployment, in bytes.
-// Source: one line of text; the machine's own status has the whole description.
+// Source: the length of one line of text; the machine's own status has the whole description.
 const maxSummaryLength = 200
 
 // SummarizeMachines returns the summaries of the machines with these names, sorted by name, in the form that MCM's
@@ -151,7 +151,8 @@ func SummarizeMachines(machines []*v1alpha1.Machine, names []string) []v1alpha1.
 	return failed
 }
 
-// SelectorText returns a label selector in the form of the status; "invalid" with the error if the selector is invalid.
+// SelectorText returns a label selector in the form of the status, or "invalid" with the error if the selector is
+// invalid.
 func SelectorText(selector *metav1.LabelSelector) string {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {

@@ -15,21 +15,21 @@ type TokenRef struct {
 }
 
 // ClassesWithoutToken records the classes whose user data has no placeholder for a bootstrap token, one version per
-// class. Only the provider's worker reads user data. Its answer to a create call reports a class without a placeholder.
-// The instances of all other classes get a token. The zero ClassesWithoutToken is ready to use and safe for concurrent
-// use.
+// class. Only the provider's worker reads user data. The worker's answer to a create call reports whether the user data
+// of the class has a placeholder. The instances of all other classes get a token. The zero ClassesWithoutToken is ready
+// to use and safe for concurrent use.
 type ClassesWithoutToken struct {
 	mu      sync.Mutex
 	classes map[string]string // versions of the class and its Secrets, by namespace/name of the class
 }
 
-// maxTokenlessClasses is the maximum number of recorded classes. Source: a tenth of a MiB, and more classes than any
-// fleet has in use.
+// maxTokenlessClasses is the maximum number of recorded classes. Source: 1000 records need about a tenth of a MiB, and
+// no fleet uses so many classes.
 const maxTokenlessClasses = 1000
 
 // Add records that the user data of a class with these versions has no placeholder for a token. If maxTokenlessClasses
-// classes are recorded, most of them probably no longer exist, so Add removes all records. The instances of an existing
-// class get a token until the class is recorded again.
+// classes are already recorded, Add first removes all records, because most of the classes probably no longer exist.
+// The instances of an existing class get a token until the class is recorded again.
 func (t *ClassesWithoutToken) Add(namespace, class, versions string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -88,9 +88,10 @@ func mergePatchBetween(before, after metav1.Object) (patch map[string]any, err e
 	return patch, nil
 }
 
-// PatchAfterRead patches an object. The function look reads the object and returns it with the patch. An empty patch
-// means that PatchAfterRead writes nothing; a nil object means that the object is gone. On a conflict, PatchAfterRead
-// calls look again. PatchAfterRead returns the current resourceVersion of the object, or ObjectGoneError.
+// PatchAfterRead patches an object. The function look reads the object, and returns the object and the patch. An empty
+// patch means that PatchAfterRead writes nothing; a nil object means that the object is gone. On a conflict,
+// PatchAfterRead calls look again. PatchAfterRead returns the current resourceVersion of the object, or
+// ObjectGoneError.
 func PatchAfterRead[O apiObject](
 	ctx context.Context,
 	ref Ref,
@@ -142,7 +143,7 @@ func WriteStatus[O apiObject](
 		case after == before:
 			return before, after, nil
 		}
-		// a cached object lacks managed fields, and an update with managed fields would remove the missing ones
+		// a cached object has no managed fields; nil tells the API server to keep the managed fields that it has stored
 		after.SetManagedFields(nil)
 		if after, err = client.UpdateStatus(ctx, after, metav1.UpdateOptions{}); err == nil {
 			return before, after, nil
@@ -167,9 +168,9 @@ func UnfreezeObject[O apiObject](ctx context.Context, client patcher[O], ref Ref
 	return written.GetResourceVersion(), nil
 }
 
-// ChangeMachine writes the changes that change makes to a machine, except to its status. On a conflict, ChangeMachine
-// reads the machine live and calls change again. ChangeMachine returns the current resourceVersion of the machine, or
-// ObjectGoneError.
+// ChangeMachine calls the function change with a machine, and writes the changes to the machine, except to its status.
+// On a conflict, ChangeMachine reads the machine live and calls change again. ChangeMachine returns the current
+// resourceVersion of the machine, or ObjectGoneError.
 func (a *Kube) ChangeMachine(ctx context.Context, in ReadInput, change func(*v1alpha1.Machine)) (string, error) {
 	return PatchAfterRead(ctx, in.Ref, a.Machines(in.Ref.Namespace), func() (*v1alpha1.Machine, map[string]any, error) {
 		m, _, err := a.Machine(ctx, in)
@@ -184,10 +185,10 @@ func (a *Kube) ChangeMachine(ctx context.Context, in ReadInput, change func(*v1a
 	})
 }
 
-// ChangeMachineAtVersion writes one machine that still has the resourceVersion that the decision saw, unless change
-// returns false. ChangeMachineAtVersion returns the machine's current resourceVersion and whether it wrote. The
-// resourceVersion is empty if the machine is gone. If the machine changed since the decision, ChangeMachineAtVersion
-// returns a ConflictError.
+// ChangeMachineAtVersion calls the function change with a machine at the resourceVersion that the decision saw, and
+// writes the machine if change returns true. ChangeMachineAtVersion returns the machine's current resourceVersion, and
+// whether it wrote the machine. The resourceVersion is empty if the machine is gone. If the machine changed since the
+// decision, ChangeMachineAtVersion returns a ConflictError.
 func (a *Kube) ChangeMachineAtVersion(
 	ctx context.Context,
 	ref Ref,
@@ -266,7 +267,7 @@ func (a *Kube) ChangeNode(
 }
 
 // maxParallelWrites is the maximum number of objects of one batch that are written at the same time. Source: MCM starts
-// 100 at once; API servers give a priority level about 16 seats for one user before they queue.
+// 100 writes at once. An API server gives one user about 16 seats per priority level before it queues requests.
 const maxParallelWrites = 16
 
 // WriteInParallel does n writes of objects of one kind, up to 16 at a time, and returns the versions to wait for and

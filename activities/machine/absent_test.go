@@ -26,8 +26,8 @@ func newWorldWithStaleCache(t *testing.T, m *v1alpha1.Machine, there ...runtime.
 	return w
 }
 
-// The cache may lack a node that has just joined, because its watch is broken. The node's pods must be drained
-// nevertheless.
+// The cache may lack a node that has just joined, because its watch is broken. The pods of a node that the cache lacks
+// must be drained as well.
 func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	t.Parallel()
 	going := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {

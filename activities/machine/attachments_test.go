@@ -114,7 +114,7 @@ func TestANodeThatCannotBeRemovedIsTriedAgain(t *testing.T) {
 	for _, verb := range []string{"get", "delete"} {
 		w := activitiestest.NewWorld(t, m)
 		release := w.HoldEvents()
-		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node())) // missing in the cache
+		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node())) // the cache lacks the node
 		activitiestest.FailRequests(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
 		require.ErrorContains(t, err, verb+" node n: no answer")

@@ -94,7 +94,7 @@ func TestReportRecordsStoppedCreation(t *testing.T) {
 	for name, row := range map[string]struct {
 		was     *v1alpha1.CreationStopped
 		stop    bool
-		running bool // the creation is stopped after the report
+		running bool // after the report, the creation is stopped
 		total   time.Duration
 	}{
 		"it never did":               {nil, false, false, 0},
@@ -232,7 +232,7 @@ func TestReportWritesConditionReplacementDue(t *testing.T) {
 	})
 }
 
-// If a status write is refused, the status cannot contain the reason, so an event reports it.
+// If a status write is refused, the status cannot contain the reason, so an event reports the reason.
 func TestAReportThatIsRefusedIsAnEvent(t *testing.T) {
 	t.Parallel()
 	m := runningMachine()

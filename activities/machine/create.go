@@ -31,8 +31,8 @@ type InstanceRecord struct {
 	Read       kube.ReadInput
 	ProviderID string
 	NodeName   string // the node's name in the target cluster; empty without a target cluster
-	// If Told is true, RecordInstance writes the node name into the status: the name decides which machine owns the
-	// node, and no later report contains the name.
+	// If Told is true, RecordInstance also writes the node name into the status, because no later report contains the
+	// name.
 	Told bool `json:",omitzero"`
 	// Tokenless holds the resource versions of a class whose user data has no placeholder for a bootstrap token; empty:
 	// unknown.
@@ -42,16 +42,16 @@ type InstanceRecord struct {
 // RecordResult is the result of RecordInstance.
 type RecordResult struct {
 	Version string // resource version of the machine
-	// Stale says why the instance cannot be used: its node name is already the name of another instance's node. If
-	// Stale is set, nothing was written.
+	// Stale is why the instance cannot be used: another instance has a node with the same name. If Stale is set,
+	// nothing was written.
 	Stale string
 }
 
 // RecordInstance writes spec.providerID, the label "node" and, if missing, the default deletion priority to the
 // machine. The node name is also written into the status in three cases: Told is set, the status has another name, or
-// the name is not a valid label value. In the other cases, the report about the instance writes the node name. An
-// instance is not recorded if its node name belongs to another instance's node: the new instance's kubelet would take
-// over the node.
+// the name is not a valid label value. If RecordInstance does not write the node name into the status, a later report
+// about the instance does. An instance is not recorded if another instance has a node with the same name, because the
+// new instance's kubelet would take over that node.
 func (a *Activities) RecordInstance(ctx context.Context, in InstanceRecord) (RecordResult, error) {
 	var stale string
 	told := in.Told || !isLabelValue(in.NodeName)
@@ -107,10 +107,10 @@ func (a *Activities) recordNodeName(ctx context.Context, in InstanceRecord) (str
 	return after.ResourceVersion, nil
 }
 
-// staleNodeReason says why the node with the new instance's node name belongs to another instance; empty if it does
-// not. A node without a provider ID belongs to the machine if the node has the machine's name or is not older than the
-// machine: a cloud may answer after the node has joined. If the machine already had a provider ID, the node may also be
-// older than the machine.
+// staleNodeReason returns why the node with the new instance's node name belongs to another instance, or "" if the node
+// does not. A node without a provider ID belongs to the machine if it has the machine's name or is not older than the
+// machine. The reason is that a cloud may answer after the node has joined. If the machine already had a provider ID, a
+// node without a provider ID may also be older than the machine.
 func (a *Activities) staleNodeReason(m *v1alpha1.Machine, in InstanceRecord) string {
 	node, found := a.Kube.Cluster.Target(m.Namespace).Node(in.NodeName)
 	if !found {
@@ -161,8 +161,8 @@ type ReleaseInput struct {
 }
 
 // ReleaseMachine removes Millwright's finalizer from a machine that is being deleted, as the last step of the deletion.
-// If the machine never joined, ReleaseMachine first deletes the machine's bootstrap tokens. With Hurry, tokens that
-// cannot be deleted do not prevent the release; they expire by themselves.
+// If the machine never joined, ReleaseMachine first deletes the machine's bootstrap tokens. If Hurry is set, the
+// release does not wait for tokens that cannot be deleted; they expire by themselves.
 func (a *Activities) ReleaseMachine(ctx context.Context, in ReleaseInput) (string, error) {
 	m, _, err := a.Kube.Machine(ctx, in.ReadInput)
 	if err != nil {
@@ -180,7 +180,8 @@ func (a *Activities) ReleaseMachine(ctx context.Context, in ReleaseInput) (strin
 	})
 }
 
-// revokeBeforeRelease deletes a machine's bootstrap tokens; with Hurry, the deletion times out after TargetReadTimeout.
+// revokeBeforeRelease deletes a machine's bootstrap tokens. If Hurry is set, the deletion times out after
+// TargetReadTimeout.
 func (a *Activities) revokeBeforeRelease(ctx context.Context, in ReleaseInput) error {
 	if !in.Hurry {
 		return a.RevokeTokens(ctx, in.Ref)
@@ -202,7 +203,7 @@ type CreateIntentResult struct {
 }
 
 // RecordCreateIntent records in the machine's status that a create call may be in progress from now on. The write
-// requires the resource version that was read, so NeverTried is true for only one caller, however stale the caches are.
+// requires the resource version that was read, so only one caller gets NeverTried = true, even if the caches are stale.
 // A repeated call returns NeverTried = false, which is the safe answer. NeverTried is also false for a machine that is
 // older than kube.NewMachineFor, because a restored API server may have lost the record of a create call.
 func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (CreateIntentResult, error) {

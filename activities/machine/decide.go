@@ -30,18 +30,19 @@ import (
 // Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Decision says what a Machine needs next, with the facts for the next steps.
+// Decision is what a Machine needs next, with the facts for the next steps.
 type Decision struct {
 	attention.MachinePlan
 	CallInputs
 
-	Gone    bool // the object no longer exists: only Gone and Why are set
+	Gone    bool // the machine no longer exists, so only Gone and Why are set
 	Phase   string
-	Version string // resourceVersion that was read
+	Version string // resourceVersion of the machine that the decision read
 
-	ProviderID     string
-	NodeName       string
-	NodeFound      string `json:",omitzero"` // name of the node with the instance's provider ID; set for the need Name
+	ProviderID string
+	NodeName   string
+	// name of the node with the instance's provider ID, if the machine records another node name
+	NodeFound      string `json:",omitzero"`
 	LastKnownState string
 
 	Prepare    bool      // Millwright's finalizer is missing
@@ -62,11 +63,11 @@ type CallInputs struct {
 	Provider string // provider of the class; empty if Problem is set
 	Problem  *kube.Problem
 	Versions string `json:",omitzero"` // resource versions of the class and its Secrets; empty: unknown
-	// Call is a hash of all inputs of the provider call: an equal hash means an identical call. Empty: no call is
-	// needed.
+	// Call is a hash of all inputs of the provider call: an equal hash means an identical call. Call is empty if no
+	// call is needed.
 	Call string `json:",omitzero"`
-	// Token: the instance gets a bootstrap token, because it boots with user data and may be unable to join without a
-	// token.
+	// Token is true if the instance gets a bootstrap token. An instance that boots with user data may be unable to join
+	// without a token.
 	Token  bool
 	Yields bool // many machines of the set have provider calls in progress, so calls for other sets go first
 }
@@ -84,7 +85,7 @@ func (a *Activities) DecideMachine(ctx context.Context, in kube.ReadInput) (Deci
 }
 
 // DecideAfterCreate returns what a machine needs next, after the report that its instance exists. If the machine's node
-// has already joined, the workflow can write both facts in one report.
+// has already joined, the workflow can report the instance and the node in one write.
 func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision, error) {
 	m, live, err := a.Kube.Machine(ctx, in.Read)
 	if err != nil {
@@ -125,8 +126,8 @@ type machineFacts struct {
 	deletion   deletion.Facts // zero: the machine is not being deleted
 }
 
-// readFacts reads the facts about a machine, as it will be after the report. Facts beyond the machine and its node are
-// read only in states of the machine in which the decision may depend on them.
+// readFacts reads the facts about a machine. The report, if there is one, is applied to the machine. Facts beyond the
+// machine and its related objects are read only if the decision may depend on them.
 func (a *Activities) readFacts(
 	ctx context.Context, in kube.ReadInput, m *v1alpha1.Machine, live bool, report *Report,
 ) (f machineFacts, err error) {
@@ -145,8 +146,8 @@ func (a *Activities) readFacts(
 	}
 	f.neverTried = isCreationNeverTried(m)
 	if f.neverTried && m.DeletionTimestamp != nil && !live {
-		// The deletion of a machine without a create call needs neither class nor Secret. Only a live read can prove
-		// that no create call was started.
+		// A machine without a create call can be deleted without its class and Secret. Only a live read can prove that
+		// no create call was started.
 		now, err := kube.ReadLive(ctx, a.Kube.Machines(m.Namespace), "machine", in.Ref)
 		if err != nil || now == nil {
 			return machineFacts{}, err
@@ -220,8 +221,8 @@ func (f machineFacts) decide() Decision {
 }
 
 // callHash returns a hash of the inputs of a provider call for a machine: the machine's spec, its class with the
-// Secrets, and the annotations and label with which people change the deletion. Other annotations and labels do not
-// change the call.
+// Secrets, and the annotations and label with which people change the deletion. callHash ignores all other annotations
+// and labels.
 func callHash(m *v1alpha1.Machine, class *v1alpha1.MachineClass, c CallInputs) string {
 	sum := sha256.New()
 	_, _ = fmt.Fprintf(sum, "%q %q %d %q", c.Provider, c.Versions, m.Generation, m.Labels[v1alpha1.LabelForceDeletion])
@@ -285,7 +286,7 @@ func (a *Activities) readRelated(ctx context.Context, m *v1alpha1.Machine, live 
 }
 
 // readNamedNode returns the node that a machine names, as ExistingNode does. If a cached node is not proven to belong
-// to the machine, the node is read live, because another instance may have registered it since.
+// to the machine, the node is read live, because another instance may have registered a node with this name.
 func (a *Activities) readNamedNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	node, err := a.Kube.ExistingNode(ctx, m, live)
 	if err != nil || node == nil || live || a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
@@ -308,7 +309,7 @@ func providerNameOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, 
 
 // isCreationNeverTried reports whether no create call can have been started for a machine: no create intent and no
 // operation of another controller is recorded, and the machine names no instance and no node. A cached machine may be
-// stale.
+// stale, so only a live machine proves that no create call was started.
 func isCreationNeverTried(m *v1alpha1.Machine) bool {
 	switch intent := m.Status.CreationIntent; {
 	case m.Spec.ProviderID != "" || cache.NodeNameOfMachine(m) != "": // a machine from a backup may lack a status

@@ -51,7 +51,7 @@ func TestAnnounceTermination(t *testing.T) {
 	for name, row := range map[string]struct {
 		machine []func(*v1alpha1.Machine)
 		node    []func(*corev1.Node)
-		reason  string // empty: nothing is written
+		reason  string // reason of the condition; empty: the activity writes no condition
 		message string
 	}{
 		"scaled down":                  {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineRunning)}, nil, "ScaleDown", v1alpha1.MessageTerminatingScaleDown},

@@ -172,7 +172,7 @@ func TestReadsWithStaleCaches(t *testing.T) {
 	for name, row := range map[string]struct {
 		how  mode
 		live bool   // the read bypasses the caches
-		read string // the freshness label that is counted
+		read string // expected freshness label of the read in the metric
 	}{
 		"a local activity gives up early and says so":             {local, false, "behind"},
 		"a regular one reads live":                                {regular, false, "late"},
@@ -246,7 +246,7 @@ func TestALiveDecisionReadsAllObjectsLive(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachinePending))
 	w := activitiestest.NewWorld(t, m)
-	w.HoldEvents() // the caches lack the node of the signal and the class
+	w.HoldEvents() // the caches do not yet contain the node and the class that are created next
 	w.CreateObjects(activitiestest.Node(), activitiestest.Class())
 	in := kube.ReadInput{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}}
 	d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
@@ -275,7 +275,8 @@ func TestAReadWaitsForTheVersionsThatWokeIt(t *testing.T) {
 	})
 }
 
-// The hash of a provider call depends on the call's inputs. Other annotations and labels do not change the hash.
+// The hash of a provider call depends on the call's inputs. Annotations and labels that the call does not use do not
+// change the hash.
 func TestDecideMachineReturnsProviderCallInputs(t *testing.T) {
 	t.Parallel()
 	of := func(change func(*v1alpha1.Machine)) string {

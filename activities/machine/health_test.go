@@ -59,7 +59,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 	for name, row := range map[string]struct {
 		phase    v1alpha1.MachinePhase
 		node     []func(*corev1.Node)
-		to, what string // both empty: the phase stays
+		to, what string // new phase and type of its operation; both empty: the phase does not change
 	}{
 		"a new node has joined":                  {v1alpha1.MachinePending, nil, "Running", "Create"},
 		"a node that is not ready has not":       {v1alpha1.MachinePending, []func(*corev1.Node){withReadyCondition("False", turned)}, "", ""},
@@ -239,7 +239,7 @@ func TestWhichMachinesNeedAReplacementGrant(t *testing.T) {
 		"nor does one without a set":                  {nil, true},
 	} {
 		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.WithReplacementDue("HealthTimeout")} {
-			// with and without a replacement reason that is already recorded
+			// each case also runs for a machine with a recorded reason for its replacement
 			t.Run(name, func(t *testing.T) {
 				m := activitiestest.Machine("m", append(row.owner, withUnhealthySince(now.Add(-time.Hour)), change)...)
 				decision := activitiestest.DecideMachine(
@@ -253,8 +253,8 @@ func TestWhichMachinesNeedAReplacementGrant(t *testing.T) {
 }
 
 // All nodes are disconnected but still run. The provider queries another account or another cluster name by mistake, so
-// it reports none of the instances. Millwright trusts the provider's answer only once the Node objects are gone as
-// well.
+// the provider reports none of the instances. Millwright trusts the provider's answer only once the Node objects are
+// gone as well.
 func TestProviderThatReportsMostInstancesGoneIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	const all = 9
@@ -298,7 +298,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	now := time.Now()
 	_, s, member := newDeploymentWithSet()
 	for name, row := range map[string]struct {
-		gone, well int // other machines; the machine under test also lacks its node
+		gone, well int // numbers of other machines without and with a healthy node; the machine under test has no node
 		holds      bool
 	}{
 		"half of them":          {2, 3, true},

@@ -17,7 +17,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// nodeWriteActivities are the activities that write a node, called for a node that needs the write.
+// nodeWriteActivities returns the activities that write a node, by name.
 func nodeWriteActivities(w *activitiestest.World, in kube.ReadInput) map[string]func() (kube.MinVersions, error) {
 	return map[string]func() (kube.MinVersions, error){
 		"mark": func() (kube.MinVersions, error) {

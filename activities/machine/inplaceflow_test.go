@@ -69,7 +69,6 @@ func TestInPlaceUpdateFromStartToEnd(t *testing.T) {
 		w.SetNodeLabel(v1alpha1.LabelSelectedForUpdate, nil)
 		w.AssertInPlaceSteps()
 		w.EditObject(cache.Nodes, "n", map[string]any{"spec": map[string]any{"unschedulable": nil}})
-		// an in-place update is in progress
 		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewReadInput(m))
 		w.AssertInPlaceSteps()
 		assert.False(t, w.Node().Spec.Unschedulable)

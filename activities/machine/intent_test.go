@@ -44,7 +44,8 @@ func TestMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 	m := activitiestest.Machine("m")
 	w := activitiestest.NewWorld(t, m)
 	for _, operation := range []string{"Create", "Create", "Delete"} {
-		// the machine waits for its class twice, and then for its deletion
+		// two reports say that the class is missing for the creation, and a third says that it is missing for the
+		// deletion
 		_, err := activitiestest.RunActivity[kube.ReportResult](
 			w,
 			newActivities(w.Kube).ReportMachine,

@@ -52,7 +52,7 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.ReadInput) (kube.MinV
 			err = a.writeNodeIfMachineStays(ctx, in.Ref, node, changes, versions)
 		}
 		switch {
-		case err == nil, apierrors.IsNotFound(err): // in sync, or the node was deleted since the read
+		case err == nil, apierrors.IsNotFound(err): // the node is in sync, or was deleted after the read
 			return versions, nil
 		case !apierrors.IsConflict(err):
 			return nil, kube.WriteError(ctx, in.Ref, err)
@@ -62,8 +62,8 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.ReadInput) (kube.MinV
 }
 
 // isNewNode reports whether no machine has written to a node yet, and only metadata must be written. While a node
-// joins, other controllers write it several times a second. A patch of Millwright's metadata reverts none of these
-// writes; an update of the taint list or the capacity might.
+// joins, other controllers write the node several times a second. A patch of Millwright's metadata cannot revert these
+// writes, but an update of the taint list or the capacity can.
 func isNewNode(node *corev1.Node, changes nodesync.Changes) bool {
 	return node.Labels[v1alpha1.LabelMachineName] == "" && changes.Finalizer && changes.Taints.IsEmpty() &&
 		changes.Capacity.IsEmpty()
@@ -71,7 +71,7 @@ func isNewNode(node *corev1.Node, changes nodesync.Changes) bool {
 
 // withScaleDownDisabled adds annotations to the first write of a node while its deployment is rolled out. The
 // annotations keep the cluster autoscaler from removing the node. Without the annotations in the first write, the
-// rollout would need a second write. The rollout removes the annotations when it ends.
+// rollout would need a second write. At its end, the rollout removes the annotations.
 func (a *Activities) withScaleDownDisabled(
 	set *v1alpha1.MachineSet,
 	node *corev1.Node,
@@ -97,10 +97,10 @@ func (a *Activities) isSetRolledOut(set *v1alpha1.MachineSet) bool {
 	return found && d.UID == owner.UID && observedeployment.CurrentRolloutID(d) != ""
 }
 
-// patchNewNode writes the first changes to a node at any resource version, and adds the new version to versions. It
-// returns a conflict if the API server rejects the patch as invalid: a node that is being deleted accepts no new
-// finalizer, or another node has the same name. If a value of the node template is invalid, the next write reports the
-// invalid value.
+// patchNewNode writes the first changes to a node at any resource version, and adds the new version to versions.
+// patchNewNode returns a conflict if the API server rejects the patch as invalid. Either the node is being deleted and
+// accepts no new finalizer, or another node has the same name. If a value of the node template is invalid, the next
+// write reports the invalid value.
 func (a *Activities) patchNewNode(
 	ctx context.Context,
 	namespace string,
@@ -143,12 +143,12 @@ func (a *Activities) nodeToWrite(
 	return a.Kube.Node(ctx, m, true)
 }
 
-// writeNodeIfMachineStays writes changes to a node that is unchanged since it was read. If the changes add Millwright's
-// finalizer, the machine is first read live. If the machine is gone or is being deleted, nothing is written. Reason: a
-// person may have removed the machine's finalizer by force. A new finalizer on the node would then stay until the next
-// sweep for orphans. The machine is read after the node. If a person removes both finalizers after the read, the node
-// has changed, and the write gets a conflict. patchNewNode needs no live read of the machine, because a new node had no
-// finalizer before.
+// writeNodeIfMachineStays writes changes to a node if the node has not changed since it was read. If the changes add
+// Millwright's finalizer, the machine is first read live. If the machine is gone or is being deleted, nothing is
+// written. A person may have removed the machine's finalizer by force. A new finalizer on the node would then stay
+// until the next sweep for orphans. The machine is read after the node. If a person removes both finalizers after the
+// read, the node's resource version changes, and the write fails with a conflict. patchNewNode needs no live read of
+// the machine, because a new node had no finalizer before.
 func (a *Activities) writeNodeIfMachineStays(
 	ctx context.Context,
 	ref kube.Ref,
@@ -165,8 +165,8 @@ func (a *Activities) writeNodeIfMachineStays(
 	return a.writeNode(ctx, ref.Namespace, node, changes, versions)
 }
 
-// writeNode writes changes to a node that is unchanged since it was read, and adds the new version to versions. The
-// capacity is written first, because the second write records the applied template.
+// writeNode writes changes to a node if the node has not changed since it was read, and adds the new version to
+// versions. The capacity is written first, because the second write records the applied template.
 func (a *Activities) writeNode(
 	ctx context.Context,
 	namespace string,
@@ -222,7 +222,7 @@ func editTaints(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
 	return result
 }
 
-// InPlaceMark is the condition InPlaceUpdate that decide/inplace decided for a machine's node.
+// InPlaceMark is the condition InPlaceUpdate that the package decide/inplace chose for a machine's node.
 type InPlaceMark struct {
 	Read    kube.ReadInput
 	Reason  string
@@ -230,10 +230,10 @@ type InPlaceMark struct {
 }
 
 // MarkInPlace writes the progress of an in-place update into the condition InPlaceUpdate of the machine's node.
-// MarkInPlace writes nothing if the condition is up to date. It also writes nothing if Reason is no longer the next
-// step: the update was cancelled, the agent was faster, or the node to drain was uncordoned. The result holds the
-// node's resource version. It is empty if the machine has no node, or shares its node with another machine. The
-// activity is idempotent.
+// MarkInPlace writes nothing if the condition is up to date. MarkInPlace also writes nothing if Reason is no longer the
+// next step, because the update was cancelled, the agent was faster, or the node to drain was uncordoned. The result
+// holds the node's resource version. The result is empty if the machine has no node, or shares its node with another
+// machine. The activity is idempotent.
 func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in.Read, true, func(m *v1alpha1.Machine, node *corev1.Node) {
 		now := drain.InPlaceFacts(node)
@@ -255,14 +255,15 @@ func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinV
 }
 
 // CordonNode cordons the node of a machine. CordonNode keeps an existing cordon, and skips a node whose in-place update
-// was cancelled or is held. The result holds the node's resource version. It is empty if the machine has no node, or
-// shares its node with another machine. The activity is idempotent.
+// was cancelled or is held. The result holds the node's resource version. The result is empty if the machine has no
+// node, or shares its node with another machine. The activity is idempotent.
 func (a *Activities) CordonNode(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	return a.Kube.CordonNode(ctx, in, true)
 }
 
 // UncordonNode uncordons the node of a machine, unless the machine is being deleted. The result holds the node's
-// resource version, as for CordonNode. The activity is idempotent.
+// resource version. The result is empty if the machine has no node, or shares its node with another machine. The
+// activity is idempotent.
 func (a *Activities) UncordonNode(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in, true, func(m *v1alpha1.Machine, node *corev1.Node) {
 		node.Spec.Unschedulable = node.Spec.Unschedulable && m.DeletionTimestamp != nil
@@ -270,9 +271,9 @@ func (a *Activities) UncordonNode(ctx context.Context, in kube.ReadInput) (kube.
 }
 
 // AnnounceTermination sets the condition Terminating on the node of a machine that is being deleted. An existing
-// condition with status True keeps its reason. The result holds the node's resource version. It is empty if the machine
-// has no node, shares its node with another machine, or is not being deleted according to the cache. The activity is
-// idempotent.
+// condition with status True keeps its reason. The result holds the node's resource version. The result is empty if the
+// machine has no node, shares its node with another machine, or is not being deleted according to the cache. The
+// activity is idempotent.
 func (a *Activities) AnnounceTermination(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	known := false
 	versions, err := a.Kube.ChangeNode(ctx, in, in.Live, func(m *v1alpha1.Machine, node *corev1.Node) {
@@ -301,7 +302,7 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.ReadInput)
 
 // deleteAttachments deletes the VolumeAttachments of a node whose instance is gone, without waiting for the end of the
 // deletions. Kubernetes would keep the attachments for six minutes, or for ever. A deletion that the API server rejects
-// is logged and ignored. With InstanceStays, deleteAttachments does nothing.
+// is logged and ignored. If InstanceStays is set, deleteAttachments does nothing.
 func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) error {
 	if in.InstanceStays {
 		return nil
@@ -315,7 +316,7 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		case kube.HasNoServerAnswer(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
-			// the API server was too busy: Temporal retries
+			// the API server was too busy, so Temporal retries the activity
 			return fmt.Errorf("delete attachment %s of node %s: %w", item.Name, in.NodeName, err)
 		default:
 			activity.GetLogger(ctx).
@@ -325,21 +326,21 @@ func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) erro
 	return nil
 }
 
-// NodeRemoval names a Node to delete: its instance is gone, or the instance stays without its machine.
+// NodeRemoval names a Node to delete. The node's instance is gone, or the machine is deleted without its instance.
 type NodeRemoval struct {
 	Machine    kube.Ref
 	NodeName   string
 	ProviderID string // empty: unknown
-	// InstanceStays: the provider was not asked to delete the instance, so the instance may still run and use its
-	// volumes.
+	// InstanceStays is true if the provider was not asked to delete the instance, so the instance may still run and use
+	// its volumes.
 	InstanceStays bool
 }
 
 // DeleteNode deletes the Node object of an instance that is gone. DeleteNode succeeds without a deletion if the node
 // does not exist, or belongs to another instance or machine. A precondition protects a node that changed after the
-// check. The VolumeAttachments stay if the instance may still run. Otherwise, Kubernetes could attach a volume to a
-// second node while the instance writes to the volume. Kubernetes removes these attachments when it considers the
-// removal safe.
+// check. The VolumeAttachments stay if the instance may still run. If the VolumeAttachments were deleted, Kubernetes
+// could attach a volume to a second node while the instance writes to the volume. Kubernetes later removes the
+// VolumeAttachments when the removal is safe.
 func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	target := a.Kube.Cluster.Target(in.Machine.Namespace)
 	if in.NodeName == "" || target == nil {
@@ -351,8 +352,8 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	}
 	defer release()
 	for attempt := range kube.MaxConflicts {
-		// Attachments are deleted before the precondition checks the node. If attachments exist, the node is therefore
-		// read live.
+		// If attachments exist, the node is read live, because the attachments are deleted before the precondition
+		// checks the node.
 		node, err := a.nodeOfRemoval(
 			ctx,
 			in,
@@ -380,8 +381,8 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	return kube.RepeatedConflictError(in.Machine)
 }
 
-// machineOfRemoval returns the machine whose node is removed, from the cache if it is there. If the cache lacks the
-// machine, the result has no status, and thus no proof that the provider reported the node's name.
+// machineOfRemoval returns the machine whose node is removed, from the cache if possible. If the cache lacks the
+// machine, the returned machine has no status, so it cannot prove that the provider reported the node's name.
 func (a *Activities) machineOfRemoval(in NodeRemoval) *v1alpha1.Machine {
 	removed := &v1alpha1.Machine{}
 	if m, found := a.Kube.Cluster.Machine(in.Machine.Key()); found && string(m.UID) == in.Machine.UID {

@@ -20,8 +20,8 @@ import (
 	observe "millwright/observe/machine"
 )
 
-// copiedMachine returns a copy of machine m in another namespace, as after a trial restore. The copy names the same
-// instance and node as m.
+// copiedMachine returns a copy of machine m in another namespace, such as a trial restore creates. The copy names the
+// same instance and node as m.
 func copiedMachine() *v1alpha1.Machine {
 	c := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithCreateAttempt)
 	c.Namespace, c.UID = "restored", "uid-copy"

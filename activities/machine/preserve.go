@@ -21,7 +21,7 @@ import (
 // PreserveMachine writes the decision about a machine's preservation to the machine and its node. PreserveMachine
 // writes nothing if the machine and its node are up to date, if the machine is being deleted, or if another machine
 // names the same node. The result holds the resource versions of the written objects. The activity is idempotent: a
-// repeated run continues after an interruption.
+// retry continues after an interruption.
 func (a *Activities) PreserveMachine(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
 	for range kube.MaxConflicts {
@@ -36,7 +36,8 @@ func (a *Activities) PreserveMachine(ctx context.Context, in kube.ReadInput) (ku
 		switch {
 		case err == nil:
 			return versions, nil
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // changed or deleted: read live
+		// the machine or the node was changed or deleted, so the next attempt reads live
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			in.Live = true
 		default:
 			return nil, kube.WriteError(ctx, in.Ref, err)
@@ -54,8 +55,9 @@ type preservation struct {
 	decision preserve.Decision
 }
 
-// decidePreservation reads a machine and its node, and decides about the preservation; nil means that nothing must be
-// decided. The node is read live, because a missing annotation ends a preservation, and a stale cache must not end it.
+// decidePreservation reads a machine and its node, and decides about the preservation. It returns nil if nothing must
+// be decided. The node is read live, because a missing annotation ends a preservation, and a stale cache must not end
+// it.
 func (a *Activities) decidePreservation(ctx context.Context, in kube.ReadInput) (*preservation, error) {
 	m, _, err := a.Kube.Machine(ctx, in)
 	if err != nil || m == nil {
@@ -79,7 +81,8 @@ func (a *Activities) decidePreservation(ctx context.Context, in kube.ReadInput) 
 }
 
 // writeChanges writes the changes and adds the new versions to versions. The end of the preservation is written to the
-// status first and removed last. While it is in the status, the next run knows that other changes may be missing.
+// status first and removed last. While the status contains the end, the next run assumes that other changes may be
+// missing.
 func (p *preservation) writeChanges(ctx context.Context, versions kube.MinVersions) error {
 	steps := []func(context.Context, kube.MinVersions) error{
 		p.writeExpiry, p.writeNodeMarks, p.writeCondition, p.writeMachineAnnotations,
@@ -114,7 +117,7 @@ func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersion
 	}
 	p.machine = m
 	versions.RaiseVersion(cache.Machines, m.ResourceVersion)
-	if p.node == nil || !p.decision.Preserve { // otherwise, writeCondition records the event
+	if p.node == nil || !p.decision.Preserve { // if the node stays preserved, writeCondition records the event
 		p.recordEvent()
 	}
 	return nil

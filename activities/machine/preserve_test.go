@@ -35,7 +35,8 @@ func withNodePreserveAnnotation(value string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: value} }
 }
 
-// setFailedLongAgo makes a machine that failed long ago; the times of its status must not change.
+// setFailedLongAgo changes a machine so that it failed long ago. The activity must not change the timestamps in its
+// status.
 func setFailedLongAgo(m *v1alpha1.Machine) {
 	since := metav1.Unix(1_700_000_000, 0)
 	m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, LastUpdateTime: since}
@@ -259,7 +260,8 @@ func TestRecordedPreserveExpiryTimeIsKept(t *testing.T) {
 		setFailedLongAgo,
 		withPreserveAnnotation("when-failed"),
 		func(m *v1alpha1.Machine) {
-			m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.PreservationEnd // written together with the phase
+			// the end of the preservation was written together with the phase
+			m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.PreservationEnd
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 				MachinePreserveTimeout: activitiestest.Duration(time.Minute),
 			}

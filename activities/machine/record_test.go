@@ -18,7 +18,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// newInstanceRecord is the provider's result for the new instance of a machine, with node n.
+// newInstanceRecord returns the provider's result for a new instance of a machine, with the node name n.
 func newInstanceRecord(m *v1alpha1.Machine) machine.InstanceRecord {
 	return machine.InstanceRecord{Read: activitiestest.NewReadInput(m), ProviderID: "fake:///n", NodeName: "n"}
 }

@@ -49,9 +49,10 @@ type Report struct {
 	Conditions     []Condition            // Millwright's conditions; conditions that are not listed stay
 	LastKnownState string                 // empty keeps the state
 	NodeName       string                 // the name that the provider reported; empty keeps the name
-	Clock          *health.UnhealthyClock // nil keeps the health clock
+	Clock          *health.UnhealthyClock // nil keeps the recorded times of the node's health
 	InstanceGone   bool                   // the provider reports that the instance is gone; false keeps the recorded value
-	// Stopped: the creation waits for a person. The creation timeout stops until a report has Stopped = false.
+	// Stopped is true if the creation waits for a person. The creation timeout stops until a report has Stopped =
+	// false.
 	Stopped       bool
 	Addresses     []kube.Address    // addresses of an instance without a node; nil keeps the addresses
 	Joined        bool              // the node has joined; recorded once, unless an annotation already records the join
@@ -60,7 +61,7 @@ type Report struct {
 	Drain         *StayingDrain     // drain of a node whose machine is not being deleted; nil keeps the recorded drain
 	Event         *kube.Event       // recorded if the status changes; nil: no event
 
-	// WithoutToken: this attempt to create the instance has no bootstrap token. Only RecordCreateIntent reads
+	// WithoutToken is true if this attempt to create the instance has no bootstrap token. Only RecordCreateIntent reads
 	// WithoutToken.
 	WithoutToken bool `json:",omitzero"`
 
@@ -117,7 +118,8 @@ func (a *Activities) writeReport(ctx context.Context, in Report) (before, after 
 			return m, changed, nil
 		},
 	)
-	if refused, is := kube.FailureOfType(err, kube.TypeRefused); is { // the refused status cannot contain the refusal
+	// the API server refused the status write, so only an event can report the refusal
+	if refused, is := kube.FailureOfType(err, kube.TypeRefused); is {
 		if m, found := a.Kube.Cluster.Machine(in.Read.Ref.Key()); found && string(m.UID) == in.Read.Ref.UID {
 			a.Kube.RecordEvent(m, &kube.Event{Warning: true, Reason: vocabulary.BlockedRefused, Message: refused.Message()})
 		}
@@ -148,8 +150,8 @@ func (a *Activities) nodeForReport(m *v1alpha1.Machine, node *corev1.Node) *core
 	return node
 }
 
-// isReportOutdated reports whether a report says Pending although the machine's creation has already ended. Cause: a
-// worker wrote a later status and died before the workflow received the result.
+// isReportOutdated reports whether a report has the phase Pending although the machine's creation has already ended.
+// This happens if a worker wrote a later status and died before the workflow received the result.
 func isReportOutdated(m *v1alpha1.Machine, in Report) bool {
 	switch m.Status.CurrentStatus.Phase {
 	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineAvailable:
@@ -242,7 +244,7 @@ func explainWait(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now time.Tim
 }
 
 // withIgnoredKindCondition returns the conditions of a report. A class reference may name a kind, which has no effect.
-// Then a true condition ClassReady says that the kind is ignored.
+// If the class reference names a kind, the message of a true condition ClassReady says that the kind is ignored.
 func withIgnoredKindCondition(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
 	ignored := kube.IgnoredKindMessage(class)
 	return list.Map(conditions, func(c Condition) Condition {
@@ -253,15 +255,15 @@ func withIgnoredKindCondition(conditions []Condition, class v1alpha1.ClassSpec) 
 	})
 }
 
-// nextCreationIntent records the first create call. If the first lastOperation is written before any create call,
-// nextCreationIntent records an empty intent, because an empty lastOperation.type can then no longer prove that no
-// create call was made.
+// nextCreationIntent records the first create call. If a lastOperation is written before any create call,
+// nextCreationIntent records an empty intent, which means that no create call was made.
 func nextCreationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alpha1.CreationIntent {
 	was := m.Status.CreationIntent
 	switch {
 	case in.runID != "" && (was == nil || was.RunID == ""):
 		return &v1alpha1.CreationIntent{RunID: in.runID, Time: &now, WithoutToken: in.WithoutToken}
-	case in.runID != "" && was.WithoutToken && !in.WithoutToken: // the class now needs a token
+	// the earlier attempts had no token, but the class now needs one
+	case in.runID != "" && was.WithoutToken && !in.WithoutToken:
 		return &v1alpha1.CreationIntent{RunID: was.RunID, Time: was.Time}
 	case was == nil && in.Operation != nil && isCreationNeverTried(m):
 		return &v1alpha1.CreationIntent{}
@@ -270,7 +272,7 @@ func nextCreationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alph
 	}
 }
 
-// nextCreationStopped starts or ends an interval that does not count for the creation timeout.
+// nextCreationStopped stops or resumes the creation timeout.
 func nextCreationStopped(was *v1alpha1.CreationStopped, stopped bool, now metav1.Time) *v1alpha1.CreationStopped {
 	s := v1alpha1.CreationStopped{}
 	if was != nil {
@@ -366,8 +368,8 @@ func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []c
 // never changes.
 type DeletionProgress struct {
 	Stage deletion.Stage // stage that begins; empty keeps the stage
-	// Means is the new way of removing pods; empty keeps the present way. The first Means starts the timeout of the
-	// drain.
+	// Means is the new way of removing pods; empty keeps the present way. The timeout of the drain starts when a report
+	// contains the first Means.
 	Means      string
 	Result     string   // result of the drain; empty keeps the result
 	LeftBehind []string // pods that remain on the node

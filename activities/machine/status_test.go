@@ -112,7 +112,7 @@ func TestTimesOfAReportChangeOnlyWithTheirValues(t *testing.T) {
 	same := machine.LastOperation{Type: "Create", State: "Successful", Description: "joined"}
 	for name, row := range map[string]struct {
 		report              machine.Report
-		phase, last, status bool // whether the time of each part changes
+		phase, last, status bool // whether the timestamps of the phase, the lastOperation and the conditions change
 	}{
 		"the same again":                 {machine.Report{Phase: "Running", Operation: &same}, false, false, false},
 		"a step, and nothing else":       {machine.Report{Step: &kube.Step{Name: "x"}}, false, false, false},

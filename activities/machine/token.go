@@ -22,7 +22,7 @@ import (
 	"millwright/decide/phrase"
 )
 
-// TokenRequest asks for the bootstrap token of one attempt to create an instance.
+// TokenRequest requests the bootstrap token of one attempt to create an instance.
 type TokenRequest struct {
 	Read    kube.ReadInput
 	Attempt string    // unique ID of the attempt
@@ -42,14 +42,14 @@ func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.Toke
 	return a.issueToken(ctx, m, in.Attempt, in.Expires, in.Read.TimeToRecord(ctx))
 }
 
-// maxTokenNames is the largest number of names that are tried. 36^6 token IDs exist: one collision is rare, ten in a
-// row are a bug.
+// maxTokenNames is the largest number of names that are tried. 36^6 token IDs exist, so ten collisions in a row are a
+// bug.
 const maxTokenNames = 10
 
 // issueToken creates a bootstrap token for one attempt to create a machine's instance, valid until expires. A repeated
 // call for the same attempt finds the same Secret, and extends it if needed. A token serves one machine and one
 // attempt, and an expired token is never reused. The tokens of earlier attempts stay, because an interrupted attempt
-// may have created an instance that boots with such a token. RevokeTokens deletes all tokens of the machine.
+// may have created an instance that boots with its token. RevokeTokens deletes all tokens of the machine.
 func (a *Activities) issueToken(
 	ctx context.Context,
 	m *v1alpha1.Machine,
@@ -60,7 +60,8 @@ func (a *Activities) issueToken(
 	if target == nil {
 		return kube.TokenRef{}, nil
 	}
-	expires = expires.UTC().Truncate(time.Second) // in the Secret's precision, so a repeated call finds no difference
+	// the Secret stores whole seconds, so the expiration must have no fraction to compare equal in a repeated call
+	expires = expires.UTC().Truncate(time.Second)
 	if !now.Before(expires) {
 		return kube.TokenRef{}, kube.TokenGoneError(
 			fmt.Sprintf(
@@ -100,7 +101,7 @@ func (a *Activities) issueToken(
 	)
 }
 
-// newToken returns the Secret of a new token; n is the number of the attempt's names that are already in use.
+// newToken returns the Secret of a new token. The number n is how many names of this attempt are already in use.
 func (a *Activities) newToken(m *v1alpha1.Machine, attempt string, n int, expires time.Time) *corev1.Secret {
 	id := tokenID(m.UID, attempt, n)
 	secret := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken}

@@ -352,7 +352,7 @@ func TestNoTokenIsIssuedIfUserDataHasNoPlaceholder(t *testing.T) {
 func TestTokensAreNotRevokedIfNoneWasNeeded(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		attempts []bool // for each attempt: WithoutToken
+		attempts []bool // value of WithoutToken for each attempt
 		want     bool
 	}{
 		"no attempt had one":          {[]bool{true, true}, true},

@@ -17,7 +17,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// withServerAge makes a machine as old as ago by the clock of the servers.
+// withServerAge sets a machine's creation time to the given duration before the server's time.
 func withServerAge(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = k.ServerTimestamp(ago) }
 }
@@ -158,8 +158,8 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 	}
 }
 
-// A restored API server may have lost the record of a create call. So the provider first searches for an instance of a
-// machine that is not new.
+// A restored API server may have lost the record of a create call. The provider searches for an existing instance
+// before it creates one, unless the machine is new.
 func TestNeverTriedFollowsServerClock(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 5 * time.Minute: false} {
@@ -218,8 +218,8 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 	})
 }
 
-// The clocks of Temporal and the API server differ slightly. Nevertheless, no timestamp in a machine's status is before
-// the machine's creation.
+// No timestamp in a machine's status is before the machine's creation, although the clocks of Temporal and the API
+// server differ slightly.
 func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.Machine("m")
@@ -232,7 +232,7 @@ func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 	assert.True(t, status.CreationStopped.Since.Equal(&m.CreationTimestamp))
 }
 
-// A machine whose bootstrap token is refused before its deadline waits for the creation timeout, and then fails.
+// The activity fails if the token would already have expired by the server's clock; the worker's clock has no effect.
 func TestTheClockOfAWorkerDoesNotExpireABootstrapToken(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {

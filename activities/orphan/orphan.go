@@ -28,10 +28,11 @@ type NodeSweep struct {
 	At        time.Time // the workflow's time of the sweep
 }
 
-// MarkNodes marks nodes that no machine claims, and removes Millwright's finalizer from them. Nothing else would remove
-// the finalizer when such a node is deleted. If a machine claims a marked node later, the sync of the machine removes
-// the mark and restores the finalizer. A node that changed or was deleted after the read is left to the next sweep.
-// MarkNodes returns how many nodes it wrote. Running MarkNodes twice writes once.
+// MarkNodes marks nodes that no machine claims, and removes Millwright's finalizer from them. The finalizer would
+// otherwise block the deletion of a node without a machine. If a machine claims a marked node later, the sync of the
+// machine removes the mark and restores the finalizer. MarkNodes skips a node that changed or was deleted after the
+// read; the next sweep reads the node again. MarkNodes returns how many nodes it wrote. Running MarkNodes twice writes
+// once.
 func (a *Activities) MarkNodes(ctx context.Context, in NodeSweep) (int, error) {
 	nodes, facts, owners := observeorphan.NodesAndOwners(a.Kube.Cluster, in.Namespace)
 	if len(orphan.UnmanagedNodes(in.At, facts, owners)) == 0 {
@@ -67,7 +68,7 @@ type Report struct {
 	Collected []string // provider IDs of deleted instances
 	Held      string   // why nothing was deleted although candidates exist
 	Failed    string   // why the sweep failed
-	Unclear   []string // instances that no sweep deletes
+	Unclear   []string // messages about instances that no sweep deletes
 }
 
 // ReportOrphans counts a sweep in the metrics, and records events on the class. Running ReportOrphans twice counts

@@ -44,8 +44,8 @@ func machineSetWithRevision(d *v1alpha1.MachineDeployment, name, class, revision
 	}
 }
 
-// deploymentInRollout returns a deployment in a rollout from revision 1 to 2, which waits for the approval of its only
-// step.
+// deploymentInRollout returns a deployment in a rollout from revision 1 to 2. The rollout waits for the approval of its
+// only step.
 func deploymentInRollout(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
 	d := activitiestest.Deployment("d", 2, append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
 		d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
@@ -160,7 +160,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 	}
 }
 
-// If the answer of the first run is lost, the second run must not revert the undo.
+// If the result of the first run is lost, the second run must not revert the undo.
 func TestRepeatedUndoRequestDoesNotUndoItself(t *testing.T) {
 	t.Parallel()
 	d, objects := deploymentInRollout()

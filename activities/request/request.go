@@ -42,8 +42,8 @@ type Answer struct {
 }
 
 // ApplyRequest writes a request to its object if the state of the object allows the request, and records an event with
-// the operator's name and reason. A refused request returns an answer, not an error. The activity is idempotent: a
-// repeated request writes nothing, and records no second event.
+// the operator's name and reason. If the request is refused, ApplyRequest returns an Answer and no error. The activity
+// is idempotent: a repeated request writes nothing, and records no second event.
 func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, error) {
 	if !a.Kube.Cluster.ActsOnMachines(in.Object.Namespace) {
 		return RefuseForeignNamespace(in.Object.Namespace), nil
@@ -96,8 +96,9 @@ func (a *Activities) writeRequest(
 type DecideFunc func(runtime.Object, request.Facts) request.Decision
 
 // ApplyRequest answers a request, and records an event with the operator's name and reason. The function write calls
-// the given Decide for each state of the object that write reads, and writes the decision. The function write returns
-// the resource version of the object after the write. A refused request returns an answer, not an error.
+// the given DecideFunc each time it has read the object, and writes the decision. The function write returns the
+// resource version of the object after the write. If the request is refused, ApplyRequest returns an Answer and no
+// error.
 func ApplyRequest(k *kube.Kube, in Request, write func(DecideFunc) (version string, err error)) (Answer, error) {
 	var found runtime.Object
 	var d request.Decision

@@ -56,8 +56,8 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (WriteResu
 	)
 }
 
-// StillWantsMachines reports whether a cached set is not being deleted, and its spec is not newer than in the decision
-// about the creations.
+// StillWantsMachines reports whether the machines of a decision may still be created. It returns false if the set is
+// being deleted, or if its spec is newer than the spec that the decision saw.
 func StillWantsMachines(now, decided metav1.Object) bool {
 	return now.GetUID() == decided.GetUID() && now.GetGeneration() <= decided.GetGeneration() &&
 		now.GetDeletionTimestamp() == nil
@@ -67,10 +67,10 @@ func StillWantsMachines(now, decided metav1.Object) bool {
 // activity's StartToCloseTimeout, which leaves time for the last creations to end.
 const maxCreationTime = 10 * time.Second
 
-// CreateInBatches creates the machines of a batch: one machine, then two, then four in parallel. It stops after the
-// first rejection. The function create creates one machine, and returns the machine's resource version. An event on the
-// set reports a rejection. CreateInBatches ends early and without an error after 10 s, or once wanted returns false.
-// The next decision names the missing machines.
+// CreateInBatches creates the machines of a batch: one machine, then two, then four in parallel. CreateInBatches stops
+// after the first rejection. The function create creates one machine, and returns the machine's resource version. An
+// event on the set reports a rejection. CreateInBatches ends early and without an error after 10 s, or once wanted
+// returns false. The next decision lists the machines that are still missing.
 func CreateInBatches(
 	ctx context.Context,
 	k *kube.Kube,

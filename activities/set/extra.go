@@ -13,7 +13,7 @@ type ExtraWrites struct {
 	Objects  []ExtraObject
 }
 
-// ExtraObject identifies an object of any kind in the version that was read.
+// ExtraObject identifies an object of any kind, with the resourceVersion that was read.
 type ExtraObject struct {
 	Group, APIVersion, Resource string
 	Name, UID, Version          string

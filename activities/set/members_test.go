@@ -168,8 +168,8 @@ func TestFailedDeletionDoesNotStopOtherDeletions(t *testing.T) {
 	}))
 }
 
-// The annotation "unfreeze" ends one freeze: the label and the annotation are removed, so that a later freeze takes
-// effect.
+// The annotation "unfreeze" ends one freeze. The activity removes the label and the annotation, so that a later freeze
+// takes effect.
 func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1)

@@ -12,8 +12,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Each set counts and reports its own surplus of machines. The test reports the surplus beside a Recreate deployment,
-// and beside a deployment without surge whose name comes first, with the reports in either order.
+// Each set counts and reports its own surplus of machines. The test has deployments of both strategies, and the sets
+// report in two orders.
 func TestEachSetReportsItsOwnSurplus(t *testing.T) {
 	t.Parallel()
 	var objects []runtime.Object

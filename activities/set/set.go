@@ -29,9 +29,9 @@ import (
 // Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// Decision says what a MachineSet needs next.
+// Decision is what a MachineSet needs next.
 type Decision struct {
-	Gone    bool               // the object no longer exists: only Gone and the reason in Pending are set
+	Gone    bool               // the object no longer exists, so only Gone and the reason in Pending are set
 	Pending attention.Decision // pending work; the zero value means no work
 	Version string             // resourceVersion of the set that was read
 	Scale   scale.Decision
@@ -40,12 +40,12 @@ type Decision struct {
 	Report  bool             // the status is out of date
 	Blocked explain.Summary  `json:",omitzero"` // blockers of the set and its machines
 	Seen    kube.MinVersions // resource versions that were read; a later decision must not read older versions
-	// Extra are the writes that are not part of Scale; only a MachineSet of Cluster API has extra writes. The workflow
-	// makes these writes in this order, once no list of Scale has entries.
+	// Extra lists the writes that are not part of Scale; only a MachineSet of Cluster API has extra writes. The
+	// workflow makes these writes in this order, after all writes of Scale are done.
 	Extra []ExtraWrites `json:",omitempty"`
 }
 
-// Input says how fresh the facts of a set's decision must be, and contains the failure of the last batch.
+// Input specifies how fresh the facts of a set's decision must be, and contains the failure of the last batch.
 type Input struct {
 	kube.ReadInput
 	Failure scale.WriteFailure // failure of the last batch; zero: the batch succeeded
@@ -124,8 +124,8 @@ type MachineBatch struct {
 	Machines []scale.MachineTarget
 }
 
-// DeleteMachines deletes the machines of a batch. A machine that is gone counts as deleted. A machine that changed
-// since the decision causes a Conflict, which is returned after the other machines are deleted.
+// DeleteMachines deletes the machines of a batch. A machine that is gone counts as deleted. If a machine changed since
+// the decision, DeleteMachines deletes the other machines and then returns a Conflict.
 func (a *Activities) DeleteMachines(ctx context.Context, in MachineBatch) (WriteResult, error) {
 	set, found := a.Kube.Cluster.MachineSet(in.Set.Key())
 	var unseen atomic.Bool
@@ -158,8 +158,8 @@ func (a *Activities) DeleteMachines(ctx context.Context, in MachineBatch) (Write
 }
 
 // deleteMachine deletes a machine, and returns the machine's resource version after the deletion. The version is empty
-// if it is unknown: the machine is already gone, or the client does not return the version. A machine that changed
-// since the decision causes a conflict.
+// if the machine is already gone, or if the client does not return the version. A machine that changed since the
+// decision causes a conflict.
 func (a *Activities) deleteMachine(
 	ctx context.Context,
 	namespace string,
@@ -186,15 +186,15 @@ func (a *Activities) deleteMachine(
 		return "", err
 	}
 	if err := answer.Into(&m); err != nil || string(m.UID) != target.UID {
-		// the response is a Status, not the machine: the machine had no finalizers
+		// the machine had no finalizers, so the API server returned a Status instead of the machine
 		return "", nil //nolint:nilerr // it was deleted
 	}
 	return m.ResourceVersion, nil
 }
 
-// restoreMachineFinalizer restores Millwright's finalizer on a machine from which a person removed it, and returns the
-// machine's resource version; empty if the machine is gone. Without the finalizer, the object would vanish at once, and
-// its instance would stay.
+// restoreMachineFinalizer restores Millwright's finalizer on a machine from which a person removed it. The result is
+// the machine's resource version, or "" if the machine is gone. Without the finalizer, the object would vanish at once,
+// and its instance would stay.
 func (a *Activities) restoreMachineFinalizer(
 	ctx context.Context,
 	namespace string,
@@ -215,9 +215,9 @@ func (a *Activities) restoreMachineFinalizer(
 	return version, err
 }
 
-// AdoptMachines makes a set the controller of machines that have no existing controller. The set is first read live. A
-// set that is being deleted adopts no machine, but a set that was paused after the decision still adopts machines. A
-// machine that changed since the decision causes a Conflict. The activity is idempotent.
+// AdoptMachines makes a set the controller of machines that have no existing controller. AdoptMachines first reads the
+// set live. A set that is being deleted adopts no machine, but a set that was paused after the decision still adopts
+// machines. A machine that changed since the decision causes a Conflict. The activity is idempotent.
 func (a *Activities) AdoptMachines(ctx context.Context, in MachineBatch) (kube.MinVersions, error) {
 	set, err := kube.ReadLiveAtVersion(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, "")
 	if err != nil {
@@ -308,16 +308,16 @@ func (a *Activities) changeMachines(
 	})
 }
 
-// Report holds the contents of a MachineSet's status beyond the counts.
+// Report contains the fields of a MachineSet's status that are not counts.
 type Report struct {
 	Input
 	Step        *kube.Step              // nil clears the current operation: the set is idle
 	Generations *scale.GenerationRecord // generations to record; nil keeps the recorded generations
 }
 
-// ReportSet counts a set's machines, and writes the set's status if it differs. If a freeze of the set has ended,
-// ReportSet removes the label "freeze" and the annotation "unfreeze". The result is the resource version of the set. If
-// the set is gone, ReportSet fails with ObjectGone.
+// ReportSet counts a set's machines, and writes the set's status if the status has changed. If a freeze of the set has
+// ended, ReportSet removes the label "freeze" and the annotation "unfreeze". The result is the resource version of the
+// set. If the set is gone, ReportSet fails with ObjectGone.
 func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 	thaw, stamp := false, in.TimeToRecord(ctx)
 	look := func(read kube.ReadInput) (set, changed *v1alpha1.MachineSet, err error) {
@@ -330,7 +330,7 @@ func (a *Activities) ReportSet(ctx context.Context, in Report) (string, error) {
 		if equality.Semantic.DeepEqual(changed.Status, set.Status) {
 			return set, set, nil
 		}
-		// set after the comparison, because a change of this field alone is not worth a write
+		// the field is set after the comparison, because a change of this field alone causes no write
 		changed.Status.ObservedMachines = related.MachinesVersion
 		return set, changed, nil
 	}

@@ -64,7 +64,7 @@ type machineSetLoop struct {
 	ref              kube.Ref
 	versions         kube.MinVersions
 	readsLive        bool
-	failedCacheWaits int // number of reads that wait for their caches without success
+	failedCacheWaits int // number of reads that timed out while they waited for the caches
 	checkCounts      func(all, live int)
 }
 
@@ -164,8 +164,8 @@ func (l *machineSetLoop) carryOutDecision(d set.Decision) (acted bool, err error
 	return true, err
 }
 
-// writeBatch carries out a batch once, twice (because the worker died half way or its answer was lost), or only half
-// (because the workflow run ends).
+// writeBatch carries out a batch once, twice or only half. A batch runs twice if the worker died or its answer was
+// lost, and half if the workflow run ends.
 func (l *machineSetLoop) writeBatch(activity, half, whole any) (done set.WriteResult, died bool, err error) {
 	first := []any{nil, nil, nil, nil, nil, half, whole, half}
 	chance := l.random.IntN(len(first))
@@ -265,8 +265,8 @@ func (l *machineSetLoop) countMachines() (all, live int) {
 	return all, live
 }
 
-// delayedEventsClient is a client that counts its creations. Its caches get events only when the test releases the
-// events.
+// delayedEventsClient is a client that counts its creations. The caches that use this client get events only when the
+// test releases the events.
 type delayedEventsClient struct {
 	*fake.Clientset
 	creations, deletions atomic.Int64
@@ -350,11 +350,11 @@ func (l *delayedEventsClient) RoundTrip(r *http.Request) (*http.Response, error)
 	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, err
 }
 
-// delayedWatch holds events until the test releases the events.
+// delayedWatch buffers events until the test releases the events.
 type delayedWatch struct {
 	watch.Interface
 	resultChan   chan watch.Event
-	watchContext context.Context // ends when the watch stops
+	watchContext context.Context // cancelled when the watch stops
 	stop         func()
 	releaseMutex sync.Mutex // locked while events are released
 	heldMutex    sync.Mutex // guards heldEvents

@@ -15,8 +15,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// A busy API server has not rejected the write, so Temporal retries the activity. Neither an event nor the status says
-// that machines cannot be created.
+// If the API server is busy, it has not rejected the write, so Temporal retries the activity. No event and no status
+// field reports that machines cannot be created.
 func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 2)

@@ -13,8 +13,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// The back-off before the next generation of machines ends by the workflow's time. The timestamps in the status also
-// come from the workflow's time.
+// The workflow's time decides when the back-off before the next generation of machines ends. The timestamps in the
+// status also come from the workflow's time.
 func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {

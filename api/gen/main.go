@@ -2,9 +2,9 @@
 // not Millwright's. api/generate.sh calls gen with the folder of the CRDs, and gen changes the CRDs in place. A second
 // run of gen changes nothing.
 //
-// Short rules are markers at their field. Label selectors, ObjectMetas and durations are types of apimachinery, and so
-// cannot have markers. Without bounds of maps and lists, the API server assumes the largest possible cost of a CEL
-// rule, and refuses the CRD. The bounds are far above the values in a real object.
+// Short CEL rules are markers on the Go fields. Label selectors, ObjectMetas and durations are types of apimachinery,
+// and so cannot have markers. Without bounds of maps and lists, the API server assumes the largest possible cost of a
+// CEL rule, and refuses the CRD. The bounds are far above the values in a real object.
 package main
 
 import (
@@ -107,8 +107,8 @@ func childSchema(at schema, step string) (schema, bool) {
 	return m, ok
 }
 
-// mergeSchemas merges add into the schema, recursively for maps that both have. Adding rules to a field with rules from a
-// marker is an error, because the new rules would replace the marker's rules.
+// mergeSchemas merges add into the schema. Maps that exist in both schemas are merged recursively. Adding rules to a
+// field with rules from a marker is an error, because the new rules would replace the marker's rules.
 func mergeSchemas(into, add schema) error {
 	for key, value := range add {
 		have, exists := into[key]

@@ -20,9 +20,9 @@ func rulesSchema(list ...schema) schema {
 }
 
 // durationRule accepts the texts that time.ParseDuration accepts, except negative durations. The rule limits the digits
-// of each unit and accepts hours only once. Therefore a text of at most maxDuration characters is less than 2562047h,
-// the maximum of an int64 of nanoseconds. If the API server stored a longer duration, no typed client could read the
-// object.
+// of each unit and accepts hours only once. A text that the rule accepts, of at most maxDuration characters, is less
+// than 2562047h, the maximum of an int64 of nanoseconds. If the API server stored a longer duration, no typed client
+// could read the object.
 func durationRule(field string) schema {
 	number := func(digits int) string { return fmt.Sprintf(`([0-9]{1,%d}([.][0-9]*)?|[.][0-9]+)`, digits) }
 	component := "(" + number(6) + "h|" + number(7) + "m|" + number(9) + "s|" +
@@ -34,7 +34,8 @@ func durationRule(field string) schema {
 	})
 }
 
-// templateLabelsRule refuses labels that are not valid, because the API server would refuse every machine with them.
+// templateLabelsRule refuses invalid labels in a template, because the API server would refuse every machine with such
+// labels.
 func templateLabelsRule() schema {
 	const wrong = `(format.qualifiedName().validate(k).hasValue() || format.labelValue().validate(self[k]).hasValue())`
 	return rulesSchema(schema{

@@ -112,7 +112,7 @@ func typeName(expression ast.Expr) string {
 	}
 }
 
-// kubectl explain shows the comment of a field: the comment must name every word that the field can hold.
+// kubectl explain shows the comment of a field, so the comment must name every value of the field.
 func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 	words := parsePackage(t, "../vocabulary", nil)
 	api := parsePackage(t, ".", words.constants)
@@ -143,7 +143,7 @@ func TestCommentsNameWhatAFieldCanHold(t *testing.T) {
 		return values
 	}
 	steps := prefixed(words.constants, "Step")
-	// no object's status holds the steps of sweeps
+	// no object's status contains the steps of sweeps
 	sweeps := words.constantGroups["Steps of the workflow that collects orphans."]
 	require.NotEmpty(t, sweeps)
 	names("Operation.Step", slices.DeleteFunc(steps, func(step string) bool { return slices.Contains(sweeps, step) }))

@@ -26,8 +26,8 @@ const (
 	MachineDeploymentFrozen MachineDeploymentConditionType = vocabulary.ConditionFrozen
 	// MachineDeploymentDegraded: the machines stay on a former revision. MachineDeploymentReconciling: the machines do
 	// not match the spec yet. MachineDeploymentStalled: the machines will not match the spec unless a person acts.
-	// Tools such as kstatus read Reconciling and Stalled. At most one of these two exists. Degraded, Reconciling and
-	// Stalled exist only while they are True.
+	// Tools such as kstatus read Reconciling and Stalled. At most one of Reconciling and Stalled exists. Degraded,
+	// Reconciling and Stalled exist only while they are True.
 	MachineDeploymentDegraded    MachineDeploymentConditionType = vocabulary.ConditionDegraded
 	MachineDeploymentReconciling MachineDeploymentConditionType = vocabulary.ConditionReconciling
 	MachineDeploymentStalled     MachineDeploymentConditionType = vocabulary.ConditionStalled
@@ -62,7 +62,7 @@ const (
 	MachineSetFrozen MachineSetConditionType = vocabulary.ConditionFrozen
 	// MachineSetOvershoot: the set has more machines than were ever desired.
 	MachineSetOvershoot MachineSetConditionType = vocabulary.ConditionOvershoot
-	// MachineSetMachinesCreated: False while machines that could not be created are missing.
+	// MachineSetMachinesCreated: False while machines are missing because they could not be created.
 	MachineSetMachinesCreated MachineSetConditionType = vocabulary.ConditionMachinesCreated
 	// MachineSetMachinesReady: all machines are ready; the message names the machines that are not ready.
 	MachineSetMachinesReady MachineSetConditionType = vocabulary.ConditionMachinesReady
@@ -99,8 +99,8 @@ const (
 	ReasonDeploymentResumed        = vocabulary.ReasonDeploymentResumed
 	// ReasonRolloutHeld: an operator cancelled the rollout; the machines stay as they are.
 	ReasonRolloutHeld = vocabulary.ReasonRolloutHeld
-	// ReasonRolloutWaiting: the rollout waits at a pause point, because a step has its number of machines and is not
-	// over.
+	// ReasonRolloutWaiting: the rollout waits at a pause point, because a step has reached its number of machines and
+	// has not ended.
 	ReasonRolloutWaiting = vocabulary.ReasonRolloutWaiting
 	// ReasonInvalid: the deployment is invalid and must be corrected.
 	ReasonInvalid = vocabulary.ReasonInvalid
@@ -119,10 +119,10 @@ const (
 	ReasonUnfreezeAnnotation         = "UnfreezeAnnotation"
 )
 
-// ReasonSelectorOverlap is the reason of SelectorOverlap, and of the event that goes with it.
+// ReasonSelectorOverlap is the reason of the condition SelectorOverlap and of its event.
 const ReasonSelectorOverlap = "SelectorOverlap"
 
-// ReasonClassKindIgnored is the reason of ClassKindIgnored, and of the event that goes with it.
+// ReasonClassKindIgnored is the reason of the condition ClassKindIgnored and of its event.
 const ReasonClassKindIgnored = "ClassKindIgnored"
 
 // Conditions of a Machine itself. These types are reserved: the conditions stay when the node's conditions are copied,
@@ -154,9 +154,9 @@ const (
 const (
 	ReasonDraining = vocabulary.ReasonDraining // pods are being evicted, or will be evicted next
 	ReasonBlocked  = vocabulary.ReasonBlocked  // something blocks evictions
-	ReasonForcing  = vocabulary.ReasonForcing  // the deadline has passed, or force was requested: pods are deleted
-	ReasonDrained  = vocabulary.DrainDrained   // True: all pods are gone
-	// True: pods were deleted by force; the message names the pods that were left behind
+	ReasonForcing  = vocabulary.ReasonForcing  // the deadline has passed or force was requested, so pods are deleted
+	ReasonDrained  = vocabulary.DrainDrained   // the status is True: all pods are gone
+	// the status is True: pods were deleted by force; the message names the pods that were left behind
 	ReasonForced  = vocabulary.DrainForced
 	ReasonSkipped = vocabulary.DrainSkipped // no pod was evicted
 )
@@ -199,10 +199,11 @@ const ClassServed = vocabulary.ConditionServed
 // Reasons of events on a MachineClass, about instances that no Machine claims.
 const (
 	ReasonOrphansCollected = "OrphansCollected" // a sweep has deleted instances
-	// suspiciously many instances have no Machine: the sweep has deleted no instance
-	ReasonOrphansHeld       = "OrphansHeld"
-	ReasonOrphanSweepFailed = "OrphanSweepFailed" // the cloud or the API server did not answer: no instance was deleted
-	ReasonInstancesUnclear  = "InstancesUnclear"  // no sweep deletes these instances: a person must look at them
+	// suspiciously many instances have no Machine, so the sweep has deleted no instance
+	ReasonOrphansHeld = "OrphansHeld"
+	// the cloud or the API server did not answer, so no instance was deleted
+	ReasonOrphanSweepFailed = "OrphanSweepFailed"
+	ReasonInstancesUnclear  = "InstancesUnclear" // no sweep deletes these instances, so a person must look at them
 )
 
 // IsReservedConditionType reports whether conditions of a Machine with this type are about the machine itself, and not

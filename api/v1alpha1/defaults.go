@@ -13,26 +13,26 @@ import (
 // into objects, so that an object shows only the user's settings. A duration of zero means that the timeout ends at
 // once.
 const (
-	// DefaultCreationTimeout is how long a machine may take until its node has joined. Source: MCM flag default,
+	// DefaultCreationTimeout is how long a machine may take until its node has joined. Source: default of MCM's flag
 	// --machine-creation-timeout.
 	DefaultCreationTimeout = 20 * time.Minute
-	// DefaultHealthTimeout is how long a node may be unhealthy. Source: MCM flag default, --machine-health-timeout.
+	// DefaultHealthTimeout is how long a node may be unhealthy. Source: default of MCM's flag --machine-health-timeout.
 	DefaultHealthTimeout = 10 * time.Minute
-	// DefaultDrainTimeout is how long a drain may take before it is forced.
-	// Source: MCM flag default, --machine-drain-timeout.
+	// DefaultDrainTimeout is how long a drain may take before it is forced. Source: default of MCM's flag
+	// --machine-drain-timeout.
 	DefaultDrainTimeout = 2 * time.Hour
-	// DefaultInPlaceUpdateTimeout is how long an in-place update may take.
-	// Source: MCM flag default, --machine-inplace-update-timeout.
+	// DefaultInPlaceUpdateTimeout is how long an in-place update may take. Source: default of MCM's flag
+	// --machine-inplace-update-timeout.
 	DefaultInPlaceUpdateTimeout = 20 * time.Minute
-	// DefaultPreserveTimeout is how long a preserved machine is kept.
-	// Source: MCM flag default, --machine-preserve-timeout.
+	// DefaultPreserveTimeout is how long a preserved machine is kept. Source: default of MCM's flag
+	// --machine-preserve-timeout.
 	DefaultPreserveTimeout = 96 * time.Hour
-	// DefaultNodeConditions are the conditions that make a node unhealthy when True.
-	// Source: MCM flag default, --node-conditions.
+	// DefaultNodeConditions are the conditions that make a node unhealthy when True. Source: default of MCM's flag
+	// --node-conditions.
 	DefaultNodeConditions = "KernelDeadlock,ReadonlyFilesystem,DiskPressure,NetworkUnavailable"
 
 	// DefaultMaxReplacements is how many machines of one failure domain are replaced at a time because they failed.
-	// Source: MCM, constant maxReplacements.
+	// Source: MCM's constant maxReplacements.
 	DefaultMaxReplacements = 1
 
 	// DefaultRemediationBackoff is the first back-off between replacements when the new machines also fail before they
@@ -50,9 +50,9 @@ const (
 	DefaultMaxUnavailable = 0
 )
 
-// EffectiveCreationTimeout returns how long the machine may take until its node has joined: the value of the machine's
-// annotation effective-creation-timeout, otherwise the value of the spec, otherwise the default. An annotation that is
-// not a duration, or is negative, is ignored.
+// EffectiveCreationTimeout returns how long the machine may take until its node has joined. The machine's annotation
+// effective-creation-timeout overrides the spec, and the spec overrides the default. An annotation that is not a
+// duration, or is negative, is ignored.
 func (s *MachineSpec) EffectiveCreationTimeout(annotations map[string]string) time.Duration {
 	if d, err := time.ParseDuration(annotations[AnnotationEffectiveCreationTimeout]); err == nil && d >= 0 {
 		return d
@@ -107,8 +107,8 @@ func (s *MachineSpec) EffectiveNodeConditions() []corev1.NodeConditionType {
 	return types
 }
 
-// PolicySpec returns the spec of a policy. For a nil policy, PolicySpec returns an empty spec, which stands for the
-// defaults of all fields.
+// PolicySpec returns the spec of a policy. For a nil policy, PolicySpec returns an empty spec, which means the default
+// of every field.
 func (p *RolloutPolicy) PolicySpec() *RolloutPolicySpec {
 	if p == nil {
 		return &RolloutPolicySpec{}
@@ -161,8 +161,8 @@ func (c *UpdateConfiguration) effectiveBounds() (maxSurge, maxUnavailable intstr
 	return maxSurge, maxUnavailable
 }
 
-// configurationOrEmpty returns the machine configuration; an empty configuration if the pointer is nil. Reading a field
-// of the embedded nil pointer would panic.
+// configurationOrEmpty returns the machine configuration, or an empty configuration if the pointer is nil. Reading a
+// field of the embedded nil pointer would panic.
 func (s *MachineSpec) configurationOrEmpty() MachineConfiguration {
 	if s.MachineConfiguration == nil {
 		return MachineConfiguration{}
@@ -177,6 +177,6 @@ func durationOr(d *metav1.Duration, fallback time.Duration) time.Duration {
 	return d.Duration
 }
 
-// ProviderName returns the name of the class's provider in lower case, because manifests for MCM have names such as
-// AWS; empty if the class has no provider.
+// ProviderName returns the name of the class's provider in lower case, or "" if the class has no provider. Manifests
+// for MCM contain upper-case names such as AWS.
 func (c *MachineClass) ProviderName() string { return strings.ToLower(c.Provider) }

@@ -113,8 +113,8 @@ func TestEveryFieldSurvivesJSON(t *testing.T) {
 	assert.JSONEq(t, text, string(got))
 }
 
-// A client that leaves out strategy and timeouts must not send empty values: the API server could not distinguish these
-// from values that the user has set.
+// A client that leaves out strategy and timeouts must not send empty values, because the API server could not
+// distinguish empty values from values that the user has set.
 func TestOmittedFieldsStayOmitted(t *testing.T) {
 	got, err := json.Marshal(&MachineDeployment{})
 	require.NoError(t, err)

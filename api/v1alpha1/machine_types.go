@@ -34,7 +34,7 @@ type Machine struct {
 
 // MachineSpec is the desired state of a machine.
 type MachineSpec struct {
-	// The MachineClass that says how instances are created.
+	// The MachineClass that defines how instances are created.
 	// +required
 	// +kubebuilder:validation:XValidation:rule=`has(self.kind) && self.kind != ''`,fieldPath=`.kind`,reason=FieldValueRequired,message=`class.kind is empty; it must name the kind of the class, MachineClass`
 	// +kubebuilder:validation:XValidation:rule=`has(self.name) && self.name != ''`,fieldPath=`.name`,reason=FieldValueRequired,message=`class.name is empty; it must name a MachineClass in the same namespace`
@@ -82,7 +82,7 @@ type MachineStatus struct {
 	// The current operation; absent while the machine is idle.
 	// +optional
 	CurrentOperation *Operation `json:"currentOperation,omitempty"`
-	// State of the clock of healthTimeout; absent if the node was never unhealthy.
+	// Times that decide when healthTimeout ends; absent if the node was never unhealthy.
 	// +optional
 	Health *MachineHealth `json:"health,omitempty"`
 	// Time that does not count for creationTimeout; absent if all time counts.
@@ -193,7 +193,8 @@ const (
 	DrainForPreservation DrainPurpose = vocabulary.DrainForPreservation
 )
 
-// MachineHealth is the state of the clock of healthTimeout. The state changes only with the node's health.
+// MachineHealth has the times that decide when healthTimeout ends. The times change only when the node's health
+// changes.
 type MachineHealth struct {
 	// When the node became unhealthy; healthTimeout counts from this time.
 	// +optional

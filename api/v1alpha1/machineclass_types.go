@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// MachineClass says how a provider creates instances. The fields of a MachineClass are at the top level; there is no
+// MachineClass defines how a provider creates instances. The fields of a MachineClass are at the top level; there is no
 // spec. A change of a MachineClass affects only instances that are created later.
 //
 // +genclient
@@ -33,7 +33,8 @@ type MachineClass struct {
 	// +optional
 	Provider string `json:"provider,omitempty"`
 	// The Secret with the user data of instances, and with the credentials if credentialsSecretRef is left out. A
-	// Secret of another namespace needs the same annotation as for credentialsSecretRef.
+	// Secret of another namespace must have the namespace of the class in its annotation
+	// machine.sapcloud.io/allowed-class-namespaces.
 	// +optional
 	SecretRef *corev1.SecretReference `json:"secretRef,omitempty"`
 	// The observed state of the class.

@@ -78,7 +78,7 @@ type MachineDeploymentSpec struct {
 	AutoPreserveFailedMachineMax int32 `json:"autoPreserveFailedMachineMax,omitempty"`
 }
 
-// MachineDeploymentStrategy says how old machines are replaced by new machines.
+// MachineDeploymentStrategy defines how old machines are replaced by new machines.
 //
 // +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || has(self.inPlaceUpdate)`,fieldPath=`.inPlaceUpdate`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; it needs the block inPlaceUpdate with orchestrationType Auto or Manual`
 // +kubebuilder:validation:XValidation:rule=`self.type != 'InPlaceUpdate' || !has(self.inPlaceUpdate) || has(self.inPlaceUpdate.orchestrationType)`,fieldPath=`.inPlaceUpdate.orchestrationType`,reason=FieldValueRequired,message=`strategy.type is InPlaceUpdate; orchestrationType must be Auto or Manual`
@@ -120,7 +120,7 @@ type RollingUpdateMachineDeployment struct {
 	UpdateConfiguration `json:",inline"`
 }
 
-// InPlaceUpdateMachineDeployment bounds an in-place update and says who selects the nodes.
+// InPlaceUpdateMachineDeployment bounds an in-place update and defines who selects the nodes.
 type InPlaceUpdateMachineDeployment struct {
 	UpdateConfiguration `json:",inline"`
 	// Who selects the next nodes: Auto (Millwright) or Manual (a person labels the nodes).
@@ -129,7 +129,7 @@ type InPlaceUpdateMachineDeployment struct {
 	OrchestrationType OrchestrationType `json:"orchestrationType,omitempty"`
 }
 
-// OrchestrationType says who selects the nodes of an in-place update.
+// OrchestrationType defines who selects the nodes of an in-place update.
 type OrchestrationType string
 
 // Orchestration types.
@@ -222,7 +222,7 @@ type RolloutStatus struct {
 	// Name of the machine set of this revision.
 	// +optional
 	Set string `json:"set,omitempty"`
-	// The current rollout step, counted from 0; the number of steps when all steps are over.
+	// Index of the current rollout step, counted from 0; after the last step, the number of steps.
 	// +optional
 	Step int32 `json:"step,omitempty"`
 	// The steps of the policy at the start of the rollout. A rollout keeps its steps, even if the policy is changed or
@@ -256,7 +256,7 @@ type RolloutStatus struct {
 	// +optional
 	LastGoodSet string `json:"lastGoodSet,omitempty"`
 	// Name of the machine set of the complete rollout before lastGoodSet, to which an automatic rollback returns during
-	// the bakeTime. Absent: there was no such rollout.
+	// the bakeTime. Absent: no earlier rollout was complete.
 	// +optional
 	FormerGoodSet string `json:"formerGoodSet,omitempty"`
 	// Why the machines stay on a former revision although the template is newer. Absent: the machines follow the
@@ -265,8 +265,8 @@ type RolloutStatus struct {
 	Pin *RolloutPin `json:"pin,omitempty"`
 }
 
-// RolloutPin keeps the machines of a deployment on a former revision: after an automatic rollback, or because a person
-// requested it. The pin ends when the template changes, or with a retry.
+// RolloutPin keeps the machines of a deployment on a former revision, after an automatic rollback or at a person's
+// request. The pin ends when the template changes, or when a person retries the rollout.
 type RolloutPin struct {
 	// Name of the machine set that has the machines instead of the template's set.
 	// +required

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MachineDrainRule says how a drain treats the selected pods on the nodes of the selected machines in its namespace,
+// MachineDrainRule defines how a drain treats the selected pods on the nodes of the selected machines in its namespace,
 // like Cluster API's kind MachineDrainRule. If several rules match a pod, the rule whose name sorts first applies. The
 // pod's own label cluster.x-k8s.io/drain overrides all rules.
 //

@@ -100,7 +100,7 @@ type MachineSetStatus struct {
 	// Conditions of the set.
 	// +optional
 	Conditions []MachineSetCondition `json:"machineSetCondition,omitempty"`
-	// Legacy field, never written (ADR 0069): the conditions and currentOperation say what the set does.
+	// Legacy field, never written (ADR 0069): the conditions and currentOperation show what the set does.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitempty,omitzero"`
 	// Machines whose last operation failed, except preserved machines.
@@ -130,20 +130,13 @@ type FailedGenerations struct {
 
 // MachineSetCondition is a condition of a set.
 type MachineSetCondition struct {
-	// Type of the condition.
-	// Blocked: something blocks the set or one of its machines. The condition Blocked exists only while its status is
-	// True.
-	// ReplicaFailure: a machine could not be created or deleted.
-	// Frozen: no machine is created, for safety.
-	// Overshoot: the set has more machines than were ever desired.
-	// MachinesCreated: False while machines that could not be created are missing.
-	// MachinesReady: all machines are ready.
-	// MachinesUpToDate: all machines match the template.
-	// ScalingUp: machines are missing, or were never ready.
-	// ScalingDown: the set has more machines than desired.
-	// Remediating: machines are replaced because they failed or are unhealthy.
-	// Deleting: the set is being deleted.
-	// Paused: an operator paused the set.
+	// Type of the condition. Blocked: something blocks the set or one of its machines. The condition Blocked exists
+	// only while its status is True. ReplicaFailure: a machine could not be created or deleted. Frozen: no machine is
+	// created, for safety. Overshoot: the set has more machines than were ever desired. MachinesCreated: False while
+	// machines are missing because they could not be created. MachinesReady: all machines are ready. MachinesUpToDate:
+	// all machines match the template. ScalingUp: machines are missing, or were never ready. ScalingDown: the set has
+	// more machines than desired. Remediating: machines are replaced because they failed or are unhealthy. Deleting:
+	// the set is being deleted. Paused: an operator paused the set.
 	// +required
 	Type MachineSetConditionType `json:"type"`
 	// True, False, or Unknown if the status cannot be determined.

@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// RolloutPolicy says how the machines of certain MachineDeployments and MachineSets in its namespace are rolled out,
+// RolloutPolicy defines how the machines of certain MachineDeployments and MachineSets in its namespace are rolled out,
 // replaced and deleted. RolloutPolicy is a separate kind, because clients with MCM's types drop every field of
 // MachineDeployments and MachineSets that MCM does not know. If several policies match an object, the policy whose name
 // sorts first applies. Without a policy, the defaults of the policy's fields apply.
@@ -86,7 +86,7 @@ type RolloutPolicyList struct {
 	Items []RolloutPolicy `json:"items"`
 }
 
-// MachineReplacementPolicy says when a substitute for a machine that is being deleted may be created.
+// MachineReplacementPolicy defines when a substitute for a machine that is being deleted may be created.
 type MachineReplacementPolicy string
 
 // Values of MachineReplacementPolicy; the empty value means MachineTerminationComplete.
@@ -111,7 +111,7 @@ type RolloutStep struct {
 	Approve bool `json:"approve,omitempty"`
 }
 
-// AutomaticRollback says when a rollout is rolled back automatically.
+// AutomaticRollback defines when a rollout is rolled back automatically.
 type AutomaticRollback struct {
 	// If true, a rollout is rolled back when progressDeadlineSeconds passes without progress.
 	// +optional
@@ -138,7 +138,7 @@ const (
 	DeletionOrderRandom DeletionOrder = "Random"
 )
 
-// MachineSetRemediation says how Failed machines, and machines that are marked unhealthy, are replaced.
+// MachineSetRemediation defines how Failed machines, and machines that are marked unhealthy, are replaced.
 type MachineSetRemediation struct {
 	// How many marked machines are replaced at a time: a number, or a percentage of replicas, rounded up; all marked
 	// machines if left out.

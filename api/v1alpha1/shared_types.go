@@ -193,7 +193,7 @@ const (
 	MachineOperationDelete        MachineOperationType = vocabulary.OperationDelete
 )
 
-// ConditionStatus says whether a condition of a MachineSet or MachineDeployment holds.
+// ConditionStatus is the status of a condition of a MachineSet or MachineDeployment.
 type ConditionStatus string
 
 // Values of a condition. Unknown means that the value cannot be determined, for example while a deployment is paused.

@@ -9,7 +9,7 @@ import (
 	"millwright/api/vocabulary"
 )
 
-// Finalizers. A finalizer is set before the object or instance that it guards is created, and is removed when this
+// Finalizers. A finalizer is added before the guarded object or instance is created, and removed after the guarded
 // object or instance is gone.
 const (
 	// FinalizerMachine is on Machine, MachineSet, MachineDeployment and MachineClass.
@@ -23,26 +23,26 @@ const (
 // Labels on Machine, MachineSet and MachineDeployment.
 const (
 	// LabelNode on a Machine holds the name of the machine's node, if the name is known and is a valid value of a
-	// label. The field status.nodeName holds any name.
+	// label. The field status.nodeName contains the name even if the name is no valid value of a label.
 	LabelNode = "node"
 	// LabelName holds the name of the deployment, by Gardener's convention. Millwright never writes the label.
 	LabelName = "name"
-	// LabelMachineTemplateHash distinguishes the sets of one deployment: on MachineSet, its selector, and Machine.
+	// LabelMachineTemplateHash is on MachineSets, in their selectors and on Machines. The label distinguishes the sets
+	// of one deployment.
 	LabelMachineTemplateHash = "machine-template-hash"
 	// LabelFreeze with value True, on MachineSet or MachineDeployment, stops the creation of machines.
 	LabelFreeze = vocabulary.LabelFreeze
-	// LabelForceDeletion on a Machine, with a value that Go parses as true: the machine is deleted without waiting for
-	// pods.
+	// LabelForceDeletion on a Machine makes the deletion not wait for pods, if Go parses the label's value as true.
 	LabelForceDeletion = vocabulary.LabelForceDeletion
-	// LabelForceDrain with the exact value True, on a Machine: drains for an in-place update or a preservation use
-	// force.
+	// LabelForceDrain on a Machine, with the exact value True, makes drains for an in-place update or a preservation
+	// use force.
 	LabelForceDrain = "force-drain"
-	// LabelScaleUpDisabled on a MachineSet, by its presence: the set creates no machines. The usual value of the label
-	// is true.
+	// LabelScaleUpDisabled on a MachineSet stops the set from creating machines, whatever the label's value. The usual
+	// value of the label is true.
 	LabelScaleUpDisabled = "node.machine.sapcloud.io/scale-up-disabled"
-	// LabelUpdateResult on a Machine, with value successful: the machine was updated in place and moved to the new set.
-	// The new set must not delete the machine before the set's replicas include the machine. On a Node, the updating
-	// agent writes the label with the value successful or failed.
+	// LabelUpdateResult on a Machine, with the value successful, means that the machine was updated in place and moved
+	// to the new set. The new set must not delete the machine before the set's replicas include the machine. On a Node,
+	// the updating agent writes the label with the value successful or failed.
 	LabelUpdateResult = "node.machine.sapcloud.io/update-result"
 )
 
@@ -83,7 +83,7 @@ const (
 
 // Annotations on Machine, MachineSet and MachineDeployment.
 const (
-	// AnnotationRevision holds the number of the template's revision: on MachineDeployment and MachineSet.
+	// AnnotationRevision on MachineDeployment and MachineSet is the number of the template's revision.
 	AnnotationRevision = "deployment.kubernetes.io/revision"
 	// AnnotationRevisionHistory on a MachineSet lists its former revisions, separated by commas.
 	AnnotationRevisionHistory = "deployment.kubernetes.io/revision-history"
@@ -94,7 +94,7 @@ const (
 	// AnnotationPreferNoSchedule on a MachineSet, with value True: the set's nodes carry the taint
 	// deployment.machine.sapcloud.io/prefer-no-schedule.
 	AnnotationPreferNoSchedule = "deployment.machine.sapcloud.io/prefer-no-schedule"
-	// AnnotationUnfreeze on MachineDeployment or MachineSet, by its presence: the freeze ends.
+	// AnnotationUnfreeze on a MachineDeployment or MachineSet ends the freeze, whatever the annotation's value.
 	AnnotationUnfreeze = "safety.machine.sapcloud.io/unfreeze"
 	// AnnotationMachinePriority on a Machine holds its priority, an integer: machines with a lower priority are deleted
 	// first. The default priority is 3; machines that the cluster autoscaler chooses get priority 1.
@@ -113,7 +113,7 @@ const (
 	// AnnotationLastAppliedPreserve on a Machine holds the value of the node's annotation that was applied last.
 	AnnotationLastAppliedPreserve = vocabulary.AnnotationLastAppliedPreserve
 	// AnnotationAutoPreserved on a Machine holds the RFC 3339 time at which its set requested the machine's
-	// preservation. The set does not request the preservation again after it was refused or has ended.
+	// preservation. The set does not request the preservation again after the preservation was refused or has ended.
 	AnnotationAutoPreserved = "machine.sapcloud.io/auto-preserved-at"
 	// AnnotationEffectiveCreationTimeout on a MachineSet, copied to its machines, overrides spec.creationTimeout by a
 	// Go duration. The dependency-watchdog writes the annotation.
@@ -133,49 +133,50 @@ const (
 	LeaseWorkers = "millwright-worker"
 	// AnnotationInstallation names the installation whose workers renew the Lease LeaseWorkers.
 	AnnotationInstallation = "machine.sapcloud.io/installation"
-	// AnnotationScope says on which namespaces the installation acts: JSON with the lists "namespaces" and
+	// AnnotationScope contains the namespaces on which the installation acts, as JSON with the lists "namespaces" and
 	// "exceptNamespaces" and the text "namespaceSelector". A missing field of the JSON limits nothing.
 	AnnotationScope = "machine.sapcloud.io/namespaces"
-	// AnnotationAbsences holds the periods in which no worker ran: JSON, a list of "from" and "to".
+	// AnnotationAbsences contains the periods in which no worker ran, as a JSON list of "from" and "to".
 	AnnotationAbsences = "machine.sapcloud.io/absences"
 	// AnnotationAbsentSince is the RFC 3339 time at which a possible absence of all workers began. The annotation is
 	// removed when the absence is recorded.
 	AnnotationAbsentSince = "machine.sapcloud.io/absent-since"
-	// AnnotationProblems on the Leases of the workers and of the bridges holds what these processes may not or cannot
-	// do: JSON, a list with an entry for each process that has problems.
+	// AnnotationProblems on the Leases of the workers and of the bridges lists what these processes are not permitted
+	// or not able to do. The value is a JSON list with an entry for each process that has problems.
 	AnnotationProblems = "machine.sapcloud.io/problems"
 )
 
-// Annotations of operator requests for the rollout of a MachineDeployment. The text after the revision says who made
-// the request, and why.
+// Annotations of operator requests for the rollout of a MachineDeployment. The text after the revision names the
+// requester and the reason.
 const (
-	// AnnotationRolloutHold stops the rollout of one revision: "7 ann: the new image is bad". The hold ends when
-	// another revision is rolled out.
+	// AnnotationRolloutHold stops the rollout of one revision. Example: "7 ann: the new image is bad". The hold ends
+	// when another revision is rolled out.
 	AnnotationRolloutHold = "rollout.machine.sapcloud.io/hold"
 	// AnnotationRolloutApprove approves a number of steps of one revision, from the first on: "7/2 ann: looks well"
 	// approves two steps of revision 7.
 	AnnotationRolloutApprove = "rollout.machine.sapcloud.io/approve"
-	// AnnotationRolloutPausedBy says who paused the deployment, and why: "ann: lunch". The annotation is removed when
-	// the deployment is resumed. The annotation has no effect of its own: the field spec.paused pauses the deployment.
+	// AnnotationRolloutPausedBy names the person who paused the deployment, and the reason. Example: "ann: lunch". The
+	// annotation is removed when the deployment is resumed. The annotation has no effect of its own: the field
+	// spec.paused pauses the deployment.
 	AnnotationRolloutPausedBy = "rollout.machine.sapcloud.io/paused-by"
-	// AnnotationLastRequest is the time, the actor and the reason of the last operator request: "2026-11-21T14:06:07Z
-	// ann requested pause: lunch". Some commands leave no other record. By this annotation, Millwright recognises a
-	// request that is carried out twice.
+	// AnnotationLastRequest is the time, the actor and the reason of the last operator request. Example:
+	// "2026-11-21T14:06:07Z ann requested pause: lunch". Some commands leave no other record. By this annotation,
+	// Millwright recognises a request that is carried out twice.
 	AnnotationLastRequest = "rollout.machine.sapcloud.io/last-request"
-	// AnnotationRolloutRetry requests another try of a revision that is pinned to a former revision: "8/1 ann: quota is
+	// AnnotationRolloutRetry requests a retry of a revision that was pinned to a former revision: "8/1 ann: quota is
 	// raised" is the first request for revision 8.
 	AnnotationRolloutRetry = "rollout.machine.sapcloud.io/retry"
-	// AnnotationRolloutPin pins one revision to a former revision: "8/7 ann: v8 is slow" keeps the machines on revision
-	// 7 while the deployment has the template of revision 8.
+	// AnnotationRolloutPin keeps the machines on a former revision: "8/7 ann: v8 is slow" keeps the machines on
+	// revision 7 while the deployment has the template of revision 8.
 	AnnotationRolloutPin = "rollout.machine.sapcloud.io/pin"
-	// AnnotationRolloutUndoBy says who requested the return to a revision, and why: "7 ann: v8 is slow". The text
-	// becomes the change cause of the restored revision.
+	// AnnotationRolloutUndoBy names the person who requested the return to a revision, and the reason. Example: "7 ann:
+	// v8 is slow". The text becomes the change cause of the restored revision.
 	AnnotationRolloutUndoBy = "rollout.machine.sapcloud.io/undo-by"
 	// AnnotationRolloutFailed on a MachineSet says why the set's revision was pinned to an earlier revision, and since
 	// when. The annotation is removed when a rollout of the revision is complete.
 	AnnotationRolloutFailed = "rollout.machine.sapcloud.io/failed"
-	// AnnotationRestartedAt in the template of a MachineDeployment makes a rollout replace all machines without any
-	// other change: an RFC 3339 time.
+	// AnnotationRestartedAt in the template of a MachineDeployment is an RFC 3339 time. A new time starts a rollout
+	// that replaces all machines, without any other change.
 	AnnotationRestartedAt = "rollout.machine.sapcloud.io/restarted-at"
 	// AnnotationChangeCause on MachineDeployment and MachineSet says why a revision was made, as for Deployments.
 	AnnotationChangeCause = "kubernetes.io/change-cause"
@@ -192,13 +193,13 @@ const (
 	// AnnotationProgressDeadline is how many seconds a rollout may make no progress before the condition Progressing
 	// becomes False and an automatic rollback may begin. The default is 600; 0 means no limit.
 	AnnotationProgressDeadline = "rollout.machine.sapcloud.io/progress-deadline-seconds"
-	// AnnotationRolloutProgress holds as JSON what status.rollout holds on a MachineDeployment of machine.sapcloud.io:
-	// the revision, the step in force, all steps (at most 20), and the names of the new machines that failed (at most
-	// one more than maxFailedMachines of the policy).
+	// AnnotationRolloutProgress is the JSON form of status.rollout of a MachineDeployment of machine.sapcloud.io. The
+	// value contains the revision, the current step, all steps (at most 20), and the names of the new machines that
+	// failed (at most one more than maxFailedMachines of the policy).
 	AnnotationRolloutProgress = "rollout.machine.sapcloud.io/progress"
-	// AnnotationOperation holds as JSON what status.currentOperation holds on a MachineDeployment of
-	// machine.sapcloud.io: the workflow, its step, and what blocks it. The annotation is absent while the deployment is
-	// idle.
+	// AnnotationOperation is the JSON form of status.currentOperation of a MachineDeployment of machine.sapcloud.io.
+	// The value contains the workflow, its step, and the blockers of the step. The annotation is absent while the
+	// deployment is idle.
 	AnnotationOperation = "rollout.machine.sapcloud.io/operation"
 	// AnnotationFormerReplicas on a MachineSet of Cluster API is the last size that the set has acted on before its
 	// size was changed. The set may still create or delete machines for this size until its status has observed the new
@@ -218,7 +219,7 @@ const (
 	// AnnotationInPlaceAnswer on a former MachineSet of Cluster API holds as JSON the answer of the runtime extension
 	// for the set's machines. The answer has the set of the new template, whether the extension can update the machines
 	// to this set in place, the reason if it cannot, and the time of the answer. If the annotation is removed, the next
-	// decision asks the extension again.
+	// decision calls the extension again.
 	AnnotationInPlaceAnswer = "rollout.machine.sapcloud.io/in-place-answer"
 )
 
@@ -267,7 +268,7 @@ const (
 )
 
 // Annotations of operator requests for the deletion of a Machine. A request lasts until its annotation is removed. The
-// value says who made the request, and why; messages about the request's effect repeat the value. The value of a
+// value names the requester and the reason; messages about the request's effect repeat the value. The value of a
 // request may be empty.
 const (
 	// AnnotationForce: pods are deleted without a grace period, now. The annotation has the effect of
@@ -277,11 +278,11 @@ const (
 	AnnotationSkipDrain = "drain.machine.sapcloud.io/skip"
 	// AnnotationHold: the deletion stays in its present stage. A drain stops; the node stays cordoned.
 	AnnotationHold = "drain.machine.sapcloud.io/hold"
-	// AnnotationExtend holds the RFC 3339 time until which pods are evicted, regardless of drainTimeout; the text after
-	// a space says why. The annotation never makes the time shorter.
+	// AnnotationExtend holds the RFC 3339 time until which pods are evicted, regardless of drainTimeout. The text after
+	// the time and a space is the reason. The annotation never makes the time shorter.
 	AnnotationExtend = "drain.machine.sapcloud.io/extend-until"
-	// AnnotationRetry: after each new value, the drain tries all evictions again at once, and a waiting call of the
-	// provider begins again.
+	// AnnotationRetry: after each new value, the drain tries all evictions again at once, and a waiting provider call
+	// starts again.
 	AnnotationRetry = "drain.machine.sapcloud.io/retry"
 	// AnnotationAbandonInstance: the Machine object is removed without a request to the provider to delete the
 	// instance. Whoever sets the annotation must delete the instance.
@@ -294,14 +295,15 @@ const (
 	// "true": Millwright drains the nodes of the set's Machines, if Millwright reconciles the set. The first object
 	// with the annotation decides: the set, then the deployment, then the Cluster.
 	AnnotationClusterAPIDrain = "drain.machine.sapcloud.io/cluster-api"
-	// AnnotationDrainStatus on a Machine of Cluster API holds as JSON the progress of Millwright's drain of its node.
+	// AnnotationDrainStatus on a Machine of Cluster API is the progress of Millwright's drain of the machine's node, as
+	// JSON.
 	AnnotationDrainStatus = "drain.machine.sapcloud.io/status"
 )
 
 // AnnotationCollectOrphans on a MachineClass sets how many of the class's instances without a Machine one sweep may
-// delete, and until when: "5 until 2026-11-24T12:00:00Z". The maximum is 25 instances and 24 hours. Until this time,
-// the annotation replaces the limits of the sweep, including the limit that stops all deletions if suspiciously many
-// instances have no Machine. With 0, no instance is deleted, and no time is needed.
+// delete, and until when. Example: "5 until 2026-11-24T12:00:00Z". The maximum is 25 instances and 24 hours. Until this
+// time, the annotation replaces the limits of the sweep, including the limit that stops all deletions if suspiciously
+// many instances have no Machine. If the number is 0, no instance is deleted, and no time is needed.
 const AnnotationCollectOrphans = "machine.sapcloud.io/collect-orphans"
 
 // AnnotationAllowedClassNamespaces on a Secret lists the other namespaces, separated by commas, whose MachineClasses
@@ -311,12 +313,12 @@ const AnnotationAllowedClassNamespaces = vocabulary.AnnotationAllowedClassNamesp
 
 // Labels and annotations of pods that a drain obeys.
 const (
-	// LabelDrain with value skip: the pod stays. With value wait-completed: the drain waits until the pod ends, and
-	// does not evict it. As in Cluster API, the values may have upper case letters.
+	// LabelDrain with value skip: the pod stays. With the value wait-completed, the drain waits until the pod ends, and
+	// does not evict the pod. As in Cluster API, the values may have upper case letters.
 	LabelDrain = "cluster.x-k8s.io/drain"
-	// AnnotationDoNotDisrupt with value true: the pod is not evicted before the deadline of the drain. With a Go
-	// duration: the pod is not evicted until this time has passed since the pod's start, or until the deadline. The
-	// annotation is Karpenter's.
+	// AnnotationDoNotDisrupt with value true: the pod is not evicted before the deadline of the drain. If the value is
+	// a Go duration, the pod is not evicted until this time has passed since the pod's start, or until the deadline.
+	// The annotation is Karpenter's.
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 )
 
@@ -355,7 +357,7 @@ const (
 	PriorityChosen = vocabulary.PriorityChosen
 )
 
-// Taints on Node: the key and the effect of each.
+// Keys and effects of the taints on Node.
 const (
 	// TaintPreferNoSchedule keeps new pods off nodes that a rollout will remove soon; the value of the taint is True.
 	TaintPreferNoSchedule       = "deployment.machine.sapcloud.io/prefer-no-schedule"
@@ -411,7 +413,7 @@ func IsOwnMetadataKey(key string) bool {
 	return ownMetadataKeys[key]
 }
 
-// OwnMetadataKeys returns all keys for which IsOwnMetadataKey holds, sorted.
+// OwnMetadataKeys returns all keys for which IsOwnMetadataKey returns true, sorted.
 func OwnMetadataKeys() []string {
 	return slices.Sorted(maps.Keys(ownMetadataKeys))
 }

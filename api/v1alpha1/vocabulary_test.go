@@ -87,7 +87,7 @@ func TestAPIStringsDoNotChange(t *testing.T) {
 	} {
 		assert.Equal(t, want, fmt.Sprint(got))
 	}
-	// Constants with two meanings must have one value.
+	// These constants must have the same values as constants of other types.
 	assert.EqualValues(t, MachineSetReplicaFailure, MachineDeploymentReplicaFailure)
 	assert.EqualValues(t, MachineSetFrozen, MachineDeploymentFrozen)
 	assert.EqualValues(t, "Available", MachineAvailable)

@@ -19,7 +19,7 @@ const (
 	LabelForceDeletion = "force-deletion"
 	// annotation of a Machine: the last applied value of its Node's annotation preserve
 	AnnotationLastAppliedPreserve = "node.machine.sapcloud.io/last-applied-node-preserve-value"
-	// annotation of a Node: the cluster autoscaler must not remove it
+	// annotation of a Node: the cluster autoscaler must not remove the node
 	AnnotationScaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 	// annotation of a Node: a rollout or a preservation has written scale-down-disabled
 	AnnotationScaleDownDisabledByMCM = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
@@ -29,7 +29,7 @@ const (
 	TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
-// Labels and annotations of MachineSets and MachineDeployments that the commands of `millwright explain` name.
+// Labels and annotations of MachineSets and MachineDeployments in the commands that `millwright explain` prints.
 const (
 	// label of a MachineSet or MachineDeployment that creates no machine
 	LabelFreeze = "freeze"

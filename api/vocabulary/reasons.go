@@ -1,6 +1,6 @@
 package vocabulary
 
-// Reasons of Machine conditions, and of the events that go with them.
+// Reasons of Machine conditions, and of events about these conditions.
 const (
 	ReasonClassFound            = "ClassFound"            // ClassReady is True
 	ReasonClassNotFound         = "ClassNotFound"         // the class does not exist
@@ -70,7 +70,7 @@ const (
 	MessagePreservedNodeNotDrained = "Preserved node could not be drained." // message: the node was not drained completely
 )
 
-// Reasons of conditions of MachineSets and MachineDeployments, and of the events that go with them.
+// Reasons of conditions of MachineSets and MachineDeployments, and of events about these conditions.
 const (
 	ReasonMinimumReplicasAvailable   = "MinimumReplicasAvailable"   // Available is True
 	ReasonMinimumReplicasUnavailable = "MinimumReplicasUnavailable" // Available is False
@@ -101,7 +101,7 @@ const (
 	ReasonFailedDelete               = "FailedDelete"               // a machine could not be deleted
 	ReasonOverShootingReplicaCount   = "OverShootingReplicaCount"   // the set has too many machines
 	ReasonMachineDeploymentStateSync = "MachineDeploymentStateSync" // a set of the deployment is frozen
-	// a runtime extension does not say whether it can update machines in place
+	// a runtime extension does not report whether it can update machines in place
 	ReasonExtensionFailed = "ExtensionFailed"
 	// a runtime extension cannot update the machines of a set, or gave no answer
 	ReasonNotUpdatedInPlace = "NotUpdatedInPlace"
@@ -154,7 +154,7 @@ const (
 // Reasons why a Cluster API Machine waits, in the condition Blocked of its set. If a hook blocks the Machine, the
 // reason is the annotation key of the hook.
 const (
-	BlockedNotHandled             = "NotHandled"             // no controller of Cluster API has looked at the machine
+	BlockedNotHandled             = "NotHandled"             // no controller of Cluster API has reconciled the machine
 	BlockedBootstrapNotReady      = "BootstrapNotReady"      // the machine's bootstrap data do not exist
 	BlockedInfrastructureNotReady = "InfrastructureNotReady" // the machine's instance does not exist
 	BlockedNodeNotJoined          = "NodeNotJoined"          // the machine's node has not joined

@@ -1,8 +1,8 @@
 // Package attention decides whether a machine or class has pending work, and which work. decide/scale and
 // decide/rollout return the same type for sets and deployments. The bridge calls this package before it signals a
-// workflow; a workflow calls this package before its run ends. Thus the bridge and the workflows agree on which objects
-// have no pending work. If anything other than the object's own workflow can change a fact, a fingerprint of the bridge
-// must contain this fact.
+// workflow; a workflow calls this package before its run ends. Because both call the same package, the bridge and the
+// workflows agree on which objects have no pending work. A fact that anybody except the object's own workflow can
+// change must be part of a fingerprint of the bridge.
 package attention
 
 import (
@@ -22,8 +22,9 @@ const (
 	Name     Need = "Name"     // a machine's node was found, and the node's name is not recorded yet
 	Node     Need = "Node"     // a machine's instance exists, and the machine's node has not joined yet
 	Health   Need = "Health"   // a machine's status does not match the state of the machine's node
-	Recovery Need = "Recovery" // the node of a machine is unhealthy: wait for recovery or health timeout
-	Sync     Need = "Sync"     // a node differs from the node template of its machine
+	// a machine's node is unhealthy, and the machine waits for the recovery or the health timeout
+	Recovery Need = "Recovery"
+	Sync     Need = "Sync" // a node differs from the node template of its machine
 	// the decision about the machine's preservation is not written to the machine or its node yet
 	Preserve Need = "Preserve"
 	Kept     Need = "Kept"     // a machine is preserved until a recorded time
@@ -32,7 +33,7 @@ const (
 	Deletion Need = "Deletion" // the object is being deleted
 	Scale    Need = "Scale"    // the machines, the sets or the status of a set or deployment do not match its spec
 	Rollout  Need = "Rollout"  // a deployment replaces machines of other templates, and waits for its sets
-	Replace  Need = "Replace"  // a deployment has machines that are due or being replaced
+	Replace  Need = "Replace"  // a deployment has machines that are due for replacement or are being replaced
 )
 
 // IsDoneInOneStep reports whether the workflow needs only one short step for this need of a machine.
@@ -44,7 +45,7 @@ func (n Need) IsDoneInOneStep() bool {
 type Decision struct {
 	Need  Need
 	Why   string // the reason for the need, for logs and histories
-	Waits string // what the object waits for, as status and pages show it; if empty, they show Why
+	Waits string // what the object waits for, as status and pages show it; empty: status and pages show Why
 }
 
 // WaitText returns what the object waits for, as status and pages show it.
@@ -76,7 +77,7 @@ func (d Decision) NeedsNothing() bool { return d.Need == Nothing }
 // remains on a Secret that no class needs.
 const Finalizers Need = "Finalizers"
 
-// Serve is the need of a MachineClass whose status does not say whether a worker serves the class's provider.
+// Serve is the need of a MachineClass whose status does not show whether a worker serves the class's provider.
 const Serve Need = "Serve"
 
 // ClassFacts holds the facts about a MachineClass and the Secrets of its namespace.
@@ -87,16 +88,16 @@ type ClassFacts struct {
 	Unguarded        int  // number of Secrets that the class needs and that lack Millwright's finalizer
 	Checked          bool // Temporal has reported whether a worker serves the provider
 	Unserved         bool // no worker serves the provider
-	Reported         bool // the status says whether a worker serves the provider
-	ReportedUnserved bool // the status says that no worker serves the provider
+	Reported         bool // the status shows whether a worker serves the provider
+	ReportedUnserved bool // the status shows that no worker serves the provider
 	// number of Secrets with Millwright's finalizer that no class needs; the resync finds the Secrets of a deleted
 	// class
 	Unused int
 }
 
-// DecideClass returns the need of a MachineClass. A class that is being deleted first waits for its machines, because
-// they cannot be deleted without the class. After the last machine is gone, Millwright's finalizer is removed from the
-// class's Secrets, then from the class.
+// DecideClass returns the need of a MachineClass. A class that is being deleted first waits for its machines, because a
+// machine cannot be deleted without its class. After the last machine is gone, Millwright's finalizer is removed from
+// the class's Secrets, then from the class.
 func DecideClass(f ClassFacts) Decision {
 	return cmp.Or(
 		DecisionIf(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),

@@ -17,7 +17,7 @@ import (
 // MachineFacts holds the facts about a Machine, its Node and its class. PlanMachine computes Healthy, Why, BadSince
 // and Instance of health.Facts.
 type MachineFacts struct {
-	health.Facts // with a zero Now, timeouts are not evaluated
+	health.Facts // if Now is zero, timeouts are not evaluated
 
 	Deleting   bool   // the Machine has a metadata.deletionTimestamp
 	Emptied    bool   // the drain is over, so that the state of the Node no longer matters
@@ -25,7 +25,8 @@ type MachineFacts struct {
 	ProviderID string // spec.providerID of the Machine
 	Stuck      bool   // the creation of the instance waits for an operator, without a timeout
 
-	NodeExists bool                  // a Node of that name exists; false: all facts of the node are zero
+	// a Node with the machine's node name exists; false: all facts of the node are zero
+	NodeExists bool
 	Owner      ownership.OwnerAnswer // who owns the Node that the machine names; zero: the machine names no Node
 	NodeFound  string                // name of the Node with the machine's provider ID if NodeName is another name
 	Uncopied   bool                  // the machine's status does not show the current conditions of the Node
@@ -51,10 +52,10 @@ type MachinePlan struct {
 	// the machine's next phase and timeouts; nil: Now is zero, or the machine has no pending work, is being deleted or
 	// is stuck
 	Health *health.Verdict
-	// end of the preservation, or the end that it would have if the machine failed now; zero: not preserved, or Health
+	// end of the preservation, or the end that a failure now would cause; zero: the machine is not preserved, or Health
 	// is nil
 	PreserveUntil time.Time
-	Withdraw      bool // withdraw the grant of the machine's replacement, because the machine has recovered
+	Withdraw      bool // the grant of the machine's replacement is withdrawn, because the machine has recovered
 }
 
 // DrainPurpose is why a node is drained although its machine is not being deleted. The zero DrainPurpose means that
@@ -105,7 +106,7 @@ type plannedMachine struct {
 	MachineFacts
 
 	nodeReason       string // why the node is not healthy
-	syncReason       string // what the Node lacks, or has and should not have; empty: nothing
+	syncReason       string // why the Node is not in sync; empty: the Node is in sync
 	preserveReason   string // missing changes of the preservation; empty: none
 	updateStep       inplace.Step
 	drainPurposeName string
@@ -136,7 +137,8 @@ func (m plannedMachine) isPreserved() bool {
 func (m plannedMachine) addHealth(p *MachinePlan) {
 	before := m
 	before.Granted, before.Due = false, false
-	m.Why = before.lifecycleNeed().Why // state of the machine without the grant and without ReplacementDue
+	// why the machine would have its need without the grant and without ReplacementDue
+	m.Why = before.lifecycleNeed().Why
 	verdict := health.Decide(m.Facts)
 	p.Health, p.PreserveUntil = &verdict, m.Preservation.Expiry
 	switch c := verdict.Change; {

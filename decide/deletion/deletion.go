@@ -51,7 +51,7 @@ type Facts struct {
 	Done     Stage  // last stage that this run completed and the status does not record; empty: none
 	NodeName string // name of the machine's node; empty: the machine never had a node
 	Node     bool   // the node exists, and belongs to the machine
-	// Owner says who owns the node that the machine names; zero: the machine names no node.
+	// Owner is who owns the node that the machine names; zero: the machine names no node.
 	Owner ownership.OwnerAnswer
 	// NodeUnknown means that the cache contains no node, and that the target cluster's API server does not answer.
 	NodeUnknown bool
@@ -119,8 +119,8 @@ func Decide(f Facts) Step {
 }
 
 // needsAnnouncement reports whether the node gets the condition Terminating in this stage: at the start of the
-// deletion, or during a drain that the status records. The status does not record the drain of a node without pods;
-// such a node gets the condition Terminating only with AsMCM.
+// deletion, or during a drain that the status records. The status does not record the drain of a node without pods. A
+// node without pods gets the condition Terminating only if AsMCM is set.
 func (f Facts) needsAnnouncement(stage Stage) bool {
 	if stage == Drain {
 		return f.Recorded == Drain || f.AsMCM
@@ -150,7 +150,7 @@ func (f Facts) workOfStage(s Stage) Step {
 	}[s]}
 }
 
-// ownershipStep stops a stage because the owner of the node is in doubt. With Skip, the deletion continues without
+// ownershipStep stops a stage because the owner of the node is in doubt. If Skip is set, the deletion continues without
 // the node.
 func (f Facts) ownershipStep() Step {
 	if f.Skip != "" {
@@ -173,8 +173,8 @@ func (f Facts) skipReason() string {
 	)
 }
 
-// hookStep waits until no hook of the kind is left. Why names the first hooks and counts the others, because a machine
-// can have any number of hooks.
+// hookStep returns the step that waits until all hooks of one kind are removed. Why names the first hooks and counts
+// the others, because a machine can have any number of hooks.
 func hookStep(apply bool, kind string, names []string) Step {
 	if !apply || len(names) == 0 {
 		return Step{}

@@ -118,7 +118,7 @@ func TestEveryDeletionEnds(t *testing.T) {
 }
 
 // Facts contains neither the text of lastOperation, nor a provider's message, nor the class. The texts in Facts are
-// reasons for people: their wording does not change the stage.
+// reasons for people, so their wording does not change the stage.
 func TestTextsDoNotChangeTheStage(t *testing.T) {
 	forAllFacts(func(f deletion.Facts) {
 		was := deletion.Decide(f)

@@ -89,8 +89,8 @@ func TestReasonOfEachStage(t *testing.T) {
 	}
 }
 
-// Before the instance is deleted, a deletion with Force does not wait for the target cluster. Afterwards, the deletion
-// waits for the removal of the node.
+// Before the instance is deleted, a deletion with Force does not wait for the target cluster. After the instance is
+// deleted, the deletion waits for the removal of the node.
 func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 	for stage, want := range map[deletion.Stage]bool{
 		deletion.PreDrainHooks: true, deletion.Drain: true, deletion.Detach: true, deletion.PreTerminateHooks: true,

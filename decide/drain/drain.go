@@ -35,7 +35,7 @@ type Pod struct {
 type Rule struct {
 	Name     string
 	Behavior string // Drain, Skip or WaitCompleted
-	Order    int32  // with Drain: pods of a lower order are removed first; default zero
+	Order    int32  // order of removal if Behavior is Drain: pods of a lower order are removed first; default zero
 }
 
 // TryRecord is the record of the requests to remove a pod.
@@ -90,14 +90,14 @@ type DepartedPod struct {
 	Free time.Time // when the last volume of the pod was detached from the node; zero: not yet
 }
 
-// Volume says where a persistent volume is attached.
+// Volume is where a persistent volume is attached.
 type Volume struct {
 	Here      bool // the volume is attached to this node, or is being detached from this node
 	Elsewhere bool // the volume is attached to another node, and ready there
 }
 
-// RemovalMeans is a way to remove pods. When the time of the current means is over, the drain uses the next means. A
-// forced drain uses Kill at once (EscalationLadder.ForceReason). A drain never returns to an earlier means.
+// RemovalMeans is a way to remove pods. When the time limit of the current means has passed, the drain uses the next
+// means. A forced drain uses Kill at once (EscalationLadder.ForceReason). A drain never returns to an earlier means.
 type RemovalMeans string
 
 // The means, in the order in which a drain uses them.
@@ -155,14 +155,16 @@ type Decision struct {
 type Action struct {
 	UID   string // UID of the pod, as the precondition of the request
 	Means RemovalMeans
-	Probe []string // with a probe: keys of the budgets whose status does not allow this eviction; nil: no probe
+	// keys of the budgets whose status does not allow this eviction, if the request is a probe; nil: no probe
+	Probe []string
 }
 
 // Blocker is a reason why pods stay on the node.
 type Blocker struct {
 	Kind string // kind of the blocker, one of the constants BlockedBy...
 	Name string // namespace/name of the budgets, or name of the volume; empty for the other kinds
-	Pods int    // number of pods that the blocker holds; zero: no pod is left, and the drain waits for a volume
+	// number of pods that the blocker keeps on the node; zero: no pod is left, and the drain waits for a volume
+	Pods int
 	Why  string // one sentence that explains the blocker
 	Bad  bool   // the blocker stays until a person changes something
 
@@ -174,8 +176,9 @@ const (
 	BlockedByBudget     = "PodDisruptionBudget"
 	BlockedByProtection = "DoNotDisrupt"
 	BlockedByWork       = "WaitCompleted" // the drain waits until the pod completes
-	BlockedByVolume     = "Volume"        // a volume of a departed pod is still here, or not attached elsewhere yet
-	BlockedByEnding     = "Terminating"   // the pod's grace period ended more than a minute ago
+	// a volume of a departed pod is still attached to this node, or not attached to another node yet
+	BlockedByVolume = "Volume"
+	BlockedByEnding = "Terminating" // the pod's grace period ended more than a minute ago
 	// the pod's namespace is being deleted, and the namespace controller deletes the pod
 	BlockedByNamespace = "Namespace"
 	BlockedByError     = "Error" // the request failed
@@ -197,7 +200,7 @@ const MaxOverviewRows = 20
 type PodCounts struct {
 	Gone        int // pods that left the node in this drain
 	Terminating int // pods that are being deleted, or for which a request was sent
-	Blocked     int // pods that are held by a Blocker
+	Blocked     int // pods that a Blocker keeps on the node
 	Waiting     int // pods that wait for pods of a lower order, or for another pod of the same lane
 	Skipped     int // pods that stay: mirror pods, pods of DaemonSets, pods that opted out
 }

@@ -33,8 +33,9 @@ func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
 	)
 }
 
-// With DeleteInOrder, volumes, do-not-disrupt, WaitCompleted and the order of rules apply as with Evict. No budget
-// applies, even if several budgets select one pod, because the API server checks no budget for a deletion.
+// With the means DeleteInOrder, volumes, do-not-disrupt, WaitCompleted and the order of rules have the same effect as
+// with Evict. No budget applies, even if several budgets select one pod, because the API server checks no budget for a
+// deletion.
 func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	o := withMeans(drain.DeleteInOrder, nodeWithBlockedPods())
 	d := drain.Decide(o)

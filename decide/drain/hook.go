@@ -37,7 +37,7 @@ const (
 	HookReturn HookStep = "Return"
 )
 
-// Decide returns the next step for the hook, and why. With HookDrain, why is empty.
+// Decide returns the next step for the hook, and why. If step is HookDrain, why is empty.
 func (h HookFacts) Decide() (step HookStep, why string) {
 	switch {
 	case !h.Hooked:

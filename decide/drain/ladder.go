@@ -27,13 +27,14 @@ type EscalationLadder struct {
 	Force         string    // why all pods are killed at once; empty: no force
 	Unusable      string    // why the node cannot confirm that a pod ended; empty: the node can
 	UnusableSince time.Time // since when the node is unusable; zero: the node does not count as unusable
-	// Lost means that the provider has no instance for the unusable node. Then the pods are killed without the wait of
-	// unusableTimeout.
+	// Lost means that the provider has no instance for the unusable node. The pods of a lost node are killed without
+	// waiting for unusableTimeout.
 	Lost bool
 	// NoEviction is why the node's cluster cannot evict pods; empty: the cluster can, or this is not known.
 	NoEviction string
-	// Breaker is why pods are not killed although the node is Unusable: most nodes look dead at once, or the provider's
-	// answer that the node is Lost is not trusted. If empty, the node's state and the provider's answer are trusted.
+	// Breaker is why pods are not killed although the node is Unusable. Either most nodes look dead at once, or the
+	// provider's answer that the node is Lost is not trusted. If empty, the node's state and the provider's answer are
+	// trusted.
 	Breaker string
 
 	Grace time.Duration // longest grace period of the remaining pods
@@ -48,7 +49,7 @@ type EscalationLadder struct {
 type Step struct {
 	Means RemovalMeans
 	Until time.Time // when to call DecideStep again; zero: not determined by time
-	Over  bool      // the time of the last means is over: the remaining pods stay, and the drain reports them
+	Over  bool      // the time of the last means has ended, so the remaining pods stay, and the drain reports them
 	Why   string    // since when and until when the means is used, and the next means
 }
 
@@ -103,9 +104,9 @@ func (d Deadlines) NextDeadline() time.Time {
 
 // EvictionDeadline returns the deadline of Evict or DeleteInOrder, and the means that follows. EvictionDeadline returns
 // zero values if another means removes the pods, if evictions have no deadline, or if an operator forces the drain.
-// EvictionDeadline calls DecideStep with a time before the drain began, so that it returns the deadline even after the
-// deadline has passed. EvictionDeadline ignores Unusable if the resulting step is overdue, because Unusable may be out
-// of date.
+// EvictionDeadline calls DecideStep with a time before the drain began, so that EvictionDeadline returns the deadline
+// even after the deadline has passed. EvictionDeadline ignores Unusable if the resulting step is overdue, because
+// Unusable may be out of date.
 func (d Deadlines) EvictionDeadline() (until time.Time, then RemovalMeans) {
 	if d.Ladder == nil {
 		return until, then
@@ -135,8 +136,8 @@ func (l EscalationLadder) ForceReason() string {
 
 // unusableDeadline returns when the pods of an unusable node are killed; zero: the node is usable. The time is
 // unusableTimeout after UnusableSince, or UnusableSince if the node is Lost. While Breaker is set, unusableDeadline
-// returns the time of the next check. The breaker exists because containers keep running on a node that only lost its
-// connection, or that the provider did not find because it used the wrong account.
+// returns the time of the next check. The breaker protects containers that still run on the node: the node may only
+// have lost its connection, or the provider may have searched in the wrong account.
 func (l EscalationLadder) unusableDeadline() time.Time {
 	if l.Unusable == "" || l.UnusableSince.IsZero() {
 		return time.Time{}
@@ -160,7 +161,7 @@ func (l EscalationLadder) evictionDeadline() (at time.Time, source string) {
 	allowed := max(l.Timeout, 0)
 	source = cmp.Or(l.Setting, "drainTimeout") + " " + phrase.DurationText(allowed)
 	if l.Retries != nil {
-		// Divide first: the largest number of retries times retryDuration overflows a Duration.
+		// The code divides first, because the largest number of retries times retryDuration overflows a Duration.
 		if retries := time.Duration(max(*l.Retries, 0)); retries <= allowed/retryDuration && retries*retryDuration < allowed {
 			allowed, source = retries*retryDuration, fmt.Sprintf("maxEvictRetries %d", retries)
 		}

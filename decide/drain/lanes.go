@@ -109,15 +109,16 @@ func (l *evictionLanes) rootKey(key string) string {
 }
 
 // NewDepartedPod returns the record of a pod that is gone, as the pod was last observed. Callers call NewDepartedPod
-// for each pod that left, with or without volumes: Decide drops the pods that no lane waits for.
+// for each pod that left, even for a pod without volumes, because Decide drops the pods that no lane waits for.
 func NewDepartedPod(p Pod, now time.Time) DepartedPod {
-	p.Tries.Message = "" // the message has no length limit, and describes an eviction that has ended
+	// the message is dropped, because it has no length limit and describes an eviction that has ended
+	p.Tries.Message = ""
 	return DepartedPod{Pod: p, At: now}
 }
 
-// maxDepartedBytes is the largest size of Decision.Departed in bytes of JSON: Departed is part of inputs, results and
-// heartbeats. Source of maxDepartedBytes: Temporal warns about payloads of 256 KiB. Half of 256 KiB is enough for 128
-// volumes with names of 80 bytes, and a cloud attaches at most 128 volumes to a node.
+// maxDepartedBytes is the largest size of Decision.Departed in bytes of JSON, because Departed is part of inputs,
+// results and heartbeats. Source of maxDepartedBytes: Temporal warns about payloads of 256 KiB. Half of 256 KiB is
+// enough for 128 volumes with names of 80 bytes, and a cloud attaches at most 128 volumes to a node.
 const maxDepartedBytes = 128 << 10
 
 // limitDepartedPods returns as many departed pods as fit into maxDepartedBytes, starting with the first. Lanes do not

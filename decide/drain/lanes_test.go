@@ -31,7 +31,7 @@ func nodeAfterDeparture(o drain.Facts, volumes volumesByName, departed ...drain.
 	return o
 }
 
-// departedPod returns a pod with volumes that left the node, ago before epoch.
+// departedPod returns a pod with volumes that left the node at epoch minus ago.
 func departedPod(name string, ago time.Duration, names ...string) drain.DepartedPod {
 	return drain.NewDepartedPod(newPod(name, withVolumes(names...), withDeletionTime(epochPlus(-ago))), epochPlus(-ago))
 }
@@ -108,7 +108,7 @@ func TestALaneWaitsForItsVolumes(t *testing.T) {
 	}
 }
 
-// A volume that is moved within seconds is no blocker: only the Overview shows it.
+// A volume that is moved within seconds is no blocker, and only the Overview shows the volume.
 func TestASlowVolumeIsABlocker(t *testing.T) {
 	queued := newFacts(newPod("b", withVolumes("pv-b")), newPod("c", withVolumes("pv-c")), newPod("d"))
 	isHere := "volume pv-a of shop/a is still attached to the node"

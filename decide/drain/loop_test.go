@@ -20,8 +20,8 @@ type simulatedNode struct {
 	requestCounts map[string]int // number of requests by UID of the pod
 }
 
-// newNode returns a node with random pods and attached volumes. The API server accepts the request for each pod in
-// the end.
+// newNode returns a node with random pods and attached volumes. The API server eventually accepts the request for each
+// pod.
 func newNode(seed int, means drain.RemovalMeans) *simulatedNode {
 	n := &simulatedNode{randomSource: randomSource(seed), Facts: newFacts(), requestCounts: map[string]int{}}
 	n.Means, n.Volumes, n.Settings.Parallel = means, volumesByName{}, n.hasChanceOneIn(2)

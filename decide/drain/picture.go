@@ -76,7 +76,7 @@ func (p *drainPlan) summary(c PodCounts, blockers []Blocker) string {
 }
 
 // MaxBlockers is the largest number of blockers in a decision. Blockers that need a person come first, then the
-// blockers with the most pods. Source of MaxBlockers: a decision can hold 20 sentences.
+// blockers with the most pods. Source of MaxBlockers: a decision has room for 20 sentences.
 const MaxBlockers = 20
 
 // Limits of a blocker's sentence. Sources of the limits: CAPI lists 3 pods in a line; messages of the API server are
@@ -86,7 +86,8 @@ const (
 	maxMessageBytes = 300 // maximum length of a message in bytes
 )
 
-// causeOfAnswer returns why a pod stays although its budgets allow the eviction, from the API server's last answer.
+// causeOfAnswer returns why a pod stays although its budgets allow the eviction. The reason comes from the API server's
+// last answer.
 func causeOfAnswer(p Pod) blockCause {
 	tries := p.Tries
 	switch refused := tries.Result == Refused || tries.Result == Several; {
@@ -117,11 +118,11 @@ func refusalSentence(p Pod) string {
 }
 
 // listBlockers returns one blocker per cause, with the number of its pods, sorted by kind and name. If no pod is left,
-// the blockers are the volumes for which the drain waits. With brief, listBlockers also includes volumes whose wait is
-// shorter than slowVolumeAfter.
+// the blockers are the volumes for which the drain waits. If brief is true, listBlockers also includes volumes whose
+// wait is shorter than slowVolumeAfter.
 func (p *drainPlan) listBlockers(brief bool) []Blocker {
 	counts := func(c blockCause) bool { return c.kind != "" && (brief || !c.blockerFrom.After(p.Now)) }
-	kept := map[[2]string][]*podState{} // by kind and name of the cause
+	kept := map[[2]string][]*podState{} // pods by kind and name of their cause
 	for _, v := range list.SortedCopy(p.podStates, func(a, b *podState) int { return comparePodsByName(a.pod, b.pod) }) {
 		if counts(v.cause) {
 			key := [2]string{v.cause.kind, v.cause.name}

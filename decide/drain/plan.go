@@ -141,7 +141,7 @@ func (p *drainPlan) tryEviction(v *podState) {
 		p.ledger.countEviction(v.pod, permit)
 		lane.isBusy = true
 	case permit.isGiven && v.pod.Tries.Result == Throttled:
-		lane.isBusy = true // the API server is busy for the other pods of the lane, too
+		lane.isBusy = true // the API server is also busy for the other pods of the lane
 	}
 }
 

@@ -20,8 +20,8 @@ func NextProbeTime(now time.Time, bad bool) time.Time {
 	return now.Add(ProbePause)
 }
 
-// IsMisconfigured reports whether a budget can never allow an eviction: the budget requires as many healthy pods as
-// there are pods (maxUnavailable 0, or minAvailable of all), or hasNoExpectedPods is true. A budget is not
+// IsMisconfigured reports whether a budget can never allow an eviction. Either the budget requires as many healthy pods
+// as there are pods (maxUnavailable 0, or minAvailable of all), or hasNoExpectedPods is true. A budget is not
 // misconfigured if it only allows no eviction now, if its status is out of date, or if it counts evictions in progress.
 func (b DisruptionBudget) IsMisconfigured() bool {
 	return b.Current && b.Allowed == 0 && b.Disrupted == 0 &&
@@ -93,13 +93,14 @@ type budgetLedger struct {
 	probedBudgets  map[string]bool // budgets with a probe in this decision, by key
 }
 
-// evictionPermit says whether the budgets allow the eviction of one pod.
+// evictionPermit contains whether the budgets allow the eviction of one pod.
 type evictionPermit struct {
-	isGiven      bool
-	cause        blockCause // why the eviction is not allowed
-	isTemporary  bool       // only evictions that were just sent use up the budget; its next status may allow more
-	probeBudgets []string   // keys of the pod's budgets if a probe may be sent for the pod
-	nextProbe    time.Time  // earliest time of a probe; zero: not determined by time
+	isGiven bool
+	cause   blockCause // why the eviction is not allowed
+	// the budget is used up only by evictions that were just sent, and the budget's next status may allow more
+	isTemporary  bool
+	probeBudgets []string  // keys of the pod's budgets if a probe may be sent for the pod
+	nextProbe    time.Time // earliest time of a probe; zero: not determined by time
 }
 
 // permitForPod returns whether budgets allow the eviction of a pod. An eviction is allowed if the cache does not
@@ -167,7 +168,7 @@ const (
 // PodTreatment is how a drain treats a pod.
 type PodTreatment struct {
 	Do    string // Drain, Skip or WaitCompleted
-	Order int32  // pods of a lower order go first
+	Order int32  // pods of a lower order are removed first
 }
 
 // TreatmentOfPod returns the treatment of a pod. The pod's label takes precedence over drain rules. A finished pod is

@@ -6,15 +6,15 @@ import "time"
 
 // The times of a drain's EscalationLadder.
 const (
-	// unusableTimeout is how long a node must be unusable before its pods are killed. On such a node, no kubelet
+	// unusableTimeout is how long a node must be unusable before its pods are killed. On an unusable node, no kubelet
 	// confirms that a pod ended. Source of unusableTimeout: MCM, 5 min for a node that is not Ready or has a read-only
 	// file system.
 	unusableTimeout = 5 * time.Minute
-	// retryDuration is the time that each of the maxEvictRetries adds. Source of retryDuration: MCM's pause between
-	// two evictions of a pod.
+	// retryDuration is how much time each of the maxEvictRetries adds to the deadline of evictions. Source of
+	// retryDuration: MCM's pause between two evictions of a pod.
 	retryDuration = 20 * time.Second
-	// extraGrace is the time for a deletion after the grace period. Source of extraGrace: MCM waits 30 s for a pod to
-	// end.
+	// extraGrace is how long a drain waits for a deleted pod after the pod's grace period. Source of extraGrace: MCM
+	// waits 30 s for a pod to end.
 	extraGrace = 30 * time.Second
 )
 

@@ -14,7 +14,7 @@ import (
 	"millwright/decide/drain"
 )
 
-// randomSource is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
+// randomSource is the SplitMix64 generator, which returns the same numbers for the same seed in every version of Go.
 type randomSource uint64
 
 func (d *randomSource) randomIntBelow(n int) int {

@@ -8,8 +8,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// A pod that was scheduled again to the cordoned node stays, whatever its label or drain rule says. The drain does
-// not wait for such a pod: each eviction would only create the next pod on this node.
+// A pod that was scheduled again to the cordoned node stays, whatever its label or drain rule says. The drain does not
+// wait for such a pod, because each eviction would only create the next pod on this node.
 func TestPodsThatComeBackToACordonedNodeStay(t *testing.T) {
 	returned := func(p *drain.Pod) { p.Returned = true }
 	for name, change := range map[string]func(*drain.Pod){

@@ -21,11 +21,11 @@ type QueueEntry struct {
 }
 
 // MayDrainNow reports whether the machine with this UID may be drained now, if at most `most` nodes are drained at a
-// time. If not, it returns why. A value of most of zero or less means no limit. A machine that is not in turns may be
-// drained. Drains that have begun keep their places. The group with the fewest places comes next, so that a small
-// deployment does not wait for a rollout of thousands of machines. The order within a group is priority, time of
-// deletion, name. The order of the queue is not a lock: each machine computes the order itself, and a machine with old
-// facts may begin early.
+// time. If not, MayDrainNow returns the reason. A value of most of zero or less means no limit. A machine that turns
+// does not contain may be drained. Drains that have begun keep their places. The group with the fewest places comes
+// next, so that a small deployment does not wait for a rollout of thousands of machines. The order within a group is
+// priority, time of deletion, name. Each machine computes the order of the queue itself and without a lock, so a
+// machine with old facts may begin its drain early.
 func MayDrainNow(turns []QueueEntry, uid string, most int) (bool, string) {
 	if most <= 0 || len(turns) <= most {
 		return true, ""
@@ -49,7 +49,8 @@ func NextQueuedMachines(turns []QueueEntry, most int) []QueueEntry {
 // rankQueueEntries returns the turns in the order in which the machines are drained.
 func rankQueueEntries(turns []QueueEntry) []QueueEntry {
 	turns = list.SortedCopy(turns, compareQueueEntries)
-	round := make(map[string]int, len(turns)) // by UID: number of machines of the same group before this machine
+	// number of machines of the same group before a machine, by UID of the machine
+	round := make(map[string]int, len(turns))
 	places := map[string]int{}
 	for _, t := range turns {
 		round[t.UID] = places[t.Group]

@@ -49,7 +49,7 @@ func TestTheOrderInWhichNodesAreDrained(t *testing.T) {
 }
 
 // A rollout of 30 machines uses all places, and the rest of its machines wait. A second deployment that drains one node
-// gets the next free place. Then the two deployments alternate. A drain that has begun keeps its place.
+// gets the next free place. After this place, the two deployments alternate. A drain that has begun keeps its place.
 func TestALargeRolloutDoesNotDelayOtherDeployments(t *testing.T) {
 	var turns []drain.QueueEntry
 	of := func(group string) func(*drain.QueueEntry) { return func(t *drain.QueueEntry) { t.Group = group } }

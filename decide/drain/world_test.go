@@ -62,7 +62,7 @@ func withDeletionTime(end time.Time) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.DeletedAt = end }
 }
 
-// withEvictionAnswer adds to a pod a request that the API server answered with a, ago before epoch.
+// withEvictionAnswer adds a request to a pod. The API server answered the request with a at epoch minus ago.
 func withEvictionAnswer(a drain.EvictionAnswer, ago time.Duration) func(*drain.Pod) {
 	if a.Means == "" {
 		a.Means = drain.Evict

@@ -153,11 +153,11 @@ func textsByStage() map[Stage]stageTexts {
 // commands need. Cluster API's own controllers carry the stages out.
 type ClusterAPIMachine struct {
 	Namespace, Name string
-	Stage           Stage // empty: the machine waits for nothing
+	Stage           Stage // current stage; empty: the machine waits for nothing
 	Message         string
 	Since           time.Time // when the stage began, or the latest known time before its beginning
 	Deadline        time.Time // when Cluster API continues without waiting; zero: never
-	Hooks           []string  // keys of the hook annotations that keep the machine, in their order
+	Hooks           []string  // keys of the hook annotations that delay the deletion of the machine, in their order
 	Object          string    // object that the command describes, as KIND NAME; empty: the Machine
 	Unhandled       bool      // no controller of Cluster API has handled the machine in this stage
 	// in the stage OwnDrain: the Millwright Machine that shows the state of the drain, if known

@@ -17,16 +17,16 @@ type Deployment struct {
 	Busy       bool
 	ClusterAPI bool   // the deployment is a Cluster API MachineDeployment
 	Resume     string // command that ends the pause of the deployment or its Cluster; empty: no such pause
-	// why the machines stay on an earlier revision, without Next and Command; zero: they do not stay
+	// why the machines stay on an earlier revision, without Next and Command; zero: the machines follow the template
 	Pin                  WaitState
 	ReplacementHold      string    // why failed machines are not replaced now; empty: they are replaced, or none failed
-	ReplacementHoldSince time.Time // when ReplacementHold began; zero: it begins now
+	ReplacementHoldSince time.Time // when ReplacementHold began; zero: the hold begins now
 	// Step describes the rollout step that ends by itself at Until; empty: the rollout is not in such a step.
 	Step     string
 	Until    time.Time
 	Sets     []MachineSet // the deployment's sets; their Machines are empty
 	Machines []Machine
-	Of       int // number of machines, like MachineSet.Of
+	Of       int // existing or wanted number of machines, whichever is larger
 }
 
 // BlockedSummary returns the Summary of the deployment, its sets and its machines.
@@ -43,8 +43,8 @@ func (d Deployment) BlockedSummary(now time.Time) Summary {
 	)
 }
 
-// waitsOfDeployment returns the waits of the deployment itself. If only its sets or machines wait, waitsOfDeployment is
-// empty.
+// waitsOfDeployment returns the waits of the deployment itself. If only its sets or machines wait, waitsOfDeployment
+// returns no waits.
 func (d Deployment) waitsOfDeployment() []WaitState {
 	var waits []WaitState
 	if d.Pin.IsBlocked() {

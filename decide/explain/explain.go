@@ -1,6 +1,6 @@
-// Package explain says what an object waits for: the cause, since when, what happens next and when, and a command that
-// changes the wait. The object's status, its printer columns, the page of its workflow and the command millwright
-// explain show the same sentence.
+// Package explain describes what an object waits for: the cause, the beginning, the next event with its time, and a
+// command that changes the wait. The object's status, its printer columns, the page of its workflow and the command
+// millwright explain show the same sentence.
 package explain
 
 import (
@@ -31,9 +31,9 @@ type WaitState struct {
 	Cause    string // the reason, as a clause that does not name the object
 	Since    time.Time
 
-	Next    SingularPlural // what happens without a person; empty: nothing
+	Next    SingularPlural // what happens if no person acts; empty: nothing
 	At      time.Time      // time of Next; zero: unknown
-	Again   bool           // at the time At the same attempt is only repeated; the wait ends only if a person acts
+	Again   bool           // the attempt is repeated at the time At, but the wait ends only if a person acts
 	Command string         // command that removes the blocker or shows it; empty: no such command is known
 }
 
@@ -84,8 +84,8 @@ func (w WaitState) nextText(n int, when string, now time.Time) string {
 	)
 }
 
-// Summary describes the waits of a set or a deployment and its machines. The zero Summary means that nothing blocks
-// them.
+// Summary describes the waits of a set or a deployment and its machines. The zero Summary means that nothing blocks the
+// object or its machines.
 type Summary struct {
 	Blockers []string // distinct blockers of the groups, in the order of the groups, at most MaxBlockers
 	Reason   string   // the first blocker as one word, for a condition
@@ -107,8 +107,8 @@ const maxGroups = 3
 
 // summarizeWaits returns the Summary of an object: its own Waits first, in their order, then the Waits of its machines.
 // Machines with the same goal and the same cause are one group. Groups that need a person come first, then the groups
-// with the most machines, then the oldest groups. Waits without a blocker are left out. of is the total number of
-// machines that the sentences name.
+// with the most machines, then the oldest groups. Waits without a blocker are left out. The parameter `of` is the total
+// number of machines that the sentences name.
 func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
 	groups := list.Map(
 		list.Filter(own, WaitState.IsBlocked),
@@ -145,14 +145,15 @@ func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
 	return s
 }
 
-// waitsOfMachines returns the Waits of machines, sorted by machine name. own has the Waits of the machines' set or
-// deployment. If own says that replacements are held, machines that await their replacement are left out.
+// waitsOfMachines returns the Waits of machines, sorted by machine name. The parameter own has the Waits of the
+// machines' set or deployment. If own contains the wait for held replacements, machines that await their replacement
+// are left out.
 func waitsOfMachines(own []WaitState, machines []Machine) []WaitState {
 	if slices.ContainsFunc(
 		own,
 		func(w WaitState) bool { return slices.Contains(w.Blockers, vocabulary.ConditionReplacementHeld) },
 	) {
-		// The set or deployment already gives the reason.
+		// The wait of the set or deployment already contains the reason.
 		machines = list.Filter(machines, func(m Machine) bool { return m.Step != vocabulary.StepAwaitReplacement })
 	}
 	// The machines come in any order.
@@ -160,7 +161,7 @@ func waitsOfMachines(own []WaitState, machines []Machine) []WaitState {
 	return list.Map(machines, Machine.CurrentWait)
 }
 
-// NeedsPerson reports whether a person must act: no blocker ends by itself, and no blocker is retried.
+// NeedsPerson reports whether a person must act, because no blocker ends by itself or is retried.
 func NeedsPerson(blockers []string) bool {
 	return len(blockers) > 0 && !slices.ContainsFunc(blockers, func(name string) bool {
 		switch name {

@@ -43,7 +43,7 @@ func (m Machine) CurrentWait() WaitState {
 	if m.Step == "" {
 		return WaitState{}
 	}
-	// BlockedNoWorker and BlockedCall come from an earlier result of CurrentWait.
+	// BlockedNoWorker and BlockedCall are removed, because they come from an earlier result of CurrentWait.
 	m.BlockedBy = list.Filter(
 		m.BlockedBy,
 		func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall },
@@ -138,8 +138,8 @@ func (m Machine) goal() SingularPlural {
 	}
 }
 
-// nextWords returns what happens at the end of the step, and the time. The deletion of an instance has no deadline: its
-// call is repeated.
+// nextWords returns what happens at the end of the step, and the time. The deletion of an instance has no deadline,
+// because the provider's call is repeated.
 func (m Machine) nextWords() (SingularPlural, time.Time) {
 	switch {
 	case m.Step == vocabulary.StepHeld:

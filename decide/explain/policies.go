@@ -2,8 +2,8 @@ package explain
 
 import "time"
 
-// Pauses before the next attempt, as explanations name them. workflows/run/policies.go applies these pauses, and gives
-// their sources.
+// Pauses before the next attempt, for the texts of explanations. workflows/run/policies.go applies these pauses, and
+// gives their sources.
 const (
 	RecheckStuck = time.Hour        // retry of a call that waits for a person
 	RefusedAgain = 10 * time.Second // retry of a write that the API server refused

@@ -25,8 +25,8 @@ type MachineSet struct {
 	Deleting        bool
 	Busy            bool   // machines are missing, surplus or being deleted; a pause delays these changes
 	Frozen          bool   // the set or its deployment has the label freeze
-	PausedBy        string // deployment whose annotation pauses the set; empty: the set's own annotation does
-	FrozenBy        string // deployment that has the label freeze; empty: the set has it
+	PausedBy        string // deployment whose annotation pauses the set; empty: the set's own annotation pauses the set
+	FrozenBy        string // deployment that has the label freeze; empty: the set has the label
 	Machines        []Machine
 	Upstream        []ClusterAPIMachine // machines of a Cluster API set, instead of Machines
 	Of              int                 // existing or wanted number of machines, whichever is larger
@@ -58,7 +58,7 @@ func (s MachineSet) StandstillTime(recheck time.Time) (first time.Time) {
 	return first
 }
 
-// waitsOfSet returns the waits of the set itself. If only its machines wait, waitsOfSet is empty.
+// waitsOfSet returns the waits of the set itself. If only its machines wait, waitsOfSet returns no waits.
 func (s MachineSet) waitsOfSet() []WaitState {
 	var waits []WaitState
 	for _, c := range s.Conditions {

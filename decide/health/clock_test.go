@@ -96,8 +96,8 @@ func TestHealthTimeoutOfZeroMeansAtOnce(t *testing.T) {
 	assert.Equal(t, "Failed", v.Change.Phase)
 }
 
-// Only the health clock determines the end of the health timeout. Other status writes and other observations do not
-// change the end.
+// Only the recorded UnhealthyClock determines the end of the health timeout. Other status writes and other observations
+// do not change the end.
 func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 	for _, row := range []struct {
 		name string

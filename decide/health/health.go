@@ -38,7 +38,7 @@ func DecideNodeHealth(conditions []Condition, bad []string) (healthy bool, why s
 	return len(reasons) == 0, strings.Join(reasons, ", ")
 }
 
-// BadConditionStart returns the earliest transition time of a bad condition: since then the node is unhealthy.
+// BadConditionStart returns the earliest transition time of a bad condition, at which the node became unhealthy.
 // BadConditionStart is zero if no condition is bad, or if no bad condition has a transition time.
 func BadConditionStart(conditions []Condition, bad []string) time.Time {
 	var since time.Time
@@ -73,7 +73,7 @@ type TimeoutClocks struct {
 	Created                     time.Time
 	CreateBy                    time.Time // end of the creation timeout; moves with Now while the timeout is paused
 	Since                       time.Time // since when the machine is in its present phase
-	UnhealthySince              time.Time // the recorded health clock: when the node became unhealthy
+	UnhealthySince              time.Time // recorded time at which the node became unhealthy
 	RecoveredAt, InstanceGoneAt time.Time
 }
 
@@ -108,11 +108,11 @@ type Facts struct {
 // Verdict is the result of Decide. The zero Verdict changes nothing.
 type Verdict struct {
 	Change   *PhaseChange    // the new phase; nil: the phase stays
-	Clock    *UnhealthyClock // the new health clock; nil: the health clock stays
+	Clock    *UnhealthyClock // the new times of the health timeout; nil: the times stay
 	Due      *ReplacementDue // the new condition ReplacementDue; nil: the condition stays
 	Deadline time.Time       // end of the present timeout; zero: the timeout has no end, or has ended
 	Why      string          // what the machine waits for, or why its phase changes
-	Look     bool            // the workflow has to ask the provider whether the instance exists
+	Look     bool            // the workflow has to request the state of the instance from the provider
 	// the machine is due, but the breaker is open, so that no machine is replaced
 	Held bool `json:",omitempty"`
 }
@@ -128,7 +128,8 @@ type PhaseChange struct {
 	Joined    bool   // the node has just joined for the first time
 }
 
-// UnhealthyClock is the health clock. A zero time is not set.
+// UnhealthyClock has the times from which the health timeout counts, also called the health clock. A zero time is not
+// set.
 type UnhealthyClock struct {
 	UnhealthySince, RecoveredAt time.Time
 }
@@ -268,8 +269,8 @@ func markNodeJoined(f Facts) Verdict {
 	return v
 }
 
-// startUnhealthyClock starts the health clock at the time when the node became unhealthy, but not before the machine
-// entered its present phase. After a short recovery the earlier clock continues.
+// startUnhealthyClock records when the node became unhealthy, but no time before the machine entered its present phase.
+// After a short recovery, the earlier recorded time stays.
 func startUnhealthyClock(f Facts) Verdict {
 	since := f.BadSince
 	if since.IsZero() || since.After(f.Now) {
@@ -302,7 +303,7 @@ func HasTimedOut(f Facts) bool {
 	since := f.Since
 	switch f.Phase {
 	case vocabulary.PhaseUnknown:
-		since = cmp.Or(f.UnhealthySince, f.Since) // without a health clock, another controller wrote the phase
+		since = cmp.Or(f.UnhealthySince, f.Since) // no time is recorded if another controller wrote the phase
 	case vocabulary.PhaseInPlaceUpdateFailed:
 	default:
 		return false
@@ -314,7 +315,7 @@ func HasTimedOut(f Facts) bool {
 // awaitTimeout waits for the health timeout of an unhealthy machine, or reports that the timeout has ended.
 func awaitTimeout(f Facts, since time.Time) Verdict {
 	if since.IsZero() {
-		since = f.Since // another controller wrote the phase, without a health clock
+		since = f.Since // another controller wrote the phase, and recorded no health clock
 	}
 	reason, message, deadline := timeoutReason(f, since)
 	switch {
@@ -343,8 +344,8 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 	}
 }
 
-// timeoutReason returns why the machine is due. An empty reason means that the machine is not due; deadline is then the
-// end of the health timeout. A zero deadline means that the timeout has no end.
+// timeoutReason returns why the machine is due for replacement. An empty reason means that the machine is not due;
+// deadline is then the end of the health timeout. A zero deadline means that the timeout has no end.
 func timeoutReason(f Facts, since time.Time) (reason, message string, deadline time.Time) {
 	deadline = since.Add(f.Timeout)
 	switch {

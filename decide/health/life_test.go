@@ -102,8 +102,8 @@ func TestAMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
 	assert.Nil(t, early.Due, "a machine that was never due gets no condition")
 }
 
-// The breaker is open while most nodes look dead. The breaker only delays replacements. After it closes, it has no
-// further effect.
+// The breaker is open while most nodes look dead. The breaker only delays replacements. After the breaker closes, it
+// has no further effect.
 func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 	outage := func(f *health.Facts, _ time.Duration) {
 		withUnhealthyNode(f)

@@ -54,7 +54,7 @@ func withReplacementGrant(f *health.Facts) { f.Granted = true }
 func withoutHealthTimeout(f *health.Facts) { f.NoTimeout = true }
 func withOpenBreaker(f *health.Facts)      { f.Breaker = "8 of 10 nodes look dead at once" }
 
-// withUnhealthyDuration makes the node unhealthy, with a health clock that started d ago.
+// withUnhealthyDuration makes the node unhealthy for the duration d until now.
 func withUnhealthyDuration(d time.Duration) factsEdit {
 	return func(f *health.Facts) {
 		withUnhealthyNode(f)
@@ -74,7 +74,7 @@ func TestPhasesFollowTheTableOfMCM(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		facts health.Facts
-		to    string // empty: the phase stays
+		to    string // new phase; empty: the phase stays
 	}{
 		{"new, in time", newFacts("", withoutInstance), ""},
 		{"new, too late", newFacts("", withoutInstance, afterCreationTimeout), "Failed"},

@@ -4,8 +4,7 @@ import "time"
 
 // This file holds the durations of package health that no object configures.
 
-// minRecoveryTime is the longest time that a node must be healthy before the health clock restarts. A shorter recovery,
-// which is also shorter than a tenth of the health timeout, does not stop the clock. Otherwise a flapping node could
-// postpone its timeout forever. Source of minRecoveryTime: an issue of MCM describes nodes that flapped several times a
-// minute.
+// minRecoveryTime is how long a node must be healthy before the health timeout starts again. For a health timeout of
+// less than ten minutes, a tenth of the timeout is enough. Without this limit, a flapping node could postpone its
+// timeout forever. Source of minRecoveryTime: an issue of MCM describes nodes that flapped several times a minute.
 const minRecoveryTime = time.Minute

@@ -40,15 +40,15 @@ const (
 	Nothing   Step = ""
 	Condition Step = "Condition" // write the condition that the labels request
 	Drain     Step = "Drain"     // cordon and drain the node
-	Update    Step = "Update"    // the node is empty: set the machine's phase to InPlaceUpdating
-	Ready     Step = "Ready"     // the phase is set: write the condition that starts the agent
+	Update    Step = "Update"    // set the machine's phase to InPlaceUpdating, because the node is empty
+	Ready     Step = "Ready"     // write the condition that starts the agent, because the phase is set
 )
 
 // Decision is the next step of an in-place update. The zero Decision changes nothing.
 type Decision struct {
 	Step Step
-	// new reason of the condition: with Condition and Ready, written at once; with Drain, written when the node is
-	// empty
+	// new reason of the condition; the step Drain writes the reason when the node is empty, and the other steps write
+	// it at once
 	Reason  string
 	Message string // new message of the condition InPlaceUpdate
 	Why     string // reason for the step, in one sentence; may be set even if the step is Nothing

@@ -18,7 +18,7 @@ func TestAnUpdateNeverReturnsToAnEarlierReason(t *testing.T) {
 	order := []string{reasonCandidate, reasonSelected, reasonDrained, reasonReady, reasonSuccessful, reasonFailed}
 	dice := rand.New(rand.NewSource(1))
 	reached, rounds := map[string]int{}, decidetest.RandomRunCount(50_000)
-	n, phase, held := inplace.Node{}, "Running", false // held: pods keep the node from becoming empty
+	n, phase, held := inplace.Node{}, "Running", false // held is true while pods stay on the node
 	for range rounds {
 		switch dice.Intn(7) {
 		case 0:

@@ -10,7 +10,7 @@ import (
 
 // Filter returns the items for which holds is true, as a new slice; nil if no item fits.
 func Filter[T any](items []T, holds func(T) bool) []T {
-	var at []int // indexes, so that large items are copied only once
+	var at []int // indexes of the items, so that large items are copied only once
 	for i, item := range items {
 		if holds(item) {
 			at = append(at, i)
@@ -46,7 +46,7 @@ func SortedCopy[T any](items []T, by func(a, b T) int) []T {
 }
 
 // SortedCopyOfLargeItems is SortedCopy for items of hundreds of bytes: it compares and moves pointers instead of
-// copies. by must not change the items.
+// copies. The function by must not change the items.
 func SortedCopyOfLargeItems[T any](items []T, by func(a, b *T) int) []T {
 	pointers := make([]*T, len(items))
 	for i := range items {

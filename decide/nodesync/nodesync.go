@@ -27,17 +27,18 @@ func (t Taint) identity() taintIdentity { return taintIdentity{t.Key, t.Effect} 
 
 func (t Taint) String() string { return t.Key + ":" + t.Effect }
 
-// WantedState holds what a node should have.
+// WantedState is the wanted state of a node.
 type WantedState struct {
 	MachineName string
 	MachineUID  string
-	Labels      map[string]string // labels, annotations and taints are those of the machine's node template
+	Labels      map[string]string // the labels, annotations and taints come from the machine's node template
 	Annotations map[string]string
-	Taints      []Taint           // of two taints with the same key and effect, the later one applies
-	Capacity    map[string]string // virtual capacity of the class, quantities as text; nil: not known, no change
+	Taints      []Taint // of two taints with the same key and effect, the later one applies
+	// virtual capacity of the class, quantities as text; nil: the capacity is not known, and does not change
+	Capacity map[string]string
 }
 
-// Node holds what a node has. Two of the node's annotations record what was applied last.
+// Node is the current state of a node. Two of the node's annotations record what was applied last.
 type Node struct {
 	Labels, Annotations map[string]string
 	Taints              []Taint
@@ -136,8 +137,8 @@ func (d *reasonCollector) compareKeys(what, source string, wanted, applied, has 
 }
 
 // compareTaints returns the edit of the taints. wanted and applied have no duplicates. The taint for critical
-// components is added only once. Another controller removes it when the components run, and a second taint would keep
-// the node from becoming ready.
+// components is added only once. Another controller removes the taint when the components run, and a second taint would
+// keep the node from becoming ready.
 func (d *reasonCollector) compareTaints(wanted, applied, has []Taint) TaintEdit {
 	var edit TaintEdit
 	want, was, on := taintsByIdentity(wanted), taintsByIdentity(applied), taintsByIdentity(has)
@@ -264,8 +265,8 @@ type nodeTemplate struct {
 	} `json:"spec"`
 }
 
-// newNodeTemplate returns a template without the keys that only Millwright writes: a template can neither set nor
-// remove these keys. The template's taints are sorted and without duplicates.
+// newNodeTemplate returns a template without the keys that only Millwright writes, because a template can neither set
+// nor remove these keys. The template's taints are sorted and without duplicates.
 func newNodeTemplate(labels, annotations map[string]string, taints []Taint) (t nodeTemplate) {
 	t.Metadata.Labels = withoutKeys(labels, vocabulary.LabelMachineName)
 	t.Metadata.Annotations = withoutKeys(annotations, vocabulary.AnnotationLastAppliedTemplate,
@@ -276,8 +277,8 @@ func newNodeTemplate(labels, annotations map[string]string, taints []Taint) (t n
 	return t
 }
 
-// hasEqualContents compares contents, not texts: a record that MCM wrote with more fields or in another order is up
-// to date.
+// hasEqualContents compares contents, not texts, because a record that MCM wrote with more fields or in another order
+// is up to date.
 func (t nodeTemplate) hasEqualContents(other nodeTemplate) bool {
 	return maps.Equal(t.Metadata.Labels, other.Metadata.Labels) &&
 		maps.Equal(t.Metadata.Annotations, other.Metadata.Annotations) &&
@@ -294,8 +295,8 @@ func withoutKeys(from map[string]string, keys ...string) map[string]string {
 }
 
 // parseRecord parses the record of what was applied last; an empty text means that nothing was applied. A record that
-// cannot be parsed also counts as empty. Then keys that left the template stay on the node, and the reconciliation
-// continues.
+// cannot be parsed also counts as empty. After an unreadable record, keys that left the template stay on the node, and
+// the reconciliation continues.
 func parseRecord[T any](text string) (applied T, readable bool) {
 	if text != "" && json.Unmarshal([]byte(text), &applied) != nil {
 		return *new(T), false
@@ -308,6 +309,6 @@ func textOfRecord(empty bool, of any) string {
 	if empty {
 		return ""
 	}
-	text, _ := json.Marshal(of) // json.Marshal never fails: all parts are strings
+	text, _ := json.Marshal(of) // json.Marshal never fails, because all parts are strings
 	return string(text)
 }

@@ -28,7 +28,7 @@ func newTaint(key, value, effect string) nodesync.Taint {
 	return nodesync.Taint{Key: key, Value: value, Effect: effect}
 }
 
-// applyChanges returns the node after the changes, as the activity writes them.
+// applyChanges applies changes to a node in the same way as the activity.
 func applyChanges(n nodesync.Node, c nodesync.Changes) nodesync.Node {
 	n.Labels = c.Labels.Apply(n.Labels)
 	n.Annotations = c.Annotations.Apply(n.Annotations)

@@ -5,8 +5,8 @@ import "fmt"
 // claimIndex finds the machines that may claim an instance.
 type claimIndex struct {
 	machineByUID, machineByProviderID map[string]Machine
-	otherNamespaceMachineByName       map[string]Machine // by name: machines of other namespaces without a provider ID
-	localMachineByName                map[string]Machine // by name: machines of the class's namespace
+	otherNamespaceMachineByName       map[string]Machine // machines of other namespaces without a provider ID, by name
+	localMachineByName                map[string]Machine // machines of the class's namespace, by name
 }
 
 func newClaimIndex(machines []Machine) claimIndex {
@@ -26,9 +26,9 @@ func newClaimIndex(machines []Machine) claimIndex {
 }
 
 // claimant returns the machine that claims an instance, and why; an empty reason means that no machine claims the
-// instance. A machine of another namespace may have been moved there before its provider ID was recorded. Then only the
-// name links the machine to the instance. In the class's namespace, a machine of the same name with another UID was
-// created later, and claims nothing.
+// instance. A machine of another namespace may have been moved there before its provider ID was recorded. For such a
+// machine, only the name links the machine to the instance. In the class's namespace, a machine of the same name with
+// another UID was created later, and claims nothing.
 func (c claimIndex) claimant(i Instance) (m Machine, why string) {
 	if m, found := c.machineByUID[i.UID]; found {
 		return m, m.String() + " exists"

@@ -123,7 +123,7 @@ func groupByUID(f Facts) []instanceGroup {
 	return all
 }
 
-// overrideHint is the part of a message that tells operators how to allow a sweep that the breaker holds.
+// overrideHint is the part of a message that tells operators how to allow a sweep that the breaker blocks.
 const overrideHint = ", unless the class's annotation machine.sapcloud.io/collect-orphans says how many may be deleted, and until when"
 
 // deletionLimit returns how many instances may be deleted, or why none may be deleted. A valid annotation
@@ -168,8 +168,8 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 }
 
 // parseAllowedDeletions returns the number in the annotation collect-orphans, whose form is "5 until
-// 2026-11-24T12:00:00Z"; nil: no annotation, or its time has passed. The number 0 needs no end time. wrong is the
-// reason why the annotation is invalid.
+// 2026-11-24T12:00:00Z". The number is nil if there is no annotation, or if its time has passed. The number 0 needs no
+// end time. The result wrong is the reason why the annotation is invalid.
 func (f Facts) parseAllowedDeletions() (n *int, wrong string) {
 	fields := strings.Fields(f.Allowed)
 	if len(fields) == 0 {
@@ -252,7 +252,7 @@ func SightingsWithoutDeleted(all []Sighting, gone []string) []Sighting {
 	return slices.DeleteFunc(slices.Clone(all), func(s Sighting) bool { return slices.Contains(gone, s.ProviderID) })
 }
 
-// Limits of a Decision: its JSON stays below 16 KiB for any number of instances and any length of names.
+// Limits that keep the JSON of a Decision below 16 KiB for any number of instances and any length of names.
 const (
 	maxSightings     = 100
 	maxSightingBytes = 7 << 10

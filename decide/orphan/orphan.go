@@ -8,7 +8,7 @@ import (
 )
 
 // Facts holds the facts that a sweep has read about the instances of one class. The instances must be read before the
-// machines: otherwise an instance that is created between the two reads would seem to have no machine.
+// machines, because otherwise an instance that is created between the two reads would seem to have no machine.
 type Facts struct {
 	Now       time.Time
 	Allowed   string     // value of the class's annotation collect-orphans; empty: no annotation
@@ -20,7 +20,7 @@ type Facts struct {
 	Settings  Settings
 }
 
-// Instance is an instance as its cloud lists it.
+// Instance is an instance in the list of its cloud.
 type Instance struct {
 	ProviderID string
 	Machine    string    // tag: name of the instance's machine
@@ -47,7 +47,7 @@ func (m Machine) String() string {
 // Sighting records since when sweeps have seen an instance without a machine.
 type Sighting struct {
 	ProviderID string
-	UID        string // distinguishes instances if a provider ID is used again
+	UID        string // distinguishes the instance from an earlier instance with the same provider ID
 	Since      time.Time
 }
 
@@ -60,18 +60,18 @@ type Settings struct {
 	MaxPerSweep int // largest number of instances that one sweep deletes, at most MaxDeletionsPerSweep
 }
 
-// MaxDeletionsPerSweep is the largest number of instances that one sweep deletes, whatever the Settings: the history of
-// the sweep names all deleted instances.
+// MaxDeletionsPerSweep is the largest number of instances that one sweep deletes, whatever the Settings, because the
+// history of the sweep names all deleted instances.
 const MaxDeletionsPerSweep = 25
 
 // The breaker opens if there are more than breakerMinOrphans orphans, and more than 1/breakerDivisor of the class's
-// instances are orphans: then Machine objects are probably missing.
+// instances are orphans. In this case, Machine objects are probably missing.
 const (
 	breakerMinOrphans = 2
 	breakerDivisor    = 10
 )
 
-// Decision says what a sweep found and what it deletes, and holds the sightings for the next sweep.
+// Decision contains what a sweep found, what the sweep deletes, and the sightings for the next sweep.
 type Decision struct {
 	Instances  int              // number of instances of the class
 	Machines   int              // number of machines of the class's namespace
@@ -123,8 +123,8 @@ const MaxUnmanagedNodes = 50
 
 // UnmanagedNodes returns the names of nodes older than DefaultMinAge that have no machine, and that lack the annotation
 // not-managed-by-mcm or still have Millwright's finalizer. UnmanagedNodes returns at most MaxUnmanagedNodes names, in
-// the given order. If there are no machines at all, UnmanagedNodes returns no names: the machines may have to be
-// restored first.
+// the given order. If there are no machines at all, UnmanagedNodes returns no names, because the machines may have to
+// be restored first.
 func UnmanagedNodes(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	if len(owners) == 0 {
 		return nil

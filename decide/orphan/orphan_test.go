@@ -52,7 +52,7 @@ func withInstances(f orphan.Facts, seen time.Duration, instances ...orphan.Insta
 	return f
 }
 
-// withoutInstanceUIDs removes the UIDs of the instances: the cloud tags instances only with names.
+// withoutInstanceUIDs removes the UIDs of the instances, as in a cloud that tags instances only with names.
 func withoutInstanceUIDs(f orphan.Facts) orphan.Facts {
 	f.Named = true
 	for i := range f.Instances {

@@ -14,7 +14,7 @@ import (
 	"millwright/decide/orphan"
 )
 
-// randomSource is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
+// randomSource is the SplitMix64 generator, which returns the same numbers for the same seed in every version of Go.
 type randomSource uint64
 
 func (d *randomSource) randomIntBelow(n int) int {
@@ -86,7 +86,7 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 	collected, held, seeds := 0, 0, decidetest.RandomRunCount(200)
 	for seed := range seeds {
 		c := &simulatedCloud{randomSource: randomSource(seed), Facts: orphan.Facts{Now: now}}
-		// by provider ID: since when every sweep has seen the instance without a machine
+		// time since which every sweep has seen the instance without a machine, by provider ID
 		first := map[string]time.Time{}
 		for range 40 {
 			c.makeRandomChange()

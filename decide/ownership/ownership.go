@@ -17,7 +17,7 @@ import (
 	"millwright/decide/phrase"
 )
 
-// OwnerKind says who owns a node or an instance, as seen from one Machine.
+// OwnerKind is who owns a node or an instance, as seen from one Machine.
 type OwnerKind string
 
 // The possible owners in an answer. Only Ours permits the caller to write to, drain, delete or adopt the object.
@@ -29,10 +29,11 @@ const (
 	InDoubt  OwnerKind = "InDoubt"
 )
 
-// OwnerAnswer is the answer about one node or instance. The zero OwnerAnswer means that nobody asked for the owner.
+// OwnerAnswer is the answer about one node or instance. The zero OwnerAnswer means that the owner was not determined.
 type OwnerAnswer struct {
 	Whose OwnerKind `json:",omitempty"`
-	Why   string    `json:",omitempty"` // one sentence; with InDoubt, the sentence says what a person can do
+	// reason for the answer, in one sentence; if Whose is InDoubt, the sentence also says what a person can do
+	Why string `json:",omitempty"`
 	// Ask means that the provider can resolve the doubt, because it knows the name of the instance's node.
 	Ask bool `json:",omitempty"`
 }
@@ -103,9 +104,9 @@ func (all otherMachineList) findByUID(uid string) (Machine, bool) {
 	return all.findMachine(func(m Machine) bool { return uid != "" && m.UID == uid })
 }
 
-// OwnerOfNode returns who owns a node, as seen from a Machine that names the node or has its provider ID. others
-// contains at least these Machines of all namespaces: those with the node's provider ID, those whose status.nodeName is
-// the node's name, and the Machine that marked the node. others may contain me and further Machines.
+// OwnerOfNode returns who owns a node, as seen from a Machine that names the node or has its provider ID. The list
+// others contains at least the Machines of all namespaces that have the node's provider ID, have the node's name as
+// status.nodeName, or marked the node. others may contain me and further Machines.
 func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 	all := otherMachines(others, me)
 	switch {

@@ -28,7 +28,7 @@ func changedOwnMachine(change func(*ownership.Machine)) ownership.Machine {
 	return m
 }
 
-// machineWithoutNodeName returns ownMachine without status.nodeName: only a label names the node.
+// machineWithoutNodeName returns ownMachine without status.nodeName, so that only a label names the node.
 func machineWithoutNodeName() ownership.Machine {
 	return changedOwnMachine(func(m *ownership.Machine) { m.Told = "" })
 }

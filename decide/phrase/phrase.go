@@ -28,8 +28,9 @@ func TimeText(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", ClockText(t, now), distanceText(now.Sub(t)))
 }
 
-// distanceText returns an AgeText. But it rounds a distance between one and three hours to minutes, and writes it as in
-// a spec. A timeout of two hours thus reads "2h", not "119m", one second after it began.
+// distanceText returns the same text as AgeText, except for a distance between one and three hours. distanceText rounds
+// a distance between one and three hours to minutes, and writes the distance as in a spec. A timeout of two hours thus
+// reads "2h", not "119m", one second after it began.
 func distanceText(d time.Duration) string {
 	if d < time.Hour || d >= 3*time.Hour {
 		return AgeText(d)

@@ -13,7 +13,7 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Names of the checks, from Cluster API. All stands for every check in Settings.Checks and in Settings.Skip.
+// Names of the checks, from Cluster API. All means every check, both in Settings.Checks and in Settings.Skip.
 const (
 	All                   = "All"
 	ControlPlaneIsStable  = "ControlPlaneIsStable"
@@ -27,12 +27,12 @@ const (
 // ControlPlane holds the facts about the control plane that the machines of a set join.
 type ControlPlane struct {
 	Kind         string // kind of the control plane object, for messages
-	Name         string // for messages; namespace/name if the control plane has a namespace
+	Name         string // name in messages, with the namespace if the control plane has one
 	Version      string // wanted version, such as v1.31.2; empty: not known, and versions are not compared
 	Replicas     int    // wanted replicas; 0: this kind of control plane has no replicas
 	Available    int    // number of available replicas of the control plane
-	Unread       bool   // the control plane was not read yet: no check passes
-	Absent       bool   // the Cluster names the control plane, and the control plane does not exist: no check passes
+	Unread       bool   // the control plane was not read yet, so no check passes
+	Absent       bool   // the control plane that the Cluster names does not exist, so no check passes
 	Provisioning bool   // the control plane has not reported a version yet
 	Upgrading    bool   // the reported version is older than the wanted version
 	Topology     bool   // the topology of the Cluster sets the version of the control plane
@@ -41,15 +41,15 @@ type ControlPlane struct {
 
 // MachineFacts holds the facts about the machines that the set would create.
 type MachineFacts struct {
-	Version string // Kubernetes version, such as v1.31.2; empty: not known, and versions are not compared
+	Version string // Kubernetes version, such as v1.31.2; if it is empty, no versions are compared
 	Kubeadm bool   // the machines join by kubeadm
 }
 
 // Settings says which checks run.
 type Settings struct {
 	Checks []string // names of the checks that run, or All; empty: no check runs
-	// Strict adds two requirements of Cluster API's code that its documentation does not mention: the control plane is
-	// not being provisioned or upgraded, and kubeadm has the minor version of the control plane.
+	// Strict adds two checks that Cluster API's code makes and its documentation does not mention. The control plane
+	// must not be provisioning or upgrading, and kubeadm must have the minor version of the control plane.
 	Strict bool
 	Skip   string // checks that the set skips, separated by commas, or All; unknown names are ignored
 }

@@ -1,6 +1,6 @@
 // Package preserve decides whether and until when a machine is preserved, and which changes to its node, annotations
-// and status are missing. A preservation has a recorded end that never moves. A preservation ends at the recorded end,
-// or when no annotation requests preservation any more.
+// and status are missing. The recorded end of a preservation never changes. A preservation ends at its recorded end, or
+// earlier if no annotation requests the preservation any more.
 package preserve
 
 import (
@@ -14,20 +14,20 @@ import (
 
 // Facts holds the facts about a machine and its node.
 type Facts struct {
-	OnMachine   Annotation // annotation preserve of the machine
-	OnNode      Annotation // annotation preserve of the node
+	OnMachine   Annotation // the machine's annotation preserve
+	OnNode      Annotation // the node's annotation preserve
 	LastApplied Annotation // the machine's annotation that records the last applied annotation of the node
-	NodeExists  bool       // the node exists; false: all facts of the node are zero
-	Deleting    bool       // the machine is being deleted, so that it is not preserved, and nothing is changed
+	NodeExists  bool       // the node exists; if it does not, all facts of the node are zero
+	Deleting    bool       // the machine is being deleted; then Decide neither preserves it nor changes anything
 	Failed      bool       // the machine is in phase Failed
-	Drained     string     // result of the drain of the node in this preservation; empty: the drain has not ended
+	Drained     string     // result of the node's drain during this preservation; empty until the drain has ended
 
-	Expiry  time.Time     // recorded end; zero: the machine is not preserved
+	Expiry  time.Time     // recorded end of the preservation; zero: the machine is not preserved
 	Timeout time.Duration // duration of a preservation that begins now; zero: no machine is preserved
 	Now     time.Time     // present time; zero: the end of the preservation is not evaluated
 
-	ScaleDownDisabled Annotation // annotation of the node: the cluster autoscaler must not remove the node
-	DisabledByUs      Annotation // annotation of the node: with the text true, Millwright set ScaleDownDisabled
+	ScaleDownDisabled Annotation // the node's annotation that stops the cluster autoscaler from removing the node
+	DisabledByUs      Annotation // the node's annotation that is true if Millwright set ScaleDownDisabled
 	Tainted           bool       // the node has the taint of preserved nodes
 	Condition         *Condition // the node's condition Preserved; nil: none
 }
@@ -39,16 +39,16 @@ type Annotation struct {
 }
 
 // Decide returns whether a machine is preserved, and which changes of node, annotations and status are missing. Decide
-// does not return completed changes, so that an interrupted preservation continues where it stopped.
+// returns only the changes that are still missing, so an interrupted preservation continues where it stopped.
 //
-// For a machine whose phase is about to become Failed, callers set Failed. Decide then returns whether the machine
-// is preserved, and the end to write together with the phase.
+// Callers also set Failed if they are about to write phase Failed. Decide then returns the end of the preservation,
+// which the caller writes together with the phase.
 func Decide(f Facts) Decision {
 	value, known := f.requestedValue()
 	switch {
 	case f.Deleting:
 		return Decision{}
-	case !known && f.isExpired(): // a preservation also ends if the node's value is unknown
+	case !known && f.isExpired(): // even an unknown value on the node does not extend an expired preservation
 		return endPreservation(f, value, verdict{reason: "its time is over"})
 	case !known && f.Expiry.IsZero():
 		return Decision{}
@@ -61,9 +61,9 @@ func Decide(f Facts) Decision {
 	return keepPreservation(f, value)
 }
 
-// IsProtected reports whether preservation prevents the replacement of a Failed machine. If an end is recorded, only
-// the end decides. Without a recorded end, the annotations decide. IsProtected does not affect deletions that a person
-// requested.
+// IsProtected reports whether preservation prevents the replacement of a Failed machine. If the machine has a recorded
+// end, IsProtected only checks whether the end has passed. Without a recorded end, IsProtected evaluates the
+// annotations. IsProtected does not affect deletions that a person requested.
 func IsProtected(f Facts) bool {
 	if !f.Expiry.IsZero() {
 		return !f.isExpired()
@@ -76,10 +76,10 @@ func IsProtected(f Facts) bool {
 // isExpired reports whether the recorded end has passed. With a zero Now, isExpired is false.
 func (f Facts) isExpired() bool { return !f.Expiry.IsZero() && !f.Now.Before(f.Expiry) }
 
-// verdict is the consequence of an annotation's value.
+// verdict is the effect of an annotation's value on a machine.
 type verdict struct {
 	isPreserved bool
-	// the request was met; its annotation is removed, so that the machine is not preserved again
+	// remove the annotation, so that the machine is not preserved a second time
 	forgetsAnnotation bool
 	reason            string // why the machine is not preserved
 }
@@ -87,7 +87,8 @@ type verdict struct {
 func (f Facts) judgeValue(value string) verdict {
 	asked := value == vocabulary.PreserveNow ||
 		f.Failed && (value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto)
-	over := f.isExpired() || asked && f.Expiry.IsZero() && f.Timeout <= 0 // the preservation would end at once
+	// a preservation has ended, or would end as soon as it begins
+	over := f.isExpired() || asked && f.Expiry.IsZero() && f.Timeout <= 0
 	switch {
 	case value == vocabulary.PreserveFalse:
 		return verdict{reason: "the annotation says false"}
@@ -97,7 +98,7 @@ func (f Facts) judgeValue(value string) verdict {
 		return verdict{isPreserved: true}
 	case value == "":
 		return verdict{reason: "nobody requests it"}
-	default: // auto-preserved applies to one failure, when-failed to every failure
+	default: // auto-preserved is for one failure, and when-failed is for every failure
 		return verdict{forgetsAnnotation: value == vocabulary.PreserveAuto, reason: "the machine has not failed"}
 	}
 }
@@ -127,8 +128,8 @@ func keepPreservation(f Facts, value string) Decision {
 }
 
 // endPreservation returns the changes that end a preservation. The recorded end is removed last, because it shows that
-// changes are still missing. The annotations for the autoscaler cannot show this, because rollouts set these
-// annotations as well.
+// other changes are still missing. The autoscaler's annotations do not show whether changes are missing, because
+// rollouts also set these annotations.
 func endPreservation(f Facts, value string, v verdict) Decision {
 	d := Decision{Value: value, StatusChange: !f.Expiry.IsZero()}
 	l := changeLedger{Decision: &d}
@@ -166,9 +167,9 @@ func requestsPreservation(value string) bool {
 }
 
 // requestedValue returns the annotation value that applies; empty: nobody requests preservation. If the node's value
-// was applied and then removed, somebody has ended the preservation on the node: the machine's value does not apply. An
-// unknown value of the machine counts as empty. With an unknown value of the node, known is false: nothing may change
-// until a person corrects the value.
+// was applied and later removed, a person has ended the preservation on the node, and the machine's value does not
+// apply. An unknown value of the machine counts as empty. If the node's value is unknown, known is false, and nothing
+// may change until a person corrects the value.
 func (f Facts) requestedValue() (value string, known bool) {
 	switch {
 	case f.nodeHasKnownValue():
@@ -197,7 +198,7 @@ type Decision struct {
 	Node         NodeChanges
 	Machine      MachineChanges
 	StatusChange bool   // write Expiry as the recorded end; if Expiry is zero, remove the recorded end
-	Message      string // message for status and events, as in the node's condition; may be set without a change
+	Message      string // message for status and events, as in the node's condition; may be set even if nothing changes
 	Why          string // one sentence about the missing changes; empty: none
 }
 
@@ -226,8 +227,8 @@ func (c NodeChanges) IsEmpty() bool {
 }
 
 // markNode adds the annotation that stops the autoscaler from removing the node. If the machine is Failed, markNode
-// also adds the taint that keeps new pods away. The taint does not change a cordon by another party. markNode does not
-// change an annotation that another party set.
+// also adds the taint that keeps new pods away. markNode does not change a cordon or an annotation that another party
+// set.
 func (l *changeLedger) markNode(f Facts) {
 	ours := f.DisabledByUs.Text == vocabulary.ValueLowerTrue
 	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != vocabulary.ValueLowerTrue {
@@ -264,8 +265,8 @@ func (l *changeLedger) removeTaint() {
 }
 
 // recordNodeValue copies the node's value to the machine's record. If the node has a known value, recordNodeValue
-// removes the machine's own annotation, so that only one annotation applies. forget removes annotations whose request
-// was met, except the value false.
+// removes the machine's own annotation, so that only one annotation applies. If forget is true, recordNodeValue also
+// removes the annotation that requested the preservation, except the value false.
 func (l *changeLedger) recordNodeValue(f Facts, forget bool) {
 	nodeSays := f.OnNode.Text
 	if forget && requestsPreservation(nodeSays) {
@@ -310,7 +311,7 @@ func (l *changeLedger) setCondition(f Facts) {
 			"":                      "Preserved node is not drained.",
 			vocabulary.DrainDrained: vocabulary.MessagePreservedNodeDrained,
 		}
-		// a skipped drain gets this message, too
+		// after a skipped drain, the message also states that the node was not drained
 		drain := cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " "
 		l.Message, mcms = drain+l.Message, drain+mcms
 	}

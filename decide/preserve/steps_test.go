@@ -34,8 +34,8 @@ func TestStepsOfAPreservation(t *testing.T) {
 	}, d)
 }
 
-// checkResumption executes the writes of a decision one by one, and calls Decide again after each write, one hour
-// later. The result must be the same as without interruptions.
+// checkResumption executes the writes of a decision one by one, with a new call of Decide one hour after each write.
+// The result must be the same as without interruptions.
 func checkResumption(t *testing.T, f preserve.Facts) {
 	t.Helper()
 	want := applyAllChanges(t, f)

@@ -44,7 +44,7 @@ func TestBreakerState(t *testing.T) {
 	)
 }
 
-// Nodes recover one after the other. The breaker stays open until the last nodes have had time to recover.
+// Nodes recover one after the other. The breaker stays open long enough for the last nodes to recover.
 func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 	ago := func(seconds ...int) (moments []time.Time) {
 		for _, s := range seconds {
@@ -148,8 +148,9 @@ func TestMachinesOfDeletedNodesBypassBudgetAndBreaker(t *testing.T) {
 	assert.Len(t, replace.Decide(o).Mark, replace.MaxBatch)
 }
 
-// While the API server of the target cluster is not available, no node reports, and the health timeouts of all machines
-// expire. Afterwards the machines recover, before or after the nodes that close the breaker.
+// While the API server of the target cluster is unavailable, no node renews its Lease, and the health timeouts of all
+// machines expire. When the API server is back, the machines may recover before or after the nodes that close the
+// breaker.
 func TestAnUnstableAPIServerCausesNoReplacement(t *testing.T) {
 	well := []replace.Machine{healthyMachine("x"), healthyMachine("y"), healthyMachine("z")}
 	silent := []replace.Machine{
@@ -200,7 +201,7 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 }
 
 // MCM's freeze depends on a timer and on its previous state. Millwright's breaker depends only on the present facts, so
-// that an earlier outage has no effect on a decision.
+// an earlier outage does not affect a decision.
 func TestTheBreakerKeepsNoState(t *testing.T) {
 	for _, away := range []time.Duration{0, 29 * time.Second, 31 * time.Second, 24 * time.Hour} {
 		for _, before := range []replace.NodeCounts{{Joined: 3}, {Joined: 3, Dead: 3}} {

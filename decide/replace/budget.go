@@ -17,13 +17,13 @@ import (
 // domainState is the state of one failure domain.
 type domainState struct {
 	activeMachines int      // number of machines that are not being deleted
-	replacements   []string // replacements in progress, each as the name of its machine
-	waitingCount   int      // number of due machines without a grant
+	replacements   []string // replacements in progress, as the names of the machines
+	waitingCount   int      // number of due machines whose replacement was not granted
 	budget         int      // replacement budget of the domain
 }
 
-// grantWaitingMachines grants replacements to the waiting machines, in order, within the budget of each domain.
-// grantWaitingMachines returns one sentence per grant.
+// grantWaitingMachines grants replacements to the waiting machines in their order, within the budget of each domain.
+// grantWaitingMachines returns one sentence for each grant.
 func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machine) (steps []string) {
 	domains := domainsByName(o, r, waiting)
 	for _, m := range waiting {
@@ -59,10 +59,11 @@ func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machin
 	return steps
 }
 
-// grantMachinesWithoutBudget grants the replacement of each waiting machine that needs neither budget nor breaker. If
-// an earlier grant of such a machine lacks its annotation, the machine is annotated now.
+// grantMachinesWithoutBudget grants the replacement of each waiting machine that is replaced regardless of the budget
+// and the breaker. If the annotation of an earlier grant was not written, grantMachinesWithoutBudget annotates the
+// machine now.
 func (d *Decision) grantMachinesWithoutBudget(o Facts, r *grantReview, waiting []Machine) (steps []string) {
-	free := map[string]bool{} // UIDs of machines that need neither budget nor breaker
+	free := map[string]bool{} // UIDs of machines that are replaced regardless of the budget and the breaker
 	for _, m := range o.Machines {
 		free[m.UID] = m.Free
 	}
@@ -112,10 +113,11 @@ func domainsByName(o Facts, r grantReview, waiting []Machine) map[string]*domain
 // are not Ready (--unhealthy-zone-threshold).
 const minDeadNodes = 3
 
-// BreakerState reports whether the breaker is open: at least minDeadNodes nodes, and at least half of all nodes, are
-// dead or recovered within recoveryWindow. Then the machines are probably not the cause. While the breaker is open, no
-// machine is replaced, and why says so in one sentence. until is when the breaker closes if nothing else changes; zero:
-// nodes must recover first. BreakerState keeps no state, so an unstable API server has no later effect.
+// BreakerState reports whether the breaker is open. The breaker is open if at least minDeadNodes nodes, and at least
+// half of all nodes, are dead or recovered within recoveryWindow. If so many nodes are dead at once, the machines are
+// probably not the cause. While the breaker is open, no machine is replaced, and why gives the reason in one sentence.
+// until is when the breaker closes if nothing else changes; it is zero if nodes must recover first. BreakerState keeps
+// no state, so an unstable API server has no later effect.
 //
 // Source of the share of one half: kube-controller-manager stops evictions from a small zone at 0.55
 // (--unhealthy-zone-threshold). A replacement destroys more than an eviction, so the breaker opens at a smaller
@@ -144,9 +146,9 @@ func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until tim
 	), until
 }
 
-// LostInstancesDistrustReason returns why the provider's answer that instances are gone is not trusted: it concerns at
-// least minDeadNodes machines, and at least half of all machines. If it is empty, the answer is trusted, even while
-// nodes of other machines look dead.
+// LostInstancesDistrustReason returns why the provider's report of missing instances is not trusted. The report is not
+// trusted if it is about at least minDeadNodes machines, and at least half of all machines. If the reason is empty, the
+// report is trusted, even while the nodes of other machines look dead.
 func LostInstancesDistrustReason(n NodeCounts) string {
 	return phrase.TextIf(isOutage(n.Lost, n.Joined), "%s", lostMachinesSentence(n))
 }
@@ -162,7 +164,7 @@ func lostMachinesSentence(n NodeCounts) string {
 
 func isOutage(dead, joined int) bool { return dead >= minDeadNodes && 2*dead >= joined }
 
-// Limits of a decision's texts. Source of the limits: a decision can hold 20 sentences, few deployments have more than
+// Limits of a decision's texts. Source of the limits: a decision may have 20 sentences, few deployments have more than
 // five zones, and a sentence with more than five names is hard to read.
 const (
 	maxSteps = 15
@@ -198,10 +200,10 @@ func zonePhrase(preposition, name string) string {
 
 // grantReview is the result of the review of the recorded grants.
 type grantReview struct {
-	grants []ReplacementGrant // recorded grants that stay
+	grants []ReplacementGrant // recorded grants that remain
 	// UIDs of granted machines that lack the annotation, because a write was interrupted
 	unmarkedUIDs      []string
-	awaitsReplacement map[string]bool // UIDs of machines that are gone and whose replacement has not joined
+	awaitsReplacement map[string]bool // UIDs of machines that are gone and whose replacement machine has not joined
 	steps             []string
 }
 
@@ -214,7 +216,7 @@ func (r *grantReview) addStep(format string, args ...any) {
 func reviewGrants(o Facts) grantReview {
 	r := grantReview{awaitsReplacement: map[string]bool{}}
 	var gone []ReplacementGrant
-	at := make(map[string]int, len(o.Machines)) // index in o.Machines by UID
+	at := make(map[string]int, len(o.Machines)) // index in o.Machines, by UID
 	for i, m := range o.Machines {
 		at[m.UID] = i
 	}
@@ -254,14 +256,14 @@ func (r *grantReview) reviewExistingMachine(g ReplacementGrant, m Machine) {
 	r.grants = append(r.grants, g)
 }
 
-// reviewGoneMachines decides about the grants whose machine is gone. A grant whose machine is gone waits for a
-// substitute: a machine of its domain that was created after the grant and has not joined, or a machine that does not
-// exist yet. The newest grant chooses first, because it has the fewest candidates. So no grant takes the only candidate
-// of another grant, and a repeated review keeps the same grants. The zone of a missing machine is not known yet, so
-// grants of every domain may wait for it.
+// reviewGoneMachines decides about the grants whose machine is gone. The grant of a machine that is gone waits for a
+// new machine in the same domain. The new machine was created after the grant and has not joined, or does not exist
+// yet. The newest grant chooses first, because the fewest machines are newer than this grant. In this order, no grant
+// takes the only possible machine of another grant, and a repeated review keeps the same grants. The zone of a missing
+// machine is not known yet, so grants of every domain may wait for it.
 func (r *grantReview) reviewGoneMachines(gone []ReplacementGrant, o Facts) {
-	// `making` holds the machines that may still join. Due machines are not in `making`, because a due machine needs a
-	// grant itself: if an earlier grant waited for it, a budget of one would never be free again.
+	// `making` holds the machines that may still join. Due machines are not in `making`, because they need a grant
+	// themselves. If an earlier grant waited for a due machine, a budget of one would never become free.
 	making := map[string][]time.Time{} // creation times by domain
 	for _, m := range o.Machines {
 		if !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.Granted && !m.Preserved {
@@ -271,7 +273,7 @@ func (r *grantReview) reviewGoneMachines(gone []ReplacementGrant, o Facts) {
 	for _, created := range making {
 		slices.SortFunc(created, time.Time.Compare)
 	}
-	await := map[string]int{} // number of grants that wait for a missing machine, by domain
+	await := map[string]int{} // number of grants that wait for a machine that does not exist yet, by domain
 	for _, g := range slices.Backward(gone) {
 		last := len(making[g.Domain]) - 1
 		switch {

@@ -14,7 +14,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-// randomSource is the SplitMix64 generator: the same numbers for the same seed, in every version of Go.
+// randomSource is the SplitMix64 generator, which gives the same numbers for the same seed in every version of Go.
 type randomSource uint64
 
 func (d *randomSource) randomIntBelow(n int) int {
@@ -59,7 +59,7 @@ func newSimulatedPool(seed int, zones []string, each int) *simulatedPool {
 	return p
 }
 
-// writeDecision writes a decision. At random, all or some of the writes fail.
+// writeDecision executes the writes of a decision. At random, some or all of the writes fail.
 func (p *simulatedPool) writeDecision(d replace.Decision) {
 	if p.hasChanceOneIn(10) {
 		return
@@ -259,8 +259,9 @@ func randomFacts(d *randomSource) replace.Facts {
 	return o
 }
 
-// maxGrantsOfGoneMachines returns how many grants of a zone can be in progress although their machines are gone: at
-// most the number of the zone's machines that were created after the first such grant and have not joined.
+// maxGrantsOfGoneMachines returns the maximum number of grants of a zone that can be in progress although their
+// machines are gone. Each grant needs a machine in the zone that was created after the first of these grants and has
+// not joined.
 func maxGrantsOfGoneMachines(o replace.Facts, zone string) int {
 	gone, first := 0, time.Time{}
 	for _, g := range o.Grants {

@@ -1,6 +1,6 @@
 // Package replace decides which due machines of a deployment may be replaced now, and which earlier replacements are
-// complete. The package does no I/O and imports no API type. The workflow of a machine with the annotation
-// replacement-granted makes the machine Failed; then the machine's set replaces the machine.
+// complete. The package does no I/O and imports no API type. The annotation replacement-granted makes the machine's
+// workflow set the phase Failed, and then the machine's set replaces the machine.
 package replace
 
 import (
@@ -22,17 +22,18 @@ const MaxBatch = 50
 // Machine is one machine of any set of the deployment.
 type Machine struct {
 	Name, UID string
-	Domain    string    // failure domain; the empty name is a domain, too
+	Domain    string    // failure domain; the empty name is also a domain
 	Due       bool      // the condition ReplacementDue is True
-	DueSince  time.Time // since when the machine is due; zero: before all other machines
+	DueSince  time.Time // time since which the machine is due; zero: longer than all other machines
 	Reason    string    // why the machine is due
 	Granted   bool      // the machine has the annotation replacement-granted
-	Preserved bool      // the machine is not replaced, and uses no budget
+	Preserved bool      // the machine is preserved: it is not replaced, and uses no budget
 	Deleting  bool
-	Joined    bool // the node has joined, or the machine is Available without a target cluster; false during creation
+	Joined    bool // the node has joined; without a target cluster: the machine is Available; false during creation
 	Failed    bool // the machine is in phase Failed
-	Free      bool // a person deletes the machine's Node, so that the machine is replaced without budget and breaker
-	Created   time.Time
+	// a person deletes the machine's Node, so the machine is replaced regardless of the budget and the breaker
+	Free    bool
+	Created time.Time
 }
 
 // ReplacementGrant is one use of the replacement budget, as recorded in the deployment's status.
@@ -48,11 +49,11 @@ type ReplacementGrant struct {
 type NodeCounts struct {
 	Joined int // number of machines that have joined
 	Dead   int // number of joined machines whose node is missing, unhealthy or being deleted
-	Lost   int // number of machines in Dead whose instance is gone, as the provider reported
+	Lost   int // number of dead machines whose instance is gone, as the provider reported
 	// Recovered has the time of the last recovery of each node that is not dead, in any order. A node that was never
 	// unhealthy has no entry.
 	Recovered []time.Time
-	Unjudged  []Node // nodes that Joined counts, and that Dead and Recovered do not contain yet
+	Unjudged  []Node // nodes that count in Joined, and are not yet in Dead or Recovered
 }
 
 // Node is the node of one machine.
@@ -84,8 +85,8 @@ type Facts struct {
 	// number of wanted machines that do not exist yet; a grant whose machine is gone waits for one of the missing
 	// machines
 	Missing int
-	// largest number of replacements in progress in one failure domain; a percentage counts from the machines of the
-	// domain that are not being deleted, and is rounded up
+	// largest number of replacements in progress in one failure domain; a percentage is of the domain's machines that
+	// are not being deleted, rounded up
 	Budget rollout.IntOrPercent
 	Nodes  NodeCounts
 	Now    time.Time // present time, which is the time of new grants
@@ -95,20 +96,20 @@ type Facts struct {
 // is written, so that each annotation has a record.
 type Decision struct {
 	Grants []ReplacementGrant // all grants to record, oldest first: replacements in progress and new grants
-	// UIDs from Grants of the machines to annotate now; a UID is repeated in the next decision if the annotation was
-	// not written
+	// UIDs from Grants of the machines to annotate now; the next decision repeats a UID whose annotation was not
+	// written
 	Mark    []string
 	Changed bool   // Grants differs from the recorded grants
 	Hold    string // why due machines wait; empty: no due machine waits
-	// HoldUntil is when to call Decide again, because the hold ends then; zero: the hold has no known end. HoldUntil is
-	// only set with Hold.
+	// HoldUntil is when to call Decide again, because due machines may stop waiting then; zero if this time is unknown.
+	// HoldUntil is only set with Hold.
 	HoldUntil time.Time
 	Why       string // one sentence about the granted, ended and held replacements
 }
 
 // Decide ends complete grants, and grants the rest of each domain's budget to the machines that have been due the
-// longest. A grant has no timeout. While the breaker is open, Decide grants and annotates no machine. Free machines are
-// always granted. The order of the facts does not matter.
+// longest. A grant has no timeout. While the breaker is open, Decide grants and annotates no machine. Free machines
+// always get a grant. The order of the facts does not matter.
 func Decide(o Facts) Decision {
 	o.Machines, o.Grants = list.SortedCopyOfLargeItems(
 		o.Machines,
@@ -136,7 +137,7 @@ func Decide(o Facts) Decision {
 		steps = append(d.grantWaitingMachines(o, r, waiting), steps...)
 	}
 	slices.SortFunc(d.Grants, compareGrantsByAge)
-	d.Changed = !slices.Equal(d.Grants, o.Grants) // grants that stay are unchanged copies
+	d.Changed = !slices.Equal(d.Grants, o.Grants) // all remaining grants are unchanged copies of the recorded grants
 	sentences := phrase.NonEmptyTexts(
 		phrase.JoinNames(steps, maxSteps, "; "),
 		phrase.TextIf(d.Hold != "", "hold: %s", d.Hold),

@@ -25,14 +25,14 @@ func healthyMachine(name string) replace.Machine {
 	return replace.Machine{Name: name, UID: "uid-" + name, Domain: "a", Joined: true, Created: epoch.Add(-24 * time.Hour)}
 }
 
-// overdueMachine returns a machine of zone a that has been due since ago before epoch.
+// overdueMachine returns a machine of zone a that has been due for the duration ago at the time epoch.
 func overdueMachine(name string, ago time.Duration) replace.Machine {
 	m := healthyMachine(name)
 	m.Due, m.DueSince, m.Reason = true, epoch.Add(-ago), "HealthTimeout"
 	return m
 }
 
-// changedMachine returns the machine after a change.
+// changedMachine returns a changed copy of the machine.
 func changedMachine(m replace.Machine, change func(*replace.Machine)) replace.Machine {
 	change(&m)
 	return m
@@ -47,7 +47,7 @@ func newReplacement(name string, created time.Time) replace.Machine {
 	return replace.Machine{Name: name, UID: "uid-" + name, Domain: "a", Created: created}
 }
 
-// grantOfMachine returns a grant of a machine of zone a, from ago before epoch.
+// grantOfMachine returns a grant for a machine of zone a. The grant is older than epoch by the duration ago.
 func grantOfMachine(name string, ago time.Duration) replace.ReplacementGrant {
 	return replace.ReplacementGrant{
 		UID:    "uid-" + name,
@@ -92,8 +92,8 @@ func TestTheMachineThatIsDueLongerIsReplacedFirst(t *testing.T) {
 	assert.Equal(t, "grant replacement of machine b-old: HealthTimeout (1 of 1 in zone a); hold: "+d.Hold, d.Why)
 }
 
-// In MCM, each of these machines blocks every replacement of the deployment. In Millwright only a replacement in
-// progress blocks others.
+// In MCM, each unhealthy machine blocks every replacement of the deployment. In Millwright, only a replacement in
+// progress blocks other replacements.
 func TestOtherUnhealthyMachinesDoNotBlockReplacements(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -124,7 +124,7 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 		name     string
 		machines []replace.Machine
 		missing  int
-		open     bool // the grant of x is still in progress, and the machine next has to wait
+		open     bool // the grant of machine x is still in progress, so machine next must wait
 		why      string
 	}{
 		{"the machine was marked a day ago", []replace.Machine{grantedMachine(x)}, 0, true, "used by machine x"},
@@ -161,8 +161,8 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 	}
 }
 
-// The only new machine was created before the newer of two grants. So it counts as the replacement for the older grant.
-// Each later decision keeps the same grants.
+// The only new machine was created after the older grant, and before the newer grant. The new machine therefore counts
+// as the replacement for the older grant. Each later decision keeps the same grants.
 func TestGrantsWhoseMachineIsGoneKeepTheirOwnSubstitutes(t *testing.T) {
 	o := deploymentWithBudgetOne(newReplacement("s", epoch.Add(-5*time.Minute)))
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("new", time.Minute), grantOfMachine("old", time.Hour)}
@@ -256,7 +256,7 @@ func TestReplacementBudget(t *testing.T) {
 		name     string
 		budget   rollout.IntOrPercent
 		machines int
-		deleting int // machines that are being deleted; the other machines are due
+		deleting int // number of machines that are being deleted; the other machines are due
 		granted  int
 	}{
 		{"none", rollout.IntOrPercent{}, 5, 0, 0},

@@ -20,20 +20,20 @@ type DeploymentFacts struct {
 	Deleting  bool
 	Invalid   string // why the spec is invalid, in one sentence; empty: the spec is valid
 	Paused    bool
-	Held      string  // who holds the current revision, and why; empty: no hold
+	Held      string  // actor and reason of the hold of the current revision; empty: no hold
 	Rolling   bool    // the deployment has machines of other templates
 	OnDelete  bool    // the deployment's strategy is OnDelete
 	Revision  int64   // revision of the current set, or of the set to create; 0: no set exists yet
 	Revisions []int64 // revisions of earlier templates to which the deployment can return
-	// by revision: the missing object because of which the deployment cannot return to the revision
+	// the missing object that prevents a rollback to a revision, by revision
 	Lacking    map[int64]string
-	RollbackTo *int64 // requested rollback that is not done yet; 0: previous revision; nil: no request
+	RollbackTo *int64 // requested rollback that is not complete yet; 0: to the previous revision; nil: no request
 
 	RolloutSteps
 	Pinned
-	RestartedAt string // time of the last command start; empty: none
-	// ClusterAPI means that the object is a MachineDeployment of Cluster API, whose restart time is not in the
-	// template.
+	RestartedAt string // time of the last start command; empty: none
+	// ClusterAPI means that the object is a MachineDeployment of Cluster API, which does not keep its restart time in
+	// the template.
 	ClusterAPI bool
 }
 
@@ -41,18 +41,18 @@ type DeploymentFacts struct {
 type RolloutSteps struct {
 	Steps     int // number of steps of the current rollout; 0: none
 	NextSteps int // number of steps of a rollout that begins now; 0: none
-	WaitsAt   int // pause point of the current rollout, counted from 1; 0: none
+	WaitsAt   int // step at which the current rollout waits, counted from 1; 0: none
 	Approved  int // number of approved steps of this revision, counted from the first step
 }
 
 // Pinned are the facts about the pin of a revision.
 type Pinned struct {
-	// revisions of other sets with the present template, such as the set before a restart; only a pin can return to
+	// revisions of other sets with the present template, such as the set before a restart; only a pin can roll back to
 	// them
 	Twins    []int64
 	PinnedTo int64 // earlier revision to which the machines are pinned; 0: no pin
 	Attempt  int   // number of retries of this revision that were requested or are recorded
-	Good     int64 // earlier revision with the last complete rollout; 0: there is none, or it is unknown
+	Good     int64 // earlier revision whose rollout was the last complete rollout; 0: none, or unknown
 }
 
 func (f DeploymentFacts) kindAndUID() (Kind, string) { return MachineDeployment, f.UID }
@@ -104,7 +104,7 @@ func (f DeploymentFacts) decideCommand(o CommandOrder) Decision {
 	}
 }
 
-// decideResume ends a pause and a hold. decideResume does not pass a pause point.
+// decideResume ends a pause and a hold. decideResume does not approve a step at which the rollout waits.
 func (f DeploymentFacts) decideResume() (d Decision) {
 	if f.Paused {
 		d.Paused, d.Says = new(false), fmt.Sprintf("deployment %s is no longer paused", f.Name)
@@ -153,7 +153,8 @@ func (f DeploymentFacts) startField() string {
 	return cmp.Or(phrase.TextIf(f.ClusterAPI, "spec.rollout.after"), "the template")
 }
 
-// busyReason returns why a change of the template would not be rolled out now; empty: it would be rolled out.
+// busyReason returns why a change of the template would not be rolled out now. If busyReason is empty, the change would
+// be rolled out.
 func (f DeploymentFacts) busyReason() string {
 	return cmp.Or(
 		phrase.TextIf(
@@ -221,7 +222,7 @@ func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 	), f.undoDecision(o, to))
 }
 
-// undoDecision returns the Decision that returns the deployment to a revision, with a pin or with an edit of the
+// undoDecision returns the Decision that rolls the deployment back to a revision, by a pin or by an edit of the
 // template.
 func (f DeploymentFacts) undoDecision(o CommandOrder, to int64) Decision {
 	if o.Pin {
@@ -263,12 +264,13 @@ func (f DeploymentFacts) decideRetry(o CommandOrder) Decision {
 	})
 }
 
-// endedHoldClause returns the part of a message that says that the request also ends the hold; empty: there is no hold.
+// endedHoldClause returns the part of a message that mentions that the request also ends the hold. The part is empty
+// without a hold.
 func (f DeploymentFacts) endedHoldClause() string {
 	return phrase.TextIf(f.Held != "", ", and is no longer held (former hold: %s)", f.Held)
 }
 
-// decideHold holds the rollout of this revision at its present state.
+// decideHold stops the rollout of this revision at its present state.
 func (f DeploymentFacts) decideHold(o CommandOrder) Decision {
 	why := cmp.Or(phrase.TextIf(!f.Paused, "%s", f.busyReason()), f.staleReason(o))
 	if why == "" && f.Held == o.actorAndReason() {
@@ -283,7 +285,7 @@ func (f DeploymentFacts) decideHold(o CommandOrder) Decision {
 	)
 }
 
-// staleReason returns why an order is not for the current revision; empty: the order is for the current revision.
+// staleReason returns why an order is not for the current revision, or an empty string if it is.
 func (f DeploymentFacts) staleReason(o CommandOrder) string {
 	return cmp.Or(
 		phrase.TextIf(
@@ -303,7 +305,7 @@ func (f DeploymentFacts) staleReason(o CommandOrder) string {
 	)
 }
 
-// decideApproval approves the steps up to o.Steps, or up to the pause point if o.Steps is 0.
+// decideApproval approves the steps up to o.Steps, or up to the step at which the rollout waits if o.Steps is 0.
 func (f DeploymentFacts) decideApproval(o CommandOrder) Decision {
 	passed, to := max(f.Approved, f.WaitsAt-1), cmp.Or(o.Steps, f.WaitsAt)
 	return decisionUnlessRefused(cmp.Or(

@@ -8,7 +8,7 @@ import (
 	"millwright/decide/request"
 )
 
-// recordTime is the beginning of the record of each order.
+// recordTime is the prefix of the record of each order.
 const recordTime = "2026-11-21T14:06:07.5Z "
 
 func TestRequestsWriteTheDeployment(t *testing.T) {

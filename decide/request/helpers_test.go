@@ -149,13 +149,13 @@ func withApproval(n int) func(*request.DeploymentFacts) {
 	return func(f *request.DeploymentFacts) { f.Approved = n }
 }
 
-// writesAnything reports whether a decision writes anything.
+// writesAnything reports whether a decision has at least one write.
 func writesAnything(d request.Decision) bool {
 	return d.Paused != nil || d.RollbackTo != nil || d.Annotation != nil || d.RestartedAt != nil || d.Record != ""
 }
 
-// deploymentAfterDecision returns the deployment after a decision was written. If done is true, the effect of the
-// decision is complete.
+// deploymentAfterDecision returns the deployment after a decision was written. If done is true, the deployment already
+// shows the effect of the decision.
 func deploymentAfterDecision(
 	f request.DeploymentFacts,
 	o request.CommandOrder,

@@ -17,7 +17,7 @@ type MachineFacts struct {
 	Name       string // namespace/name of the machine
 	UID        string
 	Phase      string  // phase of the machine, for messages
-	Annotation string  // key of the command's annotation
+	Annotation string  // key of the annotation that the command writes
 	Value      *string // value of the annotation; nil: no annotation
 	Now        time.Time
 
@@ -25,12 +25,12 @@ type MachineFacts struct {
 	Emptying  bool               // the node is being drained although the machine is not being deleted
 	Stage     deletion.Stage     // recorded stage of the deletion; empty: none
 	DrainOver bool               // the drain of the node has ended
-	Means     drain.RemovalMeans // present means of the drain; empty: none
+	Means     drain.RemovalMeans // how the drain removes pods at present; empty: no drain
 	Deadlines drain.Deadlines
-	Extended  time.Time // end of an earlier extension; zero: none
+	Extended  time.Time // end of an earlier extension of the drain; zero: none
 
 	Node string // name of the node; empty: none
-	// last applied value of the node's annotation preserve; it takes precedence over the machine's annotation
+	// last applied value of the node's annotation preserve, which overrides the machine's annotation
 	NodeSays string
 	Keeps    time.Duration // duration of a preservation of this machine
 	KeptTill time.Time     // recorded end of the preservation; zero: not preserved
@@ -67,8 +67,9 @@ func (f MachineFacts) writeAnnotation(value string) Decision {
 	return Decision{Annotation: &value, Says: says}
 }
 
-// ineffectiveReason returns why a command for a deletion has no effect on the machine now, or comes too late; empty:
-// the command has an effect. AbandonInstance is never too late, because every stage can wait for the target cluster.
+// ineffectiveReason returns why a command for a deletion has no effect on the machine now, or comes too late. If
+// ineffectiveReason is empty, the command has an effect. AbandonInstance is never too late, because every stage can
+// wait for the target cluster.
 func (f MachineFacts) ineffectiveReason(o CommandOrder) string {
 	drains := f.Deleting || f.Emptying && o.Command != AbandonInstance
 	late := f.Means == drain.Delete || f.Means == drain.Kill
@@ -84,7 +85,8 @@ func (f MachineFacts) ineffectiveReason(o CommandOrder) string {
 	)
 }
 
-// preservationRefusal returns why Preserve or Unpreserve has no effect; empty: the command has an effect.
+// preservationRefusal returns why Preserve or Unpreserve has no effect, or an empty string if the command has an
+// effect.
 func (f MachineFacts) preservationRefusal(o CommandOrder) string {
 	ended := !f.KeptTill.IsZero() && !f.Now.Before(f.KeptTill)
 	return cmp.Or(
@@ -109,11 +111,11 @@ func (f MachineFacts) preservationRefusal(o CommandOrder) string {
 	)
 }
 
-// decideExtension writes the new deadline of evictions. The new end must be later than now, than the present deadline,
-// and than an earlier extension.
+// decideExtension writes the new deadline of evictions. The new deadline must be later than now, than the present
+// deadline, and than an earlier extension.
 func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 	present, from := f.Deadlines.NextDeadline(), f.Now
-	if f.Extended.After(present) { // an extension that was written before the drain began
+	if f.Extended.After(present) { // the extension was written before the drain began
 		present = f.Extended
 	}
 	if present.After(from) {
@@ -140,8 +142,8 @@ func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 	), f.writeAnnotation(o.timeActorAndReason(until)))
 }
 
-// annotationValue returns the value of a command's annotation. For the command extend, the order must have Until.
-// Source of the values of Preserve and Unpreserve: MCM's annotation, which cannot contain actor and reason.
+// annotationValue returns the value of a command's annotation. For the command extend, the order must have Until. The
+// values of Preserve and Unpreserve are the values of MCM's annotation, which cannot contain actor and reason.
 func (o CommandOrder) annotationValue(now time.Time) string {
 	switch o.Command {
 	case Preserve:
@@ -158,8 +160,8 @@ func (o CommandOrder) annotationValue(now time.Time) string {
 	}
 }
 
-// hasWrittenValue reports whether this order wrote the value of an annotation. The value of an extension by a duration
-// contains the time of the request, so that a repeated execution does not extend the drain again.
+// hasWrittenValue reports whether an annotation's value was written by this order. The value of an extension by a
+// duration contains the time of the request, so that a repeated execution does not extend the drain again.
 func (o CommandOrder) hasWrittenValue(value string) bool {
 	if o.For != "" {
 		_, value, _ = strings.Cut(value, " ")

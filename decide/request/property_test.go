@@ -73,7 +73,7 @@ func forAllMachines(test func(request.MachineFacts)) {
 	}
 }
 
-// forAllDeployments calls test with facts of deployments. Each deployment differs from rollingDeployment in up to
+// forAllDeployments calls test with facts of deployments. Each deployment differs from rollingDeployment in at most
 // three facts that commands check.
 func forAllDeployments(test func(request.DeploymentFacts)) {
 	switches := []func(*request.DeploymentFacts){
@@ -161,8 +161,7 @@ func TestNoOrderWritesOnAnotherObject(t *testing.T) {
 	}
 }
 
-// A repeated execution of an order for a machine does not change the annotation, whatever effect the first execution
-// has had.
+// If an order for a machine is executed again, it does not change the annotation, whatever the first execution changed.
 func TestARepeatedOrderForAMachineWritesOnce(t *testing.T) {
 	tried := map[request.Command]int{}
 	forAllRequests(request.Machine, func(o request.CommandOrder, facts request.Facts) {
@@ -192,8 +191,8 @@ func TestARepeatedOrderForAMachineWritesOnce(t *testing.T) {
 	assert.Len(t, tried, len(request.CommandSpecs(request.Machine)))
 }
 
-// A repeated execution of an order for a deployment writes nothing, whether or not the effect of the first execution
-// is complete.
+// If an order for a deployment is executed again, it writes nothing, even before the effect of the first execution is
+// complete.
 func TestARepeatedOrderForADeploymentWritesOnce(t *testing.T) {
 	tried := map[request.Command]int{}
 	forAllRequests(request.MachineDeployment, func(o request.CommandOrder, facts request.Facts) {
@@ -260,8 +259,8 @@ func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 	assert.Positive(t, tried)
 }
 
-// A command for a deletion or drain is refused before the deletion or drain begins (unless InAdvance is set), and when
-// it is too late.
+// A command for a deletion or a drain is refused if it comes too late. A command is also refused if the deletion or the
+// drain has not begun, unless InAdvance is set.
 func TestDeletionCommandsNeedADeletion(t *testing.T) {
 	forAllRequests(request.Machine, func(o request.CommandOrder, facts request.Facts) {
 		f, d := facts.(request.MachineFacts), request.Decide(o, facts)

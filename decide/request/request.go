@@ -1,6 +1,6 @@
 // Package request decides whether an operator request is executed, and what the request writes. An operator request is
 // a command for one machine or one deployment, with an actor and a reason. The command line and the workflows both call
-// this package, and so refuse requests for the same reasons. The package does not know the keys of annotations.
+// this package, so both refuse requests for the same reasons. The package contains no annotation keys.
 package request
 
 import (
@@ -26,23 +26,23 @@ const (
 // Command is the name of a command.
 type Command string
 
-// The commands of operators. All commands for a machine, except the last two, affect the machine's deletion or
-// another drain of its node.
+// The commands that operators can request. The commands for a machine affect the machine's deletion or another drain of
+// its node, except the last two commands.
 const (
-	Extend          Command = "extend"           // extend the time for evictions
-	Retry           Command = "retry"            // retry pods at once; for a deployment, end the pin and roll the revision out again
+	Extend Command = "extend" // extend the deadline for evictions
+	Retry           Command = "retry"            // evict the pods at once; for a deployment, end the pin and roll out again
 	Hold            Command = "hold"             // keep the deletion in its present stage
 	Resume          Command = "resume"           // end a hold; for a deployment, also end a pause
 	Force           Command = "force"            // delete all pods without a grace period
 	Skip            Command = "skip"             // skip or end the drain
 	AbandonInstance Command = "abandon-instance" // remove the Machine; the provider does not delete the instance
 	Preserve        Command = "preserve"         // keep the machine for inspection, even if the machine fails
-	Unpreserve      Command = "unpreserve"       // end the preservation; the set may not preserve the machine again
+	Unpreserve      Command = "unpreserve"       // end the preservation, also by the set
 
 	Start   Command = "start"   // replace all machines without a change of the template
-	Pause   Command = "pause"   // roll out no changes of the template
-	Cancel  Command = "cancel"  // hold the rollout of this revision, or return to an earlier revision
-	Undo    Command = "undo"    // return to an earlier revision
+	Pause   Command = "pause"   // stop the rollout of template changes
+	Cancel  Command = "cancel"  // stop the rollout of this revision, or roll back to an earlier revision
+	Undo    Command = "undo"    // roll back to an earlier revision
 	Approve Command = "approve" // approve the end of a rollout step
 )
 
@@ -50,10 +50,10 @@ const (
 type CommandSpec struct {
 	Command     Command
 	NeedsReason bool
-	Arguments   []string // names of the accepted flags besides actor, reason and UID
+	Arguments   []string // names of the flags that the command accepts besides actor, reason and UID
 }
 
-// CommandSpecs returns the commands of a kind, the most frequent commands first.
+// CommandSpecs returns the commands of a kind, with the most frequent commands first.
 func CommandSpecs(kind Kind) []CommandSpec {
 	if kind == MachineDeployment {
 		return []CommandSpec{
@@ -81,22 +81,23 @@ func CommandSpecs(kind Kind) []CommandSpec {
 
 // CommandOrder is a request. CommandOrder is recorded in histories: fields may be added, but never renamed or retyped.
 type CommandOrder struct {
-	Command Command `json:"command"`          // name of the command
-	Actor   string  `json:"actor,omitempty"`  // who requests the command; empty: not known
-	Reason  string  `json:"reason,omitempty"` // why; must not contain a secret, because the reason is displayed
-	UID     string  `json:"uid,omitempty"`    // UID of the object; empty: any object of that name
-	// extension as a Go duration: counts from the present deadline, or from now if there is no deadline
+	Command Command `json:"command"`         // name of the command
+	Actor   string  `json:"actor,omitempty"` // who requests the command; empty: not known
+	// reason for the request; must not contain a secret, because the reason is displayed
+	Reason string `json:"reason,omitempty"`
+	UID    string `json:"uid,omitempty"` // UID of the object; empty: the request is for any object with the name
+	// extension as a Go duration, counted from the present deadline, or from now without a deadline
 	For       string `json:"for,omitempty"`
 	Until     string `json:"until,omitempty"`     // end of the extension as an RFC 3339 time
 	InAdvance bool   `json:"inAdvance,omitempty"` // also valid for a machine that is not being deleted yet
-	// revision to return to (0: the previous revision), or the revision for which the request is (nil: any)
+	// revision to roll back to (0: the previous revision), or revision that the request is for (nil: any)
 	Revision *int64    `json:"revision,omitempty"`
-	Back     bool      `json:"back,omitempty"`   // return to an earlier revision instead of holding the rollout
+	Back     bool      `json:"back,omitempty"`   // roll back to an earlier revision instead of stopping the rollout
 	Pin      bool      `json:"pin,omitempty"`    // keep the template, and pin the machines to the earlier revision
 	Steps    int       `json:"steps,omitempty"`  // total number of approved steps; 0: up to the pause point
-	Asked    time.Time `json:"asked,omitzero"`   // time of the request; zero: the order is never repeated
+	Asked    time.Time `json:"asked,omitzero"`   // time of the request; zero: the order is executed only once
 	Unread   string    `json:"unread,omitempty"` // why the request could not be parsed; empty: the request was parsed
-	Flags    bool      `json:"-"`                // the order came from the command line, so that refusals name flags
+	Flags    bool      `json:"-"`                // the order came from the command line, so refusals name flags
 }
 
 // WithCleanTexts returns the order with each text in one line of at most 200 bytes.
@@ -114,8 +115,8 @@ func commandsWithArgument(kind Kind, argument string) []string {
 	return list.Map(list.Filter(CommandSpecs(kind), accept), func(s CommandSpec) string { return string(s.Command) })
 }
 
-// CheckOrder returns why an order is invalid for every object of the kind, or is for an object with another UID; empty:
-// the order is valid. An empty uid means that the UID is not known.
+// CheckOrder returns why an order is invalid for every object of the kind, or is for an object with another UID. If the
+// reason is empty, the order is valid. An empty uid means that the UID is not known.
 func CheckOrder(kind Kind, uid string, o CommandOrder) (refused string) {
 	o = o.WithCleanTexts()
 	specs := CommandSpecs(kind)
@@ -189,8 +190,8 @@ type Facts interface {
 // Decision is the answer to a request. Each field of a Decision that is not nil is written. If Refused is set, or
 // Same is true, nothing is written.
 type Decision struct {
-	Refused     string  // why the request is refused, in one sentence; empty: not refused
-	Same        bool    // the order was executed before, so that nothing is written
+	Refused     string  // why the request is refused, in one sentence; empty: the request is accepted
+	Same        bool    // the order was executed before, so nothing is written now
 	Says        string  // what is written, in one sentence without a full stop; empty if Refused is set
 	Annotation  *string // new value of the command's annotation; empty: the annotation is removed
 	Paused      *bool
@@ -202,7 +203,7 @@ type Decision struct {
 	Record      string  // for a deployment: identifies a repeated execution of the same order
 }
 
-// decisionUnlessRefused returns a refusal if why is not empty, and d otherwise.
+// decisionUnlessRefused returns a refusal with the reason why, or d if why is empty.
 func decisionUnlessRefused(why string, d Decision) Decision {
 	if why != "" {
 		return Decision{Refused: why}
@@ -218,9 +219,9 @@ func unchangedDecision(format string, values ...any) Decision {
 	return Decision{Same: true, Says: fmt.Sprintf(format, values...)}
 }
 
-// Decide returns what an order writes on an object, or why the order is refused: the order is invalid, has no effect,
-// or is too late. An order with a time Asked may be executed repeatedly. The effect of the first execution does not
-// cause a refusal, and the repetition changes nothing.
+// Decide returns what an order writes on an object, or why the order is refused. An order is refused if it is invalid,
+// has no effect, or comes too late. An order with a time Asked may be executed more than once. A second execution is
+// not refused because of the first execution, and changes nothing.
 func Decide(o CommandOrder, f Facts) Decision {
 	o = o.WithCleanTexts()
 	kind, uid := f.kindAndUID()
@@ -229,11 +230,11 @@ func Decide(o CommandOrder, f Facts) Decision {
 
 // Limits of the displayed parts of a request.
 const (
-	maxTextBytes = 200 // maximum bytes of each text by a person, as for displayed annotations
-	maxRevisions = 10  // number of revisions that a sentence names
+	maxTextBytes = 200 // maximum length in bytes of each text by a person, as for displayed annotations
+	maxRevisions = 10  // maximum number of revisions that a sentence names
 )
 
-// Summary says who requested which command, and why.
+// Summary returns a sentence with the command, the actor and the reason.
 func (o CommandOrder) Summary() string {
 	o = o.WithCleanTexts()
 	return cmp.Or(o.Actor, "somebody") + " requested " + cmp.Or(string(o.Command), "?") +
@@ -256,7 +257,7 @@ func (o CommandOrder) timeActorAndReason(t time.Time) string {
 	return t.UTC().Format(time.RFC3339) + " " + o.actorAndReason()
 }
 
-// argumentName returns the name of an argument in the notation of the sender: a flag or a field.
+// argumentName returns the name of an argument as the sender wrote it: a flag or a field.
 func (o CommandOrder) argumentName(argument string) string {
 	if o.Flags {
 		return "--" + argument

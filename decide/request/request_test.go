@@ -104,7 +104,7 @@ func TestUserTextsAreCutToOneShortLine(t *testing.T) {
 	assert.Equal(t, o, o.WithCleanTexts())
 }
 
-// Orders are recorded in histories: the JSON must not change.
+// Orders are recorded in histories, so their JSON must not change.
 func TestJSONOfAnOrder(t *testing.T) {
 	full := newOrder(
 		request.Cancel,

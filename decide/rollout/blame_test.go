@@ -57,7 +57,7 @@ func TestWhichDenialsCauseRollback(t *testing.T) {
 	assert.True(t, denialCausesRollback(rollout.DeniedByTemplate, rollout.Source{}, rollout.Source{}))
 }
 
-// If the cloud also denies a machine of the earlier template, the new template is not the reason.
+// If the cloud also denies a machine of the earlier template, the new template is not the cause.
 func TestDenialSharedByGoodSetCausesNoRollback(t *testing.T) {
 	was, is := rollout.Source{Object: "v1", Type: "small"}, rollout.Source{Object: "v2", Type: "large"}
 	for _, denial := range []rollout.Denial{rollout.DeniedByTemplate, rollout.DeniedByQuota} {
@@ -71,7 +71,7 @@ func TestDenialSharedByGoodSetCausesNoRollback(t *testing.T) {
 	}), "another reason")
 }
 
-// withoutObject makes a set of MCM's kinds, or of Cluster API, whose template names a missing object.
+// withoutObject makes a set whose template refers to a missing object. The set is of MCM's kinds or of Cluster API.
 func withoutObject(clusterAPI bool) func(*rollout.MachineSet) {
 	return func(s *rollout.MachineSet) {
 		if clusterAPI {
@@ -82,7 +82,7 @@ func withoutObject(clusterAPI bool) func(*rollout.MachineSet) {
 	}
 }
 
-// No rollback returns to a set that cannot create machines, and the condition Degraded says why.
+// An automatic rollback never selects a set that cannot create machines, and the condition Degraded gives the reason.
 func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 	for _, clusterAPI := range []bool{false, true} {
 		lacks := withoutObject(clusterAPI)
@@ -145,7 +145,7 @@ func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 	}
 }
 
-// The history limit keeps the set to which a rollback would return, until the rollout is complete.
+// The history limit does not delete the set that a rollback would use, until the rollout is complete.
 func TestTheHistoryLimitKeepsTheGoodSet(t *testing.T) {
 	o := newFailingRollout(0, rollout.AutoRollback{Failed: true})
 	o.Sets[0], o.Sets[1] = oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0)
@@ -156,8 +156,8 @@ func TestTheHistoryLimitKeepsTheGoodSet(t *testing.T) {
 	assert.Equal(t, []string{"ms1", "ms2"}, targetNames(rollout.Decide(o).Delete))
 }
 
-// A restart in Cluster API creates another set with the same template. The machines can still return to the set before
-// the restart.
+// A restart in Cluster API creates another set with the same template. A pin can still move the machines back to the
+// set before the restart.
 func TestAPinToTheSetBeforeARestart(t *testing.T) {
 	o := newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
 	o.Sets[1].ClusterAPI.Twin = true

@@ -15,20 +15,22 @@ import (
 // ClusterAPIMember.
 type ClusterAPIMember struct {
 	// Unacknowledged means that another set moved the machine to this set for an in-place update, and that this set's
-	// size does not count the machine yet.
+	// size does not include the machine yet.
 	Unacknowledged bool
 	Moved          bool // another set moved the machine to this set, and the machine's in-place update has not begun
 }
 
 // ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
-	// Twin means that the set has the deployment's current template, although another set is Current. A rollback that
-	// writes the template of a Twin would change nothing. A pin can return to a Twin, such as the set before a restart.
+	// Twin means that the set has the deployment's current template, although another set is Current. A rollback to a
+	// Twin would change nothing, because the deployment already has the template of the Twin. A pin can move the
+	// machines to a Twin, such as the set before a restart.
 	Twin bool
 	// Lacks names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join";
-	// empty: none is missing. No rollback returns to a set that lacks an object.
+	// empty: none is missing. A set that lacks an object is never the target of a rollback.
 	Lacks string
-	// an extension's answer whether this set's machines can be updated to the current template; zero: not asked
+	// an extension's answer whether this set's machines can be updated to the current template; zero: no answer
+	// requested
 	Answer   ExtensionAnswer
 	Transfer MachineTransfer // the set's transfer annotations
 }
@@ -36,37 +38,39 @@ type ClusterAPISet struct {
 // ClusterAPIDeployment holds the facts that only deployments of Cluster API have. Only the files clusterapi*.go read
 // ClusterAPIDeployment.
 type ClusterAPIDeployment struct {
-	Extension bool // RollingUpdate updates machines in place where an extension can do so
-	// Suspended is the reason why the deployment changes nothing and deletes no set, whatever the spec requests; empty:
-	// the deployment is not suspended.
+	Extension bool // the strategy RollingUpdate updates machines in place if an extension can do so
+	// Suspended is the reason why Millwright neither changes the deployment nor deletes its sets, whatever the spec
+	// requests. Suspended is empty if the deployment is not suspended.
 	Suspended string
-	// Wake is the time of the next decision if no object changes: another set becomes current at Wake; zero: never.
+	// Wake is the time at which another set becomes current although no object changes. The next decision follows at
+	// Wake; zero: never.
 	Wake time.Time
-	// Machines holds the facts for Cluster API's conditions; nil: the deployment has the conditions of MCM's kinds.
+	// Machines holds the facts for Cluster API's conditions; nil: the deployment has MCM's conditions.
 	Machines *scale.DeploymentMachines
 }
 
-// ExtensionAnswer is the answer of a Cluster API runtime extension about the machines of an old set; zero: the
-// extension was not asked.
+// ExtensionAnswer is the answer of a Cluster API runtime extension about the machines of an old set; zero: no request
+// was sent.
 type ExtensionAnswer struct {
-	Set      string    // UID of the set whose template the machines would get
-	Possible bool      // the extension can update the machines to that template in place
-	Failed   bool      // the extension gave no answer
+	Set      string    // UID of the set with the template to which the machines would be updated
+	Possible bool      // the extension can update the machines in place to the template of the set
+	Failed   bool      // the extension did not answer
 	Why      string    // reason why Possible is false or Failed is true
-	At       time.Time // time of the question
+	At       time.Time // time of the request to the extension
 }
 
-// ExtensionRetryInterval is the pause before an extension that gave no answer is asked again. Source: own choice, so
-// that a person who repairs the extension waits at most 30 s.
+// ExtensionRetryInterval is the time between a failed request to an extension and its retry. Source: own choice, so
+// that a person who repairs the extension waits for at most 30 s.
 const ExtensionRetryInterval = 30 * time.Second
 
-// MachineTransfer is the content of a set's annotations about machines that move between sets for in-place updates;
+// MachineTransfer is the content of the set's annotations for machines that move between sets for in-place updates;
 // zero: no machine moves.
 type MachineTransfer struct {
-	To   string `json:",omitempty"` // name of the set that gets this set's surplus
-	From string `json:",omitempty"` // sorted names of the sets whose surplus this set gets, comma-separated
-	// Acknowledged has the sorted, comma-separated names of the machines that were moved to this set and that its size
-	// counts.
+	To string `json:",omitempty"` // name of the set that receives this set's surplus machines
+	// sorted names of the sets whose surplus machines this set receives, comma-separated
+	From string `json:",omitempty"`
+	// Acknowledged has the names of the machines that were moved to this set and are part of its size, sorted and
+	// comma-separated.
 	Acknowledged string `json:",omitempty"`
 }
 
@@ -82,7 +86,7 @@ func (o Facts) suspensionReason() string { return o.ClusterAPI.Suspended }
 
 func (o Facts) wakeTime() time.Time { return o.ClusterAPI.Wake }
 
-// hasNoUnavailableCount reports whether the status has no count of unavailable machines.
+// hasNoUnavailableCount reports whether the status omits the number of unavailable machines.
 func (o Facts) hasNoUnavailableCount() bool { return o.ClusterAPI.Machines != nil }
 
 // machineConditions returns the conditions about machines. The first condition is Available.
@@ -105,8 +109,8 @@ func (p *planner) clusterAPIConditions() []Condition {
 		)...)
 }
 
-// clusterAPIAvailable returns the condition Available: whether enough machines are available. Source of reasons and
-// messages: Cluster API.
+// clusterAPIAvailable returns the condition Available, which is True if enough machines are available. Source of
+// reasons and messages: Cluster API.
 func (p *planner) clusterAPIAvailable() Condition {
 	const kind = vocabulary.ConditionAvailable
 	_, unavailable := SurgeAndUnavailable(p.facts)
@@ -135,5 +139,5 @@ func (p *planner) clusterAPIAvailable() Condition {
 	)
 }
 
-// String returns the bound as a spec contains it, such as "3" or "25%".
+// String returns the value in the form of a spec, such as "3" or "25%".
 func (b IntOrPercent) String() string { return fmt.Sprint(b.Value) + phrase.TextIf(b.Percent, "%%") }

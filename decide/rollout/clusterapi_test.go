@@ -84,7 +84,8 @@ func TestASetIsCreatedOnlyIfTheObjectsOfTheTemplateExist(t *testing.T) {
 	)
 }
 
-// All sets that differ from the deployment are updated before sizes change, even if the template has no set.
+// All sets that differ from the deployment are updated before any size changes, even if no set has the current
+// template.
 func TestAllSetsFollowTheDeployment(t *testing.T) {
 	d := rollout.Decide(
 		rollingUpdate(3, 1, 0, withDrift(oldSet(1, 3, 3, 3)), oldSet(2, 0, 0, 0), withDrift(currentSet(3, 0, 0, 0))),
@@ -107,7 +108,7 @@ func TestAllSetsFollowTheDeployment(t *testing.T) {
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).Sync))
 }
 
-// Recheck is the time at which the decision changes although no object changes.
+// Recheck is the next time at which the decision changes although no object changes.
 func TestADecisionIsRepeatedAtTheWakeTime(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	assert.Zero(t, rollout.Decide(o).Recheck)
@@ -166,8 +167,8 @@ func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
 	assert.Nil(t, pinOf(o), "its objects are gone")
 }
 
-// The conditions of Cluster API replace Available, and Progressing stays. The status has no count of unavailable
-// machines.
+// The conditions of Cluster API replace the condition Available. The condition Progressing remains. The status omits
+// the number of unavailable machines.
 func TestConditionsOfClusterAPI(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2))
 	o.ClusterAPI.Machines = &scale.DeploymentMachines{}

@@ -10,8 +10,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// inPlaceCandidates returns the old sets whose machines an extension may update in place: sets with machines and
-// another template. A set with the template of the current set is not a candidate, because its machines are replaced.
+// inPlaceCandidates returns the old sets that have machines and another template, and whose machines an extension may
+// update in place. A set with the current template is not a candidate for in-place updates, because its machines are
+// replaced.
 func (p *planner) inPlaceCandidates() []*setPlan {
 	if !p.facts.ClusterAPI.Extension || p.facts.Strategy != RollingUpdate || p.current == nil ||
 		p.current.size >= p.stepTarget {
@@ -23,8 +24,8 @@ func (p *planner) inPlaceCandidates() []*setPlan {
 	})
 }
 
-// remainingTransfers returns how many more machines may move to the current set: the number of new machines in the
-// rollout step, minus the current set's size, minus the machines that will move anyway.
+// remainingTransfers returns how many more machines may move to the current set: stepTarget, minus the size of the
+// current set, minus the number of machines that are already due to move.
 func (p *planner) remainingTransfers() int {
 	return p.stepTarget - p.current.size - sumOverSets(p.oldSets(), func(set *setPlan) int {
 		if set.transfer.To == "" {
@@ -34,21 +35,21 @@ func (p *planner) remainingTransfers() int {
 	})
 }
 
-// hasAnswer reports whether an extension has said whether a set's machines can be updated in place to the current
-// template.
+// hasAnswer reports whether an extension has answered the request whether a set's machines can be updated in place to
+// the current template.
 func (p *planner) hasAnswer(set *setPlan) bool {
 	return set.ClusterAPI.Answer.Set == p.current.UID && p.current.UID != "" && !set.ClusterAPI.Answer.Failed
 }
 
-// waitsForAnswer reports whether the rollout waits for an extension's answer. If the extension fails to answer, old
-// sets still follow spec.replicas.
+// waitsForAnswer reports whether the rollout waits for an extension. If the extension does not answer, old sets still
+// follow spec.replicas.
 func (p *planner) waitsForAnswer() bool {
 	all := p.inPlaceCandidates()
 	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.hasAnswer(set) }) {
 		p.assignTransfers(all)
 		return false
 	}
-	if p.current.transfer.From == "" { // with a transfer source, machines may be moving to the current set
+	if p.current.transfer.From == "" { // if From is set, machines may be moving to the current set
 		p.assignTransfers(nil)
 	}
 	if why := p.extensionFailure(); why != "" {
@@ -58,8 +59,8 @@ func (p *planner) waitsForAnswer() bool {
 	return true
 }
 
-// extensionFailure names the set for which an extension gave no answer, and the reason; empty: the extension answered,
-// or was not asked yet.
+// extensionFailure names the set for which the request to an extension failed, and the reason. If no request has
+// failed, extensionFailure returns an empty string.
 func (p *planner) extensionFailure() string {
 	for _, set := range p.inPlaceCandidates() {
 		if a := set.ClusterAPI.Answer; a.Failed && a.Set == p.current.UID {
@@ -73,7 +74,8 @@ func (p *planner) extensionFailure() string {
 	return ""
 }
 
-// followReplicasByOldSet follows spec.replicas like followReplicas, but enlarges the newest old set.
+// followReplicasByOldSet adapts the sizes to spec.replicas like followReplicas, but adds machines to the newest old
+// set.
 func (p *planner) followReplicasByOldSet() {
 	if missing := p.missingMachines(); missing > 0 {
 		p.enlargeSet(newestSet(p.oldSets()), missing)
@@ -82,15 +84,15 @@ func (p *planner) followReplicasByOldSet() {
 	p.followReplicas()
 }
 
-// assignTransfers makes each set whose machines can be updated in place hand its surplus over to the current set. If a
-// set still has a surplus of unavailable machines to delete, its transfer begins after their deletion, because a
-// transfer takes available machines.
+// assignTransfers makes each set whose machines can be updated in place transfer its surplus machines to the current
+// set. A transfer moves available machines first. If a set still has to delete unavailable machines, its transfer
+// begins after their deletion.
 func (p *planner) assignTransfers(all []*setPlan) {
 	for _, set := range p.sets {
 		possible := slices.Contains(all, set) && set.ClusterAPI.Answer.Possible
 		set.deletesBeforeTransfer = possible && set.transfer.To == "" && !set.hasReachedSize()
 		if set.transfer.To = ""; possible && !set.deletesBeforeTransfer {
-			set.transfer.To, set.unhealthyMachines = p.current.Name, 0 // a transfer takes machines with nodes first
+			set.transfer.To, set.unhealthyMachines = p.current.Name, 0 // a transfer moves machines with nodes first
 		}
 	}
 	p.setTransferSources()
@@ -101,8 +103,8 @@ func (set *setPlan) hasReachedSize() bool {
 	return set.activeMachines <= set.size && set.ActedOn == set.Replicas
 }
 
-// continueTransfers continues the transfers of sets whose surplus is moving, and ends all other transfers. Without a
-// transfer, a surplus is deleted.
+// continueTransfers continues the transfers of sets with surplus machines, and ends all other transfers. Without a
+// transfer, the set deletes its surplus machines.
 func (p *planner) continueTransfers() {
 	for _, set := range p.sets {
 		if set.hasReachedSize() {
@@ -112,7 +114,7 @@ func (p *planner) continueTransfers() {
 	p.setTransferSources()
 }
 
-// setTransferSources writes into each receiving set the names of the sets that hand machines over to it.
+// setTransferSources writes into each receiving set the names of the sets that transfer machines to it.
 func (p *planner) setTransferSources() {
 	for _, set := range p.sets {
 		from := list.Map(
@@ -124,13 +126,13 @@ func (p *planner) setTransferSources() {
 	}
 }
 
-// missingMachines returns the wanted number of machines, minus the sizes of all sets, minus the machines moving between
-// sets. A negative result means a surplus.
+// missingMachines returns spec.replicas, minus the sizes of all sets, minus the number of machines that are moving
+// between sets. A negative result means that there are too many machines.
 func (p *planner) missingMachines() int {
 	return p.facts.Replicas - sumOverSets(p.sets, sizeOfSet) - p.movingMachines()
 }
 
-// movingMachines returns how many machines are moving between sets. No set's size counts a moving machine.
+// movingMachines returns how many machines are moving between sets. Moving machines are not part of any set's size.
 func (p *planner) movingMachines() int {
 	return sumOverSets(p.sets, func(set *setPlan) int {
 		n := max(set.activeMachines-set.size, 0)
@@ -141,14 +143,15 @@ func (p *planner) movingMachines() int {
 	})
 }
 
-// hasTransfers reports whether an old set hands machines over to the current set, or will do so after a deletion.
+// hasTransfers reports whether an old set transfers machines to the current set, or will do so after it has deleted
+// unavailable machines.
 func (p *planner) hasTransfers() bool {
 	return p.current.transfer.From != "" ||
 		slices.ContainsFunc(p.sets, func(set *setPlan) bool { return set.deletesBeforeTransfer })
 }
 
-// askExtension asks the extension about the sets without an answer. After a failed answer, askExtension waits
-// ExtensionRetryInterval before it repeats the question.
+// askExtension sends a request to the extension for each set without an answer. After a failed request, askExtension
+// waits ExtensionRetryInterval before the retry.
 func (p *planner) askExtension(d *Decision) {
 	if p.facts.StopReason() != "" || p.current == nil || p.current.UID == "" {
 		return
@@ -171,8 +174,8 @@ func (d *Decision) limitRecheckTime(at time.Time) {
 	}
 }
 
-// addSurgeMachine adds one new machine if the surge allows one and nothing else is in progress. The added machine keeps
-// enough machines available while another machine is updated in place. Source: Cluster API.
+// addSurgeMachine adds one new machine if the surge permits it and no other change is in progress. The added machine
+// keeps enough machines available while another machine is updated in place. Source: Cluster API.
 func (p *planner) addSurgeMachine() {
 	busy := func(set *setPlan) bool {
 		return set.size != set.activeMachines || set.terminatingMachines > 0 || set.ActedOn != set.size ||
@@ -185,9 +188,10 @@ func (p *planner) addSurgeMachine() {
 	p.growCurrentSet(min(p.surge, 1))
 }
 
-// acknowledgeMoves adds the machines that were moved to a set for in-place updates to the size of this set, so that the
-// updates may begin. Old sets count moved machines, too, because the template may have changed since the move. At most
-// MaxBatch machines whose updates have not begun are counted, because an annotation names these machines.
+// acknowledgeMoves adds the machines that were moved to a set for in-place updates to the set's size, so that the
+// updates may begin. The sizes of old sets also include moved machines, because the template may have changed since the
+// move. At most MaxBatch moved machines are added at a time, because an annotation names them until their updates
+// begin.
 func (p *planner) acknowledgeMoves() {
 	for _, set := range p.sets {
 		counted := list.Filter(
@@ -206,7 +210,7 @@ func (p *planner) acknowledgeMoves() {
 	}
 }
 
-// sortReceiversFirst puts the set that receives machines first, because the sets that hand machines over read its
+// sortReceiversFirst sorts the set that receives machines before the sets that transfer machines, because they read its
 // annotations.
 func sortReceiversFirst(resizes []SetResize) {
 	slices.SortStableFunc(

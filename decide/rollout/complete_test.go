@@ -10,9 +10,9 @@ import (
 	"millwright/decide/rollout"
 )
 
-// A rollout is complete when the current set has acted on its size and all machines are available. A ready machine
-// younger than minReadySeconds may still fail. A set whose status does not show its new size yet may still create or
-// delete machines.
+// A rollout is complete when the current set has acted on its size and all machines are available. A machine that has
+// been ready for less than minReadySeconds may still fail. A set whose status does not show its new size yet may still
+// create or delete machines.
 func TestWhenARolloutIsComplete(t *testing.T) {
 	seen := func(n int, s rollout.MachineSet) rollout.MachineSet { s.ActedOn = n; return s }
 	tooYoung := func(m *rollout.Member) { m.Available = false }
@@ -44,7 +44,8 @@ func TestWhenARolloutIsComplete(t *testing.T) {
 }
 
 // An unhealthy machine that is updated in place counts toward the rollout step. The update of an unhealthy machine does
-// not reduce availability, but the rollout step limits the number of machines with the new template.
+// not reduce the number of available machines, but the rollout step limits the number of machines with the new
+// template.
 func TestUnhealthyMachinesTakePlacesOfAnInPlaceStep(t *testing.T) {
 	oldSet := withMachine(candidateSet(oldSet(1, 6, 6, 6)), 5, asUnhealthyMachine)
 	for _, row := range []struct {

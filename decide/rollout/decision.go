@@ -12,24 +12,25 @@ import (
 // ObjectTarget identifies a set or a machine by the version that was read.
 type ObjectTarget struct {
 	Name, UID string
-	Version   string // resourceVersion as read: precondition for the write of the set or machine, not of the node
+	Version   string // resourceVersion as read; precondition for writes of the set or machine, but not of the node
 	Node      string // name of the machine's node; empty for a set
 	Why       string
 }
 
-// SetResize sets a set's size and annotations. Precondition: the set has this UID, and it has this Version or, for a
-// short time after the decision, still the size From. If From equals To, only the annotations change.
+// SetResize changes a set's size and annotations. The write requires that the set has this UID and this Version. For a
+// short time after the decision, the size From is enough instead of the Version. If From equals To, only the
+// annotations change.
 type SetResize struct {
 	Name, UID, Version string
 	From, To           int
-	ActedOn            int `json:",omitempty"` // size that the set's workflow has acted on
+	ActedOn            int `json:",omitempty"` // size for which the set's workflow has created and deleted machines
 	Desired            int // annotation desired-replicas
 	Max                int // annotation max-replicas
 	// Forced means that the set may delete an available machine, so that too few machines may be available for a short
 	// time. Forced is set only to break a deadlock.
 	Forced   bool
-	HasEvent bool            `json:",omitempty"` // users get an event about the resize
-	Transfer MachineTransfer `json:",omitzero"`  // the set's annotations about machines that move between sets
+	HasEvent bool            `json:",omitempty"` // the resize is reported as an event
+	Transfer MachineTransfer `json:",omitzero"`  // the set's annotations for machines that move between sets
 	Why      string
 }
 
@@ -42,8 +43,9 @@ type SetCreation struct {
 
 // SetChanges holds the changes of sets. The changes are carried out in the order of the fields.
 type SetChanges struct {
-	Release       []ObjectTarget  // remove Millwright's controller reference
-	Adopt         []ObjectTarget  // make the deployment the controller, after a live read of the deployment
+	Release []ObjectTarget // remove Millwright's controller reference from these sets
+	// make the deployment the controller of these sets, after a live read of the deployment
+	Adopt         []ObjectTarget
 	Create        *SetCreation    // create the set of the current template
 	AllowScaleUp  []ObjectTarget  // remove the label scale-up-disabled
 	ForbidScaleUp []ObjectTarget  // add the label scale-up-disabled
@@ -52,7 +54,7 @@ type SetChanges struct {
 	// Ask asks an extension whether these sets' machines can be updated in place to the current set's template.
 	Ask    []ObjectTarget `json:",omitempty"`
 	Resize []SetResize
-	Delete []ObjectTarget // delete sets, after all changes of machines and nodes
+	Delete []ObjectTarget // delete these sets, after all changes of machines and nodes
 }
 
 // Len returns the number of entries in all lists except Ask.
@@ -61,11 +63,11 @@ func (c SetChanges) Len() int {
 		len(c.Delete)
 }
 
-// MachineChanges holds the changes of machines. Mark and Unmark precede all changes of sizes, so that marks are written
-// before a size becomes smaller.
+// MachineChanges holds the changes of machines. Mark and Unmark are executed before all changes of sizes, so that the
+// machines are marked before a set shrinks.
 type MachineChanges struct {
 	Mark              []ChoiceMark
-	Unmark            []ObjectTarget // remove the machine's priority and time of choice
+	Unmark            []ObjectTarget // remove the machine's priority and the time at which the autoscaler chose it
 	Move              []MachineMove  // move machines to the current set
 	ClearUpdateResult []ObjectTarget // remove the label update-result
 }
@@ -75,9 +77,9 @@ func (c MachineChanges) Len() int {
 	return len(c.Mark) + len(c.Unmark) + len(c.Move) + len(c.ClearUpdateResult)
 }
 
-// NodeChanges holds the changes of machines' nodes. NodeChanges follow all changes of machines.
+// NodeChanges holds the changes of machines' nodes. NodeChanges are executed after all changes of machines.
 type NodeChanges struct {
-	FinishUpdate      []ObjectTarget // remove the update labels, uncordon the node, await critical components
+	FinishUpdate      []ObjectTarget // remove the update labels, uncordon the node, and wait for critical components
 	ClearUpdateLabels []ObjectTarget // remove the labels of an in-place update
 	Candidates        []ObjectTarget // add the label candidate-for-update
 	Select            []ObjectTarget // add the label selected-for-update
@@ -89,40 +91,41 @@ type NodeChanges struct {
 	UnprotectFromAutoscaler []ObjectTarget
 }
 
-// Len returns the number of entries in all lists. One machine may have several entries.
+// Len returns the number of entries in all lists. A machine may have several entries.
 func (c NodeChanges) Len() int {
 	return len(c.FinishUpdate) + len(c.ClearUpdateLabels) + len(c.Candidates) + len(c.Select) + len(c.Taint) +
 		len(c.Untaint) + len(c.ProtectFromAutoscaler) + len(c.UnprotectFromAutoscaler)
 }
 
-// Decision says what to do next. A Decision may be carried out twice. The next decision repeats all work that was not
-// carried out. The lists have at most MaxBatch entries in all, or fewer if names are long. The next decision has the
-// remaining entries.
+// Decision contains the next changes of a deployment. A Decision may be carried out twice. The next decision repeats
+// all changes that were not carried out. The lists have at most MaxBatch entries in all, or fewer if names are long.
+// The next decision has the remaining entries.
 type Decision struct {
-	// if set, the decision has no other changes, because a rollback changes the template
+	// if Rollback is set, the decision has no other changes, because a rollback changes the template
 	Rollback *Rollback
 	Pin      *Pin                     // the pin that is in force; nil: none
 	Trigger  *TriggerAnnotationUpdate // set only with Mark and Unmark
-	Record   *Progress                // the Progress to record; Record.Failed has only names that are not recorded yet
+	// the Progress to record; Record.Failed has only names that are not in the status yet
+	Record *Progress
 	SetChanges
 	MachineChanges
 	NodeChanges
 
-	Revision int64       // revision of the current set, after Revise if Revise is set; zero: no current set
+	Revision int64       // revision of the current set, including the change in Revise; zero: no current set
 	Done     bool        // the deployment is being deleted and owns no set
 	Rolling  bool        // machines of other templates exist and are being replaced
 	NoSet    bool        // the template has no set, and this decision creates none
-	Complete bool        // exactly the wanted machines exist, and all have the current template
-	Pause    *PausePoint // the rollout step at which the deployment waits; nil: no such step
-	HoldBy   string      // what holds the rollout: Paused, Held, Step, Invalid or Machines; empty: nothing
+	Complete bool        // the number of machines is as wanted, and all have the current template
+	Pause    *PausePoint // the rollout step at which the deployment waits; nil: none
+	HoldBy   string      // why the rollout waits: Paused, Held, Step, Invalid or Machines; empty: it does not wait
 	Hold     string      // HoldBy as a sentence
 	Late     bool        // the progress deadline has passed
 	Recheck  time.Time   // time of the next decision if no object changes; zero: never
-	Why      string      // one sentence: the next action, or what the deployment waits for
+	Why      string      // one sentence with the next action, or with the reason for the wait
 }
 
-// TargetRevision returns the revision that the machines get: the template's revision or, while pinned, an earlier
-// revision.
+// TargetRevision returns the revision that the machines will have, which is the template's revision or, while pinned,
+// an earlier revision.
 func (d Decision) TargetRevision() int64 {
 	if d.Pin != nil {
 		return d.Pin.Revision
@@ -133,7 +136,7 @@ func (d Decision) TargetRevision() int64 {
 // BeginsPin reports whether the decision records a new pin.
 func (d Decision) BeginsPin() bool { return d.Record != nil && d.Record.Pin != nil }
 
-// HasActions reports whether the decision changes anything now.
+// HasActions reports whether the decision contains a change to execute now.
 func (d Decision) HasActions() bool {
 	lists := d.SetChanges.Len() + len(d.Ask) + d.MachineChanges.Len() + d.NodeChanges.Len()
 	return lists > 0 || d.Rollback != nil || d.Trigger != nil || d.Create != nil || d.Revise != nil || d.Record != nil
@@ -149,8 +152,8 @@ func targetsOfSets(sets []*setPlan, why string) []ObjectTarget {
 	return list.Map(sets, func(set *setPlan) ObjectTarget { return set.asTarget(why) })
 }
 
-// addResizes adds the sets whose size or annotations change. Annotations of old sets with size 0 stay. A set that must
-// create machines but has the label scale-up-disabled loses this label first.
+// addResizes adds the sets whose size or annotations change. The annotations of old sets with size 0 do not change. If
+// a set with the label scale-up-disabled must create machines, the label is removed first.
 func (p *planner) addResizes(d *Decision) {
 	for _, set := range p.sets {
 		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.activeMachines) {
@@ -178,13 +181,13 @@ func (p *planner) addResizes(d *Decision) {
 	sortReceiversFirst(d.Resize)
 }
 
-// hasEvent reports whether users get an event about a set's new size. During a rollout, a set has at most two such
-// events: when it gets its first machine, and when it loses its last machine.
+// hasEvent reports whether a set's new size is reported as an event. During a rollout, a set has at most two such
+// events, for its first machine and for the deletion of its last machine.
 func (p *planner) hasEvent(set *setPlan) bool {
 	return set.size != set.Replicas && (p.isOnlyScaling() || set.Replicas == 0 || set.size == 0)
 }
 
-// unrecordedProgress returns the part of the record that the status lacks; nil: the status has all of it.
+// unrecordedProgress returns the part of the record that is not in the status yet, or nil if the status is complete.
 func (p *planner) unrecordedProgress(record Progress) *Progress {
 	known := p.facts.Progress
 	if record.Revision == known.Revision && record.Set == known.Set {
@@ -218,19 +221,20 @@ func (r Progress) MergedWith(next Progress) Progress {
 // MaxBatch is the largest number of sets, machines and nodes in all lists of a decision. Source: decide/scale.MaxBatch.
 const MaxBatch = 50
 
-// Bounds of a decision, in bytes. Source: a decision may take 16 KiB in a history. The history holds Why twice, and the
-// rest is for status texts.
+// Bounds of a decision, in bytes. Source: a decision may take 16 KiB in a history. The history contains Why twice. The
+// remaining bytes are for status texts.
 const (
-	maxListBytes     = 9 << 10 // bound of all lists
+	maxListBytes     = 9 << 10 // maximum size of all lists
 	maxSentenceBytes = 1 << 10 // bound of Why
-	maxReasonBytes   = 200     // bound of a text that a person or another program wrote, such as the reason of a hold
+	// maximum length of a text from a person or another program, such as the reason of a hold
+	maxReasonBytes = 200
 )
 
 // listSpace is the number of entries and bytes that still fit into a decision's lists.
 type listSpace struct{ entries, bytes int }
 
-// reserve reports whether the given entries and bytes fit, and subtracts them. The first entry always fits: otherwise
-// an empty decision would be repeated forever.
+// reserve reports whether the given entries and bytes fit into the remaining space, and subtracts them if they do. The
+// first entry always fits, because an empty decision would be repeated forever.
 func (s *listSpace) reserve(entries, bytes int) bool {
 	if s.entries < entries || (s.bytes < bytes && s.entries < MaxBatch) {
 		return false
@@ -239,11 +243,11 @@ func (s *listSpace) reserve(entries, bytes int) bool {
 	return true
 }
 
-// entriesThatFit returns the longest prefix of entries that fits.
+// entriesThatFit returns the longest prefix of entries that fits into the remaining space.
 func entriesThatFit[T any](s *listSpace, entries []T) []T {
 	for i, entry := range entries {
 		if !s.reserve(1, encodedBytes(entry)) {
-			s.entries = 0 // no space is left; entries of later lists must not overtake this list
+			s.entries = 0 // no space is left, so that later lists get no entries before this list is complete
 			return entries[:i]
 		}
 	}
@@ -256,8 +260,8 @@ func encodedBytes(entry any) int {
 	return len(text) + len(",")
 }
 
-// limitLists shortens a decision's lists to one batch, in the order in which the lists are carried out. The next
-// decision has the remaining entries.
+// limitLists shortens a decision's lists to one batch, in the order in which the lists are executed. The next decision
+// has the remaining entries.
 func (d *Decision) limitLists() {
 	s := &listSpace{MaxBatch, maxListBytes}
 	if d.Trigger != nil {
@@ -277,7 +281,7 @@ func (d *Decision) limitLists() {
 	d.Delete = entriesThatFit(s, d.Delete)
 }
 
-// limitNodeLists keeps or drops all entries of a machine together, so that the machine's node is written once.
+// limitNodeLists keeps or drops all entries of a machine together, so that the machine's node is written only once.
 func (d *Decision) limitNodeLists(s *listSpace) {
 	lists := []*[]ObjectTarget{
 		&d.ClearUpdateResult,

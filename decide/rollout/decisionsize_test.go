@@ -19,7 +19,7 @@ func longName(length int, suffix string) string {
 	return strings.Repeat("n", length-len(suffix)) + suffix
 }
 
-// hugeDeployment returns a deployment of 200 sets, with `each` machines per set, and with names of `name` bytes. The
+// hugeDeployment returns a deployment of 200 sets. Each set has `each` machines, and all names have `name` bytes. The
 // last set is the current set. All taints, annotations and in-place labels need changes, and so do the names in the
 // cluster autoscaler's annotation.
 func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Facts {
@@ -65,7 +65,7 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Facts {
 	for i := range last.Machines {
 		asFailedMachine(&last.Machines[i])
 	}
-	o.MCM.Trigger = strings.Join(named, ",") // the old form of the annotation has no times
+	o.MCM.Trigger = strings.Join(named, ",") // the annotation in the old form, without times
 	return o
 }
 
@@ -83,8 +83,8 @@ func countEntries(d rollout.Decision) int {
 	return n
 }
 
-// A decision takes at most 16 KiB in a history, however many machines there are. The 16 KiB also hold a second copy of
-// Why and an overview of ten sets.
+// A decision takes at most 16 KiB in a history, whatever the number of machines is. The 16 KiB also include a second
+// copy of Why and an overview of ten sets.
 func requireBoundedLists(t *testing.T, d rollout.Decision) {
 	t.Helper()
 	text, err := json.Marshal(d)
@@ -94,13 +94,15 @@ func requireBoundedLists(t *testing.T, d rollout.Decision) {
 	require.LessOrEqual(t, len(d.Why), rollout.MaxSentence+300)
 }
 
-// Entries that do not fit into one decision are in the next decision. A rollout of 5000 machines in 200 sets ends.
+// Entries that do not fit into a decision are in the next decision. A rollout of 5000 machines in 200 sets becomes
+// complete.
 func TestTheDecisionsOfAHugeRolloutAreBoundedAndEnd(t *testing.T) {
 	for strategy, each := range map[rollout.Strategy]int{
-		rollout.RollingUpdate: 25, rollout.Recreate: 25, rollout.InPlaceAuto: 5, // in place, a machine takes nine steps
+		// an in-place update has nine steps per machine
+		rollout.RollingUpdate: 25, rollout.Recreate: 25, rollout.InPlaceAuto: 5,
 	} {
 		if testing.Short() {
-			each = 5 // 1000 machines need several decisions, too
+			each = 5 // even 1000 machines need several decisions
 		}
 		t.Run(string(strategy), func(t *testing.T) {
 			decided := func(d rollout.Decision, _ rollout.Facts) { requireBoundedLists(t, d) }
@@ -184,7 +186,7 @@ func TestManyFailedMachinesAreRecordedInBatches(t *testing.T) {
 	require.Nil(t, rollout.Decide(o).Record, "what is on record stays")
 }
 
-// A simulated plan includes the steps after the cluster autoscaler's choice.
+// A simulated plan includes the steps that follow when the cluster autoscaler chooses machines for deletion.
 func TestAPlanMarksMachinesThatTheAutoscalerNamed(t *testing.T) {
 	o := rollingUpdate(2, 1, 0, currentSet(1, 3, 3, 3))
 	o.MCM.Trigger = "ms1-00~2026-01-01T10:00:00Z,gone~2026-01-01T10:00:00Z"

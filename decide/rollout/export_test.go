@@ -1,4 +1,4 @@
 package rollout
 
-// MaxSentence bounds the resizes that Decision.Why names, in bytes.
+// MaxSentence is the maximum length in bytes of the list of resizes in Decision.Why.
 const MaxSentence = maxSentenceBytes

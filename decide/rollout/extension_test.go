@@ -20,8 +20,8 @@ var (
 	failedAnswer     = rollout.ExtensionAnswer{Failed: true, Why: "no answer within 10 s"}
 )
 
-// withExtensionAnswer returns a rolling update in place. The extension has given answer a for all old sets and the
-// current set.
+// withExtensionAnswer returns a rolling update in place, with answer a of the extension for all old sets and the
+// current set. The extension has given answer a for all old sets and the current set.
 func withExtensionAnswer(a rollout.ExtensionAnswer, o rollout.Facts) rollout.Facts {
 	o.ClusterAPI.Extension, o.Sets = true, slices.Clone(o.Sets)
 	current := slices.IndexFunc(o.Sets, func(s rollout.MachineSet) bool { return s.Current })
@@ -34,21 +34,21 @@ func withExtensionAnswer(a rollout.ExtensionAnswer, o rollout.Facts) rollout.Fac
 	return o
 }
 
-// setThatMovesMachines returns the set with a transfer of its surplus to set ms2.
+// setThatMovesMachines returns the set with a transfer of its surplus machines to set ms2.
 func setThatMovesMachines(s rollout.MachineSet) rollout.MachineSet {
 	s.ClusterAPI.Transfer.To = "ms2"
 	return s
 }
 
-// receivingSet returns the set with transfers from the sets in from. The set's size counts the machines in
+// receivingSet returns the set with transfers from the sets in from. The set's size includes the machines in
 // acknowledged.
 func receivingSet(s rollout.MachineSet, from, acknowledged string) rollout.MachineSet {
 	s.ClusterAPI.Transfer.From, s.ClusterAPI.Transfer.Acknowledged = from, acknowledged
 	return s
 }
 
-// asMovedMachine marks the machine as moved to its set, but not counted by the set's size. asAcknowledgedMachine marks
-// it as counted.
+// asMovedMachine marks a machine as moved to its set, but not included in the set's size. asAcknowledgedMachine marks
+// the machine as included.
 func asMovedMachine(m *rollout.Member) {
 	asUpdatingMachine(m)
 	m.MCM.Candidate, m.MCM.UpdateLabels, m.ClusterAPI.Unacknowledged, m.ClusterAPI.Moved = false, false, true, true
@@ -64,7 +64,7 @@ func transfersBySet(d rollout.Decision) map[string]rollout.MachineTransfer {
 	return m
 }
 
-// The rules of Cluster API's in-place updates say when machines move, and how many machines are new.
+// The number of moves and of new machines follows the rules of Cluster API's in-place updates.
 func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 	to := rollout.MachineTransfer{To: "ms2"}
 	from := rollout.MachineTransfer{From: "ms1"}
@@ -168,9 +168,9 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 }
 
 // In a transfer, a set moves available machines, because it moves machines with nodes first. A smaller size may
-// therefore remove available machines instead of unavailable machines.
+// therefore remove available machines although the set has unavailable machines.
 func TestSetThatMovesMachinesKeepsAvailableOnes(t *testing.T) {
-	// The set's workflow may create four machines, and then hands over available machines.
+	// The set's workflow may create four machines, and then transfers available machines.
 	creating := setThatMovesMachines(oldSet(1, 8, 4, 4))
 	d := rollout.Decide(
 		withExtensionAnswer(
@@ -180,7 +180,7 @@ func TestSetThatMovesMachinesKeepsAvailableOnes(t *testing.T) {
 	)
 	assert.Equal(t, map[string]int{"ms1": 7}, changedSizes(d), "5 are available, 4 needed")
 
-	deleting := oldSet(1, 3, 11, 5) // the six unavailable machines are to be deleted
+	deleting := oldSet(1, 3, 11, 5) // the set must delete its six unavailable machines first
 	deleting.ActedOn = 11
 	o := withExtensionAnswer(possibleAnswer, rollingUpdate(6, 0, 2, deleting, currentSet(2, 1, 1, 1)))
 	d = rollout.Decide(o)
@@ -190,8 +190,8 @@ func TestSetThatMovesMachinesKeepsAvailableOnes(t *testing.T) {
 	assert.Equal(t, "ms2", transfersBySet(rollout.Decide(o))["ms1"].To, "they are gone")
 }
 
-// While the deployment is paused, no further machine is updated in place. Machines that are moving are neither created
-// again nor deleted.
+// While the deployment is paused, no further machine is updated in place. Machines that are moving are neither replaced
+// nor deleted.
 func TestPausedDeploymentMovesNoFurtherMachine(t *testing.T) {
 	paused := func(replicas int, sets ...rollout.MachineSet) rollout.Decision {
 		o := withExtensionAnswer(possibleAnswer, rollingUpdate(replicas, 1, 1, sets...))
@@ -206,7 +206,7 @@ func TestPausedDeploymentMovesNoFurtherMachine(t *testing.T) {
 	moving := setThatMovesMachines(oldSet(1, 4, 6, 6))
 	assert.Empty(t, paused(6, moving, taker).Resize, "two of six are on their way")
 	assert.Empty(t, paused(4, moving, taker).Resize, "a smaller number waits until they have moved")
-	// The set's workflow may still act on the larger size 3, so that the size cannot grow now.
+	// The set's workflow may still act on the larger size 3, so the size must not grow now.
 	refused := receivingSet(currentSet(2, 0, 2, 2), "ms1", "")
 	refused.ActedOn = 3
 	assert.Empty(
@@ -223,7 +223,7 @@ func TestPausedDeploymentMovesNoFurtherMachine(t *testing.T) {
 	assert.Equal(t, map[string]int{"ms1": 6}, changedSizes(paused(8, moving, taker)), "a larger number is followed")
 }
 
-// An annotation names the machines that are counted, at most MaxBatch at a time.
+// An annotation names the acknowledged machines, so there are at most MaxBatch at a time.
 func TestAtMostMaxBatchMachinesAreAcknowledgedAtATime(t *testing.T) {
 	s := receivingSet(currentSet(2, 10, 90, 90), "ms1", "ms2-10,ms2-11")
 	for i := 10; i < 90; i++ {
@@ -245,8 +245,8 @@ func emptyMapIfNil(m map[string]int) map[string]int {
 	return m
 }
 
-// No machine moves or is replaced before the extension has answered. If the extension fails to answer, the sizes still
-// follow spec.replicas.
+// No machine moves or is replaced before the extension has answered. If the request to the extension fails, the sizes
+// still follow spec.replicas.
 func TestAnExtensionIsAskedFirst(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))
 	o.ClusterAPI.Extension = true
@@ -288,7 +288,7 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 	assert.Equal(t, map[string]int{"ms2": 1}, changedSizes(d))
 }
 
-// An extension that gives no answer is asked again after 30 s. The decision's Hold names the missing answer.
+// A failed request to an extension is retried after 30 s. The decision's Hold names the missing answer.
 func TestExtensionWithoutAnswerIsAskedAgain(t *testing.T) {
 	o := withExtensionAnswer(failedAnswer, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
 	d := rollout.Decide(o)
@@ -313,7 +313,7 @@ func TestExtensionWithoutAnswerIsAskedAgain(t *testing.T) {
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).Ask))
 }
 
-// A rollout step that needs approval bounds how many machines move.
+// A rollout step that needs approval limits the number of machines that move.
 func TestMachinesMoveOnlyAsFarAsTheStep(t *testing.T) {
 	o := withExtensionAnswer(
 		possibleAnswer,
@@ -325,7 +325,7 @@ func TestMachinesMoveOnlyAsFarAsTheStep(t *testing.T) {
 	assert.Equal(t, map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}}, transfersBySet(d))
 }
 
-// In Cluster API's in-place rollouts, machines keep their names, except the machine that the added surge machine
+// In Cluster API's in-place rollouts, all machines keep their names, except the machine that the surge machine
 // replaces.
 func TestSequencesOfRolloutsInPlace(t *testing.T) {
 	for _, row := range []struct{ replicas, surge, unavailable, kept int }{

@@ -33,7 +33,7 @@ func newMachine(name string, changes ...func(*rollout.Member)) rollout.Member {
 	return m
 }
 
-// asUnavailableMachine makes the machine unavailable but not Unhealthy: the set may delete another machine first.
+// asUnavailableMachine makes the machine unavailable but not Unhealthy, so the set need not delete it first.
 func asUnavailableMachine(m *rollout.Member) { m.Ready, m.Available = false, false }
 func asUnhealthyMachine(m *rollout.Member)   { asUnavailableMachine(m); m.Unhealthy = true }
 func asFailedMachine(m *rollout.Member)      { asUnhealthyMachine(m); m.Failed, m.MCM.Troubled = true, true }
@@ -55,8 +55,8 @@ func withoutNode(m *rollout.Member)               { m.MCM.Node = "" }
 func asMachineToDeleteFirst(m *rollout.Member) { m.First = true }
 func asChosenMachine(m *rollout.Member)        { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
 
-// oldSet returns the n-th set of a deployment with the given size and number of live machines. The first `available`
-// machines are available.
+// oldSet returns old set number n of a deployment, with the given size and number of live machines. The first
+// `available` machines are available.
 func oldSet(n, replicas, live, available int) rollout.MachineSet {
 	name := fmt.Sprintf("ms%d", n)
 	s := rollout.MachineSet{
@@ -129,8 +129,8 @@ func withStrategy(s rollout.Strategy, o rollout.Facts) rollout.Facts {
 	return withAnnotations(o)
 }
 
-// withAnnotations gives all sets correct annotations. It gives the record the highest revision, the template's set, and
-// the time at which that revision was complete for the first time.
+// withAnnotations gives all sets correct annotations. withAnnotations also records the highest revision, the template's
+// set, and the time at which the rollout of this revision was first complete.
 func withAnnotations(o rollout.Facts) rollout.Facts {
 	surge, _ := rollout.SurgeAndUnavailable(o)
 	if o.Strategy != rollout.RollingUpdate {
@@ -181,7 +181,7 @@ func targetNames(list []rollout.ObjectTarget) []string {
 	return result
 }
 
-// randomSource is the SplitMix64 generator: the same seed gives the same numbers with every version of Go.
+// randomSource is the SplitMix64 generator, which gives the same numbers for the same seed in every version of Go.
 type randomSource uint64
 
 func (d *randomSource) randomIntBelow(n int) int {

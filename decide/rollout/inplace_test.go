@@ -12,7 +12,8 @@ func inPlaceUpdate(replicas, surge, unavailable int, sets ...rollout.MachineSet)
 	return withStrategy(rollout.InPlaceAuto, rollingUpdate(replicas, surge, unavailable, sets...))
 }
 
-// candidateSet returns the set without scale-up, and with all nodes labelled as candidates for an update.
+// candidateSet returns the set with the label scale-up-disabled, and with all nodes labelled as candidates for an
+// update.
 func candidateSet(s rollout.MachineSet) rollout.MachineSet {
 	return withoutScaleUp(withAllMachines(s, asUpdateCandidate))
 }

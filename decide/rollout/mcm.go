@@ -20,9 +20,9 @@ type MCMMember struct {
 
 	Tainted      bool   // the machine's node has the taint prefer-no-schedule
 	Guard        string // value of the node's annotation scale-down-disabled; empty: no annotation
-	Guarded      bool   // the node has Millwright's marker: Millwright set the Guard
+	Guarded      bool   // the node has Millwright's marker, so Millwright wrote the value in Guard
 	Updated      bool   // the node's in-place update succeeded, and the machine has left phase InPlaceUpdating
-	HandedOver   bool   // the machine was moved to this set after its update and still has the label update-result
+	HandedOver   bool   // the machine was moved to this set after its update, and still has the label update-result
 	UpdateLabels bool   // the machine's node has labels of an in-place update
 	Candidate    bool   // the machine's node has the label candidate-for-update
 }
@@ -40,13 +40,13 @@ type MCMSet struct {
 type MCMDeployment struct {
 	Frozen   bool // the deployment has the label freeze
 	Unfreeze bool // the annotation unfreeze ends the freeze of the deployment and of its sets
-	Thaws    bool // the deployment's freeze ends once none of its sets is frozen
+	Thaws    bool // the deployment's freeze ends as soon as none of its sets is frozen
 
-	Guard     bool   // a rollout stops the cluster autoscaler from removing nodes
+	Guard     bool   // a rollout stops the cluster autoscaler from removing the deployment's nodes
 	Trigger   string // value of the annotation trigger-deletion-by-mcm
-	Scaled    string // value of the annotation last-deployment-replica-change-by-scaler-time
+	Scaled    string // annotation last-deployment-replica-change-by-scaler-time
 	Due       int    // number of machines that wait for a replacement grant
-	Replacing int    // number of grants whose replacements are not complete
+	Replacing int    // number of grants whose replacement is not complete
 }
 
 // WithEndedFreeze returns the facts after the deployment's freeze has ended. If the annotation unfreeze ends the
@@ -67,7 +67,8 @@ func (o Facts) hasFreezeEnded() bool {
 		o.MCM.Thaws && o.MCM.Frozen && !slices.ContainsFunc(o.Sets, func(s MachineSet) bool { return s.MCM.Frozen })
 }
 
-// frozenCondition returns the condition Frozen for the label freeze of the deployment or, without this label, of a set.
+// frozenCondition returns the condition Frozen. The label freeze of the deployment is checked first, and then the
+// labels of its sets.
 func (p *planner) frozenCondition() Condition {
 	set := cmp.Or(list.FindFirst(p.sets, func(set *setPlan) bool { return set.MCM.Frozen }), &setPlan{})
 	message := fmt.Sprintf(
@@ -82,7 +83,7 @@ func (p *planner) frozenCondition() Condition {
 	})
 }
 
-// pendingReplacements returns the pending work for broken machines: replacements in progress and waiting replacements.
+// pendingReplacements returns the replacements of broken machines that are in progress or waiting, as pending work.
 func (o Facts) pendingReplacements() attention.Decision {
 	waiting, running := o.MCM.Due, o.MCM.Replacing
 	const says = "replacements: %d in progress, %d waiting"
@@ -101,10 +102,11 @@ func (s MachineSet) handedOverCount() int {
 
 func (m Member) isPreserved() bool { return m.MCM.Preserved }
 
-// isPreservedFailed reports whether a machine failed and is preserved.
+// isPreservedFailed reports whether a machine is both Failed and preserved.
 func (m Member) isPreservedFailed() bool { return m.Failed && m.MCM.Preserved }
 
-// lastOperationFailed reports whether the machine's last operation failed. A preserved Failed machine does not count.
+// lastOperationFailed reports whether the machine's last operation failed. For a preserved Failed machine,
+// lastOperationFailed returns false.
 func (m Member) lastOperationFailed() bool { return m.MCM.Troubled && !m.isPreservedFailed() }
 
 // asTarget returns the machine and its node as an ObjectTarget of a decision.
@@ -112,16 +114,16 @@ func (m Member) asTarget(why string) ObjectTarget {
 	return ObjectTarget{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.MCM.Node, Why: why}
 }
 
-// resizeInPlace sizes the sets of an in-place update by the machines that were moved. resizeInPlace runs with each
-// decision, so that the sizes follow a changed spec.replicas during the update.
+// resizeInPlace sets the sizes of the sets of an in-place update from the number of moved machines. resizeInPlace runs
+// with each decision, so that the sizes also follow changes of spec.replicas.
 func (p *planner) resizeInPlace() {
 	current := p.current
 	p.lowerOldSetsToActive()
 	p.growCurrentSet(p.surge)
-	// The rollout step does not limit this growth, because old sets no longer create machines.
+	// The rollout step does not limit the growth of the current set, because old sets create no machines any more.
 	p.enlargeSet(current, p.facts.Replicas-sumOverSets(p.sets, sizeOfSet))
 	if current.size >= p.facts.Replicas && current.availableMachines >= min(p.minAvailable, current.size) {
-		for _, set := range p.oldSets() { // surge machines took the places of the machines left in old sets
+		for _, set := range p.oldSets() { // surge machines replace the machines that are left in old sets
 			p.lowerSize(set, set.size, "the new set has all machines that are wanted")
 		}
 	}
@@ -136,8 +138,8 @@ func (p *planner) resizeInPlace() {
 	}
 }
 
-// lowerOldSets lowers old sets when spec.replicas became smaller. The size of an old set still counts machines that are
-// being updated, because otherwise the set might delete one of them.
+// lowerOldSets reduces the sizes of old sets when spec.replicas became smaller. The size of an old set still includes
+// machines that are being updated, because otherwise the set might delete one of them.
 func (p *planner) lowerOldSets() {
 	over := sumOverSets(p.sets, sizeOfSet) - p.facts.Replicas - p.surge
 	for _, set := range p.oldSets() {
@@ -164,7 +166,7 @@ type MachineMove struct {
 }
 
 // handOverMachines decides the changes of machines and nodes for an in-place update. Updated machines move to the
-// current set before the next nodes are selected. Nodes are selected only while no size changes.
+// current set before more nodes are selected. Nodes are selected only if no size changes.
 func (p *planner) handOverMachines(d *Decision) {
 	p.finishInPlaceUpdates(d)
 	if p.current == nil || !p.facts.isInPlace() {
@@ -179,7 +181,7 @@ func (p *planner) handOverMachines(d *Decision) {
 		return
 	}
 	p.visitMachines(func(set *setPlan, m Member) {
-		// While HandedOver is true, the label update-result must be removed first.
+		// If HandedOver is true, the label update-result must be removed first.
 		if set != p.current && !m.MCM.Candidate && !m.MCM.HandedOver && m.MCM.Node != "" {
 			appendBounded(&d.Candidates, m.asTarget("its set is old"))
 		}
@@ -200,10 +202,11 @@ func (p *planner) visitMachines(visit func(*setPlan, Member)) {
 	}
 }
 
-// finishInPlaceUpdates ends the updates of nodes whose machines were moved or belong to the current set, and of all
-// nodes once the strategy is no longer in-place. The label update-result protects a machine from deletion by its new
-// set. The label update-result is removed last, once the set counts the machine or may lose it. Without the label, a
-// node that still reports its update would seem to have the current template.
+// finishInPlaceUpdates ends the update of a node if its machine was moved or belongs to the current set. If the
+// strategy is no longer in-place, finishInPlaceUpdates ends the updates of all nodes. The label update-result protects
+// a machine from deletion by its new set. The label update-result is removed last, when the set's size includes the
+// machine or the set may delete it. The label update-result is needed, because a node that still reports its update
+// would otherwise seem to have the current template.
 func (p *planner) finishInPlaceUpdates(d *Decision) {
 	p.visitMachines(func(set *setPlan, m Member) {
 		current := set == p.current
@@ -218,13 +221,13 @@ func (p *planner) finishInPlaceUpdates(d *Decision) {
 	})
 }
 
-// mayUnprotectMachines reports whether a set counts the machines that were moved to it, or may lose them. A set counts
-// a moved machine only when its status shows a size that includes the machine, because the cached size may be older
-// than the cached machines. An old set may lose as many machines as the deployment can spare, and all its machines with
-// Recreate.
+// mayUnprotectMachines reports whether a set's size includes the machines that were moved to the set, or the set may
+// delete them. The status must show a size that includes a moved machine, because the cached size may be older than the
+// cached machines. An old set may delete as many machines as the deployment can spare. With the strategy Recreate, it
+// may delete all its machines.
 func (p *planner) mayUnprotectMachines(set *setPlan) bool {
 	counts := min(set.Replicas, set.ActedOn)
-	// The budget counts the moved machines as lost.
+	// The budget treats the moved machines as lost.
 	lost := set != p.current && (p.facts.Strategy == Recreate || p.removalBudget() >= 0)
 	return set.activeMachines <= counts || lost || set == p.current && counts >= p.facts.Replicas
 }
@@ -236,9 +239,10 @@ func appendBounded[T any](list *[]T, entry T) {
 	}
 }
 
-// selectNodesToUpdate selects the next nodes to update, as many as may be unavailable. Unhealthy machines come first,
-// because their updates do not reduce availability. The other machines follow, from the oldest set to the newest.
-// Source of the formulas: MCM, but a machine being updated is counted once.
+// selectNodesToUpdate selects the next nodes to update, as many as may be unavailable. Unhealthy machines are updated
+// first, because their updates do not reduce availability. The other machines are updated after unhealthy machines,
+// from the oldest set to the newest. The formulas are from MCM, but a machine that is being updated is counted only
+// once.
 func (p *planner) selectNodesToUpdate(d *Decision) {
 	under := p.updatingOldMachines()
 	waiting := max(p.current.size-p.current.availableMachines, 0)
@@ -262,12 +266,12 @@ func (p *planner) selectNodesToUpdate(d *Decision) {
 	}
 }
 
-// markNodes taints all nodes of old sets, including nodes that joined late, so that they get no new pods. markNodes
-// removes the taint from nodes of the current set. markNodes reads the current state of each node.
+// markNodes taints all nodes of old sets, including nodes that joined late, so that new pods run on other nodes.
+// markNodes removes the taint from nodes of the current set. markNodes reads the current state of each node.
 //
-// markNodes annotates all nodes while old and new nodes are mixed, so that the cluster autoscaler does not remove them.
-// markNodes removes Millwright's annotations afterwards, but changes no annotation that somebody else set, and keeps
-// the annotation of a preserved machine.
+// While there are old and new nodes, markNodes annotates all nodes, so that the cluster autoscaler does not remove
+// them. After the rollout, markNodes removes Millwright's annotations. markNodes does not change an annotation of
+// another party, and does not remove the annotation of a preserved machine.
 func (p *planner) markNodes(d *Decision, rolls bool) {
 	taint := rolls && p.current != nil && p.facts.Strategy != Recreate
 	guard := p.facts.MCM.Guard && d.Rolling

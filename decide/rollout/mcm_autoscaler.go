@@ -9,7 +9,7 @@ import (
 	"millwright/decide/list"
 )
 
-// ChoiceMark records on a machine that the cluster autoscaler chose it, and the time of the choice.
+// ChoiceMark marks a machine that the cluster autoscaler chose for deletion, with the time of the choice.
 type ChoiceMark struct {
 	ObjectTarget
 	At string // time of the choice in RFC 3339, as the autoscaler wrote it
@@ -17,28 +17,28 @@ type ChoiceMark struct {
 
 // TriggerAnnotationUpdate updates the deployment's annotation trigger-deletion-by-mcm.
 type TriggerAnnotationUpdate struct {
-	Drop []string // names to remove: the machine is gone, being deleted or Failed
+	Drop []string // names to remove, because the machine is gone, being deleted or Failed
 	At   string   // time for entries in the old form, which have no time
 }
 
-// Apply returns the new value of the annotation; empty: remove the annotation. Apply drops invalid entries and converts
-// the old form to the new form. Apply is idempotent.
+// Apply returns the new value of the annotation; if the value is empty, the annotation is removed. Apply drops invalid
+// entries and converts entries of the old form. Apply is idempotent.
 func (t TriggerAnnotationUpdate) Apply(annotation string) string {
 	return t.formatKeptRequests(scaleDownRequests(annotation, t.At))
 }
 
-// formatKeptRequests returns the annotation value of the entries that Drop does not name.
+// formatKeptRequests returns the annotation value without the entries that Drop names.
 func (t TriggerAnnotationUpdate) formatKeptRequests(requests []scaleDownRequest) string {
 	drop := list.KeySet(t.Drop, list.Identity)
 	kept := list.Filter(requests, func(r scaleDownRequest) bool { return !drop[r.name] })
 	return strings.Join(list.Map(kept, func(r scaleDownRequest) string { return r.name + "~" + r.chosenAt }), ",")
 }
 
-// scaleDownRequest is an entry of the annotation trigger-deletion-by-mcm.
+// scaleDownRequest is one entry of the annotation trigger-deletion-by-mcm.
 type scaleDownRequest struct{ name, chosenAt string }
 
-// scaleDownRequests parses the annotation: name~time,name~time. The old form is name,name: all entries get the time of
-// the last change of the size. Invalid entries are dropped, as in MCM.
+// scaleDownRequests parses an annotation of the form name~time,name~time. In the old form name,name, all entries get
+// the time of the last change of the size. Invalid entries are dropped, as in MCM.
 func scaleDownRequests(annotation, last string) []scaleDownRequest {
 	var requests []scaleDownRequest
 	known := make(map[string]bool, strings.Count(annotation, ",")+1)
@@ -55,8 +55,8 @@ func scaleDownRequests(annotation, last string) []scaleDownRequest {
 	return requests
 }
 
-// markChosenMachines marks the machines that the autoscaler's annotation names, and unmarks the others.
-// markChosenMachines drops machines from the annotation that are gone, being deleted or Failed. markChosenMachines is
+// markChosenMachines marks the machines that the autoscaler's annotation names, and unmarks all other machines.
+// markChosenMachines removes machines that are gone, being deleted or Failed from the annotation. markChosenMachines is
 // idempotent.
 func (o Facts) markChosenMachines(d *Decision) {
 	t := TriggerAnnotationUpdate{At: cmp.Or(o.MCM.Scaled, o.Now.UTC().Format(time.RFC3339))}
@@ -79,7 +79,7 @@ func (o Facts) markChosenMachines(d *Decision) {
 }
 
 // updateChoiceMark marks a machine as chosen at the given time, or unmarks the machine if the time is empty. An
-// existing time of choice stays.
+// existing time of the choice does not change.
 func (m Member) updateChoiceMark(d *Decision, at string) {
 	chosen := m.Priority == vocabulary.PriorityChosen && m.MCM.MarkedAt != ""
 	switch {
@@ -96,8 +96,8 @@ func (m Member) isChosen() bool {
 	return m.Priority <= vocabulary.PriorityChosen && m.MCM.MarkedAt != ""
 }
 
-// isDeletedAtAnySize reports whether the set deletes the machine whatever the set's size is: the autoscaler chose the
-// machine before it last changed the size, or at the same time.
+// isDeletedAtAnySize reports whether the set deletes the machine even if its size does not require it, because the
+// autoscaler chose the machine before or at the time of its last change of the size.
 func (o Facts) isDeletedAtAnySize(m Member) bool {
 	at, err := time.Parse(time.RFC3339, m.MCM.MarkedAt)
 	last, none := time.Parse(time.RFC3339, o.MCM.Scaled)

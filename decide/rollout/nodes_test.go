@@ -134,8 +134,8 @@ func TestMachinesThatTheAutoscalerNamesAreMarked(t *testing.T) {
 	})
 }
 
-// If the autoscaler chooses a new machine during a rollout, the machine's set deletes this machine at any size. The new
-// set's smaller size therefore does not allow the deletion of an old machine.
+// If the autoscaler chooses a new machine during a rollout, the new set deletes this machine even if its size does not
+// require it. The smaller size of the new set therefore does not allow the deletion of an old machine.
 func TestAChoiceOfTheAutoscalerCostsNoNeededMachine(t *testing.T) {
 	const before, scaled, later = "2026-01-01T09:00:00Z", "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
 	marked := func(at string) func(*rollout.Member) {

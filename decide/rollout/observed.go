@@ -15,9 +15,11 @@ type Strategy string
 const (
 	RollingUpdate Strategy = "RollingUpdate" // new machines are created while old machines are deleted
 	Recreate      Strategy = "Recreate"      // the first new machine is created after all old machines are gone
-	InPlaceAuto   Strategy = "InPlaceAuto"   // machines keep their instances, and Millwright chooses the next nodes
-	InPlaceManual Strategy = "InPlaceManual" // machines keep their instances, and a person chooses the next nodes
-	OnDelete      Strategy = "OnDelete"      // an old machine stays until a person deletes it
+	// machines keep their instances, and Millwright selects the next nodes to update
+	InPlaceAuto Strategy = "InPlaceAuto"
+	// machines keep their instances, and a person selects the next nodes to update
+	InPlaceManual Strategy = "InPlaceManual"
+	OnDelete      Strategy = "OnDelete" // an old machine stays until a person deletes it
 )
 
 // IntOrPercent is a number of machines, or a percentage of a number of machines.
@@ -29,27 +31,27 @@ type IntOrPercent struct {
 // Step is one entry of spec.rollout.steps.
 type Step struct {
 	Size    IntOrPercent  // number of new machines; a percentage is rounded up
-	Wait    time.Duration // how long the step lasts after it has its machines; zero: no wait
-	Approve bool          // a person must approve the end of the step
+	Wait    time.Duration // how long the rollout waits after all machines of the step exist; zero: no wait
+	Approve bool          // a person must approve the step before the rollout continues
 }
 
-// Progress is the rollout's record in the status. The zero value means that there is no record. A record of another
-// revision or of another set is ignored. The record names sets instead of UIDs, because a restored or moved set keeps
-// its name but gets another UID.
+// Progress is the record of a rollout in the status. The zero value means that there is no record. A record for another
+// revision or another set is ignored. The record contains names of sets instead of UIDs, because a restored or moved
+// set keeps its name but gets a new UID.
 type Progress struct {
 	Revision int64     // the revision being rolled out
 	Set      string    // name of the template's set
-	Step     int       // index of the current step, from 0; the number of steps after the last step
-	Reached  time.Time // when the step had all its machines, in whole seconds like all status times; zero: not yet
-	Failed   []string  // sorted names of new machines that failed, at most one more than MaxFailed
+	Step     int       // index of the current step, from 0; equal to the number of steps after the last step
+	Reached  time.Time // when the step had all its machines, in whole seconds; zero: not yet
+	Failed   []string  // sorted names of new machines that failed, at most MaxFailed+1
 	Attempt  int       // number of retries of this revision
-	// FormerMachines is the creation time of the newest machine of the earlier attempts. Failures of machines that are
-	// not newer than this time do not count. If zero, all failures count.
+	// FormerMachines is the creation time of the newest machine of all earlier attempts. A failed machine counts only
+	// if it was created after FormerMachines. If FormerMachines is zero, all failed machines count.
 	FormerMachines time.Time
-	// Completed is when the rollout of this revision became complete for the first time; zero: it never was.
+	// Completed is the time at which the rollout of this revision was first complete; zero: never.
 	Completed time.Time
 	Good      string // name of the set of the last complete rollout; empty: unknown
-	// FormerGood is the name of the set to which an automatic rollback returns during the bake time; empty: none.
+	// FormerGood is the name of the set to which an automatic rollback during the bake time returns; empty: none.
 	FormerGood string
 	Pin        *Pin // nil: no pin
 }
@@ -62,16 +64,16 @@ type Member struct {
 	Deleting  bool
 
 	Ready     bool // the machine's node is ready
-	Available bool // ready for minReadySeconds, or without a cluster to join; never while Deleting or Updating
-	// Unhealthy means that the set deletes this machine before each available machine: it failed, its creation keeps
-	// failing, it has no node, or its node is unhealthy. If the health is unknown, Unhealthy is false, which is the
-	// worst case.
+	Available bool // ready for minReadySeconds, or without a target cluster; never true with Deleting or Updating
+	// Unhealthy means that the set deletes this machine before each available machine. The machine failed, its creation
+	// keeps failing, it has no node, or its node is unhealthy. If the health is unknown, Unhealthy is false, because
+	// this is the worst case for a decision.
 	Unhealthy bool
 	Failed    bool // phase Failed; in Cluster API: the health check failed
 	Joined    bool // the machine's node was healthy once
 	Requested bool // a person requested the machine's replacement or deletion
 	Denied    Denial
-	Priority  int  // machines with lower numbers are deleted first; 3 without the annotation
+	Priority  int  // machines with a lower priority are deleted first; 3 without the annotation
 	First     bool // an operator chose the machine for the next scale-down
 	Updating  bool // the machine's in-place update has begun and has not succeeded
 
@@ -79,7 +81,7 @@ type Member struct {
 	ClusterAPI ClusterAPIMember // zero for a machine of MCM's kinds
 }
 
-// Problem is a failure that repeats. The zero value means no failure.
+// Problem is a repeated failure. The zero value means no failure.
 type Problem = scale.Problem
 
 // MachineSet is a set that the deployment owns.
@@ -92,16 +94,16 @@ type MachineSet struct {
 	Replicas int // spec.replicas
 
 	Machines []Member // members in any order
-	Counted  int      // machine count of the set's status if the machine cache may be behind; else zero
-	// ActedOn is the size that the set's workflow used when it last wrote the status. If ActedOn differs from Replicas,
-	// the workflow may still create or delete machines for ActedOn, or for any size between the two.
+	Counted  int      // number of machines in the set's status if the machine cache may be outdated; zero otherwise
+	// ActedOn is the size for which the set's workflow last wrote the status. If ActedOn differs from Replicas, the
+	// workflow may still create or delete machines for any size from ActedOn to Replicas.
 	ActedOn int
 
 	Revision  int64  // zero: no revision yet
 	History   string // old revisions, comma-separated
 	Desired   int    // annotation desired-replicas; -1: no annotation
 	Max       int    // annotation max-replicas; -1: no annotation
-	NoScaleUp bool   // label scale-up-disabled, with which the set creates no machine
+	NoScaleUp bool   // the set has the label scale-up-disabled and creates no machine
 	Drift     bool   // the set differs from the settings that the deployment copies to its sets
 	Source    Source // zero: unknown
 	Failure   Problem
@@ -110,7 +112,7 @@ type MachineSet struct {
 	ClusterAPI ClusterAPISet // zero for a set of MCM's kinds
 }
 
-// Orphan is a set of the namespace that no existing object controls.
+// Orphan is a set in the namespace whose controller does not exist.
 type Orphan struct {
 	Name, UID, Version string
 	Matches            bool // the deployment's selector matches the set's labels
@@ -118,7 +120,7 @@ type Orphan struct {
 	Released           bool // this deployment released the set
 }
 
-// MachineCounts are the numbers of a deployment's status.
+// MachineCounts are the numbers of machines in a deployment's status.
 type MachineCounts struct {
 	Replicas, Updated, Ready, Available, Unavailable, PreservedFailed int
 }
@@ -128,32 +130,32 @@ type Condition struct {
 	Type            string
 	Status          string // status: True, False or Unknown
 	Reason, Message string
-	Updated         time.Time // lastUpdateTime; for Progressing, the time of the last progress
+	Updated         time.Time // lastUpdateTime; for Progressing: time of the last progress
 }
 
-// Settings are the parts of a spec and a policy that a plan uses.
+// Settings holds the fields of a spec and a policy that a plan uses.
 type Settings struct {
 	Replicas    int // wanted number of machines
 	Strategy    Strategy
 	Surge       IntOrPercent // maxSurge; percentages are rounded up
 	Unavailable IntOrPercent // maxUnavailable; percentages are rounded down
-	Steps       []Step       // steps in order; none: all machines at once
+	Steps       []Step       // steps in order; without steps, all machines are replaced in one step
 	NextSteps   int          // number of steps of a rollout that begins now
-	// If FreeWhenDeleting is true, a machine that is being deleted takes no place, and its replacement does not wait
-	// for the deletion. With FreeWhenDeleting false (the default), there are never more machines than Replicas plus
-	// surge, including machines that are being deleted.
+	// If FreeWhenDeleting is true, a machine that is being deleted is not counted, and its replacement does not wait
+	// for the deletion. If FreeWhenDeleting is false (the default), the number of machines, including machines that are
+	// being deleted, never exceeds Replicas plus surge.
 	FreeWhenDeleting bool
-	HistoryLimit     *int           // number of old sets without machines to keep; nil: all
+	HistoryLimit     *int           // number of old sets without machines to keep; nil: keep all
 	Deadline         *time.Duration // longest time without progress; nil: unlimited
 	Automatic        AutoRollback
 }
 
-// OperatorRequests are what people requested.
+// OperatorRequests holds the requests of people.
 type OperatorRequests struct {
 	Paused     bool   // spec.paused
 	PausedBy   string // who paused the deployment, and why, such as "ann: lunch"; empty: unknown
-	Held       string // why this revision is held, such as who cancelled it; empty: not held
-	Approved   int    // number of steps of this revision that people approved, counted from the first
+	Held       string // actor and reason of the hold of this revision; empty: not held
+	Approved   int    // number of approved steps of this revision, counted from the first step
 	RollbackTo *int64 // requested revision; 0: the previous revision; nil: no request
 	Retry      int    // number of retries of this revision that people requested
 	PinTo      int64  // old revision to which a person pins this revision; zero: no request
@@ -167,9 +169,9 @@ type Facts struct {
 	scale.Deletion
 	OperatorRequests
 	Invalid  string        // one sentence why the deployment is invalid; empty: valid
-	NoCreate Problem       // why no set is created for a template without a set; zero: a set is created
+	NoCreate Problem       // why no set may be created for a template without a set; zero: a set may be created
 	NoSet    string        // why the last creation of the current set failed; empty: no failure
-	Absent   time.Duration // time without a running worker since the last progress; the deadline excludes it
+	Absent   time.Duration // time without a running worker since the last progress; the deadline does not include it
 	Progress Progress      // the recorded Progress
 	Sets     []MachineSet  // in any order
 	Orphans  []Orphan      // in any order
@@ -182,7 +184,7 @@ type Facts struct {
 	ClusterAPI ClusterAPIDeployment // zero for a deployment of MCM's kinds
 }
 
-// SortedCopy returns a copy: the sets are sorted from the oldest to the newest, orphans and machines by name, and a
+// SortedCopy returns a sorted copy. Sets are sorted from the oldest to the newest, and orphans and machines by name. A
 // negative Replicas becomes 0.
 func (o Facts) SortedCopy() Facts {
 	o.Replicas = max(o.Replicas, 0)
@@ -206,8 +208,8 @@ func (o Facts) reportedCondition(kind string) Condition {
 	return list.FindFirst(o.Reported.Conditions, func(c Condition) bool { return c.Type == kind })
 }
 
-// CountOfTotal returns the number of machines that the bound allows of total. If up is true, a percentage is rounded
-// up, otherwise down. A negative bound counts as 0.
+// CountOfTotal returns the number of machines that b means for a total. A percentage is rounded up if up is true, and
+// down otherwise. A negative value counts as 0.
 func (b IntOrPercent) CountOfTotal(total int, up bool) int {
 	value := max(b.Value, 0)
 	if !b.Percent {
@@ -220,10 +222,10 @@ func (b IntOrPercent) CountOfTotal(total int, up bool) int {
 	return n / 100
 }
 
-// SurgeAndUnavailable returns how many machines there may be above Replicas, and how many of Replicas may be
-// unavailable. If surge and unavailable are both zero, one machine may be unavailable, because otherwise nothing could
-// change. Recreate and OnDelete have neither surge nor unavailable, and InPlaceManual has no surge. Source of the
-// rounding: MCM, surge up and unavailable down.
+// SurgeAndUnavailable returns how many machines may exist in addition to Replicas, and how many machines of Replicas
+// may be unavailable. If surge and unavailable are both zero, one machine may be unavailable, because otherwise the
+// rollout could not continue. With Recreate and OnDelete, both are zero. With InPlaceManual, surge is zero. The surge
+// is rounded up and unavailable is rounded down, as in MCM.
 func SurgeAndUnavailable(o Facts) (surge, unavailable int) {
 	if o.Replicas <= 0 || o.Strategy == Recreate || o.Strategy == OnDelete {
 		return 0, 0
@@ -251,8 +253,8 @@ func maxReplicas(o Facts) int {
 // isInPlace reports whether machines keep their instances.
 func (o Facts) isInPlace() bool { return o.Strategy == InPlaceAuto || o.Strategy == InPlaceManual }
 
-// usesSteps reports whether rollout steps apply. With other strategies than RollingUpdate and InPlaceAuto, Millwright
-// does not choose the number of new machines.
+// usesSteps reports whether rollout steps apply. With all other strategies, Millwright does not choose the number of
+// new machines.
 func (o Facts) usesSteps() bool { return o.Strategy == RollingUpdate || o.Strategy == InPlaceAuto }
 
 // NextStepCount returns the number of steps of a rollout that begins now; zero if the strategy uses no steps.
@@ -263,7 +265,7 @@ func (o Facts) NextStepCount() int {
 	return o.NextSteps
 }
 
-// StepCount returns the number of a rollout's steps; zero: the rollout has no steps, or the strategy uses none.
+// StepCount returns the number of steps of a rollout, or zero if the rollout or the strategy has no steps.
 func (o Facts) StepCount() int {
 	if !o.usesSteps() {
 		return 0

@@ -13,7 +13,7 @@ import (
 // withCurrentStatus returns the deployment with a finalizer and with the status that PlannedStatus returns.
 func withCurrentStatus(o rollout.Facts) rollout.Facts {
 	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
-	for range 2 { // the next report depends on the reported status
+	for range 2 { // the second report depends on the first
 		o.Reported = rollout.PlannedStatus(o)
 		if record := rollout.Decide(o).Record; record != nil {
 			o.Progress = o.Progress.MergedWith(*record)
@@ -126,7 +126,7 @@ func TestWaitTextIgnoresPendingStatusWrite(t *testing.T) {
 	}
 }
 
-// One changed number or condition is a reason to write the status. If only a time changed, the status is not written.
+// A changed number or condition is enough to write the status. If only a time changed, the status is not written.
 func TestTheStatusIsWrittenIfOneNumberChanged(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2))
 	o.Sets[0].Failure = rollout.Problem{Reason: "ResourceExhausted", Message: "machine a: no"}

@@ -11,14 +11,14 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Pin keeps the machines on an old set although the template has another set. A change of the template ends the pin,
-// and so does a retry.
+// Pin keeps the machines on an old set although the template belongs to another set. A change of the template or a
+// retry ends the pin.
 type Pin struct {
-	Set      string    // name of the set that has the machines instead of Progress.Set
+	Set      string    // name of the old set that has the machines
 	Revision int64     // revision of Set when the pin began
 	Since    time.Time // when the pin began, in whole seconds
-	Why      string    // why the template is not rolled out, as a clause: "2 machines of it failed, 1 allowed"
-	By       string    // who requested the pin, and why: "ann: lunch"; empty: an automatic rollback
+	Why      string    // why the template is not rolled out, as a clause such as "2 machines of it failed, 1 allowed"
+	By       string    // actor and reason of the pin, such as "ann: lunch"; empty: an automatic rollback
 }
 
 // AutoRollback is the policy for automatic rollbacks. The zero value means no automatic rollback.
@@ -26,24 +26,24 @@ type AutoRollback struct {
 	OnDeadline bool          // roll back when the progress deadline passes
 	MaxFailed  int           // if Failed is set, roll back when more than MaxFailed new machines have failed
 	Failed     bool          // MaxFailed applies, even if it is 0
-	Bake       time.Duration // how long failures count after the rollout is complete; zero: they do not
+	Bake       time.Duration // how long failures count after the rollout is complete; zero: not at all
 }
 
-// Denial is the reason why the cloud has never made the instance of a machine.
+// Denial is the reason why the cloud never created the instance of a machine.
 type Denial string
 
-// The denials. An empty Denial means that the instance exists or existed, or that the reason is not one of these.
+// The denials. An empty Denial means that the instance exists or existed, or that none of these reasons applies.
 const (
-	DeniedByNetwork     Denial = "Network"     // the cloud or the target cluster cannot be reached, or fails
+	DeniedByNetwork     Denial = "Network"     // the cloud or the target cluster is unreachable, or returns errors
 	DeniedByWorker      Denial = "Worker"      // no worker serves the provider
 	DeniedByCredentials Denial = "Credentials" // the credentials are missing, or the cloud rejects them
 	DeniedByQuota       Denial = "Quota"       // a quota or the capacity of the cloud is used up
-	DeniedBySecret      Denial = "Secret"      // one of the Secrets that the template names is missing, or must not be used
-	DeniedByTemplate    Denial = "Template"    // the reason may be the cloud, or an object that the template names
+	DeniedBySecret      Denial = "Secret"      // a Secret that the template names is missing, or must not be used
+	DeniedByTemplate    Denial = "Template"    // the cloud or an object that the template names may be the reason
 )
 
-// Source identifies the provider, the account, the instance type and the object from which the instances of a set are
-// made. An empty field is unknown.
+// Source identifies the provider, the account, the instance type and the object that are used to create the instances
+// of a set. An empty field is unknown.
 type Source struct {
 	Provider string
 	Account  string // Secret that has only credentials
@@ -51,8 +51,8 @@ type Source struct {
 	Object   string // Secret with the user data; in Cluster API, the infrastructure template
 }
 
-// differs reports whether the reason of a denial is known to differ between two sources. An unknown field counts as
-// equal, except for DeniedByTemplate: there, only a known and equal Object means that the reasons are the same.
+// differs reports whether two sources are known to differ in the reason of a denial. An unknown field counts as equal.
+// With DeniedByTemplate, an unknown Object counts as different.
 func (s Source) differs(from Source, by Denial) bool {
 	provider := areKnownToDiffer(s.Provider, from.Provider)
 	account := provider || areKnownToDiffer(s.Account, from.Account)
@@ -63,7 +63,7 @@ func (s Source) differs(from Source, by Denial) bool {
 		return account
 	case DeniedByQuota:
 		return account || areKnownToDiffer(s.Type, from.Type)
-	case DeniedBySecret: // it is not known which of two Secrets has the problem
+	case DeniedBySecret: // either of the two Secrets may have the problem
 		return account || s.Account+from.Account == "" && areKnownToDiffer(s.Object, from.Object)
 	case DeniedByTemplate:
 		return s.Object == "" || s.Object != from.Object
@@ -89,8 +89,8 @@ func (p *planner) setOfName(name string) *setPlan {
 	return list.FindFirst(p.sets, func(set *setPlan) bool { return set.Name == name })
 }
 
-// beginPin records the pin that a person requests or that an automatic rollback needs. found is false if there is none.
-// The next decision acts on the pin.
+// beginPin records the pin that a person requested or that an automatic rollback needs. found is false if no pin is
+// needed. The next decision acts on the pin.
 func (p *planner) beginPin() (d Decision, found bool) {
 	record, _ := p.currentProgress()
 	pin, lacks := p.nextPin(record)
@@ -103,8 +103,8 @@ func (p *planner) beginPin() (d Decision, found bool) {
 	return d, true
 }
 
-// nextPin returns the pin that a person requests or that an automatic rollback needs, and the missing object that
-// prevents this pin.
+// nextPin returns the pin that a person requested or that an automatic rollback needs, and the missing object that
+// prevents the pin.
 func (p *planner) nextPin(record Progress) (pin *Pin, lacks string) {
 	for _, due := range []*Pin{p.automaticPin(record), p.requestedPin()} {
 		if due == nil {
@@ -117,7 +117,7 @@ func (p *planner) nextPin(record Progress) (pin *Pin, lacks string) {
 	return pin, lacks
 }
 
-// blockedPinSentence says which pin is due but prevented by a missing object; empty: there is none.
+// blockedPinSentence returns a sentence about a pin that a missing object prevents, or an empty string.
 func (p *planner) blockedPinSentence() string {
 	record, _ := p.currentProgress()
 	pin, lacks := p.nextPin(record)
@@ -135,7 +135,8 @@ func (p *planner) blockedPinSentence() string {
 	) + ": " + lacks + " does not exist any more"
 }
 
-// requestedPin returns the pin that a person requests; nil: there is no request, or its pin is in force.
+// requestedPin returns the pin that a person requested, or nil if there is no request or the requested pin is already
+// in force.
 func (p *planner) requestedPin() *Pin {
 	if p.facts.PinTo == 0 || p.template == nil {
 		return nil
@@ -148,7 +149,7 @@ func (p *planner) requestedPin() *Pin {
 }
 
 // automaticPin returns the pin of an automatic rollback; nil: no rollback is due. The rollback returns to the last
-// revision whose rollout was complete: otherwise two bad revisions would alternate forever.
+// revision whose rollout was complete, because otherwise Millwright could alternate forever between two bad revisions.
 func (p *planner) automaticPin(record Progress) *Pin {
 	to := p.lastGoodSet()
 	if to == nil || p.pin != nil || p.facts.StopReason() != "" || !p.isAutoRollbackActive(record) {
@@ -179,18 +180,19 @@ func (p *planner) newPin(to *setPlan, by, why string) *Pin {
 	}
 }
 
-// isAutoRollbackActive reports whether failures count: from the start of a rollout until the rollout is complete, and
-// for the bake time afterwards.
+// isAutoRollbackActive reports whether failed machines count. Failed machines count during the rollout, and for the
+// bake time after the rollout.
 func (p *planner) isAutoRollbackActive(record Progress) bool {
 	return record.Completed.IsZero() || p.facts.Now.Before(record.Completed.Add(p.facts.Automatic.Bake))
 }
 
-// canReturnToSet reports whether the machines can return to a set, unless an object is missing.
+// canReturnToSet reports whether a pin can move the machines to a set if no object is missing.
 func (p *planner) canReturnToSet(set *setPlan) bool { return set != p.template && !set.Current }
 
-// lastGoodSet returns the set to which an automatic rollback returns; nil: there is none. It is the set of the last
-// complete rollout or, once the template's rollout is complete, of the complete rollout before. If no complete rollout
-// is on record, it is the old set with the highest revision that has an available machine.
+// lastGoodSet returns the set to which an automatic rollback returns; nil: there is none. The good set is the set of
+// the last complete rollout. If the rollout of the template is complete, the good set is the set of the complete
+// rollout before. If no complete rollout is recorded, the good set is the set with the highest revision among the old
+// sets that have an available machine.
 func (p *planner) lastGoodSet() *setPlan {
 	if p.template == nil {
 		return nil
@@ -207,15 +209,15 @@ func (p *planner) lastGoodSet() *setPlan {
 	return slices.MaxFunc(serving, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 }
 
-// isTemplateAtFault reports whether the failure of a machine counts against the template. Three kinds of failures do
-// not count: a person requested the deletion or the replacement; the machine was healthy once, and no bake time runs;
-// or the cloud would deny a machine of the good set as well.
+// isTemplateAtFault reports whether the failure of a machine counts against the template. The template is not the cause
+// if a person requested the deletion or the replacement, if the cloud also denies machines of the good set, or if the
+// machine was healthy once and no bake time runs.
 func (p *planner) isTemplateAtFault(m Member, baking bool) bool {
 	return !m.Requested && (baking || !m.Joined) && !p.isAlsoDeniedForGoodSet(m)
 }
 
-// isAlsoDeniedForGoodSet reports whether the cloud denies the instance of a machine of the good set as well, or would
-// do so.
+// isAlsoDeniedForGoodSet reports whether the cloud denies a machine of the good set for the same reason, or would deny
+// it.
 func (p *planner) isAlsoDeniedForGoodSet(m Member) bool {
 	good := p.lastGoodSet()
 	if m.Denied == "" || good == nil {
@@ -225,7 +227,7 @@ func (p *planner) isAlsoDeniedForGoodSet(m Member) bool {
 	return slices.ContainsFunc(good.Machines, alike) || !p.template.Source.differs(good.Source, m.Denied)
 }
 
-// suspectCount returns how many new machines are not available, perhaps because of their template. Without a suspect,
+// suspectCount returns how many new machines are not available, perhaps because of their template. If there is none,
 // the rollout waits for drains of old machines, for budgets or for people.
 func (p *planner) suspectCount() int {
 	return list.CountWhere(p.template.Machines, func(m Member) bool {
@@ -248,8 +250,8 @@ func (p *planner) degradedCondition() Condition {
 	}
 }
 
-// reconcileCondition returns the condition Reconciling or Stalled for tools such as kstatus. An empty Reason means that
-// neither holds. progressing is the condition Progressing.
+// reconcileCondition returns the condition Reconciling or Stalled, which tools such as kstatus read. If Reason is
+// empty, neither condition is True. progressing is the condition Progressing.
 func (p *planner) reconcileCondition(progressing Condition) Condition {
 	c := Condition{
 		Type: vocabulary.ConditionReconciling, Status: "True", Reason: progressing.Reason, Message: progressing.Message,
@@ -269,19 +271,20 @@ func (p *planner) reconcileCondition(progressing Condition) Condition {
 }
 
 // needsNoChange reports whether Millwright has no machines left to change. With OnDelete, people delete the old
-// machines, so that Millwright does not wait for them.
+// machines, so Millwright does not wait for the deletion.
 func (p *planner) needsNoChange() bool {
 	c := p.countMachines()
 	served := c.Replicas == p.facts.Replicas && c.Available+c.PreservedFailed >= p.facts.Replicas
 	return p.isComplete() || p.facts.Strategy == OnDelete && served
 }
 
-// Sentence says which revision a pin replaces, why, and since when. It does not name the command that ends the pin.
+// Sentence returns a sentence with the revision that a pin replaces, the reason, and the time at which the pin began.
+// The sentence does not name the command that ends the pin.
 func (pin *Pin) Sentence(revision int64, now time.Time) string {
 	return pin.Cause(revision) + " since " + phrase.ClockText(pin.Since, now)
 }
 
-// Cause is Sentence without the time.
+// Cause returns the text of Sentence without the time.
 func (pin *Pin) Cause(revision int64) string {
 	if pin.By != "" {
 		return fmt.Sprintf("revision %d is pinned%s: back on revision %d", revision, phrase.ActorText(pin.By), pin.Revision)

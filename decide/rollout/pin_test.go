@@ -11,8 +11,8 @@ import (
 	"millwright/decide/rollout"
 )
 
-// newFailingRollout returns a rollout of revision 3 in which `failures` new machines have failed. Revision 2 was
-// complete before.
+// newFailingRollout returns a rollout of revision 3 in which `failures` new machines have failed. The rollout of
+// revision 2 is complete.
 func newFailingRollout(failures int, policy rollout.AutoRollback) rollout.Facts {
 	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
 	for i := range failures {
@@ -23,7 +23,7 @@ func newFailingRollout(failures int, policy rollout.AutoRollback) rollout.Facts 
 	return o
 }
 
-// withPassedDeadline returns the rollout after its progress deadline of a minute has passed.
+// withPassedDeadline returns the rollout after its progress deadline of one minute has passed.
 func withPassedDeadline(o rollout.Facts) rollout.Facts {
 	o.Deadline = new(time.Minute)
 	o.Reported.Counts = rollout.PlannedStatus(o).Counts
@@ -41,7 +41,7 @@ func withRecordedProgress(o rollout.Facts) rollout.Facts {
 	return o
 }
 
-// deploymentAfterRollback returns a rollout for which the pin of an automatic rollback is recorded.
+// deploymentAfterRollback returns a rollout with the recorded pin of an automatic rollback.
 func deploymentAfterRollback() rollout.Facts {
 	return withRecordedProgress(newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1}))
 }
@@ -343,8 +343,8 @@ func TestServingRevisionCountsAsGoodIfNoRolloutWasComplete(t *testing.T) {
 	assert.Nil(t, pinOf(o), "the revision was complete before")
 }
 
-// If machines fail after the rollout is complete, the bake time needs a set to return to. The history limit keeps this
-// set.
+// If machines fail after the rollout is complete, a rollback in the bake time needs the earlier set. The history limit
+// does not delete the earlier set.
 func TestTheBakeTimeReturnsToTheFormerGoodSet(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
 	o.Automatic = rollout.AutoRollback{Failed: true, Bake: time.Hour}
@@ -405,7 +405,7 @@ func TestAPinOutlivesTheDeletionOfTheFailedSet(t *testing.T) {
 	assert.Nil(t, rollout.Decide(o).Pin)
 }
 
-// A restored namespace has the same names and other UIDs, and an adopted set may raise the revision of the template's
+// A restored namespace has the same names but other UIDs, and an adopted set may raise the revision of the template's
 // set.
 func TestAPinOutlivesARestoreAndAnAdoption(t *testing.T) {
 	o := deploymentAfterRollback()

@@ -12,7 +12,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-// checkPin records a broken promise if a decision enlarges the set that a pin marks as failed.
+// checkPin reports an error if a decision adds machines to a set that a pin marks as failed.
 func (w *rolloutSimulation) checkPin(d rollout.Decision) {
 	for _, r := range d.Resize {
 		if r.Name == w.spec.Progress.Set && r.To > r.From {
@@ -24,7 +24,8 @@ func (w *rolloutSimulation) checkPin(d rollout.Decision) {
 	}
 }
 
-// rollbackSimulation is a world with a policy for automatic rollbacks. Machines of a bad template never become ready.
+// rollbackSimulation is a simulation with a policy for automatic rollbacks. Machines of a bad template never become
+// ready.
 type rollbackSimulation struct {
 	*rolloutSimulation
 	pins      int
@@ -33,7 +34,7 @@ type rollbackSimulation struct {
 	completed map[string]bool // UIDs of sets whose rollout was complete
 }
 
-// newRollbackSimulation returns a world whose first template is complete.
+// newRollbackSimulation returns a simulation in which the rollout of the first template is complete.
 func newRollbackSimulation(t *testing.T, seed uint64) *rollbackSimulation {
 	t.Helper()
 	d := new(randomSource(seed * 1181))
@@ -85,7 +86,7 @@ func (w *rollbackSimulation) runCheckedTurn() {
 	switch {
 	case failed == nil || set == nil:
 		w.recordBrokenInvariant("a pin names a set that does not exist: %+v", *pin)
-	// in the bake time, machines that fail in a power cut count
+	// during the bake time, machines that fail in a power cut count
 	case !w.isBadTemplate(failed.template) && w.spec.Progress.Completed.IsZero():
 		w.recordBrokenInvariant("the good template %s is rolled back: %s", failed.template, pin.Why)
 	case !w.completed[set.UID]:
@@ -130,12 +131,12 @@ func (w *rollbackSimulation) makeRandomDisturbance() {
 		w.passTimeWithoutWorker(time.Hour)
 	default:
 		w.editCount++
-		w.changeTemplate(w.template) // the same template once more
+		w.changeTemplate(w.template) // set the same template again
 	}
 }
 
-// passTimeWithoutWorker advances the time while the worker does not run. The times of earlier failures and removals are
-// moved along, so that they still count as recent.
+// passTimeWithoutWorker advances the time while the worker does not run. The times of earlier failures and removals
+// also advance, so that they still count as recent.
 func (w *rollbackSimulation) passTimeWithoutWorker(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.spec.Absent += d
@@ -150,8 +151,9 @@ func (w *rollbackSimulation) setOfMachine(u *simulatedMachine) *simulatedSet {
 	return w.setByUID(w.ownerUID(u.UID), "")
 }
 
-// Only a bad template is rolled back automatically, to a revision that was complete, even if two bad templates follow
-// each other. The set of a bad template never grows while the pin is in force, and each rollback ends.
+// Only a bad template is rolled back automatically. The target is a revision whose rollout was complete, even if two
+// bad templates follow each other. The set of a bad template never grows while the pin is in force, and each rollback
+// ends.
 func TestInvariantsHoldWithAutomaticRollbacks(t *testing.T) {
 	pins, bakePins := 0, 0
 	for seed := range uint64(decidetest.RandomRunCount(1000)) {

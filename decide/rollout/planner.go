@@ -9,32 +9,34 @@ import (
 	"millwright/decide/phrase"
 )
 
-// setPlan is a set during a decision: its facts as numbers, and its new size.
+// setPlan is the state of a set during a decision: its facts as numbers, and its new size.
 type setPlan struct {
 	MachineSet
-	size                  int // the size decided so far
-	activeMachines        int // number of machines that are not being deleted
-	terminatingMachines   int // number of machines that are being deleted
-	availableMachines     int
-	unhealthyMachines     int // unavailable machines that the set deletes before available ones
-	updatingMachines      int
-	chosenMachines        int    // machines that the autoscaler or an operator chose for deletion
-	leavingMachines       int    // available machines that the set deletes at any size, because the autoscaler chose them
-	sizeReason            string // reason of the last change of size
-	isForced              bool
-	isRevertible          bool // a scale-down may be reverted at once, because no promise depends on the smaller size
+	size                int // the size decided so far
+	activeMachines      int // number of machines that are not being deleted
+	terminatingMachines int // number of machines that are being deleted
+	availableMachines   int
+	unhealthyMachines   int // unavailable machines that the set deletes before available machines
+	updatingMachines    int
+	chosenMachines      int // machines that the autoscaler or an operator chose for deletion
+	// available machines that the set deletes even if its size does not require it, because the autoscaler chose them
+	leavingMachines int
+	sizeReason      string // reason of the last change of size
+	isForced        bool
+	// a scale-down may be reverted at once, because no other size depends on the smaller size
+	isRevertible          bool
 	transfer              MachineTransfer
-	deletesBeforeTransfer bool // the set deletes an earlier surplus before it hands its surplus over
+	deletesBeforeTransfer bool // the set deletes an earlier surplus before it transfers machines
 }
 
-// planner is a deployment during a decision.
+// planner is the state of a deployment during a decision.
 type planner struct {
 	facts               Facts
 	surge               int
 	minAvailable        int        // number of machines that must be available
 	sets                []*setPlan // sets that are not being deleted, from the oldest to the newest
 	template            *setPlan   // the set of the deployment's template; nil: no such set
-	current             *setPlan   // the set that gets the machines: template or, while pinned, an old set
+	current             *setPlan   // the set that gets the machines: template or, while a pin is in force, an old set
 	pin                 *Pin       // the pin that is in force; nil: none
 	terminatingMachines int        // number of machines of sets that are being deleted
 	stepTarget          int        // number of new machines that the current rollout step requires
@@ -89,12 +91,12 @@ func newSetPlan(s MachineSet) *setPlan {
 		chosenMachines: of(func(m Member) bool { return m.First || m.isChosen() }),
 	}
 	exposed := slices.ContainsFunc(active, func(m Member) bool {
-		// The set may delete an available machine with a low priority, or chosen by an operator, before an unavailable
-		// machine.
+		// Before an unavailable machine, the set may delete an available machine that has a low priority or that an
+		// operator chose.
 		return m.Available && !m.Updating && (m.First || m.Priority < vocabulary.PriorityDefault)
 	})
 	if exposed || s.ActedOn != s.Replicas || s.machineTransfer().To != "" {
-		// The set's workflow may have chosen machines while other machines were unhealthy.
+		// The set's workflow may have chosen machines for deletion earlier, when other machines were unhealthy.
 		set.unhealthyMachines = 0
 	}
 	return set
@@ -115,10 +117,10 @@ func sumOverSets(sets []*setPlan, of func(*setPlan) int) int {
 
 func sizeOfSet(set *setPlan) int { return set.size }
 
-// occupiedPlaces returns how many places a set's machines take. Places are taken by machines that exist, by machines
-// that the set may create now and, unless FreeWhenDeleting, by machines that are being deleted. The count uses the
-// largest size that the set's workflow may act on, because the workflow may be creating machines now. A growing set may
-// still delete the surplus of a smaller size and then create other machines.
+// occupiedPlaces returns the number of a set's machines that count against Replicas plus surge. occupiedPlaces includes
+// existing machines, machines that the set may create now and, unless FreeWhenDeleting is true, machines that are being
+// deleted. occupiedPlaces uses the largest size that the set's workflow may act on, because the workflow may be
+// creating machines now. A growing set may still delete the surplus of a smaller size and then create other machines.
 func (p *planner) occupiedPlaces(set *setPlan) int {
 	most := max(set.size, set.Replicas, set.ActedOn)
 	here := max(most, set.activeMachines)
@@ -131,9 +133,9 @@ func (p *planner) occupiedPlaces(set *setPlan) int {
 	return max(here+set.terminatingMachines, set.Counted)
 }
 
-// isOnlyScaling reports whether only the number of machines differs from the spec: no machine has another template, and
-// the last rollout is complete. If only the number differs, the size follows spec.replicas at once, as in MCM, so that
-// a scale-up does not wait for drains.
+// isOnlyScaling reports whether the number of machines is the only difference from the spec. No machine has another
+// template, and the last rollout is complete. If there is no rollout, the size follows spec.replicas at once, as in
+// MCM, so that a scale-up does not wait for drains.
 func (p *planner) isOnlyScaling() bool {
 	return !p.hasOldMachines() &&
 		p.facts.reportedCondition(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonNewMachineSetAvailable
@@ -158,8 +160,8 @@ func (p *planner) remainingPlaces(surge int) (int, string) {
 	return p.facts.Replicas + surge - taken, ""
 }
 
-// existingMachines returns how many of the machines that were read take a place. Machines that a set may still create
-// do not count.
+// existingMachines returns the number of existing machines that count against Replicas plus surge. Machines that a set
+// may still create are not included.
 func (p *planner) existingMachines() int {
 	active := sumOverSets(p.sets, func(set *setPlan) int { return set.activeMachines })
 	if p.facts.FreeWhenDeleting {
@@ -168,9 +170,9 @@ func (p *planner) existingMachines() int {
 	return active + sumOverSets(p.sets, func(set *setPlan) int { return set.terminatingMachines }) + p.terminatingMachines
 }
 
-// guaranteedAvailableMachines returns how many machines of a set certainly stay available at size n. The set deletes
-// unhealthy machines first, but may then delete available machines before others. The set's workflow may still act on a
-// smaller size. Machines that the autoscaler chose are deleted at any size.
+// guaranteedAvailableMachines returns how many machines of a set are certain to stay available if the size becomes n.
+// The set deletes unhealthy machines first, but may then delete available machines before other unavailable machines.
+// The set's workflow may still act on a smaller size. Machines that the autoscaler chose are deleted at any size.
 func (set *setPlan) guaranteedAvailableMachines(n int) int {
 	return set.availableMachines - min(
 		max(set.safeSize()-min(n, set.smallestSize()), set.leavingMachines),
@@ -178,9 +180,9 @@ func (set *setPlan) guaranteedAvailableMachines(n int) int {
 	)
 }
 
-// safeSize returns the smallest size at which the set loses no available machine, because it deletes unhealthy machines
-// first. A set that hands machines over takes available machines, which have nodes, before machines that the set still
-// creates.
+// safeSize returns the smallest size at which the set deletes no available machine. The set deletes unhealthy machines
+// first. A set that transfers machines takes available machines, which have nodes, before machines that it is still
+// creating.
 func (set *setPlan) safeSize() int {
 	if set.transfer.To != "" {
 		return max(set.activeMachines, set.size, set.Replicas, set.ActedOn)
@@ -192,10 +194,10 @@ func (set *setPlan) safeSize() int {
 func (set *setPlan) smallestSize() int { return min(set.size, set.Replicas, set.ActedOn) }
 
 // setSize sets a set's size, and reports whether the size changed. Until the set's workflow has acted on the last size,
-// the size changes only in the same direction. The old and the new size thus bound how many machines the set can have.
-// Exception: outside of a rollout, a scale-down may be reverted before the set has acted on it. A scale-up may not be
-// reverted, because machines that are being created are not known yet. A new template would then add as many machines
-// again.
+// the size changes only in the same direction. The number of the set's machines is therefore between the old and the
+// new size. Without a rollout, a scale-down may be reverted before the set has acted on it. A scale-up is never
+// reverted, because the cache may not contain the machines that are being created. If a scale-up were reverted, a new
+// template could add the same number of machines again.
 func (set *setPlan) setSize(n int, why string) bool {
 	if n == set.size || n > set.Replicas && set.ActedOn > set.Replicas && !set.isRevertible ||
 		n < set.Replicas && set.ActedOn < set.Replicas {
@@ -214,8 +216,8 @@ func (p *planner) removalBudget() int {
 	) - p.minAvailable
 }
 
-// lowerSize reduces a set's size by at most `by` machines, and returns the reduction. At most removalBudget of these
-// machines are available.
+// lowerSize reduces a set's size by at most `by` machines, and returns the reduction. At most removalBudget of the
+// removed machines are available.
 func (p *planner) lowerSize(set *setPlan, by int, why string) int {
 	n := max(set.size-max(by, 0), 0)
 	if n == set.size { // return early, because removalBudget reads every set

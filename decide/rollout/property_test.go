@@ -15,7 +15,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// randomDeployment returns a deployment in a random state. Rollouts cause only few of these states.
+// randomDeployment returns a deployment in a random state. Most random states do not occur in a rollout.
 func randomDeployment(d *randomSource, most int) rollout.Facts {
 	o := randomSpec(d)
 	o.Now, o.Replicas = epoch, d.randomIntBelow(most)

@@ -46,8 +46,8 @@ func (p *planner) isComplete() bool {
 }
 
 // hasProgressed reports whether there was progress since the status was written: more new machines, fewer old machines,
-// more ready or more available machines. Source: MCM. A rollout that was stopped gets its whole deadline again. A new
-// revision gets a whole deadline, too, even if the previous revision was late.
+// more ready or more available machines. Source: MCM. A rollout that continues after a stop gets the full deadline
+// again. A new revision also gets the full deadline, even if the previous revision was late.
 func (p *planner) hasProgressed() bool {
 	if p.isNewAttempt() {
 		return true
@@ -122,8 +122,8 @@ type Status struct {
 	// Available and Progressing are always present; the types of ConditionsPresentOnlyWhileTrue only while they are
 	// True
 	Conditions []Condition
-	// Failed has the names of machines whose last operation failed, as scale.FirstFailedNames returns them. Preserved
-	// Failed machines are left out.
+	// Failed has the names of machines whose last operation failed, as scale.FirstFailedNames returns them. Failed does
+	// not include preserved machines.
 	Failed []string
 }
 
@@ -181,7 +181,7 @@ func (p *planner) availableCondition() Condition {
 }
 
 // progressingCondition returns the condition Progressing. Updated is the time of the last progress. The progress
-// deadline counts from Updated.
+// deadline starts at Updated.
 func (p *planner) progressingCondition() Condition {
 	was := p.facts.reportedCondition(vocabulary.ConditionProgressing)
 	if was.Reason == vocabulary.ReasonProgressDeadlineExceeded && p.facts.StopReason() != "" && !p.isComplete() {
@@ -283,8 +283,8 @@ func (p *planner) runningState(was, done string) Condition {
 	}
 }
 
-// startReason returns the reason that says how the set became current. After the first progress, startReason returns
-// "".
+// startReason returns the reason for a current set that was just found or created. After the first progress,
+// startReason returns "".
 func (p *planner) startReason(was string) string {
 	switch {
 	case p.isNewAttempt() && (p.current.History != "" || p.current.Revision != p.highestRevision()):
@@ -305,9 +305,9 @@ func (p *planner) pausedMessage(why string) string {
 	return fmt.Sprintf("%s: %d of %s up to date", why, p.countMachines().Updated, machineCount(p.facts.Replicas))
 }
 
-// replicaFailureCondition returns the ReplicaFailure of the current set or, if the current set has none, of any set. An
-// empty Reason means that no set has a ReplicaFailure. While the reason is the same, the message does not change,
-// because a failure of another machine is not a new failure.
+// replicaFailureCondition returns the condition ReplicaFailure of the current set. If the current set has none, it
+// returns the condition of another set. An empty Reason means that no set has a ReplicaFailure. While the reason is the
+// same, the message does not change, because a failure of another machine is not a new failure.
 func (p *planner) replicaFailureCondition() Condition {
 	failing := func(set *setPlan) bool { return set != nil && set.Failure.Reason != "" }
 	set := cmp.Or(list.FindFirst(append([]*setPlan{p.current}, p.sets...), failing), &setPlan{})

@@ -47,8 +47,8 @@ func (p *planner) requestedRollback() *Rollback {
 	}
 }
 
-// setOfRevision returns the set of a revision. For revision 0, it returns the set with the second highest revision.
-// Source: MCM. Sets that are being deleted do not count.
+// setOfRevision returns the set of a revision. For revision 0, setOfRevision returns the set with the second highest
+// revision. Source: MCM. setOfRevision ignores sets that are being deleted.
 func (p *planner) setOfRevision(revision int64) *setPlan {
 	sets := slices.Clone(p.sets)
 	slices.SortStableFunc(sets, func(x, y *setPlan) int { return cmp.Compare(y.Revision, x.Revision) })
@@ -69,7 +69,7 @@ type RevisionChange struct {
 	History  string // the latest old revisions of the set
 }
 
-// highestRevision returns the revision that the template's set has or gets: the highest revision of all sets.
+// highestRevision returns the highest revision of all sets, which the template's set has or will get.
 func (p *planner) highestRevision() int64 {
 	revision := int64(1)
 	for _, s := range p.facts.Sets {
@@ -98,13 +98,13 @@ func (p *planner) reviseTemplateSet() *RevisionChange {
 	}
 }
 
-// setsBeyondHistory returns the old sets without machines beyond the history limit, from the lowest revision to the
-// highest.
+// setsBeyondHistory returns the old sets that have no machines and exceed the history limit, from the lowest revision
+// to the highest.
 func (p *planner) setsBeyondHistory(record Progress) []ObjectTarget {
 	if p.facts.HistoryLimit == nil {
 		return nil
 	}
-	good := p.lastGoodSet() // an automatic rollback needs this set, and a pin needs the set of the template
+	good := p.lastGoodSet() // an automatic rollback needs the set good, and a pin needs the set of the template
 	old := list.Filter(p.oldSets(), func(set *setPlan) bool {
 		return set != p.template && (set != good || !p.isAutoRollbackActive(record))
 	})
@@ -116,7 +116,7 @@ func (p *planner) setsBeyondHistory(record Progress) []ObjectTarget {
 	return targetsOfSets(list.Filter(old[:max(len(old)-max(*p.facts.HistoryLimit, 0), 0)], empty), why)
 }
 
-// PausePoint is a rollout step that has its machines but has not ended.
+// PausePoint is a rollout step that has all its machines but has not ended.
 type PausePoint struct {
 	Step    int       // index of the step, from 0
 	Of      int       // number of steps
@@ -142,7 +142,7 @@ func (at *PausePoint) ReachedClause() string {
 
 // currentProgress returns the updated record of the template's revision, and its pause point, if any. currentProgress
 // sets stepTarget to the number of new machines that the current step requires. While a pin is in force, the record
-// stays, and all steps are skipped.
+// does not change, and all steps are skipped.
 func (p *planner) currentProgress() (Progress, *PausePoint) {
 	record := p.facts.Progress
 	if p.current == nil || p.pin != nil {
@@ -165,7 +165,7 @@ func (p *planner) currentProgress() (Progress, *PausePoint) {
 	return record, pause
 }
 
-// newAttempt returns the record of an attempt that begins.
+// newAttempt returns the record for a new attempt.
 func (p *planner) newAttempt() Progress {
 	was := p.facts.Progress
 	record := Progress{Revision: p.highestRevision(), Set: p.template.Name, Attempt: p.attempt(), Good: was.Good}
@@ -178,7 +178,7 @@ func (p *planner) newAttempt() Progress {
 }
 
 // attempt returns the number of retries of the template's revision. A set that gets the revision of a deleted set
-// begins with a higher number than the deleted set had.
+// starts with a higher number than the deleted set had.
 func (p *planner) attempt() int {
 	switch r := p.facts.Progress; {
 	case r.Revision != p.highestRevision():
@@ -197,7 +197,7 @@ func (p *planner) advanceStep(record *Progress) *PausePoint {
 	}
 	for ; record.Step < len(p.facts.Steps); record.Step, record.Reached = record.Step+1, (time.Time{}) {
 		step := p.facts.Steps[record.Step]
-		if record.Step < p.facts.Approved { // an approved step is skipped even if it lacks machines
+		if record.Step < p.facts.Approved { // an approved step is skipped even if some of its machines do not exist
 			continue
 		}
 		p.stepTarget = min(step.Size.CountOfTotal(p.facts.Replicas, true), p.facts.Replicas)
@@ -231,7 +231,7 @@ func (p *planner) hasOldMachines() bool {
 	) > 0
 }
 
-// addFailedMachines adds new machines that failed to the record's names, up to MaxFailed + 1 names in all. If MaxFailed
+// addFailedMachines adds the names of failed new machines to the record, up to MaxFailed + 1 names in all. If MaxFailed
 // does not apply, addFailedMachines adds no name. Recorded names stay.
 func (p *planner) addFailedMachines(record Progress) []string {
 	if !p.facts.Automatic.Failed {

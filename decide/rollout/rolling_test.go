@@ -192,8 +192,8 @@ func TestADeadlockIsBroken(t *testing.T) {
 	}
 }
 
-// A set whose status does not show its new size may still create machines. Machines that the set may still create take
-// places, but do not count as existing.
+// A set whose status does not show its new size may still create machines. Machines that the set may still create count
+// against Replicas plus surge, but are not existing machines.
 func TestTheReasonOfNoGrowthCountsExistingMachines(t *testing.T) {
 	gone := func(s rollout.MachineSet) rollout.MachineSet {
 		return withMachines(s, newMachine("out", asDeletingMachine))

@@ -1,6 +1,6 @@
 // Package rollout decides the next changes of a deployment, and its status. The changes are the creation of a set, the
-// sizes of the sets, changes of nodes, pauses, rollbacks and the completion of a rollout. One decision covers scaling
-// and rolling out. The package does no I/O and imports no API types.
+// sizes of the sets, changes of nodes, pauses, rollbacks and the completion of a rollout. A decision covers both
+// scaling and rollouts. The package does no I/O and imports no API types.
 package rollout
 
 import (
@@ -27,11 +27,11 @@ type PlanResult struct {
 // PlanDeployment plans the next changes of a deployment. A change that must be visible before sizes change gets its own
 // decision. All other changes share one decision, because each decision costs one round of activities. The sizes never
 // allow more machines than Replicas and surge, unless Replicas became smaller. No decision removes available machines
-// below Replicas minus maxUnavailable. Exceptions are Forced resizes and the strategies Recreate and OnDelete, which
-// promise no availability. The same facts in any order give the same plan.
+// below Replicas minus maxUnavailable. The exceptions are Forced resizes, and the strategies Recreate and OnDelete,
+// which do not guarantee availability. The order of the facts does not change the plan.
 func PlanDeployment(o Facts) PlanResult {
 	p := newPlanner(o.SortedCopy())
-	plan := PlanResult{Status: p.buildStatus()} // the status must show the sizes before this decision
+	plan := PlanResult{Status: p.buildStatus()} // the status must show the sizes from before this decision
 	plan.Thaw = o.hasFreezeEnded()
 	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.statusMatches(plan.Status)
 	plan.Decision = p.decide()
@@ -73,8 +73,8 @@ func (o Facts) statusMatches(want Status) bool {
 		!slices.ContainsFunc(want.Conditions, differs) && !slices.ContainsFunc(o.Reported.Conditions, over)
 }
 
-// pendingWork returns the deployment's pending work for this plan. left is the work that stays pending once the status
-// is written.
+// pendingWork returns the deployment's pending work for this plan. left is the work that is still pending after the
+// status is written.
 func (o Facts) pendingWork(plan PlanResult, left attention.Decision) attention.Decision {
 	d, replicas := plan.Decision, plan.Status.Counts.Replicas
 	return cmp.Or(
@@ -89,7 +89,7 @@ func (o Facts) pendingWork(plan PlanResult, left attention.Decision) attention.D
 	)
 }
 
-// remainingWork returns the work that stays pending once the status is written.
+// remainingWork returns the work that is still pending after the status is written.
 func (o Facts) remainingWork(d Decision) attention.Decision {
 	calm := attention.Decision{Why: d.Why}
 	return cmp.Or(
@@ -139,7 +139,7 @@ func (p *planner) resizeSets() {
 		return
 	}
 	for _, set := range p.sets {
-		// Machines moved to a set stay in service, even if the template or the strategy has changed since.
+		// A set keeps the machines that were moved to it, even if the template or the strategy has changed since.
 		set.raiseSize(
 			min(set.handedOverCount(), set.activeMachines-set.size),
 			"machines that were updated in place are in it now",
@@ -214,7 +214,8 @@ func (p *planner) decisionSentence(d Decision) string {
 	return strings.Join(phrase.NonEmptyTexts(p.actionSentence(d), p.blockedPinSentence()), "; ")
 }
 
-// actionSentence says what a decision changes, or why it changes nothing.
+// actionSentence returns a sentence with the changes of a decision, or with the reason why the decision changes
+// nothing.
 func (p *planner) actionSentence(d Decision) string {
 	why := append(resizeSentences(d.Resize), phrase.NonEmptyTexts(
 		phrase.TextIf(
@@ -241,8 +242,8 @@ func (p *planner) actionSentence(d Decision) string {
 	}
 }
 
-// resizeSentences describes the sizes that change, as many as fit into maxSentenceBytes. The last sentence counts the
-// other sizes.
+// resizeSentences returns one sentence for each changed size, as many as fit into maxSentenceBytes. The last sentence
+// gives the number of omitted sizes.
 func resizeSentences(resizes []SetResize) []string {
 	var why []string
 	room, others := maxSentenceBytes, 0
@@ -336,7 +337,7 @@ func (p *planner) allowScaleUp(d *Decision) {
 	switch {
 	case !p.current.NoScaleUp:
 	case p.current.size > p.current.activeMachines && sumOverSets(p.sets, p.occupiedPlaces) > p.facts.Replicas+p.surge:
-		// The set gave machines away and must not create them again.
+		// The set transferred machines to another set, and must not create them again.
 		p.current.setSize(p.current.activeMachines, fmt.Sprintf("it has %s left", machineCount(p.current.activeMachines)))
 		p.addResizes(d)
 		return
@@ -351,7 +352,7 @@ func (p *planner) allowScaleUp(d *Decision) {
 }
 
 // changeOwnership releases sets that the selector no longer matches, and adopts matching sets without a controller.
-// Releases and adoptions precede the decision whether the template has a set.
+// Sets are released and adopted before the planner decides whether the template has a set.
 func (p *planner) changeOwnership() Decision {
 	const foreign, ours = "the selector does not match its labels", "the selector matches its labels, and it has no owner"
 	adoptable := list.Filter(p.facts.Orphans, func(s Orphan) bool { return s.Matches && !s.Deleting })

@@ -219,7 +219,7 @@ func TestSequences(t *testing.T) {
 	}
 }
 
-// The sequences keep the bounds for Cluster API objects, too.
+// Rollouts of Cluster API objects also keep the bounds.
 func TestSequencesOfClusterAPI(t *testing.T) {
 	for _, s := range sequences() {
 		if s.strategy == rollout.InPlaceAuto {

@@ -73,7 +73,7 @@ func (w *rolloutSimulation) changeTemplate(template string) {
 	}
 }
 
-// checkRequests records a broken promise if a decision ignores a pause, a hold or a step without approval.
+// checkRequests records a broken invariant if a decision ignores a pause, a hold or a step without approval.
 func (w *rolloutSimulation) checkRequests(o rollout.Facts, d rollout.Decision) {
 	if o.Paused || o.Held != "" {
 		w.checkHold(o, d)
@@ -106,7 +106,8 @@ func (w *rolloutSimulation) checkRequests(o rollout.Facts, d rollout.Decision) {
 		return
 	}
 	past := len(d.Select) > 0 && size+updating+len(d.Select) > may
-	if d.Rolling && o.Strategy == rollout.RollingUpdate { // an in-place update creates missing machines at any step
+	// an in-place update creates missing machines, whatever the rollout step is
+	if d.Rolling && o.Strategy == rollout.RollingUpdate {
 		past = past || d.Create != nil && d.Create.Replicas > may
 		for _, r := range d.Resize {
 			past = past || r.UID == current && r.To > max(r.From+here, may)
@@ -117,7 +118,7 @@ func (w *rolloutSimulation) checkRequests(o rollout.Facts, d rollout.Decision) {
 	}
 }
 
-// checkHold records a broken promise if old machines are deleted or nodes are updated although the rollout is held.
+// checkHold records a broken invariant if old machines are deleted or nodes are updated although the rollout is held.
 func (w *rolloutSimulation) checkHold(o rollout.Facts, d rollout.Decision) {
 	if d.Create != nil || len(d.Move)+len(d.Select) > 0 {
 		w.recordBrokenInvariant("it goes on while it is held: %s", d.Why)
@@ -136,7 +137,7 @@ func (w *rolloutSimulation) checkHold(o rollout.Facts, d rollout.Decision) {
 	}
 	surge, _ := rollout.SurgeAndUnavailable(o)
 	if active == 1 {
-		surge = 0 // a single set has the size spec.replicas, without surge
+		surge = 0 // a single set gets the size spec.replicas, without surge
 	}
 	for _, r := range d.Resize {
 		if old[r.UID] && r.To < r.From && total <= o.Replicas+surge {
@@ -226,7 +227,7 @@ func (w *rolloutSimulation) changeSpec() {
 	switch w.random.randomIntBelow(7) {
 	case 6:
 		w.spec.Strategy = randomStrategy(&w.random)
-		w.minServing = min(w.minServing, w.servingMachines()) // which machines count as serving depends on the strategy
+		w.minServing = min(w.minServing, w.servingMachines()) // the strategy determines which machines are serving
 	case 0:
 		w.spec.Replicas = w.random.randomIntBelow(13)
 	case 1:
@@ -254,8 +255,9 @@ func (w *rolloutSimulation) setHold(held bool) {
 // endPauseAndHold ends a pause and a hold.
 func (w *rolloutSimulation) endPauseAndHold() { w.spec.Paused, w.spec.Held = false, "" }
 
-// Three promises hold with any changes of the spec and any order of actors. There are never more machines than replicas
-// plus surge. No decision takes available machines below replicas minus maxUnavailable. The rollout ends.
+// The invariants hold with any changes of the spec and any order of actors. There are never more machines than replicas
+// plus surge. No decision reduces the number of available machines below replicas minus maxUnavailable. The rollout
+// ends.
 func TestInvariantsHoldInAnyOrderOfEvents(t *testing.T) {
 	for seed := range uint64(decidetest.RandomRunCount(2000)) {
 		w := newStartedSimulation(t, seed, randomSpec(new(randomSource(seed*977))))
@@ -282,13 +284,13 @@ func TestInvariantsHoldInAnyOrderOfEvents(t *testing.T) {
 	}
 }
 
-// The promises also hold with the facts and the strategies of Cluster API, and with machines that fail at their
-// creation. Half of the seeds have an extension that updates machines in place.
+// The invariants also hold with the facts and the strategies of Cluster API, and with machines whose creation fails.
+// For half of the seeds, an extension updates machines in place.
 func TestInvariantsHoldWithTheFactsOfClusterAPI(t *testing.T) {
 	for seed := range uint64(decidetest.RandomRunCount(2000)) {
 		checkInvariantsOfClusterAPI(t, seed, func(d *randomSource) bool { return d.hasChanceOneIn(2) })
 	}
-	// With the following 5 of 15,000 seeds, an in-place update once broke a promise.
+	// The following 5 of 15,000 seeds once broke an invariant of in-place updates.
 	for _, seed := range []uint64{2781, 8102, 10509, 12676, 13662} {
 		checkInvariantsOfClusterAPI(t, seed, func(d *randomSource) bool { d.hasChanceOneIn(2); return true })
 	}
@@ -341,8 +343,8 @@ func checkInvariantsOfClusterAPI(t *testing.T, seed uint64, extension func(*rand
 	require.Empty(t, w.brokenInvariant, "seed %d %s", seed, w.spec.Strategy)
 }
 
-// For a while, new machines fail. Replacements of failed machines may exceed the bounds. All other promises hold, and
-// the rollout ends.
+// New machines fail during a part of the simulation. Replacements of failed machines may exceed the bounds. All other
+// invariants hold, and the rollout becomes complete.
 func TestInvariantsHoldWhileMachinesFail(t *testing.T) {
 	for seed := range uint64(decidetest.RandomRunCount(666)) {
 		spec := randomSpec(new(randomSource(seed * 31)))
@@ -370,8 +372,8 @@ func TestInvariantsHoldWhileMachinesFail(t *testing.T) {
 	}
 }
 
-// newStartedSimulation returns a world at the beginning of its second template. Creations and deletions of machines
-// take random times.
+// newStartedSimulation returns a simulation at the beginning of the second template's rollout. Creations and deletions
+// of machines take random times.
 func newStartedSimulation(t *testing.T, seed uint64, spec rollout.Facts) *rolloutSimulation {
 	t.Helper()
 	w := newSimulation(seed, spec)
@@ -408,8 +410,8 @@ func (w *rolloutSimulation) availableMachines(template string) int {
 	return n
 }
 
-// During a hold, changes that had begun may still end. After these changes, no old machine is deleted until the hold
-// ends, even if spec.replicas grows. The rollout continues after the hold.
+// Changes that had begun before a hold may still be completed. Except for changes that had begun before the hold, no
+// old machine is deleted until the hold ends, even if spec.replicas grows. The rollout continues after the hold.
 func TestHeldRolloutDeletesNoOldMachine(t *testing.T) {
 	stayed, seeds := 0, decidetest.RandomRunCount(200)
 	for seed := range uint64(seeds) {
@@ -452,8 +454,8 @@ func TestHeldRolloutDeletesNoOldMachine(t *testing.T) {
 	require.Greater(t, stayed, seeds/2, "most are held half way")
 }
 
-// With FreeWhenDeleting, machines whose deletion never ends do not block new machines. The other machines never exceed
-// replicas plus surge.
+// With FreeWhenDeleting, machines whose deletion never ends do not block the creation of new machines. The other
+// machines never exceed replicas plus surge.
 func TestDeletingMachinesThatFreePlacesBlockNoNewMachine(t *testing.T) {
 	for seed := range uint64(decidetest.RandomRunCount(200)) {
 		d := new(randomSource(seed * 271))
@@ -479,8 +481,8 @@ func TestDeletingMachinesThatFreePlacesBlockNoNewMachine(t *testing.T) {
 	}
 }
 
-// Without approval of a step, there are never more new machines than the step allows. Once all steps are approved, the
-// rollout ends.
+// Without approval of a step, there are never more new machines than the step allows. When all steps are approved, the
+// rollout becomes complete.
 func TestRolloutDoesNotPassAnUnapprovedStep(t *testing.T) {
 	waited, seeds := 0, decidetest.RandomRunCount(200)
 	for seed := range uint64(seeds) {

@@ -10,8 +10,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// resizeRolling raises the current set where there is room, and lowers old sets where enough machines are available.
-// The sizes also follow a changed spec.replicas.
+// resizeRolling enlarges the current set if the surge permits it, and shrinks old sets if enough machines are
+// available. The sizes also follow changes of spec.replicas.
 func (p *planner) resizeRolling() {
 	if p.waitsForAnswer() {
 		return
@@ -29,8 +29,8 @@ func (p *planner) resizeRolling() {
 	p.recordIdleReason(why)
 }
 
-// growCurrentSet raises the current set as far as there is room, and returns the reason why the set gets no more
-// machines; empty: the set has all machines.
+// growCurrentSet enlarges the current set as far as the surge permits, and returns the reason why it cannot enlarge the
+// set further, or an empty string if the set has all machines.
 func (p *planner) growCurrentSet(surge int) string {
 	current, goal := p.current, p.stepTarget
 	if current.size > p.facts.Replicas {
@@ -44,8 +44,8 @@ func (p *planner) growCurrentSet(surge int) string {
 	return why
 }
 
-// growNewestOldSet raises the newest old set while the rollout step allows no more new machines. A waiting rollout thus
-// keeps the wanted number of machines.
+// growNewestOldSet enlarges the newest old set while the rollout step allows no more new machines. A waiting rollout
+// therefore keeps the wanted number of machines.
 func (p *planner) growNewestOldSet() {
 	old := p.oldSets()
 	missing := p.oldMachinesToKeep() - sumOverSets(old, sizeOfSet)
@@ -64,7 +64,7 @@ func (p *planner) growNewestOldSet() {
 	)
 }
 
-// oldMachinesToKeep returns how many old machines the rollout step keeps.
+// oldMachinesToKeep returns the number of old machines that must remain during the rollout step.
 func (p *planner) oldMachinesToKeep() int {
 	return max(p.facts.Replicas-max(p.stepTarget, p.current.size), 0)
 }
@@ -79,9 +79,9 @@ func newestSet(sets []*setPlan) *setPlan {
 	return sets[len(sets)-1]
 }
 
-// shrinkOldSets lowers old sets, from the oldest to the newest: unavailable machines and machines that the autoscaler
-// chose go first, then as many others as can be spared. New machines must become available before available old
-// machines are removed.
+// shrinkOldSets reduces the sizes of old sets, from the oldest to the newest. Unavailable machines and machines that
+// the autoscaler chose are removed first, and then as many other machines as the rollout can spare. New machines must
+// become available before available old machines are removed.
 func (p *planner) shrinkOldSets() {
 	old := p.oldSets()
 	waiting := max(p.current.size-p.current.availableMachines, 0)
@@ -111,17 +111,17 @@ func (p *planner) shrinkOldSets() {
 	}
 }
 
-// trimCurrentSet removes unavailable new machines if there are too many machines in all, such as after spec.replicas
-// became smaller.
+// trimCurrentSet removes unavailable new machines if there are too many machines in all, for example after
+// spec.replicas was reduced.
 func (p *planner) trimCurrentSet() {
 	over := sumOverSets(p.sets, sizeOfSet) - p.facts.Replicas - p.surge
 	idle := p.current.size - p.current.availableMachines
 	p.lowerSize(p.current, min(over, idle), fmt.Sprintf("%d are allowed in all", p.facts.Replicas+p.surge))
 }
 
-// breakDeadlock lowers an old set with an unavailable machine if no other size can change. In a deadlock no machine is
-// being created or deleted, all new machines are available, there is no room for another machine, and an old set might
-// delete an available machine. Source: Cluster API.
+// breakDeadlock reduces the size of an old set with an unavailable machine if no other size can change. In a deadlock,
+// no machine is being created or deleted, all new machines are available, the surge permits no further machine, and an
+// old set might delete an available machine. Source: Cluster API.
 func (p *planner) breakDeadlock() {
 	busy := func(set *setPlan) bool {
 		return set.size != set.activeMachines || set.terminatingMachines > 0 || set.ActedOn != set.size
@@ -182,9 +182,9 @@ func (p *planner) recordIdleReason(why string) {
 	}
 }
 
-// resizeRecreate removes all old machines, both objects and instances, before the first new machine is created. A
-// machine that the workflow of an old set may still create counts as an existing machine. While a pinned set cannot
-// make machines, the machines of the template stay.
+// resizeRecreate removes all old machines and their instances before the first new machine is created. A machine that
+// the workflow of an old set may still create counts as an existing machine. If a pinned set cannot create machines,
+// the machines of the template are not removed.
 func (p *planner) resizeRecreate() {
 	if lacks := p.current.MissingObject(); p.pin != nil && lacks != "" {
 		p.idleReason = fmt.Sprintf("%s does not exist: revision %d gets no machines", lacks, p.current.Revision)
@@ -202,8 +202,9 @@ func (p *planner) resizeRecreate() {
 	p.idleReason = fmt.Sprintf("%s of old templates still there", machineCount(left))
 }
 
-// resizeOnDelete replaces machines that people deleted from old sets by machines of the current set. A new template
-// deletes no machine. If spec.replicas became smaller, unavailable new machines are removed first, then old machines.
+// resizeOnDelete uses machines of the current set to replace machines that people deleted from old sets. A new template
+// does not cause the deletion of a machine. If spec.replicas became smaller, unavailable new machines are removed
+// first, then old machines.
 func (p *planner) resizeOnDelete() {
 	p.lowerOldSetsToActive()
 	p.growCurrentSet(0)
@@ -216,7 +217,7 @@ func (p *planner) resizeOnDelete() {
 		p.facts.Replicas,
 	)
 	p.current.setSize(p.current.size-idle, why)
-	over -= idle // even if setSize refused the change, because the old machines stay in service
+	over -= idle // also if setSize did not change the size, because the old machines are not deleted
 	for _, set := range p.oldSets() {
 		by := min(over, set.size)
 		set.setSize(set.size-by, why)
@@ -236,16 +237,16 @@ func (p *planner) lowerOldSetsToActive() {
 	}
 }
 
-// followReplicas follows spec.replicas while the template is not rolled out: the deployment is paused or held, or waits
-// for its first set. A single set takes the whole change. Of several sets, the current or youngest set grows, and all
-// sets shrink in proportion to their sizes.
+// followReplicas adapts the sizes to spec.replicas while the deployment is paused or held, or waits for its first set.
+// A single set gets the whole change. If there are several sets, the current or youngest set grows, and all sets shrink
+// in proportion to their sizes.
 func (p *planner) followReplicas() {
 	p.continueTransfers()
 	nonEmpty := list.Filter(p.sets, func(set *setPlan) bool { return set.size != 0 })
 	missing := p.missingMachines()
 	switch {
 	case len(p.sets) == 0:
-	case p.movingMachines() > 0 && missing <= 0: // a smaller spec.replicas is followed once the machines have moved
+	case p.movingMachines() > 0 && missing <= 0: // the sizes follow a smaller spec.replicas when all moves are complete
 	case missing > 0 && len(nonEmpty) == 1:
 		p.enlargeSet(nonEmpty[0], missing)
 	case missing > 0:
@@ -257,16 +258,16 @@ func (p *planner) followReplicas() {
 	}
 }
 
-// enlargeSet raises a set by at most `by` machines, as far as there is room.
+// enlargeSet adds at most `by` machines to a set, as far as the surge permits.
 func (p *planner) enlargeSet(set *setPlan, by int) {
 	room, _ := p.remainingPlaces(p.surge)
 	set.raiseSize(min(room, by), fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 }
 
-// shareSurplus removes a surplus from sets in proportion to their sizes. The largest set loses the remainder of the
-// rounding. Machines that the autoscaler or an operator chose go first, whatever their set. No set loses an available
-// machine that is needed. Source of the proportion: MCM, size times the number allowed now, divided by the number
-// allowed when the set got its size.
+// shareSurplus removes a surplus from sets in proportion to their sizes. The largest set loses the machines that remain
+// after rounding. Machines that the autoscaler or an operator chose are removed first, from any set. No set loses an
+// available machine that is needed. As in MCM, the proportion is the size times the number of machines allowed now,
+// divided by the number allowed when the set got its size.
 func (p *planner) shareSurplus(sets []*setPlan, over int) {
 	if over <= 0 {
 		return

@@ -19,8 +19,8 @@ type simulatedMachine struct {
 	hasUpdateBegun  bool // the in-place update by an extension has begun
 }
 
-// simulatedSet is a set of the world with its own workflow. The workflow decides in one turn and carries the decision
-// out in its next turn.
+// simulatedSet is a set of the simulation with its own workflow. The workflow makes a decision in one turn and executes
+// the decision in its next turn.
 type simulatedSet struct {
 	rollout.MachineSet
 	template        string
@@ -28,11 +28,11 @@ type simulatedSet struct {
 	machines        []*simulatedMachine
 	pendingDecision *scale.Decision
 
-	generation, reportedGeneration int // generation of the spec, and generation in the status
+	generation, reportedGeneration int // generation of the spec, and observed generation in the status
 	formerSize                     int // size when the status last showed the current generation
 }
 
-// asClusterAPIReports returns the facts that the status of a Cluster API set shows: it shows whether the set has
+// asClusterAPIReports returns the facts from the status of a Cluster API set. The status shows whether the set has
 // observed its generation, but not the size that the set's workflow used. Source: seen() and set() of
 // observe/capi/deployment.
 func (g *simulatedSet) asClusterAPIReports(s rollout.MachineSet) rollout.MachineSet {
@@ -47,8 +47,8 @@ func (g *simulatedSet) asClusterAPIReports(s rollout.MachineSet) rollout.Machine
 	return s
 }
 
-// rolloutSimulation is a small simulated cluster in which rollout.Decide and scale.Decide run a deployment. The world
-// checks the promises after every action.
+// rolloutSimulation is a small simulated cluster in which rollout.Decide and scale.Decide run a deployment. The
+// simulation checks the invariants after every action.
 type rolloutSimulation struct {
 	random             randomSource
 	now                time.Time
@@ -66,14 +66,14 @@ type rolloutSimulation struct {
 	isClusterAPI       bool                           // the sets are Cluster API sets
 	actsLate           bool                           // other actors may act between a decision and its writes
 	extensionAnswer    func() rollout.ExtensionAnswer // an extension's answer about a set
-	turnsPerUserAction int                            // people act in one of turnsPerUserAction turns; zero: never
+	turnsPerUserAction int                            // people act once in turnsPerUserAction turns; zero: never
 	isBadTemplate      func(string) bool              // no machine of a bad template becomes ready
 	pendingDecision    *rollout.Decision
 
 	turnTexts        []string
-	brokenInvariant  string      // the first broken promise
-	maxMachines      int         // largest number of machines that may exist
-	minServing       int         // number of machines that servingMachines must at least count
+	brokenInvariant  string      // the first broken invariant
+	maxMachines      int         // maximum number of machines that may exist
+	minServing       int         // minimum number of machines that servingMachines must return
 	failureTimes     []time.Time // times of machine failures
 	removalTimes     []time.Time // times at which people deleted or selected machines
 	forcedResizes    int
@@ -119,7 +119,8 @@ func (w *rolloutSimulation) observeDeployment() rollout.Facts {
 	return o
 }
 
-// takeRolloutTurn takes one turn of the rollout: it decides, and carries the decision out at once or in its next turn.
+// takeRolloutTurn takes one turn of the rollout. The rollout makes a decision, and executes the decision at once or in
+// its next turn.
 func (w *rolloutSimulation) takeRolloutTurn() {
 	if w.pendingDecision == nil {
 		o := w.observeDeployment()
@@ -179,7 +180,7 @@ func (w *rolloutSimulation) carryOutDecision(d rollout.Decision) {
 	for _, r := range d.Resize {
 		g := w.setByUID(r.UID, r.Version)
 		if g == nil {
-			return // the other sizes are decided again, too
+			return // the next decision includes the other sizes
 		}
 		if r.From != r.To {
 			w.appendTrace("resize %s %d→%d", g.Name, r.From, r.To)

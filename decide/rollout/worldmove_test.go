@@ -30,7 +30,7 @@ func (w *rolloutSimulation) setByName(name string) *simulatedSet {
 	return nil
 }
 
-// acknowledgesMachine reports whether the set's size counts a machine that was moved to the set.
+// acknowledgesMachine reports whether the set's size includes a machine that was moved to the set.
 func (g *simulatedSet) acknowledgesMachine(u *simulatedMachine) bool {
 	return slices.Contains(strings.Split(g.ClusterAPI.Transfer.Acknowledged, ","), u.Name)
 }

@@ -10,7 +10,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// takeSetTurn takes one turn of a set's workflow: the workflow decides, or carries out the decision of its last turn.
+// takeSetTurn takes one turn of a set's workflow. The workflow makes a decision, or executes the decision of its last
+// turn.
 func (w *rolloutSimulation) takeSetTurn(g *simulatedSet) {
 	if g.pendingDecision == nil {
 		g.intendedSize = g.Replicas
@@ -23,7 +24,7 @@ func (w *rolloutSimulation) takeSetTurn(g *simulatedSet) {
 		return
 	}
 	d, before := *g.pendingDecision, w.servingMachines()
-	// The report may see a later size that the workflow has not acted on.
+	// The status may already have a later size that the workflow has not acted on.
 	g.pendingDecision, g.ActedOn, g.reportedGeneration = nil, g.intendedSize, g.generation
 	for _, name := range d.Create {
 		w.createdMachines++
@@ -107,8 +108,9 @@ func (g *simulatedSet) observeSet(w *rolloutSimulation) scale.Facts {
 	return o
 }
 
-// servingMachines counts the available machines. OnDelete promises only that a new template deletes no machine. With
-// OnDelete, all machines that have not failed count, and also machines that the current set will create.
+// servingMachines returns the number of available machines. OnDelete guarantees only that a new template deletes no
+// machine. With OnDelete, servingMachines includes all machines that have not failed, and machines that the current set
+// will create.
 func (w *rolloutSimulation) servingMachines() int {
 	n := 0
 	for _, g := range w.sets {
@@ -126,8 +128,8 @@ func (w *rolloutSimulation) servingMachines() int {
 	return n
 }
 
-// existingMachines counts machines that take a place. Machines being deleted count, unless FreeWhenDeleting. A machine
-// whose set creates a replacement early does not count.
+// existingMachines returns the number of machines that count against replicas plus surge. Machines that are being
+// deleted count, unless FreeWhenDeleting is true. A machine whose set creates a replacement early does not count.
 func (w *rolloutSimulation) existingMachines() int {
 	n := 0
 	for _, g := range w.sets {
@@ -140,7 +142,7 @@ func (w *rolloutSimulation) existingMachines() int {
 	return n
 }
 
-// possibleMachines counts machines that exist or may be created without another decision of the rollout.
+// possibleMachines returns the number of machines that exist or may be created without another decision of the rollout.
 func (w *rolloutSimulation) possibleMachines() int {
 	n := w.deletingMachines()
 	for _, g := range w.sets {
@@ -164,16 +166,16 @@ func (g *simulatedSet) liveMachines() int {
 	return n
 }
 
-// updateBounds applies the bounds of the current spec. A looser bound applies at once. A stricter bound applies once
-// the machines satisfy it.
+// updateBounds applies the bounds of the current spec. A looser bound applies at once. A stricter bound applies as soon
+// as the machines satisfy it.
 func (w *rolloutSimulation) updateBounds() {
 	surge, unavailable := rollout.SurgeAndUnavailable(w.spec)
 	limit, floor := w.spec.Replicas+surge, w.spec.Replicas-unavailable
 	if w.isOnlyScaling() {
-		limit += w.deletingMachines() // outside of a rollout, sizes follow spec.replicas at once
+		limit += w.deletingMachines() // without a rollout, sizes follow spec.replicas at once
 	}
 	if w.spec.Strategy == rollout.Recreate {
-		floor = 0 // Recreate promises no availability
+		floor = 0 // Recreate does not guarantee availability
 	}
 	if w.maxMachines = max(w.maxMachines, limit); w.pendingDecision == nil && w.possibleMachines() <= limit {
 		w.maxMachines = limit
@@ -183,7 +185,8 @@ func (w *rolloutSimulation) updateBounds() {
 	}
 }
 
-// targetTemplate returns the template that the machines get: the deployment's template or, while pinned, an old one.
+// targetTemplate returns the template that the machines will have, which is the deployment's template or, while a pin
+// is in force, an old template.
 func (w *rolloutSimulation) targetTemplate() string {
 	if pin := w.lastDecision.Pin; pin != nil {
 		if g := w.setByName(pin.Set); g != nil {
@@ -193,7 +196,7 @@ func (w *rolloutSimulation) targetTemplate() string {
 	return w.template
 }
 
-// isOnlyScaling reports whether only the number of machines may differ from the spec.
+// isOnlyScaling reports whether the number of machines is the only possible difference from the spec.
 func (w *rolloutSimulation) isOnlyScaling() bool {
 	for _, g := range w.sets {
 		if g.template != w.targetTemplate() && (g.Replicas > 0 || len(g.machines) > 0) {
@@ -203,7 +206,7 @@ func (w *rolloutSimulation) isOnlyScaling() bool {
 	return len(w.spec.Reported.Conditions) > 1 && w.spec.Reported.Conditions[1].Reason == "NewMachineSetAvailable"
 }
 
-// deletingMachines counts machines that are being deleted and take a place.
+// deletingMachines returns the number of machines that are being deleted and count against replicas plus surge.
 func (w *rolloutSimulation) deletingMachines() int {
 	n := 0
 	for _, g := range w.sets {
@@ -224,8 +227,8 @@ func (w *rolloutSimulation) isSettled() bool {
 	return w.pendingDecision == nil
 }
 
-// recentLosses counts machines that failed or were deleted by people within the last seconds. A decision carried out
-// now may not know these losses.
+// recentLosses returns the number of machines that failed or that people deleted within the last seconds. A decision
+// that is executed now may be older than the recent losses.
 func (w *rolloutSimulation) recentLosses() int {
 	n := 0
 	for _, t := range w.failureTimes {
@@ -246,22 +249,22 @@ func (w *rolloutSimulation) wasResizeForcedRecently() bool {
 	return w.forcedResizes > 0 && w.now.Sub(w.forcedResizeTime) < 15*time.Second
 }
 
-// recordBrokenInvariant records the first broken promise.
+// recordBrokenInvariant records the first broken invariant.
 func (w *rolloutSimulation) recordBrokenInvariant(format string, values ...any) {
 	if w.brokenInvariant == "" {
 		w.brokenInvariant = fmt.Sprintf("%s: %s;%s", w.now.Sub(epoch), fmt.Sprintf(format, values...), w.stateLine())
 	}
 }
 
-// checkServingMachines records a broken promise if a decision left too few serving machines. Losses by failures or by
-// people are not counted against the decision.
+// checkServingMachines records a broken invariant if a decision left too few serving machines. Machines that failed or
+// that people deleted are not counted against the decision.
 func (w *rolloutSimulation) checkServingMachines(before int, act string) {
 	if n := w.servingMachines(); n < before && n+w.recentLosses() < w.minServing && !w.wasResizeForcedRecently() {
 		w.recordBrokenInvariant("%s: %d serve, %d did, %d have to", act, n, before, w.minServing)
 	}
 }
 
-// checkMaxMachines records a broken promise if there are too many machines.
+// checkMaxMachines records a broken invariant if there are too many machines.
 func (w *rolloutSimulation) checkMaxMachines(after string) {
 	if n := w.existingMachines(); n > w.maxMachines {
 		w.recordBrokenInvariant("after %s: %d machines, %d allowed", after, n, w.maxMachines)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// passTime advances the time: machines become available, fail, or disappear.
+// passTime advances the time. Machines then become available, fail, or disappear.
 func (w *rolloutSimulation) passTime(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, g := range w.sets {

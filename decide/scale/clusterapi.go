@@ -16,24 +16,25 @@ type ClusterAPIMember struct {
 
 // ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
-	// MoveTo is the set that takes this set's surplus and updates the machines in place; empty: the surplus is deleted.
+	// MoveTo is the set that receives this set's surplus machines and updates them in place; empty: the surplus is
+	// deleted.
 	MoveTo string
-	NoMove string // why the set MoveTo takes no machine now; empty: it takes machines
-	// LeavingUpToDate is the number of members that are being deleted and match the template. Cluster API counts such
-	// members as up to date.
+	NoMove string // why the set MoveTo receives no machine now; empty: it receives machines
+	// LeavingUpToDate is the number of members that are being deleted and match the template. Cluster API counts
+	// members that are being deleted as up to date if they match the template.
 	LeavingUpToDate int
 }
 
-// deletingUpToDate returns how many members that are being deleted count as up to date.
+// deletingUpToDate returns the number of members that are being deleted and count as up to date.
 func (o *planner) deletingUpToDate() int { return o.ClusterAPI.LeavingUpToDate }
 
-// movesSurplus reports whether another set takes the surplus.
+// movesSurplus reports whether surplus machines move to another set.
 func (o *planner) movesSurplus() bool { return o.ClusterAPI.MoveTo != "" }
 
-// moveSurplus moves the surplus to the set that updates the machines in place, in the order of deletion. Three kinds of
-// members are not moved. A member that is being updated stays, and another member moves instead. A member that a health
-// check has marked for replacement is deleted. A member without a node is deleted if no member has a node, because
-// there is nothing to update yet. If the other set takes no machine now, the surplus waits.
+// moveSurplus moves the surplus machines to the set that updates them in place. The machines move in the deletion
+// order. Members of three kinds are not moved. If a member is being updated, another member is moved instead. A member
+// that a health check has marked for replacement is deleted. A member without a node is deleted if no member has a
+// node, because there is nothing to update yet. If the other set receives no machine now, the surplus waits.
 func moveSurplus(o *planner, active []Member, surplus int) Decision {
 	if o.ClusterAPI.NoMove != "" {
 		return Decision{}
@@ -81,8 +82,8 @@ func moveBlocker(o *planner) string {
 	)
 }
 
-// beginUpdates begins the in-place updates of members that were moved to this set for an update. Without the template's
-// objects, no update begins.
+// beginUpdates begins the in-place updates of members that were moved to this set for an update. No update begins if
+// the template's objects do not exist.
 func beginUpdates(o *planner, active []Member) Decision {
 	if len(o.Missing) > 0 {
 		return Decision{}

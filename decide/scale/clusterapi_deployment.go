@@ -16,7 +16,7 @@ import (
 type DeploymentMachines struct {
 	Members []Member // members of all sets of the deployment, in any order
 	Missing []string // kinds of the template's objects that do not exist
-	Pauses  []string // who has paused the deployment, each as one sentence
+	Pauses  []string // who paused the deployment, as one sentence for each pause
 	Unsized bool     // spec.replicas is not set yet
 }
 
@@ -43,8 +43,8 @@ func DeploymentConditions(now time.Time, replicas int, deletion Deletion, machin
 	return all
 }
 
-// rollingOutCondition counts the machines that do not match the template, and gives the reasons. Differences of the
-// version come first.
+// rollingOutCondition reports the number of machines that do not match the template, and the reasons. Version
+// differences come first.
 func rollingOutCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionRollingOut
 	old := list.Filter(o.Members, func(m Member) bool { return m.UpToDate == False })

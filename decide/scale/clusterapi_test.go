@@ -11,7 +11,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// Stopped contains more reasons why a Cluster API set creates no machine, besides missing templates and the control
+// Stopped contains the reasons why a Cluster API set creates no machine, except missing templates and the control
 // plane.
 func TestStopReasonsPreventCreations(t *testing.T) {
 	const why = "Cluster c does not exist"
@@ -86,7 +86,7 @@ func TestAPausedClusterPausesTheSet(t *testing.T) {
 
 const randomPattern = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 
-// setWithNaming returns a set with a template for names. "*" separates the template's parts.
+// setWithNaming returns a set with a template for machine names. "*" separates the parts of the template.
 func setWithNaming(template string, n int) scale.Facts {
 	o := newSet(n)
 	o.Naming = strings.Split(template, "*")

@@ -12,7 +12,7 @@ import (
 	"millwright/decide/preflight"
 )
 
-// Bounds of a condition message about all machines. Source: Cluster API.
+// Limits of a condition message about all machines. Source: Cluster API.
 const (
 	maxMessageLines = 3 // number of different messages
 	maxNamesPerLine = 3 // number of machines that one line names
@@ -46,7 +46,7 @@ func (m Member) readiness() (ConditionStatus, string) {
 }
 
 // upToDateCondition summarises whether the machines match the template. A machine that is younger than youngMachineAge
-// and has no answer yet does not count.
+// and whose status is not reported yet does not count.
 func upToDateCondition(o *planner) Condition {
 	t := messagesByStatus{}
 	for _, m := range o.Members {
@@ -63,8 +63,8 @@ func upToDateCondition(o *planner) Condition {
 	)
 }
 
-// remediatingCondition names the machines that are replaced because they failed or are unhealthy. remediatingCondition
-// also gives the reason why a machine waits.
+// remediatingCondition names the machines that are replaced because they failed or are unhealthy. For a machine that
+// waits, remediatingCondition also gives the reason.
 func remediatingCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionRemediating
 	why := map[string]string{}
@@ -113,7 +113,8 @@ func (t messagesByStatus) addMessage(name string, a ConditionStatus, message str
 // statusReasons holds a condition's reason for each status.
 type statusReasons struct{ ifTrue, ifFalse, ifUnknown string }
 
-// condition returns a condition that is False if any answer is False, else Unknown if any answer is Unknown, else True.
+// condition returns a condition that is False if the status of any machine is False, otherwise Unknown if any status is
+// Unknown, and otherwise True.
 func (t messagesByStatus) condition(kind string, why statusReasons) Condition {
 	text := messageLines(t[False], maxMessageLines, "other issues")
 	text = append(text, messageLines(t[Unknown], maxMessageLines-min(len(text), maxMessageLines), "status unknown")...)
@@ -132,8 +133,8 @@ type messageGroup struct {
 	names   []string
 }
 
-// messageLines returns one line for each message, with the names of its machines. The message that most machines share
-// comes first. Messages that equally many machines share are sorted by the name of the first machine.
+// messageLines returns one line for each different message, with the names of the machines. The message of the most
+// machines comes first. Messages of the same number of machines are sorted by the name of the first machine.
 func messageLines(all []machineMessage, most int, rest string) []string {
 	var groups []messageGroup
 	at := map[string]int{}  // index in groups, by message
@@ -159,8 +160,8 @@ func messageLines(all []machineMessage, most int, rest string) []string {
 	return result
 }
 
-// indentMessage formats a message that follows the names of its machines: a single line stays on the same line, and
-// several lines become a list below. Source of the format: Cluster API.
+// indentMessage formats a message that follows the names of its machines. A single line continues the line of the
+// names, and several lines become a list below it. Source of the format: Cluster API.
 func indentMessage(message string) string {
 	all := strings.Split(message, "\n")
 	item := func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "* ") }
@@ -182,7 +183,7 @@ func indentMessage(message string) string {
 	return text.String()
 }
 
-// nameMachines returns names in these forms: Machine a; Machines a, b; Machines a, b, c, ... (2 more).
+// nameMachines returns names in one of these forms: Machine a; Machines a, b; Machines a, b, c, ... (2 more).
 func nameMachines(names []string) string {
 	text := strings.Join(names[:min(len(names), maxNamesPerLine)], ", ")
 	switch {
@@ -195,7 +196,7 @@ func nameMachines(names []string) string {
 	}
 }
 
-// wantedReplicas returns the wanted number of machines: 0 for a set that is being deleted.
+// wantedReplicas returns the wanted number of machines, which is 0 for a set that is being deleted.
 func (o *planner) wantedReplicas() int {
 	if o.Deleting {
 		return 0
@@ -231,8 +232,8 @@ func createdCondition(o *planner) Condition {
 	)
 }
 
-// scalingUpCondition is True until the wanted machines exist and each has joined once. A machine that has joined but is
-// not ready now does not count as scaling.
+// scalingUpCondition is True until all wanted machines exist and each machine has joined once. A machine that has
+// joined but is not ready now does not make the condition True.
 func scalingUpCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionScalingUp
 	active := o.liveMembers
@@ -297,7 +298,8 @@ func pausedCondition(o *planner) Condition {
 	return Condition{vocabulary.ConditionPaused, False, vocabulary.ReasonNotPaused, ""}
 }
 
-// staleDeletionsLine names the machines whose deletion has lasted longer than staleDeletionAge; empty: no such machine.
+// staleDeletionsLine names the machines whose deletion has lasted longer than staleDeletionAge, or returns an empty
+// string.
 func staleDeletionsLine(o *planner) string {
 	names := list.Map(memberPointers(o.Members, func(m Member) bool {
 		return m.Deleting && !m.DeletingSince.IsZero() && !o.Now.Before(m.DeletingSince.Add(staleDeletionAge))

@@ -11,13 +11,13 @@ import (
 	"millwright/decide/preflight"
 )
 
-// maxCreateBatch is the largest number of creations sent at a time. Source: with machine-controller-manager's default
-// of 20 requests a second, a client sends 96 requests (three for each Cluster API machine) within 5 s.
+// maxCreateBatch is the maximum number of creations in one batch. Source: a client with machine-controller-manager's
+// default of 20 requests per second sends 96 requests (three for each Cluster API machine) within 5 s.
 const maxCreateBatch = 32
 
 // BatchSizes returns the sizes of the batches in which n creations are sent: 1, 2, 4 and so on up to 32. A batch is
-// sent only after the previous batch had no error. Few requests are sent if every creation fails. BatchSizes returns
-// nil for n of 0 or less.
+// sent only after the previous batch had no error. If every creation fails, only few requests are sent. BatchSizes
+// returns nil if n is not positive.
 func BatchSizes(n int) []int {
 	var sizes []int
 	for size := 1; n > 0; size = min(2*size, maxCreateBatch) {
@@ -44,8 +44,8 @@ func createMachines(o *planner, active []Member) Decision {
 
 // creationBlockers returns the reasons why the set may create no machine now, each as one sentence.
 func creationBlockers(o *planner) []string {
-	// If something removes the labels of new machines, the set would release each machine and create another one
-	// forever. Source of the bound: MCM considers a set overshot from 2 * replicas + 2 machines on.
+	// If another program removes the labels of new machines, the set would release each machine and create another
+	// machine forever. Source of the limit: MCM treats a set with 2 * replicas + 2 machines or more as overshot.
 	runaway := o.Released > 0 && len(o.liveMembers)+o.Released >= 2*o.Replicas+2
 	return append(
 		list.Map(preflight.Decide(o.Preflight), func(f preflight.CheckFailure) string { return f.Why }),
@@ -67,15 +67,16 @@ func missingTemplateObjects(o *planner) string {
 	)
 }
 
-// stoppedCreation returns the number of missing machines and the reasons why they are not created; empty: no machine is
-// missing, or the set creates them.
+// stoppedCreation returns the number of missing machines and the reasons why the set does not create them, or an empty
+// string if the set needs or creates all machines.
 func stoppedCreation(o *planner) string {
 	b := creationBlockers(o)
 	return phrase.TextIf(len(o.liveMembers) < o.Replicas && len(b) > 0,
 		"%d wanted, %d there; none is created: %s", o.Replicas, len(o.liveMembers), strings.Join(b, "; "))
 }
 
-// waitReasons returns the changes that the set cannot make now, and the reasons; empty: no change waits.
+// waitReasons returns the changes that the set cannot make now, with the reasons, or an empty string if no change
+// waits.
 func waitReasons(o *planner) string {
 	why := phrase.NonEmptyTexts(stoppedCreation(o), moveBlocker(o))
 	for _, s := range o.postponedMembers {
@@ -86,17 +87,17 @@ func waitReasons(o *planner) string {
 	return strings.Join(why, "; ")
 }
 
-// Lengths of machine names. Sources: a machine's name becomes a label value of its node, which has at most 63
-// characters; Kubernetes' generateName adds five random characters.
+// Lengths of machine names. Sources: a machine's name becomes a label value of its node, and a label value has at most
+// 63 characters. Kubernetes' generateName adds five random characters.
 const (
 	maxNameLength = 63
 	randomLength  = 5
 )
 
-// newMachineNames returns n names that no known machine has. A name that is too long is cut, and ends with the random
-// characters.
+// newMachineNames returns n names that no machine in the facts has. A name that is too long is cut, and ends with the
+// random characters.
 func newMachineNames(o *planner, n int) []string {
-	const letters = "bcdfghjklmnpqrstvwxz2456789" // no vowels, as in Kubernetes, so that no words appear
+	const letters = "bcdfghjklmnpqrstvwxz2456789" // no vowels, as in Kubernetes, so that the names contain no words
 	taken := make(map[string]bool, len(o.Members)+len(o.Orphans))
 	for _, m := range o.Members {
 		taken[m.Name] = true
@@ -141,8 +142,8 @@ func nextRandomValue(state uint64) (next, value uint64) {
 	return next, z ^ (z >> 31)
 }
 
-// nextRecheck returns the next time at which the decision or the status changes although no object changes; zero: no
-// such time.
+// nextRecheck returns the next time at which the decision or the status changes although no object changes; zero:
+// never.
 func nextRecheck(o *planner) time.Time {
 	var next time.Time
 	at := func(t time.Time) {

@@ -113,8 +113,8 @@ func TestNamesOfNewMachines(t *testing.T) {
 	})
 }
 
-// Changes of the template that need no new machine are copied last, so that a machine that cannot be written does not
-// delay other changes.
+// Template changes that need no new machine are copied to the machines last, so that a failed write of a machine does
+// not delay other changes.
 func TestTheTemplateReachesLiveMachines(t *testing.T) {
 	stale := withDrift("node template")
 	for _, row := range []struct {

@@ -133,7 +133,7 @@ func TestFailedMachinesAreKept(t *testing.T) {
 	}
 }
 
-// observe/set reads the annotations of machine and node into two facts: Replace and Preserved.
+// The activity in observe/set converts the annotations of machine and node into the facts Replace and Preserved.
 func TestAFailedMachineIsTerminatedOrKept(t *testing.T) {
 	for _, row := range []struct {
 		name    string

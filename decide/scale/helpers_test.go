@@ -48,7 +48,7 @@ func runningMembers(n int, changes ...memberChange) []scale.Member {
 	return list
 }
 
-// asFreshMachine changes the machine to one that was just created.
+// asFreshMachine makes the machine look as if it was just created.
 func asFreshMachine(m *scale.Member) {
 	m.Phase, m.Joined, m.Node, m.Ready, m.ReadyFrom = "", false, scale.NoNode, "", time.Time{}
 }
@@ -60,12 +60,12 @@ func asCrashingMachine(m *scale.Member) {
 	m.Phase, m.MCM.Crashing, m.Ready = "CrashLoopBackOff", true, scale.False
 }
 
-// asFailedMachine changes the machine to one that joined, then failed, and may be replaced now.
+// asFailedMachine makes the machine one that joined, later failed, and may be replaced now.
 func asFailedMachine(m *scale.Member) {
 	m.Phase, m.MCM.Failed, m.MCM.Replace, m.Ready, m.Node = "Failed", true, true, scale.False, scale.NodeUnhealthy
 }
 
-// asNeverJoinedMachine changes the machine to one that failed before it joined.
+// asNeverJoinedMachine makes the machine one that failed before it joined.
 func asNeverJoinedMachine(m *scale.Member) {
 	asFailedMachine(m)
 	m.Joined, m.Node = false, scale.NoNode
@@ -145,7 +145,7 @@ func isIdleDecision(d scale.Decision) bool {
 	return len(d.Create)+len(all) == 0
 }
 
-// randomSource is the SplitMix64 generator: the same seed gives the same numbers with every version of Go.
+// randomSource is the SplitMix64 generator, which gives the same numbers for the same seed in every version of Go.
 type randomSource uint64
 
 func (d *randomSource) randomIntBelow(n int) int {

@@ -16,21 +16,21 @@ type MCMMember struct {
 	Failed   bool // the machine is in phase Failed
 	Troubled bool // the machine's last operation failed
 	Crashing bool // the creation of the machine's instance keeps failing
-	Serves   bool // the machine counts as available without a node, because there is no cluster to join
+	Serves   bool // the machine counts as available without a node, because there is no target cluster
 	// Blocked is the reason why the provider creates no instance; zero: no problem.
 	Blocked Problem
 
-	Replace        bool // the machine failed and may be replaced now; stays true during its deletion
-	Preserved      bool // the machine is preserved, so that the set deletes it last
+	Replace        bool // the machine failed and may be replaced now; also true while the machine is being deleted
+	Preserved      bool // the machine is preserved, so the set deletes it last
 	PreservedUntil time.Time
 	Kept           bool      // the set preserved the machine because it failed
 	Dismissed      bool      // the machine's annotation forbids its preservation
-	Chosen         time.Time // when the autoscaler chose the machine; zero: not chosen
+	Chosen         time.Time // when the autoscaler chose the machine for deletion; zero: not chosen
 }
 
 // MCMSet holds the facts that only sets of MCM's kinds have. Only the files mcm*.go read MCMSet.
 type MCMSet struct {
-	Keep   int // largest number of failed members that the set preserves
+	Keep   int // maximum number of failed members that the set preserves
 	Freeze FreezeState
 	Scaled time.Time // when the autoscaler last changed the size; zero: never
 
@@ -42,7 +42,7 @@ type FreezeState struct {
 	Label    bool // the set has the label freeze
 	Owner    bool // the deployment has the label, and the deployment's freeze has not ended
 	Unfreeze bool // the set has the annotation unfreeze
-	EndsAt   int  // the freeze ends at this number of machines or fewer; zero: only the annotation ends it
+	EndsAt   int  // the freeze ends when the number of machines is at most EndsAt; zero: only the annotation ends it
 }
 
 // hasFreezeEnded reports whether the set's freeze has ended, so that the set's label or annotation must be removed.
@@ -55,8 +55,8 @@ func (o *planner) isFrozen() bool {
 	return o.MCM.Freeze.Owner || o.MCM.Freeze.Label && !o.hasFreezeEnded()
 }
 
-// preserveFailedMembers preserves failed members instead of replacing them, the oldest first, at most o.MCM.Keep in
-// all.
+// preserveFailedMembers preserves failed members instead of replacing them. preserveFailedMembers starts with the
+// oldest member, and preserves at most o.MCM.Keep members in all.
 func preserveFailedMembers(o *planner, active []Member) Decision {
 	left := o.MCM.Keep - list.CountWhere(active, func(m Member) bool { return m.MCM.Kept })
 	failed := memberPointers(
@@ -81,9 +81,9 @@ func removeFailedMembers(o *planner, active []Member) Decision {
 	return d
 }
 
-// removeChosenMembers deletes the members that the autoscaler chose, even if there is no surplus, because the
-// autoscaler expects the deletion of exactly these machines. A choice later than the last change of the size does not
-// count yet.
+// removeChosenMembers deletes the members that the autoscaler chose, even without a surplus, because the autoscaler
+// expects the deletion of these machines. A choice that is later than the last change of the size is ignored until the
+// next change.
 func removeChosenMembers(o *planner, active []Member) Decision {
 	return deleteMembers(o, active, rankedMembers(o, active, func(m Member) bool {
 		return m.Priority == vocabulary.PriorityChosen && !m.MCM.Chosen.IsZero() && !m.MCM.Chosen.After(o.MCM.Scaled) &&
@@ -91,7 +91,7 @@ func removeChosenMembers(o *planner, active []Member) Decision {
 	}), " that the autoscaler chose")
 }
 
-// waitingFailedMembers returns the failed members that stay for now, each with the reason.
+// waitingFailedMembers returns the failed members that are not deleted yet, each with the reason.
 func waitingFailedMembers(o *planner) (later []machineMessage) {
 	next := generationWaitReason(o)
 	for _, m := range o.liveMembers {
@@ -102,10 +102,10 @@ func waitingFailedMembers(o *planner) (later []machineMessage) {
 	return later
 }
 
-// needsReplacement reports whether a member failed and is deleted as soon as mayBeDeletedNow is true.
+// needsReplacement reports whether a member failed and must be deleted as soon as mayBeDeletedNow returns true.
 func (m Member) needsReplacement() bool { return m.MCM.Replace && !m.isProtected() }
 
-// isProtected reports whether a member is preserved, or was updated in place and is not counted by the set's size yet.
+// isProtected reports whether a member is preserved, or was updated in place and is not part of the set's size yet.
 func (m Member) isProtected() bool { return m.MCM.Preserved || m.Updated }
 
 // isFailed reports whether a member is in phase Failed.
@@ -120,7 +120,8 @@ func (m Member) servesWithoutNode() bool { return m.MCM.Serves }
 // isChosen reports whether the autoscaler chose a member.
 func (m Member) isChosen() bool { return !m.MCM.Chosen.IsZero() }
 
-// lastOperationFailed reports whether a member's last operation failed. A preserved Failed member does not count.
+// lastOperationFailed reports whether a member's last operation failed. For a preserved Failed member,
+// lastOperationFailed returns false.
 func (m Member) lastOperationFailed() bool {
 	return m.MCM.Troubled && (!m.MCM.Failed || !m.MCM.Preserved)
 }
@@ -129,9 +130,8 @@ func (m Member) lastOperationFailed() bool {
 // members without a choice come last.
 func compareChoiceTimes(a, b *Member) int { return list.CompareKnownFirst(a.MCM.Chosen, b.MCM.Chosen) }
 
-// comparePreservation compares two members: members that are not preserved come first, then members that the set
-// preserved, then the others. Among members that are preserved in the same way, the earliest end of the preservation
-// comes first.
+// comparePreservation sorts members that are not preserved first, then members that the set preserved, then other
+// preserved members. Members that are preserved in the same way are sorted by the end of the preservation.
 func comparePreservation(a, b *Member) int {
 	if !a.MCM.Preserved || !b.MCM.Preserved {
 		return list.CompareFalseFirst(a.MCM.Preserved, b.MCM.Preserved)
@@ -146,9 +146,9 @@ func (c *MachineCounts) countMCMMembers(members []Member) {
 	c.AutoPreserved = list.CountWhere(members, func(m Member) bool { return m.MCM.Kept && !m.Deleting })
 }
 
-// noInstanceCondition returns the reason why machines get no instance. An empty Reason means that each machine gets its
-// instance. Of several reasons, noInstanceCondition returns the last in alphabetical order, with the message of the
-// first machine by name.
+// noInstanceCondition returns the reason why machines get no instance. If Reason is empty, each machine gets its
+// instance. If there are several reasons, noInstanceCondition returns the last reason in alphabetical order, with the
+// message of the first machine by name.
 func noInstanceCondition(o *planner) (c Condition) {
 	for _, m := range o.Members {
 		if why := m.MCM.Blocked; !m.Deleting && why.Reason > c.Reason {

@@ -8,17 +8,17 @@ import (
 	"millwright/decide/phrase"
 )
 
-// GenerationRecord is the record of failed generations in the status. A generation is a group of machines that never
-// joined, failed, and were deleted together.
+// GenerationRecord is the record in the status about generations of failed machines. A generation is a group of
+// machines that failed before they joined and that the set deletes together.
 type GenerationRecord struct {
-	Failed int       // number of generations in a row without a machine that joined
-	Last   time.Time // when the last generation was deleted, in whole seconds like all status times
+	Failed int       // number of consecutive generations in which no machine joined
+	Last   time.Time // time at which the last generation was deleted, in whole seconds
 }
 
-// mayBeDeletedNow reports whether a machine that needs replacement may be deleted now. The next generation is the
-// machines that never joined, and that were created after the last generation failed. The next generation waits for the
-// back-off after that failure, so that a class whose machines never join costs less and less. All other machines are
-// deleted at once.
+// mayBeDeletedNow reports whether a machine that needs a replacement may be deleted now. The next generation consists
+// of the machines that were created after the last generation failed and that never joined. The next generation is
+// deleted after a back-off, so that a class whose machines never join causes fewer and fewer creations. All other
+// machines may be deleted at once.
 func mayBeDeletedNow(o *planner, m Member) bool {
 	return failedGenerations(o) == 0 || !isNewGeneration(o, m) || !o.Now.Before(nextDeletionTime(o))
 }
@@ -28,8 +28,8 @@ func isNewGeneration(o *planner, m Member) bool {
 	return !m.Joined && (failedGenerations(o) == 0 || !m.Created.Before(o.MCM.Generations.Last.Add(-clockSlack)))
 }
 
-// failedGenerations returns how many generations in a row failed. failedGenerations is 0 once a machine created after
-// the last generation has joined.
+// failedGenerations returns the number of consecutive failed generations. failedGenerations returns 0 if a machine that
+// was created after the last generation has joined.
 func failedGenerations(o *planner) int {
 	if o.hasJoinedAfterFailure {
 		return 0
@@ -37,7 +37,7 @@ func failedGenerations(o *planner) int {
 	return o.MCM.Generations.Failed
 }
 
-// nextDeletionTime returns the time from which the next generation may be deleted.
+// nextDeletionTime returns the earliest time at which the next generation may be deleted.
 func nextDeletionTime(o *planner) time.Time {
 	pause, most := o.Remediation.Backoff, o.Remediation.MaxBackoff
 	if most <= 0 {
@@ -51,7 +51,8 @@ func nextDeletionTime(o *planner) time.Time {
 	return o.MCM.Generations.Last.Add(min(pause, most))
 }
 
-// generationsToRecord returns the generations to record before the given machines are deleted; nil: the record stays.
+// generationsToRecord returns the record to write before the given machines are deleted, or nil if the record does not
+// change.
 func generationsToRecord(o *planner, deleted []Member) *GenerationRecord {
 	if o.Remediation.Backoff <= 0 || !slices.ContainsFunc(deleted, func(m Member) bool { return isNewGeneration(o, m) }) {
 		return nil

@@ -15,9 +15,9 @@ type DeletionOrder string
 
 // Values of DeletionOrder. The empty DeletionOrder means Newest.
 const (
-	Newest DeletionOrder = "Newest" // youngest machines first, because older machines have proven themselves
+	Newest DeletionOrder = "Newest" // youngest machines first, because older machines are known to work
 	Oldest DeletionOrder = "Oldest"
-	Random DeletionOrder = "Random" // by a hash of the name, which is independent of age and always the same
+	Random DeletionOrder = "Random" // by a hash of the name, so that the order does not depend on the age
 )
 
 // ConditionStatus is the status of a condition. An empty ConditionStatus means that the status is not reported yet.
@@ -38,7 +38,7 @@ const (
 	NoNode        NodeState = ""
 	NodeHealthy   NodeState = "Healthy"
 	NodeUnhealthy NodeState = "Unhealthy"
-	NodeUnknown   NodeState = "Unknown" // the target cluster does not answer
+	NodeUnknown   NodeState = "Unknown" // the target cluster does not respond
 )
 
 // Member is a machine whose controller reference names the set, whether or not the machine's labels match.
@@ -53,17 +53,17 @@ type Member struct {
 	Template
 
 	Phase  string // phase for messages
-	Joined bool   // the machine's node has joined, or the machine is Available without a cluster to join
+	Joined bool   // the machine's node has joined; without a target cluster: the machine is Available
 	Node   NodeState
 	Readiness
 	HealthCheck
 	Updating bool // the machine is being updated in place
 	// Updated means that another set moved the machine to this set, before or after an in-place update. The machine is
-	// not deleted until this set's size counts it.
+	// not deleted until it is part of this set's size.
 	Updated bool
 
 	DeleteFirst bool // an operator chose the machine for the next scale-down
-	Priority    int  // machines with lower numbers are deleted first; 3 without the annotation
+	Priority    int  // machines with a lower priority are deleted first; 3 without the annotation
 
 	MCM        MCMMember        // zero for a machine of Cluster API
 	ClusterAPI ClusterAPIMember // zero for a machine of MCM's kinds
@@ -73,7 +73,7 @@ type Member struct {
 type Template struct {
 	Drift       string          // differences that can be changed in place; empty: none
 	UpToDate    ConditionStatus // whether the machine matches the current template
-	UpToDateWhy string          // differences from the current template; empty if True
+	UpToDateWhy string          // differences from the current template; empty if UpToDate is True
 }
 
 // Readiness says whether a machine's node is ready.
@@ -85,19 +85,19 @@ type Readiness struct {
 
 // HealthCheck is the result of a machine's health check.
 type HealthCheck struct {
-	// False allows the replacement, and True removes the mark; empty: no check, or no result yet
+	// False permits the replacement, and True removes the mark; empty: no check, or no result yet
 	Healthy ConditionStatus
-	Marked  bool // the health check asks the set to replace the machine
-	Urgent  bool // an operator asked for the replacement: Urgent members are replaced first
+	Marked  bool // the health check requests the replacement of the machine
+	Urgent  bool // an operator requested the replacement; Urgent members are replaced first
 }
 
-// Problem is a failure that repeats. The zero Problem means that there is no failure.
+// Problem is a repeated failure. The zero Problem means that there is no failure.
 type Problem struct {
 	Reason  string // reason as one word
 	Message string // message as one sentence
 }
 
-// Orphan is a machine of the namespace that has no controller.
+// Orphan is a machine in the namespace that has no controller.
 type Orphan struct {
 	Name, UID, Version string
 	Matches            bool // the machine's labels match the selector
@@ -106,20 +106,20 @@ type Orphan struct {
 
 // RemediationPolicy is the policy for the replacement of failed and unhealthy machines.
 type RemediationPolicy struct {
-	Limited     bool // MaxInFlight applies; false: no limit
+	Limited     bool // MaxInFlight applies; if false, there is no limit
 	MaxInFlight int  // largest number of marked machines being deleted at a time; percentages are rounded up
-	// Backoff is the pause before the deletion of the second generation in a row that never joined. The pause doubles
-	// with each further generation, up to MaxBackoff; zero: no pause.
+	// Backoff is the wait time before the deletion of the second consecutive generation that never joined. The wait
+	// time doubles with each further generation, up to MaxBackoff. If Backoff is zero, there is no wait time.
 	Backoff    time.Duration
-	MaxBackoff time.Duration // largest pause; zero: unbounded
-	Outdated   bool          // the set is an old set of its deployment, so that the rollout removes its machines
+	MaxBackoff time.Duration // maximum wait time; zero: no maximum
+	Outdated   bool          // the set is an old set of its deployment, so the rollout removes its machines
 }
 
-// Settings are the parts of a spec that a plan uses.
+// Settings holds the fields of a spec that a plan uses.
 type Settings struct {
 	Replicas    int // wanted number of machines
 	Order       DeletionOrder
-	MinReady    time.Duration // minReadySeconds: how long a machine must be ready to be available
+	MinReady    time.Duration // minReadySeconds: how long a machine must be ready before it counts as available
 	Remediation RemediationPolicy
 }
 
@@ -127,14 +127,14 @@ type Settings struct {
 type Deletion struct {
 	Deleting bool
 	// Orphaning means that the object is being deleted with --cascade=orphan. The garbage collector must still remove
-	// the owner references to the object.
+	// the owner references that point to the object.
 	Orphaning bool
 	Finalizer bool // Millwright's finalizer is on the object
 }
 
 // WriteFailure is an error of the last batch of writes. The zero WriteFailure means that there was no error.
 type WriteFailure struct {
-	Deleting bool // a deletion failed; false: a creation failed
+	Deleting bool // a deletion failed; if false, a creation failed
 	Message  string
 }
 
@@ -145,20 +145,21 @@ type Facts struct {
 	Deletion
 	// Invalid is the reason why the spec is invalid, such as a selector that does not match the template; empty: valid.
 	Invalid    string
-	SelectsAll bool     // the selector is empty: the set adopts no machine
-	Naming     []string // parts of a new machine's name; the random characters stand between the parts
+	SelectsAll bool     // the selector is empty, so the set adopts no machine
+	Naming     []string // parts of the name of a new machine, with random characters between the parts
 	Seed       uint64   // seed of the random characters
 	Members    []Member // members in any order
 	Orphans    []Orphan // orphans in any order
 	// number of machines that this set released, that have no controller, and that are not being deleted
 	Released int
 
-	Pauses []string // who has paused the set, each as one sentence; empty: not paused
-	// Stopped has reasons why no machine is created, each as one sentence, in addition to reasons that follow from
-	// other facts.
-	Stopped   []string
-	Missing   []string        // kinds of the template's objects that do not exist
-	Preflight preflight.Facts // zero: no control plane is configured, and there is no check
+	Pauses []string // who paused the set, as one sentence for each pause; empty: not paused
+	// Stopped has reasons why no machine is created, each as one sentence. Reasons that follow from other facts are not
+	// in Stopped.
+	Stopped []string
+	Missing []string // kinds of the template's objects that do not exist
+	// facts for the preflight checks; zero: no control plane is configured, and nothing is checked
+	Preflight preflight.Facts
 
 	LastFailure WriteFailure
 
@@ -177,15 +178,16 @@ func (m Member) asTarget(why string) MachineTarget {
 
 func (m *Member) name() string { return m.Name }
 
-// planner is a set during a decision: its facts, and values derived from them. Members and orphans are sorted by name,
-// and Replicas is not negative. The lists must not be changed.
+// planner is the state of a set during a decision: its facts, and values computed from the facts. Members and orphans
+// are sorted by name, and Replicas is not negative. The lists must not be changed.
 type planner struct {
 	Facts
 	liveMembers           []Member         // members that are not being deleted
 	hasJoinedAfterFailure bool             // a member created after the last failed generation has joined
 	membersToRemediate    []Member         // marked members that are deleted now, at most MaxBatch
-	waitingMarkedMembers  []machineMessage // the other marked members, each with the reason why it stays
-	postponedMembers      []machineMessage // waitingMarkedMembers, and failed members that stay, each with the reason
+	waitingMarkedMembers  []machineMessage // the other marked members, each with the reason why it is not deleted
+	// waitingMarkedMembers, and failed members that are not deleted yet, each with the reason
+	postponedMembers []machineMessage
 }
 
 // newPlanner returns the planner of these facts.

@@ -100,7 +100,7 @@ func TestADecisionAdoptsAtMostFiftyMachines(t *testing.T) {
 	assert.Equal(t, "o-49", d.Adopt[49].Name)
 }
 
-// If something removes the labels of every new machine, the set releases each machine. The set must not create
+// If another program removes the labels of every new machine, the set releases each machine. The set must not create
 // replacements forever.
 func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 	o := newSet(3)

@@ -19,7 +19,7 @@ func withCurrentStatus(o scale.Facts) scale.Facts {
 	return o
 }
 
-// These functions change a set that has the wanted machines and a current status.
+// These functions change a set that has all wanted machines and a current status.
 func deleteSet(o *scale.Facts)            { o.Deleting = true }
 func removeFinalizer(o *scale.Facts)      { o.Finalizer = false }
 func raiseGeneration(o *scale.Facts)      { o.Generation = 3 }
@@ -71,7 +71,7 @@ func TestPendingWork(t *testing.T) {
 	}
 }
 
-// WaitsFor names neither a pending write of the status nor a wait for a point in time.
+// WaitsFor mentions neither a pending write of the status nor a wait for a point in time.
 func TestWaitTextOfASetIgnoresPendingStatusWrite(t *testing.T) {
 	going := func(o *scale.Facts) {
 		o.Members[0].Deleting, o.Members[0].DeletingSince, o.Replicas = true, o.Now, 2
@@ -122,7 +122,7 @@ func TestSetWithoutPendingWorkNeedsNothing(t *testing.T) {
 	}
 }
 
-// A message that is too long for a condition is cut, and is not written repeatedly.
+// A message that is too long for a condition is cut. The cut message does not cause another write of the status.
 func TestALongMessageIsReportedOnce(t *testing.T) {
 	o := newSet(3, runningMembers(2)...)
 	o.LastFailure = scale.WriteFailure{Message: strings.Repeat("é", 900)}
@@ -133,8 +133,8 @@ func TestALongMessageIsReportedOnce(t *testing.T) {
 	}
 }
 
-// The machines that the message names change often, but such a change alone does not cause a write of the status. A new
-// reason of the condition causes a write of the status.
+// The machine names in the message change often. A change of the names alone does not cause a write of the status. A
+// new reason of the condition causes a write of the status.
 func TestReplicaFailureKeepsItsSentence(t *testing.T) {
 	o := newSet(1, runningMembers(1)...)
 	says := func(reason, message string) (text string, news bool) {

@@ -100,7 +100,7 @@ func mustNotCreate(o scale.Facts) bool {
 	return len(o.Pauses)+len(o.Stopped) > 0 || o.MCM.Freeze.Label || o.Deleting || o.Preflight.ControlPlane != nil
 }
 
-// requireDecisionInvariants fails if a decision breaks a rule that holds for all decisions.
+// requireDecisionInvariants fails the test if a decision breaks a rule for all decisions.
 func requireDecisionInvariants(t *testing.T, o scale.Facts, d scale.Decision) {
 	t.Helper()
 	lists := [][]scale.MachineTarget{d.Release, d.Adopt, d.Keep, d.Unmark, d.Remediate, d.Delete, d.Sync}
@@ -140,7 +140,7 @@ func requireDecisionInvariants(t *testing.T, o scale.Facts, d scale.Decision) {
 	require.Less(t, len(data), 16<<10)
 }
 
-// requireProtectedMembers fails if a protected machine is deleted before an unprotected machine.
+// requireProtectedMembers fails the test if a protected machine is deleted before an unprotected machine.
 func requireProtectedMembers(t *testing.T, o scale.Facts, d scale.Decision, live map[string]scale.Member) {
 	t.Helper()
 	going := map[string]bool{}
@@ -177,7 +177,7 @@ func TestInvariantsOfRandomDecisions(t *testing.T) {
 	}
 }
 
-// Repeated decisions end with the wanted number of machines. At no time are more machines created than wanted.
+// Repeated decisions lead to the wanted number of machines. No more machines are created than wanted.
 func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 	for seed := range decidetest.RandomRunCount(600) {
 		throws := randomSource(seed)
@@ -225,7 +225,7 @@ func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 	}
 }
 
-// hasPendingChanges reports whether a machine changes as time passes.
+// hasPendingChanges reports whether a machine will change without another decision.
 func (w *setSimulation) hasPendingChanges() bool {
 	return slices.ContainsFunc(w.Members, func(m scale.Member) bool {
 		return m.Deleting || !m.MCM.Failed && (m.Phase == "" || m.Phase == "Pending")

@@ -14,8 +14,8 @@ import (
 
 const day = 24 * time.Hour
 
-// deletionNames returns the machines that a set with tooMany surplus machines deletes. Machines that are being deleted
-// count as part of the surplus.
+// deletionNames returns the names of the machines that a set with tooMany surplus machines deletes. Machines that are
+// already being deleted are part of the surplus.
 func deletionNames(order scale.DeletionOrder, tooMany int, members ...scale.Member) []string {
 	o := newSet(max(len(members)-tooMany, 0), members...)
 	o.Order = order

@@ -162,7 +162,7 @@ func TestFailedGenerationsAreRetriedWithBackOff(t *testing.T) {
 	})
 }
 
-// 200 machines that fail together are one generation, although a batch has fewer machines.
+// 200 machines that fail together are one generation, although one batch deletes fewer machines.
 func TestMachinesThatFailTogetherAreOneGeneration(t *testing.T) {
 	o := newSet(200)
 	o.Remediation = scale.RemediationPolicy{Backoff: time.Minute}

@@ -21,7 +21,7 @@ const (
 // machineMessage is a message about one machine.
 type machineMessage struct{ name, message string }
 
-// remediateMarkedMembers deletes unhealthy members that the health check asks the set to replace.
+// remediateMarkedMembers deletes unhealthy members whose replacement a health check requested.
 func remediateMarkedMembers(o *planner, active []Member) Decision {
 	now := o.membersToRemediate
 	d := deleteMembers(o, active, now, " marked unhealthy")
@@ -30,8 +30,8 @@ func remediateMarkedMembers(o *planner, active []Member) Decision {
 	return d
 }
 
-// removeSurplus deletes the members beyond the wanted number, in the deletion order. Members moved to this set by an
-// in-place update are no surplus, because the set's size will count them.
+// removeSurplus deletes the surplus members in the deletion order. Members that were moved to this set for an in-place
+// update are not surplus, because the set's size will include them.
 func removeSurplus(o *planner, active []Member) Decision {
 	surplus := list.CountWhere(active, func(m Member) bool { return !m.Updated }) - o.Replicas
 	switch {
@@ -44,14 +44,14 @@ func removeSurplus(o *planner, active []Member) Decision {
 	return deleteMembers(o, active, all[:min(len(all), surplus)], "")
 }
 
-// rankedMembers returns the members for which holds is true, in the deletion order, at most MaxBatch.
+// rankedMembers returns the members for which holds returns true, in the deletion order, at most MaxBatch.
 func rankedMembers(o *planner, active []Member, holds func(Member) bool) []Member {
 	all := memberPointers(active, holds)
 	slices.SortFunc(all, deletionOrder(o.Order))
 	return list.Map(firstBatch(all), func(m *Member) Member { return *m })
 }
 
-// memberPointers returns pointers to the members for which holds is true. Copies of thousands of members would take
+// memberPointers returns pointers to the members for which holds returns true. To copy thousands of members would take
 // longer than the decision.
 func memberPointers(members []Member, holds func(Member) bool) (all []*Member) {
 	for i := range members {
@@ -62,7 +62,8 @@ func memberPointers(members []Member, holds func(Member) bool) (all []*Member) {
 	return all
 }
 
-// deleteMembers returns the decision to delete the members in `from`, at most MaxBatch. `which` describes them in Why.
+// deleteMembers returns the decision to delete the members in `from`, at most MaxBatch. `which` is the description of
+// the members in Why.
 func deleteMembers(o *planner, active, from []Member, which string) Decision {
 	if len(from) == 0 {
 		return Decision{}
@@ -76,8 +77,8 @@ func deleteMembers(o *planner, active, from []Member, which string) Decision {
 }
 
 // splitMarkedMembers returns the marked members that are deleted now, at most MaxBatch, and the reasons why the other
-// marked members wait. Members that an operator marked go first, then the newest, so that proven machines stay longest.
-// A member that is being deleted counts toward MaxInFlight until its object is gone.
+// marked members wait. Members that an operator marked are deleted first, and then the newest members, because older
+// members are known to work. A member that is being deleted counts toward MaxInFlight until its object is gone.
 func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 	var now []*Member
 	var later []machineMessage
@@ -124,7 +125,7 @@ func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 	return list.Map(firstBatch(now), func(m *Member) Member { return *m }), later
 }
 
-// isMarkedUnhealthy reports whether the health check asks for the member's replacement and the member is still
+// isMarkedUnhealthy reports whether the health check requests the member's replacement and the member is still
 // unhealthy.
 func (m Member) isMarkedUnhealthy() bool { return m.Marked && m.Healthy == False }
 
@@ -137,8 +138,9 @@ func (m Member) isMarkedUnhealthy() bool { return m.Marked && m.Healthy == False
 //  6. age, by the set's DeletionOrder
 //  7. name
 //
-// Sources: MCM for 1 and 3 to 5; Cluster API for 2, 5 and 6. A failed machine is therefore deleted before a new machine
-// and before a machine being updated. Order Random sorts healthy members by a hash of the name, and all others by name.
+// The order is from MCM in 1 and 3 to 5, and from Cluster API in 2, 5 and 6. A failed machine is therefore deleted
+// before a new machine and before a machine that is being updated. DeletionOrder Random sorts healthy members by a hash
+// of the name, and all other members by name.
 func deletionOrder(order DeletionOrder) func(a, b *Member) int {
 	return func(a, b *Member) int {
 		return cmp.Or(
@@ -175,7 +177,7 @@ func hashName(name string) uint64 {
 	return mixed
 }
 
-// defectRank returns the rank of a member's worst defect. Members with the lowest rank are deleted first.
+// defectRank returns the rank of a member's most severe defect. Members with the lowest rank are deleted first.
 func defectRank(m *Member) int {
 	return slices.Index([]bool{
 		m.isFailed(),
@@ -192,7 +194,7 @@ const noDefectRank = 5 // rank of a member without a defect
 // IsUnhealthy reports whether a member is deleted before every healthy member of the same priority.
 func (m Member) IsUnhealthy() bool { return defectRank(&m) < noDefectRank }
 
-// surplusReason returns the reason why this member is deleted instead of another.
+// surplusReason returns the reason why this member is deleted and not another member.
 func (m Member) surplusReason() string {
 	return cmp.Or(
 		phrase.TextIf(m.DeleteFirst, "surplus: marked to be deleted first"),

@@ -11,12 +11,12 @@ import (
 	"millwright/decide/phrase"
 )
 
-// MachineCounts are the numbers in a set's status.
+// MachineCounts are the numbers of machines in a set's status.
 type MachineCounts struct {
 	Replicas        int // all members, including members that are being deleted
 	Labelled        int // members with all labels of the template
 	Ready           int // members with a ready node
-	Available       int // members that were ready for minReadySeconds, or have no cluster to join
+	Available       int // members that were ready for minReadySeconds, or have no target cluster
 	UpToDate        int // members that match the current template
 	PreservedFailed int // failed members that are preserved
 	AutoPreserved   int // members that the set preserves because they failed
@@ -34,29 +34,29 @@ type Status struct {
 	Counts *MachineCounts // nil: no status was written yet
 	// Conditions have a fixed order. ReplicaFailure, Frozen and Overshoot are present only while they are True.
 	Conditions []Condition
-	// Peak is the largest wanted number since the set last had no surplus. Members beyond Peak were created by mistake,
-	// because no smaller size explains them.
+	// Peak is the largest wanted number of machines since the set last had no surplus. Members in excess of Peak were
+	// created by mistake, because the wanted number was never that large.
 	Peak int
-	// Overshoot is the number of members beyond Peak. Overshoot is only reported: it blocks nothing, and surplus
-	// members are deleted.
+	// Overshoot is the number of members in excess of Peak. Overshoot is only reported. Overshoot does not stop any
+	// change, and surplus members are deleted anyway.
 	Overshoot int
-	// Failed has the names of members whose last operation failed, as FirstFailedNames returns them. Preserved Failed
-	// members are left out.
+	// Failed has the names of members whose last operation failed, as FirstFailedNames returns them. Failed does not
+	// include preserved members.
 	Failed []string
-	// ActedOn is the last wanted number for which every creation and deletion was started. A creation or deletion that
-	// is blocked, or that failed and is retried later, counts as started.
+	// ActedOn is the last wanted number for which every creation and deletion has been started. A blocked creation or
+	// deletion counts as started, and so does a failed creation or deletion that will be retried.
 	ActedOn int
 }
 
-// buildStatus returns the Status after decision d. o is sorted.
+// buildStatus returns the Status after decision d. o must be sorted.
 func buildStatus(o *planner, d Decision) Status {
 	s := Status{Counts: new(countMembers(o)), ActedOn: o.Reported.ActedOn}
 	failed := memberPointers(o.Members, Member.lastOperationFailed)
 	s.Failed = FirstFailedNames(list.Map(failed, (*Member).name))
 	s.Peak, s.Overshoot = measureOvershoot(o)
-	// Changes of ownership, marks and preservation are decided before creations and deletions. While one of these
-	// changes is pending, a creation or deletion may still follow. Copies of the template come after creations and
-	// deletions.
+	// Changes of ownership, marks and preservation are made before creations and deletions. While a change of
+	// ownership, marks or preservation is pending, creations or deletions may still follow. The template is copied to
+	// the machines after all creations and deletions.
 	pending := d.HasListEntries() && len(d.Sync) == 0 && o.LastFailure.Message == ""
 	if !pending {
 		s.ActedOn = o.Replicas
@@ -84,7 +84,7 @@ func buildStatus(o *planner, d Decision) Status {
 }
 
 // maxFailedNames is how many failed machines a status names. Source: 50 names with messages of 200 bytes take 20 KiB of
-// a status. An object may have 1.5 MiB in etcd, and a deployment names the same machines again.
+// a status. An object may have 1.5 MiB in etcd, and the deployment's status repeats the names of the failed machines.
 const maxFailedNames = 50
 
 // FirstFailedNames returns the first maxFailedNames names in alphabetical order.
@@ -93,7 +93,8 @@ func FirstFailedNames(all []string) []string {
 	return all[:min(len(all), maxFailedNames)]
 }
 
-// UnnamedFailuresText returns the number of failed machines as a clause if a status names only some of them, else "".
+// UnnamedFailuresText returns a clause with the number of failed machines if the status names only some of them, and an
+// empty string otherwise.
 func UnnamedFailuresText(n int) string {
 	return phrase.TextIf(
 		n > maxFailedNames,
@@ -109,8 +110,8 @@ func (s Status) equals(want Status) bool {
 		s.ActedOn == want.ActedOn && slices.Equal(s.Failed, want.Failed) && slices.Equal(s.Conditions, want.Conditions)
 }
 
-// countMembers counts the members. Members that are being updated in place or deleted are neither ready nor available
-// nor up to date. Cluster API, however, counts a member that is being deleted as up to date if it matches the template.
+// countMembers counts the members. A member that is being updated in place or deleted is neither ready nor available
+// nor up to date. In Cluster API, however, a member that is being deleted is up to date if it matches the template.
 func countMembers(o *planner) MachineCounts {
 	serving := func(holds func(Member) bool) int {
 		return list.CountWhere(o.Members, func(m Member) bool { return !m.Deleting && !m.Updating && holds(m) })
@@ -130,8 +131,8 @@ func (m Member) IsAvailable(now time.Time, after time.Duration) bool {
 	return m.servesWithoutNode() || m.Ready == True && !now.Before(m.ReadyFrom.Add(after))
 }
 
-// measureOvershoot returns the new Peak, and the number of members beyond it. A smaller size lowers Peak only when the
-// surplus is gone, so that an ordinary scale-down is no overshoot.
+// measureOvershoot returns the new Peak, and the number of members in excess of it. A smaller size reduces Peak only
+// when the surplus is gone, so that an ordinary scale-down is not an overshoot.
 func measureOvershoot(o *planner) (peak, beyond int) {
 	if o.Deleting {
 		return o.Reported.Peak, 0

@@ -11,7 +11,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// transitionRow is a row of Cluster API's transition tables: facts, expected changes, and the status after the changes.
+// transitionRow is a row of Cluster API's transition tables, with facts, expected changes, and the status after the
+// changes.
 type transitionRow struct {
 	name       string
 	facts      scale.Facts
@@ -19,7 +20,7 @@ type transitionRow struct {
 	delete     []string
 	counts     scale.MachineCounts              // Labelled and UpToDate are not compared
 	conditions map[string][2]string             // status and reason by condition type, after the changes
-	messages   map[string]string                // messages by condition type
+	messages   map[string]string                // condition messages by condition type, after the changes
 	extraCheck func(*testing.T, *setSimulation) // further checks
 	hold       string
 }

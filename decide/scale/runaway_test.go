@@ -10,8 +10,8 @@ import (
 )
 
 // If machines lose their labels as fast as the set creates them, the set stops at 2 * replicas + 2 machines. Both
-// members and released machines count. With a bound of 2 * replicas + 1, a set of one machine could not replace a
-// second released machine. A bound of 2 * replicas + 3 would allow one more machine without an owner.
+// members and released machines count. With a limit of 2 * replicas + 1, a set of one machine could not replace a
+// second released machine. A limit of 2 * replicas + 3 would allow one more machine without an owner.
 func TestReleasedMachinesLimitNewCreations(t *testing.T) {
 	for _, row := range []struct {
 		replicas, active, released int

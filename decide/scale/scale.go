@@ -1,5 +1,5 @@
 // Package scale decides the next changes of a set towards the wanted number of machines, and the set's status. The
-// changes are: release, adopt, preserve, replace, update, move, delete and create machines. The package does no I/O and
+// changes release, adopt, preserve, replace, update, move, delete and create machines. The package does no I/O and
 // imports no API types.
 package scale
 
@@ -29,8 +29,8 @@ type MachineTarget struct {
 	Why       string // reason as one sentence, for events and the history
 }
 
-// Decision says what to do next. At most one of its lists has entries: up to MaxCreate in Create, up to MaxBatch in
-// another list. All lists are empty if there is nothing to do now.
+// Decision contains the next changes of a set. At most one list has entries. Create has at most MaxCreate entries, and
+// any other list at most MaxBatch. All lists are empty if there is no change to execute now.
 type Decision struct {
 	Release   []MachineTarget // remove Millwright's controller reference
 	Adopt     []MachineTarget // set Millwright's controller reference, after a live read of the set
@@ -41,17 +41,18 @@ type Decision struct {
 	Update    []MachineTarget // begin the machines' in-place updates
 	Move      []MachineTarget // move machines to the set MoveTo, which updates them in place
 	Create    []string        // names of machines to create
-	Sync      []MachineTarget // copy the parts of the template that may change in place
+	Sync      []MachineTarget // copy the parts of the template that can change in place
 
-	// Generations is the record that the status must have before the lists are carried out; nil: the record stays.
+	// Generations is the record to write into the status before the lists are executed; nil: the record does not
+	// change.
 	Generations *GenerationRecord
-	Hold        string    // which change waits, and why; empty: none waits
+	Hold        string    // which change waits, and why; empty: no change waits
 	Done        bool      // the set is being deleted and owns no machine
 	Recheck     time.Time // time of the next decision if no object changes; zero: never
-	Why         string    // one sentence: the next action, or what the set waits for
+	Why         string    // one sentence with the next action, or with the reason for the wait
 }
 
-// HasActions reports whether there is anything to do now.
+// HasActions reports whether the decision contains a change to execute now.
 func (d Decision) HasActions() bool { return d.HasListEntries() || d.Generations != nil }
 
 // HasListEntries reports whether one of the lists has entries.
@@ -68,16 +69,17 @@ type PlanResult struct {
 	Unreported bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
 	Thaw       bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
 	Pending    attention.Decision // the most urgent pending work
-	Calm       bool               // once Status is written, no work is pending
-	Postponed  []MachineTarget    // marked members that stay for now, each with the reason
-	Outdated   bool               // the set is an old set: Postponed members stay until the rollout removes them
+	Calm       bool               // when Status is written, no other work is pending
+	Postponed  []MachineTarget    // marked members that are not deleted yet, each with the reason
+	Outdated   bool               // the set is an old set, so Postponed members remain until the rollout removes them
 }
 
 // PlanSet plans one step towards the wanted number of machines. The order is: release members that do not match, adopt
 // machines that match, preserve failed machines, unmark healthy machines, delete failed and unhealthy machines, begin
-// in-place updates, delete chosen machines, delete or move surplus machines, create machines, copy the template.
-// Machines that are being deleted do not count as existing. A set that is being deleted deletes all its machines, or
-// none with --cascade=orphan. A paused set does nothing. The same facts in any order give the same plan.
+// in-place updates, delete machines that the autoscaler chose, delete or move surplus machines, create machines, copy
+// the template to the machines. Machines that are being deleted do not count as existing. A set that is being deleted
+// deletes all its machines, or none with --cascade=orphan. A paused set does nothing. The order of the facts does not
+// change the plan.
 func PlanSet(o Facts) PlanResult {
 	return newPlanner(o).makePlan()
 }
@@ -94,7 +96,7 @@ func (o *planner) makePlan() PlanResult {
 	return plan
 }
 
-// postponedTargets returns the marked members that stay for now, each with the reason.
+// postponedTargets returns the marked members that are not deleted yet, each with the reason.
 func postponedTargets(o *planner) (members []MachineTarget) {
 	at := make(map[string]int, len(o.liveMembers))
 	for i, m := range o.liveMembers {
@@ -140,7 +142,8 @@ func (o *planner) pendingWork(d Decision, unreported bool) attention.Decision {
 // maxNamesPerSentence is how many machines a sentence names. Source: the length of a terminal line.
 const maxNamesPerSentence = 3
 
-// ongoingChanges names the members that are being deleted and the members that are not available yet; empty: none.
+// ongoingChanges names the members that are being deleted and the members that are not available yet, or returns an
+// empty string.
 func (o *planner) ongoingChanges() string {
 	names := func(holds func(Member) bool) []string {
 		return list.Map(memberPointers(o.Members, holds), (*Member).name)
@@ -168,7 +171,7 @@ func decide(o *planner) Decision {
 	d := nextStep(o)
 	d.Recheck = nextRecheck(o)
 	if d.Generations == nil && hasRecovered(o) {
-		// the record is cleared now, because the machine that joined may be deleted later
+		// the record is cleared now, because the machine that joined may be deleted before the next decision
 		d.Generations = &GenerationRecord{}
 	}
 	return d
@@ -202,15 +205,15 @@ func nextStep(o *planner) Decision {
 
 func holdDecision(why string) Decision { return Decision{Hold: why, Why: why} }
 
-// orphaningSentence says what a set that is being deleted with --cascade=orphan waits for.
+// orphaningSentence returns the reason for the wait of a set that is being deleted with --cascade=orphan.
 func (o *planner) orphaningSentence() string {
 	return "deleted with --cascade=orphan: waits until the garbage collector has removed the owner reference of " +
 		machineCount(len(o.Members)) + " and the finalizer orphan"
 }
 
-// releaseMembers removes the controller reference from members whose labels do not match. A member counts until its
-// reference is removed, so that the set does not create a replacement while it owns the member. Members that are being
-// deleted are not released. If the selector is invalid or empty, no member is released.
+// releaseMembers removes the controller reference from members whose labels do not match. A member belongs to the set
+// until its reference is removed, so that the set does not create a replacement while it owns the member. Members that
+// are being deleted are not released. If the selector is invalid or empty, no member is released.
 func releaseMembers(o *planner, active []Member) Decision {
 	if o.SelectsAll {
 		return Decision{}
@@ -254,8 +257,8 @@ func tearDownSet(o *planner, active []Member) Decision {
 	return d
 }
 
-// syncTemplate copies the parts of the template that can be changed in place. syncTemplate comes last, so that a
-// machine that cannot be written does not delay other changes.
+// syncTemplate copies the parts of the template that can be changed in place to the machines. syncTemplate runs last,
+// so that a failed write of a machine does not delay other changes.
 func syncTemplate(o *planner) Decision {
 	stale := firstBatch(memberPointers(o.Members, func(m Member) bool { return m.Drift != "" }))
 	return Decision{

@@ -10,8 +10,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// A deployment reads the last size for which its sets have started all work. ActedOn is the new size once all its
-// creations and deletions have been started.
+// A deployment reads from the status the last size for which the set has started all creations and deletions. ActedOn
+// becomes the new size when all creations and deletions for it have been started.
 func TestObservedReplicasFollowStartedChanges(t *testing.T) {
 	refused := func(deleting bool) func(*scale.Facts) {
 		return func(o *scale.Facts) { o.LastFailure = scale.WriteFailure{Deleting: deleting, Message: "quota"} }
@@ -69,7 +69,7 @@ func TestObservedReplicasFollowStartedChanges(t *testing.T) {
 	})
 }
 
-// While machines are created in batches, ActedOn is the previous size.
+// While machines are created in batches, ActedOn is still the previous size.
 func TestObservedReplicasChangeAfterTheLastBatch(t *testing.T) {
 	w := newSetSimulation(newSet(2*scale.MaxCreate + 50))
 	for _, alive := range []int{scale.MaxCreate, 2 * scale.MaxCreate, 2*scale.MaxCreate + 50} {

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// After a freeze has ended, the removal of its label and annotation is pending work, even if the status is current.
+// When a freeze has ended, the removal of its label and annotation is pending work, even if the status is current.
 func TestEndOfAFreeze(t *testing.T) {
 	for _, row := range []struct {
 		name         string

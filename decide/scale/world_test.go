@@ -73,7 +73,7 @@ func (w *setSimulation) changeMachines() {
 	}
 }
 
-// carryOutOneDecision carries a decision out. carryOutOneDecision returns false if a creation failed.
+// carryOutOneDecision carries out a decision. carryOutOneDecision returns false if a creation failed.
 func (w *setSimulation) carryOutOneDecision(d scale.Decision) bool {
 	w.Seed++
 	if d.Generations != nil {
@@ -105,7 +105,7 @@ func (w *setSimulation) carryOutOneDecision(d scale.Decision) bool {
 	return w.createBatches(d.Create)
 }
 
-// createBatches creates machines in batches, and stops after the first batch with an error. An existing name is no
+// createBatches creates machines in batches, and stops after the first batch with an error. An existing name is not an
 // error, because an earlier run of the same decision created this machine.
 func (w *setSimulation) createBatches(names []string) bool {
 	w.LastFailure = scale.WriteFailure{}

@@ -18,7 +18,7 @@ type Facts struct {
 	Controllers  []Controller  // Deployments that run MCM
 	MissingKinds []string      // kinds of Millwright that the API server does not serve
 	Unreadable   []string      // objects that could not be read, and why
-	Classes      []Class       // existing classes, and classes that only a template or a machine names
+	Classes      []Class       // existing MachineClasses, and missing classes that a template or a machine names
 	Deployments  []Deployment  // facts about the MachineDeployments
 	Sets         []MachineSet  // facts about the MachineSets
 	Machines     []Machine     // facts about the Machines
@@ -65,7 +65,7 @@ type Deployment struct {
 	Invalid  string // why the spec is invalid for Millwright; empty: valid
 	MinReady time.Duration
 	Frozen   bool
-	NewSet   bool   // no set has the deployment's template: Millwright creates a new set
+	NewSet   bool   // no set has the deployment's template, so Millwright creates a new set
 	Rolling  bool   // machines of other templates are replaced
 	Why      string // what Millwright does next
 }
@@ -91,6 +91,6 @@ type Machine struct {
 	Deleting     bool
 	Need         attention.Need
 	Why          string
-	Fails        bool // the phase is Failed or becomes Failed, so that the machine is replaced
+	Fails        bool // the phase is Failed or becomes Failed, so the machine is replaced
 	Kept         bool // the machine is preserved
 }

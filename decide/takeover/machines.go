@@ -8,8 +8,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// ownershipFindings returns findings about machines that share an instance or a node, and about nodes that belong to
-// another instance than their machine.
+// ownershipFindings returns findings about machines that share an instance or a node, and about machines whose node
+// belongs to another instance.
 func (f Facts) ownershipFindings() (all []Finding) {
 	shared := func(what string, of func(Machine) string) {
 		byTie := map[string][]string{}

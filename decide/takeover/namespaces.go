@@ -15,8 +15,8 @@ type OtherNamespace struct {
 	Leases    []Lease // Leases of MCM's processes in the namespace
 }
 
-// namespaceFindings returns findings about the other namespaces that Millwright would take over at the same time.
-// The flags of worker and bridge can exclude namespaces; all namespaces have the same target cluster.
+// namespaceFindings returns findings about the other namespaces that Millwright would take over at the same time. The
+// flags of worker and bridge can exclude namespaces. All namespaces have the same target cluster.
 func (f Facts) namespaceFindings() (all []Finding) {
 	others := slices.SortedFunc(
 		slices.Values(f.Others),

@@ -123,7 +123,7 @@ func (f Facts) startSteps() []Step {
 	}
 }
 
-// objectSteps returns the step that says what Millwright then does with the objects.
+// objectSteps returns the step that lists what Millwright does with the objects after its start.
 func (f Facts) objectSteps(findings []Finding) []Step {
 	var says []string
 	for _, x := range findings {
@@ -190,7 +190,7 @@ func (f Facts) returnSteps() []Step {
 	}
 }
 
-// machineNames returns the names of the machines for which fits is true.
+// machineNames returns the names of the machines for which fits returns true.
 func (f Facts) machineNames(fits func(Machine) bool) (names []string) {
 	for _, m := range f.Machines {
 		if fits(m) {

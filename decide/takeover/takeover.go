@@ -1,6 +1,6 @@
-// Package takeover plans how Millwright takes over a namespace from machine-controller-manager (MCM): what to do
-// before, what Millwright will do there, and the steps of the takeover and of the return to MCM. The package makes no
-// decisions about single objects. The facts contain Millwright's decision about each object.
+// Package takeover plans how Millwright takes over a namespace from machine-controller-manager (MCM). The plan contains
+// the preparations, the changes that Millwright will make, and the steps of the takeover and of the return to MCM. The
+// package makes no decisions about single objects. The facts contain Millwright's decision about each object.
 package takeover
 
 import (
@@ -16,10 +16,10 @@ import (
 // FindingWeight is the importance of a finding.
 type FindingWeight string
 
-// The weights of findings, the heaviest first.
+// The weights of findings, with the most important weight first.
 const (
 	First FindingWeight = "first" // must be resolved before Millwright starts
-	// a behaviour or action of Millwright when it starts, for which no preparation is needed
+	// an action or a behaviour of Millwright after its start that needs no preparation
 	Note FindingWeight = "note"
 	OK   FindingWeight = "ok"
 )
@@ -35,7 +35,7 @@ type Finding struct {
 // maxNames is the largest number of objects that one finding names. Source of maxNames: the width of a terminal.
 const maxNames = 5
 
-// Decide returns the findings, the heaviest first.
+// Decide returns the findings, with the most important findings first.
 func Decide(f Facts) []Finding {
 	all := slices.Concat(
 		f.installationFindings(),
@@ -89,7 +89,7 @@ func (f Facts) installationFindings() (all []Finding) {
 	return all
 }
 
-// signsOfRunningMCM returns the signs that MCM is running, one sentence each; none: MCM is not running.
+// signsOfRunningMCM returns one sentence for each sign that MCM is running.
 func (f Facts) signsOfRunningMCM() (signs []string) {
 	for _, l := range f.Leases {
 		if f.isFreshLease(l) {
@@ -139,8 +139,7 @@ func (f Facts) classFindings() (all []Finding) {
 	return append(all, okFinding(well, "machineclasses", "class names its provider", "classes name their providers")...)
 }
 
-// secretFindings returns a finding if a Secret of another namespace does not allow the class to use the Secret;
-// otherwise none.
+// secretFindings returns a finding if a class uses a Secret of another namespace that does not permit the use.
 func (f Facts) secretFindings(object string, l SecretOfOtherNamespace) []Finding {
 	const annotation = vocabulary.AnnotationAllowedClassNamespaces
 	secret := "it uses Secret " + l.Namespace + "/" + l.Name + " of another namespace, which "
@@ -170,7 +169,7 @@ func machinesNameText(machines int) string {
 	return phrase.CountText(machines, "machine") + phrase.SingularOrPlural(machines, " names", " name")
 }
 
-// okFinding returns one finding that counts the n objects without other findings; none if n is 0.
+// okFinding returns one finding with the number n of objects that have no other finding, or nothing if n is 0.
 func okFinding(n int, object, one, several string) []Finding {
 	if n == 0 {
 		return nil
@@ -230,7 +229,7 @@ func (f Facts) deploymentFindings() (all []Finding) {
 		)...)
 }
 
-// pauseCommand returns the command that keeps a rollout from replacing machines.
+// pauseCommand returns the command that pauses a rollout, so that no machines are replaced.
 func pauseCommand(name, namespace string) string {
 	return fmt.Sprintf("to replace no machine now: millwright rollout pause %s/%s", namespace, name)
 }

@@ -15,7 +15,7 @@ import (
 
 var now = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC)
 
-// newFacts returns the facts of an empty namespace in which MCM has stopped, after a change.
+// newFacts returns the facts of an empty namespace without a running MCM, and applies the change to them.
 func newFacts(change func(*takeover.Facts)) takeover.Facts {
 	f := takeover.Facts{Now: now, Namespace: "shop"}
 	change(&f)

@@ -96,8 +96,8 @@ func (r *release) checkPreconditions(ctx context.Context) error {
 	return errors.Join(refused...)
 }
 
-// changelogTitles returns the titles that a version's section in the changelog may have: v0.2.0 and its release
-// candidates may use the section v0.2.0 or v0.2, and v0.2.1 needs a section v0.2.1.
+// changelogTitles returns the titles that a version's section in the changelog may have. For v0.2.0 and its release
+// candidates, the title is v0.2.0 or v0.2, and for v0.2.1 it is v0.2.1.
 func changelogTitles(version string) []string {
 	all := []string{version}
 	final := strings.TrimSuffix(version, semver.Prerelease(version))
@@ -142,8 +142,8 @@ func changelogSection(changelog, version string) (string, error) {
 	)
 }
 
-// cloneCommit clones the commit into r.cloneFolder, and deletes the version's tag in that clone. So the content of a
-// release does not depend on whether its commit is already tagged.
+// cloneCommit clones the commit into r.cloneFolder, and deletes the version's tag in that clone. The content of a
+// release therefore does not depend on whether its commit is already tagged.
 func (r *release) cloneCommit(ctx context.Context) error {
 	if _, err := runGit(ctx, r.repo, "clone", "--quiet", ".", r.cloneFolder); err != nil {
 		return err
@@ -155,10 +155,10 @@ func (r *release) cloneCommit(ctx context.Context) error {
 	return err
 }
 
-// checkStableNames refuses three kinds of versions: a version without a list of promised names or histories; the
-// first release of a minor version if its names differ from the promised names; and a version that lacks a name that an
-// earlier version promised. checkStableNames tags the commit of r.cloneFolder for the modules of the images: the go
-// command reads a module's version from these tags.
+// checkStableNames refuses a version without a list of promised names or histories. checkStableNames also refuses a
+// version that lacks a name that an earlier version promised, and the first release of a minor version if its names
+// differ from the promised names. checkStableNames tags the commit of r.cloneFolder for the modules of the images,
+// because the go command reads a module's version from these tags.
 func (r *release) checkStableNames(ctx context.Context) error {
 	minor := semver.MajorMinor(r.version)
 	list := "test/reference/testdata/" + minor + ".txt"

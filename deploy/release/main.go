@@ -19,8 +19,8 @@ import (
 	"millwright/process/commandline"
 )
 
-// allPlatforms lists the platforms of a release. A release has all programs and images for linux; for darwin a release
-// has only millwright, the operators' command line.
+// allPlatforms lists the platforms of a release. For linux, a release has all programs and images. For darwin, a
+// release has only millwright, the command line for operators.
 const allPlatforms = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64"
 
 const helpText = `Make a release from the last commit of this clone, without a registry:
@@ -143,7 +143,7 @@ type platform struct{ system, architecture string }
 
 func (p platform) String() string { return p.system + "/" + p.architecture }
 
-// parsePlatforms reads the flag --platforms.
+// parsePlatforms parses the value of the flag --platforms.
 func parsePlatforms(list string) (platforms []platform, err error) {
 	known := strings.Split(allPlatforms, ",")
 	for name := range strings.SplitSeq(list, ",") {

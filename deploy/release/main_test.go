@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// initClone makes a Git repository with one commit that has this changelog.
+// initClone makes a Git repository with one commit that contains the given changelog.
 func initClone(t *testing.T, changelog string) string {
 	t.Helper()
 	repo := t.TempDir()

@@ -93,7 +93,7 @@ func (r *release) forEachProgram(do func(i image, program, path, name string) er
 	return nil
 }
 
-// licenseFiles returns the license and the notices: each archive contains both.
+// licenseFiles returns the license and the notices, which every archive contains.
 func (r *release) licenseFiles() []archivedFile {
 	var files []archivedFile
 	for _, name := range []string{"LICENSE", "NOTICE"} {

@@ -278,7 +278,7 @@ func checkImage(t *testing.T, repo, made string, i image, one v1.Image) {
 	}
 }
 
-// testModuleLists requires that each list names Millwright's version, and the Temporal SDK's version of go.mod.
+// testModuleLists requires that each list contains Millwright's version, and the version of the Temporal SDK in go.mod.
 func testModuleLists(t *testing.T, repo, made string) {
 	required := regexp.MustCompile(`(?m)^\tgo\.temporal\.io/sdk (\S+)$`).
 		FindStringSubmatch(readContent(t, filepath.Join(repo, "go.mod")))

@@ -78,8 +78,8 @@ func TestHelmInstallsUpgradesAndRollsBackTheChart(t *testing.T) {
 		_, err := c.resourceClient("", "v1", "namespaces").Create(t.Context(), space, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	// The API server lacks the CRDs of the Prometheus operator: TestPodMonitorSelectsTheMetricsPorts and
-	// TestPrometheusRuleHasTheAlertRules check these objects.
+	// The API server lacks the CRDs of the Prometheus operator. TestPodMonitorSelectsTheMetricsPorts and
+	// TestPrometheusRuleHasTheAlertRules check the objects of these kinds.
 	full := withValue(exampleValues(t)["full"], "podMonitor", map[string]any{"enabled": false})
 	full = withValue(full, "prometheusRule", map[string]any{"enabled": false})
 

@@ -28,8 +28,8 @@ const (
 	// namespace is the namespace in which kustomize's manifests install Millwright.
 	namespace = "millwright"
 
-	// rbacNamespace is the namespace of the roles in deploy/rbac. It is the default of the flag --lease-namespace.
-	// deploy/rbac has no bindings for these roles.
+	// rbacNamespace is the namespace of the roles in deploy/rbac. The namespace is the default of the flag
+	// --lease-namespace. deploy/rbac has no bindings for these roles.
 	rbacNamespace = "default"
 
 	generatedHeader = "# Rendered from deploy/chart by \"make generate\": change it there.\n"
@@ -97,7 +97,7 @@ func renderManifests(deploy, to string) error {
 
 // readChart loads the chart from the folder deploy.
 func readChart(deploy string) (*chart.Chart, error) {
-	log.SetOutput(io.Discard) // Helm's loader logs that files/crds is a symbolic link
+	log.SetOutput(io.Discard) // suppress the log line of Helm's loader about the symbolic link files/crds
 	defer log.SetOutput(os.Stderr)
 	c, err := loader.Load(filepath.Join(deploy, "chart"))
 	if err != nil {
@@ -107,7 +107,7 @@ func readChart(deploy string) (*chart.Chart, error) {
 }
 
 // renderedFiles returns the files to render. The kustomize components for providers use the values of the chart's
-// examples and a placeholder image. An overlay replaces this image.
+// examples and a placeholder image. An overlay replaces the placeholder image.
 func renderedFiles(deploy string) ([]renderedFile, error) {
 	core := map[string]any{
 		"existingConfigMap": "millwright", // kustomize generates this ConfigMap
@@ -177,7 +177,7 @@ func renderedFiles(deploy string) ([]renderedFile, error) {
 	return all, nil
 }
 
-// placeholderImage returns a provider's image without its registry and path. Overlays replace this image.
+// placeholderImage returns a provider's image without its registry and path. Overlays replace the placeholder image.
 func placeholderImage(provider map[string]any) (map[string]any, error) {
 	image, _ := provider["image"].(map[string]any)
 	repository, _ := image["repository"].(string)
@@ -223,8 +223,8 @@ func (f renderedFile) render(c *chart.Chart) ([]byte, error) {
 	return []byte(generatedHeader + strings.Join(parts, "---\n")), nil
 }
 
-// renderTemplates renders a chart and returns a map from the path of each template, below the folder templates, to its
-// text. If cluster is nil, Helm's default capabilities describe the API server.
+// renderTemplates renders a chart and returns the text of each template, by the template's path below the folder
+// templates. If cluster is nil, Helm's default capabilities describe the API server.
 func renderTemplates(
 	c *chart.Chart,
 	in string,

@@ -89,7 +89,7 @@ func objectKey(o *unstructured.Unstructured) string {
 func kustomizeObjects(t *testing.T, folder string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	options := krusty.MakeDefaultOptions()
-	options.LoadRestrictions = types.LoadRestrictionsRootOnly // the restriction that kubectl uses
+	options.LoadRestrictions = types.LoadRestrictionsRootOnly // the same restriction as in kubectl
 	resources, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), filepath.Join(deployFolder, folder))
 	require.NoError(t, err)
 	text, err := resources.AsYaml()
@@ -130,9 +130,9 @@ func TestHelmAndKustomizeInstallTheSame(t *testing.T) {
 	}
 }
 
-// normalizeObjects removes the intended differences between Helm and kustomize. These are: the pod annotation or
-// ConfigMap name that changes with a setting (so that pods restart), the name of the bootstrap Job, and Helm's
-// annotation that keeps the CRDs.
+// normalizeObjects removes the intended differences between Helm and kustomize. The intended differences are the pod
+// annotation or ConfigMap name that changes with a setting (so that pods restart), the name of the bootstrap Job, and
+// Helm's annotation that keeps the CRDs.
 func normalizeObjects(t *testing.T, all map[string]*unstructured.Unstructured) map[string]*unstructured.Unstructured {
 	t.Helper()
 	config := ""
@@ -323,7 +323,7 @@ func TestAPackagedChartRendersTheSameObjects(t *testing.T) {
 }
 
 // The bootstrap Job connects to Temporal with the same TLS files and API key as the Deployments. The Job mounts no
-// payload keys: it writes no payloads.
+// payload keys, because it writes no payloads.
 func TestTheBootstrapJobHasTheTemporalFlags(t *testing.T) {
 	given := withValue(exampleValues(t)["incus"], "temporal", map[string]any{
 		"address":           "temporal:7233",
@@ -419,8 +419,8 @@ func TestWrongValuesAreExplained(t *testing.T) {
 }
 
 // The golden file lists the objects that every installation has, their immutable fields, and the served versions of the
-// CRDs. Lines may only be added: a changed or removed line breaks upgrades. If an immutable field of an object needs a
-// new value, the object needs a new name.
+// CRDs. Lines may only be added, because a changed or removed line breaks upgrades. If an immutable field of an object
+// needs a new value, the object needs a new name.
 func TestUpgradesKeepImmutableFields(t *testing.T) {
 	var lines []string
 	for name, o := range renderedObjects(t, loadChart(t), exampleValues(t)["incus"]) {
@@ -461,7 +461,8 @@ func TestUpgradesKeepImmutableFields(t *testing.T) {
 	}
 }
 
-// A Job cannot be updated: a changed setting or image gives the Job a new name. Equal values give an equal name.
+// A Job cannot be updated, so a changed setting or image gives the Job a new name. Equal values give the Job the same
+// name.
 func TestAChangedJobHasANewName(t *testing.T) {
 	job := func(given map[string]any) string {
 		for _, o := range renderedObjects(t, loadChart(t), given) {
@@ -481,7 +482,7 @@ func TestAChangedJobHasANewName(t *testing.T) {
 }
 
 // TestPodMonitorSelectsTheMetricsPorts decodes the rendered PodMonitor into the Go type of the Prometheus operator. The
-// local stack does not run this operator.
+// local stack does not run the Prometheus operator.
 func TestPodMonitorSelectsTheMetricsPorts(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(deployFolder, "components/pod-monitor/monitor.yaml"))
 	require.NoError(t, err)

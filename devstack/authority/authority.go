@@ -46,7 +46,7 @@ func Read(certificatePath, keyPath string) (Authority, error) {
 }
 
 // CertificateTemplate returns a certificate template with the name, for IssueCertificate. The certificate is valid for
-// ten years: longer than any local stack exists.
+// ten years, which is longer than any local stack exists.
 func CertificateTemplate(name string, usage ...x509.ExtKeyUsage) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text())),

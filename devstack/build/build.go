@@ -69,7 +69,7 @@ func HeavyBinary(ctx context.Context, repo, name string, progress io.Writer) (st
 }
 
 // compileIntoCache builds the module into the folder entry. The folder either does not exist or is complete. The caller
-// holds the lock of the name.
+// must have locked the name.
 func compileIntoCache(ctx context.Context, entry, name, module string, flags []string, progress io.Writer) error {
 	return fillEntry(entry, name, func(dir string) error {
 		_, _ = fmt.Fprintf(progress, "building %s (%s), once; then it is cached in %s\n", name, describeBinary(name), entry)

@@ -14,11 +14,11 @@ import (
 )
 
 // keptEntriesPerName is the number of cache entries that pruneEntries keeps of each name: the current entry and the
-// previous entry. A switch between two branches then builds nothing. An entry has about 150 MB.
+// previous entry. After a switch between two branches, no binary is built again. An entry has about 150 MB.
 const keptEntriesPerName = 2
 
-// CacheDir returns the folder of the heavy binaries, and creates the folder if absent: $MILLWRIGHT_CACHE, or else
-// "millwright" in the user's cache folder. The folder is outside of every clone.
+// CacheDir returns the folder of the heavy binaries, and creates the folder if it does not exist. The folder is
+// $MILLWRIGHT_CACHE or, by default, "millwright" in the user's cache folder. The folder is outside of every clone.
 func CacheDir() (string, error) {
 	dir := os.Getenv("MILLWRIGHT_CACHE")
 	if dir == "" {
@@ -38,9 +38,9 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// pruneEntries removes old entries of a name. It keeps the entry keep and the most recently used other entries,
-// keptEntriesPerName in total. The caller holds the lock of the name. A stack that runs a removed binary continues,
-// because its processes hold the file open.
+// pruneEntries removes old entries of a name. pruneEntries keeps the entry keep and the most recently used other
+// entries, keptEntriesPerName in total. The caller must have locked the name. A stack that runs a removed binary
+// continues, because its processes keep the file open.
 func pruneEntries(cache, name, keep string) error {
 	found, err := os.ReadDir(cache)
 	if err != nil {

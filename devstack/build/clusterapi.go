@@ -37,7 +37,7 @@ const (
 type clusterAPIProgram struct {
 	name       string
 	module     string
-	mainFolder string // folder of the main package in the module; config in this folder has the manifests
+	mainFolder string // folder of the main package in the module; the subfolder config has the manifests
 }
 
 func clusterAPIPrograms() []clusterAPIProgram {
@@ -203,8 +203,8 @@ func buildClusterAPIPrograms(
 	return nil
 }
 
-// copyEditedModules makes edited copies of the modules in loopbackEdits, below the folder edited. It returns the path
-// of a go.mod that replaces these modules with the copies.
+// copyEditedModules makes edited copies of the modules in loopbackEdits, below the folder edited. copyEditedModules
+// returns the path of a go.mod that replaces these modules with the copies.
 func copyEditedModules(ctx context.Context, module, edited string) (goMod string, err error) {
 	text, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 func runGoCommand(ctx context.Context, dir, what string, environment, arguments []string, progress io.Writer) error {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir, command.Env = dir, append(os.Environ(), environment...)
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // lets Cancel kill the compilers, too
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Cancel also kills the compilers
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	reader, writer := io.Pipe()
 	command.Stdout, command.Stderr = writer, writer

@@ -25,8 +25,8 @@ func TestCompilerOutputIsClassified(t *testing.T) {
 	assert.Equal(t, []string{"# millwright/worker", "main.go:3:1: no"}, out.lastMessages)
 }
 
-// The progress line gives the time of a whole build only if the Go build cache is cold: with a warm cache, a build
-// takes seconds.
+// The progress line gives the time of a whole build only if the Go build cache is cold, because a build with a warm
+// cache takes seconds.
 func TestOnlyAColdBuildReportsAnEstimate(t *testing.T) {
 	var warm, cold compilerOutput
 	warm.compiledPackages.Add(coldBuildPackages - 1)

@@ -16,7 +16,7 @@ import (
 // time of its last use.
 const completionMarker = ".complete"
 
-// CachedFolder returns the path of a folder in the cache. The recipe names everything on which the folder's content
+// CachedFolder returns the path of a folder in the cache. The recipe contains everything on which the folder's content
 // depends. If the cache has no folder for the recipe, CachedFolder calls fill with an empty folder, and moves the
 // folder into the cache when fill returns without an error. Several processes may call CachedFolder at once: one
 // process fills the folder, and the other processes wait. A second call takes milliseconds. The cache keeps the folders
@@ -46,7 +46,7 @@ func CachedFolder(
 }
 
 // findOrBuildEntry returns the cache entry of a name and a key. If the entry lacks the file, findOrBuildEntry calls
-// build, for one caller at a time.
+// build, but only for one caller at a time.
 func findOrBuildEntry(
 	ctx context.Context,
 	name, key, file string,
@@ -79,8 +79,8 @@ func findOrBuildEntry(
 	return entry, pruneEntries(cache, name, entry)
 }
 
-// fillEntry makes the folder entry. The folder either does not exist or is complete. The caller holds the lock of the
-// name, so any existing temporary folder is left from a killed build.
+// fillEntry makes the folder entry. The folder either does not exist or is complete. The caller must have locked the
+// name, so an existing temporary folder is from a killed build.
 func fillEntry(entry, name string, fill func(dir string) error) error {
 	temporary := filepath.Join(filepath.Dir(entry), "."+name+".building")
 	if err := os.RemoveAll(temporary); err != nil {
@@ -106,6 +106,6 @@ func markEntryUsed(path string) bool {
 		return false
 	}
 	now := time.Now()
-	_ = os.Chtimes(filepath.Dir(path), now, now) // an error is harmless: the cache may be read-only
+	_ = os.Chtimes(filepath.Dir(path), now, now) // an error is harmless, for example if the cache is read-only
 	return true
 }

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// cacheKeyLength is the number of hexadecimal digits of the hash in the name of a cache entry: 64 bits are enough for a
+// cacheKeyLength is the number of hexadecimal digits of the hash in the name of a cache entry. 64 bits are enough for a
 // few entries.
 const cacheKeyLength = 16
 
@@ -46,8 +46,8 @@ func kubernetesVersion(goMod string) (kubernetesRelease, error) {
 	return kubernetesRelease{string(found[1]), string(found[2]), string(found[3])}, nil
 }
 
-// versionFlags returns the linker flags that make the Kubernetes components report their version. Without these flags,
-// the components report "v0.0.0-master+$Format:%H$", which clients cannot parse as a server's version.
+// versionFlags returns the linker flags that make the Kubernetes components report their version. Without the linker
+// flags, the components report "v0.0.0-master+$Format:%H$", which clients cannot parse as a server's version.
 func (v kubernetesRelease) versionFlags() string {
 	const variables = "k8s.io/component-base/version."
 	return fmt.Sprintf(

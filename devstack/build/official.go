@@ -28,8 +28,8 @@ func officialPackages() map[string]string {
 
 // TemporalPrograms returns a folder with the programs of Temporal's official images. The programs have the same names
 // as in the official images, and the versions of the module devstack/temporal. If the cache lacks the folder,
-// TemporalPrograms builds the programs. Build the heavy binary Temporal first: it compiles nearly all packages of the
-// programs, so that TemporalPrograms only links them.
+// TemporalPrograms builds the programs. Callers should build the heavy binary Temporal first, because its build
+// compiles nearly all packages that TemporalPrograms links.
 func TemporalPrograms(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	module := filepath.Join(repo, "devstack", Temporal)
 	flags, err := linkerFlags(Temporal, module)

@@ -87,8 +87,8 @@ func checkProductFolder(repo, folder string) error {
 	return nil
 }
 
-// FindRepo returns the root of the clone. It searches the folder `from` and then its parent folders for the go.mod of
-// module millwright. If `from` is empty, the search starts in the working directory.
+// FindRepo returns the root of the clone. FindRepo searches the folder `from` and then its parent folders for the
+// go.mod of module millwright. If `from` is empty, the search starts in the working directory.
 func FindRepo(from string) (string, error) {
 	dir, err := filepath.Abs(from) // Abs returns the working directory for an empty from
 	if err != nil {

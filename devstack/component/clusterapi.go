@@ -12,17 +12,17 @@ import (
 const (
 	WatchFilterLabel = "cluster.x-k8s.io/watch-filter"
 	UpstreamFilter   = "upstream"
-	OurFilter        = "millwright" // value on Millwright's MachineSets, also in deploy/rbac/cluster-api
+	OurFilter        = "millwright" // label value of Millwright's MachineSets, also used in deploy/rbac/cluster-api
 )
 
 // ClusterAPICoreUser is the user of Cluster API's core in deploy/rbac/cluster-api. In the stack, core has the user
 // ClusterAPIIdentity instead.
 const ClusterAPICoreUser = "system:serviceaccount:capi-system:capi-manager"
 
-// coreFeatureGates are the feature gates of Cluster API's core that are off by default and on in the stack. With these
-// gates, core calls the runtime extensions in ExtensionConfigs, and the hook UpdateMachine to update a Machine in
-// place. Core also calls the hook CanUpdateMachineSet for its own MachineDeployments if an extension is registered for
-// their namespace. All other feature gates have their defaults.
+// coreFeatureGates are the feature gates of Cluster API's core that are off by default and on in the stack. With the
+// gates RuntimeSDK and InPlaceUpdates, core calls the runtime extensions in ExtensionConfigs, and the hook
+// UpdateMachine to update a Machine in place. Core also calls the hook CanUpdateMachineSet for its own
+// MachineDeployments if an extension is registered for their namespace. All other feature gates have their defaults.
 const coreFeatureGates = "RuntimeSDK=true,InPlaceUpdates=true"
 
 // clusterAPIFilterFlags are the additional flags of worker and bridge in a stack with Cluster API; nil in any other

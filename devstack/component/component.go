@@ -23,11 +23,13 @@ const (
 	Bootstrap = "bootstrap"
 	Worker    = "worker"
 	Bridge    = "bridge"
-	// ProviderWorker runs only on demand: a worker that polls only the provider's task queue, with a user of its own.
+	// ProviderWorker is a worker that runs only on demand. ProviderWorker polls only the provider's task queue, and has
+	// its own user.
 	ProviderWorker = "worker-provider"
 	SecondBridge   = "bridge-2" // only on demand: a second bridge for failover tests
 	SecondWorker   = "worker-2" // only on demand: a second worker for failover tests
-	// MCMManager runs only on demand: machine-controller-manager's process for MachineDeployments and MachineSets.
+	// MCMManager is machine-controller-manager's process for MachineDeployments and MachineSets, which runs only on
+	// demand.
 	MCMManager  = "mcm-manager"
 	MCMMachines = "mcm-machines" // only on demand: machine-controller-manager's process for Machines
 

@@ -61,8 +61,9 @@ type identity struct {
 	group string // the user's group; empty: only RBAC gives permissions to the user
 }
 
-// mastersGroup is the group with all permissions. Its members are Kubernetes components, other controllers, tests and
-// the human user. Worker and bridge are not members: they have only the permissions in Millwright's manifests.
+// mastersGroup is the group with all permissions. The members of mastersGroup are Kubernetes components, other
+// controllers, tests and the human user. Worker and bridge are not members of this group, because they have only the
+// permissions in Millwright's manifests.
 const mastersGroup = "system:masters"
 
 func identities() []identity {

@@ -66,7 +66,7 @@ func (p Plan) apiServerFlags() []string {
 		"--audit-log-path=" + l.AuditLogFile(),
 		"--audit-log-mode=batch", // in batch mode, requests do not wait for the log file
 		"--audit-log-batch-buffer-size=100000",
-		"--audit-log-maxsize=100000", // in MB: the log never rotates, so that request counts are complete
+		"--audit-log-maxsize=100000", // in MB; with this size the log never rotates, so request counts are complete
 	}
 }
 
@@ -135,7 +135,7 @@ func (p Plan) kwokFlags() []string {
 		"--kubeconfig=" + l.Kubeconfig(Kwok),
 		"--config=" + l.stagesFile(),
 		"--server-address=" + Address(p.Ports[Kwok]),
-		"--manage-nodes-with-label-selector=type=kwok", // KWOK simulates the kubelet only of nodes with the label
+		"--manage-nodes-with-label-selector=type=kwok", // KWOK simulates the kubelet only for nodes with this label
 		fmt.Sprintf("--node-lease-duration-seconds=%d", int(p.nodeTimes().leaseDuration.Seconds())),
 	}
 }
@@ -145,7 +145,7 @@ func (p Plan) kwokFlags() []string {
 type nodeTimes struct{ leaseDuration, gracePeriod time.Duration }
 
 // nodeTimes returns short times for failure tests, or long times for benchmarks. In a measurement, 5,000 Nodes with a
-// Lease duration of 40 s cost the API server alone 49 s of CPU time a minute. The grace period is long enough for two
+// Lease duration of 40 s cost the API server 49 s of CPU time per minute. The grace period is long enough for two
 // missed renewals, and for stale caches of the controllers after an outage of the API server. A flapping Node leaves
 // pods that never become ready again, because KWOK makes a pod ready only once.
 func (p Plan) nodeTimes() nodeTimes {

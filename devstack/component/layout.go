@@ -13,7 +13,7 @@ func (l Layout) Path(parts ...string) string {
 // StateFile is the path of stack.json, which records the components and their processes.
 func (l Layout) StateFile() string { return l.Path("stack.json") }
 
-// LockFile is the path of the lock file that the supervisor holds.
+// LockFile is the path of the supervisor's lock file.
 func (l Layout) LockFile() string { return l.Path("lock") }
 
 // LogFile is the path of a component's log.
@@ -62,8 +62,8 @@ func (l Layout) Kubeconfig(identity string) string {
 	return l.Path("kubeconfig", identity+".kubeconfig")
 }
 
-// privateFolders are the folders that must exist before any component starts. Only the user may read them, because they
-// contain the stack's tokens.
+// privateFolders are the folders that must exist before any component starts. Only the user may read the private
+// folders, because the folders contain the stack's tokens.
 func (l Layout) privateFolders() []string {
 	return []string{
 		l.Path("config"), l.Path("kubeconfig"), l.Path("logs"), l.Path("pki"), l.clusterAPIWebhooksFolder(),

@@ -98,7 +98,7 @@ func (p Plan) temporalClientFlags() []string {
 
 // TemporalOptions returns the options of a client of the stack's Temporal, without a logger.
 func (p Plan) TemporalOptions() (client.Options, error) {
-	if !p.TemporalTLS { // ignores this process' environment, which may name another Temporal
+	if !p.TemporalTLS { // do not use this process' environment, which may name another Temporal server
 		return client.Options{HostPort: Address(p.Ports[Temporal]), Namespace: TemporalNamespace}, nil
 	}
 	var flags connection.Flags

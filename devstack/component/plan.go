@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Plan is the supervisor's input: everything that it needs to run a stack.
+// Plan is the supervisor's input, with everything that the supervisor needs to run a stack.
 type Plan struct {
 	Dir        string              `json:"dir"`
 	Repo       string              `json:"repo"`
@@ -21,7 +21,8 @@ type Plan struct {
 	Timeout   time.Duration `json:"timeout"`
 	// TemporalTLS makes Temporal's frontend require certificates of its clients.
 	TemporalTLS bool `json:"temporalTLS,omitempty"`
-	// Extras describe components that are not in the component table. Components also names the extras to start.
+	// Extras describe components that are not in the component table. The field Components also contains the names of
+	// the extras to start.
 	Extras []ExtraComponent `json:"extras,omitempty"`
 	// Manifests are folders with objects that bootstrap applies in addition to Millwright's objects.
 	Manifests []string `json:"manifests,omitempty"`

@@ -12,8 +12,8 @@ import (
 )
 
 // WriteStackFiles writes all files that components read: keys, tokens, kubeconfigs, audit policy, KWOK stages, the
-// kubectl script. A second call replaces these files, except the ServiceAccount key. WriteStackFiles never changes the
-// components' data.
+// kubectl script. A second call replaces the stack's files, except the ServiceAccount key. WriteStackFiles never
+// changes the components' data.
 func WriteStackFiles(ctx context.Context, plan Plan) error {
 	l := plan.Layout()
 	for _, folder := range l.privateFolders() {

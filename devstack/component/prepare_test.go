@@ -87,7 +87,7 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 	assert.Equal(t, `'it'\''s'`, shellQuote("it's"))
 }
 
-// A second call replaces the CA: the new certificates do not verify against the old CA.
+// A second call replaces the CA, so the new certificates do not verify against the old CA.
 func TestTemporalCertificatesAreReplaced(t *testing.T) {
 	plan := Plan{Dir: t.TempDir(), TemporalTLS: true}
 	require.NoError(t, WriteStackFiles(t.Context(), plan))

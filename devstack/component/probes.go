@@ -52,8 +52,8 @@ func (p Plan) ProbeComponent(ctx context.Context, name string) error {
 	return checkHealth(ctx, "http://"+Address(p.Ports[name])+path)
 }
 
-// LoopbackHTTPClient does not verify certificates: it only connects to components of the stack on loopback addresses,
-// and sends no secret over TLS.
+// LoopbackHTTPClient does not verify certificates, because it only connects to components of the stack on loopback
+// addresses, and sends no secret over TLS.
 var LoopbackHTTPClient = &http.Client{Transport: &http.Transport{
 	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 	// no connection is reused after a restart of the component
@@ -110,8 +110,8 @@ func (p Plan) probeControllerManager(ctx context.Context) error {
 	return err
 }
 
-// probeTemporal checks the frontend and the UI. It first opens a TCP connection to the port: a gRPC client waits a
-// second before its first retry if the first connection fails.
+// probeTemporal checks the frontend and the UI. probeTemporal first opens a TCP connection to the port, because a gRPC
+// client waits a second after a failed first connection.
 func (p Plan) probeTemporal(ctx context.Context) error {
 	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", Address(p.Ports[Temporal]))
 	if err != nil {

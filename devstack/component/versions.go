@@ -33,7 +33,7 @@ func Versions(plan Plan) map[string]string {
 			read[binary] = info
 		}
 		for _, part := range append(read[binary].Deps, &read[binary].Main) {
-			// the module of a Cluster API program is the main module of its binary: Main has the version
+			// Main has the version, because the module of a Cluster API program is the main module of its binary
 			if part.Path == module {
 				found[name] = part.Version
 			}

@@ -106,7 +106,8 @@ func replaceUserOfClusterAPICore(objects []*unstructured.Unstructured) {
 				fields["expression"] = strings.ReplaceAll(expression, component.ClusterAPICoreUser, component.ClusterAPIIdentity)
 			}
 		}
-		_ = unstructured.SetNestedSlice(o.Object, validations, "spec", "validations") // no error: the path exists
+		// this cannot fail, because the path exists
+		_ = unstructured.SetNestedSlice(o.Object, validations, "spec", "validations")
 	}
 }
 
@@ -292,7 +293,7 @@ func (a applier) applyObject(ctx context.Context, object *unstructured.Unstructu
 	return nil
 }
 
-// awaitEstablishedCRD waits until the CRD is Established: the API server then serves the CRD's kind.
+// awaitEstablishedCRD waits until the CRD is Established, because only then does the API server serve the CRD's kind.
 func (a applier) awaitEstablishedCRD(ctx context.Context, definition *unstructured.Unstructured) error {
 	resource, err := a.resourceClient(ctx, definition)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// terminationGrace is the time from SIGTERM to SIGKILL. The time is short: no component needs more, and data survive
-// SIGKILL.
+// terminationGrace is the time from SIGTERM to SIGKILL. The grace period is short, because no component needs more, and
+// data survive SIGKILL.
 const terminationGrace = 3 * time.Second
 
 // childProcess is one process of a component, a child of the supervisor.
@@ -29,8 +29,8 @@ type childProcess struct {
 	osProcess    *os.Process
 	startedAt    time.Time
 	done         chan struct{} // closed when Wait has returned
-	exitReason   string        // how the process ended; valid once ended is closed
-	hasSucceeded bool          // whether the exit code was 0; valid once ended is closed
+	exitReason   string        // how the process ended; valid after done is closed
+	hasSucceeded bool          // whether the exit code was 0; valid after done is closed
 }
 
 // startComponent starts a component's process unless the process runs, and waits until the component is ready. The
@@ -57,7 +57,7 @@ func (s *supervisor) startComponent(ctx context.Context, name string) error {
 	return nil
 }
 
-// bootstrapAPIServer applies CRDs, roles and FlowSchemas: the part of bootstrap that needs no process.
+// bootstrapAPIServer applies CRDs, roles and FlowSchemas, which is the part of bootstrap that needs no process.
 // bootstrapAPIServer records a failure in the component's status.
 func (s *supervisor) bootstrapAPIServer(ctx context.Context) error {
 	s.changeComponent(component.Bootstrap, func(status *ComponentStatus) { status.State = StateStarting })
@@ -240,5 +240,5 @@ func (s *supervisor) stopAllProcesses() {
 			return nil
 		})
 	}
-	_ = group.Wait() // no function returns an error: terminateComponent sends SIGKILL in the end
+	_ = group.Wait() // no function returns an error, because terminateComponent finally sends SIGKILL
 }

@@ -47,7 +47,7 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// readCRDLabels returns the labels that a kustomization gives to CRDs. From these labels, Cluster API's core reads
+// readCRDLabels returns the labels that a kustomization gives to CRDs. Cluster API's core reads from the labels of CRDs
 // which versions of a provider's kinds it may use.
 func readCRDLabels(path string) (map[string]string, error) {
 	text, err := os.ReadFile(path)
@@ -74,9 +74,9 @@ type webhooksOfProgram struct {
 	caCertificate []byte // CA certificate of the webhooks, as PEM
 }
 
-// redirectToProgram changes a CRD or a webhook configuration of upstream's manifests. The API server then calls the
-// program on this machine for CRD conversions and for each webhook. Every CRD gets the labels. A webhook configuration
-// gets the program's name as a prefix, because the manifests of all programs use the same name.
+// redirectToProgram changes a CRD or a webhook configuration of upstream's manifests. After the change, the API server
+// calls the program on this machine for CRD conversions and for each webhook. Every CRD gets the labels. A webhook
+// configuration gets the program's name as a prefix, because the manifests of all programs use the same name.
 func (w webhooksOfProgram) redirectToProgram(object *unstructured.Unstructured, labels map[string]string) error {
 	switch kind := object.GetKind(); kind {
 	case "CustomResourceDefinition":

@@ -12,8 +12,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// downTimeout is the timeout of an orderly end of the whole stack. After this time, Down kills the supervisor, and the
-// kernel then kills all components. Each component also has its own grace period.
+// downTimeout is the timeout of an orderly end of the whole stack. After downTimeout, Down kills the supervisor, and
+// the kernel then kills all components. Each component also has its own grace period.
 const downTimeout = 30 * time.Second
 
 // Down stops the stack as the function Down does.
@@ -45,7 +45,7 @@ func Down(ctx context.Context, dir string) error {
 				return err
 			}
 		case live && !told:
-			told = state.postToSupervisor(ctx, "/stop") == nil // after an error, the next round tries again
+			told = state.postToSupervisor(ctx, "/stop") == nil // after an error, the next round sends the request again
 		}
 		select {
 		case <-ctx.Done():
@@ -56,7 +56,7 @@ func Down(ctx context.Context, dir string) error {
 }
 
 // killLeftoverProcesses kills the processes that a dead supervisor left (normally there are none), and removes the
-// supervisor's state file. The caller holds the stack's lock.
+// supervisor's state file. The caller must have locked the stack.
 func killLeftoverProcesses(ctx context.Context, dir string) error {
 	state, err := readState(dir)
 	if errors.Is(err, fs.ErrNotExist) { // the supervisor ended in order and removed the file

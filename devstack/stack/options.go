@@ -1,6 +1,6 @@
 // Package stack starts and stops a local stack in a folder, and kills or pauses its components: Kubernetes' control
 // plane, KWOK, Temporal, virtualcloud, Millwright's worker and bridge. The devstack command, the integration tests and
-// the benchmarks call this package. Package build builds the binaries. Package stack knows nothing of machines.
+// the benchmarks call this package. Package build builds the binaries. Package stack contains no code for machines.
 //
 // A supervisor process is the parent of all components. Each component ends when the supervisor ends for any reason,
 // because the kernel sends a parent-death signal (see package attached). The state file <dir>/stack.json records the
@@ -49,30 +49,30 @@ type Options struct {
 	// TemporalTLS makes Temporal's frontend require client certificates (mTLS): see
 	// component.WriteTemporalCertificates. Millwright's processes get client certificates.
 	TemporalTLS bool
-	// Quiet makes Nodes renew their Leases six times less often, for benchmarks: 5,000 idle Nodes would otherwise use a
-	// core. The detection of a dead Node then takes five minutes instead of one minute.
+	// Quiet makes Nodes renew their Leases six times less often, for benchmarks, because 5,000 idle Nodes would
+	// otherwise use one core. With Quiet, the detection of a dead Node takes five minutes instead of one minute.
 	Quiet bool
-	// NodeLeaseDuration is the Lease duration of a virtual Node. A Node renews its Lease after a quarter of this
-	// duration. A dead Node is detected after 1.25 times this duration. If zero, Quiet selects the duration: 240 s with
-	// Quiet, 40 s without. NodeLeaseDuration is for large fleets: 10,000 Nodes with a Lease of 240 s send 167 renewals
-	// a second.
+	// NodeLeaseDuration is the Lease duration of a virtual Node. A Node renews its Lease after a quarter of
+	// NodeLeaseDuration. A dead Node is detected after 1.25 times NodeLeaseDuration. If NodeLeaseDuration is zero, the
+	// duration is 240 s with Quiet and 40 s without Quiet. NodeLeaseDuration is for large fleets: 10,000 Nodes with a
+	// Lease of 240 s send 167 renewals a second.
 	NodeLeaseDuration time.Duration
 	// Extras describes additional components, in starting order, at most component.MaxExtras. Up starts only the extras
 	// that Components names.
 	Extras []component.ExtraComponent
 	// Up calls CompletePlan once the ports of the plan are known. CompletePlan adds the files, flags and manifests that
-	// depend on the ports. The supervisor holds the returned locks until the stack ends. If the stack already runs, Up
+	// depend on the ports. The supervisor keeps the returned locks until the stack ends. If the stack already runs, Up
 	// does not call CompletePlan. Nil adds nothing.
 	CompletePlan func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
 	// Timeout is the timeout of the start, without builds; zero means two minutes. An idle computer needs less than 15
 	// s.
 	Timeout time.Duration
-	// SupervisorProgram is the path of a binary with the command "run": the devstack command passes its own path. If
+	// SupervisorProgram is the path of a binary with the command "run". The devstack command passes its own path. If
 	// empty, Up builds devstack from the clone.
 	SupervisorProgram string
 }
 
-// defaultTimeout is long enough for two cores that compile at the same time.
+// defaultTimeout is long enough for a computer with two cores that compiles at the same time.
 const defaultTimeout = 2 * time.Minute
 
 // Folder returns the absolute path of a stack's folder. If dir is empty, the folder is <repo>/.devstack. An empty repo

@@ -94,7 +94,8 @@ func programSources(
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal): // bootstrap then has no process
+		// without Temporal, bootstrap has no process
+		case name == component.Bootstrap && !slices.Contains(chosen, component.Temporal):
 		case c.HeavyBinary != "":
 			heavy[c.HeavyBinary] = append(heavy[c.HeavyBinary], name)
 		case c.MainFolder != "":

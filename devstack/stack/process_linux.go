@@ -22,7 +22,7 @@ func processWithPID(pid int) (Process, error) {
 	return Process{PID: pid, Start: bootID() + "/" + stat.startTicks}, nil
 }
 
-// bootID identifies the boot of the machine: clock ticks start at zero with each boot.
+// bootID identifies the boot of the machine, because clock ticks start at zero with each boot.
 var bootID = sync.OnceValue(func() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -89,7 +89,8 @@ func readProcStat(pid int) (procStat, error) {
 		return procStat{}, fmt.Errorf("parse /proc/%d/stat: %d fields", pid, len(fields))
 	}
 	number := func(i int) int64 {
-		n, _ := strconv.ParseInt(string(fields[i]), 10, 64) // no error: the kernel writes only numbers here
+		// this cannot fail, because the kernel writes only numbers here
+		n, _ := strconv.ParseInt(string(fields[i]), 10, 64)
 		return n
 	}
 	return procStat{

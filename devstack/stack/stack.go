@@ -21,7 +21,7 @@ import (
 // ErrNotRunning means that no supervisor runs in the folder. Processes of a crashed supervisor may remain.
 var ErrNotRunning = errors.New("no stack is running")
 
-// Stack is a handle on a running stack. A Stack has no connection and no process, and need not be closed: several
+// Stack is a handle on a running stack. A Stack has no connection and no process, and need not be closed. Several
 // handles may exist, in several processes. All methods are safe for concurrent use.
 type Stack struct{ state State }
 

@@ -39,7 +39,7 @@ const (
 // IsAlive reports whether a component in this state is ready, or, in the case of bootstrap, has completed its work.
 func (s ComponentState) IsAlive() bool { return s == StateReady || s == StateDone }
 
-// Process identifies a process uniquely: a PID alone may later belong to another process.
+// Process identifies a process uniquely, because a PID alone may later belong to another process.
 type Process struct {
 	PID   int    `json:"pid,omitempty"`   // process ID; zero: there is no process
 	Start string `json:"start,omitempty"` // boot ID and clock tick at the start of the process

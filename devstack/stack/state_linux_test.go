@@ -75,7 +75,7 @@ func TestStateOfADeadSupervisorIsStale(t *testing.T) {
 func TestDownKillsOnlyLeftoverProcesses(t *testing.T) {
 	dir := t.TempDir()
 	leftover, leftoverEnded := startSleepProcess(t)
-	stranger, _ := startSleepProcess(t) // has a PID that once belonged to a component
+	stranger, _ := startSleepProcess(t) // this process has a PID that once belonged to a component
 	state := State{
 		Plan:       component.Plan{Dir: dir},
 		Supervisor: Process{PID: stranger.PID, Start: "before/the-reboot"},

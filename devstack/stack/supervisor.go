@@ -32,7 +32,7 @@ type supervisor struct {
 	plan      component.Plan
 	cancelRun context.CancelCauseFunc // starts the shutdown
 
-	launchMu   sync.Mutex // held during the start of a process
+	launchMu   sync.Mutex // locked during the start of a process
 	isStopping bool       // true: no process may start any more; launchMu guards this field
 
 	mu       sync.Mutex
@@ -43,9 +43,9 @@ type supervisor struct {
 // errStackStopped is the cause of a shutdown by POST /stop, and the error of a component's start during a shutdown.
 var errStackStopped = errors.New("told to stop")
 
-// RunSupervisor runs a stack until a signal or POST /stop ends the stack. RunSupervisor is the hidden command "run": Up
-// starts the command and writes the plan to its standard input. If a component does not become ready, RunSupervisor
-// stops all components and returns an error.
+// RunSupervisor runs a stack until a signal or POST /stop ends the stack. RunSupervisor implements the hidden command
+// "run". Up starts this command and writes the plan to its standard input. If a component does not become ready,
+// RunSupervisor stops all components and returns an error.
 func RunSupervisor(ctx context.Context, input io.Reader) error {
 	var given supervisorInput
 	if err := json.NewDecoder(input).Decode(&given); err != nil {
@@ -172,7 +172,8 @@ func (s *supervisor) shutDown(failure error) {
 	_ = os.Remove(s.plan.Layout().StateFile())
 }
 
-// changeState edits the state and writes stack.json. A failed write is only logged, because the components must go on.
+// changeState edits the state and writes stack.json. A failed write is only logged, because the components must
+// continue.
 func (s *supervisor) changeState(edit func(*State)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,7 +45,7 @@ func startCloudProcess(t *testing.T, dir string) (*exec.Cmd, string) {
 	for lines.Scan() {
 		if found := regexp.MustCompile(`is ready" address=(\S+)`).FindStringSubmatch(lines.Text()); found != nil {
 			go func() {
-				for lines.Scan() { // a full pipe would block the process
+				for lines.Scan() { // Read all lines, because a full pipe would block the process.
 				}
 			}()
 			return command, found[1]

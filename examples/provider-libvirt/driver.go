@@ -28,7 +28,7 @@ var _ driver.Driver = Driver{}
 // New returns a Provider for libvirt.
 func New(options ...driver.Option) *driver.Provider { return driver.New(Driver{}, options...) }
 
-// Traits implements driver.Driver. The UUID of a domain is the client token. Reads of a daemon are never stale.
+// Traits implements driver.Driver. The UUID of a domain is the client token. Reads from libvirtd are never stale.
 func (Driver) Traits(context.Context, provider.Class) (provider.Traits, error) {
 	return provider.Traits{Idempotency: provider.ByToken}, nil
 }
@@ -46,7 +46,7 @@ func (Driver) Find(ctx context.Context, class provider.Class, machine provider.M
 	}
 	var found driver.SearchResult
 	for _, i := range all {
-		// An instance without a machine's UID is a candidate only in the machine's class.
+		// If an instance has no machine UID, it is a candidate only if its class is the machine's class.
 		if i.MachineUID != "" || i.ProviderID == machine.ProviderID || i.class == classTag(class) {
 			found.Instances = append(found.Instances, i.Instance)
 		}
@@ -73,7 +73,8 @@ func (Driver) Create(
 	defer s.close()
 	made, err := s.DomainCreateXML(definition, 0)
 	if err != nil {
-		// libvirt has several codes for a UUID that is in use. An earlier request with this token has made that domain.
+		// libvirt has several codes for a UUID that is in use. An earlier request with this token has created the
+		// domain.
 		if _, earlier, lookupErr := s.lookupDomain(id, machine.Cluster); lookupErr == nil {
 			return earlier.Instance, nil
 		}

@@ -41,7 +41,8 @@ func (c testCloud) millwrightDomains(t *testing.T) []client.Domain {
 	return ours
 }
 
-// Without the search of package driver, libvirt alone ensures that all create requests with one token make one domain.
+// Even without the search in package driver, libvirt makes only one domain from all create requests with the same
+// token.
 func TestOneTokenMakesOneDomain(t *testing.T) {
 	c := newCloud(t)
 	const requests = 8

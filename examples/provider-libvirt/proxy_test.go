@@ -24,7 +24,8 @@ var procedureNumbers = map[provider.Method]uint32{
 	provider.MethodListInstances:  273,
 }
 
-// proxy forwards packets between the provider and the daemon. A proxy can refuse or hold requests, and lose answers.
+// proxy forwards packets between the provider and the daemon. A proxy can refuse requests, block requests, and drop
+// answers.
 type proxy struct {
 	socket string
 
@@ -87,7 +88,7 @@ func (p *proxy) serveConnection(from net.Conn, daemon string) {
 		case p.mustLoseAnswer(packet):
 			_ = from.Close()
 			_, _ = to.Write(packet)
-			<-answered // the daemon has answered, and the answer is lost
+			<-answered // the daemon has executed the request, and the proxy drops the answer
 			return
 		default:
 			_, err = to.Write(packet)
@@ -110,7 +111,8 @@ func readPacket(from io.Reader) ([]byte, error) {
 	return packet, err
 }
 
-// refusalOfRequest returns the refusal for a request, if one is queued, and whether the proxy holds the request.
+// refusalOfRequest returns the queued refusal for a request, if there is one, and reports whether the proxy blocks the
+// request.
 func (p *proxy) refusalOfRequest(packet []byte) (refusal, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

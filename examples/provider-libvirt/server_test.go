@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	mockURI      = "test:///default" // mock driver in libvirt's library
+	mockURI      = "test:///default" // URI of the mock driver in libvirt's library
 	libvirtdPath = "/usr/sbin/libvirtd"
 	nobodyUserID = 65534
 )
@@ -68,7 +68,8 @@ var installDaemon = sync.OnceValue(func() error {
 func startDaemon(t *testing.T, auth string) string {
 	t.Helper()
 	requireDaemon(t)
-	dir, err := os.MkdirTemp("", "millwright-libvirt-") // t.TempDir exceeds the 107 bytes of a socket path
+	// a path below t.TempDir can be longer than the 107 bytes that a socket path may have
+	dir, err := os.MkdirTemp("", "millwright-libvirt-")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	config, socket := filepath.Join(dir, "libvirtd.conf"), filepath.Join(dir, "libvirt-sock")

@@ -17,9 +17,9 @@ import (
 
 // Keys of a class's Secret.
 const (
-	keyOfSocket   = "socket"   // path of the daemon's socket, such as /run/libvirt/libvirt-sock; required
-	keyOfURI      = "uri"      // connection URI of a driver of the daemon; empty: qemu:///system
-	keyOfUserData = "userData" // user data of the instance
+	keyOfSocket   = "socket" // path of the daemon's socket, such as /run/libvirt/libvirt-sock; required
+	keyOfURI      = "uri"    // connection URI of a driver of the daemon; empty: qemu:///system
+	keyOfUserData = "userData"
 )
 
 // session is a connection to a daemon for one call of the Driver.

@@ -128,7 +128,7 @@ func sendRollingUpdate(d deployment, send emitSampleFunc, surge bool) {
 		bound.StrVal = strings.TrimSuffix(bound.StrVal, "%") + "%"
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(&bound, int(d.Spec.Replicas), surge)
-	if err == nil { // admission rejects any other text of a bound
+	if err == nil { // admission rejects all other values of maxSurge and maxUnavailable
 		send(float64(n))
 	}
 }

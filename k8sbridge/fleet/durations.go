@@ -13,8 +13,8 @@ import (
 	observemachine "millwright/observe/machine"
 )
 
-// Durations measures how long machines take to be created, to join, to be drained and to be deleted. Create it with
-// NewDurations.
+// Durations measures how long machines take to be created, to join, to be drained and to be deleted. Use NewDurations
+// to create Durations.
 type Durations struct {
 	lastDurations     map[string]*prometheus.GaugeVec // metrics with machine-controller-manager's names
 	histograms        map[string]*prometheus.HistogramVec
@@ -29,7 +29,7 @@ const (
 	durationDelete = "delete"
 )
 
-// NewDurations registers the metrics. Call it once per registry.
+// NewDurations registers the metrics. Call NewDurations once per registry.
 func NewDurations(registry prometheus.Registerer) Durations {
 	d := Durations{lastDurations: map[string]*prometheus.GaugeVec{}, histograms: map[string]*prometheus.HistogramVec{}}
 	of := []string{"namespace", "machine_deployment", "instance_type", "zone"}
@@ -43,7 +43,7 @@ func NewDurations(registry prometheus.Registerer) Durations {
 		}, of)
 		d.histograms[what] = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "millwright_machine_" + what + "_duration_seconds", Help: "Time " + help + ".",
-			// beyond the defaults of creationTimeout and drainTimeout
+			// the largest buckets exceed the defaults of creationTimeout and drainTimeout
 			Buckets: []float64{1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600, 7200, 14400},
 		}, []string{"instance_type", "zone"})
 		registry.MustRegister(d.lastDurations[what], d.histograms[what])
@@ -82,7 +82,7 @@ func (d Durations) WatchMachines(cluster *cache.Cluster) (stop func(), err error
 	}
 	onDeployments, err := deployments.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: d.deleteSeries})
 	stop = func() {
-		_ = machines.RemoveEventHandler(onMachines) // fails only for a handler of another informer
+		_ = machines.RemoveEventHandler(onMachines) // RemoveEventHandler fails only for a handler of another informer
 		if onDeployments != nil {
 			_ = deployments.RemoveEventHandler(onDeployments)
 		}

@@ -149,5 +149,5 @@ func TestMachineThatDoesNotJoinCountsAsFailedJoin(t *testing.T) {
 	fail(v1alpha1.ReasonRecovered, corev1.ConditionFalse)
 	fail(v1alpha1.ReasonCreationTimeout, corev1.ConditionTrue)
 	assertEventually(t, func(c *assert.CollectT) { assert.InDelta(c, 1, scrapeMetrics(t, other)[key], 0) })
-	counts(2) // after stop nothing is counted
+	counts(2) // after stop, no duration is counted
 }

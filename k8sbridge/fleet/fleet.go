@@ -18,7 +18,7 @@ import (
 	"millwright/observe/capi"
 )
 
-// Gauges is a collector of gauges that are computed from the caches at each scrape. Create it with NewGauges.
+// Gauges is a collector of gauges that are computed from the caches at each scrape. Use NewGauges to create Gauges.
 type Gauges struct {
 	cluster     *cache.Cluster
 	machines    []gauge[*v1alpha1.Machine]
@@ -88,7 +88,7 @@ func millwrightObjects[T metav1.Object](cluster *cache.Cluster, resource cache.R
 	})
 }
 
-// emitSampleFunc sends one sample. The labels are in the order of the gauge.
+// emitSampleFunc sends one sample. The label values have the order of the gauge's label names.
 type emitSampleFunc func(value float64, labels ...string)
 
 // gauge is a metric about the objects of one kind.

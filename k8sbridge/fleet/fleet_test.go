@@ -60,7 +60,7 @@ func scrapeMetrics(t *testing.T, registry *prometheus.Registry) map[string]float
 func scrapeGauges(t *testing.T, prefix string, objects ...runtime.Object) map[string]float64 {
 	t.Helper()
 	cluster, _ := filledCaches(t, objects...)
-	registry := prometheus.NewPedanticRegistry() // compares the samples with the result of Describe
+	registry := prometheus.NewPedanticRegistry() // a pedantic registry compares the samples with the result of Describe
 	registry.MustRegister(fleet.NewGauges(cluster, nil))
 	got := map[string]float64{}
 	for name, v := range scrapeMetrics(t, registry) {
@@ -272,7 +272,7 @@ func TestMetricsOfBlockedObjects(t *testing.T) {
 	assert.Empty(t, scrapeGauges(t, "millwright_blocked_"))
 }
 
-// assertEventually waits until holds succeeds, that is until the caches have received the events.
+// assertEventually waits until holds succeeds, because the caches receive events with a delay.
 func assertEventually(t *testing.T, holds func(c *assert.CollectT)) {
 	t.Helper()
 	require.EventuallyWithT(t, holds, 2*time.Minute, 5*time.Millisecond)

@@ -1,6 +1,6 @@
-// Package watch decides which workflow must decide again when an object in a cluster changes. The bridge's main runs
-// it while the process is the leader. Package watch signals and starts workflows and manages the schedules of orphan
-// sweeps. Package watch changes nothing else: the workflows decide what to do.
+// Package watch decides which workflow must decide again when an object in a cluster changes. The bridge's main uses
+// package watch while the process is the leader. Package watch signals and starts workflows and manages the schedules
+// of orphan sweeps. Package watch changes nothing else: the workflows decide what to do.
 package watch
 
 import (
@@ -54,7 +54,7 @@ type objectKey struct {
 // wakeRequest contains the changes of an object since the last signal to its workflow.
 type wakeRequest struct {
 	versions       cache.MinVersions
-	deletedObjects []deletedObject // deleted objects with this name
+	deletedObjects []deletedObject // deleted objects with the name of this key
 	// earliest time of a signal to the workflows of deletedObjects; ignored if an object with this name exists again
 	earliestSignal time.Time
 }
@@ -62,7 +62,7 @@ type wakeRequest struct {
 // deletedObject is an object that no longer exists.
 type deletedObject struct {
 	uid         string
-	workflowIDs []string // IDs of its own workflow and, for a deployment, of the rollout in its last status
+	workflowIDs []string // IDs of the object's own workflow and, for a deployment, of the rollout in its last status
 }
 
 // mergeWakeRequest adds a later wake to w.
@@ -79,7 +79,7 @@ func (w *wakeRequest) mergeWakeRequest(other wakeRequest) {
 	}
 }
 
-// Bridge turns events into signals. Create it with New.
+// Bridge turns events into signals. Use New to create a Bridge.
 type Bridge struct {
 	installation    run.Installation
 	cluster         *cache.Cluster
@@ -91,8 +91,9 @@ type Bridge struct {
 	signalLimiter   flowcontrol.RateLimiter
 	orphanSchedules *sweepSchedules
 	// the cache of the Cluster API objects; nil: Cluster API is not watched
-	clusterAPI   *capi.Cache
-	countPollers func(ctx context.Context, provider string) (int, error) // nil: the bridge does not ask for pollers
+	clusterAPI *capi.Cache
+	// nil: the bridge does not count the pollers of providers
+	countPollers func(ctx context.Context, provider string) (int, error)
 
 	mu                  sync.Mutex
 	storedFingerprints  map[string]fingerprints        // the key is resource and UID

@@ -26,7 +26,7 @@ func deletingClass() *v1alpha1.MachineClass {
 	return changedCopy(aClass(), setDeleting[*v1alpha1.MachineClass])
 }
 
-// withSecret makes a class refer to one Secret, with its credentials.
+// withSecret makes a class refer only to this Secret, for the credentials.
 func withSecret(secret string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
 		c.Generation++
@@ -105,8 +105,8 @@ func TestEveryClassFactSignalsTheClass(t *testing.T) {
 	}, map[string]string{"Checked": "the bridge asks itself", "Unserved": "the bridge asks itself", "Reported": "written by the class's own workflow", "ReportedUnserved": "written by the class's own workflow"})
 }
 
-// The bridge asks Temporal for the workers of each provider. A class is woken if its status differs from the answer.
-// The class's machines with a current operation are woken when the status has changed.
+// The bridge asks Temporal for the workers of each provider. The bridge wakes a class if the class's status differs
+// from Temporal's answer. The class's machines with a current operation are woken when the status has changed.
 func TestClassesAreSignaledWhenTheirProviderLosesItsWorker(t *testing.T) {
 	var workers atomic.Int32
 	synctest.Test(t, func(t *testing.T) {
@@ -169,8 +169,8 @@ func withoutWorker(c *v1alpha1.MachineClass) {
 	}
 }
 
-// A new class is signaled once. Later writes of its workflow to the class and its Secret signal neither the class nor
-// the machines that are being created.
+// A new class is signaled once. When the class's workflow later writes the class or its Secret, neither the class nor
+// the machines that are being created are signaled.
 func TestNewClassIsSignaledOnce(t *testing.T) {
 	class := changedCopy(aClass(), removeFinalizers[*v1alpha1.MachineClass])
 	waiting := changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
@@ -277,7 +277,8 @@ func TestResyncSignalsClassesWithPendingWork(t *testing.T) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{
-			startSignalOf(fresh),             // signal, not start: the missing finalizer should have been added at once
+			// signal, not only start: the class should have got its finalizer at once, so a signal may be lost
+			startSignalOf(fresh),
 			"start " + workflowIDOf(waiting), // the class waits for its machine
 		}, w.takeRequests())
 		w.putObject(guardedSecret("left-behind")) // a Secret of a class that was removed by hand

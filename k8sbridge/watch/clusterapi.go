@@ -25,8 +25,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// WatchClusterAPI makes the bridge also signal the workflows of Cluster API's MachineDeployments and MachineSets.
-// Call it before Run. With api == nil WatchClusterAPI changes nothing.
+// WatchClusterAPI makes the bridge also signal the workflows of Cluster API's MachineDeployments and MachineSets. Call
+// WatchClusterAPI before Run. With api == nil WatchClusterAPI changes nothing.
 func (b *Bridge) WatchClusterAPI(api *capi.Cache) { b.clusterAPI = api }
 
 // watchTemplates adds handlers to the caches of templates and control planes. The cache of a template kind starts
@@ -139,8 +139,9 @@ func (b *Bridge) handleClusterAPIMachine(e event, m *clusterv1.Machine) {
 	}
 }
 
-// clusterAPIMachineFingerprints returns the fingerprints of a Cluster API machine. Of the conditions' transition times
-// only that of Ready is included, because the set computes from it which machines are available.
+// clusterAPIMachineFingerprints returns the fingerprints of a Cluster API machine. The fingerprints include the
+// transition time of the condition Ready, because the set computes from it which machines are available. They include
+// no other transition time.
 func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 	annotations := maps.Clone(m.Annotations)
 	delete(annotations, v1alpha1.AnnotationDrainStatus)
@@ -265,9 +266,9 @@ func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 	return s
 }
 
-// clusterAPISetSubject returns the subject for a set of Cluster API. The subject's versions include those of the
-// machines and of all other objects that the decision reads. If one of these objects cannot be read, the set counts
-// as not calm, and the set's workflow reports the reason.
+// clusterAPISetSubject returns the subject for a set of Cluster API. The subject's versions include the versions of the
+// machines and of all other objects that the decision reads. If one of these objects cannot be read, the set counts as
+// having pending work, and the set's workflow reports the reason.
 func (b *Bridge) clusterAPISetSubject(ctx context.Context, set *clusterv1.MachineSet) subject {
 	if !b.clusterAPI.IsReconciledByMillwright(set) {
 		return newSubject(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage})

@@ -30,13 +30,13 @@ import (
 // beforeBubbleStart is before the start time of every synctest bubble.
 var beforeBubbleStart = metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// capiSet returns a calm set with one machine.
+// capiSet returns a set with one machine and without pending work.
 func capiSet(name string, change ...capitest.SetChange) *clusterv1.MachineSet {
 	s := capitest.NewSet(name, 1, change...)
 	return fillCAPISetStatus(s, capitest.RelatedObjects(capiMachine("m-"+name, s)))
 }
 
-// fillCAPISetStatus gives a set the status for its related objects.
+// fillCAPISetStatus writes the status that a set with these related objects has.
 func fillCAPISetStatus(s *clusterv1.MachineSet, related capi.RelatedObjects) *clusterv1.MachineSet {
 	plan := scale.PlanSet(
 		capiset.ScaleFacts(
@@ -137,7 +137,7 @@ func TestClusterAPISetWithoutPendingWorkIsNotSignaled(t *testing.T) {
 	assertNoCAPISignals(t, capiStack(), run.KindClusterAPISet)
 }
 
-// assertNoCAPISignals checks that a calm object of a kind is evaluated but not signaled.
+// assertNoCAPISignals checks that an object without pending work is evaluated but not signaled.
 func assertNoCAPISignals(t *testing.T, stack []runtime.Object, kind run.Kind) {
 	t.Helper()
 	runCAPIBridgeTest(t, stack, func(w *bridgeTestEnv) {
@@ -148,8 +148,8 @@ func assertNoCAPISignals(t *testing.T, stack []runtime.Object, kind run.Kind) {
 	})
 }
 
-// capiEvaluationTestCase is a change of an object, and the time at which the bridge then evaluates the calm object of a
-// kind.
+// capiEvaluationTestCase is a change of an object, and the time at which the bridge then evaluates the tested set or
+// deployment.
 type capiEvaluationTestCase struct {
 	name   string
 	object runtime.Object
@@ -159,7 +159,8 @@ type capiEvaluationTestCase struct {
 // The times in a capiEvaluationTestCase.
 const neverEvaluated, evaluatedAtOnce, evaluatedDebounced = "never", "at once", "debounced"
 
-// assertCAPIEvaluations checks for each row when the bridge evaluates the object of a kind after the change.
+// assertCAPIEvaluations makes the change of each row, and checks when the bridge evaluates the tested set or
+// deployment.
 func assertCAPIEvaluations(t *testing.T, stack []runtime.Object, kind run.Kind, rows []capiEvaluationTestCase) {
 	t.Helper()
 	for _, row := range rows {
@@ -198,7 +199,7 @@ func infrastructureTemplate(change ...capitest.ProviderObjectChange) runtime.Obj
 		append([]capitest.ProviderObjectChange{capitest.WithClusterOwner}, change...)...)
 }
 
-// The rows say which change of which object makes the bridge evaluate the set, and when.
+// Each row has a change of an object, and the time at which the bridge then evaluates the set.
 func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return capiStackSet(change) }
 	machine := func(change capitest.MachineChange) runtime.Object { return capiStackMachine(change) }
@@ -379,8 +380,8 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 	})
 }
 
-// A machine with a controller signals that set. An orphan signals the sets that select the orphan. No other set is
-// signaled.
+// A change of a machine with a controller signals only the set that controls the machine. A change of a machine without
+// a controller signals the sets that select the machine. No other set is signaled.
 func TestClusterAPIMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 	selecting := func(pool string) capitest.SetChange {
 		return func(s *clusterv1.MachineSet) {
@@ -430,7 +431,8 @@ func TestClusterAPIMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 		{"of a controller that is no set of Cluster API", foreigner, []string{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			runCAPIBridgeTest(t, append(sets, capiStack()[2:]...), func(w *bridgeTestEnv) { // the stack without the set s
+			// the stack without its own set
+			runCAPIBridgeTest(t, append(sets, capiStack()[2:]...), func(w *bridgeTestEnv) {
 				require.Empty(t, w.takeRequests())
 				before := w.countSetEvaluations()
 				w.putObject(row.o)
@@ -489,8 +491,8 @@ func TestSetsWithAnotherLabelAreNotSignaled(t *testing.T) {
 	})
 }
 
-// A set that waits for its template is signaled when the template is created. The set's workflow must not read an
-// older state.
+// A set that waits for its template is signaled when the template is created. The set's workflow must not read a state
+// in which the template is missing.
 func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
 	waiting := capitest.NewSet("s", 1)
 	related := capitest.RelatedObjects()
@@ -649,7 +651,7 @@ func TestChangesThatSignalAClusterAPIDrain(t *testing.T) {
 	}
 }
 
-// A pending drain gets an open run every minute. The drain of a deleted machine is signaled.
+// The bridge starts a run for a pending drain at each resync. The drain of a deleted machine is signaled.
 func TestADrainForClusterAPIIsStartedAgainAndEnds(t *testing.T) {
 	objects := capiStack()
 	objects[1] = machineWithHook(setDeletingAtHook)
@@ -678,7 +680,7 @@ func TestNextClusterAPIDrainIsSignaledForItsTurn(t *testing.T) {
 	objects[1] = machineWithHook(setDeletingAtHook)
 	runCAPIBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.putObject(capiStackMachine(setDeletingAtHook)) // the machine without its hook
+		w.putObject(capiStackMachine(setDeletingAtHook)) // remove the hook from the machine
 		w.runDueWork()
 		assert.Equal(t, []string{"signal-with-start " + drainWorkflowID("next")}, w.drainRequests())
 	})

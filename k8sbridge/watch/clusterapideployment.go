@@ -124,7 +124,7 @@ func hasFinalizer(o metav1.Object, finalizer string) bool {
 }
 
 // clusterAPIDeploymentOf returns the name of the deployment that controls the set with this key, or "" if there is
-// none. This deployment may be one that Millwright does not reconcile.
+// none. The deployment is returned even if Millwright does not reconcile it.
 func (b *Bridge) clusterAPIDeploymentOf(set string) string {
 	item, found, err := b.cluster.Informer(capi.SetsResource).GetStore().GetByKey(set)
 	if err != nil || !found {
@@ -162,9 +162,9 @@ func (b *Bridge) enqueueClusterAPIDeployments(affected func(*clusterv1.MachineDe
 	enqueueObjects(b, run.KindClusterAPIDeployment, deployments, w, 0)
 }
 
-// clusterAPIDeploymentSubject returns the subject for a deployment of Cluster API. The subject's versions include
-// those of the deployment's sets, machines and templates. If a template cannot be read, the deployment counts as not
-// calm, and the deployment's workflow reports the reason.
+// clusterAPIDeploymentSubject returns the subject for a deployment of Cluster API. The subject's versions include the
+// versions of the deployment's sets, machines and templates. If a template cannot be read, the deployment counts as
+// having pending work, and the deployment's workflow reports the reason.
 func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.MachineDeployment) subject {
 	if !b.clusterAPI.IsReconciledByMillwright(d) {
 		return newSubject(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage})

@@ -22,7 +22,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// capiFleet returns a calm deployment of Millwright with its set, the set's machine and their related objects.
+// capiFleet returns a deployment without pending work, its set, the set's machine and their related objects.
 func capiFleet() []runtime.Object {
 	d := capiDeployment()
 	s := capiSetOf(d)
@@ -85,7 +85,7 @@ func newCAPITree(
 	}
 }
 
-// setCAPIDeploymentStatus gives a deployment the status for its set and its machine.
+// setCAPIDeploymentStatus writes the status that a deployment with this set and this machine has.
 func setCAPIDeploymentStatus(d *clusterv1.MachineDeployment, s *clusterv1.MachineSet, machines ...*clusterv1.Machine) {
 	f := newCAPITree(d, s, machines...)
 	plan := rollout.PlanDeployment(deployment.RolloutFacts(f, capitest.Noon))
@@ -119,7 +119,7 @@ func TestClusterAPIDeploymentWithoutPendingWorkIsNotSignaled(t *testing.T) {
 	assertNoCAPISignals(t, capiFleet(), run.KindClusterAPIDeployment)
 }
 
-// The rows say which change of which object makes the bridge evaluate the deployment, and when.
+// Each row has a change of an object, and the time at which the bridge then evaluates the deployment.
 func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 	of, set, machine := changedDeploymentOfFleet, changedSetOfFleet, changedMachineOfFleet
 	says := func(kind string, status metav1.ConditionStatus) runtime.Object {
@@ -305,7 +305,8 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 	})
 }
 
-// A deployment depends on the templates of its former sets, too: without them, no rollback returns to these sets.
+// A deployment also depends on the templates of its former sets: without these templates, no rollback to the sets is
+// possible.
 func TestATemplateOfAFormerSetWakesTheDeployment(t *testing.T) {
 	former := capiSet("former", capitest.WithDeploymentOwner, func(s *clusterv1.MachineSet) {
 		s.Spec.Replicas, s.Spec.Template.Spec.InfrastructureRef.Name = new(int32(0)), "former"
@@ -383,8 +384,8 @@ func TestHandedOverClusterAPIDeploymentIsSignaledUntilItsFinalizerIsRemoved(t *t
 	})
 }
 
-// While the deployment's rollout is open, the rollout is signaled instead of the deployment. After the deletion of
-// the deployment, both are signaled.
+// While the deployment's rollout is open, the rollout is signaled instead of the deployment. After the deletion of the
+// deployment, both the deployment's workflow and the rollout are signaled.
 func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
 	rollout := testInstallation.ID(run.KindClusterAPIRollout, refOf(capitest.NewDeployment()), 1)
 	rolling := func(d *clusterv1.MachineDeployment) {

@@ -13,7 +13,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// A calm set must also own its templates: a template that was created again has no owner.
+// A set without pending work owns its templates. A template that was created again has no owner, so the set is
+// signaled.
 func TestTemplateThatLostItsOwnerSignalsTheSet(t *testing.T) {
 	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		require.Empty(t, w.takeRequests())
@@ -23,7 +24,7 @@ func TestTemplateThatLostItsOwnerSignalsTheSet(t *testing.T) {
 	})
 }
 
-// A set that is not prepared has pending work, even if it has all its machines.
+// A set without its owner reference has pending work, even if it has all its machines.
 func TestUnpreparedSetIsSignaled(t *testing.T) {
 	s := fillCAPISetStatus(capitest.NewSet("s", 0, capitest.WithoutOwner), capitest.RelatedObjects())
 	runBridgeTest(t, append([]runtime.Object{s}, capiStack()[2:]...), func(w *bridgeTestEnv) {
@@ -60,8 +61,8 @@ func TestRunsWhoseObjectsOfClusterAPIAreGoneAreSignaled(t *testing.T) {
 	assertStrayRunsSignaled(t, capiStack(), strays, exist)
 }
 
-// Another controller adds its finalizer to a set that has all its machines. The set's status must report that,
-// because the other controller also changes machines.
+// Another controller adds its finalizer to a set that has all its machines. The set's status must report the other
+// controller, because it may change machines, too.
 func TestASetWithAForeignFinalizerIsReported(t *testing.T) {
 	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		w.putObject(

@@ -29,7 +29,7 @@ func aControlPlane(available int64) *unstructured.Unstructured {
 	}}
 }
 
-// A set that waits for the control plane is calm. The set is signaled when the control plane has changed.
+// A set that waits for the control plane has no pending work. The set is signaled when the control plane has changed.
 func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
 	short := machineSetWithoutStatus()
 	short.Spec.Replicas = 2

@@ -34,7 +34,7 @@ func (w *bridgeTestEnv) signaledDeployments() []string {
 	})
 }
 
-// wakeTestCase is an event and the deployments that it signals.
+// wakeTestCase is an event and the deployments that the event signals.
 type wakeTestCase struct {
 	name   string
 	before []runtime.Object
@@ -42,8 +42,8 @@ type wakeTestCase struct {
 	want   []string
 }
 
-// assertDeploymentsSignaled checks which deployments each row's event signals. Neither deployment is calm, so each
-// evaluation sends a signal.
+// assertDeploymentsSignaled checks which deployments each row's event signals. Both deployments have pending work, so
+// each evaluation sends a signal.
 func assertDeploymentsSignaled(t *testing.T, stack []runtime.Object, rows []wakeTestCase) {
 	both := []string{startSignalOf(aDeployment()), startSignalOf(otherDeployment())}
 	for _, row := range rows {
@@ -97,7 +97,8 @@ func repeatSetUpdateEvent(w *bridgeTestEnv) {
 	w.bridge.eventHandler(cache.Sets, informer, nil).OnUpdate(set, set)
 }
 
-// A set wakes its controller. A set without a controller wakes the deployments that may adopt it.
+// An event of a set signals the deployment that controls the set. An event of a set without a controller signals the
+// deployments that may adopt the set.
 func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
 	d, e := startSignalOf(aDeployment()), startSignalOf(otherDeployment())
 	stray := machineSetWithName("stray", withoutOwner)
@@ -256,8 +257,8 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 	})
 }
 
-// The node's agent reports to the machine, and the machine's phase reports to the deployment. The deployment counts a
-// result only after the machine's workflow has processed it.
+// The agent on the node reports the result to the machine, and the deployment reads the result from the machine's
+// phase. The deployment counts a result only after the machine's workflow has processed it.
 func TestTheNodeOfAnInPlaceUpdateSignalsOnlyItsMachine(t *testing.T) {
 	updating := changedCopy(aMachine(), withPhase(v1alpha1.MachineInPlaceUpdating))
 	node := updatingNode(v1alpha1.ReasonReadyForUpdate)

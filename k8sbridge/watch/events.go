@@ -22,7 +22,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// event is an informer's report about one object.
+// event is an informer's event for one object.
 type event struct {
 	resource  observecache.Resource
 	object    metav1.Object
@@ -36,7 +36,8 @@ func (e event) toWakeRequest() wakeRequest {
 	return wakeRequest{versions: observecache.MinVersions{e.resource: e.version}}
 }
 
-// eventHandler returns the event handler for an informer. A target is given only for the nodes of the target.
+// eventHandler returns the event handler for an informer. The parameter target is set only for the informer of a target
+// cluster's nodes.
 func (b *Bridge) eventHandler(
 	resource observecache.Resource,
 	informer cache.SharedIndexInformer,
@@ -57,7 +58,7 @@ func (b *Bridge) eventHandler(
 			before, ok1 := old.(metav1.Object)
 			after, ok2 := item.(metav1.Object)
 			if ok1 && ok2 && before.GetUID() != after.GetUID() {
-				pass(old, true, after.GetResourceVersion()) // recreated while the watch was broken
+				pass(old, true, after.GetResourceVersion()) // the object was recreated while the watch was broken
 			}
 			pass(item, false, "")
 		},
@@ -137,7 +138,7 @@ func (b *Bridge) handleClass(e event, class *v1alpha1.MachineClass) {
 	enqueueObjects(b, run.KindMachineSet, sets, e.toWakeRequest(), 0) // a set without a class creates no machines
 	for _, s := range sets {
 		d, found := b.cluster.Deployment(s.Namespace + "/" + controllerName(s))
-		// No rollback returns to a set without a class.
+		// A rollback cannot return to a set whose class is missing.
 		if found && metav1.IsControlledBy(s, d) && !set.IsSameTemplate(&s.Spec.Template, &d.Spec.Template) {
 			b.enqueue(objectKey{run.KindMachineDeployment, d.Namespace, d.Name}, e.toWakeRequest(), 0)
 		}
@@ -211,8 +212,8 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 	}
 }
 
-// enqueueRivalMachines enqueues the other machines that name the same instance or node as a claim. The change may have
-// decided which machine owns the instance or node, or may have put the ownership in doubt.
+// enqueueRivalMachines enqueues the other machines that claim the same instance or node. After the change, another
+// machine may own the instance or node, or the owner may be unclear.
 func (b *Bridge) enqueueRivalMachines(claim observecache.MachineClaim, w wakeRequest) {
 	rivals := slices.Concat(
 		b.cluster.MachinesOfInstance(claim.ProviderID),
@@ -222,17 +223,17 @@ func (b *Bridge) enqueueRivalMachines(claim observecache.MachineClaim, w wakeReq
 	enqueueObjects(b, run.KindMachine, rivals, w, debounce)
 }
 
-// wakeDrainQueue enqueues the next machines to be drained. The bridge does not know how many drains may start: each
-// machine that starts its drain causes an event that wakes further machines, until the limit is reached.
+// wakeDrainQueue enqueues the next machines to be drained. The bridge has no information about how many drains may
+// start: each machine that starts its drain causes an event that wakes further machines, until the limit is reached.
 func (b *Bridge) wakeDrainQueue(w wakeRequest) {
 	for _, next := range drain.NextQueuedMachines(observedrain.QueueEntries(b.cluster), drainsPerWake) {
 		b.enqueue(objectKey{run.KindMachine, next.Namespace, next.Name}, w, 0)
 	}
 }
 
-// handleSecret enqueues the machines that may wait for a Secret's data and the classes that may wait for its
-// finalizer. A change of only the finalizer enqueues no machine. The signal to a machine has no minimum version of
-// the Secret: a failed cloud call compares its Secret with the Secret at the API server.
+// handleSecret enqueues the machines that may wait for a Secret's data, and the classes that may wait for the Secret's
+// finalizer. A change of only the finalizer enqueues no machine. The signal to a machine has no minimum version of the
+// Secret: a failed cloud call compares its Secret with the Secret at the API server.
 func (b *Bridge) handleSecret(e event, secret *metav1.PartialObjectMetadata) {
 	c := b.compareAndStoreFingerprints(e, secretFingerprints(secret))
 	for _, class := range class.ClassesOfSecret(b.cluster, secret.Namespace, secret.Name) {
@@ -274,7 +275,7 @@ func (b *Bridge) handleOwnedObject(e event, kind, parentKind run.Kind, now finge
 }
 
 // rolloutInStatus returns the workflow ID of the rollout in a deployment's status. rolloutInStatus returns "" if the
-// status names no rollout or the object is no deployment.
+// status names no rollout or the object is not a deployment.
 func rolloutInStatus(o metav1.Object) string {
 	switch o := o.(type) {
 	case *v1alpha1.MachineDeployment:
@@ -286,10 +287,10 @@ func rolloutInStatus(o metav1.Object) string {
 	}
 }
 
-// fingerprintChange says which fingerprints of an object differ from the last stored ones. For a new or deleted
-// object nearly all fingerprints count as different; compareAndStoreFingerprints contains the exceptions.
+// fingerprintChange lists the fingerprints of an object that differ from the stored fingerprints. For a new or deleted
+// object, almost all fingerprints count as different. compareAndStoreFingerprints has the exceptions.
 type fingerprintChange struct {
-	isNew             bool // the object is new
+	isNew             bool
 	specChanged       bool
 	childrenChanged   bool
 	healthChanged     bool
@@ -310,7 +311,8 @@ type fingerprintChange struct {
 	claims []observecache.MachineClaim
 }
 
-// compareAndStoreFingerprints compares an object's fingerprints with the stored fingerprints, and stores the new ones.
+// compareAndStoreFingerprints compares an object's fingerprints with the stored fingerprints, and then stores the
+// object's fingerprints.
 func (b *Bridge) compareAndStoreFingerprints(e event, now fingerprints) fingerprintChange {
 	b.mu.Lock()
 	defer b.mu.Unlock()

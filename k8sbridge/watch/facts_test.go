@@ -21,21 +21,22 @@ import (
 	"millwright/observe/observetest"
 )
 
-// factTestCase changes one fact of a calm world so that the object has pending work.
+// factTestCase changes one fact, so that an object without pending work gets pending work.
 type factTestCase struct {
 	fact   string
-	name   string           // the cause of the change, if the fact does not name it
-	before []runtime.Object // objects that replace objects of the calm stack
+	name   string           // the cause of the change, if the fact's name does not describe it
+	before []runtime.Object // objects that replace objects of the test stack before the change
 	change func(w *bridgeTestEnv)
-	resync bool // only the object's own workflow writes this fact: another client's write waits for the resync
+	// only the object's own workflow writes this fact: if another client writes it, the signal waits for the resync
+	resync bool
 }
 
 func putChangedObject[T runtime.Object](o T, changes ...func(T)) func(*bridgeTestEnv) {
 	return func(w *bridgeTestEnv) { w.putObject(changedCopy(o, changes...)) }
 }
 
-// assertFactsSendSignals checks that a change of each fact that determines pending work signals the object's workflow:
-// at once, debounced, or at the next resync.
+// assertFactsSendSignals changes each fact that determines pending work, and checks when the object's workflow is
+// signaled: at once, debounced, or at the next resync.
 func assertFactsSendSignals(
 	t *testing.T,
 	facts reflect.Type,
@@ -228,7 +229,7 @@ func TestEveryMachineFactSignalsTheMachine(t *testing.T) {
 				m.Status.Conditions,
 				corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue},
 			)
-			m.OwnerReferences = nil // without a set, because otherwise the set's deployment is signaled
+			m.OwnerReferences = nil // the machine has no set, because otherwise the set's deployment is signaled
 		})},
 		{fact: "Granted", change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationReplacementGranted] = "2026-01-01T00:00:00Z"

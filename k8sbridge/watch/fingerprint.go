@@ -20,45 +20,52 @@ import (
 	"millwright/observe/set"
 )
 
-// fingerprints says which changes of an object affect which workflows. A field that only the object's own workflow
-// writes does not signal that workflow, because its run decides again after the write. A field that only the object's
-// own workflow writes signals the controller's workflow.
+// fingerprints determine which changes of an object signal which workflows. A change of a field that only the object's
+// own workflow writes does not signal this workflow, because its run decides again after the write. A change of a field
+// that only the object's own workflow writes signals the controller's workflow.
 type fingerprints struct {
-	specHash            uint64 // signals the object's workflow at once: spec, deletion, metadata that others write
-	immediateParentHash uint64 // signals the controller's workflow at once: controller; for a set, all but size and progress
-	// signals the controller's workflow debounced: the other fields of a machine, the progress of a set
+	// spec, deletion, and metadata of other writers; a change signals the object's workflow at once
+	specHash uint64
+	// the controller, and all of a set except its size and progress; a change signals the controller's workflow at once
+	immediateParentHash uint64
+	// the other fields of a machine, or the progress of a set; a change signals the controller's workflow debounced
 	debouncedParentHash uint64
-	childrenHash        uint64 // signals the workflows of the controlled objects at once
-	healthHash          uint64 // of a node: signals the machine's workflow even while the machine is being deleted
-	parentName          string // name of the controller
-	className           string // name of the machine's class
-	nodeName            string // name of the node that a machine depends on
+	childrenHash        uint64 // a change signals the workflows of the controlled objects at once
+	// the health of a node; a change signals the machine's workflow even while the machine is being deleted
+	healthHash uint64
+	parentName string // name of the controller
+	className  string // name of the machine's class
+	nodeName   string // name of the node that a machine depends on
 	// instance and node in a machine's claim; a change signals the other machines that claim the same instance or
 	// node
-	claim            cache.MachineClaim
-	deploymentText   string // signals the deployment of the machine's set at once; empty: nothing that the deployment reads
-	hasFinalizer     bool   // Millwright's finalizer is set; its removal signals the object's workflow
-	isDraining       bool   // the machine's node is being drained, or is queued for a drain
-	isQueuedForDrain bool   // the machine is queued for its drain
-	// the provider reports OutOfRange for the machine: several instances, or none where one is expected
+	claim cache.MachineClaim
+	// a change signals the deployment of the machine's set at once; empty: the deployment reads nothing of this object
+	deploymentText   string
+	hasFinalizer     bool // Millwright's finalizer is set; its removal signals the object's workflow
+	isDraining       bool // the machine's node is being drained, or is queued for a drain
+	isQueuedForDrain bool // the machine is queued for its drain
+	// the provider reports OutOfRange for the machine: there are several instances, or no instance although one is
+	// expected
 	reportsOutOfRange bool
 }
 
-// hashOf returns a number that differs if the parts differ.
+// hashOf returns a hash of the parts.
 func hashOf(parts ...any) uint64 {
 	h := fnv.New64a()
 	if err := json.NewEncoder(h).Encode(parts); err != nil {
-		_, _ = fmt.Fprint(h, parts...) // Millwright's types always encode; on an error, hash the printed parts
+		_, _ = fmt.Fprint(h, parts...) // Millwright's types can always be encoded; on an error, hash the printed parts
 	}
 	return h.Sum64()
 }
 
-// foreignMetadata returns the labels and annotations that others write, without the machine priority. Millwright
-// writes a default priority that means the same as its absence, so drain.DeletionPriority is compared instead.
+// foreignMetadata returns the labels and annotations that Millwright does not write, except the machine priority. The
+// default priority, which Millwright writes, means the same as no priority. So the fingerprints contain
+// drain.DeletionPriority instead.
 func foreignMetadata(o metav1.Object) [2]map[string]string {
 	var result [2]map[string]string
 	for i, all := range []map[string]string{o.GetLabels(), o.GetAnnotations()} {
-		result[i] = map[string]string{} // never nil: Millwright's first annotation on an object is not a change
+		// an empty map, not nil: otherwise Millwright's first annotation on an object would count as a change
+		result[i] = map[string]string{}
 		for key, value := range all {
 			if !v1alpha1.IsOwnMetadataKey(key) && key != v1alpha1.AnnotationMachinePriority {
 				result[i][key] = value
@@ -149,8 +156,8 @@ func fieldsForDeployment(m *v1alpha1.Machine) string {
 	return string(phase) + m.Labels[v1alpha1.LabelUpdateResult] + m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]
 }
 
-// machineSetFingerprints returns the fingerprints of a set. The generation covers spec fields that this version of
-// Millwright does not know. The set's controller decides when the set's failed machines are replaced.
+// machineSetFingerprints returns the fingerprints of a set. The generation also covers the spec fields that this
+// version of Millwright does not support. The set's controller decides when the set's failed machines are replaced.
 func machineSetFingerprints(s *v1alpha1.MachineSet) fingerprints {
 	status, spec := s.Status, s.Spec.DeepCopy()
 	spec.Replicas = 0 // no signal for a new size: the deployment wrote it, or reads it in the set's next status
@@ -194,14 +201,15 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	_, paused := d.Annotations[v1alpha1.AnnotationPaused]
 	_, unfrozen := d.Annotations[v1alpha1.AnnotationUnfreeze]
 	return fingerprints{
-		specHash:     hashOf(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
-		childrenHash: hashOf(d.UID, d.Spec.Template, paused, d.Labels, unfrozen), // a policy selects by labels
+		specHash: hashOf(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
+		// the labels are included because a RolloutPolicy selects deployments by labels
+		childrenHash: hashOf(d.UID, d.Spec.Template, paused, d.Labels, unfrozen),
 		hasFinalizer: cache.HasFinalizer(d.Finalizers),
 	}
 }
 
 // classFingerprints returns the fingerprints of a class. A new generation signals the class's workflow and the
-// workflows of its machines that are not calm. If the status starts or stops reporting a missing worker of the
+// workflows of its machines that have pending work. If the status starts or stops reporting a missing worker of the
 // provider, the machines with a current operation are signaled.
 func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 	return fingerprints{

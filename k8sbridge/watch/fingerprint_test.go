@@ -51,7 +51,7 @@ func TestMachineFingerprints(t *testing.T) {
 		change change
 		want   []string
 	}{
-		// Changes by users and other controllers.
+		// The next rows are changes by users and other controllers.
 		{"spec: class", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }, []string{"spec", "parentDebounced"}},
 		{"spec: a timeout", func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineCreationTimeout: &metav1.Duration{Duration: time.Minute}}
@@ -73,7 +73,7 @@ func TestMachineFingerprints(t *testing.T) {
 		{"a label of the set's template", func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) }, []string{"parentDebounced"}},
 		{"priority", func(m *v1alpha1.Machine) { m.Annotations[v1alpha1.AnnotationMachinePriority] = "1" }, []string{"parentDebounced"}},
 		{"parentNow", func(m *v1alpha1.Machine) { m.OwnerReferences = nil }, []string{"parentNow"}},
-		// Writes of Millwright's own workflows.
+		// The next rows are writes of Millwright's own workflows.
 		{"finalizer", func(m *v1alpha1.Machine) { m.Finalizers = nil }, []string{"spec"}},
 		{"a foreign finalizer", func(m *v1alpha1.Machine) { m.Finalizers = append(m.Finalizers, "foreign") }, none},
 		{"it stands still", withBlocker("no room"), []string{"parentDebounced"}},
@@ -262,8 +262,8 @@ func withBlocker(cause string) func(*v1alpha1.Machine) {
 	}
 }
 
-// A blocked machine wakes its calm set and its calm deployment. The statuses of the set and the deployment must
-// report the block, and later the end of the block.
+// A blocked machine wakes its set and its deployment, even if they have no other pending work. The statuses of the set
+// and the deployment must report the block, and later the end of the block.
 func TestABlockedMachineWakesItsSetAndDeployment(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.takeCalls()

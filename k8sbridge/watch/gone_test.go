@@ -144,8 +144,8 @@ func TestObjectRecreatedDuringABrokenWatchSignalsBothWorkflows(t *testing.T) {
 	})
 }
 
-// For a deletion that the watch missed, the informer reports the object's last known state. A cache with that version
-// still contains the object.
+// For a deletion that the watch missed, the informer reports the object's last known state. A cache that has only
+// reached the version of this state still contains the object.
 func TestTombstoneSignalHasTheVersionOfTheCache(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		version := w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineRunning)))
@@ -179,7 +179,7 @@ func TestWorkflowsOfADeletedSetAndDeploymentAreSignaled(t *testing.T) {
 	})
 }
 
-// If a rollout is open but its deployment's workflow is not, only the bridge can signal the rollout that the
+// If a rollout is open and its deployment's workflow is closed, only the bridge can signal to the rollout that the
 // deployment is gone.
 func TestOpenRolloutOfADeletedDeploymentIsSignaled(t *testing.T) {
 	for name, row := range map[string]struct {

@@ -2,7 +2,7 @@ package watch
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics counts received events and sent signals. Create it with NewMetrics.
+// Metrics counts received events and sent signals. Use NewMetrics to create Metrics.
 type Metrics struct {
 	events                 *prometheus.CounterVec
 	signals                *prometheus.CounterVec
@@ -33,7 +33,8 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	}
 }
 
-// NewLeadingGauge registers the gauge of a bridge's leadership. Call it once per registry.
+// NewLeadingGauge registers the gauge that reports whether this bridge is the leader. Call NewLeadingGauge once per
+// registry.
 func NewLeadingGauge(registry prometheus.Registerer) prometheus.Gauge {
 	leading := prometheus.NewGauge(
 		prometheus.GaugeOpts{Name: "millwright_bridge_leader", Help: "1 while this process is the leader."},

@@ -45,7 +45,8 @@ func machineTemplate() v1alpha1.MachineTemplateSpec {
 	}
 }
 
-// aDeployment returns the deployment of the calm stack: it has one set, with one machine, with a healthy node.
+// aDeployment returns the deployment of the test stack, which has no pending work: it has one set, with one machine,
+// with a healthy node.
 func aDeployment() *v1alpha1.MachineDeployment {
 	return withDeploymentStatus(deploymentWithoutStatus(), objectList(aSet(), aMachine())...)
 }
@@ -61,7 +62,7 @@ func deploymentWithoutStatus() *v1alpha1.MachineDeployment {
 	return d
 }
 
-// withDeploymentStatus gives a deployment the status for these sets and machines.
+// withDeploymentStatus writes the status that a deployment with these sets and machines has.
 func withDeploymentStatus(d *v1alpha1.MachineDeployment, below ...runtime.Object) *v1alpha1.MachineDeployment {
 	tree := deployment.ObjectTree{Deployment: d}
 	for _, o := range below {
@@ -95,7 +96,7 @@ func machineSetWithoutStatus() *v1alpha1.MachineSet {
 	return s
 }
 
-// withSetStatus gives a set the status for these machines.
+// withSetStatus writes the status that a set with these machines has.
 func withSetStatus(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
 	return machineSetWithStatusFor(deploymentWithoutStatus(), s, machines...)
 }

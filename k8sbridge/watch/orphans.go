@@ -30,7 +30,7 @@ type ScheduleClient interface {
 type sweepSchedules struct {
 	installation run.Installation
 	cluster      *cache.Cluster
-	schedules    ScheduleClient // nil: no schedule is changed
+	schedules    ScheduleClient // nil: the bridge changes no schedules
 	interval     time.Duration
 	metrics      *Metrics
 	log          *slog.Logger
@@ -40,7 +40,7 @@ type sweepSchedules struct {
 	lastTriggerTimes map[cache.ObjectRef]time.Time // time of the last early sweep of each class
 }
 
-// sweepTask is a piece of work for the schedule of a class.
+// sweepTask is a task for the schedule of a class.
 type sweepTask struct {
 	class    cache.ObjectRef
 	startNow bool // true: start a sweep now; false: check the schedule
@@ -50,7 +50,8 @@ type sweepTask struct {
 var compareListTask = sweepTask{}
 
 // EnableOrphanSweeps makes the bridge maintain one sweep schedule per class, with the interval every. If every is zero,
-// the bridge deletes all schedules. Call it before Run. Without this call the bridge changes no schedule.
+// the bridge deletes all schedules. Call EnableOrphanSweeps before Run. Without this call the bridge changes no
+// schedule.
 func (b *Bridge) EnableOrphanSweeps(schedules ScheduleClient, every time.Duration) {
 	b.orphanSchedules.schedules, b.orphanSchedules.interval = schedules, every
 }
@@ -107,8 +108,8 @@ func (s *sweepSchedules) enqueueCheck(class cache.ObjectRef) {
 	}
 }
 
-// triggerSweep starts a sweep of a class early, unless an early sweep started within minTriggerInterval: one sweep is
-// enough for a hundred machines with the same problem.
+// triggerSweep starts a sweep of a class early, unless an early sweep has started within minTriggerInterval. One sweep
+// is enough for a hundred machines with the same problem.
 func (s *sweepSchedules) triggerSweep(namespace, name string) {
 	if s.schedules == nil || s.interval == 0 {
 		return
@@ -127,7 +128,8 @@ func (s *sweepSchedules) triggerSweep(namespace, name string) {
 	s.queue.Add(sweepTask{class: ref, startNow: true})
 }
 
-// runTask runs one task. A failed task is retried, except for an early sweep: the next scheduled sweep replaces it.
+// runTask runs one task. A failed early sweep is not retried, because the next scheduled sweep replaces it. All other
+// failed tasks are retried.
 func (s *sweepSchedules) runTask(ctx context.Context, t sweepTask) {
 	var err error
 	switch {
@@ -158,8 +160,8 @@ func (s *sweepSchedules) runTask(ctx context.Context, t sweepTask) {
 	}
 }
 
-// reconcileSchedule creates, updates or deletes the schedule of a class. A class that is being deleted is swept while
-// it has machines, because their instances may become orphans.
+// reconcileSchedule creates, updates or deletes the schedule of a class. While a class that is being deleted has
+// machines, its schedule stays, because the machines' instances may become orphans.
 func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.ObjectRef) error {
 	class, found := s.cluster.Class(ref.Key())
 	if !found || refOf(class) != ref || s.interval == 0 || class.Provider == "" ||
@@ -172,9 +174,9 @@ func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.Object
 	return s.ensureSchedule(ctx, s.desiredSchedule(class))
 }
 
-// startSweep starts a sweep now. Temporal skips the sweep if another sweep of the class runs. Temporal does not check
-// whether the schedule is paused, so startSweep checks that. startSweep ignores a missing schedule, because the bridge
-// is about to create it.
+// startSweep starts a sweep now. Temporal skips the sweep if another sweep of the class runs. Temporal also starts
+// sweeps of a paused schedule, so startSweep checks whether the schedule is paused. startSweep ignores a missing
+// schedule, because the bridge is about to create it.
 func (s *sweepSchedules) startSweep(ctx context.Context, ref cache.ObjectRef) error {
 	handle := s.schedules.GetHandle(ctx, s.installation.ID(run.KindOrphanCollection, ref))
 	there, err := handle.Describe(ctx)
@@ -226,7 +228,7 @@ func (s *sweepSchedules) compareWithClasses(ctx context.Context) error {
 	return nil
 }
 
-// ignoreNotFound returns nil if err says that the workflow or schedule does not exist.
+// ignoreNotFound returns nil if err means that the workflow or schedule does not exist.
 func ignoreNotFound(err error) error {
 	if _, absent := errors.AsType[*serviceerror.NotFound](err); absent {
 		return nil

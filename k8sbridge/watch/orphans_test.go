@@ -28,9 +28,9 @@ import (
 type fakeSchedules struct {
 	mu            sync.Mutex
 	schedules     map[string]client.Schedule
-	requests      []string // changing requests: verb and ID
+	requests      []string // requests that change a schedule: verb and ID
 	describeCalls int
-	nextError     error // error of every request
+	nextError     error // error that every request returns
 }
 
 // fakeScheduleHandle is a handle of one schedule. fakeScheduleHandle implements only the methods that the bridge uses.
@@ -105,7 +105,8 @@ func (e *fakeScheduleHandle) Delete(context.Context) error {
 	e.schedules.mu.Lock()
 	defer e.schedules.mu.Unlock()
 	if _, found := e.schedules.schedules[e.id]; !found && e.schedules.nextError == nil {
-		return serviceerror.NewNotFound("no such schedule") // a Describe of a missing schedule is no changing request
+		// the deletion of a missing schedule changes nothing, so the request is not recorded
+		return serviceerror.NewNotFound("no such schedule")
 	}
 	err := e.schedules.recordRequest("delete", e.id, true)
 	delete(e.schedules.schedules, e.id)
@@ -165,7 +166,7 @@ func (f *fakeSchedules) setReplyError(err error) {
 	f.nextError = err
 }
 
-// changeSchedules makes a change by another client.
+// changeSchedules changes the schedules, as another client would do.
 func (f *fakeSchedules) changeSchedules(by func(map[string]client.Schedule)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

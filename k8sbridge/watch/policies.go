@@ -5,16 +5,17 @@ import "time"
 // Intervals and rates of signals. Source of debounce and minSignalInterval: the measurements in
 // docs/adr/0022-bridge.md.
 const (
-	debounce          = 500 * time.Millisecond // from the first event of a child or node to its evaluation
+	debounce          = 500 * time.Millisecond // time between the first event of a child or node and the evaluation
 	minSignalInterval = 250 * time.Millisecond // minimum time between two signals to one object
 	deletionGrace     = 3 * time.Second        // within this time, a workflow that removed its own object ends by itself
 	signalsPerSecond  = 300                    // total signals per second. Source: more than a small Temporal accepts
-	senderCount       = 32                     // concurrent signals, each to another object
-	firstRetryDelay   = 500 * time.Millisecond // back-off after a failed signal, doubling
-	maxRetryDelay     = time.Minute
-	resyncInterval    = time.Minute // Source: docs/adr/0007-resync.md
-	// interval at which Temporal is asked for the number of workers per provider. Source: a missing worker must be
-	// reported within a minute
+	senderCount       = 32                     // maximum number of concurrent signals; each goes to a different object
+	// first back-off after a failed signal; each further back-off is twice as long
+	firstRetryDelay = 500 * time.Millisecond
+	maxRetryDelay   = time.Minute
+	resyncInterval  = time.Minute // Source: docs/adr/0007-resync.md
+	// interval at which the bridge reads the number of workers per provider from Temporal. Source: a missing worker
+	// must be reported within a minute
 	pollersInterval = 20 * time.Second
 	// interval of the search for provider calls that have been open for long. Source: a twelfth of the shortest
 	// duration that counts as long

@@ -24,8 +24,8 @@ func machineInDrain(name string, queued bool) *v1alpha1.Machine {
 	})
 }
 
-// startDrains starts the drain of each signaled machine whose turn has come, until no further signal arrives.
-// startDrains returns the number of started drains.
+// startDrains starts the drains of signaled machines, with the given limit of parallel drains, until no further signal
+// arrives. startDrains returns the number of started drains.
 func (w *bridgeTestEnv) startDrains(most int) (begun int) {
 	for signaled := true; signaled; {
 		w.advanceClock(minSignalInterval)
@@ -73,8 +73,9 @@ func TestAllFreeDrainTurnsAreTaken(t *testing.T) {
 	})
 }
 
-// The bridge does not know the limit of parallel drains. After a restart of the workers with a higher limit, the next
-// resync wakes the first queued machines. Each machine that starts its drain wakes further machines.
+// The limit of parallel drains is a setting of the workers, and the bridge cannot read it. After a restart of the
+// workers with a higher limit, the next resync wakes the first queued machines. Each machine that starts its drain
+// wakes further machines.
 func TestAHigherDrainLimitTakesEffectAtTheNextResync(t *testing.T) {
 	runBridgeTest(t, machinesInDrainQueue(10, 30), func(w *bridgeTestEnv) {
 		w.takeCalls()

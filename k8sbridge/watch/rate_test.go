@@ -92,8 +92,8 @@ func TestObjectThatKeepsChangingGetsAtMostFourSignalsASecond(t *testing.T) {
 	}
 }
 
-// Changes of its machines signal a set debounced. The deletion of a machine signals the set at once, because the set
-// may create a replacement.
+// Changes of a set's machines signal the set debounced. The deletion of a machine signals the set at once, because the
+// set may create a replacement.
 func TestMachineEventsAreDebounced(t *testing.T) {
 	second := machineWithName("second")
 	runBridgeTest(
@@ -155,7 +155,7 @@ func TestOnlyOneSignalPerObjectIsInFlight(t *testing.T) {
 	})
 }
 
-// In a large fleet only objects that are not calm cause requests, and the rate of these requests is limited.
+// In a large fleet only objects with pending work cause requests, and the rate of these requests is limited.
 func TestTotalSignalRateIsLimited(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 1000 {
@@ -182,8 +182,8 @@ func TestTotalSignalRateIsLimited(t *testing.T) {
 	})
 }
 
-// Calm objects do not use up the rate limit: a machine that is queued behind a thousand calm objects is signaled at
-// once.
+// Objects without pending work do not use up the rate limit: a machine that is queued behind a thousand of them is
+// signaled at once.
 func TestObjectsWithoutPendingWorkDoNotUseTheSignalLimit(t *testing.T) {
 	objects := []runtime.Object{aClass()}
 	for i := range 1000 {
@@ -201,7 +201,7 @@ func TestObjectsWithoutPendingWorkDoNotUseTheSignalLimit(t *testing.T) {
 		w.putObject(changedCopy(aMachine(), setNotCreated))
 		w.putObject(
 			changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }),
-		) // the change evaluates all machines of the class
+		) // after this change, the bridge evaluates all machines of the class
 		w.runDueWork()
 		assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests())
 	})
@@ -264,7 +264,8 @@ func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 }
 
 func TestSignalsResumeWhenTemporalAnswersAgain(t *testing.T) {
-	alone := func(m *v1alpha1.Machine) { m.OwnerReferences, m.Labels["pool"] = nil, "b" } // no set would adopt the machine
+	// the selector of no set matches the machine
+	alone := func(m *v1alpha1.Machine) { m.OwnerReferences, m.Labels["pool"] = nil, "b" }
 	waiting := changedCopy(machineWithName("waiting"), setNotCreated, alone)
 	runBridgeTest(t, append(stackWithoutPendingWork(), waiting), func(w *bridgeTestEnv) {
 		w.takeCalls()
@@ -272,7 +273,7 @@ func TestSignalsResumeWhenTemporalAnswersAgain(t *testing.T) {
 		w.putReplicas(2)
 		w.advanceClock(20 * time.Second) // the back-off is long by now
 		w.takeCalls()
-		for i := range 5 { // an evaluation of a calm object sends no request
+		for i := range 5 { // an evaluation of an object without pending work sends no request
 			w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = fmt.Sprint(i) }))
 			w.runDueWork()
 		}

@@ -53,10 +53,10 @@ func (b *Bridge) evaluateAllObjects() {
 	})
 }
 
-// resync ensures every minute that each object that is not calm has an open run, and wakes the next machines in the
+// resync ensures every minute that each object with pending work has an open run, and wakes the next machines in the
 // drain queue. At its start resync also wakes the runs whose objects are gone or outside Millwright's namespaces, and
-// repeats this search every minute until the search succeeds. When a namespace becomes Millwright's, or another
-// controller's, resync does both at once.
+// repeats this search every minute until the search succeeds. When a namespace is added to Millwright's namespaces, or
+// leaves them, resync does both at once.
 func (b *Bridge) resync(ctx context.Context) {
 	strays := 1 // number of remaining searches for runs whose objects are gone
 	for begun := false; ; begun = true {
@@ -82,8 +82,8 @@ func (b *Bridge) resync(ctx context.Context) {
 	}
 }
 
-// ensureOpenRun gives an object that is not calm an open run. ensureOpenRun uses a plain start, which adds no event to
-// an open run. If the pending work should finish within a second, or the status does not name the blocker,
+// ensureOpenRun ensures that an object with pending work has an open run. ensureOpenRun uses a plain start, which adds
+// no event to an open run. If the pending work should finish within a second, or the status does not name the blocker,
 // ensureOpenRun enqueues a signal instead, because an open run may have missed a signal. ensureOpenRun returns false
 // when ctx has ended.
 func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
@@ -127,8 +127,8 @@ func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
 }
 
 // signalLongCalls runs until ctx ends. signalLongCalls signals each machine whose provider call has been open for long
-// but is missing in the status. No event reports that a provider call is open for long, and a timer in each creation
-// would cost more.
+// but is missing in the status. No event reports that a provider call takes long, and a timer in each creation would
+// cost more.
 func (b *Bridge) signalLongCalls(ctx context.Context) {
 	for {
 		select {

@@ -48,7 +48,7 @@ func TestResyncSignalsObjectsWithPendingWork(t *testing.T) {
 			startSignalOf(
 				unhealthy,
 			),
-			startSignalOf(aSet()), // must have been done at once: an open run may have missed the signal
+			startSignalOf(aSet()), // this work should have been done at once, so an open run may have missed the signal
 			// a run must be open; a start does not change an open run
 			"start " + workflowIDOf(creating),
 			"start " + workflowIDOf(going),
@@ -71,7 +71,7 @@ func TestMachineWithALongProviderCallIsSignaled(t *testing.T) {
 				}
 			}
 		}
-		w.advanceClock(20 * time.Second) // the second minute of the calls does not end with a resync
+		w.advanceClock(20 * time.Second) // the two minutes of the calls must not end at a resync
 		hangs, quick := changedCopy(machineWithName("hangs"), calling(0)), changedCopy(machineWithName("quick"), calling(0))
 		w.putObject(hangs)
 		w.putObject(quick)
@@ -184,7 +184,8 @@ func TestANewLeaderEvaluatesEveryObject(t *testing.T) {
 	waiting := changedCopy(machineWithName("waiting"), setNotCreated)
 	unhealthy := machineWithName("sick")
 	runBridgeTest(t, append(stackWithoutPendingWork(), waiting, unhealthy), func(w *bridgeTestEnv) {
-		first := slices.Compact(w.takeRequests()) // a set is signaled for itself and for its machines
+		// a set is signaled for its own event, and for the events of its machines
+		first := slices.Compact(w.takeRequests())
 		assert.Equal(
 			t,
 			[]string{startSignalOf(unhealthy), startSignalOf(waiting), startSignalOf(aDeployment()), startSignalOf(aSet())},
@@ -257,12 +258,12 @@ func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	assertStrayRunsSignaled(t, []runtime.Object{aMachine(), nodeWithName("n"), aDeployment()}, strays, others)
 }
 
-// refOfGoneObject names an object that does not exist.
+// refOfGoneObject returns a reference to an object that does not exist.
 func refOfGoneObject(name string) cache.ObjectRef {
 	return cache.ObjectRef{Namespace: "ns", Name: name, UID: "uid-gone"}
 }
 
-// assertStrayRunsSignaled checks that of these open runs only the strays are signaled.
+// assertStrayRunsSignaled opens the runs of strays and others, and checks that the bridge signals only strays.
 func assertStrayRunsSignaled(t *testing.T, objects []runtime.Object, strays, others []string) {
 	t.Helper()
 	runBridgeTest(t, objects, func(w *bridgeTestEnv) {

@@ -16,8 +16,8 @@ import (
 // rolloutOfD is the rollout ID in the status of a deployment with an open rollout.
 const rolloutOfD = "rollout/ns/d/uid-d/2"
 
-// rollingStack returns the calm stack during the rollout of revision 2. The new set has its machine, the machine is
-// not ready yet, and the rollout only waits for it.
+// rollingStack returns the test stack during the rollout of revision 2. The new set has its machine, and the rollout
+// only waits until the machine is ready.
 func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object {
 	return []runtime.Object{
 		rollingDeployment(changes...),
@@ -31,7 +31,7 @@ func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object
 	}
 }
 
-// rollingDeployment returns the deployment with the status of that rollout, after changes of its spec.
+// rollingDeployment returns the deployment of rollingStack, with changes of its spec and the matching status.
 func rollingDeployment(changes ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
 	d := deploymentWithoutStatus()
 	d.Annotations[v1alpha1.AnnotationRevision], d.Spec.Template.Spec.Class.Name = "2", "large"
@@ -74,7 +74,7 @@ func guardedNode() *corev1.Node {
 		})
 }
 
-// setJoined changes a machine to one that has been Running for long.
+// setJoined gives a machine the status of a machine that has been Running for long.
 func setJoined(m *v1alpha1.Machine) {
 	m.Status = machineWithName(m.Name).Status
 	m.Spec.ProviderID = "virtual:///i-" + m.Name
@@ -85,7 +85,7 @@ func withProgressDeadline(d *v1alpha1.MachineDeployment) {
 	d.Spec.ProgressDeadlineSeconds = new(int32(600))
 }
 
-// withOpenRollout makes a deployment's status name its rollout.
+// withOpenRollout writes the rollout's ID into a deployment's status.
 func withOpenRollout(d *v1alpha1.MachineDeployment) {
 	d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, RolloutOf: d.UID, Step: "await-machines"}
 }

@@ -37,8 +37,8 @@ func callDescriptions(calls []temporalCall) (all []string) {
 	return all
 }
 
-// The rollout in the deployment's status writes the sets. The bridge signals the rollout instead of the deployment's
-// workflow.
+// If a deployment's status names a rollout, this rollout writes the sets. The bridge signals the rollout instead of the
+// deployment's workflow.
 func TestRolloutIsSignaledInsteadOfItsDeployment(t *testing.T) {
 	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
@@ -146,8 +146,8 @@ func TestAMachineWakesTheDeploymentBeforeItsSetReports(t *testing.T) {
 	}
 }
 
-// A deployment is signaled at once when a machine is being deleted, because that may allow another machine, and when
-// the machine is gone.
+// A deployment is signaled at once when the deletion of a machine starts, because another machine may then be created,
+// and again when the machine is gone.
 func TestDeploymentIsSignaledForADeletedMachine(t *testing.T) {
 	running := changedCopy(machineOfNewRevision(), setJoined)
 	runBridgeTest(t, append(rollingStack(withOpenRollout), running), func(w *bridgeTestEnv) {
@@ -211,8 +211,8 @@ func TestLabelsOfASetWakeItsDeployment(t *testing.T) {
 	}
 }
 
-// If a rollout waits for a change, the change signals the rollout before the set's status changes. The set's counts
-// signal the rollout debounced.
+// A change for which a rollout waits signals the rollout at once, before the set's status changes. A change of the
+// counts in the set's status signals the rollout debounced.
 func TestTheCountsOfASetWakeItsDeploymentDebounced(t *testing.T) {
 	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeCalls()
@@ -243,7 +243,7 @@ func TestOwnWritesOfARolloutSendNoSignal(t *testing.T) {
 	})
 }
 
-// writeDeploymentStatus writes the deployment's status like its workflow, including the blockers of the deployment.
+// writeDeploymentStatus writes the deployment's status as the deployment's workflow does, including the blockers.
 func (w *bridgeTestEnv) writeDeploymentStatus() {
 	d, found := w.cluster.Deployment("ns/d")
 	require.True(w.t, found)

@@ -53,7 +53,7 @@ func (s *sweepSchedules) ensureSchedule(ctx context.Context, wanted client.Sched
 	there, err := handle.Describe(ctx)
 	if _, absent := errors.AsType[*serviceerror.NotFound](err); absent {
 		if _, err = s.schedules.Create(ctx, wanted); errors.Is(err, sdk.ErrScheduleAlreadyRunning) {
-			return nil // another bridge created the schedule first: the next check compares it
+			return nil // another bridge created the schedule first: the next check compares the schedule
 		}
 		return err
 	}

@@ -46,7 +46,7 @@ func TestNamespaceLabelDecidesWhetherItsObjectsAreSignaled(t *testing.T) {
 			defer w.mu.Unlock()
 			w.openRuns = runs
 		}
-		synctest.Wait() // the caches are filled
+		synctest.Wait() // wait until the caches are filled
 		w.cluster.Scope.Selector = labels.SelectorFromSet(labels.Set{"fleet": "blue"})
 		w.startLeader()
 		w.advanceClock(3 * time.Second)

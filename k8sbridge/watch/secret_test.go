@@ -35,7 +35,7 @@ func TestSecretFingerprints(t *testing.T) {
 		change func(secretMetadata)
 		want   []string
 	}{
-		{"what is in it", func(secretMetadata) {}, []string{"spec"}}, // only a new resource version
+		{"what is in it", func(secretMetadata) {}, []string{"spec"}}, // only the resource version changes
 		{"finalizer", removeFinalizers[secretMetadata], []string{"spec", "parentDebounced"}},
 		{"a foreign finalizer", func(s secretMetadata) { s.Finalizers = append(s.Finalizers, "foreign") }, []string{"spec"}},
 		{"deletion", setDeleting[secretMetadata], []string{"spec", "parentDebounced"}},

@@ -45,8 +45,8 @@ func (b *Bridge) deliverWakeRequest(ctx context.Context, k objectKey, w wakeRequ
 	}
 }
 
-// evaluateObject signals the workflow of an object that is not calm, and the workflows of deleted objects with the same
-// name. The result sent reports whether a request was sent to Temporal.
+// evaluateObject signals the workflow of an object that has pending work, and the workflows of deleted objects with the
+// same name. The result sent reports whether a request was sent to Temporal.
 func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest) (sent bool, err error) {
 	s, found := b.readSubject(ctx, k)
 	if tooEarly := time.Until(w.earliestSignal); !found && tooEarly > 0 {

@@ -11,14 +11,14 @@ import (
 	"millwright/workflows/run"
 )
 
-// EnablePollerChecks makes the bridge ask regularly whether each provider of a class has a worker. The bridge wakes the
-// classes whose status lacks the answer or contradicts it. Call EnablePollerChecks before Run. ask returns the number
-// of a provider's workers.
+// EnablePollerChecks makes the bridge check regularly whether each provider of a class has a worker. The bridge wakes
+// each class whose status does not report the result of the check. Call EnablePollerChecks before Run. ask returns the
+// number of a provider's workers.
 func (b *Bridge) EnablePollerChecks(ask func(ctx context.Context, provider string) (int, error)) {
 	b.countPollers = ask
 }
 
-// watchPollers asks for the workers of all providers at each interval, until ctx ends.
+// watchPollers calls askPollers at each interval, until ctx ends.
 func (b *Bridge) watchPollers(ctx context.Context) {
 	for b.countPollers != nil {
 		select {
@@ -30,7 +30,7 @@ func (b *Bridge) watchPollers(ctx context.Context) {
 	}
 }
 
-// askPollers asks once for each provider, and wakes the classes whose status lacks the answer or contradicts it.
+// askPollers counts the workers of each provider once, and wakes each class whose status does not report the result.
 func (b *Bridge) askPollers(ctx context.Context) {
 	answers := map[string]int{}
 	classes := cache.AllObjects[*v1alpha1.MachineClass](b.cluster.Informer(cache.Classes))
@@ -56,7 +56,8 @@ func (b *Bridge) askPollers(ctx context.Context) {
 	}
 }
 
-// hasWorker returns whether a worker serves a provider. asked is false if the bridge does not know.
+// hasWorker returns whether a worker serves a provider. asked is false if the bridge has no count of the provider's
+// workers.
 func (b *Bridge) hasWorker(provider string) (served, asked bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

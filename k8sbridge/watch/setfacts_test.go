@@ -23,7 +23,7 @@ type (
 // objectList returns the objects that are written before a row's change.
 func objectList(all ...runtime.Object) []runtime.Object { return all }
 
-// sizedSet returns a set of this size with the status for these machines.
+// sizedSet returns a set with this size, these machines and the matching status.
 func sizedSet(replicas int32, change setOption, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
 	s := machineSetWithoutStatus()
 	s.Spec.Replicas = replicas

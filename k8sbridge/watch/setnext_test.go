@@ -308,7 +308,8 @@ func releasedMachine(name string) *v1alpha1.Machine {
 	)
 }
 
-// releasedMachines returns the number of released machines at which a set of size two stops creating machines.
+// releasedMachines returns as many released machines as are necessary to stop the creation of machines by a set of size
+// two.
 func releasedMachines() []runtime.Object {
 	var all []runtime.Object
 	for _, name := range []string{"r-0", "r-1", "r-2", "r-3", "r-4"} {
@@ -317,7 +318,7 @@ func releasedMachines() []runtime.Object {
 	return all
 }
 
-// sizedSetWithOrphans returns a set with the machine of the calm stack. The set's status also covers the orphans.
+// sizedSetWithOrphans returns a set with the machine of the test stack. The set's status also covers the orphans.
 func sizedSetWithOrphans(replicas int32, orphans []runtime.Object) *v1alpha1.MachineSet {
 	s := machineSetWithoutStatus()
 	s.Spec.Replicas = replicas

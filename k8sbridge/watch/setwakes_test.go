@@ -16,8 +16,8 @@ import (
 	"millwright/observe/set"
 )
 
-// A machine with a controller signals that set. An orphan signals the sets that select the orphan. No other set is
-// signaled.
+// A change of a machine with a controller signals only the set that controls the machine. A change of a machine without
+// a controller signals the sets that select the machine. No other set is signaled.
 func TestMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 	another := func(name, pool string) *v1alpha1.MachineSet {
 		s := machineSetWithoutStatus()
@@ -70,13 +70,14 @@ func TestOwnWritesOfAnOrphanWakeNoSet(t *testing.T) {
 	})
 }
 
-// A set that should adopt an orphan must read at least the orphan's version in the signal.
+// The signal to a set that may adopt an orphan has the orphan's version, because the set must read at least this
+// version.
 func TestSignalOfASetHasTheVersionsOfItsOrphans(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		orphan := w.putObject(orphanMachine())
 		w.advanceClock(5 * time.Second)
 		w.takeCalls()
-		w.advanceClock(maxResyncInterval) // the orphan was not adopted
+		w.advanceClock(maxResyncInterval) // the set has not adopted the orphan
 		for _, c := range w.takeCalls() {
 			if c.workflowID == workflowIDOf(aSet()) {
 				assert.Equal(t, orphan, c.signalContent.Versions[cache.Machines])

@@ -182,8 +182,8 @@ func TestFlappingNodeSignalsItsMachine(t *testing.T) {
 	}
 }
 
-// While a machine is being deleted, only the health of its node signals the machine. After the drain its node does
-// not signal the machine at all.
+// While a machine is being deleted, only the health of its node signals the machine. After the drain, no change of the
+// node signals the machine.
 func TestOnlyNodeHealthSignalsADeletingMachine(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		going := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
@@ -266,8 +266,8 @@ func TestClassAndSecretSignalObjectsWithPendingWork(t *testing.T) {
 	})
 }
 
-// The bridge may receive a set's status later than the machines from which the status was computed, and evaluate the
-// set as calm. The next resync corrects that.
+// The bridge may receive a set's status later than the machines from which the status was computed, and may then find
+// no pending work. At the next resync, the bridge evaluates the set with its current status.
 func TestResyncCorrectsALateSetStatus(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown)))

@@ -47,7 +47,7 @@ func (b *Bridge) actsOnNamespace(kind run.Kind, namespace string) bool {
 	}
 }
 
-// readSubject reads an object from the caches and decides whether the object is calm.
+// readSubject reads an object from the caches and decides whether the object has pending work.
 func (b *Bridge) readSubject(ctx context.Context, k objectKey) (s subject, found bool) {
 	if !b.actsOnNamespace(k.kind, k.namespace) {
 		return subject{}, false // the object counts as missing, so its open run ends
@@ -86,8 +86,8 @@ func (b *Bridge) readSubject(ctx context.Context, k objectKey) (s subject, found
 	return subject{}, false
 }
 
-// machineSetSubject returns the subject for a set. The subject's versions include those of the machines and of all
-// other objects that the decision reads.
+// machineSetSubject returns the subject for a set. The subject's versions include the versions of the machines and of
+// all other objects that the decision reads.
 func (b *Bridge) machineSetSubject(of *v1alpha1.MachineSet) subject {
 	related := set.ReadRelated(b.cluster, of)
 	observed := set.ScaleFacts(of, related, time.Now(), 0)
@@ -111,7 +111,7 @@ func (b *Bridge) machineSetSubject(of *v1alpha1.MachineSet) subject {
 	return s
 }
 
-// classSubject returns the subject for a class. The subject's versions include those of the other objects in the
+// classSubject returns the subject for a class. The subject's versions include the versions of the other objects in the
 // namespace that the decision reads.
 func (b *Bridge) classSubject(c *v1alpha1.MachineClass) subject {
 	neighbours := class.ReadNamespace(b.cluster, c.Namespace)
@@ -126,13 +126,13 @@ func (b *Bridge) classSubject(c *v1alpha1.MachineClass) subject {
 	return s
 }
 
-// deploymentSubject returns the subject for a deployment. The subject's versions include those of the deployment's
-// sets and machines.
+// deploymentSubject returns the subject for a deployment. The subject's versions include the versions of the
+// deployment's sets and machines.
 func (b *Bridge) deploymentSubject(d *v1alpha1.MachineDeployment) subject {
 	tree := deployment.ReadTree(b.cluster, d)
 	now := time.Now()
 	plan := rollout.PlanDeployment(deployment.RolloutFacts(tree, now))
-	// while a replacement is held, the deployment is not calm
+	// while the condition ReplacementHeld is set, the deployment has pending work
 	hold := deployment.ConditionMessage(d, v1alpha1.MachineDeploymentReplacementHeld)
 	said := deployment.StatusShowsBlockers(
 		&d.Status,
@@ -157,8 +157,8 @@ func (b *Bridge) deploymentSubject(d *v1alpha1.MachineDeployment) subject {
 	return s
 }
 
-// machineSubject returns the subject for a machine. The subject's versions include those of the machine's node and
-// class.
+// machineSubject returns the subject for a machine. The subject's versions include the versions of the machine's node
+// and class.
 func (b *Bridge) machineSubject(m *v1alpha1.Machine) subject {
 	node, related := b.cluster.NodeOfMachine(m), machine.ReadRelated(b.cluster, m)
 	s := newSubject(cache.Machines, m, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Decision)

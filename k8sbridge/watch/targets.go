@@ -27,7 +27,7 @@ func (b *Bridge) watchNodes() (stop func()) {
 			return
 		}
 		registration, err := informer.AddEventHandler(b.eventHandler(observecache.Nodes, informer, target))
-		if err != nil { // the informer has stopped: another target follows
+		if err != nil { // the informer has stopped, because another target replaces this target
 			b.log.Warn("nodes are not watched", "error", err)
 			return
 		}
@@ -59,7 +59,7 @@ func (b *Bridge) runTargetReports(ctx context.Context, group *sync.WaitGroup) er
 		return nil
 	}
 	wake := func(before, after any) {
-		ready := map[string]time.Time{} // by key: since when the target was ready
+		ready := map[string]time.Time{} // the time at which each target became ready
 		if before, is := before.(*corev1.ConfigMap); is {
 			for _, r := range target.ReadReports(before, time.Now()) {
 				if r.State == observecache.TargetReady {

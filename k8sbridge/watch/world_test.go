@@ -195,7 +195,7 @@ func runBridgeTest(t *testing.T, objects []runtime.Object, test func(w *bridgeTe
 	})
 }
 
-// newBridgeTestEnv fills caches with objects; startLeader starts a bridge. The world watches control planes only if
+// newBridgeTestEnv fills caches with objects; startLeader starts a bridge. The bridge watches control planes only if
 // objects contains one, and Cluster API's kinds only if objects contains a Cluster.
 func newBridgeTestEnv(t *testing.T, objects ...runtime.Object) *bridgeTestEnv {
 	scheme := metadatafake.NewTestScheme()

@@ -12,10 +12,10 @@ type WorkerAbsence struct {
 	To   time.Time `json:"to"`
 }
 
-// WorkerAbsences is the list of known absences, in the order of time, without overlaps.
+// WorkerAbsences is the list of recorded absences, in the order of time, without overlaps.
 type WorkerAbsences []WorkerAbsence
 
-// DurationBetween returns how much of the time between two moments was an absence.
+// DurationBetween returns the total duration of the absences between two times.
 func (a WorkerAbsences) DurationBetween(from, to time.Time) (sum time.Duration) {
 	for _, absence := range a {
 		begin, end := absence.From, absence.To
@@ -30,11 +30,11 @@ func (a WorkerAbsences) DurationBetween(from, to time.Time) (sum time.Duration) 
 	return sum
 }
 
-// StoreWorkerAbsences replaces the known absences. The caller must not change the list afterwards.
+// StoreWorkerAbsences replaces the recorded absences. The caller must not change the list afterwards.
 func (c *Cluster) StoreWorkerAbsences(absences WorkerAbsences) { c.workerAbsences.Store(&absences) }
 
-// AbsencesOfNamespace returns the known absences that concern the machines of a namespace: the absences of the workers, and the
-// times in which the API server of the namespace's target did not answer.
+// AbsencesOfNamespace returns the recorded absences that affect the machines of a namespace: the absences of the
+// workers, and the times in which the API server of the namespace's target did not answer.
 func (c *Cluster) AbsencesOfNamespace(namespace string) WorkerAbsences {
 	var ofWorkers WorkerAbsences
 	if known := c.workerAbsences.Load(); known != nil {
@@ -47,7 +47,7 @@ func (c *Cluster) AbsencesOfNamespace(namespace string) WorkerAbsences {
 	return mergeAbsences(slices.Concat(ofWorkers, ofTarget))
 }
 
-// mergeAbsences sorts absences by time, and joins those that overlap.
+// mergeAbsences sorts absences by time, and joins overlapping absences.
 func mergeAbsences(list WorkerAbsences) (merged WorkerAbsences) {
 	slices.SortFunc(list, func(a, b WorkerAbsence) int { return a.From.Compare(b.From) })
 	for _, absence := range list {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// The resources that only drains read
+// Only drains read these resources
 const (
 	Budgets     Resource = "poddisruptionbudgets"
 	Attachments Resource = "volumeattachments"
@@ -44,9 +44,9 @@ func (t *Target) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment 
 	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(Attachments), volumeIndex, name)
 }
 
-// AttachedVolumeCount returns how many volumes are attached to a node or are being attached. While the watch is
-// interrupted, the cache may be out of date, and AttachedVolumeCount returns at least 1: a deletion does not wait for
-// volumes if AttachedVolumeCount returns 0.
+// AttachedVolumeCount returns the number of volumes that are attached to a node or are being attached. While the watch
+// is interrupted, the cache may be out of date, and AttachedVolumeCount returns at least 1: a deletion does not wait
+// for volumes if AttachedVolumeCount returns 0.
 func (t *Target) AttachedVolumeCount(node string) int {
 	n := len(t.AttachmentsOfNode(node))
 	if n == 0 && !t.HasCurrentAttachments() {
@@ -66,7 +66,8 @@ func (t *Target) HasCurrentAttachments() bool {
 }
 
 // VolumesAttachedToNode returns the sorted names of the volumes that are attached to a node or are being attached. The
-// name is the persistent volume's; an attachment without a persistent volume gives its own name.
+// name is the name of the persistent volume. If an attachment has no persistent volume, the name is the name of the
+// attachment.
 func (t *Target) VolumesAttachedToNode(node string) []string {
 	var names []string
 	for _, attachment := range t.AttachmentsOfNode(node) {
@@ -121,7 +122,7 @@ func (l *watchState) trackWatch(w watch.Interface) watch.Interface {
 	})}
 }
 
-// newAttachmentInformer returns an informer of volume attachments whose watches l tracks.
+// newAttachmentInformer returns an informer of volume attachments. The receiver tracks the informer's watches.
 func (l *watchState) newAttachmentInformer(
 	client kubernetes.Interface,
 	resync time.Duration,

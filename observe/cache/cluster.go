@@ -34,7 +34,7 @@ func (r ObjectRef) Key() string { return r.Namespace + "/" + r.Name }
 // Resource is the name of a resource in a MinVersions.
 type Resource string
 
-// The resources whose caches a decision waits for
+// A decision waits for the caches of these resources
 const (
 	Machines    Resource = "machines"
 	Sets        Resource = "machinesets"
@@ -42,7 +42,7 @@ const (
 	Classes     Resource = "machineclasses"
 	Policies    Resource = "rolloutpolicies"
 	Nodes       Resource = "nodes"
-	Secrets     Resource = "secrets" // the cache holds only the metadata of Secrets
+	Secrets     Resource = "secrets" // the cache contains only the metadata of Secrets
 
 	ControlPlanes Resource = "controlplanes" // the control plane that machines join, of any kind
 )
@@ -58,12 +58,14 @@ const (
 	byCloudCall = "call" // key: kind of a machine's cloud call, and UID of its set; see MachinesCallingCloud
 )
 
-// Cluster reads one control cluster, which holds the machine objects, and its target, which holds the nodes. All
-// methods are safe for concurrent use. The returned objects belong to the caches; callers must not change them.
+// Cluster reads one control cluster, which contains the machine objects, and its target cluster, which contains the
+// nodes. All methods are safe for concurrent use. The returned objects belong to the caches; callers must not change
+// them.
 type Cluster struct {
-	client           versioned.Interface
-	target           *Target            // target of all namespaces without targets; nil: machines join no cluster
-	targets          TargetSource       // the targets by namespace; nil: target is the target of all namespaces
+	client versioned.Interface
+	// if targets is nil, the target of all namespaces; nil: machines join no cluster
+	target           *Target
+	targets          TargetSource       // the targets by namespace; nil: all namespaces have the same target
 	metadata         metadata.Interface // nil client: Secrets are not watched
 	factories        []interface{ Start(<-chan struct{}) }
 	Informers        map[Resource]cache.SharedIndexInformer
@@ -87,8 +89,8 @@ type Cluster struct {
 }
 
 // NewCluster prepares caches that read with these clients; Start fills the caches. A nil target means that machines
-// join no cluster. A non-nil meta, a client of the control cluster, adds a cache of the metadata of Secrets; a nil meta
-// means that Secrets are not watched.
+// join no cluster. meta is a client of the control cluster for a cache of the metadata of Secrets. If meta is nil,
+// Secrets are not watched.
 func NewCluster(client versioned.Interface, target kubernetes.Interface, meta metadata.Interface) (*Cluster, error) {
 	machines := externalversions.NewSharedInformerFactoryWithOptions(client, 0,
 		externalversions.WithTransform(stripUnusedFields))
@@ -199,9 +201,9 @@ func (c *Cluster) WatchResource(resource Resource, informer cache.SharedIndexInf
 	c.factories = append(c.factories, informerRunner{informer})
 }
 
-// TrackResource adds the cache of another resource after Start. The caller runs the informer. Decisions wait for the
-// versions of this cache as for the versions of all caches. If a resource already has an informer from TrackResource,
-// that informer stays.
+// TrackResource adds the cache of another resource after Start. The caller runs the informer. Decisions also wait until
+// this cache has reached their minimum version. If a resource already has an informer from TrackResource, that informer
+// stays.
 func (c *Cluster) TrackResource(resource Resource, informer cache.SharedIndexInformer) {
 	c.trackedInformers.LoadOrStore(resource, informer)
 }
@@ -235,16 +237,16 @@ func (c *Cluster) WatchDrains() error {
 // Client returns the client of the control cluster.
 func (c *Cluster) Client() versioned.Interface { return c.client }
 
-// TargetSource finds the target of a namespace. All methods must be safe for concurrent use, and must not wait.
+// TargetSource finds the target of a namespace. All methods must be safe for concurrent use, and must not block.
 type TargetSource interface {
 	// Target returns the cluster that the machines of a namespace join; nil if these machines join no cluster.
 	Target(namespace string) *Target
-	// OnTarget calls handle with the targets that are known now, and with each later one, before its caches start. The
-	// handling ends when stop is called.
+	// OnTarget calls handle for each present target, and for each later target before the target's caches start. The
+	// calls end when stop is called.
 	OnTarget(handle func(namespace string, target *Target)) (stop func())
 }
 
-// SetTargets makes the target of each namespace come from a source. Call SetTargets before Start.
+// SetTargets sets the source of each namespace's target. Call SetTargets before Start.
 func (c *Cluster) SetTargets(targets TargetSource) { c.targets = targets }
 
 // Target returns the cluster that the machines of a namespace join; nil if these machines join no cluster.
@@ -255,8 +257,8 @@ func (c *Cluster) Target(namespace string) *Target {
 	return c.target
 }
 
-// OnTarget calls handle with the targets that are known now, and with each later one. The handling ends when stop is
-// called. A target of all namespaces is handled with an empty namespace.
+// OnTarget calls handle for each present target, and for each later target. The calls end when stop is called. For a
+// target of all namespaces, handle gets an empty namespace.
 func (c *Cluster) OnTarget(handle func(namespace string, target *Target)) (stop func()) {
 	if c.targets != nil {
 		return c.targets.OnTarget(handle)
@@ -265,7 +267,7 @@ func (c *Cluster) OnTarget(handle func(namespace string, target *Target)) (stop 
 	return func() {}
 }
 
-// TargetClient returns the client of Target; nil without a target.
+// TargetClient returns the client of a namespace's target; nil if the namespace has no target.
 func (c *Cluster) TargetClient(namespace string) kubernetes.Interface {
 	return c.Target(namespace).Client()
 }
@@ -350,7 +352,7 @@ func ownerNameKey(kind, namespace, name string) string { return kind + " " + nam
 // differs from every UID.
 func OrphanKey(namespace string) string { return "none in " + namespace }
 
-// stripUnusedFields drops fields that no decision needs, because the caches hold thousands of objects.
+// stripUnusedFields drops fields that no decision needs, because the caches contain thousands of objects.
 func stripUnusedFields(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok && o.GetManagedFields() != nil {
 		o.SetManagedFields(nil)

@@ -24,20 +24,20 @@ const (
 // errTargetNotReady means that a target has no connection to its API server.
 var errTargetNotReady = errors.New("the target cluster is not connected")
 
-// drainCaches are the caches of a target that only drains read: disruption budgets and volume attachments. They run
-// always, or while a drain uses them.
+// drainCaches are the caches of a target that only drains read: disruption budgets and volume attachments. These caches
+// run always, or only while a drain uses them.
 type drainCaches struct {
 	client kubernetes.Interface
 	mode   drainCachesMode // set before begin
 
 	mu        sync.Mutex
-	ctx       context.Context // ends with the target; nil before begin
+	ctx       context.Context // ends when the target's context ends; nil before begin is called
 	running   *runningDrainCaches
 	users     int
 	idleTimer *time.Timer // stops the caches when it fires; nil while a drain uses the caches
 }
 
-// drainCachesMode says when the caches of drains run.
+// drainCachesMode determines when the caches of drains run.
 type drainCachesMode int
 
 const (
@@ -64,9 +64,10 @@ func (t *Target) WatchDrains() error {
 // UseDrainCaches. Call WatchDrainsOnDemand before Start.
 func (t *Target) WatchDrainsOnDemand() { t.drains.mode = drainCachesOnDemand }
 
-// UseDrainCaches starts the caches of disruption budgets and volume attachments if they do not run, and waits until they
-// are filled. If they run always, or never, UseDrainCaches does nothing. The caller must call release when the drain no longer reads the caches. UseDrainCaches returns an error if
-// the target has no connection, or if the caches are not filled after drainCachesTimeout.
+// UseDrainCaches starts the caches of disruption budgets and volume attachments if they do not run, and waits until
+// they are filled. If these caches run always, or never, UseDrainCaches does nothing. The caller must call release when
+// the drain no longer reads the caches. UseDrainCaches returns an error if the target has no connection, or if the
+// caches are not filled after drainCachesTimeout.
 func (t *Target) UseDrainCaches(ctx context.Context) (release func(), err error) {
 	if t == nil || t.drains.mode != drainCachesOnDemand {
 		return func() {}, nil
@@ -120,7 +121,7 @@ func (r *runningDrainCaches) start(ctx context.Context) {
 	}
 }
 
-// use counts one more user, and starts the caches for the first user.
+// use increments the number of users, and starts the caches for the first user.
 func (d *drainCaches) use() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +144,7 @@ func (d *drainCaches) use() error {
 	return nil
 }
 
-// release counts one user less. The caches stop drainCachesIdleTime after the last user's release.
+// release decrements the number of users. The caches stop when they have had no user for drainCachesIdleTime.
 func (d *drainCaches) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

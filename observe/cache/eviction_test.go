@@ -42,7 +42,7 @@ func newCluster(t *testing.T, target *kubefake.Clientset) *cache.Cluster {
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), target, nil)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
-	// The default handler waits on a clock that all tests share.
+	// Replace the default handler, because it waits on a clock that all tests share.
 	require.NoError(
 		t,
 		cluster.Target("").Informer(cache.Budgets).SetWatchErrorHandler(func(*clientcache.Reflector, error) {}),

@@ -20,7 +20,7 @@ import (
 )
 
 // otherControllers records in which namespaces another controller of the machine objects is active:
-// machine-controller-manager, or an older installation of Millwright. The zero value records none.
+// machine-controller-manager, or an older installation of Millwright. The zero value records no controller.
 type otherControllers struct {
 	namespaces cache.SharedIndexInformer
 	informers  []cache.SharedIndexInformer // informers of Leases and namespaces
@@ -29,7 +29,7 @@ type otherControllers struct {
 	mcmLeases          mcmLeases
 	installations      installations
 	onActiveController func(why string, in func(namespace string) bool)
-	ownershipSignals   chan struct{} // has an element if a namespace may have become Millwright's, or another controller's
+	ownershipSignals   chan struct{} // has an element if the controller of a namespace may have changed
 }
 
 // activeController describes a controller that has become active: the message, and the controller's namespaces.
@@ -39,7 +39,7 @@ type activeController struct {
 }
 
 // WatchOtherControllers watches the Leases of machine-controller-manager and of other installations, and the labels of
-// namespaces, so that the cluster can tell which controller is active in a namespace. The parameter ours is the name of
+// namespaces. Cluster needs them to report which controller is active in a namespace. The parameter ours is the name of
 // this installation. Call WatchOtherControllers before Start.
 func (c *Cluster) WatchOtherControllers(control kubernetes.Interface, ours string) error {
 	f := &c.otherControllers
@@ -94,7 +94,8 @@ func (c *Cluster) WatchOtherControllers(control kubernetes.Interface, ours strin
 	return nil
 }
 
-// notifyLabelChange notifies of a namespace's new labels, if any installation uses a label selector.
+// After a change of a namespace's labels, notifyLabelChange calls notifyOwnershipChange if any installation uses a
+// label selector.
 func (f *otherControllers) notifyLabelChange(ours NamespaceScope) {
 	f.mu.Lock()
 	selects := ours.Selector != nil || f.installations.usesSelectors()
@@ -112,23 +113,23 @@ func (f *otherControllers) labelsOfNamespace(namespace string) labels.Labels {
 	return nil
 }
 
-// notifyOwnershipChange signals that a namespace may have become Millwright's, or another controller's.
-// notifyOwnershipChange never blocks.
+// notifyOwnershipChange signals that the controller of a namespace may have changed. notifyOwnershipChange never
+// blocks.
 func (f *otherControllers) notifyOwnershipChange() {
 	select {
 	case f.ownershipSignals <- struct{}{}:
-	default: // the channel still holds an unread signal
+	default: // the channel still has an unread signal
 	}
 }
 
-// OwnershipChanges returns a channel that gets an element when a namespace may have become Millwright's, or another
-// controller's, since the last receive. Two changes send no element: the expiry of a Lease of
-// machine-controller-manager, and the appearance of this installation's own Lease. The channel is for one receiver; it
-// is nil without WatchOtherControllers.
+// OwnershipChanges returns a channel that gets an element when the controller of a namespace may have changed since the
+// last receive. Two changes send no element: the expiry of a Lease of machine-controller-manager, and the appearance of
+// this installation's own Lease. The channel is for one receiver. The channel is nil if WatchOtherControllers was not
+// called.
 func (c *Cluster) OwnershipChanges() <-chan struct{} { return c.otherControllers.ownershipSignals }
 
-// OnOtherController calls begins for each other controller that is active, and later for each that becomes active.
-// begins receives a message about the controller, and a function that reports whether the controller acts in a
+// OnOtherController calls begins for each other controller that is active, and for each controller that becomes active
+// later. begins receives a message about the controller, and a function that reports whether the controller acts in a
 // namespace. Call OnOtherController once.
 func (c *Cluster) OnOtherController(begins func(why string, in func(namespace string) bool)) {
 	f := &c.otherControllers
@@ -140,7 +141,7 @@ func (c *Cluster) OnOtherController(begins func(why string, in func(namespace st
 	f.reportActiveControllers(already)
 }
 
-// reportActiveControllers notifies of controllers that have become active.
+// reportActiveControllers reports controllers that have become active to the callback of OnOtherController.
 func (f *otherControllers) reportActiveControllers(all []activeController) {
 	f.mu.Lock()
 	begins := f.onActiveController
@@ -274,7 +275,7 @@ func (c mcmLeases) recordLease(lease *coordinationv1.Lease, now time.Time) []act
 	return []activeController{h.activeController(key, now)}
 }
 
-// forgetLease removes a Lease, and reports whether the Lease was known.
+// forgetLease removes a Lease, and reports whether the Lease was stored.
 func (c mcmLeases) forgetLease(lease *coordinationv1.Lease) bool {
 	key := leaseKey(lease)
 	_, known := c[key]

@@ -121,8 +121,8 @@ func newWorkersLease(namespace string, created, renewed time.Time, namespaces st
 	}
 }
 
-// Of two installations in a control cluster, the younger installation does not act in the namespaces of the older one,
-// even while the older installation is down, because the instances there carry the older installation's name.
+// If two installations share a control cluster, the younger installation does not act in the namespaces of the older
+// installation, even while the older installation is down. The instances there carry the older installation's name.
 func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()

@@ -21,8 +21,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// A volume that was attached during an interruption of the watch counts: an empty cache does not prove that no volume
-// is attached.
+// A volume that was attached while the watch was interrupted counts as attached: an empty cache does not prove that no
+// volume is attached.
 func TestAttachedVolumesAreUnknownDuringAnInterruptedWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := kubefake.NewClientset()

@@ -67,8 +67,8 @@ func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
 	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
 }
 
-// MachinesOfNode returns the machines that name this node of a target, unsorted. More than one machine is a mistake of
-// a user or of the cloud.
+// MachinesOfNode returns the machines that name this node of a target, unsorted. If a node has more than one machine, a
+// user or the cloud has made a mistake.
 func (c *Cluster) MachinesOfNode(t *Target, name string) []*v1alpha1.Machine {
 	machines := IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
 	return slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool { return !c.Target(m.Namespace).IsSameCluster(t) })

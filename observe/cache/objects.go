@@ -13,15 +13,14 @@ import (
 )
 
 // NodeNameOfMachine returns the name of a machine's node; empty if the machine has no node name. The name in the status
-// is confirmed by the provider, or by the node's provider ID. Without a name in the status, NodeNameOfMachine returns
-// the label of the machine, for example of a machine from another controller or from a backup. The label does not prove
-// that the node is the machine's; see Cluster.OwnerOfNode.
+// is confirmed by the provider, or by the node's provider ID. If the status has no name, NodeNameOfMachine returns the
+// name in the machine's label, for example for a machine from another controller or from a backup. The label does not
+// prove that the machine owns the node; see Cluster.OwnerOfNode.
 func NodeNameOfMachine(m *v1alpha1.Machine) string {
 	return cmp.Or(m.Status.NodeName, m.Labels[v1alpha1.LabelNode])
 }
 
-// ProviderIDWithoutNodeName returns the provider ID of a machine that does not know the name of its node; empty for all
-// other machines.
+// ProviderIDWithoutNodeName returns the provider ID of a machine that has no node name; empty for all other machines.
 func ProviderIDWithoutNodeName(m *v1alpha1.Machine) string {
 	if NodeNameOfMachine(m) != "" {
 		return ""

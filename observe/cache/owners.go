@@ -10,8 +10,8 @@ import (
 )
 
 // OwnerOfNode determines which machine owns a node, from the viewpoint of a machine that names the node or has its
-// provider ID. The claims of other machines to the instance come from the Machines of all namespaces,
-// and the claims to the node's name from those of namespaces with the same target.
+// provider ID. OwnerOfNode looks for other claims to the instance in the Machines of all namespaces, and for other
+// claims to the node's name in the Machines of the namespaces with the same target.
 func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.OwnerAnswer {
 	n := ownership.Node{
 		Name:       node.Name,
@@ -37,7 +37,7 @@ func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.
 	return ownership.OwnerOfNode(n, ClaimOfMachine(m), claims)
 }
 
-// OwnNodeOfMachine returns the node that a machine names if the node is proven to be the machine's; otherwise nil.
+// OwnNodeOfMachine returns the node that a machine names if it is proven that the machine owns the node; otherwise nil.
 func (c *Cluster) OwnNodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
 	node := c.NodeOfMachine(m)
 	if node == nil || !c.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
@@ -46,7 +46,7 @@ func (c *Cluster) OwnNodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
 	return node
 }
 
-// MachineClaim holds the instance and the node that a machine claims.
+// MachineClaim contains the instance and the node that a machine claims.
 type MachineClaim = ownership.Machine
 
 // ClaimOfMachine returns the instance and the node that a machine claims.
@@ -66,7 +66,8 @@ func (c *Cluster) MachinesOfInstance(providerID string) []*v1alpha1.Machine {
 
 // UnrecordedNodeOfMachine returns the node whose name the machine must get: the only node with the machine's provider
 // ID, if the machine has no node name or the name of another node. UnrecordedNodeOfMachine returns nil if no node or
-// several nodes have the provider ID. If there are several, a person or the cloud must remove all but one.
+// several nodes have the provider ID. If several nodes have the provider ID, a person or the cloud must remove all but
+// one.
 func (c *Cluster) UnrecordedNodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
 	nodes := c.Target(m.Namespace).NodesOfInstance(m.Spec.ProviderID)
 	if len(nodes) != 1 || nodes[0].Name == NodeNameOfMachine(m) {

@@ -2,18 +2,18 @@ package cache
 
 import "time"
 
-// This file holds the intervals and timeouts of package cache.
+// This file contains the intervals and timeouts of package cache.
 
 // versionPollInterval is how often a waiting decision checks the versions of the caches, because the caches send no
 // notification. Source: a tenth of the latency of an event from one process to another.
 const versionPollInterval = 5 * time.Millisecond
 
-// budgetCacheTimeout is how long a starting worker waits for disruption budgets before it asks whether the target
-// serves policy/v1, and how long it waits for that answer. Source: a list takes less than 1 s, and one more second does
-// not matter at a start.
+// budgetCacheTimeout is how long a starting worker waits for the cache of disruption budgets. The worker then asks
+// whether the target serves policy/v1, and waits equally long for the answer. Source: a list takes less than 1 s, and
+// one more second does not matter at a start.
 const budgetCacheTimeout = 2 * time.Second
 
-// WatchCatchUpTime is how long the cache may still lack events of an interruption after a watch was resumed. Source:
+// WatchCatchUpTime is how long after a watch was resumed the cache may still lack events from the interruption. Source:
 // the API server sends these events at once, so 1 s is ample, and 1 s is short compared with a wait for volumes.
 const WatchCatchUpTime = time.Second
 

@@ -16,10 +16,11 @@ import (
 )
 
 // RestoreDetector detects that an API server was restored to a former state. After a restore, the API server has a
-// lower resource version than the one from which a watch continues. After a restore, such a watch shows no change until
-// the API server has reached that version, and never shows the changes that the restore made. A restore interrupts each
-// watch, so RestoreDetector reads the API server's version whenever a watch continues after an interruption. After a
-// restore, the process has to end: its next start fills the caches again. RestoreDetector is safe for concurrent use.
+// lower resource version than the version from which a watch continues. A watch that continues from a higher version
+// shows no change until the API server has reached this version, and never shows the changes that the restore made. A
+// restore interrupts each watch, so RestoreDetector reads the API server's version whenever a watch continues after an
+// interruption. After a restore, the process has to end: its next start fills the caches again. RestoreDetector is safe
+// for concurrent use.
 type RestoreDetector struct {
 	restoreErrors chan error
 
@@ -50,9 +51,9 @@ func (r *RestoreDetector) reportRestore(resource, version string) {
 	}
 }
 
-// ConfigWithRestoreCheck returns a copy of a config. Clients of the copy check each watch of a whole resource that
-// continues from a version after an interruption. If the check fails, the watch does not open. Each check costs one
-// request for one object. A nil config stays nil.
+// ConfigWithRestoreCheck returns a copy of a config. When a client of the copy resumes a watch of a whole resource
+// after an interruption, the client first checks whether the API server was restored. If the check fails, the watch
+// does not open. Each check costs one request for one object. A nil config stays nil.
 func (r *RestoreDetector) ConfigWithRestoreCheck(config *rest.Config) *rest.Config {
 	if config == nil {
 		return nil
@@ -91,7 +92,6 @@ func (c restoreChecker) RoundTrip(request *http.Request) (*http.Response, error)
 	return response, nil
 }
 
-// recordWatchEnd stores the end time of a watch.
 func (r *RestoreDetector) recordWatchEnd(resource string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -74,8 +74,8 @@ func (s *fakeAPIServer) openAndStopWatch(t *testing.T, options metav1.ListOption
 	return err
 }
 
-// restoreError returns the error that AwaitRestore returns after the watches were opened. A restore is known before the
-// watch opens.
+// restoreError returns the error that AwaitRestore returns after the watches were opened. A restore is detected before
+// the watch opens.
 func (s *fakeAPIServer) restoreError(t *testing.T) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

@@ -89,10 +89,10 @@ func (s *NamespaceScope) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// installations holds the workers' Leases of all installations of Millwright in the control cluster. If two
-// installations claim a namespace, the installation with the older Lease owns it: a new installation on trial does not
-// stop the old one. The older installation keeps its namespaces until its Lease is deleted or released, even while the
-// installation is down, because its instances carry its name.
+// installations contains the workers' Leases of all installations of Millwright in the control cluster. If two
+// installations claim a namespace, the installation with the older Lease owns the namespace: a new installation on
+// trial does not stop the old installation. The older installation keeps its namespaces until its Lease is deleted or
+// released, even while the installation is down, because its instances carry its name.
 type installations struct {
 	ownName           string                  // name of this installation
 	leases            map[string]installation // keyed by the Lease's namespace
@@ -110,9 +110,9 @@ type installation struct {
 	isReported bool // OnOtherController's callback got this installation with this scope
 }
 
-// recordLease stores a Lease. recordLease returns the installations that have priority over this installation and whose
-// present scope recordLease has not yet returned. A Lease of another installation can add only that installation to the
-// result; a Lease of this installation's workers can add any.
+// recordLease stores a Lease. recordLease returns the installations that have priority over this installation, unless
+// an earlier call has returned them with their present scope. A Lease of another installation can add only that
+// installation to the result. A Lease of this installation's own workers can add any installation.
 func (i installations) recordLease(lease *coordinationv1.Lease, now time.Time) (began []activeController) {
 	next := installation{
 		name: lease.Annotations[v1alpha1.AnnotationInstallation], createdAt: lease.CreationTimestamp.Time,
@@ -136,16 +136,16 @@ func (i installations) recordLease(lease *coordinationv1.Lease, now time.Time) (
 	return began
 }
 
-// forgetLease removes a Lease, and reports whether the Lease was known.
+// forgetLease removes a Lease, and reports whether the Lease was stored.
 func (i installations) forgetLease(lease *coordinationv1.Lease) bool {
 	_, known := i.leases[lease.Namespace]
 	delete(i.leases, lease.Namespace)
 	return known
 }
 
-// otherHasPriority reports whether another installation has priority over this one. If two Leases have the same
-// creation second, their namespaces decide. A Lease without an installation name belongs to an earlier version of this
-// installation.
+// otherHasPriority reports whether another installation has priority over this installation. If two Leases have the
+// same creation second, their namespaces decide. A Lease without an installation name belongs to an earlier version of
+// this installation.
 func (i installations) otherHasPriority(namespace string, other installation) bool {
 	if other.name == "" || other.name == i.ownName {
 		return false
@@ -169,7 +169,7 @@ func (i installations) claimsNamespace(other installation, namespace string) boo
 	return scope.ContainsNamespace(namespace, of)
 }
 
-// isClaimedNamespace reports whether an installation with priority over this one claims a namespace.
+// isClaimedNamespace reports whether an installation with priority over this installation claims a namespace.
 func (i installations) isClaimedNamespace(namespace string) bool {
 	for at, other := range i.leases {
 		if i.otherHasPriority(at, other) && i.claimsNamespace(other, namespace) {
@@ -189,7 +189,7 @@ func (i installations) usesSelectors() bool {
 	return false
 }
 
-// activeControllers returns the installations that have priority over this one.
+// activeControllers returns the installations that have priority over this installation.
 func (i installations) activeControllers(now time.Time) (all []activeController) {
 	for namespace, other := range i.leases {
 		if i.otherHasPriority(namespace, other) {

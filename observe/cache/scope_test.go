@@ -11,7 +11,6 @@ import (
 	"millwright/observe/cache"
 )
 
-// scopeWithSelector returns a scope with this label selector.
 func scopeWithSelector(t *testing.T, text string) cache.NamespaceScope {
 	t.Helper()
 	selector, err := labels.Parse(text)
@@ -25,8 +24,9 @@ func TestWhichNamespacesAreMillwrights(t *testing.T) {
 	both.OnlyNamespaces, both.ExceptNamespaces = []string{"shop", "other"}, []string{"other"}
 	for name, row := range map[string]struct {
 		scope cache.NamespaceScope
-		want  []bool // for the namespaces shop and test (label blue), other (green), and new (labels unknown)
-		says  string
+		// expected results for the namespaces shop and test (label blue), other (label green), and new (labels unknown)
+		want []bool
+		says string
 	}{
 		"all":                       {cache.NamespaceScope{}, []bool{true, true, true, true}, "all namespaces"},
 		"some":                      {cache.NamespaceScope{OnlyNamespaces: []string{"shop", "test"}}, []bool{true, true, false, false}, "namespaces shop, test"},

@@ -17,8 +17,8 @@ import (
 	"millwright/decide/ownership"
 )
 
-// Target is a cluster that machines join: the client, and the caches of nodes and of what drains read. The methods of
-// a nil Target answer as those of a cluster without nodes. All methods are safe for concurrent use.
+// Target is a cluster that machines join: the client, and the caches of nodes and of the objects that drains read. A
+// nil Target behaves like a cluster without nodes. All methods are safe for concurrent use.
 type Target struct {
 	client          kubernetes.Interface
 	identity        string                    // equal for two Targets of one cluster; empty: no other Target has this cluster
@@ -29,7 +29,7 @@ type Target struct {
 	absences        atomic.Pointer[WorkerAbsences]
 }
 
-// TargetState says whether a Target can be used.
+// TargetState describes whether a Target can be used.
 type TargetState string
 
 // The states of a Target
@@ -47,8 +47,8 @@ type TargetStatus struct {
 	Since time.Time // start of the state; zero for a target that is always Ready
 }
 
-// NewTarget returns a target without caches. An identity marks Targets with other credentials for the same cluster; the
-// identity may be empty.
+// NewTarget returns a target without caches. Two Targets with different credentials for the same cluster have the same
+// identity. The identity may be empty.
 func NewTarget(client kubernetes.Interface, identity string) *Target {
 	return &Target{
 		client:          client,
@@ -100,7 +100,7 @@ func (t *Target) Identity() string {
 	return t.identity
 }
 
-// IsSameCluster reports whether two Targets, or two nil Targets, are the same cluster.
+// IsSameCluster reports whether two Targets have the same cluster, or are both nil.
 func (t *Target) IsSameCluster(other *Target) bool {
 	return t == other || t != nil && other != nil && t.identity != "" && t.identity == other.identity
 }
@@ -133,8 +133,8 @@ func (t *Target) Start(ctx context.Context) {
 }
 
 // AwaitFilledCaches waits until the caches are filled. AwaitFilledCaches does not wait for disruption budgets if the
-// target does not serve policy/v1. AwaitFilledCaches does not wait for the caches of drains that run only on demand. It
-// returns an error if ctx ends first.
+// target does not serve policy/v1. AwaitFilledCaches does not wait for the caches of drains that run only on demand.
+// AwaitFilledCaches returns an error if ctx ends first.
 func (t *Target) AwaitFilledCaches(ctx context.Context) error {
 	if t == nil {
 		return nil

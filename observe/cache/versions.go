@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// MinVersions holds, for each resource, the resource version that a cache must have reached before a decision may read
-// the cache. Each version is the newest of the versions that woke the workflow and the versions that the workflow
+// MinVersions contains, for each resource, the resource version that a cache must have reached before a decision may
+// read the cache. Each version is the newest of the versions that woke the workflow and the versions that the workflow
 // wrote. Versions are comparable only within one resource.
 type MinVersions map[Resource]string
 
@@ -37,7 +37,7 @@ func IsNewer(a, b string) bool {
 }
 
 // AwaitVersions waits until the caches have reached these versions, for limit at most. AwaitVersions reports whether
-// the caches have reached them. The version of Nodes is that of the namespace's target.
+// the caches have reached these versions. The version of Nodes applies to the nodes of the namespace's target.
 func (c *Cluster) AwaitVersions(
 	ctx context.Context,
 	namespace string,

@@ -83,7 +83,6 @@ func TestAwaitVersions(t *testing.T) {
 	})
 }
 
-// createMachine creates a machine with this resource version.
 func createMachine(t *testing.T, client *fake.Clientset, name, version string) {
 	t.Helper()
 	m := observetest.NewMachine(name)

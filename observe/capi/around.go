@@ -28,10 +28,10 @@ type ProviderObject struct {
 // kind of its clones is not installed.
 func (f ProviderObject) IsMissing() bool { return f.WasRead && f.Object == nil || f.CloneKindMissing }
 
-// RelatedObjects holds the objects that the facts about a set need in addition to the set.
+// RelatedObjects contains the objects that the facts about a set need in addition to the set.
 type RelatedObjects struct {
 	Members      []*clusterv1.Machine // machines that the set controls, unsorted
-	Orphans      []*clusterv1.Machine // machines of its namespace without a controller, unsorted
+	Orphans      []*clusterv1.Machine // machines of the set's namespace without a controller, unsorted
 	Cluster      *clusterv1.Cluster   // nil: the Cluster does not exist
 	Deployment   *clusterv1.MachineDeployment
 	Templates    []ProviderObject // the bootstrap template, if any, then the infrastructure template
@@ -192,8 +192,8 @@ func (c *Cache) Templates(
 	)
 }
 
-// TemplatesForWrite does the same as Templates, for a decision that writes. TemplatesForWrite reads from the API server
-// the templates that the caches do not know yet.
+// TemplatesForWrite does the same as Templates, for a decision that writes. TemplatesForWrite reads a template from the
+// API server if the cache of the template is not filled yet.
 func (c *Cache) TemplatesForWrite(
 	ctx context.Context,
 	namespace string,
@@ -222,8 +222,8 @@ func (c *Cache) LiveTemplates(
 	)
 }
 
-// ReadRelatedForWrite does the same as ReadRelated, for a decision that writes. ReadRelatedForWrite reads from the API
-// server the objects that the caches do not know yet.
+// ReadRelatedForWrite does the same as ReadRelated, for a decision that writes. ReadRelatedForWrite reads an object
+// from the API server if the cache of the object is not filled yet.
 func (c *Cache) ReadRelatedForWrite(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
 	a, err := c.ReadRelated(ctx, set)
 	if err != nil {

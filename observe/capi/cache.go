@@ -22,8 +22,8 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// The resources whose caches a decision waits for. A set that names a template or a control plane adds the resource of
-// that object.
+// A decision waits for the caches of these resources. A set that names a template or a control plane adds the resource
+// of that object.
 const (
 	SetsResource        observecache.Resource = "machinesets.cluster.x-k8s.io"
 	MachinesResource    observecache.Resource = "machines.cluster.x-k8s.io"
@@ -40,15 +40,15 @@ const (
 	// Cluster API.
 	DeploymentFieldManager = "millwright-machinedeployment"
 	// InPlaceFieldManager is the field manager for the annotations of an in-place update on a Machine.
-	// InPlaceFieldManager differs from FieldManager, because Cluster API's core removes these annotations: an apply
-	// without a field removes the field if the same field manager applied it before.
+	// InPlaceFieldManager differs from FieldManager, because Cluster API's core removes these annotations. With the
+	// same field manager, Millwright's next apply would already remove the annotations.
 	InPlaceFieldManager = "millwright-in-place"
 )
 
 // Finalizer is Millwright's finalizer on a MachineSet or MachineDeployment of Cluster API. Finalizer differs from
 // Cluster API's own finalizer, which Cluster API's controller adds to an object before any other change. An admission
-// policy that rejects Cluster API's finalizer therefore stops that controller. An object with Cluster API's finalizer
-// shows that no such policy is active.
+// policy that rejects Cluster API's finalizer therefore stops that controller. If an object has Cluster API's
+// finalizer, no such admission policy is active.
 const Finalizer = "machine.sapcloud.io/cluster-api"
 
 // HandedOverMessage describes the pending work of a set or a deployment that has lost Millwright's label.
@@ -64,7 +64,7 @@ type Settings struct {
 	UpstreamWatchFilter string
 }
 
-// Cache holds the objects of Cluster API in the caches of a cluster. All methods are safe for concurrent use. The
+// Cache contains the objects of Cluster API in the caches of a cluster. All methods are safe for concurrent use. The
 // returned objects belong to the caches; callers must not change them.
 type Cache struct {
 	Settings
@@ -160,7 +160,8 @@ func stripUnusedFields(object any) (any, error) {
 // Client returns the client of the management cluster.
 func (c *Cache) Client() *Client { return c.client }
 
-// MachineSet returns a MachineSet that Millwright reconciles, or a former one that still has Millwright's finalizer.
+// MachineSet returns a MachineSet that Millwright reconciles, or that Millwright no longer reconciles but that still
+// has Millwright's finalizer.
 func (c *Cache) MachineSet(key string) (*clusterv1.MachineSet, bool) {
 	set, found := getByKey[*clusterv1.MachineSet](c, SetsResource, key)
 	return set, found && (c.IsReconciledByMillwright(set) || HasFinalizer(set))
@@ -185,8 +186,8 @@ func (c *Cache) Deployment(key string) (*clusterv1.MachineDeployment, bool) {
 	return getByKey[*clusterv1.MachineDeployment](c, DeploymentsResource, key)
 }
 
-// ReconciledDeployment returns a MachineDeployment that Millwright reconciles, or a former one that still has
-// Millwright's finalizer.
+// ReconciledDeployment returns a MachineDeployment that Millwright reconciles, or that Millwright no longer reconciles
+// but that still has Millwright's finalizer.
 func (c *Cache) ReconciledDeployment(key string) (*clusterv1.MachineDeployment, bool) {
 	d, found := c.Deployment(key)
 	return d, found && (c.IsReconciledByMillwright(d) || HasFinalizer(d))

@@ -86,7 +86,8 @@ func TestKindLookupsAreCached(t *testing.T) {
 	)
 }
 
-// If the API server does not answer, a kind is unknown, not missing. The cache does not keep such an error.
+// If the API server does not answer, a kind is unknown, not missing. The cache does not keep the error of a failed
+// lookup.
 func TestFailedKindLookupIsNotAMissingKind(t *testing.T) {
 	c, server := capitest.StartCaches(t)
 	fails := true
@@ -117,7 +118,7 @@ func TestTemplateKindsAndTheirCloneKinds(t *testing.T) {
 	)
 }
 
-// populatedObjects returns one object of each kind, and objects that belong to others.
+// populatedObjects returns one object of each kind, and objects that Millwright does not reconcile.
 func populatedObjects() []runtime.Object {
 	s := capitest.NewSet("s", 1, capitest.WithDeploymentOwner)
 	other := capitest.NewSet("other", 1)
@@ -205,8 +206,8 @@ func TestTemplateWithoutObjectOrKindIsMissing(t *testing.T) {
 	}
 }
 
-// A set needs no bootstrap provider if the bootstrap data are in a Secret. A reference to an object that is not a
-// template is not cloned.
+// A set needs no bootstrap provider if the bootstrap data are in a Secret. If a reference does not name a template,
+// Millwright does not clone the object.
 func TestReferenceToANonTemplateIsNotRead(t *testing.T) {
 	c, _ := capitest.StartCaches(t, capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
@@ -229,7 +230,7 @@ func TestUnfilledTemplateCacheProvesNoMissingTemplate(t *testing.T) {
 		capitest.NewCluster(),
 		capitest.NewControlPlane(),
 	)
-	var silent atomic.Bool // no reactor is added later, because retried lists read the reactors at the same time
+	var silent atomic.Bool // no reactor is added later, because retried lists read the reactors concurrently
 	server.Objects.PrependReactor(
 		"*",
 		"examplemachinetemplates",
@@ -286,7 +287,7 @@ func TestTemplatesAreWatched(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, told, 2, "a clone is not watched")
 
-		synctest.Wait() // the watch opens after the list
+		synctest.Wait() // wait until the watch, which opens after the list, is open
 		require.NoError(
 			t,
 			server.Objects.Tracker().

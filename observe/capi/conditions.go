@@ -16,14 +16,15 @@ import (
 // ClusterPaused is Cluster API's message for an object whose Cluster is paused.
 const ClusterPaused = "Cluster spec.paused is set to true"
 
-// Condition is a condition of a status. Since is the transition time; if Since is zero, the transition time is when the
-// status of the condition last changed.
+// Condition is a condition of a status. Since is the transition time. If Since is zero, the transition time is the time
+// of the last change of the condition's status.
 type Condition struct {
 	scale.Condition
 	Since time.Time
 }
 
-// SetConditions replaces the conditions whose type is in owned by the conditions in said, and returns all conditions.
+// SetConditions removes the conditions whose type is in the list owned, adds the conditions in said, and returns all
+// conditions.
 func SetConditions(
 	was []metav1.Condition,
 	owned []string,
@@ -102,7 +103,8 @@ func BlockedConditions(blocked explain.Summary) []Condition {
 	}
 }
 
-// SelectorText returns a selector as text; empty if the selector does not parse. A condition reports such a selector.
+// SelectorText returns a selector as text; empty if the selector does not parse. A condition reports a selector that
+// does not parse.
 func SelectorText(s *metav1.LabelSelector) string {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// ErrNoKind means that no CustomResourceDefinition for a kind is installed, or that it follows no contract that
-// Millwright knows.
+// ErrNoKind means that no CustomResourceDefinition for a kind is installed, or that the definition follows no contract
+// that Millwright supports.
 var ErrNoKind = errors.New("the kind is not installed, or follows no known contract of Cluster API")
 
 // contractVersions lists the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts

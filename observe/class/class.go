@@ -19,7 +19,7 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-// NamespaceObjects holds the objects of one namespace that determine the finalizers of the namespace's classes and
+// NamespaceObjects contains the objects of one namespace that determine the finalizers of the namespace's classes and
 // Secrets.
 type NamespaceObjects struct {
 	Classes  []*v1alpha1.MachineClass
@@ -27,7 +27,7 @@ type NamespaceObjects struct {
 	Secrets  []*metav1.PartialObjectMetadata
 }
 
-// ReadNamespace returns the neighbours of a namespace from the caches. If Secrets are not watched, the result has no
+// ReadNamespace reads the objects of a namespace from the caches. If Secrets are not watched, the result has no
 // Secrets.
 func ReadNamespace(c *observecache.Cluster, namespace string) NamespaceObjects {
 	n := NamespaceObjects{
@@ -48,8 +48,8 @@ func ReadNamespace(c *observecache.Cluster, namespace string) NamespaceObjects {
 	return n
 }
 
-// ReadLiveNamespace reads the neighbours of a namespace from the API server. ReadLiveNamespace reads only the metadata
-// of Secrets.
+// ReadLiveNamespace reads the objects of a namespace from the API server. ReadLiveNamespace reads only the metadata of
+// Secrets.
 func ReadLiveNamespace(ctx context.Context, c *observecache.Cluster, namespace string) (NamespaceObjects, error) {
 	var n NamespaceObjects
 	classes, err := c.Client().MachineV1alpha1().MachineClasses(namespace).List(ctx, metav1.ListOptions{})
@@ -86,7 +86,7 @@ func Facts(class *v1alpha1.MachineClass, n NamespaceObjects) attention.ClassFact
 }
 
 // NoWorkerMessage returns the message in a class's status that no worker serves the class's provider. NoWorkerMessage
-// is empty if a worker serves the provider, or if the status has no such condition.
+// is empty if a worker serves the provider, or if the status has no condition about a worker.
 func NoWorkerMessage(class *v1alpha1.MachineClass) string {
 	if c := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed); c != nil &&
 		c.Status == metav1.ConditionFalse {
@@ -169,7 +169,7 @@ func (n NamespaceObjects) machineCount(class string) int {
 	return count
 }
 
-// matchingSecrets returns the Secrets for which the condition holds, sorted by name.
+// matchingSecrets returns the Secrets that meet the condition, sorted by name.
 func (n NamespaceObjects) matchingSecrets(
 	holds func(*metav1.PartialObjectMetadata) bool,
 ) []*metav1.PartialObjectMetadata {

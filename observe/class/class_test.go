@@ -42,14 +42,12 @@ func asDeletingSecret(s *metav1.PartialObjectMetadata) { s.DeletionTimestamp = o
 
 func asDeletingClass(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }
 
-// withSecretRef sets a class's secretRef to a Secret.
 func withSecretRef(namespace, name string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
 		c.SecretRef = &corev1.SecretReference{Namespace: namespace, Name: name}
 	}
 }
 
-// withCredentials sets a class's credentialsSecretRef to a Secret.
 func withCredentials(namespace, name string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
 		c.CredentialsSecretRef = &corev1.SecretReference{Namespace: namespace, Name: name}
@@ -236,7 +234,8 @@ func TestTheCacheKeepsNoDataOfASecret(t *testing.T) {
 func TestWhichNamespacesMayUseASecret(t *testing.T) {
 	for _, row := range []struct {
 		allows string
-		users  []string // subset of shop (the Secret's namespace), bakery, farm and bake
+		// namespaces whose classes may use the Secret, out of shop (the Secret's namespace), bakery, farm and bake
+		users []string
 	}{
 		{"", []string{"shop"}},
 		{"bakery", []string{"shop", "bakery"}},

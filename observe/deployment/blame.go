@@ -38,9 +38,9 @@ var creationDenialsByCode = map[string]rollout.Denial{
 	"DeadlineExceeded":  rollout.DeniedByNetwork,
 }
 
-// creationDenial returns why the cloud has never made the instance of a machine; empty if the instance exists or
+// creationDenial returns why the cloud has not created the instance of a machine; empty if the instance exists or
 // existed, or if the machine or its class is invalid. A machine without the condition InstanceReady waits for its
-// bootstrap token, which is made in the target cluster.
+// bootstrap token, which Millwright creates in the target cluster.
 func (f ObjectTree) creationDenial(m *v1alpha1.Machine) rollout.Denial {
 	class := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineClassReady)
 	instance := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineInstanceReady)
@@ -54,7 +54,7 @@ func (f ObjectTree) creationDenial(m *v1alpha1.Machine) rollout.Denial {
 	case instance.Reason == v1alpha1.ReasonCreating && f.hasNoProviderWorker(m):
 		return rollout.DeniedByWorker
 	case instance.Reason == v1alpha1.ReasonCreating:
-		return rollout.DeniedByNetwork // the create call has no answer
+		return rollout.DeniedByNetwork // the provider has not answered the create call
 	default:
 		return creationDenialsByCode[instance.Reason]
 	}
@@ -66,7 +66,7 @@ func creationDenialByClass(reason string) rollout.Denial {
 	switch reason {
 	case v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonSecretNotAllowed:
 		return rollout.DeniedBySecret
-	case v1alpha1.ReasonSecretInvalid: // the Secret with the user data
+	case v1alpha1.ReasonSecretInvalid: // the reason concerns the Secret with the user data
 		return rollout.DeniedByTemplate
 	default:
 		return ""

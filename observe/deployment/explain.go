@@ -41,8 +41,8 @@ func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, hold string, now ti
 		e.Step, e.Until = p.ReachedClause(), p.Until
 	}
 	for _, c := range plan.Status.Conditions {
-		// Only Progressing has an update time here. A new reason changes the update time of a condition, but not its
-		// transition time.
+		// In these facts, only the condition Progressing has an update time. A new reason changes the update time of a
+		// condition, but not its transition time.
 		since := c.Updated
 		if since.IsZero() {
 			since = conditionTransitionTime(d, c.Type, c.Status, now)

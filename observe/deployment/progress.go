@@ -58,8 +58,8 @@ func RecordedProgress(r *v1alpha1.RolloutStatus) rollout.Progress {
 	return p
 }
 
-// RolloutRecord returns the record of a progress. If the old record is for the same revision and attempt, RolloutRecord
-// keeps the policy settings of the old record; a new attempt gets the present settings.
+// RolloutRecord returns the record of a rollout's progress. If the old record is for the same revision and attempt,
+// RolloutRecord keeps the policy settings of the old record; a new attempt gets the present settings.
 func RolloutRecord(
 	was *v1alpha1.RolloutStatus,
 	p rollout.Progress,

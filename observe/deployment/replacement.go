@@ -34,7 +34,7 @@ func DeploymentsThatSelectSet(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1a
 }
 
 // OverlappingDeployments returns the sorted names of the other deployments of the namespace whose selector matches the
-// labels of this deployment's template. Two such deployments would claim the same machines.
+// labels of this deployment's template. Deployments with overlapping selectors would claim the same machines.
 func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []string {
 	var names []string
 	for _, other := range cache.AllObjects[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)) {
@@ -51,7 +51,7 @@ func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []s
 }
 
 // ReplacementFacts returns the facts for decisions about the replacement of a deployment's machines. The parameter
-// members holds the machines of the deployment's sets.
+// members contains the machines of the deployment's sets.
 func ReplacementFacts(
 	c *cache.Cluster,
 	d *v1alpha1.MachineDeployment,

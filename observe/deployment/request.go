@@ -9,7 +9,7 @@ import (
 )
 
 // RequestFacts returns the facts for the decision on an operator's command for a deployment. The parameters o and next
-// must come from the same time: next is the decision from the facts o. RequestFacts knows the step at which the rollout
+// must come from the same time: next is the decision from the facts o. The facts name the step at which the rollout
 // waits only if no other work has priority.
 func RequestFacts(d *v1alpha1.MachineDeployment, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	f := SharedRequestFacts(d, o, next)
@@ -59,7 +59,8 @@ func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision)
 // addEarlierRevision records in f whether the deployment can return to the revision of an old set.
 func addEarlierRevision(f *request.DeploymentFacts, s rollout.MachineSet) {
 	switch {
-	// a twin has the deployment's template, so an object that the twin lacks is missing for the deployment too
+	// a duplicate set has the deployment's template: an object that is missing for this set is also missing for the
+	// deployment
 	case s.Revision == 0 || s.IsTemplateDuplicate() && s.MissingObject() != "":
 	case s.IsTemplateDuplicate():
 		f.Twins = append(f.Twins, s.Revision)

@@ -29,7 +29,7 @@ import (
 type ObjectTree struct {
 	Deployment *v1alpha1.MachineDeployment
 	Sets       []*v1alpha1.MachineSet // sets that the deployment controls, unsorted
-	Orphans    []*v1alpha1.MachineSet // sets of its namespace without an existing controller, unsorted
+	Orphans    []*v1alpha1.MachineSet // sets of the deployment's namespace without an existing controller, unsorted
 	Members    []*v1alpha1.Machine    // machines that these sets control, unsorted
 	// the machines are at least as new as this resource version; empty means unknown
 	MachinesVersion string
@@ -271,8 +271,8 @@ func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 	return ""
 }
 
-// unreadMachineCount returns how many machines a set has according to its status. It returns 0 if the tree is at least
-// as new as the status, because the tree then contains all these machines.
+// unreadMachineCount returns how many machines a set has according to its status. unreadMachineCount returns 0 if the
+// tree is at least as new as the status, because the tree then contains all these machines.
 func (f ObjectTree) unreadMachineCount(set *v1alpha1.MachineSet) int {
 	if seen := set.Status.ObservedMachines; seen != "" &&
 		(f.MachinesVersion == seen || cache.IsNewer(f.MachinesVersion, seen)) {

@@ -99,7 +99,6 @@ func withStatus(s v1alpha1.MachineDeploymentStatus) observetest.DeploymentChange
 	return func(d *v1alpha1.MachineDeployment) { d.Status = s }
 }
 
-// newSetOfRevision returns a set with this revision number.
 func newSetOfRevision(number string, change ...observetest.SetChange) *v1alpha1.MachineSet {
 	return observetest.NewSet(
 		"s-"+number,

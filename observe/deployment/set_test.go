@@ -159,7 +159,6 @@ func TestSetWhoseClassIsDeletedReportsTheMissingClass(t *testing.T) {
 	assert.Equal(t, []string{"", ""}, lacks())
 }
 
-// withNodeTemplate gives a class a node template.
 func withNodeTemplate(c *v1alpha1.MachineClass) {
 	c.NodeTemplate = &v1alpha1.NodeTemplate{InstanceType: "m5.large", Region: "eu-1", Zone: "a"}
 }
@@ -235,7 +234,7 @@ func withClassProblem(reason, message string) func(*v1alpha1.Machine) {
 	}
 }
 
-// If a Secret is missing, the condition does not say whether it is the Secret with the credentials or with the user
+// If a Secret is missing, the condition does not show whether it is the Secret with the credentials or with the user
 // data.
 func TestCreationDenialsThatDependOnTheClass(t *testing.T) {
 	denial := func(change func(*v1alpha1.Machine), served metav1.ConditionStatus) rollout.Denial {

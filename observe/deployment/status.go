@@ -27,8 +27,8 @@ var plannedConditions = []v1alpha1.MachineDeploymentConditionType{
 	v1alpha1.MachineDeploymentDegraded, v1alpha1.MachineDeploymentReconciling, v1alpha1.MachineDeploymentStalled,
 }
 
-// ApplyStatus writes the status that rollout.PlanDeployment computed, without the failed machines, because Plan knows
-// only their names. ApplyStatus keeps all other conditions.
+// ApplyStatus writes the status that rollout.PlanDeployment computed, without the failed machines, because the plan
+// contains only their names. ApplyStatus keeps all other conditions.
 func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now metav1.Time) {
 	c := want.Counts
 	s.Replicas, s.UpdatedReplicas, s.ReadyReplicas = int32(c.Replicas), int32(c.Updated), int32(c.Ready)

@@ -45,7 +45,7 @@ func HoldReason(m *v1alpha1.Machine) string {
 }
 
 // ForceReason names the label or annotation of a machine that forces its drain, so that the pods on its node are killed
-// at once. ForceReason is empty without such a label or annotation.
+// at once. ForceReason is empty if the machine has no label or annotation that forces its drain.
 func ForceReason(m *v1alpha1.Machine) string {
 	label := v1alpha1.LabelForceDrain
 	wanted := m.Labels[label] == v1alpha1.ValueTrue
@@ -97,7 +97,7 @@ func EscalationFacts(
 // this value.
 const NoDrainTimeout = time.Duration(math.MaxInt64)
 
-// IsClusterAPIMachine reports whether m holds the facts about a Machine of Cluster API, in the form of a Machine of
+// IsClusterAPIMachine reports whether m contains the facts about a Machine of Cluster API, in the form of a Machine of
 // Millwright.
 func IsClusterAPIMachine(m *v1alpha1.Machine) bool {
 	return strings.HasPrefix(m.APIVersion, "cluster.x-k8s.io/")
@@ -192,8 +192,8 @@ func IsInDrainQueue(m *v1alpha1.Machine) bool {
 	return d.Drain.Result == ""
 }
 
-// DeletionPriority returns the deletion priority of a machine: machines with a lower priority go first. As in MCM, the
-// priority is 3 without the annotation, or if the annotation's value is not a number.
+// DeletionPriority returns the deletion priority of a machine: machines with a lower priority are deleted first. As in
+// MCM, the priority is 3 without the annotation, or if the annotation's value is not a number.
 func DeletionPriority(m *v1alpha1.Machine) int {
 	if p, err := strconv.Atoi(m.Annotations[v1alpha1.AnnotationMachinePriority]); err == nil {
 		return p

@@ -139,7 +139,7 @@ type ChangeFilter struct {
 	AttachmentMatters func(node, volume string) bool // volume is empty if the attachment names no persistent volume
 }
 
-// CacheSources holds the caches whose changes matter to a drain; a nil cache means that the resource is not watched.
+// CacheSources contains the caches whose changes matter to a drain; a nil cache means that the resource is not watched.
 type CacheSources map[observecache.Resource]cache.SharedIndexInformer
 
 // NewCacheSources returns the caches of machines, of drain rules, and of a target.
@@ -165,7 +165,7 @@ func SubscribeToChanges(
 	notify := func(any) {
 		select {
 		case pending <- struct{}{}:
-		default: // the channel still holds an unread notification
+		default: // the channel still has an unread notification
 		}
 	}
 	matters := map[observecache.Resource]func(object any) bool{
@@ -200,7 +200,7 @@ func SubscribeToChanges(
 				if gone, unseen := object.(cache.DeletedFinalStateUnknown); unseen {
 					object = gone.Obj
 				}
-				return object == nil || matters(object) // a nil object was deleted, and its last state is unknown
+				return object == nil || matters(object) // object is nil if the deleted object's last state is unknown
 			},
 		})
 		if err != nil {
@@ -213,7 +213,7 @@ func SubscribeToChanges(
 	return pending, stop, nil
 }
 
-// MachineRules holds the drain rules of a machine, sorted by name. The zero value is an empty list.
+// MachineRules contains the drain rules of a machine, sorted by name. The zero value is an empty list.
 type MachineRules []Rule
 
 // Rule is a drain rule with parsed selectors.
@@ -223,7 +223,7 @@ type Rule struct {
 }
 
 type podSelector struct {
-	pod, namespace labels.Selector // a nil selector selects all
+	pod, namespace labels.Selector // a nil selector selects all pods or namespaces
 }
 
 // ReadRules returns the drain rules that select a machine. A rule that does not parse is an error, because the rule may
@@ -251,7 +251,8 @@ func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (MachineRules, erro
 	return SortedRules(found), nil
 }
 
-// PodSelector selects pods by their labels and by the labels of their namespace; a nil selector selects all.
+// PodSelector selects pods by their labels and by the labels of their namespace; a nil selector selects all pods or
+// namespaces.
 type PodSelector struct{ Pod, Namespace *metav1.LabelSelector }
 
 // NewRule returns a drain rule. The rule applies to pods that match at least one selector, or to all pods if there are

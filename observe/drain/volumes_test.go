@@ -46,7 +46,7 @@ func TestVolumeFacts(t *testing.T) {
 	)
 	want := map[string]drain.Volume{
 		"here":          {Here: true},
-		"leaving":       {Here: true}, // a volume is attached while its attachment exists
+		"leaving":       {Here: true}, // a volume counts as attached while its VolumeAttachment exists
 		"coming":        {Here: true},
 		"there":         {Elsewhere: true},
 		"on-its-way":    {},

@@ -19,7 +19,7 @@ import (
 	"millwright/observe/drain"
 )
 
-// RelatedObjects holds the objects that the facts about a machine need in addition to the machine. A nil field means
+// RelatedObjects contains the objects that the facts about a machine need in addition to the machine. A nil field means
 // that the object does not exist.
 type RelatedObjects struct {
 	// Node is the machine's node. Node is nil if the node that the machine names provably belongs to another machine or
@@ -29,7 +29,7 @@ type RelatedObjects struct {
 	// NodeGone means that the node does not exist in the target cluster. NodeUnknown means that the cache has no such
 	// node, and that the target's API server does not answer.
 	NodeGone, NodeUnknown bool
-	// FoundNode is the node with the machine's provider ID, while the machine does not know the node's name.
+	// FoundNode is the node with the machine's provider ID, while the machine has no node name.
 	FoundNode *corev1.Node
 
 	Class           *v1alpha1.MachineClass
@@ -81,7 +81,7 @@ func (related *RelatedObjects) RecordNode(c *cache.Cluster, m *v1alpha1.Machine,
 	}
 }
 
-// HasUnknownNode reports whether a machine has an instance and must be drained, but its node is not known: the machine
+// HasUnknownNode reports whether a machine has an instance and must be drained, but its node is unknown: the machine
 // has no node name, and no node has its provider ID. The cache may not contain a node that joined a moment ago.
 func (related *RelatedObjects) HasUnknownNode(m *v1alpha1.Machine) bool {
 	return m.DeletionTimestamp != nil && !drain.IsDrainOver(m) && m.Spec.ProviderID != "" &&
@@ -179,7 +179,7 @@ func HasReachedInstanceDeletion(m *v1alpha1.Machine) bool {
 	return d != nil && (d.Stage == v1alpha1.MachineDeletionInstance || d.Stage == v1alpha1.MachineDeletionNode)
 }
 
-// healthFacts returns the facts about a machine's health, without the facts that the node holds.
+// healthFacts returns the facts about a machine's health, without the facts from the node.
 func healthFacts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) health.Facts {
 	f := health.Facts{
 		Name:            m.Name,
@@ -224,7 +224,7 @@ func validUpdateResult(result string) string {
 
 // CreationDeadline returns when the creation timeout of a machine expires. The timeout starts at the creation of the
 // Machine object. The time during which the creation was stopped or no worker was running does not count. While the
-// creation is stopped, the deadline moves with now.
+// creation is stopped, a later now gives a later deadline.
 func CreationDeadline(m *v1alpha1.Machine, absences cache.WorkerAbsences, now time.Time) time.Time {
 	end := m.CreationTimestamp.Add(m.Spec.EffectiveCreationTimeout(m.Annotations))
 	if s := m.Status.CreationStopped; s != nil {

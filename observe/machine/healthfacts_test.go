@@ -114,7 +114,7 @@ func TestCreationDeadline(t *testing.T) {
 	}
 	t.Run("a clock that stands still never comes to its end", func(t *testing.T) {
 		m := observetest.NewMachine("m", withJoinedNode, observetest.WithPhase(v1alpha1.MachineCrashLoopBackOff))
-		since := observetest.MinutesBeforeNoon(41) // 1 min before the creation timeout
+		since := observetest.MinutesBeforeNoon(41) // one minute before the end of the creation timeout
 		m.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
 		for days := range 30 {
 			at := observetest.Noon.AddDate(0, 0, days)

@@ -42,7 +42,7 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 }
 
 // IsPreservationTaint reports whether a taint is Millwright's taint for preserved failed nodes. A taint with the same
-// key but another effect is not Millwright's.
+// key but another effect does not belong to Millwright.
 func IsPreservationTaint(t corev1.Taint) bool {
 	return t.Key == v1alpha1.TaintPreserved && t.Effect == v1alpha1.TaintPreservedEffect
 }
@@ -67,7 +67,8 @@ func IsPreservedBySet(m *v1alpha1.Machine) bool {
 // IsReplaceable reports whether a machine has failed and its set may replace it now, or is replacing it. If the set has
 // a deployment, the machine needs a grant from the deployment's replacement budget.
 func IsReplaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
-	// A machine that is being deleted has the phase Terminating: only its condition still shows that it was due.
+	// A machine that is being deleted has the phase Terminating: only its condition still shows that its replacement
+	// was due.
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed || (m.DeletionTimestamp != nil && IsReplacementDue(m))
 	return failed && !IsProtectedFromReplacement(m, nil) && (IsReplacementGranted(m) || !HasDeployment(set))
 }

@@ -84,7 +84,7 @@ func RequestPatch(kind request.Kind, command request.Command, d request.Decision
 		case d.PinTo != nil:
 			key = v1alpha1.AnnotationRolloutPin
 		case d.RollbackTo != nil:
-			key = v1alpha1.AnnotationRolloutUndoBy // also for a cancel that returns
+			key = v1alpha1.AnnotationRolloutUndoBy // also if the command cancel returns to an earlier revision
 		}
 		annotations[key] = *d.Annotation
 		if *d.Annotation == "" {

@@ -60,7 +60,7 @@ func InDeletionStage(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDr
 	}
 }
 
-// StartWithDrainCaches returns running caches, including the caches that only drains read, over a target that holds
+// StartWithDrainCaches returns running caches, including the caches that only drains read, over a target that contains
 // these objects. The caches are synced before the watch of volume attachments opens. StartWithDrainCaches also waits
 // for that watch, because HasCurrentAttachments is false before.
 func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
@@ -116,8 +116,8 @@ func MinutesBeforeNoon(minutes int) metav1.Time {
 	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// StartCaches returns running caches over fake API servers that hold these objects. The fakes do not set resource
-// versions, so a test must set those that it needs.
+// StartCaches returns running caches over fake API servers that contain these objects. The fakes do not set resource
+// versions, so a test must set the resource versions that it needs.
 func StartCaches(t *testing.T, nodes []runtime.Object, objects ...runtime.Object) (*cache.Cluster, *fake.Clientset) {
 	t.Helper()
 	machines := fake.NewSimpleClientset(objects...)
@@ -330,8 +330,8 @@ func FieldNames(of reflect.Type, prefix string, whole ...reflect.Type) (names []
 	return names
 }
 
-// FieldNamesWithout lists the names of Facts, without the nested fields of part. The part, for example "MCM", belongs
-// to another family of kinds.
+// FieldNamesWithout lists the names of a struct's exported fields, without the nested fields of part. The part, for
+// example "MCM", contains the fields for the kinds of the other API.
 func FieldNamesWithout(part string, of reflect.Type) []string {
 	return slices.DeleteFunc(FieldNames(of, ""), func(name string) bool { return strings.HasPrefix(name, part+".") })
 }

@@ -19,10 +19,10 @@ import (
 	"millwright/observe/cache"
 )
 
-// RelatedObjects holds the objects that the facts about a set need in addition to the set.
+// RelatedObjects contains the objects that the facts about a set need in addition to the set.
 type RelatedObjects struct {
 	Members         []*v1alpha1.Machine // machines that the set controls, unsorted
-	Orphans         []*v1alpha1.Machine // machines of its namespace without an existing controller, unsorted
+	Orphans         []*v1alpha1.Machine // machines of the set's namespace without an existing controller, unsorted
 	MachinesVersion string              // the machines are at most as new as this resource version; empty means unknown
 	Deployment      *v1alpha1.MachineDeployment
 	// policy of the deployment, or of the set if it has no deployment; nil without a policy
@@ -63,7 +63,8 @@ func ReadRelated(c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
 	}
 	class, _ := c.Class(cache.ClassOfSet(set))
 	related.addClass(class)
-	read := c.HasReadControlPlane() // read this before the object, because the cache may sync between the two reads
+	// read this flag before the object, because the cache may sync between the two reads
+	read := c.HasReadControlPlane()
 	related.addPreflight(c, set, c.ControlPlane(), read)
 	return related
 }

@@ -95,7 +95,7 @@ func TestReadRelatedFindsTheDeploymentOfASet(t *testing.T) {
 	}
 }
 
-// newStaleCluster returns caches that hold the cached machines, while the API server lists the live machines.
+// newStaleCluster returns caches that contain the cached machines, while the API server lists the live machines.
 func newStaleCluster(t *testing.T, cached, live []*v1alpha1.Machine) (*cache.Cluster, *[]string) {
 	t.Helper()
 	var objects []runtime.Object

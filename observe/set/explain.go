@@ -12,7 +12,7 @@ import (
 	"millwright/observe/machine"
 )
 
-// ExplanationFacts returns the facts that explain what blocks a set and its machines. The parameter conditions holds
+// ExplanationFacts returns the facts that explain what blocks a set and its machines. The parameter conditions contains
 // the conditions that the set's status should have.
 func ExplanationFacts(
 	set *v1alpha1.MachineSet,
@@ -90,8 +90,8 @@ func StatusShowsBlockers(s *v1alpha1.MachineSetStatus, blocked explain.Summary) 
 	return !blocked.IsBlocked()
 }
 
-// BlockedText returns what blocks a set or one of its machines, or is empty. The status of the set's deployment repeats
-// this text.
+// BlockedText returns what blocks a set or one of its machines; empty if nothing is blocked. The status of the set's
+// deployment repeats this text.
 func BlockedText(set *v1alpha1.MachineSet) string {
 	for _, c := range set.Status.Conditions {
 		if c.Type == v1alpha1.MachineSetBlocked {

@@ -75,7 +75,7 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 		if node := related.PreservationNode(
 			m,
 		); node != nil &&
-			machine.IsProtectedFromReplacement(m, node) { // even if not recorded
+			machine.IsProtectedFromReplacement(m, node) { // true even if the preservation is not recorded yet
 			f.MCM.Preserved, f.MCM.Replace = true, false
 		}
 		o.Members = append(o.Members, f)
@@ -148,8 +148,9 @@ func freezeFacts(set *v1alpha1.MachineSet, related RelatedObjects) scale.FreezeS
 const mcmSafetyUp, mcmSafetyDown = 2, 1
 
 // mcmFreezeEndCount returns the number of machines at which machine-controller-manager ends a freeze. The overshoot
-// protection of machine-controller-manager freezes a set that has mcmSafetyUp machines more than the deployment allows,
-// and unfreezes it at mcmSafetyDown fewer. A set without a deployment may have twice its replicas.
+// protection of machine-controller-manager freezes a set that has mcmSafetyUp machines more than allowed. It ends the
+// freeze when the set has mcmSafetyDown machines fewer than that. A set without a deployment may have twice its
+// replicas.
 func mcmFreezeEndCount(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
 	most := 2 * int(set.Spec.Replicas)
 	if d != nil {
@@ -298,7 +299,7 @@ func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
 		r.Failed = append(r.Failed, m.Name)
 	}
 	for _, c := range s.Conditions {
-		if c.Type == v1alpha1.MachineSetBlocked { // Explain computes the condition Blocked
+		if c.Type == v1alpha1.MachineSetBlocked { // ExplainPlan computes the condition Blocked
 			continue
 		}
 		r.Conditions = append(

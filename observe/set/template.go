@@ -36,8 +36,8 @@ func rolloutTemplatePart(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTempl
 // groupOfClass returns the API group of a class; the default group if the class names no group.
 func groupOfClass(class v1alpha1.ClassSpec) string { return cmp.Or(class.APIGroup, v1alpha1.GroupName) }
 
-// TemplateHash returns the value of the hash label, which distinguishes the sets of a deployment. As in MCM, it is a
-// decimal 32-bit FNV hash of the whole template. After a name collision, the hash also covers the collision count.
+// TemplateHash returns the value of the hash label, which distinguishes the sets of a deployment. As in MCM, the value
+// is a decimal 32-bit FNV hash of the whole template. After a name collision, the hash also covers the collision count.
 func TemplateHash(t *v1alpha1.MachineTemplateSpec, collisions *int32) (string, error) {
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -51,8 +51,8 @@ func TemplateHash(t *v1alpha1.MachineTemplateSpec, collisions *int32) (string, e
 	return strconv.FormatUint(uint64(h.Sum32()), 10), nil
 }
 
-// NameFromHash returns the name of a deployment's set with this template hash. As in MCM, it is the deployment's name
-// and the first five characters of the hash, in an alphabet without vowels.
+// NameFromHash returns the name of a deployment's set with this template hash. As in MCM, the name consists of the
+// deployment's name and the first five characters of the hash, in an alphabet without vowels.
 func NameFromHash(deployment, hash string) string {
 	encoded := rand.SafeEncodeString(hash)
 	return deployment + "-" + encoded[:min(5, len(encoded))]
@@ -109,8 +109,9 @@ func CopyTemplateFields(m *v1alpha1.Machine, set *v1alpha1.MachineSet) []string 
 	return parts
 }
 
-// copyEntries copies the entries of one map to another, and reports whether an entry was missing or different. It does
-// not overwrite annotations with which an operator makes a request for one machine, for example its priority.
+// copyEntries copies the entries of one map to another, and reports whether an entry was missing or different.
+// copyEntries does not overwrite annotations with which an operator makes a request for one machine, for example its
+// priority.
 func copyEntries(to *map[string]string, from map[string]string) (changed bool) {
 	for key, value := range from {
 		was, there := (*to)[key]

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Clients makes clients of the targets for a process that has no Registry, because it sends only a request now and then.
-// Clients is safe for concurrent use.
+// Clients makes clients of the targets for a process that sends few requests and therefore has no Registry. Clients is
+// safe for concurrent use.
 type Clients struct {
 	secrets kubernetes.Interface
 	options Options

@@ -19,34 +19,34 @@ import (
 
 const (
 	// firstRetryDelay and maxRetryDelay are the first and the longest delay between two attempts to connect. The delay
-	// doubles. Source: hammering a dead API server delays its recovery, and five minutes are short beside an outage that
-	// needs a person.
+	// doubles. Source: frequent requests to a dead API server delay its recovery, and five minutes are short compared
+	// with an outage that a person must repair.
 	firstRetryDelay = 10 * time.Second
 	maxRetryDelay   = 5 * time.Minute
 	// fillTimeout is how long the cache of nodes may take until it is filled. Source: far longer than the list of 5,000
 	// nodes.
 	fillTimeout = time.Minute
-	// shortestAbsence is the shortest outage that stops the clocks of machines. Source: below it, the timeouts of machines
-	// are not concerned.
+	// shortestAbsence is the shortest outage that extends the timeouts of machines. Source: a shorter outage does not
+	// matter for the timeouts of machines.
 	shortestAbsence = 5 * time.Second
 	// maxWhy is the maximum length of a failure in a status, in bytes.
 	maxWhy = 200
 )
 
-// source is what the Secrets of a namespace say about its target.
+// source contains the settings of a namespace's target, from the namespace's Secrets.
 type source struct {
 	kubeconfig Kubeconfig
 	none       bool   // machines join no cluster
 	missing    string // why no kubeconfig can be used; empty: kubeconfig is set
 }
 
-// isSame reports whether a source needs no new connection after another one.
+// isSame reports whether two sources can use the same connection.
 func (s source) isSame(other source) bool {
 	return s.none == other.none && s.missing == other.missing && s.kubeconfig.Content == other.kubeconfig.Content
 }
 
-// connection is the target of one namespace. Its goroutine connects, watches the nodes, and connects again after an
-// outage.
+// connection is the target of one namespace. The connection's goroutine connects to the API server, watches the nodes,
+// and connects again after an outage.
 type connection struct {
 	registry  *Registry
 	namespace string
@@ -56,7 +56,7 @@ type connection struct {
 	end       context.CancelFunc // ends the goroutine
 }
 
-// setSource records what the Secrets say now.
+// setSource stores the source from the present Secrets.
 func (c *connection) setSource(s source) {
 	if before := c.source.Swap(&s); before != nil && before.isSame(s) && before.kubeconfig.Token == s.kubeconfig.Token {
 		return
@@ -99,7 +99,6 @@ func missingTarget(why string) *cache.Target {
 	return target
 }
 
-// setTarget replaces the target of the namespace.
 func (c *connection) setTarget(target *cache.Target) {
 	c.target.Store(target)
 	c.registry.report(c.namespace, target)
@@ -108,16 +107,16 @@ func (c *connection) setTarget(target *cache.Target) {
 // session is one connection to the API server of a target.
 type session struct {
 	*connection
-	ctx     context.Context // ends with the connection
+	ctx     context.Context // ends when the connection ends
 	source  source
 	link    *link
 	current *cache.Target
 
-	isStarted, isFilled bool // the caches run; the caches were filled once
+	isStarted, isFilled bool // whether the caches run, and whether they were filled once
 }
 
-// connect serves one connection until the source needs another one, until the API server was restored to a former
-// state, or until ctx ends.
+// connect serves one connection until the source needs another connection, until the API server was restored to a
+// former state, or until ctx ends.
 func (c *connection) connect(ctx context.Context, s source) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -138,7 +137,8 @@ func (c *connection) connect(ctx context.Context, s source) {
 	restored := make(chan struct{})
 	go func() {
 		defer close(restored)
-		_ = restores.AwaitRestore(ctx) // the error says which state was restored; a new connection reads everything anew
+		// the error describes the restore, and is not needed: a new connection reads all objects again
+		_ = restores.AwaitRestore(ctx)
 	}()
 	now := session{connection: c, ctx: ctx, source: s, link: l, current: target}
 	since := time.Now()
@@ -243,8 +243,8 @@ func (s *session) reconnect(ctx context.Context) bool {
 	return false
 }
 
-// tryOnce sends one request. If the API server answers, tryOnce lets all requests pass, and the first time waits until
-// the cache of nodes is filled.
+// tryOnce sends one request. If the API server answers, tryOnce lets all requests pass. The first time, tryOnce also
+// waits until the cache of nodes is filled.
 func (s *session) tryOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, fillTimeout)
 	defer cancel()

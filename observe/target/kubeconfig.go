@@ -13,7 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig is a parsed kubeconfig. It names no files and no programs.
+// Kubeconfig is a parsed kubeconfig. A Kubeconfig names no files and no programs.
 type Kubeconfig struct {
 	Config *rest.Config // configuration for clients; without the token
 	Token  string       // bearer token; empty: the client has a certificate
@@ -49,7 +49,7 @@ func ParseKubeconfig(text []byte, key, token string) (k Kubeconfig, err error) {
 	}
 	k.Config, k.Token, config.BearerToken = config, config.BearerToken, ""
 	k.Cluster = hashOf(config.Host, string(config.CAData))
-	// The string of a rest.Config leaves out keys: each field that makes another client is hashed here.
+	// The string of a rest.Config leaves out keys, so this hash covers each field whose change requires a new client.
 	k.Content = hashOf(
 		config.Host, config.APIPath, config.Username, config.Password,
 		fmt.Sprint(config.Impersonate), fmt.Sprint(config.Insecure), config.ServerName,

@@ -20,12 +20,12 @@ const (
 	downTime = 3 * time.Second
 )
 
-// errDown is the answer to requests while a target is unavailable.
+// errDown is the error of each request while a target is unavailable.
 var errDown = errors.New("the API server of the target cluster does not answer; the next attempt to connect follows")
 
-// link observes the requests of a target's clients. While the target is down, link refuses every request at once, except
-// those of the probe: a dead API server costs neither connections nor waiting requests. A link is safe for concurrent
-// use.
+// link observes the requests of a target's clients. While the target is down, link refuses every request at once,
+// except the requests of the probe. So a dead API server causes no new connections and no waiting requests. A link is
+// safe for concurrent use.
 type link struct {
 	token atomic.Pointer[string] // bearer token of the next request; empty: none
 	down  chan struct{}          // gets an element when the target goes down
@@ -76,7 +76,7 @@ func (t linkTransport) RoundTrip(request *http.Request) (*http.Response, error) 
 		err = late
 	}
 	cancel(nil)
-	if request.Context().Err() == nil { // a caller that gave up proves nothing
+	if request.Context().Err() == nil { // if the caller canceled the request, its failure proves nothing
 		t.link.record(err.Error())
 	}
 	return nil, err

@@ -19,7 +19,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// Options say where the targets of namespaces come from.
+// Options configure where a process finds the targets of namespaces.
 type Options struct {
 	Secret string // name of the Secret with a kubeconfig, in each namespace
 	Key    string // key of the kubeconfig in the Secret
@@ -33,11 +33,11 @@ type Options struct {
 	// Connect makes the client of a target.
 	Connect func(config *rest.Config) (kubernetes.Interface, error)
 	Drains  bool // this process drains nodes
-	// OnStatus is called when the status of a namespace's target has changed; nil: nobody is told. OnStatus must not wait.
+	// OnStatus is called when the status of a namespace's target has changed; nil: no call. OnStatus must not block.
 	OnStatus func(namespace string, status cache.TargetStatus)
 }
 
-// NoCluster is the value of a kubeconfig's key that says that the machines of the namespace join no cluster.
+// NoCluster is the value of a kubeconfig's key if the machines of the namespace join no cluster.
 const NoCluster = "none"
 
 // tokenKey is the key of the token in the Secret TokenSecret. Source: Gardener's token requestor.
@@ -88,7 +88,7 @@ func New(client kubernetes.Interface, options Options) *Registry {
 	return r
 }
 
-// stripSecret keeps only what a connection needs.
+// stripSecret keeps only the fields of a Secret that a connection needs.
 func (r *Registry) stripSecret(object any) (any, error) {
 	secret, isSecret := object.(*corev1.Secret)
 	if !isSecret {
@@ -145,11 +145,11 @@ func namespaceOf(object any) string {
 	return ""
 }
 
-// refreshInterval is the interval in which a Registry reads again which namespaces this process serves. Source: the
-// labels of a namespace, which may select it, change seldom; the check sends no request.
+// refreshInterval is the interval at which a Registry checks which namespaces this process serves. Source: the labels
+// by which namespaces are selected change seldom, and the check sends no request.
 const refreshInterval = 30 * time.Second
 
-// refresh reads again which namespaces this process serves.
+// refresh checks which namespaces this process serves.
 func (r *Registry) refresh() {
 	for _, informer := range r.secrets[r.options.Secret] {
 		for _, secret := range informer.GetStore().List() {
@@ -167,7 +167,7 @@ func (r *Registry) refresh() {
 	}
 }
 
-// readNamespace makes the connection of a namespace, gives it the present source, or ends it.
+// readNamespace starts, updates or ends the connection of a namespace, as the namespace's Secrets require.
 func (r *Registry) readNamespace(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,7 +192,7 @@ func (r *Registry) readNamespace(namespace string) {
 	go c.run(ctx)
 }
 
-// sourceOf returns what the Secrets of a namespace say; a nil Secret does not exist.
+// sourceOf returns the source from the Secrets of a namespace; nil means that a Secret does not exist.
 func (o Options) sourceOf(namespace string, secret, tokenSecret *corev1.Secret) source {
 	if secret == nil {
 		return source{missing: o.missingSecret(namespace)}
@@ -228,8 +228,8 @@ func (r *Registry) secret(namespace, name string) *corev1.Secret {
 	return nil
 }
 
-// Target implements cache.TargetSource. For a namespace without a connection, Target returns a target that refuses every
-// request and says why.
+// Target implements cache.TargetSource. For a namespace without a connection, Target returns a target that refuses
+// every request with the reason.
 func (r *Registry) Target(namespace string) *cache.Target {
 	r.mu.Lock()
 	c := r.connections[namespace]
@@ -273,7 +273,7 @@ func (r *Registry) Namespaces() []string {
 	return list
 }
 
-// report tells the handlers about a new target, and about its status.
+// report calls the handlers with a new target and its status.
 func (r *Registry) report(namespace string, target *cache.Target) {
 	r.mu.Lock()
 	for _, handle := range r.handlers {

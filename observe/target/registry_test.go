@@ -30,7 +30,7 @@ import (
 // passes while a request hangs.
 type apiServer struct {
 	mu       sync.Mutex
-	failure  string // "": answers; "refuse", "hang", "401"
+	failure  string // "": the server answers; "refuse", "hang" and "401" are failures
 	nodes    []corev1.Node
 	requests []string // method, path and token of each request that arrived
 	watches  []chan struct{}
@@ -119,7 +119,7 @@ func (s *apiServer) lastRequest() string {
 
 const secretName = "target"
 
-// client-go delays errors by the time since the process began, which is in the future of a synctest bubble.
+// client-go's second error handler uses the start time of the process, which is in the future of a synctest bubble.
 func init() { utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] }
 
 func kubeconfigSecret(namespace, host, token string) *corev1.Secret {
@@ -194,7 +194,7 @@ func (w *world) status(namespace string) cache.TargetStatus {
 	return w.registry.Target(namespace).Status()
 }
 
-// sleep lets time pass.
+// sleep advances the fake clock, and waits until all goroutines are blocked.
 func sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

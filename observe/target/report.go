@@ -16,10 +16,10 @@ import (
 const ReportsName = "millwright-targets"
 
 const (
-	// RenewInterval is the interval in which a worker writes its reports again, even if nothing has changed. Source: one
-	// request in ten minutes costs nothing that one can measure.
+	// RenewInterval is the interval at which a worker writes its reports again, even if nothing has changed. Source:
+	// the cost of one request in ten minutes is not measurable.
 	RenewInterval = 10 * time.Minute
-	// reportLife is how long a report counts after it was written. Source: two missed renewals.
+	// reportLife is how long a report is valid after it was written. Source: two missed renewals.
 	reportLife = 2*RenewInterval + time.Minute
 )
 
@@ -56,7 +56,7 @@ func ReadReports(from *corev1.ConfigMap, now time.Time) (reports []Report) {
 	return reports
 }
 
-// ExpiredKeys returns the keys of the reports that no longer count.
+// ExpiredKeys returns the keys of the reports that are no longer valid.
 func ExpiredKeys(from *corev1.ConfigMap, now time.Time) (keys []string) {
 	valid := map[string]bool{}
 	for _, r := range ReadReports(from, now) {

@@ -89,8 +89,8 @@ func RefuseUnknownArguments(c *cobra.Command) {
 	}
 }
 
-// argumentError names the argument that is missing or too much, with the first example of the command. For any other
-// error argumentError returns err.
+// argumentError names the argument that is missing or not expected, with the first example of the command. For any
+// other error argumentError returns err.
 func argumentError(c *cobra.Command, given []string, err error) error {
 	wanted := strings.Fields(c.Use)[1:]
 	example, _, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
@@ -113,11 +113,11 @@ func withFlagSuggestions(c *cobra.Command, err error) error {
 	if !is {
 		return err
 	}
-	flags := &cobra.Command{} // SuggestionsFor knows only commands: make a command for each flag
+	flags := &cobra.Command{} // SuggestionsFor finds only commands, so make a command for each flag
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		flags.AddCommand(&cobra.Command{Use: "--" + f.Name, Hidden: f.Hidden, Run: func(*cobra.Command, []string) {}})
 	})
-	given := absent.GetSpecifiedShortnames() // for -cluster-name: one dash begins a group of short names
+	given := absent.GetSpecifiedShortnames() // pflag parses -cluster-name, with one dash, as a group of short names
 	if given == "" {
 		given = absent.GetSpecifiedName()
 	}

@@ -22,7 +22,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// defaultAddress is the default address of Temporal's own tools, as an IP address: no name must be resolved.
+// defaultAddress is the default address of Temporal's own tools, as an IP address, so that no DNS lookup is necessary.
 const defaultAddress = "127.0.0.1:7233"
 
 // Flags are the flags of a connection. A flag that is not set has the value of the environment or the configuration

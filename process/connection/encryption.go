@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Metadata of an encrypted payload. The names are the same as in Temporal's samples, which people and tools know.
+// Metadata of an encrypted payload. The names are the same as in Temporal's samples, and existing tools use them.
 const (
 	encodingEncrypted = "binary/encrypted"
 	keyIDMetadata     = "encryption-key-id"

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// keyLine is a line of a file of keys. keyLine's key is the letter, 32 times.
+// keyLine is a line of a file of keys. The key consists of the letter, 32 times.
 func keyLine(name, letter string) string {
 	return name + " " + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(letter, keySize))) + "\n"
 }
@@ -346,8 +346,8 @@ func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
 	assert.Contains(t, string(attributes[0].GetData()), "no capacity")
 }
 
-// undecryptablePayloads returns payloads that a process with the key "a" cannot decrypt. They are encrypted with an
-// unknown key, encrypted with another key of the same name, modified in transit, or contain no payload.
+// undecryptablePayloads returns payloads that a process with the key "a" cannot decrypt. The payloads are encrypted
+// with an unknown key, encrypted with another key of the same name, modified in transit, or do not contain a payload.
 func undecryptablePayloads(t *testing.T, keys *Keys) map[string]*commonpb.Payload {
 	t.Helper()
 	encode := func(k *Keys) *commonpb.Payload {

@@ -92,7 +92,7 @@ func describeSource(path string) string {
 // uses a renewed certificate or a replaced CA. Handshakes are rare: Temporal's server closes a connection after five
 // minutes by default (frontend.keepAliveMaxConnectionAge), and the client opens another connection.
 type reloadingCredentials struct {
-	credentials.TransportCredentials // credentials for the methods that do not read the files
+	credentials.TransportCredentials // handles the methods that reloadingCredentials does not implement
 	settings                         *tlsSettings
 }
 

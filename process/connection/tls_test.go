@@ -131,8 +131,8 @@ func (f *temporalFrontend) closeConnections() {
 	f.openConnections = nil
 }
 
-// useAuthority makes the server use this CA from the next handshake on: it presents a certificate of the CA, and
-// requires client certificates of the CA.
+// useAuthority makes the server use this CA from the next handshake on: the server then presents a certificate of the
+// CA, and requires client certificates of the CA.
 func (f *temporalFrontend) useAuthority(t *testing.T, a testCA) {
 	t.Helper()
 	certificate, key := a.issueCertificate(t, "temporal")
@@ -188,7 +188,7 @@ func newFrontend(t *testing.T, a testCA) *temporalFrontend {
 	return f
 }
 
-// clientFolder holds the files of a client, like a mounted Secret.
+// clientFolder is a folder with the files of a client, like a mounted Secret.
 type clientFolder string
 
 func (d clientFolder) path(name string) string { return filepath.Join(string(d), name) }
@@ -262,7 +262,7 @@ func TestConnectionWithClientCertificates(t *testing.T) {
 				"--temporal-tls-ca-path="+files.path("ca.crt"),
 			),
 		)
-		require.Error(t, err) // with TLS 1.3 the client may only see that the connection ends
+		require.Error(t, err) // With TLS 1.3, the client may get only the error of a closed connection.
 		assert.Len(t, server.callers, 2, "the two before")
 	})
 	t.Run("a server with a certificate of another CA", func(t *testing.T) {
@@ -291,7 +291,8 @@ func TestNextConnectionUsesChangedFiles(t *testing.T) {
 	files.writeFiles(t, old, "first")
 	c, err := dialClient(t, parseFlags(t, files.tlsFlags(server.address)...))
 	require.NoError(t, err)
-	connected := func() bool { return requestSystemInfo(t.Context(), c) == nil } // fails while the old connection closes
+	// The request fails while the old connection closes.
+	connected := func() bool { return requestSystemInfo(t.Context(), c) == nil }
 	assert.Equal(t, "first", server.lastCaller())
 
 	files.writeFiles(t, old, "second")

@@ -24,11 +24,11 @@ type Report struct {
 }
 
 const (
-	// reportAge is how long a Report counts after it was written. A Report is valid for the time of four renewals of a
-	// Lease.
+	// reportAge is how long a Report is valid after its process wrote it. The duration covers four renewals of a Lease.
 	reportAge = time.Minute
-	// maxClockSkew is the largest difference between the clocks of a process and of a reader that hides no Report. The
-	// difference is as long as reportAge, and much shorter than the time that a person needs for a repair.
+	// maxClockSkew is the largest difference between the clocks of a process and of a reader at which the reader still
+	// shows every valid Report. The difference is as long as reportAge, and much shorter than the time that a person
+	// needs for a repair.
 	maxClockSkew = time.Minute
 	// maxReports and maxShown are the maximum numbers of Reports on a Lease, and of problems in a Report. maxReports,
 	// maxShown and maxWords together limit the annotation to 20 KiB.
@@ -40,7 +40,8 @@ const (
 )
 
 // ReportsOf returns the valid Reports on a Lease that contain at least one problem; nil if the annotation does not
-// parse. It drops Reports of processes that no longer update them. The argument now is the time of the reader's clock.
+// parse. ReportsOf drops Reports of processes that no longer update them. The argument now is the time of the reader's
+// clock.
 func ReportsOf(lease *coordinationv1.Lease, now time.Time) []Report {
 	return reportsSince(lease, now.Add(-reportAge-maxClockSkew))
 }
@@ -52,8 +53,8 @@ func reportsSince(lease *coordinationv1.Lease, oldest time.Time) (reports []Repo
 	return slices.DeleteFunc(reports, func(r Report) bool { return len(r.Problems) == 0 || r.At.Before(oldest) })
 }
 
-// annotateLease replaces the Report of a process on a Lease, and drops the Reports of processes that write no more. The
-// result says whether the process has a Report on the Lease.
+// annotateLease replaces the Report of a process on a Lease, and drops the Reports that their processes no longer
+// update. The result has is true if the process has a Report on the Lease.
 func (r *Recorder) annotateLease(lease *coordinationv1.Lease, by string) (has bool) {
 	now := time.Now()
 	reports := slices.DeleteFunc(
@@ -109,8 +110,8 @@ func (w leaseWriter) Update(
 	return written, w.recordLeaseWrite(has, err)
 }
 
-// recordLeaseWrite notes whether the Lease has a Report of the process, unless the write has failed. It returns the
-// error.
+// recordLeaseWrite notes whether the Lease has a Report of the process, unless the write has failed. recordLeaseWrite
+// returns err.
 func (w leaseWriter) recordLeaseWrite(has bool, err error) error {
 	if err == nil {
 		w.recorder.isShownOnLease.Store(has)
@@ -119,9 +120,9 @@ func (w leaseWriter) recordLeaseWrite(has bool, err error) error {
 }
 
 // WriteToLease writes the problems of a process to its Lease without renewing the Lease, because the process is not
-// active. WriteToLease creates the Lease if necessary. It writes nothing if there are no problems to show and none on
-// the Lease. The function prepare changes an existing Lease before the update. The client leases must come from the
-// method LeaseClient.
+// active. WriteToLease creates the Lease if necessary. WriteToLease writes nothing if the process has no problems and
+// the Lease shows none of the process. The function prepare changes an existing Lease before the update. The client
+// leases must come from the method LeaseClient.
 func (r *Recorder) WriteToLease(
 	ctx context.Context,
 	leases typedcoordinationv1.LeaseInterface,

@@ -21,14 +21,14 @@ import (
 // System is a server that a process sends requests to.
 type System string
 
-// The systems of a process, besides the workload clusters of Cluster API
+// The systems of a process, except the workload clusters of Cluster API
 const (
 	Control  System = "control" // API server with the machine objects
-	Target   System = "target"  // API server with the nodes, if it is another one
+	Target   System = "target"  // API server with the nodes, if the nodes are not in the control cluster
 	Temporal System = "temporal"
 )
 
-// WorkloadClusterSystem is the API server of the workload cluster of a Cluster.
+// WorkloadClusterSystem returns the System for the workload cluster of a Cluster of Cluster API.
 func WorkloadClusterSystem(namespace, name string) System { return System(namespace + "/" + name) }
 
 // IsWorkloadCluster reports whether the system is a workload cluster of Cluster API.
@@ -36,7 +36,7 @@ func (s System) IsWorkloadCluster() bool { return strings.Contains(string(s), "/
 
 const (
 	// maxProblems is the maximum number of problems that a process keeps. The limit allows two problems per watched
-	// resource, and as many problems with writes in several namespaces.
+	// resource, and the same number of problems with writes.
 	maxProblems = 64
 	// maxWords is the maximum length, in bytes, of the server's message. The limit allows one sentence of an API server
 	// that contains a name and a namespace of 63 bytes each.
@@ -62,9 +62,10 @@ const (
 
 // Problem is something that a process may not do or cannot do. The JSON form is part of a Lease.
 type Problem struct {
-	System    System `json:"system"`
-	Namespace string `json:"namespace,omitempty"` // of the objects; empty for all namespaces, and for objects without one
-	Others    bool   `json:"others,omitempty"`    // the same problem is in other namespaces, too
+	System System `json:"system"`
+	// namespace of the objects; empty for all namespaces, and for objects without a namespace
+	Namespace string `json:"namespace,omitempty"`
+	Others    bool   `json:"others,omitempty"` // other namespaces have the same problem
 	// resource as in kubectl, with the subresource; empty if the problem is about no resource
 	Resource string    `json:"resource,omitempty"`
 	Verb     string    `json:"verb,omitempty"` // verb of an API server, or a method of Temporal
@@ -74,7 +75,7 @@ type Problem struct {
 	Last     time.Time `json:"last"`
 }
 
-// problemKey identifies the requests that have one problem together.
+// problemKey identifies requests whose failures are recorded as one problem.
 type problemKey struct {
 	system                    System
 	namespace, resource, verb string
@@ -119,7 +120,7 @@ func (r *Recorder) recordFailure(k problemKey, kind Kind, words string) {
 	}
 }
 
-// recordSuccess forgets the problem of requests that succeed.
+// recordSuccess deletes the problems with these keys, because their requests succeed again.
 func (r *Recorder) recordSuccess(keys ...problemKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,8 +180,8 @@ func kindRank(k Kind) int {
 	return slices.Index([]Kind{Unanswered, Unauthenticated, Refused, Unserved, Failing}, k)
 }
 
-// hasSameRemedy reports whether a person does the same about both problems. An informer needs list and watch, and a
-// system that does not answer answers no request.
+// hasSameRemedy reports whether the same action of a person solves both problems. For example, an informer needs both
+// list and watch, and a server that does not respond fails all requests.
 func (p Problem) hasSameRemedy(other Problem) bool {
 	if p.System != other.System || p.Kind != other.Kind {
 		return false
@@ -191,8 +192,8 @@ func (p Problem) hasSameRemedy(other Problem) bool {
 
 func (p Problem) key() problemKey { return problemKey{p.System, p.Namespace, p.Resource, p.Verb} }
 
-// isLasting reports whether a failure is not only temporary. An API server that has just started also refuses requests
-// that it allows a moment later, and does not serve all resources yet.
+// isLasting reports whether a failure is not only temporary. An API server that has just started rejects allowed
+// requests for a moment, and does not serve all resources yet.
 func (p Problem) isLasting() bool { return p.Last.Sub(p.First) >= lastingTime }
 
 // problemsDesc describes the metric of the problems.

@@ -27,7 +27,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// server is an API server that gives one answer to every request.
+// server is an API server that gives the same answer to every request.
 type server struct {
 	code    int
 	message string
@@ -37,7 +37,7 @@ type server struct {
 	codec   string // media type of the answer
 }
 
-// webhookDenial is the answer for a webhook that chooses the code.
+// webhookDenial is an API server whose admission webhook denies requests with this status code.
 func webhookDenial(code int) server {
 	return server{
 		code:    code,
@@ -98,13 +98,13 @@ func sendRequestTwice(t *testing.T, r *Recorder, to http.RoundTripper, text stri
 	sendRequest(t, r, to, text)
 }
 
-// A request is a problem of the process only if neither its object nor its moment is to blame.
+// A failed request is a problem of the process only if the cause is neither the request's object nor a temporary state.
 func TestWhichAnswersAreProblems(t *testing.T) {
 	const denied = `User "w" cannot %s resource "x" in API group ""`
 	for name, row := range map[string]struct {
 		request string
 		answer  server
-		lasts   bool // the failure lasts for some seconds, and is no problem
+		lasts   bool // the failure lasts for some seconds
 		text    string
 	}{
 		"a role is not bound": {
@@ -280,7 +280,7 @@ func TestProblemsOfNamespacesAreSeparate(t *testing.T) {
 	})
 }
 
-// An API server without streamed lists answers such a watch with 422, and the client lists instead.
+// An API server without streamed lists rejects a streaming watch with 422, and the client then sends a list request.
 func TestAnAnswerToAWatchIsNoAnswerToAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")

@@ -25,11 +25,12 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Watch makes the clients of a config report the answers of the API server to the Recorder. A program that gives
-// credentials runs outside the wrappers of a config. Watch moves it below them, so that its failure is reported, too.
+// Watch makes the clients of a config report the answers of the API server to the Recorder. client-go runs a credential
+// plugin outside the transport wrappers of a config. Watch moves the plugin below the wrappers, so that the Recorder
+// also records failures of the plugin.
 func (r *Recorder) Watch(config *rest.Config, system System) error {
 	if config.ExecProvider != nil || config.AuthProvider != nil {
-		host, _, err := rest.DefaultServerUrlFor(config) // depends on the settings of TLS
+		host, _, err := rest.DefaultServerUrlFor(config) // the URL depends on the TLS settings, which are removed below
 		if err != nil {
 			return fmt.Errorf("read the address of the API server: %w", err)
 		}
@@ -58,7 +59,7 @@ func (t recordingTransport) RoundTrip(request *http.Request) (*http.Response, er
 		return response, nil
 	}
 	k, ok := t.keyOf(request)
-	all := problemKey{system: t.system} // all requests to the system
+	all := problemKey{system: t.system} // key of problems with all requests to the system
 	switch {
 	case !ok:
 	case errors.Is(err, context.Canceled): // the caller no longer waits for the response
@@ -75,20 +76,20 @@ func (t recordingTransport) RoundTrip(request *http.Request) (*http.Response, er
 			t.recorder.recordFailure(k, kind, words)
 		case response.StatusCode < http.StatusBadRequest, !k.isRead(),
 			k.verb == verbGet && response.StatusCode == http.StatusNotFound:
-			// any failure of a write that is a problem of the process is handled above
+			// a failed write that reaches this case is no problem of the process
 			t.recorder.recordSuccess(all, k)
-			if request.URL.Query().Get("sendInitialEvents") == "true" { // the watch has taken the place of a list
+			if request.URL.Query().Get("sendInitialEvents") == "true" { // this watch replaces a list request
 				k.verb = verbList
 				t.recorder.recordSuccess(k)
 			}
-		default: // the watch may be too old or not supported, so it is not known whether the process may read
+		default: // this failure does not show whether the process may read: the watch may be too old or not supported
 			t.recorder.recordSuccess(all)
 		}
 	}
 	return response, err
 }
 
-// Verbs of read requests. Admission plugins do not check them.
+// Verbs of read requests. Admission plugins do not check read requests.
 const (
 	verbGet   = "get"
 	verbList  = "list"
@@ -98,7 +99,7 @@ const (
 // keyOf returns the key of a request. ok is false if the request is for no resource.
 func (t recordingTransport) keyOf(request *http.Request) (k problemKey, ok bool) {
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
-	// the address of an API server may have a path of its own
+	// the address of an API server may contain a path
 	begin := slices.IndexFunc(parts, func(part string) bool { return part == "api" || part == "apis" })
 	if begin < 0 {
 		return k, false
@@ -140,8 +141,9 @@ func (k problemKey) isRead() bool {
 	return k.verb == verbGet || k.verb == verbList || k.verb == verbWatch
 }
 
-// isInstalled reports whether people install the resource of the key, and no work is done without it. Other resources
-// may be missing: a target cluster may not serve budgets, and the kind of a control plane may be installed later.
+// isInstalled reports whether the resource of the key comes from a CRD that a person must install before Millwright can
+// work. Other resources may be missing: a target cluster may not serve PodDisruptionBudgets, and the CRD of a control
+// plane may be installed later.
 func (k problemKey) isInstalled() bool {
 	group := Problem{Resource: k.resource}.APIGroup()
 	return group == v1alpha1.GroupName || group == clusterv1.GroupVersion.Group
@@ -161,7 +163,7 @@ func problemOf(k problemKey, response *http.Response) (kind Kind, words string) 
 		return kindOfRead(k, response.StatusCode), words
 	case phrase.IsWebhookDenial(status.Message):
 		return "", ""
-	case strings.HasPrefix(k.resource, "secrets"): // an admission webhook may quote what it has seen
+	case strings.HasPrefix(k.resource, "secrets"): // an admission webhook may quote the Secret in its message
 		words = "the API server answered " + response.Status
 	}
 	return kindOfWrite(k, response.StatusCode, status), words
@@ -184,14 +186,15 @@ func kindOfRead(k problemKey, code int) Kind {
 
 func kindOfWrite(k problemKey, code int, status *metav1.Status) Kind {
 	switch {
-	case code == http.StatusUnauthorized && status.Details != nil: // a policy chose the code: an authenticator gives no Details
+	// an admission policy returned 401: a failed authentication sets no Details
+	case code == http.StatusUnauthorized && status.Details != nil:
 		return ""
 	case code == http.StatusUnauthorized:
 		return Unauthenticated
 	// An admission plugin may also respond with 403. Only the response of an authorizer contains these words.
 	case code == http.StatusForbidden && strings.Contains(status.Message, " cannot "+k.verb+" resource "):
 		return Refused
-	case strings.HasSuffix(k.resource, "/eviction"): // a budget answers 429
+	case strings.HasSuffix(k.resource, "/eviction"): // a PodDisruptionBudget rejects an eviction with 429
 		return ""
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
 		return Failing
@@ -200,15 +203,15 @@ func kindOfWrite(k problemKey, code int, status *metav1.Status) Kind {
 	}
 }
 
-// maxAnswerBytes is the length of an answer that statusOf reads, in bytes. A response with an error has some hundred
-// bytes.
+// maxAnswerBytes is the maximum number of bytes that statusOf reads from a response. A response with an error has some
+// hundred bytes.
 const maxAnswerBytes = 64 << 10
 
-// statusOf returns the Status of an answer with an error. If the response contains no Status, the message is the text
-// of the response. The caller can still read the body afterwards.
+// statusOf returns the Status in an error response. If the response contains no Status, the message is the text of the
+// response. The caller can still read the body afterwards.
 func statusOf(response *http.Response) *metav1.Status {
 	body := response.Body
-	data, _ := io.ReadAll(io.LimitReader(body, maxAnswerBytes)) // the reader of the body gets this error too
+	data, _ := io.ReadAll(io.LimitReader(body, maxAnswerBytes)) // the caller gets the same error when it reads the body
 	response.Body = struct {
 		io.Reader
 		io.Closer
@@ -242,7 +245,7 @@ func (r *Recorder) WatchTemporal(
 		r.recordFailure(k, Failing, status.Message())
 	case code == codes.Unavailable:
 		r.recordFailure(k, Unanswered, status.Message())
-	// the caller may stop waiting before a long request ends
+	// the client may cancel a long request before the server responds
 	case code == codes.DeadlineExceeded, code == codes.Canceled:
 	default:
 		r.recordSuccess(k)

@@ -86,7 +86,8 @@ type Cloud struct {
 // Timeouts of the suite, and the cluster name in its machines.
 const (
 	// maxReturnTime is the maximum time in which a call must return after its context is done. The time is long because
-	// test machines stall. A long time is sufficient, because a call that ignores its context never returns.
+	// test machines stall. The long limit still detects a call that ignores its context, because such a call never
+	// returns.
 	maxReturnTime = time.Minute
 
 	// maxActionTime is the maximum wait for a slow action of a cloud, such as the deletion of an instance.
@@ -129,7 +130,7 @@ func Run(t *testing.T, h Harness) {
 
 // conformanceTest is the state of one test of the suite. Each test has its own cloud.
 type conformanceTest struct {
-	suite.Suite // for its assertions; suite.Run cannot run a test in a bubble
+	suite.Suite // used for its assertions only, because suite.Run cannot run a test in a synctest bubble
 	Cloud
 	harness           Harness
 	hasNamedInstances bool // Traits.Named: instances have the name of their machine and no UID tag

@@ -51,8 +51,8 @@ func (s *conformanceTest) TestCreateMakesOneInstanceForEachMachine() {
 	a, b, c := s.newMachine(), s.newMachine(), s.newMachine()
 	first := s.createInstance(s.Class, a).ProviderID
 	s.NotEqual(first, s.createInstance(s.Class, b).ProviderID)
-	c.Name = a.Name          // a new machine with the name of a deleted machine
-	if s.hasNamedInstances { // the caller must detect that another Machine has the provider ID
+	c.Name = a.Name          // c is a new machine with the same name as machine a
+	if s.hasNamedInstances { // the caller must detect that two Machines have the same provider ID
 		same := s.createInstance(s.Class, c)
 		s.Equal([]string{first, ""}, []string{same.ProviderID, same.MachineUID})
 		s.Len(s.listInstances(), 2)

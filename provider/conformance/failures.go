@@ -74,7 +74,7 @@ func (s *conformanceTest) TestErrorsContainNoSecrets() {
 		for key, value := range s.Class.Secret {
 			quoted := strings.TrimSpace(string(value))
 			if strings.Contains(quoted, "\n") {
-				continue // messages have only one line
+				continue // an error message has only one line, so it cannot quote this value
 			}
 			s.FailNextCall(method, provider.Errorf(provider.Unauthenticated, "token %q is not valid", quoted))
 			typed := s.requireErrorWithCode(s.callMethod(s.T().Context(), method, of), provider.Unauthenticated)

@@ -168,7 +168,7 @@ func (s *conformanceTest) requireNoSecrets(err error, result any) {
 func (s *conformanceTest) waitUntilGone(m provider.Machine) {
 	s.T().Helper()
 	s.waitForConsistencyWindow()
-	m.NeverTried = true // InstanceStatus is called repeatedly, so a single call need not wait for the window
+	m.NeverTried = true // the Provider then searches only once per call; Eventually repeats the call
 	s.Eventually(func() bool {
 		_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 		return provider.CodeOfError(err) == provider.NotFound
@@ -242,8 +242,7 @@ func (s *conformanceTest) callMethodWithClass(
 	return err
 }
 
-// requireSameNodeName requires that both instances have the same node name, unless the instance made has no node name
-// yet.
+// requireSameNodeName requires that seen has the node name of made, unless made has no node name yet.
 func (s *conformanceTest) requireSameNodeName(made, seen provider.Instance) {
 	s.T().Helper()
 	if made.NodeName != "" {
@@ -251,8 +250,8 @@ func (s *conformanceTest) requireSameNodeName(made, seen provider.Instance) {
 	}
 }
 
-// remoteMethods returns the methods that send requests to the cloud for a machine with an instance. The list contains
-// InitializeInstance only if the cloud has an initialize step.
+// remoteMethods returns the names of the methods that send requests to the cloud for a machine with an instance. The
+// list contains InitializeInstance only if the cloud has an initialize step.
 func (s *conformanceTest) remoteMethods(m provider.Machine) []provider.Method {
 	methods := []provider.Method{
 		provider.MethodCreateInstance,

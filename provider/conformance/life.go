@@ -79,7 +79,7 @@ func (s *conformanceTest) TestInitialize() {
 
 func (s *conformanceTest) TestInitializeWithoutInitializeStep() {
 	m := s.newMachine()
-	// do not wait for the window, because InitializeInstance may be called at once
+	// the test does not wait for the consistency window, because InitializeInstance may be called at once
 	made := s.createWithoutWait(s.Class, m)
 	done, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, withRecordedInstance(m, made))
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *conformanceTest) TestAnInstanceOfAnotherMachineIsRefused() {
 		s.Equal([]string{made.ProviderID, m.UID}, []string{refusal.Instance.ProviderID, refusal.Instance.MachineUID})
 	}
 	s.Len(s.listInstances(), 1)
-	stranger.FormerUID = m.UID // as for a caller that knows that the Machine was restored with a new UID
+	stranger.FormerUID = m.UID // the caller knows that the Machine was restored with a new UID
 	adopted, err := s.Provider.CreateInstance(s.T().Context(), s.Class, stranger)
 	s.Require().NoError(err)
 	s.Equal(made.ProviderID, adopted.ProviderID)

@@ -1,7 +1,7 @@
 // Package driver makes a provider.Provider from a Driver. A Driver sends single requests to a cloud, and returns the
-// cloud's guarantees about these requests. Package driver contains the logic that is common to all clouds: it searches
-// before it creates, waits until a search is conclusive, adopts instances, deletes duplicates, and maps errors to codes
-// without secrets. A new provider implements Driver; package conformance tests the resulting Provider.
+// cloud's guarantees about these requests. Package driver contains the logic that is common to all clouds. It searches
+// before it creates, repeats a search until the result is certain, adopts instances, deletes duplicates, and maps
+// errors to codes without secrets. A new provider implements Driver; package conformance tests the resulting Provider.
 package driver
 
 import (
@@ -16,22 +16,22 @@ import (
 //
 // If the cloud rejects a request, the method returns a *provider.Error with a code; any other error has the code
 // Unknown. The message of an error is one line and may quote the cloud: the Provider removes the values of the Secret,
-// in the forms that Secret.Redact knows. Every method returns when its context is done. Concurrent calls for many
+// in all forms that Secret.Redact finds. Every method returns when its context is done. Concurrent calls for many
 // classes use the same Driver, so a Driver must not keep data of a class's Secret between calls.
 //
 // A deletion calls Find and Delete, and must succeed even if the class's Spec has become invalid. Therefore, Find and
-// Delete do not need a valid class.Spec. They read the address of the cloud from the Secret, or from the valid part of
-// the Spec.
+// Delete do not need a valid class.Spec. Find and Delete read the address of the cloud from the Secret, or from the
+// valid part of the Spec.
 type Driver interface {
 	// Traits returns the guarantees that the cloud of a class gives. Traits may send a request, so the Provider calls
 	// Traits only if it needs the answer.
 	Traits(ctx context.Context, class provider.Class) (provider.Traits, error)
 
-	// Find returns the instances that may belong to the machine: all instances with the machine's UID, the instance
-	// with the machine's provider ID, and, if the machine has a name and no provider ID, the instances of the class
-	// with this name and without a UID. Find may also return other instances, such as all instances of the class, but
-	// never an instance of a cluster other than machine.Cluster. If no instance exists, Find returns no error. An empty
-	// field of the machine means that the field's value is unknown; at least one of UID, ProviderID and Name is set.
+	// Find returns all instances with the machine's UID, and the instance with the machine's provider ID. If the
+	// machine has a name and no provider ID, Find also returns the instances of the class with this name and without a
+	// UID. Find may also return instances of other machines, such as all instances of the class, but never an instance
+	// of a cluster other than machine.Cluster. If no instance exists, Find returns no error. An empty field of the
+	// machine means that the field's value is unknown; at least one of UID, ProviderID and Name is set.
 	Find(ctx context.Context, class provider.Class, machine provider.Machine) (SearchResult, error)
 
 	// Create sends one create request. If the cloud is idempotent by token and refuses a second request with one token,
@@ -47,8 +47,8 @@ type Driver interface {
 	) (provider.Instance, error)
 
 	// Delete requests the deletion of one instance of machine.Cluster and of all resources that were created for the
-	// instance. Only the instance's provider ID is always set. NotFound means that the instance is gone or belongs to
-	// another cluster. The instance may still be Terminating when Delete returns.
+	// instance. The parameter instance always has a provider ID; its other fields may be empty. NotFound means that the
+	// instance is gone or belongs to another cluster. The instance may still be Terminating when Delete returns.
 	Delete(ctx context.Context, class provider.Class, machine provider.Machine, instance provider.Instance) error
 
 	// List returns all instances of a cluster that were created from the class, in any order. List reads all pages.
@@ -67,7 +67,7 @@ type Initializer interface {
 	) (provider.Instance, error)
 }
 
-// VolumeNamer is a Driver that knows the volume IDs of its cloud.
+// VolumeNamer is a Driver that can return the volume IDs of its cloud.
 type VolumeNamer interface {
 	// VolumeIDs returns the cloud's IDs of the volumes that belong to the cloud, in the given order. VolumeIDs omits
 	// volumes of other clouds, and sends no request.
@@ -96,7 +96,7 @@ type CreateRequest struct {
 	// UUID, the driver derives it from a hash of Token.
 	Token string
 
-	// NotAfter is when the request expires by the cloud's clock. If it arrives later, the cloud must reject it.
-	// NotAfter is zero if SearchResult.Now was zero.
+	// NotAfter is when the request expires by the cloud's clock. The cloud must reject a request that arrives after
+	// NotAfter. NotAfter is zero if SearchResult.Now was zero.
 	NotAfter time.Time
 }

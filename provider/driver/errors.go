@@ -19,9 +19,9 @@ func ExpiredError(message string) *provider.Error {
 
 func isExpiredError(err error) bool { return errors.Is(err, errRequestExpired) }
 
-// toProviderError converts a driver's error to a *provider.Error; nil stays nil. It adds the formatted text before the
-// message, and removes the values of the class's Secret. If the context has ended, the code is Canceled or
-// DeadlineExceeded for every driver error. The result does not wrap the driver's error, because a driver's error may
+// toProviderError converts a driver's error to a *provider.Error; nil stays nil. toProviderError adds the formatted
+// text before the message, and removes the values of the class's Secret. If the context has ended, the code is Canceled
+// or DeadlineExceeded for every driver error. The result does not wrap the driver's error, because a driver's error may
 // quote a Secret.
 func toProviderError(ctx context.Context, class provider.Class, err error, format string, args ...any) error {
 	if err == nil {

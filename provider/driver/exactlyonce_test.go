@@ -117,8 +117,8 @@ func TestDeletionAfterACrashedCreatorLeavesNoInstance(t *testing.T) {
 	})
 }
 
-// A worker stopped sending heartbeats, and its create call may still run until MayRunUntil. If nothing else limits that
-// call, the next create call waits for its instance until MayRunUntil.
+// A worker stopped sending heartbeats, and its create call may still run until MayRunUntil. If create requests neither
+// are idempotent nor expire, the next create call waits until MayRunUntil for the instance of the earlier call.
 func TestCreateWaitsForAnEarlierCallThatMayStillRun(t *testing.T) {
 	const may = 10 * time.Minute
 	waits := func(traits provider.Traits) bool {
@@ -161,8 +161,8 @@ func TestCreateWaitsForAnEarlierCallThatMayStillRun(t *testing.T) {
 	})
 }
 
-// The worst case of each combination of Traits: a process freezes between its search and its create request, and
-// resumes a minute later, after another process has taken over. docs/provider.md lists the results.
+// The test runs the worst case for each combination of Traits: a process freezes between its search and its create
+// request, and resumes a minute later, after another process has taken over. docs/provider.md lists the results.
 func TestLateCreateRequestDuplicatesOnlyWithoutIdempotencyAndExpiry(t *testing.T) {
 	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
 		crashDuringCreate(t, cloud, time.Minute)
@@ -192,7 +192,7 @@ func TestLateCreateRequestAfterADeletionLeavesAnOrphanWithoutExpiry(t *testing.T
 		crashDuringCreate(t, cloud, time.Minute)
 		deleteUntilSuccess(t, cloud, testMachine())
 		time.Sleep(time.Hour)
-		want := 1 // an orphan, which the sweep of orphans finds
+		want := 1 // one instance is an orphan, which the sweep of orphans would find
 		if traits.Expires {
 			want = 0
 		}

@@ -22,8 +22,8 @@ type sharedCreation struct {
 }
 
 // createOnce runs create for a UID, or waits until another caller's run ends. A run may fail because the context of its
-// caller is done. If the first run fails, the waiting callers run create themselves, one after the other, with first =
-// false, because a creation was already tried.
+// caller is done. If the first run fails, the waiting callers run create one after the other. They pass first = false,
+// because a creation was already tried.
 func (f *sharedCreations) createOnce(
 	ctx context.Context,
 	uid string,

@@ -144,8 +144,8 @@ func (p *Provider) adoptOrCreate(
 	}
 }
 
-// sendCreateRequest sends one create request. If the cloud is idempotent by token, the answer may be an instance of an
-// earlier request that no search has shown yet, in any state.
+// sendCreateRequest sends one create request. If the cloud is idempotent by token, the answer may be the instance of an
+// earlier request. The instance may be in any state, and earlier searches may not have shown it.
 func (p *Provider) sendCreateRequest(
 	ctx context.Context,
 	class provider.Class,
@@ -293,8 +293,8 @@ func (p *Provider) InstanceStatus(
 // instance with the provider ID has the UID of another machine, DeleteInstance returns the error of
 // provider.ForeignInstanceError. If the machine has no provider ID, DeleteInstance first waits until no earlier create
 // call can still make an instance. DeleteInstance never deletes an instance only because of its name. If instances have
-// no UID and an instance with the machine's name appears, it returns Aborted, and the caller decides which machine owns
-// the instance.
+// no UID and an instance with the machine's name appears, DeleteInstance returns Aborted, and the caller decides which
+// machine owns the instance.
 func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, machine provider.Machine) error {
 	if machine.UID == "" && machine.ProviderID == "" {
 		return provider.Errorf(provider.InvalidArgument, "delete instance: the machine has neither a UID nor a provider ID")
@@ -317,9 +317,8 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 }
 
 // instancesToDelete returns the instance with the machine's provider ID and all other instances with the machine's UID.
-// There may be several instances with the machine's UID if a creation ran twice. If the provider ID is known,
-// instancesToDelete does not wait for instances that stale reads hide, because the caller repeats the call until no
-// instance exists.
+// If a creation ran twice, several instances may have the machine's UID. If the provider ID is known, instancesToDelete
+// does not wait for instances that stale reads hide, because the caller repeats the call until no instance exists.
 func (p *Provider) instancesToDelete(
 	ctx context.Context,
 	class provider.Class,

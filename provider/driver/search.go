@@ -15,7 +15,7 @@ const (
 	matchUID matchCriteria = 1 << iota
 	matchProviderID
 	matchName     // matches only instances without a UID
-	refuseForeign // not a criterion: findInstances returns an error for the instance of provider.ForeignInstanceError
+	refuseForeign // not a criterion: makes findInstances return the error of provider.ForeignInstanceError
 )
 
 // findInstances calls Driver.Find once, and returns the instances that belong to the machine by one of the given
@@ -95,17 +95,18 @@ func (p *Provider) requestLifetime(seen SearchResult) time.Duration {
 }
 
 // searchUntilConclusive searches for the machine's instances until a search finds an instance, or until no earlier
-// create call can still create an instance. If no create call has ever begun (NeverTried), searchUntilConclusive
-// searches only once.
+// create call can still create an instance. If no create call was ever started for the machine (NeverTried),
+// searchUntilConclusive searches only once.
 //
-// An earlier create call first searched, and then sent a create request. The cloud accepted the create request only
-// within its lifetime after the search of the earlier call, because it rejects later requests (NotAfter). At the end of
-// the cloud's window, every read shows the instance. Therefore no instance exists if a search that starts at now
+// An earlier create call first searched, and then sent a create request. The cloud accepts a create request only during
+// the request's lifetime after the preceding search, and rejects the request later (NotAfter). When the cloud's window
+// after the creation has passed, every read shows the instance. Therefore no instance exists if a search that starts at
+// now
 // + lifetime + window finds no instance. If create requests do not expire, the lifetime is an assumption.
 //
-// With creating = true, a create request follows. If the cloud is idempotent, this request returns the earlier
-// instance, so searchUntilConclusive does not wait. With creating = false, a deletion follows, so it returns only
-// instances that the caller may delete.
+// If creating is true, the caller sends a create request next. If the cloud is idempotent, the create request returns
+// the existing instance, so searchUntilConclusive does not wait. If creating is false, the caller deletes the found
+// instances next, so searchUntilConclusive returns only instances that the caller may delete.
 func (p *Provider) searchUntilConclusive(
 	ctx context.Context,
 	class provider.Class,
@@ -147,10 +148,10 @@ func (p *Provider) searchUntilConclusive(
 	return seen, err
 }
 
-// awaitOtherCreateCall searches for the instance of a create call that may still run in another process. It ends when
-// it finds the instance, or when the other call can no longer create one. If awaitOtherCreateCall finds no instance, it
-// returns Aborted, and the next CreateInstance creates the instance. The current attempt has too little time left for
-// its own create request.
+// awaitOtherCreateCall searches for the instance of a create call that may still run in another process.
+// awaitOtherCreateCall ends when it finds the instance, or when the other call can no longer create an instance. If
+// awaitOtherCreateCall finds no instance, it returns Aborted, and the next CreateInstance creates the instance. The
+// current attempt does not create the instance itself, because too little of its time is left.
 func (p *Provider) awaitOtherCreateCall(
 	ctx context.Context,
 	class provider.Class,

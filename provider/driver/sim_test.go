@@ -16,8 +16,8 @@ type simulatedCloud struct {
 	mu              sync.Mutex // each create request runs in its own goroutine
 	traits          provider.Traits
 	instances       []simulatedInstance
-	instanceOfToken map[string]int // client token to index in instances
-	callsByMethod   map[string]int // name of a Driver's method to number of calls
+	instanceOfToken map[string]int // index in instances, by client token
+	callsByMethod   map[string]int // number of calls, by name of the Driver's method
 
 	createDelay time.Duration // time until a create request arrives
 	callError   error         // error of each call; nil means success

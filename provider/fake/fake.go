@@ -1,6 +1,6 @@
-// Package fake is an in-memory Provider that counts calls, and that can be told to fail, delay or hang calls. Unit
-// tests of activities and workflows use package fake in place of a cloud. The local stack uses provider/virtual
-// instead, because the state of a fake is lost when its process ends.
+// Package fake is an in-memory Provider that counts calls. Tests can make its calls fail, wait or hang. Unit tests of
+// activities and workflows use package fake in place of a cloud. The local stack uses provider/virtual instead, because
+// the state of a fake is lost when its process ends.
 package fake
 
 import (
@@ -142,7 +142,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 		return struct{}{}, nil
 	})
 	if provider.CodeOfError(err) == provider.NotFound {
-		return nil // a NotFound from FailCalls is a success, as in every provider
+		return nil // DeleteInstance treats a NotFound from FailCalls as success, like every provider
 	}
 	return err
 }
@@ -213,9 +213,9 @@ func (p *Provider) foreignError(machine provider.Machine) error {
 	return nil
 }
 
-// findInstances returns the instances with the machine's UID tag. If there are none, it returns the instance with the
-// machine's provider ID. If there is none either, it returns the instances of the class with the machine's name and
-// without a UID tag. The caller holds the lock.
+// findInstances returns the instances with the machine's UID tag. If no instance has the UID tag, findInstances returns
+// the instance with the machine's provider ID. If no instance has the UID tag or the provider ID, findInstances returns
+// the instances of the class with the machine's name and without a UID tag. The caller holds the lock.
 func (p *Provider) findInstances(class provider.Class, machine provider.Machine) []*instance {
 	var byUID, byID, byName []*instance
 	for _, i := range p.instances {

@@ -65,7 +65,7 @@ func TestDelayAndHangEndWithTheContext(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Empty(t, done)
 		release()
-		release() // a second call has no effect
+		release() // a second call of release has no effect
 		require.NoError(t, <-done)
 		assert.Equal(t, 2, p.CreateCount())
 	})

@@ -147,8 +147,8 @@ func (p *Provider) waitDelayAndHang(ctx context.Context, method provider.Method)
 	}
 }
 
-// takeNextFailure consumes the next failure of a method and returns a copy of its error, or nil without a failure. Each
-// caller gets its own copy of the error.
+// takeNextFailure consumes the next failure of a method and returns a copy of its error, or nil if no failure is left.
+// Each caller gets its own copy of the error.
 func takeNextFailure(failures map[provider.Method][]*failure, method provider.Method, secret provider.Secret) error {
 	queue := failures[method]
 	if len(queue) == 0 {

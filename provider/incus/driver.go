@@ -1,5 +1,6 @@
 // Package incus is the provider for Incus: instances are containers and virtual machines of a local or remote Incus
-// server. Package incus is a separate module, because the client of Incus is large. The worker is in the folder worker.
+// server. Package incus is a separate module, because the client of Incus is large. The folder worker contains the
+// worker for Incus.
 //
 // An instance has the name of its Machine, so the server refuses a second instance for a Machine. The tags of an
 // instance are in the instance's config, under keys that begin with "user.".
@@ -25,11 +26,12 @@ const Name = "incus"
 
 // Keys of the config of an instance.
 const (
-	tagCluster    = "user.millwright-cluster"
-	tagClass      = "user.millwright-class" // namespace/name of the MachineClass
-	tagMachine    = "user.millwright-machine"
-	tagUID        = "user.millwright-uid"
-	keyProviderID = "user.provider-id" // read from /dev/incus/sock for the kubelet's flag --provider-id
+	tagCluster = "user.millwright-cluster"
+	tagClass   = "user.millwright-class" // namespace/name of the MachineClass
+	tagMachine = "user.millwright-machine"
+	tagUID     = "user.millwright-uid"
+	// the instance reads the key from /dev/incus/sock and passes it to the kubelet's flag --provider-id
+	keyProviderID = "user.provider-id"
 	keyUserData   = "user.user-data"
 )
 
@@ -114,9 +116,9 @@ func (Driver) Create(
 }
 
 // toCreateError maps the failure of a creation to an error with a code. The server reports nearly every failure with
-// HTTP status 500 or as a failed operation. Therefore, toCreateError queries the server. It checks whether the name is
-// in use (maybe by the machine's own instance, which was created but not started), whether the project has reached a
-// limit, and whether the class refers to a missing object.
+// HTTP status 500 or as a failed operation. Therefore, toCreateError queries the server. toCreateError checks whether
+// the name is in use (maybe by the machine's own instance, which was created but not started), whether the project has
+// reached a limit, and whether the class refers to a missing object.
 func (s *session) toCreateError(ctx context.Context, machine provider.Machine, failure error) error {
 	said := toProviderError(failure)
 	if ctx.Err() != nil {
@@ -197,8 +199,8 @@ func (Driver) Initialize(
 	return s.getProviderInstance(name)
 }
 
-// Delete implements driver.Driver. Delete stops the instance without a wait for the instance's programs, and deletes
-// the instance with its volumes.
+// Delete implements driver.Driver. Delete stops the instance without waiting until its programs end, and deletes the
+// instance with its volumes.
 func (Driver) Delete(
 	ctx context.Context,
 	class provider.Class,
@@ -297,7 +299,7 @@ func (s *session) toTaggedInstance(i api.Instance) taggedInstance {
 	if id == "" { // another program has created the instance
 		id = s.providerID(i.Name, "")
 	}
-	state := provider.Running // also for a frozen instance, or an instance in error
+	state := provider.Running // frozen instances and instances in error are also Running
 	if i.StatusCode == api.Stopped {
 		state = provider.Uninitialized
 	}
@@ -412,7 +414,8 @@ func openSession(ctx context.Context, class provider.Class) (*session, error) {
 // connectSession connects to the server of a class. Only the endpoint and the project of the spec must be valid.
 func connectSession(ctx context.Context, class provider.Class, spec Spec) (*session, error) {
 	arguments := incus.ConnectionArgs{
-		SkipGetServer: true, SkipGetEvents: true, // the end of an operation is read by a request
+		// the driver requests the result of an operation, and does not need events
+		SkipGetServer: true, SkipGetEvents: true,
 		TLSClientCert: string(class.Secret[keyOfClientCert]), TLSClientKey: string(class.Secret[keyOfClientKey]),
 		TLSServerCert: string(class.Secret[keyOfServerCert]), IdenticalCertificate: len(class.Secret[keyOfServerCert]) > 0,
 	}

@@ -17,13 +17,13 @@ import (
 
 // Back-off of MCM's controller before the next driver call, after a code that MCM considers permanent.
 const (
-	mediumRetry = 3 * time.Minute  // after a creation; MediumRetry of MCM
-	longRetry   = 10 * time.Minute // after a deletion; LongRetry of MCM
+	mediumRetry = 3 * time.Minute  // back-off after a creation; MCM's MediumRetry
+	longRetry   = 10 * time.Minute // back-off after a deletion; MCM's LongRetry
 )
 
-// callDriver makes one call of the driver. It returns when the call returns or the context is done, whichever is first.
-// If the driver ignores the end of the context, the call continues and its answer is lost. A panic of the driver
-// becomes an error with code Internal.
+// callDriver makes one call of the driver. callDriver returns when the driver's call returns or the context is done,
+// whichever is first. If the driver ignores the end of the context, the call continues and its answer is lost. A panic
+// of the driver becomes an error with code Internal.
 func callDriver[Q, A any](
 	ctx context.Context,
 	class provider.Class,
@@ -33,8 +33,8 @@ func callDriver[Q, A any](
 	return callDriverWithWaitContext(ctx, ctx, class, method, request)
 }
 
-// callDriverWithWaitContext is callDriver with two contexts: the driver gets ctx, and callDriverWithWaitContext waits
-// for the driver until the context until is done.
+// callDriverWithWaitContext is like callDriver, but with two contexts: it passes ctx to the driver, and waits for the
+// driver until the context in the parameter until is done.
 func callDriverWithWaitContext[Q, A any](
 	ctx, until context.Context,
 	class provider.Class,
@@ -121,9 +121,9 @@ func toDriverError(class provider.Class, err error) *driverError {
 	return r
 }
 
-// withRetryAfter converts r to an error for package driver. Drivers use some codes for temporary failures too, but
-// after these codes Millwright would wait until a person changes something. For codes of temporary failures,
-// withRetryAfter sets RetryAfter to wait, so that Millwright retries like MCM.
+// withRetryAfter converts r to an error for package driver. Drivers return some permanent codes also for temporary
+// failures, but Millwright does not retry after a permanent code until a person changes something. If the code is
+// permanent, withRetryAfter sets RetryAfter to wait, so that Millwright retries like MCM.
 func (r *driverError) withRetryAfter(wait time.Duration) error {
 	err := provider.Error(*r)
 	switch err.Code {

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// defaultWindow is the consistency window of a cloud without WithConsistencyWindow. No cloud of MCM's drivers
-	// documents how long reads may be stale. EC2 recommends that a client repeats a read after a couple of seconds, for
-	// up to five minutes. MCM itself repeats a read after 5 s (ShortRetry), so Millwright waits at least as long as MCM
-	// before a decision.
+	// defaultWindow is the consistency window of a cloud if WithConsistencyWindow is not used. None of the clouds with
+	// an MCM driver documents how long its reads may be stale. EC2 recommends that a client repeats a read after a
+	// couple of seconds, for up to five minutes. MCM itself repeats a read after 5 s (ShortRetry), so Millwright waits
+	// at least as long as MCM before a decision.
 	defaultWindow = 5 * time.Second
 
 	// searchInterval is the time between two searches for an earlier creation. The value is MCM's ShortRetry:
@@ -140,9 +140,9 @@ func (s *mcmAdapter) findByStatus(
 }
 
 // findInList returns the listed instances with the machine's name or provider ID. The parameter status is the error of
-// GetMachineStatus. findInList returns it if the driver has no ListMachines, or if GetMachineStatus has found several
-// instances and the list shows none. A list contains no node names. Drivers without GetMachineStatus use the machine's
-// name as the node name.
+// GetMachineStatus. findInList returns this error if the driver has no ListMachines, or if GetMachineStatus has found
+// several instances and the list shows none. A list contains no node names. Drivers without GetMachineStatus use the
+// machine's name as the node name.
 func (s *mcmAdapter) findInList(
 	ctx context.Context,
 	class provider.Class,
@@ -184,7 +184,7 @@ func (s *mcmAdapter) Create(
 ) (provider.Instance, error) {
 	end := s.creations.beginCall(machine)
 	create := func(ctx context.Context, request *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-		defer end() // when the driver's call ends, even if Create has already returned
+		defer end() // end is called when the driver's call ends, even if Create has already returned
 		return s.mcmDriver.CreateMachine(ctx, request)
 	}
 	until, release := contextUntilDeadline(ctx)

@@ -110,7 +110,7 @@ type faultyEC2 struct {
 func (e *faultyEC2) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	n := 0
 	if request.URL.Path == ec2test.PathRun {
-		body, err := io.ReadAll(request.Body) // read now: the sender may be dead later
+		body, err := io.ReadAll(request.Body) // the body is read first, because the client may be killed later
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

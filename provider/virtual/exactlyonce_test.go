@@ -190,7 +190,7 @@ func TestDelayedCreateRequestIsRefused(t *testing.T) {
 				CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 			frozen <- createResult{instance, err}
 		}()
-		synctest.Wait() // until the frozen process has finished its search
+		synctest.Wait() // wait until the frozen process has finished its search
 		time.Sleep(time.Millisecond)
 		taken, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)

@@ -47,8 +47,8 @@ func (q *Quantity) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(q))
 }
 
-// DefaultCapacity returns the capacity of a Node if the class sets no capacity. The values are those of the machines in
-// the measurements of machine-controller-manager and Cluster API.
+// DefaultCapacity returns the capacity of a Node if the class sets no capacity. The values equal the capacity of the
+// machines in the measurements of machine-controller-manager and Cluster API.
 func DefaultCapacity() Capacity {
 	return Capacity{"cpu": "4", "memory": "16Gi", "pods": "110"}
 }

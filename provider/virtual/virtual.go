@@ -246,8 +246,8 @@ func classTag(class provider.Class) string { return class.Namespace + "/" + clas
 // ProviderID returns the provider ID of an instance.
 func ProviderID(region, id string) string { return fmt.Sprintf("virtual:///%s/%s", region, id) }
 
-// parseProviderID returns the ID of an instance (i-N). For a provider ID of another cloud, it returns an error with the
-// code InvalidArgument.
+// parseProviderID returns the ID of an instance (i-N). parseProviderID returns an error with the code InvalidArgument
+// for a provider ID of another cloud.
 func parseProviderID(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "virtual:///")
 	_, id, two := strings.Cut(rest, "/")

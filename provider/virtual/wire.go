@@ -16,7 +16,7 @@ const (
 	PathLimits = "/v1/limits" // GET returns the Limits of the cloud
 )
 
-// Tags are the data about its machine that an instance stores.
+// Tags are the data that an instance stores about its machine.
 type Tags struct {
 	Cluster    string `json:"cluster"`
 	Class      string `json:"class"` // namespace/name of the MachineClass

@@ -109,7 +109,7 @@ func (q workflowService) DescribeNamespace(
 	return &workflowservice.DescribeNamespaceResponse{}, q.fake.Err
 }
 
-// OperatorService lists the search attributes of Millwright without those in UnregisteredAttributes.
+// OperatorService lists Millwright's search attributes, except UnregisteredAttributes.
 func (f *FakeTemporal) OperatorService() operatorservice.OperatorServiceClient {
 	return operatorService{fake: f}
 }
@@ -191,7 +191,7 @@ func EncodePayload(value any) *commonpb.Payloads {
 type FakeBackend struct {
 	Machines *fake.Clientset
 	Temporal *FakeTemporal
-	// answers reviews of the user and of the user's rights; nil if the test needs no review
+	// answers reviews of the user and of the user's permissions; nil if the test needs no review
 	ReviewClient   kubernetes.Interface
 	ClusterClient  kubernetes.Interface // has the nodes, Leases and Deployments; nil if the test reads none of them
 	ClusterAPI     *capitest.FakeServer // the objects of Cluster API; nil if Cluster API is not installed
@@ -204,7 +204,7 @@ func NewFakeBackend(machines ...runtime.Object) *FakeBackend {
 	return &FakeBackend{Machines: fake.NewSimpleClientset(machines...), Temporal: &FakeTemporal{}}
 }
 
-// discovery is a discovery client that can only tell whether Cluster API is installed.
+// discovery is a discovery client that can only report whether Cluster API is installed.
 type discovery struct{ *FakeBackend }
 
 // ServerResourcesForGroupVersion finds the API group if Cluster API is installed.

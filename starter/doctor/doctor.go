@@ -32,7 +32,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// timeout bounds all checks together. A user does not wait for more than 15 s.
+// timeout is the timeout of all checks together. A user does not wait for more than 15 s.
 const timeout = 15 * time.Second
 
 // doctorCommand is the command `millwright doctor` with its flags.
@@ -73,7 +73,7 @@ type finding struct {
 	problem   string // what is wrong; empty if the check has passed
 	remedy    string // advice for the user if the check has not passed
 	isWarning bool   // the finding is a warning, which does not change the exit code
-	isNote    bool   // whether the finding is only information; check then contains the whole text
+	isNote    bool   // the finding is only information; the field check then contains the whole text
 }
 
 func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
@@ -266,7 +266,7 @@ func problemFindings(h explain.Heartbeat, now time.Time) (findings []finding) {
 // isForbidden reports whether the user may not list the Leases of a heartbeat.
 func isForbidden(h explain.Heartbeat) bool { return apierrors.IsForbidden(h.Err) }
 
-// isMissingWorker reports whether the heartbeat is that of the workers and no worker is active.
+// isMissingWorker reports whether h is the heartbeat of the workers and no worker is active.
 func isMissingWorker(h explain.Heartbeat) bool {
 	return h.Process == explain.WorkerProcess && h.MissingMessage != ""
 }
@@ -352,7 +352,7 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 		}
 	}
 	user := finding{check: fmt.Sprintf("user %s may change %s", self.User, strings.Join(may, ", "))}
-	if len(may) == 0 { // a RoleBinding of one namespace may allow more: this command knows no namespace
+	if len(may) == 0 { // a RoleBinding in one namespace may allow more, but this command checks no single namespace
 		user.check, user.isNote = "user "+self.User+" may only read, if no RoleBinding of a namespace allows more", true
 	}
 	findings = append(findings, user)
@@ -417,7 +417,7 @@ func (x *doctorCommand) checkQueues(
 	}
 	for _, name := range []string{run.QueueMachines, run.QueueKubernetes, run.QueueDrains} {
 		f := x.checkQueue(ctx, temporal, installation.TaskQueue(name), "start a worker; see its log")
-		if f.isNote = isWorkerDown && f.problem == ""; f.isNote { // a worker that was killed is still in the list
+		if f.isNote = isWorkerDown && f.problem == ""; f.isNote { // Temporal still lists a worker that was killed
 			f.check += ", and none has a heartbeat now"
 		}
 		findings = append(findings, f)

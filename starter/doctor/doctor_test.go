@@ -121,7 +121,8 @@ func TestDoctorPrintsAllChecks(t *testing.T) {
 }
 
 // clientsetForUser returns an API server that authenticates the user ann. The parameter may contains the permissions of
-// the user ann, each as VERB RESOURCE. The clock of the API server is ahead of the command's clock by behind.
+// the user ann, each as VERB RESOURCE. The parameter behind is how far the command's clock is behind the API server's
+// clock.
 func clientsetForUser(behind time.Duration, may ...string) *kubefake.Clientset {
 	kube := kubefake.NewClientset()
 	kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -237,7 +238,7 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 	}
 }
 
-// docs/runbook.md, section 17: a worker has a heartbeat, but not its role.
+// docs/runbook.md, section 17: a worker has a heartbeat, but not the permissions of its role.
 func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
 	w := newInstalledBackend(
 		t,
@@ -253,7 +254,7 @@ func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
 		`{"system":"control","resource":"machines.machine.sapcloud.io","verb":"watch","namespace":"shop","kind":"refused","words":"User w cannot list","first":"2024-05-17T13:51:07Z"}]}]`
 	bridge.Annotations[v1alpha1.AnnotationProblems] = `[{"by":"b-1","at":"2026-11-21T14:06:00Z","problems":[` +
 		`{"system":"temporal","verb":"SignalWithStartWorkflowExecution","kind":"refused","words":"Request unauthorized."}]}]`
-	former := newLease("millwright-bridge", time.Hour) // of an installation that has moved to another namespace
+	former := newLease("millwright-bridge", time.Hour) // Lease of an installation that has moved to another namespace
 	former.Namespace = "former"
 	former.Annotations[v1alpha1.AnnotationProblems] = strings.ReplaceAll(
 		bridge.Annotations[v1alpha1.AnnotationProblems],
@@ -374,7 +375,8 @@ func TestDoctorNamesTheServedProviders(t *testing.T) {
 		"        start a worker with --queues=provider-asw, or correct the class (served: aws)\n")
 }
 
-// A user who may only read gets notes. What this user may not see causes no failed check and no warning.
+// A user who may only read gets notes. An object that this user may not read causes neither a failed check nor a
+// warning.
 func TestDoctorPrintsNotesForAUserWhoMayOnlyRead(t *testing.T) {
 	w := newInstalledBackend(
 		t,
@@ -404,7 +406,7 @@ func TestDoctorPrintsNotesForAUserWhoMayOnlyRead(t *testing.T) {
 		"note    the queues are not checked: give --cluster-name\n", out)
 }
 
-// Temporal still lists the polls of a killed worker, so these polls do not count without a heartbeat.
+// Temporal still lists the polls of a killed worker, so doctor ignores these polls if the worker has no heartbeat.
 func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
 	w := newInstalledBackend(t, "machines")
 	w.ClusterClient = kubefake.NewClientset(

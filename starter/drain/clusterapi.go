@@ -87,8 +87,8 @@ func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Mach
 	return err
 }
 
-// noEffectText says why a command has no effect on a Cluster API Machine. It is empty if the command has an effect, and
-// for a Millwright Machine.
+// noEffectText returns why a command has no effect on a Cluster API Machine. noEffectText is empty if the command has
+// an effect, and for a Millwright Machine.
 func noEffectText(m *v1alpha1.Machine, command request.Command) string {
 	if !observe.IsClusterAPIMachine(m) {
 		return ""
@@ -123,7 +123,7 @@ func kubectlResource(m *v1alpha1.Machine) string {
 	return "machine"
 }
 
-// drainStartText says how long a drain that has not begun may evict pods.
+// drainStartText describes how long a drain that has not started may evict pods.
 func drainStartText(m *v1alpha1.Machine, when string) string {
 	timeout := phrase.DurationText(m.Spec.EffectiveDrainTimeout())
 	switch {

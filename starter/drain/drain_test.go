@@ -24,8 +24,8 @@ var now, beginTime = clitest.Now, clitest.BeginTime
 // machineEdit changes one machine.
 type machineEdit func(*v1alpha1.Machine)
 
-// newDeletedMachine returns machine shop/m-1. Its deletion was requested, but its status has no record of the deletion
-// yet.
+// newDeletedMachine returns machine shop/m-1. The deletion of the machine was requested, but the status does not record
+// the deletion yet.
 func newDeletedMachine(edits ...machineEdit) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{
@@ -52,7 +52,7 @@ func withStage(stage v1alpha1.MachineDeletionStage) machineEdit {
 	}
 }
 
-// withRemovalMeans adds a drain that has used these means since its start 15 minutes ago.
+// withRemovalMeans adds a drain that started 15 minutes ago and has used the given means since then.
 func withRemovalMeans(means string) machineEdit {
 	return func(m *v1alpha1.Machine) {
 		withStage(v1alpha1.MachineDeletionDrain)(m)

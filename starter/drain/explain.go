@@ -76,8 +76,9 @@ func (f *drainCommand) newReader(c *cobra.Command, name string) (r reader, err e
 	return r, err
 }
 
-// readSnapshot reads a machine that is being deleted or whose node is being drained, and Temporal's facts about its
-// step. For any other machine, readSnapshot returns an error, and a snapshot with the machine alone.
+// readSnapshot reads a machine that is being deleted or whose node is being drained, and the progress of the current
+// step from Temporal. For any other machine, readSnapshot returns an error, and a snapshot that contains only the
+// machine.
 func (e reader) readSnapshot(ctx context.Context) (snapshot, error) {
 	m, err := findMachine(ctx, e.clients, e.key)
 	if err != nil {
@@ -121,8 +122,9 @@ func (s snapshot) explanation() string {
 	return out.String()
 }
 
-// textBeyondSentence returns what the sentence of the status leaves out. If the sentence already contains what blocks
-// the pods, remainder returns only the commands that are not in it; otherwise, it returns the whole statement.
+// textBeyondSentence returns the text that the sentence in the status does not contain. If the sentence already
+// contains what blocks the pods, textBeyondSentence returns only the commands that are not in the sentence; otherwise,
+// it returns the whole statement.
 func (s snapshot) textBeyondSentence(waits string) string {
 	said := s.statement()
 	_, sentence, _ := strings.Cut(waits, ": ")

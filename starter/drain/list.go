@@ -112,8 +112,8 @@ func (f *drainCommand) listDrains(ctx context.Context, out io.Writer, output kub
 	return output.Write(out, l)
 }
 
-// stageText returns the stage for the table, with a mark for a queued drain, and for the drain of a machine that is not
-// being deleted.
+// stageText returns the stage for the table. A mark shows that the drain is queued, or that the machine is not being
+// deleted.
 func stageText(m *v1alpha1.Machine) string {
 	switch {
 	case isQueued(m):

@@ -28,7 +28,7 @@ import (
 // Machine alone.
 const temporalTimeout = 5 * time.Second
 
-// maxHeartbeatAge is the age of an activity's last heartbeat from which explain warns the user. The age is three times
+// maxHeartbeatAge is the age of an activity's last heartbeat above which explain warns the user. The age is three times
 // the heartbeat timeout (10 s); within 30 s, another worker should have started the next attempt.
 const maxHeartbeatAge = 30 * time.Second
 
@@ -109,7 +109,8 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 var errWorkflowNotOpen = errors.New("no such workflow is open")
 
 // readHeartbeat decodes the last heartbeat of a pending activity, and reports whether the activity has sent a
-// heartbeat. The ID of an activity is the name of its step; if the step has several activities, a number follows.
+// heartbeat. The ID of an activity is the name of its step. If the step has several activities, a number follows the
+// name.
 func (s *snapshot) readHeartbeat(
 	ctx context.Context,
 	t client.Client,

@@ -95,7 +95,7 @@ func (s snapshot) evictionText(began, at time.Time) statement {
 	)
 }
 
-// deadlineText says what happens at the deadline; empty if there is no deadline.
+// deadlineText describes what happens at the deadline; empty if there is no deadline.
 func (s snapshot) deadlineText(at time.Time, what string) string {
 	switch {
 	case at.IsZero():
@@ -111,7 +111,8 @@ func (s snapshot) deadlineText(at time.Time, what string) string {
 	}
 }
 
-// waitText says what the drain waits for, according to the drain's pods, or else to the condition Drained.
+// waitText describes what the drain waits for. The text comes from the pods of the drain, or else from the condition
+// Drained.
 func (s snapshot) waitText() string {
 	if s.pods != nil && s.pods.Why != "" {
 		return s.pods.Why
@@ -137,7 +138,7 @@ func (s snapshot) remedies() []string {
 			lines = append(lines, line)
 		}
 	}
-	if s.pods == nil { // the Machine does not say which budgets are misconfigured
+	if s.pods == nil { // the Machine does not contain the names of the misconfigured budgets
 		for _, blocker := range blockers(s.machine) {
 			if names, isBudget := strings.CutPrefix(blocker, drain.BlockedByBudget+" "); isBudget {
 				for name := range strings.SplitSeq(names, " and ") {

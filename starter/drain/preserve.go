@@ -42,7 +42,7 @@ NAMESPACE/NAME, or as NAME with --namespace.`,
 	return c
 }
 
-// preserveEffect says what preserve and unpreserve cause.
+// preserveEffect describes the effect of preserve and unpreserve.
 func preserveEffect(r kubecli.Request, m *v1alpha1.Machine, now time.Time) string {
 	end := m.Status.CurrentStatus.PreserveExpiryTime
 	switch {

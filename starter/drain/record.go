@@ -18,8 +18,8 @@ func deletionStage(m *v1alpha1.Machine) v1alpha1.MachineDeletionStage {
 	return ""
 }
 
-// deletionStageBegin returns the start of the present stage; before the first stage, the time of the deletion request;
-// for a machine that is not being deleted, the start of its drain.
+// deletionStageBegin returns the start of the current stage, or the time of the deletion request if no stage has
+// started. For a machine that is not being deleted, it returns the start of the drain.
 func deletionStageBegin(m *v1alpha1.Machine) time.Time {
 	switch d := m.Status.Deletion; {
 	case d != nil:
@@ -39,7 +39,7 @@ func isDrainedWithoutDeletion(m *v1alpha1.Machine) bool {
 	return observe.ActiveRecordWithoutDeletion(m) != nil
 }
 
-// drainPurpose says why the node of a machine that is not being deleted is drained.
+// drainPurpose describes why the node of a machine that is not being deleted is drained.
 func drainPurpose(m *v1alpha1.Machine) string {
 	if m.Status.Drain.Purpose == v1alpha1.DrainForUpdate {
 		return "in-place update"
@@ -84,7 +84,8 @@ func isHeld(m *v1alpha1.Machine) bool {
 func isQueued(m *v1alpha1.Machine) bool { return observe.IsInDrainQueue(m) && m.Status.Deletion.Queued }
 
 // needsPerson reports whether a person may have to act, because the deletion or drain is held, is overdue, or has a
-// blocker. Volumes and the queue of drains do not count, because they end without a person.
+// blocker. needsPerson ignores waits for volumes and waits in the drain queue, because these waits end without a
+// person.
 func needsPerson(m *v1alpha1.Machine, now time.Time) bool {
 	if isHeld(m) || isOverdue(m, now) {
 		return true

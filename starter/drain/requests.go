@@ -79,7 +79,7 @@ command asks before it writes, unless --yes is given.`,
 	}
 }
 
-// expectedEffectText says what the request causes; it also says when, if the effect is not immediate.
+// expectedEffectText describes the effect of a request, and its time if the effect is not immediate.
 func expectedEffectText(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	text := effectOfRequest(r, m, now, d)
 	switch {
@@ -140,7 +140,7 @@ func effectOfRequest(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d re
 	}
 }
 
-// holdEffect says what a hold stops, and what continues during the hold.
+// holdEffect describes what a hold stops, and what continues during the hold.
 func holdEffect(m *v1alpha1.Machine, node string, now time.Time) string {
 	switch {
 	case observe.IsDrainOver(m):
@@ -164,7 +164,7 @@ func holdEffect(m *v1alpha1.Machine, node string, now time.Time) string {
 	}
 }
 
-// expiredDeadlineText says that the deadline for evictions has passed during a hold; empty if the deadline has not
+// expiredDeadlineText reports that the deadline for evictions has passed during a hold; empty if the deadline has not
 // passed.
 func expiredDeadlineText(m *v1alpha1.Machine, now time.Time) string {
 	if at := observe.DeadlineFacts(m, now).
@@ -218,7 +218,7 @@ func isInstanceGone(m *v1alpha1.Machine) bool {
 	return deletion.LaterStage(deletion.Stage(deletionStage(m)), deletion.Instance) != deletion.Instance
 }
 
-// abandonWarning says what a person has to remove after an instance is abandoned.
+// abandonWarning describes what a person has to remove after an instance is abandoned.
 func abandonWarning(m *v1alpha1.Machine) string {
 	if isInstanceGone(m) {
 		return "The instance is gone; what cannot be removed in the cluster of node " +

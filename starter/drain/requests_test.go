@@ -209,7 +209,8 @@ func TestDefaultActorOfARequest(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, annotationPatch(v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z somebody"), w.Patches())
 
-	t.Setenv("USER", "root") // several people may be root, so the command asks the API server for the user
+	// several people may share the login root, so the command requests the user name from the API server
+	t.Setenv("USER", "root")
 	w = newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	kube := kubefake.NewClientset()
 	kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {

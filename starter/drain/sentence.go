@@ -15,7 +15,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// statement is a sentence with the commands that change what the sentence says.
+// statement is a sentence about a deletion or drain, with the commands by which a user can change it.
 type statement struct {
 	text     string
 	commands []string
@@ -29,7 +29,7 @@ func (s statement) String() string {
 	return s.text + ";\nto change that: " + joinCommands(s.commands) + "."
 }
 
-// statement says what blocks a deletion, since when, and what happens next without a person, and when.
+// statement describes what blocks a deletion and since when, and what happens next without a person and when.
 func (s snapshot) statement() statement {
 	m := s.machine
 	if isHeld(m) {
@@ -76,7 +76,8 @@ func (s snapshot) statement() statement {
 }
 
 // targetUnavailableText describes a deletion that waits for a target cluster that does not answer. The wait started at
-// lastOperation.lastUpdateTime. Without this time, or for a Cluster API Machine, it started at currentOperation.since.
+// lastOperation.lastUpdateTime. Without this time, or for a Cluster API Machine, the wait started at
+// currentOperation.since.
 func (s snapshot) targetUnavailableText() statement {
 	m := s.machine
 	if observe.IsClusterAPIMachine(m) {

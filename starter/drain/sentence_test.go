@@ -50,7 +50,7 @@ func TestSentenceOfAMachine(t *testing.T) {
 		name    string
 		machine *v1alpha1.Machine
 		want    string
-		change  []string // the commands, in their order
+		change  []string // expected commands, in order
 	}{
 		{
 			"nothing is recorded yet", newDeletedMachine(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-time.Second))) }),

@@ -40,9 +40,9 @@ with the drain. If the output is not a terminal, it prints a line for each chang
 	return c
 }
 
-// watchDrain reads the machine repeatedly. It stops when the machine no longer exists, when ctx is done, or when the
-// drain of a machine that is not being deleted has ended. An error of the first read is returned; later errors are only
-// printed.
+// watchDrain reads the machine repeatedly. watchDrain stops when the machine no longer exists, when ctx is done, or
+// when the drain of a machine that is not being deleted has ended. watchDrain returns an error of the first read, and
+// only prints later errors.
 func (e reader) watchDrain(ctx context.Context, out io.Writer, interval time.Duration) error {
 	w := kubecli.WatchPrinter{Out: out, IsTerminal: kubecli.IsTerminal(out)}
 	var uid types.UID
@@ -66,7 +66,7 @@ func (e reader) watchDrain(ctx context.Context, out io.Writer, interval time.Dur
 	})
 }
 
-// drainOutcome says how the last drain of a machine that is not being deleted ended.
+// drainOutcome describes how the last drain of a machine that is not being deleted ended.
 func drainOutcome(m *v1alpha1.Machine) string {
 	if d := m.Status.Drain; d != nil && d.Result != "" {
 		return d.Result

@@ -23,8 +23,8 @@ import (
 
 var errMachineMissing = apierrors.NewNotFound(schema.GroupResource{Resource: "machines"}, "m-1")
 
-// returnMachinesInTurn makes the reads of the machine return these machines or errors one after the other; the last one
-// is repeated.
+// returnMachinesInTurn makes each read of the machine return the next of these machines or errors. Later reads return
+// the last one again.
 func (w *fakeBackend) returnMachinesInTurn(found ...any) {
 	w.Machines.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		next := found[0]

@@ -9,7 +9,7 @@ import (
 	"millwright/observe/cache"
 )
 
-// answer is an object in the output formats JSON and YAML. Unknown and empty fields are omitted.
+// answer is the explanation of an object in the output formats JSON and YAML. Unknown and empty fields are omitted.
 type answer struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -28,13 +28,13 @@ type answer struct {
 	// the pending activities of the object's workflow
 	Calls    []activityCall   `json:"calls,omitempty"`
 	Counts   *counts          `json:"counts,omitempty"`   // set only for a deployment or a set
-	Machines []waitingMachine `json:"machines,omitempty"` // the machines of a deployment or a set that wait
+	Machines []waitingMachine `json:"machines,omitempty"` // the waiting machines of a deployment or a set
 }
 
 // step is the current step of an object, and its reason to wait. For a deployment or a set, What and Next are empty:
 // the sentence summarizes the machines, and each machine has its own What and Next.
 type step struct {
-	Workflow  string    `json:"workflow,omitempty"` // ID of the workflow that does the step
+	Workflow  string    `json:"workflow,omitempty"` // ID of the workflow that runs the step
 	Step      string    `json:"step,omitempty"`
 	What      string    `json:"what,omitempty"` // what cannot be done yet
 	Why       string    `json:"why,omitempty"`

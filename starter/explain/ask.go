@@ -22,9 +22,9 @@ import (
 // server alone.
 const temporalTimeout = 5 * time.Second
 
-// askTemporal asks Temporal about the object's workflow. The result down has a line if Temporal does not answer, or if
-// no worker polls the task queue of the machines' workflows. The result notes has a line for each other problem, and
-// calls are the pending activities.
+// askTemporal reads the state of the object's workflow from Temporal. The result down has a line if Temporal does not
+// answer, or if no worker polls the task queue of the machines' workflows. The result notes has a line for each other
+// problem, and calls are the pending activities.
 func (x *explainCommand) askTemporal(
 	ctx context.Context,
 	clients kubecli.Clients,
@@ -136,7 +136,7 @@ type activityCall struct {
 	Next    time.Time `json:"next,omitzero"` // when the next attempt begins
 	Failure string    `json:"failure,omitempty"`
 
-	isRepeated bool // whether the previous attempt ended early on purpose, because its cache was behind
+	isRepeated bool // whether the previous attempt ended itself early, because the worker's cache was stale
 }
 
 // newActivityCall returns the call for a pending activity.

@@ -129,7 +129,7 @@ func (x *explainCommand) addClusterAPI(
 	return err
 }
 
-// notReconciledText says that Millwright does not reconcile an object, and names the value of the label that selects
+// notReconciledText reports that Millwright does not reconcile an object, and names the value of the label that selects
 // the object's controller.
 func notReconciledText(o metav1.Object) string {
 	return fmt.Sprintf(

@@ -1,4 +1,4 @@
-// Package explain has the command that says what an object waits for.
+// Package explain has the command that prints what an object waits for.
 package explain
 
 import (
@@ -163,8 +163,9 @@ func (e objectMissingError) Error() string {
 	return text + phrase.TextIf(e.isMachine, "%s", kubecli.DeletedMachineHint(e.key))
 }
 
-// findFirstSubject reads the first object of these kinds that has the name; nil if there is none. If an object of the
-// kind with this name exists in both API groups, findFirstSubject returns an error, because the user must choose.
+// findFirstSubject reads the first object of these kinds that has the name; nil if no object has the name. If an object
+// of the kind with this name exists in both API groups, findFirstSubject returns an error, because the user must
+// choose.
 func (x *explainCommand) findFirstSubject(
 	ctx context.Context,
 	clients kubecli.Clients,
@@ -294,13 +295,13 @@ func (x *explainCommand) readSubject(
 	}
 }
 
-// availableText says how many machines are available.
+// availableText reports how many machines are available.
 func availableText(n, of int32) string {
 	return fmt.Sprintf("%d of %s available", n, phrase.CountText(int(of), "machine"))
 }
 
-// replacementText says why a machine must be replaced; empty if the machine need not be replaced. For a machine without
-// a set, the text has the command that deletes the machine.
+// replacementText describes why a machine must be replaced; empty if the machine need not be replaced. For a machine
+// without a set, the text has the command that deletes the machine.
 func replacementText(m *v1alpha1.Machine) string {
 	c := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineReplacementDue)
 	if c == nil || c.Status != corev1.ConditionTrue {
@@ -345,7 +346,7 @@ func providerOfClass(ctx context.Context, clients kubecli.Clients, namespace, na
 }
 
 // readNode returns the machine of a node. For a node without a machine, readNode returns the node itself, with a text
-// that says that no machine has the node.
+// that no machine has the node.
 func (x *explainCommand) readNode(ctx context.Context, clients kubecli.Clients, name string) (*subject, error) {
 	target := clients
 	if x.targetKubeconfig != "" {

@@ -300,7 +300,7 @@ func TestWhichProblemsConcernAnObject(t *testing.T) {
 	both := []run.Kind{run.KindMachineSet, run.KindClusterAPISet}
 	for name, row := range map[string]struct {
 		problem problems.Problem
-		kinds   []run.Kind // kinds of the concerned objects
+		kinds   []run.Kind // kinds of the objects that the problem affects
 	}{
 		"machines of Millwright":   {problems.Problem{System: problems.Control, Resource: "machines.machine.sapcloud.io/status"}, both[:1]},
 		"machines of Cluster API":  {problems.Problem{System: problems.Control, Resource: "machines.cluster.x-k8s.io/status"}, both[1:]},
@@ -409,7 +409,8 @@ func TestExplainOfUnknownObjects(t *testing.T) {
 	}
 }
 
-// The sentence of a machine ends with the command that prints it. The command itself leaves itself out.
+// The sentence in a machine's status ends with a `millwright explain` command, which prints the sentence. The output of
+// this command omits the command itself.
 func TestExplainOmitsItsOwnCommand(t *testing.T) {
 	w := clitest.NewFakeBackend(newBlockedMachine())
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/web-a", "-n", "shop")

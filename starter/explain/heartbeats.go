@@ -35,8 +35,8 @@ type process struct {
 const WorkerProcess = "worker"
 
 // processes are the kinds of processes of an installation. A bridge renews its Lease every 15 to 17 s; a worker renews
-// it every 15 s with a request timeout of 5 s. Therefore, overdueAfter is 20 s. The time downAfter is two to three
-// renewals.
+// it every 15 s with a request timeout of 5 s. Therefore, overdueAfter is 20 s. downAfter is two to three renewal
+// intervals.
 var processes = []process{
 	{
 		WorkerProcess, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,
@@ -57,14 +57,14 @@ type Heartbeat struct {
 	RenewInterval  time.Duration     // time between two renewals of an active process
 	DownAfter      time.Duration     // age of the last renewal after which the process is down
 	IsOverdue      bool              // whether a renewal is overdue, but the process is not considered down yet
-	MissingMessage string            // sentence that says that no process of this kind is active; otherwise empty
+	MissingMessage string            // sentence that no process of this kind is active; empty if a process is active
 	Err            error             // error from reading the Lease, or nil
 	Reports        []problems.Report // problems of the processes of this kind
 }
 
 // Sentences returns a sentence for each problem of the processes of an installation, with what a person can do about
 // it. Sentences includes only the problems for which concerns returns true. A Report without an installation belongs to
-// each.
+// all installations.
 func (h Heartbeat) Sentences(
 	of run.Installation,
 	now time.Time,
@@ -100,8 +100,8 @@ func ReadHeartbeats(
 }
 
 // HeartbeatLines returns one line for each kind of process that is down, and one line for each problem of an
-// installation for which concerns returns true. An empty installation means all. HeartbeatLines ignores Leases that
-// cannot be read, because the user may not have permission to read them.
+// installation for which concerns returns true. If installation is empty, HeartbeatLines includes all installations.
+// HeartbeatLines ignores Leases that cannot be read, because the user may not have permission to read them.
 func HeartbeatLines(
 	ctx context.Context,
 	leases typedcoordinationv1.LeasesGetter,
@@ -119,8 +119,8 @@ func HeartbeatLines(
 	return down, troubles
 }
 
-// CheckProcessesAtWork returns nil if a worker and a bridge with Leases in this namespace are active. Otherwise the
-// error names the process that is not at work, or the Lease that cannot be read.
+// CheckProcessesAtWork returns nil if a worker and a bridge with Leases in this namespace are active. Otherwise, the
+// error names the process that is not active, or the Lease that cannot be read.
 func CheckProcessesAtWork(
 	ctx context.Context,
 	leases typedcoordinationv1.LeasesGetter,

@@ -24,14 +24,15 @@ import (
 
 // subject is the object that is explained.
 type subject struct {
-	kind                           string
-	workflowKind                   run.Kind      // kind of the object's workflow; empty if the object has no workflow
-	workflowObject                 metav1.Object // object whose name is in the workflow's ID; nil means the object itself
-	object                         metav1.Object
-	generation, observedGeneration int64 // seen: the generation that the status observed; 0 if the kind has none
+	kind           string
+	workflowKind   run.Kind      // kind of the object's workflow; empty if the object has no workflow
+	workflowObject metav1.Object // object whose name is in the workflow's ID; nil means the object itself
+	object         metav1.Object
+	// generation of the object, and the generation that the status observed; 0 if the kind has no generation
+	generation, observedGeneration int64
 	operation                      *v1alpha1.Operation
 	idleText                       string // state of the object, for a status without a sentence
-	isExplained                    bool   // idleText also says what happens to the object, or that nothing does
+	isExplained                    bool   // idleText also describes what happens to the object, or that nothing happens
 	provider                       string // provider of the object's class or of its machines' class; empty if not known
 	pollers                        *int   // number of workers that poll the provider's queue; nil if not known
 	counts                         *counts
@@ -46,7 +47,8 @@ type member struct {
 	currentWait  explain.WaitState
 }
 
-// newMember returns the member for a machine. The argument of is the machine's class; nil if the class cannot be read.
+// newMember returns the member for a machine. The parameter named of is the machine's class; nil if the class cannot be
+// read.
 func newMember(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) member {
 	return member{
 		m.Name,
@@ -56,7 +58,7 @@ func newMember(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) me
 	}
 }
 
-// sentence returns the sentence of the status, without the command that prints this very sentence. If the status has no
+// sentence returns the sentence of the status, without the command that prints the sentence. If the status has no
 // sentence, the method sentence returns the state of the object. The parameter isCurrent is false if the status may be
 // out of date.
 func (s *subject) sentence(isCurrent bool) string {
@@ -129,7 +131,8 @@ func resourcesOf(kind run.Kind) []string {
 }
 
 // isAffectedBy reports whether the work on the object needs the requests that a problem is about. An object without a
-// workflow needs none. Both API groups have machines, sets and deployments; a RolloutPolicy is for both.
+// workflow needs no requests. Both API groups have machines, sets and deployments; a RolloutPolicy applies to both
+// groups.
 func (s *subject) isAffectedBy(p problems.Problem) bool {
 	resource, _, _ := strings.Cut(p.Resource, ".")
 	resource, _, _ = strings.Cut(resource, "/")

@@ -91,9 +91,10 @@ type activeObjects struct {
 	objects []activeObject // in the order of the list
 	now     time.Time
 	// sentences that say which process is down and since when; the statuses have not been updated since then
-	downSentences       []string
-	processDoubtClauses []string // clauses about processes that are down, overdue or unknown, without ages, which always change
-	problemLines        []string // one line for each process that may not or cannot do something
+	downSentences []string
+	// clauses about processes that are down, overdue or unknown; without ages, because an age changes all the time
+	processDoubtClauses []string
+	problemLines        []string // one line for each process with problems
 }
 
 type activeObject struct {
@@ -228,7 +229,7 @@ func (m activeObjects) downProcessError() error {
 	)
 }
 
-// writeList writes the list. In the table formats, the summary stands above the table.
+// writeList writes the list. In the table formats, the summary is above the table.
 func (m activeObjects) writeList(out io.Writer, output kubecli.Output) error {
 	l := kubecli.Listing{
 		Items:       m.objects,
@@ -269,7 +270,7 @@ func (m activeObjects) writeList(out io.Writer, output kubecli.Output) error {
 	return output.Write(out, l)
 }
 
-// summary counts the objects with work in progress, and says why the counts may be wrong.
+// summary counts the objects with work in progress, and explains why the counts may be wrong.
 func (m activeObjects) summary() string {
 	stuck := list.CountWhere(m.objects, func(o activeObject) bool { return len(o.Operation.BlockedBy) > 0 })
 	text := fmt.Sprintf("%s in motion, %d of them blocked", phrase.CountText(len(m.objects), "object"), stuck)

@@ -38,7 +38,8 @@ func (a ClusterAccess) loadingRules() *clientcmd.ClientConfigLoadingRules {
 	return rules
 }
 
-// configError says why the kubeconfig cannot be used. It names the path of the kubeconfig and its contexts.
+// configError returns an error that explains why the kubeconfig cannot be used. The error contains the path of the
+// kubeconfig and the names of its contexts.
 func (a ClusterAccess) configError(err error) error {
 	path := strings.Join(a.loadingRules().GetLoadingPrecedence(), string(filepath.ListSeparator))
 	raw, readErr := a.config().RawConfig()

@@ -22,8 +22,8 @@ type ClusterAPI struct {
 	askIfServed func() (bool, error)
 }
 
-// groupDiscoverer is the method of a discovery client that says whether the API server serves a version of an API
-// group.
+// groupDiscoverer contains the method of a discovery client that reports whether the API server serves a version of an
+// API group.
 type groupDiscoverer interface {
 	ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error)
 }
@@ -43,7 +43,7 @@ func NewClusterAPI(client *capi.Client, asked groupDiscoverer) *ClusterAPI {
 	})}
 }
 
-// IsServed reports whether the API server serves the objects of Cluster API in the version that Millwright knows.
+// IsServed reports whether the API server serves the objects of Cluster API in the version that Millwright uses.
 func (c *ClusterAPI) IsServed() (bool, error) {
 	if c == nil {
 		return false, nil
@@ -51,8 +51,8 @@ func (c *ClusterAPI) IsServed() (bool, error) {
 	return c.askIfServed()
 }
 
-// RequireServedIfNamed is IsServed, but with an error if meant is true and the API server does not serve the objects.
-// The argument meant is true if the user named the API group.
+// RequireServedIfNamed is like IsServed, but returns an error if meant is true and the API server does not serve the
+// objects. The argument meant is true if the user named the API group.
 func (c *ClusterAPI) RequireServedIfNamed(meant bool) (bool, error) {
 	served, err := c.IsServed()
 	if err == nil && !served && meant {

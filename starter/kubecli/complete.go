@@ -58,9 +58,9 @@ func (k NamedKind) FullName() string {
 	return k.Names[0]
 }
 
-// Kinds are the kinds of an argument KIND/NAME, in the order in which commands search for a NAME without a kind. Of two
-// kinds with equal names, Millwright's kind stands directly before Cluster API's kind. Messages name a kind by the
-// first of its Names.
+// Kinds are the kinds of an argument KIND/NAME, in the order in which commands search for a NAME without a kind. If two
+// kinds have equal names, Millwright's kind comes directly before Cluster API's kind. Messages name a kind by the first
+// of its Names.
 var Kinds = []NamedKind{
 	{request.MachineDeployment, []string{"machinedeployment", "machinedeployments", "mcd"}, v1alpha1.GroupName},
 	{KindClusterAPIDeployment, []string{"machinedeployment", "machinedeployments"}, clusterv1.GroupVersion.Group},
@@ -73,7 +73,7 @@ var Kinds = []NamedKind{
 }
 
 // KindsWithName returns the kinds that a word on the command line can mean. Without a group, the word can mean the
-// kinds of both API groups; nil means that it is no kind.
+// kinds of both API groups; nil means that the word is no kind.
 func KindsWithName(word string) []NamedKind {
 	return list.Filter(Kinds, func(k NamedKind) bool { return k.HasName(word) })
 }

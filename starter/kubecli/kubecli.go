@@ -28,7 +28,7 @@ type Environment struct {
 	Now       func() time.Time
 }
 
-// NewEnvironment returns the real clusters, Temporal and clock.
+// NewEnvironment returns an Environment that connects to real clusters and Temporal, and uses the real clock.
 func NewEnvironment() Environment {
 	return Environment{Clients: Connect, Namespace: ContextNamespace, Temporal: Dial, Now: time.Now}
 }

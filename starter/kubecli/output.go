@@ -59,7 +59,7 @@ func (f outputFlag) register(c *cobra.Command, usage string) {
 
 // String implements pflag.Value.
 func (f outputFlag) String() string {
-	if f.chosenOutput == nil { // pflag asks a zero value for its text
+	if f.chosenOutput == nil { // pflag calls String on a zero value
 		return ""
 	}
 	return string(*f.chosenOutput)

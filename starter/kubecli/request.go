@@ -152,8 +152,8 @@ type Subject struct {
 	// effect. If there is no such command, the string is empty.
 	Outlook   func(d request.Decision) (next, back, follow string)
 	SendPatch func(ctx context.Context, data []byte) error
-	// BuildPatch returns the merge patch for a decision. If it is nil, machine.RequestPatch is used, which is for
-	// Millwright's own kinds.
+	// BuildPatch returns the merge patch for a decision. If BuildPatch is nil, machine.RequestPatch is used, which is
+	// for Millwright's own kinds.
 	BuildPatch func(request.Command, request.Decision) map[string]any
 }
 
@@ -169,7 +169,7 @@ type subjectReader func(
 	ctx context.Context, clients Clients, now time.Time, key types.NamespacedName, r Request,
 ) (Subject, error)
 
-// writeRequest writes a request on its object, if the object's state allows the request, and says what happens next.
+// writeRequest writes a request on its object, if the object's state allows the request, and prints what happens next.
 // The write fails if the object has changed since the last read. A second call of writeRequest makes a second request.
 func (w requestWriter) writeRequest(ctx context.Context, key types.NamespacedName, r Request) error {
 	var uid types.UID
@@ -252,7 +252,7 @@ func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d 
 	return nil
 }
 
-// ErrNotConfirmed says that the user did not answer yes.
+// ErrNotConfirmed means that the user did not answer yes.
 var ErrNotConfirmed = errors.New("not confirmed: nothing was written")
 
 // askConfirmation asks the user to confirm a write that cannot be undone.

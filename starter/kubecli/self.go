@@ -42,8 +42,8 @@ func (c Clients) IsAllowed(ctx context.Context, verb, resource string) (bool, er
 	return answer.Status.Allowed, nil
 }
 
-// actorName returns the name of the person who makes a request: the login name, or the user of the kubeconfig if the
-// login name is empty or is root, which several people may share.
+// actorName returns the login name of the person who makes a request. If the login name is empty or is root, which
+// several people may share, actorName returns the user of the kubeconfig.
 func actorName(ctx context.Context, c Clients) string {
 	login := os.Getenv("USER")
 	if login != "" && login != "root" || c.UserReviews == nil {

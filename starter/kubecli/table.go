@@ -25,7 +25,8 @@ func WriteTable(out io.Writer, rows [][]any) error {
 	return columns.Flush()
 }
 
-// machineTable prints machines. On a terminal, it redraws the table; otherwise, it prints a line for each change.
+// machineTable prints machines. On a terminal, machineTable redraws the table; otherwise, it prints a line for each
+// change.
 type machineTable struct {
 	out          io.Writer
 	isLive       bool

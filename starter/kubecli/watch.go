@@ -11,16 +11,16 @@ import (
 	"millwright/decide/phrase"
 )
 
-// WatchPrinter prints one object repeatedly. On a terminal, it redraws the screen; otherwise, it prints a line for each
-// change.
+// WatchPrinter prints one object repeatedly. On a terminal, WatchPrinter redraws the screen; otherwise, it prints a
+// line for each change.
 type WatchPrinter struct {
 	Out        io.Writer
 	IsTerminal bool
 	lastText   string
 }
 
-// FollowObject reads an object at each interval and passes it to show. It stops when show reports the end of the watch
-// or returns an error. If ctx is done, FollowObject returns no error.
+// FollowObject reads an object at each interval and passes it to show. FollowObject stops when show reports the end of
+// the watch or returns an error. If ctx is done, FollowObject returns no error.
 func FollowObject[T any](
 	ctx context.Context,
 	interval time.Duration,

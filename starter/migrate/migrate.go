@@ -80,7 +80,8 @@ func (x *migrateCommand) checkTakeover(ctx context.Context, out io.Writer) error
 	return nil
 }
 
-// writeFindings prints findings. In the table formats, each finding has one line, and a second line with the advice.
+// writeFindings prints findings. In the table formats, writeFindings prints each finding in one line, and its advice in
+// a second line.
 func writeFindings(out io.Writer, format kubecli.Output, findings []takeover.Finding) error {
 	if format != kubecli.OutputTable && format != kubecli.OutputWide {
 		l := kubecli.Listing{Items: findings}

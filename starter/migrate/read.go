@@ -268,7 +268,7 @@ func (o namespaceObjects) addSecretsOfOtherNamespaces(ctx context.Context, clien
 	}
 }
 
-// dryRunTemplates asks the API server by dry runs whether it accepts machines of the templates of deployments and sets.
+// dryRunTemplates checks by dry runs whether the API server accepts machines of the templates of deployments and sets.
 // Deployments come first. A set of a deployment is tried only if the deployment's template was accepted and the set has
 // replicas.
 func (o namespaceObjects) dryRunTemplates(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {

@@ -28,8 +28,8 @@ func TestVersionOfTheProgram(t *testing.T) {
 	require.Regexp(t, `^millwright version \S+`, out.String())
 }
 
-// The program must accept each command in the documents and the help texts, with its flags and arguments. This includes
-// commands within sentences and tables.
+// The program must accept each command in the documents and the help texts, with its flags and arguments. The test
+// includes commands within sentences and tables.
 func TestCommandsInTheDocuments(t *testing.T) {
 	calls, err := pages.CallsInDocuments("../..", "millwright", "kubectl millwright")
 	require.NoError(t, err)

@@ -132,9 +132,9 @@ func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, outp
 }
 
 // countMachines returns the number of machines of a class. The result waiting is the number of machines whose provider
-// call is blocked or whose last operation failed, with the reasons, such as "3 (2 ResourceExhausted, 1 Unknown)"; it is
-// empty if there are none. The parameter isServed is false if no worker polls the provider's queue, because all calls
-// then wait.
+// call is blocked or whose last operation failed. It includes the reasons, such as "3 (2 ResourceExhausted, 1
+// Unknown)", and is empty if no machine waits. The parameter isServed is false if no worker polls the provider's queue,
+// because all calls then wait.
 func countMachines(
 	class *v1alpha1.MachineClass,
 	machines []v1alpha1.Machine,
@@ -170,8 +170,8 @@ func countMachines(
 	return total, phrase.TextIf(blocked > 0, "%d (%s)", blocked, strings.Join(parts, ", "))
 }
 
-// checkTimeout is how long check waits for its workflow. After a worker has started it, the workflow takes at most one
-// minute.
+// checkTimeout is how long check waits for its workflow. After a worker has picked up the workflow, the check takes at
+// most one minute.
 const checkTimeout = 90 * time.Second
 
 func (p *providerCommand) checkCommand() *cobra.Command {

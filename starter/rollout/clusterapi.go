@@ -26,7 +26,7 @@ type clusterAPIDeployment struct{ deployment.ObjectTree }
 
 // readClusterAPI reads a deployment of Cluster API with its sets and machines. The argument meant is true if the user
 // named the API group. If the deployment does not exist or Millwright does not reconcile it, readClusterAPI returns an
-// error if meant is true, otherwise nil, nil.
+// error if meant is true, and nil, nil if meant is false.
 func (l reader) readClusterAPI(ctx context.Context, meant bool) (deploymentSource, error) {
 	if served, err := l.clients.ClusterAPI.RequireServedIfNamed(meant); err != nil || !served {
 		return nil, err

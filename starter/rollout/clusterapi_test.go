@@ -22,9 +22,8 @@ import (
 // clusterAPIArgument is the command-line argument for the deployment of newClusterAPIObjects.
 const clusterAPIArgument = "machinedeployment.cluster.x-k8s.io/shop/d"
 
-// newClusterAPIObjects returns a deployment of Cluster API with 3 replicas in a rollout to version v1.31.2: two
-// machines of the former template and one machine of the new template run, and a second new machine waits for its
-// instance.
+// newClusterAPIObjects returns a deployment of Cluster API with 3 replicas in a rollout to version v1.31.2. Two
+// machines of the former template and one machine of the new template run; a second new machine waits for its instance.
 func newClusterAPIObjects(change ...capitest.DeploymentChange) []runtime.Object {
 	d := capitest.PreparedDeployment(3, append([]capitest.DeploymentChange{func(d *clusterv1.MachineDeployment) {
 		d.Annotations[clusterv1.RevisionAnnotation] = "2"

@@ -96,7 +96,7 @@ func boundText(b rollout.IntOrPercent, n int) string {
 	}
 }
 
-// stepText says which rollout step is active and what ends it; empty if no step is active.
+// stepText describes which rollout step is active and what ends it; empty if no step is active.
 func (s snapshot) stepText() string {
 	o, d := s.facts, s.decision
 	if o.StepCount() == 0 || !d.Rolling {
@@ -133,7 +133,7 @@ func (s snapshot) stepSize(step int) int {
 	return min(s.facts.Steps[step].Size.CountOfTotal(s.facts.Replicas, true), s.facts.Replicas)
 }
 
-// deadlineText says when the progress deadline passes.
+// deadlineText describes when the progress deadline passes.
 func (s snapshot) deadlineText() string {
 	o, d := s.facts, s.decision
 	if o.Deadline == nil {
@@ -167,7 +167,7 @@ func (s snapshot) progressRecord() rollout.Progress {
 	return p
 }
 
-// automaticRollbackText says when an automatic rollback happens; empty if the policy has none.
+// automaticRollbackText describes when an automatic rollback happens; empty if the policy has no automatic rollback.
 func (s snapshot) automaticRollbackText() string {
 	o := s.facts
 	var whens []string

@@ -13,8 +13,8 @@ var gitOpsManagers = []struct{ prefix, tool string }{
 	{"argocd-", "Argo CD"}, {"kustomize-controller", "Flux"}, {"helm-controller", "Flux"},
 }
 
-// gitOpsWarning says that a GitOps tool owns the template of a deployment, and undoes an edit of the template; empty if
-// the managed fields show no such tool.
+// gitOpsWarning warns that a GitOps tool owns the template of a deployment and will undo an edit of the template; empty
+// if the managed fields show no GitOps tool.
 func gitOpsWarning(o metav1.Object) string {
 	for _, entry := range o.GetManagedFields() {
 		if entry.Subresource != "" || entry.FieldsV1 == nil ||

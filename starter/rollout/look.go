@@ -57,7 +57,7 @@ func (f *rolloutCommand) newReader(c *cobra.Command, name string) (l reader, err
 // withPolicy, withReplicas, withFile, withoutPauseAndHold and withTemplateOfSet return a changed copy.
 type deploymentSource interface {
 	asTree(now time.Time) deploymentTree
-	observedState(now time.Time) rollout.Facts // the sets have the same order as in asTree
+	observedState(now time.Time) rollout.Facts // the sets in the result have the same order as in asTree
 	requestFacts(o rollout.Facts, next rollout.Decision) request.DeploymentFacts
 	templateOfSet(set int) any // the template of the set at this index, in the form of the deployment's spec.template
 
@@ -89,7 +89,7 @@ type deploymentTree struct {
 	operation            *v1alpha1.Operation
 	policy               *v1alpha1.RolloutPolicy // nil if no policy applies
 	areNodesUnread       bool                    // the nodes were not read
-	Sets                 []treeSet               // from the oldest to the newest
+	Sets                 []treeSet               // sets from the oldest to the newest
 	Members              []treeMachine
 }
 
@@ -99,7 +99,7 @@ type treeSet struct {
 	created            time.Time
 	replicas           int32
 	changeCause        string // annotation kubernetes.io/change-cause
-	// why a pin replaced the revision with an earlier one, and since when; empty if there is no such pin
+	// why and since when a pin replaces the revision with an earlier revision; empty if no pin does so
 	failure string
 }
 
@@ -119,7 +119,7 @@ type snapshot struct {
 	source       deploymentSource
 	tree         deploymentTree
 	policies     []*v1alpha1.RolloutPolicy // all policies of the namespace
-	facts        rollout.Facts             // the sets have the order of tree.Sets
+	facts        rollout.Facts             // facts of the sets, in the same order as in tree.Sets
 	decision     rollout.Decision
 	status       rollout.Status
 	now          time.Time
@@ -207,8 +207,8 @@ func (l reader) listPolicies(ctx context.Context) ([]*v1alpha1.RolloutPolicy, er
 	return cache.PointersToItems(list.Items), nil
 }
 
-// currentSetIndex returns the index of the set with the deployment's template; -1 if no set has the template. Of
-// several sets with the template, the oldest counts, as in decide/rollout.
+// currentSetIndex returns the index of the set with the deployment's template; -1 if no set has the template. If
+// several sets have the template, currentSetIndex returns the oldest set, as in decide/rollout.
 func (s snapshot) currentSetIndex() int {
 	return slices.IndexFunc(s.facts.Sets, func(set rollout.MachineSet) bool { return set.Current && !set.Deleting })
 }

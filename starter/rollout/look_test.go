@@ -192,7 +192,7 @@ func waitingPool(edits ...poolEdit) *pool {
 		addMachine("b-2", v1alpha1.MachinePending, withOperationText("Creating the instance:\nno capacity"))
 }
 
-// completePool returns a complete rollout. Its oldest set, web-0, has no replicas.
+// completePool returns a complete rollout. The oldest set of the deployment, web-0, has no replicas.
 func completePool(edits ...poolEdit) *pool {
 	return webPool(
 		edits...).addSet("web-0", 5, "tiny", 0).

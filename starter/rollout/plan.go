@@ -74,7 +74,7 @@ shows the minimum time of the rollout: under the same bounds, no system can be f
 	return c
 }
 
-// validate refuses flags that are invalid for every deployment.
+// validate returns an error for flags that are invalid for every deployment.
 func (w proposal) validate() error {
 	switch {
 	case w.createTime < 0 || w.deleteTime < 0:
@@ -172,8 +172,8 @@ func (s snapshot) planText(w proposal) (string, error) {
 	return out.String(), nil
 }
 
-// planEndText says why the plan does not complete the rollout, or, with --create and --delete, how long the rollout
-// takes; otherwise the text is empty.
+// planEndText explains why the plan does not complete the rollout. With --create and --delete, it returns how long the
+// rollout takes; otherwise the text is empty.
 func (s snapshot) planEndText(w proposal) string {
 	takes, ends := simulate.IdealDuration(s.facts, w.createTime, w.deleteTime)
 	switch {

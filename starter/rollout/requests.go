@@ -75,7 +75,7 @@ revision are passed, whether the rollout has reached them or not.`,
 	}
 }
 
-// effectOfRequest says what the request causes.
+// effectOfRequest describes the effect of a request.
 func effectOfRequest(r kubecli.Request, strategy string, f request.DeploymentFacts) string {
 	switch {
 	case r.Command == request.Pause:
@@ -104,7 +104,7 @@ func effectOfRequest(r kubecli.Request, strategy string, f request.DeploymentFac
 	return text
 }
 
-// resumeEffect says what continues after a resume.
+// resumeEffect describes what continues after a resume.
 func resumeEffect(f request.DeploymentFacts) string {
 	switch {
 	case f.RollbackTo != nil:

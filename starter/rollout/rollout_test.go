@@ -127,7 +127,7 @@ func expectedRequestPatch(summary, annotations, spec string) []string {
 		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `"},"resourceVersion":"7","uid":"d-1"}` + spec + `}`}
 }
 
-// undoPatch returns the patch of an undo to revision 1. The argument by says who requested the undo.
+// undoPatch returns the patch of an undo to revision 1. The argument by is the person who requested the undo.
 func undoPatch(summary, by string) []string {
 	return []string{`application/merge-patch+json {"metadata":{"annotations":{` +
 		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `",` +

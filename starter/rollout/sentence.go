@@ -60,8 +60,8 @@ func (s snapshot) stateText(at func(time.Time) string) string {
 	}
 }
 
-// pinText says which revision the pin replaces with an earlier one, and how many machines are already of the earlier
-// revision.
+// pinText names the revision that the pin replaces with an earlier revision, and the number of machines that already
+// have the earlier revision.
 func (s snapshot) pinText(at func(time.Time) string) string {
 	d := s.decision
 	here := 0
@@ -97,7 +97,7 @@ func (s snapshot) progressText(at func(time.Time) string) string {
 	}
 }
 
-// deletionsText says how many machines are being deleted; empty if no machine is.
+// deletionsText reports how many machines are being deleted; empty if no machine is being deleted.
 func (s snapshot) deletionsText() string {
 	n := 0
 	for _, set := range s.facts.Sets {
@@ -106,7 +106,7 @@ func (s snapshot) deletionsText() string {
 	return phrase.TextIf(n > 0, "; %s still being deleted", phrase.CountText(n, "machine"))
 }
 
-// pauseText says until when a rollout waits at a pause point.
+// pauseText describes until when a rollout waits at a pause point.
 func pauseText(p *rollout.PausePoint, at func(time.Time) string) string {
 	until := "for approval"
 	if !p.Approve {
@@ -123,8 +123,8 @@ func pauseText(p *rollout.PausePoint, at func(time.Time) string) string {
 }
 
 // advancesRollout reports whether a decision advances the rollout. Writes of records and annotations alone do not
-// advance a rollout. Of the changes to nodes, only Select counts, because it starts in-place updates. Without reading
-// the nodes, the command does not know whether the other changes are necessary.
+// advance a rollout. Of the changes to nodes, only Select advances a rollout, because Select starts in-place updates.
+// If the nodes are not read, the command cannot find out whether the other changes to nodes are necessary.
 func advancesRollout(d rollout.Decision) bool {
 	lists := len(d.Mark) + len(d.Unmark) + len(d.AllowScaleUp) + len(d.ForbidScaleUp) + len(d.Sync) + len(d.Move) +
 		len(d.Select) + len(d.Delete)
@@ -140,7 +140,7 @@ func (s snapshot) revisionText() string {
 	return fmt.Sprintf("revision %d", s.decision.Revision)
 }
 
-// updatedMachinesText says how many machines of a stopped rollout are up to date.
+// updatedMachinesText reports how many machines of a stopped rollout are up to date.
 func (s snapshot) updatedMachinesText() string {
 	if s.decision.NoSet {
 		return "its template is not rolled out"
@@ -160,7 +160,7 @@ func (s snapshot) countUpdatedMachines() int {
 	return n
 }
 
-// countsText says how many machines are desired, up to date, ready and available.
+// countsText reports how many machines are desired, up to date, ready and available.
 func (s snapshot) countsText() string {
 	c := s.status.Counts
 	text := fmt.Sprintf(

@@ -42,8 +42,8 @@ step waits for a person.`,
 	return c
 }
 
-// watchRollout reads the rollout repeatedly until it has ended or ctx is done. An error of the first read is returned;
-// later errors are only printed.
+// watchRollout reads the rollout repeatedly until it has ended or ctx is done. watchRollout returns an error of the
+// first read, and only prints later errors.
 func (l reader) watchRollout(ctx context.Context, out io.Writer, j *watchState, interval time.Duration) error {
 	w := &kubecli.WatchPrinter{Out: out, IsTerminal: kubecli.IsTerminal(out)}
 	return kubecli.FollowObject(ctx, interval, l.readSnapshot, func(s snapshot, err error) (over bool, _ error) {

@@ -24,8 +24,8 @@ import (
 
 var errNoDeployment = apierrors.NewNotFound(schema.GroupResource{Resource: "machinedeployments"}, "web")
 
-// newBackendWithReads returns a backend whose reads return these pools or errors one after the other; the last one is
-// repeated.
+// newBackendWithReads returns a backend whose reads return these pools or errors one after the other. Later reads
+// return the last one again.
 func newBackendWithReads(found ...any) *fakeBackend {
 	w := newFakeBackend()
 	at := &pool{}

@@ -15,13 +15,14 @@ import (
 type watchState struct {
 	keepWatching bool // the watch continues if the rollout stops before it is complete
 
-	startedAt        time.Time
-	uid              types.UID         // UID of the deployment; empty before the first read
-	revision         int64             // the watched revision; 0 if not known yet
-	formerSetUIDs    map[string]bool   // UIDs of the sets that were old sets in at least one read
-	firstSetUID      map[string]string // by UID of a machine: the UID of the set in which the machine was first seen
-	dueSentence      string            // the sentence of the decision that advances the rollout; empty if no decision does
-	dueDecisionSince time.Time         // time of the first read with this decision
+	startedAt     time.Time
+	uid           types.UID         // UID of the deployment; empty before the first read
+	revision      int64             // the watched revision; 0 if not known yet
+	formerSetUIDs map[string]bool   // UIDs of the sets that were old sets in at least one read
+	firstSetUID   map[string]string // UID of the set in which a machine was first seen, by UID of the machine
+	// sentence of the decision that advances the rollout; empty if no decision advances it
+	dueSentence      string
+	dueDecisionSince time.Time // time of the first read with this decision
 }
 
 // recordSnapshot adds a snapshot to the state. If the rolled-out revision is not the same as at the last read,
@@ -124,7 +125,7 @@ func (s snapshot) isRequestFulfilled() bool {
 	return s.decision.Complete && (pin == nil || pin.By != "")
 }
 
-// completeText says which revision all machines have.
+// completeText names the revision that all machines have.
 func (s snapshot) completeText() string {
 	if pin := s.decision.Pin; pin != nil {
 		return pin.Cause(s.decision.Revision)
@@ -132,7 +133,7 @@ func (s snapshot) completeText() string {
 	return s.revisionText() + " is complete"
 }
 
-// watchDurationText says how long the watch took, and how many machines were replaced meanwhile.
+// watchDurationText reports how long the watch took, and how many machines were replaced during the watch.
 func (j *watchState) watchDurationText(s snapshot) string {
 	word := "replaced"
 	if s.isInPlace() {

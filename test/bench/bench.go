@@ -1,4 +1,4 @@
-// Package bench holds the results of a benchmark. The package writes and reads results as JSON, prints results as a
+// Package bench contains the results of a benchmark. The package writes and reads results as JSON, prints results as a
 // table, and prints the ratios of two results. The loads are in test/integration/bench.
 package bench
 
@@ -20,7 +20,7 @@ type Report struct {
 	Commit string       `json:"commit,omitempty"` // commit of the code; empty if unknown
 	Time   time.Time    `json:"time"`             // time at which the report was made
 	CPUs   int          `json:"cpus"`             // number of processors of the computer
-	Loads  []LoadResult `json:"loads"`            // in the order in which they ran
+	Loads  []LoadResult `json:"loads"`            // loads in the order in which they ran
 }
 
 // LoadResult has the figures of one load.
@@ -90,7 +90,8 @@ func (l LoadResult) RequestsPerMinute() float64 {
 	return float64(l.TotalRequests()) / l.Seconds * 60
 }
 
-// RatioToIdeal returns the time of the load divided by the time of the critical path; 0 if the latter is unknown.
+// RatioToIdeal returns the time of the load divided by the time of the critical path; 0 if the time of the critical
+// path is unknown.
 func (l LoadResult) RatioToIdeal() float64 {
 	if l.Ideal == 0 {
 		return 0
@@ -269,8 +270,8 @@ func New(commit string) Report {
 	return Report{Commit: commit, Time: time.Now().UTC(), CPUs: runtime.NumCPU()}
 }
 
-// NewInterval returns the Interval of a hop from at least one measured duration. NewInterval subtracts less, the time
-// of the cloud, from each duration.
+// NewInterval returns an Interval with a name from at least one measured duration. NewInterval subtracts the parameter
+// less, which is the time that the cloud takes, from each duration.
 func NewInterval(name string, durations []time.Duration, less time.Duration) Interval {
 	list := slices.Sorted(slices.Values(durations))
 	part := func(percent int) float64 { return (list[len(list)*percent/100] - less).Seconds() }

@@ -15,14 +15,14 @@ import (
 	"millwright/devstack/virtualcloud/admin"
 )
 
-// sizeGuarantee is the number of machines and nodes that the spec of a deployment promises at each moment.
+// sizeGuarantee is the number of machines and nodes that the spec of a deployment guarantees at each moment.
 type sizeGuarantee struct{ replicas, surge, unavailable int }
 
 func (p sizeGuarantee) maxMachines() int { return p.replicas + p.surge }
 func (p sizeGuarantee) minNodes() int    { return p.replicas - p.unavailable }
 
-// sizeGuaranteeOfDeployment returns the promise of a deployment. As in Kubernetes, maxSurge is rounded up and
-// maxUnavailable down; if both are 0, maxUnavailable is 1. The strategy Recreate promises no nodes during a rollout.
+// sizeGuaranteeOfDeployment returns the guarantee of a deployment. As in Kubernetes, maxSurge is rounded up and
+// maxUnavailable down; if both are 0, maxUnavailable is 1. The strategy Recreate guarantees no nodes during a rollout.
 func sizeGuaranteeOfDeployment(d *v1alpha1.MachineDeployment) sizeGuarantee {
 	p := sizeGuarantee{replicas: int(d.Spec.Replicas), surge: 1}
 	var bounds *v1alpha1.UpdateConfiguration
@@ -54,10 +54,11 @@ func sizeGuaranteeOfDeployment(d *v1alpha1.MachineDeployment) sizeGuarantee {
 // looser bound applies at once. A stricter bound applies after the deployment has met it for the first time, because
 // Millwright does not guarantee how soon this happens.
 type SizeBounds struct {
-	upper, lower *sizeGuarantee // the promises from which the upper and the lower bound come; nil if no bound applies yet
-	// If JudgesLeavingMachines is true, JudgeSnapshot also counts machines that are being deleted, and instances.
-	// JudgesLeavingMachines must be false if a person deletes machines or machines fail: a machine that is being
-	// deleted or has failed may still exist when its replacement is created.
+	upper, lower *sizeGuarantee // guarantees that define the upper and the lower bound; nil if no bound applies yet
+	// If JudgesLeavingMachines is true, JudgeSnapshot includes machines that are being deleted in the number of
+	// machines, and also checks the number of instances. JudgesLeavingMachines must be false if a person deletes
+	// machines or machines fail: a machine that is being deleted or has failed may still exist when its replacement is
+	// created.
 	JudgesLeavingMachines bool
 	// If JudgesNodes is true, JudgeSnapshot also checks the number of serving nodes. JudgesNodes must be false while a
 	// fault hits nodes.
@@ -66,7 +67,7 @@ type SizeBounds struct {
 	// delete pods.
 	IgnoresBudgets bool
 	// If JudgesNodeLoss is true, each machine that is not being removed must also keep its node and its instance.
-	// JudgesNodeLoss must be false if anybody but Millwright deletes nodes or instances.
+	// JudgesNodeLoss must be false if a person or another program deletes nodes or instances.
 	JudgesNodeLoss bool
 }
 
@@ -76,8 +77,8 @@ func (b *SizeBounds) IsInForce(d *v1alpha1.MachineDeployment) bool {
 	return b.upper != nil && b.lower != nil && *b.upper == wanted && *b.lower == wanted
 }
 
-// ForgetBounds puts both bounds out of force until the deployment meets the bounds again. Call ForgetBounds after a
-// time without snapshots.
+// ForgetBounds removes both bounds until the deployment meets the bounds again. Call ForgetBounds after a time without
+// snapshots.
 func (b *SizeBounds) ForgetBounds() { b.upper, b.lower = nil, nil }
 
 // JudgeSnapshot returns the findings in a snapshot, and updates the current bounds.
@@ -200,9 +201,9 @@ func viewDeployment(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
 	return v
 }
 
-// idleReason returns why the node of a machine accepts no pods; empty if it accepts pods. The cloud's list is read
-// before the Machines, so the instance may be missing in it. Then the provider ID of the Machine identifies the node.
-// The node of a machine that is updated in place is cordoned.
+// idleReason returns why the node of a machine accepts no pods; empty if the node accepts pods. The cloud's list is
+// read before the Machines, so the list may lack the instance of a new Machine. If the list lacks the instance, the
+// provider ID of the Machine identifies the node. The node of a machine that is updated in place is cordoned.
 func idleReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	var node *corev1.Node
 	for _, id := range append(providerIDs(instances), m.Spec.ProviderID) {

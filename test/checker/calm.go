@@ -95,7 +95,7 @@ func findUnsettledRuns(s Snapshot, d WorkflowState, say func(object, format stri
 	}
 }
 
-// unsettledReason returns why a machine is still changing, waiting or incomplete; empty if it is none of these.
+// unsettledReason returns why a machine is still changing, waiting or incomplete; empty if the machine is settled.
 func unsettledReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	phase := m.Status.CurrentStatus.Phase
 	switch {
@@ -125,8 +125,8 @@ func unsettledReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance)
 	}
 }
 
-// findUnsettledDeployment adds a finding if a deployment has too few or too many machines, if a machine has not all
-// labels of the template, or if the deployment has not adopted a set.
+// findUnsettledDeployment adds a finding if a deployment has too few or too many machines, if a machine lacks a label
+// of the template, or if the deployment has not adopted a set.
 func findUnsettledDeployment(
 	s Snapshot,
 	md v1alpha1.MachineDeployment,

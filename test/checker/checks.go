@@ -114,8 +114,8 @@ func MissingInstances(s Snapshot) (found []Finding) {
 	return found
 }
 
-// WronglyDrainedNodes finds nodes that are cordoned or deleted although the machine of their instance stays. The node
-// belongs to the machine whose UID is on the instance with the node's provider ID.
+// WronglyDrainedNodes finds nodes that are cordoned or deleted although the machine of their instance is not being
+// removed. The node belongs to the machine whose UID is on the instance with the node's provider ID.
 func WronglyDrainedNodes(s Snapshot) (found []Finding) {
 	for _, i := range s.Instances {
 		m, n := s.Machine(i.Tags.MachineUID), s.NodeOfInstance(i)

@@ -437,8 +437,8 @@ func TestAFindingIsAViolationWhenItHasLasted(t *testing.T) {
 	assert.Equal(t, 1, at(6, []Finding{{"quick", "y", "bad"}}), "a check without a limit allows nothing")
 }
 
-// The machine of a node is the machine named by the instance with the node's provider ID. A machine that stays keeps
-// its node and its instance.
+// The instance with the provider ID of a node determines the machine of the node. A machine that stays keeps its node
+// and its instance.
 func TestWronglyDrainedNodesAndVanishedInstances(t *testing.T) {
 	of := func(changes ...func(*Snapshot)) Snapshot {
 		s := runningFleet(2, "a", "b")

@@ -89,8 +89,8 @@ func FindPodDepartures(before, after Snapshot) (left []PodDeparture) {
 			}
 			now, last := after.Machine(i.Tags.MachineUID), before.Machine(i.Tags.MachineUID)
 			switch m := cmp.Or(now, last); {
-			// The time is a lower bound: the drain begins after the deletion timestamp, and its deadline counts from
-			// its begin.
+			// The time is a lower bound: the drain starts after the deletion timestamp, and the drain's deadline is
+			// relative to this start.
 			case m != nil && m.DeletionTimestamp != nil:
 				leaving[n.Name] = m.DeletionTimestamp.Add(m.Spec.EffectiveDrainTimeout())
 			case now == nil:
@@ -125,8 +125,8 @@ func FindPodsGoneWithoutEviction(left []PodDeparture, evicted map[string]bool) (
 }
 
 // ReadEvictedPods returns the names of the pods in a namespace whose eviction the API server has accepted. The source
-// is the API server's audit log. Each pod of the namespace must have a unique name, also compared with deleted pods.
-// The API server writes the log in batches, up to 30 s late. If the API server is killed, a batch is lost.
+// is the API server's audit log. Each pod of the namespace, including deleted pods, must have a unique name. The API
+// server writes the log in batches, up to 30 s late. If the API server is killed, a batch is lost.
 func ReadEvictedPods(auditLog io.Reader, namespace string) map[string]bool {
 	evicted := map[string]bool{}
 	for decoder := json.NewDecoder(auditLog); ; {

@@ -1,6 +1,6 @@
 // Package checker watches a running Millwright from outside and reports violations, such as two instances of one
 // machine, an instance without a Machine, or more machines than allowed. The package reads the API server, the cloud
-// and Temporal with its own clients. The package uses a status that Millwright writes only for facts that no other
+// and Temporal with its own clients. The package uses a status written by Millwright only for facts that no other
 // source has.
 //
 // Each check is a pure function of a snapshot. A Watcher takes the snapshots.
@@ -157,7 +157,7 @@ func NewPersistentFindings() *PersistentFindings {
 	return &PersistentFindings{firstSeen: map[findingKey]time.Time{}, reportedKeys: map[findingKey]bool{}}
 }
 
-// Add gets all findings of a snapshot and returns the new violations. A violation is a finding that was in every
+// Add records all findings of a snapshot and returns the new violations. A violation is a finding that was in every
 // snapshot for longer than the limit of its check. Add returns a violation only once while the finding lasts.
 func (l *PersistentFindings) Add(at time.Time, limits map[string]time.Duration, findings []Finding) []Violation {
 	var out []Violation

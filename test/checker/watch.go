@@ -24,8 +24,8 @@ const (
 	// snapshotInterval is the time between two snapshots.
 	snapshotInterval = 200 * time.Millisecond
 	// runsReadInterval is the time between two reads of the runs in Temporal. The interval is longer than
-	// snapshotInterval because Temporal's lists are late. The runs are read throughout a test because Temporal may lose
-	// its data.
+	// snapshotInterval because Temporal updates its lists of runs with a delay. The runs are read throughout a test
+	// because Temporal may lose its data.
 	runsReadInterval = 5 * time.Second
 	// blindTimeout is the time without a successful snapshot after which all findings and bounds are forgotten: changes
 	// in this time are unknown.
@@ -62,7 +62,7 @@ type Watcher struct {
 	snapshotCount      int
 	maxMachines        int // largest number of machines in one snapshot, including machines that are being deleted
 	podDepartures      []PodDeparture
-	reportedRuns       map[string]bool // runs whose bad end was reported
+	reportedRuns       map[string]bool // failed runs that were already reported
 	violations         []Violation
 }
 
@@ -122,7 +122,7 @@ func (w *Watcher) followRuns(ctx context.Context) {
 	}
 }
 
-// AddRuns adds a violation for each run that ended badly and was not reported before.
+// AddRuns adds a violation for each run that failed, timed out or was terminated, and was not reported before.
 func (w *Watcher) AddRuns(d WorkflowState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,8 +141,8 @@ func (w *Watcher) forgetFindings() {
 	w.lacksSnapshots = true
 }
 
-// forgetBounds puts all bounds out of force until the deployments meet the bounds again. Since the last snapshot, a
-// deployment may have had a spec with looser bounds.
+// forgetBounds removes all bounds until the deployments meet the bounds again. Since the last snapshot, a deployment
+// may have had a spec with looser bounds.
 func (w *Watcher) forgetBounds() {
 	for _, b := range w.bounds {
 		b.ForgetBounds()
@@ -169,7 +169,7 @@ func (w *Watcher) judgeSnapshot(s Snapshot) {
 	w.violations = append(w.violations, w.persistentFindings.Add(s.Time, DurationLimits(), found)...)
 }
 
-// judgeBounds judges the numbers of machines and nodes of each deployment.
+// judgeBounds checks the numbers of machines and nodes of each deployment.
 func (w *Watcher) judgeBounds(s Snapshot) (found []Finding) {
 	for _, d := range s.Deployments {
 		b := w.bounds[d.Name]

@@ -22,8 +22,8 @@ import (
 
 var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// setWithAvailableMachines returns a set with this number of machines. The first of them are available; the parameter
-// available says how many.
+// setWithAvailableMachines returns a set with this number of machines. The parameter available is the number of
+// available machines, which are the first machines of the set.
 func setWithAvailableMachines(revision int64, current bool, replicas, available int) rollout.MachineSet {
 	name := map[bool]string{true: "new", false: "old"}[current]
 	s := rollout.MachineSet{
@@ -80,7 +80,7 @@ func withPinnedRevision(old, fresh int) func(*rollout.Facts) {
 	}
 }
 
-// withMissedDeadline makes the progress deadline of a minute pass.
+// withMissedDeadline sets a progress deadline of one minute that has passed.
 func withMissedDeadline(o *rollout.Facts) {
 	o.Deadline = new(time.Minute)
 	o.Reported.Counts = rollout.PlannedStatus(*o).Counts

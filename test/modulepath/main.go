@@ -90,18 +90,18 @@ func runGit(ctx context.Context, repo string, arguments ...string) (string, erro
 	return string(out), nil
 }
 
-// pathRule finds the module path in the files whose names match. In a file's text, the path is between the two groups
-// of a regular expression.
+// pathRule finds the module path in the files whose names match. In the text of a file, the path is between the two
+// groups of the rule's regular expression.
 type pathRule struct {
 	filePattern *regexp.Regexp
 	pathPattern *regexp.Regexp
 }
 
 // newPathRules returns the rules that find the module path. The path of a package is the module path, a slash, and a
-// top-level folder with Go code. If the module path has no such suffix, it is changed only in the listed places,
-// because elsewhere the word is a namespace, a label or an image.
+// top-level folder with Go code. Without such a suffix, the module path is changed only in the listed places.
+// Elsewhere, the same word is a namespace, a label or an image.
 func newPathRules(from string, names []string) []pathRule {
-	rooms := map[string]bool{"tools": true} // the module of tools.mod
+	rooms := map[string]bool{"tools": true} // packages of the module of tools.mod
 	for _, name := range names {
 		if room, _, inside := strings.Cut(name, "/"); inside && strings.HasSuffix(name, ".go") {
 			rooms[regexp.QuoteMeta(room)] = true

@@ -4,7 +4,7 @@
 //	go run ./test/mutate               all mutations
 //	go run ./test/mutate --run '^A|D8' mutations whose ID matches
 //
-// Mutate does not change files of the repository: the go command reads the broken file because of its flag -overlay.
+// Mutate does not change files of the repository. The flag -overlay makes the go command read the broken file.
 package main
 
 import (
@@ -39,7 +39,7 @@ type mutation struct {
 // verdict is the result of one mutation.
 type verdict string
 
-// The verdicts of a mutation. Only killed is good, because then a test has failed.
+// The verdict killed is the only good verdict, because it means that a test has failed.
 const (
 	killed       verdict = "killed"
 	survived     verdict = "SURVIVED"

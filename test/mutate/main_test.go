@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A mutation applies only if its text occurs exactly once. A text that occurs twice could break the wrong place. If the
-// text does not occur, the mutation breaks nothing, and its result proves nothing.
+// A mutation applies only if its text occurs exactly once. If the text occurs twice, the mutation could change the
+// wrong place. If the text does not occur, the mutation changes nothing, and its result proves nothing.
 func TestApplyMutation(t *testing.T) {
 	for _, c := range []struct {
 		name, text, old, new, want string

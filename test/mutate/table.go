@@ -1,7 +1,7 @@
 package main
 
-// mutations returns the known ways to break the product, by room. Add a mutation when a review has found a defect that
-// no test has found. Remove a mutation only with the code that the mutation breaks.
+// mutations returns the known ways to break the product, grouped by folder. Add a mutation when a review has found a
+// defect that no test has found. Remove a mutation only with the code that the mutation breaks.
 func mutations() []mutation {
 	const (
 		set      = "./activities/set"

@@ -74,7 +74,7 @@ var (
 
 // quotedSpans returns the texts in backticks outside of blocks.
 func quotedSpans(text string) (found []quotedSpan) {
-	// keep the line numbers
+	// replace each block by its line breaks, to keep the line numbers
 	text = blockPattern.ReplaceAllStringFunc(
 		text,
 		func(block string) string { return strings.Repeat("\n", strings.Count(block, "\n")) },
@@ -93,7 +93,7 @@ func quotedSpans(text string) (found []quotedSpan) {
 const commandPrefix = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
 
 // CallsInScript returns the calls of a program in a script. The argument line is the number of the script's first line
-// in its page. The argument whole is the field IsComplete of the calls.
+// in its page. The argument whole is the value for the field IsComplete of the calls.
 func CallsInScript(page string, line int, script string, whole bool, program ...string) (calls []CommandCall) {
 	begin := regexp.MustCompile(commandPrefix + `(?:` + strings.Join(program, "|") + `)(\s|$)`)
 	for at := 0; ; {
@@ -113,7 +113,7 @@ func CallsInScript(page string, line int, script string, whole bool, program ...
 	}
 }
 
-// commentPattern matches a line whose end is a comment of the shell.
+// commentPattern matches the start of a shell comment in a line.
 var commentPattern = regexp.MustCompile(`(^|\s)#`)
 
 // placeholderPattern matches a placeholder for a value, such as <machine>.
@@ -137,7 +137,7 @@ func shellWords(script string) (found []string) {
 			i += length - 1
 		case c == ' ' || c == '\t':
 			end()
-		case c == '>' && (word == "1" || word == "2"): // the number belongs to the redirection
+		case c == '>' && (word == "1" || word == "2"): // the number is the file descriptor of the redirection
 			return found
 		case strings.IndexByte("|&;()<>\n", c) >= 0, c == '#' && !inWord:
 			end()
@@ -150,8 +150,8 @@ func shellWords(script string) (found []string) {
 	return found
 }
 
-// quotedPiece returns the text and the length of a quoted text, a substitution or a placeholder at the begin of a
-// script. The length is zero if the script begins with anything else. The text is empty if the script begins with a
+// quotedPiece parses a quoted text, a substitution or a placeholder at the start of a script. It returns the text and
+// its length. The length is zero if the script begins with anything else. The text is empty if the script begins with a
 // backslash at the end of a line.
 func quotedPiece(script string) (text string, length int) {
 	switch {
@@ -232,7 +232,7 @@ func (c CommandCall) CheckSyntax(root *cobra.Command) error {
 	return nil
 }
 
-// parseFlags parses the flags. In a sentence, a flag may have no value. A value may be a placeholder or a variable.
+// parseFlags parses the flags. In a sentence, a flag may lack its value. A value may be a placeholder or a variable.
 func (c CommandCall) parseFlags(command *cobra.Command, words []string) error {
 	err := command.ParseFlags(words)
 	if _, valueless := errors.AsType[*pflag.ValueRequiredError](err); valueless && !c.IsComplete {

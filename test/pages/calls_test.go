@@ -81,7 +81,7 @@ func TestCallsAreParsedAsTheProgramDoes(t *testing.T) {
 	)
 }
 
-// A sentence may omit the arguments of a command. If it has arguments, the command must accept them.
+// A sentence may omit the arguments of a command. If a sentence has arguments, the command must accept them.
 func TestCallsInASentence(t *testing.T) {
 	for text, fails := range map[string]string{
 		"`tool drain hold`":              "",

@@ -142,7 +142,8 @@ var programLinePattern = regexp.MustCompile(
 	`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|millwright [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`,
 )
 
-// isStrayCommand reports whether a line is a command in a block that is only indented, also inside a list.
+// isStrayCommand reports whether a line is a command in a block that is indented instead of fenced. The block may be
+// inside a list.
 func isStrayCommand(line string) bool {
 	command := strings.TrimLeft(line, " ")
 	return len(line)-len(command) >= 4 && programLinePattern.MatchString(command)

@@ -15,7 +15,7 @@ func TestUnknownFlagsOfASubcommand(t *testing.T) {
 	require.NoError(t, os.WriteFile(program, []byte(script), 0o700))
 	for _, c := range []struct{ arguments, unknown []string }{
 		{[]string{"--verbose"}, nil},
-		{[]string{"--verb"}, []string{"--verb"}}, // only a prefix of the flag --verbose
+		{[]string{"--verb"}, []string{"--verb"}}, // --verb is only a prefix of the flag --verbose
 		{[]string{"run", "--address=a", "-address", "b"}, nil},
 		{[]string{"run", "--adds=a", "--verbose"}, []string{"--adds=a", "--verbose"}},
 		{[]string{"run"}, nil},

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// programs are the programs whose commands, flags and exit codes a version promises. The arguments failing make a
-// program fail. The list does not contain devstack, because no version promises anything about this tool for
+// programs are the programs whose commands, flags and exit codes a version promises. With the arguments in failing, the
+// program fails. The list does not contain devstack, because no version promises anything about this tool for
 // developers.
 var programs = []struct{ name, folder, failing string }{
 	{"worker", "./worker", "--cluster-name=/"},
@@ -98,7 +98,7 @@ var flagLinePattern = regexp.MustCompile(
 	`(?m)^ +(?:-[a-zA-Z], )?--([a-z][a-z0-9-]+)(?: ([a-zA-Z]+)\b)?(?:\[=\w+\])?(?:   .*)?$`,
 )
 
-// parseFlags returns the flags of a command in its help text.
+// parseFlags returns the flags in the help text of a command.
 func parseFlags(command, text string) (names []string) {
 	for _, match := range flagLinePattern.FindAllStringSubmatch(text, -1) {
 		if match[1] == "help" {

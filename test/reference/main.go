@@ -1,9 +1,10 @@
 // Command reference writes the pages of docs/reference. `make generate` calls this command. The command writes words.md
-// from the source of api/vocabulary, keys.md from the source of api/v1alpha1, temporal.md from the search attributes
-// and messages of the workflows, and metrics.md from the metrics that the processes register. metrics.md lacks the
-// metrics of the Temporal SDK, which the SDK registers only when it first counts them.
+// from the source of api/vocabulary, and keys.md from the source of api/v1alpha1. It writes temporal.md from the search
+// attributes and messages of the workflows. It writes metrics.md from the metrics that the processes register.
+// metrics.md lacks the metrics of the Temporal SDK, because the SDK registers a metric only when it first records a
+// value.
 //
-// With --promise VERSION, the command writes the names that a version promises into a file: see promises.go.
+// With --promise VERSION, the command writes a file with the names that this version promises (see promises.go).
 package main
 
 import (

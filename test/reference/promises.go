@@ -19,8 +19,9 @@ import (
 )
 
 // A version promises the names of flags, commands, metrics, search attributes, messages, words, keys, exit codes and
-// fields. Later versions add names. Later versions may remove or rename a name only if docs/changelog.md allows it.
-// testdata has a list of names for each version, with one name per line. A test compares them with the current names.
+// fields. Later versions may add names. Later versions may remove or rename a name only if docs/changelog.md allows it.
+// testdata has a list of names for each version, with one name per line. A test compares these lists with the current
+// names.
 
 // promisedNames returns the names of this clone, sorted. promisedNames reads the files that `make generate` has
 // written, and builds the programs.
@@ -123,8 +124,8 @@ func metricInRow(_, line string) []string {
 	return []string{fmt.Sprintf("metric %s %s {%s}", row[0], row[1], row[2])}
 }
 
-// messagesInRow returns the search attribute of a line, or the message with each workflow that accepts the message, or
-// the command with its arguments.
+// messagesInRow returns the names in a line. A name is a search attribute, a message with a workflow that accepts it,
+// or a command with its arguments.
 func messagesInRow(section, line string) (names []string) {
 	row := rowCells(line)
 	if row == nil {
@@ -231,7 +232,7 @@ func (s *fieldSchema) promisedNames(path string) (names []string) {
 		kind = "integer or string"
 	}
 	if names = []string{path + ": " + kind}; strings.HasSuffix(path, " ") {
-		names = nil // the path names the object itself
+		names = nil // the path is the object itself, and not a field
 	}
 	for _, value := range s.Enum {
 		names = append(names, path+" may be "+value)

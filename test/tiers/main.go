@@ -1,7 +1,7 @@
 //go:build integration
 
 // Command tiers runs one tier of the tests, and prints a table with the duration and the result of each package. The
-// command runs all steps, also after a step has failed. make test and make test-all call the command. steps.go defines
+// command runs all steps, even after a step has failed. make test and make test-all call the command. steps.go defines
 // the steps of a tier.
 //
 //	go run -tags integration ./test/tiers --out bin/test.json test
@@ -66,8 +66,8 @@ func main() {
 	commandline.Main(command)
 }
 
-// startBusyLoops starts busy loops in separate processes. The returned function stops them. The busy loops also stop
-// when this process ends.
+// startBusyLoops starts busy loops in separate processes. The returned function stops the busy loops. The busy loops
+// also stop when this process ends.
 func startBusyLoops(loops int) (end func(), err error) {
 	var running []*exec.Cmd
 	end = func() {
@@ -133,7 +133,7 @@ type tableRow struct {
 	Result  string  `json:"result"`
 }
 
-// The possible results of a row.
+// A row has one of these results.
 const (
 	resultPass = "pass"
 	resultFail = "FAIL"

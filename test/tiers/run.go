@@ -40,7 +40,7 @@ func (r *runner) addRows(rows ...tableRow) {
 // runStep runs the chosen packages of a step, or the command of the step, and adds their rows.
 func (r *runner) runStep(ctx context.Context, s step) {
 	began := time.Now()
-	fail := func(err error) { // adds a row for a failure that belongs to no package
+	fail := func(err error) { // fail adds a row for a failure that belongs to no package
 		r.addRows(tableRow{Name: s.name, Seconds: time.Since(began).Seconds(), Result: resultFail})
 		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", s.name, err)
 	}
@@ -88,7 +88,8 @@ func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err 
 		if failure != nil {
 			return failure
 		}
-		defer func() { err = errors.Join(err, stack.EndStack(ctx)) }() // err is the named result
+		// the deferred function changes the result err of runGoTest
+		defer func() { err = errors.Join(err, stack.EndStack(ctx)) }()
 		environment = append(environment, stack.Environment())
 	}
 	// Store the whole output, so that people can find the cause of a failure.
@@ -132,8 +133,8 @@ func (r *runner) runCommand(ctx context.Context, module string, environment []st
 	return command.Run()
 }
 
-// packageResults returns a row for each package whose end is in the output of go test -json. Packages without tests
-// have no row.
+// packageResults returns a row for each package that the output of go test -json reports as ended. Packages without
+// tests have no row.
 func packageResults(events io.Reader) (rows []tableRow, err error) {
 	for decoder := json.NewDecoder(events); ; {
 		var event struct {

@@ -196,9 +196,9 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	return WaitUntilStopped(ctx, []worker.Worker{w}, fatal)
 }
 
-// ConnectProvider gives the activities of a provider clients of the control cluster and the target cluster. No other
-// code of the process uses these clients. A cloud call therefore does not wait because status writes of other machines
-// use up --kube-api-qps. ConnectProvider sends no request.
+// ConnectProvider creates clients of the control cluster and the target cluster for the activities of a provider. No
+// other code of the process uses these clients. Therefore, status writes of other machines do not delay a cloud call
+// when they use up --kube-api-qps. ConnectProvider sends no request.
 func ConnectProvider(flags process.Flags, agent string, calls *cloud.Provider) error {
 	control, err := flags.KubernetesConfig(agent)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package serve polls task queues. Package worker's main and the mains of providers in other modules use this package.
+// Package serve polls task queues. The main packages of the worker and of providers in other modules import this
+// package.
 package serve
 
 import (
@@ -28,8 +29,8 @@ const (
 	stopTimeout = 30 * time.Second
 )
 
-// Options returns the options of a worker. The worker is versioned if Temporal's worker controller has set its
-// environment variables.
+// Options returns the options of a worker. The worker is versioned if Temporal's worker controller has set the
+// environment variables for versioning.
 func Options() worker.Options {
 	options := worker.Options{
 		MaxConcurrentActivityExecutionSize:     clusterSlots,
@@ -67,7 +68,7 @@ func pollerBehavior(least int) worker.PollerBehavior {
 	})
 }
 
-// FatalErrors holds the first error that ends the process.
+// FatalErrors stores the first error that ends the process.
 type FatalErrors chan error
 
 // NewFatalErrors returns a FatalErrors without an error.
@@ -81,8 +82,9 @@ func (f FatalErrors) StoreFirstError(err error) {
 	}
 }
 
-// StartWorker starts a worker that polls a task queue. If Temporal has refused the polls of an SDK worker for two
-// minutes, for example because the namespace is gone, the SDK worker stops polling forever. fatal then gets the error.
+// StartWorker starts a worker that polls a task queue. If Temporal refuses the polls of an SDK worker for two minutes,
+// for example because the namespace is gone, the SDK worker stops polling forever. StartWorker then stores the error in
+// fatal.
 func StartWorker(
 	temporal client.Client,
 	queue string,

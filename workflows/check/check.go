@@ -1,4 +1,4 @@
-// Package check contains the workflow that asks a provider whether it can use a class.
+// Package check contains the workflow in which a provider checks whether it can use a class.
 package check
 
 import (
@@ -23,12 +23,13 @@ type Input struct {
 type Result struct {
 	cloud.CheckResult
 
-	NoWorker bool   // no worker started the check: no worker polls the provider's task queue, or all workers are busy
+	// no worker started the check, because no worker polls the provider's task queue or all workers are busy
+	NoWorker bool
 	Failure  string // reason why there is no answer; empty if there is an answer
 }
 
-// Provider runs one check by a worker of the class's provider: can the provider use the class? The check takes at most
-// a minute and changes nothing.
+// Provider makes a worker of the class's provider check once whether the provider can use the class. The check takes at
+// most a minute and changes nothing.
 func Provider(ctx workflow.Context, in Input) (Result, error) {
 	var result Result
 	asked := run.ShortQuestionOptions(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")

@@ -62,7 +62,7 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 	case len(secrets) > 0:
 		changes := class.SecretChanges{Class: c.Ref, Secrets: secrets}
 		made, err := finalizeSecrets.RunLocalFirst(ctx, c.WorkflowState, "finalizers of Secrets: "+d.Why, changes)
-		c.Live = len(made) == 0 // without written versions the Secrets may be gone, which only a live read shows
+		c.Live = len(made) == 0 // if no Secret was written, the Secrets may be gone, and only a live read shows this
 		c.RaiseMinVersions(made)
 		return nil, err
 	case d.Serving != nil:

@@ -5,7 +5,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// The activities that may run as local activities; run.LocalActivity has the rule.
+// These activities may run as local activities. run.LocalActivity describes the rule.
 var (
 	decideClass     = run.NewLocalActivity(new(class.Activities).DecideClass)
 	finalizeClass   = run.NewLocalActivity(new(class.Activities).FinalizeClass)

@@ -16,10 +16,10 @@ func hasOnlyNodeMarks(d rollout.Decision) bool {
 	return len(d.FinishUpdate)+len(d.ClearUpdateLabels)+len(d.Candidates)+len(d.Select) == 0
 }
 
-// startNodeWrites starts the node writes of a decision, and returns the writes that must be awaited. Marks are written
-// in the background and in parallel with resizes, because the workflow processes no signal while a local activity runs
-// (at most 2 s). While marks are being written, and for RefusedAgain after a failure, startNodeWrites does not start to
-// write more marks. A later decision contains the missing marks again.
+// startNodeWrites starts the node writes of a decision, and returns the writes that must be awaited. startNodeWrites
+// writes marks in the background, in parallel with resizes, because the workflow processes no signal while a local
+// activity runs (at most 2 s). startNodeWrites starts no write of marks while marks are being written, and for
+// RefusedAgain after a failed write. A later decision contains the missing marks again.
 func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (awaited []run.PendingWrite) {
 	n := d.NodeChanges.Len()
 	if n == 0 || w.pendingNodeMarks != nil || w.nodeMarksRetryTime.After(workflow.Now(ctx)) && hasOnlyNodeMarks(d) {
@@ -28,7 +28,9 @@ func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (a
 	summary := "nodes: " + d.Why
 	options := run.QuickBatchOptions(ctx, summary, n)
 	if len(d.Select) > 0 {
-		n = run.MinWritesOnOtherQueue // forces a regular activity, because a second local attempt could select different nodes
+		// this number forces a regular activity, because a second attempt of a local activity could select different
+		// nodes
+		n = run.MinWritesOnOtherQueue
 	}
 	write := w.changeNodes.Start(
 		ctx,
@@ -71,7 +73,7 @@ func (w *setWriter) awaitNodeMarks(ctx workflow.Context) {
 
 // timeoutAsRefusal replaces the timeout of a node write by a refusal. After a timeout the workflow would decide again
 // at once, which is unnecessary, because the replicas of the sets are already written. The returned error does not wrap
-// the timeout, because it would then still be handled as a timeout.
+// the timeout, because the workflow would otherwise handle the error as a timeout.
 func timeoutAsRefusal(err error) error {
 	if run.IsTimeout(err) {
 		return temporal.NewNonRetryableApplicationError("nodes cannot be written now", kube.TypeRefused, nil)

@@ -22,8 +22,8 @@ func withNodeMarks(d deployment.Decision) deployment.Decision {
 	return d
 }
 
-// Marks do not delay other writes, and never two activities write marks at the same time. A rollout ends only after all
-// its marks are written.
+// Marks do not delay other writes, and at most one activity at a time writes marks. A rollout ends only after all its
+// marks are written.
 func TestNodeMarksDoNotDelayLaterDecisions(t *testing.T) {
 	w := newDeploymentTestEnv(t, withNodeMarks(waitDecision(rollout.HeldByMachines)))
 	w.mockWrites(10 * time.Second)

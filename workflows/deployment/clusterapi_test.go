@@ -31,8 +31,8 @@ func newClusterAPITestEnv(t *testing.T, script ...deployment.Decision) *deployme
 	}, script...)
 }
 
-// A deployment of Cluster API goes through the same steps with the activities of its own API: it creates its first set,
-// starts a rollout of its own workflow type, and rolls back.
+// A deployment of Cluster API goes through the same steps, but with the activities of its own API. The deployment
+// creates its first set, starts a rollout of its own workflow type, and rolls back.
 func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 	create := withChange(resizeDecision("the first set"), func(d *deployment.Decision) {
 		d.Rollout.Create, d.Rollout.Resize, d.Report = &rollout.SetCreation{Revision: 7}, nil, true
@@ -118,8 +118,8 @@ func TestHandedOverClusterAPIDeploymentLosesItsFinalizer(t *testing.T) {
 	})
 }
 
-// A separate activity writes requests on a deployment of Cluster API. A rollout that is cancelled in Temporal holds
-// the deployment.
+// A separate activity writes requests on a deployment of Cluster API. A rollout that is cancelled in Temporal sets the
+// hold of the deployment.
 func TestClusterAPIRequestsAreWrittenByTheirOwnActivity(t *testing.T) {
 	for name, start := range map[string]func(w *deploymentTestEnv){
 		"deployment": func(w *deploymentTestEnv) {

@@ -27,8 +27,8 @@ func MachineDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return runDeployment(ctx, millwrightAdapter(), in)
 }
 
-// ClusterAPIDeployment is MachineDeployment for a deployment of Cluster API. The deployment's sets are also objects
-// of Cluster API. The run also ends when the deployment has lost the label that makes it Millwright's.
+// ClusterAPIDeployment is MachineDeployment for a deployment of Cluster API. The deployment's sets are also objects of
+// Cluster API. The run also ends when the deployment no longer has Millwright's label.
 func ClusterAPIDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return runDeployment(ctx, clusterAPIAdapter(), in)
 }
@@ -124,7 +124,7 @@ func (m *machineDeployment) startAndAwaitRollout(ctx workflow.Context, d deploym
 		if err := m.AwaitChange(ctx, child); err != nil {
 			disconnected, done := workflow.NewDisconnectedContext(ctx)
 			defer done()
-			_ = child.Get(disconnected, nil) // the rollout writes the hold and ends
+			_ = child.Get(disconnected, nil) // wait until the rollout has written the hold and has ended
 			return err
 		}
 		if m.ReceiveSignals() && !child.IsReady() {

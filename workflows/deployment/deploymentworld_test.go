@@ -21,8 +21,8 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// deploymentTestEnv returns a script of decisions for one deployment. Each decision is returned once, and the last one
-// repeatedly. deploymentTestEnv records the activity calls in order.
+// deploymentTestEnv returns the decisions of a script for one deployment. deploymentTestEnv returns each decision once,
+// and then repeats the last decision. deploymentTestEnv records the activity calls in order.
 type deploymentTestEnv struct {
 	mu             sync.Mutex
 	env            *testsuite.TestWorkflowEnvironment
@@ -38,7 +38,7 @@ type deploymentTestEnv struct {
 	activityInputs           []any                // inputs of the activities in activityLog
 	nextErrors               map[string]error     // by activity name: error of the activity's next call
 	failsLocallyAndRegularly bool                 // the local activity and the regular activity both fail
-	checkTime                func(kube.ReadInput) // checks when a write of the deployment happens
+	checkTime                func(kube.ReadInput) // checks the time at which an activity writes the deployment
 	searchAttributes         map[string]any       // the last value of each search attribute, after recordSearchAttributes
 }
 
@@ -87,12 +87,13 @@ func newTestEnvWithActivityNames(
 	return w
 }
 
-// activityName returns the name of an activity in this world.
+// activityName returns the name of an activity in this test environment.
 func (w *deploymentTestEnv) activityName(name string) string {
 	return cmp.Or(w.activityNames[name], name)
 }
 
-// recordSearchAttributes records the search attributes that a workflow sets. Call it after mockRollout.
+// recordSearchAttributes records the search attributes that a workflow sets. Call recordSearchAttributes after
+// mockRollout.
 func (w *deploymentTestEnv) recordSearchAttributes() {
 	w.searchAttributes = map[string]any{}
 	w.env.OnUpsertTypedSearchAttributes(mock.MatchedBy(func(attributes temporal.SearchAttributes) bool {
@@ -103,7 +104,7 @@ func (w *deploymentTestEnv) recordSearchAttributes() {
 	})).Return(nil).Maybe()
 }
 
-// mockWrites mocks the activities that change sets, machines and nodes. Each call has the duration takes.
+// mockWrites mocks the activities that change sets, machines and nodes. Each call lasts for the duration takes.
 func (w *deploymentTestEnv) mockWrites(takes time.Duration) {
 	sets, machines := kube.MinVersions{kube.SetsResource: "31"}, kube.MinVersions{kube.MachinesResource: "32"}
 	for name, answer := range map[string]any{
@@ -143,7 +144,8 @@ func (w *deploymentTestEnv) nextError(name string) error {
 	return err
 }
 
-// lock locks the world, because under load a local activity may still run after the workflow has cancelled it.
+// lock locks the test environment, because under load a local activity may still run after the workflow has cancelled
+// the activity.
 func (w *deploymentTestEnv) lock() (unlock func()) {
 	w.mu.Lock()
 	return w.mu.Unlock
@@ -197,7 +199,7 @@ func resizeDecision(why string) deployment.Decision {
 	}
 }
 
-// waitDecision returns the decision of a rollout to revision 7 that has nothing to do.
+// waitDecision returns a decision for a rollout to revision 7 in which the rollout has nothing to do.
 func waitDecision(holdBy string) deployment.Decision {
 	return deployment.Decision{
 		Pending: attention.Decision{Need: attention.Rollout, Why: "it waits"},

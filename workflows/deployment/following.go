@@ -14,8 +14,8 @@ import (
 
 // followRollout waits for a rollout that an earlier run of this workflow has started, and makes no decisions while it
 // waits. followRollout forwards each signal to the rollout until the rollout reports its end. followRollout does not
-// forward requests: the workflow writes them to the deployment, and this change causes a signal. If the rollout has
-// already ended, followRollout returns at once.
+// forward requests, because the workflow writes each request to the deployment, and this write causes a signal. If the
+// rollout has already ended, followRollout returns at once.
 func (m *machineDeployment) followRollout(ctx workflow.Context, id string, d deployment.Decision) error {
 	defer m.CancelTimer("follow")
 	m.Live, m.Ended = true, "" // the next decision reads from the API server
@@ -40,9 +40,9 @@ func (m *machineDeployment) followRollout(ctx workflow.Context, id string, d dep
 	}
 }
 
-// forwardSignal sends the rollout a signal that something changed, with the request to signal this workflow at the
-// rollout's end. forwardSignal returns false only if the rollout is not open. If the signal fails for another reason,
-// forwardSignal returns true.
+// forwardSignal sends the rollout a signal that something has changed. The signal requests that the rollout signals
+// this workflow at its end. forwardSignal returns false only if the rollout is not open. If the signal fails for
+// another reason, forwardSignal returns true.
 func (m *machineDeployment) forwardSignal(ctx workflow.Context, id string) bool {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
@@ -52,8 +52,8 @@ func (m *machineDeployment) forwardSignal(ctx workflow.Context, id string) bool 
 	return !errors.As(err, &absent)
 }
 
-// cancelFollowedRollout cancels a followed rollout, and waits until the rollout has written the hold and ended, as for
-// a rollout that this run started. A terminated rollout sends no signal, so the wait ends after HoldWriteTimeout.
+// cancelFollowedRollout cancels a followed rollout, and waits until the rollout has written the hold and has ended. A
+// terminated rollout sends no signal, so the wait ends after HoldWriteTimeout.
 func (m *machineDeployment) cancelFollowedRollout(ctx workflow.Context, id string) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
@@ -75,8 +75,8 @@ func (m *machineDeployment) cancelFollowedRollout(ctx workflow.Context, id strin
 }
 
 // followCheckTimer returns a timer that fires one minute after the next known due time. Without a due time, the timer
-// fires after 61 minutes. Temporal tells a parent that its child was terminated, but tells nobody else. A run that did
-// not start the rollout must therefore check.
+// fires after 61 minutes. Temporal reports the termination of a child workflow only to the parent. A run that did not
+// start the rollout must therefore check whether the rollout is still open.
 func (m *machineDeployment) followCheckTimer(ctx workflow.Context, d deployment.Decision) workflow.Future {
 	var at time.Time
 	for _, t := range []time.Time{d.ReplaceHeldUntil, d.Rollout.Recheck} {

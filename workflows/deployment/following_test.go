@@ -29,8 +29,8 @@ func withRollout(d deployment.Decision) deployment.Decision {
 	return d
 }
 
-// newFollowTestEnv returns a world with a rollout that an earlier run of the deployment's workflow started, and with a
-// new run of that workflow. The rollout waits for machines.
+// newFollowTestEnv returns a test environment with a rollout that an earlier run of the deployment's workflow started,
+// and with a new run of this workflow. The rollout waits for machines.
 func newFollowTestEnv(t *testing.T, script ...deployment.Decision) *deploymentTestEnv {
 	w := newDeploymentTestEnv(t, script...)
 	w.mockWrites(0)
@@ -40,13 +40,13 @@ func newFollowTestEnv(t *testing.T, script ...deployment.Decision) *deploymentTe
 	return w
 }
 
-// bothResults contains the results of the two workflows of a world from newFollowTestEnv.
+// bothResults contains the results of the two workflows of a test environment from newFollowTestEnv.
 type bothResults struct {
 	rollout    workflows.RolloutResult
 	deployment error
 }
 
-// runBothWorkflows runs the rollout, and the deployment's workflow until the rollout ends.
+// runBothWorkflows runs the rollout and the deployment's workflow until the rollout ends.
 func (w *deploymentTestEnv) runBothWorkflows(t *testing.T) (o bothResults) {
 	w.env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		start := func(id string, run, in any) workflow.ChildWorkflowFuture {
@@ -156,8 +156,8 @@ func TestMachineDeploymentActsWhenARolloutThatItFollowedHasEnded(t *testing.T) {
 	require.Equal(t, []time.Duration{0, time.Minute, time.Minute}, w.decisionTimes)
 }
 
-// The deployment's workflow and the rollout both write requests on the deployment. The deployment's workflow signals
-// the rollout as for any other change.
+// Both the deployment's workflow and the rollout can write a request to the deployment. After the deployment's workflow
+// has written a request, it signals the rollout as after any other change.
 func TestMachineDeploymentThatFollowsARolloutTakesRequests(t *testing.T) {
 	w := newFollowTestEnv(t, withRollout(resizeDecision("grow")))
 	s := workflowstest.NewOperator(w.env, w.lock)
@@ -190,8 +190,8 @@ func TestCancellingAMachineDeploymentCancelsTheRolloutThatItFollows(t *testing.T
 	require.Empty(t, w.activityLog)
 }
 
-// mockSignals mocks signals to workflows that do not run in the test. Each answer is used once, and the last answer
-// repeatedly.
+// mockSignals mocks signals to workflows that do not run in the test. mockSignals uses each answer once, and then
+// repeats the last answer.
 func (w *deploymentTestEnv) mockSignals(answers ...error) *[]run.ChangeSignal {
 	var told []run.ChangeSignal
 	w.env.OnSignalExternalWorkflow(mock.Anything, rolloutID, "", run.SignalChanged, mock.Anything).Return(
@@ -246,8 +246,9 @@ func TestMachineDeploymentSignalsNoRolloutThatItStartedItself(t *testing.T) {
 	require.Equal(t, []string{"start " + rolloutID, "ChangeSets"}, w.activityLog)
 }
 
-// No signal reports that a rollout was terminated. Work that is due without a change must not wait for that rollout
-// forever. Any other change causes a signal, and the attempt to forward the signal shows that the rollout is not open.
+// No signal reports that a rollout was terminated. Work that becomes due without a change must not wait forever for the
+// terminated rollout. Any other change causes a signal, and the attempt to forward the signal shows that the rollout is
+// not open.
 func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing.T) {
 	t.Run("by the clock", func(t *testing.T) {
 		w := newDeploymentTestEnv(t)

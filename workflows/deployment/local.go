@@ -10,10 +10,10 @@ import (
 )
 
 // adapter has the activities for the deployments and sets of one API, and the types of their workflows. An activity of
-// type run.LocalActivity may run as a local activity: run.LocalActivity has the rule.
+// type run.LocalActivity may run as a local activity. run.LocalActivity describes the rule.
 type adapter struct {
 	deploymentKind, rolloutKind run.Kind
-	resource                    kube.Resource // the cache of the deployments
+	resource                    kube.Resource // resource of the deployments in the cache
 
 	decideDeployment   run.LocalActivity[deployment.Input, deployment.Decision]
 	reportDeployment   run.LocalActivity[deployment.Report, string]

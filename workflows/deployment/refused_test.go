@@ -106,7 +106,8 @@ func TestRefusedWriteIsShownInTheSearchAttributes(t *testing.T) {
 	})
 }
 
-// If nodes cannot be marked, the sets are still resized. Later decisions are executed, and the marks are written later.
+// If nodes cannot be marked, the sets are still resized. The workflow still carries out later decisions, and writes the
+// marks later.
 func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 	for name, failure := range map[string]error{"it took too long": temporal.NewTimeoutError(3, nil), "refused": refusedError()} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +153,8 @@ func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
 	})
 }
 
-// A regular activity selects the nodes for the next update, because a second local run might select other nodes.
+// A regular activity selects the nodes for the next update, because a second attempt of a local activity might select
+// other nodes.
 func TestNodesAreSelectedByARegularActivity(t *testing.T) {
 	forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
 		w.decisionScript = []deployment.Decision{

@@ -166,8 +166,8 @@ func TestRolloutRequestBySignalIsWritten(t *testing.T) {
 	})
 }
 
-// If a rollout is cancelled in Temporal, the deployment is held, as after a request. The hold records who has cancelled
-// the rollout.
+// If a rollout is cancelled in Temporal, the workflow puts the deployment on hold, as after a cancel request. The hold
+// records who has cancelled the rollout.
 func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 	for name, row := range map[string]struct {
 		decision deployment.Decision

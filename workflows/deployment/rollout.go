@@ -44,13 +44,13 @@ type RolloutWait struct {
 	Took string
 }
 
-// The outcomes of a rollout, in addition to run.OutcomeGone.
+// The constants are the outcomes of a rollout, in addition to run.OutcomeGone.
 const (
 	OutcomeCompleted  = "Completed"  // all machines have the revision and are available
 	OutcomeCancelled  = "Cancelled"  // a request has put the deployment on hold
 	OutcomeRolledBack = "RolledBack" // the template of an earlier revision was restored
 	OutcomeSuperseded = "Superseded" // the template changed again, or the deployment is being deleted
-	OutcomeStopped    = "Stopped"    // the workflow was cancelled, and there was no rollout to hold
+	OutcomeStopped    = "Stopped"    // the workflow was cancelled, and there was no rollout to put on hold
 )
 
 // IsCalm returns false, because a rollout that has ended does not start again.
@@ -62,10 +62,10 @@ type rolloutState struct {
 	figures  rolloutFigures
 }
 
-// Rollout replaces or updates the machines of a deployment until all have one revision, and scales the deployment
-// meanwhile. Rollout is a child of the deployment's workflow. While the rollout is open, no other workflow writes the
-// deployment's sets and status. Each decision uses the current state, so a run may be terminated at any time. The
-// deployment then starts a new rollout, which continues the work.
+// Rollout replaces or updates the machines of a deployment until all have one revision. During this time, Rollout also
+// scales the deployment. Rollout is a child of the deployment's workflow. While the rollout is open, no other workflow
+// writes the deployment's sets and status. Each decision uses the current state, so a run may be terminated at any
+// time. After a termination, the deployment's workflow starts a new rollout, which continues the work.
 func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
 	return runRollout(ctx, millwrightAdapter(), in)
 }
@@ -95,9 +95,9 @@ func (r *rolloutState) NextInput() any {
 	return RolloutInput{Input: in, Revision: r.revision, Tally: r.figures, Tell: r.Tell}
 }
 
-// FinishOpenWork signals the end of this rollout to the workflow that has asked for this signal. A workflow that asks
-// at the last moment also gets the signal, because this workflow does not yield between its last receive and its
-// return.
+// FinishOpenWork signals the end of this rollout to the workflow that has requested this signal. A workflow that
+// requests the signal at the last moment also gets it, because this workflow does not yield between its last receive
+// and its return.
 func (r *rolloutState) FinishOpenWork(ctx workflow.Context, again bool) {
 	r.awaitNodeMarks(ctx)
 	if again {
@@ -198,8 +198,8 @@ func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 }
 
 func (r *rolloutState) endRollout(ctx workflow.Context, outcome string, d deployment.Decision) (*RolloutResult, error) {
-	// before the rollout ends, wait for its marks, because the next workflow that writes nodes must know which marks
-	// are missing
+	// before the rollout ends, wait until its marks are written, because the next workflow that writes nodes reads
+	// which marks are missing
 	r.awaitNodeMarks(ctx)
 	why := d.Rollout.Why
 	switch {
@@ -224,8 +224,8 @@ func (r *rolloutState) newResult(ctx workflow.Context, outcome, why string) (*Ro
 	return &result, run.SetOutcome(ctx, outcome)
 }
 
-// rolloutFigures has the numbers from which a rollout computes its result. A run that continues as new passes its tally
-// to the next run.
+// rolloutFigures has the numbers from which a rollout computes its result. A run that continues as new passes these
+// figures to the next run.
 type rolloutFigures struct {
 	Began    time.Time
 	Seen     time.Time // time of the last decision

@@ -96,8 +96,8 @@ func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 	require.Len(t, w.decisionInputs, 2)
 }
 
-// While many machines roll, their counts change several times a second. The counts are written once a second, and the
-// final counts are always written.
+// While a rollout replaces many machines, the counts in the status change several times a second. The workflow writes
+// the counts once a second, and always writes the final counts.
 func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
 	counts := withChange(waitDecision(rollout.HeldByMachines), func(d *deployment.Decision) { d.Report = true })
 	calm := waitDecision(rollout.HeldByMachines)
@@ -321,7 +321,7 @@ func TestRolloutResizesNothingWhenItCannotRecord(t *testing.T) {
 	require.Equal(t, []string{"ReportDeployment"}, w.activityLog)
 }
 
-// No signal tells the workflow that a pause between steps or the progress deadline has ended.
+// No signal reports that a pause between steps or the progress deadline has ended.
 func TestRolloutDecidesAgainAtTheRecheckTime(t *testing.T) {
 	w := newDeploymentTestEnv(t)
 	at := func(d time.Duration) deployment.Decision {

@@ -29,9 +29,9 @@ type setWriter struct {
 	lastReportTime     time.Time       // time of the last status write
 	reportedStep       string          // step in the last status write of this run; may be empty
 	pendingNodeMarks   workflow.Future // marks that are being written to nodes; may be nil
-	nodeMarksRetryTime time.Time       // time of the next attempt after marks could not be written
-	// reason why the API server has refused to create the current template's set; empty if it has not refused, or if no
-	// set is needed
+	nodeMarksRetryTime time.Time       // time at which the workflow tries again to write marks after a failure
+	// reason why the API server has refused to create the current template's set; empty if there was no refusal, or if
+	// no set is needed
 	setRefusalReason string
 }
 
@@ -144,9 +144,9 @@ func (w *setWriter) restoreTemplate(ctx workflow.Context, d deployment.Decision)
 	return err
 }
 
-// carryOutWrites makes the writes of a decision: only the marks of machines, only a new set, or all other writes
-// concurrently. Node writes delay the other writes by at most seven seconds: a local attempt (2 s) and the time of
-// run.QuickBatchOptions (5 s).
+// carryOutWrites makes the writes of a decision. One call writes only the marks of machines, or only a new set, or all
+// other changes concurrently. Node writes delay the other writes by at most seven seconds: a local attempt (2 s) and
+// the time of run.QuickBatchOptions (5 s).
 func (w *setWriter) carryOutWrites(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	why := d.Rollout.Why
 	ofSets := d.Rollout.SetChanges.Len()
@@ -203,8 +203,8 @@ func (w *setWriter) carryOutWrites(ctx workflow.Context, d deployment.Decision) 
 // FinishOpenWork waits for open marks, because the next writer writes the same nodes.
 func (w *setWriter) FinishOpenWork(ctx workflow.Context, _ bool) { w.awaitNodeMarks(ctx) }
 
-// reportRefusal shows and reports a write that the API server refused. reportRefusal returns err, and the run loop
-// waits.
+// If the API server refused a write, reportRefusal shows the refusal and writes the status. reportRefusal returns err,
+// and the run loop waits.
 func (w *setWriter) reportRefusal(ctx workflow.Context, d deployment.Decision, err error) error {
 	if run.IsFailureOfType(err, kube.TypeRefused) {
 		w.ShowRefusal(ctx, err)

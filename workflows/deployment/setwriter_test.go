@@ -162,7 +162,7 @@ func TestSearchAttributesShowTheStepOfARollout(t *testing.T) {
 				t,
 				withChange(waitDecision(rollout.HeldByMachines), row.change),
 				goneDecision(),
-			) // without a step in the last decision
+			) // the last decision contains no step
 			w.mockWrites(0)
 			w.recordSearchAttributes()
 			w.env.RegisterDelayedCallback(func() { workflowstest.SignalChange(w.env) }, time.Minute)

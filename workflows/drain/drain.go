@@ -26,10 +26,11 @@ type Input struct {
 	Ref      kube.Ref // the machine whose node is drained
 	Versions kube.MinVersions
 	NodeName string
-	Purpose  string                     `json:",omitempty"` // empty if the machine is being deleted
-	Seen     *activities.EvictionResult `json:",omitempty"` // after continue-as-new: result of the last eviction
-	Held     bool                       `json:",omitempty"` // the status shows that the drain is held
-	Retry    string                     `json:",omitempty"` // the last retry request that the drain has carried out
+	// purpose of the drain; empty if the machine is being deleted
+	Purpose string                     `json:",omitempty"`
+	Seen    *activities.EvictionResult `json:",omitempty"` // after continue-as-new: result of the last eviction
+	Held    bool                       `json:",omitempty"` // the status shows that the drain is held
+	Retry   string                     `json:",omitempty"` // the last retry request that the drain has carried out
 }
 
 // Result is the result of a drain.
@@ -51,11 +52,12 @@ type nodeDrain struct {
 	*run.WorkflowState
 	adapter
 	Input
-	lastDecision      activities.Decision
-	lastEviction      activities.EvictionResult // result of the last eviction
-	passedDeadline    time.Time                 // deadline that has passed: the next decision uses at least this time
+	lastDecision activities.Decision
+	lastEviction activities.EvictionResult // result of the last eviction
+	// deadline that has passed; the next decision uses this time or a later time
+	passedDeadline    time.Time
 	acceptedEvictions int
-	// means that the drain has written to the status, but has not yet read from it
+	// removal means that the drain has written to the status, but has not yet read back from it
 	unconfirmedMeans    drain.RemovalMeans
 	unansweredDecisions int // consecutive decisions without an answer from the node's cluster
 }
@@ -67,10 +69,10 @@ func (d *nodeDrain) NextInput() any {
 }
 
 // Drain drains the node of a machine that is being deleted, preserved or updated in place. Drain evicts the pods until
-// the deadline, or deletes them in order if the cluster cannot evict. After the deadline it deletes them with their
-// own grace periods, and finally without a grace period. The details, the search attributes, the machine's condition
-// Drained and its events show the progress. Drain is a child of the machine's workflow and ends with the machine's
-// run.
+// the deadline. If the cluster cannot evict, Drain deletes the pods in order. After the deadline, Drain deletes the
+// pods with their own grace periods, and finally without a grace period. The details, the search attributes, the
+// machine's condition Drained and its events show the progress. Drain is a child of the machine's workflow and ends
+// with the machine's run.
 func Drain(ctx workflow.Context, in Input) (Result, error) {
 	return runDrain(ctx, millwrightAdapter(), in)
 }
@@ -207,8 +209,8 @@ func (d *nodeDrain) holdEventReason(what string) string {
 	return "Drain" + what
 }
 
-// recordDrainMeans writes the means of the drain to the status, which starts their timeout. recordDrainMeans reports
-// whether it had to write.
+// recordDrainMeans writes the removal means of the drain to the status. This write starts the timeout of the means.
+// recordDrainMeans reports whether it had to write.
 func (d *nodeDrain) recordDrainMeans(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Recorded == string(next.Step.Means) {
 		d.unconfirmedMeans = ""
@@ -245,8 +247,8 @@ func (d *nodeDrain) recordDrainMeans(ctx workflow.Context, next activities.Decis
 	return true, nil
 }
 
-// runEviction removes pods by the means of the decision. runEviction returns when the activity ends, the blockers
-// change, or another decision is needed.
+// runEviction removes pods by the removal means in the decision. runEviction returns when the activity ends, the
+// blockers change, or another decision is needed.
 func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
 	d.showStep(ctx, next)
 	hurry := d.lastEviction.Outcome != "" && next.Retry != d.Retry
@@ -328,7 +330,7 @@ func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 		s.Why, s.Table = p.Why+"; "+next.Why, podTable(p, workflow.Now(ctx))
 	}
 	var names, causes []string
-	var volumes time.Time // earliest end of a wait for a volume, if only volumes block; else zero
+	var volumes time.Time // earliest end of a wait for a volume, if only volumes block the drain; otherwise zero
 	for i, b := range d.lastEviction.Blockers {
 		if i == 0 || b.Until.Before(volumes) {
 			volumes = b.Until

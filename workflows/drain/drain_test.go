@@ -59,8 +59,8 @@ func TestDrainMeansChangeAtTheirDeadlines(t *testing.T) {
 	require.Equal(t, []string{"DrainForced", "DrainForced", "DrainForced"}, events)
 }
 
-// If the cluster cannot evict, the drain reports that once. If pods are deleted in order, the deletion counts as forced
-// only after its deadline. While the drain waits for a pod, it does not count as failed.
+// If the cluster cannot evict, the drain reports that once. If pods are deleted in order, the drain is forced only
+// after its deadline. While the drain waits for a pod, lastOperation is not Failed.
 func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.Escalation.NoEviction = "the API server does not serve policy/v1"
@@ -138,7 +138,7 @@ func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
 	require.Greater(t, e.Reports[2].Step.Deadline.Sub(until), 10*time.Minute)
 }
 
-// If the status says that the drain is blocked, the search attribute Stuck is true, even if only a volume blocks the
+// If the status reports that the drain is blocked, the search attribute Stuck is true, even if only a volume blocks the
 // drain.
 func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
@@ -289,7 +289,7 @@ func TestHeldDrainEvictsNoPodsUntilItIsResumed(t *testing.T) {
 	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
 }
 
-// The last status says that the drain was resumed. The next eviction must report all blockers again, including those
+// The last status reports that the drain was resumed. The next eviction must report all blockers again, including those
 // reported before the hold.
 func TestResumedDrainReportsItsBlockersAgain(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)

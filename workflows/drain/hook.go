@@ -19,7 +19,7 @@ func ClusterAPIDrain(ctx workflow.Context, in Input) (Result, error) {
 }
 
 // prepareClusterAPIDrain waits for Cluster API, for the node's cluster and for the machine's turn, and then cordons the
-// node. done reports whether something was still missing. If the result is not nil, the run ends.
+// node. done is false if nothing is missing, so that the drain can remove pods. If the result is not nil, the run ends.
 func (d *nodeDrain) prepareClusterAPIDrain(
 	ctx workflow.Context,
 	next activities.Decision,
@@ -81,14 +81,14 @@ func (d *nodeDrain) reportAndWait(
 	return d.AwaitChange(ctx, futures...)
 }
 
-// awaitTurn waits in the drain queue for the machine's turn. The bridge signals the next machines.
+// awaitTurn waits in the drain queue for the machine's turn. The bridge signals the machines whose turn has come.
 func (d *nodeDrain) awaitTurn(ctx workflow.Context, next activities.Decision) error {
 	again := d.Shown.Name == vocabulary.StepQueued
 	d.ShowStep(
 		ctx,
 		run.Step{Name: vocabulary.StepQueued, Why: next.ClusterAPI.Queue, Phase: d.machinePhase(), Node: d.NodeName},
 	)
-	// decide again after this write, because the bridge did not signal this run if a place became free before the write
+	// decide again after this write, because the bridge sent no signal if a place became free before the write
 	if !again {
 		return d.writeStatus(ctx, next.ClusterAPI.Queue, d.newReport(ctx, vocabulary.ReasonDraining, next.ClusterAPI.Queue))
 	}

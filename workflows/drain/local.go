@@ -9,17 +9,17 @@ import (
 )
 
 // adapter contains the activities for the machines of one API. An activity of type run.LocalActivity may run as a local
-// activity: see run.LocalActivity.
+// activity (see run.LocalActivity).
 type adapter struct {
 	kind     run.Kind
-	resource kube.Resource // the cache of the machines
+	resource kube.Resource // resource of the machines in the cache
 
 	decideDrain run.LocalActivity[drain.Input, drain.Decision]
 	reportDrain run.LocalActivity[machine.Report, kube.ReportResult]
 	evictPods   any
 
-	// Only for Cluster API: its drain has no parent workflow, and itself cordons the node, removes the hook and
-	// records holds.
+	// Only Cluster API needs the following activities. The drain of a Cluster API machine has no parent workflow, so
+	// the drain itself cordons the node, removes the hook and records holds.
 	cordonNode run.LocalActivity[kube.ReadInput, kube.MinVersions]
 	removeHook run.LocalActivity[capi.HookRelease, string]
 	recordHold run.LocalActivity[drain.HoldInput, string]

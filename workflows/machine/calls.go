@@ -14,9 +14,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// callProvider retries one provider call until it succeeds. callProvider returns nil, nil if the caller must decide
-// again: the call was cancelled, or a problem was reported and something has changed since. The creation timeout ends
-// the call of a creation; a call of a deletion has no timeout.
+// callProvider retries one provider call until it succeeds. callProvider returns nil, nil if the call was cancelled, or
+// if something has changed after a problem was reported. The caller must then decide again. The creation timeout ends a
+// call that creates an instance. A call that deletes an instance has no timeout.
 func (m *machine) callProvider(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -57,7 +57,7 @@ func (m *machine) callProvider(
 const changeShowRepeatedCall = "show-repeated-call"
 
 // showRepeatedCall removes the problem of the previous call from the status, because the next call may be open for a
-// long time and the old problem is out of date. The step starts again with the text that it had before the problem.
+// long time and the old problem is out of date. The step starts again, with the text from before the problem.
 func (m *machine) showRepeatedCall(ctx workflow.Context, d activities.Decision, why string) error {
 	if workflow.GetVersion(ctx, changeShowRepeatedCall, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return nil
@@ -106,20 +106,21 @@ func needsPersonToRepair(p kube.Problem) bool {
 	return p.React == kube.UntilSpec || p.React == kube.UntilCredential
 }
 
-// callOutcome says how a provider call ended.
+// callOutcome describes how a provider call ended.
 type callOutcome int
 
 const (
 	outcomeUndisturbed callOutcome = iota
-	outcomeStale                   // something changed during the call: its answer may be out of date
+	outcomeStale                   // something changed during the call, so the answer to the call may be out of date
 	outcomeCallAgain               // the cause of the back-off has changed, so call again at once
 	// the call was cancelled, because the machine is being deleted or the creation timeout has ended
 	outcomeAborted
 )
 
-// callInterruptibly runs an activity of the provider. At each signal it decides whether to keep the call, to repeat
-// the call at once, or to cancel it. callInterruptibly cancels a creation as soon as the machine is being deleted or
-// the creation timeout has ended. The deletion finds an instance that a cancelled call created, by the machine's UID.
+// callInterruptibly runs an activity of the provider. At each signal, callInterruptibly keeps the call, repeats it at
+// once, or cancels it. callInterruptibly cancels a creation as soon as the machine is being deleted or the creation
+// timeout has ended. If a cancelled call has created an instance, the deletion of the machine finds this instance by
+// the machine's UID.
 func (m *machine) callInterruptibly(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -194,7 +195,7 @@ func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Fut
 
 // reconsiderCall decides after a signal whether a provider call continues. reconsiderCall also returns the current end
 // of the creation timeout. A call in back-off continues unless its cause has changed (Decision.Call). Decisions of
-// earlier versions have no Decision.Call, and the call is then repeated at once.
+// earlier versions have no Decision.Call. After such a decision, the call is repeated at once.
 func (m *machine) reconsiderCall(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -208,7 +209,7 @@ func (m *machine) reconsiderCall(
 			return outcomeAborted, now.CreateBy, err
 		}
 		d.CreateBy = now.CreateBy
-	} else if d.Deletion == nil { // deletes only the instance of a stale node: no change cancels the call
+	} else if d.Deletion == nil { // this call deletes only the instance of a stale node, so no change cancels the call
 		return outcomeStale, d.CreateBy, nil
 	} else if now, err = m.Decide(ctx); err != nil || m.isCallUnwanted(now, d) {
 		return outcomeAborted, time.Time{}, err
@@ -223,23 +224,23 @@ func (m *machine) reconsiderCall(
 	return outcomeStale, d.CreateBy, m.reportBlockers(ctx, call)
 }
 
-// isCallUnwanted reports whether a call for a deletion is no longer needed, because a person has held the deletion,
-// abandoned the instance or skipped the drain, or because the class names another provider.
+// isCallUnwanted reports whether a call for a deletion is no longer needed. A call is unwanted if a person has held the
+// deletion, abandoned the instance or skipped the drain, or if the class names another provider.
 func (m *machine) isCallUnwanted(now, before activities.Decision) bool {
 	return now.Deletion == nil || now.Deletion.BlockedBy != nil || now.Deletion.Stage != before.Deletion.Stage ||
 		m.needsInstanceNames(before) && now.Deletion.Hurry && !before.Deletion.Hurry || hasOtherProvider(now, before)
 }
 
-// hasOtherProvider reports whether the class names another provider than before. The call must then use that
-// provider's task queue.
+// hasOtherProvider reports whether the class names another provider than before. The call must then use the task queue
+// of the new provider.
 func hasOtherProvider(now, before activities.Decision) bool {
 	return now.Provider != "" && now.Provider != before.Provider
 }
 
 // reportBlockers reports the step of an open call again if the status does not name the current blockers. The blockers
 // change when the provider loses its workers, has workers again, or has not answered for a long time. reportBlockers
-// also reports if the page of this run in Temporal does not show the blockers. For a call in back-off, reportBlockers
-// does nothing, because the problem of the call is already reported.
+// also reports the step if the page of this run in Temporal does not show the blockers. For a call in back-off,
+// reportBlockers does nothing, because the problem of the call is already reported.
 func (m *machine) reportBlockers(ctx workflow.Context, call cloud.InstanceCall) error {
 	shown := !m.isBlocked || len(m.Shown.BlockedBy) > 0
 	if shown && !m.blockersUnreported || call.Known != nil {
@@ -260,7 +261,7 @@ func (m *machine) awaitUnfinishedCall(ctx workflow.Context) error {
 		m.instanceGoneInquiry.cancelCall()
 		m.instanceGoneInquiry.cancelCall = nil
 	}
-	if err := m.SetSearchAttributes(ctx); err != nil { // the call may learn late of its cancellation
+	if err := m.SetSearchAttributes(ctx); err != nil { // the activity of the call may receive its cancellation late
 		return err
 	}
 	m.RecordCancelledActivity(m.unfinishedCallName, m.unfinishedCall.Get(ctx, nil))
@@ -287,7 +288,7 @@ func (m *machine) awaitRepairByPerson(ctx workflow.Context, d activities.Decisio
 }
 
 // showProblem shows a problem in the details, search attributes, status, condition and event. The report also contains
-// the state of the instance that the provider has last returned.
+// the state of the instance from the provider's last answer.
 func (m *machine) showProblem(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -326,7 +327,7 @@ func (m *machine) showProblem(
 }
 
 // problemConditions returns the conditions that show the problem. If a provider call has a problem, the class and its
-// Secrets were at least read.
+// Secrets have already been read.
 func problemConditions(d activities.Decision, p kube.Problem) []activities.Condition {
 	switch p.Reason {
 	case vocabulary.ReasonClassNotFound,

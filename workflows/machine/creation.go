@@ -14,8 +14,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// createInstance makes the instance and records its names on the object. createInstance returns early if the machine is
-// being deleted, if the creation timeout has ended, or if the cause of a problem has changed. The caller must then
+// createInstance creates the instance and writes its names to the object. createInstance returns early if the machine
+// is being deleted, if the creation timeout has ended, or if the cause of a problem has changed. The caller must then
 // decide again.
 func (m *machine) createInstance(ctx workflow.Context, d activities.Decision) error {
 	if d.Problem != nil {
@@ -98,7 +98,7 @@ func (m *machine) beginCreation(
 	return call, true, nil
 }
 
-// creatingCondition returns the condition of a machine whose provider makes the instance.
+// creatingCondition returns the condition of a machine while its provider creates the instance.
 func creatingCondition(why string) activities.Condition {
 	return activities.Condition{
 		Type:    vocabulary.ConditionInstanceReady,
@@ -107,7 +107,7 @@ func creatingCondition(why string) activities.Condition {
 	}
 }
 
-// issueToken issues the bootstrap token of this attempt, or finds the token again. A target cluster that does not
+// issueToken issues the bootstrap token of this attempt, or finds the existing token. A target cluster that does not
 // answer delays neither a deletion nor the creation timeout.
 func (m *machine) issueToken(
 	ctx workflow.Context,
@@ -120,7 +120,7 @@ func (m *machine) issueToken(
 	request := activities.TokenRequest{Read: m.NewRead(ctx), Expires: d.CreateBy, Attempt: m.attemptName}
 	timeout := m.creationTimer(ctx, d.CreateBy)
 	token, ready, err := issueToken.RunUnlessChanged(ctx, m.WorkflowState, "makes the bootstrap token", request, timeout)
-	// the timeout is too near for a new token, so wait for the timeout
+	// the creation timeout ends too soon for a new token, so wait for the end of the timeout
 	if run.IsFailureOfType(err, kube.TypeTokenGone) {
 		return false, m.awaitDeadline(ctx, d, timeout)
 	}
@@ -129,7 +129,7 @@ func (m *machine) issueToken(
 }
 
 // recordCreatedInstance writes the instance's names to the object. If the node name already belongs to another node,
-// recordCreatedInstance deletes the instance and sets the phase Failed. Then over is true.
+// recordCreatedInstance deletes the instance and sets the phase Failed. In this case, the result over is true.
 func (m *machine) recordCreatedInstance(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -185,7 +185,7 @@ func (m *machine) recordNames(ctx workflow.Context, in activities.InstanceRecord
 	return record.Stale, err
 }
 
-// nodePhrase returns a phrase for the node of a machine. Some clouds do not know a node's name before the node joins.
+// nodePhrase returns a phrase for the node of a machine. In some clouds, a node has no name before it joins.
 func nodePhrase(name string) string {
 	if name == "" {
 		return "a node with its provider ID"
@@ -236,7 +236,8 @@ func (m *machine) reportCreatedInstance(
 		classReadCondition(d),
 		{Type: vocabulary.ConditionInstanceReady, True: true, Reason: vocabulary.ReasonInstanceCreated, Message: s.Why},
 	}
-	if d.Target { // with a target cluster the event Joined follows; until then the condition reports the instance
+	// with a target cluster, the event Joined follows later, and the condition reports the instance until then
+	if d.Target {
 		next, err := decideAfterCreate.RunLocalFirst(ctx, m.WorkflowState, "has its node joined already?", report)
 		if err != nil {
 			return err
@@ -247,6 +248,6 @@ func (m *machine) reportCreatedInstance(
 	} else {
 		report.Event = &kube.Event{Reason: vocabulary.ReasonInstanceCreated, Message: s.Why}
 	}
-	report.Read.At = workflow.Now(ctx) // DecideAfterCreate may have taken long
+	report.Read.At = workflow.Now(ctx) // DecideAfterCreate may have taken a long time
 	return m.writeStatus(ctx, "phase "+s.Phase+": "+s.Why, report)
 }

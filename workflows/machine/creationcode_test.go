@@ -69,8 +69,8 @@ func TestCreatedMachineIsNotCreatedAgain(t *testing.T) {
 	require.Empty(t, w.providerCalls)
 }
 
-// If the status contains the blocker already, for example after a crash of the previous run, the workflow shows the
-// blocker in Temporal as well, and only once.
+// The status may already contain the blocker, for example after a crash of the previous run. The workflow then shows
+// the blocker once in Temporal as well.
 func TestBlockerInTheStatusIsShownOnceInTemporal(t *testing.T) {
 	for name, row := range map[string]struct {
 		blocked, unsaid bool

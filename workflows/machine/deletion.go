@@ -50,7 +50,7 @@ func (m *machine) tryStageLocally(ctx workflow.Context, d activities.Decision, s
 		return true, m.drainNode(ctx, d)
 	case s.Stage == deletion.Node && s.Record && s.Abandoned == "":
 		_, over, err := deleteNode.RunLocalAttempt(ctx, "removes node "+d.NodeName, m.nodeRemoval(d))
-		if !over { // the activity takes longer than a local attempt, so record and show the stage
+		if !over { // the activity takes longer than a local attempt, so the stage must be recorded and shown
 			return false, nil
 		}
 		if err == nil {
@@ -75,7 +75,7 @@ func (m *machine) runStage(ctx workflow.Context, d activities.Decision, s deleti
 		return m.deleteInstance(ctx, d)
 	case s.Stage == deletion.Node:
 		return m.deleteNode(ctx, d)
-	default: // the status says that the instance stays
+	default: // the status reports that the instance stays
 		m.finishedStage = deletion.Node
 		return m.releaseMachine(ctx, d, "our finalizer is removed")
 	}
@@ -225,7 +225,8 @@ func (m *machine) awaitVolumeDetach(ctx workflow.Context, d activities.Decision)
 	}
 }
 
-// maxVolumesNamed is the number of volumes in the message of the stage Detach. Source: two names fit on 80 columns.
+// maxVolumesNamed is the number of volumes in the message of the stage Detach. Source: two names fit into the 80
+// columns of a terminal.
 const maxVolumesNamed = 2
 
 // showVolumes reports which volumes are still attached to the node, and when the wait for them ends.
@@ -315,7 +316,7 @@ func (m *machine) releaseMachine(ctx workflow.Context, d activities.Decision, su
 	return err
 }
 
-// targetOutcome says whether a deletion may continue after an activity in the target cluster.
+// targetOutcome describes whether a deletion may continue after an activity in the target cluster.
 type targetOutcome int
 
 const (
@@ -326,7 +327,7 @@ const (
 
 // runOnTarget runs an activity in the target cluster. While the target cluster does not answer, lastOperation is
 // Failed, and each signal leads to a new decision. The deletion does not wait for the target cluster if a person has
-// requested skip or abandon-instance. Before the stage Instance, the same holds for force.
+// requested skip or abandon-instance. Before the stage Instance, a request for force also ends this wait.
 func runOnTarget[In, Out any](
 	ctx workflow.Context, m *machine, d activities.Decision, summary string, activity run.LocalActivity[In, Out], in In,
 ) (out Out, went targetOutcome, err error) {
@@ -339,7 +340,8 @@ func runOnTarget[In, Out any](
 	case d.Deletion.Hurry || d.Deletion.Force:
 		return out, targetSkipped, nil
 	}
-	if _, internal := kube.FailureOfType(err, kube.TypeInternal); !internal { // an internal error is an answer
+	// if the error is internal, the target cluster has answered
+	if _, internal := kube.FailureOfType(err, kube.TypeInternal); !internal {
 		if err := m.showUnansweredTarget(ctx, d, summary, err); err != nil {
 			return out, targetUnanswered, err
 		}

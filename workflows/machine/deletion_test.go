@@ -26,7 +26,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// newDeletionTestEnv returns a world with a machine that is being deleted and has a node.
+// newDeletionTestEnv returns a test environment with a machine that is being deleted and has a node.
 func newDeletionTestEnv(t *testing.T) *machineTestEnv {
 	w := newMachineTestEnv(t)
 	w.decision = machine.Decision{
@@ -116,7 +116,7 @@ func TestDeletionGoesThroughItsStages(t *testing.T) {
 	w.deletionFacts.Attached = 2
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(t, []string{
-		"decide", "weigh", "report Terminating", // the machine is in the queue from here
+		"decide", "weigh", "report Terminating", // from this line on, the machine is in the drain queue
 		"decide", "announce", "weigh", "drain m-1",
 		"decide", "report Terminating", "detach m-1",
 		"decide", "report Terminating", "delete virtual:///i-1",
@@ -149,7 +149,7 @@ func TestNodeWithoutPodsAndVolumesNeedsNoDrain(t *testing.T) {
 	require.NotContains(t, w.activityLog, "announce", "nobody is there to hear it")
 }
 
-// For each stage: a run that finds this stage in the status repeats no earlier stage.
+// A run that finds a stage in the status repeats no earlier stage. The test covers each stage.
 func TestRunContinuesInTheRecordedStage(t *testing.T) {
 	marks := []string{"drain m-1", "detach m-1", "delete virtual:///i-1", "delete node m-1", "release"}
 	for i, stage := range []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node, deletion.Release} {
@@ -366,7 +366,7 @@ func TestDeletionWaitsWhileTheNodesOwnerIsInDoubt(t *testing.T) {
 	require.Contains(t, w.activityLog, "delete virtual:///i-1")
 }
 
-// If only a label assigns a node to a machine, the provider is asked which machine owns the node.
+// If only a label assigns a node to a machine, Millwright requests the owner of the node from the provider.
 func TestDeletionAsksTheProviderForTheNodesOwner(t *testing.T) {
 	w := newDeletionTestEnv(t)
 	w.decision.Target = true
@@ -424,7 +424,7 @@ func TestSkipAndAbandonDoNotWaitForAnUnreachableTargetCluster(t *testing.T) {
 	}
 }
 
-// If Millwright lacks a right in the target cluster, the status says so.
+// If Millwright lacks a right in the target cluster, the status reports the missing right.
 func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 	w := newDeletionTestEnv(t)
 	w.deletionFacts.Recorded, w.deletionFacts.Result, w.targetUnreachable = deletion.Instance, vocabulary.DrainDrained, true
@@ -441,8 +441,8 @@ func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 }
 
-// A target cluster with a broken webhook does answer. The status must advise to repair the webhook, not to skip the
-// drain.
+// A target cluster with a broken webhook does answer requests. The status must advise to repair the webhook, not to
+// skip the drain.
 func TestTargetClusterWithABrokenWebhookCountsAsRefusing(t *testing.T) {
 	w := newDeletionTestEnv(t)
 	w.targetUnreachable = true

@@ -54,12 +54,12 @@ func (m *machine) drainNode(ctx workflow.Context, d activities.Decision) error {
 	return err
 }
 
-// awaitTurn waits in the drain queue for the machine's turn. The bridge signals the next machines.
+// awaitTurn waits in the drain queue for the machine's turn. The bridge signals the machines whose turn has come.
 func (m *machine) awaitTurn(ctx workflow.Context, d activities.Decision, why string) error {
-	// Here, Stuck means that the node's cluster did not answer for some time, and that the status still says so.
+	// Here, Stuck means that the node's cluster did not answer for some time, and that the status still reports this.
 	again := m.Shown.Name == vocabulary.StepQueued && !m.Shown.Stuck
 	m.ShowStep(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
-	// decide again after this write, because the bridge did not signal this run if a place became free before the write
+	// decide again after this write, because the bridge sent no signal if a place became free before the write
 	if !again {
 		return m.writeStatus(
 			ctx,
@@ -109,7 +109,7 @@ func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose 
 	case err == nil:
 		return result.Outcome != drain.ResultCancelled, nil
 	case temporal.IsWorkflowExecutionAlreadyStartedError(err):
-		// the drain of a terminated run is about to end: no signal reports its end
+		// the drain of a terminated run is about to end, and no signal reports its end
 		return false, m.awaitEndOfEarlierDrain(ctx, "the drain of an earlier run is ending")
 	case temporal.IsCanceledError(err): // a person cancelled the drain in Temporal
 		return false, m.recordDrainHold(ctx, d, purpose)
@@ -123,7 +123,8 @@ func (m *machine) awaitEndOfEarlierDrain(ctx workflow.Context, why string) error
 }
 
 // recordDrainHold records on the object that a person stopped the drain. If the machine is being deleted, its node
-// stays cordoned until another request. If the node waits for an update, it is uncordoned and may get new pods.
+// stays cordoned until another request. If the node waits for an update, Millwright uncordons the node, and the node
+// may get new pods.
 func (m *machine) recordDrainHold(ctx workflow.Context, d activities.Decision, purpose string) error {
 	hold := drain.HoldInput{Read: m.NewRead(ctx), Why: "the drain was cancelled in Temporal"}
 	if err := run.WriteObject(ctx, m.WorkflowState, "holds the drain: "+hold.Why, holdDrain, hold); err != nil ||
@@ -136,7 +137,7 @@ func (m *machine) recordDrainHold(ctx workflow.Context, d activities.Decision, p
 }
 
 // awaitDrain starts a drain, forwards signals to it and waits for its end. awaitDrain cancels the drain when this run
-// must end. awaitDrain also cancels the drain of a machine that stays, if the machine needs something else first.
+// must end. If the machine is not being deleted and needs something else first, awaitDrain also cancels the drain.
 func (m *machine) awaitDrain(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -157,7 +158,7 @@ func (m *machine) awaitDrain(
 			return false, result, err
 		}
 		if m.ReceiveSignals() && !future.IsReady() {
-			// the drain must also read these versions; if the drain has already ended, the error does no harm
+			// the drain must also wait for these versions; if the drain has already ended, the error does no harm
 			_ = future.SignalChildWorkflow(ctx, run.SignalChanged, run.ChangeSignal{UID: m.Ref.UID, Versions: m.Versions}).
 				Get(ctx, nil)
 		}

@@ -15,10 +15,10 @@ import (
 )
 
 // needsInstanceNames reports whether the provider must be asked for the names of a machine's instance. There are two
-// cases. The first case: the creation was interrupted before the names were recorded. The node of this instance may
-// still join, and the deletion then drains and removes it. In the second case, a node has no provider ID, and only a
-// label assigns the node to the machine. A decision that skips the drain because of a missing name must wait for the
-// answer. ADR 0030.
+// cases. In the first case, the creation was interrupted before the names were recorded. The node of this instance may
+// still join, and the deletion must then drain and remove the node. In the second case, a node has no provider ID, and
+// only a label assigns the node to the machine. A decision that skips the drain because of a missing name must wait for
+// the provider's answer. ADR 0030.
 func (m *machine) needsInstanceNames(d activities.Decision) bool {
 	s := d.Deletion
 	unproven := s != nil && (s.Skipped != "" && (d.NodeName == "" || d.ProviderID == "") || s.Ask)
@@ -26,8 +26,8 @@ func (m *machine) needsInstanceNames(d activities.Decision) bool {
 }
 
 // recordMissingNames asks the provider for the names of an instance that is not recorded, and records the answer.
-// recordMissingNames returns true if a new decision must follow. After the request skip, recordMissingNames asks the
-// provider at most once; after abandon-instance, recordMissingNames does not ask.
+// recordMissingNames returns true if a new decision must follow. After the operator request skip, recordMissingNames
+// calls the provider at most once. After the request abandon-instance, recordMissingNames does not call the provider.
 func (m *machine) recordMissingNames(ctx workflow.Context, d activities.Decision) (again bool, err error) {
 	switch hurry := d.Deletion.Hurry; {
 	case !m.needsInstanceNames(d):
@@ -56,8 +56,9 @@ func (m *machine) recordMissingNames(ctx workflow.Context, d activities.Decision
 	return err == nil && stale == "", err
 }
 
-// askForNames asks the provider until it answers. askForNames returns nil, nil if the caller must decide again. If a
-// person skips the drain, askForNames makes one call, and a missing answer counts as "there is no instance".
+// askForNames calls the provider until the provider answers. askForNames returns nil, nil if the caller must decide
+// again. If a person skips the drain, askForNames makes one call, and a missing answer counts as "there is no
+// instance".
 func (m *machine) askForNames(ctx workflow.Context, d activities.Decision) (*cloud.InstanceAnswer, error) {
 	call := m.instanceCall(d)
 	m.askedForNamesOnce = true
@@ -89,8 +90,8 @@ func isQuestionUnanswered(err error) bool {
 	return is && failed.ActivityType().GetName() == "InstanceStatus"
 }
 
-// awaitHoldEnd waits until an operator's hold ends. No stage may begin before the provider has answered, because a
-// later stage would skip the drain for good.
+// awaitHoldEnd waits until an operator's hold ends. No stage of the deletion may begin before the provider has
+// answered, because a later stage would skip the drain.
 func (m *machine) awaitHoldEnd(ctx workflow.Context, d activities.Decision) error {
 	m.ShowStep(ctx, stepOfStage(*d.Deletion, d))
 	report := m.progressReport(

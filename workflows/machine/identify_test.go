@@ -87,8 +87,8 @@ func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 	}
 }
 
-// If the provider refuses the call, the status shows its message, and the workflow calls again. If the node joins
-// later, the node is drained.
+// If the provider refuses the call, the status shows the provider's message, and the workflow calls the provider again.
+// If the node joins later, the node is drained.
 func TestProviderIsAskedForTheInstanceUntilItAnswers(t *testing.T) {
 	w := newTestEnvWithoutNames(t)
 	looks := 0

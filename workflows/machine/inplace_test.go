@@ -137,8 +137,8 @@ func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
 	require.LessOrEqual(t, w.countActivities("mark CandidateForUpdate"), 2)
 }
 
-// If an attempt to write the condition wrote nothing, the workflow does not repeat it either. The update may concern a
-// node that cannot be written.
+// If an attempt to write the condition wrote nothing, the workflow does not repeat the attempt. The update may concern
+// a node that cannot be written.
 func TestUnchangedUpdateConditionIsNotWritten(t *testing.T) {
 	w := newInPlaceUpdateTestEnv(t)
 	w.decision.Need, w.decision.Otherwise, w.decision.Why = attention.Sync, attention.InPlace, "node lacks label a"

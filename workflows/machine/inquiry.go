@@ -12,8 +12,8 @@ import (
 )
 
 // instanceGoneInquiry is the state of a provider call which finds out whether the instance of an unhealthy machine is
-// gone. While this call is open, it is also the machine's unfinished call. The call delays nothing: the workflow
-// handles signals and deadlines while the call is open, and the next provider call cancels it.
+// gone. While this call is open, the field unfinishedCall also refers to the call. The call delays nothing: the
+// workflow handles signals and deadlines while the call is open, and the next provider call cancels this call.
 type instanceGoneInquiry struct {
 	isSettled bool // the provider need not be asked (again) in this outage
 	// the provider can answer only after a person has repaired something; the next signal may report the repair
@@ -22,7 +22,7 @@ type instanceGoneInquiry struct {
 	cancelCall  workflow.CancelFunc // cancels the open call; nil: no call is open
 }
 
-// resetIfStuck allows another call after a call that needs a repair, because something has changed.
+// After a change, resetIfStuck allows another call if the last call needs a repair.
 func (q *instanceGoneInquiry) resetIfStuck() {
 	if q.needsRepair {
 		q.isSettled, q.needsRepair = false, false

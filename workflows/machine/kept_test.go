@@ -16,7 +16,7 @@ import (
 	"millwright/workflows/run"
 )
 
-// setPreserved makes the machine preserved until the given time and releases it then.
+// setPreserved preserves the machine until the given time, and then ends the preservation.
 func (w *machineTestEnv) setPreserved(until time.Time) {
 	w.decision.Need, w.decision.Phase, w.decision.PreserveUntil = attention.Kept, "Running", until
 	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).

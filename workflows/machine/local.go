@@ -7,13 +7,13 @@ import (
 	"millwright/workflows/run"
 )
 
-// The activities that may run as local activities; run.LocalActivity has the rule.
+// The activities that may run as local activities; run.LocalActivity documents the rule.
 var (
-	// Decisions: they write nothing.
+	// These activities return decisions and write nothing.
 	decideMachine     = run.NewLocalActivity(new(activities.Activities).DecideMachine)
 	decideAfterCreate = run.NewLocalActivity(new(activities.Activities).DecideAfterCreate)
 
-	// Writes of the object itself. A second attempt sees the result of the first attempt.
+	// These activities write only the workflow's own object. A second attempt sees the result of the first attempt.
 	reportMachine       = run.NewLocalActivity(new(activities.Activities).ReportMachine)
 	addFinalizer        = run.NewLocalActivity(new(activities.Activities).AddFinalizer)
 	recordCreateIntent  = run.NewLocalActivity(new(activities.Activities).RecordCreateIntent)
@@ -21,7 +21,7 @@ var (
 	holdDrain           = run.NewLocalActivity(new(drain.Activities).HoldDrain)
 	withdrawReplacement = run.NewLocalActivity(new(deployment.Activities).WithdrawReplacement)
 
-	// Writes in the target cluster: their content depends only on the machine.
+	// These activities write in the target cluster, and the written values depend only on the machine.
 	announceTermination = run.NewLocalActivity(new(activities.Activities).AnnounceTermination)
 	cordonAndCountPods  = run.NewLocalActivity(new(drain.Activities).CordonAndCountPods)
 	cordonNode          = run.NewLocalActivity(new(activities.Activities).CordonNode)

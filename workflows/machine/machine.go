@@ -30,7 +30,7 @@ type machine struct {
 
 	// a node sync had nothing to write, and the workflow has already decided again from the API server
 	hasReadLiveAgain bool
-	// reason why the node sync cannot write the missing fields at present; empty if it may be able to
+	// reason why the node sync cannot write the missing fields at present; empty: no reason is known
 	unsyncableReason   string
 	askedNodeOwnerOnce bool // the workflow has already asked the provider for the owner of the node
 	// message with which the API server has refused the last node sync; empty if it was not refused
@@ -51,9 +51,9 @@ type machine struct {
 }
 
 // Machine reconciles a Machine: it creates and initializes the instance, waits for the node, and follows the node's
-// health. When the object is being deleted, it deletes the instance, the node and the finalizer. The run ends when the
-// machine is gone or nothing is left to do. A deletion can interrupt every step. A run may be terminated at any time,
-// and the next run continues from the state of the object and the provider.
+// health. When the object is being deleted, the workflow deletes the instance and the node, and removes the finalizer.
+// The run ends when the machine is gone or nothing is left to do. A deletion can interrupt every step. A run may be
+// terminated at any time, and the next run continues from the state of the object and the provider.
 func Machine(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return run.ExecuteLoop(
 		ctx,
@@ -61,8 +61,8 @@ func Machine(ctx workflow.Context, in run.Input) (run.Result, error) {
 	)
 }
 
-// FinishOpenWork waits for the end of an unfinished call before the run continues as new, because the next run would
-// not know about the call.
+// FinishOpenWork waits for the end of an unfinished call before the run continues as new, because the next run cannot
+// wait for this call.
 func (m *machine) FinishOpenWork(ctx workflow.Context, again bool) {
 	if again {
 		_ = m.awaitUnfinishedCall(ctx)
@@ -115,7 +115,8 @@ func (m *machine) carryOutDecision(ctx workflow.Context, d activities.Decision) 
 	if d.Busy { // the status still shows a finished step
 		return nil, m.writeStatus(ctx, "calm: "+d.Why, activities.Report{Read: m.NewRead(ctx)})
 	}
-	if m.unfinishedCall != nil && !m.unfinishedCall.IsReady() { // the next run would not know about an unfinished call
+	// wait here, because the next run cannot wait for an unfinished call of this run
+	if m.unfinishedCall != nil && !m.unfinishedCall.IsReady() {
 		return nil, m.AwaitChange(ctx, m.unfinishedCall)
 	}
 	return run.CalmResult(d.Why)
@@ -161,8 +162,8 @@ func stepForDecision(d activities.Decision, name, why string) run.Step {
 	return run.Step{Name: name, Why: why, Phase: d.Phase, Node: d.NodeName}
 }
 
-// reportVerdict writes the machine's new phase, the time of its health timeout and its node's conditions.
-// reportVerdict also writes the content of the report before, which is not written yet.
+// reportVerdict writes the machine's new phase, the time of its health timeout and its node's conditions. reportVerdict
+// also writes the content of before, a report that has not been written yet.
 func (m *machine) reportVerdict(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -266,9 +267,9 @@ func (m *machine) awaitNodeJoin(ctx workflow.Context, d activities.Decision) err
 	return m.awaitDeadline(ctx, d, deadline)
 }
 
-// awaitRecovery waits until the node is healthy again or the health timeout has ended. Once per outage it asks the
-// provider whether the instance is gone. If the instance is gone, awaitRecovery does not wait for the rest of the
-// timeout.
+// awaitRecovery waits until the node is healthy again or the health timeout has ended. Once per outage, awaitRecovery
+// asks the provider whether the instance is gone. If the instance is gone, awaitRecovery does not wait for the rest of
+// the timeout.
 func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
 	s := stepForDecision(d, vocabulary.StepAwaitRecovery, v.Why)
 	if s.Deadline = v.Deadline; d.Phase == vocabulary.PhaseInPlaceUpdating {
@@ -424,8 +425,8 @@ func (m *machine) writePreservation(ctx workflow.Context, d activities.Decision)
 	return m.awaitDeadline(ctx, d)
 }
 
-// showPreservation shows a step of a preservation. If the step differs from the previous step, showPreservation writes
-// it to the status.
+// showPreservation shows a step of a preservation. If the step differs from the previous step, showPreservation also
+// writes the step to the status.
 func (m *machine) showPreservation(ctx workflow.Context, d activities.Decision, name string) error {
 	if err := m.withdrawGrant(ctx, d); err != nil {
 		return err

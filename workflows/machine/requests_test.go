@@ -185,7 +185,7 @@ func TestRequestsBySignalKeepTheirOrder(t *testing.T) {
 	require.Equal(t, []string{"ann", "bob", "eve"}, actors)
 }
 
-// When a request was written, the next decision waits for the written resource version.
+// After a request was written, the next decision waits for the written resource version.
 func TestRequestRaisesTheVersions(t *testing.T) {
 	w, c := newWaitingTestEnv(t)
 	var versions kube.MinVersions

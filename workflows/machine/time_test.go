@@ -151,7 +151,8 @@ func TestMachineThatWaitsForAPersonDoesNotFail(t *testing.T) {
 	}
 	w.onReport = func(in machine.Report) {
 		if in.Stopped {
-			w.decision.CreateBy = w.decisionTime.Add(100 * time.Hour) // DecideMachine does this while the timeout is paused
+			// as DecideMachine does while the creation timeout is paused
+			w.decision.CreateBy = w.decisionTime.Add(100 * time.Hour)
 		}
 	}
 	w.changeAfterDelay(50*time.Hour, func() { problem = nil })

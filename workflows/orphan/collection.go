@@ -38,7 +38,7 @@ type Result struct {
 	Orphans   int               // instances that no machine claims, including the deleted instances
 	Collected []string          // provider IDs of the deleted instances
 	Kept      []string          // orphans that this sweep has not deleted, with the reason
-	Unclear   []string          // instances of which no sweep can know whether they are orphans
+	Unclear   []string          // instances for which no sweep can decide whether they are orphans
 	Sightings []orphan.Sighting // time at which each orphan was first seen
 	Nodes     int               // nodes without a machine that were marked
 }
@@ -63,7 +63,7 @@ type sweep struct {
 }
 
 // Collection is one orphan sweep for a class. Collection first lists the instances in the cloud, and then the Machines
-// in the API server. Collection deletes the instances that have no Machine in two sweeps, and reports the outcome. The
+// in the API server. Collection deletes an instance if two sweeps found no Machine for it, and reports the outcome. The
 // result contains the sightings for the next sweep. If a sweep fails, it has deleted no instance by mistake and has no
 // result. The next sweep then gets the result of the last successful sweep.
 func Collection(ctx workflow.Context, in Input) (Result, error) {
@@ -200,7 +200,7 @@ func (c *sweep) markNodes(ctx workflow.Context) {
 	}
 }
 
-// publishOutcome sets the outcome of the sweep, reports it and shows it.
+// publishOutcome sets the outcome of the sweep, reports the outcome, and shows the outcome in Temporal.
 func (c *sweep) publishOutcome(ctx workflow.Context, d cloud.OrphanDecision) (Result, error) {
 	r := &c.result
 	s := run.Step{}

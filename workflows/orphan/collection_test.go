@@ -206,7 +206,7 @@ func TestAHeldSweepDeletesNothingAndReportsTheHold(t *testing.T) {
 	assert.Contains(t, workflowstest.CurrentDetails(t, w.env), "held")
 }
 
-// The schedule passes on the last available result. A failed sweep must therefore have no result.
+// The schedule passes the last available result to the next sweep. A failed sweep must therefore have no result.
 func TestASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
 	for says, err := range map[string]error{
 		// the activity fails at once, because this error is not retryable

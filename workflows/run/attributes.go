@@ -9,7 +9,7 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Attribute is one of Millwright's search attributes. Bootstrap registers it at the Temporal server.
+// Attribute is one of Millwright's search attributes. Bootstrap registers the attribute with the Temporal server.
 type Attribute struct {
 	Name string
 	Type string // Keyword, KeywordList, Bool or Datetime
@@ -19,8 +19,8 @@ type Attribute struct {
 // attributeOutcome is the search attribute for the outcome of a rollout.
 const attributeOutcome = "Outcome"
 
-// Attributes returns every search attribute, in the order of the docs. Temporal's SQL stores hold at most ten Keyword
-// attributes and three attributes of each other type per namespace.
+// Attributes returns every search attribute, in the order of the docs. Temporal's SQL stores support at most ten
+// Keyword attributes, and three attributes of each other type, per namespace.
 func Attributes() []Attribute {
 	return []Attribute{
 		{"MachineNamespace", "Keyword", "namespace of the object"},
@@ -47,8 +47,8 @@ type ParentNames struct {
 	Provider          string
 }
 
-// StartAttributes returns the search attributes that stay constant during a run. The bridge sets them when it starts
-// a run.
+// StartAttributes returns the search attributes that stay constant during a run. The bridge sets these attributes when
+// it starts a run.
 func StartAttributes(namespace string, o ParentNames) temporal.SearchAttributes {
 	updates := []temporal.SearchAttributeUpdate{keywordUpdate("MachineNamespace", namespace)}
 	for _, a := range []struct{ name, value string }{
@@ -61,7 +61,8 @@ func StartAttributes(namespace string, o ParentNames) temporal.SearchAttributes 
 	return temporal.NewSearchAttributes(updates...)
 }
 
-// inheritedAttributes returns the search attributes that name the object. A child workflow gets a copy of them.
+// inheritedAttributes returns the search attributes that name the object. A child workflow gets a copy of these
+// attributes.
 func inheritedAttributes(ctx workflow.Context) temporal.SearchAttributes {
 	own := workflow.GetTypedSearchAttributes(ctx)
 	var updates []temporal.SearchAttributeUpdate

@@ -47,10 +47,10 @@ const (
 	QueueDrains = "drains"
 )
 
-// Installation is the name of one Millwright (flag --cluster-name). The installation name is the prefix of the names of
-// the task queues and of the IDs of the workflows and schedules. Therefore installations that share a Temporal
-// namespace never get each other's tasks. Installation is empty only in unit tests and in histories recorded before
-// this name existed.
+// Installation is the name of one Millwright installation (flag --cluster-name). The installation name is the prefix of
+// the names of the task queues and of the IDs of the workflows and schedules. Therefore installations that share a
+// Temporal namespace never get each other's tasks. Installation is empty only in unit tests and in histories recorded
+// before this name existed.
 type Installation string
 
 // maxInstallationLength is the maximum length of an installation's name. A workflow ID also contains other names and
@@ -120,7 +120,7 @@ func InstallationOfWorkflow(ctx workflow.Context) Installation {
 	return Installation(name)
 }
 
-// InstallationInID returns the installation name in a workflow ID. If there is none, it returns "".
+// InstallationInID returns the installation name in a workflow ID, or "" if the ID has no installation name.
 func InstallationInID(workflowID string) Installation {
 	parts := strings.SplitN(workflowID, idSeparator, 3)
 	if len(parts) < 3 || !slices.ContainsFunc(allKinds(), func(k Kind) bool { return k.idSegment() == parts[1] }) {
@@ -133,26 +133,26 @@ func InstallationInID(workflowID string) Installation {
 const Namespace = "millwright"
 
 // SignalChanged is the only signal of the bridge. The signal tells a workflow that something about its object has
-// changed, so the workflow decides again. A deployment's workflow also forwards the signal to its open rollout, and the
-// rollout sends the signal when it ends.
+// changed, so the workflow decides again. A deployment's workflow also forwards the signal to its open rollout. When
+// the rollout ends, the rollout sends the signal to the deployment's workflow.
 const SignalChanged = "changed"
 
-// ChangeSignal is the content of SignalChanged: the event, and the resource versions to read, but no command. Fields
-// may be added. Fields must not be renamed or retyped.
+// ChangeSignal is the content of SignalChanged: facts about the change, and the resource versions to read, but no
+// command. Fields may be added. Fields must not be renamed or retyped.
 type ChangeSignal struct {
 	UID        string
 	Generation int64
 	Versions   kube.MinVersions // resource versions that the caches must have reached
 	Deleting   bool
 	// Tell is the ID of a workflow that the rollout must signal when the rollout ends. Only signals to a rollout have
-	// it. Empty: no change.
+	// this field. Empty: no change.
 	Tell  string
 	Ended string // for a deployment: ID of the rollout that has ended; may be empty
 
 	undecryptable bool // the content could not be decrypted
 }
 
-// MarkUndecryptable replaces the content of a signal that cannot be decrypted. The new content only tells that
+// MarkUndecryptable replaces the content of a signal that cannot be decrypted. The new content only means that
 // something has changed.
 func (c *ChangeSignal) MarkUndecryptable(string) { *c = ChangeSignal{undecryptable: true} }
 

@@ -21,7 +21,7 @@ func NewLocalActivity[In, Out any](activity func(context.Context, In) (Out, erro
 	return LocalActivity[In, Out]{activity}
 }
 
-// The activities that write an operator request on an object of Millwright or of Cluster API.
+// These activities write an operator request on an object of Millwright or of Cluster API.
 var (
 	applyRequest           = NewLocalActivity(new(request.Activities).ApplyRequest)
 	applyClusterAPIRequest = NewLocalActivity(new(capi.Activities).ApplyClusterAPIRequest)
@@ -45,7 +45,8 @@ func (a LocalActivity[In, Out]) Start(
 		if err := first.Get(ctx, result); isConclusive(ctx, err) {
 			return err
 		}
-		if err := o.SetSearchAttributes(ctx); err != nil { // the regular activity may run for more than a second
+		// set the attributes now, because the regular activity may run for more than a second
+		if err := o.SetSearchAttributes(ctx); err != nil {
 			return err
 		}
 		return workflow.ExecuteActivity(options, a.Activity, in).Get(ctx, result)

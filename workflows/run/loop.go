@@ -9,8 +9,8 @@ import (
 	"millwright/api/vocabulary"
 )
 
-// Procedure is the part of the run loop that each kind of object implements. D is its decision, R the result of its
-// workflow.
+// Procedure is the part of the run loop that each kind of object implements. D is the type of the decision, and R is
+// the type of the workflow's result.
 type Procedure[D any, R runResult] interface {
 	BaseObject() *WorkflowState
 	// Decide runs an activity that returns the next step.
@@ -25,7 +25,8 @@ type Procedure[D any, R runResult] interface {
 
 // runResult is the result of a run.
 type runResult interface {
-	IsCalm() bool // if true, nothing is left to do; a signal that arrives before the end then makes the run continue
+	// reports whether nothing is left to do; a signal that arrives before the end then makes the run continue
+	IsCalm() bool
 }
 
 // ExecuteLoop runs the workflow of one object: it receives signals, makes decisions and executes steps. The loop ends
@@ -99,7 +100,8 @@ func (o *WorkflowState) ShowRefusal(ctx workflow.Context, err error) {
 }
 
 // awaitRetryAfterRefusal waits until a signal arrives or it is time to retry a refused write. A refusal does not fail
-// the run. If a role, a webhook or a quota has refused the write, it may accept the write later, but sends no event.
+// the run. A role, a webhook or a quota that has refused the write may allow the write later, but no event reports
+// this.
 func (o *WorkflowState) awaitRetryAfterRefusal(ctx workflow.Context, err error) error {
 	o.ShowRefusal(ctx, err)
 	o.consecutiveRefusals++
@@ -115,7 +117,8 @@ func (o *WorkflowState) awaitRetryAfterRefusal(ctx workflow.Context, err error) 
 		),
 	)
 	if ctx.Err() != nil {
-		return nil // the next step of a cancelled run may still write something; kinds without such a write end there
+		// the next step of a cancelled run may still write something; for all other kinds, that step ends the run
+		return nil
 	}
 	return err
 }

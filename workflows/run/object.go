@@ -65,7 +65,7 @@ type WorkflowState struct {
 	Timers              map[string]*timer
 	usedActivityIDs     map[string]int // by activity name: number of IDs that this run cannot use again
 	consecutiveRefusals int            // consecutive writes that the API server refused
-	firstRefusalTime    time.Time      // time of the first of these refusals; zero if there is none
+	firstRefusalTime    time.Time      // time of the first of the consecutive refusals; zero if there is none
 	Shown               Step
 	publishedStep       Step // the step in the search attributes
 }
@@ -102,8 +102,8 @@ func (o *WorkflowState) BaseObject() *WorkflowState { return o }
 // FinishOpenWork implements Procedure for kinds without work that must complete before the end of a run.
 func (o *WorkflowState) FinishOpenWork(workflow.Context, bool) {}
 
-// NextInput returns the input for the run that continues this run. Kinds that pass on more than the versions have their
-// own NextInput.
+// NextInput returns the input for the run that continues this run. A kind that passes more than the versions to the
+// next run has its own NextInput.
 func (o *WorkflowState) NextInput() any {
 	return Input{Ref: o.Ref, Versions: o.Versions, Continued: true}
 }
@@ -133,7 +133,8 @@ func (o *WorkflowState) ReceiveSignals() (received bool) {
 	var c ChangeSignal
 	for o.Changed.ReceiveAsync(&c) {
 		o.RaiseMinVersions(c.Versions)
-		o.Live = o.Live || c.undecryptable // the signal may have contained versions to wait for
+		// read live, because a signal that could not be decrypted may have contained versions to wait for
+		o.Live = o.Live || c.undecryptable
 		o.Tell, o.Ended = cmp.Or(c.Tell, o.Tell), cmp.Or(c.Ended, o.Ended)
 		received = true
 	}
@@ -151,8 +152,9 @@ func (o *WorkflowState) AwaitChange(ctx workflow.Context, futures ...workflow.Fu
 	return workflow.Await(ctx, over)
 }
 
-// EnsureTimer returns the timer with this name. If the timer does not exist, EnsureTimer starts it. If its time has
-// changed, EnsureTimer restarts it. Temporal's timeline shows the summary of the call that started the timer.
+// EnsureTimer returns the timer with this name. If the timer does not exist, EnsureTimer starts it. If the timer's time
+// has changed, EnsureTimer restarts the timer. Temporal's timeline shows the summary of the call that started the
+// timer.
 func (o *WorkflowState) EnsureTimer(ctx workflow.Context, name, summary string, at time.Time) workflow.Future {
 	if t := o.Timers[name]; t != nil {
 		if t.fireTime.Equal(at) {

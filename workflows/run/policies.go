@@ -18,7 +18,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// This file contains all timeouts and retry policies. A time limits each step, never a number of attempts.
+// This file contains all timeouts and retry policies. A timeout limits each step, but nothing limits the number of
+// attempts.
 
 // TaskPriority returns the priority of the tasks of an object's workflow and its children. TaskPriority has an effect
 // only when tasks wait for workers. MachineDeployments and MachineSets come first, because they decide for many
@@ -34,14 +35,14 @@ func TaskPriority(kind Kind, namespace string, o ParentNames) temporal.Priority 
 	return p
 }
 
-// idleTimeBeforeEnd is how long a run with nothing left to do waits for more work before it ends. idleTimeBeforeEnd
-// waits only if it has executed a step and IdleBeforeEnd is set. Source: twice the bridge's debounce interval; ADR 0002
-// says how much work the wait saves.
+// idleTimeBeforeEnd is how long a run with nothing left to do waits for more work before it ends. The run waits only if
+// it has executed a step and IdleBeforeEnd is set. Source: twice the bridge's debounce interval; ADR 0002 says how much
+// work the wait saves.
 const idleTimeBeforeEnd = time.Second
 
 // SettledTimeBeforeContinueAsNew is how long a deployment with nothing left to do waits for more work before its run
-// continues as new. During a scale-up, machines become ready one after the other. Because of the wait, their status
-// writes are in one run. Source: ADR 0002.
+// continues as new. During a scale-up, machines become ready one after the other. Because of the wait, one run writes
+// all these changes to the status. Source: ADR 0002.
 const SettledTimeBeforeContinueAsNew = 20 * time.Second
 
 // StuckRecheckInterval is how often a run decides again while it waits for a person. Normally the bridge signals the
@@ -58,7 +59,7 @@ const FirstRefusalWait = explain.RefusedAgain
 const maxRefusalWait = explain.RefusedMost
 
 // WaitAfterRefusal returns the wait after n consecutive refusals or calls without an answer. The wait is
-// FirstRefusalWait for n = 1, and doubles with each further one, up to maxRefusalWait.
+// FirstRefusalWait for n = 1, and doubles with each further refusal, up to maxRefusalWait.
 func WaitAfterRefusal(n int) time.Duration {
 	wait := FirstRefusalWait
 	for ; n > 1 && wait < maxRefusalWait; n-- {
@@ -77,9 +78,9 @@ func localOptions(ctx workflow.Context, summary string) workflow.Context {
 	})
 }
 
-// MaxWritesOnOwnQueue is the maximum number of writes of one decision that run as a local activity. If the activity may
-// not be local, it runs as a regular activity in the workflow's own task queue. Source: on an API server that shared
-// two busy CPUs, a write took 60 ms, so 30 writes take almost the two seconds of a local activity.
+// MaxWritesOnOwnQueue is the maximum number of writes of one decision that run as a local activity. An activity that
+// must not run as a local activity runs as a regular activity in the workflow's own task queue. Source: on an API
+// server that shared two busy CPUs, a write took 60 ms, so 30 writes take almost the two seconds of a local activity.
 const MaxWritesOnOwnQueue = 30
 
 // clusterOptions returns activity options for reads and writes of the clusters. An API server answers within seconds
@@ -215,7 +216,7 @@ func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose s
 	return childOptions(ctx, id, enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL, summary, why)
 }
 
-// RolloutOptions returns the child workflow options for a deployment's rollout of that kind. If the parent run is
+// RolloutOptions returns the child workflow options for a deployment's rollout of the given kind. If the parent run is
 // terminated, the rollout continues, and the next run of the deployment's workflow finds the open rollout. If the
 // parent run is cancelled, the rollout is cancelled as well.
 func RolloutOptions(ctx workflow.Context, kind Kind, deployment kube.Ref, revision int64, why string) workflow.Context {
@@ -243,8 +244,8 @@ func childOptions(
 	})
 }
 
-// RolloutRecheckInterval is how long after a due time a deployment checks whether a rollout of an earlier run is still
-// open. Source: the bridge's resync interval.
+// RolloutRecheckInterval is how long a deployment waits after a due time before it checks whether a rollout of an
+// earlier run is still open. Source: the bridge's resync interval.
 const RolloutRecheckInterval = time.Minute
 
 // HoldWriteTimeout is how long a cancelled deployment waits until its rollout has written the hold. Source: the maximum

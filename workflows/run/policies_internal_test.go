@@ -15,7 +15,7 @@ import (
 	"millwright/activities/kube"
 )
 
-// A provider's message has any length. Temporal fails the workflow task for a summary of more than 400 bytes.
+// A provider's message may have any length. Temporal fails the workflow task if a summary has more than 400 bytes.
 func TestSummariesAreCutToTemporalsLimit(t *testing.T) {
 	assert.Equal(t, "short", ShortenSummary("short"))
 	for extra := range 5 {

@@ -11,8 +11,9 @@ import (
 	"millwright/decide/request"
 )
 
-// RequestMessageName is the name of a signal and of an update. Both send an operator's request to the workflow of a
-// machine, a drain, a deployment or a rollout. A signal has no answer: an event of the object reports the outcome.
+// RequestMessageName is the name of a signal and of an update. The signal and the update send an operator's request to
+// the workflow of a machine, a drain, a deployment or a rollout. A signal has no answer: an event on the object reports
+// the outcome.
 const RequestMessageName = "request"
 
 // FailureTypeRequestRefused is the failure type of an update if the workflow has refused the request. The failure's
@@ -40,8 +41,8 @@ func (in *RequestInput) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarkUndecryptable replaces a request that cannot be decrypted. The workflow refuses the new request with the reason
-// why.
+// MarkUndecryptable replaces a request that cannot be decrypted. The workflow refuses the new request, and reports why
+// as the reason.
 func (in *RequestInput) MarkUndecryptable(why string) { *in = RequestInput{Unread: why} }
 
 // requestKind returns the kind of object in this workflow's requests.
@@ -80,7 +81,7 @@ func (o *WorkflowState) acceptRequests(ctx workflow.Context) error {
 		RequestMessageName,
 		workflow.SignalChannelOptions{Description: text},
 	)
-	ctx, _ = workflow.NewDisconnectedContext(ctx) // the context ends with the run
+	ctx, _ = workflow.NewDisconnectedContext(ctx) // the context ends only with the run, not when the run is cancelled
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
 			// A blocking Receive would take the signal out of the channel before this coroutine continues, and
@@ -100,7 +101,7 @@ func (o *WorkflowState) acceptRequests(ctx workflow.Context) error {
 	return workflow.SetUpdateHandlerWithOptions(ctx, RequestMessageName, o.handleUpdate, options)
 }
 
-// areRequestsDone reports whether no request waits and none is being written.
+// areRequestsDone reports whether no request is waiting and no request is being written.
 func (o *WorkflowState) areRequestsDone(ctx workflow.Context) bool {
 	return o.requestSignals == nil ||
 		(o.requestSignals.Len() == 0 && !o.isWritingRequest && workflow.AllHandlersFinished(ctx))
@@ -130,8 +131,8 @@ func requestRefusedError(why string) error {
 }
 
 // ApplyRequest writes a request on the object. The write causes a change event, and the request then takes effect, as
-// if a user had written it with kubectl. With noReply no caller reads the answer, and an event reports a refusal.
-// ApplyRequest completes even if the run is cancelled.
+// if a user had written it with kubectl. If noReply is true, no caller reads the answer, and an event reports a
+// refusal. ApplyRequest completes even if the run is cancelled.
 func (o *WorkflowState) ApplyRequest(
 	ctx workflow.Context,
 	order request.CommandOrder,

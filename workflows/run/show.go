@@ -21,9 +21,9 @@ type Step struct {
 	Why       string    // reason for the step, one sentence
 	Phase     string    // phase of the machine
 	Node      string    // node of the machine
-	BlockedBy []string  // what blocks the step; nil if nothing does
+	BlockedBy []string  // what blocks the step; nil if nothing blocks the step
 	Stuck     bool      // the step can only continue after a person has changed something or the deadline has passed
-	Table     string    // rows below the sentence; see the function FormatTable
+	Table     string    // list or table that the page shows below Why; see the function FormatTable
 	Deadline  time.Time // end of the step; zero if it has no deadline
 	Since     time.Time // time at which the step with this name began
 	Cause     string    // reason for the duration, a clause without the object's name; empty: Why contains the reason
@@ -160,7 +160,7 @@ func (s Step) markdown() string {
 	return text
 }
 
-// attributeUpdates returns the search attributes that differ from those of the previous step.
+// attributeUpdates returns updates for the search attributes that have changed since the previous step.
 func (s Step) attributeUpdates(before Step) (updates []temporal.SearchAttributeUpdate) {
 	for _, a := range []struct{ name, from, to string }{
 		{"Step", before.Name, s.Name}, {"Phase", before.Phase, s.Phase}, {"Node", before.Node, s.Node},

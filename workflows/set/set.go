@@ -27,9 +27,9 @@ func MachineSet(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return runSet(ctx, millwrightAdapter(), in)
 }
 
-// ClusterAPISet is MachineSet for a set of Cluster API. Each machine of the set has clones of the set's templates,
-// and Cluster API's own controllers do the machine's work. The run also ends when the set has lost the label that
-// makes it Millwright's.
+// ClusterAPISet is MachineSet for a set of Cluster API. Each machine of the set has clones of the set's templates, and
+// Cluster API's own controllers do the machine's work. The run also ends when the set has lost the label that assigns
+// it to Millwright.
 func ClusterAPISet(ctx workflow.Context, in run.Input) (run.Result, error) {
 	return runSet(ctx, clusterAPIAdapter(), in)
 }

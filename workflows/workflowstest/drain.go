@@ -36,7 +36,6 @@ type drainTestEnv struct {
 	// returns the error of a status write, which is then not recorded; if nil, all status writes succeed
 	ReportError func(machine.Report) error
 
-	// For a machine of Cluster API:
 	// next decisions for a machine of Cluster API: Why, and ClusterAPI's Step, Cordon and Queue
 	HookDecision  activitiesdrain.Decision
 	DecisionTimes []time.Time // times of the decisions

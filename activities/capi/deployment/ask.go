@@ -28,9 +28,9 @@ type ExtensionQuestions struct {
 }
 
 // AskExtension asks a runtime extension whether it can update the machines of former sets in place to the template of
-// the current set. AskExtension writes each answer, or the failure, into an annotation of the former set. A former set
-// that changed since the decision causes a Conflict, and so does a deployment without a current set. AskExtension is
-// not idempotent: each run asks again.
+// the current set. AskExtension writes each answer, or the failure, into an annotation of the former set. AskExtension
+// returns a Conflict if a former set changed since the decision, or if the deployment has no current set. AskExtension
+// is not idempotent: each run asks again.
 func (a *Activities) AskExtension(ctx context.Context, in ExtensionQuestions) (kube.MinVersions, error) {
 	d, err := a.clusterAPIFamily().ReadDeploymentAtVersion(ctx, in.Deployment, "")
 	if err != nil {

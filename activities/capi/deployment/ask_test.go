@@ -67,7 +67,7 @@ func newExtension(t *testing.T, respond http.HandlerFunc) *httptest.Server {
 	return e
 }
 
-// The extension's answer about a former set is annotated on the former set.
+// The activity writes the extension's answer about a former set into an annotation of this set.
 func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 	can := func(w http.ResponseWriter, r *http.Request) { // patches the former set's version to the current set's version
 		var in hooksv1.CanUpdateMachineSetRequest
@@ -151,8 +151,8 @@ func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 	assert.NotContains(t, w.ClusterAPISet("d-1").Annotations, v1alpha1.AnnotationInPlaceAnswer)
 }
 
-// A change of a set's size also writes the annotations about machines that move between sets. A set that is handed over
-// loses the annotations about moving machines.
+// A change of a set's size also writes the annotations about machines that move between sets. A resize without a
+// machine move removes the annotations about moves from the set.
 func TestResizeWritesMachineMoveAnnotations(t *testing.T) {
 	d, all := newDeploymentInRollout()
 	w, a := newWorld(t, all...)

@@ -28,7 +28,7 @@ type Activities struct {
 
 // DecideClusterAPIDeployment reads a deployment with its sets and machines, and returns the next step. A deployment
 // without Millwright's label must be released: its sets get the deployment's new label, and the deployment loses
-// Millwright's finalizer. Then the decision treats the deployment as gone.
+// Millwright's finalizer. After this release, the decision treats the deployment as gone.
 func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activities.Input) (activities.Decision, error) {
 	tree, err := a.readTree(ctx, in.ReadInput)
 	if err != nil {
@@ -60,8 +60,8 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 }
 
 // readTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
-// Deployment is nil if the deployment is gone or Millwright does not reconcile it. For a deployment that was handed
-// over, only the deployment is read.
+// Deployment is nil if the deployment is gone or Millwright does not reconcile it. If the deployment was handed over,
+// readTree reads only the deployment, without its sets and machines.
 func (a *Activities) readTree(ctx context.Context, in kube.ReadInput) (deployment.ObjectTree, error) {
 	if !a.Kube.Cluster.ActsInNamespace(in.Ref.Namespace) {
 		return deployment.ObjectTree{}, nil
@@ -185,8 +185,7 @@ func (a *Activities) updateDeployment(
 	ref kube.Ref,
 	d *clusterv1.MachineDeployment,
 ) (string, error) {
-	// cached deployments lack the managed fields of other managers, and an update with managed fields would remove
-	// these
+	// an update with the cached managed fields would remove the field ownership of other managers
 	d.ManagedFields = nil
 	options := metav1.UpdateOptions{FieldManager: capi.DeploymentFieldManager}
 	written, err := a.deploymentsClient(ref).Update(ctx, d, options)

@@ -20,8 +20,8 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-// newWorld returns a fake API server with the given objects and the Cluster and templates of a deployment, and the
-// activities on it.
+// newWorld returns a fake API server and the activities that use it. The API server has the given objects, and the
+// Cluster and templates of a deployment.
 func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *deployment.Activities) {
 	t.Helper()
 	w := activitiestest.NewClusterAPIWorld(
@@ -204,7 +204,8 @@ func TestARolloutAndItsUndo(t *testing.T) {
 	assert.Equal(t, "v1.31.2", w.ClusterAPIDeployment("d").Spec.Template.Spec.Version)
 	assert.NotContains(t, w.ClusterAPIDeployment("d").Annotations, v1alpha1.AnnotationRollbackTo)
 
-	for _, s := range w.ClusterAPISets() { // all steps together take less than a second
+	// the sets must be older than rollout.after, but all steps together take less than a second
+	for _, s := range w.ClusterAPISets() {
 		s.CreationTimestamp = capitest.MinutesBeforeNoon(60)
 		_, err := w.ClusterAPIServer.Client.MachineSets("shop").Update(t.Context(), s, metav1.UpdateOptions{})
 		require.NoError(t, err)
@@ -244,8 +245,8 @@ func changeDeployment(w *activitiestest.World, how capitest.DeploymentChange) {
 	require.NoError(w.T, err)
 }
 
-// runDeploymentStep makes and carries out one decision, and then runs runSetDecision. It reports whether there was
-// nothing to do.
+// runDeploymentStep makes and carries out one decision, and then runs runSetDecision. runDeploymentStep returns true if
+// there was nothing to do.
 func runDeploymentStep(
 	w *activitiestest.World,
 	a *deployment.Activities,

@@ -12,8 +12,9 @@ import (
 )
 
 // ApplyClusterAPIRequest writes an operator's request to the deployment if the state of the deployment allows the
-// request, and records an event with the operator's name and reason. A refused request returns an answer, not an error.
-// The activity is idempotent: a repeated request writes nothing, and records no second event.
+// request, and records an event with the operator's name and reason. If the activity refuses the request, the result
+// contains the refusal, and the activity returns no error. The activity is idempotent: a repeated request writes
+// nothing, and records no second event.
 func (a *Activities) ApplyClusterAPIRequest(ctx context.Context, in activities.Request) (activities.Answer, error) {
 	if !a.Kube.Cluster.ActsInNamespace(in.Object.Namespace) {
 		return activities.RefuseForeignNamespace(in.Object.Namespace), nil

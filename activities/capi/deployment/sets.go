@@ -25,9 +25,10 @@ import (
 // digits, so the second name is nearly always free.
 const maxNameAttempts = 5
 
-// CreateClusterAPISet creates the set of the deployment's template, and writes the set's revision to the deployment. If
-// the templates or the Cluster do not exist, the activity fails with a Conflict. The activity is idempotent: the set's
-// name is derived from the template and the revision. The result holds the resource versions of the written objects.
+// CreateClusterAPISet creates the set for the deployment's current template, and writes the set's revision to the
+// deployment. If the templates or the Cluster do not exist, the activity fails with a Conflict. The activity is
+// idempotent: the set's name is derived from the template and the revision. The result contains the resource versions
+// of the written objects.
 func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetCreation) (kube.MinVersions, error) {
 	d, err := a.clusterAPIFamily().ReadDeploymentAtVersion(ctx, in.Deployment, in.Version)
 	if err != nil {
@@ -189,7 +190,7 @@ func (a *Activities) clusterAPIFamily() activities.KindFamily[*clusterv1.Machine
 	}
 }
 
-// copyDeploymentFieldsToSet copies the deployment's fields that change without a rollout to a set, current or former.
+// copyDeploymentFieldsToSet copies the deployment's fields that change without a rollout to a current or former set.
 func (a *Activities) copyDeploymentFieldsToSet(
 	ctx context.Context, d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time,
 ) (changed, isCurrent bool, err error) {

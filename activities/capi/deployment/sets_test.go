@@ -52,7 +52,7 @@ func TestCreateSet(t *testing.T) {
 	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + sets[0].Name + " to 1"}, w.NewEvents())
 }
 
-// The answer of the first attempt was lost before the attempt wrote the revision.
+// The first attempt creates the set, but does not write the revision; the second attempt finds the set.
 func TestCreateSetFindsItsSetAfterALostAnswer(t *testing.T) {
 	d := capitest.PreparedDeployment(3, withoutRevision)
 	w, a := newWorld(t, d)
@@ -129,8 +129,8 @@ func newSetTarget(s *clusterv1.MachineSet) rollout.ObjectTarget {
 	return rollout.ObjectTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Why: "because"}
 }
 
-// Each change of a set writes exactly its own fields. A change of a set that changed since the decision causes a
-// Conflict.
+// Each kind of change to a set writes only the fields of this change. A change of a set that changed since the decision
+// causes a Conflict.
 func TestChangeSets(t *testing.T) {
 	resized := func(from, to int) func(*activities.SetChanges, rollout.ObjectTarget) {
 		return func(in *activities.SetChanges, s rollout.ObjectTarget) {
@@ -241,7 +241,7 @@ func TestChangeSets(t *testing.T) {
 			stale.Version, stale.UID = "899", string(s.UID)
 			row.how(&in, stale)
 			if len(in.Resize) > 0 {
-				in.Resize[0].From++ // within 2 s, only a changed size causes a conflict
+				in.Resize[0].From++ // less than 2 s after the decision, only a changed size causes a conflict
 			}
 			_, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
@@ -311,7 +311,7 @@ func TestOnlySelectedSetsWithoutControllerAreAdopted(t *testing.T) {
 	}
 }
 
-// A revision is written only to the set of the deployment's present template. If another set has become current since
+// A revision is written only to the set of the deployment's current template. If another set has become current since
 // the decision, the activity writes nothing.
 func TestRevisionOfFormerSetIsNotWritten(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
@@ -327,7 +327,8 @@ func TestRevisionOfFormerSetIsNotWritten(t *testing.T) {
 	assert.Equal(t, s, w.ClusterAPISet("s"))
 }
 
-// After a restore of the API server, a cache may still hold the deployment from before the restore, with more replicas.
+// After a restore of the API server, a cache may still contain the deployment from before the restore, with more
+// replicas.
 func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 	for name, row := range map[string]struct {
 		seen     int64

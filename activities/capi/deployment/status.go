@@ -16,8 +16,9 @@ import (
 
 // ReportClusterAPIDeployment counts the machines of a deployment's sets, and writes the deployment's status if it
 // differs. Cluster API's status has no fields for the rollout record and the current operation, so the activity first
-// writes them into annotations. While a rollout that the deployment names may be running, only this rollout may write
-// the status. Other callers fail with a Conflict. If the deployment is gone, the activity fails with ObjectGone.
+// writes them into annotations. If the deployment names a rollout that may still be running, only the workflow of this
+// rollout may write the status. A report by any other caller fails with a Conflict. If the deployment is gone, the
+// activity fails with ObjectGone.
 func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activities.Report) (string, error) {
 	stamp := in.TimeToRecord(ctx)
 	look := func(read kube.ReadInput) (d, changed *clusterv1.MachineDeployment, err error) {
@@ -52,8 +53,8 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 	return after.ResourceVersion, nil
 }
 
-// applyReport changes the status of a tree's deployment as the report requires, and returns the annotations that belong
-// to the status.
+// applyReport changes the status of the deployment in tree as the report requires, and returns the annotations that
+// belong to the status.
 func applyReport(tree deployment.ObjectTree, in activities.Report, now time.Time) (notes map[string]any) {
 	d := tree.Deployment
 	said, record := in.Content(deployment.RolloutFacts(tree, now), d), deployment.RecordedRollout(d)

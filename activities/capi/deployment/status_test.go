@@ -244,7 +244,8 @@ func TestRollBack(t *testing.T) {
 	})
 }
 
-// A request is written once and recorded as an event. A refused request returns an answer, not an error.
+// A request is written once and recorded as an event. If the activity refuses the request, the result contains the
+// refusal, and the activity returns no error.
 func TestRequests(t *testing.T) {
 	for _, row := range []struct {
 		name  string

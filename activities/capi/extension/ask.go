@@ -46,18 +46,19 @@ type Answer struct {
 	Why string
 }
 
-// AskCanUpdate asks the runtime extension that handles the hook CanUpdateMachineSet whether the machines of the former
-// set can be updated in place to the template of the current set. configs are all ExtensionConfigs of the management
-// cluster. namespace holds the labels of the sets' namespace, which spec.namespaceSelector must match. If no handler
-// serves the hook, the answer is no.
+// AskCanUpdate asks the runtime extension with a handler for the hook CanUpdateMachineSet whether the machines of the
+// former set can be updated in place to the template of the current set. configs are all ExtensionConfigs of the
+// management cluster. namespace has the labels of the sets' namespace, which spec.namespaceSelector must match. If no
+// handler serves the hook, the answer is no.
 //
 // An error means that there is no answer: an ExtensionConfig is invalid, several handlers serve the hook, the call
-// failed, or the extension reported a failure. The error repeats nothing of the request, and only the failure message
-// of the response. If the handler's failurePolicy is Ignore, a failed call counts as a response without patches, and
-// the answer says that the handler was ignored.
+// failed, or the extension reported a failure. The error contains the failure message of the response, but nothing else
+// from the response or the request. If the handler's failurePolicy is Ignore, a failed call counts as a response
+// without patches, and the answer says that the handler was ignored.
 //
-// A call times out after the handler's timeoutSeconds: at most 30 for a handler that Cluster API has discovered, and 10
-// if timeoutSeconds is not set. AskCanUpdate changes nothing, so AskCanUpdate can safely be repeated.
+// A call times out after the handler's timeoutSeconds, or after 10 seconds if timeoutSeconds is not set. For a handler
+// that Cluster API has discovered, timeoutSeconds is at most 30. AskCanUpdate changes nothing, so AskCanUpdate can
+// safely be repeated.
 func AskCanUpdate(
 	ctx context.Context,
 	configs []runtimev1.ExtensionConfig,
@@ -121,7 +122,7 @@ func notComparableReason(former, current SetWithTemplates) string {
 // handler is an entry of status.handlers with its ExtensionConfig.
 type handler struct {
 	config          *runtimev1.ExtensionConfig
-	fullName        string // as in status.handlers, such as "can-update.my-extension"
+	fullName        string // full name in status.handlers, such as "can-update.my-extension"
 	timeout         time.Duration
 	ignoresFailures bool // the failure policy is Ignore
 }
@@ -246,7 +247,7 @@ func reportedFailure(response hooksv1.CanUpdateMachineSetResponse) error {
 	case hooksv1.ResponseStatusSuccess:
 		return nil
 	case hooksv1.ResponseStatusFailure:
-		message := strings.Join(strings.Fields(response.Message), " ") // joined into one line
+		message := strings.Join(strings.Fields(response.Message), " ") // joins the lines of the message into one line
 		return fmt.Errorf("the extension reports a failure: %s", phrase.CutText(cmp.Or(message, "no message"), maxTextBytes))
 	default:
 		return errors.New("the status of the response is neither Success nor Failure")

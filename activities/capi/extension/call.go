@@ -70,7 +70,7 @@ func handlerURL(h handler) (*url.URL, error) {
 	return u, nil
 }
 
-// extensionURL returns the URL of an extension. Errors do not repeat the URL, because it may hold a password.
+// extensionURL returns the URL of an extension. Errors do not repeat the URL, because the URL may contain a password.
 func extensionURL(config runtimev1.ClientConfig) (*url.URL, error) {
 	if s := config.Service; s.IsDefined() {
 		host := s.Name + "." + s.Namespace + ".svc"
@@ -104,7 +104,7 @@ func newClient(host string, bundle []byte) (*http.Client, error) {
 		return nil, err
 	}
 	return &http.Client{
-		// supports HTTP/2 and the proxy of the environment
+		// supports HTTP/2 and a proxy that the environment variables configure
 		Transport:     utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: config}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil

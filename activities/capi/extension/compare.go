@@ -178,8 +178,8 @@ func fieldPath(at, key string) string {
 	return at + "." + key
 }
 
-// differencesText names the first fields that differ, and counts the rest. It names as many fields as fit into an
-// answer, but at least one.
+// differencesText names the first fields that differ, and counts the rest. differencesText names as many fields as fit
+// into an answer, but at least one.
 func differencesText(left []difference) (text string) {
 	for most := min(maxNamedFields, len(left)); most > 0; most-- {
 		text = fieldsByKind(left[:most]) + phrase.TextIf(len(left) > most, " and %d more", len(left)-most)
@@ -190,7 +190,7 @@ func differencesText(left []difference) (text string) {
 	return text
 }
 
-// fieldsByKind lists fields by the kinds of their objects: "A differs in x, y; B differs in z".
+// fieldsByKind groups fields by the kinds of their objects: "A differs in x, y; B differs in z".
 func fieldsByKind(left []difference) (text string) {
 	for i, d := range left {
 		switch {

@@ -120,8 +120,9 @@ func applyOperation(object []byte, operation jsonpatch.Operation) (after []byte,
 }
 
 // strictPatch makes the library as strict as RFC 6902 and Cluster API. An operation without its required value is
-// refused, because the library reads a missing value as null. Before an operation that needs an existing field,
-// strictPatch inserts a move of the field to itself, because the library replaces and copies fields that do not exist.
+// refused, because the library reads a missing value as null. The library replaces or copies fields that do not exist.
+// So before an operation that needs an existing field, strictPatch inserts a move of the field to itself, which fails
+// if the field is missing.
 func strictPatch(operation jsonpatch.Operation) (jsonpatch.Patch, error) {
 	var needed *json.RawMessage // the path of a field that must exist
 	switch operation.Kind() {

@@ -50,8 +50,8 @@ func formerObjects() SetWithTemplates {
 	}
 }
 
-// currentObjects returns a current set with its templates. They have another version, another file and more CPUs than
-// formerObjects.
+// currentObjects returns a current set with its templates. The current objects have another version, another file and
+// more CPUs than the former objects.
 func currentObjects() SetWithTemplates {
 	o := SetWithTemplates{
 		Set: capitest.NewSet("after", 0, func(s *clusterv1.MachineSet) {

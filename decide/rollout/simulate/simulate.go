@@ -1,4 +1,4 @@
-// Package simulate predicts a rollout: it carries out the decisions of decide/rollout in a simulated cluster without
+// Package simulate predicts a rollout by executing the decisions of decide/rollout in a simulated cluster without
 // failures.
 package simulate
 
@@ -14,12 +14,12 @@ import (
 	"millwright/decide/rollout"
 )
 
-// maxPlanSteps is the largest number of steps in a plan.
+// maxPlanSteps is the maximum number of steps in a plan.
 const maxPlanSteps = 500
 
-// PredictedStep is a predicted step.
+// PredictedStep is one step of a predicted rollout.
 type PredictedStep struct {
-	Step  string      // one sentence: the action of the step
+	Step  string      // action of the step, as one sentence
 	Sizes []SizeOfSet // sizes after the step, from the oldest set to the newest, without sets of size 0
 }
 
@@ -30,8 +30,8 @@ type SizeOfSet struct {
 	Current  bool
 }
 
-// PredictSteps returns the steps that the rollout would take if machines were created and deleted at once. PredictSteps
-// ignores a pause or a hold, and says so in the first step.
+// PredictSteps returns the steps of the rollout if each machine were created and deleted without delay. PredictSteps
+// ignores a pause or a hold, and mentions it in the first step.
 func PredictSteps(o rollout.Facts) []PredictedStep {
 	var plan []PredictedStep
 	if why := o.StopReason(); why != "" {
@@ -55,23 +55,24 @@ func sizesOfSets(o rollout.Facts) []SizeOfSet {
 	return list.Map(wanted, func(s rollout.MachineSet) SizeOfSet { return SizeOfSet{s.Name, s.Replicas, s.Current} })
 }
 
-// IdealDuration returns how long a rollout takes if decisions cost no time. A machine becomes available after the
-// duration create, and is gone after the duration remove. No system can be faster with the same bounds on machines. The
-// second result is false if the rollout does not complete.
+// IdealDuration returns the duration of a rollout if decisions took no time. A machine becomes available after the
+// duration create, and is gone after the duration remove. With the same limits for surge and unavailable machines, no
+// implementation can be faster. The second result is false if the rollout does not complete.
 func IdealDuration(o rollout.Facts, create, remove time.Duration) (time.Duration, bool) {
 	return IdealDurationOfMachines(o, func() time.Duration { return create }, remove)
 }
 
-// IdealDurationOfMachines returns the result of IdealDuration for machines whose creations take different times.
-// IdealDurationOfMachines calls create once for each new machine.
+// IdealDurationOfMachines is IdealDuration for machines whose creations take different times. IdealDurationOfMachines
+// calls create once for each new machine.
 func IdealDurationOfMachines(o rollout.Facts, create func() time.Duration, remove time.Duration) (time.Duration, bool) {
 	o.Automatic, o.Deadline = rollout.AutoRollback{}, nil
 	return runDecisions(o, create, remove, 100*maxPlanSteps, func(rollout.Decision, rollout.Facts) {})
 }
 
-// Run carries out at most `most` decisions, until nothing is left to do or a template is rolled back. Machines become
-// available and disappear as in IdealDuration. Steps that need approval are approved at once. After each decision, Run
-// calls done with the new facts. Run returns the simulated time that passed, and whether the rollout is complete.
+// Run executes at most `most` decisions. Run returns earlier if nothing is left to do or a template is rolled back.
+// Machines become available and disappear after the durations of IdealDuration. Steps that need approval are approved
+// at once. After each decision, Run calls done with the new facts. Run returns the simulated time that passed, and
+// whether the rollout is complete.
 func Run(
 	o rollout.Facts,
 	create, remove time.Duration,
@@ -258,7 +259,8 @@ func (c *simulatedCluster) applyElapsedTime() {
 	}
 }
 
-// scaleSet creates or deletes machines of a set. Unavailable machines are deleted first, then the youngest.
+// scaleSet creates or deletes machines of a set. scaleSet deletes unavailable machines first, and then the youngest
+// machines.
 func (c *simulatedCluster) scaleSet(s *rollout.MachineSet) {
 	var active []*rollout.Member
 	for i := range s.Machines {
@@ -292,8 +294,8 @@ func (c *simulatedCluster) scaleSet(s *rollout.MachineSet) {
 	}
 }
 
-// advanceToNextEvent sets the time to the next event, or to the time `until` if that is earlier and not zero.
-// advanceToNextEvent returns false if there is no next event and `until` is zero.
+// advanceToNextEvent sets the time to the next event, or to `until` if `until` is set and earlier. advanceToNextEvent
+// returns false if there is no next event and `until` is zero.
 func (c *simulatedCluster) advanceToNextEvent(until time.Time) bool {
 	for _, times := range []map[string]time.Time{c.readyAt, c.goneAt} {
 		for _, at := range times {

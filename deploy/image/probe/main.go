@@ -1,6 +1,6 @@
-// Command probe sends one HTTP request to a URL and exits with 0 if the response is a success. Compose checks health by
-// a command inside the container, and Millwright's image has neither a shell nor an HTTP client. Kubernetes sends its
-// health checks itself and does not need the probe.
+// Command probe sends one HTTP request to a URL and exits with 0 if the response is a success. The health check of
+// Compose runs a command inside the container, and Millwright's image has neither a shell nor an HTTP client.
+// Kubernetes sends its health checks itself and does not need the probe.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// requestTimeout is the timeout of the HTTP request: shorter than the timeout of the health checks in
+// requestTimeout is the timeout of the HTTP request. requestTimeout is shorter than the timeout of the health checks in
 // docker-compose.yml, so that the probe can still print that the process does not answer.
 const requestTimeout = 2 * time.Second
 

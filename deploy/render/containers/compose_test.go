@@ -1,6 +1,6 @@
-// Package containers checks docker-compose.yml and the Dockerfiles of deploy/image without a container engine: the
-// libraries of Compose and BuildKit parse them, and each name in them must exist. devstack/lab/test/compose runs them
-// with a container engine.
+// Package containers checks docker-compose.yml and the Dockerfiles of deploy/image without a container engine. The
+// libraries of Compose and BuildKit parse the files, and each name in the files must exist. devstack/lab/test/compose
+// runs the files with a container engine.
 package containers
 
 import (

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Root is the folder where Linux mounts the cgroup hierarchies: v2 itself, or one subfolder per v1 hierarchy.
+// Root is the folder where Linux mounts the cgroup hierarchies. With cgroup v2 it is the hierarchy itself, and with v1
+// it has one subfolder per hierarchy.
 const Root = "/sys/fs/cgroup"
 
 const retryInterval = 50 * time.Millisecond
@@ -101,7 +102,7 @@ func TryRemove(name string) error {
 }
 
 // removeGroup removes the folder of a cgroup and the folders of the cgroups below it. The kernel removes the files in
-// these folders.
+// the folders of a cgroup.
 func removeGroup(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,6 @@
 // Package debian makes folders with Debian packages, for programs that are not installed on the machine.
-// RootFilesystem.Make calls mmdebstrap to make a root folder with packages and their dependencies; servers of Incus and
-// container engines run in such a folder. RootFilesystem.Make needs root privileges; see CheckSupport. UnpackPackages
+// RootFilesystem.Make calls mmdebstrap to make a root folder with packages and their dependencies. Servers of Incus and
+// container engines run in a root folder. RootFilesystem.Make needs root privileges; see CheckSupport. UnpackPackages
 // unpacks packages without their dependencies and needs no root privileges. RootFilesystem.Make and UnpackPackages need
 // Debian's package manager. Package debian starts no server.
 package debian
@@ -18,8 +18,8 @@ import (
 	"strings"
 )
 
-// unneededFiles lists patterns of package files that are not installed. These files are two fifths of the packages'
-// size.
+// unneededFiles lists patterns of package files that are not installed. The excluded files are two fifths of the
+// packages' size.
 var unneededFiles = []string{
 	"/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
 }
@@ -90,15 +90,15 @@ func updatePackageLists(ctx context.Context, output io.Writer) error {
 	return runApt(ctx, output, "apt-get", "update", "-q")
 }
 
-// runApt runs a command that calls apt-get. It takes a lock that all processes of this user share, because apt-get
+// runApt runs a command that calls apt-get. runApt takes a lock that all processes of this user share, because apt-get
 // fails while another apt-get runs. runApt waits at most ten minutes for the lock.
 func runApt(ctx context.Context, output io.Writer, command ...string) error {
 	alone := []string{"-w", "600", filepath.Join(os.TempDir(), fmt.Sprintf("millwright-apt-%d.lock", os.Geteuid()))}
 	return Run(ctx, output, []string{"DEBIAN_FRONTEND=noninteractive"}, "flock", append(alone, command...)...)
 }
 
-// Run runs a program of this machine with additional environment variables. Output lines that begin with "I: " are
-// progress: Run forwards them to output. An error contains the last 20 lines.
+// Run runs a program of this machine with additional environment variables. Run forwards the output lines that begin
+// with "I: " to output, because these lines report progress. An error contains the last 20 lines.
 func Run(ctx context.Context, output io.Writer, environment []string, program string, arguments ...string) error {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Env = append(os.Environ(), environment...)

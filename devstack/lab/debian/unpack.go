@@ -10,8 +10,8 @@ import (
 )
 
 // UnpackPackages downloads packages of this machine's Debian release and unpacks them into the folder dir.
-// UnpackPackages neither downloads dependencies nor runs the packages' scripts: use it for programs that need no
-// further package.
+// UnpackPackages neither downloads dependencies nor runs the packages' scripts, so it is only for programs that need no
+// other package.
 func UnpackPackages(ctx context.Context, dir string, output io.Writer, packages ...string) error {
 	work, err := os.MkdirTemp("", "millwright-packages-")
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package engine runs a container engine (Docker with BuildKit and Compose) for tests of images and of
 // docker-compose.yml. The engine's programs come from Debian packages, in a root folder below the user's cache folder.
 // The engine shares no data, socket or network with an engine that is installed on the machine. The engine runs in its
-// own mount, PID and network namespaces, where no registry is reachable: package standin makes the images that a test
-// needs. The engine needs root on Linux with Debian's package manager; see CheckSupport.
+// own mount, PID and network namespaces. No registry is reachable there, so package standin makes the images that a
+// test needs. The engine needs root on Linux with Debian's package manager; see CheckSupport.
 package engine
 
 import (
@@ -22,7 +22,7 @@ import (
 	"millwright/devstack/lab/isolated"
 )
 
-// HostAddress is the address of the bridge in the engine's network namespace. Containers connect to this address to
+// HostAddress is the address of the bridge in the engine's network namespace. Containers connect to HostAddress to
 // reach the listeners that Engine.Listen opens.
 const HostAddress = "172.31.250.1"
 
@@ -34,7 +34,7 @@ type Options struct {
 	// Output receives the progress of builds; nil discards it.
 	Output io.Writer
 	// ReadableFolders are absolute paths of folders on this machine. The engine, its clients and its containers can
-	// read these folders at the same paths.
+	// read the ReadableFolders at the same paths.
 	ReadableFolders []string
 }
 
@@ -111,7 +111,7 @@ func RootFolder(ctx context.Context, output io.Writer) (string, error) {
 			if err := packages.Make(ctx, root, output); err != nil {
 				return err
 			}
-			// The package iptables makes the same link when it is installed.
+			// The installation of the package iptables makes the same link.
 			return os.Symlink("iptables-nft", filepath.Join(root, "usr", "sbin", "iptables"))
 		},
 	)
@@ -172,7 +172,7 @@ func (e *Engine) Run(
 	return out, nil
 }
 
-// Listen listens for TCP connections in the engine's network namespace: for instance at HostAddress, or at 127.0.0.1
+// Listen listens for TCP connections in the engine's network namespace, for instance at HostAddress, or at 127.0.0.1
 // for containers with host networking.
 func (e *Engine) Listen(address string) (net.Listener, error) { return e.process.Listen(address) }
 

@@ -79,7 +79,7 @@ func TestListenAndDialConnectTheNetworks(t *testing.T) {
 	}()
 	_, err = net.Dial("tcp", address)
 	require.Error(t, err, "the port is in the engine's network namespace only")
-	const many = 50 // enough connections that every thread of this process serves some
+	const many = 50 // enough connections that every thread of this process serves at least one
 	var connections errgroup.Group
 	for range many {
 		connections.Go(func() error {

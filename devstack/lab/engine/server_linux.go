@@ -19,14 +19,15 @@ var startScript string
 const (
 	// startTimeout is the timeout for the first answer of dockerd. An idle machine needs two seconds.
 	startTimeout = time.Minute
-	// stopTimeout is the time that dockerd has after SIGTERM to stop its containers. After this time dockerd and the
-	// containers are killed; their data are not used again.
+	// stopTimeout is the time that dockerd has after SIGTERM to stop its containers. After stopTimeout, dockerd and the
+	// containers are killed, and their data are not used again.
 	stopTimeout = 2 * time.Second
-	// cleanupTimeout is the timeout for removing the cgroups after the last process has ended: the kernel removes
+	// cleanupTimeout is the timeout for removing the cgroups after the last process has ended. The kernel removes
 	// namespaces in the background.
 	cleanupTimeout = 30 * time.Second
 
-	cgroupPrefix = "millwright-engine-" // followed by the PID of the starting process and a number
+	// prefix of a cgroup's name, before the PID of the starting process and a number
+	cgroupPrefix = "millwright-engine-"
 )
 
 // launch starts process 1 in new namespaces; process 1 starts dockerd. launch returns when dockerd answers.
@@ -63,7 +64,8 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 	return nil
 }
 
-// sweepCgroups removes the cgroups of killed engines: those with a name that contains the PID of no running process.
+// sweepCgroups removes the cgroups of killed engines. The name of each cgroup contains the PID of the process that
+// started the engine, and this process no longer runs.
 func sweepCgroups() error {
 	found, err := filepath.Glob(filepath.Join(cgroup.Root, "*", cgroupPrefix+"*")) // v1
 	if err != nil {
@@ -79,7 +81,7 @@ func sweepCgroups() error {
 		if _, err := os.Stat(filepath.Join("/proc", owner)); err == nil {
 			continue
 		}
-		_ = cgroup.TryRemove(name) // an error is ignored: the next start of an engine tries again
+		_ = cgroup.TryRemove(name) // an error is ignored, because the next start of an engine retries the removal
 	}
 	return nil
 }

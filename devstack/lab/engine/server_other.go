@@ -8,5 +8,5 @@ const cgroupPrefix = ""
 
 func (e *Engine) launch(context.Context, string, []string) error { return CheckSupport() }
 
-// Stop does nothing: engines need Linux.
+// Stop does nothing, because engines need Linux.
 func (e *Engine) Stop(context.Context) error { return nil }

@@ -18,7 +18,7 @@ func DialerToAddress(address string) Dialer {
 }
 
 // Serve accepts connections and forwards each one to the target until ctx ends. When ctx has ended, Serve closes the
-// listener and returns nil. Serve logs a failed connection and keeps the other connections.
+// listener and returns nil. Serve logs a failed connection and continues to forward the other connections.
 func Serve(ctx context.Context, listener net.Listener, dial Dialer) error {
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
@@ -53,12 +53,12 @@ func copyBothDirections(ctx context.Context, from net.Conn, dial Dialer) error {
 	half := func(to, from net.Conn) {
 		_, err := io.Copy(to, from)
 		if half, ok := to.(*net.TCPConn); ok {
-			_ = half.CloseWrite() // the error is ignored: the whole connection may be closed already
+			_ = half.CloseWrite() // the error is ignored, because the whole connection may already be closed
 		}
 		ended <- err
 	}
 	go half(to, from)
 	go half(from, to)
-	_, _ = <-ended, <-ended // errors are expected: a deleted machine resets its connections
+	_, _ = <-ended, <-ended // errors are expected, because a deleted machine resets its connections
 	return nil
 }

@@ -16,7 +16,7 @@ func TestServePassesBothDirections(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(ctx, entrance, DialerToAddress(target.Addr().String())) }()
-	go func() { // echo server: answers when the client has closed its half
+	go func() { // the server echoes the data after the client has closed its half
 		connection, err := target.Accept()
 		if err != nil {
 			return

@@ -235,7 +235,7 @@ func nodeFiles() (map[string]string, error) {
 	return files, nil
 }
 
-// blobDigest returns the SHA-256 digest of a blob in hexadecimal: the blob's file name in an OCI image.
+// blobDigest returns the SHA-256 digest of a blob in hexadecimal, which is the blob's file name in an OCI image.
 func blobDigest(blob []byte) string {
 	sum := sha256.Sum256(blob)
 	return hex.EncodeToString(sum[:])

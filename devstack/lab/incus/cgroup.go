@@ -9,8 +9,8 @@ import (
 )
 
 // sweepCgroups removes the cgroups of servers that were killed. If a network has no interface and no process holds its
-// lock, no server uses the network. sweepCgroups does not wait: a cgroup that is still in use belongs to a server with
-// another cache folder and other locks.
+// lock, no server uses the network. sweepCgroups does not wait, because a cgroup that is still in use belongs to a
+// server with another cache folder and other locks.
 func sweepCgroups() error {
 	for _, network := range Networks() {
 		if _, err := net.InterfaceByName(network.Name); err == nil {
@@ -23,7 +23,8 @@ func sweepCgroups() error {
 		if err != nil {
 			return err
 		}
-		_ = cgroup.TryRemove(network.Name) // an error is ignored: the next start of a server tries again
+		// an error is ignored, because the next start of a server retries the removal
+		_ = cgroup.TryRemove(network.Name)
 		if err := lock.Close(); err != nil {
 			return err
 		}

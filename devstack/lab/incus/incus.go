@@ -35,13 +35,14 @@ const NetworkName = "machines"
 
 // The node image contains these pod images, because nodes reach no registry.
 const (
-	// WorkloadImage serves HTTP on port 8080 and answers with the name of its pod. With the flag --linger=10s the
-	// workload serves for ten more seconds after SIGTERM.
+	// WorkloadImage serves HTTP on port 8080 and returns the name of its pod. With the flag --linger=10s the workload
+	// serves for ten more seconds after SIGTERM.
 	WorkloadImage = "millwright.local/workload:1"
 	pauseImage    = "millwright.local/pause:1"
 )
 
-// apiPort is the port of the server's HTTPS API, Incus' default. The server listens only in its own network namespace.
+// apiPort is the port of the server's HTTPS API, which is Incus' default port. The server listens only in its own
+// network namespace.
 const apiPort = 8443
 
 // Options are the options of Start and BuildImages.
@@ -55,10 +56,11 @@ type Options struct {
 	Network Network
 }
 
-// Server is a running server. Start writes the fields with JSON tags to <Dir>/server.json: other processes can open the
-// server with Open.
+// Server is a running server. Start writes the fields with JSON tags to <Dir>/server.json, so that other processes can
+// open the server with Open.
 type Server struct {
-	Dir string `json:"dir"` // folder of instances, images, logs and certificates: the dir of Start; Stop keeps it
+	// folder of instances, images, logs and certificates, as passed to Start; Stop does not delete it
+	Dir string `json:"dir"`
 
 	// Address is the URL of the API on the machines' network. Clients need a trusted certificate.
 	Address    string `json:"address"`

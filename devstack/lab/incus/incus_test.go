@@ -85,8 +85,8 @@ func TestAPIRequiresAClientCertificate(t *testing.T) {
 	pair, err := tls.LoadX509KeyPair(s.ClientCert, s.ClientKey)
 	require.NoError(t, err)
 	for want, certificates := range map[int][]tls.Certificate{http.StatusOK: {pair}, http.StatusForbidden: nil} {
-		// The certificate is for the machine's host name, but the test connects to an IP address: verify the
-		// certificate without the name.
+		// The certificate is for the machine's host name, but the test connects to an IP address. The test therefore
+		// verifies the certificate without the name.
 		config := &tls.Config{Certificates: certificates, VerifyConnection: func(state tls.ConnectionState) error {
 			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: known})
 			return err

@@ -20,15 +20,15 @@ import (
 // The zero value means no network.
 type Network struct {
 	Name string `json:"name"` // name of the veth end on this machine, and of the server's cgroups
-	// Subnet is the subnet of machines and pods, for instance 10.200.0.0/16. Machines get addresses from its lower
-	// half, pods from its upper half.
+	// Subnet is the subnet of machines and pods, for instance 10.200.0.0/16. Machines get addresses from the lower half
+	// of the subnet, and pods from the upper half.
 	Subnet string `json:"subnet"`
 	Bridge string `json:"bridge"` // address of the bridge; incusd listens there
 	Host   string `json:"host"`   // this machine's address in the network, only for the API server
 	Pods   string `json:"pods"`   // upper half of the subnet, for pods; each node gets a /24
 }
 
-// The networks are 10.200.0.0/16 to 10.231.0.0/16: other software rarely chooses these numbers.
+// The networks are 10.200.0.0/16 to 10.231.0.0/16, because other software rarely uses these addresses.
 const (
 	firstSubnetNumber = 200
 	networkCount      = 32
@@ -37,7 +37,7 @@ const (
 func numberedNetwork(i int) Network {
 	prefix := "10." + strconv.Itoa(firstSubnetNumber+i)
 	return Network{
-		Name:   "mwnodes" + strconv.Itoa(i), // the kernel allows 15 bytes
+		Name:   "mwnodes" + strconv.Itoa(i), // the kernel limits names of interfaces to 15 bytes
 		Subnet: prefix + ".0.0/16",
 		Bridge: prefix + ".0.1",
 		Host:   prefix + ".0.2",
@@ -45,8 +45,8 @@ func numberedNetwork(i int) Network {
 	}
 }
 
-// APIServerURL returns the API server's URL for machines. The port is always 6443, also in a stack with free ports:
-// machines keep the URL across restarts of the stack.
+// APIServerURL returns the API server's URL for machines. The port is always 6443, even in a stack with free ports,
+// because machines keep the URL across restarts of the stack.
 func (n Network) APIServerURL() string { return "https://" + n.APIServerAddress() }
 
 // APIServerAddress returns the address and port at which machines reach the API server.
@@ -73,8 +73,8 @@ func NetworkByName(name string) (Network, error) {
 
 // FindFreeNetwork returns a network without an interface on this machine, and the network's lock against other stacks.
 // The caller closes the lock when the machines have ended, or passes the lock to the supervisor. A second call for the
-// same folder returns the same network, unless another stack uses it. Restarted machines can then reach the API server
-// at its old address.
+// same folder returns the same network, unless another stack uses it. With the same network, restarted machines can
+// reach the API server at its old address.
 func FindFreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(dir))

@@ -18,8 +18,9 @@ import (
 	"time"
 )
 
-// preseedTemplate is the configuration of a new server. Applying it a second time changes nothing. Parameters: HTTPS
-// port, address of the bridge, first and last address of instances, driver of the storage pool, name of the network.
+// preseedTemplate is the configuration of a new server. If the configuration is applied a second time, nothing changes.
+// Parameters: HTTPS port, address of the bridge, first and last address of instances, driver of the storage pool, name
+// of the network.
 //
 // An instance with the default profile is a node: a privileged container that may run containers. The node's kubelet
 // writes to /proc, /sys and the cgroup hierarchies.
@@ -70,9 +71,9 @@ func (s *Server) configure(ctx context.Context, image nodeImage) error {
 	return s.importImage(ctx, image)
 }
 
-// storageDriver returns btrfs if this machine supports it: a new instance is then a snapshot of the image, which takes
-// no time and no space. Incus makes the pool in a sparse file of 5 to 30 GiB, on a loop device. Without btrfs
-// storageDriver returns dir: each instance is a copy of the image.
+// storageDriver returns btrfs if this machine supports it, because a new instance is then a snapshot of the image,
+// which takes no time and no space. Incus makes the pool in a sparse file of 5 to 30 GiB, on a loop device. Without
+// btrfs, storageDriver returns dir, and each instance is a copy of the image.
 func storageDriver() string {
 	known, _ := os.ReadFile("/proc/filesystems")
 	_, err := os.Stat("/dev/loop-control")
@@ -96,7 +97,7 @@ func (s *Server) trustClient(ctx context.Context) error {
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "millwright"},
 		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().AddDate(10, 0, 0), // ten years: longer than a local stack exists
+		NotAfter:     time.Now().AddDate(10, 0, 0), // ten years, which is longer than a local stack exists
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}

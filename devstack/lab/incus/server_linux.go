@@ -23,10 +23,10 @@ const (
 	retryInterval = 50 * time.Millisecond
 	// startTimeout is the timeout for the first answer of incusd. An idle machine needs a second.
 	startTimeout = 30 * time.Second
-	// stopTimeout is the time that incusd has after SIGTERM to write its database. After this time incusd and the
+	// stopTimeout is the time that incusd has after SIGTERM to write its database. After stopTimeout, incusd and the
 	// instances are killed.
 	stopTimeout = 2 * time.Second
-	// cleanupTimeout is the timeout for removing cgroups and the interface after the last process has ended: the kernel
+	// cleanupTimeout is the timeout for removing cgroups and the interface after the last process has ended. The kernel
 	// removes namespaces in the background.
 	cleanupTimeout = 30 * time.Second
 )
@@ -59,7 +59,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 		Env: []string{
 			"PATH=" + searchPath + ":/sbin:/bin",
 			// incusd's database uses libuv. If libuv uses io_uring, epoll in the same process may miss connections
-			// (Linux 6.18): incusd then does not answer until one of its timers fires, and the start of an instance
+			// (Linux 6.18). incusd then does not answer until one of its timers fires, and the start of an instance
 			// fails after 30 s.
 			"UV_USE_IO_URING=0",
 			"ROOT=" + root,
@@ -90,7 +90,8 @@ func (s *Server) launch(ctx context.Context, root string) error {
 // 128. At the limit containerd starts without its CRI plugin.
 const inotifyLimit = 4096
 
-// raiseInotifyLimit raises the kernel's limit to inotifyLimit. The limit stays raised: other servers may need it.
+// raiseInotifyLimit raises the kernel's limit to inotifyLimit. The limit is not lowered again, because other servers
+// may need it.
 func raiseInotifyLimit() error {
 	const limit = "/proc/sys/fs/inotify/max_user_instances"
 	text, err := os.ReadFile(limit)

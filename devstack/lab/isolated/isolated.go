@@ -1,7 +1,7 @@
 // Package isolated runs servers in their own root folder and their own namespaces (mount, PID, network). When the
 // process that started a server ends, process 1 of the namespaces ends, and the kernel removes all mounts, processes
-// and network interfaces of the server. Only the server's cgroups stay; package cgroup removes them. Package isolated
-// needs root on Linux.
+// and network interfaces of the server. The kernel does not remove the server's cgroups, so package cgroup removes
+// them. Package isolated needs root on Linux.
 package isolated
 
 import (
@@ -26,7 +26,7 @@ type Options struct {
 	Dir           string     // the server's folder; Start writes the script there
 	CgroupFolders []string   // cgroup folders that process 1 enters: see cgroup.Make
 	Env           []string   // complete environment of the script
-	Files         []*os.File // open files, as descriptors 3 and higher
+	Files         []*os.File // open files that the script inherits as descriptors 3 and higher
 	LogPath       string     // path of the log; standard output and error are appended
 }
 

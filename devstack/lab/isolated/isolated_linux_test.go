@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The first thread of a process never ends: it must not enter a namespace.
+// The first thread of a process never ends, so it must not enter a namespace.
 func TestRunOnTemporaryThreadAvoidsTheFirstThread(t *testing.T) {
 	assert.NotZero(t, workerThreadID, "TestMain did not run on the first thread")
 	assert.NotEqual(t, os.Getpid(), workerThreadID)

@@ -31,16 +31,16 @@ const (
 )
 
 // approver approves kubelets' requests for serving certificates. Kubernetes does not approve these requests, because it
-// does not know the machines' addresses. Incus knows the addresses.
+// cannot verify the addresses of the machines. The approver gets the addresses from Incus.
 type approver struct {
 	clients kubernetes.Interface
 	// instanceAddresses returns the addresses of the instances with this name. The result may be empty.
 	instanceAddresses func(ctx context.Context, name string) ([]string, error)
 }
 
-// run approves requests until ctx ends. A request that is not approved stays pending. Each check of a request asks
-// Incus, which takes seconds on a busy machine. The queue therefore holds a request only once, and a request that waits
-// for its retry delays no other request.
+// run approves requests until ctx ends. A request that is not approved stays pending. Each check of a request sends a
+// query to Incus, which takes seconds on a busy machine. The queue therefore contains each request only once, and a
+// request that waits for its retry does not delay other requests.
 func (a approver) run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(
 		a.clients,
@@ -88,7 +88,7 @@ func (a approver) run(ctx context.Context) error {
 	}
 }
 
-// approveRequest approves a request. An error says why the request was not approved.
+// approveRequest approves a request. If the request was not approved, the error contains the reason.
 func (a approver) approveRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) error {
 	name, err := claimedNodeName(request)
 	if err != nil {
@@ -123,7 +123,7 @@ func (a approver) approveRequest(ctx context.Context, request *certificatesv1.Ce
 }
 
 // claimedNodeName returns the name of the node that requests a certificate for itself. The user name that the API
-// server authenticated contains this name.
+// server authenticated contains the node's name.
 func claimedNodeName(request *certificatesv1.CertificateSigningRequest) (string, error) {
 	name, isNode := strings.CutPrefix(request.Spec.Username, nodeUserPrefix)
 	if !isNode || name == "" || !slices.Contains(request.Spec.Groups, nodeGroup) {

@@ -134,11 +134,11 @@ func TestOnlyCertificatesForOwnNamesAndAddressesAreApproved(t *testing.T) {
 	}
 }
 
-// A request that is not approved yet delays no other request, also if Incus needs seconds for each answer.
+// A request that is not approved yet does not delay other requests, even if Incus needs seconds for each answer.
 func TestWaitingSigningRequestsDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients := fake.NewClientset()
-		for _, name := range []string{"early-1", "early-2", "early-3"} { // their machines have no address
+		for _, name := range []string{"early-1", "early-2", "early-3"} { // the machines of these nodes have no address
 			createSigningRequest(t, clients, name)
 		}
 		a := approver{clients, func(_ context.Context, name string) ([]string, error) {

@@ -1,5 +1,5 @@
-// Package nodes is the component incusd of a local stack with real nodes. It runs the Incus server with the machines,
-// forwards TCP connections from the machines to the API server, and approves kubelets' serving certificates.
+// Package nodes is the component incusd of a local stack with real nodes. The component runs the Incus server with the
+// machines, forwards TCP connections from the machines to the API server, and approves kubelets' serving certificates.
 package nodes
 
 import (
@@ -24,7 +24,7 @@ import (
 // Options are the options of Run.
 type Options struct {
 	Repo             string        // root of the clone
-	Dir              string        // data of Incus; other processes call incus.Open with it
+	Dir              string        // folder with the data of Incus; other processes pass it to incus.Open
 	Network          incus.Network // network of the machines, locked by the supervisor
 	APIServerAddress string        // the API server's address on loopback; machines use Network.APIServerURL
 	// Kubeconfig is the path of the admin's kubeconfig. The approver impersonates the user incusd and has only this
@@ -79,7 +79,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return group.Wait()
 }
 
-// serveHealth answers /readyz with 200. Run calls serveHealth when the server is ready.
+// serveHealth serves /readyz with the status 200. Run calls serveHealth when the server is ready.
 func serveHealth(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})

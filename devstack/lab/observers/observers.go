@@ -32,8 +32,8 @@ var runScript string
 // debianPackages are the packages of Prometheus and Alertmanager: 30 MB to download, 140 MB unpacked.
 var debianPackages = []string{"prometheus", "prometheus-alertmanager"}
 
-// ProgramPath returns the path of a program. The first call downloads the packages in some seconds. ProgramPath fails
-// if this machine is not Debian or the packages cannot be downloaded.
+// ProgramPath returns the path of a program. The first call downloads the packages, which takes some seconds.
+// ProgramPath fails if this machine is not Debian or the packages cannot be downloaded.
 func ProgramPath(ctx context.Context, name string, output io.Writer) (string, error) {
 	release, err := os.ReadFile("/etc/debian_version")
 	if err != nil {

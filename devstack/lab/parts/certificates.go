@@ -22,9 +22,9 @@ func caKeyPath(l component.Layout) string { return l.Path("pki", "ca.key") }
 func kubeletClientPath(l component.Layout) string    { return l.Path("pki", "kubelet-client.crt") }
 func kubeletClientKeyPath(l component.Layout) string { return l.Path("pki", "kubelet-client.key") }
 
-// writeCertificates writes what a stack with real machines needs and the API server does not make: a CA (unless it
-// exists), a certificate of the API server with its address on the machines' network, and the API server's client
-// certificate for calls to kubelets.
+// writeCertificates writes the certificates that a stack with real machines needs and the API server does not make: a
+// CA (unless it exists), a certificate of the API server with its address on the machines' network, and the API
+// server's client certificate for calls to kubelets.
 func writeCertificates(l component.Layout, network incus.Network) error {
 	ca, err := ensureCA(l)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"millwright/devstack/lab/incus"
 )
 
-// The API server's certificate includes its address on the machines' network. A second start keeps the CA: machines
-// have a copy of it.
+// The API server's certificate includes its address on the machines' network. A second start does not replace the CA,
+// because machines have a copy of it.
 func TestCertificatesOfAStackWithMachines(t *testing.T) {
 	l := component.Layout(t.TempDir())
 	require.NoError(t, os.MkdirAll(l.Path("pki"), 0o700))

@@ -51,8 +51,8 @@ func addNodeSettings(plan *component.Plan, network incus.Network) error {
 	return nil
 }
 
-// machineControllers are the controllers that real kubelets and their pods need besides the controllers of every stack.
-// The controllers handle certificates, bootstrap tokens, pod address ranges and endpoints.
+// machineControllers are the controllers that real kubelets and their pods need in addition to the controllers of every
+// stack. The controllers handle certificates, bootstrap tokens, pod address ranges and endpoints.
 func machineControllers() []string {
 	return []string{
 		"bootstrap-signer-controller",

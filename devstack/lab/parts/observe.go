@@ -11,8 +11,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// scrapeInterval is the scrape and evaluation interval. It is short, so that a rate over one minute has enough samples
-// soon after the start.
+// scrapeInterval is the scrape and evaluation interval. The interval is short, so that a rate over one minute has
+// enough samples soon after the start.
 const scrapeInterval = "5s"
 
 func prometheusConfig(l component.Layout) string   { return l.Path("config", "prometheus.yaml") }
@@ -30,7 +30,7 @@ func addObserverSettings(plan *component.Plan) error {
 		"--config.file="+alertmanagerConfig(l),
 		"--storage.path="+l.Path(Alertmanager),
 		"--web.listen-address="+component.Address(plan.Ports[Alertmanager]),
-		"--cluster.listen-address=", // no Alertmanager cluster, no cluster port
+		"--cluster.listen-address=", // an empty address disables the Alertmanager cluster and its port
 		"--log.level=warn",
 	)
 	prependFlags(plan, Prometheus,

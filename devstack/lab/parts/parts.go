@@ -1,6 +1,6 @@
-// Package parts adds the lab's components to a local stack: real machines (an Incus server and the worker of provider
-// incus), and Prometheus with Alertmanager. Package parts only describes these components; the stack's supervisor runs
-// them like its own components.
+// Package parts adds the lab's components to a local stack. These components are real machines (an Incus server and the
+// worker of provider incus), and Prometheus with Alertmanager. Package parts only describes these components; the
+// stack's supervisor runs them like its own components.
 package parts
 
 import (
@@ -39,7 +39,7 @@ func extraComponents() []component.ExtraComponent {
 type Parts struct {
 	// WithNodes adds machines with real kubelets: an Incus server, and the worker of provider incus if the stack has
 	// Millwright's worker. WithNodes needs root on Linux with Debian packages (incus.CheckSupport). Simulated machines
-	// stay available.
+	// are still available.
 	WithNodes bool
 	// WithObservers adds Prometheus and Alertmanager from Debian packages. Prometheus scrapes Millwright's processes
 	// every few seconds and evaluates the rules of deploy/alerts.
@@ -122,8 +122,8 @@ func (p Parts) completePlan(ctx context.Context, plan *component.Plan) ([]*os.Fi
 	return []*os.File{lock}, addNodeSettings(plan, network)
 }
 
-// prependFlags puts flags before a component's flags in the plan, so that the flags of the stack's options come last
-// and override them.
+// prependFlags puts flags before a component's flags in the plan. The flags of the stack's options remain last and
+// override the new flags.
 func prependFlags(plan *component.Plan, name string, flags ...string) {
 	plan.Args[name] = slices.Concat(flags, plan.Args[name])
 }

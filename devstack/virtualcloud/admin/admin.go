@@ -1,6 +1,6 @@
 // Package admin has the types and the client of virtualcloud's admin API. A test or an operator uses this API to make
 // the cloud fail on demand, and to read the cloud's true state. Integration tests, the safety checker and people with
-// curl call the admin API. Providers must not call the admin API, because a real cloud has no such API.
+// curl call the admin API. Providers must not call the admin API, because a real cloud has no admin API.
 //
 // The admin API is HTTP with JSON bodies on the cloud's own address:
 //
@@ -48,7 +48,7 @@ const (
 	Create     Operation = "create"
 	Initialize Operation = "initialize"
 	Delete     Operation = "delete"
-	Status     Operation = "status" // lookup of one machine's instance, also the lookup before a create
+	Status     Operation = "status" // Status looks up one machine's instance, also before a create call.
 	List       Operation = "list"
 	Limits     Operation = "limits"
 )
@@ -64,8 +64,9 @@ type HangPoint string
 
 // The hang points. A released call continues normally.
 const (
-	BeforeEffect HangPoint = "before" // before the effect; a client that closes the connection prevents the effect
-	AfterEffect  HangPoint = "after"  // after the effect, before the answer
+	// The call hangs before its effect; if the client closes the connection, the call has no effect.
+	BeforeEffect HangPoint = "before"
+	AfterEffect  HangPoint = "after" // The call hangs after its effect and before the answer.
 )
 
 // Behaviour is the cloud's configured behaviour. A class can override some fields.
@@ -79,31 +80,33 @@ type Behaviour struct {
 	// DeleteLatency.
 	DeleteLatency virtual.Duration `json:"deleteLatency"`
 
-	// AcceptLatency is the time from the acceptance of a create request until the cloud records its instance. Until
-	// then, even a fresh read does not show the instance. The request takes effect even if its client closes the
-	// connection. Limits.ConsistencyWindow includes AcceptLatency. Default 0.
+	// AcceptLatency is the time from the acceptance of a create request until the cloud records its instance. Until the
+	// cloud records the instance, even a fresh read does not show it. The request takes effect even if its client
+	// closes the connection. Limits.ConsistencyWindow includes AcceptLatency. Default 0.
 	AcceptLatency virtual.Duration `json:"acceptLatency"`
 
-	// Staleness is the age of the state that list and status show. Writes use the present state.
+	// Staleness is the age of the state that list and status show. Write calls use the current state.
 	// Limits.ConsistencyWindow includes Staleness. Default 0.
 	Staleness virtual.Duration `json:"staleness"`
 
 	// NodeCleanup is the time from the end of an instance until the cloud deletes the instance's Node, if the Node
-	// still exists. A cloud-controller-manager also deletes such Nodes. Default 10 s; zero means at once.
+	// still exists. A cloud-controller-manager also deletes Nodes whose instance is gone. Default 10 s; zero means at
+	// once.
 	NodeCleanup virtual.Duration `json:"nodeCleanup"`
 
-	ClientTokens bool `json:"clientTokens"` // false: each create request creates another instance; default true
+	// If ClientTokens is false, each create request creates another instance; the default is true.
+	ClientTokens bool `json:"clientTokens"`
 
 	// OwnNodeNames makes the cloud choose the name of each Node. The name is known once the instance has booted.
 	// Default false: a Node has the name of its instance.
 	OwnNodeNames bool `json:"ownNodeNames,omitempty"`
 
-	// NodeInit simulates a cloud-controller-manager. It is the time from a Node's registration until the Node gets its
-	// provider ID and loses the taint node.cloudprovider.kubernetes.io/uninitialized. Default 0: the kubelet knows the
-	// provider ID, and the Node has no taint.
+	// NodeInit simulates a cloud-controller-manager. NodeInit is the time from a Node's registration until the Node
+	// gets its provider ID and loses the taint node.cloudprovider.kubernetes.io/uninitialized. With the default 0, the
+	// kubelet sets the provider ID, and the Node has no taint.
 	NodeInit virtual.Duration `json:"nodeInit,omitempty"`
 
-	// PageSize is the number of instances in a page of list and status. Default 0: one page has all instances.
+	// PageSize is the number of instances in a page of list and status. With the default 0, one page has all instances.
 	PageSize int `json:"pageSize,omitempty"`
 	// Linger is the time during which list and status still show a deleted instance, with the state terminated. Default
 	// 0.
@@ -147,7 +150,7 @@ type Fault struct {
 	Code       string           `json:"code"` // name of a provider.Code
 	Message    string           `json:"message,omitempty"`
 	RetryAfter virtual.Duration `json:"retryAfter,omitempty"`
-	After      bool             `json:"after,omitempty"` // the call fails only after it has taken effect
+	After      bool             `json:"after,omitempty"` // the call takes effect and then fails
 
 	Machine string `json:"machine,omitempty"` // name of the machine; empty: all machines
 	Class   string `json:"class,omitempty"`   // class as namespace/name; empty: all classes
@@ -189,7 +192,8 @@ type Stats struct {
 	LiveDuplicateUIDs  int `json:"liveDuplicateUIDs"`  // machine UIDs with more than one live instance
 	LiveDuplicateNames int `json:"liveDuplicateNames"` // machine names with more than one live instance
 
-	// The counters from Creating on are lost at a restart. Creating counts accepted create requests without an answer.
+	// A restart of the cloud resets Creating and the counters below it. Creating counts accepted create requests
+	// without an answer.
 	Creating int `json:"creating"`
 	// TokenReplays counts create requests whose client token returned an earlier instance.
 	TokenReplays int               `json:"tokenReplays"`

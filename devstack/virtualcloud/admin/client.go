@@ -13,7 +13,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// Client is a client of the admin API. It is safe for concurrent use.
+// Client is a client of the admin API. A Client is safe for concurrent use.
 type Client struct {
 	address    string
 	httpClient *http.Client

@@ -1,7 +1,7 @@
 // Package cloud simulates the cloud of the devstack: it keeps instances on disk, creates their Nodes, and fails on
 // demand. The virtualcloud command serves the cloud, and tests serve the cloud in process. Package provider/virtual is
-// the client and has the API's types; package admin has the admin API's types. The cloud knows machines only by the
-// tags of its instances.
+// the client and has the API's types; package admin has the admin API's types. The cloud gets its information about
+// machines only from the tags of its instances.
 //
 // An instance is first pending, then it runs. A class may require a call of initialize before the Node registers. The
 // Node registers after the boot latency. After an accepted delete call, the instance is terminating, and after the
@@ -31,7 +31,7 @@ type Options struct {
 	Logger *slog.Logger // nil: no log
 }
 
-// Cloud is a running cloud. It is safe for concurrent use.
+// Cloud is a running cloud. A Cloud is safe for concurrent use.
 type Cloud struct {
 	logger         *slog.Logger
 	ctx            context.Context // cancelled by Stop and Close
@@ -43,9 +43,9 @@ type Cloud struct {
 	store            *store
 	state            *cloudState
 	behaviour        admin.Behaviour
-	behaviourChanged chan struct{} // closed and replaced at each change of the behaviour
+	behaviourChanged chan struct{} // each change of the behaviour closes and replaces this channel
 	callGate         callGate
-	epoch            int // number of resets; a pending create of an earlier epoch is dropped
+	epoch            int // number of resets; the cloud drops a pending create that began before the last reset
 	stats            admin.Stats
 }
 
@@ -103,7 +103,7 @@ func (c *Cloud) commitRecord(what entryKind, r instanceRecord, userData []byte) 
 	c.state.applyEntry(e)
 	if c.store.logSize > c.store.compactionSize {
 		if err := c.store.compactLog(c.state, time.Now()); err != nil {
-			c.logger.Error("compact log", "error", err) // after an error, the old log is complete and open
+			c.logger.Error("compact log", "error", err) // if compactLog fails, the old log is still complete and open
 		}
 	}
 	return nil

@@ -22,11 +22,12 @@ type pendingCreate struct {
 	epoch         int
 	acceptTime    time.Time     // time at which the cloud stores the record
 	runningTime   time.Time     // time at which the instance runs and the cloud answers
-	notAfterGrace time.Duration // the record may be stored until NotAfter plus grace
+	notAfterGrace time.Duration // the cloud may store the record until NotAfter plus this time
 }
 
 // createInstance creates an instance. As in a real cloud, an accepted request takes effect even if the client closes
-// the connection. The error then means only that the client has gone.
+// the connection. If the client closes the connection before the answer, createInstance returns an error, but the
+// instance is created.
 func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateRequest) (virtual.Instance, error) {
 	if err := validateCreate(request); err != nil {
 		return virtual.Instance{}, err
@@ -57,7 +58,8 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 	c.changeCreatingCount(1)
 	c.pendingCreates.Go(func() {
 		instance, err := c.completeCreate(way)
-		c.changeCreatingCount(-1) // before the answer, so that Stats.Creating does not count answered requests
+		// Decrement before the answer, so that Stats.Creating does not count answered requests.
+		c.changeCreatingCount(-1)
 		done <- result{instance, err}
 	})
 	select {

@@ -28,7 +28,8 @@ type activeFault struct {
 }
 
 func newActiveFault(f admin.Fault, now time.Time) *activeFault {
-	use := &activeFault{Fault: f, random: rand.New(rand.NewPCG(f.Seed, 0))} // repeatable: a test sets the seed
+	// A test sets the seed and gets the same random numbers in each run.
+	use := &activeFault{Fault: f, random: rand.New(rand.NewPCG(f.Seed, 0))}
 	if f.For > 0 {
 		use.endsAt = now.Add(time.Duration(f.For))
 	}

@@ -18,7 +18,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-// The label and the annotation by which KWOK selects its Nodes.
+// KWOK selects its Nodes by this label and this annotation.
 const (
 	kwokLabel      = "type"
 	kwokLabelValue = "kwok"
@@ -145,7 +145,8 @@ func newNode(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
 		given = virtual.DefaultCapacity()
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		capacity[corev1.ResourceName(name)] = resource.MustParse(string(given[name])) // validateCreate has parsed the text
+		// MustParse does not panic, because validateCreate has parsed the text before.
+		capacity[corev1.ResourceName(name)] = resource.MustParse(string(given[name]))
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{

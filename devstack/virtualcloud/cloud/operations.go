@@ -196,5 +196,5 @@ func (c *Cloud) Reset() error {
 	if err := c.setBehaviour(admin.DefaultBehaviour()); err != nil {
 		return err
 	}
-	return c.store.compactLog(c.state, now) // compactLog writes the counters
+	return c.store.compactLog(c.state, now) // compactLog writes the reset counters to disk
 }

@@ -84,7 +84,7 @@ func (r *instanceRecord) instanceAtTime(t time.Time) virtual.Instance {
 	}
 }
 
-// nodeName returns the name of the instance's Node; empty if the name is not known at t.
+// nodeName returns the name of the instance's Node; empty if the cloud has not chosen the name at t.
 func (r *instanceRecord) nodeName(t time.Time) string {
 	switch {
 	case r.NodeName == "":

@@ -23,13 +23,14 @@ const (
 // compactAboveBytes is the log size, in bytes, above which a running cloud compacts the log.
 const compactAboveBytes = 32 << 20
 
-// goneRecordLifetime is the time for which compactions keep an instance that is gone: longer than any useful staleness.
+// goneRecordLifetime is how long compactions keep the record of an instance that is gone. This time is longer than any
+// useful staleness.
 const goneRecordLifetime = 10 * time.Minute
 
 // store keeps the cloud's state on disk as a log of JSON lines. Each change is one write. A killed process leaves
-// complete lines, and at most one incomplete last line. The store ignores the incomplete line, because its caller got
-// no answer. The store does not call fsync: the log must survive the end of the process, but not a crash of the
-// computer.
+// complete lines, and at most one incomplete last line. The store ignores the incomplete line, because the cloud did
+// not answer the call that wrote the line. The store does not call fsync: the log must survive the end of the process,
+// but not a crash of the computer.
 type store struct {
 	dir            string
 	file           *os.File

@@ -113,7 +113,8 @@ func tornWritePositions(lines [][]byte) []int {
 	end := 0
 	for n, line := range lines {
 		for i := range line {
-			if i < 2 || i > len(line)-3 || n == len(lines)-2 { // the last element of lines is empty
+			// The last line is at len(lines)-2, because the last element of lines is empty.
+			if i < 2 || i > len(line)-3 || n == len(lines)-2 {
 				at = append(at, end+i)
 			}
 		}
@@ -171,7 +172,7 @@ func TestCompactionDropsOldRecords(t *testing.T) {
 func TestLogIsCompactedWhileTheCloudRuns(t *testing.T) {
 	dir := t.TempDir()
 	c := openCloud(t, dir, nil)
-	c.store.compactionSize = 1 // the next write exceeds this size
+	c.store.compactionSize = 1 // The next write exceeds this size, so the cloud compacts the log.
 	mustCreateInstance(t, c, createRequest("a"))
 	assert.GreaterOrEqual(t, c.store.compactionSize, int64(compactAboveBytes))
 	mustCreateInstance(t, c, createRequest("b"))

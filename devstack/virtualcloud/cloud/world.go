@@ -120,7 +120,7 @@ func (w *cloudState) liveRecords(t time.Time) []*instanceRecord {
 	return records
 }
 
-// visibleInstances returns the instances with these numbers that are wanted and that a read at t shows.
+// visibleInstances returns the wanted instances among these numbers that a read at t shows.
 func (w *cloudState) visibleInstances(
 	numbers []int,
 	t time.Time,

@@ -1,4 +1,4 @@
-// Package capitest builds objects of Cluster API, and fake API servers that hold these objects, for tests.
+// Package capitest builds objects of Cluster API, and fake API servers that contain these objects, for tests.
 package capitest
 
 import (
@@ -56,8 +56,8 @@ func MinutesBeforeNoon(minutes int) metav1.Time {
 	return metav1.NewTime(Noon.Add(-time.Duration(minutes) * time.Minute))
 }
 
-// DefaultSettings holds the settings of a Millwright that runs beside controllers of Cluster API which watch all
-// objects.
+// DefaultSettings contains the settings for an installation in a cluster in which Cluster API's own controllers watch
+// all objects.
 var DefaultSettings = capi.Settings{WatchFilter: Filter}
 
 // NewOfflineCache returns a Cache with these preflight settings, for functions that read only their arguments.
@@ -328,7 +328,8 @@ func MissingObject(o *unstructured.Unstructured) capi.ProviderObject {
 	return capi.ProviderObject{Ref: ObjectReference(o), Resource: ResourceOfObject(o), WasRead: true}
 }
 
-// RelatedObjects returns the objects related to a set. Templates, Cluster and control plane are in order.
+// RelatedObjects returns the objects related to a set. The templates, the Cluster and the control plane exist and are
+// valid.
 func RelatedObjects(machines ...*clusterv1.Machine) capi.RelatedObjects {
 	controlPlane := FoundObject(NewControlPlane())
 	return capi.RelatedObjects{
@@ -361,7 +362,7 @@ func WithVersion(version string) DeploymentChange {
 	return func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = version }
 }
 
-// SetOfDeployment returns a set with its deployment's template. The set has acted on its size.
+// SetOfDeployment returns a set with its deployment's template. The set has already acted on its present size.
 func SetOfDeployment(
 	d *clusterv1.MachineDeployment,
 	name string,

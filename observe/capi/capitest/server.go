@@ -34,7 +34,7 @@ type FakeServer struct {
 	Client      *capi.Client
 }
 
-// FakeClientset is a fake clientset.
+// FakeClientset is a fake clientset with its object tracker.
 type FakeClientset struct {
 	*clienttesting.Fake
 	tracker clienttesting.ObjectTracker
@@ -65,7 +65,7 @@ func NewDefinition(kind schema.GroupVersionKind, labels map[string]string) *meta
 	}
 }
 
-// NewFakeServer returns a server that holds these objects and the definitions of ProviderKinds. A
+// NewFakeServer returns a server that contains these objects and the definitions of ProviderKinds. A
 // CustomResourceDefinition among the objects replaces the definition of the same kind.
 func NewFakeServer(objects ...runtime.Object) *FakeServer {
 	scheme := runtime.NewScheme()
@@ -94,7 +94,7 @@ func NewFakeServer(objects ...runtime.Object) *FakeServer {
 			}
 		}
 	}
-	var groups []schema.GroupVersion // the mapper knows only these versions
+	var groups []schema.GroupVersion // the mapper has only these versions
 	for _, kind := range ProviderKinds() {
 		groups = append(groups, kind.GroupVersion())
 	}
@@ -185,7 +185,7 @@ func (s *FakeServer) FakeClientsets() []*clienttesting.Fake {
 	return []*clienttesting.Fake{s.Core.Fake, &s.Objects.Fake, &s.Definitions.Fake}
 }
 
-// StartCaches returns running caches over a fake API server that holds these objects.
+// StartCaches returns running caches over a fake API server that contains these objects.
 func StartCaches(t *testing.T, objects ...runtime.Object) (*capi.Cache, *FakeServer) {
 	t.Helper()
 	server := NewFakeServer(objects...)

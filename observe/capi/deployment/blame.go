@@ -19,17 +19,17 @@ func isReplacementRequested(m *clusterv1.Machine) bool {
 	return remediate || deletion
 }
 
-// hasFailed reports whether the health check of a machine failed. A machine that is being deleted has failed only if
-// its set deletes it for that reason: a node that somebody else deletes becomes unhealthy, too.
+// hasFailed reports whether the health check of a machine failed. While a machine is being deleted, it counts as failed
+// only if its set deletes it because of the health check: any other deletion makes the node unhealthy, too.
 func hasFailed(seen scale.Member, m *clusterv1.Machine) bool {
 	reason, _ := capiset.RemediationReason(m)
 	remediated := reason == clusterv1.MachineSetMachineRemediationMachineDeletingReason
 	return seen.Healthy == scale.False && (!seen.Deleting || remediated)
 }
 
-// wasHealthy reports whether the node of a machine was healthy once, as far as the conditions show. The kubelet of a
-// lost node is silent, so NodeReady is Unknown or the Node is deleted. If a node never became ready, NodeReady is
-// False.
+// wasHealthy reports whether the node of a machine was healthy once, as far as the conditions show. If a node is lost,
+// its kubelet reports nothing, so NodeReady is Unknown or the Node is deleted. If a node never became ready, NodeReady
+// is False.
 func wasHealthy(m *clusterv1.Machine) bool {
 	if wasAvailable(m) {
 		return true
@@ -61,7 +61,7 @@ func wasAvailable(m *clusterv1.Machine) bool {
 	return false
 }
 
-// creationDenial returns why the cloud has never made the instance of a machine; empty if the instance exists. Cluster
+// creationDenial returns why the cloud has not created the instance of a machine; empty if the instance exists. Cluster
 // API has no code for the reason why an infrastructure provider fails, so the template may be the reason.
 func creationDenial(m *clusterv1.Machine) rollout.Denial {
 	if m.Spec.ProviderID != "" || m.Status.NodeRef.IsDefined() {
@@ -70,8 +70,8 @@ func creationDenial(m *clusterv1.Machine) rollout.Denial {
 	return rollout.DeniedByTemplate
 }
 
-// sourceOf returns the infrastructure template of a set. Cluster API does not know the account and the instance type of
-// this template.
+// sourceOf returns the infrastructure template of a set. Cluster API has no fields for the account and the instance
+// type of this template.
 func sourceOf(set *clusterv1.MachineSet) rollout.Source {
 	ref := set.Spec.Template.Spec.InfrastructureRef
 	return rollout.Source{Object: ref.APIGroup + "/" + ref.Kind + "/" + ref.Name}

@@ -112,10 +112,10 @@ func (f ObjectTree) observeSets(o *rollout.Facts, now time.Time) {
 	}
 }
 
-// CurrentSet returns the set with the current template; nil if there is none. Among several such sets, CurrentSet
-// prefers the set with the most replicas, then the oldest, then the first by name. Once the time of spec.rollout.after
-// has passed, a set that is older than this time does not count, unless it was created for this time. Source: Cluster
-// API.
+// CurrentSet returns the set with the current template; nil if there is none. If several sets have the current
+// template, CurrentSet prefers the set with the most replicas, then the oldest, then the first by name. Once the time
+// of spec.rollout.after has passed, a set that is older than this time does not count, unless it was created for this
+// time. Source: Cluster API.
 func (f ObjectTree) CurrentSet(now time.Time) *clusterv1.MachineSet {
 	after := RolloutAfterTime(f.Deployment, now)
 	sets := slices.DeleteFunc(slices.Clone(f.Sets), func(set *clusterv1.MachineSet) bool {
@@ -299,8 +299,8 @@ func (f ObjectTree) noCreateReason() rollout.Problem {
 	}
 }
 
-// contestedMessage tells a user why Millwright does not touch a deployment with both finalizers. Source of the remedy:
-// docs/clusterapi.md.
+// contestedMessage is the message for users that explains why Millwright does not touch a deployment with both
+// finalizers. Source of the remedy: docs/clusterapi.md.
 const contestedMessage = "another controller reconciles this MachineDeployment: it has added the finalizer " + clusterv1.MachineDeploymentFinalizer +
 	"; install the admission policy of Millwright, then remove this finalizer"
 

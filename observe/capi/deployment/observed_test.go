@@ -347,7 +347,7 @@ func withFailedAnswer(s *clusterv1.MachineSet) {
 	}
 }
 
-// asHandedOverMachine marks a machine that another set moved to its set for an in-place update.
+// asHandedOverMachine marks a machine that another set moved to the machine's present set for an in-place update.
 var asHandedOverMachine = capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")
 
 // asDeletingUnhealthyMachine makes a machine that is being deleted, and that a health check finds unhealthy.
@@ -356,7 +356,7 @@ var asDeletingUnhealthyMachine = observetest.CombineChanges(
 	capitest.WithCondition(clusterv1.MachineHealthCheckSucceededCondition, metav1.ConditionFalse),
 )
 
-// asRemediatedMachine makes a machine that its set deletes because a health check asked for it.
+// asRemediatedMachine makes a machine that its set deletes because a health check requested the deletion.
 var asRemediatedMachine = capitest.WithConditionReason(
 	clusterv1.MachineOwnerRemediatedCondition,
 	metav1.ConditionFalse,

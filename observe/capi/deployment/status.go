@@ -195,7 +195,7 @@ func toJSON(value any) string {
 	return string(text)
 }
 
-// ChangedAnnotations returns the notes that would change the annotations of a deployment.
+// ChangedAnnotations returns the entries of notes that would change an annotation of a deployment.
 func ChangedAnnotations(d *clusterv1.MachineDeployment, notes map[string]any) map[string]any {
 	news := map[string]any{}
 	for key, value := range notes {

@@ -36,7 +36,6 @@ func conditionText(s clusterv1.MachineDeploymentStatus, kind string) string {
 	return strings.Join([]string{string(c.Status), c.Reason, c.Message}, "|")
 }
 
-// readyMachines returns ready machines of a set.
 func readyMachines(s *clusterv1.MachineSet, names ...string) (all []*clusterv1.Machine) {
 	for _, name := range names {
 		all = append(all, capitest.NewMachine(name, s))
@@ -180,7 +179,7 @@ func TestStatusFieldsOtherThanConditions(t *testing.T) {
 	}
 }
 
-// A status that was written is not written again, whatever its content, while only the clock changes.
+// While only the clock changes, a status is written only once, whatever it contains.
 func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -252,7 +251,7 @@ func TestTransitionTimesOfConditions(t *testing.T) {
 	)
 }
 
-// The annotations from RolloutAnnotations hold values for which the status has no fields.
+// The annotations from RolloutAnnotations contain values for which the status has no fields.
 func TestRolloutAnnotations(t *testing.T) {
 	record := &v1alpha1.RolloutStatus{
 		Revision:       2,

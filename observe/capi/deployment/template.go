@@ -78,7 +78,7 @@ func isCopiedKey(key string, current bool) bool {
 }
 
 // CopyToSet copies the parts that change in place from the deployment to a set, and reports whether anything differed.
-// The parameter current tells whether the set is the current set. CopyToSet keeps the labels and annotations of other
+// The parameter current is true if the set is the current set. CopyToSet keeps the labels and annotations of other
 // writers. CopyToSet removes labels and annotations that Millwright copied earlier and that the deployment no longer
 // has.
 func (f ObjectTree) CopyToSet(set *clusterv1.MachineSet, current bool) (changed bool) {
@@ -107,16 +107,17 @@ func (f ObjectTree) CopyToSet(set *clusterv1.MachineSet, current bool) (changed 
 	copyInPlaceFields(&spec.Template.Spec, &d.Spec.Template.Spec)
 	spec.Template.Annotations = f.templateAnnotations(set, current)
 	spec.Template.Labels = maps.Clone(d.Spec.Template.Labels)
-	updateEntries(&spec.Template.Labels, spec.Selector.MatchLabels, nil) // adds the hash in the set's selector
+	// copies the template hash from the set's selector
+	updateEntries(&spec.Template.Labels, spec.Selector.MatchLabels, nil)
 	updateEntries(&spec.Template.Labels, map[string]string{clusterv1.ClusterNameLabel: d.Spec.ClusterName}, nil)
 	return !equality.Semantic.DeepEqual(before, set)
 }
 
 // templateAnnotations returns the annotations that the template of a set must have: the annotations of the deployment's
 // template and, for a former set, the revision that replaces the set's machines. The set copies the revision annotation
-// to its machines. Because of its watch filter, core drops the events of Millwright's sets and deployments, but not the
-// events of machines. When the annotation changes, core writes the machine's condition UpToDate and the taint of its
-// node (ADR 0090). A set without machines keeps its revision annotation.
+// to its machines. Core's watch filter drops the events of Millwright's sets and deployments, but not the events of
+// machines. When the annotation changes, core writes the machine's condition UpToDate and the taint of its node (ADR
+// 0090). A set without machines keeps its revision annotation.
 func (f ObjectTree) templateAnnotations(set *clusterv1.MachineSet, current bool) map[string]string {
 	annotations := maps.Clone(f.Deployment.Spec.Template.Annotations)
 	by := set.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision]
@@ -210,7 +211,7 @@ func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (
 }
 
 // Limits of a set's name. The name of a Machine and the host name of its node have at most 63 bytes; a machine's name
-// is the set's name, a dash and five characters. In MCM, a name has five characters of the hash.
+// is the set's name, a dash and five characters. The names of MCM's sets contain five characters of the hash.
 const (
 	maxNameLength = 63 - len("-12345")
 	hashLength    = 5

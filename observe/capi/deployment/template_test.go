@@ -83,7 +83,7 @@ func TestCopyToSet(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	s := capitest.SetOfDeployment(d, "s", 3, 1)
 	s.Labels["of-others"], s.Annotations["of-others"] = "stays", "stays"
-	s.Labels[clusterv1.WatchLabel] = "upstream" // the other controller made the set with this label
+	s.Labels[clusterv1.WatchLabel] = "upstream" // the other controller created the set with this label
 	d.Spec.Deletion.Order = clusterv1.OldestMachineSetDeletionOrder
 	d.Spec.MachineNaming.Template = "{{ .machineSet.name }}-x-{{ .random }}"
 	d.Annotations["team"] = "web"
@@ -179,7 +179,7 @@ func TestTheTemplateOfAFormerSetNamesTheNextRevision(t *testing.T) {
 	assert.Equal(t, map[string]string{key: "4"}, former.Spec.Template.Annotations)
 }
 
-// If a deployment loses a label or annotation, its sets lose it too if Millwright copied it.
+// If a deployment loses a label or annotation that Millwright copied to its sets, the sets lose it, too.
 func TestCopyToSetRemovesWhatTheDeploymentLost(t *testing.T) {
 	d := capitest.PreparedDeployment(3)
 	s := capitest.SetOfDeployment(d, "s", 3, 1)

@@ -20,13 +20,14 @@ import (
 
 // ObjectTree is a deployment with its sets, machines and related objects, all read at the same time.
 type ObjectTree struct {
-	Cache      *capi.Cache // decides which objects are Millwright's
+	Cache      *capi.Cache // decides which objects Millwright reconciles
 	Deployment *clusterv1.MachineDeployment
 	Sets       []*clusterv1.MachineSet // sets that the deployment controls, unsorted
-	Orphans    []*clusterv1.MachineSet // sets of its namespace without a controller, unsorted
+	Orphans    []*clusterv1.MachineSet // sets of the deployment's namespace without a controller, unsorted
 	Members    []*clusterv1.Machine    // machines that these sets control, unsorted
 	Cluster    *clusterv1.Cluster      // nil if the Cluster does not exist
-	// Templates holds the bootstrap template (if any) and the infrastructure template to which the deployment refers.
+	// Templates contains the bootstrap template (if any) and the infrastructure template to which the deployment
+	// refers.
 	Templates []capi.ProviderObject
 	// MissingBySet maps the UID of a set to the first object in the set's template that does not exist.
 	MissingBySet map[types.UID]string
@@ -44,8 +45,8 @@ func ReadTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment
 	return readTree(ctx, c, d, c.Templates)
 }
 
-// ReadTreeForWrite is ReadTree for a decision that writes. ReadTreeForWrite reads from the API server the templates
-// that the caches do not know yet.
+// ReadTreeForWrite is ReadTree for a decision that writes. ReadTreeForWrite reads a template from the API server if the
+// cache of the template is not filled yet.
 func ReadTreeForWrite(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
 	return readTree(ctx, c, d, c.TemplatesForWrite)
 }
@@ -75,7 +76,8 @@ func readTree(
 }
 
 // readTemplates reads the templates to which the deployment and its former sets refer. A set that has the deployment's
-// current template is not read again. Such a set may be a former set, because a restart keeps the template.
+// current template is not read again. A set with the current template may be a former set, because a restart keeps the
+// template.
 func (f *ObjectTree) readTemplates(ctx context.Context, templates templateReader) (err error) {
 	namespace := f.Deployment.Namespace
 	if f.Templates, err = templates(ctx, namespace, &f.Deployment.Spec.Template.Spec); err != nil {

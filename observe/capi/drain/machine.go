@@ -24,8 +24,8 @@ type drainStatus struct {
 }
 
 // ToMillwrightMachine converts a Machine of Cluster API to a Machine of Millwright, with the fields that drains need.
-// The result has no class. The node name is the one that Cluster API has recorded. An annotation of Millwright that
-// does not parse is ignored.
+// The result has no class. The node name is the name that Cluster API recorded. An annotation of Millwright that does
+// not parse is ignored.
 func ToMillwrightMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	v := &v1alpha1.Machine{
 		TypeMeta:   metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},

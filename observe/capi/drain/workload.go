@@ -19,7 +19,7 @@ import (
 
 // ClusterAccess defines how Millwright connects to workload clusters.
 type ClusterAccess struct {
-	// SecretsClient is the client of the management cluster, which holds the Secrets with kubeconfigs.
+	// SecretsClient is the client of the management cluster, which contains the Secrets with kubeconfigs.
 	SecretsClient kubernetes.Interface
 	// Connect makes the client of the workload cluster of the Cluster with this namespace and name.
 	Connect func(config *rest.Config, namespace, name string) (kubernetes.Interface, error)
@@ -36,7 +36,8 @@ const (
 // than the time between two drains of a rollout.
 const idleTimeout = 10 * time.Minute
 
-// WorkloadClusters holds the workload clusters whose nodes Millwright drains. All methods are safe for concurrent use.
+// WorkloadClusters contains the workload clusters whose nodes Millwright drains. All methods are safe for concurrent
+// use.
 type WorkloadClusters struct {
 	ClusterAccess
 	ctx context.Context
@@ -66,8 +67,9 @@ func NewWorkloadClusters(ctx context.Context, access ClusterAccess) *WorkloadClu
 var ErrNoKubeconfig = errors.New("no kubeconfig can be used")
 
 // Target returns the workload cluster of a Cluster. The client uses the kubeconfig in the Cluster's Secret; a change of
-// the Secret makes a new client. The caches are those of what drains read, and do not run before StartCaches. The
-// caller must call release when it no longer uses the target. The caches stop idleTimeout after the last release.
+// the Secret makes a new client. The target has caches for the objects that drains read. The caches do not run before
+// StartCaches. The caller must call release when it no longer uses the target. The caches stop idleTimeout after the
+// last release.
 func (w *WorkloadClusters) Target(
 	ctx context.Context,
 	namespace, name string,

@@ -12,8 +12,8 @@ import (
 	"millwright/decide/preflight"
 )
 
-// controlPlanePaths holds the field paths of facts about a control plane, from the contracts of Cluster API. The first
-// path that exists is used.
+// controlPlanePaths contains the field paths of facts about a control plane, from the contracts of Cluster API. The
+// first path that exists is used.
 var controlPlanePaths = struct{ available [][]string }{
 	available: [][]string{
 		{"status", "availableReplicas"}, // path in contract v1beta2
@@ -84,8 +84,8 @@ func intField(o *unstructured.Unstructured, path ...string) (n int, found bool) 
 // maxLabelLength is the maximum length of a label value. Source: Kubernetes.
 const maxLabelLength = 63
 
-// labelValue returns a name in the form of a label value. For a long name, it returns the same hash as Cluster API,
-// because Cluster API's controllers look for this value.
+// labelValue returns a name in the form of a label value. For a long name, labelValue returns the same hash as Cluster
+// API, because Cluster API's controllers look for this value.
 func labelValue(name string) string {
 	if len(name) <= maxLabelLength {
 		return name

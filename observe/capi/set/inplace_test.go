@@ -24,7 +24,8 @@ func asUpdatingMachine(m *clusterv1.Machine) {
 	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
 }
 
-// The test rows come from Cluster API's tests. They show which machines must start an in-place update.
+// The test rows come from Cluster API's tests. Each row has a machine and a set, and whether the set must start an
+// in-place update of the machine.
 func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 	hooked := capitest.WithAnnotation[*clusterv1.Machine](
 		runtimev1.PendingHooksAnnotation,

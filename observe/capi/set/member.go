@@ -65,7 +65,7 @@ func conditionStatus(m *clusterv1.Machine, kind string) (status scale.ConditionS
 	return scale.ConditionStatus(c.Status), why, c.LastTransitionTime.Time
 }
 
-// nodeState returns the state of a machine's node. A node with unknown health is not unhealthy.
+// nodeState returns the state of a machine's node. A node with unknown health does not count as unhealthy.
 func nodeState(m *clusterv1.Machine) scale.NodeState {
 	c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
 	switch {

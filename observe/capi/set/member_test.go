@@ -31,7 +31,6 @@ func memberFacts(m *clusterv1.Machine) scale.Member {
 	return capiset.ScaleFacts(newCache(), capitest.NewSet("s", 1), capitest.RelatedObjects(m), capitest.Noon, 0).Members[0]
 }
 
-// withoutStatus removes the status of a machine.
 func withoutStatus(m *clusterv1.Machine) { m.Status = clusterv1.MachineStatus{} }
 
 func withAnnotation(key string) capitest.MachineChange {
@@ -128,7 +127,7 @@ func TestMemberFacts(t *testing.T) {
 	}
 }
 
-// In the deletion order, the same machines are unhealthy as in Cluster API.
+// For the deletion order, Millwright and Cluster API count the same machines as unhealthy.
 func TestUnhealthyMachinesInTheDeletionOrder(t *testing.T) {
 	for _, row := range []struct {
 		name   string

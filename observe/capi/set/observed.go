@@ -97,7 +97,7 @@ func ScaleFacts(
 	return o
 }
 
-// transferOfSet returns the set to which a set must move its surplus machines, and why it cannot move them.
+// transferOfSet returns the set to which a set must move its surplus machines, and the reason if it cannot move them.
 func transferOfSet(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) {
 	if t.MoveTo = set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; t.MoveTo != "" {
 		t.NoMove = NoMoveReason(set, receiver)
@@ -110,8 +110,8 @@ func isContestedSet(set *clusterv1.MachineSet) bool {
 	return capi.HasBothFinalizers(set, clusterv1.MachineSetFinalizer)
 }
 
-// contestedMessage tells a user why Millwright does not touch a contested set. Source of the remedy:
-// docs/clusterapi.md.
+// contestedMessage is the message for users that explains why Millwright does not touch a contested set. Source of the
+// remedy: docs/clusterapi.md.
 const contestedMessage = "another controller reconciles this MachineSet: it has added the finalizer " + clusterv1.MachineSetFinalizer +
 	"; install the admission policy of Millwright, then remove this finalizer"
 
@@ -132,8 +132,8 @@ func pauseReasons(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []
 	return who
 }
 
-// creationStopReasons returns why a set creates no machine; nil if nothing stops the creation. It does not return
-// missing templates and failed preflight checks.
+// creationStopReasons returns why a set creates no machine; nil if nothing stops the creation. creationStopReasons does
+// not return missing templates and failed preflight checks.
 func creationStopReasons(set *clusterv1.MachineSet, related capi.RelatedObjects) []string {
 	name := set.Spec.ClusterName
 	switch {

@@ -611,7 +611,7 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 	}
 }
 
-// Observed must not change its arguments, because they belong to caches.
+// ScaleFacts must not change its arguments, because they belong to caches.
 func TestScaleFactsChangesNoArgument(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	related := capitest.RelatedObjects(

@@ -122,8 +122,8 @@ func MachineVersions(machines []*clusterv1.Machine) (result []clusterv1.StatusVe
 	return result
 }
 
-// ExplanationFacts returns the facts that explain what blocks a set. The parameter conditions holds the conditions that
-// the set's status should have.
+// ExplanationFacts returns the facts that explain what blocks a set. The parameter conditions contains the conditions
+// that the set's status should have.
 func ExplanationFacts(
 	set *clusterv1.MachineSet,
 	related capi.RelatedObjects,

@@ -26,7 +26,8 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// writeStatus writes the status of a set like the activity, and returns the set in the form that the API server stores.
+// writeStatus writes the status of a set as the activity does, and returns the set in the form that the API server
+// stores.
 func writeStatus(
 	t *testing.T,
 	c *capi.Cache,
@@ -317,7 +318,7 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 func TestMachineCountsInTheStatusOfASet(t *testing.T) {
 	const ready, upToDate = clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition
 	no := func(kind string) capitest.MachineChange { return capitest.WithCondition(kind, metav1.ConditionFalse) }
-	type counts [4]int32 // replicas, ready, available, up to date
+	type counts [4]int32 // numbers of replicas, ready, available and up-to-date machines
 	for _, row := range []struct {
 		name     string
 		machines []capitest.MachineChange

@@ -88,8 +88,8 @@ func explainDeletion(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	}
 }
 
-// explainHooks sets the facts about a machine whose deletion waits for hook annotations with this prefix. If no such
-// annotation is left, Cluster API has not processed the removal yet.
+// explainHooks sets the facts about a machine whose deletion waits for hook annotations with this prefix. If no
+// annotation with this prefix is left, Cluster API has not processed the removal yet.
 func explainHooks(m *clusterv1.Machine, f *explain.ClusterAPIMachine, prefix string) {
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
 		if strings.HasPrefix(key, prefix) && key != capidrain.AnnotationHook {
@@ -109,9 +109,9 @@ func explainHooks(m *clusterv1.Machine, f *explain.ClusterAPIMachine, prefix str
 	}
 }
 
-// stageStartAndDeadline returns the start and the deadline of a stage. If the start of the stage is unknown, it returns
-// the start of the deletion. A zero deadline means no known deadline. As in Cluster API, the stage has no deadline if
-// its timeout is absent or 0.
+// stageStartAndDeadline returns the start and the deadline of a stage. If the start of the stage is unknown,
+// stageStartAndDeadline returns the start of the deletion. A zero deadline means no known deadline. As in Cluster API,
+// the stage has no deadline if its timeout is absent or 0.
 func stageStartAndDeadline(deletion time.Time, began metav1.Time, seconds *int32) (since, end time.Time) {
 	if began.IsZero() {
 		return deletion, end
@@ -162,8 +162,8 @@ func objectName(ref clusterv1.ContractVersionedObjectReference) string {
 	return strings.ToLower(ref.Kind) + "." + ref.APIGroup + " " + ref.Name
 }
 
-// PendingWork returns the pending work of a set. It returns the work of the plan first, then other writes, then the
-// wait for a machine that is or will be stalled.
+// PendingWork returns the pending work of a set. PendingWork returns the work of the plan first, then other writes,
+// then the wait for a machine that is or will be stalled.
 func PendingWork(
 	set *clusterv1.MachineSet,
 	related capi.RelatedObjects,
@@ -188,8 +188,8 @@ func RecheckTime(plan scale.PlanResult, explained explain.MachineSet) time.Time 
 	return explained.StandstillTime(plan.Decision.Recheck)
 }
 
-// MachineOperation returns a current operation that says why a machine waits; nil if the machine does not wait. Cluster
-// API's status has no field for a current operation.
+// MachineOperation returns a current operation that shows why a machine waits; nil if the machine does not wait.
+// Cluster API's status has no field for a current operation.
 func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 	facts := MachineWaitFacts(m, now)
 	w := facts.CurrentWait()

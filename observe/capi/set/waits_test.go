@@ -36,7 +36,7 @@ func newMachine(minutes int, change ...capitest.MachineChange) []capitest.Machin
 	}}, change...)
 }
 
-// falseCondition adds a condition that has been False since this many minutes before noon.
+// falseCondition adds a condition that became False this many minutes before noon.
 func falseCondition(kind, reason, message string, minutes int) capitest.MachineChange {
 	return func(m *clusterv1.Machine) {
 		capitest.WithConditionReason(kind, metav1.ConditionFalse, reason, message)(m)

@@ -119,7 +119,8 @@ func newFakeClients(name string, state *fakes.ClusterState) (map[string]runtime.
 
 // ServeHTTP answers a request of the SDK.
 func (r *Region) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	body, err := io.ReadAll(request.Body) // read before serve: the sender may be dead later
+	// the body is read before serve, because the client may be killed during serve
+	body, err := io.ReadAll(request.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -199,7 +200,8 @@ func (r *Region) notifyChanges(before, after []string) {
 }
 
 // fixFakeRecords corrects two defects in the records of the fake. The record of a network interface that was created
-// before its VM has no name, so the fake cannot delete the record. The fake also keeps records without resources.
+// before its VM has no name, so the fake cannot delete the record. The fake also keeps records of machines that have no
+// resources.
 func (g *resourceGroup) fixFakeRecords() {
 	all := g.state.MachineResourcesMap
 	delete(all, "")

@@ -257,8 +257,8 @@ func TestWorkerKilledDuringACreationMakesOneVM(t *testing.T) {
 	}
 }
 
-// The worker is killed during a creation, when the network interface exists but the VM does not. Then the machine is
-// deleted. The deletion does not delete the network interface, because only its name matches; a sweep of orphans
+// The worker is killed during a creation, when the network interface exists but the VM does not. The machine is deleted
+// after the kill. The deletion does not delete the network interface, because only its name matches; a sweep of orphans
 // deletes the network interface.
 func TestSweepDeletesTheNetworkInterfaceOfAnUnfinishedCreation(t *testing.T) {
 	const namespace = "half"

@@ -192,8 +192,8 @@ func largestDeployment() *v1alpha1.MachineDeployment {
 }
 
 // diffObjects returns the paths and values that only the stored object has (added), and the paths of sent values that
-// the stored object does not have or has changed (lost). It ignores metadata that the API server adds to every object.
-// A null value equals an absent value.
+// the stored object does not have or has changed (lost). diffObjects ignores metadata that the API server adds to every
+// object. A null value equals an absent value.
 func diffObjects(path string, sent, stored any) (added, lost []string) {
 	if list, isList := sent.([]any); isList {
 		have, _ := stored.([]any)

@@ -1,5 +1,5 @@
-// Tier: test-all. These faults are between Millwright's processes and the API server; the package kills tests the most
-// important kills.
+// Tier: test-all. Package apifaults injects faults only between Millwright's processes and the API server; package
+// kills tests the most important kills of processes.
 
 //go:build integration
 
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // watchNamespace starts a checker for a namespace. The returned function fails the test if there was a violation, or if
-// a run ended badly.
+// a workflow run failed, timed out or was terminated.
 func watchNamespace(t *testing.T, namespace string) (verify func()) {
 	t.Helper()
 	sources := checker.Sources{
@@ -62,8 +62,8 @@ func cloudStats(t *testing.T) admin.Stats {
 	return s
 }
 
-// requireCreateCount requires that the cloud has created n instances since the statistics before, and none of them
-// twice.
+// requireCreateCount requires that the cloud has created n instances since the statistics in before, and has created no
+// instance twice.
 func requireCreateCount(t *testing.T, before admin.Stats, n int) {
 	t.Helper()
 	after := cloudStats(t)

@@ -9,9 +9,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A worker whose caches are five seconds behind creates no machine twice. Before a decision, it waits until the caches
-// contain its own writes, or it reads from the API server. In the middle of each change the watches of the worker and
-// of the bridge break.
+// A worker whose caches are five seconds behind creates no machine twice. Before a decision, the worker waits until its
+// caches contain its own writes, or it reads from the API server. In the middle of each change, the watches of the
+// worker and of the bridge break.
 func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
 	testRig.CreateNamespace(t, "slow", "")
 	verify, before := watchNamespace(t, "slow"), cloudStats(t)

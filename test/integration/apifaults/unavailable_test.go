@@ -22,7 +22,8 @@ func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
 		size, sick = 8, 4
 		timeout    = 12 * time.Second // health timeout of the machines
 		away       = 14 * time.Second
-		calm       = 2 * time.Second // more than a tenth of the timeout, so that the next illness starts a new health timeout
+		// more than a tenth of the timeout, so that the next unhealthy phase starts a new health timeout
+		calm = 2 * time.Second
 	)
 	testRig.CreateNamespace(t, "flaps", "")
 	verify, before := watchNamespace(t, "flaps"), cloudStats(t)

@@ -18,14 +18,15 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A node joins and gets pods while neither worker nor bridge receives watch events of nodes. Then the machine of the
-// node is deleted. Before the worker decides that there is no node to drain, it reads the nodes from the API server.
+// A node joins and gets pods while neither worker nor bridge receives watch events of nodes. The machine of the node is
+// deleted while the watch events are missing. Before the worker decides that there is no node to drain, it reads the
+// nodes from the API server.
 func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 	const name = "unseen"
 	testRig.CreateNamespace(t, name, "")
 	verify := watchNamespace(t, name)
 	testRig.Proxies.SetFaults(rig.APIFaults{WatchDelay: time.Hour, DelayedResource: "nodes"})
-	t.Cleanup(func() { // open watches never get the held events; a new watch lists the objects first
+	t.Cleanup(func() { // an open watch never gets the blocked events; a new watch first lists the objects
 		testRig.Proxies.SetFaults(rig.APIFaults{})
 		testRig.Proxies.CutWatches(0)
 	})

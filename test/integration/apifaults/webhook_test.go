@@ -48,8 +48,8 @@ func failRequests(t *testing.T, prefix, group, resource string, verb admissionv1
 	}
 }
 
-// An admission webhook that is down refuses a write of Millwright. The status of the waiting object gives the webhook's
-// message as the only reason. When the webhook is removed, the object is reconciled.
+// The API server rejects a write of Millwright because an admission webhook is down. The status of the waiting object
+// contains the webhook's message as the only reason. When the webhook is removed, the object is reconciled.
 func TestStatusNamesAWebhookThatIsDown(t *testing.T) {
 	const name = "webhook"
 	testRig.CreateNamespace(t, name, "")

@@ -1,9 +1,10 @@
-// Tier: test-all. The package tests other flags.
+// Tier: test-all. The worker and the bridge of this package have flags that the other packages do not use.
 
 //go:build integration
 
 // Package asmcm shows the effects of the flag --as-mcm, row by row of docs/migration.md, and that a namespace can be
-// left to machine-controller-manager. Worker and bridge of its stack have these flags.
+// left to machine-controller-manager. Worker and bridge of the package's stack run with --as-mcm, and with flags that
+// exclude namespaces.
 package asmcm
 
 import (
@@ -36,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
-// A machine is available as soon as it runs, whatever minReadySeconds says. When a deployment is scaled down, it keeps
-// the newest of machines that differ only in their age.
+// A machine is available as soon as it runs, even if minReadySeconds is set. A deployment that is scaled down keeps the
+// newest machines if its machines differ only in their age.
 func TestMinReadySecondsHasNoEffectAndTheOldestMachineGoesFirst(t *testing.T) {
 	t.Parallel()
 	const name, size = "ages", 3

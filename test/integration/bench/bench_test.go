@@ -1,4 +1,4 @@
-// Tier: none. The package measures and has no limits: make bench, make fleet.
+// Tier: none. The package only measures; `make bench` and `make fleet` run it.
 
 //go:build integration && (bench || endurance)
 

@@ -40,8 +40,8 @@ func TestDrain50(t *testing.T) {
 			evictions += n
 		}
 	}
-	// An eviction has a timeout of 20 s, which includes the wait for the client's rate limiter. After the timeout the
-	// eviction is sent again. docs/benchmarks.md has 1.00 evictions per pod.
+	// An eviction has a timeout of 20 s, which includes the wait for the client's rate limiter. After the timeout, the
+	// worker sends the eviction again. docs/benchmarks.md reports 1.00 evictions per pod.
 	require.LessOrEqual(
 		t,
 		float64(evictions),

@@ -32,8 +32,8 @@ const (
 	machinesPerDeployment = 1000
 	rolledMachines        = 100       // machines of the deployment that is rolled
 	maxPayloadBytes       = 256 << 10 // Temporal's warning threshold for a payload in bytes; the limit is 8 times larger
-	// requests of worker and bridge per minute, for a fleet of any size. Source: 8 requests are for Leases
-	// (docs/adr/0088-few-renewals.md), and other requests renew watches
+	// maximum number of requests of worker and bridge per minute while a fleet of any size is idle. Of these requests,
+	// 8 renew Leases (docs/adr/0088-few-renewals.md), and the others renew watches
 	maxIdleRequests = 40
 )
 
@@ -95,7 +95,7 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	for _, second := range []string{component.SecondWorker, component.SecondBridge} {
 		require.NoError(t, r.Stack.StartComponent(t.Context(), second))
 	}
-	time.Sleep(30 * time.Second) // the caches of the second worker and the second bridge fill
+	time.Sleep(30 * time.Second) // wait until the caches of the second worker and the second bridge are filled
 	last := measureRolloutInFleet(t, rolled, "3", among+", a worker and a bridge of two each die", size, func() {
 		rig.Eventually(t, "a third is of the new template", func() (bool, any) {
 			n := rolled.Deployment(t).Status.UpdatedReplicas

@@ -316,7 +316,7 @@ func (h *stepIntervals) handleMachine(now time.Time, kind watch.EventType, m *v1
 	}
 }
 
-// addTimeSinceEvent adds the time since the last event what to the durations of the interval hop.
+// addTimeSinceEvent adds a duration to the interval named hop: the time since the last event named what.
 func (h *stepIntervals) addTimeSinceEvent(hop, what string, now time.Time) {
 	if at, happened := h.lastEvents[what]; happened {
 		h.addDuration(hop, now.Sub(at))

@@ -19,8 +19,8 @@ func TestScaleHundred(t *testing.T)     { measureScaling(t, 100, 5, 5) }
 func TestScaleFiveHundred(t *testing.T) { measureScaling(t, 500, 22, 16) }
 func TestScaleThousand(t *testing.T)    { measureScaling(t, 1000, 44, 0) }
 
-// measureScaling measures how a pool of empty nodes is scaled from 0 to size machines, and back to 0. Up and down are
-// the target times in seconds; 0 means no target.
+// measureScaling measures how a pool of empty nodes is scaled from 0 to size machines, and back to 0. The parameters up
+// and down are the target times in seconds; 0 means no target.
 func measureScaling(t *testing.T, size int, up, down float64) {
 	namespace := fmt.Sprintf("scale-%d", size)
 	r.CreateNamespace(t, namespace, "")

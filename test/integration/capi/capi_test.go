@@ -75,8 +75,8 @@ type testNamespace struct {
 //go:embed testdata/*.yaml
 var manifests embed.FS
 
-// newNamespace makes a namespace and applies a manifest in the namespace. In the manifest, NAME stands for the name of
-// the namespace.
+// newNamespace makes a namespace and applies a manifest in the namespace. In the manifest, NAME is replaced by the name
+// of the namespace.
 func newNamespace(t *testing.T, name, manifest string) testNamespace {
 	t.Helper()
 	s, err := makeNamespace(t.Context(), name, manifest)
@@ -106,8 +106,8 @@ func openNamespace(name string) (testNamespace, error) {
 	return testNamespace{client, name}, err
 }
 
-// applyManifest applies a manifest in a namespace. Before, it replaces text in the manifest: replacements has pairs of
-// old text and new text.
+// applyManifest applies a manifest in a namespace. Before that, applyManifest replaces text in the manifest: the
+// parameter replacements contains pairs of old text and new text.
 func applyManifest(ctx context.Context, namespace, manifest string, replacements ...string) error {
 	text, err := manifests.ReadFile("testdata/" + manifest)
 	if err != nil {

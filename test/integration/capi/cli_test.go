@@ -18,7 +18,8 @@ import (
 )
 
 // A user rolls out a deployment of Cluster API with the command line. The user pauses the rollout, reads the plan,
-// resumes the rollout, follows it to its end, and rolls back. The next rollout is held half way, and then rolled back.
+// resumes the rollout, follows it to its end, and rolls back. The next rollout is held when half of it is done, and
+// then rolled back.
 func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "cli", 2)

@@ -134,7 +134,7 @@ func (f fleet) revision(t *testing.T) string {
 	return f.getObject(t, machineDeployments, f.setName).GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"]
 }
 
-// kubeRef returns the reference to the set or deployment as its workflows have it.
+// kubeRef returns the reference to the set or deployment that its workflows use.
 func (p pool) kubeRef(t *testing.T) kube.Ref {
 	t.Helper()
 	return kube.Ref{Namespace: p.name, Name: p.setName, UID: string(p.getObject(t, p.kind, p.setName).GetUID())}
@@ -154,7 +154,7 @@ func (f fleet) requestUpdate(t *testing.T, in run.RequestInput) string {
 	return answer
 }
 
-// bounds are the limits that a deployment promises during a rollout.
+// bounds are the limits that a deployment guarantees during a rollout.
 type bounds struct {
 	maxMachines  int // maximum number of machines, including machines that are being deleted
 	minAvailable int // minimum number of available machines that are not being deleted
@@ -320,7 +320,7 @@ func TestOnDeleteReplacesOnlyMachinesThatAPersonDeletes(t *testing.T) {
 	f := newFleet(t, "ondelete", 2, rolloutReplacement("{strategy: {type: OnDelete}}")...)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
 	before := f.machineUIDs(t)
-	f.awaitNoWrites(t) // so that only Millwright's writes make Cluster API's core reconcile again
+	f.awaitNoWrites(t) // after this wait, only Millwright's writes make Cluster API's core reconcile again
 	f.newInfraTemplate(t, "ondelete-2")
 	f.setInfraTemplate(t, "ondelete-2")
 	rig.Eventually(t, "the old set creates no machines any more", func() (bool, any) {
@@ -429,8 +429,8 @@ func (f fleet) resourceVersions(t *testing.T) map[string]string {
 	return all
 }
 
-// awaitNoWrites waits until no object of the fleet was written for ten seconds. Cluster API has no status that says
-// that its work is complete.
+// awaitNoWrites waits until no object of the fleet was written for ten seconds. The status of Cluster API does not show
+// whether its work is complete.
 func (f fleet) awaitNoWrites(t *testing.T) {
 	t.Helper()
 	before, since := f.resourceVersions(t), time.Now()

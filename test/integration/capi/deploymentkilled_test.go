@@ -19,7 +19,7 @@ import (
 )
 
 // A change of one label hands five machines from Cluster API to Millwright, and a second change of the label hands them
-// back. No machine is replaced. In the end neither controller writes any more.
+// back. No machine is replaced. In the end, neither controller writes to the objects any more.
 func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	t.Parallel()
 	f := newFleet(

@@ -19,8 +19,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// A RolloutPolicy makes a rollout wait for a person after the first machine. By requests, the rollout is paused and
-// resumed, approved, and rolled back.
+// A RolloutPolicy makes a rollout wait for a person after the first machine. Requests pause, resume, approve and roll
+// back the rollout.
 func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "staged", 2)

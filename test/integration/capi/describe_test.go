@@ -118,8 +118,8 @@ func (p pool) conditionsOfSet(t *testing.T) (all []string) {
 // machineNamePattern matches the names of machines, which have random suffixes.
 var machineNamePattern = regexp.MustCompile(`described-(ours|theirs)(-[a-z0-9]{5})?`)
 
-// clusterctl prints a set of Millwright as it prints a set of Cluster API: the same numbers, and the same conditions
-// with the same reasons and messages in the same order. Only sets of Millwright have the conditions MachinesCreated and
+// clusterctl prints a set of Millwright like a set of Cluster API: the same numbers, and the same conditions in the
+// same order, with the same reasons and messages. Only sets of Millwright have the conditions MachinesCreated and
 // Blocked.
 func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	t.Parallel()
@@ -206,7 +206,7 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 			strings.Contains(message, "the hook "+testDrainHook+" keeps it"), message
 	})
 	rig.Eventually(t, "explain says what the status says, and top has the set", func() (bool, any) {
-		// Temporal lists a run a moment after the run's write
+		// Temporal lists a run only some time after the run has written the condition
 		_, _, message := p.condition(t, "Blocked")
 		explained := strings.Join(
 			testRig.RunMillwright(

@@ -84,7 +84,7 @@ func (s testNamespace) writeKubeconfig(t *testing.T, kubeconfig []byte) {
 	require.NoError(t, err)
 }
 
-// awaitJoinedMachines waits until n machines name their nodes, and returns the machines. Cluster API writes the
+// awaitJoinedMachines waits until n machines have a nodeRef, and returns the machines. Cluster API writes the
 // conditions and the other status fields of a machine in two requests, so a machine can be Ready before it has a
 // nodeRef.
 func (p pool) awaitJoinedMachines(t *testing.T, n int) (all []unstructured.Unstructured) {

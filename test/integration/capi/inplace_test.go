@@ -53,7 +53,7 @@ var extensionConfigs = schema.GroupVersionResource{
 type inPlaceFleet struct {
 	fleet
 	extension *extension.Server
-	// UIDs of all machines and their clones, by kind and name, from when all machines were available
+	// UIDs of all machines and their clones when all machines were available, by kind and name
 	uidsBefore map[string]types.UID
 }
 
@@ -369,7 +369,7 @@ func TestDeploymentIsRolledBackDuringAnInPlaceUpdate(t *testing.T) {
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
 	u.setInfraTemplate(t, u.setName+"-1")
-	u.forceReconcile(t) // Millwright decides again after the change, so that a wrong decision would show
+	u.forceReconcile(t) // reconcile again after the change, so that a wrong decision of Millwright would become visible
 	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
 	u.awaitMachinesOfTemplate(t, u.setName+"-1", 3)
 	u.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
@@ -411,8 +411,8 @@ func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 	u.requireMatchesTemplate(t, u.setName+"-2")
 }
 
-// In the middle of updates each process is killed: the worker when a machine has just been handed over, the bridge when
-// the update has begun, and core while the extension handles calls.
+// Each process is killed in the middle of updates: the worker when a machine has just been handed over, the bridge when
+// the update has started, and core while the extension handles calls.
 func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
 	u := newInPlaceFleet(t, "resumed", inPlaceReplacements(1, 0)...)
 	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Holds)

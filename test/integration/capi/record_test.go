@@ -58,7 +58,7 @@ func recordSetHistories(t *testing.T) {
 		fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, p.name),
 	)
 	p.awaitStatus(t, 2)
-	calm := func() string { // after the set's run has ended, the next situation has its own history
+	calm := func() string { // calm waits for the end of the set's run, so that the next situation has its own history
 		t.Helper()
 		lastRunOfQuery(t, query)
 		return query + record.EndedRunsCondition
@@ -256,7 +256,7 @@ func recordRollbackHistories(t *testing.T) {
 	)
 }
 
-// recordDrainHistories records a drain that a budget blocks, and that is held and then continues. recordDrainHistories
+// recordDrainHistories records a drain that a budget blocks, and that a person holds and resumes. recordDrainHistories
 // also records a drain that is skipped, and a drain that is cancelled.
 func recordDrainHistories(t *testing.T) {
 	p := newPoolWithDrains(t, "recorded-drains", 3)

@@ -422,9 +422,9 @@ func (p pool) requireCreatedMachinesExactly(t *testing.T, n, made int) {
 }
 
 // requireCreatedMachines asserts that n machines were ever created, and n clones of each template. A create request of
-// a killed client ends with an error in the audit log, whether or not the API server has created the object. An object
-// whose create request has this error counts if the object exists. If the object does not exist, it may or may not
-// count.
+// a killed client ends with an error in the audit log, whether or not the API server has created the object. If a
+// create request has this error, requireCreatedMachines counts its object if the object exists. If the object of such a
+// create request does not exist, requireCreatedMachines accepts both counts, with and without the object.
 func (p pool) requireCreatedMachines(t *testing.T, n int) {
 	t.Helper()
 	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {

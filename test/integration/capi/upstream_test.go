@@ -97,8 +97,8 @@ func (s testNamespace) awaitNodes(t *testing.T, count int) {
 
 // Core's watch filter tests the label of the object of an event, not of the object that core reconciles because of the
 // event. When a Cluster is paused, core begins to reconcile a MachineSet that its filter excludes. The admission policy
-// of the stack refuses core's writes to Millwright's sets and deployments. If a later core no longer writes to the
-// MachineSet theirs, the policy can be removed.
+// of the stack refuses core's writes to Millwright's sets and deployments. If a later version of core no longer writes
+// to the MachineSet theirs, the policy can be removed.
 func TestUpstreamReconcilesNoObjectsWithMillwrightsWatchFilter(t *testing.T) {
 	t.Parallel()
 	s := newNamespace(t, "filters", "filters.yaml")

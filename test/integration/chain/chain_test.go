@@ -1,9 +1,10 @@
-// Tier: test. Objects of each kind pass all components here; test-all for two installations and a faulty cloud.
+// Tier: test. Objects of each kind pass through all components in this package; the tests with two installations and
+// with a faulty cloud run in test-all.
 
 //go:build integration
 
-// Package chain tests the main function on a real API server, a real Temporal and the virtual cloud: Millwright makes
-// machines from MachineDeployments.
+// Package chain tests the main function of Millwright, which is to create machines from MachineDeployments, with a real
+// API server, a real Temporal and the virtual cloud.
 package chain
 
 import (

@@ -89,7 +89,7 @@ func (c classFixture) requireNoInstance(t *testing.T) {
 }
 
 // The Secret, the class and the deployment are deleted at once, in this order, as kubectl deletes the objects of a
-// file. Millwright removes all finalizers, and nobody has to do anything.
+// file. Millwright removes all finalizers without any action by a person.
 func TestSecretClassAndDeploymentAreDeletedTogether(t *testing.T) {
 	c := classFixture{"at-once"}
 	testRig.CreateNamespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)

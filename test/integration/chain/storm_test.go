@@ -177,7 +177,7 @@ func countBusyErrors(n *atomic.Int64) grpc.UnaryClientInterceptor {
 	}
 }
 
-// Leaks finds a secret in a history and in an event, and it reads the metrics of worker and bridge.
+// FindLeaks finds a secret in a history and in an event, and reads the metrics of worker and bridge.
 func TestLeakedSecretsAreFound(t *testing.T) {
 	secret := fmt.Sprintf("leaked-on-purpose-%d", time.Now().UnixNano())
 	run, err := testRig.Temporal.ExecuteWorkflow(

@@ -31,7 +31,7 @@ func TestTimeWithoutAWorkerDoesNotCountForTheCreationTimeout(t *testing.T) {
 	})
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
 	for _, m := range pool.Machines(t) {
-		// the outage lasts until after the timeout; the extra second is because a creation timestamp has whole seconds
+		// the outage ends after the timeout; one second is added because a creation timestamp has whole seconds
 		time.Sleep(time.Until(m.CreationTimestamp.Add(timeout + time.Second)))
 	}
 	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Worker))

@@ -249,7 +249,7 @@ func (w wrongClockStack) lastLogTime(t *testing.T) (at time.Time) {
 	return at
 }
 
-// requireCreateCount checks that the cloud has created n instances in total, and none twice.
+// requireCreateCount checks that the cloud has created n instances in total, and no instance twice.
 func (w wrongClockStack) requireCreateCount(t *testing.T, n int) {
 	t.Helper()
 	s := cloudStats(t, w.Rig)

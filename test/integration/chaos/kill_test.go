@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 // scaleUpSize is the number of machines that a scale-up creates while a process dies.
 const scaleUpSize = 50
 
-// slowProviderSpec is a class whose creations take three seconds, so that many creations are in progress when a process
-// dies.
+// slowProviderSpec is the provider spec of a class whose creations take three seconds, so that many creations are in
+// progress when a process dies.
 const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s"}`
 
 // cloudBehaviour is the behaviour of the cloud during a kill.
@@ -46,7 +46,7 @@ type cloudBehaviour struct {
 	name           string
 	clientTokens   bool
 	readStaleness  time.Duration // age of the state that reads return
-	unrecordedTime time.Duration // after a create request, the cloud does not show the request for this time
+	unrecordedTime time.Duration // time for which reads do not show a create request
 	faultyCloud    bool          // use rig.MakeCloudFaulty
 }
 

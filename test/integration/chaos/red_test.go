@@ -16,7 +16,7 @@ import (
 )
 
 // This test proves that the safety test can fail. The worker of this test does not list instances before a create call,
-// and the cloud ignores client tokens. Then the same kill creates instances twice.
+// and the cloud ignores client tokens. As a result, the same kill creates instances twice.
 func TestKilledWorkerMakesDuplicatesWithoutAdoption(t *testing.T) {
 	t.Parallel()
 	careless, err := rig.StartRig(

@@ -25,8 +25,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// restartEndedProcesses restarts each process that exits after the restore of the API server, until the test ends. Not
-// each process ends: if the API server breaks all watches of a process, the process may list all objects again and
+// restartEndedProcesses restarts each process that exits after the restore of the API server, until the test ends. Some
+// processes do not exit: if the API server breaks all watches of a process, the process may list all objects again and
 // continue.
 func restartEndedProcesses(t *testing.T, names ...string) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -149,8 +149,8 @@ func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
 	})
 }
 
-// countDecisionsThatAwaitLostVersions counts the decisions about a namespace that failed because they waited for a
-// version from before the API server was restored.
+// countDecisionsThatAwaitLostVersions counts the failed decisions about a namespace that waited for a resource version
+// from before the restore of the API server.
 func countDecisionsThatAwaitLostVersions(t *testing.T, namespace string) (count int) {
 	t.Helper()
 	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {

@@ -1,9 +1,9 @@
-// Tier: test-all. The package tests manifests, and no change of a decision breaks the manifests.
+// Tier: test-all. The package tests manifests, which changes of Millwright's decisions cannot break.
 
 //go:build integration
 
 // Package deploy tests the manifests and the programs that Millwright ships. A real API server accepts the manifests of
-// deploy/ and examples/. Each account has exactly the rights that it needs. The binaries know all flags in the
+// deploy/ and examples/. Each account has exactly the rights that it needs. The binaries accept all flags in the
 // manifests. The package runs no container: it has no kubelet and no container engine.
 package deploy
 

@@ -65,7 +65,7 @@ func testContainer(t *testing.T, where string, pod corev1.PodSpec, settings map[
 	return container
 }
 
-// testCommand requires that the image has the command and that the command knows its flags.
+// testCommand requires that the image contains the command, and that the command accepts its flags.
 func testCommand(t *testing.T, where string, command []string) {
 	t.Helper()
 	program, isOurs := strings.CutPrefix(command[0], "/")

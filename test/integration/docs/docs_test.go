@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
 }
 
-// longPages are the pages with commands that take long. These pages use their own machines. The pages of longPages run
-// at the same time, after all other pages, because one of them kills the worker.
+// longPages are the pages with commands that take long. Each page of longPages uses its own machines. The pages of
+// longPages run at the same time, after all other pages, because one of them kills the worker.
 var longPages = []string{"docs/runbook.md", "docs/tutorials/ten-minutes.md"}
 
 // pagesWithOwnProcesses are pages that start their own worker and bridge. The worker and the bridge of the stack are
@@ -105,8 +105,8 @@ func runPage(t *testing.T, repo, name string, blocks []pages.Block) {
 
 // shell runs the commands of one page, each in a new bash. Each bash gets the variables of the bash before it.
 type shell struct {
-	folder        string // the folder that stands for the reader's clone
-	variablesFile string // file of the variables
+	folder        string // folder that represents the reader's clone of the repository
+	variablesFile string // file with the variables for the next bash
 	env           []string
 }
 
@@ -121,7 +121,7 @@ func newShell(t *testing.T, repo string) *shell {
 		}
 	}
 	require.NoError(t, os.Symlink(testRig.Stack.Dir(), filepath.Join(s.folder, ".devstack")))
-	// the folder of the script kubectl
+	// the stack's folder contains the script kubectl
 	path := filepath.Join(s.folder, "bin") + string(filepath.ListSeparator) + testRig.Stack.Dir()
 	s.env = append(
 		os.Environ(),

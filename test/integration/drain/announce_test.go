@@ -13,8 +13,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A node's condition Terminating says why its machine is deleted, before its pods are evicted: the machine is
-// unhealthy, or the set has too many machines.
+// A node's condition Terminating contains the reason for the deletion of its machine before the pods are evicted: the
+// machine is unhealthy, or the set has too many machines.
 func TestNodeConditionSaysWhyItsMachineIsDeleted(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "announces", 2, `{"healthTimeout":"5s"}`)

@@ -46,8 +46,8 @@ func podRequests(t *testing.T, namespace string) []podRequest {
 
 // requireSingleEvictions requires that the API server accepted at most one eviction per pod of a namespace.
 // requireSingleEvictions returns the number of accepted evictions. If an attempt of the activity is lost, the next
-// attempt may evict a pod that is already gone. Then the API server answers 404. The function identifies pods by name,
-// so the controllers of the pods must not reuse a name.
+// attempt may evict a pod that is already gone. For this second eviction, the API server returns 404. The function
+// identifies pods by name, so the controllers of the pods must not reuse a name.
 func requireSingleEvictions(t *testing.T, namespace string) int {
 	t.Helper()
 	accepted := map[string]bool{}

@@ -16,7 +16,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The deadline of a drain comes while a budget blocks all pods with volumes. The drain deletes these pods with their
+// The deadline of a drain passes while a budget blocks all pods with volumes. The drain deletes these pods with their
 // own grace period, and waits until each pod is gone. The instance is deleted only after the pods have ended and their
 // volumes are detached.
 func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
@@ -33,7 +33,7 @@ func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 	var last *v1alpha1.MachineDeletion
 	blocked := ""
 	rig.Eventually(t, "machine "+m.Name+" is gone", func() (bool, any) {
-		// Read the instances first: if the test then still reads a pod or a volume, it was there after the instance was
+		// Read the instances first: a pod or volume that the test reads afterwards still existed when the instance was
 		// gone.
 		instances := p.Instances(t)
 		now := readMachine(t, m)

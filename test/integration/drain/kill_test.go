@@ -115,7 +115,7 @@ func annotateMachine(t *testing.T, m v1alpha1.Machine, changes ...string) {
 }
 
 // recordStages records each change of the deletion stage in a machine's status. recordStages continues after the API
-// server was away.
+// server was unavailable.
 func recordStages(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.MachineDeletionStage) {
 	var mu sync.Mutex
 	var seen []v1alpha1.MachineDeletionStage

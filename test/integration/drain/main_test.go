@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 
 const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 
-// newPool makes a namespace and a pool with the same name. The pool's nodes accept only pods of this namespace.
-// Template is JSON that is merged into the spec of the pool's machines.
+// newPool makes a namespace and a pool with the same name. The pool's nodes accept only pods of this namespace. The
+// parameter template is JSON that is merged into the spec of the pool's machines.
 func newPool(t *testing.T, name string, replicas int32, template string) *rig.Pool {
 	t.Helper()
 	testRig.CreateNamespace(t, name, smallProviderSpec)

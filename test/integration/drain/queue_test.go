@@ -29,8 +29,8 @@ var queuedMessage = regexp.MustCompile(
 )
 
 // 50 machines are deleted at once, and each machine has a pod that a budget blocks. Then a deployment is scaled up by
-// ten machines. The ten machines are created although no drain makes progress. Then 35 further deleted machines wait in
-// the queue of drains, and ten further machines are still created.
+// ten machines. The ten machines are created although no drain makes progress. Then 35 more machines are deleted and
+// wait in the queue of drains, and ten more machines are still created.
 func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	const further, wanted = 35, 10
 	grows := newPool(t, "grows", 1, "")

@@ -20,7 +20,8 @@ import (
 )
 
 // Without its kubelet, a node confirms neither that a pod has terminated nor that a volume is detached. After five
-// minutes the drain kills the node's pods. Then the instance is deleted, and after it the node's VolumeAttachments.
+// minutes the drain kills the node's pods. The worker then deletes the instance, and after that the node's
+// VolumeAttachments.
 func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "unreachable", 2, "")

@@ -19,8 +19,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// Most nodes become not ready at once, and the breaker holds the replacement of failed machines. The breaker counts all
-// nodes of the cluster, so the test runs alone.
+// Most nodes become not ready at once, and the breaker blocks the replacement of failed machines. The breaker counts
+// all nodes of the cluster, so the test runs alone.
 func TestAHeldReplacementIsExplained(t *testing.T) {
 	testRig.CreateNamespace(t, "dark", "")
 	p := testRig.CreatePool(t, "dark", "dark", 5, func(d *v1alpha1.MachineDeployment) {
@@ -54,8 +54,8 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 	p.Delete(t)
 }
 
-// A call counts as hanging when the cloud has not answered for two minutes. During the first two minutes, millwright
-// explain prints the time since when the call is open.
+// explain reports a call as hanging when the cloud has not answered for two minutes. During the first two minutes,
+// millwright explain prints the time since when the call is open.
 func TestExplainNamesAnOpenProviderCall(t *testing.T) {
 	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}

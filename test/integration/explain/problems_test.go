@@ -62,7 +62,7 @@ func TestAResourceThatIsNotServedIsNamed(t *testing.T) {
 	}
 	serve("false")
 	t.Cleanup(func() { serve("true") })
-	started := restartBridge(t) // an open watch would end minutes later
+	started := restartBridge(t) // without a restart, the open watch of the bridge would end only minutes later
 	awaitProblem(
 		t,
 		"bridge",

@@ -25,7 +25,7 @@ type situation struct {
 	messageParts   []string // parts of the sentence that explains the deployment
 	removeCause    func(t *testing.T, p *rig.Pool)
 	runningAfter   int           // number of running machines after removeCause
-	maxWait        time.Duration // maximum time from the begin of the wait to the operation's deadline; 0: no maximum
+	maxWait        time.Duration // maximum time from the start of the wait to the operation's deadline; 0: no maximum
 	noMachineWaits bool          // only the deployment or its set waits, and no machine waits
 }
 

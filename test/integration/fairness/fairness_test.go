@@ -25,8 +25,8 @@ import (
 var testRig *rig.Rig
 
 // The stack has at most eight calls to the cloud in progress, and drains at most two nodes at the same time. Each
-// client of the worker sends 20 requests a second. All these limits are lower than the defaults, so that a hundred
-// machines exceed the limits.
+// client of the worker sends at most 20 requests per second. All these limits are lower than the defaults, so that a
+// hundred machines exceed the limits.
 func TestMain(m *testing.M) {
 	options := stack.Options{
 		Args: map[string][]string{
@@ -49,7 +49,8 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 		t.Helper()
 		require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = hangs }))
 	}
-	hang(map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}) // until the calls of all machines wait
+	// all create calls hang before they take effect
+	hang(map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect})
 	huge := testRig.CreatePool(t, "huge", "huge", many)
 	rig.Eventually(t, "all of them wait for the cloud, or are made", func() (bool, any) {
 		n := 0

@@ -21,8 +21,8 @@ import (
 	"millwright/worker/serve"
 )
 
-// A worker has had few calls for some time. Then a set creates a batch of machines, and all their calls start at once.
-// The worker has an open poll for each call, so no call waits for the polls of earlier calls.
+// A worker has had few calls for some time. A set creates a batch of machines, and the calls of all these machines
+// start at once. The worker has an open poll for each call, so no call waits for the polls of earlier calls.
 func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	const few = 16
 	var polls atomic.Int64 // open polls of the worker

@@ -48,8 +48,9 @@ func TestAProcessIsKilledInACreationADrainAndARollout(t *testing.T) {
 }
 
 // A worker is killed just after it has set a machine to Running. In most cases, Temporal does not have the activity's
-// result yet. Then the node is deleted. The next worker runs the end of the creation again. The next worker must not
-// set the machine back to Pending, because then the machine would wait for the creation timeout.
+// result yet. The node of the machine is deleted after the kill. The next worker runs the end of the creation again.
+// The next worker must not set the machine back to Pending, because then the machine would wait for the creation
+// timeout.
 func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
 	const name = "reported"
 	testRig.CreateNamespace(t, name, "")
@@ -181,7 +182,7 @@ func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 	}
 }
 
-// countNodesOfEdition counts the machines whose label edition has this value.
+// countNodesOfEdition counts the machines whose label edition has the given value.
 func countNodesOfEdition(t *testing.T, p *rig.Pool, value string) (n int) {
 	t.Helper()
 	for _, m := range p.Machines(t) {

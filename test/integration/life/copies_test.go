@@ -123,7 +123,7 @@ func watchDrainResults(t *testing.T, namespace string) func() map[string]string 
 	}
 }
 
-// While an instance boots, somebody creates a Node with the machine's name and another provider ID. The machine does
+// While an instance boots, a person creates a Node with the machine's name and another provider ID. The machine does
 // not join with this Node, and Millwright does not write to the Node, so the Node's creator can delete it at once.
 func TestANodeOfAnotherInstanceIsNotJoined(t *testing.T) {
 	t.Parallel()

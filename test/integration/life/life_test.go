@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 
 const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
 
-// newPool creates a namespace and a pool with the same name. Template is JSON that is merged into the spec of the
-// machines.
+// newPool creates a namespace and a pool with the same name. The parameter template is JSON that is merged into the
+// spec of the machines.
 func newPool(t *testing.T, name, providerSpec string, replicas int32, template string) *rig.Pool {
 	t.Helper()
 	testRig.CreateNamespace(t, name, providerSpec)
@@ -381,8 +381,8 @@ func TestCreationsContinueWhenTheQuotaHasRoom(t *testing.T) {
 const specialToken = "odd/" + rig.Canary + "+?"
 
 // The cloud refuses the token of a class for longer than the creation timeout of the machines. The test sets the
-// timeout after the creation has stopped, because the time before the stop counts, and on a slow computer the creation
-// stops late.
+// timeout only after the creation has stopped: the timeout includes the time before the stop, which is long on a slow
+// computer.
 func TestCreationsContinueWhenTheSecretIsCorrected(t *testing.T) {
 	t.Parallel()
 	const namespace, stopped = "rotated", time.Minute
@@ -462,7 +462,7 @@ func TestSecretsInCloudErrorsAreRedacted(t *testing.T) {
 		said := list[0].Status.LastOperation.Description
 		return strings.Count(said, "[redacted]") == 3 && strings.Contains(said, "may not do that"), said
 	})
-	// Leaks also searches for the base64 of each form
+	// FindLeaks also searches for the base64 of each form
 	for _, form := range []string{specialToken, url.QueryEscape(specialToken)} {
 		places, _, err := testRig.FindLeaks(t.Context(), form)
 		require.NoError(t, err)

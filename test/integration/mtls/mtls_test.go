@@ -1,8 +1,8 @@
-// Tier: test-all. The package tests other flags.
+// Tier: test-all. The worker and the bridge of this package have flags that the other packages do not use.
 
 //go:build integration
 
-// Package mtls shows worker, bridge and millwright with a Temporal that requires client certificates, and with
+// Package mtls tests worker, bridge and millwright with a Temporal that requires client certificates, and with
 // encrypted payloads.
 package mtls
 

@@ -1,9 +1,9 @@
-// Tier: test-all. The package tests another value of a flag.
+// Tier: test-all. The package tests another value of the flag --target-kubeconfig.
 
 //go:build integration
 
-// Package notarget tests machines without nodes: the flag is --target-kubeconfig=none. The flag is for clusters in
-// which Millwright creates the machines of the control plane.
+// Package notarget tests machines without nodes, with the flag --target-kubeconfig=none. The value none is for clusters
+// in which Millwright creates the machines of the control plane.
 package notarget
 
 import (

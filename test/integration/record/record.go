@@ -75,9 +75,9 @@ const EndedRunsCondition = ` AND ExecutionStatus != "Running"`
 const OpenRunsCondition = ` AND ExecutionStatus = "Running"`
 
 // SaveHistories stores a history of a run that a query finds and that has started all the named activities. If several
-// runs fit, it stores the longest history. The name consists of kind and situation, for example drain/blocked. If the
-// name exists already, the test fails, and the stored history does not change. A history that is already stored is
-// stored again only if it has grown.
+// runs match, SaveHistories stores the longest history. The name consists of kind and situation, for example
+// drain/blocked. If the name exists already, the test fails, and the stored history does not change. A history that is
+// already stored is stored again only if it has grown.
 func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Helper()
 	if wanted := regexp.MustCompile(*onlyFlag); !wanted.MatchString(name) {
@@ -109,7 +109,7 @@ func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...s
 	t.Logf("%s: %d events", name, len(longest.Events))
 }
 
-// hasBegunActivity reports whether a run has begun an activity, as a regular or as a local activity.
+// hasBegunActivity reports whether a run has started an activity, as a regular or as a local activity.
 func hasBegunActivity(h *historypb.History, activity string) bool {
 	return slices.ContainsFunc(h.Events, func(e *historypb.HistoryEvent) bool {
 		if e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == activity {

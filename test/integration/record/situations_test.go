@@ -226,7 +226,8 @@ func TestRecordSets(t *testing.T) {
 		_, err := machines.Patch(t.Context(), m.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	done := func(situation, activity string) { // with the set run ended, the next situation has its own history
+	// done waits for the end of the set's run, so that the next situation has its own history
+	done := func(situation, activity string) {
 		t.Helper()
 		rig.Eventually(t, "the set is calm", func() (bool, any) {
 			open := testRig.CountOpenWorkflows(t, "owned")
@@ -392,7 +393,8 @@ func TestRecordClasses(t *testing.T) {
 	sweep("nothing-found")
 	for i := range 6 {
 		stray := testRig.CreateByHand(t, "classes", "stray-"+strconv.Itoa(i))
-		time.Sleep(time.Until(stray.Created.Add(time.Second))) // from then on the instance is old enough
+		// after this wait, the instance is old enough for a sweep
+		time.Sleep(time.Until(stray.Created.Add(time.Second)))
 	}
 	sweep("held")
 

@@ -1,11 +1,11 @@
-// Tier: test-all. The package tests other flags.
+// Tier: test-all. The processes of this package have flags that the other packages do not use.
 
 //go:build integration
 
 // Package remote tests that separate processes can serve a provider, and that only these processes call the cloud. The
 // core worker of this stack does not poll the provider's task queue. The only Secrets that the core worker may read are
-// the bootstrap tokens that it creates. The bridge watches only the metadata of Secrets, but RBAC cannot limit a right
-// to the metadata.
+// the bootstrap tokens that it creates. The bridge watches only the metadata of Secrets, but RBAC cannot limit a
+// permission to the metadata.
 package remote
 
 import (
@@ -35,7 +35,7 @@ const namespace = "remote"
 
 var testRig *rig.Rig
 
-// callsPerSecond is the maximum number of calls that both workers of the provider together begin in a second.
+// callsPerSecond is the maximum number of calls per second that both workers of the provider together start.
 const callsPerSecond = 4
 
 func TestMain(m *testing.M) {
@@ -123,7 +123,7 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 
 	testSharedRateLimit(t)
 
-	// Without the provider's workers no instance is made or removed, and none is lost.
+	// Without the provider's workers, no instance is created, deleted or lost.
 	for _, name := range providerWorkers() {
 		require.NoError(t, testRig.Stack.StopComponent(t.Context(), name))
 	}
@@ -206,8 +206,8 @@ func runProvider(t *testing.T, arguments ...string) (string, error) {
 	return out.String(), err
 }
 
-// testClassChecks asks the provider's worker whether it can use the class. The check fails only if the cloud rejects
-// the class's credentials or the class's Secret is missing.
+// testClassChecks runs the check whether the provider's worker can use the class. The check fails only if the cloud
+// rejects the class's credentials or the class's Secret is missing.
 func testClassChecks(t *testing.T) {
 	t.Helper()
 	said, err := runProvider(t, "check", namespace+"/small")

@@ -41,7 +41,8 @@ type APIFaults struct {
 	ConflictChance    float64       // probability of 409 for a PUT, PATCH or DELETE
 	LostAnswerChance  float64       // probability that a write succeeds and the connection breaks before the answer
 	WatchDelay        time.Duration // delay of each event in open and new watches; the order of the events stays
-	// WatchDelay delays only watches of this resource, for example nodes; empty: of all resources
+	// WatchDelay delays only watches of this resource, for example nodes; if DelayedResource is empty, WatchDelay
+	// delays all watches.
 	DelayedResource string
 }
 
@@ -62,7 +63,7 @@ type APIProxy struct {
 	faultCounts        map[string]int             // number of faults, by name
 }
 
-// newAPIProxy starts a proxy. The kubeconfig must exist only when the first request arrives.
+// newAPIProxy starts a proxy. The kubeconfig need not exist before the first request arrives.
 func newAPIProxy(identity string) *APIProxy {
 	p := &APIProxy{
 		kubeconfigPath: identity,

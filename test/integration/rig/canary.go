@@ -72,7 +72,7 @@ func (r *Rig) forEachHistory(ctx context.Context, look func(where string, text [
 		return 0, err
 	}
 	for _, w := range runs {
-		text, err := proto.Marshal(w) // memo and search attributes
+		text, err := proto.Marshal(w) // the visibility record contains memo and search attributes
 		if err != nil {
 			return 0, fmt.Errorf("encode workflow: %w", err)
 		}

@@ -14,12 +14,12 @@ import (
 	"millwright/devstack/build"
 )
 
-// clockVariable is the environment variable with the clock error of a skewed binary. The error is a duration, which is
-// negative if the clock is behind.
+// clockVariable is the environment variable that sets the clock error of a skewed binary. The error is a duration,
+// which is negative if the clock is behind.
 const clockVariable = "MILLWRIGHT_TEST_CLOCK"
 
-// ClockEnvironment returns the environment of a skewed binary whose clock is ahead by d. The clock is behind if d is
-// negative.
+// ClockEnvironment returns the environment of a skewed binary whose clock is ahead by d. If d is negative, the binary's
+// clock is behind.
 func ClockEnvironment(d time.Duration) []string { return []string{clockVariable + "=" + d.String()} }
 
 const (
@@ -27,11 +27,11 @@ const (
 	// once.
 	clockReadLine = "\tsec, nsec, mono := runtimeNow()\n"
 
-	// clockSkewLine is inserted after clockReadLine. The line does not change the monotonic clock, so timers and sleeps
-	// stay right.
+	// clockSkewLine is inserted after clockReadLine. clockSkewLine does not change the monotonic clock, so timers and
+	// sleeps stay right.
 	clockSkewLine = "\tsec += testClock\n"
 
-	// skewSource is an additional file of package time.
+	// skewSource is the source of a file that the overlay adds to package time.
 	skewSource = `package time
 
 import "syscall"
@@ -64,8 +64,8 @@ func BuildSkewedWorker(folder string) (string, error) {
 	return binary, buildSkewedProgram(repo, folder, "./"+build.Worker, binary)
 }
 
-// buildSkewedProgram builds a program whose clock error the environment of ClockEnvironment sets. From is the folder of
-// the program's module.
+// buildSkewedProgram builds a program that reads its clock error from clockVariable. The parameter from is the folder
+// of the program's Go module.
 func buildSkewedProgram(from, folder, what, binary string) error {
 	overlay, err := writeOverlay(folder)
 	if err != nil {

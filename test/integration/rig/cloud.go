@@ -19,15 +19,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// CreateByHand creates an instance of a namespace's class for a machine that never existed. CreateByHand copies the
-// cluster's name from another instance, so such an instance must exist.
+// CreateByHand creates an instance in the cloud for a machine that never existed. The instance has the class of the
+// namespace. CreateByHand copies the cluster's name from another instance, so at least one instance must exist.
 func (r *Rig) CreateByHand(t *testing.T, namespace, name string) virtual.Instance {
 	t.Helper()
 	return r.CreateByHandTagged(t, namespace, name, "uid-of-"+name)
 }
 
-// CreateByHandTagged creates an instance as CreateByHand does, with the given UID in the instance's tags. If uid is
-// empty, the instance gets no UID tag, like an instance of another controller.
+// CreateByHandTagged is like CreateByHand, but sets the instance's UID tag to uid. If uid is empty, the instance gets
+// no UID tag, like an instance of another controller.
 func (r *Rig) CreateByHandTagged(t *testing.T, namespace, name, uid string) virtual.Instance {
 	t.Helper()
 	all, err := r.Cloud.Instances(t.Context())
@@ -69,10 +69,11 @@ func (r *Rig) CreateSweepSchedule(t *testing.T, namespace string, confirm time.D
 	return handle
 }
 
-// MakeCloudFaulty makes the virtual cloud as difficult as a real cloud may be. The cloud chooses the name of a node at
-// its boot. A node gets its provider ID one second after its registration, and has a taint until it has a provider ID.
-// A list has pages of two instances, and contains a deleted instance for one more minute. Errors quote the credentials.
-// MakeCloudFaulty does not set stale reads and does not change client tokens.
+// MakeCloudFaulty gives the virtual cloud the difficult behaviour that a real cloud may have. The cloud chooses the
+// name of a node when the node's instance boots. A node gets its provider ID one second after its registration, and has
+// a taint until it has a provider ID. The cloud lists instances in pages of two, and lists a deleted instance for one
+// more minute. The cloud's error messages contain the credentials. MakeCloudFaulty changes neither the setting for
+// stale reads nor the setting for client tokens.
 func MakeCloudFaulty(b *admin.Behaviour) {
 	b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Second)
 	b.PageSize, b.Linger, b.QuoteCredentials = 2, virtual.Duration(time.Minute), true

@@ -19,8 +19,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// ForceReconcile makes Millwright reconcile an object, and returns when the run is idle or has ended. A test which
-// requires that nothing happens calls ForceReconcile and then checks the object. ForceReconcile sends the bridge's
+// ForceReconcile makes Millwright reconcile an object. It returns when the object's workflow run is idle or has ended.
+// A test that expects no change calls ForceReconcile and then checks the object. ForceReconcile sends the bridge's
 // signal to the object's workflow, even if the object needs no action. If a deployment has an open rollout,
 // ForceReconcile also signals the rollout.
 func (r *Rig) ForceReconcile(t *testing.T, kind run.Kind, namespace, name string) {
@@ -83,8 +83,8 @@ func (r *Rig) ForceReconcile(t *testing.T, kind run.Kind, namespace, name string
 }
 
 // awaitIdleRun waits until a signalled run has ended, or has neither a pending workflow task nor a pending activity.
-// The signal has made a workflow task pending. The run decides in this workflow task, or after the activity for which
-// the run waits.
+// The signal has made a workflow task pending. The run decides in this workflow task, or after its pending activity has
+// completed.
 func (r *Rig) awaitIdleRun(t *testing.T, look client.WorkflowRun) {
 	t.Helper()
 	Eventually(t, look.GetID()+" has looked again", func() (bool, any) {

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// LargestPayloads reads the histories of all runs. LargestPayloads returns the size of the largest payload list in
-// bytes, by kind. A kind is the type of the event, and the name of the event's workflow, activity, signal, update or
-// marker. Histories contain no query results and no heartbeats.
+// LargestPayloads reads the histories of all runs. For each kind of payload list, LargestPayloads returns the size of
+// the largest list in bytes. A kind consists of the event type and the name of the event's workflow, activity, signal,
+// update or marker. Histories contain no query results and no heartbeats.
 func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	t.Helper()
 	runs, err := r.listWorkflows(t.Context(), "")
@@ -25,7 +25,7 @@ func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	var mu sync.Mutex
 	var readers sync.WaitGroup
 	next := make(chan int)
-	for range 8 { // in parallel, because a fleet has tens of thousands of histories
+	for range 8 { // read in parallel, because a fleet has tens of thousands of histories
 		readers.Go(func() {
 			for i := range next {
 				run := runs[i]
@@ -55,7 +55,8 @@ func (r *Rig) payloadSizesOfRun(
 	workflow string,
 	run *commonpb.WorkflowExecution,
 ) (map[string]int, error) {
-	sizes, names := map[string]int{}, map[int64]string{} // names of activities, by the ID of their scheduled event
+	// names of activities, by the ID of the event that scheduled the activity
+	sizes, names := map[string]int{}, map[int64]string{}
 	events := r.Temporal.GetWorkflowHistory(
 		t.Context(),
 		run.WorkflowId,

@@ -36,8 +36,8 @@ func (p *Pool) AwaitLabelledNodes(t *testing.T, n int) {
 	})
 }
 
-// PodTemplate returns a template for pods on the pool's nodes, and a selector for these pods. Their grace period is 2
-// s.
+// PodTemplate returns a template for pods on the pool's nodes, and a selector for these pods. The pods have a
+// termination grace period of 2 s.
 func (p *Pool) PodTemplate(
 	app string,
 	changes ...func(*corev1.PodTemplateSpec),
@@ -91,8 +91,8 @@ func (p *Pool) Pods(t *testing.T, app string) []corev1.Pod {
 	return list.Items
 }
 
-// CreateBudget creates a PodDisruptionBudget with minAvailable keep for the pods of an app, after the changes to its
-// spec. CreateBudget waits until the budget's status counts the pods.
+// CreateBudget creates a PodDisruptionBudget for the pods of an app. It sets minAvailable to keep, and then applies the
+// changes to the spec. CreateBudget waits until the disruption controller has counted the pods in the budget's status.
 func (p *Pool) CreateBudget(t *testing.T, app string, keep int32, changes ...func(*policyv1.PodDisruptionBudgetSpec)) {
 	t.Helper()
 	budget := &policyv1.PodDisruptionBudget{
@@ -126,8 +126,8 @@ func (p *Pool) RelaxBudget(t *testing.T, app string, keep int32) {
 }
 
 // RelaxBudgetAndWatch changes a PodDisruptionBudget as RelaxBudget does, and waits until the budget allows evictions.
-// RelaxBudgetAndWatch returns the time at which the disruption controller has allowed evictions, by the controller's
-// clock.
+// RelaxBudgetAndWatch returns the time at which the disruption controller allowed evictions. The time is by the
+// controller's clock.
 func (p *Pool) RelaxBudgetAndWatch(t *testing.T, app string, keep int32) time.Time {
 	t.Helper()
 	budgets := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace)

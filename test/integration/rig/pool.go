@@ -79,7 +79,7 @@ func (r *Rig) CreatePool(
 	return &Pool{rig: r, Namespace: namespace, Name: name}
 }
 
-// CreatePolicy creates a RolloutPolicy for the object with this name, in an existing namespace.
+// CreatePolicy creates a RolloutPolicy for the MachineDeployment with this name. The namespace must exist.
 func (r *Rig) CreatePolicy(t *testing.T, namespace, name string, spec v1alpha1.RolloutPolicySpec) {
 	t.Helper()
 	spec.Targets = []v1alpha1.RolloutPolicyTarget{{Name: name}}
@@ -164,7 +164,7 @@ func (p *Pool) Nodes(t *testing.T) []corev1.Node {
 }
 
 // AwaitRunningMachines waits until exactly n machines exist, all of them are Running, and the MachineDeployment's
-// status counts n machines.
+// status reports n machines.
 func (p *Pool) AwaitRunningMachines(t *testing.T, n int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%d machines of %s running", n, p.Name), func() (bool, any) {
@@ -225,8 +225,8 @@ func (p *Pool) AwaitDeletedMachine(t *testing.T, m v1alpha1.Machine) time.Time {
 	return last.DeletionTimestamp.Time
 }
 
-// AwaitVersionWithCondition waits until a condition was true for a later version of the machine m, even if only for a
-// moment, and returns this version. The failure message contains the text is.
+// AwaitVersionWithCondition waits for a watch event after the version m in which the machine meets the condition. It
+// returns the machine from this event. The failure message contains the parameter is.
 func (p *Pool) AwaitVersionWithCondition(
 	t *testing.T,
 	m v1alpha1.Machine,
@@ -242,7 +242,7 @@ func (p *Pool) AwaitVersionWithCondition(
 	)
 }
 
-// awaitEvent waits for a watch event of a machine after the version m.
+// awaitEvent waits for a watch event of the machine m after its version m.
 func (p *Pool) awaitEvent(
 	t *testing.T,
 	m v1alpha1.Machine,
@@ -284,10 +284,10 @@ func (p *Pool) Instances(t *testing.T) []string {
 	return ids
 }
 
-// RefuseMachines creates an admission policy with the name of the namespace. In all namespaces, the API server then
-// refuses new machines for which the CEL expression is false, with this message. RefuseMachines returns when the API
-// server refuses a machine named m-2 in the namespace, so the expression must be false for the machine m-2.
-// AllowMachines deletes the policy.
+// RefuseMachines creates an admission policy with the name of the namespace. The API server then rejects new machines
+// in all namespaces if the CEL expression is false for them. The rejection contains the message. RefuseMachines returns
+// when the API server refuses a machine named m-2 in the namespace, so the expression must be false for the machine
+// m-2. AllowMachines deletes the policy.
 func (r *Rig) RefuseMachines(t *testing.T, namespace, expression, message string) {
 	t.Helper()
 	admission := r.Kube.AdmissionregistrationV1()

@@ -51,8 +51,8 @@ type Rig struct {
 	Secrets  []string // further secrets of this stack's processes; FindLeaks must not find them
 }
 
-// StartRig starts a stack and connects to the stack, which ends with this process. TestMain calls StartRig, and exits
-// if StartRig returns an error.
+// StartRig starts a stack and connects to it. The stack stops when this process exits. TestMain calls StartRig, and
+// exits if StartRig returns an error.
 func StartRig(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
 	options.Dir, options.UseFreePorts, options.EndsWithThisProcess, options.Output = dir, true, true, os.Stderr
 	s, err := stack.Up(ctx, options)
@@ -73,7 +73,8 @@ func connectToStack(s *stack.Stack) (*Rig, error) {
 	if r.Machines, err = versioned.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	config.ContentType = runtime.ContentTypeProtobuf // test/checker lists all nodes several times per second
+	// use Protobuf, because test/checker lists all nodes several times per second
+	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	if r.Kube, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
@@ -256,7 +257,7 @@ func (r *Rig) TryRunMillwright(t *testing.T, arguments ...string) (string, error
 	return r.tryMillwright(t, r.Stack.KubeconfigPath(component.Test), arguments...)
 }
 
-// TryMillwrightAs is TryRunMillwright with the rights of this user at the API server.
+// TryMillwrightAs is like TryRunMillwright, but the command has the rights of this user at the API server.
 func (r *Rig) TryMillwrightAs(t *testing.T, user string, arguments ...string) (string, error) {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(r.Stack.KubeconfigPath("admin"))

@@ -39,7 +39,7 @@ func (r *Rig) RightsOfUser(ctx context.Context, user string) (Rights, error) {
 	return rights, nil
 }
 
-// Revoke deletes the bindings: the API server then refuses every request of the user. Revoke is idempotent.
+// Revoke deletes the bindings. The API server then denies every request of the user. Revoke is idempotent.
 func (r Rights) Revoke(ctx context.Context) (err error) {
 	for _, binding := range r.bindings {
 		failed := r.client.Delete(ctx, binding.Name, metav1.DeleteOptions{})

@@ -48,9 +48,9 @@ const DetachTimeout = 30 * time.Minute
 // MaxDrains is the maximum number of nodes that are drained at a time on the shared stack.
 const MaxDrains = 50
 
-// MainShared runs tests as Main does, on the stack that the environment names. The packages use this stack one after
-// the other, and each package deletes its machines at its end. If the variable is not set, MainShared starts a stack
-// with the same options.
+// MainShared runs tests as Main does, on the stack that the environment variable names. The test packages use the
+// shared stack one after the other. Each package deletes its machines when its tests end. If the environment variable
+// is not set, MainShared starts a stack with the same options.
 func MainShared(m *testing.M, use func(*Rig)) int {
 	dir := os.Getenv(sharedFolderVariable)
 	if dir == "" {
@@ -166,7 +166,7 @@ func (r *Rig) clearStack(ctx context.Context) error {
 
 // emptyNamespace deletes a namespace. In a namespace that is being deleted, emptyNamespace also deletes all pods at
 // once, without their finalizers and grace periods. If release is true, emptyNamespace also removes the finalizers of
-// the machines, so that the machines are gone without a drain, and their instances stay.
+// the machines. The machines are then gone without a drain, and their instances stay.
 func (r *Rig) emptyNamespace(ctx context.Context, namespace corev1.Namespace, release bool) error {
 	if namespace.DeletionTimestamp == nil {
 		return r.Kube.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})

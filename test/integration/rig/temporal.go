@@ -40,8 +40,8 @@ func (r *Rig) checkStepNames(ctx context.Context) int {
 	return min(len(unknown), 1)
 }
 
-// unknownSteps returns the steps that docs/reference/words.md does not list. For each step it returns the ID of a
-// workflow that has shown the step.
+// unknownSteps returns the steps that docs/reference/words.md does not list. unknownSteps maps each of these steps to
+// the ID of a workflow that has shown the step.
 func (r *Rig) unknownSteps(ctx context.Context) (map[string]string, error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Rig) Workflows(t *testing.T, query string) []*workflowpb.WorkflowExecut
 	return all
 }
 
-// listWorkflows repeats a request that Temporal does not answer within the SDK's limit of 10 s, as on a slow computer.
+// listWorkflows retries a request if Temporal does not answer within the SDK's timeout of 10 s, as on a slow computer.
 func (r *Rig) listWorkflows(ctx context.Context, query string) (all []*workflowpb.WorkflowExecutionInfo, err error) {
 	var page []byte
 	for {
@@ -109,8 +109,8 @@ func (r *Rig) CountOpenWorkflows(t *testing.T, namespace string) map[string]int 
 	return count
 }
 
-// WorkflowDetails returns the current details of an open run, as Temporal's UI shows the details. WorkflowDetails
-// returns "" if the run cannot answer yet.
+// WorkflowDetails returns the current details of an open run, as Temporal's UI shows them. WorkflowDetails returns ""
+// if the run cannot answer yet.
 func (r *Rig) WorkflowDetails(t *testing.T, id string) string {
 	t.Helper()
 	answer, err := r.Temporal.QueryWorkflow(t.Context(), id, "", "__temporal_workflow_metadata")
@@ -145,7 +145,7 @@ func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.Hi
 }
 
 // AwaitRolloutFollower waits until a new run of a deployment's workflow follows a rollout that an earlier run has
-// started. AwaitRolloutFollower finds the signal of the new run in the rollout's history.
+// started. AwaitRolloutFollower looks for the signal of the new run in the rollout's history.
 func (r *Rig) AwaitRolloutFollower(t *testing.T, rollout, deployment string) {
 	t.Helper()
 	Eventually(t, deployment+" follows its rollout", func() (bool, any) {
@@ -172,7 +172,7 @@ type Activity struct {
 	Ended       time.Time
 }
 
-// Activities returns the regular activities of a complete history that have succeeded or failed.
+// Activities returns the regular activities that have succeeded or failed. The history must be complete.
 func Activities(history *historypb.History) (list []Activity) {
 	for _, e := range history.Events {
 		var scheduled, started int64

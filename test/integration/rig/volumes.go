@@ -87,7 +87,7 @@ func (p *Pool) AttachedVolumes(t *testing.T) map[string]storagev1.VolumeAttachme
 	return on
 }
 
-// AttachVolume creates a VolumeAttachment for a volume that is not in the cluster, and returns when the volume is
+// AttachVolume creates a VolumeAttachment for a volume that has no PersistentVolume, and returns when the volume is
 // attached. Only a test or the deletion of a machine detaches this volume.
 func (r *Rig) AttachVolume(t *testing.T, volume, node string) {
 	t.Helper()

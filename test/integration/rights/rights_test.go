@@ -1,10 +1,10 @@
-// Tier: test. Roles are part of an installation, and each new request of a process may lack a right.
+// Tier: test. Roles are part of an installation, and new code may send a request that no role allows.
 
 //go:build integration
 
 // Package rights tests that Millwright's roles are minimal. The scenarios create, roll out, drain, fail and delete
-// machines, and the roles must allow all requests of the processes. If no request uses a right, this package must have
-// a reason for the right. As in an installation, a separate process polls the provider's task queue.
+// machines, and the roles must allow all requests of the processes. For each right that no request uses, this package
+// must contain a reason. As in an installation, a separate process polls the provider's task queue.
 package rights
 
 import (
@@ -44,7 +44,7 @@ type right struct {
 
 func (r right) String() string { return fmt.Sprintf("%s: %s %s", r.Role, r.Verb, r.Resource) }
 
-// The constants are reasons for rights that these scenarios do not always use.
+// The constants are reasons to grant rights that these scenarios do not always use.
 const (
 	reasonBlockOwnerDeletion = "the admission plugin OwnerReferencesPermissionEnforcement asks for it when the worker makes an object that blocks the deletion of its owner; it is no request of the worker"
 	reasonStaleCache         = "a cache is not new enough, or another writer was faster"
@@ -191,7 +191,8 @@ func readNamespacedRole(t *testing.T, namespace, name string) role {
 	return role{name: namespace + "/" + name, namespace: namespace, rules: found.Rules}
 }
 
-// grantedRights returns the rights that the role grants. A rule with a wildcard is one right, which no request uses.
+// grantedRights returns the rights that the role grants. grantedRights returns a rule with a wildcard as one right,
+// which matches no request.
 func (r role) grantedRights() (all []right) {
 	for _, rule := range r.rules {
 		for _, group := range rule.APIGroups {

@@ -62,9 +62,9 @@ func runRollouts(t *testing.T) {
 	deletePoolAndClass(t, p)
 }
 
-// runDrains drains a node with a rule that selects namespaces. Pods without a budget are evicted. A budget blocks a pod
-// with a volume, which is deleted at the deadline. The second drain is forced. After it, the instance is deleted while
-// a volume without a pod stays attached to the node.
+// runDrains drains a node with a rule that selects namespaces. Pods without a budget are evicted. A budget blocks the
+// eviction of a pod with a volume. The drain deletes this pod at its deadline. The second drain is a forced drain.
+// After the forced drain, Millwright deletes the instance while a volume without a pod stays attached to the node.
 func runDrains(t *testing.T) {
 	p := newPool(t, "drain", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{

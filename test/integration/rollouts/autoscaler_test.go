@@ -13,8 +13,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// The cluster autoscaler names three machines and lowers the replicas by three in one write. The deployment deletes
-// exactly these three machines.
+// In one write, the cluster autoscaler marks three machines for deletion and lowers the replicas by three. The
+// deployment deletes exactly these three machines.
 func TestTheAutoscalerChoosesMachinesOfADeployment(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "scaled", 8, withRollingUpdate(1, 0))

@@ -16,7 +16,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// slowProviderSpec is a provider spec: an instance takes two seconds to create and one second to delete.
+// slowProviderSpec is a provider spec. With it, the cloud needs two seconds to create an instance and one second to
+// delete an instance.
 const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`
 
 // awaitUpdatedAtLeast waits until at least n machines have the template of this edition.

@@ -34,7 +34,7 @@ func withInPlaceUpdate(who v1alpha1.OrchestrationType, unavailable int32) func(*
 	}
 }
 
-// completeNodeUpdates acts as the agents on the nodes: if a node is ready for its update, it marks the node as updated.
+// completeNodeUpdates acts as the agents on the nodes. It marks each node that is ready for its update as updated.
 func (f fleet) completeNodeUpdates(t *testing.T) {
 	t.Helper()
 	for _, n := range f.Nodes(t) {
@@ -97,7 +97,7 @@ func (f fleet) awaitUpdatedMachines(t *testing.T, want int) {
 	})
 }
 
-// remainingMachines returns the names in former that are still names of the fleet's machines.
+// remainingMachines returns the names in former that machines of the fleet still have.
 func (f fleet) remainingMachines(t *testing.T, former []string) []string {
 	t.Helper()
 	return slices.DeleteFunc(f.machineNames(t), func(name string) bool { return !slices.Contains(former, name) })

@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
 }
 
-// fastProviderSpec is a provider spec: an instance takes one second to create and half a second to delete.
+// fastProviderSpec is a provider spec. With it, the cloud needs one second to create an instance and half a second to
+// delete an instance.
 const fastProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
 
 // withRollingUpdate sets the strategy RollingUpdate with these bounds.
@@ -66,14 +67,14 @@ func newFleetWithSpec(
 	return f
 }
 
-// changeTemplate sets the template's label edition. Each value of the label results in a different template.
+// changeTemplate sets the label edition of the template. Each value of the label results in a different template.
 func (f fleet) changeTemplate(t *testing.T, value string) {
 	t.Helper()
 	f.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 }
 
-// awaitEdition waits until exactly n machines exist, and all of them run and have this edition. The deployment's
-// condition Progressing must have the reason NewMachineSetAvailable.
+// awaitEdition waits until exactly n machines exist, all of them run, and all of them have this value of the label
+// edition. The deployment's condition Progressing must have the reason NewMachineSetAvailable.
 func (f fleet) awaitEdition(t *testing.T, value string, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of edition %q", n, value), func() (bool, any) {
@@ -141,8 +142,8 @@ func (f fleet) holdDeletions(t *testing.T) (release func()) {
 }
 
 // awaitSettledSets waits until the status of the deployment and of its sets is current, and each set has as many
-// machines as replicas. No workflow of a machine may be open. A set still follows a number of replicas that was decided
-// before the pause.
+// machines as replicas. No workflow of a machine may be open. After a pause, a set still scales to the replicas that
+// were set before the pause.
 func (f fleet) awaitSettledSets(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "the sets have the machines of their sizes", func() (bool, any) {

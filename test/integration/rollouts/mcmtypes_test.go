@@ -45,8 +45,8 @@ func updateAsMCM(t *testing.T, f fleet, replicas int) {
 	require.NoError(t, err)
 }
 
-// The autoscaler updates the deployment with MCM's types while a rollout waits for approval. The rollout continues to
-// wait, also after the RolloutPolicy is deleted.
+// The autoscaler updates the deployment with MCM's types while a rollout waits for approval. The rollout still waits
+// after the RolloutPolicy is deleted.
 func TestRolloutWaitsForApprovalDespiteAClientWithMCMsTypes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "put", 4, withRollingUpdate(1, 0))

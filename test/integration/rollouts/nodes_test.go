@@ -61,7 +61,7 @@ func TestNodeTemplateReachesMachinesWithoutARollout(t *testing.T) {
 }
 
 // During a rollout, a taint keeps new pods off old nodes, and an annotation keeps the cluster autoscaler off all nodes.
-// If a person has set this annotation, it stays, also after the rollout.
+// If a person has set this annotation, Millwright does not remove it during or after the rollout.
 func TestNodesAreTaintedAndProtectedDuringARollout(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "marked", 5, withRollingUpdate(1, 0))

@@ -27,7 +27,7 @@ func (f fleet) createStrictRollbackPolicy(t *testing.T) {
 	})
 }
 
-// requireNoPin requires that no automatic rollback has begun, also after another decision.
+// requireNoPin makes Millwright reconcile the deployment, and requires that no automatic rollback has begun.
 func (f fleet) requireNoPin(t *testing.T) {
 	t.Helper()
 	f.ForceReconcile(t)
@@ -36,8 +36,8 @@ func (f fleet) requireNoPin(t *testing.T) {
 	require.Nil(t, d.Status.Rollout.Pin)
 }
 
-// A rollout completes. Then two instances vanish, as in two power cuts, and the machines are replaced. Later, the
-// deployment grows in a cloud that refuses the new machine for longer than the progress deadline.
+// A rollout completes. Then two instances vanish, as in two power cuts, and Millwright replaces their machines. Later,
+// the deployment grows in a cloud that refuses the new machine for longer than the progress deadline.
 func TestNothingRollsBackAfterARollout(t *testing.T) {
 	t.Parallel()
 	const deadline = 5
@@ -72,7 +72,8 @@ func TestNothingRollsBackAfterARollout(t *testing.T) {
 		}
 		return false, f.Machines(t)
 	})
-	time.Sleep(time.Until(refused.CreationTimestamp.Add((deadline + 1) * time.Second))) // the progress deadline has passed
+	// wait until the progress deadline has passed
+	time.Sleep(time.Until(refused.CreationTimestamp.Add((deadline + 1) * time.Second)))
 	f.requireNoPin(t)
 	f.Delete(t)
 	f.AwaitPoolGone(t)

@@ -48,7 +48,7 @@ func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.SizeBounds) *
 		s.Run(ctx)
 	}()
 	t.Cleanup(func() {
-		if s.stop(); !s.isChecked { // the test has failed already: the violations may be the cause
+		if s.stop(); !s.isChecked { // the test has already failed, and the violations may be the cause
 			violations, _ := s.Violations()
 			assert.Empty(t, violations)
 		}

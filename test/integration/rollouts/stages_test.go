@@ -20,8 +20,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// A rollout in stages: after a tenth of the machines, the rollout waits for a person's approval, and after half of the
-// machines for 3 s. A rollout whose machines fail is rolled back automatically.
+// A rollout has stages. After a tenth of the machines, it waits for a person's approval, and after half of the
+// machines, it waits for 3 s. A rollout whose machines fail is rolled back automatically.
 func TestStagesAndAutomaticRollback(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "staged", 10, withRollingUpdate(2, 0), func(d *v1alpha1.MachineDeployment) {
@@ -112,8 +112,8 @@ func (f fleet) awaitPin(t *testing.T) {
 	})
 }
 
-// requireRolledBack requires that the template still has its class, and that each place says why the machines do not
-// follow the template.
+// requireRolledBack requires that the template still has its class. The conditions, WAITS-FOR, the events and the
+// command line must report why the machines do not follow the template.
 func (f fleet) requireRolledBack(t *testing.T, class, cause string) {
 	t.Helper()
 	d := f.Deployment(t)

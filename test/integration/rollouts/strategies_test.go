@@ -16,7 +16,7 @@ func withStrategyType(kind v1alpha1.MachineDeploymentStrategyType) func(*v1alpha
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy.Type = kind }
 }
 
-// Strategy Recreate: no machine of the new template exists before the last old machine is gone.
+// With the strategy Recreate, no machine of the new template exists before the last old machine is gone.
 func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "recreated", 5, withStrategyType(v1alpha1.RecreateMachineDeploymentStrategyType))
@@ -38,7 +38,7 @@ func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 	f.AwaitPoolGone(t)
 }
 
-// Strategy OnDelete: an old machine stays until somebody deletes the machine.
+// With the strategy OnDelete, an old machine stays until somebody deletes it.
 func TestOnDeleteReplacesOnlyDeletedMachines(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "patient", 3, withStrategyType(v1alpha1.OnDeleteMachineDeploymentStrategyType))

@@ -36,10 +36,12 @@ import (
 // is also the maximum time from the deletion of all objects until nothing is left.
 const settleTimeout = 2 * time.Minute
 
-// auditDelay is the maximum delay of the API server's audit log. A batch of the log waits for at most 30 s.
+// auditDelay is the maximum delay of the API server's audit log. The API server buffers a batch of the log for at most
+// 30 s.
 const auditDelay = 35 * time.Second
 
-// slowProviderSpec is a class whose instances take one second to create and half a second to delete.
+// slowProviderSpec is a provider spec. With it, the cloud needs one second to create an instance and half a second to
+// delete an instance.
 const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"1s","deleteLatency":"500ms"}`
 
 // seedRun has the plan, the namespace, the pools and the checker of one seed.
@@ -50,7 +52,7 @@ type seedRun struct {
 	pools     []*rig.Pool
 	watcher   *checker.Watcher
 
-	deploymentLock      sync.Mutex  // held while a deployment is changed or handed over
+	deploymentLock      sync.Mutex  // a load locks it while it changes a deployment or hands the deployment over
 	isNamespaceDeleting atomic.Bool // true if the plan deletes the namespace before all work is complete
 }
 
@@ -242,7 +244,7 @@ func (a *seedRun) deleteAll(ctx context.Context) error {
 		if err := testRig.Kube.PolicyV1().
 			PodDisruptionBudgets(a.namespace).
 			DeleteCollection(ctx, policy, metav1.ListOptions{}); err != nil {
-			return err // without this deletion, a budget would block the last drain forever
+			return err // if the budgets are not deleted, a budget blocks the last drain forever
 		}
 		for _, p := range a.pools {
 			if err := testRig.Machines.MachineV1alpha1().
@@ -269,8 +271,8 @@ func (a *seedRun) deleteAll(ctx context.Context) error {
 	return testRig.Kube.CoreV1().Namespaces().Delete(ctx, a.namespace, policy)
 }
 
-// collectOrphans runs two sweeps for the instances that loads have orphaned, and returns a violation for each remaining
-// instance.
+// collectOrphans runs two orphan sweeps, which delete the instances that loads have orphaned. It returns a violation
+// for each remaining instance.
 func (a *seedRun) collectOrphans() []checker.Violation {
 	excused := a.watcher.ExcusedMachines()
 	if len(excused) == 0 {

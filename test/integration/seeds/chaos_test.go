@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSeeds runs the seeds from CHAOS_SEED on (default: the time). CHAOS_SEEDS is the number of seeds (default: 1, or
-// no limit if CHAOS_TIME is set). No seed starts after the duration CHAOS_TIME. CHAOS_SHORT=1 selects the short form.
+// TestSeeds runs consecutive seeds. CHAOS_SEED is the first seed (default: the current time). CHAOS_SEEDS is the number
+// of seeds (default: 1, or no limit if CHAOS_TIME is set). TestSeeds starts no seed after the duration CHAOS_TIME. If
+// CHAOS_SHORT is set, the plans have fewer loads and faults.
 func TestSeeds(t *testing.T) {
 	restartEndedComponents(t)
 	begun := time.Now()

@@ -54,7 +54,8 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 		time.Sleep(s.Duration)
 		a.startComponent(s.FaultTarget)
 	case faultPause:
-		if testRig.Stack.SignalComponent(ctx, s.FaultTarget, syscall.SIGSTOP) != nil { // the component has exited by itself
+		// the component has already exited
+		if testRig.Stack.SignalComponent(ctx, s.FaultTarget, syscall.SIGSTOP) != nil {
 			return
 		}
 		time.Sleep(s.Duration)
@@ -269,12 +270,12 @@ func (a *seedRun) writeToken(token string) {
 	})
 }
 
-// restoreStore copies the API server's store, and restores the copy after some time. restoreStore excuses the instances
-// whose Machine does not exist after the restore.
+// restoreStore copies the API server's store, and restores the copy after some time. If a Machine does not exist after
+// the restore, the checker ignores its instance.
 func (a *seedRun) restoreStore(s planStep) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
 	ctx := context.WithoutCancel(a.t.Context())
-	a.deploymentLock.Lock() // during a hand-over, the deployment is missing in the copy
+	a.deploymentLock.Lock() // if restoreStore copied the store during a hand-over, the copy would lack the deployment
 	err := testRig.SaveStore(ctx, copied)
 	a.deploymentLock.Unlock()
 	if err != nil {
@@ -290,10 +291,11 @@ func (a *seedRun) restoreStore(s planStep) {
 		a.t.Errorf("restore the store: %v", err)
 	}
 	a.retryUntilDone("let all Nodes join again", func(ctx context.Context) error { return testRig.Cloud.RejoinNodes(ctx) })
-	time.Sleep(20 * time.Second) // creations in progress may still complete
+	time.Sleep(20 * time.Second) // wait, because creations that are in progress may still complete
 }
 
-// excuseOrphans excuses, until ctx ends, the instances whose Machines are missing after a restore.
+// excuseOrphans runs until ctx ends. It makes the checker ignore the instances whose Machines are missing after a
+// restore.
 func (a *seedRun) excuseOrphans(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
 		now, err := a.watcher.Snapshot(ctx)

@@ -66,8 +66,8 @@ func (a *seedRun) applyLoad(s planStep) {
 			if m.DeletionTimestamp != nil {
 				return nil
 			}
-			// The patch contains the resourceVersion that was read. Without it, the patch could remove the finalizer of
-			// a machine that is deleted in the meantime, and the instance would be lost.
+			// The patch contains the machine's resourceVersion. Without the resourceVersion, the patch could remove the
+			// finalizer of a machine that is deleted in the meantime. Nothing would then delete the machine's instance.
 			return a.patchMachine(
 				ctx,
 				m.Name,
@@ -112,8 +112,8 @@ func (a *seedRun) applyLoad(s planStep) {
 		}
 	case loadVanishInstance:
 		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
-			// Without a recorded provider ID nothing proves which machine the node belongs to. A cloud controller
-			// manager would delete the node.
+			// If the machine has no provider ID, nothing proves that the node belongs to the machine. In a real
+			// cluster, a cloud controller manager would delete this node.
 			lone := m.Spec.ProviderID == ""
 			// The cloud returns an error if the instance does not exist, or does not exist yet.
 			_ = testRig.Cloud.VanishInstance(

@@ -15,7 +15,7 @@ import (
 	"millwright/devstack/component"
 )
 
-// The loads: actions of people.
+// A load is an action of a person.
 const (
 	loadScale           = "scale"
 	loadFlap            = "flap"
@@ -29,9 +29,10 @@ const (
 	loadOrphanInstance  = "orphan"         // a machine is deleted and loses its finalizer
 	loadPauseRollout    = "pause-rollout"  // a rollout is paused for some time
 	loadPreserve        = "preserve"       // a machine is preserved for some time
-	loadVanishInstance  = "vanish"         // an instance vanishes in the cloud; for odd numbers, its node also vanishes
-	loadHandOver        = "hand-over"      // a deployment is deleted with --cascade=orphan and applied again
-	loadRemoveSetOwner  = "take-set-owner" // a set loses its owner reference, and the deployment adopts the set again
+	// an instance vanishes in the cloud; if LoadArgument is odd, its node also vanishes
+	loadVanishInstance = "vanish"
+	loadHandOver       = "hand-over"      // a deployment is deleted with --cascade=orphan and applied again
+	loadRemoveSetOwner = "take-set-owner" // a set loses its owner reference, and the deployment adopts the set again
 	// a policy makes each rollout wait at half of its machines, and the rollout is approved some time later
 	loadStagedRollout = "gate"
 
@@ -94,7 +95,7 @@ type plan struct {
 	seed              uint64
 	pools             []poolPlan
 	loads, faults     []planStep
-	machineCopiesLoad *planStep // the load loadMachineCopies; nil: the plan has no such load
+	machineCopiesLoad *planStep // the plan's step loadMachineCopies; nil if the plan has no such step
 
 	// Properties of the cloud while the seed runs.
 	clientTokens                  bool
@@ -105,9 +106,9 @@ type plan struct {
 	// time at which the namespace is deleted before all work is complete; if zero, the namespace is deleted when no
 	// object changes any more
 	earlyDeletionTime time.Duration
-	// the disruption budget of pods on the first pool, from podBudgets(); empty: the plan has no pods
+	// disruption budget for the pods on the first pool, from podBudgets(); empty if the plan has no pods
 	podBudget     string
-	shortTimeouts bool // creation and health have short timeouts, so that machines fail
+	shortTimeouts bool // the timeouts for creation and health are short, so that machines fail
 	forcesDrains  bool // the budget allows no eviction, and each drain soon reaches its short deadline
 }
 
@@ -120,7 +121,7 @@ func podBudgets() []string {
 // planLimits are the limits of a plan.
 type planLimits struct {
 	loads, faults    int           // maximum numbers of loads and of faults
-	beginWindow      time.Duration // beginWindow within which all loads and faults begin
+	beginWindow      time.Duration // all loads and faults begin within this time after all pools run
 	allowsLongFaults bool          // a fault may last one or two minutes
 }
 
@@ -160,7 +161,8 @@ func newPlan(seed uint64, l planLimits) plan {
 				FaultTarget: component.Etcd,
 			},
 		)
-		p.shortTimeouts = true // a restored machine may wait for the node of an instance that is gone
+		// after the restore, a machine may wait for the node of an instance that no longer exists
+		p.shortTimeouts = true
 	}
 	m.addLoads()
 	m.addFaults()
@@ -173,7 +175,7 @@ func newPlan(seed uint64, l planLimits) plan {
 	for _, steps := range [][]planStep{p.loads, p.faults} {
 		slices.SortStableFunc(steps, func(a, b planStep) int { return cmp.Compare(a.BeginOffset, b.BeginOffset) })
 	}
-	// a separate random generator, so that the rest of the plan is the same as in earlier versions
+	// a separate random generator keeps the rest of the plan the same as in earlier versions
 	p.faultyCloud = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	m.random = rand.New(rand.NewPCG(seed, 9))
 	if m.isTrueOnceIn(2) {
@@ -204,7 +206,8 @@ func (m *planMaker) possibleLoads(kinds ...string) []string {
 	return slices.DeleteFunc(kinds, func(kind string) bool {
 		switch kind {
 		case loadOrphanInstance, loadRemoveFinalizer:
-			// the class could be deleted before a sweep finds the orphan, and a restored machine is no orphan
+			// the class could be deleted before a sweep finds the orphan, and a restore could bring the orphan's
+			// machine back
 			return m.plan.earlyDeletionTime > 0 || m.plan.restoresEtcd()
 		case loadDeleteSecret, faultCredentials:
 			return m.plan.earlyDeletionTime > 0 || m.plan.restoresEtcd() // without credentials no instance can be deleted
@@ -215,9 +218,10 @@ func (m *planMaker) possibleLoads(kinds ...string) []string {
 			faultRevokeRights,
 			faultRefuseWrites,
 			faultQuota:
-			return m.plan.restoresEtcd() // a restore after the end of the load could undo the end of the load
+			return m.plan.restoresEtcd() // a restore after the end of the load could bring the effect of the load back
 		case faultNoBoot:
-			return !m.plan.shortTimeouts // each of these machines would wait for its creation timeout of 20 minutes
+			// without short timeouts, each machine without a node would wait 20 minutes for its creation timeout
+			return !m.plan.shortTimeouts
 		default:
 			return false
 		}
@@ -329,7 +333,8 @@ func (m *planMaker) chooseTarget(s *planStep) {
 			20,
 		)
 	case faultNoBoot:
-		// machines that are created during this fault are replaced one after the other
+		// the fault is short, because Millwright replaces the machines that are created during the fault one after the
+		// other
 		s.Duration = m.randomSeconds(3, 8)
 	}
 }
@@ -360,14 +365,14 @@ func (p plan) hasOnlyLoads(loads ...string) bool {
 	return !slices.ContainsFunc(p.loads, func(s planStep) bool { return !slices.Contains(loads, s.Kind) })
 }
 
-// judgesLeavingMachines reports whether only rollouts delete machines. Only then can the checker also check the number
-// of machines that are being deleted.
+// judgesLeavingMachines reports whether only rollouts delete machines. If other steps delete machines, the checker does
+// not check the number of machines that are being deleted.
 func (p plan) judgesLeavingMachines() bool {
 	return !p.shortTimeouts && !p.restoresEtcd() && p.hasOnlyLoads(loadRollOut, loadStagedRollout, loadHandOver)
 }
 
-// judgesNodes reports whether only rollouts and changes of size remove nodes, and no fault affects a part that nodes
-// need.
+// judgesNodes reports whether only rollouts and changes of the replicas remove nodes, and no fault affects a component
+// that nodes need.
 func (p plan) judgesNodes() bool {
 	return !p.shortTimeouts && !p.disturbsNodes() &&
 		p.hasOnlyLoads(
@@ -387,7 +392,7 @@ func (p plan) judgesNodeLoss() bool {
 		!slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadDeleteNode })
 }
 
-// disturbsNodes reports whether a load or a fault affects a part that nodes and pods need.
+// disturbsNodes reports whether a load or a fault affects a component that nodes and pods need.
 func (p plan) disturbsNodes() bool {
 	vanish := slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadVanishInstance })
 	return vanish || slices.ContainsFunc(p.faults, func(s planStep) bool {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Report has the steps and the violations of one seed: one line of JSON in report.jsonl.
+// Report has the steps and the violations of one seed. A Report is one line of JSON in report.jsonl.
 type Report struct {
 	Seed       uint64   `json:"seed"`
 	Loads      []string `json:"loads"`           // kinds of the loads of the seed
@@ -111,7 +111,7 @@ func FormatTable(reports []Report) string {
 	return text.String()
 }
 
-// sortedNames returns the names, sorted. Names without a mark come first.
+// sortedNames returns the names, sorted. Names that are false in marked come before names that are true.
 func sortedNames(marked map[string]bool) []string {
 	sorted := slices.Sorted(maps.Keys(marked))
 	slices.SortStableFunc(sorted, func(a, b string) int {

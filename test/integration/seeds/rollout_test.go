@@ -16,8 +16,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// handOverDeployment deletes a deployment with --cascade=orphan and applies the same deployment again. Meanwhile no
-// other load changes the deployment.
+// handOverDeployment deletes a deployment with --cascade=orphan and applies the same deployment again. No other load
+// changes the deployment during the hand-over.
 func (a *seedRun) handOverDeployment(p *rig.Pool) {
 	a.deploymentLock.Lock()
 	defer a.deploymentLock.Unlock()

@@ -56,7 +56,7 @@ func TestFixedSeeds(t *testing.T) {
 	}
 }
 
-// The limits of a seed's plan in the short form, and in the long form.
+// shortLimits and fullLimits are the limits of a plan in the short form and in the full form.
 var (
 	shortLimits = planLimits{loads: 3, faults: 2, beginWindow: 15 * time.Second}
 	fullLimits  = planLimits{loads: 9, faults: 6, beginWindow: 40 * time.Second, allowsLongFaults: true}

@@ -17,12 +17,12 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// copiesNamespace returns the name of the namespace with copies of machines, the strangers.
+// copiesNamespace returns the name of the namespace with the copies of machines.
 func (a *seedRun) copiesNamespace() string { return a.namespace + "-copy" }
 
-// runMachineCopies copies a pool's machines into another namespace, as a test restore does. For each copied machine,
-// runMachineCopies also creates a machine with the label of the node, and a machine with the name of the node. Later
-// runMachineCopies deletes the namespace.
+// runMachineCopies copies a pool's machines into another namespace, as a trial restore of a backup does. For each
+// copied machine, runMachineCopies also creates a machine with the label of the node, and a machine with the name of
+// the node. Later runMachineCopies deletes the namespace.
 func (a *seedRun) runMachineCopies(s planStep) {
 	machines := testRig.Machines.MachineV1alpha1()
 	a.retryUntilDone("make the namespace of strangers", func(ctx context.Context) error {
@@ -47,7 +47,7 @@ func (a *seedRun) runMachineCopies(s planStep) {
 		}
 		for n, m := range list.Items {
 			if m.Spec.ProviderID == "" {
-				continue // the copy would get its own instance
+				continue // the copy of a machine without a provider ID would get its own instance
 			}
 			node := cache.NodeNameOfMachine(&m)
 			copied := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: m.Labels}, Spec: m.Spec}
@@ -86,7 +86,7 @@ func machineWithoutClass(name string, labels map[string]string) *v1alpha1.Machin
 	return m
 }
 
-// findRemainingCopies returns a violation if the strangers' namespace still exists long after its deletion.
+// findRemainingCopies returns a violation if the namespace of the copies still exists long after its deletion.
 func (a *seedRun) findRemainingCopies(ctx context.Context) (left []checker.Violation) {
 	for begun := time.Now(); a.plan.machineCopiesLoad != nil; {
 		_, err := testRig.Kube.CoreV1().Namespaces().Get(ctx, a.copiesNamespace(), metav1.GetOptions{})

@@ -17,8 +17,8 @@ import (
 )
 
 // maxEtcdRequestBytes is the maximum size in bytes of a request to etcd in this package. With etcd's default, which is
-// six times as large, the test would need so many failing machines that it would take minutes. All objects that the
-// stack installs are smaller.
+// six times as large, the test would need minutes to create enough failing machines. All objects that the stack
+// installs are smaller.
 const maxEtcdRequestBytes = 256 << 10
 
 // refuseCreates makes the cloud refuse to create instances of a namespace. The error message has the maximum length

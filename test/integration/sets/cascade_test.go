@@ -29,8 +29,8 @@ func machineIdentities(t *testing.T, namespace string) []string {
 	return all
 }
 
-// kubectl delete --cascade=orphan keeps every machine, also while no garbage collector runs. A set or deployment that
-// is created again with the same name adopts its old machines and sets, and creates no others.
+// kubectl delete --cascade=orphan keeps every machine, even while no garbage collector runs. A set or deployment that
+// is created again with the same name adopts its old machines and sets. It creates no other machines or sets.
 func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	t.Parallel()
 	const wanted = 25

@@ -12,9 +12,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// A frozen set creates no machine, also not as a replacement for a lost machine, and still deletes surplus machines. A
-// user ends a freeze by removing the freeze label or with the annotation unfreeze. Each begin and each end of a freeze
-// is an event.
+// A frozen set creates no machine, not even to replace a lost machine. It still deletes surplus machines. A user ends a
+// freeze by removing the freeze label or with the annotation unfreeze. Millwright records an event when a freeze begins
+// and when it ends.
 func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "frozen", "")

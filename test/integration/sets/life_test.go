@@ -14,8 +14,8 @@ import (
 )
 
 // The test covers the whole life of a set without a deployment. The set is created, replaces a machine that a user has
-// deleted, applies labels of the template in place, and counts its machines. At the end, its machines are deleted with
-// the set.
+// deleted, applies labels of the template in place, and reports its number of labelled machines. At the end, its
+// machines are deleted with the set.
 func TestSetFromCreationToDeletion(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "life", "")

@@ -149,7 +149,7 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	_, err := machines.Create(t.Context(), m, metav1.CreateOptions{})
 	require.NoError(t, err)
 	s := newSweeper(t, "left")
-	lost := testRig.CreateByHand(t, "left", "left-lost") // younger than the instance moved
+	lost := testRig.CreateByHand(t, "left", "left-lost") // the instance lost is younger than the instance moved
 	for range 2 {
 		result := s.runSweep(t)
 		require.Equal(
@@ -176,7 +176,8 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "taken-over", "")
-	set := newSet(t, "taken-over", "taken-over", 1) // the set's instance has the tag with the cluster's name
+	// CreateByHandTagged copies the cluster's name from the instance of this set
+	set := newSet(t, "taken-over", "taken-over", 1)
 	set.awaitRunning(t, 1)
 	machines := testRig.Machines.MachineV1alpha1().Machines("taken-over")
 	adopted := testRig.CreateByHandTagged(t, "taken-over", "adopted", "")
@@ -241,7 +242,8 @@ func TestBridgeMaintainsASweepSchedule(t *testing.T) {
 func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "moved", "")
-	testRig.CreateNamespace(t, "moved-from", "") // the instance of its set has the tag with the cluster's name
+	// CreateByHand copies the cluster's name from the instance of this namespace's set
+	testRig.CreateNamespace(t, "moved-from", "")
 	set := newSet(t, "moved-from", "moved-from", 1)
 	set.awaitRunning(t, 1)
 	lost := []string{
@@ -267,7 +269,7 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 		v1alpha1.AnnotationCollectOrphans+"=2 until "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
 	)
 	require.NoError(t, err)
-	// wait, so that sightings would be old enough for a deletion if held sweeps had recorded them
+	// wait until the sweep would delete the instances if the earlier sweeps had recorded them
 	time.Sleep(confirmTime)
 	sighted := s.runSweep(t)
 	require.Empty(t, sighted.Collected, "what was seen while it was held is no sighting")

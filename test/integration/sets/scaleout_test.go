@@ -55,8 +55,8 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	s.deleteSet(t)
 }
 
-// The API server refuses about every second name. The set reports the errors, tries other names, and reaches its number
-// of machines. No machine is made twice.
+// The API server refuses about every second machine name. The set reports the errors, tries other names, and reaches
+// its number of machines. No machine is made twice.
 func TestSetTriesOtherNamesIfSomeAreRefused(t *testing.T) {
 	t.Parallel()
 	const wanted = 8

@@ -32,17 +32,19 @@ import (
 // poolsOfMCM has the pools of the namespace. The comment on a field says what MCM was doing with the pool's machines
 // when MCM was stopped.
 type poolsOfMCM struct {
-	runningPool    *rig.Pool // nothing: all machines run, with pods; one machine is preserved
-	rolledPool     *rig.Pool // nothing: all machines are of the second revision
-	rollingPool    *rig.Pool // a rollout: the cloud is creating the first new instance
-	creatingPool   *rig.Pool // creations: the cloud has begun them, and no machine has a provider ID yet
-	pendingPool    *rig.Pool // waiting for the node of an instance
-	quotaPool      *rig.Pool // creations that the cloud refuses because its quota is full: CrashLoopBackOff
-	failedPool     *rig.Pool // nothing: the machine is Failed and preserved
-	unknownPool    *rig.Pool // the machine is Unknown: the kubelet is not ready
-	drainingPool   *rig.Pool // a drain that a budget blocks
-	deletingPool   *rig.Pool // the deletion of an instance, which the cloud refuses
-	millwrightPool *rig.Pool // a creation that the cloud has begun; Millwright was stopped, not MCM
+	runningPool *rig.Pool // MCM was idle: all machines run and have pods, and one machine is preserved
+	rolledPool  *rig.Pool // MCM was idle: all machines are of the second revision
+	rollingPool *rig.Pool // MCM was rolling out a template: the cloud is creating the first new instance
+	// MCM was creating machines: the cloud has begun the creations, and no machine has a provider ID yet
+	creatingPool *rig.Pool
+	pendingPool  *rig.Pool // MCM was waiting for the node of an instance
+	// MCM was creating machines, which are in CrashLoopBackOff because the cloud's quota is full
+	quotaPool      *rig.Pool
+	failedPool     *rig.Pool // MCM was idle: the machine is Failed and preserved
+	unknownPool    *rig.Pool // the machine is Unknown, because its kubelet is not ready
+	drainingPool   *rig.Pool // MCM was draining a node, and a budget blocks the drain
+	deletingPool   *rig.Pool // MCM was deleting an instance, and the cloud refuses the deletion
+	millwrightPool *rig.Pool // the cloud has begun a creation; Millwright was stopped, not MCM
 }
 
 const (
@@ -194,7 +196,8 @@ func (n *poolsOfMCM) createPools(t *testing.T) {
 	n.runningPool = newPool(t, "calm", classSmall, runningSize)
 	n.rolledPool = newPool(t, "rolled", classSmall, rolledSize, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Labels["version"] = "1"
-		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(rolledSize)) // all machines at once
+		// MCM creates all new machines at once
+		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(rolledSize))
 	})
 	n.rollingPool = newPool(t, "middle", classSmall, rollingSize)
 	n.drainingPool = newPool(t, "going", classSmall, 2)
@@ -377,7 +380,7 @@ func (n *poolsOfMCM) freezeCurrentSet(t *testing.T) {
 func (n *poolsOfMCM) removeFaultsAndBudgets(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
-	refuseCreations(t) // the failed machine stays Failed
+	refuseCreations(t) // the cloud still refuses creations, so that the failed machine stays Failed
 	n.drainingPool.RelaxBudget(t, drainingApp, 0)
 	labelOnlyNode(t, n.unknownPool, "node-not-ready.stage.kwok.x-k8s.io-")
 	_, err := r.Machines.MachineV1alpha1().
@@ -475,7 +478,8 @@ func (n *poolsOfMCM) readState(t *testing.T, of ...*rig.Pool) poolsState {
 				m.Status.CurrentStatus.PreserveExpiryTime,
 			}
 			if is.Phase == v1alpha1.MachineFailed {
-				is.Expires = nil // each failed creation of MCM removes the expiry time, and MCM writes a later time
+				// after each failed creation, MCM removes the expiry time and later writes a new expiry time
+				is.Expires = nil
 			}
 			s.Machines[m.Name] = is
 		}
@@ -488,7 +492,8 @@ func (n *poolsOfMCM) readState(t *testing.T, of ...*rig.Pool) poolsState {
 		}
 		for _, x := range p.Sets(t) {
 			if x.Spec.Replicas == 0 {
-				delete(x.Annotations, v1alpha1.AnnotationPreferNoSchedule) // MCM also marks old sets without machines
+				// MCM also sets this annotation on old sets without machines
+				delete(x.Annotations, v1alpha1.AnnotationPreferNoSchedule)
 			}
 			s.Sets[x.Name] = setState{x.UID, x.Spec, x.Annotations, x.Finalizers}
 		}
@@ -511,7 +516,7 @@ func (n *poolsOfMCM) readState(t *testing.T, of ...*rig.Pool) poolsState {
 const settleTime = 12 * time.Second
 
 // requireUnchanged requires that the new controller has not changed the machines, sets, instances and pods of these
-// pools. On each node, the new controller may only write the annotation with the machine's UID, once.
+// pools. The new controller may make only one change to each node: it may add the annotation with the machine's UID.
 func (n *poolsOfMCM) requireUnchanged(t *testing.T, before poolsState, pools ...*rig.Pool) {
 	t.Helper()
 	mine := func(name string) bool {
@@ -573,7 +578,7 @@ func requireSame[V any](t *testing.T, kind string, before, after map[string]V, m
 	}
 }
 
-// recordObjects writes the objects as MCM left them into the test data of the command.
+// recordObjects writes the objects that MCM has left into the test data of the command migrate.
 func (n *poolsOfMCM) recordObjects(t *testing.T) {
 	t.Helper()
 	for file, kinds := range map[string]string{

@@ -227,7 +227,7 @@ func (n *poolsOfMCM) requireRollout(t *testing.T) {
 	assert.Equal(t, map[string]bool{"1": true, "2": true, "3": true}, sets, "MCM's revisions, and one more")
 }
 
-// requireMCMContinues requires that MCM, started again, finishes Millwright's unfinished work, and reconciles the
+// requireMCMContinues requires that MCM, after its restart, finishes Millwright's unfinished work and reconciles the
 // objects.
 func (n *poolsOfMCM) requireMCMContinues(t *testing.T, before poolsState) {
 	t.Helper()

@@ -27,8 +27,8 @@ import (
 const neighbourNamespace = "neighbour"
 
 // Two shoots have their objects in one control cluster, as on a seed of Gardener. Millwright takes over one of the
-// shoots. The MCM of the other shoot continues, and Millwright writes nothing in this shoot's namespace and nothing in
-// this shoot's cluster.
+// shoots. The MCM of the other shoot continues. Millwright writes nothing in the namespace or in the cluster of the
+// other shoot.
 func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	killComponents(t, component.Bridge, component.Worker, component.MCMMachines, component.MCMManager)
 	mcm := append(flagsOfMCM(neighbourNamespace), "--control-kubeconfig", r.Stack.KubeconfigPath(component.MCMIdentity))

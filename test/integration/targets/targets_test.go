@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package targets shows namespaces with target clusters of their own: worker and bridge run with --target-secret. The
-// API server of the stack plays each target, with another kubeconfig.
+// Package targets tests namespaces that have their own target clusters. Worker and bridge run with --target-secret. The
+// stack's API server acts as each target cluster. Each target has a different kubeconfig.
 package targets
 
 import (
@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
 }
 
-// kubeconfig returns the kubeconfig of the worker at the stack's API server, without names of files.
+// kubeconfig returns the worker's kubeconfig for the stack's API server. The kubeconfig contains the data of the files
+// instead of file names.
 func kubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)) []byte {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(component.Layout(r.Stack.Dir()).Kubeconfig(component.WorkerIdentity))
@@ -102,7 +103,7 @@ func createPool(t *testing.T, namespace string) *rig.Pool {
 	return r.CreatePool(t, namespace, namespace, 2)
 }
 
-// awaitBlockedMachines waits until both machines of a pool wait for the target, and returns why.
+// awaitBlockedMachines waits until both machines of a pool wait for the target, and returns the reason.
 func awaitBlockedMachines(t *testing.T, p *rig.Pool) (why string) {
 	t.Helper()
 	rig.Eventually(t, "both machines wait for the target cluster", func() (bool, any) {
@@ -119,7 +120,7 @@ func awaitBlockedMachines(t *testing.T, p *rig.Pool) (why string) {
 	return why
 }
 
-// A tarpit accepts connections and never answers.
+// startTarpit starts a server that accepts connections and never answers.
 func startTarpit(t *testing.T) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

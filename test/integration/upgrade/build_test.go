@@ -17,7 +17,7 @@ import (
 // versionBuild has the paths of worker and bridge of another version.
 type versionBuild struct {
 	worker, bridge string // paths of scripts that run worker and bridge
-	hasNamedQueues bool   // its task queues and workflow IDs begin with the name of the installation
+	hasNamedQueues bool   // the version's task queues and workflow IDs begin with the name of the installation
 }
 
 // buildVersion builds worker and bridge of a commit below a folder.
@@ -53,8 +53,8 @@ func buildVersion(ctx context.Context, commit, folder string) (o versionBuild, e
 	return o, nil
 }
 
-// writeScript writes a script that runs a binary without the flags that the binary does not know. The stack passes the
-// flags of this version.
+// writeScript writes a script that runs a binary without the flags that the binary does not have. The stack passes the
+// flags of the current version to the script.
 func writeScript(folder, name string) (string, error) {
 	path := filepath.Join(folder, name+".sh")
 	text := fmt.Sprintf(`#!/usr/bin/env bash

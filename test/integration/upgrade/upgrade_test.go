@@ -2,7 +2,7 @@
 
 //go:build integration && upgrade
 
-// Package upgrade tests two versions of Millwright: each version can take over the work of the other version in the
+// Package upgrade tests two versions of Millwright. Each version can take over the work of the other version in the
 // middle of a rollout, of creations and of a blocked drain. UPGRADE_FROM is the commit of the other version.
 package upgrade
 
@@ -59,7 +59,7 @@ func runTests(m *testing.M) int {
 type version struct {
 	name           string
 	worker, bridge string // names of the version's components on the stack
-	hasNamedQueues bool   // its task queues and workflow IDs begin with the name of the installation
+	hasNamedQueues bool   // the version's task queues and workflow IDs begin with the name of the installation
 }
 
 func (v version) startProcesses(t *testing.T) {
@@ -96,8 +96,8 @@ func TestDowngrade(t *testing.T) {
 const overlapTime = 10 * time.Second
 
 // testVersionChange starts work with one version, and completes the work with the other version. If the versions have
-// different task queues, the test first stops the old version and terminates its runs, as docs/migration.md says, and
-// then starts the new version.
+// different task queues, the test first stops the old version and terminates its runs, as docs/migration.md describes.
+// Then the test starts the new version.
 func testVersionChange(t *testing.T, namespace string, from, to version) {
 	to.stopProcesses(t)
 	from.startProcesses(t)

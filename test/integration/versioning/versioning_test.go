@@ -2,9 +2,9 @@
 
 //go:build integration
 
-// Package versioning shows the effect of Temporal's Worker Versioning on the core worker: Temporal shows which build
-// runs, and open runs continue with the next build. The worker of the provider has no version, as in an installation
-// that versions only the core.
+// Package versioning tests the core worker with Temporal's Worker Versioning. Temporal shows which build runs, and open
+// runs continue with the next build. The worker of the provider has no version, as in an installation that versions
+// only the core.
 package versioning
 
 import (
@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
-// makeBuildCurrent waits until a worker of a build polls, and makes this build the current build, which gets the work.
+// makeBuildCurrent waits until a worker of a build polls. Then it makes this build Temporal's current build, to which
+// Temporal sends the tasks.
 func makeBuildCurrent(t *testing.T, build string) {
 	t.Helper()
 	handle := testRig.Temporal.WorkerDeploymentClient().GetHandle(deploymentName)

@@ -11,7 +11,7 @@ import (
 )
 
 // archive writes the files of an image as a tar archive. Paths in the image are absolute. Parent folders need not be
-// added: the engine creates them with root as the owner.
+// added, because the engine creates them with root as the owner.
 type archive struct{ tar *tar.Writer }
 
 func newArchive(w io.Writer) *archive { return &archive{tar.NewWriter(w)} }
@@ -67,8 +67,8 @@ func (a *archive) addFile(at, source string) error {
 	return err
 }
 
-// addScript adds a copy of a script on this machine with mode 0755. The source need not be executable: Go's module
-// cache stores files without the executable bit.
+// addScript adds a copy of a script on this machine with mode 0755. The source need not be executable, because Go's
+// module cache stores files without the executable bit.
 func (a *archive) addScript(at, source string) error {
 	text, err := os.ReadFile(source)
 	if err != nil {

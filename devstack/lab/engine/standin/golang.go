@@ -22,7 +22,7 @@ import (
 // downloaded modules and its build cache.
 const proxyAddress = engine.HostAddress + ":8081"
 
-// cacheArchivePath is the build cache's path on the proxy. No module has this path.
+// cacheArchivePath is the build cache's path on the proxy. No module has the path build-cache.tar.
 const cacheArchivePath = "build-cache.tar"
 
 // cacheLimit is the maximum size of a build cache in bytes; a larger cache is deleted. cacheLimit is twice the size of
@@ -71,8 +71,8 @@ func PrepareCompiler(ctx context.Context, output io.Writer, programs ...Program)
 	for _, program := range programs {
 		for _, arguments := range [][]string{
 			{"mod", "download"},
-			// `go list -export` compiles without linking. The flags must equal the flags of the Dockerfiles: otherwise
-			// the build in the container could not use the cache.
+			// `go list -export` compiles without linking. The flags must be the flags of the Dockerfiles, because
+			// otherwise the build in the container could not use the cache.
 			append([]string{"list", "-export", "-f", "{{\"\"}}", "-trimpath", "-buildvcs=false"}, program.Packages...),
 		} {
 			environment := []string{"CGO_ENABLED=0", "GOCACHE=" + c.cache}
@@ -150,7 +150,7 @@ func ImportGolangImage(ctx context.Context, e *engine.Engine, name string, c Com
 	return seedBuildCache(ctx, e, name)
 }
 
-// isUnneededFile reports whether a file or folder of the toolchain is not needed for builds. Such files are tests,
+// isUnneededFile reports whether a file or folder of the toolchain is not needed for builds. Unneeded files are tests,
 // documents, and the toolchain's own sources.
 func isUnneededFile(name string) bool {
 	switch name {
@@ -189,7 +189,7 @@ func (c Compiler) serveModules(ctx context.Context, e *engine.Engine) error {
 	mux.HandleFunc("/"+cacheArchivePath, func(w http.ResponseWriter, _ *http.Request) {
 		a := newArchive(w)
 		if err := errors.Join(a.addTree("/", c.cache, nil), a.close()); err != nil {
-			panic(http.ErrAbortHandler) // the client then detects an incomplete archive
+			panic(http.ErrAbortHandler) // after this panic, the client detects an incomplete archive
 		}
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}

@@ -11,10 +11,10 @@ import (
 	"slices"
 )
 
-// addPrograms adds programs to the folder at. It also adds the shared libraries and the ELF loader that they need, from
-// the folder root. A statically linked program needs no shared library and no loader.
+// addPrograms adds programs to the folder at. addPrograms also adds the shared libraries and the ELF loader that the
+// programs need, from the folder root. A statically linked program needs no shared library and no loader.
 func (a *archive) addPrograms(at string, root string, sources ...string) error {
-	needed := map[string]string{} // source path of each file; key: path in the image
+	needed := map[string]string{} // source path of each file, by its path in the image
 	for _, source := range sources {
 		if err := addLibraries(root, source, needed); err != nil {
 			return fmt.Errorf("find the libraries of %s: %w", source, err)

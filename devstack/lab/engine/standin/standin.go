@@ -1,6 +1,6 @@
 // Package standin makes images that replace official images where no registry is reachable: golang, postgres and
 // Temporal's images, under the official names. Each image has the files that Millwright's Dockerfiles and
-// docker-compose.yml use. The Go toolchain and Temporal's programs equal the official ones; PostgreSQL comes from
+// docker-compose.yml use. The Go toolchain and Temporal's programs are the official programs. PostgreSQL comes from
 // Debian.
 package standin
 

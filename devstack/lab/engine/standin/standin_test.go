@@ -47,7 +47,7 @@ func TestAScriptCanBeExecuted(t *testing.T) {
 	assert.Equal(t, int64(0o755), header.Mode)
 }
 
-// A build cache is removed only if it is larger than the limit. A missing cache is no error.
+// A build cache is removed only if it is larger than the limit. A missing cache is not an error.
 func TestABuildCacheIsLimited(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cache")
 	require.NoError(t, limitFolderSize(folder, 10))

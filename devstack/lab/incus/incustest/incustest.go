@@ -52,7 +52,7 @@ func LeftoverFinder(t testing.TB, s *incus.Server) func() []string {
 	}
 }
 
-// isNetworkName reports whether a cgroup has a network's name: the cgroups of Incus servers have these names.
+// isNetworkName reports whether a cgroup has a network's name. Only the cgroups of Incus servers have these names.
 func isNetworkName(name string) bool {
 	_, err := incus.NetworkByName(name)
 	return err == nil

@@ -1,7 +1,7 @@
 // Package main is the program of both pod images of the nodes. This repository builds the images, because nodes reach
-// no registry. Called as "pause" the program is the pause process of a pod. Otherwise it is a workload: an HTTP server
-// on port 8080 that answers with the name of its pod. The workload keeps serving for some time after SIGTERM, like a
-// program that finishes its open requests.
+// no registry. Called as "pause" the program is the pause process of a pod. Under any other name, the program is a
+// workload: an HTTP server on port 8080 that returns the name of its pod. The workload continues to serve for some time
+// after SIGTERM, like a program that completes its open requests.
 package main
 
 import (

@@ -69,7 +69,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// importSleepImage imports an image whose only program sleeps: instances of this image start quickly and use little
+// importSleepImage imports an image whose only program sleeps. Instances of this image start quickly and use little
 // memory.
 func importSleepImage(dir string) error {
 	binary := filepath.Join(dir, "init")
@@ -248,7 +248,7 @@ func newUntrustedClient(t *testing.T) (certificate, key []byte) {
 	), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
-// proxy sits between the provider and the server, and refuses or holds requests.
+// proxy forwards the provider's requests to the server, and refuses some requests or lets them hang.
 type proxy struct {
 	*httptest.Server
 

@@ -16,7 +16,7 @@ import (
 	"millwright/provider/incus"
 )
 
-// newMachine returns a machine with a name that only this test uses: names must be unique on the network.
+// newMachine returns a machine with a name that no other test uses, because names must be unique on the network.
 func newMachine(t *testing.T) provider.Machine {
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	name = name[max(0, len(name)-30):]
@@ -51,7 +51,7 @@ func TestServerErrorsGetCodes(t *testing.T) {
 	}
 }
 
-// A worker dies during CreateInstance: the server continues, and the next call finds the instance.
+// If a worker dies during CreateInstance, the server continues, and the next call finds the instance.
 func TestInstanceIsFoundAfterCancelledCreation(t *testing.T) {
 	of := newClass(t)
 	ctx, die := context.WithCancel(t.Context())

@@ -61,8 +61,8 @@ func getJSON(t *testing.T, name, path string, into any) {
 	require.NoError(t, json.NewDecoder(response.Body).Decode(into))
 }
 
-// countSeries returns the number of series in Prometheus' answer. countSeries does not count a series with the value
-// NaN: a quantile without samples is NaN.
+// countSeries returns the number of series in Prometheus' answer. countSeries ignores series with the value NaN,
+// because a quantile without samples is NaN.
 func countSeries(t *testing.T, query string) (n int) {
 	t.Helper()
 	var answer struct {
@@ -99,7 +99,7 @@ func TestEveryQueryHasAnAnswer(t *testing.T) {
 	rolled.AwaitRunningMachines(t, 1)
 	rolled.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"second"}}}}}`)
 
-	// The quota allows only one of four machines. The other three are replaced after their creation timeout.
+	// The quota allows only one of four machines. The other three machines are replaced after their creation timeout.
 	testRig.CreateNamespace(t, "late", `{"region":"eu","zone":"eu-q","instanceType":"small"}`)
 	testRig.CreatePool(t, "late", "late", 4, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
@@ -154,8 +154,8 @@ func TestEveryQueryHasAnAnswer(t *testing.T) {
 }
 
 // allQueries returns the queries of all dashboards, without the fallback "or vector(0)", and the metric names of all
-// alerts. It does not return the alerts' comparisons, because they have no result while nothing is wrong. This stack
-// has no Cluster API objects: test/integration/capi reads the metrics of Cluster API.
+// alerts. allQueries does not return the comparisons of the alerts, because a comparison has no result while nothing is
+// wrong. This stack has no Cluster API objects, so test/integration/capi reads the metrics of Cluster API.
 func allQueries(t *testing.T) []string {
 	t.Helper()
 	repo, err := build.FindRepo("")

@@ -20,8 +20,8 @@ import (
 )
 
 // The provider's worker is killed while it creates six containers. Each machine still gets exactly one container, and
-// no container is left when the machines are deleted. A test that kills the provider's worker must not be parallel: the
-// parallel tests need the worker.
+// no container is left when the machines are deleted. A test that kills the provider's worker must not be parallel,
+// because the parallel tests need the worker.
 func TestKilledProviderWorkerCreatesNoDuplicateContainers(t *testing.T) {
 	incustest.RequireSupport(t)
 	p := newPool(t, "killed", 6)
@@ -53,8 +53,8 @@ func TestKilledProviderWorkerCreatesNoDuplicateContainers(t *testing.T) {
 	assert.Empty(t, listInstances(t, p))
 }
 
-// A PodDisruptionBudget blocks the eviction: the deleted machine stays, its condition shows the reason, and its pod
-// keeps serving. When the budget allows the eviction, the machine is deleted.
+// While a PodDisruptionBudget blocks the eviction, the deleted machine remains, its condition contains the reason, and
+// its pod continues to serve. When the budget allows the eviction, the machine is deleted.
 func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 	runParallelIfSupported(t)
 	p := newRunningPool(t, "budget", 2)
@@ -83,7 +83,8 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 	awaitReadyPods(t, p, 2)
 }
 
-// A container is frozen: its node becomes Unknown, its machine fails after the health timeout and is replaced.
+// The node of a frozen container becomes Unknown. The machine of this node fails after the health timeout and is
+// replaced.
 func TestAFrozenMachineIsReplaced(t *testing.T) {
 	runParallelIfSupported(t)
 	p := newRunningPool(t, "frozen", 2, withHealthTimeout(5*time.Second))

@@ -158,8 +158,8 @@ func runParallelIfSupported(t *testing.T) {
 	t.Parallel()
 }
 
-// withWorkload returns a function that changes a pod template. The pods then run the workload, which serves for the
-// time linger after SIGTERM, and are spread over the nodes.
+// withWorkload returns a function that changes a pod template. Pods of the changed template run the workload, which
+// serves for the time linger after SIGTERM, and are spread over the nodes.
 func withWorkload(linger time.Duration, spread corev1.UnsatisfiableConstraintAction) func(*corev1.PodTemplateSpec) {
 	return func(template *corev1.PodTemplateSpec) {
 		template.Spec.TerminationGracePeriodSeconds = new(int64(60))
@@ -194,7 +194,8 @@ func awaitReadyPods(t *testing.T, p *rig.Pool, n int) []corev1.Pod {
 	return ready
 }
 
-// getWorkloadPodName sends a request to the workload at an address and returns the response: the name of its pod.
+// getWorkloadPodName sends a request to the workload at an address and returns the response, which is the name of the
+// workload's pod.
 func getWorkloadPodName(address string) (string, error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	response, err := client.Get("http://" + net.JoinHostPort(address, "8080"))

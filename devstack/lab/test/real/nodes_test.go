@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Real pods run on three machines: their addresses are reachable, logs and exec work, and a deleted pod keeps serving
-// before it ends. At the end the pool is scaled to four machines, and to two.
+// Real pods run on three machines. The pods' addresses are reachable, logs and exec work, and a deleted pod continues
+// to serve before it ends. At the end the pool is scaled to four machines, and to two.
 func TestRealNodesRunRealPods(t *testing.T) {
 	runParallelIfSupported(t)
 	p := newRunningPool(t, "pods", 3)

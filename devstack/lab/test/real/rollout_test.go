@@ -126,8 +126,9 @@ func readyEndpoints(ctx context.Context, p *rig.Pool) ([]string, error) {
 	return ready, nil
 }
 
-// startRequests sends ten requests per second to random ready endpoints until ctx ends. A slow response delays no other
-// request. The returned function waits for the last responses, and returns the number of requests and the errors.
+// startRequests sends ten requests per second to random ready endpoints until ctx ends. A slow response does not delay
+// other requests. The returned function waits for the last responses, and returns the number of requests and the
+// errors.
 func startRequests(ctx context.Context, p *rig.Pool) func() (requests int, failures []error) {
 	var (
 		sender, answers sync.WaitGroup

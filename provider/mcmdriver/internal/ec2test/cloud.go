@@ -74,7 +74,8 @@ func (f Filter) matchesInstance(i Instance) bool {
 
 // Cloud is a region of EC2. Cloud is safe for concurrent use; the zero value has no instances and is ready to use.
 type Cloud struct {
-	// ReadDelay is how long after its creation no read shows an instance. ReadDelay must be set before the first call.
+	// ReadDelay is the time after the creation of an instance in which no read shows the instance. ReadDelay must be
+	// set before the first call.
 	ReadDelay time.Duration
 
 	// OnInstanceChange, if set, is called after each creation or termination of an instance. OnInstanceChange must be

@@ -138,7 +138,7 @@ func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	for { // until reads show the new instance
+	for { // wait until reads show the new instance
 		found, err := d.findInstances(spec, made.ID, "")
 		if err != nil {
 			return nil, err

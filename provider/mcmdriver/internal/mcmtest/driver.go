@@ -1,5 +1,5 @@
-// Package mcmtest contains the common parts of the tests with MCM drivers: a driver whose methods can be made to fail
-// or hang, and the common part of the conformance harness.
+// Package mcmtest contains the common parts of the tests with MCM drivers: a driver that tests can make fail or hang,
+// and the common part of the conformance harness.
 package mcmtest
 
 import (
@@ -9,8 +9,8 @@ import (
 	mcm "github.com/gardener/machine-controller-manager/pkg/util/provider/driver"
 )
 
-// Driver wraps an MCM driver. It can make a method fail or hang before the wrapped driver is called. Methods have their
-// MCM names, such as "CreateMachine".
+// Driver wraps an MCM driver. Driver can make a method fail or hang before the wrapped driver is called. Methods have
+// their MCM names, such as "CreateMachine".
 type Driver struct {
 	mcm.Driver
 

@@ -71,7 +71,7 @@ type Server struct {
 	server *httptest.Server
 
 	mu              sync.Mutex
-	behaviours      map[string]Behaviour // by the key of hook and deployment
+	behaviours      map[string]Behaviour // behaviour by hook and deployment
 	begunUpdates    map[string]bool      // updates with exactly one call of core so far, by Machine and desired spec
 	calls           []HookCall
 	refusedRequests []error // an error for each request that is not a valid call of a hook
