@@ -29,7 +29,7 @@ type Command string
 // The commands that operators can request. The commands for a machine affect the machine's deletion or another drain of
 // its node, except the last two commands.
 const (
-	Extend Command = "extend" // extend the deadline for evictions
+	Extend          Command = "extend"           // extend the deadline for evictions
 	Retry           Command = "retry"            // evict the pods at once; for a deployment, end the pin and roll out again
 	Hold            Command = "hold"             // keep the deletion in its present stage
 	Resume          Command = "resume"           // end a hold; for a deployment, also end a pause
