@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,11 +27,13 @@ import (
 	"millwright/k8sbridge/watch"
 	"millwright/observe/cache"
 	"millwright/observe/capi"
+	"millwright/observe/shard"
 	"millwright/observe/target"
 	"millwright/observe/taskqueue"
 	"millwright/process"
 	"millwright/process/commandline"
 	"millwright/process/problems"
+	"millwright/workflows/run"
 )
 
 // options contains the flags of this process.
@@ -122,8 +123,13 @@ func runProcess(ctx context.Context, o options) error {
 		_ = o.Problems.WriteToLease(ctx, leases, leaseName, func(*coordinationv1.Lease) {})
 	})
 	restores := cache.NewRestoreDetector()
-	var leader leadingBridge
-	cluster, api, err := fillCaches(ctx, o, restores.ConfigWithRestoreCheck(config), restores, &leader)
+	var leading leadingBridges
+	shards, err := o.WatchShards(ctx, client, p.Logger)
+	if err != nil {
+		return err
+	}
+	claimed := shard.NewClaimed(shards)
+	cluster, api, targets, err := fillCaches(ctx, o, restores.ConfigWithRestoreCheck(config), restores, claimed, &leading)
 	if err != nil {
 		return err
 	}
@@ -145,23 +151,26 @@ func runProcess(ctx context.Context, o options) error {
 		restored <- restores.AwaitRestore(ctx)
 		end()
 	}()
-	err = runElection(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
-		// Only the leader exports the fleet metrics: a sum over all bridges would count each object several times.
-		p.Registry.MustRegister(gauges)
-		defer p.Registry.Unregister(gauges)
-		stop, err := durations.WatchMachines(cluster)
-		if err != nil {
-			return fmt.Errorf("watch durations: %w", err)
+	lead := func(ctx context.Context, of run.Shard) error {
+		if of.Number == 0 {
+			// Only one process exports the fleet metrics: a sum over all bridges would count each object several times.
+			p.Registry.MustRegister(gauges)
+			defer p.Registry.Unregister(gauges)
+			stop, err := durations.WatchMachines(cluster)
+			if err != nil {
+				return fmt.Errorf("watch durations: %w", err)
+			}
+			defer stop()
 		}
-		defer stop()
-		b := watch.New(name, cluster, temporal, metrics, p.Logger)
+		b := watch.New(of, cluster, temporal, metrics, p.Logger)
+		b.ShareNamespaces(shards)
 		b.WatchClusterAPI(api)
 		b.EnablePollerChecks(func(ctx context.Context, provider string) (int, error) {
 			return taskqueue.CountPollers(
 				ctx,
 				temporal.WorkflowService(),
 				o.Connection.Namespace,
-				name.ProviderTaskQueue(provider),
+				of.ProviderTaskQueue(provider),
 				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
 			)
 		})
@@ -169,10 +178,23 @@ func runProcess(ctx context.Context, o options) error {
 		if o.HasTargets() {
 			b.WatchTargetReports(client, o.LeaseNamespace)
 		}
-		leader.Store(b)
-		defer leader.Store(nil)
+		defer leading.add(b)()
+		if of.Number == 0 && shards != nil {
+			assigning, stop := context.WithCancel(ctx)
+			defer stop()
+			go b.AssignNamespaces(assigning, client.CoreV1().ConfigMaps(o.LeaseNamespace), o.Shards.Count)
+		}
 		return b.Run(ctx)
-	})
+	}
+	if shards == nil {
+		err = runElection(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
+			return lead(ctx, name.Shard(0))
+		})
+	} else {
+		err = claimShards(ctx, o, client, p, shards, claimed, targets, func(ctx context.Context, number int) error {
+			return lead(ctx, name.Shard(number))
+		})
+	}
 	end()
 	return errors.Join(err, <-restored)
 }
@@ -184,66 +206,77 @@ func fillCaches(
 	o options,
 	config *rest.Config,
 	restores *cache.RestoreDetector,
-	leader *leadingBridge,
-) (cluster *cache.Cluster, api *capi.Cache, err error) {
+	claimed *shard.Claimed,
+	leading *leadingBridges,
+) (cluster *cache.Cluster, api *capi.Cache, targets *target.Registry, err error) {
 	machines, err := versioned.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make client: %w", err)
+		return nil, nil, nil, fmt.Errorf("make client: %w", err)
 	}
 	shared, err := targetClient(o, restores)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	meta, err := metadata.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make client: %w", err)
+		return nil, nil, nil, fmt.Errorf("make client: %w", err)
 	}
 	cluster, err = cache.NewCluster(machines, shared, meta)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	cluster.WithoutSecretFinalizers = !o.guardSecrets
 	o.rollout.ApplyToCluster(cluster)
 	o.mcm.ApplyToCluster(cluster)
 	if err := o.scope.ApplyToCluster(cluster); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	client, err := process.KubernetesClient(config)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if err := cluster.WatchOtherControllers(client, o.ClusterName); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	targets, err := o.ConnectTargets(client, cluster, userAgent, target.Options{
-		Connect: process.KubernetesClient, OnStatus: leader.recordStatus,
+	targets, err = o.ConnectTargets(client, cluster, claimed, userAgent, target.Options{
+		Connect: process.KubernetesClient, OnStatus: leading.recordStatus,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if err := o.preflight.ApplyToCluster(cluster, config); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if api, err = o.clusterAPI.WatchClusterAPI(ctx, cluster, config); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if err := cluster.Start(ctx); err != nil || targets == nil {
-		return cluster, api, err
+		return cluster, api, targets, err
 	}
-	return cluster, api, targets.Start(ctx)
+	return cluster, api, targets, targets.Start(ctx)
 }
 
 // userAgent is the bridge's user agent in the logs of API servers.
 const userAgent = "millwright-bridge"
 
-// leadingBridge is the bridge of the present term as the leader; nil while this process is not the leader.
-type leadingBridge struct{ atomic.Pointer[watch.Bridge] }
+// leadingBridges are the bridges that run in this process now: one, or one for each shard that this process serves.
+type leadingBridges struct{ bridges sync.Map }
+
+// add adds a bridge until remove is called.
+func (l *leadingBridges) add(b *watch.Bridge) (remove func()) {
+	l.bridges.Store(b, nil)
+	return func() { l.bridges.Delete(b) }
+}
 
 // recordStatus wakes the machines of a namespace whose target is ready.
-func (l *leadingBridge) recordStatus(namespace string, status cache.TargetStatus) {
-	if b := l.Load(); b != nil && status.State == cache.TargetReady {
-		b.WakeMachines(namespace)
+func (l *leadingBridges) recordStatus(namespace string, status cache.TargetStatus) {
+	if status.State != cache.TargetReady {
+		return
 	}
+	l.bridges.Range(func(b, _ any) bool {
+		b.(*watch.Bridge).WakeMachines(namespace)
+		return true
+	})
 }
 
 // targetClient returns a client of the target cluster that all namespaces share, or nil if there is no such cluster.

@@ -82,7 +82,7 @@ func claimInstallationOnce(
 	ours = string(system.UID)
 	mark, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                       name.InstallationMarkID(),
-		TaskQueue:                name.TaskQueue(run.QueueMachines),
+		TaskQueue:                name.Shard(0).TaskQueue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		Memo:                     map[string]any{controlClusterMemoKey: ours},
 		StaticSummary:            "The name of installation " + string(name) + " is taken",

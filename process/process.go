@@ -36,6 +36,7 @@ type Flags struct {
 	Kubeconfig       string
 	TargetKubeconfig string
 	Targets          TargetFlags
+	Shards           ShardFlags
 	Connection       connection.Flags // flags of the connection to Temporal
 	MetricsAddress   string
 	LogLevel         string
@@ -61,6 +62,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 		"kubeconfig of the cluster that the machines join as nodes; empty means the cluster of --kubeconfig; \"none\" means that machines join no cluster; set the same value on worker and bridge",
 	)
 	f.Targets.register(set)
+	f.Shards.register(set)
 	f.Connection.Register(set)
 	set.StringVar(
 		&f.ClusterName,

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"millwright/observe/cache"
+	"millwright/observe/shard"
 	"millwright/observe/target"
 )
 
@@ -78,12 +79,13 @@ func (f *Flags) targetOptions(agent string, connect func(*rest.Config) (kubernet
 	}
 }
 
-// ConnectTargets prepares the connections to the target clusters of the namespaces in a scope, and makes them the
-// targets of cluster. ConnectTargets uses only the fields Connect, Drains and OnStatus of options. ConnectTargets
-// returns nil if all namespaces have the same target. The caller must start the result after the caches of cluster.
+// ConnectTargets prepares the connections to the target clusters of the namespaces that this process serves, and makes
+// them the targets of cluster. The options' fields Connect, Drains and OnStatus are used. ConnectTargets returns nil if
+// all namespaces have the same target. The caller must start the result after the caches of cluster.
 func (f *Flags) ConnectTargets(
 	client kubernetes.Interface,
 	cluster *cache.Cluster,
+	claimed *shard.Claimed,
 	agent string,
 	options target.Options,
 ) (*target.Registry, error) {
@@ -91,7 +93,8 @@ func (f *Flags) ConnectTargets(
 		return nil, err
 	}
 	of := f.targetOptions(agent, options.Connect)
-	of.Namespaces, of.Serves = cluster.Scope.OnlyNamespaces, cluster.IsInScope
+	of.Namespaces, of.IsInScope = cluster.Scope.OnlyNamespaces, cluster.IsInScope
+	of.Serves = func(namespace string) bool { return cluster.IsInScope(namespace) && claimed.Serves(namespace) }
 	of.Drains, of.OnStatus = options.Drains, options.OnStatus
 	registry := target.New(client, of)
 	cluster.SetTargets(registry)

@@ -15,6 +15,7 @@ import (
 	"millwright/decide/drain"
 	"millwright/observe/cache"
 	"millwright/observe/capi"
+	"millwright/observe/shard"
 	"millwright/observe/target"
 	"millwright/process"
 	"millwright/process/commandline"
@@ -162,7 +163,11 @@ func runWorker(ctx context.Context, o options) error {
 		return err
 	}
 	reporter := newTargetReporter(clients.control.CoreV1().ConfigMaps(o.LeaseNamespace), workerIdentity(), p.Logger)
-	filled, err := fillCaches(ctx, o, clients, reporter)
+	shards, err := o.WatchShards(ctx, clients.control, p.Logger)
+	if err != nil {
+		return err
+	}
+	filled, err := fillCaches(ctx, o, clients, shards, reporter)
 	if err != nil {
 		return err
 	}
@@ -180,13 +185,14 @@ func runWorker(ctx context.Context, o options) error {
 			}
 		}()
 	}
-	workers, err := serveQueues(ctx, o, name, temporal, filled, clients, p.Registry, fatal)
+	server, err := newServer(ctx, o, name, temporal, filled, clients, p.Registry, fatal)
 	if err != nil {
 		return err
 	}
-	p.MarkReady(temporal)
-	p.Logger.Info("serving", "installation", name, "queues", o.queues)
-	return serve.WaitUntilStopped(ctx, workers, fatal)
+	return server.run(ctx, filled, clients.control, p.Logger, func() {
+		p.MarkReady(temporal)
+		p.Logger.Info("serving", "installation", name, "queues", o.queues)
+	})
 }
 
 // validate returns an error if a flag has an invalid value.
@@ -198,6 +204,9 @@ func (o *options) validate() error {
 				group,
 			)
 		}
+	}
+	if _, err := o.Shards.Only(); err != nil {
+		return err
 	}
 	return o.cloud.Check()
 }
@@ -231,12 +240,21 @@ func checkInstallationName(
 type caches struct {
 	cluster    *cache.Cluster // caches of the clusters; nil: the worker needs no caches
 	clusterAPI *capi.Cache    // caches of Cluster API; nil if Millwright reconciles no objects of Cluster API
+	shards     *shard.Map     // record of the shards; nil if the installation has one shard
+	claimed    *shard.Claimed // shards that this process serves; nil if the installation has one shard
+	targets    *target.Registry
 }
 
 // fillCaches fills the caches. fillCaches returns zero caches if the worker needs no caches.
-func fillCaches(ctx context.Context, o options, clients clients, reporter *targetReporter) (none caches, err error) {
+func fillCaches(
+	ctx context.Context,
+	o options,
+	clients clients,
+	shards *shard.Map,
+	reporter *targetReporter,
+) (none caches, err error) {
 	if !o.servesCore() {
-		return none, nil
+		return caches{shards: shards}, nil
 	}
 	cluster, err := cache.NewCluster(clients.machines, clients.target, clients.metadata)
 	if err != nil {
@@ -247,7 +265,8 @@ func fillCaches(ctx context.Context, o options, clients clients, reporter *targe
 	if err := o.scope.ApplyToCluster(cluster); err != nil {
 		return none, err
 	}
-	targets, err := o.ConnectTargets(clients.control, cluster, userAgent, target.Options{
+	claimed := shard.NewClaimed(shards)
+	targets, err := o.ConnectTargets(clients.control, cluster, claimed, userAgent, target.Options{
 		Connect: newDrainClient, Drains: true, OnStatus: reporter.record,
 	})
 	if err != nil {
@@ -281,7 +300,7 @@ func fillCaches(ctx context.Context, o options, clients clients, reporter *targe
 		go reporter.run(ctx)
 	}
 	cluster.OnOtherController(otherControllerEventRecorder(cluster, clients.events))
-	return caches{cluster, api}, nil
+	return caches{cluster, api, shards, claimed, targets}, nil
 }
 
 // servesCore reports whether the worker polls a task queue of workflows or of cluster activities. A worker that only

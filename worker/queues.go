@@ -40,9 +40,20 @@ const (
 	fairShareDivisor = 4
 )
 
-// serveQueues starts one SDK worker for each queue. If an SDK worker stops polling because of an error, serveQueues
-// stores the error in fatal.
-func serveQueues(
+// server serves the task queues of shards.
+type server struct {
+	options
+	installation run.Installation
+	temporal     client.Client
+	kube         *kube.Kube
+	onClusters   []any // the activities of the core queues
+	providers    *provider.Registry
+	metrics      serve.CloudMetrics
+	fatal        serve.FatalErrors // gets the error if an SDK worker stops polling
+}
+
+// newServer makes a server that serves no shard yet.
+func newServer(
 	ctx context.Context,
 	o options,
 	installation run.Installation,
@@ -51,7 +62,7 @@ func serveQueues(
 	clients clients,
 	registry prometheus.Registerer,
 	fatal serve.FatalErrors,
-) ([]worker.Worker, error) {
+) (*server, error) {
 	k := &kube.Kube{
 		Cluster:     in.cluster,
 		Recorder:    clients.events,
@@ -61,12 +72,13 @@ func serveQueues(
 		Metrics:     kube.NewMetrics(registry),
 		MaxDrains:   o.maxDrains,
 		FairCalls:   max(o.cloud.MaxConcurrentCalls/fairShareDivisor, 1),
-		Pollers: func(ctx context.Context, name string) (int, error) {
+		Pollers: func(ctx context.Context, namespace, name string) (int, error) {
+			number, _ := in.shards.Of(namespace)
 			return taskqueue.CountPollers(
 				ctx,
 				temporal.WorkflowService(),
 				o.Connection.Namespace,
-				installation.ProviderTaskQueue(name),
+				installation.Shard(number).ProviderTaskQueue(name),
 				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
 			)
 		},
@@ -86,53 +98,68 @@ func serveQueues(
 			return nil, err
 		}
 	}
-	metrics := serve.NewCloudMetrics(registry)
-	var workers []worker.Worker
-	for queue := range strings.SplitSeq(o.queues, ",") {
-		var w worker.Worker
-		var err error
-		name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
-		switch {
-		case isCoreQueue(queue):
-			w, err = serve.StartWorker(
-				temporal,
-				installation.TaskQueue(queue),
-				coreOptions(queue),
-				fatal,
-				func(w worker.Registry) {
-					if queue == run.QueueMachines {
-						workflows.Register(w)
-					}
-					for _, a := range onClusters {
-						w.RegisterActivity(a)
-					}
-				},
-			)
-		case isProvider:
-			found, missing := providers.Lookup(name)
-			if missing != nil {
-				return nil, fmt.Errorf("serve queue %s: %w", queue, missing)
-			}
-			calls := &cloud.Provider{Cloud: found, FreshTokens: k.FreshTokens}
-			if err := serve.ConnectProvider(o.Flags, userAgent, calls); err != nil {
-				return nil, err
-			}
-			w, err = serve.StartCloudWorker(temporal, installation, name, o.cloud, metrics, fatal, calls)
-		default:
-			err = fmt.Errorf(
-				"unknown queue %q: known are %s, %s, %s and provider-NAME",
-				queue,
-				run.QueueMachines,
-				run.QueueKubernetes,
-				run.QueueDrains,
-			)
-		}
+	return &server{
+		options: o, installation: installation, temporal: temporal, kube: k, onClusters: onClusters,
+		providers: providers, metrics: serve.NewCloudMetrics(registry), fatal: fatal,
+	}, nil
+}
+
+// serveShard polls the task queues of a shard until ctx is done. Running activities then get time to finish.
+func (s *server) serveShard(ctx context.Context, number int) error {
+	workers, err := s.startWorkers(s.installation.Shard(number))
+	if err != nil {
+		serve.StopWorkers(workers)
+		return err
+	}
+	<-ctx.Done()
+	serve.StopWorkers(workers)
+	return nil
+}
+
+// startWorkers starts one SDK worker for each queue of a shard. If startWorkers returns an error, it also returns the
+// workers that have started.
+func (s *server) startWorkers(shard run.Shard) (workers []worker.Worker, err error) {
+	for queue := range strings.SplitSeq(s.queues, ",") {
+		w, err := s.startWorker(shard, queue)
 		if err != nil {
-			return nil, err
+			return workers, err
 		}
 		workers = append(workers, w)
 	}
 	return workers, nil
+}
+
+func (s *server) startWorker(shard run.Shard, queue string) (worker.Worker, error) {
+	name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
+	switch {
+	case isCoreQueue(queue):
+		return serve.StartWorker(s.temporal, shard.TaskQueue(queue), coreOptions(queue), s.fatal, func(w worker.Registry) {
+			if queue == run.QueueMachines {
+				workflows.Register(w)
+			}
+			for _, a := range s.onClusters {
+				w.RegisterActivity(a)
+			}
+		})
+	case isProvider:
+		found, missing := s.providers.Lookup(name)
+		if missing != nil {
+			return nil, fmt.Errorf("serve queue %s: %w", queue, missing)
+		}
+		calls := &cloud.Provider{Cloud: found, FreshTokens: s.kube.FreshTokens}
+		if err := serve.ConnectProvider(s.Flags, userAgent, calls); err != nil {
+			return nil, err
+		}
+		return serve.StartCloudWorker(s.temporal, shard, name, s.cloud, s.metrics, s.fatal, calls)
+	default:
+		return nil, fmt.Errorf(
+			"unknown queue %q: known are %s, %s, %s and provider-NAME",
+			queue,
+			run.QueueMachines,
+			run.QueueKubernetes,
+			run.QueueDrains,
+		)
+	}
 }
 
 // coreOptions returns the options of the worker of a core queue.

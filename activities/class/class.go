@@ -105,7 +105,7 @@ func (a *Activities) checkPollers(ctx context.Context, class *v1alpha1.MachineCl
 	if a.Kube.Pollers == nil {
 		return false, false
 	}
-	n, err := a.Kube.Pollers(ctx, class.ProviderName())
+	n, err := a.Kube.Pollers(ctx, class.Namespace, class.ProviderName())
 	return err == nil, err == nil && n == 0
 }
 

@@ -109,7 +109,7 @@ func TestAClassThatNobodyServesNamesTheServedProviders(t *testing.T) {
 		provider("c", "aws"),
 		provider("d", "gone"),
 	)
-	w.Pollers = func(_ context.Context, name string) (int, error) {
+	w.Pollers = func(_ context.Context, _, name string) (int, error) {
 		return map[string]int{"virtual": 1, "aws": 2}[name], nil
 	}
 	serving := decideClassOnce(w, activitiestest.NewReadInput(typo)).Serving

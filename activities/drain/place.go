@@ -25,6 +25,7 @@ type NodeLocation struct {
 // drainLocation returns the NodeLocation of a machine of Millwright, with filled caches of budgets and attachments. The
 // caller must call release when it no longer reads these caches.
 func (a *Activities) drainLocation(ctx context.Context, ref kube.Ref) (p NodeLocation, release func(), err error) {
+	a.Kube.Cluster.DemandTarget(ref.Namespace)
 	release, err = a.Kube.Cluster.Target(ref.Namespace).UseDrainCaches(ctx)
 	if err != nil {
 		return p, nil, fmt.Errorf("read budgets and attachments: %w", err)

@@ -54,8 +54,8 @@ type Kube struct {
 	// calls, its other machines yield to the machines of other sets. If FairCalls is zero, no machine yields.
 	FairCalls int
 
-	// Pollers returns how many workers serve a provider. A nil Pollers is never called.
-	Pollers func(ctx context.Context, provider string) (int, error)
+	// Pollers returns how many workers serve a provider for the machines of a namespace. A nil Pollers is never called.
+	Pollers func(ctx context.Context, namespace, provider string) (int, error)
 
 	Evictions keyedMutex // one lock per PodDisruptionBudget
 
@@ -102,6 +102,7 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 // CacheBehindError if the caches are behind. The workflow then runs a regular activity, which waits longer and then
 // reads live. NeedsLiveRead returns a failure of type TypeRewound if an API server was restored to an earlier state.
 func (a *Kube) NeedsLiveRead(ctx context.Context, in ReadInput) (live bool, err error) {
+	a.Cluster.DemandTarget(in.Ref.Namespace)
 	if in.Live {
 		a.Metrics.countRead("live")
 		return true, nil

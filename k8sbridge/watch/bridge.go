@@ -18,6 +18,7 @@ import (
 
 	"millwright/observe/cache"
 	"millwright/observe/capi"
+	"millwright/observe/shard"
 	"millwright/workflows/run"
 )
 
@@ -81,7 +82,9 @@ func (w *wakeRequest) mergeWakeRequest(other wakeRequest) {
 
 // Bridge turns events into signals. Use New to create a Bridge.
 type Bridge struct {
-	installation    run.Installation
+	shard           run.Shard
+	shards          *shard.Map // record of the shards; nil: the shard has all namespaces
+	shardChanges    chan struct{}
 	cluster         *cache.Cluster
 	starter         WorkflowStarter
 	log             *slog.Logger
@@ -104,16 +107,17 @@ type Bridge struct {
 	temporalUnreachable bool                           // Temporal did not answer the last request
 }
 
-// New returns a bridge of an installation. The caches of cluster must be running.
+// New returns a bridge of a shard. The caches of cluster must be running.
 func New(
-	installation run.Installation,
+	of run.Shard,
 	cluster *cache.Cluster,
 	starter WorkflowStarter,
 	metrics *Metrics,
 	log *slog.Logger,
 ) *Bridge {
-	return &Bridge{
-		installation:    installation,
+	b := &Bridge{
+		shard:           of,
+		shardChanges:    make(chan struct{}, 1),
 		cluster:         cluster,
 		starter:         starter,
 		log:             log,
@@ -122,7 +126,7 @@ func New(
 		backoff:         workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](firstRetryDelay, maxRetryDelay),
 		signalLimiter:   flowcontrol.NewTokenBucketRateLimiter(signalsPerSecond, signalsPerSecond),
 		orphanSchedules: &sweepSchedules{
-			installation:     installation,
+			shard:            of,
 			cluster:          cluster,
 			metrics:          metrics,
 			log:              log,
@@ -133,6 +137,8 @@ func New(
 		pendingWakes:       map[objectKey]wakeRequest{},
 		nextSignalTimes:    map[objectKey]time.Time{},
 	}
+	b.orphanSchedules.serves = b.serves
+	return b
 }
 
 // Run watches and signals until ctx ends. When Run starts, it treats every object in the caches as new, so a new leader
@@ -162,6 +168,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if err := b.runTargetReports(ctx, &group); err != nil {
 		return fmt.Errorf("watch the reports about targets: %w", err)
 	}
+	defer b.watchShards()()
 	for range senderCount {
 		group.Go(func() { b.sendSignals(ctx) })
 	}
@@ -176,8 +183,16 @@ func (b *Bridge) Run(ctx context.Context) error {
 }
 
 // enqueue schedules the evaluation of an object after the delay, or at the earliest time of the object's next signal
-// if that is later. If an earlier evaluation is already scheduled, its signal also contains this wake.
+// if that is later. If an earlier evaluation is already scheduled, its signal also contains this wake. enqueue ignores
+// objects of other shards.
 func (b *Bridge) enqueue(k objectKey, w wakeRequest, delay time.Duration) {
+	if b.serves(k.namespace) {
+		b.add(k, w, delay)
+	}
+}
+
+// add is enqueue for an object of any shard.
+func (b *Bridge) add(k objectKey, w wakeRequest, delay time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	merged := b.pendingWakes[k]

@@ -28,13 +28,14 @@ type ScheduleClient interface {
 // sweepSchedules manages one Temporal schedule per class; the schedule starts orphan sweeps. sweepSchedules has its
 // own queue and its own goroutine, so it never delays signals.
 type sweepSchedules struct {
-	installation run.Installation
-	cluster      *cache.Cluster
-	schedules    ScheduleClient // nil: the bridge changes no schedules
-	interval     time.Duration
-	metrics      *Metrics
-	log          *slog.Logger
-	queue        workqueue.TypedDelayingInterface[sweepTask]
+	shard     run.Shard
+	serves    func(namespace string) bool // reports whether a namespace belongs to the shard
+	cluster   *cache.Cluster
+	schedules ScheduleClient // nil: the bridge changes no schedules
+	interval  time.Duration
+	metrics   *Metrics
+	log       *slog.Logger
+	queue     workqueue.TypedDelayingInterface[sweepTask]
 
 	mu               sync.Mutex
 	lastTriggerTimes map[cache.ObjectRef]time.Time // time of the last early sweep of each class
@@ -101,9 +102,9 @@ func (s *sweepSchedules) enqueueAllChecks() {
 	}
 }
 
-// enqueueCheck enqueues a check of a class's schedule, unless the class is outside Millwright's namespaces.
+// enqueueCheck enqueues a check of a class's schedule, unless the class belongs to another shard or is outside Millwright's namespaces.
 func (s *sweepSchedules) enqueueCheck(class cache.ObjectRef) {
-	if s.cluster.ActsOnMachines(class.Namespace) {
+	if s.cluster.ActsOnMachines(class.Namespace) && s.serves(class.Namespace) {
 		s.queue.Add(sweepTask{class: class})
 	}
 }
@@ -111,7 +112,7 @@ func (s *sweepSchedules) enqueueCheck(class cache.ObjectRef) {
 // triggerSweep starts a sweep of a class early, unless an early sweep has started within minTriggerInterval. One sweep
 // is enough for a hundred machines with the same problem.
 func (s *sweepSchedules) triggerSweep(namespace, name string) {
-	if s.schedules == nil || s.interval == 0 {
+	if s.schedules == nil || s.interval == 0 || !s.serves(namespace) {
 		return
 	}
 	class, found := s.cluster.Class(namespace + "/" + name)
@@ -169,7 +170,7 @@ func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.Object
 		s.mu.Lock()
 		delete(s.lastTriggerTimes, ref)
 		s.mu.Unlock()
-		return s.deleteSchedule(ctx, s.installation.ID(run.KindOrphanCollection, ref))
+		return s.deleteSchedule(ctx, s.shard.Installation.ID(run.KindOrphanCollection, ref))
 	}
 	return s.ensureSchedule(ctx, s.desiredSchedule(class))
 }
@@ -178,7 +179,7 @@ func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.Object
 // sweeps of a paused schedule, so startSweep checks whether the schedule is paused. startSweep ignores a missing
 // schedule, because the bridge is about to create it.
 func (s *sweepSchedules) startSweep(ctx context.Context, ref cache.ObjectRef) error {
-	handle := s.schedules.GetHandle(ctx, s.installation.ID(run.KindOrphanCollection, ref))
+	handle := s.schedules.GetHandle(ctx, s.shard.Installation.ID(run.KindOrphanCollection, ref))
 	there, err := handle.Describe(ctx)
 	if err != nil || there.Schedule.State != nil && there.Schedule.State.Paused {
 		return ignoreNotFound(err)
@@ -199,7 +200,7 @@ func (s *sweepSchedules) compareWithClasses(ctx context.Context) error {
 	missing := map[string]cache.ObjectRef{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
 		if ref := refOf(item.(*v1alpha1.MachineClass)); s.cluster.ActsOnMachines(ref.Namespace) {
-			missing[s.installation.ID(run.KindOrphanCollection, ref)] = ref
+			missing[s.shard.Installation.ID(run.KindOrphanCollection, ref)] = ref
 		}
 	}
 	known := maps.Clone(missing)
@@ -213,7 +214,7 @@ func (s *sweepSchedules) compareWithClasses(ctx context.Context) error {
 			return err
 		}
 		delete(missing, entry.ID)
-		if _, found := known[entry.ID]; !found && strings.HasPrefix(entry.ID, s.installation.OrphanIDPrefix()) {
+		if _, found := known[entry.ID]; !found && strings.HasPrefix(entry.ID, s.shard.Installation.OrphanIDPrefix()) {
 			if err := s.deleteSchedule(ctx, entry.ID); err != nil {
 				return err
 			}

@@ -33,12 +33,12 @@ func (b *Bridge) watchedInformers() map[run.Kind]cache.SharedIndexInformer {
 	return informers
 }
 
-// forEachObject calls do with every object that has a workflow, until do returns false.
+// forEachObject calls do with every object of the shard that has a workflow, until do returns false.
 func (b *Bridge) forEachObject(do func(objectKey) bool) {
 	for kind, informer := range b.watchedInformers() {
 		for _, id := range informer.GetStore().ListKeys() {
 			namespace, name, err := cache.SplitMetaNamespaceKey(id)
-			if err == nil && !do(objectKey{kind, namespace, name}) {
+			if err == nil && b.serves(namespace) && !do(objectKey{kind, namespace, name}) {
 				return
 			}
 		}
@@ -59,6 +59,7 @@ func (b *Bridge) evaluateAllObjects() {
 // leaves them, resync does both at once.
 func (b *Bridge) resync(ctx context.Context) {
 	strays := 1 // number of remaining searches for runs whose objects are gone
+	namespaces := b.evaluateNewNamespaces(nil)
 	for begun := false; ; begun = true {
 		if strays > 0 {
 			if err := b.signalStrayRuns(ctx); err == nil {
@@ -77,6 +78,8 @@ func (b *Bridge) resync(ctx context.Context) {
 			return
 		case <-b.cluster.OwnershipChanges():
 			strays = 2 // repeat after a minute: a worker may see the change later than the bridge
+		case <-b.shardChanges:
+			namespaces, strays = b.evaluateNewNamespaces(namespaces), 1
 		case <-time.After(resyncInterval + rand.N(resyncInterval/10)):
 		}
 	}

@@ -23,7 +23,7 @@ const skipOverlap = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
 
 func (s *sweepSchedules) desiredSchedule(class *v1alpha1.MachineClass) client.ScheduleOptions {
 	ref := refOf(class)
-	id := s.installation.ID(run.KindOrphanCollection, ref)
+	id := s.shard.Installation.ID(run.KindOrphanCollection, ref)
 	owner := run.ParentNames{Provider: class.ProviderName()}
 	return client.ScheduleOptions{
 		ID: id,
@@ -37,7 +37,7 @@ func (s *sweepSchedules) desiredSchedule(class *v1alpha1.MachineClass) client.Sc
 			ID:                    id,
 			Workflow:              string(run.KindOrphanCollection),
 			Args:                  []any{orphan.Input{Class: ref, Provider: class.ProviderName()}},
-			TaskQueue:             s.installation.TaskQueue(run.QueueMachines),
+			TaskQueue:             s.shard.TaskQueue(run.QueueMachines),
 			TypedSearchAttributes: run.StartAttributes(class.Namespace, owner),
 			Priority:              run.TaskPriority(run.KindOrphanCollection, class.Namespace, owner),
 			StaticSummary:         fmt.Sprintf("Sweep over the instances of MachineClass %s", ref.Key()),
@@ -70,7 +70,7 @@ func (s *sweepSchedules) ensureSchedule(ctx context.Context, wanted client.Sched
 	)
 }
 
-// scheduleMatches reports whether a schedule has the desired interval and input.
+// scheduleMatches reports whether a schedule has the desired interval, task queue and input.
 func scheduleMatches(there client.Schedule, wanted client.ScheduleOptions) bool {
 	action, ok := there.Action.(*client.ScheduleWorkflowAction)
 	if !ok || there.Spec == nil || len(there.Spec.Intervals) != 1 || len(action.Args) != 1 {
@@ -78,6 +78,6 @@ func scheduleMatches(there client.Schedule, wanted client.ScheduleOptions) bool 
 	}
 	payload, ok := action.Args[0].(*commonpb.Payload)
 	var input orphan.Input
-	return ok && converter.GetDefaultDataConverter().FromPayload(payload, &input) == nil &&
+	return ok && action.TaskQueue == wanted.Action.(*client.ScheduleWorkflowAction).TaskQueue && converter.GetDefaultDataConverter().FromPayload(payload, &input) == nil &&
 		input == wanted.Action.(*client.ScheduleWorkflowAction).Args[0] && there.Spec.Intervals[0].Every == wanted.Spec.Intervals[0].Every
 }

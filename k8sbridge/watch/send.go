@@ -19,7 +19,8 @@ func (b *Bridge) sendSignals(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		if w, claimed := b.takeWakeRequest(k); claimed && ctx.Err() == nil {
+		// the namespace may have been moved to another shard while the object was in the queue
+		if w, claimed := b.takeWakeRequest(k); claimed && ctx.Err() == nil && b.servesGoneObjects(k.namespace) {
 			b.deliverWakeRequest(ctx, k, w)
 		}
 		b.evaluationQueue.Done(k)
@@ -62,7 +63,7 @@ func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest)
 		}
 		sent = true
 	}
-	if !found {
+	if !found || !b.serves(k.namespace) {
 		b.mu.Lock()
 		delete(b.nextSignalTimes, k)
 		b.mu.Unlock()
@@ -77,7 +78,10 @@ func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest)
 	}
 	b.delayNextSignal(k, minSignalInterval)
 	w.mergeWakeRequest(wakeRequest{versions: s.versions})
-	changed := run.ChangeSignal{UID: s.ref.UID, Generation: s.generation, Versions: w.versions, Deleting: s.isBeingDeleted}
+	changed := run.ChangeSignal{
+		UID: s.ref.UID, Generation: s.generation, Versions: w.versions, Deleting: s.isBeingDeleted,
+		Shard: b.numberForSignals(),
+	}
 	if err := b.signalWorkflow(ctx, k, s, changed); err != nil {
 		return true, err
 	}
@@ -107,7 +111,7 @@ func (b *Bridge) signalWorkflow(ctx context.Context, k objectKey, s subject, cha
 			return err
 		}
 	}
-	_, err := b.starter.SignalWithStartWorkflow(ctx, b.installation.ID(k.kind, s.ref), run.SignalChanged, changed,
+	_, err := b.starter.SignalWithStartWorkflow(ctx, b.shard.Installation.ID(k.kind, s.ref), run.SignalChanged, changed,
 		b.startOptions(k, s), string(k.kind), run.Input{Ref: s.ref, Versions: changed.Versions})
 	return err
 }

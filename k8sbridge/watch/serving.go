@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"millwright/api/v1alpha1"
@@ -33,7 +34,10 @@ func (b *Bridge) watchPollers(ctx context.Context) {
 // askPollers counts the workers of each provider once, and wakes each class whose status does not report the result.
 func (b *Bridge) askPollers(ctx context.Context) {
 	answers := map[string]int{}
-	classes := cache.AllObjects[*v1alpha1.MachineClass](b.cluster.Informer(cache.Classes))
+	classes := slices.DeleteFunc(
+		cache.AllObjects[*v1alpha1.MachineClass](b.cluster.Informer(cache.Classes)),
+		func(c *v1alpha1.MachineClass) bool { return !b.serves(c.Namespace) },
+	)
 	for _, of := range classes {
 		name := of.ProviderName()
 		if _, asked := answers[name]; !asked {

@@ -66,7 +66,7 @@ func TestNewMachineSignalsItselfAndItsSet(t *testing.T) {
 		assert.Equal(t, version, c.signalContent.Versions[cache.Machines])
 		assert.Equal(t, class, c.signalContent.Versions[cache.Classes], "the worker may not have the class yet")
 		assert.Equal(t, c.signalContent.Versions, c.input.Versions, "the first decision of a new run reads no less")
-		assert.Equal(t, testInstallation.TaskQueue(run.QueueMachines), c.options.TaskQueue)
+		assert.Equal(t, testInstallation.Shard(0).TaskQueue(run.QueueMachines), c.options.TaskQueue)
 		assert.Equal(t, "Machine ns/m", c.options.StaticSummary)
 		assert.Equal(
 			t,

@@ -52,8 +52,8 @@ func (b *Bridge) signalStrayRuns(ctx context.Context) error {
 		}
 		for _, open := range answer.GetExecutions() {
 			id := open.GetExecution().GetWorkflowId()
-			kind, ref, ours := b.installation.ParseID(id)
-			if !ours || known[ref.UID] {
+			kind, ref, ours := b.shard.Installation.ParseID(id)
+			if !ours || known[ref.UID] || !b.servesGoneObjects(ref.Namespace) {
 				continue
 			}
 			for of, rollout := range rolloutKinds() {
@@ -62,7 +62,7 @@ func (b *Bridge) signalStrayRuns(ctx context.Context) error {
 				}
 			}
 			b.log.Info("a run is open whose object is gone", "workflow", id)
-			b.enqueue(
+			b.add(
 				objectKey{kind, ref.Namespace, ref.Name},
 				wakeRequest{deletedObjects: []deletedObject{{uid: ref.UID, workflowIDs: []string{id}}}},
 				0,

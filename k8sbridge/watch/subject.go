@@ -199,8 +199,8 @@ func newSubject(resource cache.Resource, o metav1.Object, d attention.Decision) 
 // startOptions returns the start options for the object's workflow.
 func (b *Bridge) startOptions(k objectKey, s subject) client.StartWorkflowOptions {
 	return client.StartWorkflowOptions{
-		ID:                       b.installation.ID(k.kind, s.ref),
-		TaskQueue:                b.installation.TaskQueue(run.QueueMachines),
+		ID:                       b.shard.Installation.ID(k.kind, s.ref),
+		TaskQueue:                b.shard.TaskQueue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		TypedSearchAttributes:    run.StartAttributes(k.namespace, s.owner),
 		Priority:                 run.TaskPriority(k.kind, k.namespace, s.owner),

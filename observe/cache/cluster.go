@@ -244,6 +244,8 @@ type TargetSource interface {
 	// OnTarget calls handle for each present target, and for each later target before the target's caches start. The
 	// calls end when stop is called.
 	OnTarget(handle func(namespace string, target *Target)) (stop func())
+	// Demand keeps the target of a namespace connected for some time, even if this process does not serve the namespace.
+	Demand(namespace string)
 }
 
 // SetTargets sets the source of each namespace's target. Call SetTargets before Start.
@@ -255,6 +257,14 @@ func (c *Cluster) Target(namespace string) *Target {
 		return c.targets.Target(namespace)
 	}
 	return c.target
+}
+
+// DemandTarget keeps the target of a namespace connected for some time. Activities call DemandTarget, because a run keeps
+// its task queue after its namespace has been moved to a shard that this process does not serve.
+func (c *Cluster) DemandTarget(namespace string) {
+	if c.targets != nil {
+		c.targets.Demand(namespace)
+	}
 }
 
 // OnTarget calls handle for each present target, and for each later target. The calls end when stop is called. For a

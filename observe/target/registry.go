@@ -28,8 +28,11 @@ type Options struct {
 	TokenSecret string
 	// Namespaces are the namespaces whose Secrets are read; empty: all namespaces.
 	Namespaces []string
-	// Serves reports whether this process serves the objects of a namespace. No connection is made for other namespaces.
+	// Serves reports whether this process serves the objects of a namespace. For other namespaces, a connection is made
+	// only on demand.
 	Serves func(namespace string) bool
+	// IsInScope reports whether the installation acts on a namespace. No connection is made for other namespaces.
+	IsInScope func(namespace string) bool
 	// Connect makes the client of a target.
 	Connect func(config *rest.Config) (kubernetes.Interface, error)
 	Drains  bool // this process drains nodes
@@ -53,6 +56,7 @@ type Registry struct {
 	mu          sync.Mutex
 	ctx         context.Context // nil before Start
 	connections map[string]*connection
+	demands     map[string]time.Time // time of the last demand, by namespaces that this process does not serve
 	handlers    map[int]func(namespace string, target *cache.Target)
 	nextHandler int
 }
@@ -63,6 +67,7 @@ func New(client kubernetes.Interface, options Options) *Registry {
 		options:     options,
 		secrets:     map[string][]toolscache.SharedIndexInformer{},
 		connections: map[string]*connection{},
+		demands:     map[string]time.Time{},
 		handlers:    map[int]func(string, *cache.Target){},
 	}
 	namespaces := options.Namespaces
@@ -131,7 +136,7 @@ func (r *Registry) Start(ctx context.Context) error {
 			}
 		}
 	}
-	go wait.UntilWithContext(ctx, func(context.Context) { r.refresh() }, refreshInterval)
+	go wait.UntilWithContext(ctx, func(context.Context) { r.Refresh() }, refreshInterval)
 	return nil
 }
 
@@ -149,8 +154,41 @@ func namespaceOf(object any) string {
 // by which namespaces are selected change seldom, and the check sends no request.
 const refreshInterval = 30 * time.Second
 
-// refresh checks which namespaces this process serves.
-func (r *Registry) refresh() {
+// demandTime is how long a connection stays after the last demand.
+const demandTime = 10 * time.Minute
+
+// Demand implements cache.TargetSource.
+func (r *Registry) Demand(namespace string) {
+	if r.options.Serves(namespace) {
+		return
+	}
+	r.mu.Lock()
+	r.demands[namespace] = time.Now()
+	_, isConnected := r.connections[namespace]
+	r.mu.Unlock()
+	if !isConnected {
+		r.readNamespace(namespace)
+	}
+}
+
+// needsConnection reports whether the target of a namespace must be connected. The caller must have locked r.mu.
+func (r *Registry) needsConnection(namespace string) bool {
+	if namespace == "" || r.ctx == nil || !r.options.IsInScope(namespace) {
+		return false
+	}
+	if r.options.Serves(namespace) {
+		delete(r.demands, namespace)
+		return true
+	}
+	if demand, found := r.demands[namespace]; found && time.Since(demand) < demandTime {
+		return true
+	}
+	delete(r.demands, namespace)
+	return false
+}
+
+// Refresh reads again which namespaces this process serves.
+func (r *Registry) Refresh() {
 	for _, informer := range r.secrets[r.options.Secret] {
 		for _, secret := range informer.GetStore().List() {
 			r.readNamespace(namespaceOf(secret))
@@ -172,7 +210,7 @@ func (r *Registry) readNamespace(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.connections[namespace]
-	if namespace == "" || r.ctx == nil || !r.options.Serves(namespace) {
+	if !r.needsConnection(namespace) {
 		if c != nil {
 			c.end()
 			delete(r.connections, namespace)

@@ -96,7 +96,7 @@ func (f *CloudFlags) applyToProvider(calls *cloud.Provider) {
 // StartCloudWorker starts the worker of a provider's queue.
 func StartCloudWorker(
 	temporal client.Client,
-	installation run.Installation,
+	shard run.Shard,
 	name string,
 	flags CloudFlags,
 	metrics CloudMetrics,
@@ -104,11 +104,11 @@ func StartCloudWorker(
 	calls *cloud.Provider,
 ) (worker.Worker, error) {
 	calls.Cloud = metrics.MeasureProvider(name, calls.Cloud)
-	calls.Cluster = string(installation)
+	calls.Cluster = string(shard.Installation)
 	flags.applyToProvider(calls)
 	return StartWorker(
 		temporal,
-		installation.TaskQueue(provider.TaskQueue(name)),
+		shard.TaskQueue(provider.TaskQueue(name)),
 		flags.Options(),
 		fatal,
 		func(w worker.Registry) { w.RegisterActivity(calls) },
@@ -162,6 +162,10 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	if err := flags.Check(); err != nil {
 		return err
 	}
+	shards, err := flags.Shards.ServedShards()
+	if err != nil {
+		return err
+	}
 	started, err := flags.Start(ctx)
 	if err != nil {
 		return err
@@ -178,22 +182,19 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	if err := process.ClaimInstallation(ctx, installation, temporal, calls.Secrets, started.Logger); err != nil {
 		return err
 	}
-	fatal := NewFatalErrors()
-	w, err := StartCloudWorker(
-		temporal,
-		installation,
-		name,
-		flags.CloudFlags,
-		NewCloudMetrics(started.Registry),
-		fatal,
-		calls,
-	)
-	if err != nil {
-		return err
+	fatal, metrics := NewFatalErrors(), NewCloudMetrics(started.Registry)
+	var workers []worker.Worker
+	for _, number := range shards {
+		w, err := StartCloudWorker(temporal, installation.Shard(number), name, flags.CloudFlags, metrics, fatal, calls)
+		if err != nil {
+			StopWorkers(workers)
+			return err
+		}
+		workers = append(workers, w)
 	}
 	started.MarkReady(temporal)
-	started.Logger.Info("serving", "installation", installation, "queues", provider.TaskQueue(name))
-	return WaitUntilStopped(ctx, []worker.Worker{w}, fatal)
+	started.Logger.Info("serving", "installation", installation, "shards", shards, "queues", provider.TaskQueue(name))
+	return WaitUntilStopped(ctx, workers, fatal)
 }
 
 // ConnectProvider creates clients of the control cluster and the target cluster for the activities of a provider. No

@@ -108,10 +108,15 @@ func WaitUntilStopped(ctx context.Context, workers []worker.Worker, fatal FatalE
 	case <-ctx.Done():
 	case err = <-fatal:
 	}
+	StopWorkers(workers)
+	return err
+}
+
+// StopWorkers stops the workers. Running activities get stopTimeout to finish.
+func StopWorkers(workers []worker.Worker) {
 	var stopping sync.WaitGroup
 	for _, w := range workers {
 		stopping.Go(w.Stop) // each Stop waits for its activities, so all Stops run in parallel
 	}
 	stopping.Wait()
-	return err
 }

@@ -129,7 +129,7 @@ func (m *machineDeployment) startAndAwaitRollout(ctx workflow.Context, d deploym
 		}
 		if m.ReceiveSignals() && !child.IsReady() {
 			// Ignore the error: a child that has ended needs no signal.
-			_ = child.SignalChildWorkflow(ctx, run.SignalChanged, run.ChangeSignal{UID: m.Ref.UID, Versions: m.Versions}).
+			_ = child.SignalChildWorkflow(ctx, run.SignalChanged, m.NewChangeSignal()).
 				Get(ctx, nil)
 		}
 	}

@@ -46,7 +46,8 @@ func (m *machineDeployment) followRollout(ctx workflow.Context, id string, d dep
 func (m *machineDeployment) forwardSignal(ctx workflow.Context, id string) bool {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
-	changed := run.ChangeSignal{UID: m.Ref.UID, Versions: m.Versions, Tell: m.ID}
+	changed := m.NewChangeSignal()
+	changed.Tell = m.ID
 	err := workflow.SignalExternalWorkflow(ctx, id, "", run.SignalChanged, changed).Get(ctx, nil)
 	absent := new(temporal.UnknownExternalWorkflowExecutionError)
 	return !errors.As(err, &absent)

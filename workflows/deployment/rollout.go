@@ -106,7 +106,8 @@ func (r *rolloutState) FinishOpenWork(ctx workflow.Context, again bool) {
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	for r.ReceiveSignals(); r.Tell != ""; r.ReceiveSignals() {
-		id, ended := r.Tell, run.ChangeSignal{UID: r.Ref.UID, Versions: r.Versions, Ended: r.ID}
+		id, ended := r.Tell, r.NewChangeSignal()
+		ended.Ended = r.ID
 		r.Tell = ""
 		// the other workflow may already be closed
 		_ = workflow.SignalExternalWorkflow(ctx, id, "", run.SignalChanged, ended).Get(ctx, nil)

@@ -159,7 +159,7 @@ func (m *machine) awaitDrain(
 		}
 		if m.ReceiveSignals() && !future.IsReady() {
 			// the drain must also wait for these versions; if the drain has already ended, the error does no harm
-			_ = future.SignalChildWorkflow(ctx, run.SignalChanged, run.ChangeSignal{UID: m.Ref.UID, Versions: m.Versions}).
+			_ = future.SignalChildWorkflow(ctx, run.SignalChanged, m.NewChangeSignal()).
 				Get(ctx, nil)
 		}
 		if purpose != "" && !future.IsReady() {

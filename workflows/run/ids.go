@@ -38,7 +38,7 @@ const (
 	KindInstallation Kind = "Installation"
 )
 
-// The names of the task queues. Each provider also has its own task queue: Installation.ProviderTaskQueue.
+// The names of the task queues. Each provider also has its own task queue: Shard.ProviderTaskQueue.
 const (
 	// task queue for workflows, decisions, status writes and small numbers of other writes
 	QueueMachines   = "machines"
@@ -78,11 +78,26 @@ func (i Installation) Check() error {
 // idSeparator follows the installation name in the name of a task queue or in an ID.
 const idSeparator = "/"
 
-// TaskQueue returns the full name of the task queue: the installation's name and the given name.
-func (i Installation) TaskQueue(name string) string { return i.idPrefix() + name }
+// Shard returns a shard of the installation.
+func (i Installation) Shard(number int) Shard { return Shard{Installation: i, Number: number} }
 
-// ProviderTaskQueue returns the name of the task queue for a provider's activities.
-func (i Installation) ProviderTaskQueue(name string) string { return i.TaskQueue("provider-" + name) }
+// Shard is a part of an installation: namespaces whose workflows and activities have their own task queues. Shard 0
+// exists in each installation, and its task queues have no number in their names.
+type Shard struct {
+	Installation Installation
+	Number       int
+}
+
+// TaskQueue returns the full name of a task queue of the shard.
+func (s Shard) TaskQueue(name string) string {
+	if s.Number == 0 {
+		return s.Installation.idPrefix() + name
+	}
+	return s.Installation.idPrefix() + strconv.Itoa(s.Number) + idSeparator + name
+}
+
+// ProviderTaskQueue returns the name of the shard's task queue for a provider's activities.
+func (s Shard) ProviderTaskQueue(name string) string { return s.TaskQueue("provider-" + name) }
 
 // OrphanIDPrefix returns the common prefix of the IDs of all orphan collections and their schedules.
 func (i Installation) OrphanIDPrefix() string {
@@ -112,12 +127,21 @@ func (i Installation) ParseID(id string) (kind Kind, ref kube.Ref, ours bool) {
 func (i Installation) InstallationMarkID() string { return i.idPrefix() + KindInstallation.idSegment() }
 
 // InstallationOfWorkflow returns the installation of a workflow, from the name of the workflow's task queue.
-func InstallationOfWorkflow(ctx workflow.Context) Installation {
-	name, _, found := strings.Cut(workflow.GetInfo(ctx).TaskQueueName, idSeparator)
-	if !found {
-		return ""
+func InstallationOfWorkflow(ctx workflow.Context) Installation { return shardOfWorkflow(ctx).Installation }
+
+// shardOfWorkflow returns the shard of a workflow, from the name of the workflow's task queue. Activities and child
+// workflows use the task queues of the same shard, even if the namespace has been moved to another shard since.
+func shardOfWorkflow(ctx workflow.Context) Shard {
+	parts := strings.Split(workflow.GetInfo(ctx).TaskQueueName, idSeparator)
+	switch len(parts) {
+	case 1: // only in unit tests and in old histories
+		return Shard{}
+	case 2:
+		return Shard{Installation: Installation(parts[0])}
+	default:
+		number, _ := strconv.Atoi(parts[1]) // TaskQueue made the name
+		return Shard{Installation: Installation(parts[0]), Number: number}
 	}
-	return Installation(name)
 }
 
 // InstallationInID returns the installation name in a workflow ID, or "" if the ID has no installation name.
@@ -148,6 +172,9 @@ type ChangeSignal struct {
 	// this field. Empty: no change.
 	Tell  string
 	Ended string // for a deployment: ID of the rollout that has ended; may be empty
+	// Shard is the number of the shard of the object's namespace. A run that continues as new uses the task queues of
+	// this shard. Nil: the sender does not know the shard.
+	Shard *int `json:",omitempty"`
 
 	undecryptable bool // the content could not be decrypted
 }

@@ -62,6 +62,7 @@ type WorkflowState struct {
 	Tell string
 	// for a deployment: ID of the last rollout that has reported its end; may be empty
 	Ended               string
+	shard               *int // number of the shard of the object's namespace; nil: no signal contained it
 	Timers              map[string]*timer
 	usedActivityIDs     map[string]int // by activity name: number of IDs that this run cannot use again
 	consecutiveRefusals int            // consecutive writes that the API server refused
@@ -136,9 +137,26 @@ func (o *WorkflowState) ReceiveSignals() (received bool) {
 		// read live, because a signal that could not be decrypted may have contained versions to wait for
 		o.Live = o.Live || c.undecryptable
 		o.Tell, o.Ended = cmp.Or(c.Tell, o.Tell), cmp.Or(c.Ended, o.Ended)
+		o.shard = cmp.Or(c.Shard, o.shard)
 		received = true
 	}
 	return received
+}
+
+// NewChangeSignal returns a signal about the object to another workflow of the object's namespace.
+func (o *WorkflowState) NewChangeSignal() ChangeSignal {
+	return ChangeSignal{UID: o.Ref.UID, Versions: o.Versions, Shard: o.shard}
+}
+
+// withCurrentShard makes a run that continues as new use the task queues of the shard to which the object's namespace
+// belongs now.
+func (o *WorkflowState) withCurrentShard(ctx workflow.Context) workflow.Context {
+	shard := shardOfWorkflow(ctx)
+	if o.shard == nil || *o.shard == shard.Number {
+		return ctx
+	}
+	shard.Number = *o.shard
+	return workflow.WithWorkflowTaskQueue(ctx, shard.TaskQueue(QueueMachines))
 }
 
 // AwaitChange waits until a signal has arrived or a future is ready.

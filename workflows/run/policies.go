@@ -87,7 +87,7 @@ const MaxWritesOnOwnQueue = 30
 // or is unavailable. Attempts continue until the API server answers.
 func clusterOptions(ctx workflow.Context, queue, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:           InstallationOfWorkflow(ctx).TaskQueue(queue),
+		TaskQueue:           shardOfWorkflow(ctx).TaskQueue(queue),
 		Summary:             ShortenSummary(summary),
 		StartToCloseTimeout: 20 * time.Second,
 		WaitForCancellation: true,
@@ -144,7 +144,7 @@ func QuickBatchOptions(ctx workflow.Context, summary string, n int) workflow.Con
 // instead of the usual 30 s, because the machine must wait until the dead worker is detected.
 func CloudCallOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:           InstallationOfWorkflow(ctx).ProviderTaskQueue(provider),
+		TaskQueue:           shardOfWorkflow(ctx).ProviderTaskQueue(provider),
 		ActivityID:          id,
 		Summary:             ShortenSummary(summary),
 		StartToCloseTimeout: 10 * time.Minute,
@@ -162,7 +162,7 @@ func CloudCallOptions(ctx workflow.Context, provider, id, summary string) workfl
 // total. If no worker has started the activity after 20 seconds, probably no worker serves the provider's task queue.
 func ShortQuestionOptions(ctx workflow.Context, provider, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue:              InstallationOfWorkflow(ctx).ProviderTaskQueue(provider),
+		TaskQueue:              shardOfWorkflow(ctx).ProviderTaskQueue(provider),
 		Summary:                ShortenSummary(summary),
 		ScheduleToStartTimeout: 20 * time.Second,
 		StartToCloseTimeout:    30 * time.Second,
@@ -234,7 +234,7 @@ func childOptions(
 ) workflow.Context {
 	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
 		WorkflowID:            id,
-		TaskQueue:             InstallationOfWorkflow(ctx).TaskQueue(QueueMachines),
+		TaskQueue:             shardOfWorkflow(ctx).TaskQueue(QueueMachines),
 		WaitForCancellation:   true,
 		ParentClosePolicy:     closing,
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,

@@ -1,0 +1,126 @@
+package watch
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"millwright/observe/shard"
+)
+
+// ShareNamespaces limits the bridge to the namespaces of its shard. Call ShareNamespaces before Run.
+func (b *Bridge) ShareNamespaces(shards *shard.Map) { b.shards = shards }
+
+// serves reports whether a namespace belongs to the shard of this bridge.
+func (b *Bridge) serves(namespace string) bool {
+	number, recorded := b.shards.Of(namespace)
+	return recorded && number == b.shard.Number
+}
+
+// servesGoneObjects reports whether this bridge ends the runs of deleted objects in a namespace. Shard 0 serves the
+// namespaces without a recorded shard, because a namespace loses its shard with its last object.
+func (b *Bridge) servesGoneObjects(namespace string) bool {
+	_, recorded := b.shards.Of(namespace)
+	return b.serves(namespace) || !recorded && b.shard.Number == 0
+}
+
+// numberForSignals returns the number of the shard; nil if the installation has one shard.
+func (b *Bridge) numberForSignals() *int {
+	if b.shards == nil {
+		return nil
+	}
+	return &b.shard.Number
+}
+
+// watchShards makes the bridge evaluate the objects of each namespace that is moved to its shard, until stop is called.
+func (b *Bridge) watchShards() (stop func()) {
+	if b.shards == nil {
+		return func() {}
+	}
+	return b.shards.OnChange(func() {
+		select {
+		case b.shardChanges <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// evaluateNewNamespaces evaluates the objects of the namespaces that were not in known, and returns the namespaces of the
+// shard. A nil known means that all objects were evaluated.
+func (b *Bridge) evaluateNewNamespaces(known map[string]bool) map[string]bool {
+	if b.shards == nil {
+		return nil
+	}
+	now := map[string]bool{}
+	for _, namespace := range b.shards.Table().Namespaces(b.shard.Number) {
+		now[namespace] = true
+	}
+	if known == nil {
+		return now
+	}
+	b.forEachObject(func(k objectKey) bool {
+		if !known[k.namespace] {
+			b.enqueue(k, wakeRequest{}, 0)
+		}
+		return true
+	})
+	b.orphanSchedules.enqueueAllChecks()
+	return now
+}
+
+// assignInterval is the interval at which new namespaces get a shard. A check that finds none sends no request. Source: a
+// person who creates the first object of a namespace does not notice the delay.
+const assignInterval = 2 * time.Second
+
+// AssignNamespaces records a shard for each namespace that has objects, until ctx ends. Only one process of an
+// installation may call it at a time; a second one causes conflicts, and no harm. configMaps are those of the namespace
+// of the record. count is the number of shards.
+func (b *Bridge) AssignNamespaces(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, count int) {
+	for {
+		if err := b.assignOnce(ctx, configMaps, count); err != nil && ctx.Err() == nil {
+			b.log.Warn("new namespaces have no shard yet, will try again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(assignInterval):
+		}
+	}
+}
+
+func (b *Bridge) assignOnce(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, count int) error {
+	seen := map[string]bool{}
+	for kind, informer := range b.watchedInformers() {
+		for _, id := range informer.GetStore().ListKeys() {
+			if namespace, _, err := cache.SplitMetaNamespaceKey(id); err == nil && !seen[namespace] {
+				seen[namespace] = b.actsOnNamespace(kind, namespace)
+			}
+		}
+	}
+	maps.DeleteFunc(seen, func(_ string, acts bool) bool { return !acts })
+	data, changed := b.shards.Table().Assign(count, slices.Collect(maps.Keys(seen)))
+	if !changed {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, assignTimeout)
+	defer cancel()
+	record := b.shards.Record()
+	if record == nil {
+		record = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: shard.RecordName}, Data: data}
+		_, err := configMaps.Create(ctx, record, metav1.CreateOptions{})
+		return err
+	}
+	record = record.DeepCopy()
+	record.Data = data
+	_, err := configMaps.Update(ctx, record, metav1.UpdateOptions{}) // with the version that the decision saw
+	return err
+}
+
+// assignTimeout is the timeout of one write of the record.
+const assignTimeout = 10 * time.Second

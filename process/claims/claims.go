@@ -1,0 +1,379 @@
+// Package claims shares the shards of an installation between the processes of one role, by Leases. Each process renews
+// one Lease of its own. The Lease of a shard names the process that serves the shard, and counts as long as the Lease of
+// this process is renewed. Two processes may serve a shard for a short time: that is harmless, because all decisions are
+// made in workflows, which exist once.
+package claims
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Timing of the claims. Another process serves the shards of a dead process at most deadTime + checkInterval after the
+// last renewal of the dead process, which is less than 15 s.
+const (
+	// renewInterval is the interval between two renewals of a process's Lease. Source: a third of deadTime.
+	renewInterval = 4 * time.Second
+	// deadTime is how long the Lease of a process may stay unchanged until the process counts as dead.
+	deadTime = 12 * time.Second
+	// checkInterval is the interval between two plans. A plan sends no request unless it changes a claim.
+	checkInterval = time.Second
+	// overdueTime is how long a shard waits for a process of the group that should claim it.
+	overdueTime = 5 * time.Second
+	// clockSkew is the difference between the clocks of two processes that does no harm.
+	clockSkew = time.Minute
+	// requestTimeout is the timeout of one request.
+	requestTimeout = 5 * time.Second
+)
+
+// The labels and annotations of the Leases.
+const (
+	labelRole          = "machine.sapcloud.io/claims-of" // the role: worker or bridge
+	labelShard         = "machine.sapcloud.io/shard"     // the number of the shard; missing on the Lease of a process
+	annotationAllowed  = "machine.sapcloud.io/serves-only"
+	processLeasePrefix = "millwright-process-"
+)
+
+// Options describe the processes that share shards.
+type Options struct {
+	Client    kubernetes.Interface
+	Namespace string // namespace of the Leases
+	Role      string // worker or bridge
+	Identity  string // identity of this process
+	Count     int    // number of shards
+	Only      []int  // shards that this process may serve; empty: all shards
+	Log       *slog.Logger
+	// Serve serves a shard until its context is done, and returns when the work that it has begun is complete. Another
+	// process may serve the shard before Serve returns. If Serve returns an error, Run ends.
+	Serve func(ctx context.Context, shard int) error
+	// OnClaims is called with the claimed shards, sorted, when they have changed. OnClaims must not wait.
+	OnClaims func(shards []int)
+}
+
+// claimer claims shards for one process. Only the goroutine of Run uses its fields, except those below mu.
+type claimer struct {
+	Options
+	informer cache.SharedIndexInformer
+	serving  map[int]context.CancelFunc // by shard
+	freeFrom map[int]time.Time          // since when a shard has had no live holder
+	renewed  time.Time                  // last renewal of the Lease of this process
+	stopped  sync.WaitGroup
+	failed   chan error
+
+	mu      sync.Mutex
+	changes map[string]time.Time // by name of a Lease: the local time of its last change
+}
+
+// LeaseOfShard returns the name of the Lease of a shard.
+func LeaseOfShard(role string, shard int) string {
+	return "millwright-" + role + "-shard-" + strconv.Itoa(shard)
+}
+
+// Run claims shards and serves them until ctx ends or Serve fails. Then Run releases the claims, and returns when each
+// Serve has returned.
+func Run(ctx context.Context, o Options) error {
+	c := &claimer{
+		Options: o, serving: map[int]context.CancelFunc{}, freeFrom: map[int]time.Time{},
+		failed: make(chan error, 1), changes: map[string]time.Time{},
+	}
+	slices.Sort(c.Only)
+	if err := c.watchLeases(ctx); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	var failed error
+	for ctx.Err() == nil && failed == nil {
+		if err := c.check(ctx); err != nil && ctx.Err() == nil {
+			c.Log.Warn("the claims of shards are not renewed, will try again", "role", c.Role, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case failed = <-c.failed:
+		case <-ticker.C:
+		}
+	}
+	c.leave(context.WithoutCancel(ctx))
+	return failed
+}
+
+// watchLeases watches the Leases of the role until ctx ends.
+func (c *claimer) watchLeases(ctx context.Context) error {
+	c.informer = informers.NewSharedInformerFactoryWithOptions(
+		c.Client, 0,
+		informers.WithNamespace(c.Namespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelRole + "=" + c.Role }),
+	).Coordination().V1().Leases().Informer()
+	record := func(lease *coordinationv1.Lease, at time.Time) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.changes[lease.Name] = at
+	}
+	registration, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(item any) {
+			lease, now := item.(*coordinationv1.Lease), time.Now()
+			if r := lease.Spec.RenewTime; r != nil && now.Sub(r.Time) > clockSkew+deadTime {
+				now = r.Time // the process died before this process began to watch
+			}
+			record(lease, now)
+		},
+		UpdateFunc: func(before, after any) {
+			lease := after.(*coordinationv1.Lease)
+			if !equality.Semantic.DeepEqual(before.(*coordinationv1.Lease).Spec, lease.Spec) {
+				record(lease, time.Now())
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch Leases: %w", err)
+	}
+	go c.informer.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+		return fmt.Errorf("read Leases: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// check renews the Lease of this process if that is due, and changes the claims.
+func (c *claimer) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if time.Since(c.renewed) >= renewInterval {
+		if err := c.renew(ctx); err != nil {
+			return err
+		}
+	}
+	if !c.isAlive(c.processLease(c.Identity)) {
+		return nil // the watch is behind: what it shows of other processes is old
+	}
+	v, leases := c.view(time.Now())
+	for shard := range c.serving {
+		if holder := v.holders[shard]; holder != "" && holder != c.Identity {
+			c.stop(shard) // another process took this process for dead
+		}
+	}
+	claim, release := v.plan()
+	var failed error
+	for _, shard := range release {
+		failed = errors.Join(failed, c.release(ctx, shard, leases[shard]))
+	}
+	for _, shard := range claim {
+		failed = errors.Join(failed, c.claim(ctx, shard, leases[shard]))
+	}
+	for shard, holder := range v.holders { // claims of an earlier check whose answer was lost
+		if _, serves := c.serving[shard]; holder == c.Identity && !serves && !slices.Contains(release, shard) {
+			c.start(shard)
+		}
+	}
+	return failed
+}
+
+// view returns what the watch shows, and the Lease of each shard.
+func (c *claimer) view(now time.Time) (v view, leases map[int]*coordinationv1.Lease) {
+	v = view{
+		count: c.Count, self: c.Identity,
+		allowed: map[string][]int{c.Identity: c.Only}, holders: map[int]string{}, overdue: map[int]bool{},
+	}
+	leases = map[int]*coordinationv1.Lease{}
+	for _, item := range c.informer.GetStore().List() {
+		lease := item.(*coordinationv1.Lease)
+		if number, isShard := lease.Labels[labelShard]; isShard {
+			if shard, err := strconv.Atoi(number); err == nil && shard < c.Count {
+				leases[shard] = lease
+			}
+		} else if c.isAlive(lease.Name) {
+			v.allowed[holderOf(lease)] = parseShards(lease.Annotations[annotationAllowed])
+		}
+	}
+	for shard := range c.Count {
+		holder := ""
+		if lease := leases[shard]; lease != nil {
+			holder = holderOf(lease)
+		}
+		if _, alive := v.allowed[holder]; alive {
+			v.holders[shard] = holder
+			delete(c.freeFrom, shard)
+			continue
+		}
+		if c.freeFrom[shard].IsZero() {
+			c.freeFrom[shard] = now
+		}
+		v.overdue[shard] = now.Sub(c.freeFrom[shard]) > overdueTime
+	}
+	return v, leases
+}
+
+// isAlive reports whether a Lease has changed within deadTime, by the clock of this process.
+func (c *claimer) isAlive(lease string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.changes[lease]) < deadTime
+}
+
+func holderOf(lease *coordinationv1.Lease) string {
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+// processLease returns the name of the Lease of a process.
+func (c *claimer) processLease(identity string) string {
+	sum := sha256.Sum256([]byte(identity))
+	return processLeasePrefix + c.Role + "-" + hex.EncodeToString(sum[:8])
+}
+
+// renew renews the Lease of this process.
+func (c *claimer) renew(ctx context.Context) error {
+	leases, name := c.Client.CoordinationV1().Leases(c.Namespace), c.processLease(c.Identity)
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{labelRole: c.Role},
+	}}
+	if len(c.Only) > 0 {
+		lease.Annotations = map[string]string{annotationAllowed: formatShards(c.Only)}
+	}
+	lease.Spec = coordinationv1.LeaseSpec{
+		HolderIdentity: &c.Identity, RenewTime: new(metav1.NowMicro()),
+		LeaseDurationSeconds: new(int32(deadTime / time.Second)),
+	}
+	_, err := leases.Update(ctx, lease, metav1.UpdateOptions{}) // without a version: nobody else writes this Lease
+	if apierrors.IsNotFound(err) {
+		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("renew Lease %s: %w", name, err)
+	}
+	c.renewed = time.Now()
+	return nil
+}
+
+// claim writes that this process serves a shard, and starts to serve it. A nil Lease does not exist.
+func (c *claimer) claim(ctx context.Context, shard int, lease *coordinationv1.Lease) error {
+	err := c.writeHolder(ctx, shard, lease, c.Identity)
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // another process was faster
+		return nil
+	case err != nil:
+		return fmt.Errorf("claim shard %d: %w", shard, err)
+	}
+	c.start(shard)
+	return nil
+}
+
+// release writes that nobody serves a shard, and stops to serve it.
+func (c *claimer) release(ctx context.Context, shard int, lease *coordinationv1.Lease) error {
+	c.stop(shard)
+	if err := c.writeHolder(ctx, shard, lease, ""); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("release shard %d: %w", shard, err)
+	}
+	return nil
+}
+
+func (c *claimer) writeHolder(ctx context.Context, shard int, lease *coordinationv1.Lease, holder string) error {
+	leases := c.Client.CoordinationV1().Leases(c.Namespace)
+	if lease == nil {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Name:   LeaseOfShard(c.Role, shard),
+			Labels: map[string]string{labelRole: c.Role, labelShard: strconv.Itoa(shard)},
+		}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: new(metav1.NowMicro())}}
+		_, err := leases.Create(ctx, lease, metav1.CreateOptions{})
+		return err
+	}
+	lease = lease.DeepCopy()
+	lease.Spec.HolderIdentity, lease.Spec.RenewTime = &holder, new(metav1.NowMicro())
+	_, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
+	return err
+}
+
+// start serves a shard in a goroutine. start does nothing if this process serves the shard already.
+func (c *claimer) start(shard int) {
+	if _, serves := c.serving[shard]; serves {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.serving[shard] = cancel
+	c.Log.Info("serves shard", "role", c.Role, "shard", shard)
+	c.reportClaims()
+	c.stopped.Go(func() {
+		if err := c.Serve(ctx, shard); err != nil {
+			select {
+			case c.failed <- fmt.Errorf("serve shard %d: %w", shard, err):
+			default:
+			}
+		}
+	})
+}
+
+// stop ends the service of a shard. stop does not wait.
+func (c *claimer) stop(shard int) {
+	cancel, serves := c.serving[shard]
+	if !serves {
+		return
+	}
+	cancel()
+	delete(c.serving, shard)
+	c.Log.Info("leaves shard", "role", c.Role, "shard", shard)
+	c.reportClaims()
+}
+
+func (c *claimer) reportClaims() {
+	if c.OnClaims != nil {
+		c.OnClaims(slices.Sorted(maps.Keys(c.serving)))
+	}
+}
+
+// leave releases all claims, so that other processes take over at once, and waits until each Serve has returned. An
+// error is only logged, because the claims expire.
+func (c *claimer) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, leases := c.view(time.Now())
+	for _, shard := range slices.Sorted(maps.Keys(c.serving)) {
+		if err := c.release(ctx, shard, leases[shard]); err != nil {
+			c.Log.Warn("a claim is not released, it expires", "role", c.Role, "error", err)
+		}
+	}
+	err := c.Client.CoordinationV1().Leases(c.Namespace).
+		Delete(ctx, c.processLease(c.Identity), metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.Log.Warn("the Lease of this process is not deleted, it expires", "role", c.Role, "error", err)
+	}
+	c.stopped.Wait()
+}
+
+// parseShards returns the numbers in a list that is separated by commas. parseShards leaves out what is no number.
+func parseShards(text string) (shards []int) {
+	for part := range strings.SplitSeq(text, ",") {
+		if n, err := strconv.Atoi(strings.TrimSpace(part)); err == nil && n >= 0 {
+			shards = append(shards, n)
+		}
+	}
+	slices.Sort(shards)
+	return slices.Compact(shards)
+}
+
+func formatShards(shards []int) string {
+	texts := make([]string, len(shards))
+	for i, n := range shards {
+		texts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(texts, ",")
+}

@@ -1,0 +1,92 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+
+	"millwright/observe/shard"
+)
+
+// ShardFlags say how many shards the installation has, and which of them this process serves.
+type ShardFlags struct {
+	Count int
+	only  string
+}
+
+// register adds the flags to a set.
+func (f *ShardFlags) register(set *pflag.FlagSet) {
+	set.IntVar(
+		&f.Count,
+		"shards",
+		1,
+		"number of shards: parts of the installation whose namespaces have their own task queues and are served by workers and bridges that share the shards; the number can grow, but not decrease; set the same value on worker, bridge and workers of providers",
+	)
+	set.StringVar(
+		&f.only,
+		"serve-shards",
+		"",
+		"numbers of the shards that this process may serve, separated by commas, for example to try a release on one shard; other processes then leave these shards to it while it runs; empty means all shards",
+	)
+}
+
+// HasShards reports whether the installation has more than one shard.
+func (f *ShardFlags) HasShards() bool { return f.Count > 1 }
+
+// Only returns the shards that this process may serve, or an error that names an invalid flag. Empty: all shards.
+func (f *ShardFlags) Only() (shards []int, err error) {
+	if f.Count < 1 || f.Count > shard.MaxCount {
+		return nil, fmt.Errorf("--shards: %d is no number from 1 to %d", f.Count, shard.MaxCount)
+	}
+	if f.only == "" {
+		return nil, nil
+	}
+	if !f.HasShards() {
+		return nil, fmt.Errorf("--serve-shards: it has no effect without --shards")
+	}
+	for text := range strings.SplitSeq(f.only, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil || n < 0 || n >= f.Count {
+			return nil, fmt.Errorf("--serve-shards: %q is no number from 0 to %d", text, f.Count-1)
+		}
+		shards = append(shards, n)
+	}
+	return shards, nil
+}
+
+// ServedShards returns the shards that a process without Leases serves: those of --serve-shards, or all shards.
+func (f *ShardFlags) ServedShards() ([]int, error) {
+	only, err := f.Only()
+	if err != nil || len(only) > 0 {
+		return only, err
+	}
+	for n := range f.Count {
+		only = append(only, n)
+	}
+	return only, nil
+}
+
+// WatchShards reads the record of the shards, and watches it until ctx ends. WatchShards returns nil if the installation
+// has one shard. WatchShards returns an error if --shards is smaller than the recorded number, because nobody would serve
+// some of the namespaces.
+func (f *Flags) WatchShards(ctx context.Context, client kubernetes.Interface, log *slog.Logger) (*shard.Map, error) {
+	if !f.Shards.HasShards() {
+		return nil, nil
+	}
+	shards := shard.NewMap(client, f.LeaseNamespace, func(err error) { log.Warn("the record of the shards is wrong", "error", err) })
+	if err := shards.Start(ctx); err != nil {
+		return nil, err
+	}
+	if recorded := shards.Table().Count; recorded > f.Shards.Count {
+		return nil, fmt.Errorf(
+			"--shards=%d: the installation has %d shards (ConfigMap %s/%s), and the number cannot decrease",
+			f.Shards.Count, recorded, f.LeaseNamespace, shard.RecordName,
+		)
+	}
+	return shards, nil
+}

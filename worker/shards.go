@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"go.temporal.io/sdk/worker"
+	"k8s.io/client-go/kubernetes"
+
+	"millwright/process/claims"
+	"millwright/worker/serve"
+)
+
+// run serves the task queues until ctx is done or an SDK worker fails. In an installation with several shards, a worker of
+// core queues claims shards by Leases. A worker that only calls a cloud serves all its shards at once.
+// run calls ready before run waits.
+func (s *server) run(
+	ctx context.Context,
+	in caches,
+	control kubernetes.Interface,
+	log *slog.Logger,
+	ready func(),
+) error {
+	if in.claimed != nil {
+		ready()
+		return s.claimShards(ctx, in, control, log)
+	}
+	shards, err := s.Shards.ServedShards()
+	if err != nil {
+		return err
+	}
+	var workers []worker.Worker
+	for _, number := range shards {
+		started, err := s.startWorkers(s.installation.Shard(number))
+		workers = append(workers, started...)
+		if err != nil {
+			serve.StopWorkers(workers)
+			return err
+		}
+	}
+	ready()
+	return serve.WaitUntilStopped(ctx, workers, s.fatal)
+}
+
+// claimShards claims shards and serves them until ctx is done or an SDK worker fails.
+func (s *server) claimShards(ctx context.Context, in caches, control kubernetes.Interface, log *slog.Logger) error {
+	only, err := s.Shards.Only()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case err := <-s.fatal:
+			stop(err)
+		}
+	}()
+	refresh := func() {
+		if in.targets != nil {
+			in.targets.Refresh()
+		}
+	}
+	defer in.shards.OnChange(func() { go refresh() })()
+	err = claims.Run(ctx, claims.Options{
+		Client: control, Namespace: s.LeaseNamespace, Role: "worker", Identity: workerIdentity(),
+		Count: s.Shards.Count, Only: only, Log: log,
+		Serve: s.serveShard,
+		OnClaims: func(shards []int) {
+			in.claimed.Set(shards)
+			go refresh()
+		},
+	})
+	if cause := context.Cause(ctx); err == nil && cause != context.Canceled {
+		err = cause
+	}
+	return err
+}
