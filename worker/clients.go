@@ -73,7 +73,6 @@ func (c clients) workloadAccess(o options) capidrain.ClusterAccess {
 	return capidrain.ClusterAccess{
 		SecretsClient: c.control,
 		Connect: func(config *rest.Config, namespace, name string) (kubernetes.Interface, error) {
-			config = rest.CopyConfig(config)
 			config.UserAgent = userAgent
 			o.LimitRequests(config)
 			if err := o.Problems.Watch(config, problems.WorkloadClusterSystem(namespace, name)); err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,11 +28,6 @@ import (
 
 // MachinesResource is the key of Machines in the resource versions that activities return.
 const MachinesResource = capi.MachinesResource
-
-// cacheFillTimeout bounds the wait for the PodDisruptionBudgets and VolumeAttachments of a workload cluster. Source:
-// half of the activity's heartbeat timeout, and enough for a distant cluster. After the timeout, Temporal retries the
-// activity.
-const cacheFillTimeout = 5 * time.Second
 
 // DecideClusterAPIDrain returns the next step for a machine with Millwright's drain hook. Millwright drains the
 // machine's node in place of Cluster API. While the drain runs, the decision also contains how pods are removed (Evict,
@@ -60,10 +54,8 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	var node *corev1.Node
 	var target *cache.Target
 	if step == decidedrain.HookDrain {
-		var release func()
-		target, release, err = a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
+		target, err = a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
 		if err == nil {
-			defer release()
 			node, err = readNodeOfMachine(ctx, target.Client(), m)
 		}
 		if err != nil && ctx.Err() != nil {
@@ -174,11 +166,10 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.ReadInput
 	if err != nil || m == nil {
 		return nil, err
 	}
-	target, release, err := a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
+	target, err := a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
 	for range kube.MaxConflicts {
 		node, err := readNodeOfMachine(ctx, target.Client(), m)
 		if err != nil || node == nil || node.Spec.Unschedulable {
@@ -209,20 +200,19 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 	if m == nil {
 		return drain.EvictionResult{}, kube.ObjectGoneError(in.Machine)
 	}
-	target, release, err := a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
+	target, err := a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
 	if err != nil {
 		return drain.EvictionResult{}, err
 	}
-	defer release()
-	bounded, cancel := context.WithTimeout(ctx, cacheFillTimeout)
-	defer cancel()
-	if err := a.Workloads.StartCaches(bounded, target); err != nil {
+	release, err := target.UseDrainCaches(ctx)
+	if err != nil {
 		return drain.EvictionResult{}, fmt.Errorf(
 			"read budgets and volume attachments of Cluster %s: %w",
 			m.Spec.ClusterName,
 			err,
 		)
 	}
+	defer release()
 	sources := observedrain.NewCacheSources(
 		a.Kube.Cluster.Informer(capi.MachinesResource),
 		a.Kube.Cluster.Informer(capi.RulesResource),

@@ -16,9 +16,9 @@ const (
 	// drainCachesIdleTime is how long the caches on demand run after the last drain of a target. Source: longer than the
 	// time between two drains of a rollout.
 	drainCachesIdleTime = 10 * time.Minute
-	// drainCachesTimeout is how long a drain waits for the caches on demand. Source: far longer than two lists of an API
-	// server that answers.
-	drainCachesTimeout = 10 * time.Second
+	// drainCachesTimeout is how long a drain waits for the caches on demand. Source: half of the activity's heartbeat
+	// timeout, and enough for a distant cluster. After the timeout, Temporal retries the activity.
+	drainCachesTimeout = 5 * time.Second
 )
 
 // errTargetNotReady means that a target has no connection to its API server.

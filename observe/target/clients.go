@@ -18,23 +18,18 @@ type Clients struct {
 	options Options
 
 	mu    sync.Mutex
-	known map[string]knownClient // by namespace
-}
-
-type knownClient struct {
-	kubeconfig Kubeconfig
-	client     kubernetes.Interface
+	known map[string]*Client // by namespace
 }
 
 // NewClients returns Clients that read Secrets with a client of the control cluster. Only the fields Secret, Key,
 // TokenSecret and Connect of the options are used.
 func NewClients(secrets kubernetes.Interface, options Options) *Clients {
-	return &Clients{secrets: secrets, options: options, known: map[string]knownClient{}}
+	return &Clients{secrets: secrets, options: options, known: map[string]*Client{}}
 }
 
-// Client returns the client of a namespace's target. Client reads the Secrets of the namespace in each call, and makes a
-// new client if they have changed. Client returns an error if the namespace has no usable kubeconfig; the error contains
-// no data of the Secrets.
+// Client returns the client of a namespace's target. Client reads the Secrets of the namespace in each call, and makes
+// a new client if more than the token has changed. Client returns an error if the namespace has no usable kubeconfig;
+// the error contains no data of the Secrets.
 func (c *Clients) Client(ctx context.Context, namespace string) (kubernetes.Interface, error) {
 	s, err := c.source(ctx, namespace)
 	switch {
@@ -47,19 +42,12 @@ func (c *Clients) Client(ctx context.Context, namespace string) (kubernetes.Inte
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := c.known[namespace]
-	if known.client != nil && known.kubeconfig.Content == s.kubeconfig.Content &&
-		known.kubeconfig.Token == s.kubeconfig.Token {
-		return known.client, nil
+	client, err := c.known[namespace].Renew(s.kubeconfig, c.options.Connect)
+	if err != nil {
+		return nil, fmt.Errorf("the kubeconfig of namespace %s has %w", namespace, err)
 	}
-	config := *s.kubeconfig.Config
-	config.BearerToken = s.kubeconfig.Token
-	client, err := c.options.Connect(&config)
-	if err != nil { // the error may quote a part of the kubeconfig
-		return nil, fmt.Errorf("the kubeconfig of namespace %s has certificates or keys that cannot be used", namespace)
-	}
-	c.known[namespace] = knownClient{s.kubeconfig, client}
-	return client, nil
+	c.known[namespace] = client
+	return client.Interface, nil
 }
 
 func (c *Clients) source(ctx context.Context, namespace string) (source, error) {

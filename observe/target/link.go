@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -27,8 +26,8 @@ var errDown = errors.New("the API server of the target cluster does not answer; 
 // except the requests of the probe. So a dead API server causes no new connections and no waiting requests. A link is
 // safe for concurrent use.
 type link struct {
-	token atomic.Pointer[string] // bearer token of the next request; empty: none
-	down  chan struct{}          // gets an element when the target goes down
+	token bearerToken
+	down  chan struct{} // gets an element when the target goes down
 
 	mu           sync.Mutex
 	isDown       bool
@@ -42,7 +41,9 @@ func newLink() *link { return &link{isDown: true, down: make(chan struct{}, 1)} 
 type probeKey struct{}
 
 // transport wraps the transport of a client.
-func (l *link) transport(next http.RoundTripper) http.RoundTripper { return linkTransport{next, l} }
+func (l *link) transport(next http.RoundTripper) http.RoundTripper {
+	return linkTransport{l.token.transport(next), l}
+}
 
 type linkTransport struct {
 	next http.RoundTripper
@@ -60,12 +61,7 @@ func (t linkTransport) RoundTrip(request *http.Request) (*http.Response, error) 
 	ctx, cancel := context.WithCancelCause(request.Context())
 	late := fmt.Errorf("the API server has not answered within %s", headerTimeout)
 	timer := time.AfterFunc(headerTimeout, func() { cancel(late) })
-	sent := request.WithContext(ctx)
-	if token := t.link.token.Load(); token != nil && *token != "" {
-		sent = sent.Clone(ctx)
-		sent.Header.Set("Authorization", "Bearer "+*token)
-	}
-	response, err := t.next.RoundTrip(sent)
+	response, err := t.next.RoundTrip(request.WithContext(ctx))
 	timer.Stop()
 	switch {
 	case err == nil:

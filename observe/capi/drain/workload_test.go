@@ -3,6 +3,7 @@ package drain_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +26,7 @@ import (
 
 const token = "canary-token"
 
-// newKubeconfig returns a kubeconfig whose user has this token.
+// newKubeconfig returns a kubeconfig whose user has the token.
 func newKubeconfig(t *testing.T, host string, change ...func(*clientcmdapi.Config)) []byte {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -41,15 +42,10 @@ func newKubeconfig(t *testing.T, host string, change ...func(*clientcmdapi.Confi
 	return text
 }
 
-func kubeconfigSecret(version string, value []byte) *corev1.Secret {
+func kubeconfigSecret(value []byte) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:       capitest.Shop,
-			Name:            "c-kubeconfig",
-			UID:             "uid-secret",
-			ResourceVersion: version,
-		},
-		Data: map[string][]byte{"value": value},
+		ObjectMeta: metav1.ObjectMeta{Namespace: capitest.Shop, Name: "c-kubeconfig"},
+		Data:       map[string][]byte{"value": value},
 	}
 }
 
@@ -62,81 +58,125 @@ func newWorkloadClusters(
 	return capidrain.NewWorkloadClusters(t.Context(), capidrain.ClusterAccess{SecretsClient: secrets, Connect: connect})
 }
 
-// connections records the clients that were made.
+// connections records the clients that were made. Without a client of its own, it makes clients that record the tokens
+// of their requests.
 type connections struct {
-	hosts  []string
-	client kubernetes.Interface
+	hosts, tokens []string
+	client        kubernetes.Interface
 }
 
 func (c *connections) connect(config *rest.Config, _, _ string) (kubernetes.Interface, error) {
 	c.hosts = append(c.hosts, config.Host)
-	if config.BearerToken != token {
-		return nil, errors.New(config.BearerToken)
+	if c.client != nil {
+		return c.client, nil
 	}
-	return c.client, nil
+	config.Transport = c
+	return kubernetes.NewForConfig(config)
 }
 
-func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsSecretChanges(t *testing.T) {
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all"}}
-	secrets := kubefake.NewClientset(kubeconfigSecret("1", newKubeconfig(t, "https://one")))
-	made := &connections{client: kubefake.NewClientset(budget)}
-	c := newWorkloadClusters(t, secrets, made.connect)
-	get := func() (*cache.Target, func()) {
-		cluster, release, err := c.Target(t.Context(), capitest.Shop, "c")
-		require.NoError(t, err)
-		return cluster, release
-	}
-	first, release := get()
-	second, releaseSecond := get()
-	assert.Same(t, first, second)
-	assert.Equal(t, []string{"https://one"}, made.hosts)
-	require.NoError(t, c.StartCaches(t.Context(), first))
-	assert.Len(t, first.Informer(cache.Budgets).GetStore().List(), 1)
+// RoundTrip implements http.RoundTripper.
+func (c *connections) RoundTrip(request *http.Request) (*http.Response, error) {
+	c.tokens = append(c.tokens, request.Header.Get("Authorization"))
+	return nil, errors.New("no API server")
+}
 
-	_, err := secrets.CoreV1().
-		Secrets(capitest.Shop).
-		Update(t.Context(), kubeconfigSecret("2", newKubeconfig(t, "https://two")), metav1.UpdateOptions{})
-	require.NoError(t, err)
-	other, releaseOther := get()
-	assert.NotSame(t, first, other)
-	assert.Equal(t, []string{"https://one", "https://two"}, made.hosts)
-	assert.False(t, first.Informer(cache.Budgets).IsStopped(), "who uses the former one goes on")
-	release()
-	release()
-	releaseSecond()
-	require.Eventually(
-		t,
-		first.Informer(cache.Budgets).IsStopped,
-		2*time.Minute,
-		time.Millisecond,
-		"its last user has left",
-	)
-	releaseOther()
-	again, releaseAgain := get()
-	defer releaseAgain()
-	assert.Same(t, other, again, "it is kept for the next drain")
+// workloadWorld is a management cluster with one Cluster.
+type workloadWorld struct {
+	*capidrain.WorkloadClusters
+	t       *testing.T
+	secrets *kubefake.Clientset
+	connections
+}
+
+func newWorkloadWorld(t *testing.T, client kubernetes.Interface) *workloadWorld {
+	t.Helper()
+	w := &workloadWorld{t: t, secrets: kubefake.NewClientset(kubeconfigSecret(newKubeconfig(t, "https://one")))}
+	w.client = client
+	w.WorkloadClusters = newWorkloadClusters(t, w.secrets, w.connect)
+	return w
+}
+
+func (w *workloadWorld) target() *cache.Target {
+	w.t.Helper()
+	target, err := w.Target(w.t.Context(), capitest.Shop, "c")
+	require.NoError(w.t, err)
+	return target
+}
+
+func (w *workloadWorld) updateSecret(s *corev1.Secret) {
+	w.t.Helper()
+	_, err := w.secrets.CoreV1().Secrets(capitest.Shop).Update(w.t.Context(), s, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+}
+
+func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsKubeconfigChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all"}}
+		w := newWorkloadWorld(t, kubefake.NewClientset(budget))
+		first := w.target()
+		assert.Nil(t, first.Informer(cache.Budgets), "no drain needs the caches yet")
+		release, err := first.UseDrainCaches(t.Context())
+		require.NoError(t, err)
+		budgets := first.Informer(cache.Budgets)
+		assert.Len(t, budgets.GetStore().List(), 1, "a drain begins with filled caches")
+
+		touched := kubeconfigSecret(newKubeconfig(t, "https://one"))
+		touched.ResourceVersion, touched.Labels = "99", map[string]string{"touched": "now"}
+		w.updateSecret(touched)
+		assert.Same(t, first, w.target())
+		assert.Equal(t, []string{"https://one"}, w.hosts)
+
+		w.updateSecret(kubeconfigSecret(newKubeconfig(t, "https://two")))
+		other := w.target()
+		assert.NotSame(t, first, other)
+		assert.Same(t, other, w.target())
+		assert.Equal(t, []string{"https://one", "https://two"}, w.hosts)
+		time.Sleep(time.Hour)
+		assert.False(t, budgets.IsStopped(), "who uses the former one goes on")
+		release()
+		release()
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		assert.True(t, budgets.IsStopped(), "its last user has left")
+	})
+}
+
+func TestANewTokenOfAWorkloadClusterIsUsedWithoutANewClient(t *testing.T) {
+	w := newWorkloadWorld(t, nil)
+	first := w.target()
+	for _, next := range []string{token, "next"} {
+		w.updateSecret(kubeconfigSecret(newKubeconfig(t, "https://one", func(c *clientcmdapi.Config) {
+			c.AuthInfos["u"].Token = next
+		})))
+		assert.Same(t, first, w.target())
+		_, err := first.Client().CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+		require.Error(t, err)
+	}
+	assert.Equal(t, []string{"Bearer " + token, "Bearer next"}, w.tokens)
+	assert.Equal(t, []string{"https://one"}, w.hosts)
 }
 
 func TestTheCachesOfAWorkloadClusterEndSomeTimeAfterItsLastDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		secrets := kubefake.NewClientset(kubeconfigSecret("1", newKubeconfig(t, "https://one")))
-		made := &connections{client: kubefake.NewClientset()}
-		c := newWorkloadClusters(t, secrets, made.connect)
-		cluster, release, err := c.Target(t.Context(), capitest.Shop, "c")
+		w := newWorkloadWorld(t, kubefake.NewClientset())
+		cluster := w.target()
+		release, err := cluster.UseDrainCaches(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, c.StartCaches(t.Context(), cluster))
-		time.Sleep(time.Hour)
-		assert.False(t, cluster.Informer(cache.Budgets).IsStopped(), "a drain may take long")
+		budgets := cluster.Informer(cache.Budgets)
+		time.Sleep(50 * time.Minute)
+		assert.False(t, budgets.IsStopped(), "a drain may take long")
 		release()
 		time.Sleep(9 * time.Minute)
-		assert.False(t, cluster.Informer(cache.Budgets).IsStopped())
+		assert.False(t, budgets.IsStopped())
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		assert.True(t, cluster.Informer(cache.Budgets).IsStopped())
-		again, release, err := c.Target(t.Context(), capitest.Shop, "c")
-		require.NoError(t, err)
-		defer release()
-		assert.NotSame(t, cluster, again)
+		assert.True(t, budgets.IsStopped())
+		again := w.target()
+		assert.NotSame(t, cluster, again, "an unused client is forgotten")
+		for range 2 {
+			time.Sleep(59 * time.Minute)
+			assert.Same(t, again, w.target(), "each drain keeps it")
+		}
 	})
 }
 
@@ -153,8 +193,7 @@ func TestUnusableKubeconfigsAreRefused(t *testing.T) {
 		"no YAML":    {[]byte("users: [" + token), "the value of value is no kubeconfig"},
 		"no context": {with(func(c *clientcmdapi.Config) { c.CurrentContext = token }), "its kubeconfig has no context that can be used"},
 		"no client": {with(user(func(u *clientcmdapi.AuthInfo) {
-			u.Token = token +
-				"-other"
+			u.ClientCertificateData, u.ClientKeyData = []byte(token), []byte(token)
 		})), "its kubeconfig has certificates or keys that cannot be used"},
 		"a program":  {with(user(func(u *clientcmdapi.AuthInfo) { u.Exec = &clientcmdapi.ExecConfig{Command: token, APIVersion: "v1"} })), "its kubeconfig names a program that gives credentials, which Millwright does not use"},
 		"a provider": {with(user(func(u *clientcmdapi.AuthInfo) { u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: token} })), "its kubeconfig names an authentication provider, which Millwright does not use"},
@@ -172,9 +211,11 @@ func TestUnusableKubeconfigsAreRefused(t *testing.T) {
 		}), "its kubeconfig names a file with certificates, which Millwright does not use"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made := &connections{client: kubefake.NewClientset()}
-			c := newWorkloadClusters(t, kubefake.NewClientset(kubeconfigSecret("1", row.value)), made.connect)
-			_, _, err := c.Target(t.Context(), capitest.Shop, "c")
+			connect := func(config *rest.Config, _, _ string) (kubernetes.Interface, error) {
+				return kubernetes.NewForConfig(config)
+			}
+			c := newWorkloadClusters(t, kubefake.NewClientset(kubeconfigSecret(row.value)), connect)
+			_, err := c.Target(t.Context(), capitest.Shop, "c")
 			require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 			assert.EqualError(
 				t,
@@ -185,7 +226,7 @@ func TestUnusableKubeconfigsAreRefused(t *testing.T) {
 		})
 	}
 	c := newWorkloadClusters(t, kubefake.NewClientset(), nil)
-	_, _, err := c.Target(t.Context(), capitest.Shop, "c")
+	_, err := c.Target(t.Context(), capitest.Shop, "c")
 	require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 	assert.ErrorContains(t, err, "Secret shop/c-kubeconfig does not exist")
 }
