@@ -183,6 +183,7 @@ func runProcess(ctx context.Context, o options) error {
 			assigning, stop := context.WithCancel(ctx)
 			defer stop()
 			go b.AssignNamespaces(assigning, client.CoreV1().ConfigMaps(o.LeaseNamespace), o.Shards.Count)
+			go renewLease(assigning, o, leases)
 		}
 		return b.Run(ctx)
 	}

@@ -229,6 +229,7 @@ func checkInstallationName(
 		leases,
 		name,
 		run.Installation(o.formerName),
+		o.Shards.Count,
 		serve.NewHeartbeat(p.Registry),
 		o.Problems,
 		p.Logger,

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,6 +49,7 @@ type workersLeaseRenewer struct {
 	installation       run.Installation
 	formerInstallation run.Installation            // former installation name; empty if the name was not changed
 	scope              cache.NamespaceScope        // namespaces that this installation manages
+	shards             int                         // number of shards of the installation
 	checkTemporal      func(context.Context) error // health check, which returns nil if Temporal answers
 	identity           string
 	onWorkerAbsences   func(cache.WorkerAbsences)
@@ -67,6 +69,7 @@ type workersLeaseRenewer struct {
 func newWorkersLeaseRenewer(
 	leases typedcoordinationv1.LeaseInterface,
 	of, before run.Installation,
+	shards int,
 	heartbeat prometheus.Gauge,
 	recorder *problems.Recorder,
 	log *slog.Logger,
@@ -76,6 +79,7 @@ func newWorkersLeaseRenewer(
 		leases:             recorder.LeaseClient(leases, identity),
 		installation:       of,
 		formerInstallation: before,
+		shards:             shards,
 		identity:           identity,
 		heartbeat:          heartbeat,
 		recorder:           recorder,
@@ -132,6 +136,40 @@ func (e *installationRenamedError) Error() string {
 	)
 }
 
+// compareShards returns a fewerShardsError if the installation has more shards than --shards.
+func (p *workersLeaseRenewer) compareShards(lease *coordinationv1.Lease) error {
+	if recorded := recordedShards(lease); recorded > p.shards {
+		return &fewerShardsError{Recorded: recorded, Flag: p.shards}
+	}
+	return nil
+}
+
+// recordedShards returns the number of shards in a Lease; 1 if the Lease has none.
+func recordedShards(lease *coordinationv1.Lease) int {
+	recorded, err := strconv.Atoi(lease.Annotations[v1alpha1.AnnotationShards])
+	if err != nil {
+		return 1
+	}
+	return recorded
+}
+
+// fewerShardsError means that --shards is smaller than the number of shards of the installation.
+type fewerShardsError struct{ Recorded, Flag int }
+
+func (e *fewerShardsError) Error() string {
+	return fmt.Sprintf(
+		"--shards=%d: the workers of this installation have served %d shards, and the number cannot decrease, because nobody would serve the namespaces of the other shards",
+		e.Flag, e.Recorded,
+	)
+}
+
+// isPermanent reports whether an error about the Lease stays until the flags of this worker are changed.
+func isPermanent(err error) bool {
+	_, renamed := errors.AsType[*installationRenamedError](err)
+	_, fewer := errors.AsType[*fewerShardsError](err)
+	return renamed || fewer
+}
+
 // compareInstallationName returns an installationRenamedError if the name in the Lease is neither the installation's
 // name nor the name in --accept-new-cluster-name. A Lease without a name was written by an earlier version.
 func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Lease) error {
@@ -163,7 +201,7 @@ func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 		case p.formerInstallation != "" && lease.Annotations[v1alpha1.AnnotationInstallation] == string(p.installation):
 			p.log.Warn("--accept-new-cluster-name has no effect any more: remove it", "cluster-name", p.installation)
 		}
-		return p.compareInstallationName(lease)
+		return errors.Join(p.compareInstallationName(lease), p.compareShards(lease))
 	})
 }
 
@@ -178,7 +216,7 @@ func (p *workersLeaseRenewer) renewForTheFirstTime(ctx context.Context) error {
 func (p *workersLeaseRenewer) retryUntilDone(ctx context.Context, what string, try func(context.Context) error) error {
 	for {
 		err := try(ctx)
-		if _, renamed := errors.AsType[*installationRenamedError](err); err == nil || renamed {
+		if err == nil || isPermanent(err) {
 			return err
 		}
 		p.log.Warn(
@@ -206,7 +244,7 @@ func (p *workersLeaseRenewer) keepRenewingLease(ctx context.Context) error {
 		case <-time.After(renewInterval):
 		}
 		err := p.readAndRenewLease(ctx)
-		if _, renamed := errors.AsType[*installationRenamedError](err); renamed {
+		if isPermanent(err) {
 			return err
 		}
 		if apierrors.IsConflict(err) { // another worker renewed the Lease
@@ -300,6 +338,9 @@ func (p *workersLeaseRenewer) setLeaseFields(lease *coordinationv1.Lease) {
 	lease.Spec.HolderIdentity = &p.identity
 	lease.Spec.RenewTime = new(metav1.NowMicro())
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationInstallation, string(p.installation))
+	if p.shards > recordedShards(lease) {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationShards, strconv.Itoa(p.shards))
+	}
 }
 
 // writeLease renews the Lease. writeLease returns a conflict if another worker renewed the Lease first.

@@ -64,7 +64,7 @@ func (s *server) claimShards(ctx context.Context, in caches, control kubernetes.
 	}
 	defer in.shards.OnChange(func() { go refresh() })()
 	err = claims.Run(ctx, claims.Options{
-		Client: control, Namespace: s.LeaseNamespace, Role: "worker", Identity: workerIdentity(),
+		Client: control, Namespace: s.LeaseNamespace, Role: claims.Worker, Identity: workerIdentity(),
 		Count: s.Shards.Count, Only: only, Log: log,
 		Serve: s.serveShard,
 		OnClaims: func(shards []int) {

@@ -136,6 +136,9 @@ const (
 	// AnnotationScope contains the namespaces on which the installation acts, as JSON with the lists "namespaces" and
 	// "exceptNamespaces" and the text "namespaceSelector". A missing field of the JSON limits nothing.
 	AnnotationScope = "machine.sapcloud.io/namespaces"
+	// AnnotationShards is the number of shards of the installation. The annotation is absent if the installation has one
+	// shard.
+	AnnotationShards = "machine.sapcloud.io/shards"
 	// AnnotationAbsences contains the periods in which no worker ran, as a JSON list of "from" and "to".
 	AnnotationAbsences = "machine.sapcloud.io/absences"
 	// AnnotationAbsentSince is the RFC 3339 time at which a possible absence of all workers began. The annotation is

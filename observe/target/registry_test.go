@@ -148,7 +148,7 @@ type world struct {
 }
 
 // runBridgeTest runs a test in a bubble, with one API server for each host.
-func runBridgeTest(t *testing.T, hosts []string, do func(w *world), secrets ...*corev1.Secret) {
+func runRegistryTest(t *testing.T, hosts []string, do func(w *world), secrets ...*corev1.Secret) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +163,8 @@ func runBridgeTest(t *testing.T, hosts []string, do func(w *world), secrets ...*
 		}
 		w.registry = target.New(w.secrets, target.Options{
 			Secret: secretName, Key: "kubeconfig",
-			Serves: func(namespace string) bool { return namespace != "foreign" },
+			Serves:    func(namespace string) bool { return namespace != "foreign" && namespace != "moved" },
+			IsInScope: func(namespace string) bool { return namespace != "foreign" },
 			Connect: func(config *rest.Config) (kubernetes.Interface, error) {
 				config.Transport = w.servers[config.Host]
 				config.TLSClientConfig = rest.TLSClientConfig{}
@@ -203,7 +204,7 @@ func sleep(d time.Duration) {
 func TestEachNamespaceHasItsOwnTarget(t *testing.T) {
 	none := kubeconfigSecret("none", "https://a", "")
 	none.Data["kubeconfig"] = []byte(target.NoCluster)
-	runBridgeTest(t, []string{"a", "b"}, func(w *world) {
+	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
 		sleep(time.Second)
 		assert.Equal(t, []string{"a"}, w.nodeNames("shop"))
 		assert.Equal(t, []string{"b"}, w.nodeNames("bank"))
@@ -221,14 +222,32 @@ func TestEachNamespaceHasItsOwnTarget(t *testing.T) {
 	)
 }
 
+func TestATargetOfAnotherShardIsConnectedOnDemand(t *testing.T) {
+	runRegistryTest(t, []string{"a"}, func(w *world) {
+		sleep(time.Minute)
+		require.Zero(t, w.servers["https://a"].countRequests())
+		w.registry.Demand("moved")
+		w.registry.Demand("foreign")
+		sleep(time.Second)
+		assert.Equal(t, []string{"a"}, w.nodeNames("moved"))
+		assert.Equal(t, []string{"moved"}, w.registry.Namespaces())
+		sleep(9 * time.Minute)
+		w.registry.Demand("moved")
+		sleep(9 * time.Minute)
+		assert.Equal(t, cache.TargetReady, w.status("moved").State)
+		sleep(2 * time.Minute)
+		assert.Empty(t, w.registry.Namespaces(), "nobody has needed the target for ten minutes")
+	}, kubeconfigSecret("moved", "https://a", "x"), kubeconfigSecret("foreign", "https://a", "x"))
+}
+
 func TestTwoCredentialsOfOneClusterAreOneCluster(t *testing.T) {
-	runBridgeTest(t, []string{"a"}, func(w *world) {
+	runRegistryTest(t, []string{"a"}, func(w *world) {
 		assert.True(t, w.registry.Target("shop").IsSameCluster(w.registry.Target("bank")))
 	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("bank", "https://a", "y"))
 }
 
 func TestANewTokenIsUsedWithoutANewConnection(t *testing.T) {
-	runBridgeTest(t, []string{"a", "b"}, func(w *world) {
+	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
 		sleep(time.Second)
 		before := w.registry.Target("shop")
 		requests := w.servers["https://a"].countRequests()
@@ -247,7 +266,7 @@ func TestANewTokenIsUsedWithoutANewConnection(t *testing.T) {
 }
 
 func TestTheSameContentInANewVersionOfTheSecretChangesNothing(t *testing.T) {
-	runBridgeTest(t, []string{"a"}, func(w *world) {
+	runRegistryTest(t, []string{"a"}, func(w *world) {
 		sleep(time.Second)
 		before, requests := w.registry.Target("shop"), w.servers["https://a"].countRequests()
 		same := kubeconfigSecret("shop", "https://a", "x")
@@ -262,7 +281,7 @@ func TestTheSameContentInANewVersionOfTheSecretChangesNothing(t *testing.T) {
 func TestADeadTargetIsTriedAgainWithBackOff(t *testing.T) {
 	for _, failure := range []string{"refuse", "hang", "401"} {
 		t.Run(failure, func(t *testing.T) {
-			runBridgeTest(t, []string{"a", "b"}, func(w *world) {
+			runRegistryTest(t, []string{"a", "b"}, func(w *world) {
 				sleep(time.Second)
 				dead, begun := w.servers["https://a"], time.Now()
 				dead.fail(failure)
@@ -301,7 +320,7 @@ func TestADeadTargetIsTriedAgainWithBackOff(t *testing.T) {
 }
 
 func TestNewCredentialsEndTheBackOff(t *testing.T) {
-	runBridgeTest(t, []string{"a"}, func(w *world) {
+	runRegistryTest(t, []string{"a"}, func(w *world) {
 		w.servers["https://a"].fail("401")
 		sleep(time.Hour)
 		w.servers["https://a"].fail("")
@@ -312,7 +331,7 @@ func TestNewCredentialsEndTheBackOff(t *testing.T) {
 }
 
 func TestATargetThatRestsSendsNoRequests(t *testing.T) {
-	runBridgeTest(t, []string{"a"}, func(w *world) {
+	runRegistryTest(t, []string{"a"}, func(w *world) {
 		sleep(time.Minute)
 		requests := w.servers["https://a"].countRequests()
 		sleep(time.Hour)
@@ -321,7 +340,7 @@ func TestATargetThatRestsSendsNoRequests(t *testing.T) {
 }
 
 func TestHandlersGetEachTargetBeforeItsCachesStart(t *testing.T) {
-	runBridgeTest(t, []string{"a", "b"}, func(w *world) {
+	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
 		got := map[string]int{}
 		stop := w.registry.OnTarget(func(namespace string, _ *cache.Target) { got[namespace]++ })
 		assert.Equal(t, map[string]int{"shop": 1}, got)

@@ -56,7 +56,7 @@ const (
 type Options struct {
 	Client    kubernetes.Interface
 	Namespace string // namespace of the Leases
-	Role      string // worker or bridge
+	Role      string // Worker or Bridge
 	Identity  string // identity of this process
 	Count     int    // number of shards
 	Only      []int  // shards that this process may serve; empty: all shards
@@ -80,6 +80,33 @@ type claimer struct {
 
 	mu      sync.Mutex
 	changes map[string]time.Time // by name of a Lease: the local time of its last change
+}
+
+// The roles of processes.
+const (
+	Worker = "worker"
+	Bridge = "bridge"
+)
+
+// Selector returns the selector of the labels of all Leases of a role.
+func Selector(role string) string { return labelRole + "=" + role }
+
+// Holders returns the live process that serves each shard, from the Leases of one role. A process counts as alive if its
+// Lease was renewed within a minute by the clock of the reader, which may differ from the clocks of the processes.
+func Holders(leases []coordinationv1.Lease, now time.Time) map[int]string {
+	alive, holders := map[string]bool{}, map[int]string{}
+	for i := range leases {
+		if _, isShard := leases[i].Labels[labelShard]; !isShard && leases[i].Spec.RenewTime != nil {
+			alive[holderOf(&leases[i])] = now.Sub(leases[i].Spec.RenewTime.Time) < clockSkew
+		}
+	}
+	for i := range leases {
+		shard, err := strconv.Atoi(leases[i].Labels[labelShard])
+		if holder := holderOf(&leases[i]); err == nil && alive[holder] {
+			holders[shard] = holder
+		}
+	}
+	return holders
 }
 
 // LeaseOfShard returns the name of the Lease of a shard.
@@ -120,7 +147,7 @@ func (c *claimer) watchLeases(ctx context.Context) error {
 	c.informer = informers.NewSharedInformerFactoryWithOptions(
 		c.Client, 0,
 		informers.WithNamespace(c.Namespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelRole + "=" + c.Role }),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = Selector(c.Role) }),
 	).Coordination().V1().Leases().Informer()
 	record := func(lease *coordinationv1.Lease, at time.Time) {
 		c.mu.Lock()

@@ -72,7 +72,7 @@ func (f *fleet) join(identity string, only ...int) *member {
 	})
 	go func() {
 		m.done <- claims.Run(ctx, claims.Options{
-			Client: m.client, Namespace: "default", Role: "worker", Identity: identity, Count: f.count, Only: only,
+			Client: m.client, Namespace: "default", Role: claims.Worker, Identity: identity, Count: f.count, Only: only,
 			Log: slog.New(slog.DiscardHandler),
 			Serve: func(ctx context.Context, _ int) error {
 				if f.serveError == nil {

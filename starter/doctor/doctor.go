@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
@@ -26,7 +25,6 @@ import (
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/observe/cache"
-	"millwright/observe/taskqueue"
 	"millwright/starter/explain"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
@@ -104,7 +102,13 @@ func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
 	case installation == "" && !mayReadLeases:
 		findings = append(findings, finding{check: "the queues are not checked: give --cluster-name", isNote: true})
 	default:
-		findings = append(findings, x.checkQueues(ctx, temporal, installation, classes, isWorkerDown)...)
+		shards, err := clients.Shards(ctx, installation)
+		if err != nil {
+			findings = append(findings, finding{check: "shards", problem: kubecli.OneLine(err.Error())})
+			break
+		}
+		findings = append(findings, x.checkShards(ctx, clients, shards, classes)...)
+		findings = append(findings, x.checkQueues(ctx, temporal, shards, classes, isWorkerDown)...)
 	}
 	return printFindings(out, findings)
 }
@@ -403,47 +407,6 @@ func (x *doctorCommand) temporalRemedy(err error) string {
 	}
 }
 
-// checkQueues checks that workers poll the task queues of the installation and of its providers. The parameter
-// isWorkerDown is true if no worker of the installation renews its Lease.
-func (x *doctorCommand) checkQueues(
-	ctx context.Context,
-	temporal client.Client,
-	installation run.Installation,
-	classes []v1alpha1.MachineClass,
-	isWorkerDown bool,
-) (findings []finding) {
-	if err := installation.Check(); err != nil {
-		return []finding{{check: "queues", problem: "the installation is not known", remedy: "give --cluster-name"}}
-	}
-	for _, name := range []string{run.QueueMachines, run.QueueKubernetes, run.QueueDrains} {
-		f := x.checkQueue(ctx, temporal, installation.TaskQueue(name), "start a worker; see its log")
-		if f.isNote = isWorkerDown && f.problem == ""; f.isNote { // Temporal still lists a worker that was killed
-			f.check += ", and none has a heartbeat now"
-		}
-		findings = append(findings, f)
-	}
-	var providers []string
-	for i := range classes {
-		providers = append(providers, classes[i].ProviderName())
-	}
-	slices.Sort(providers)
-	var served []string
-	var unserved []finding
-	for _, name := range slices.Compact(providers) {
-		f := x.checkQueue(ctx, temporal, installation.ProviderTaskQueue(name), "start a worker with --queues=provider-"+name)
-		if f.problem != "" {
-			unserved = append(unserved, f)
-			continue
-		}
-		served, findings = append(served, name), append(findings, f)
-	}
-	for _, f := range unserved { // a class may contain a misspelt provider name
-		f.remedy += phrase.TextIf(len(served) > 0, ", or correct the class (served: %s)", strings.Join(served, ", "))
-		findings = append(findings, f)
-	}
-	return findings
-}
-
 // checkSearchAttributes checks that the namespace in Temporal has Millwright's search attributes.
 func (x *doctorCommand) checkSearchAttributes(ctx context.Context, temporal client.Client) finding {
 	f := finding{check: "search attributes", remedy: "millwright bootstrap"}
@@ -461,26 +424,6 @@ func (x *doctorCommand) checkSearchAttributes(ctx context.Context, temporal clie
 	}
 	if len(missing) > 0 {
 		f.problem = "no " + strings.Join(missing, ", ")
-	}
-	return f
-}
-
-// checkQueue checks that a worker polls a task queue.
-func (x *doctorCommand) checkQueue(ctx context.Context, temporal client.Client, name, do string) finding {
-	n, err := kubecli.CountPollers(ctx, temporal, x.temporalFlags.Namespace, name, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
-	f := finding{check: "queue " + name, remedy: do}
-	switch {
-	case err != nil:
-		f.problem = kubecli.OneLine(err.Error())
-	case n == 0:
-		f.problem = "no worker polls it"
-	}
-	if f.problem == "" {
-		f.check += fmt.Sprintf(
-			": %s polled it within %s",
-			phrase.CountText(n, "worker"),
-			phrase.AgeText(taskqueue.PollerTimeout),
-		)
 	}
 	return f
 }

@@ -39,6 +39,7 @@ type snapshot struct {
 	volumes         []string        // volumes that stage Detach waits for
 	heartbeatAt     time.Time       // time of the worker's last heartbeat; zero if unknown
 	unknownFactNote string          // one line that says why a fact is not known; empty if all facts are known
+	drainQueue      string          // task queue of the pending activity; empty if unknown
 	now             time.Time
 }
 
@@ -129,6 +130,8 @@ func (s *snapshot) readHeartbeat(
 		if id := pending.GetActivityId(); id != activityID && !strings.HasPrefix(id, activityID+"-") {
 			continue
 		}
+		workflowQueue := answer.GetExecutionConfig().GetTaskQueue().GetName()
+		s.drainQueue = strings.TrimSuffix(workflowQueue, run.QueueMachines) + run.QueueDrains
 		s.noteMissingHeartbeat(pending)
 		if pending.GetHeartbeatDetails() == nil {
 			return false, nil
@@ -156,14 +159,14 @@ func (s *snapshot) noteMissingHeartbeat(a *workflowpb.PendingActivityInfo) {
 		s.unknownFactNote = fmt.Sprintf(
 			"No worker has reported since %s: check that a worker polls the queue %s.",
 			kubecli.SinceText(s.heartbeatAt, s.now),
-			s.installation().TaskQueue(run.QueueDrains),
+			s.drainQueue,
 		)
 	case s.heartbeatAt.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > maxHeartbeatAge:
 		s.unknownFactNote = fmt.Sprintf(
 			"No worker has taken %s since %s: check that a worker polls the queue %s.",
 			a.GetActivityId(),
 			kubecli.SinceText(a.GetScheduledTime().AsTime(), s.now),
-			s.installation().TaskQueue(run.QueueDrains),
+			s.drainQueue,
 		)
 	}
 }

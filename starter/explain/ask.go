@@ -41,7 +41,11 @@ func (x *explainCommand) askTemporal(
 		return []string{err.Error()}, nil, nil
 	}
 	defer temporal.Close()
-	down, notes, err = x.unpolledQueues(ctx, temporal, installation, s)
+	shards, err := clients.Shards(ctx, installation)
+	if err != nil {
+		return []string{err.Error()}, nil, nil
+	}
+	down, notes, err = x.unpolledQueues(ctx, temporal, shards.Of(s.object.GetNamespace()), s)
 	if err != nil {
 		return []string{
 			fmt.Sprintf(
@@ -94,10 +98,10 @@ func (x *explainCommand) installation(ctx context.Context, clients kubecli.Clien
 func (x *explainCommand) unpolledQueues(
 	ctx context.Context,
 	temporal client.Client,
-	installation run.Installation,
+	shard run.Shard,
 	s *subject,
 ) (core, provider []string, err error) {
-	queue := installation.TaskQueue(run.QueueMachines)
+	queue := shard.TaskQueue(run.QueueMachines)
 	n, err := kubecli.CountPollers(ctx, temporal, x.temporalFlags.Namespace, queue, enumspb.TASK_QUEUE_TYPE_WORKFLOW)
 	if err != nil {
 		return nil, nil, err
@@ -108,7 +112,7 @@ func (x *explainCommand) unpolledQueues(
 	if s.provider == "" {
 		return core, nil, nil
 	}
-	queue = installation.ProviderTaskQueue(s.provider)
+	queue = shard.ProviderTaskQueue(s.provider)
 	n, err = kubecli.CountPollers(ctx, temporal, x.temporalFlags.Namespace, queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	if err == nil {
 		s.pollers = &n

@@ -107,25 +107,30 @@ func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, outp
 	slices.SortFunc(classes.Items, func(a, b v1alpha1.MachineClass) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	polled := map[string]int{}
+	shards, err := clients.Shards(ctx, installation)
+	if err != nil {
+		return err //nolint:wrapcheck // the error names the record
+	}
+	polled := map[string]int{} // by task queue
 	for i := range classes.Items {
 		class := &classes.Items[i]
 		name := class.ProviderName()
-		if _, known := polled[name]; !known {
-			if polled[name], err = kubecli.CountPollers(
+		queue := shards.Of(class.Namespace).ProviderTaskQueue(name)
+		if _, known := polled[queue]; !known {
+			if polled[queue], err = kubecli.CountPollers(
 				ctx,
 				temporal,
 				p.temporalFlags.Namespace,
-				installation.ProviderTaskQueue(name),
+				queue,
 				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
 			); err != nil {
 				return err
 			}
 		}
-		total, waiting := countMachines(class, machines.Items, polled[name] > 0, p.Now())
-		items = append(items, classRow{class.Namespace, class.Name, name, polled[name], total, waiting})
+		total, waiting := countMachines(class, machines.Items, polled[queue] > 0, p.Now())
+		items = append(items, classRow{class.Namespace, class.Name, name, polled[queue], total, waiting})
 		l.Names = append(l.Names, "machineclass/"+kubecli.KeyOfObject(class))
-		l.Table = append(l.Table, []any{class.Namespace, class.Name, name, polled[name], total, waiting})
+		l.Table = append(l.Table, []any{class.Namespace, class.Name, name, polled[queue], total, waiting})
 	}
 	l.Items = items
 	return output.Write(out, l)
@@ -223,8 +228,13 @@ func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
 		Class:    kube.Ref{Namespace: class.Namespace, Name: class.Name, UID: string(class.UID)},
 		Provider: class.ProviderName(),
 	}
+	shards, err := clients.Shards(ctx, installation)
+	if err != nil {
+		return err //nolint:wrapcheck // the error names the record
+	}
 	begun, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: installation.ID(run.KindProviderCheck, in.Class), TaskQueue: installation.TaskQueue(run.QueueMachines),
+		ID:                       installation.ID(run.KindProviderCheck, in.Class),
+		TaskQueue:                shards.Of(class.Namespace).TaskQueue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 	}, string(run.KindProviderCheck), in)
 	if err != nil {

@@ -50,7 +50,7 @@ func TestInstallationInWorkflowIDs(t *testing.T) {
 		assert.False(t, ours)
 		_, _, ours = i.ParseID(i.InstallationMarkID())
 		assert.False(t, ours)
-		assert.Equal(t, string(i)+"/provider-virtual", i.ProviderTaskQueue("virtual"))
+		assert.Equal(t, string(i)+"/provider-virtual", i.Shard(0).ProviderTaskQueue("virtual"))
 	}
 	assert.Empty(t, run.InstallationInID("machine/default/pool-x2/u"), "an ID from before the name was added")
 	for _, bad := range []run.Installation{"", "a/b", "a b", run.Installation(strings.Repeat("i", 64))} {

@@ -99,7 +99,7 @@ func TestEveryCallOfAProviderHasADeadline(t *testing.T) {
 			OptionalQuestionOptions(ctx, "fake", "1", "looks"), OrphanSweepOptions(ctx, "fake", "1", "sweeps"),
 		} {
 			options := workflow.GetActivityOptions(call)
-			assert.Equal(t, Installation("").ProviderTaskQueue("fake"), options.TaskQueue)
+			assert.Equal(t, Installation("").Shard(0).ProviderTaskQueue("fake"), options.TaskQueue)
 			assert.Equal(t, 10*time.Minute, options.StartToCloseTimeout)
 			assert.Equal(t, 10*time.Second, options.HeartbeatTimeout, "a worker that died is noticed before the deadline")
 		}

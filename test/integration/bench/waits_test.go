@@ -52,7 +52,7 @@ func taskWaitTimes(histories map[string]*historypb.History) (list []bench.Interv
 		what += ": scheduled -> started"
 		measured[what] = append(measured[what], to.Sub(from))
 	}
-	calls := rig.Installation.TaskQueue(provider.TaskQueue(""))
+	calls := rig.Installation.Shard(0).TaskQueue(provider.TaskQueue(""))
 	for _, history := range histories {
 		for _, a := range rig.Activities(history) {
 			switch {

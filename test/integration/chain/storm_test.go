@@ -62,7 +62,7 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 		ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
 		id := rig.Installation.ID(run.KindMachine, ref)
 		options := client.StartWorkflowOptions{
-			ID: id, TaskQueue: rig.Installation.TaskQueue(run.QueueMachines),
+			ID: id, TaskQueue: rig.Installation.Shard(0).TaskQueue(run.QueueMachines),
 			TypedSearchAttributes: run.StartAttributes(m.Namespace, run.ParentNames{Machine: m.Name}),
 		}
 		signal := func() {

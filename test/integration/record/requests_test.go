@@ -224,7 +224,7 @@ func TestRecordInstallations(t *testing.T) {
 	mark := `WorkflowType = "Installation"`
 	saveHistory(t, "installation/open", mark+OpenRunsCondition)
 	id := run.Installation("former").InstallationMarkID()
-	options := client.StartWorkflowOptions{ID: id, TaskQueue: rig.Installation.TaskQueue(run.QueueMachines)}
+	options := client.StartWorkflowOptions{ID: id, TaskQueue: rig.Installation.Shard(0).TaskQueue(run.QueueMachines)}
 	former, err := testRig.Temporal.ExecuteWorkflow(
 		t.Context(),
 		options,

@@ -56,7 +56,7 @@ func (r *Rig) CreateSweepSchedule(t *testing.T, namespace string, confirm time.D
 		Spec:   sdk.ScheduleSpec{Intervals: []sdk.ScheduleIntervalSpec{{Every: 24 * time.Hour}}},
 		Paused: true,
 		Action: &sdk.ScheduleWorkflowAction{
-			ID: id, Workflow: string(run.KindOrphanCollection), TaskQueue: Installation.TaskQueue(run.QueueMachines),
+			ID: id, Workflow: string(run.KindOrphanCollection), TaskQueue: Installation.Shard(0).TaskQueue(run.QueueMachines),
 			TypedSearchAttributes: run.StartAttributes(namespace, run.ParentNames{Provider: class.ProviderName()}),
 			Args: []any{orphan.Input{
 				Class:    kube.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},

@@ -55,7 +55,7 @@ func (r *Rig) ForceReconcile(t *testing.T, kind run.Kind, namespace, name string
 		run.SignalChanged,
 		changed,
 		client.StartWorkflowOptions{
-			TaskQueue: Installation.TaskQueue(
+			TaskQueue: Installation.Shard(0).TaskQueue(
 				run.QueueMachines,
 			),
 			TypedSearchAttributes: run.StartAttributes(namespace, of.owner),

@@ -1,0 +1,95 @@
+package watch
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/shard"
+	"millwright/workflows/run"
+)
+
+// startBridgeOfShard makes the bridge of a shard the leader. The record of the shards has these namespaces.
+func (w *bridgeTestEnv) startBridgeOfShard(number int, data map[string]string) (record func(data map[string]string)) {
+	w.t.Helper()
+	client := kubefake.NewClientset()
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: shard.RecordName}, Data: data}
+	require.NoError(w.t, client.Tracker().Add(configMap))
+	shards := shard.NewMap(client, "default", func(err error) { require.NoError(w.t, err) })
+	require.NoError(w.t, shards.Start(w.t.Context()))
+	w.prepareBridge = func(b *Bridge) {
+		b.shard.Number = number
+		b.orphanSchedules.shard.Number = number
+		b.ShareNamespaces(shards)
+	}
+	w.startLeader()
+	w.runDebouncedWork()
+	return func(data map[string]string) {
+		changed := configMap.DeepCopy()
+		changed.Data = data
+		_, err := client.CoreV1().ConfigMaps("default").Update(w.t.Context(), changed, metav1.UpdateOptions{})
+		require.NoError(w.t, err)
+		w.runDebouncedWork()
+	}
+}
+
+func TestABridgeSignalsOnlyTheNamespacesOfItsShard(t *testing.T) {
+	m := changedCopy(aMachine(), setNotCreated)
+	runBridgeTest(t, []runtime.Object{aClass(), m}, func(w *bridgeTestEnv) {
+		w.takeCalls()
+		record := w.startBridgeOfShard(1, map[string]string{"installation.shards": "2", "ns": "0"})
+		assert.Empty(t, w.takeCalls(), "the namespace belongs to shard 0")
+		w.putObject(changedCopy(m, func(m *v1alpha1.Machine) { m.Spec.Class.Name = "other" }))
+		w.runDebouncedWork()
+		assert.Empty(t, w.takeCalls())
+
+		record(map[string]string{"installation.shards": "2", "ns": "1"})
+		calls := w.takeCalls()
+		require.NotEmpty(t, calls, "the namespace was moved to this shard")
+		for _, c := range calls {
+			assert.Equal(t, testInstallation.Shard(1).TaskQueue(run.QueueMachines), c.options.TaskQueue)
+			if c.verb != "start" {
+				assert.Equal(t, new(1), c.signalContent.Shard)
+			}
+		}
+
+		record(map[string]string{"installation.shards": "2"})
+		w.putObject(changedCopy(m, func(m *v1alpha1.Machine) { m.Spec.Class.Name = "third" }))
+		w.runDebouncedWork()
+		assert.Empty(t, w.takeCalls(), "a namespace without a shard waits")
+	})
+}
+
+func TestShardZeroGivesNewNamespacesAShard(t *testing.T) {
+	runBridgeTest(t, []runtime.Object{aClass()}, func(w *bridgeTestEnv) {
+		client := kubefake.NewClientset()
+		shards := shard.NewMap(client, "default", func(err error) { require.NoError(t, err) })
+		require.NoError(t, shards.Start(w.t.Context()))
+		b := New(testInstallation.Shard(0), w.cluster, w.fakeTemporal, nil, slog.New(slog.DiscardHandler))
+		b.ShareNamespaces(shards)
+		defer b.evaluationQueue.ShutDown()
+		defer b.orphanSchedules.queue.ShutDown()
+		configMaps := client.CoreV1().ConfigMaps("default")
+		for range 2 { // the second call finds nothing new
+			require.NoError(t, b.assignOnce(w.t.Context(), configMaps, 2))
+			w.runDueWork()
+			written, err := configMaps.Get(w.t.Context(), shard.RecordName, metav1.GetOptions{})
+			require.NoError(t, err)
+			assert.Equal(t, map[string]string{"installation.shards": "2", "ns": "0"}, written.Data)
+		}
+		writes := 0
+		for _, a := range client.Actions() {
+			if a.GetVerb() == "create" || a.GetVerb() == "update" {
+				writes++
+			}
+		}
+		assert.Equal(t, 1, writes)
+	})
+}

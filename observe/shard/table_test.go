@@ -1,0 +1,69 @@
+package shard_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"millwright/observe/shard"
+)
+
+func record(data map[string]string) *corev1.ConfigMap { return &corev1.ConfigMap{Data: data} }
+
+func TestNewNamespacesGetTheEmptiestShard(t *testing.T) {
+	empty, err := shard.ParseTable(nil)
+	require.NoError(t, err)
+	data, changed := empty.Assign(3, []string{"d", "c", "b", "a", "a"})
+	assert.True(t, changed)
+	assert.Equal(t, map[string]string{"installation.shards": "3", "a": "0", "b": "1", "c": "2", "d": "0"}, data)
+
+	now, err := shard.ParseTable(record(data))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a", "d"}, now.Namespaces(0))
+	_, changed = now.Assign(3, []string{"a", "b", "c", "d"})
+	assert.False(t, changed)
+	data, changed = now.Assign(3, []string{"a", "b", "d", "e"})
+	assert.True(t, changed)
+	assert.Equal(
+		t,
+		map[string]string{"installation.shards": "3", "a": "0", "b": "1", "d": "0", "e": "2"},
+		data,
+		"c has no object any more",
+	)
+}
+
+func TestTheNumberOfShardsGrowsAndNamespacesStay(t *testing.T) {
+	now, err := shard.ParseTable(record(map[string]string{"installation.shards": "2", "a": "0", "b": "1"}))
+	require.NoError(t, err)
+	data, changed := now.Assign(4, []string{"a", "b", "c"})
+	assert.True(t, changed)
+	assert.Equal(t, map[string]string{"installation.shards": "4", "a": "0", "b": "1", "c": "2"}, data)
+	data, _ = now.Assign(1, []string{"a", "b"})
+	assert.Equal(t, "2", data["installation.shards"], "the number never decreases")
+}
+
+func TestAWrongRecordKeepsTheOtherNamespaces(t *testing.T) {
+	for _, bad := range []string{"x", "-1", "64", ""} {
+		table, err := shard.ParseTable(record(map[string]string{"installation.shards": "2", "a": bad, "b": "1"}))
+		require.Error(t, err, bad)
+		assert.Contains(t, err.Error(), "for the namespaces a")
+		_, recorded := table.Of("a")
+		assert.False(t, recorded)
+		number, recorded := table.Of("b")
+		assert.True(t, recorded)
+		assert.Equal(t, 1, number)
+	}
+	_, err := shard.ParseTable(record(map[string]string{"installation.shards": "0"}))
+	require.ErrorContains(t, err, fmt.Sprintf("from 1 to %d", shard.MaxCount))
+}
+
+func TestAnInstallationWithOneShardServesEachNamespace(t *testing.T) {
+	var none *shard.Map
+	number, recorded := none.Of("shop")
+	assert.True(t, recorded)
+	assert.Zero(t, number)
+	assert.True(t, shard.NewClaimed(nil).Serves("shop"))
+}

@@ -1,0 +1,59 @@
+package kubecli
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/shard"
+	"millwright/workflows/run"
+)
+
+// Shards are the shards of an installation, as a command sees them.
+type Shards struct {
+	Installation run.Installation
+	Count        int    // number of shards
+	Namespace    string // namespace of the record and of the Leases; empty: the installation has one shard
+	Table        shard.Table
+}
+
+// Shards reads the shards of an installation. An installation with one shard has no record, and Shards then sends only
+// the request for the Lease of the workers. Shards returns an error if the record of an installation with several shards
+// cannot be read.
+func (c Clients) Shards(ctx context.Context, of run.Installation) (Shards, error) {
+	shards := Shards{Installation: of, Count: 1}
+	for _, lease := range c.workerLeases(ctx) {
+		if _, several := lease.Annotations[v1alpha1.AnnotationShards]; !several ||
+			lease.Annotations[v1alpha1.AnnotationInstallation] != string(of) {
+			continue
+		}
+		record, err := c.Core.ConfigMaps(lease.Namespace).Get(ctx, shard.RecordName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			record, err = nil, nil
+		}
+		if err != nil {
+			return shards, fmt.Errorf("read the shards of installation %s: %w", of, err)
+		}
+		table, err := shard.ParseTable(record)
+		shards.Count, shards.Namespace, shards.Table = max(table.Count, 1), lease.Namespace, table
+		return shards, err //nolint:wrapcheck // the error names the ConfigMap
+	}
+	return shards, nil
+}
+
+// Of returns the shard of a namespace. A namespace without a recorded shard gets shard 0.
+func (s Shards) Of(namespace string) run.Shard {
+	number, _ := s.Table.Of(namespace)
+	return s.Installation.Shard(number)
+}
+
+// All returns all shards.
+func (s Shards) All() (all []run.Shard) {
+	for number := range s.Count {
+		all = append(all, s.Installation.Shard(number))
+	}
+	return all
+}
