@@ -75,6 +75,7 @@ type claimer struct {
 	serving  map[int]context.CancelFunc // by shard
 	freeFrom map[int]time.Time          // since when a shard has had no live holder
 	renewed  time.Time                  // last renewal of the Lease of this process
+	own      *coordinationv1.Lease      // the Lease of this process after the last renewal; nil: it must be read
 	stopped  sync.WaitGroup
 	failed   chan error
 
@@ -271,9 +272,22 @@ func (c *claimer) processLease(identity string) string {
 // renew renews the Lease of this process.
 func (c *claimer) renew(ctx context.Context) error {
 	leases, name := c.Client.CoordinationV1().Leases(c.Namespace), c.processLease(c.Identity)
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Labels: map[string]string{labelRole: c.Role},
-	}}
+	lease := c.own
+	if lease == nil { // the first renewal, or the last renewal failed
+		found, err := leases.Get(ctx, name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("read Lease %s: %w", name, err)
+		}
+		if err == nil {
+			lease = found
+		}
+	}
+	isNew := lease == nil
+	if isNew {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	lease = lease.DeepCopy()
+	lease.Labels, lease.Annotations = map[string]string{labelRole: c.Role}, nil
 	if len(c.Only) > 0 {
 		lease.Annotations = map[string]string{annotationAllowed: formatShards(c.Only)}
 	}
@@ -281,11 +295,14 @@ func (c *claimer) renew(ctx context.Context) error {
 		HolderIdentity: &c.Identity, RenewTime: new(metav1.NowMicro()),
 		LeaseDurationSeconds: new(int32(deadTime / time.Second)),
 	}
-	_, err := leases.Update(ctx, lease, metav1.UpdateOptions{}) // without a version: nobody else writes this Lease
-	if apierrors.IsNotFound(err) {
-		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+	var err error
+	if isNew {
+		c.own, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+	} else {
+		c.own, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if err != nil {
+		c.own = nil
 		return fmt.Errorf("renew Lease %s: %w", name, err)
 	}
 	c.renewed = time.Now()

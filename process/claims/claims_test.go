@@ -2,8 +2,10 @@ package claims_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,12 +49,16 @@ type fleet struct {
 	tracker clienttesting.ObjectTracker
 	count   int
 
+	mu       sync.Mutex
+	writes   int
+	versions map[string]string // by name of a Lease
+
 	serveError error // Serve returns this error at once; nil: Serve waits
 }
 
 func newFleet(t *testing.T, count int) *fleet {
 	t.Helper()
-	return &fleet{t: t, tracker: kubefake.NewClientset().Tracker(), count: count}
+	return &fleet{t: t, tracker: kubefake.NewClientset().Tracker(), count: count, versions: map[string]string{}}
 }
 
 // join starts a member.
@@ -63,6 +70,9 @@ func (f *fleet) join(identity string, only ...int) *member {
 	m.client.PrependReactor("*", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if m.isDead.Load() {
 			return true, nil, apierrors.NewServiceUnavailable("the process is dead")
+		}
+		if err := f.checkVersion(a); err != nil {
+			return true, nil, err
 		}
 		return watchReaction(a)
 	})
@@ -89,6 +99,25 @@ func (f *fleet) join(identity string, only ...int) *member {
 	}()
 	f.t.Cleanup(end)
 	return m
+}
+
+// checkVersion gives a written Lease a new version. As the API server does, it refuses an update without the current
+// version.
+func (f *fleet) checkVersion(a clienttesting.Action) error {
+	write, is := a.(clienttesting.UpdateAction) // a create has the same methods
+	if !is {
+		return nil
+	}
+	lease := write.GetObject().(*coordinationv1.Lease)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if current := f.versions[lease.Name]; a.GetVerb() == "update" && lease.ResourceVersion != current {
+		return apierrors.NewConflict(a.GetResource().GroupResource(), lease.Name, errors.New("version "+current))
+	}
+	f.writes++
+	f.versions[lease.Name] = strconv.Itoa(f.writes)
+	lease.ResourceVersion = f.versions[lease.Name]
+	return nil
 }
 
 // leave ends a member, and returns the error of Run.

@@ -207,6 +207,9 @@ spec:
         {{- if $root.Values.targetKubeconfigSecret }}
         - --target-kubeconfig=/target/kubeconfig
         {{- end }}
+        {{- if gt (int $root.Values.shards) 1 }}
+        - {{ printf "--shards=%d" (int $root.Values.shards) | quote }}
+        {{- end }}
         {{- with $root.Values.targets }}
         {{- if .secret }}
         - {{ printf "--target-secret=%s" .secret | quote }}
