@@ -14,9 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
@@ -133,6 +135,9 @@ func runProcess(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	if err := process.CheckShards(cluster.LeaseOfWorkers(o.LeaseNamespace), o.Shards.Count); err != nil {
+		return err
+	}
 	temporal, err := o.ConnectTemporal(ctx, p.Logger, p.Registry)
 	if err != nil {
 		return err
@@ -143,61 +148,93 @@ func runProcess(ctx context.Context, o options) error {
 	}
 	started()
 	p.MarkReady(temporal)
-	metrics := watch.NewMetrics(p.Registry)
-	gauges, durations := fleet.NewGauges(cluster, api), fleet.NewDurations(p.Registry)
+	l := leader{
+		options: o, process: p, client: client, temporal: temporal, cluster: cluster, clusterAPI: api, leases: leases,
+		shards: shards, leading: &leading, metrics: watch.NewMetrics(p.Registry),
+		gauges: fleet.NewGauges(cluster, api), durations: fleet.NewDurations(p.Registry),
+	}
 	ctx, end := context.WithCancel(ctx)
 	restored := make(chan error, 1)
 	go func() {
 		restored <- restores.AwaitRestore(ctx)
 		end()
 	}()
-	lead := func(ctx context.Context, of run.Shard) error {
-		if of.Number == 0 {
-			// Only one process exports the fleet metrics: a sum over all bridges would count each object several times.
-			p.Registry.MustRegister(gauges)
-			defer p.Registry.Unregister(gauges)
-			stop, err := durations.WatchMachines(cluster)
-			if err != nil {
-				return fmt.Errorf("watch durations: %w", err)
-			}
-			defer stop()
-		}
-		b := watch.New(of, cluster, temporal, metrics, p.Logger)
-		b.ShareNamespaces(shards)
-		b.WatchClusterAPI(api)
-		b.EnablePollerChecks(func(ctx context.Context, provider string) (int, error) {
-			return taskqueue.CountPollers(
-				ctx,
-				temporal.WorkflowService(),
-				o.Connection.Namespace,
-				of.ProviderTaskQueue(provider),
-				enumspb.TASK_QUEUE_TYPE_ACTIVITY,
-			)
-		})
-		b.EnableOrphanSweeps(temporal.ScheduleClient(), o.orphanPeriod)
-		if o.HasTargets() {
-			b.WatchTargetReports(client, o.LeaseNamespace)
-		}
-		defer leading.add(b)()
-		if of.Number == 0 && shards != nil {
-			assigning, stop := context.WithCancel(ctx)
-			defer stop()
-			go b.AssignNamespaces(assigning, client.CoreV1().ConfigMaps(o.LeaseNamespace), o.Shards.Count)
-			go renewLease(assigning, o, leases)
-		}
-		return b.Run(ctx)
-	}
 	if shards == nil {
 		err = runElection(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
-			return lead(ctx, name.Shard(0))
+			return l.lead(ctx, name.Shard(0))
 		})
 	} else {
 		err = claimShards(ctx, o, client, p, shards, claimed, targets, func(ctx context.Context, number int) error {
-			return lead(ctx, name.Shard(number))
+			return l.lead(ctx, name.Shard(number))
 		})
 	}
 	end()
 	return errors.Join(err, <-restored)
+}
+
+// leader runs the bridge of a shard while this process leads the shard.
+type leader struct {
+	options
+	process    *process.Process
+	client     kubernetes.Interface
+	temporal   client.Client
+	cluster    *cache.Cluster
+	clusterAPI *capi.Cache // nil: no objects of Cluster API are watched
+	leases     typedcoordinationv1.LeaseInterface
+	shards     *shard.Map // nil: the installation has one shard
+	leading    *leadingBridges
+	metrics    *watch.Metrics
+	gauges     prometheus.Collector
+	durations  fleet.Durations
+}
+
+// lead runs the bridge of a shard until ctx ends.
+func (l leader) lead(ctx context.Context, of run.Shard) error {
+	b := watch.New(of, l.cluster, l.temporal, l.metrics, l.process.Logger)
+	b.ShareNamespaces(l.shards)
+	b.WatchClusterAPI(l.clusterAPI)
+	b.EnablePollerChecks(func(ctx context.Context, provider string) (int, error) {
+		return taskqueue.CountPollers(
+			ctx,
+			l.temporal.WorkflowService(),
+			l.Connection.Namespace,
+			of.ProviderTaskQueue(provider),
+			enumspb.TASK_QUEUE_TYPE_ACTIVITY,
+		)
+	})
+	b.EnableOrphanSweeps(l.temporal.ScheduleClient(), l.orphanPeriod)
+	if l.HasTargets() {
+		b.WatchTargetReports(l.client, l.LeaseNamespace)
+	}
+	if of.Number == 0 {
+		stop, err := l.startFleetTasks(ctx, b)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	defer l.leading.add(b)()
+	return b.Run(ctx)
+}
+
+// startFleetTasks starts the tasks that exactly one process of the installation runs: the process that leads shard 0. A
+// sum of fleet metrics over all bridges would count each object several times.
+func (l leader) startFleetTasks(ctx context.Context, b *watch.Bridge) (stop func(), err error) {
+	stopDurations, err := l.durations.WatchMachines(l.cluster)
+	if err != nil {
+		return nil, fmt.Errorf("watch durations: %w", err)
+	}
+	l.process.Registry.MustRegister(l.gauges)
+	ctx, end := context.WithCancel(ctx)
+	if l.shards != nil {
+		go b.AssignNamespaces(ctx, l.client.CoreV1().ConfigMaps(l.LeaseNamespace), l.Shards.Count)
+		go renewLease(ctx, l.options, l.leases)
+	}
+	return func() {
+		end()
+		stopDurations()
+		l.process.Registry.Unregister(l.gauges)
+	}, nil
 }
 
 // fillCaches fills the bridge's caches. For Secrets, the caches contain only metadata. api is nil if no Cluster API

@@ -36,6 +36,7 @@ func TestRegisterBindsFlags(t *testing.T) {
 			LeaseNamespace: "default",
 			Burst:          200,
 			Targets:        TargetFlags{key: "kubeconfig"},
+			Shards:         ShardFlags{Count: 1},
 		},
 		f,
 	)

@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"millwright/api/v1alpha1"
 	"millwright/observe/shard"
 )
 
@@ -72,21 +74,49 @@ func (f *ShardFlags) ServedShards() ([]int, error) {
 }
 
 // WatchShards reads the record of the shards, and watches it until ctx ends. WatchShards returns nil if the installation
-// has one shard. WatchShards returns an error if --shards is smaller than the recorded number, because nobody would serve
-// some of the namespaces.
+// has one shard.
 func (f *Flags) WatchShards(ctx context.Context, client kubernetes.Interface, log *slog.Logger) (*shard.Map, error) {
 	if !f.Shards.HasShards() {
 		return nil, nil
 	}
-	shards := shard.NewMap(client, f.LeaseNamespace, func(err error) { log.Warn("the record of the shards is wrong", "error", err) })
+	shards := shard.NewMap(
+		client,
+		f.LeaseNamespace,
+		func(err error) { log.Warn("the record of the shards is wrong", "error", err) },
+	)
 	if err := shards.Start(ctx); err != nil {
 		return nil, err
 	}
-	if recorded := shards.Table().Count; recorded > f.Shards.Count {
-		return nil, fmt.Errorf(
-			"--shards=%d: the installation has %d shards (ConfigMap %s/%s), and the number cannot decrease",
-			f.Shards.Count, recorded, f.LeaseNamespace, shard.RecordName,
-		)
-	}
 	return shards, nil
+}
+
+// FewerShardsError means that --shards is smaller than the number of shards of the installation.
+type FewerShardsError struct{ Recorded, Flag int }
+
+func (e *FewerShardsError) Error() string {
+	return fmt.Sprintf(
+		"--shards=%d: the workers of this installation have served %d shards, and the number cannot decrease, because nobody would serve the namespaces of the other shards",
+		e.Flag, e.Recorded,
+	)
+}
+
+// RecordedShards returns the number of shards in the Lease of the workers; 1 if the Lease is nil or has no number.
+func RecordedShards(lease *coordinationv1.Lease) int {
+	if lease == nil {
+		return 1
+	}
+	recorded, err := strconv.Atoi(lease.Annotations[v1alpha1.AnnotationShards])
+	if err != nil {
+		return 1
+	}
+	return recorded
+}
+
+// CheckShards returns a FewerShardsError if the installation has more shards than --shards. lease is the Lease of the
+// workers; nil if no worker has run.
+func CheckShards(lease *coordinationv1.Lease, flag int) error {
+	if recorded := RecordedShards(lease); recorded > max(flag, 1) {
+		return &FewerShardsError{Recorded: recorded, Flag: flag}
+	}
+	return nil
 }

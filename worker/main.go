@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -163,11 +164,7 @@ func runWorker(ctx context.Context, o options) error {
 		return err
 	}
 	reporter := newTargetReporter(clients.control.CoreV1().ConfigMaps(o.LeaseNamespace), workerIdentity(), p.Logger)
-	shards, err := o.WatchShards(ctx, clients.control, p.Logger)
-	if err != nil {
-		return err
-	}
-	filled, err := fillCaches(ctx, o, clients, shards, reporter)
+	filled, err := fillCaches(ctx, o, clients, reporter, p.Logger)
 	if err != nil {
 		return err
 	}
@@ -251,11 +248,15 @@ func fillCaches(
 	ctx context.Context,
 	o options,
 	clients clients,
-	shards *shard.Map,
 	reporter *targetReporter,
+	log *slog.Logger,
 ) (none caches, err error) {
 	if !o.servesCore() {
-		return caches{shards: shards}, nil
+		return none, nil
+	}
+	shards, err := o.WatchShards(ctx, clients.control, log)
+	if err != nil {
+		return none, err
 	}
 	cluster, err := cache.NewCluster(clients.machines, clients.target, clients.metadata)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/process"
 	"millwright/process/problems"
 	"millwright/worker/serve"
 	"millwright/workflows/run"
@@ -136,37 +138,10 @@ func (e *installationRenamedError) Error() string {
 	)
 }
 
-// compareShards returns a fewerShardsError if the installation has more shards than --shards.
-func (p *workersLeaseRenewer) compareShards(lease *coordinationv1.Lease) error {
-	if recorded := recordedShards(lease); recorded > p.shards {
-		return &fewerShardsError{Recorded: recorded, Flag: p.shards}
-	}
-	return nil
-}
-
-// recordedShards returns the number of shards in a Lease; 1 if the Lease has none.
-func recordedShards(lease *coordinationv1.Lease) int {
-	recorded, err := strconv.Atoi(lease.Annotations[v1alpha1.AnnotationShards])
-	if err != nil {
-		return 1
-	}
-	return recorded
-}
-
-// fewerShardsError means that --shards is smaller than the number of shards of the installation.
-type fewerShardsError struct{ Recorded, Flag int }
-
-func (e *fewerShardsError) Error() string {
-	return fmt.Sprintf(
-		"--shards=%d: the workers of this installation have served %d shards, and the number cannot decrease, because nobody would serve the namespaces of the other shards",
-		e.Flag, e.Recorded,
-	)
-}
-
 // isPermanent reports whether an error about the Lease stays until the flags of this worker are changed.
 func isPermanent(err error) bool {
 	_, renamed := errors.AsType[*installationRenamedError](err)
-	_, fewer := errors.AsType[*fewerShardsError](err)
+	_, fewer := errors.AsType[*process.FewerShardsError](err)
 	return renamed || fewer
 }
 
@@ -201,7 +176,7 @@ func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 		case p.formerInstallation != "" && lease.Annotations[v1alpha1.AnnotationInstallation] == string(p.installation):
 			p.log.Warn("--accept-new-cluster-name has no effect any more: remove it", "cluster-name", p.installation)
 		}
-		return errors.Join(p.compareInstallationName(lease), p.compareShards(lease))
+		return cmp.Or(p.compareInstallationName(lease), process.CheckShards(lease, p.shards))
 	})
 }
 
@@ -338,7 +313,7 @@ func (p *workersLeaseRenewer) setLeaseFields(lease *coordinationv1.Lease) {
 	lease.Spec.HolderIdentity = &p.identity
 	lease.Spec.RenewTime = new(metav1.NowMicro())
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationInstallation, string(p.installation))
-	if p.shards > recordedShards(lease) {
+	if p.shards > process.RecordedShards(lease) {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationShards, strconv.Itoa(p.shards))
 	}
 }

@@ -346,3 +346,27 @@ func TestAWorkerWithTheFormerNameEnds(t *testing.T) {
 		require.Equal(t, "Prod", s.lease.Annotations[v1alpha1.AnnotationInstallation])
 	})
 }
+
+// Without some of its shards, an installation would not serve the namespaces of these shards.
+func TestAWorkerWithFewerShardsThanTheInstallationIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLeaseServer(0)
+		workerWith := func(shards int) *testWorker {
+			w := s.newWorkerNamed("prod", "")
+			w.shards = shards
+			return w
+		}
+		require.NoError(t, workerWith(1).renewForTheFirstTime(t.Context()))
+		require.NotContains(t, s.lease.Annotations, v1alpha1.AnnotationShards)
+		require.NoError(t, workerWith(4).renewForTheFirstTime(t.Context()))
+		require.Equal(t, "4", s.lease.Annotations[v1alpha1.AnnotationShards])
+		require.EqualError(
+			t,
+			workerWith(2).checkInstallation(t.Context()),
+			"--shards=2: the workers of this installation have served 4 shards, and the number cannot decrease, because nobody would serve the namespaces of the other shards",
+		)
+		require.NoError(t, workerWith(4).checkInstallation(t.Context()))
+		require.NoError(t, workerWith(2).renewForTheFirstTime(t.Context()), "a worker that runs while the number grows")
+		require.Equal(t, "4", s.lease.Annotations[v1alpha1.AnnotationShards])
+	})
+}

@@ -150,7 +150,8 @@ func (s *server) startWorker(shard run.Shard, queue string) (worker.Worker, erro
 		if err := serve.ConnectProvider(s.Flags, userAgent, calls); err != nil {
 			return nil, err
 		}
-		return serve.StartCloudWorker(s.temporal, shard, name, s.cloud, s.metrics, s.fatal, calls)
+		s.cloud.PrepareCalls(calls, s.installation, name, s.metrics)
+		return serve.StartCloudWorker(s.temporal, shard, name, s.cloud, s.fatal, calls)
 	default:
 		return nil, fmt.Errorf(
 			"unknown queue %q: known are %s, %s, %s and provider-NAME",

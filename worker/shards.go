@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"go.temporal.io/sdk/worker"
@@ -72,7 +73,7 @@ func (s *server) claimShards(ctx context.Context, in caches, control kubernetes.
 			go refresh()
 		},
 	})
-	if cause := context.Cause(ctx); err == nil && cause != context.Canceled {
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
 	return err

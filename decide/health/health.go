@@ -156,10 +156,8 @@ func Decide(f Facts) Verdict {
 			vocabulary.ReasonReplacementGranted,
 			message,
 		)
-	case f.TargetDown != "" && f.Phase == vocabulary.PhaseRunning:
-		return Verdict{}
 	case f.TargetDown != "":
-		return Verdict{Why: f.TargetDown}
+		return targetDownVerdict(f)
 	case !f.Instance, f.Phase == "", f.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return awaitCreation(f, "the provider has not created its instance")
 	case f.NoTargetCluster:
@@ -191,6 +189,14 @@ func Decide(f Facts) Verdict {
 	default:
 		return inPlaceUpdateVerdict(f)
 	}
+}
+
+// targetDownVerdict keeps the phase while the target cluster is not connected.
+func targetDownVerdict(f Facts) Verdict {
+	if f.Phase == vocabulary.PhaseRunning {
+		return Verdict{}
+	}
+	return Verdict{Why: f.TargetDown}
 }
 
 // inPlaceUpdateVerdict returns the next phase during an in-place update. While the agent updates the node, the

@@ -213,7 +213,9 @@ func (b *Bridge) enqueueClusterAPIDrain(e event, m *clusterv1.Machine, c fingerp
 	k, w := objectKey{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.toWakeRequest()
 	switch {
 	case e.isDeleted && capidrain.HasDrainHook(m):
-		w.deletedObjects = []deletedObject{{uid: string(m.UID), workflowIDs: []string{b.shard.Installation.ID(k.kind, refOf(m))}}}
+		w.deletedObjects = []deletedObject{
+			{uid: string(m.UID), workflowIDs: []string{b.shard.Installation.ID(k.kind, refOf(m))}},
+		}
 		b.enqueue(k, w, 0)
 	case c.specChanged && capidrain.HasDrainHook(m) && isDeleting(m):
 		b.enqueue(k, w, 0)

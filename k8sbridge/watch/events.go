@@ -262,7 +262,10 @@ func (b *Bridge) handleOwnedObject(e event, kind, parentKind run.Kind, now finge
 	k, w := objectKey{kind, e.object.GetNamespace(), e.object.GetName()}, e.toWakeRequest()
 	switch {
 	case e.isDeleted:
-		gone := deletedObject{uid: string(e.object.GetUID()), workflowIDs: []string{b.shard.Installation.ID(kind, refOf(e.object))}}
+		gone := deletedObject{
+			uid:         string(e.object.GetUID()),
+			workflowIDs: []string{b.shard.Installation.ID(kind, refOf(e.object))},
+		}
 		if rollout := rolloutInStatus(e.object); rollout != "" {
 			gone.workflowIDs = []string{rollout, gone.workflowIDs[0]}
 		}

@@ -255,7 +255,13 @@ func (w *bridgeTestEnv) startLeader() {
 	}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	w.metrics = prometheus.NewRegistry()
-	w.bridge = New(testInstallation.Shard(0), w.cluster, w.fakeTemporal, NewMetrics(w.metrics), slog.New(slog.DiscardHandler))
+	w.bridge = New(
+		testInstallation.Shard(0),
+		w.cluster,
+		w.fakeTemporal,
+		NewMetrics(w.metrics),
+		slog.New(slog.DiscardHandler),
+	)
 	if w.apiCache != nil {
 		w.bridge.WatchClusterAPI(w.apiCache)
 	}

@@ -38,6 +38,17 @@ type activeController struct {
 	actsInNamespace func(namespace string) bool
 }
 
+// LeaseOfWorkers returns the Lease that the workers renew in a namespace; nil if there is none. Call
+// WatchOtherControllers before Start.
+func (c *Cluster) LeaseOfWorkers(namespace string) *coordinationv1.Lease {
+	for _, informer := range c.otherControllers.informers {
+		if lease, found := getByKey[*coordinationv1.Lease](informer, namespace+"/"+v1alpha1.LeaseWorkers); found {
+			return lease
+		}
+	}
+	return nil
+}
+
 // WatchOtherControllers watches the Leases of machine-controller-manager and of other installations, and the labels of
 // namespaces. Cluster needs them to report which controller is active in a namespace. The parameter ours is the name of
 // this installation. Call WatchOtherControllers before Start.

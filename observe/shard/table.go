@@ -113,3 +113,13 @@ func (t Table) Assign(count int, namespaces []string) (data map[string]string, c
 	}
 	return data, t.Count != count || !maps.Equal(t.shards, assigned)
 }
+
+// MovePatch returns the JSON patch of the record that moves a namespace from one shard to another. The patch fails if the
+// namespace has another shard by now.
+func MovePatch(namespace string, from, to int) []byte {
+	return fmt.Appendf(
+		nil,
+		`[{"op":"test","path":"/data/%[1]s","value":"%[2]d"},{"op":"replace","path":"/data/%[1]s","value":"%[3]d"}]`,
+		namespace, from, to,
+	)
+}

@@ -325,7 +325,13 @@ func (c *claimer) claim(ctx context.Context, shard int, lease *coordinationv1.Le
 // release writes that nobody serves a shard, and stops to serve it.
 func (c *claimer) release(ctx context.Context, shard int, lease *coordinationv1.Lease) error {
 	c.stop(shard)
-	if err := c.writeHolder(ctx, shard, lease, ""); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if err := c.writeHolder(
+		ctx,
+		shard,
+		lease,
+		"",
+	); err != nil && !apierrors.IsConflict(err) &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("release shard %d: %w", shard, err)
 	}
 	return nil

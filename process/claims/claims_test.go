@@ -169,6 +169,22 @@ func TestAProcessThatLeavesHandsItsShardsOverAtOnce(t *testing.T) {
 	})
 }
 
+func TestAProcessThatIsLimitedToAShardServesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		a := f.join("a")
+		time.Sleep(2 * time.Second)
+		canary := f.join("canary", 1)
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []int{1}, canary.shards())
+		assert.Equal(t, []int{0, 2}, a.shards())
+		require.NoError(t, canary.leave())
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []int{0, 1, 2}, a.shards())
+		require.NoError(t, a.leave())
+	})
+}
+
 func TestAtRestAProcessSendsOnlyRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 8)

@@ -20,42 +20,39 @@ type view struct {
 // shard that nobody claimed in overdueTime is claimed by any process that may claim it.
 func (v view) plan() (claim, release []int) {
 	pool, peers := v.group()
-	held := map[string]int{}
-	var mine []int
-	for shard, holder := range v.holders {
-		held[holder]++
-		if holder == v.self {
-			mine = append(mine, shard)
-		}
-	}
-	slices.Sort(mine)
-	own := slices.DeleteFunc(slices.Clone(mine), func(shard int) bool { return !slices.Contains(pool, shard) })
 	least, most := len(pool)/len(peers), (len(pool)+len(peers)-1)/len(peers)
-	for _, shard := range pool {
-		if _, isHeld := v.holders[shard]; !isHeld && (len(own)+len(claim) < most || v.overdue[shard]) {
-			claim = append(claim, shard)
-		}
-	}
-	for shard := range v.count { // shards of other groups that nobody claims
-		_, isHeld := v.holders[shard]
-		if !isHeld && v.overdue[shard] && v.mayClaim(v.self, shard) && !slices.Contains(claim, shard) {
-			claim = append(claim, shard)
-		}
-	}
-	slices.Sort(claim)
-	for _, shard := range mine {
-		if !slices.Contains(pool, shard) && v.isReserved(shard) {
+	var own []int // held shards of the group
+	for shard := range v.count {
+		switch {
+		case v.holders[shard] != v.self:
+		case slices.Contains(pool, shard):
+			own = append(own, shard)
+		case v.isReserved(shard):
 			release = append(release, shard)
 		}
 	}
 	switch {
 	case len(own) > most:
 		release = append(release, own[most:]...)
-	case len(own) > least && v.mustYield(peers, held, least):
+	case len(own) > least && v.mustYield(peers, least):
 		release = append(release, own[len(own)-1])
 	}
 	slices.Sort(release)
-	return claim, release
+	return v.claims(pool, most-len(own)), release
+}
+
+// claims returns the shards to claim: up to room free shards of the pool, and overdue shards.
+func (v view) claims(pool []int, room int) (claim []int) {
+	for shard := range v.count {
+		if _, isHeld := v.holders[shard]; isHeld {
+			continue
+		}
+		fits := slices.Contains(pool, shard) && len(claim) < room
+		if fits || v.overdue[shard] && v.mayClaim(v.self, shard) {
+			claim = append(claim, shard)
+		}
+	}
+	return claim
 }
 
 // group returns the shards that the group of this process shares, and the identities of the group, both sorted.
@@ -92,7 +89,11 @@ func (v view) mayClaim(identity string, shard int) bool {
 
 // mustYield reports whether a peer has fewer shards than each process should have at least, and this process is the one
 // that must release a shard for it: the peer with the most shards, of several the first by identity.
-func (v view) mustYield(peers []string, held map[string]int, least int) bool {
+func (v view) mustYield(peers []string, least int) bool {
+	held := map[string]int{}
+	for _, holder := range v.holders {
+		held[holder]++
+	}
 	isShort := func(identity string) bool { return held[identity] < least }
 	richest := slices.MaxFunc(peers, func(a, b string) int {
 		return cmp.Or(cmp.Compare(held[a], held[b]), cmp.Compare(b, a))

@@ -54,7 +54,11 @@ func unservedText(namespaces []string) string {
 	if len(namespaces) == 0 {
 		return ""
 	}
-	return ", so that nobody serves the " + phrase.CountText(len(namespaces), "namespace") + " " + phrase.JoinNames(namespaces, maxNames, ", ")
+	return fmt.Sprintf(
+		", so that nobody serves the %s %s",
+		phrase.SingularOrPlural(len(namespaces), "namespace", "namespaces"),
+		phrase.JoinNames(namespaces, maxNames, ", "),
+	)
 }
 
 // checkProviderQueues checks that workers poll the task queues of the providers of a shard's classes.

@@ -57,3 +57,15 @@ func (s Shards) All() (all []run.Shard) {
 	}
 	return all
 }
+
+// LeaseNamespace returns the namespace of the Lease of the workers, which also has the ConfigMaps of the installation.
+// found is false if no worker has run, or if several installations have Leases in different namespaces.
+func (c Clients) LeaseNamespace(ctx context.Context) (namespace string, found bool) {
+	for _, lease := range c.workerLeases(ctx) {
+		if found && lease.Namespace != namespace {
+			return "", false
+		}
+		namespace, found = lease.Namespace, true
+	}
+	return namespace, found
+}

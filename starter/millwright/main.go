@@ -13,6 +13,7 @@ import (
 	"millwright/starter/doctor"
 	"millwright/starter/drain"
 	"millwright/starter/explain"
+	"millwright/starter/fleet"
 	"millwright/starter/kubecli"
 	"millwright/starter/migrate"
 	"millwright/starter/providers"
@@ -49,6 +50,7 @@ func rootCommand() *cobra.Command {
 		explain.TopCommand(kubecli.NewEnvironment()),
 		explain.UICommand(kubecli.NewEnvironment()),
 		explain.HeartbeatsCommand(kubecli.NewEnvironment()),
+		fleet.Command(kubecli.NewEnvironment()),
 		doctor.Command(kubecli.NewEnvironment()),
 		drain.Command(kubecli.NewEnvironment()),
 		rollout.Command(kubecli.NewEnvironment()),

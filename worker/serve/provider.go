@@ -88,24 +88,27 @@ func (f *CloudFlags) Options() worker.Options {
 	return options
 }
 
-// applyToProvider passes the flags to the activities that read them.
-func (f *CloudFlags) applyToProvider(calls *cloud.Provider) {
+// PrepareCalls prepares the activities of a provider: the name of the installation, the flags, and the metrics of the
+// provider's calls. Call PrepareCalls once for calls, before StartCloudWorker.
+func (f *CloudFlags) PrepareCalls(
+	calls *cloud.Provider,
+	installation run.Installation,
+	name string,
+	metrics CloudMetrics,
+) {
+	calls.Cloud, calls.Cluster = metrics.MeasureProvider(name, calls.Cloud), string(installation)
 	calls.ExhaustedRetry, calls.UnaskedSecrets = f.MaxExhaustedBackoff, f.AllowSecretsWithoutConsent
 }
 
-// StartCloudWorker starts the worker of a provider's queue.
+// StartCloudWorker starts the worker of a shard's queue for a provider. Several workers may have the same calls.
 func StartCloudWorker(
 	temporal client.Client,
 	shard run.Shard,
 	name string,
 	flags CloudFlags,
-	metrics CloudMetrics,
 	fatal FatalErrors,
 	calls *cloud.Provider,
 ) (worker.Worker, error) {
-	calls.Cloud = metrics.MeasureProvider(name, calls.Cloud)
-	calls.Cluster = string(shard.Installation)
-	flags.applyToProvider(calls)
 	return StartWorker(
 		temporal,
 		shard.TaskQueue(provider.TaskQueue(name)),
@@ -182,10 +185,11 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	if err := process.ClaimInstallation(ctx, installation, temporal, calls.Secrets, started.Logger); err != nil {
 		return err
 	}
-	fatal, metrics := NewFatalErrors(), NewCloudMetrics(started.Registry)
+	flags.PrepareCalls(calls, installation, name, NewCloudMetrics(started.Registry))
+	fatal := NewFatalErrors()
 	var workers []worker.Worker
 	for _, number := range shards {
-		w, err := StartCloudWorker(temporal, installation.Shard(number), name, flags.CloudFlags, metrics, fatal, calls)
+		w, err := StartCloudWorker(temporal, installation.Shard(number), name, flags.CloudFlags, fatal, calls)
 		if err != nil {
 			StopWorkers(workers)
 			return err

@@ -127,7 +127,9 @@ func (i Installation) ParseID(id string) (kind Kind, ref kube.Ref, ours bool) {
 func (i Installation) InstallationMarkID() string { return i.idPrefix() + KindInstallation.idSegment() }
 
 // InstallationOfWorkflow returns the installation of a workflow, from the name of the workflow's task queue.
-func InstallationOfWorkflow(ctx workflow.Context) Installation { return shardOfWorkflow(ctx).Installation }
+func InstallationOfWorkflow(ctx workflow.Context) Installation {
+	return shardOfWorkflow(ctx).Installation
+}
 
 // shardOfWorkflow returns the shard of a workflow, from the name of the workflow's task queue. Activities and child
 // workflows use the task queues of the same shard, even if the namespace has been moved to another shard since.

@@ -52,7 +52,10 @@ func ExecuteLoop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (e
 			continue
 		case again:
 			o.ReceiveSignals()
-			return ended, o.publishLastStep(always, workflow.NewContinueAsNewError(o.withCurrentShard(ctx), string(o.kind), p.NextInput()))
+			return ended, o.publishLastStep(
+				always,
+				workflow.NewContinueAsNewError(o.withCurrentShard(ctx), string(o.kind), p.NextInput()),
+			)
 		case over != nil:
 			ended = *over
 		}

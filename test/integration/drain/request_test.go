@@ -280,7 +280,11 @@ func sendRequestToMachine(t *testing.T, m v1alpha1.Machine, in run.RequestInput)
 	t.Helper()
 	handle, err := testRig.Temporal.UpdateWithStartWorkflow(t.Context(), client.UpdateWithStartWorkflowOptions{
 		StartWorkflowOperation: testRig.Temporal.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
-			ID: rig.Installation.ID(run.KindMachine, machineRef(m)), TaskQueue: rig.Installation.Shard(0).TaskQueue(run.QueueMachines),
+			ID: rig.Installation.ID(
+				run.KindMachine,
+				machineRef(m),
+			),
+			TaskQueue:                rig.Installation.Shard(0).TaskQueue(run.QueueMachines),
 			WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		}, string(run.KindMachine), run.Input{Ref: machineRef(m)}),
 		UpdateOptions: requestUpdateOptions(run.KindMachine, m, in),

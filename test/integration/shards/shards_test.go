@@ -57,18 +57,18 @@ func holders(t *testing.T, role string) map[int]string {
 	return claims.Holders(leases.Items, time.Now())
 }
 
-// awaitHolders waits until each shard has a holder, and returns the different holders.
-func awaitHolders(t *testing.T, role string, processes int) (now map[int]string) {
+// awaitHolders waits until each shard has a holder, and the number of different holders is processes.
+func awaitHolders(t *testing.T, role string, processes int) {
 	t.Helper()
-	rig.Eventually(t, fmt.Sprintf("%d processes of role %s serve %d shards", processes, role, shardCount), func() (bool, any) {
-		now = holders(t, role)
+	what := fmt.Sprintf("%d processes of role %s serve %d shards", processes, role, shardCount)
+	rig.Eventually(t, what, func() (bool, any) {
+		now := holders(t, role)
 		different := map[string]bool{}
 		for _, holder := range now {
 			different[holder] = true
 		}
 		return len(now) == shardCount && len(different) == processes, now
 	})
-	return now
 }
 
 func readTable(t *testing.T) shard.Table {

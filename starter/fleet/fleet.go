@@ -1,0 +1,304 @@
+// Package fleet has the commands about an installation for many clusters: the namespaces with their target clusters and
+// shards.
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+	"millwright/observe/shard"
+	"millwright/observe/target"
+	"millwright/process/claims"
+	"millwright/starter/kubecli"
+	"millwright/workflows/run"
+)
+
+// fleetCommand is the command `millwright fleet` with the flags of its subcommands.
+type fleetCommand struct {
+	kubecli.Environment
+	access      kubecli.ClusterAccess
+	clusterName string
+}
+
+// Command returns the command fleet.
+func Command(e kubecli.Environment) *cobra.Command {
+	f := &fleetCommand{Environment: e}
+	c := &cobra.Command{
+		Use:   "fleet",
+		Short: "Show the namespaces of an installation with their target clusters, machines and shards; move a namespace to another shard",
+		Example: `  millwright fleet list
+  millwright fleet move shop --shard 2`,
+	}
+	f.access.RegisterFlags(c)
+	c.PersistentFlags().
+		StringVar(&f.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
+	c.AddCommand(f.listCommand(), f.moveCommand())
+	return c
+}
+
+func (f *fleetCommand) listCommand() *cobra.Command {
+	var output kubecli.Output
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the namespaces: state of the target cluster, machines, machines in motion and stuck, shard and worker",
+		Long: `list shows each namespace with Machines, with a target cluster or with a shard. Namespaces whose target cluster is not connected, and
+namespaces that no worker serves, come first; then those with stuck machines. TARGET is the state that the worker reports: Ready,
+Connecting, Missing (no usable kubeconfig) or Unavailable (the API server does not answer); "shared" means the target cluster of all
+namespaces. STUCK is the number of machines that wait for something that only a person or a deadline ends. OLDEST is the time that the
+oldest operation has taken.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return f.list(c.Context(), c.OutOrStdout(), output) },
+	}
+	output.RegisterFlag(c)
+	return c
+}
+
+// row is one namespace of the list, as JSON and YAML show the namespace.
+type row struct {
+	Namespace string            `json:"namespace"`
+	Target    cache.TargetState `json:"target,omitempty"`      // state of the target cluster; empty: the namespaces share a target
+	Why       string            `json:"why,omitempty"`         // why the target is not Ready
+	Since     *metav1.Time      `json:"since,omitempty"`       // start of the target's state
+	Machines  int               `json:"machines"`              // number of Machines
+	InMotion  int               `json:"inMotion"`              // number of Machines with an operation
+	Stuck     int               `json:"stuck"`                 // number of Machines whose operation is blocked
+	Oldest    *metav1.Time      `json:"oldestSince,omitempty"` // start of the oldest operation
+	Shard     *int              `json:"shard,omitempty"`       // number of the shard; absent: the namespace has no shard yet
+	Worker    string            `json:"worker,omitempty"`      // worker that serves the namespace; empty: none, or not known
+}
+
+// isUnwell reports whether the target is not connected or no worker serves the namespace.
+func (r row) isUnwell() bool {
+	return r.Target != "" && r.Target != cache.TargetReady || r.Shard == nil
+}
+
+func (f *fleetCommand) list(ctx context.Context, out io.Writer, output kubecli.Output) error {
+	clients, err := f.Clients(f.access)
+	if err != nil {
+		return err
+	}
+	rows, err := f.readRows(ctx, clients)
+	if err != nil {
+		return err
+	}
+	now := f.Now()
+	l := kubecli.Listing{
+		Items: rows,
+		Table: [][]any{{
+			"NAMESPACE", "TARGET", "SINCE", "MACHINES", "IN MOTION", "STUCK", "OLDEST", "SHARD", "WORKER",
+		}},
+		WideColumns: [][]any{{"WHY"}},
+		EmptyText:   "there is no namespace with Machines",
+	}
+	for _, r := range rows {
+		number := ""
+		if r.Shard != nil {
+			number = strconv.Itoa(*r.Shard)
+		}
+		l.Names = append(l.Names, "namespace/"+r.Namespace)
+		l.Table = append(l.Table, []any{
+			r.Namespace, cmp.Or(string(r.Target), "shared"), ageText(r.Since, now),
+			r.Machines, r.InMotion, r.Stuck, ageText(r.Oldest, now), number, r.Worker,
+		})
+		l.WideColumns = append(l.WideColumns, []any{r.Why})
+	}
+	return output.Write(out, l)
+}
+
+func ageText(since *metav1.Time, now time.Time) string {
+	if since == nil {
+		return ""
+	}
+	return kubecli.AgeText(since.Time, now)
+}
+
+// readRows returns the namespaces in the order of the list.
+func (f *fleetCommand) readRows(ctx context.Context, clients kubecli.Clients) ([]row, error) {
+	installation := cmp.Or(run.Installation(f.clusterName), clients.Installation(ctx))
+	shards, err := clients.Shards(ctx, installation)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the error names the record
+	}
+	machines, err := clients.Machines.MachineV1alpha1().Machines(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list Machines: %w", err)
+	}
+	t := table{}
+	for number := range shards.Count {
+		for _, namespace := range shards.Table.Namespaces(number) {
+			t.row(namespace)
+		}
+	}
+	for i := range machines.Items {
+		t.addMachine(&machines.Items[i])
+	}
+	if err := t.addReports(ctx, clients, f.Now()); err != nil {
+		return nil, err
+	}
+	if err := t.addShards(ctx, clients, shards, f.Now()); err != nil {
+		return nil, err
+	}
+	return t.sorted(), nil
+}
+
+// table contains a row for each namespace.
+type table map[string]*row
+
+func (t table) row(namespace string) *row {
+	if t[namespace] == nil {
+		t[namespace] = &row{Namespace: namespace}
+	}
+	return t[namespace]
+}
+
+func (t table) addMachine(m *v1alpha1.Machine) {
+	r := t.row(m.Namespace)
+	r.Machines++
+	operation := m.Status.CurrentOperation
+	if operation == nil {
+		return
+	}
+	r.InMotion++
+	if len(operation.BlockedBy) > 0 {
+		r.Stuck++
+	}
+	if since := operation.Since; r.Oldest == nil || since.Before(r.Oldest) {
+		r.Oldest = &since
+	}
+}
+
+// addReports adds the states of the target clusters from the reports of the workers. If several workers report a
+// namespace, the newest report counts.
+func (t table) addReports(ctx context.Context, clients kubecli.Clients, now time.Time) error {
+	namespace, found := clients.LeaseNamespace(ctx)
+	if !found {
+		return nil
+	}
+	reports, err := clients.Core.ConfigMaps(namespace).Get(ctx, target.ReportsName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the states of the target clusters: %w", err)
+	}
+	newest := map[string]time.Time{}
+	for _, report := range target.ReadReports(reports, now) {
+		if report.At.Before(newest[report.Namespace]) {
+			continue
+		}
+		newest[report.Namespace] = report.At
+		r := t.row(report.Namespace)
+		r.Target, r.Why, r.Worker = report.State, report.Why, report.Worker
+		if !report.Since.IsZero() {
+			r.Since = &metav1.Time{Time: report.Since}
+		}
+	}
+	return nil
+}
+
+// addShards adds the shard of each namespace and the worker that serves the shard.
+func (t table) addShards(ctx context.Context, clients kubecli.Clients, shards kubecli.Shards, now time.Time) error {
+	if shards.Namespace == "" { // one shard
+		for _, r := range t {
+			r.Shard = new(int)
+		}
+		return nil
+	}
+	leases, err := clients.Leases.Leases(shards.Namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: claims.Selector(claims.Worker)})
+	if err != nil {
+		return fmt.Errorf("list the claims of shards: %w", err)
+	}
+	holders := claims.Holders(leases.Items, now)
+	for namespace, r := range t {
+		if number, recorded := shards.Table.Of(namespace); recorded {
+			r.Shard, r.Worker = &number, holders[number]
+		}
+	}
+	return nil
+}
+
+// sorted returns the rows: unwell namespaces first, then those with the most stuck machines, then by name.
+func (t table) sorted() []row {
+	rows := make([]row, 0, len(t))
+	for _, r := range t {
+		rows = append(rows, *r)
+	}
+	rank := func(r row) int {
+		if r.isUnwell() {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(
+			cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Stuck, a.Stuck), cmp.Compare(a.Namespace, b.Namespace),
+		)
+	})
+	return rows
+}
+
+func (f *fleetCommand) moveCommand() *cobra.Command {
+	number := -1
+	c := &cobra.Command{
+		Use:   "move NAMESPACE --shard N",
+		Short: "Move a namespace to another shard",
+		Long: `move records another shard for a namespace. New runs of the namespace's objects use the task queues of the new shard. Open runs keep
+their task queues until they end or continue as new.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.move(c.Context(), c.OutOrStdout(), args[0], number)
+		},
+	}
+	c.Flags().IntVar(&number, "shard", number, "number of the new shard")
+	_ = c.MarkFlagRequired("shard") // an error is possible only for a flag that does not exist
+	return c
+}
+
+func (f *fleetCommand) move(ctx context.Context, out io.Writer, namespace string, number int) error {
+	clients, err := f.Clients(f.access)
+	if err != nil {
+		return err
+	}
+	installation := cmp.Or(run.Installation(f.clusterName), clients.Installation(ctx))
+	shards, err := clients.Shards(ctx, installation)
+	if err != nil {
+		return err //nolint:wrapcheck // the error names the record
+	}
+	before, recorded := shards.Table.Of(namespace)
+	switch {
+	case shards.Namespace == "":
+		return fmt.Errorf("installation %s has one shard: there is no other shard", installation)
+	case number < 0 || number >= shards.Count:
+		return fmt.Errorf("--shard=%d: installation %s has the shards 0 to %d", number, installation, shards.Count-1)
+	case !recorded:
+		return fmt.Errorf("namespace %s has no shard: it has no object of Millwright", namespace)
+	case before == number:
+		_, err := fmt.Fprintf(out, "namespace %s belongs to shard %d already\n", namespace, number)
+		return err
+	}
+	_, err = clients.Core.ConfigMaps(shards.Namespace).Patch(
+		ctx, shard.RecordName, types.JSONPatchType, shard.MovePatch(namespace, before, number),
+		metav1.PatchOptions{FieldManager: "millwright"},
+	)
+	if err != nil {
+		return fmt.Errorf("move namespace %s: %w", namespace, err)
+	}
+	_, err = fmt.Fprintf(
+		out, "namespace %s moved from shard %d to shard %d; open runs keep their task queues\n", namespace, before, number,
+	)
+	return err
+}
