@@ -219,13 +219,18 @@ func (t table) addShards(ctx context.Context, clients kubecli.Clients, shards ku
 	}
 	leases, err := clients.Leases.Leases(shards.Namespace).
 		List(ctx, metav1.ListOptions{LabelSelector: claims.Selector(claims.Worker)})
-	if err != nil {
+	if err != nil && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("list the claims of shards: %w", err)
 	}
 	holders := claims.Holders(leases.Items, now)
 	for namespace, r := range t {
-		if number, recorded := shards.Table.Of(namespace); recorded {
-			r.Shard, r.Worker = &number, holders[number]
+		number, recorded := shards.Table.Of(namespace)
+		if !recorded {
+			continue
+		}
+		r.Shard = &number
+		if err == nil { // otherwise the user may not list Leases, and the worker is the one that reported the target
+			r.Worker = holders[number]
 		}
 	}
 	return nil

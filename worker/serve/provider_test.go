@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,7 +28,8 @@ func TestASecretOfAnotherNamespaceNeedsConsentByDefault(t *testing.T) {
 		flags.Register(set)
 		require.NoError(t, set.Parse(arguments))
 		var calls cloud.Provider
-		flags.applyToProvider(&calls)
+		flags.PrepareCalls(&calls, "prod", "fake", NewCloudMetrics(prometheus.NewRegistry()))
+		assert.Equal(t, "prod", calls.Cluster)
 		assert.Equal(t, unasked, calls.UnaskedSecrets)
 		assert.Equal(t, kube.DefaultExhaustedRetry, calls.ExhaustedRetry)
 	}
