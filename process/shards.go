@@ -96,7 +96,8 @@ type FewerShardsError struct{ Recorded, Flag int }
 func (e *FewerShardsError) Error() string {
 	return fmt.Sprintf(
 		"--shards=%d: the workers of this installation have served %d shards, and the number cannot decrease, because nobody would serve the namespaces of the other shards",
-		e.Flag, e.Recorded,
+		e.Flag,
+		e.Recorded,
 	)
 }
 

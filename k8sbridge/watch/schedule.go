@@ -78,7 +78,10 @@ func scheduleMatches(there client.Schedule, wanted client.ScheduleOptions) bool 
 	}
 	payload, ok := action.Args[0].(*commonpb.Payload)
 	var input orphan.Input
-	return ok && action.TaskQueue == wanted.Action.(*client.ScheduleWorkflowAction).TaskQueue && converter.GetDefaultDataConverter().FromPayload(payload, &input) == nil &&
-		input == wanted.Action.(*client.ScheduleWorkflowAction).Args[0] &&
+	if !ok || converter.GetDefaultDataConverter().FromPayload(payload, &input) != nil {
+		return false
+	}
+	wantedAction := wanted.Action.(*client.ScheduleWorkflowAction)
+	return action.TaskQueue == wantedAction.TaskQueue && input == wantedAction.Args[0] &&
 		there.Spec.Intervals[0].Every == wanted.Spec.Intervals[0].Every
 }
