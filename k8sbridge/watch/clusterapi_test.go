@@ -3,6 +3,7 @@ package watch
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -547,16 +548,18 @@ func TestSignalOfAClusterAPISetHasTheBridgesVersions(t *testing.T) {
 // not answer.
 func TestSetWhoseTemplatesCannotBeReadIsSignaled(t *testing.T) {
 	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
-		fails := true
+		var fails atomic.Bool
+		fails.Store(true)
 		w.provider.Definitions.PrependReactor("get", "*", func(kubetesting.Action) (bool, runtime.Object, error) {
-			return fails, nil, errors.New("connection refused")
+			return fails.Load(), nil, errors.New("connection refused")
 		})
+		w.startLeader()                  // the goroutines of the bridge start after the change of the fake API server
 		w.advanceClock(11 * time.Minute) // the cached answers about kinds have expired
 		w.takeCalls()
 		w.putObject(capiStackSet(annotatedSet("x", "y")))
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
-		fails = false
+		fails.Store(false)
 		w.putObject(capiStackSet(annotatedSet("x", "z")))
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
