@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -33,6 +32,7 @@ import (
 	"millwright/observe/target"
 	"millwright/observe/taskqueue"
 	"millwright/process"
+	"millwright/process/claims"
 	"millwright/process/commandline"
 	"millwright/process/problems"
 	"millwright/workflows/run"
@@ -95,8 +95,7 @@ func newCommand() *cobra.Command {
 // runProcess fills the caches, waits to become the leader, and sends signals until ctx ends.
 func runProcess(ctx context.Context, o options) error {
 	if o.identity == "" {
-		host, _ := os.Hostname() // without a host name, the identity is only the process ID
-		o.identity = fmt.Sprintf("%s-%d", host, os.Getpid())
+		o.identity = process.Identity()
 	}
 	if o.orphanPeriod != 0 && o.orphanPeriod < time.Second {
 		return fmt.Errorf("--machine-safety-orphan-vms-period: %s is neither 0 nor a second or more", o.orphanPeriod)
@@ -164,8 +163,11 @@ func runProcess(ctx context.Context, o options) error {
 			return l.lead(ctx, name.Shard(0))
 		})
 	} else {
-		err = claimShards(ctx, o, client, p, shards, claimed, targets, func(ctx context.Context, number int) error {
-			return l.lead(ctx, name.Shard(number))
+		leads := watch.NewLeadingGauge(p.Registry)
+		err = o.ClaimShards(ctx, client, p.Logger, claimed, targets, claims.Options{
+			Role: claims.Bridge, Identity: o.identity,
+			Serve:    func(ctx context.Context, number int) error { return l.lead(ctx, name.Shard(number)) },
+			OnClaims: func(numbers []int) { leads.Set(float64(min(len(numbers), 1))) },
 		})
 	}
 	end()

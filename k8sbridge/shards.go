@@ -7,49 +7,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
-
-	"millwright/k8sbridge/watch"
-	"millwright/observe/shard"
-	"millwright/observe/target"
-	"millwright/process"
-	"millwright/process/claims"
 )
-
-// claimShards runs a bridge for each shard that this process claims, until ctx ends or a bridge fails.
-func claimShards(
-	ctx context.Context,
-	o options,
-	client kubernetes.Interface,
-	p *process.Process,
-	shards *shard.Map,
-	claimed *shard.Claimed,
-	targets *target.Registry,
-	bridge func(ctx context.Context, number int) error,
-) error {
-	only, err := o.Shards.Only()
-	if err != nil {
-		return err
-	}
-	leads := watch.NewLeadingGauge(p.Registry)
-	refresh := func() {
-		if targets != nil {
-			targets.Refresh()
-		}
-	}
-	defer shards.OnChange(func() { go refresh() })()
-	return claims.Run(ctx, claims.Options{
-		Client: client, Namespace: o.LeaseNamespace, Role: claims.Bridge, Identity: o.identity,
-		Count: o.Shards.Count, Only: only, Log: p.Logger,
-		Serve: bridge,
-		OnClaims: func(numbers []int) {
-			leads.Set(float64(min(len(numbers), 1)))
-			claimed.Set(numbers)
-			go refresh()
-		},
-	})
-}
 
 // renewLease renews the Lease of the bridges until ctx ends, as the leader of an installation with one shard does:
 // commands, alerts and other installations read it. An error is not logged, because the claims of shards get the same

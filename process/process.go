@@ -88,6 +88,12 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.IntVar(&f.Burst, "kube-api-burst", 200, "largest burst of requests of each client, if --kube-api-qps is set")
 }
 
+// Identity returns the identity of this process in Leases and reports: the host name and the process ID.
+func Identity() string {
+	host, _ := os.Hostname() // if Hostname fails, the process ID still identifies the process
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
+}
+
 // Installation returns the name of this installation, or an error that says why --cluster-name is invalid.
 func (f *Flags) Installation() (run.Installation, error) {
 	name := run.Installation(f.ClusterName)

@@ -13,6 +13,8 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/shard"
+	"millwright/observe/target"
+	"millwright/process/claims"
 )
 
 // ShardFlags say how many shards the installation has, and which of them this process serves.
@@ -88,6 +90,37 @@ func (f *Flags) WatchShards(ctx context.Context, client kubernetes.Interface, lo
 		return nil, err
 	}
 	return shards, nil
+}
+
+// ClaimShards claims shards by Leases and serves them until ctx ends or the service of a shard fails; see claims.Run. The
+// options' fields Role, Identity, Serve and OnClaims are used. claimed gets the claimed shards. targets, which may be
+// nil, connects to the targets of the namespaces in these shards.
+func (f *Flags) ClaimShards(
+	ctx context.Context,
+	client kubernetes.Interface,
+	log *slog.Logger,
+	claimed *shard.Claimed,
+	targets *target.Registry,
+	o claims.Options,
+) (err error) {
+	if o.Only, err = f.Shards.Only(); err != nil {
+		return err
+	}
+	refresh := func() {
+		if targets != nil {
+			targets.Refresh()
+		}
+	}
+	defer claimed.OnChange(func() { go refresh() })()
+	onClaims := o.OnClaims
+	o.OnClaims = func(numbers []int) {
+		if claimed.Set(numbers); onClaims != nil {
+			onClaims(numbers)
+		}
+		go refresh()
+	}
+	o.Client, o.Namespace, o.Count, o.Log = client, f.LeaseNamespace, f.Shards.Count, log
+	return claims.Run(ctx, o)
 }
 
 // FewerShardsError means that --shards is smaller than the number of shards of the installation.

@@ -163,7 +163,7 @@ func runWorker(ctx context.Context, o options) error {
 	if err := process.ClaimInstallation(ctx, name, temporal, clients.control, p.Logger); err != nil {
 		return err
 	}
-	reporter := newTargetReporter(clients.control.CoreV1().ConfigMaps(o.LeaseNamespace), workerIdentity(), p.Logger)
+	reporter := newTargetReporter(clients.control.CoreV1().ConfigMaps(o.LeaseNamespace), process.Identity(), p.Logger)
 	filled, err := fillCaches(ctx, o, clients, reporter, p.Logger)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -76,7 +75,7 @@ func newWorkersLeaseRenewer(
 	recorder *problems.Recorder,
 	log *slog.Logger,
 ) *workersLeaseRenewer {
-	identity := workerIdentity()
+	identity := process.Identity()
 	return &workersLeaseRenewer{
 		leases:             recorder.LeaseClient(leases, identity),
 		installation:       of,
@@ -87,12 +86,6 @@ func newWorkersLeaseRenewer(
 		recorder:           recorder,
 		log:                log,
 	}
-}
-
-// workerIdentity returns the identity of this process in Leases and reports.
-func workerIdentity() string {
-	host, _ := os.Hostname() // if Hostname fails, the process ID still identifies the worker
-	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
 // showProblems writes the problems of this worker to the Lease while the worker does not renew the Lease.

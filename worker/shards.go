@@ -8,13 +8,14 @@ import (
 	"go.temporal.io/sdk/worker"
 	"k8s.io/client-go/kubernetes"
 
+	"millwright/process"
 	"millwright/process/claims"
 	"millwright/worker/serve"
 )
 
-// run serves the task queues until ctx is done or an SDK worker fails. In an installation with several shards, a worker of
-// core queues claims shards by Leases. A worker that only calls a cloud serves all its shards at once.
-// run calls ready before run waits.
+// run serves the task queues until ctx is done or an SDK worker fails. In an installation with several shards, a worker
+// of core queues claims shards by Leases. A worker that only calls a cloud serves all its shards at once. run calls
+// ready before run waits.
 func (s *server) run(
 	ctx context.Context,
 	in caches,
@@ -45,10 +46,6 @@ func (s *server) run(
 
 // claimShards claims shards and serves them until ctx is done or an SDK worker fails.
 func (s *server) claimShards(ctx context.Context, in caches, control kubernetes.Interface, log *slog.Logger) error {
-	only, err := s.Shards.Only()
-	if err != nil {
-		return err
-	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
@@ -58,20 +55,8 @@ func (s *server) claimShards(ctx context.Context, in caches, control kubernetes.
 			stop(err)
 		}
 	}()
-	refresh := func() {
-		if in.targets != nil {
-			in.targets.Refresh()
-		}
-	}
-	defer in.shards.OnChange(func() { go refresh() })()
-	err = claims.Run(ctx, claims.Options{
-		Client: control, Namespace: s.LeaseNamespace, Role: claims.Worker, Identity: workerIdentity(),
-		Count: s.Shards.Count, Only: only, Log: log,
-		Serve: s.serveShard,
-		OnClaims: func(shards []int) {
-			in.claimed.Set(shards)
-			go refresh()
-		},
+	err := s.ClaimShards(ctx, control, log, in.claimed, in.targets, claims.Options{
+		Role: claims.Worker, Identity: process.Identity(), Serve: s.serveShard,
 	})
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
 		err = cause

@@ -125,6 +125,9 @@ func NewClaimed(shards *Map) *Claimed {
 // Set replaces the shards. The caller must not change the list afterwards.
 func (c *Claimed) Set(numbers []int) { c.numbers.Store(&numbers) }
 
+// OnChange calls handle after each change of the record; see Map.OnChange.
+func (c *Claimed) OnChange(handle func()) (stop func()) { return c.shards.OnChange(handle) }
+
 // Serves reports whether a namespace belongs to one of the shards.
 func (c *Claimed) Serves(namespace string) bool {
 	if c == nil {

@@ -150,8 +150,8 @@ func namespaceOf(object any) string {
 	return ""
 }
 
-// refreshInterval is the interval at which a Registry checks which namespaces this process serves. Source: the labels
-// by which namespaces are selected change seldom, and the check sends no request.
+// refreshInterval is the interval at which a Registry checks which namespaces this process serves. Source: labels
+// of namespaces seldom change, and the check sends no request.
 const refreshInterval = 30 * time.Second
 
 // demandTime is how long a connection stays after the last demand.

@@ -15,7 +15,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// statement is a sentence about a deletion or drain, with the commands by which a user can change it.
+// statement is a sentence about a deletion or a drain. A user can change the deletion or the drain with the commands.
 type statement struct {
 	text     string
 	commands []string
