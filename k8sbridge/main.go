@@ -268,11 +268,11 @@ func fillCaches(
 	cluster.WithoutSecretFinalizers = !o.guardSecrets
 	o.rollout.ApplyToCluster(cluster)
 	o.mcm.ApplyToCluster(cluster)
-	if err := o.scope.ApplyToCluster(cluster); err != nil {
-		return nil, nil, nil, err
-	}
 	client, err := process.KubernetesClient(config)
 	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := o.scope.ApplyToCluster(cluster, client); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := cluster.WatchOtherControllers(client, o.ClusterName); err != nil {

@@ -61,7 +61,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 		"",
 		"kubeconfig of the cluster that the machines join as nodes; empty means the cluster of --kubeconfig; \"none\" means that machines join no cluster; set the same value on worker and bridge",
 	)
-	f.Targets.register(set)
+	f.Targets.Register(set)
 	f.Shards.register(set)
 	f.Connection.Register(set)
 	set.StringVar(

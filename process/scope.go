@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
 
 	"millwright/observe/cache"
 )
@@ -15,7 +16,8 @@ import (
 // ScopeFlags select the namespaces that Millwright manages. Worker and bridge need the same ScopeFlags.
 type ScopeFlags struct {
 	cache.NamespaceScope
-	selector string
+	selector     string
+	watchesHolds bool
 }
 
 // Register adds the flags to a set.
@@ -38,14 +40,25 @@ func (f *ScopeFlags) Register(set *pflag.FlagSet) {
 		"",
 		"labels of the namespaces whose objects Millwright acts on, as in kubectl -l, such as fleet=blue or \"tier notin (test)\"; with --namespaces, a namespace must fit both; empty: any; set the same value on worker and bridge",
 	)
+	set.BoolVar(
+		&f.watchesHolds,
+		"hold-by-autoscaler-guard",
+		false,
+		"do not act in a namespace while its Deployment machine-controller-manager, the guard of Gardener's cluster autoscaler, is scaled to 0; set the same value on worker and bridge",
+	)
 }
 
-// ApplyToCluster copies the flags into a cluster, or returns the error of Check. Call ApplyToCluster before the caches
-// start.
-func (f *ScopeFlags) ApplyToCluster(cluster *cache.Cluster) error {
-	err := f.Check()
+// ApplyToCluster copies the flags into a cluster, or returns the error of Check. control is a client of the control
+// cluster. Call ApplyToCluster before the caches start.
+func (f *ScopeFlags) ApplyToCluster(cluster *cache.Cluster, control kubernetes.Interface) error {
+	if err := f.Check(); err != nil {
+		return err
+	}
 	cluster.Scope = f.NamespaceScope
-	return err
+	if !f.watchesHolds {
+		return nil
+	}
+	return cluster.WatchHolds(control)
 }
 
 // Check completes the Scope. Check returns an error if a name is not a valid namespace name, if the selector is

@@ -36,7 +36,7 @@ func TestNamespaceScopeFlags(t *testing.T) {
 			flags.Register(set)
 			require.NoError(t, set.Parse(row.arguments))
 			cluster := &cache.Cluster{}
-			err := flags.ApplyToCluster(cluster)
+			err := flags.ApplyToCluster(cluster, nil)
 			if row.wrong != "" {
 				require.ErrorContains(t, err, row.wrong)
 				return

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"millwright/observe/cache"
@@ -17,8 +18,8 @@ type TargetFlags struct {
 	secret, key, tokenSecret string
 }
 
-// register adds the flags to a set.
-func (f *TargetFlags) register(set *pflag.FlagSet) {
+// Register adds the flags to a set.
+func (f *TargetFlags) Register(set *pflag.FlagSet) {
 	set.StringVar(
 		&f.secret,
 		"target-secret",
@@ -40,7 +41,20 @@ func (f *TargetFlags) register(set *pflag.FlagSet) {
 }
 
 // HasTargets reports whether each namespace has its own target cluster.
-func (f *Flags) HasTargets() bool { return f.Targets.secret != "" }
+func (f *Flags) HasTargets() bool { return f.Targets.IsSet() }
+
+// IsSet reports whether each namespace has its own target cluster.
+func (f *TargetFlags) IsSet() bool { return f.secret != "" }
+
+// Clients returns the clients of the target clusters. connect makes the client of a target.
+func (f *TargetFlags) Clients(
+	secrets typedcorev1.SecretsGetter,
+	connect func(*rest.Config) (kubernetes.Interface, error),
+) *target.Clients {
+	return target.NewClients(secrets, target.Options{
+		Secret: f.secret, Key: f.key, TokenSecret: f.tokenSecret, Connect: connect,
+	})
+}
 
 // checkTargets returns an error if the flags of the targets exclude each other.
 func (f *Flags) checkTargets() error {
@@ -64,7 +78,7 @@ func (f *Flags) TargetClients(client kubernetes.Interface, agent string) (*targe
 	if err := f.checkTargets(); err != nil || !f.HasTargets() {
 		return nil, err
 	}
-	return target.NewClients(client, f.targetOptions(agent, KubernetesClient)), nil
+	return f.Targets.Clients(client.CoreV1(), f.targetOptions(agent, KubernetesClient).Connect), nil
 }
 
 // targetOptions returns the options that the flags set. connect makes the client of a target.
@@ -80,8 +94,8 @@ func (f *Flags) targetOptions(agent string, connect func(*rest.Config) (kubernet
 }
 
 // ConnectTargets prepares the connections to the target clusters of the namespaces that this process serves, and makes
-// them the targets of cluster. The options' fields Connect, Drains and OnStatus are used. ConnectTargets returns nil if
-// all namespaces have the same target. The caller must start the result after the caches of cluster.
+// them the targets of cluster. The options' fields Connect, Drains, OnStatus and OnEnd are used. ConnectTargets returns
+// nil if all namespaces have the same target. The caller must start the result after the caches of cluster.
 func (f *Flags) ConnectTargets(
 	client kubernetes.Interface,
 	cluster *cache.Cluster,
@@ -95,7 +109,8 @@ func (f *Flags) ConnectTargets(
 	of := f.targetOptions(agent, options.Connect)
 	of.Namespaces, of.IsInScope = cluster.Scope.OnlyNamespaces, cluster.IsInScope
 	of.Serves = func(namespace string) bool { return cluster.IsInScope(namespace) && claimed.Serves(namespace) }
-	of.Drains, of.OnStatus = options.Drains, options.OnStatus
+	of.IsHeld = cluster.IsHeld
+	of.Drains, of.OnStatus, of.OnEnd = options.Drains, options.OnStatus, options.OnEnd
 	registry := target.New(client, of)
 	cluster.SetTargets(registry)
 	return registry, nil

@@ -7,32 +7,31 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"millwright/api/v1alpha1"
-	"millwright/api/vocabulary"
 	"millwright/observe/cache"
 )
 
 // otherControllerEventRecorder returns a function that records warning events. The function records an event on each
-// object that has no controller reference and whose namespace the function in accepts. The message of the event reports
-// that another controller manages the namespace, and the reason. Each worker records these events.
+// object that has no controller reference and whose namespace the function in accepts. The message of the event says why
+// Millwright does not act in the namespace. Each worker records these events.
 func otherControllerEventRecorder(
 	cluster *cache.Cluster,
 	events record.EventRecorder,
-) func(why string, in func(string) bool) {
-	return func(why string, in func(string) bool) {
+) func(reason, why string, in func(string) bool) {
+	return func(reason, why string, in func(string) bool) {
 		here := func(namespace string) bool { return cluster.IsInScope(namespace) && in(namespace) }
-		recordWarnings(events, cache.AllObjects[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), here, why)
-		recordWarnings(events, cache.AllObjects[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), here, why)
-		recordWarnings(events, cache.AllObjects[*v1alpha1.Machine](cluster.Informer(cache.Machines)), here, why)
+		recordWarnings(events, cache.AllObjects[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), here, reason, why)
+		recordWarnings(events, cache.AllObjects[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), here, reason, why)
+		recordWarnings(events, cache.AllObjects[*v1alpha1.Machine](cluster.Informer(cache.Machines)), here, reason, why)
 	}
 }
 
 func recordWarnings[O interface {
 	metav1.Object
 	runtime.Object
-}](events record.EventRecorder, objects []O, here func(namespace string) bool, why string) {
+}](events record.EventRecorder, objects []O, here func(namespace string) bool, reason, why string) {
 	for _, o := range objects {
 		if here(o.GetNamespace()) && metav1.GetControllerOf(o) == nil {
-			events.Event(o, corev1.EventTypeWarning, vocabulary.ReasonAnotherController, why)
+			events.Event(o, corev1.EventTypeWarning, reason, why)
 		}
 	}
 }

@@ -264,12 +264,12 @@ func fillCaches(
 	}
 	o.rollout.ApplyToCluster(cluster)
 	o.mcm.ApplyToCluster(cluster)
-	if err := o.scope.ApplyToCluster(cluster); err != nil {
+	if err := o.scope.ApplyToCluster(cluster, clients.control); err != nil {
 		return none, err
 	}
 	claimed := shard.NewClaimed(shards)
 	targets, err := o.ConnectTargets(clients.control, cluster, claimed, userAgent, target.Options{
-		Connect: newDrainClient, Drains: true, OnStatus: reporter.record,
+		Connect: newDrainClient, Drains: true, OnStatus: reporter.record, OnEnd: reporter.forget,
 	})
 	if err != nil {
 		return none, err

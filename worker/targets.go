@@ -54,6 +54,19 @@ func (r *targetReporter) record(namespace string, status cache.TargetStatus) {
 	}
 	r.pending[namespace] = true
 	r.mu.Unlock()
+	r.wake()
+}
+
+// forget deletes the report of a target that this worker no longer serves. forget does not wait.
+func (r *targetReporter) forget(namespace string) {
+	r.mu.Lock()
+	delete(r.reports, namespace)
+	r.pending[namespace] = true
+	r.mu.Unlock()
+	r.wake()
+}
+
+func (r *targetReporter) wake() {
 	select {
 	case r.changed <- struct{}{}:
 	default:
@@ -63,7 +76,9 @@ func (r *targetReporter) record(namespace string, status cache.TargetStatus) {
 // run writes the reports until ctx ends, and then deletes them.
 func (r *targetReporter) run(ctx context.Context) {
 	defer r.deleteReports(context.WithoutCancel(ctx))
-	delay := target.RenewInterval
+	renewal := time.NewTicker(target.RenewInterval)
+	defer renewal.Stop()
+	var retry <-chan time.Time // nil: the last write has succeeded
 	for {
 		select {
 		case <-ctx.Done():
@@ -72,15 +87,14 @@ func (r *targetReporter) run(ctx context.Context) {
 			if !sleep(ctx, reportDelay) {
 				return
 			}
-		case <-time.After(delay):
-			if delay == target.RenewInterval {
-				r.renewAll()
-			}
+		case <-retry:
+		case <-renewal.C:
+			r.renewAll()
 		}
-		delay = target.RenewInterval
+		retry = nil
 		if err := r.write(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("the states of the target clusters are not written, will try again", "error", err)
-			delay = reportRetryDelay
+			retry = time.After(reportRetryDelay)
 		}
 	}
 }
@@ -111,7 +125,11 @@ func (r *targetReporter) write(ctx context.Context) error {
 	r.pending = map[string]bool{}
 	data := map[string]any{}
 	for namespace := range pending {
-		report := r.reports[namespace]
+		report, found := r.reports[namespace]
+		if !found {
+			data[target.Report{Namespace: namespace, Worker: r.worker}.Key()] = nil
+			continue
+		}
 		report.At = now
 		data[report.Key()] = report.Text()
 	}

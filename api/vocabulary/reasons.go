@@ -44,6 +44,10 @@ const (
 // machine-controller-manager runs in its namespace.
 const ReasonAnotherController = "AnotherController"
 
+// ReasonNamespaceHeld is the reason of an event: Millwright does not reconcile the object, because the Deployment of
+// the autoscaler guard in its namespace is scaled to 0.
+const ReasonNamespaceHeld = "NamespaceHeld"
+
 // Reasons of the node condition Terminating.
 const (
 	ReasonUnhealthy = "Unhealthy" // the machine had failed; also the reason of the event when a node becomes unhealthy

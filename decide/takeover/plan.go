@@ -34,7 +34,7 @@ func PlanSteps(f Facts) (there, back []Step) {
 func (f Facts) preparationSteps(findings []Finding) []Step {
 	var todo []string
 	for _, x := range findings {
-		if x.Weight == First && x.Object != "machine-controller-manager" && x.Object != "CRDs" {
+		if x.Weight == First && x.Object != controllerObject && x.Object != "CRDs" {
 			todo = append(todo, fmt.Sprintf("%s: %s: %s", x.Object, x.Says, x.Do))
 		}
 	}
@@ -128,7 +128,7 @@ func (f Facts) objectSteps(findings []Finding) []Step {
 	var says []string
 	for _, x := range findings {
 		if x.Weight == Note ||
-			x.Weight == OK && strings.HasPrefix(x.Object, "machine") && x.Object != "machine-controller-manager" {
+			x.Weight == OK && strings.HasPrefix(x.Object, "machine") && x.Object != controllerObject {
 			says = append(says, fmt.Sprintf("%s: %s.", x.Object, x.Says))
 		}
 	}

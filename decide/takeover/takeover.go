@@ -55,14 +55,9 @@ func Decide(f Facts) []Finding {
 	return all
 }
 
-// CountBlockers returns the number of findings that must be resolved before Millwright starts.
-func CountBlockers(findings []Finding) (n int) {
-	for _, f := range findings {
-		if f.Weight == First {
-			n++
-		}
-	}
-	return n
+// Blockers returns the findings that must be resolved before Millwright starts.
+func Blockers(findings []Finding) []Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Weight != First })
 }
 
 // installationFindings returns findings about MCM's processes and about Millwright's kinds in the API server.
@@ -70,10 +65,10 @@ func (f Facts) installationFindings() (all []Finding) {
 	const stop = "stop it, and wait until its calls to the cloud have ended"
 	working := f.signsOfRunningMCM()
 	for _, w := range working {
-		all = append(all, Finding{First, "machine-controller-manager", w, stop})
+		all = append(all, Finding{First, controllerObject, w, stop})
 	}
 	if len(working) == 0 {
-		all = append(all, Finding{OK, "machine-controller-manager", "it is not at work in namespace " + f.Namespace, ""})
+		all = append(all, Finding{OK, controllerObject, "it is not at work in namespace " + f.Namespace, ""})
 	}
 	if len(f.MissingKinds) > 0 {
 		all = append(all, Finding{

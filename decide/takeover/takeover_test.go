@@ -179,8 +179,8 @@ func TestFindingsAreSortedByWeight(t *testing.T) {
 		[]takeover.FindingWeight{takeover.First, takeover.First, takeover.Note, takeover.OK, takeover.OK},
 		weights,
 	)
-	assert.Equal(t, 2, takeover.CountBlockers(findings))
-	assert.Zero(t, takeover.CountBlockers(takeover.Decide(newFacts(func(*takeover.Facts) {}))), "an empty namespace")
+	assert.Len(t, takeover.Blockers(findings), 2)
+	assert.Empty(t, takeover.Blockers(takeover.Decide(newFacts(func(*takeover.Facts) {}))), "an empty namespace")
 }
 
 func TestTakeoverSteps(t *testing.T) {
@@ -231,4 +231,31 @@ func TestTakeoverSteps(t *testing.T) {
 	for _, s := range there {
 		assert.NotContains(t, strings.Join(append(s.Says, s.Commands...), " "), "as-mcm")
 	}
+}
+
+func TestWavesContainTheNamespacesThatOnlyMCMBlocks(t *testing.T) {
+	var all []takeover.Facts
+	for _, name := range []string{"a", "b", "c", "d"} {
+		f := newFacts(func(f *takeover.Facts) {
+			f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 1}}
+		})
+		f.Namespace = name
+		all = append(all, f)
+	}
+	all[1].MissingKinds = []string{"rolloutpolicies"}
+	there, back := takeover.PlanWaves(all, 2)
+	var titles []string
+	for _, step := range there {
+		titles = append(titles, step.Title)
+	}
+	assert.Equal(t, []string{
+		"Install Millwright for the namespaces with the label millwright=yes",
+		"Correct what is in the way in 1 namespace, which no wave contains",
+		"Wave 1: 2 namespaces with 0 machines",
+		"Wave 2: 1 namespace with 0 machines",
+	}, titles)
+	assert.Contains(t, there[2].Commands, "kubectl label namespace a c millwright=yes")
+	assert.NotEmpty(t, back)
+	there, _ = takeover.PlanWaves(all, 0)
+	assert.Len(t, there, 3, "one wave")
 }

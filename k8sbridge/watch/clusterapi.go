@@ -261,6 +261,7 @@ func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 	}
 	s := newSubject(capi.MachinesResource, m, pending)
 	s.owner = run.ParentNames{
+		Cluster:           m.Spec.ClusterName,
 		Machine:           m.Name,
 		MachineSet:        controllerName(m),
 		MachineDeployment: m.Labels[clusterv1.MachineDeploymentNameLabel],
@@ -289,6 +290,6 @@ func (b *Bridge) clusterAPISetSubject(ctx context.Context, set *clusterv1.Machin
 	for resource, version := range related.ResourceVersions() {
 		s.versions.RaiseVersion(resource, version)
 	}
-	s.owner = run.ParentNames{MachineSet: set.Name, MachineDeployment: controllerName(set)}
+	s.owner = run.ParentNames{Cluster: set.Spec.ClusterName, MachineSet: set.Name, MachineDeployment: controllerName(set)}
 	return s
 }

@@ -189,7 +189,7 @@ func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.M
 	for resource, version := range tree.ResourceVersions() {
 		s.versions.RaiseVersion(resource, version)
 	}
-	s.owner = run.ParentNames{MachineDeployment: d.Name}
+	s.owner = run.ParentNames{Cluster: d.Spec.ClusterName, MachineDeployment: d.Name}
 	s.openRolloutID = deployment.CurrentRolloutID(d)
 	return s
 }

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -198,6 +199,7 @@ func newSubject(resource cache.Resource, o metav1.Object, d attention.Decision) 
 
 // startOptions returns the start options for the object's workflow.
 func (b *Bridge) startOptions(k objectKey, s subject) client.StartWorkflowOptions {
+	s.owner.Cluster = cmp.Or(s.owner.Cluster, b.cluster.ClusterOfNamespace(k.namespace))
 	return client.StartWorkflowOptions{
 		ID:                       b.shard.Installation.ID(k.kind, s.ref),
 		TaskQueue:                b.shard.TaskQueue(run.QueueMachines),

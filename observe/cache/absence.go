@@ -34,17 +34,17 @@ func (a WorkerAbsences) DurationBetween(from, to time.Time) (sum time.Duration) 
 func (c *Cluster) StoreWorkerAbsences(absences WorkerAbsences) { c.workerAbsences.Store(&absences) }
 
 // AbsencesOfNamespace returns the recorded absences that affect the machines of a namespace: the absences of the
-// workers, and the times in which the API server of the namespace's target did not answer.
+// workers, the times in which the API server of the namespace's target did not answer, and the holds of the namespace.
 func (c *Cluster) AbsencesOfNamespace(namespace string) WorkerAbsences {
 	var ofWorkers WorkerAbsences
 	if known := c.workerAbsences.Load(); known != nil {
 		ofWorkers = *known
 	}
-	ofTarget := c.Target(namespace).Absences()
-	if len(ofTarget) == 0 {
+	ofNamespace := slices.Concat(c.Target(namespace).Absences(), c.holds.absences(namespace))
+	if len(ofNamespace) == 0 {
 		return ofWorkers
 	}
-	return mergeAbsences(slices.Concat(ofWorkers, ofTarget))
+	return mergeAbsences(slices.Concat(ofWorkers, ofNamespace))
 }
 
 // mergeAbsences sorts absences by time, and joins overlapping absences.

@@ -76,6 +76,7 @@ type Cluster struct {
 
 	Scope            NamespaceScope // Millwright's namespaces. Set NamespaceScope before Start.
 	otherControllers otherControllers
+	holds            holds
 
 	// WithoutSecretFinalizers means that Secrets of classes get no finalizers, and that no decision uses Secrets. Set
 	// WithoutSecretFinalizers before Start.
@@ -241,8 +242,8 @@ func (c *Cluster) Client() versioned.Interface { return c.client }
 type TargetSource interface {
 	// Target returns the cluster that the machines of a namespace join; nil if these machines join no cluster.
 	Target(namespace string) *Target
-	// OnTarget calls handle for each present target, and for each later target before the target's caches start. The
-	// calls end when stop is called.
+	// OnTarget calls handle for each present target, and for each later target before the target's caches start. A nil
+	// target means that the namespace has no target any more. The calls end when stop is called.
 	OnTarget(handle func(namespace string, target *Target)) (stop func())
 	// Demand keeps the target of a namespace connected for some time, even if this process does not serve the namespace.
 	Demand(namespace string)
@@ -257,6 +258,15 @@ func (c *Cluster) Target(namespace string) *Target {
 		return c.targets.Target(namespace)
 	}
 	return c.target
+}
+
+// ClusterOfNamespace returns the name of the cluster that the machines of a namespace join, for people: the name of the
+// namespace. ClusterOfNamespace returns an empty name if all namespaces have one target.
+func (c *Cluster) ClusterOfNamespace(namespace string) string {
+	if c.targets == nil {
+		return ""
+	}
+	return namespace
 }
 
 // DemandTarget keeps the target of a namespace connected for some time. Activities call DemandTarget, because a run keeps

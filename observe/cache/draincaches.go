@@ -88,6 +88,16 @@ func (t *Target) UseDrainCaches(ctx context.Context) (release func(), err error)
 	return release, nil
 }
 
+// IsDraining reports whether a drain uses the caches that run on demand; see UseDrainCaches.
+func (t *Target) IsDraining() bool {
+	if t == nil {
+		return false
+	}
+	t.drains.mu.Lock()
+	defer t.drains.mu.Unlock()
+	return t.drains.users > 0
+}
+
 func newRunningDrainCaches(client kubernetes.Interface) (*runningDrainCaches, error) {
 	attachments := &watchState{}
 	informers := map[Resource]cache.SharedIndexInformer{

@@ -3,6 +3,7 @@ package cache
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/phrase"
 )
 
@@ -28,12 +30,14 @@ type otherControllers struct {
 	mu                 sync.Mutex
 	mcmLeases          mcmLeases
 	installations      installations
-	onActiveController func(why string, in func(namespace string) bool)
+	onActiveController func(reason, why string, in func(namespace string) bool)
 	ownershipSignals   chan struct{} // has an element if the controller of a namespace may have changed
 }
 
-// activeController describes a controller that has become active: the message, and the controller's namespaces.
+// activeController describes a controller that has become active, or a namespace that is held: reason and message of an
+// event, and the namespaces.
 type activeController struct {
+	reason          string
 	message         string
 	actsInNamespace func(namespace string) bool
 }
@@ -140,14 +144,16 @@ func (f *otherControllers) notifyOwnershipChange() {
 func (c *Cluster) OwnershipChanges() <-chan struct{} { return c.otherControllers.ownershipSignals }
 
 // OnOtherController calls begins for each other controller that is active, and for each controller that becomes active
-// later. begins receives a message about the controller, and a function that reports whether the controller acts in a
-// namespace. Call OnOtherController once.
-func (c *Cluster) OnOtherController(begins func(why string, in func(namespace string) bool)) {
+// later, and for each hold of a namespace. begins receives the reason and the message of an event, and a function that
+// reports whether the event applies to a namespace. Call OnOtherController once.
+func (c *Cluster) OnOtherController(begins func(reason, why string, in func(namespace string) bool)) {
 	f := &c.otherControllers
 	now := time.Now()
 	f.mu.Lock()
 	f.onActiveController = begins
-	already := append(f.mcmLeases.activeControllers(now), f.installations.activeControllers(now)...)
+	already := slices.Concat(
+		f.mcmLeases.activeControllers(now), f.installations.activeControllers(now), c.holds.activeControllers(),
+	)
 	f.mu.Unlock()
 	f.reportActiveControllers(already)
 }
@@ -160,7 +166,7 @@ func (f *otherControllers) reportActiveControllers(all []activeController) {
 	for _, b := range all {
 		f.notifyOwnershipChange()
 		if begins != nil {
-			begins(b.message, b.actsInNamespace)
+			begins(b.reason, b.message, b.actsInNamespace)
 		}
 	}
 }
@@ -203,10 +209,10 @@ func (c *Cluster) IsInScope(namespace string) bool {
 }
 
 // ActsInNamespace reports whether this installation acts in a namespace of the control cluster: the NamespaceScope
-// contains the namespace, and no older installation claims it. ActsInNamespace is sufficient for objects of Cluster
+// contains the namespace, the namespace is not held, and no older installation claims it. ActsInNamespace is sufficient for objects of Cluster
 // API; for machine-controller-manager's kinds, use ActsOnMachines.
 func (c *Cluster) ActsInNamespace(namespace string) bool {
-	if !c.IsInScope(namespace) {
+	if !c.IsInScope(namespace) || c.IsHeld(namespace) {
 		return false
 	}
 	c.otherControllers.mu.Lock()
@@ -316,6 +322,7 @@ func (c mcmLeases) activeControllers(now time.Time) (all []activeController) {
 
 func (h mcmLease) activeController(key types.NamespacedName, now time.Time) activeController {
 	return activeController{
+		reason: vocabulary.ReasonAnotherController,
 		message: fmt.Sprintf(
 			"machine-controller-manager is at work in namespace %s: %s renewed Lease %s at %s; "+
 				"this installation leaves the objects there alone until it stops",

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/phrase"
 )
 
@@ -201,6 +202,7 @@ func (i installations) activeControllers(now time.Time) (all []activeController)
 
 func (i installations) activeController(at string, other installation, now time.Time) activeController {
 	return activeController{
+		reason: vocabulary.ReasonAnotherController,
 		message: fmt.Sprintf(
 			"installation %s of Millwright, in namespace %s, is at work in %s: %s renewed Lease %s at %s; "+
 				"this installation leaves the objects there alone until the Lease is deleted",

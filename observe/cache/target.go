@@ -26,6 +26,7 @@ type Target struct {
 	drains          drainCaches
 	evictionSupport evictionSupport
 	status          atomic.Pointer[TargetStatus] // nil: Ready
+	isVerified      atomic.Bool                  // the cluster has accepted the credentials of the client
 	absences        atomic.Pointer[WorkerAbsences]
 }
 
@@ -36,6 +37,7 @@ type TargetState string
 const (
 	TargetReady       TargetState = "Ready"       // the caches are filled, and the API server answers
 	TargetMissing     TargetState = "Missing"     // the namespace has no usable kubeconfig
+	TargetHeld        TargetState = "Held"        // the namespace is held, so nobody connects to its target
 	TargetConnecting  TargetState = "Connecting"  // the API server has not answered yet, or the caches are not filled yet
 	TargetUnavailable TargetState = "Unavailable" // the API server does not answer any more; the caches may be out of date
 )
@@ -70,7 +72,12 @@ func (t *Target) Status() TargetStatus {
 }
 
 // SetStatus replaces the state of a target.
-func (t *Target) SetStatus(status TargetStatus) { t.status.Store(&status) }
+func (t *Target) SetStatus(status TargetStatus) {
+	if status.State == TargetReady {
+		t.isVerified.Store(true)
+	}
+	t.status.Store(&status)
+}
 
 // AddAbsence records a time in which the API server of a target did not answer. AddAbsence keeps the newest
 // maxTargetAbsences. Only one goroutine may call AddAbsence.
@@ -100,9 +107,14 @@ func (t *Target) Identity() string {
 	return t.identity
 }
 
-// IsSameCluster reports whether two Targets have the same cluster, or are both nil.
+// IsSameCluster reports whether two Targets have the same cluster, or are both nil. A Target with a status has a cluster
+// only after the Target was Ready: a kubeconfig that copies the server and the CA of another cluster proves nothing.
 func (t *Target) IsSameCluster(other *Target) bool {
-	return t == other || t != nil && other != nil && t.identity != "" && t.identity == other.identity
+	return t == other || t.knowsCluster() && other.knowsCluster() && t.identity == other.identity
+}
+
+func (t *Target) knowsCluster() bool {
+	return t != nil && t.identity != "" && (t.status.Load() == nil || t.isVerified.Load())
 }
 
 // WatchNodes adds the cache of the nodes. Call WatchNodes before Start.

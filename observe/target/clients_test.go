@@ -15,7 +15,7 @@ import (
 
 func TestClientsMakeANewClientForMoreThanANewToken(t *testing.T) {
 	server, secrets := &apiServer{}, kubefake.NewClientset(kubeconfigSecret("shop", "https://a", "old"))
-	clients := target.NewClients(secrets, target.Options{
+	clients := target.NewClients(secrets.CoreV1(), target.Options{
 		Secret: secretName, Key: "kubeconfig",
 		Connect: func(config *rest.Config) (kubernetes.Interface, error) {
 			config.Transport = server

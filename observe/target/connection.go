@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -26,6 +29,13 @@ const (
 	// fillTimeout is how long the cache of nodes may take until it is filled. Source: far longer than the list of 5,000
 	// nodes.
 	fillTimeout = time.Minute
+	// connectInterval and connectBurst limit how often a connection is made for a new kubeconfig: connectBurst times, and
+	// then once in connectInterval. Source: a person who corrects a kubeconfig needs fewer attempts, and a program that
+	// writes the Secret all the time must not make this process list the nodes all the time.
+	connectInterval = time.Minute
+	connectBurst    = 5
+	// currentInterval is the interval between two comparisons of the cache of nodes with a list, after an outage.
+	currentInterval = 200 * time.Millisecond
 	// shortestAbsence is the shortest outage that extends the timeouts of machines. Source: a shorter outage does not
 	// matter for the timeouts of machines.
 	shortestAbsence = 5 * time.Second
@@ -33,16 +43,23 @@ const (
 	maxWhy = 200
 )
 
+// origin is what a source is read from.
+type origin struct {
+	secret, token *corev1.Secret // nil: missing
+	isHeld        bool
+}
+
 // source contains the settings of a namespace's target, from the namespace's Secrets.
 type source struct {
 	kubeconfig Kubeconfig
+	isHeld     bool   // no request is sent
 	none       bool   // machines join no cluster
 	missing    string // why no kubeconfig can be used; empty: kubeconfig is set
 }
 
 // isSame reports whether two sources can use the same connection.
 func (s source) isSame(other source) bool {
-	return s.none == other.none && s.missing == other.missing && s.kubeconfig.Content == other.kubeconfig.Content
+	return s.none == other.none && s.isHeld == other.isHeld && s.missing == other.missing && s.kubeconfig.Content == other.kubeconfig.Content
 }
 
 // connection is the target of one namespace. The connection's goroutine connects to the API server, watches the nodes,
@@ -54,6 +71,10 @@ type connection struct {
 	changed   chan struct{} // gets an element when source has changed
 	target    atomic.Pointer[cache.Target]
 	end       context.CancelFunc // ends the goroutine
+	origin    origin             // what source was read from; the Registry's mutex protects it
+	// downSince is the time since which the target is not Ready. Only the goroutine uses downSince, also across
+	// connections.
+	downSince time.Time
 }
 
 // setSource stores the source from the present Secrets.
@@ -69,25 +90,38 @@ func (c *connection) setSource(s source) {
 
 // run keeps the target of the namespace connected until ctx ends.
 func (c *connection) run(ctx context.Context) {
+	c.downSince = time.Now()
+	limiter := rate.NewLimiter(rate.Every(connectInterval), connectBurst)
 	for ctx.Err() == nil {
+		var nextConnect <-chan time.Time
 		switch s := *c.source.Load(); {
 		case s.none:
 			c.setTarget(nil)
+		case s.isHeld:
+			c.setTarget(refusingTarget(cache.TargetHeld, "the namespace is held"))
 		case s.missing != "":
-			c.setTarget(missingTarget(s.missing))
+			c.setTarget(refusingTarget(cache.TargetMissing, s.missing))
 		default:
+			reservation := limiter.Reserve()
+			if delay := reservation.Delay(); delay > 0 {
+				reservation.Cancel()
+				nextConnect = time.After(delay)
+				c.setTarget(refusingTarget(cache.TargetMissing, "the kubeconfig has changed often; the next attempt to connect follows within a minute"))
+				break
+			}
 			c.connect(ctx, s)
 			continue
 		}
 		select {
 		case <-ctx.Done():
 		case <-c.changed:
+		case <-nextConnect:
 		}
 	}
 }
 
-// missingTarget returns a target that refuses every request.
-func missingTarget(why string) *cache.Target {
+// refusingTarget returns a target that refuses every request.
+func refusingTarget(state cache.TargetState, why string) *cache.Target {
 	// The client of a link that stays down sends no request, so no address is needed.
 	config := &rest.Config{Host: "https://missing.invalid", WrapTransport: newLink().transport}
 	client, err := kubernetes.NewForConfig(config)
@@ -95,13 +129,18 @@ func missingTarget(why string) *cache.Target {
 		panic(err) // cannot happen: the configuration is constant
 	}
 	target := cache.NewTarget(client, "")
-	target.SetStatus(cache.TargetStatus{State: cache.TargetMissing, Why: why, Since: time.Now()})
+	target.SetStatus(cache.TargetStatus{State: state, Why: why, Since: time.Now()})
 	return target
 }
 
+// setTarget replaces the target of the namespace. The new target has the absences of the former one.
 func (c *connection) setTarget(target *cache.Target) {
-	c.target.Store(target)
-	c.registry.report(c.namespace, target)
+	if target != nil {
+		for _, absence := range c.target.Load().Absences() {
+			target.AddAbsence(absence)
+		}
+	}
+	c.registry.report(c, target)
 }
 
 // session is one connection to the API server of a target.
@@ -109,6 +148,7 @@ type session struct {
 	*connection
 	ctx     context.Context // ends when the connection ends
 	source  source
+	client  *Client
 	link    *link
 	current *cache.Target
 
@@ -120,13 +160,12 @@ type session struct {
 func (c *connection) connect(ctx context.Context, s source) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	restores, l := cache.NewRestoreDetector(), newLink()
-	config := restores.ConfigWithRestoreCheck(s.kubeconfig.Config)
-	config.Wrap(l.transport)
-	target, err := c.newTarget(config, s.kubeconfig.Cluster)
+	now := session{connection: c, ctx: ctx, source: s, link: newLink()}
+	restores := cache.NewRestoreDetector()
+	target, err := now.newTarget(restores)
 	if err != nil {
 		// The error is not shown: it may quote a part of the kubeconfig.
-		c.setTarget(missingTarget("the kubeconfig has certificates or keys that cannot be used"))
+		c.setTarget(refusingTarget(cache.TargetMissing, "the kubeconfig has certificates or keys that cannot be used"))
 		select {
 		case <-ctx.Done():
 		case <-c.changed:
@@ -140,29 +179,34 @@ func (c *connection) connect(ctx context.Context, s source) {
 		// the error describes the restore, and is not needed: a new connection reads all objects again
 		_ = restores.AwaitRestore(ctx)
 	}()
-	now := session{connection: c, ctx: ctx, source: s, link: l, current: target}
-	since := time.Now()
 	for now.reconnect(ctx) {
-		if end := time.Now(); end.Sub(since) >= shortestAbsence {
-			target.AddAbsence(cache.WorkerAbsence{From: since, To: end})
+		if end := time.Now(); end.Sub(c.downSince) >= shortestAbsence {
+			target.AddAbsence(cache.WorkerAbsence{From: c.downSince, To: end})
 		}
 		now.setStatus(cache.TargetReady, "", time.Now())
 		if !now.awaitOutage(ctx, restored) {
+			c.downSince = time.Now()
 			return
 		}
 		var why string
-		since, why = l.outage()
-		now.setStatus(cache.TargetUnavailable, why, since)
+		c.downSince, why = now.link.outage()
+		now.setStatus(cache.TargetUnavailable, why, c.downSince)
 	}
 }
 
-// newTarget returns a target that is not connected yet.
-func (c *connection) newTarget(config *rest.Config, identity string) (*cache.Target, error) {
-	client, err := c.registry.options.Connect(config)
+// newTarget makes the client, and returns a target that is not connected yet.
+func (s *session) newTarget(restores *cache.RestoreDetector) (*cache.Target, error) {
+	options, identity := s.registry.options, s.source.kubeconfig.Cluster
+	client, err := s.client.Renew(s.source.kubeconfig, func(config *rest.Config) (kubernetes.Interface, error) {
+		config = restores.ConfigWithRestoreCheck(config)
+		config.Wrap(s.link.transport)
+		return options.Connect(config)
+	})
 	if err != nil {
 		return nil, err
 	}
-	target := cache.NewTarget(client, identity)
+	target := cache.NewTarget(client.Interface, identity)
+	s.client, s.current = client, target
 	if err := target.WatchNodes(); err != nil {
 		return nil, err
 	}
@@ -170,7 +214,7 @@ func (c *connection) newTarget(config *rest.Config, identity string) (*cache.Tar
 	if err != nil {
 		return nil, err
 	}
-	if c.registry.options.Drains {
+	if options.Drains {
 		target.WatchDrainsOnDemand()
 	}
 	target.SetStatus(cache.TargetStatus{
@@ -188,8 +232,8 @@ func handleWatchError(ctx context.Context, r *toolscache.Reflector, err error) {
 }
 
 func (s *session) setStatus(state cache.TargetState, why string, since time.Time) {
-	s.current.SetStatus(cache.TargetStatus{State: state, Why: phrase.CutText(why, maxWhy), Since: since})
-	s.registry.reportStatus(s.namespace, s.current)
+	status := cache.TargetStatus{State: state, Why: phrase.CutText(why, maxWhy), Since: since}
+	s.registry.reportStatus(s.connection, s.current, status)
 }
 
 // awaitOutage returns true when the target goes down. awaitOutage returns false if the connection must end. A new token
@@ -218,7 +262,7 @@ func (s *session) takeToken() bool {
 	if !now.isSame(s.source) {
 		return false
 	}
-	s.link.token.Store(&now.kubeconfig.Token)
+	s.client.guard.token.Store(&now.kubeconfig.Token)
 	return true
 }
 
@@ -232,7 +276,7 @@ func (s *session) reconnect(ctx context.Context) bool {
 			return err == nil
 		}
 		before := s.current.Status()
-		s.setStatus(before.State, err.Error(), before.Since)
+		s.setStatus(before.State, reasonOf(err), before.Since)
 		select {
 		case <-ctx.Done():
 		case <-s.changed:
@@ -243,8 +287,8 @@ func (s *session) reconnect(ctx context.Context) bool {
 	return false
 }
 
-// tryOnce sends one request. If the API server answers, tryOnce lets all requests pass. The first time, tryOnce also
-// waits until the cache of nodes is filled.
+// tryOnce sends one request. If the API server answers, tryOnce lets all requests pass, and waits until the cache of
+// nodes is filled and current.
 func (s *session) tryOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, fillTimeout)
 	defer cancel()
@@ -258,11 +302,44 @@ func (s *session) tryOnce(ctx context.Context) error {
 		s.isStarted = true
 		s.current.Start(s.ctx)
 	}
-	if !s.isFilled {
-		if err := s.current.AwaitFilledCaches(ctx); err != nil {
-			return err //nolint:wrapcheck // the error names the cache
+	if s.isFilled {
+		return s.awaitCurrentNodes(ctx)
+	}
+	if err := s.current.AwaitFilledCaches(ctx); err != nil {
+		return err //nolint:wrapcheck // the error names the cache
+	}
+	s.isFilled = true
+	return nil
+}
+
+// awaitCurrentNodes waits until the cache has all changes of nodes from an outage: a decision must not take the node of
+// the time before the outage for the present node. awaitCurrentNodes returns an error if ctx ends first.
+func (s *session) awaitCurrentNodes(ctx context.Context) error {
+	list, err := s.current.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	for !s.hasNodes(list) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the watch of nodes: %w", context.Cause(ctx))
+		case <-time.After(currentInterval):
 		}
-		s.isFilled = true
 	}
 	return nil
+}
+
+// hasNodes reports whether the cache of nodes is as new as a list.
+func (s *session) hasNodes(list *corev1.NodeList) bool {
+	listed := make(map[string]bool, len(list.Items))
+	for i := range list.Items {
+		listed[list.Items[i].Name] = true
+		node, found := s.current.Node(list.Items[i].Name)
+		if !found || cache.IsNewer(list.Items[i].ResourceVersion, node.ResourceVersion) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.current.AllNodes(), func(node *corev1.Node) bool {
+		return !listed[node.Name] && !cache.IsNewer(node.ResourceVersion, list.ResourceVersion) // deleted meanwhile
+	})
 }

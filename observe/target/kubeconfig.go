@@ -23,13 +23,20 @@ type Kubeconfig struct {
 	Content string
 }
 
+// maxKubeconfig is the maximum length of a kubeconfig, in bytes. Source: ten times a kubeconfig with the certificates of
+// several CAs.
+const maxKubeconfig = 64 << 10
+
 // ParseKubeconfig parses a kubeconfig from the key of a Secret. A non-empty token replaces the credentials of the
 // kubeconfig's users, including the name of a file with a token. ParseKubeconfig refuses a kubeconfig that names files
 // or programs, because a writer of the Secret would make this process read or run them. The errors contain no data of
 // the Secret.
 func ParseKubeconfig(text []byte, key, token string) (k Kubeconfig, err error) {
-	if len(text) == 0 {
+	switch {
+	case len(text) == 0:
 		return k, fmt.Errorf("it has no key %s", key)
+	case len(text) > maxKubeconfig:
+		return k, fmt.Errorf("the value of %s is longer than %d KiB", key, maxKubeconfig>>10)
 	}
 	parsed, err := clientcmd.Load(text)
 	if err != nil {

@@ -1,23 +1,15 @@
 package target
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"time"
 )
 
-const (
-	// headerTimeout is how long an API server may take until it sends the header of an answer. Source: five times the
-	// time of a slow list; a watch sends its header at once.
-	headerTimeout = 10 * time.Second
-	// downTime is how long requests must fail, without a success between them, until a target counts as unavailable.
-	// Source: longer than the momentary failures of an API server that restarts, ADR 0101.
-	downTime = 3 * time.Second
-)
+// downTime is how long requests must fail, without a success between them, until a target counts as unavailable.
+// Source: longer than the momentary failures of an API server that restarts, ADR 0101.
+const downTime = 3 * time.Second
 
 // errDown is the error of each request while a target is unavailable.
 var errDown = errors.New("the API server of the target cluster does not answer; the next attempt to connect follows")
@@ -26,8 +18,7 @@ var errDown = errors.New("the API server of the target cluster does not answer; 
 // except the requests of the probe. So a dead API server causes no new connections and no waiting requests. A link is
 // safe for concurrent use.
 type link struct {
-	token bearerToken
-	down  chan struct{} // gets an element when the target goes down
+	down chan struct{} // gets an element when the target goes down
 
 	mu           sync.Mutex
 	isDown       bool
@@ -42,7 +33,7 @@ type probeKey struct{}
 
 // transport wraps the transport of a client.
 func (l *link) transport(next http.RoundTripper) http.RoundTripper {
-	return linkTransport{l.token.transport(next), l}
+	return linkTransport{next, l}
 }
 
 type linkTransport struct {
@@ -53,29 +44,19 @@ type linkTransport struct {
 // RoundTrip implements http.RoundTripper.
 func (t linkTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Context().Value(probeKey{}) == nil && t.link.refuses() {
-		if request.Body != nil {
-			_ = request.Body.Close() // The error is ignored: nobody reads the body.
-		}
+		closeBody(request)
 		return nil, errDown
 	}
-	ctx, cancel := context.WithCancelCause(request.Context())
-	late := fmt.Errorf("the API server has not answered within %s", headerTimeout)
-	timer := time.AfterFunc(headerTimeout, func() { cancel(late) })
-	response, err := t.next.RoundTrip(request.WithContext(ctx))
-	timer.Stop()
+	response, err := t.next.RoundTrip(request)
 	switch {
+	case err == nil && response.StatusCode == http.StatusTooManyRequests: // neither a success nor an outage
 	case err == nil:
-		response.Body = cancelingBody{response.Body, cancel}
 		t.link.record(failureOf(response.StatusCode))
-		return response, nil
-	case context.Cause(ctx) == late: //nolint:errorlint // the identity of this request's error
-		err = late
+	case request.Context().Err() != nil: // the caller canceled the request, so the failure proves nothing
+	case !errors.Is(err, errBusy):
+		t.link.record(reasonOf(err))
 	}
-	cancel(nil)
-	if request.Context().Err() == nil { // if the caller canceled the request, its failure proves nothing
-		t.link.record(err.Error())
-	}
-	return nil, err
+	return response, err //nolint:wrapcheck // the error of the wrapped transport
 }
 
 // failureOf returns why an answer shows that the target cannot be used; empty: the API server works. Credentials that
@@ -83,23 +64,10 @@ func (t linkTransport) RoundTrip(request *http.Request) (*http.Response, error) 
 func failureOf(code int) string {
 	switch code {
 	case http.StatusUnauthorized, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return fmt.Sprintf("the API server answers %d %s", code, http.StatusText(code))
+		return answerText(code)
 	default:
 		return ""
 	}
-}
-
-// cancelingBody frees the context of a request when its body is closed.
-type cancelingBody struct {
-	io.ReadCloser
-
-	cancel context.CancelCauseFunc
-}
-
-// Close implements io.Closer.
-func (b cancelingBody) Close() error {
-	defer b.cancel(nil)
-	return b.ReadCloser.Close() //nolint:wrapcheck // the error of the body
 }
 
 func (l *link) refuses() bool {

@@ -33,11 +33,17 @@ type Options struct {
 	Serves func(namespace string) bool
 	// IsInScope reports whether the installation acts on a namespace. No connection is made for other namespaces.
 	IsInScope func(namespace string) bool
+	// IsHeld reports whether a namespace is held: the connection of the namespace then sends no request. Nil: no hold.
+	IsHeld func(namespace string) bool
 	// Connect makes the client of a target.
 	Connect func(config *rest.Config) (kubernetes.Interface, error)
 	Drains  bool // this process drains nodes
-	// OnStatus is called when the status of a namespace's target has changed; nil: no call. OnStatus must not block.
+	// OnStatus is called when the status of a namespace's target has changed; nil: no call. OnStatus must not block, and
+	// must not call the Registry.
 	OnStatus func(namespace string, status cache.TargetStatus)
+	// OnEnd is called when this process no longer needs the target of a namespace; nil: no call. OnEnd must not block, and
+	// must not call the Registry.
+	OnEnd func(namespace string)
 }
 
 // NoCluster is the value of a kubeconfig's key if the machines of the namespace join no cluster.
@@ -211,23 +217,41 @@ func (r *Registry) readNamespace(namespace string) {
 	defer r.mu.Unlock()
 	c := r.connections[namespace]
 	if !r.needsConnection(namespace) {
-		if c != nil {
-			c.end()
-			delete(r.connections, namespace)
+		if c != nil && !c.target.Load().IsDraining() { // a drain holds the connection; Refresh ends it later
+			r.endConnection(c)
 		}
 		return
 	}
-	s := r.options.sourceOf(namespace, r.secret(namespace, r.options.Secret), r.secret(namespace, r.options.TokenSecret))
+	from := origin{
+		secret: r.secret(namespace, r.options.Secret), token: r.secret(namespace, r.options.TokenSecret),
+		isHeld: r.options.IsHeld != nil && r.options.IsHeld(namespace),
+	}
+	if c != nil && c.origin == from {
+		return
+	}
+	s := r.options.sourceOf(namespace, from.secret, from.token)
+	s.isHeld = from.isHeld
 	if c != nil {
+		c.origin = from
 		c.setSource(s)
 		return
 	}
 	ctx, end := context.WithCancel(r.ctx)
-	c = &connection{registry: r, namespace: namespace, changed: make(chan struct{}, 1), end: end}
+	c = &connection{registry: r, namespace: namespace, changed: make(chan struct{}, 1), end: end, origin: from}
 	c.source.Store(&s)
-	c.target.Store(missingTarget("the first attempt to connect has not begun"))
+	c.target.Store(refusingTarget(cache.TargetMissing, "the first attempt to connect has not begun"))
 	r.connections[namespace] = c
 	go c.run(ctx)
+}
+
+// endConnection ends a connection. The caller must have locked r.mu.
+func (r *Registry) endConnection(c *connection) {
+	c.end()
+	delete(r.connections, c.namespace)
+	r.handle(c.namespace, nil)
+	if r.options.OnEnd != nil {
+		r.options.OnEnd(c.namespace)
+	}
 }
 
 // sourceOf returns the source from the Secrets of a namespace; nil means that a Secret does not exist.
@@ -278,7 +302,7 @@ func (r *Registry) Target(namespace string) *cache.Target {
 	if known, found := r.unknown.Load(namespace); found {
 		return known.(*cache.Target)
 	}
-	made, _ := r.unknown.LoadOrStore(namespace, missingTarget(r.options.missingSecret(namespace)))
+	made, _ := r.unknown.LoadOrStore(namespace, refusingTarget(cache.TargetMissing, r.options.missingSecret(namespace)))
 	return made.(*cache.Target)
 }
 
@@ -311,18 +335,34 @@ func (r *Registry) Namespaces() []string {
 	return list
 }
 
-// report calls the handlers with a new target and its status.
-func (r *Registry) report(namespace string, target *cache.Target) {
+// report stores the new target of a connection, and calls the handlers with the target and its status. report does
+// nothing after the end of the connection.
+func (r *Registry) report(c *connection, target *cache.Target) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.connections[c.namespace] != c {
+		return
+	}
+	c.target.Store(target)
+	r.handle(c.namespace, target)
+	if r.options.OnStatus != nil {
+		r.options.OnStatus(c.namespace, target.Status())
+	}
+}
+
+// handle calls the handlers with a new target. The caller must have locked r.mu.
+func (r *Registry) handle(namespace string, target *cache.Target) {
 	for _, handle := range r.handlers {
 		handle(namespace, target)
 	}
-	r.mu.Unlock()
-	r.reportStatus(namespace, target)
 }
 
-func (r *Registry) reportStatus(namespace string, target *cache.Target) {
-	if r.options.OnStatus != nil {
-		r.options.OnStatus(namespace, target.Status())
+// reportStatus sets the status of a connection's target, and calls OnStatus unless the connection has ended.
+func (r *Registry) reportStatus(c *connection, target *cache.Target, status cache.TargetStatus) {
+	target.SetStatus(status)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.options.OnStatus != nil && r.connections[c.namespace] == c {
+		r.options.OnStatus(c.namespace, status)
 	}
 }

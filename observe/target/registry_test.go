@@ -1,6 +1,7 @@
 package target_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +32,9 @@ import (
 // passes while a request hangs.
 type apiServer struct {
 	mu       sync.Mutex
-	failure  string // "": the server answers; "refuse", "hang" and "401" are failures
+	failure  string // "": the server answers; "refuse", "hang", "401" and "403" are failures
+	rejects  string // a token that the server does not accept
+	version  string // version of the nodes; empty: "7"
 	nodes    []corev1.Node
 	requests []string // method, path and token of each request that arrived
 	watches  []chan struct{}
@@ -42,7 +46,10 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 	s.requests = append(s.requests, strings.TrimSpace(fmt.Sprint(
 		request.URL.Path, " ", request.URL.Query().Get("watch"), " ", request.Header.Get("Authorization"),
 	)))
-	nodes := s.nodes
+	nodes, version := s.nodes, cmp.Or(s.version, "7")
+	if s.rejects != "" && request.Header.Get("Authorization") == "Bearer "+s.rejects {
+		failure = "401"
+	}
 	end := make(chan struct{})
 	s.watches = append(s.watches, end)
 	s.mu.Unlock()
@@ -64,10 +71,20 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 			http.StatusUnauthorized,
 			metav1.Status{Status: metav1.StatusFailure, Code: 401, Reason: metav1.StatusReasonUnauthorized},
 		)
+	case failure == "403":
+		return answer(
+			http.StatusForbidden,
+			metav1.Status{Status: metav1.StatusFailure, Code: 403, Message: "text of the API server"},
+		)
 	case request.URL.Query().Get("sendInitialEvents") == "true":
 		return answer(
 			http.StatusUnprocessableEntity,
 			metav1.Status{Status: metav1.StatusFailure, Code: 422, Reason: metav1.StatusReasonInvalid},
+		)
+	case request.URL.Query().Get("watch") != "" && request.URL.Query().Get("resourceVersion") != version:
+		return answer(
+			http.StatusGone,
+			metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired},
 		)
 	case request.URL.Query().Get("watch") != "":
 		body, write := io.Pipe()
@@ -87,8 +104,18 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 	default:
 		return answer(http.StatusOK, corev1.NodeList{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"},
-			ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: nodes,
+			ListMeta: metav1.ListMeta{ResourceVersion: version}, Items: nodes,
 		})
+	}
+}
+
+// setNodes replaces the nodes.
+func (s *apiServer) setNodes(version string, names ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version, s.nodes = version, nil
+	for _, name := range names {
+		s.nodes = append(s.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}})
 	}
 }
 
@@ -145,6 +172,8 @@ type world struct {
 	secrets  *kubefake.Clientset
 	servers  map[string]*apiServer
 	registry *target.Registry
+	isHeld   atomic.Bool
+	ended    []string // namespaces whose target is not needed any more
 }
 
 // runBridgeTest runs a test in a bubble, with one API server for each host.
@@ -163,6 +192,9 @@ func runRegistryTest(t *testing.T, hosts []string, do func(w *world), secrets ..
 		}
 		w.registry = target.New(w.secrets, target.Options{
 			Secret: secretName, Key: "kubeconfig",
+			Drains:    true,
+			IsHeld:    func(string) bool { return w.isHeld.Load() },
+			OnEnd:     func(namespace string) { w.ended = append(w.ended, namespace) },
 			Serves:    func(namespace string) bool { return namespace != "foreign" && namespace != "moved" },
 			IsInScope: func(namespace string) bool { return namespace != "foreign" },
 			Connect: func(config *rest.Config) (kubernetes.Interface, error) {
@@ -193,6 +225,11 @@ func (w *world) nodeNames(namespace string) (names []string) {
 
 func (w *world) status(namespace string) cache.TargetStatus {
 	return w.registry.Target(namespace).Status()
+}
+
+// absence returns how long the target of a namespace was absent since a time.
+func (w *world) absence(namespace string, since time.Time) time.Duration {
+	return w.registry.Target(namespace).Absences().DurationBetween(since, time.Now())
 }
 
 // sleep advances the fake clock, and waits until all goroutines are blocked.
@@ -242,6 +279,7 @@ func TestATargetOfAnotherShardIsConnectedOnDemand(t *testing.T) {
 
 func TestTwoCredentialsOfOneClusterAreOneCluster(t *testing.T) {
 	runRegistryTest(t, []string{"a"}, func(w *world) {
+		sleep(time.Second)
 		assert.True(t, w.registry.Target("shop").IsSameCluster(w.registry.Target("bank")))
 	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("bank", "https://a", "y"))
 }
@@ -351,5 +389,106 @@ func TestHandlersGetEachTargetBeforeItsCachesStart(t *testing.T) {
 		w.put(kubeconfigSecret("shop", "https://a", "x"))
 		sleep(time.Second)
 		assert.Equal(t, map[string]int{"shop": 2}, got)
+	}, kubeconfigSecret("shop", "https://a", "x"))
+}
+
+func TestAServerThatRefusesTheCredentialsIsNotTheSameCluster(t *testing.T) {
+	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
+		w.servers["https://a"].rejects = "forged"
+		w.put(kubeconfigSecret("thief", "https://a", "forged"))
+		sleep(time.Minute)
+		assert.Equal(t, cache.TargetReady, w.status("shop").State)
+		assert.Equal(t, "the API server answers 401 Unauthorized", w.status("thief").Why)
+		assert.False(t, w.registry.Target("thief").IsSameCluster(w.registry.Target("shop")))
+	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("thief", "https://b", "forged"))
+}
+
+func TestAStatusHasNoTextOfTheAPIServer(t *testing.T) {
+	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
+		w.servers["https://a"].fail("403")
+		w.put(kubeconfigSecret("shop", "https://a", "y"))
+		sleep(time.Minute)
+		assert.Equal(t, "the API server answers 403 Forbidden", w.status("shop").Why)
+	}, kubeconfigSecret("shop", "https://b", "x"))
+}
+
+func TestAbsencesStayWhenTheKubeconfigChanges(t *testing.T) {
+	runRegistryTest(t, []string{"a", "b", "c"}, func(w *world) {
+		sleep(time.Minute)
+		begun := time.Now()
+		w.servers["https://a"].fail("refuse")
+		sleep(time.Hour)
+		w.put(kubeconfigSecret("shop", "https://b", "x"))
+		sleep(time.Second)
+		require.Equal(t, cache.TargetReady, w.status("shop").State)
+		assert.Equal(t, time.Hour, w.absence("shop", begun).Round(time.Minute))
+
+		w.servers["https://c"].fail("refuse")
+		w.put(kubeconfigSecret("shop", "https://c", "x"))
+		sleep(time.Hour)
+		assert.Equal(t, time.Hour, w.absence("shop", begun).Round(time.Minute), "the second outage has not ended")
+		w.put(kubeconfigSecret("shop", "https://b", "x"))
+		sleep(time.Second)
+		assert.Equal(t, 2*time.Hour, w.absence("shop", begun).Round(time.Minute))
+	}, kubeconfigSecret("shop", "https://a", "x"))
+}
+
+func TestATargetIsReadyWithTheNodesAfterAnOutage(t *testing.T) {
+	runRegistryTest(t, []string{"a"}, func(w *world) {
+		sleep(time.Second)
+		w.servers["https://a"].fail("refuse")
+		sleep(time.Minute)
+		w.servers["https://a"].setNodes("9", "b", "c")
+		w.servers["https://a"].fail("")
+		for w.status("shop").State != cache.TargetReady {
+			sleep(10 * time.Millisecond)
+		}
+		assert.ElementsMatch(t, []string{"b", "c"}, w.nodeNames("shop"))
+	}, kubeconfigSecret("shop", "https://a", "x"))
+}
+
+func TestAKubeconfigThatChangesAllTheTimeIsUsedOnceAMinute(t *testing.T) {
+	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
+		for n := range 600 {
+			w.put(kubeconfigSecret("shop", []string{"https://a", "https://b"}[n%2], "x"))
+			sleep(time.Second)
+		}
+		requests := w.servers["https://a"].countRequests() + w.servers["https://b"].countRequests()
+		assert.LessOrEqual(t, requests, 5*16, "5 requests for each of 5 + 10 connections, and for the calm namespace")
+		assert.Equal(t, cache.TargetReady, w.status("calm").State)
+		sleep(time.Minute)
+		assert.Equal(t, cache.TargetReady, w.status("shop").State)
+	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("calm", "https://a", "x"))
+}
+
+func TestADrainHoldsTheConnection(t *testing.T) {
+	runRegistryTest(t, []string{"a"}, func(w *world) {
+		w.registry.Demand("moved")
+		sleep(time.Second)
+		release, err := w.registry.Target("moved").UseDrainCaches(w.t.Context())
+		require.NoError(t, err)
+		sleep(time.Hour)
+		assert.Equal(t, []string{"moved"}, w.registry.Namespaces())
+		release()
+		sleep(time.Minute)
+		assert.Empty(t, w.registry.Namespaces())
+		assert.Equal(t, []string{"moved"}, w.ended)
+	}, kubeconfigSecret("moved", "https://a", "x"))
+}
+
+func TestNobodyConnectsToTheTargetOfAHeldNamespace(t *testing.T) {
+	runRegistryTest(t, []string{"a"}, func(w *world) {
+		sleep(time.Second)
+		w.isHeld.Store(true)
+		sleep(time.Minute)
+		assert.Equal(t, cache.TargetHeld, w.status("shop").State)
+		w.servers["https://a"].fail("refuse")
+		requests := w.servers["https://a"].countRequests()
+		sleep(time.Hour)
+		assert.Equal(t, requests, w.servers["https://a"].countRequests())
+		w.servers["https://a"].fail("")
+		w.isHeld.Store(false)
+		sleep(time.Minute)
+		assert.Equal(t, cache.TargetReady, w.status("shop").State)
 	}, kubeconfigSecret("shop", "https://a", "x"))
 }

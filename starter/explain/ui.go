@@ -32,7 +32,7 @@ func UICommand(e kubecli.Environment) *cobra.Command {
 		Long: `ui prints the URL of a page of Temporal's UI. With a name, it is the page of the workflow that works on the object (its rollout or its
 drain, if one is open); without a name, the list of all open workflows. Of a machine that is gone, it is the list of its workflows. The
 sentence of explain is on the tab User Metadata. The column Stuck of the list is true for blocked objects. The browser stores which columns
-the list has: choose MachineNamespace, Machine, Step, Stuck, BlockedBy and Deadline once with the gear above the list.`,
+the list has: choose MachineNamespace, Cluster, Machine, Step, Stuck, BlockedBy and Deadline once with the gear above the list.`,
 		Example: `  millwright ui
   millwright ui --stuck
   xdg-open "$(millwright ui mcd/web -n shop)"`,

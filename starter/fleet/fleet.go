@@ -56,7 +56,8 @@ func (f *fleetCommand) listCommand() *cobra.Command {
 		Short: "List the namespaces: state of the target cluster, machines, machines in motion and stuck, shard and worker",
 		Long: `list shows each namespace with Machines, with a target cluster or with a shard. Namespaces whose target cluster is not connected, and
 namespaces that no worker serves, come first; then those with stuck machines. TARGET is the state that the worker reports: Ready,
-Connecting, Missing (no usable kubeconfig) or Unavailable (the API server does not answer); "shared" means the target cluster of all
+Connecting, Missing (no usable kubeconfig), Held (the guard of the autoscaler is scaled to 0) or Unavailable (the API server does not
+answer); "shared" means the target cluster of all
 namespaces. STUCK is the number of machines that wait for something that only a person or a deadline ends. OLDEST is the time that the
 oldest operation has taken.`,
 		Args: cobra.NoArgs,
@@ -82,7 +83,7 @@ type row struct {
 
 // isUnwell reports whether the target is not connected or no worker serves the namespace.
 func (r row) isUnwell() bool {
-	return r.Target != "" && r.Target != cache.TargetReady || r.Shard == nil
+	return r.Target != "" && r.Target != cache.TargetReady && r.Target != cache.TargetHeld || r.Shard == nil
 }
 
 func (f *fleetCommand) list(ctx context.Context, out io.Writer, output kubecli.Output) error {

@@ -23,8 +23,10 @@ type migrateCommand struct {
 	// kubeconfig of the cluster with the nodes; if empty, the cluster with the machines; noTargetCluster if there are
 	// no nodes
 	targetKubeconfig string
+	targetFlags      process.TargetFlags // a target cluster for each namespace
 	actsAsMCM        bool
 	scopeFlags       process.ScopeFlags // the namespaces that worker and bridge act on
+	allNamespaces    bool
 	output           kubecli.Output
 }
 
@@ -36,17 +38,22 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &migrateCommand{Objects: kubecli.Objects{Environment: e, Kind: request.MachineDeployment}}
 	c := &cobra.Command{
 		Use:   "migrate",
-		Short: "Check and plan how Millwright takes a namespace over from machine-controller-manager",
-		Long: `migrate reads the objects of one namespace, and changes nothing. It runs the same decisions as Millwright's workers to say what Millwright
-would do with each object now. docs/migration.md describes the takeover and the way back.`,
+		Short: "Check and plan how Millwright takes namespaces over from machine-controller-manager",
+		Long: `migrate reads the objects of one namespace or of all namespaces, and changes nothing. It runs the same decisions as Millwright's workers to
+say what Millwright would do with each object now. With --target-secret, each namespace has its own target cluster. docs/migration.md
+describes the takeover and the way back.`,
 		Example: `  millwright migrate check --namespace shop --as-mcm
-  millwright migrate plan --namespace shop --as-mcm`,
+  millwright migrate plan --namespace shop --as-mcm
+  millwright migrate check --all-namespaces --target-secret millwright-target
+  millwright migrate plan --all-namespaces --target-secret millwright-target --wave-size 10`,
 	}
 	x.RegisterFlags(c)
 	c.PersistentFlags().
 		StringVar(&x.targetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; default: the cluster of the machines; none: they join no cluster")
 	c.PersistentFlags().BoolVar(&x.actsAsMCM, "as-mcm", false, "worker and bridge will run with --as-mcm")
 	x.scopeFlags.Register(c.PersistentFlags())
+	x.targetFlags.Register(c.PersistentFlags())
+	c.PersistentFlags().BoolVarP(&x.allNamespaces, "all-namespaces", "A", false, "all namespaces with Machines that worker and bridge will act on")
 	c.AddCommand(x.checkCommand(), x.planCommand())
 	return c
 }
@@ -57,9 +64,15 @@ func (x *migrateCommand) checkCommand() *cobra.Command {
 		Short: "Say what must be done before the takeover, and what Millwright will do to machines and nodes",
 		Long: `check prints a line for each finding. The line begins with first if something must be done before Millwright starts, with note if Millwright
 will do or change something, and otherwise with ok. Run check while machine-controller-manager is at work, and again when it is stopped.
-After the takeover, check says what still differs. The exit code is 1 if something must be done first.`,
+After the takeover, check says what still differs. The exit code is 1 if something must be done first. With --all-namespaces, check prints
+a line for each namespace: whether the takeover may begin, and the first thing that must be done before.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return x.checkTakeover(c.Context(), c.OutOrStdout()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if x.allNamespaces {
+				return x.checkNamespaces(c.Context(), c.OutOrStdout())
+			}
+			return x.checkTakeover(c.Context(), c.OutOrStdout())
+		},
 	}
 	x.output.RegisterFlag(c)
 	return c
@@ -74,7 +87,7 @@ func (x *migrateCommand) checkTakeover(ctx context.Context, out io.Writer) error
 	if err := writeFindings(out, x.output, findings); err != nil {
 		return err
 	}
-	if n := takeover.CountBlockers(findings); n > 0 {
+	if n := len(takeover.Blockers(findings)); n > 0 {
 		return fmt.Errorf("%s to be done first", phrase.CountText(n, "thing")+phrase.SingularOrPlural(n, " has", " have"))
 	}
 	return nil
@@ -100,14 +113,23 @@ func writeFindings(out io.Writer, format kubecli.Output, findings []takeover.Fin
 }
 
 func (x *migrateCommand) planCommand() *cobra.Command {
-	output := textFormat
+	output, perWave := textFormat, 0
 	c := &cobra.Command{
 		Use:   "plan",
-		Short: "Print the steps of the takeover of a namespace, and of the way back",
+		Short: "Print the steps of the takeover of a namespace or of waves of namespaces, and of the way back",
 		Long: `plan prints the steps for this namespace in their order, with the commands, and what happens to each object. Words in capital letters stand
-for your own values. plan changes nothing.`,
+for your own values. plan changes nothing. With --all-namespaces, plan divides the namespaces into waves, and names those that no wave
+contains because something must be done first.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if x.allNamespaces {
+				all, err := x.readAllFacts(c.Context())
+				if err != nil {
+					return err
+				}
+				there, back := takeover.PlanWaves(all, perWave)
+				return writePlan(c.OutOrStdout(), output, there, back)
+			}
 			facts, err := x.readFacts(c.Context())
 			if err != nil {
 				return err
@@ -117,6 +139,7 @@ for your own values. plan changes nothing.`,
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", textFormat, "format: text, json or yaml")
+	c.Flags().IntVar(&perWave, "wave-size", 0, "with --all-namespaces: number of namespaces in a wave; 0: all in one wave")
 	return c
 }
 

@@ -350,3 +350,44 @@ func TestOutputFormats(t *testing.T) {
 	_, err = runAtTime(t, newFakeBackend(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "wide")
 	require.ErrorContains(t, err, `"wide" is no format of a plan`)
 }
+
+// newFleet returns a backend with the recorded namespace shoot, whose machines join no cluster, and the namespace bakery,
+// in which MCM is at work and whose target is not known.
+func newFleet(t *testing.T) (w *clitest.FakeBackend, at time.Time) {
+	t.Helper()
+	machines, others := readRecordedObjects(t)
+	at = timeAfterRecording(machines)
+	elsewhere := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: "bakery", Name: "m"}}
+	others = append(others, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shoot", Name: "target"},
+		Data:       map[string][]byte{"kubeconfig": []byte("none")},
+	})
+	return newFakeBackend(t, true, append(machines, elsewhere), others), at
+}
+
+func TestCheckOfAllNamespaces(t *testing.T) {
+	w, at := newFleet(t)
+	out, err := runAtTime(t, w, at, "check", "--all-namespaces", "--target-secret=target")
+	require.EqualError(t, err, "1 of 2 namespaces cannot be taken over yet")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, lines, 3)
+	assert.Regexp(t, `^bakery +no .* rights: the target cluster of namespace bakery is not known: Secret bakery/target `, lines[1])
+	assert.Regexp(t, `^shoot +yes `, lines[2])
+
+	out, err = runAtTime(t, w, at, "check", "-A", "--target-secret=target", "--namespaces=shoot", "-o", "json")
+	require.NoError(t, err)
+	assert.Contains(t, out, `"namespace": "shoot"`)
+	assert.NotContains(t, out, "bakery")
+	_, err = runAtTime(t, w, at, "check", "-A", "--target-secret=target", "--target-kubeconfig=none")
+	assert.ErrorContains(t, err, "set only one of the two")
+}
+
+func TestPlanInWaves(t *testing.T) {
+	w, at := newFleet(t)
+	out, err := runAtTime(t, w, at, "plan", "-A", "--target-secret=target", "--as-mcm")
+	require.NoError(t, err)
+	assert.Contains(t, out, "2. Correct what is in the way in 1 namespace, which no wave contains\n   - bakery: rights: the target")
+	assert.Contains(t, out, "3. Wave 1: 1 namespace with ")
+	assert.Contains(t, out, "millwright migrate check --all-namespaces --namespaces shoot --as-mcm ")
+	assert.Contains(t, out, "kubectl label namespace NAMESPACE millwright-\n")
+}

@@ -3,6 +3,7 @@ package migrate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,11 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/takeover"
 	"millwright/observe/cache"
 	"millwright/observe/class"
+	"millwright/observe/target"
+	"millwright/process"
 	"millwright/starter/kubecli"
 )
 
@@ -67,7 +71,9 @@ func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) 
 	}
 	f.Leases = x.readLeases(ctx, clients, x.Namespace, &f)
 	x.addController(ctx, clients, &f)
-	x.addOtherNamespaces(ctx, clients, &f)
+	if !x.allNamespaces { // otherwise the other namespaces are checked, too
+		x.addOtherNamespaces(ctx, clients, &f)
+	}
 	o.addFacts(&f)
 	o.addSecretsOfOtherNamespaces(ctx, clients, &f)
 	if len(f.MissingKinds) == 0 { // if a kind is missing, the CRDs are MCM's, which accept everything
@@ -83,11 +89,10 @@ func (x *migrateCommand) readObjects(
 	policies bool,
 ) (namespaceObjects, error) {
 	o := namespaceObjects{
-		now:        x.Now(),
-		actsAsMCM:  x.actsAsMCM,
-		hasNoNodes: x.targetKubeconfig == noTargetCluster,
-		classes:    map[string]*v1alpha1.MachineClass{},
-		nodes:      map[string]*corev1.Node{},
+		now:       x.Now(),
+		actsAsMCM: x.actsAsMCM,
+		classes:   map[string]*v1alpha1.MachineClass{},
+		nodes:     map[string]*corev1.Node{},
 	}
 	in := clients.Machines.MachineV1alpha1()
 	classes, err := in.MachineClasses(x.Namespace).List(ctx, metav1.ListOptions{})
@@ -141,24 +146,43 @@ func pointersByName[T any, P interface {
 
 // addNodes reads the nodes of the target cluster.
 func (x *migrateCommand) addNodes(ctx context.Context, clients kubecli.Clients, o *namespaceObjects) error {
-	switch x.targetKubeconfig {
-	case "":
-	case noTargetCluster:
+	nodes, err := x.nodesOfTarget(ctx, clients)
+	if errors.Is(err, target.ErrNoCluster) {
+		o.hasNoNodes = true
 		return nil
-	default:
-		var err error
-		if clients, err = x.Clients(kubecli.ClusterAccess{Kubeconfig: x.targetKubeconfig}); err != nil {
-			return err
-		}
 	}
-	list, err := clients.Core.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("list nodes (--target-kubeconfig names their cluster): %w", err)
+		return err
+	}
+	list, err := nodes.Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf(
+			"list nodes of namespace %s (--target-kubeconfig or --target-secret names their cluster): %w", x.Namespace, err,
+		)
 	}
 	for i := range list.Items {
 		o.nodes[list.Items[i].Name] = &list.Items[i]
 	}
 	return nil
+}
+
+// nodesOfTarget returns the client of the nodes; target.ErrNoCluster if the machines join no cluster.
+func (x *migrateCommand) nodesOfTarget(ctx context.Context, clients kubecli.Clients) (typedcorev1.NodesGetter, error) {
+	switch {
+	case x.targetFlags.IsSet():
+		client, err := x.targetFlags.Clients(clients.Core, process.KubernetesClient).Client(ctx, x.Namespace)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // the error names the namespace
+		}
+		return client.CoreV1(), nil
+	case x.targetKubeconfig == "":
+		return clients.Core, nil
+	case x.targetKubeconfig == noTargetCluster:
+		return nil, target.ErrNoCluster
+	default:
+		of, err := x.Clients(kubecli.ClusterAccess{Kubeconfig: x.targetKubeconfig})
+		return of.Core, err
+	}
 }
 
 // readLeases returns the Leases of MCM's processes in a namespace.

@@ -24,6 +24,7 @@ const attributeOutcome = "Outcome"
 func Attributes() []Attribute {
 	return []Attribute{
 		{"MachineNamespace", "Keyword", "namespace of the object"},
+		{"Cluster", "Keyword", "cluster that the machines join: the name of the Cluster of Cluster API; the namespace if each namespace has its own target cluster; absent if all namespaces have one target cluster"},
 		{"MachineDeployment", "Keyword", "name of the MachineDeployment that the object belongs to"},
 		{"MachineSet", "Keyword", "name of the MachineSet that the object belongs to"},
 		{"Machine", "Keyword", "name of the Machine"},
@@ -41,6 +42,7 @@ func Attributes() []Attribute {
 // ParentNames names the parents of an object, for the object's search attributes. A field is empty if the parent does
 // not exist.
 type ParentNames struct {
+	Cluster           string
 	MachineDeployment string
 	MachineSet        string
 	Machine           string
@@ -52,7 +54,8 @@ type ParentNames struct {
 func StartAttributes(namespace string, o ParentNames) temporal.SearchAttributes {
 	updates := []temporal.SearchAttributeUpdate{keywordUpdate("MachineNamespace", namespace)}
 	for _, a := range []struct{ name, value string }{
-		{"MachineDeployment", o.MachineDeployment}, {"MachineSet", o.MachineSet}, {"Machine", o.Machine}, {"Provider", o.Provider},
+		{"Cluster", o.Cluster}, {"MachineDeployment", o.MachineDeployment}, {"MachineSet", o.MachineSet},
+		{"Machine", o.Machine}, {"Provider", o.Provider},
 	} {
 		if a.value != "" {
 			updates = append(updates, keywordUpdate(a.name, a.value))
@@ -66,7 +69,9 @@ func StartAttributes(namespace string, o ParentNames) temporal.SearchAttributes 
 func inheritedAttributes(ctx workflow.Context) temporal.SearchAttributes {
 	own := workflow.GetTypedSearchAttributes(ctx)
 	var updates []temporal.SearchAttributeUpdate
-	for _, name := range []string{"MachineNamespace", "MachineDeployment", "MachineSet", "Machine", "Provider", "Node"} {
+	for _, name := range []string{
+		"MachineNamespace", "Cluster", "MachineDeployment", "MachineSet", "Machine", "Provider", "Node",
+	} {
 		if value, known := own.GetKeyword(keywordKey(name)); known {
 			updates = append(updates, keywordUpdate(name, value))
 		}

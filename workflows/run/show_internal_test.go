@@ -90,7 +90,7 @@ func TestNoSearchAttributeIsTooLarge(t *testing.T) {
 
 func TestNoSearchAttributeOfAStartIsTooLarge(t *testing.T) {
 	long := strings.Repeat("x", 3000)
-	for key, value := range StartAttributes(long, ParentNames{long, long, long, long}).GetUntypedValues() {
+	for key, value := range StartAttributes(long, ParentNames{long, long, long, long, long}).GetUntypedValues() {
 		assert.LessOrEqual(t, len(value.(string)), 255, key.GetName())
 	}
 }

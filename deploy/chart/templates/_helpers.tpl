@@ -314,6 +314,9 @@ spec:
 {{- with .Values.namespaceSelector }}
 - {{ printf "--namespace-selector=%s" . | quote }}
 {{- end }}
+{{- if .Values.autoscalerGuard.namespaces }}
+- --hold-by-autoscaler-guard
+{{- end }}
 {{- end -}}
 
 {{/* The list of flags of worker and bridge for Cluster API objects. */}}

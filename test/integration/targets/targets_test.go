@@ -8,7 +8,10 @@ package targets
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -136,6 +139,17 @@ func startTarpit(t *testing.T) (address string) {
 	return listener.Addr().String()
 }
 
+// startServer starts an HTTP server, and returns its address.
+func startServer(t *testing.T, answer http.HandlerFunc) (address string) {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
 func TestEachNamespaceHasItsTarget(t *testing.T) {
 	grantReports(t)
 	good := createPool(t, "good")
@@ -196,6 +210,39 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 			}
 			return available == 2, p.Machines(t)
 		})
+	})
+
+	t.Run("a hostile API server gets no token and shows no text", func(t *testing.T) {
+		tokens := make(chan string, 100)
+		thief := startServer(t, func(_ http.ResponseWriter, r *http.Request) { tokens <- r.Header.Get("Authorization") })
+		for name, answer := range map[string]http.HandlerFunc{
+			"redirecting": http.RedirectHandler(thief, http.StatusTemporaryRedirect).ServeHTTP,
+			"talking": func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","code":403,"message":"text of the API server"}`)
+			},
+			"endless": func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				for err := error(nil); err == nil; {
+					_, err = w.Write(make([]byte, 1<<16))
+				}
+			},
+		} {
+			p := createPool(t, name)
+			server := startServer(t, answer)
+			putSecret(t, name, kubeconfig(t, func(c *clientcmdapi.Cluster) {
+				c.Server, c.CertificateAuthorityData = server, nil
+			}))
+			rig.Eventually(t, "the machines name the answer", func() (bool, any) {
+				why := awaitBlockedMachines(t, p)
+				return strings.Contains(why, "the API server"), why
+			})
+			assert.NotContains(t, awaitBlockedMachines(t, p), "text of")
+		}
+		assert.Empty(t, tokens, "a redirect was followed")
+		good.Scale(t, 2)
+		good.AwaitRunningMachines(t, 2)
 	})
 
 	t.Run("the workers report the states", func(t *testing.T) {

@@ -1,0 +1,148 @@
+package cache
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"millwright/api/vocabulary"
+)
+
+// guardDeployment is the name of the Deployment that Gardener's cluster autoscaler requires in its namespace. Gardener
+// scales this Deployment to 0 while a cluster hibernates, or while the API server of a cluster is overloaded.
+// guardSelector selects the Deployments of the chart's autoscalerGuard: a Deployment without this label is
+// machine-controller-manager itself, which is scaled to 0 after a migration to Millwright.
+const (
+	guardDeployment = "machine-controller-manager"
+	guardSelector   = "app.kubernetes.io/part-of=millwright"
+)
+
+// holds records the namespaces whose guard Deployment is scaled to 0. The zero value records none.
+type holds struct {
+	mu    sync.Mutex
+	since map[string]time.Time      // start of the present hold, by namespace
+	ended map[string]WorkerAbsences // former holds, by namespace
+}
+
+// WatchHolds watches the Deployments of the autoscaler guard. While the Deployment of a namespace is scaled to 0,
+// Millwright does not act in this namespace. Call WatchHolds before Start.
+func (c *Cluster) WatchHolds(control kubernetes.Interface) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(
+		control, 0,
+		informers.WithTransform(stripGuard),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector, o.LabelSelector = "metadata.name="+guardDeployment, guardSelector
+		}),
+	)
+	informer := factory.Apps().V1().Deployments().Informer()
+	record := func(o any) {
+		guard := o.(*appsv1.Deployment)
+		c.recordHold(guard.Namespace, guard.Spec.Replicas != nil && *guard.Spec.Replicas == 0)
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    record,
+		UpdateFunc: func(_, o any) { record(o) },
+		DeleteFunc: func(o any) {
+			if unknown, is := o.(cache.DeletedFinalStateUnknown); is {
+				o = unknown.Obj
+			}
+			if guard, is := o.(*appsv1.Deployment); is {
+				c.recordHold(guard.Namespace, false)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch Deployments %s: %w", guardDeployment, err)
+	}
+	c.factories = append(c.factories, factory)
+	return nil
+}
+
+// stripGuard keeps the number of replicas of a Deployment.
+func stripGuard(o any) (any, error) {
+	guard, is := o.(*appsv1.Deployment)
+	if !is {
+		return o, nil
+	}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: guard.Namespace, Name: guard.Name, UID: guard.UID, ResourceVersion: guard.ResourceVersion,
+		},
+		Spec: appsv1.DeploymentSpec{Replicas: guard.Spec.Replicas},
+	}, nil
+}
+
+// IsHeld reports whether the guard Deployment of a namespace is scaled to 0.
+func (c *Cluster) IsHeld(namespace string) bool {
+	c.holds.mu.Lock()
+	defer c.holds.mu.Unlock()
+	return !c.holds.since[namespace].IsZero()
+}
+
+// recordHold records whether a namespace is held.
+func (c *Cluster) recordHold(namespace string, isHeld bool) {
+	if !c.holds.record(namespace, isHeld, time.Now()) {
+		return
+	}
+	if !isHeld {
+		c.otherControllers.notifyOwnershipChange()
+		return
+	}
+	c.otherControllers.reportActiveControllers([]activeController{holdOf(namespace)})
+}
+
+// holdOf returns the description of a hold.
+func holdOf(namespace string) activeController {
+	return activeController{
+		reason: vocabulary.ReasonNamespaceHeld,
+		message: fmt.Sprintf(
+			"Deployment %s of namespace %s is scaled to 0: Millwright leaves the objects there alone until somebody scales it up",
+			guardDeployment, namespace,
+		),
+		actsInNamespace: func(other string) bool { return other == namespace },
+	}
+}
+
+// activeControllers returns the present holds.
+func (h *holds) activeControllers() (all []activeController) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for namespace := range h.since {
+		all = append(all, holdOf(namespace))
+	}
+	return all
+}
+
+// record records whether a namespace is held, and reports whether that has changed.
+func (h *holds) record(namespace string, isHeld bool, now time.Time) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	since := h.since[namespace]
+	switch {
+	case since.IsZero() != isHeld:
+		return false
+	case isHeld:
+		if h.since == nil {
+			h.since, h.ended = map[string]time.Time{}, map[string]WorkerAbsences{}
+		}
+		h.since[namespace] = now
+	default:
+		known := append(h.ended[namespace], WorkerAbsence{From: since, To: now})
+		h.ended[namespace] = known[max(0, len(known)-maxTargetAbsences):]
+		delete(h.since, namespace)
+	}
+	return true
+}
+
+// absences returns the former holds of a namespace. They extend the timeouts of machines, as absences of the workers do.
+func (h *holds) absences(namespace string) WorkerAbsences {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ended[namespace]
+}

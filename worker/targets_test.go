@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"millwright/observe/cache"
+	"millwright/observe/target"
+)
+
+func TestReportsOfTargetsStayValidAndEndWithTheirTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		configMaps := kubefake.NewClientset().CoreV1().ConfigMaps("leases")
+		reporter := newTargetReporter(configMaps, "w", slog.New(slog.DiscardHandler))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			reporter.run(ctx)
+		}()
+		reported := func() (namespaces []string) {
+			synctest.Wait()
+			all, err := configMaps.Get(t.Context(), target.ReportsName, metav1.GetOptions{})
+			require.NoError(t, err)
+			for _, report := range target.ReadReports(all, time.Now()) {
+				namespaces = append(namespaces, report.Namespace)
+			}
+			return namespaces
+		}
+		reporter.record("calm", cache.TargetStatus{State: cache.TargetReady})
+		for range 12 { // one hour of changes, more often than the reports are renewed
+			reporter.record("restless", cache.TargetStatus{State: cache.TargetUnavailable})
+			time.Sleep(5 * time.Minute)
+		}
+		assert.Equal(t, []string{"calm", "restless"}, reported())
+		reporter.forget("restless")
+		time.Sleep(time.Minute)
+		assert.Equal(t, []string{"calm"}, reported())
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{"calm"}, reported())
+		cancel()
+		<-ended
+		assert.Empty(t, reported())
+	})
+}
