@@ -123,7 +123,7 @@ func newCommand() *cobra.Command {
 		&o.maxDrains,
 		"max-drains",
 		activitiesdrain.DefaultMaxDrains,
-		"largest number of nodes that are drained at the same time; other drains are queued; 0 means no limit",
+		"largest number of nodes of a target cluster that are drained at the same time; other drains are queued; 0 means no limit",
 	)
 	return c
 }

@@ -243,7 +243,8 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) 
 		m,
 	); node != nil &&
 		a.escalationFacts(m, nil, node, 0, in.Time()).ForceReason() == "" {
-		_, load.Queue = drain.MayDrainNow(observedrain.QueueEntries(a.Kube.Cluster), in.Ref.UID, a.Kube.MaxDrains)
+		turns := observedrain.QueueEntries(a.Kube.Cluster, m.Namespace)
+		_, load.Queue = drain.MayDrainNow(turns, in.Ref.UID, a.Kube.MaxDrains)
 	}
 	return load, nil
 }

@@ -197,6 +197,12 @@ func ClassifyTargetError(ctx context.Context, err error) error {
 	}
 }
 
+// IsNotFoundAnswer reports whether an API server answered that an object does not exist. Another 404 proves nothing about
+// the object: the resource type may not exist, or a proxy in front of the API server sent the answer.
+func IsNotFoundAnswer(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
+}
+
 // HasNoServerAnswer reports whether a request failed without an answer of the API server.
 func HasNoServerAnswer(err error) bool {
 	var status apierrors.APIStatus

@@ -152,8 +152,7 @@ type getter[O any] interface {
 func ReadLive[O apiObject](ctx context.Context, client getter[O], kind string, ref Ref) (O, error) {
 	var none O
 	switch o, err := client.Get(ctx, ref.Name, metav1.GetOptions{}); {
-	// an unexpected NotFound error means that the resource type does not exist
-	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err):
+	case IsNotFoundAnswer(err):
 		return none, nil
 	case err != nil:
 		return none, fmt.Errorf("get %s %s: %w", kind, ref.Key(), err)
@@ -237,7 +236,7 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 	}
 	node, err := target.CoreV1().Nodes().Get(bounded, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case IsNotFoundAnswer(err):
 		return nil, nil
 	case HasNoServerAnswer(err) && m.DeletionTimestamp != nil && cached != nil && ctx.Err() == nil:
 		return cached, nil
@@ -268,10 +267,14 @@ func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *c
 }
 
 // ConfirmNoNode returns nil if a live read of the target cluster proves that a machine has no node. Either no node has
-// the name, or the node with the name belongs to another machine or to no machine. If the machine owns the node, or the
-// owner is in doubt, ConfirmNoNode returns a ConflictError, and the workflow decides again.
+// the name, or the node with the name belongs to another machine or to no machine. For a machine that names no node,
+// no node has the provider ID. If the machine owns the node, or the owner is in doubt, ConfirmNoNode returns a
+// ConflictError, and the workflow decides again.
 func (a *Kube) ConfirmNoNode(ctx context.Context, m *v1alpha1.Machine) error {
 	node, err := a.ExistingNode(ctx, m, true)
+	if cache.ProviderIDWithoutNodeName(m) != "" && a.Cluster.Target(m.Namespace) != nil {
+		node, err = a.NodeOfInstance(ctx, m)
+	}
 	if err != nil || node == nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"millwright/decide/deletion"
 	"millwright/decide/health"
 	"millwright/decide/ownership"
+	"millwright/decide/phrase"
 	"millwright/decide/replace"
 	"millwright/observe/cache"
 	observeclass "millwright/observe/class"
@@ -45,8 +46,10 @@ type Decision struct {
 	NodeFound      string `json:",omitzero"`
 	LastKnownState string
 
-	Prepare    bool      // Millwright's finalizer is missing
-	Target     bool      // the machine's node joins a target cluster
+	Prepare bool // Millwright's finalizer is missing
+	Target  bool // the machine's node joins a target cluster
+	// why the target cluster is not connected, and since when; empty: it is connected
+	TargetDown string    `json:",omitzero"`
 	NeverTried bool      // according to the machine that was read, no create call was ever started
 	CreateBy   time.Time // end of the creation timeout; never zero
 
@@ -199,11 +202,17 @@ func (f machineFacts) decide() Decision {
 		LastKnownState: m.Status.LastKnownState,
 		Prepare:        !f.Deleting && !f.Finalizer,
 		Target:         !f.related.NoTargetCluster,
-		NeverTried:     f.neverTried,
-		CreateBy:       f.CreateBy,
-		Busy:           m.Status.CurrentOperation != nil,
-		Blocked:        waits.IsBlocked(),
-		Unsaid:         !machine.StatusShowsBlockers(m, waits),
+		TargetDown: phrase.TextIf(
+			f.Deleting && f.TargetDown != "",
+			"%s (since %s)",
+			f.TargetDown,
+			phrase.ClockText(f.related.TargetDownSince, f.Now),
+		),
+		NeverTried: f.neverTried,
+		CreateBy:   f.CreateBy,
+		Busy:       m.Status.CurrentOperation != nil,
+		Blocked:    waits.IsBlocked(),
+		Unsaid:     !machine.StatusShowsBlockers(m, waits),
 	}
 	if d.Need == attention.Instance || d.Need == attention.Deletion {
 		d.Call = callHash(m, f.related.Class, f.callInputs)
@@ -252,26 +261,19 @@ func objectGoneDecision() Decision {
 }
 
 // readRelated returns the related objects of a machine. If the machine was read live, its node and class are also read
-// live, because their caches may be stale as well. A cache alone never proves that a node does not exist.
+// live, because their caches may be stale as well. A cache alone never proves that a node does not exist. While the
+// target cluster is not connected, the node comes from the cache or is unknown, so that decisions are made all the same.
 func (a *Activities) readRelated(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.RelatedObjects, error) {
 	related := machine.ReadRelated(a.Kube.Cluster, m)
-	if !live && !machine.DependsOnNode(m) {
-		return related, nil
-	}
-	node, err := a.readNamedNode(ctx, m, live)
-	if err != nil && (live && m.DeletionTimestamp == nil || ctx.Err() != nil) {
-		return related, err
-	}
-	related.RecordNode(a.Kube.Cluster, m, node)
-	if related.HasUnknownNode(m) {
-		if related.FoundNode, err = a.Kube.NodeOfInstance(ctx, m); err != nil {
+	if live || machine.DependsOnNode(m) {
+		if err := a.readNode(ctx, m, live && related.TargetDown == "", &related); err != nil {
 			return related, err
 		}
 	}
-	related.NodeUnknown, related.NodeGone = err != nil, err == nil && related.Node == nil && related.FoundNode == nil
 	if !live {
 		return related, nil
 	}
+	var err error
 	related.Class, err = a.Kube.Cluster.Client().
 		MachineV1alpha1().
 		MachineClasses(m.Namespace).
@@ -283,6 +285,28 @@ func (a *Activities) readRelated(ctx context.Context, m *v1alpha1.Machine, live 
 		return related, fmt.Errorf("get class %s of machine %s: %w", m.Spec.Class.Name, m.Name, err)
 	}
 	return related, nil
+}
+
+// readNode records the node of a machine in related. If the target cluster does not answer, the node is unknown; a live
+// decision about a machine that is not being deleted then fails.
+func (a *Activities) readNode(
+	ctx context.Context,
+	m *v1alpha1.Machine,
+	live bool,
+	related *machine.RelatedObjects,
+) error {
+	node, err := a.readNamedNode(ctx, m, live)
+	if err != nil && (live && m.DeletionTimestamp == nil || ctx.Err() != nil) {
+		return err
+	}
+	related.RecordNode(a.Kube.Cluster, m, node)
+	if related.HasUnknownNode(m) {
+		if related.FoundNode, err = a.Kube.NodeOfInstance(ctx, m); err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
+	related.NodeUnknown, related.NodeGone = err != nil, err == nil && related.Node == nil && related.FoundNode == nil
+	return nil
 }
 
 // readNamedNode returns the node that a machine names, as ExistingNode does. If a cached node is not proven to belong

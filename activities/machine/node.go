@@ -404,7 +404,7 @@ func (a *Activities) nodeOfRemoval(ctx context.Context, in NodeRemoval, live boo
 		Nodes().
 		Get(ctx, in.NodeName, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.IsNotFoundAnswer(err):
 		return nil, nil
 	case err != nil:
 		return nil, kube.ClassifyTargetError(ctx, fmt.Errorf("get node %s: %w", in.NodeName, err))

@@ -100,7 +100,9 @@ func (a *Activities) writeReport(ctx context.Context, in Report) (before, after 
 			if err != nil || m == nil {
 				return nil, nil, err
 			}
-			node, err := a.Kube.Node(ctx, m, live)
+			// the status must say why a machine waits for its target, so a target that is not connected is not asked
+			ready := a.Kube.Cluster.Target(m.Namespace).Status().State == cache.TargetReady
+			node, err := a.Kube.Node(ctx, m, live && ready)
 			if err != nil {
 				return nil, nil, err
 			}

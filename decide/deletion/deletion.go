@@ -49,18 +49,19 @@ func NextStage(s Stage) Stage {
 type Facts struct {
 	Recorded Stage  // status.deletion.stage; empty: no stage is recorded yet
 	Done     Stage  // last stage that this run completed and the status does not record; empty: none
-	NodeName string // name of the machine's node; empty: the machine never had a node
+	NodeName string // name of the machine's node; empty: the machine never had a node, or NodeUnknown
 	Node     bool   // the node exists, and belongs to the machine
 	// Owner is who owns the node that the machine names; zero: the machine names no node.
 	Owner ownership.OwnerAnswer
-	// NodeUnknown means that the cache contains no node, and that the target cluster's API server does not answer.
+	// NodeUnknown means that the cache contains no node, and that the target cluster is not connected or its API server
+	// does not answer. Only the provider ID identifies an unknown node without a name.
 	NodeUnknown bool
 	AsMCM       bool   // as in MCM, the node gets the condition Terminating even if no pods run on the node
 	Skip        string // why the node is not drained; empty: the node is drained
 	Force       string // why the node's pods are killed at once; empty: no force
 	Result      string // result of the drain; empty: the drain has not ended
 
-	Attached          int      // number of volumes attached to the node
+	Attached          int      // number of volumes attached to the node; at least 1 while the number is unknown
 	Hold              string   // who holds the deletion, and why: "ann: lunch"; empty: no hold
 	Abandon           string   // reason of the operator's abandon-instance; empty: the provider deletes the instance
 	SkipDetach        string   // why the deletion does not wait for volumes; empty: the deletion waits
@@ -140,9 +141,9 @@ func (f Facts) workOfStage(s Stage) Step {
 	if f.Owner.HasOwnerKind(ownership.InDoubt) && (s == Node || s == Drain && undrained) {
 		return f.ownershipStep()
 	}
-	attached := f.Node && f.Attached != 0 && f.Result == vocabulary.DrainDrained && f.SkipDetach == ""
+	attached := (f.Node || f.NodeUnknown) && f.Attached != 0 && f.Result == vocabulary.DrainDrained && f.SkipDetach == ""
 	return Step{Why: map[Stage]string{
-		Drain:    phrase.TextIf(undrained, "node %s is to be drained", f.NodeName),
+		Drain:    phrase.TextIf(undrained, "%s is to be drained", phrase.NodeText(f.NodeName)),
 		Detach:   phrase.TextIf(attached, "waits until the volumes of node %s are detached", f.NodeName),
 		Instance: phrase.TextIf(f.Abandon == "", "the instance is to be deleted"),
 		Node:     phrase.TextIf(f.NodeName != "", "the instance is gone; node %s is to be deleted", f.NodeName),
@@ -167,7 +168,7 @@ func (f Facts) skipReason() string {
 	}
 	return cmp.Or(
 		phrase.TextIf(f.Owner.HasOwnerKind(ownership.Anothers) || f.Owner.HasOwnerKind(ownership.Nobodys), "%s", f.Owner.Why),
-		phrase.TextIf(f.NodeName == "", "the machine never had a node"),
+		phrase.TextIf(f.NodeName == "" && !f.NodeUnknown, "the machine never had a node"),
 		phrase.TextIf(!f.Node && !f.NodeUnknown, "there is no node %s", f.NodeName),
 		f.Skip,
 	)

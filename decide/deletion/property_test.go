@@ -13,7 +13,7 @@ import (
 // forAllFacts calls test with all combinations of facts.
 func forAllFacts(test func(deletion.Facts)) {
 	stages := append([]deletion.Stage{""}, stageOrder...)
-	choices := []int{len(stages), len(stages), 4, 2, 4, 2, 2, 2, 2, 2, 2}
+	choices := []int{len(stages), len(stages), 5, 2, 4, 2, 2, 2, 2, 2, 2}
 	hooks := [][]string{nil, {"b", "a"}}
 	at := make([]int, len(choices))
 	for {
@@ -25,7 +25,10 @@ func forAllFacts(test func(deletion.Facts)) {
 			Hold: []string{"", "somebody"}[at[9]], Abandon: []string{"", "somebody"}[at[10]],
 		}
 		if at[2] > 0 {
-			f.NodeName, f.Node, f.NodeUnknown = "n", at[2] == 2, at[2] == 3
+			f.NodeName, f.Node, f.NodeUnknown = "n", at[2] == 2, at[2] >= 3
+		}
+		if at[2] == 4 {
+			f.NodeName = "" // only the provider ID identifies the node
 		}
 		test(f)
 		i := 0
@@ -58,7 +61,7 @@ func TestNoStageIsEnteredAgain(t *testing.T) {
 		count++
 	})
 	assert.Len(t, reached, len(stageOrder))
-	assert.Equal(t, 8*8*4*2*4*2*2*2*2*2*2, count)
+	assert.Equal(t, 8*8*5*2*4*2*2*2*2*2*2, count)
 }
 
 func TestInvariantsOfDeletionSteps(t *testing.T) {

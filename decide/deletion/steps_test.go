@@ -112,6 +112,34 @@ func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 	}
 }
 
+// A node that is unknown, because its target cluster is not connected, is not gone.
+func TestAnUnknownNodeIsDrainedAndDetached(t *testing.T) {
+	unknown := func(f *deletion.Facts) { f.Node, f.NodeUnknown = false, true }
+	nameless := func(f *deletion.Facts) { f.NodeName = "" }
+	for name, row := range map[string]struct {
+		facts deletion.Facts
+		stage deletion.Stage
+		why   string
+	}{
+		"it is to be drained": {machineWithoutHooks(unknown), deletion.Drain, "node n is to be drained"},
+		"only the provider ID identifies it": {
+			machineWithoutHooks(unknown, nameless), deletion.Drain, "the node with its provider ID is to be drained",
+		},
+		"it was drained": {
+			machineWithoutHooks(unknown, withDrainResult("Drained")), deletion.Detach,
+			"waits until the volumes of node n are detached",
+		},
+		"somebody excludes it": {machineWithoutHooks(unknown, withSkippedDrain), deletion.Instance, "the instance is to be deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := deletion.Decide(row.facts)
+			assert.Equal(t, row.stage, s.Stage)
+			assert.Equal(t, row.why, s.Why)
+			assert.False(t, s.Announce, "nothing can be written to it")
+		})
+	}
+}
+
 func TestWhichStepsAnnounceTermination(t *testing.T) {
 	for name, row := range map[string]struct {
 		facts deletion.Facts

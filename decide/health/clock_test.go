@@ -222,6 +222,24 @@ func TestALongerHealthTimeoutWithdrawsTheReplacement(t *testing.T) {
 	assert.False(t, v.Due.True)
 }
 
+// The conditions of a node are as old as the start of an outage until its kubelet reports again.
+func TestAnOutageOfTheTargetExtendsTheHealthTimeout(t *testing.T) {
+	outage := func(f *health.Facts) { f.TargetAbsent = 30 * time.Minute }
+	v := health.Decide(newFacts("Unknown", withUnhealthyDuration(35*time.Minute), outage))
+	assert.Nil(t, v.Change)
+	assert.Nil(t, v.Due)
+	assert.Equal(t, noon.Add(healthTimeout-5*time.Minute), v.Deadline)
+	assert.False(t, health.HasTimedOut(newFacts("Unknown", withUnhealthyDuration(35*time.Minute), outage)))
+
+	v = health.Decide(newFacts("Unknown", withUnhealthyDuration(30*time.Minute+healthTimeout), outage))
+	require.NotNil(t, v.Change)
+	assert.Equal(t, "Failed", v.Change.Phase)
+
+	failedUpdate := func(f *health.Facts) { f.Since = noon.Add(-35 * time.Minute) }
+	v = health.Decide(newFacts("InPlaceUpdateFailed", withUnhealthyNode, failedUpdate, outage))
+	assert.Equal(t, noon.Add(healthTimeout-5*time.Minute), v.Deadline)
+}
+
 // While the target cluster is not connected, the facts about the node are old.
 func TestNoTimeoutEndsWhileTheTargetIsNotConnected(t *testing.T) {
 	const why = "the target cluster of namespace shop is not connected"

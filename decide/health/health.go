@@ -75,6 +75,9 @@ type TimeoutClocks struct {
 	Since                       time.Time // since when the machine is in its present phase
 	UnhealthySince              time.Time // recorded time at which the node became unhealthy
 	RecoveredAt, InstanceGoneAt time.Time
+	// TargetAbsent is the time, since the health timeout began, in which the target cluster did not answer. TargetAbsent
+	// extends the health timeout: a node that recovers during an outage of its API server cannot report the recovery.
+	TargetAbsent time.Duration
 }
 
 // Replacement holds the state of a machine's replacement.
@@ -353,7 +356,7 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 // timeoutReason returns why the machine is due for replacement. An empty reason means that the machine is not due;
 // deadline is then the end of the health timeout. A zero deadline means that the timeout has no end.
 func timeoutReason(f Facts, since time.Time) (reason, message string, deadline time.Time) {
-	deadline = since.Add(f.Timeout)
+	deadline = since.Add(f.Timeout + f.TargetAbsent)
 	switch {
 	case f.NodeDeleting:
 		return vocabulary.ReasonNodeDeleted, fmt.Sprintf(

@@ -156,6 +156,14 @@ func NonEmptyTexts(texts ...string) []string {
 // PausedSentence returns Cluster API's message for an object of this kind that is paused by its annotation.
 func PausedSentence(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }
 
+// NodeText returns a text for the node of a machine. Without a name, only the machine's provider ID identifies the node.
+func NodeText(name string) string {
+	if name == "" {
+		return "the node with its provider ID"
+	}
+	return "node " + name
+}
+
 // AwaitedNodeClause returns a clause about a node that has not joined. For some clouds the name is empty, because they
 // do not know a node's name before the node joins.
 func AwaitedNodeClause(name string) string {

@@ -115,7 +115,7 @@ const minDeadNodes = 3
 
 // BreakerState reports whether the breaker is open. The breaker is open if at least minDeadNodes nodes, and at least
 // half of all nodes, are dead or recovered within recoveryWindow. If so many nodes are dead at once, the machines are
-// probably not the cause. While the breaker is open, no machine is replaced, and why gives the reason in one sentence.
+// probably not the cause. The breaker is also open while the states of the nodes are not known. While the breaker is open, no machine is replaced, and why gives the reason in one sentence.
 // until is when the breaker closes if nothing else changes; it is zero if nodes must recover first. BreakerState keeps
 // no state, so an unstable API server has no later effect.
 //
@@ -123,6 +123,9 @@ const minDeadNodes = 3
 // (--unhealthy-zone-threshold). A replacement destroys more than an eviction, so the breaker opens at a smaller
 // share.
 func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until time.Time) {
+	if n.Unknown != "" {
+		return true, n.Unknown + "; nothing is replaced until the states of the nodes are known", until
+	}
 	n = n.WithCheckedNodes()
 	if isOutage(n.Dead, n.Joined) {
 		return true, fmt.Sprintf(

@@ -47,6 +47,9 @@ type ReplacementGrant struct {
 
 // NodeCounts holds the numbers of nodes in the whole target cluster, not of one deployment.
 type NodeCounts struct {
+	// Unknown is why the states of the nodes are not known, as a sentence without a period; empty: the states are known.
+	Unknown string
+
 	Joined int // number of machines that have joined
 	Dead   int // number of joined machines whose node is missing, unhealthy or being deleted
 	Lost   int // number of dead machines whose instance is gone, as the provider reported

@@ -205,7 +205,7 @@ func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 		b.enqueueRivalMachines(claim, e.toWakeRequest())
 	}
 	if c.drainChanged {
-		b.wakeDrainQueue(e.toWakeRequest())
+		b.wakeDrainQueue(observedrain.QueueEntries(b.cluster, m.Namespace), e.toWakeRequest())
 	}
 	if c.becameOutOfRange {
 		b.orphanSchedules.triggerSweep(m.Namespace, m.Spec.Class.Name)
@@ -223,10 +223,11 @@ func (b *Bridge) enqueueRivalMachines(claim observecache.MachineClaim, w wakeReq
 	enqueueObjects(b, run.KindMachine, rivals, w, debounce)
 }
 
-// wakeDrainQueue enqueues the next machines to be drained. The bridge has no information about how many drains may
-// start: each machine that starts its drain causes an event that wakes further machines, until the limit is reached.
-func (b *Bridge) wakeDrainQueue(w wakeRequest) {
-	for _, next := range drain.NextQueuedMachines(observedrain.QueueEntries(b.cluster), drainsPerWake) {
+// wakeDrainQueue enqueues the next machines of the drain queue of one target cluster. The bridge has no information
+// about how many drains may start: each machine that starts its drain causes an event that wakes further machines, until
+// the limit is reached.
+func (b *Bridge) wakeDrainQueue(turns []drain.QueueEntry, w wakeRequest) {
+	for _, next := range drain.NextQueuedMachines(turns, drainsPerWake) {
 		b.enqueue(objectKey{run.KindMachine, next.Namespace, next.Name}, w, 0)
 	}
 }

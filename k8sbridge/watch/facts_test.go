@@ -433,6 +433,7 @@ func TestEveryMachineFactSignalsTheMachine(t *testing.T) {
 	const byPlan, byTime, record = "the plan fills it in", "the bridge judges no time", "our own record: who writes it looks at it"
 	assertFactsSendSignals(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
 		"NoTargetCluster":          "a flag of the process",
+		"TargetAbsent":             byTime,
 		"TargetDown":               "WakeMachines enqueues the machines when the target is ready again",
 		"Name":                     "never changes",
 		"Created":                  "never changes",

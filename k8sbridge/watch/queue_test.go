@@ -3,15 +3,19 @@ package watch
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
+	"millwright/observe/cache"
 	observedrain "millwright/observe/drain"
+	"millwright/observe/observetest"
 )
 
 // machineInDrain returns a machine whose deletion is in the stage Drain: queued, or with a drain that has started.
@@ -35,7 +39,7 @@ func (w *bridgeTestEnv) startDrains(most int) (begun int) {
 			if c.verb == "start" || !found || m.Status.Deletion == nil || !m.Status.Deletion.Queued {
 				continue
 			}
-			if may, _ := drain.MayDrainNow(observedrain.QueueEntries(w.cluster), string(m.UID), most); may {
+			if may, _ := drain.MayDrainNow(observedrain.QueueEntries(w.cluster, m.Namespace), string(m.UID), most); may {
 				w.putObject(machineInDrain(m.Name, false))
 				w.runDueWork()
 				begun++
@@ -81,5 +85,37 @@ func TestAHigherDrainLimitTakesEffectAtTheNextResync(t *testing.T) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, 20, w.startDrains(30))
+	})
+}
+
+// The machines that wait for their turn in one target cluster do not take the signals of another target cluster, where
+// a drain ends or drains may begin.
+func TestEachTargetClusterWakesItsOwnDrainQueue(t *testing.T) {
+	inNamespace := func(namespace string, m *v1alpha1.Machine) *v1alpha1.Machine {
+		m.Namespace, m.UID = namespace, types.UID("uid-"+namespace+"-"+m.Name)
+		return m
+	}
+	objects := machinesInDrainQueue(10, 30) // the machines of the queue in the namespace ns come first by their names
+	ending, next := inNamespace("z-bank", machineInDrain("a", false)), inNamespace("z-bank", machineInDrain("b", true))
+	synctest.Test(t, func(t *testing.T) {
+		w := newBridgeTestEnv(t, append(objects, ending, next)...)
+		w.cluster.SetTargets(observetest.Targets{
+			"ns": cache.NewTarget(nil, "cluster-1"), "z-bank": cache.NewTarget(nil, "cluster-2"),
+		})
+		w.startLeader()
+		w.advanceClock(3 * time.Second)
+		w.takeCalls()
+		w.putObject(changedCopy(ending, func(m *v1alpha1.Machine) {
+			m.Status.Deletion.Stage = v1alpha1.MachineDeletionInstance
+		}))
+		w.runDueWork()
+		requests := w.takeRequests()
+		assert.Contains(t, requests, startSignalOf(next))
+		assert.NotContains(t, requests, startSignalOf(machineInDrain("b-00", true)), "no drain of its cluster has ended")
+
+		w.advanceClock(maxResyncInterval)
+		requests = w.takeRequests()
+		assert.Contains(t, requests, startSignalOf(next), "the resync wakes the queue of each cluster")
+		assert.Contains(t, requests, startSignalOf(machineInDrain("b-00", true)))
 	})
 }

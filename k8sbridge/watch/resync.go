@@ -13,6 +13,7 @@ import (
 	"millwright/decide/attention"
 	observecache "millwright/observe/cache"
 	"millwright/observe/capi"
+	observedrain "millwright/observe/drain"
 	"millwright/observe/machine"
 	"millwright/workflows/run"
 )
@@ -53,7 +54,7 @@ func (b *Bridge) evaluateAllObjects() {
 	})
 }
 
-// resync ensures every minute that each object with pending work has an open run, and wakes the next machines in the
+// resync ensures every minute that each object with pending work has an open run, and wakes the next machines in each
 // drain queue. At its start resync also wakes the runs whose objects are gone or outside Millwright's namespaces, and
 // repeats this search every minute until the search succeeds. When a namespace is added to Millwright's namespaces, or
 // leaves them, resync does both at once.
@@ -71,7 +72,9 @@ func (b *Bridge) resync(ctx context.Context) {
 		if begun {
 			b.forEachObject(func(k objectKey) bool { return b.ensureOpenRun(ctx, k) })
 			b.wakeClusterAPIDrainQueues()
-			b.wakeDrainQueue(wakeRequest{}) // restarted workers may drain more nodes in parallel than before
+			for _, turns := range observedrain.AllQueues(b.cluster) {
+				b.wakeDrainQueue(turns, wakeRequest{}) // restarted workers may drain more nodes in parallel than before
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -55,11 +55,11 @@ func (t *Target) AttachedVolumeCount(node string) int {
 	return n
 }
 
-// HasCurrentAttachments reports whether the cache of volume attachments is current: its watch is open, or this process never
-// watches volume attachments.
+// HasCurrentAttachments reports whether the cache of volume attachments is current: its watch is open, or this process
+// never watches the volume attachments of this target, which is connected.
 func (t *Target) HasCurrentAttachments() bool {
 	if t == nil || t.drains.mode == drainCachesNever {
-		return true
+		return t.Status().State == TargetReady
 	}
 	running := t.drains.load()
 	return running != nil && running.attachments.isCurrent()

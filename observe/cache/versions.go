@@ -38,6 +38,8 @@ func IsNewer(a, b string) bool {
 
 // AwaitVersions waits until the caches have reached these versions, for limit at most. AwaitVersions reports whether
 // the caches have reached these versions. The version of Nodes applies to the nodes of the namespace's target.
+// AwaitVersions ignores the version of Nodes while this target is not ready: the cache of its nodes reaches no version
+// during an outage, and the decision knows that the nodes are unknown.
 func (c *Cluster) AwaitVersions(
 	ctx context.Context,
 	namespace string,
@@ -60,12 +62,17 @@ func (c *Cluster) hasReachedVersions(namespace string, versions MinVersions) boo
 	return true
 }
 
-// informerOf returns the cache of a resource of the control cluster or of the namespace's target.
+// informerOf returns the cache of a resource of the control cluster or of the namespace's target. informerOf returns nil
+// for the nodes of a target that is not ready.
 func (c *Cluster) informerOf(namespace string, resource Resource) cache.SharedIndexInformer {
-	if resource == Nodes {
-		return c.Target(namespace).Informer(Nodes)
+	switch target := c.Target(namespace); {
+	case resource != Nodes:
+		return c.Informer(resource)
+	case target.Status().State != TargetReady:
+		return nil
+	default:
+		return target.Informer(Nodes)
 	}
-	return c.Informer(resource)
 }
 
 // IsServerOlder reports whether an API server is older than these versions, because the API server was restored to a

@@ -90,3 +90,23 @@ func createMachine(t *testing.T, client *fake.Clientset, name, version string) {
 	_, err := client.MachineV1alpha1().Machines(m.Namespace).Create(t.Context(), m, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
+
+// While a target is not ready, its cache of nodes reaches no version. A decision that waited for a version would never
+// be made.
+func TestVersionsOfNodesDoNotCountWhileTheTargetIsNotReady(t *testing.T) {
+	cluster, _ := observetest.StartCaches(t, nil)
+	target := observetest.NewUnfilledTarget(t, "cluster-1", cache.TargetReady)
+	cluster.SetTargets(observetest.Targets{"shop": target})
+	versions := cache.MinVersions{cache.Nodes: "7"}
+	assert.False(t, cluster.AwaitVersions(t.Context(), "shop", versions, time.Millisecond), "a ready target")
+	for _, state := range []cache.TargetState{cache.TargetMissing, cache.TargetConnecting, cache.TargetUnavailable} {
+		target.SetStatus(cache.TargetStatus{State: state})
+		assert.True(t, cluster.AwaitVersions(t.Context(), "shop", versions, time.Millisecond), state)
+		isOlder, err := cluster.IsServerOlder(t.Context(), "shop", versions)
+		require.NoError(t, err)
+		assert.False(t, isOlder, state)
+		versions[cache.Machines] = "7"
+		assert.False(t, cluster.AwaitVersions(t.Context(), "shop", versions, time.Millisecond), "machines count always")
+		delete(versions, cache.Machines)
+	}
+}

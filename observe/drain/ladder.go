@@ -3,6 +3,7 @@ package drain
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -144,24 +145,48 @@ func unusableReason(node *corev1.Node) (why string, since time.Time) {
 	return why, since
 }
 
-// QueueEntries returns the facts about the order of drains: one entry for each machine that is being deleted and whose
-// drain has not ended.
-func QueueEntries(c *cache.Cluster) []drain.QueueEntry {
+// QueueEntries returns the drain queue of the target cluster of a namespace: one entry for each machine that is being
+// deleted and whose drain has not ended. Namespaces with the same target cluster have one queue.
+func QueueEntries(c *cache.Cluster, namespace string) []drain.QueueEntry {
+	target := c.Target(namespace)
 	var turns []drain.QueueEntry
+	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
+		// the namespace's own machines always count, because the target may be replaced during this loop
+		if IsInDrainQueue(m) && (m.Namespace == namespace || c.Target(m.Namespace).IsSameCluster(target)) {
+			turns = append(turns, newQueueEntry(c, m))
+		}
+	}
+	return turns
+}
+
+// AllQueues returns the drain queues of all target clusters, in any order. A queue has at least one entry.
+func AllQueues(c *cache.Cluster) [][]drain.QueueEntry {
+	var targets []*cache.Target
+	var queues [][]drain.QueueEntry
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
 		if !IsInDrainQueue(m) {
 			continue
 		}
-		t := drain.QueueEntry{
-			UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, Group: queueGroupOfMachine(c, m),
-			DeletedAt: m.DeletionTimestamp.Time, Priority: DeletionPriority(m), Queued: m.Status.Deletion.Queued,
+		target := c.Target(m.Namespace)
+		i := slices.IndexFunc(targets, target.IsSameCluster)
+		if i < 0 {
+			i, targets, queues = len(targets), append(targets, target), append(queues, nil)
 		}
-		if d := m.Status.Deletion.Drain; d != nil {
-			t.Started = d.StartedAt.Time
-		}
-		turns = append(turns, t)
+		queues[i] = append(queues[i], newQueueEntry(c, m))
 	}
-	return turns
+	return queues
+}
+
+// newQueueEntry returns the entry of a machine in the drain queue.
+func newQueueEntry(c *cache.Cluster, m *v1alpha1.Machine) drain.QueueEntry {
+	t := drain.QueueEntry{
+		UID: string(m.UID), Namespace: m.Namespace, Name: m.Name, Group: queueGroupOfMachine(c, m),
+		DeletedAt: m.DeletionTimestamp.Time, Priority: DeletionPriority(m), Queued: m.Status.Deletion.Queued,
+	}
+	if d := m.Status.Deletion.Drain; d != nil {
+		t.Started = d.StartedAt.Time
+	}
+	return t
 }
 
 // queueGroupOfMachine returns the UID of the machine's deployment, or of its set if there is no deployment; empty

@@ -1,6 +1,7 @@
 package drain_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/drain"
+	"millwright/observe/cache"
 	observe "millwright/observe/drain"
 	"millwright/observe/observetest"
 )
@@ -60,12 +62,54 @@ func TestWhichMachinesAreInTheDrainQueue(t *testing.T) {
 		observetest.NewMachine("c", inDeletionStage(draining, nil), queued, first),
 		observetest.NewMachine("other"),
 	)
-	assert.Len(t, observe.QueueEntries(cluster), 5)
+	assert.Len(t, observe.QueueEntries(cluster, "shop"), 5)
 	var next []string
-	for _, turn := range drain.NextQueuedMachines(observe.QueueEntries(cluster), 2) {
+	for _, turn := range drain.NextQueuedMachines(observe.QueueEntries(cluster, "shop"), 2) {
 		next = append(next, turn.UID)
 	}
 	assert.Equal(t, []string{"uid-c", "uid-a"}, next)
+}
+
+// Each target cluster has a drain queue of its own: drains that are stuck in one cluster stop no drain of another
+// cluster.
+func TestEachTargetClusterHasItsDrainQueue(t *testing.T) {
+	begun := &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
+	drained := func(namespace, name string, record *v1alpha1.MachineDrain) *v1alpha1.Machine {
+		m := observetest.NewMachine(name, inDeletionStage(v1alpha1.MachineDeletionDrain, record))
+		m.Namespace = namespace
+		return m
+	}
+	cluster, _ := observetest.StartCaches(
+		t, nil,
+		drained("shop", "shop-stuck", begun), drained("shop", "shop-next", nil),
+		drained("depot", "depot-stuck", begun), drained("bank", "bank-next", nil),
+	)
+	cluster.SetTargets(observetest.Targets{
+		"shop": cache.NewTarget(nil, "cluster-1"), "depot": cache.NewTarget(nil, "cluster-1"),
+		"bank": cache.NewTarget(nil, "cluster-2"),
+	})
+	uids := func(turns []drain.QueueEntry) (list []string) {
+		for _, turn := range turns {
+			list = append(list, turn.UID)
+		}
+		slices.Sort(list)
+		return list
+	}
+	shared := []string{"uid-depot-stuck", "uid-shop-next", "uid-shop-stuck"}
+	assert.Equal(t, shared, uids(observe.QueueEntries(cluster, "shop")))
+	assert.Equal(t, shared, uids(observe.QueueEntries(cluster, "depot")), "two namespaces with one target have one queue")
+	assert.Equal(t, []string{"uid-bank-next"}, uids(observe.QueueEntries(cluster, "bank")))
+
+	may, why := drain.MayDrainNow(observe.QueueEntries(cluster, "bank"), "uid-bank-next", 2)
+	assert.True(t, may, why)
+	may, _ = drain.MayDrainNow(observe.QueueEntries(cluster, "shop"), "uid-shop-next", 2)
+	assert.False(t, may)
+
+	var queues [][]string
+	for _, turns := range observe.AllQueues(cluster) {
+		queues = append(queues, uids(turns))
+	}
+	assert.ElementsMatch(t, [][]string{shared, {"uid-bank-next"}}, queues)
 }
 
 func TestTheTextOfRequestsDiffersWithEachRequest(t *testing.T) {

@@ -27,7 +27,7 @@ type RelatedObjects struct {
 	Node      *corev1.Node
 	NodeOwner ownership.OwnerAnswer // owner of the node that the machine names; zero without a node
 	// NodeGone means that the node does not exist in the target cluster. NodeUnknown means that the cache has no such
-	// node, and that the target's API server does not answer.
+	// node, and that the target is not connected or its API server does not answer.
 	NodeGone, NodeUnknown bool
 	// FoundNode is the node with the machine's provider ID, while the machine has no node name.
 	FoundNode *corev1.Node
@@ -36,18 +36,26 @@ type RelatedObjects struct {
 	Set             *v1alpha1.MachineSet // set that controls the machine
 	NoTargetCluster bool                 // the machine's node joins no cluster
 	TargetDown      string               // why the target cluster is not connected; empty: it is connected
-	Absences        cache.WorkerAbsences // times during which no worker was running
+	TargetDownSince time.Time            // start of the state of TargetDown; zero: not known
+	Absences        cache.WorkerAbsences // times during which no worker was running, or the target did not answer
+	TargetAbsences  cache.WorkerAbsences // times during which the target did not answer
 }
 
 // ReadRelated returns the objects related to a machine from the caches.
 func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
+	target := c.Target(m.Namespace)
 	related := RelatedObjects{
-		NoTargetCluster: c.Target(m.Namespace) == nil,
-		TargetDown:      targetDownText(c, m.Namespace),
+		NoTargetCluster: target == nil,
+		TargetDown:      TargetDownText(target, m.Namespace),
+		TargetDownSince: target.Status().Since,
 		Absences:        c.AbsencesOfNamespace(m.Namespace),
+		TargetAbsences:  target.Absences(),
 		FoundNode:       c.UnrecordedNodeOfMachine(m),
 	}
-	related.RecordNode(c, m, c.NodeOfMachine(m))
+	related.RecordNode(c, m, target.NodeOfMachine(m))
+	// a cache that is not current does not prove that there is no node
+	named := cache.NodeNameOfMachine(m) != "" && target.NodeOfMachine(m) == nil
+	related.NodeUnknown = related.TargetDown != "" && related.FoundNode == nil && (named || related.HasUnknownNode(m))
 	related.Class = c.ClassOfMachine(m)
 	if owner := metav1.GetControllerOf(m); owner != nil {
 		if set, found := c.MachineSet(m.Namespace + "/" + owner.Name); found && set.UID == owner.UID {
@@ -57,9 +65,9 @@ func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 	return related
 }
 
-// targetDownText returns why the target cluster of a namespace is not connected; empty if it is connected.
-func targetDownText(c *cache.Cluster, namespace string) string {
-	status := c.Target(namespace).Status()
+// TargetDownText returns why the target cluster of a namespace is not connected; empty if it is connected.
+func TargetDownText(target *cache.Target, namespace string) string {
+	status := target.Status()
 	if status.State == cache.TargetReady {
 		return ""
 	}
@@ -191,6 +199,8 @@ func healthFacts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) hea
 			Created:  m.CreationTimestamp.Time,
 			CreateBy: CreationDeadline(m, related.Absences, now),
 			Since:    m.Status.CurrentStatus.LastUpdateTime.Time,
+
+			TargetAbsent: related.TargetAbsences.DurationBetween(healthTimeoutStart(m), now),
 		},
 		Timeout:   m.Spec.EffectiveHealthTimeout(),
 		NoTimeout: m.Spec.HealthTimeoutDisabled(),
@@ -212,6 +222,16 @@ func healthFacts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) hea
 		f.InstanceGoneAt = cache.TimeOrZero(h.InstanceGoneAt)
 	}
 	return f
+}
+
+// healthTimeoutStart returns when the health timeout of a machine began. For a machine without a health timeout, the
+// returned time has no meaning.
+func healthTimeoutStart(m *v1alpha1.Machine) time.Time {
+	h, unknown := m.Status.Health, m.Status.CurrentStatus.Phase == v1alpha1.MachineUnknown
+	if unknown && h != nil && !h.UnhealthySince.IsZero() {
+		return h.UnhealthySince.Time
+	}
+	return m.Status.CurrentStatus.LastUpdateTime.Time
 }
 
 // validUpdateResult returns the result of an in-place update; empty if the label has an unknown value.

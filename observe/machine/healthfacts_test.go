@@ -232,6 +232,36 @@ func TestAFailedMachineStaysFailedWhenItsNodeRecovers(t *testing.T) {
 	assert.Equal(t, health.Verdict{}, healthVerdict(m, related, ""))
 }
 
+// A node cannot report its recovery while its API server does not answer.
+func TestOutagesOfTheTargetExtendTheHealthTimeout(t *testing.T) {
+	target := observetest.NewTarget(t, "cluster-1")
+	target.AddAbsence(cache.WorkerAbsence{
+		From: observetest.MinutesBeforeNoon(25).Time, To: observetest.MinutesBeforeNoon(5).Time,
+	})
+	cluster, _ := observetest.StartCaches(t, nil)
+	cluster.SetTargets(observetest.Targets{"shop": target})
+	cluster.StoreWorkerAbsences(cache.WorkerAbsences{
+		{From: observetest.MinutesBeforeNoon(40).Time, To: observetest.MinutesBeforeNoon(2).Time},
+	})
+	sick := observetest.NewMachine("m", withJoinedNode, observetest.WithPhase(v1alpha1.MachineUnknown))
+	for name, row := range map[string]struct {
+		since  int // minutes before noon
+		absent time.Duration
+	}{
+		"sick before the outage": {30, 20 * time.Minute},
+		"sick during the outage": {15, 10 * time.Minute},
+		"sick after the outage":  {4, 0},
+	} {
+		sick.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.MinutesBeforeNoon(row.since)}
+		facts := machine.Facts(sick, machine.ReadRelated(cluster, sick), observetest.Noon)
+		assert.Equal(t, row.absent, facts.TargetAbsent, name)
+	}
+	failed := observetest.NewMachine("m", withJoinedNode, observetest.WithPhase(v1alpha1.MachineInPlaceUpdateFailed))
+	failed.Status.CurrentStatus.LastUpdateTime = observetest.MinutesBeforeNoon(10)
+	facts := machine.Facts(failed, machine.ReadRelated(cluster, failed), observetest.Noon)
+	assert.Equal(t, 5*time.Minute, facts.TargetAbsent, "the phase is the start")
+}
+
 // Time without a running worker does not use up the timeouts of a machine.
 func TestWorkerAbsencesExtendMachineTimeouts(t *testing.T) {
 	away := cache.WorkerAbsences{

@@ -17,15 +17,16 @@ import (
 // nodes, because the phases of machines may be out of date. JoinedNodes omits a machine if its node is down for a known
 // reason: the instance is being deleted, the machine is being replaced, or both the instance and the Node are gone. The
 // provider's report of a missing instance alone is not a known reason: the provider may have read another cloud
-// account.
+// account. The nodes of other namespaces with the same target come from the target of this namespace, because the cache
+// of another connection may not be filled yet.
 func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.NodeCounts {
-	var n replace.NodeCounts
 	target := c.Target(namespace)
+	n := replace.NodeCounts{Unknown: TargetDownText(target, namespace)}
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
 		if !c.Target(m.Namespace).IsSameCluster(target) || !c.ActsOnMachines(m.Namespace) {
 			continue
 		}
-		node := c.NodeOfMachine(m)
+		node := target.NodeOfMachine(m)
 		if !hasJoinedNode(m, node) {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/replace"
+	"millwright/observe/cache"
 	"millwright/observe/machine"
 	"millwright/observe/observetest"
 )
@@ -110,6 +111,58 @@ func TestJoinedNodes(t *testing.T) {
 			machine.JoinedNodes(cluster, "shop", moment).WithCheckedNodes(),
 		)
 	})
+}
+
+// Each target cluster has a breaker of its own: dead nodes in one cluster stop no replacement in another cluster.
+func TestEachTargetClusterHasItsBreaker(t *testing.T) {
+	inNamespace := func(namespace, name string) *v1alpha1.Machine {
+		m := observetest.NewMachine(
+			namespace+"-"+name, observetest.WithPhase(v1alpha1.MachineRunning), observetest.WithNodeLabel(name),
+		)
+		m.Namespace = namespace
+		return m
+	}
+	var objects []runtime.Object
+	nodes := map[string][]runtime.Object{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		objects = append(objects, inNamespace("shop", name), inNamespace("bank", name))
+		for namespace, status := range map[string]corev1.ConditionStatus{"shop": "Unknown", "bank": "True"} {
+			n := observetest.NewNode(observetest.NewNodeCondition("Ready", status))
+			n.Name = name
+			nodes[namespace] = append(nodes[namespace], n)
+		}
+	}
+	objects = append(objects, inNamespace("branch", "a"))
+	cluster, _ := observetest.StartCaches(t, nil, objects...)
+	down := observetest.NewUnfilledTarget(t, "cluster-3", cache.TargetConnecting)
+	cluster.SetTargets(observetest.Targets{
+		"shop": observetest.NewTarget(t, "cluster-1", nodes["shop"]...),
+		"bank": observetest.NewTarget(t, "cluster-2", nodes["bank"]...),
+		// a second connection to the cluster of the namespace bank, without a filled cache
+		"branch": observetest.NewUnfilledTarget(t, "cluster-2", cache.TargetConnecting),
+		"depot":  down,
+	})
+	now := observetest.Noon
+	counts := machine.JoinedNodes(cluster, "bank", now)
+	assert.Equal(t, replace.NodeCounts{Joined: 5}, counts.WithCheckedNodes())
+	open, why, _ := replace.BreakerState(counts, now)
+	assert.False(t, open, why)
+
+	counts = machine.JoinedNodes(cluster, "shop", now)
+	assert.Equal(t, replace.NodeCounts{Joined: 4, Dead: 4}, counts.WithCheckedNodes())
+	open, _, _ = replace.BreakerState(counts, now)
+	assert.True(t, open)
+
+	open, why, _ = replace.BreakerState(machine.JoinedNodes(cluster, "depot", now), now)
+	assert.True(t, open, "the states of its nodes are not known")
+	assert.Equal(
+		t,
+		"the target cluster of namespace depot is not connected: connection refused; nothing is replaced until the states of the nodes are known",
+		why,
+	)
+	down.SetStatus(cache.TargetStatus{State: cache.TargetReady})
+	open, why, _ = replace.BreakerState(machine.JoinedNodes(cluster, "depot", now), now)
+	assert.False(t, open, why)
 }
 
 func TestFailureDomain(t *testing.T) {

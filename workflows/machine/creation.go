@@ -185,14 +185,6 @@ func (m *machine) recordNames(ctx workflow.Context, in activities.InstanceRecord
 	return record.Stale, err
 }
 
-// nodePhrase returns a phrase for the node of a machine. In some clouds, a node has no name before it joins.
-func nodePhrase(name string) string {
-	if name == "" {
-		return "a node with its provider ID"
-	}
-	return "node " + name
-}
-
 // reportCreatedInstance reports that the instance exists, and whether its node has joined. Without a target cluster the
 // creation is complete, and the phase is Available.
 func (m *machine) reportCreatedInstance(

@@ -142,7 +142,8 @@ func (m *machine) enterStage(ctx workflow.Context, d activities.Decision, s dele
 func (m *machine) skippedDrainResult(s deletion.Step, d activities.Decision) (result, why string) {
 	switch {
 	case s.Empty && m.isDrainSkipped:
-		return vocabulary.DrainSkipped, "the cluster of node " + d.NodeName + " does not answer, and a person wanted no wait for it"
+		return vocabulary.DrainSkipped,
+			"the cluster of " + phrase.NodeText(d.NodeName) + " does not answer, and a person wanted no wait for it"
 	case s.Empty:
 		return vocabulary.DrainDrained, "no pod had to leave node " + d.NodeName
 	case s.Skipped != "":
@@ -355,7 +356,8 @@ func runOnTarget[In, Out any](
 // showUnansweredTarget shows in details and status that the target cluster does not answer an activity, or refuses it.
 func (m *machine) showUnansweredTarget(ctx workflow.Context, d activities.Decision, summary string, err error) error {
 	s := m.Shown
-	s.Why, s.Node, s.Phase = "the target cluster does not answer: "+summary, d.NodeName, vocabulary.PhaseTerminating
+	s.Why = cmp.Or(d.TargetDown, "the target cluster does not answer") + ": " + summary
+	s.Node, s.Phase = d.NodeName, vocabulary.PhaseTerminating
 	if denied, is := kube.FailureOfType(err, kube.TypeDenied); is {
 		s.Why = "the target cluster does not allow it: " + summary + ": " + denied.Message()
 	}

@@ -406,6 +406,20 @@ func TestDeletionShowsAnUnreachableTargetCluster(t *testing.T) {
 	}
 }
 
+func TestDeletionSaysWhyItsTargetClusterIsNotConnected(t *testing.T) {
+	const why = "the target cluster of namespace shop is not connected: connection refused (since 12:00:00 UTC)"
+	w := newDeletionTestEnv(t)
+	w.targetUnreachable, w.decision.TargetDown = true, why
+	w.changeAfterDelay(time.Minute, func() {
+		last := w.reports[len(w.reports)-1]
+		require.Equal(t, []string{"TargetUnavailable"}, last.Step.BlockedBy)
+		require.Contains(t, last.Operation.Description, why+": ")
+		require.NotContains(t, w.activityLog, "delete virtual:///i-1")
+		w.targetUnreachable, w.decision.TargetDown = false, ""
+	})
+	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
+}
+
 func TestSkipAndAbandonDoNotWaitForAnUnreachableTargetCluster(t *testing.T) {
 	for name, hurry := range map[string]func(f *deletion.Facts){
 		"skip":    func(f *deletion.Facts) { f.Skip = "annotation skip asks for it: alice: cluster is gone" },

@@ -11,6 +11,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	"millwright/decide/deletion"
+	"millwright/decide/phrase"
 	workflowsdrain "millwright/workflows/drain"
 	"millwright/workflows/run"
 )
@@ -22,7 +23,7 @@ func (m *machine) drainNode(ctx workflow.Context, d activities.Decision) error {
 		ctx,
 		m,
 		d,
-		"cordons node "+d.NodeName+", and counts its pods",
+		"cordons "+phrase.NodeText(d.NodeName)+", and counts its pods",
 		cordonAndCountPods,
 		m.NewRead(ctx),
 	)

@@ -14,6 +14,7 @@ import (
 	"millwright/decide/deletion"
 	"millwright/decide/health"
 	"millwright/decide/inplace"
+	"millwright/decide/phrase"
 	"millwright/workflows/run"
 )
 
@@ -261,7 +262,7 @@ func (m *machine) awaitNodeJoin(ctx workflow.Context, d activities.Decision) err
 	deadline := m.EnsureTimer(
 		ctx,
 		"creation",
-		"gives up waiting for "+nodePhrase(d.NodeName)+": the creation timeout",
+		"gives up waiting for "+phrase.NodeText(d.NodeName)+": the creation timeout",
 		d.CreateBy,
 	)
 	return m.awaitDeadline(ctx, d, deadline)
