@@ -34,17 +34,23 @@ func (a WorkerAbsences) DurationBetween(from, to time.Time) (sum time.Duration) 
 func (c *Cluster) StoreWorkerAbsences(absences WorkerAbsences) { c.workerAbsences.Store(&absences) }
 
 // AbsencesOfNamespace returns the recorded absences that affect the machines of a namespace: the absences of the
-// workers, the times in which the API server of the namespace's target did not answer, and the holds of the namespace.
+// workers, and those of AbsencesOfTarget.
 func (c *Cluster) AbsencesOfNamespace(namespace string) WorkerAbsences {
 	var ofWorkers WorkerAbsences
 	if known := c.workerAbsences.Load(); known != nil {
 		ofWorkers = *known
 	}
-	ofNamespace := slices.Concat(c.Target(namespace).Absences(), c.holds.absences(namespace))
-	if len(ofNamespace) == 0 {
+	ofTarget := c.AbsencesOfTarget(namespace)
+	if len(ofTarget) == 0 {
 		return ofWorkers
 	}
-	return mergeAbsences(slices.Concat(ofWorkers, ofNamespace))
+	return mergeAbsences(slices.Concat(ofWorkers, ofTarget))
+}
+
+// AbsencesOfTarget returns the times in which Millwright had no connection to the target of a namespace: the API server
+// did not answer, or the namespace was held.
+func (c *Cluster) AbsencesOfTarget(namespace string) WorkerAbsences {
+	return mergeAbsences(slices.Concat(c.Target(namespace).Absences(), c.holds.absences(namespace)))
 }
 
 // mergeAbsences sorts absences by time, and joins overlapping absences.

@@ -38,7 +38,7 @@ type RelatedObjects struct {
 	TargetDown      string               // why the target cluster is not connected; empty: it is connected
 	TargetDownSince time.Time            // start of the state of TargetDown; zero: not known
 	Absences        cache.WorkerAbsences // times during which no worker was running, or the target did not answer
-	TargetAbsences  cache.WorkerAbsences // times during which the target did not answer
+	TargetAbsences  cache.WorkerAbsences // times during which Millwright had no connection to the target
 }
 
 // ReadRelated returns the objects related to a machine from the caches.
@@ -49,7 +49,7 @@ func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 		TargetDown:      TargetDownText(target, m.Namespace),
 		TargetDownSince: target.Status().Since,
 		Absences:        c.AbsencesOfNamespace(m.Namespace),
-		TargetAbsences:  target.Absences(),
+		TargetAbsences:  c.AbsencesOfTarget(m.Namespace),
 		FoundNode:       c.UnrecordedNodeOfMachine(m),
 	}
 	related.RecordNode(c, m, target.NodeOfMachine(m))
