@@ -64,7 +64,7 @@ func TestADeletionDrainsTheNodeOfATargetThatIsNotConnected(t *testing.T) {
 		"its node was drained": {drained, deletion.Detach, "waits until the volumes of node n are detached"},
 	} {
 		for _, state := range []cache.TargetState{cache.TargetMissing, cache.TargetConnecting, cache.TargetUnavailable} {
-			for way, read := range map[string]func(*v1alpha1.Machine) kube.ReadInput{
+			for way, read := range map[string]func(metav1.Object) kube.ReadInput{
 				"cached": activitiestest.NewReadInput, "live": activitiestest.NewLiveReadInput,
 			} {
 				t.Run(name+", "+string(state)+", "+way, func(t *testing.T) {

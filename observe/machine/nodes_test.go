@@ -126,7 +126,7 @@ func TestEachTargetClusterHasItsBreaker(t *testing.T) {
 	nodes := map[string][]runtime.Object{}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		objects = append(objects, inNamespace("shop", name), inNamespace("bank", name))
-		for namespace, status := range map[string]corev1.ConditionStatus{"shop": "Unknown", "bank": "True"} {
+		for namespace, status := range map[string]string{"shop": "Unknown", "bank": "True"} {
 			n := observetest.NewNode(observetest.NewNodeCondition("Ready", status))
 			n.Name = name
 			nodes[namespace] = append(nodes[namespace], n)
