@@ -135,11 +135,13 @@ func TestEachTargetClusterHasItsBreaker(t *testing.T) {
 	objects = append(objects, inNamespace("branch", "a"))
 	cluster, _ := observetest.StartCaches(t, nil, objects...)
 	down := observetest.NewUnfilledTarget(t, "cluster-3", cache.TargetConnecting)
+	// a second connection to the cluster of the namespace bank, without a filled cache; it was ready before
+	branch := observetest.NewUnfilledTarget(t, "cluster-2", cache.TargetReady)
+	branch.SetStatus(cache.TargetStatus{State: cache.TargetUnavailable, Why: "connection refused", Since: observetest.Noon})
 	cluster.SetTargets(observetest.Targets{
-		"shop": observetest.NewTarget(t, "cluster-1", nodes["shop"]...),
-		"bank": observetest.NewTarget(t, "cluster-2", nodes["bank"]...),
-		// a second connection to the cluster of the namespace bank, without a filled cache
-		"branch": observetest.NewUnfilledTarget(t, "cluster-2", cache.TargetConnecting),
+		"shop":   observetest.NewTarget(t, "cluster-1", nodes["shop"]...),
+		"bank":   observetest.NewTarget(t, "cluster-2", nodes["bank"]...),
+		"branch": branch,
 		"depot":  down,
 	})
 	now := observetest.Noon
