@@ -137,7 +137,7 @@ const (
 	// "exceptNamespaces" and the text "namespaceSelector". A missing field of the JSON limits nothing.
 	AnnotationScope = "machine.sapcloud.io/namespaces"
 	// AnnotationShards is the number of shards of the installation. The annotation is absent if the installation has one
-	// shard.
+	// shard. On the Lease of a single process, it is the number of shards that this process knows.
 	AnnotationShards = "machine.sapcloud.io/shards"
 	// AnnotationAbsences contains the periods in which no worker ran, as a JSON list of "from" and "to".
 	AnnotationAbsences = "machine.sapcloud.io/absences"

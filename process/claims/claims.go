@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"millwright/api/v1alpha1"
 )
 
 // Timing of the claims. Another process serves the shards of a dead process at most deadTime + checkInterval after the
@@ -42,6 +44,19 @@ const (
 	clockSkew = time.Minute
 	// requestTimeout is the timeout of one request.
 	requestTimeout = 5 * time.Second
+	// watchLag is how old the last own renewal may be that the watch showed; otherwise the watch is behind. Source: the
+	// last renewal of a live process may be a renewal and a check older than that, and must still be younger than deadTime.
+	watchLag = deadTime - renewInterval - checkInterval
+	// giveUpTime is how long a process serves its shards without a renewal of its Lease. Source: the other processes have
+	// the shards after 15 s; a restart of an API server often takes longer than that, but seldom a minute, and stops no
+	// service.
+	giveUpTime = time.Minute
+	// leftoverTime is the age of the last renewal after which the Lease of a killed process is deleted. Source: far above
+	// the difference between two clocks and the duration of an outage, and a Deployment leaves few Leases in this time.
+	leftoverTime = time.Hour
+	// cleanInterval is the interval between two searches for Leases of killed processes. Source: a search reads only the
+	// cache; a minute is short compared with leftoverTime.
+	cleanInterval = time.Minute
 )
 
 // The labels and annotations of the Leases.
@@ -49,6 +64,7 @@ const (
 	labelRole          = "machine.sapcloud.io/claims-of" // the role: worker or bridge
 	labelShard         = "machine.sapcloud.io/shard"     // the number of the shard; missing on the Lease of a process
 	annotationAllowed  = "machine.sapcloud.io/serves-only"
+	annotationCount    = v1alpha1.AnnotationShards // the number of shards that the process knows
 	processLeasePrefix = "millwright-process-"
 )
 
@@ -58,11 +74,12 @@ type Options struct {
 	Namespace string // namespace of the Leases
 	Role      string // Worker or Bridge
 	Identity  string // identity of this process
-	Count     int    // number of shards
+	Count     int    // number of shards that this process knows; during an upgrade, other processes may know more or fewer
 	Only      []int  // shards that this process may serve; empty: all shards
 	Log       *slog.Logger
 	// Serve serves a shard until its context is done, and returns when the work that it has begun is complete. Another
-	// process may serve the shard before Serve returns. If Serve returns an error, Run ends.
+	// process may serve the shard before Serve returns. Run calls Serve for the same shard again only after Serve has
+	// returned. If Serve returns an error, Run ends.
 	Serve func(ctx context.Context, shard int) error
 	// OnClaims is called with the claimed shards, sorted, when they have changed. OnClaims must not wait.
 	OnClaims func(shards []int)
@@ -74,13 +91,16 @@ type claimer struct {
 	informer cache.SharedIndexInformer
 	serving  map[int]context.CancelFunc // by shard
 	freeFrom map[int]time.Time          // since when a shard has had no live holder
+	ended    map[int]chan struct{}      // by shard: closed when the last Serve has returned
 	renewed  time.Time                  // last renewal of the Lease of this process
+	cleaned  time.Time                  // last search for Leases of killed processes
 	own      *coordinationv1.Lease      // the Lease of this process after the last renewal; nil: it must be read
 	stopped  sync.WaitGroup
 	failed   chan error
 
-	mu      sync.Mutex
-	changes map[string]time.Time // by name of a Lease: the local time of its last change
+	mu          sync.Mutex
+	changes     map[string]time.Time // by name of a Lease: the local time of its last change
+	currentFrom time.Time            // when the watch became current again after an outage; zero: no outage
 }
 
 // The roles of processes.
@@ -120,9 +140,10 @@ func LeaseOfShard(role string, shard int) string {
 func Run(ctx context.Context, o Options) error {
 	c := &claimer{
 		Options: o, serving: map[int]context.CancelFunc{}, freeFrom: map[int]time.Time{},
-		failed: make(chan error, 1), changes: map[string]time.Time{},
+		ended: map[int]chan struct{}{}, failed: make(chan error, 1), changes: map[string]time.Time{},
 	}
 	slices.Sort(c.Only)
+	c.Only = slices.Compact(c.Only)
 	if err := c.watchLeases(ctx); err != nil {
 		return err
 	}
@@ -150,23 +171,23 @@ func (c *claimer) watchLeases(ctx context.Context) error {
 		informers.WithNamespace(c.Namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = Selector(c.Role) }),
 	).Coordination().V1().Leases().Informer()
-	record := func(lease *coordinationv1.Lease, at time.Time) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.changes[lease.Name] = at
-	}
 	registration, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(item any) {
 			lease, now := item.(*coordinationv1.Lease), time.Now()
 			if r := lease.Spec.RenewTime; r != nil && now.Sub(r.Time) > clockSkew+deadTime {
 				now = r.Time // the process died before this process began to watch
 			}
-			record(lease, now)
+			c.recordChange(lease.Name, now)
 		},
 		UpdateFunc: func(before, after any) {
 			lease := after.(*coordinationv1.Lease)
 			if !equality.Semantic.DeepEqual(before.(*coordinationv1.Lease).Spec, lease.Spec) {
-				record(lease, time.Now())
+				c.recordChange(lease.Name, time.Now())
+			}
+		},
+		DeleteFunc: func(item any) {
+			if name, err := cache.DeletionHandlingObjectToName(item); err == nil {
+				c.forget(name.Name)
 			}
 		},
 	})
@@ -177,20 +198,45 @@ func (c *claimer) watchLeases(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 		return fmt.Errorf("read Leases: %w", context.Cause(ctx))
 	}
+	c.forget(c.processLease(c.Identity)) // an earlier process with the same identity wrote this Lease
 	return nil
 }
 
-// check renews the Lease of this process if that is due, and changes the claims.
+// recordChange stores the time at which the watch showed a change of a Lease. If the watch has shown no renewal of this
+// process for longer than watchLag before, there was an outage: the Leases of the other processes were not renewed, or
+// their renewals were not shown.
+func (c *claimer) recordChange(lease string, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, known := c.changes[lease]
+	if known && lease == c.processLease(c.Identity) && at.Sub(before) >= watchLag {
+		c.currentFrom = at
+	}
+	c.changes[lease] = at
+}
+
+func (c *claimer) forget(lease string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.changes, lease)
+}
+
+// check renews the Lease of this process if that is due, and changes the claims. If the Lease could not be renewed for
+// giveUpTime, check stops the service of all shards: without the API server this process cannot do the work, and the
+// processes that have taken the shards can.
 func (c *claimer) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if time.Since(c.renewed) >= renewInterval {
 		if err := c.renew(ctx); err != nil {
+			if time.Since(c.renewed) >= giveUpTime {
+				c.stopAll()
+			}
 			return err
 		}
 	}
-	if !c.isAlive(c.processLease(c.Identity)) {
-		return nil // the watch is behind: what it shows of other processes is old
+	if !c.isCurrent() {
+		return nil // what the watch shows of other processes is old
 	}
 	v, leases := c.view(time.Now())
 	for shard := range c.serving {
@@ -211,32 +257,62 @@ func (c *claimer) check(ctx context.Context) error {
 			c.start(shard)
 		}
 	}
+	c.deleteLeftovers(ctx)
 	return failed
+}
+
+// isCurrent reports whether the watch has shown a renewal of this process within watchLag.
+func (c *claimer) isCurrent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.changes[c.processLease(c.Identity)]) < watchLag
+}
+
+// deleteLeftovers deletes the Leases of killed processes, at most once in cleanInterval.
+func (c *claimer) deleteLeftovers(ctx context.Context) {
+	if time.Since(c.cleaned) < cleanInterval {
+		return
+	}
+	c.cleaned = time.Now()
+	for _, item := range c.informer.GetStore().List() {
+		lease := item.(*coordinationv1.Lease)
+		_, isShard := lease.Labels[labelShard]
+		if r := lease.Spec.RenewTime; isShard || r == nil || time.Since(r.Time) < leftoverTime || c.isAlive(lease.Name) {
+			continue
+		}
+		err := c.Client.CoordinationV1().Leases(c.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
+		})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			c.Log.Warn("the Lease of a killed process is not deleted, will try again", "lease", lease.Name, "error", err)
+		}
+	}
 }
 
 // view returns what the watch shows, and the Lease of each shard.
 func (c *claimer) view(now time.Time) (v view, leases map[int]*coordinationv1.Lease) {
+	self := peer{count: c.Count, only: c.Only}
 	v = view{
-		count: c.Count, self: c.Identity,
-		allowed: map[string][]int{c.Identity: c.Only}, holders: map[int]string{}, overdue: map[int]bool{},
+		self: c.Identity, peers: map[string]peer{c.Identity: self},
+		holders: map[int]string{}, overdue: map[int]bool{},
 	}
 	leases = map[int]*coordinationv1.Lease{}
 	for _, item := range c.informer.GetStore().List() {
 		lease := item.(*coordinationv1.Lease)
 		if number, isShard := lease.Labels[labelShard]; isShard {
-			if shard, err := strconv.Atoi(number); err == nil && shard < c.Count {
+			if shard, err := strconv.Atoi(number); err == nil {
 				leases[shard] = lease
 			}
-		} else if c.isAlive(lease.Name) {
-			v.allowed[holderOf(lease)] = parseShards(lease.Annotations[annotationAllowed])
+		} else if holder := holderOf(lease); holder != c.Identity && c.isAlive(lease.Name) {
+			v.peers[holder] = c.readPeer(lease)
 		}
 	}
-	for shard := range c.Count {
+	for shard := range v.count() {
 		holder := ""
 		if lease := leases[shard]; lease != nil {
 			holder = holderOf(lease)
 		}
-		if _, alive := v.allowed[holder]; alive {
+		if _, alive := v.peers[holder]; alive {
 			v.holders[shard] = holder
 			delete(c.freeFrom, shard)
 			continue
@@ -249,11 +325,23 @@ func (c *claimer) view(now time.Time) (v view, leases map[int]*coordinationv1.Le
 	return v, leases
 }
 
-// isAlive reports whether a Lease has changed within deadTime, by the clock of this process.
+// readPeer reads the Lease of a process. A process that does not say how many shards it knows counts as one that knows
+// the same shards as this process.
+func (c *claimer) readPeer(lease *coordinationv1.Lease) peer {
+	p := peer{count: c.Count, only: parseShards(lease.Annotations[annotationAllowed])}
+	if count, err := strconv.Atoi(lease.Annotations[annotationCount]); err == nil {
+		p.count = count
+	}
+	return p
+}
+
+// isAlive reports whether a Lease has changed within deadTime, by the clock of this process. After an outage of the watch,
+// each known Lease counts as alive for deadTime.
 func (c *claimer) isAlive(lease string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Since(c.changes[lease]) < deadTime
+	changed, known := c.changes[lease]
+	return known && (time.Since(changed) < deadTime || time.Since(c.currentFrom) < deadTime)
 }
 
 func holderOf(lease *coordinationv1.Lease) string {
@@ -287,9 +375,10 @@ func (c *claimer) renew(ctx context.Context) error {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	lease = lease.DeepCopy()
-	lease.Labels, lease.Annotations = map[string]string{labelRole: c.Role}, nil
+	lease.Labels = map[string]string{labelRole: c.Role}
+	lease.Annotations = map[string]string{annotationCount: strconv.Itoa(c.Count)}
 	if len(c.Only) > 0 {
-		lease.Annotations = map[string]string{annotationAllowed: formatShards(c.Only)}
+		lease.Annotations[annotationAllowed] = formatShards(c.Only)
 	}
 	lease.Spec = coordinationv1.LeaseSpec{
 		HolderIdentity: &c.Identity, RenewTime: new(metav1.NowMicro()),
@@ -353,7 +442,8 @@ func (c *claimer) writeHolder(ctx context.Context, shard int, lease *coordinatio
 	return err
 }
 
-// start serves a shard in a goroutine. start does nothing if this process serves the shard already.
+// start serves a shard in a goroutine, after the last service of the shard by this process has ended. start does nothing
+// if this process serves the shard already.
 func (c *claimer) start(shard int) {
 	if _, serves := c.serving[shard]; serves {
 		return
@@ -362,7 +452,16 @@ func (c *claimer) start(shard int) {
 	c.serving[shard] = cancel
 	c.Log.Info("serves shard", "role", c.Role, "shard", shard)
 	c.reportClaims()
+	before, ended := c.ended[shard], make(chan struct{})
+	c.ended[shard] = ended
 	c.stopped.Go(func() {
+		defer close(ended)
+		if before != nil {
+			<-before
+		}
+		if ctx.Err() != nil {
+			return
+		}
 		if err := c.Serve(ctx, shard); err != nil {
 			select {
 			case c.failed <- fmt.Errorf("serve shard %d: %w", shard, err):
@@ -382,6 +481,14 @@ func (c *claimer) stop(shard int) {
 	delete(c.serving, shard)
 	c.Log.Info("leaves shard", "role", c.Role, "shard", shard)
 	c.reportClaims()
+}
+
+// stopAll ends the service of all shards. The claims stay: this process serves again the shards that no other process has
+// claimed when it can renew its Lease again.
+func (c *claimer) stopAll() {
+	for _, shard := range slices.Sorted(maps.Keys(c.serving)) {
+		c.stop(shard)
+	}
 }
 
 func (c *claimer) reportClaims() {

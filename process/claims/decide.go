@@ -6,76 +6,159 @@ import (
 	"slices"
 )
 
+// UnservedReason says why nobody serves a namespace. The zero value, Served, means that a worker and a bridge serve it.
+type UnservedReason string
+
+// The reasons why nobody serves a namespace.
+const (
+	Served   UnservedReason = ""
+	NoShard  UnservedReason = "NoShard"  // the namespace has no recorded shard
+	NoWorker UnservedReason = "NoWorker" // no live worker holds the namespace's shard
+	NoBridge UnservedReason = "NoBridge" // no live bridge holds the namespace's shard
+)
+
+// UnservedReasons returns all reasons except Served.
+func UnservedReasons() []UnservedReason { return []UnservedReason{NoShard, NoWorker, NoBridge} }
+
+// WhyUnserved returns why nobody serves a namespace. number and recorded are the shard of the namespace; workers and
+// bridges are the live holders of the shards, as Holders returns them.
+func WhyUnserved(number int, recorded bool, workers, bridges map[int]string) UnservedReason {
+	switch {
+	case !recorded:
+		return NoShard
+	case workers[number] == "":
+		return NoWorker
+	case bridges[number] == "":
+		return NoBridge
+	default:
+		return Served
+	}
+}
+
+// peer is a live process of the same role.
+type peer struct {
+	count int   // number of shards that the process knows: it serves no shard with this number or a larger one
+	only  []int // shards that the process may claim, sorted; empty: all shards that the process knows
+}
+
 // view is what a process sees: the shards, and the processes of the same role that are alive, itself included.
 type view struct {
-	count   int
 	self    string
-	allowed map[string][]int // shards that a live process may claim, by identity; empty list: all shards
-	holders map[int]string   // the holder of each shard; missing: no live process
-	overdue map[int]bool     // shards that had no live holder for longer than overdueTime
+	peers   map[string]peer // by identity
+	holders map[int]string  // the holder of each shard; missing: no live process
+	overdue map[int]bool    // shards that had no live holder for longer than overdueTime
+}
+
+// count returns the number of shards that at least one live process knows. While an upgrade raises the number of shards,
+// the processes know different numbers.
+func (v view) count() (count int) {
+	for p := range maps.Values(v.peers) {
+		count = max(count, p.count)
+	}
+	return count
 }
 
 // plan returns the shards to claim and the shards to release, sorted. Processes that may claim the same shards form a
 // group, and share these shards evenly. If a group is limited to some shards, no other group claims these shards. A
 // shard that nobody claimed in overdueTime is claimed by any process that may claim it.
 func (v view) plan() (claim, release []int) {
-	pool, peers := v.group()
-	least, most := len(pool)/len(peers), (len(pool)+len(peers)-1)/len(peers)
-	var own []int // held shards of the group
-	for shard := range v.count {
+	target := v.target()
+	for shard := range v.count() {
+		holder, isHeld := v.holders[shard]
+		owner, isShared := target[shard] // isShared: the group of this process shares the shard
 		switch {
-		case v.holders[shard] != v.self:
-		case slices.Contains(pool, shard):
-			own = append(own, shard)
-		case v.isReserved(shard):
+		case !isHeld:
+			if owner == v.self || v.overdue[shard] && v.mayClaim(v.self, shard) {
+				claim = append(claim, shard)
+			}
+		case holder != v.self:
+		case isShared && owner != v.self, !isShared && (v.isReserved(shard) || !v.mayClaim(v.self, shard)):
 			release = append(release, shard)
 		}
 	}
-	switch {
-	case len(own) > most:
-		release = append(release, own[most:]...)
-	case len(own) > least && v.mustYield(peers, least):
-		release = append(release, own[len(own)-1])
-	}
-	slices.Sort(release)
-	return v.claims(pool, most-len(own)), release
+	return claim, release
 }
 
-// claims returns the shards to claim: up to room free shards of the pool, and overdue shards.
-func (v view) claims(pool []int, room int) (claim []int) {
-	for shard := range v.count {
-		if _, isHeld := v.holders[shard]; isHeld {
-			continue
-		}
-		fits := slices.Contains(pool, shard) && len(claim) < room
-		if fits || v.overdue[shard] && v.mayClaim(v.self, shard) {
-			claim = append(claim, shard)
+// target returns the process of the group that should hold each shard, for the shards that the group of this process
+// holds or may claim. All processes of a group with the same view get the same target. The target leaves each held shard
+// to its holder, unless another process that knows the shard has at least two shards fewer.
+//
+// The claims come to rest: free shards are placed with the smallest possible sum of the squares of the loads, because the
+// shards that the fewest processes know come first, and each shard that changes its holder makes this sum smaller.
+func (v view) target() map[int]string {
+	members := v.group()
+	target, load := map[int]string{}, map[string]int{}
+	var free []int
+	for shard := range v.count() {
+		holder, isHeld := v.holders[shard]
+		switch {
+		case !slices.ContainsFunc(members, func(p string) bool { return v.shares(p, shard) }):
+		case !isHeld:
+			free = append(free, shard)
+		case slices.Contains(members, holder) && v.shares(holder, shard):
+			target[shard] = holder
+			load[holder]++
 		}
 	}
-	return claim
+	for _, shard := range slices.Backward(free) { // the fewest processes know the largest numbers
+		owner := v.leastLoaded(members, load, shard)
+		target[shard] = owner
+		load[owner]++
+	}
+	for {
+		shard, to, found := v.bestMove(members, load, target)
+		if !found {
+			return target
+		}
+		load[target[shard]]--
+		load[to]++
+		target[shard] = to
+	}
 }
 
-// group returns the shards that the group of this process shares, and the identities of the group, both sorted.
-func (v view) group() (pool []int, peers []string) {
-	limits := v.allowed[v.self]
-	for identity, other := range v.allowed {
-		if slices.Equal(limits, other) {
-			peers = append(peers, identity)
+// bestMove returns the shard that should move, and the process that should get the shard: the move between the processes
+// whose loads differ most, of several the one of the largest shard. found is false if no move makes the loads more even.
+func (v view) bestMove(members []string, load map[string]int, target map[int]string) (shard int, to string, found bool) {
+	most := 1 // a move between processes whose loads differ by one only exchanges these loads
+	for number, from := range target {
+		candidate := v.leastLoaded(members, load, number)
+		difference := load[from] - load[candidate]
+		if difference > most || found && difference == most && number > shard {
+			shard, to, found, most = number, candidate, true, difference
 		}
 	}
-	slices.Sort(peers)
-	for shard := range v.count {
-		if len(limits) == 0 && !v.isReserved(shard) || slices.Contains(limits, shard) {
-			pool = append(pool, shard)
+	return shard, to, found
+}
+
+// leastLoaded returns the process with the smallest load among those that share a shard, of several the first by
+// identity.
+func (v view) leastLoaded(members []string, load map[string]int, shard int) string {
+	sharing := slices.DeleteFunc(slices.Clone(members), func(p string) bool { return !v.shares(p, shard) })
+	return slices.MinFunc(sharing, func(a, b string) int {
+		return cmp.Or(cmp.Compare(load[a], load[b]), cmp.Compare(a, b))
+	})
+}
+
+// group returns the identities of the processes with the same limits as this process, sorted.
+func (v view) group() (members []string) {
+	for identity, p := range v.peers {
+		if slices.Equal(p.only, v.peers[v.self].only) {
+			members = append(members, identity)
 		}
 	}
-	return pool, peers
+	slices.Sort(members)
+	return members
+}
+
+// shares reports whether a process shares a shard with the other processes of its group.
+func (v view) shares(identity string, shard int) bool {
+	return v.mayClaim(identity, shard) && (len(v.peers[identity].only) > 0 || !v.isReserved(shard))
 }
 
 // isReserved reports whether a live process is limited to shards that include this shard.
 func (v view) isReserved(shard int) bool {
-	for limits := range maps.Values(v.allowed) {
-		if slices.Contains(limits, shard) {
+	for p := range maps.Values(v.peers) {
+		if slices.Contains(p.only, shard) {
 			return true
 		}
 	}
@@ -83,20 +166,6 @@ func (v view) isReserved(shard int) bool {
 }
 
 func (v view) mayClaim(identity string, shard int) bool {
-	limits := v.allowed[identity]
-	return len(limits) == 0 || slices.Contains(limits, shard)
-}
-
-// mustYield reports whether a peer has fewer shards than each process should have at least, and this process is the one
-// that must release a shard for it: the peer with the most shards, of several the first by identity.
-func (v view) mustYield(peers []string, least int) bool {
-	held := map[string]int{}
-	for _, holder := range v.holders {
-		held[holder]++
-	}
-	isShort := func(identity string) bool { return held[identity] < least }
-	richest := slices.MaxFunc(peers, func(a, b string) int {
-		return cmp.Or(cmp.Compare(held[a], held[b]), cmp.Compare(b, a))
-	})
-	return slices.ContainsFunc(peers, isShort) && richest == v.self
+	p := v.peers[identity]
+	return shard < p.count && (len(p.only) == 0 || slices.Contains(p.only, shard))
 }

@@ -15,11 +15,20 @@ import (
 type fleet struct {
 	count   int
 	allowed map[string][]int
+	counts  map[string]int // shards that a process knows; missing: count
 	holders map[int]string
 }
 
 func (f *fleet) viewOf(identity string, overdue bool) view {
-	v := view{count: f.count, self: identity, allowed: f.allowed, holders: maps.Clone(f.holders), overdue: map[int]bool{}}
+	v := view{
+		self: identity, peers: map[string]peer{}, holders: maps.Clone(f.holders), overdue: map[int]bool{},
+	}
+	for other, only := range f.allowed {
+		v.peers[other] = peer{count: f.count, only: only}
+		if count, is := f.counts[other]; is {
+			v.peers[other] = peer{count: count, only: only}
+		}
+	}
 	for shard := range f.count {
 		v.overdue[shard] = overdue && f.holders[shard] == ""
 	}
@@ -128,6 +137,100 @@ func TestSharesSettleAfterAnyChange(t *testing.T) {
 				least, most = min(least, f.shares()[p]), max(most, f.shares()[p])
 			}
 			require.LessOrEqual(t, most-least, 1, "step %d: %v %v", step, f.allowed, f.holders)
+		}
+	}
+}
+
+// round lets all processes plan at the same time: each sees the claims before the round. Of several claims of a shard, the
+// first counts, as the API server refuses the others. round returns the number of changes.
+func (f *fleet) round(overdue bool) (changes int) {
+	before := fleet{count: f.count, allowed: f.allowed, counts: f.counts, holders: maps.Clone(f.holders)}
+	for _, identity := range slices.Sorted(maps.Keys(f.allowed)) {
+		claim, release := before.viewOf(identity, overdue).plan()
+		for _, shard := range release {
+			delete(f.holders, shard)
+		}
+		for _, shard := range claim {
+			if f.holders[shard] == "" {
+				f.holders[shard] = identity
+			}
+		}
+		changes += len(claim) + len(release)
+	}
+	return changes
+}
+
+// During an upgrade from a number of shards to a larger one, old and new processes live together. From any claims that old
+// processes may have had, the claims come to rest, each shard is served, and the claims stay.
+func TestClaimsRestWhileOldAndNewProcessesKnowDifferentShards(t *testing.T) {
+	for old := range 5 {
+		for fresh := 1; old+fresh <= 6; fresh++ {
+			for before := 1; before <= 5; before++ {
+				for after := before; after <= before+4; after++ {
+					for _, together := range []bool{false, true} {
+						checkUpgrade(t, old, fresh, before, after, together)
+					}
+				}
+			}
+		}
+	}
+}
+
+// checkUpgrade starts old processes, then new processes, and ends the old processes one after another.
+func checkUpgrade(t *testing.T, old, fresh, before, after int, together bool) {
+	t.Helper()
+	f := fleet{count: after, allowed: map[string][]int{}, counts: map[string]int{}, holders: map[int]string{}}
+	rest := func(shards int) {
+		t.Helper()
+		if together {
+			rounds := 0
+			for f.round(false) > 0 {
+				rounds++
+				require.Less(t, rounds, 6, "%v %v", f.counts, f.holders)
+			}
+			require.Zero(t, f.round(true), "an overdue shard is free")
+		}
+		f.settle(t)
+		require.Len(t, f.holders, shards, "%v %v", f.counts, f.holders)
+		for shard, holder := range f.holders {
+			require.Less(t, shard, f.counts[holder], "a process holds a shard that it does not know")
+		}
+	}
+	for i := range old {
+		f.allowed[fmt.Sprint("old", i)], f.counts[fmt.Sprint("old", i)] = nil, before
+		rest(before)
+	}
+	for i := range fresh { // by name, new processes come before and after old ones
+		identity := fmt.Sprint([]string{"new", "then"}[i%2], i)
+		f.allowed[identity], f.counts[identity] = nil, after
+		rest(after)
+	}
+	for i := range old {
+		delete(f.allowed, fmt.Sprint("old", i))
+		maps.DeleteFunc(f.holders, func(_ int, holder string) bool { return holder == fmt.Sprint("old", i) })
+		rest(after)
+	}
+}
+
+// Processes of many versions, with and without limits, also come to rest if all plan at the same time.
+func TestClaimsRestForAnyMixOfProcesses(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		f := fleet{count: 1 + r.IntN(12), allowed: map[string][]int{}, counts: map[string]int{}, holders: map[int]string{}}
+		for p := range 1 + r.IntN(6) {
+			identity := fmt.Sprint("p", p)
+			f.allowed[identity], f.counts[identity] = nil, 1+r.IntN(f.count)
+			for shard := range f.counts[identity] {
+				if p > 3 && r.IntN(4) == 0 {
+					f.allowed[identity] = append(f.allowed[identity], shard)
+				}
+				f.holders[shard] = identity // claims from before the processes knew each other
+			}
+		}
+		rounds := 0
+		for f.round(false) > 0 {
+			rounds++
+			require.Less(t, rounds, 10, "%v %v %v", f.allowed, f.counts, f.holders)
 		}
 	}
 }
