@@ -268,13 +268,12 @@ func TestAShardThatCannotBeServedEndsTheProcess(t *testing.T) {
 func TestTheClaimsRestWhileTheNumberOfShardsGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2)
-		a, b := f.join("a"), f.join("b")
+		old := []*member{f.join("a"), f.join("b"), f.join("c")}
 		time.Sleep(20 * time.Second)
 		f.count = 4
-		c := f.join("c")
+		members := append(slices.Clone(old), f.join("d"))
 		time.Sleep(30 * time.Second)
-		members := []*member{a, b, c}
-		for round := range 2 {
+		for round := range old {
 			var all [][]int
 			for _, m := range members {
 				all = append(all, m.shards())
@@ -285,7 +284,7 @@ func TestTheClaimsRestWhileTheNumberOfShardsGrows(t *testing.T) {
 			assert.Equal(t, before, f.writesToShards(), "no claim changes")
 
 			members = append(members[1:], f.join("new"+strconv.Itoa(round))) // an old process is replaced
-			require.NoError(t, []*member{a, b}[round].leave())
+			require.NoError(t, old[round].leave())
 			time.Sleep(30 * time.Second)
 		}
 	})
