@@ -150,7 +150,8 @@ func runProcess(ctx context.Context, o options) error {
 	l := leader{
 		options: o, process: p, client: client, temporal: temporal, cluster: cluster, clusterAPI: api, leases: leases,
 		shards: shards, leading: &leading, metrics: watch.NewMetrics(p.Registry),
-		gauges: fleet.NewGauges(cluster, api), durations: fleet.NewDurations(p.Registry),
+		gauges: fleet.NewGauges(cluster, api), unserved: fleet.NewUnservedGauge(),
+		durations: fleet.NewDurations(p.Registry),
 	}
 	ctx, end := context.WithCancel(ctx)
 	restored := make(chan error, 1)
@@ -167,7 +168,7 @@ func runProcess(ctx context.Context, o options) error {
 		err = o.ClaimShards(ctx, client, p.Logger, claimed, targets, claims.Options{
 			Role: claims.Bridge, Identity: o.identity,
 			Serve:    func(ctx context.Context, number int) error { return l.lead(ctx, name.Shard(number)) },
-			OnClaims: func(numbers []int) { leads.Set(float64(min(len(numbers), 1))) },
+			OnClaims: func(numbers []int) { setLeading(leads, numbers) },
 		})
 	}
 	end()
@@ -187,6 +188,7 @@ type leader struct {
 	leading    *leadingBridges
 	metrics    *watch.Metrics
 	gauges     prometheus.Collector
+	unserved   *prometheus.GaugeVec
 	durations  fleet.Durations
 }
 
@@ -229,13 +231,18 @@ func (l leader) startFleetTasks(ctx context.Context, b *watch.Bridge) (stop func
 	l.process.Registry.MustRegister(l.gauges)
 	ctx, end := context.WithCancel(ctx)
 	if l.shards != nil {
-		go b.AssignNamespaces(ctx, l.client.CoreV1().ConfigMaps(l.LeaseNamespace), l.Shards.Count)
+		go b.AssignNamespaces(ctx, l.client.CoreV1().ConfigMaps(l.LeaseNamespace), func() int {
+			return servedShards(l.cluster.LeaseOfWorkers(l.LeaseNamespace), l.Shards.Count)
+		})
 		go renewLease(ctx, l.options, l.leases)
+		l.process.Registry.MustRegister(l.unserved)
+		go exportUnserved(ctx, l.client.CoordinationV1().Leases(l.LeaseNamespace), l.unserved, b.CountUnserved)
 	}
 	return func() {
 		end()
 		stopDurations()
 		l.process.Registry.Unregister(l.gauges)
+		l.process.Registry.Unregister(l.unserved)
 	}, nil
 }
 

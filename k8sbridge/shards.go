@@ -2,13 +2,76 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"millwright/k8sbridge/fleet"
+	"millwright/process"
+	"millwright/process/claims"
 )
+
+// setLeading sets the gauge of the leader: the leader of an installation with several shards is the bridge of shard 0, and
+// the gauge of the namespaces that nobody serves shows the other shards.
+func setLeading(leads prometheus.Gauge, shards []int) {
+	leads.Set(0)
+	if slices.Contains(shards, 0) {
+		leads.Set(1)
+	}
+}
+
+// servedShards returns the number of shards to which namespaces are given. While an upgrade raises the number of shards,
+// the bridges may know more shards than the workers. lease is the Lease of the workers; nil if no worker has run.
+func servedShards(lease *coordinationv1.Lease, flag int) int {
+	return min(process.RecordedShards(lease), flag)
+}
+
+// unservedInterval is the interval between two counts of the namespaces that nobody serves. Source: the usual interval of
+// a scrape by Prometheus is 15 s or longer; each count sends two requests.
+const unservedInterval = 15 * time.Second
+
+// exportUnserved sets the gauge of the namespaces that nobody serves, until ctx ends. After an error the gauge keeps its
+// values; the error is not logged, because the claims of shards get the same error.
+func exportUnserved(
+	ctx context.Context,
+	leases typedcoordinationv1.LeaseInterface,
+	gauge *prometheus.GaugeVec,
+	count func(workers, bridges map[int]string) map[claims.UnservedReason]int,
+) {
+	for {
+		workers, err := readHolders(ctx, leases, claims.Worker)
+		if err == nil {
+			var bridges map[int]string
+			if bridges, err = readHolders(ctx, leases, claims.Bridge); err == nil {
+				fleet.SetUnserved(gauge, count(workers, bridges))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(unservedInterval):
+		}
+	}
+}
+
+func readHolders(
+	ctx context.Context,
+	leases typedcoordinationv1.LeaseInterface,
+	role string,
+) (map[int]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, renewDeadline)
+	defer cancel()
+	list, err := leases.List(ctx, metav1.ListOptions{LabelSelector: claims.Selector(role)})
+	if err != nil {
+		return nil, err
+	}
+	return claims.Holders(list.Items, time.Now()), nil
+}
 
 // renewLease renews the Lease of the bridges until ctx ends, as the leader of an installation with one shard does:
 // commands, alerts and other installations read it. An error is not logged, because the claims of shards get the same

@@ -37,7 +37,10 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 // registry.
 func NewLeadingGauge(registry prometheus.Registerer) prometheus.Gauge {
 	leading := prometheus.NewGauge(
-		prometheus.GaugeOpts{Name: "millwright_bridge_leader", Help: "1 while this process is the leader."},
+		prometheus.GaugeOpts{
+			Name: "millwright_bridge_leader",
+			Help: "1 while this process is the leader; with several shards, while it is the bridge of shard 0.",
+		},
 	)
 	registry.MustRegister(leading)
 	return leading

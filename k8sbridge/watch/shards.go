@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"millwright/observe/shard"
+	"millwright/process/claims"
 )
 
 // ShareNamespaces limits the bridge to the namespaces of its shard. Call ShareNamespaces before Run.
@@ -78,11 +79,18 @@ func (b *Bridge) evaluateNewNamespaces(known map[string]bool) map[string]bool {
 // person who creates the first object of a namespace does not notice the delay.
 const assignInterval = 2 * time.Second
 
-// AssignNamespaces records a shard for each namespace that has objects, until ctx ends. Only one process of an
-// installation may call it at a time; a second one causes conflicts, and no harm. configMaps are those of the namespace
-// of the record. count is the number of shards.
-func (b *Bridge) AssignNamespaces(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, count int) {
+// AssignNamespaces records a shard for each namespace that has objects, until ctx ends. If the record is deleted,
+// AssignNamespaces writes the same shards again. Only one process of an installation may call it at a time; a second one
+// causes conflicts, and no harm. configMaps are those of the namespace of the record. served returns the number of shards
+// that the workers serve: a namespace in another shard would wait.
+func (b *Bridge) AssignNamespaces(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, served func() int) {
+	last := 0
 	for {
+		count := served()
+		if count != last {
+			b.log.Info("new namespaces are distributed over the shards that the workers serve", "shards", count)
+			last = count
+		}
 		if err := b.assignOnce(ctx, configMaps, count); err != nil && ctx.Err() == nil {
 			b.log.Warn("new namespaces have no shard yet, will try again", "error", err)
 		}
@@ -94,7 +102,8 @@ func (b *Bridge) AssignNamespaces(ctx context.Context, configMaps typedcorev1.Co
 	}
 }
 
-func (b *Bridge) assignOnce(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, count int) error {
+// namespacesWithObjects returns the namespaces that have objects on which the bridge acts, in any order.
+func (b *Bridge) namespacesWithObjects() []string {
 	seen := map[string]bool{}
 	for kind, informer := range b.watchedInformers() {
 		for _, id := range informer.GetStore().ListKeys() {
@@ -104,13 +113,28 @@ func (b *Bridge) assignOnce(ctx context.Context, configMaps typedcorev1.ConfigMa
 		}
 	}
 	maps.DeleteFunc(seen, func(_ string, acts bool) bool { return !acts })
-	data, changed := b.shards.Table().Assign(count, slices.Collect(maps.Keys(seen)))
-	if !changed {
+	return slices.Collect(maps.Keys(seen))
+}
+
+// CountUnserved counts the namespaces with objects that nobody serves, by reason. workers and bridges are the live holders
+// of the shards. Call ShareNamespaces before CountUnserved.
+func (b *Bridge) CountUnserved(workers, bridges map[int]string) map[claims.UnservedReason]int {
+	counts := map[claims.UnservedReason]int{}
+	for _, namespace := range b.namespacesWithObjects() {
+		number, recorded := b.shards.Of(namespace)
+		counts[claims.WhyUnserved(number, recorded, workers, bridges)]++
+	}
+	delete(counts, claims.Served)
+	return counts
+}
+
+func (b *Bridge) assignOnce(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, count int) error {
+	data, record := b.shards.Table().Assign(count, b.namespacesWithObjects()), b.shards.Record()
+	if record != nil && maps.Equal(record.Data, data) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, assignTimeout)
 	defer cancel()
-	record := b.shards.Record()
 	if record == nil {
 		record = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: shard.RecordName}, Data: data}
 		_, err := configMaps.Create(ctx, record, metav1.CreateOptions{})

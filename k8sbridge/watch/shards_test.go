@@ -1,8 +1,11 @@
 package watch
 
 import (
+	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,6 +16,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/shard"
+	"millwright/process/claims"
 	"millwright/workflows/run"
 )
 
@@ -91,5 +95,98 @@ func TestShardZeroGivesNewNamespacesAShard(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 1, writes)
+	})
+}
+
+// A person may delete the record, or make a mistake in an entry: no namespace moves.
+func TestShardZeroRestoresTheRecord(t *testing.T) {
+	runBridgeTest(t, []runtime.Object{aClass()}, func(w *bridgeTestEnv) {
+		right := map[string]string{"installation.shards": "3", "ns": "2"}
+		record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: shard.RecordName}, Data: right}
+		client := kubefake.NewClientset(record)
+		shards := shard.NewMap(client, "default", func(error) {})
+		require.NoError(t, shards.Start(w.t.Context()))
+		b := New(testInstallation.Shard(0), w.cluster, w.fakeTemporal, nil, slog.New(slog.DiscardHandler))
+		b.ShareNamespaces(shards)
+		defer b.evaluationQueue.ShutDown()
+		defer b.orphanSchedules.queue.ShutDown()
+		configMaps := client.CoreV1().ConfigMaps("default")
+		assertRestored := func() {
+			t.Helper()
+			w.runDueWork()
+			require.NoError(t, b.assignOnce(w.t.Context(), configMaps, 3))
+			w.runDueWork()
+			written, err := configMaps.Get(w.t.Context(), shard.RecordName, metav1.GetOptions{})
+			require.NoError(t, err)
+			assert.Equal(t, right, written.Data)
+		}
+		for _, wrong := range []string{"two", "3"} {
+			changed := record.DeepCopy()
+			changed.Data["ns"] = wrong
+			_, err := configMaps.Update(w.t.Context(), changed, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			assertRestored()
+		}
+		require.NoError(t, configMaps.Delete(w.t.Context(), shard.RecordName, metav1.DeleteOptions{}))
+		assertRestored()
+	})
+}
+
+// While an upgrade raises the number of shards, a namespace gets no shard that the workers do not serve yet.
+func TestNewNamespacesWaitForWorkersOfAllShards(t *testing.T) {
+	first, second := aClass(), aClass()
+	second.Namespace = "other"
+	runBridgeTest(t, []runtime.Object{first, second}, func(w *bridgeTestEnv) {
+		client := kubefake.NewClientset()
+		shards := shard.NewMap(client, "default", func(err error) { require.NoError(t, err) })
+		require.NoError(t, shards.Start(w.t.Context()))
+		b := New(testInstallation.Shard(0), w.cluster, w.fakeTemporal, nil, slog.New(slog.DiscardHandler))
+		b.ShareNamespaces(shards)
+		defer b.evaluationQueue.ShutDown()
+		defer b.orphanSchedules.queue.ShutDown()
+		configMaps := client.CoreV1().ConfigMaps("default")
+		ctx, end := context.WithCancel(w.t.Context())
+		defer end()
+		var served atomic.Int32
+		served.Store(1)
+		go b.AssignNamespaces(ctx, configMaps, func() int { return int(served.Load()) })
+		for _, step := range []struct {
+			served int32
+			data   map[string]string
+		}{
+			{1, map[string]string{"installation.shards": "1", "ns": "0", "other": "0"}},
+			{2, map[string]string{"installation.shards": "2", "ns": "0", "other": "1"}},
+			{4, map[string]string{"installation.shards": "4", "ns": "0", "other": "1"}},
+		} {
+			served.Store(step.served)
+			time.Sleep(2 * assignInterval)
+			w.runDueWork()
+			written, err := configMaps.Get(w.t.Context(), shard.RecordName, metav1.GetOptions{})
+			require.NoError(t, err)
+			assert.Equal(t, step.data, written.Data)
+		}
+	})
+}
+
+func TestNamespacesThatNobodyServesAreCounted(t *testing.T) {
+	first, second, third := aClass(), aClass(), aClass()
+	second.Namespace, third.Namespace = "other", "new"
+	runBridgeTest(t, []runtime.Object{first, second, third}, func(w *bridgeTestEnv) {
+		client := kubefake.NewClientset(&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: shard.RecordName},
+			Data:       map[string]string{"installation.shards": "2", "ns": "0", "other": "1"},
+		})
+		shards := shard.NewMap(client, "default", func(err error) { require.NoError(t, err) })
+		require.NoError(t, shards.Start(w.t.Context()))
+		b := New(testInstallation.Shard(0), w.cluster, w.fakeTemporal, nil, slog.New(slog.DiscardHandler))
+		b.ShareNamespaces(shards)
+		defer b.evaluationQueue.ShutDown()
+		defer b.orphanSchedules.queue.ShutDown()
+		both := map[int]string{0: "a", 1: "b"}
+		type counts = map[claims.UnservedReason]int
+		assert.Equal(t, counts{claims.NoShard: 1}, b.CountUnserved(both, both))
+		assert.Equal(t, counts{claims.NoShard: 1, claims.NoWorker: 1}, b.CountUnserved(map[int]string{0: "a"}, both))
+		assert.Equal(t, counts{claims.NoShard: 1, claims.NoWorker: 1, claims.NoBridge: 1},
+			b.CountUnserved(map[int]string{0: "a"}, map[int]string{0: "", 1: "b"}))
 	})
 }

@@ -15,8 +15,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Map is the current record of the shards. The methods of a nil Map answer as those of an installation with one shard:
-// all namespaces belong to shard 0. All methods are safe for concurrent use.
+// Map is the current record of the shards. A wrong value in the record has no effect: the last value remains valid while
+// the process runs, also if the record is deleted. The methods of a nil Map answer as those of an installation with one
+// shard: all namespaces belong to shard 0. All methods are safe for concurrent use.
 type Map struct {
 	informer cache.SharedIndexInformer
 	table    atomic.Pointer[Table]
@@ -68,7 +69,7 @@ func (m *Map) Record() *corev1.ConfigMap {
 }
 
 func (m *Map) read() {
-	table, err := ParseTable(m.Record())
+	table, err := m.Table().read(m.Record()) // only the goroutine of the informer calls read
 	if err != nil {
 		m.onError(err)
 	}

@@ -29,35 +29,56 @@ type Table struct {
 	shards map[string]int
 }
 
-// ParseTable reads a record. ParseTable returns an error if a value is not the number of a shard; the Table then has the
-// other namespaces. A nil ConfigMap records nothing.
-func ParseTable(record *corev1.ConfigMap) (t Table, err error) {
-	t.shards = map[string]int{}
+// ParseTable reads a record. ParseTable returns an error that names each value that is not the number of a shard; the
+// Table then has the other namespaces. A nil ConfigMap records nothing.
+func ParseTable(record *corev1.ConfigMap) (Table, error) { return Table{}.read(record) }
+
+// read reads a record. What is wrong in the record keeps its value in t, and read returns an error that names it: a
+// mistake in one entry moves no namespace. Without a record, or without the number of shards in a record that had one,
+// all namespaces keep their shards.
+func (t Table) read(record *corev1.ConfigMap) (now Table, err error) {
+	now.Count, now.shards = t.Count, map[string]int{}
 	if record == nil {
-		return t, nil
-	}
-	if text, found := record.Data[countKey]; found {
-		if t.Count, err = parseNumber(text, 1, MaxCount); err != nil {
-			return t, fmt.Errorf("ConfigMap %s, key %s: %w", RecordName, countKey, err)
+		if t.Count == 0 {
+			return now, nil
 		}
+		return t, fmt.Errorf("ConfigMap %s does not exist any more: the namespaces keep their shards", RecordName)
 	}
-	var bad []string
-	for namespace, text := range record.Data {
+	var wrong []string
+	text, found := record.Data[countKey]
+	switch count, err := parseNumber(text, 1, MaxCount); {
+	case !found && t.Count > 0:
+		maps.Copy(now.shards, t.shards)
+		wrong = append(wrong, "the key "+countKey+" is missing")
+	case found && err != nil:
+		wrong = append(wrong, fmt.Sprintf("key %s: %v", countKey, err))
+	case found:
+		now.Count = count
+	}
+	most := MaxCount - 1
+	if now.Count > 0 {
+		most = now.Count - 1
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(record.Data)) {
 		if namespace == countKey {
 			continue
 		}
-		number, err := parseNumber(text, 0, MaxCount-1)
-		if err != nil {
-			bad = append(bad, namespace)
+		number, err := parseNumber(record.Data[namespace], 0, most)
+		if err == nil {
+			now.shards[namespace] = number
 			continue
 		}
-		t.shards[namespace] = number
+		wrong = append(wrong, fmt.Sprintf("namespace %s: %v", namespace, err))
+		if last, recorded := t.shards[namespace]; recorded {
+			now.shards[namespace] = last
+		}
 	}
-	if len(bad) > 0 {
-		slices.Sort(bad)
-		err = fmt.Errorf("ConfigMap %s: no number of a shard for the namespaces %s", RecordName, strings.Join(bad, ", "))
+	if len(wrong) > 0 {
+		return now, fmt.Errorf(
+			"ConfigMap %s has wrong values, which have no effect: %s", RecordName, strings.Join(wrong, "; "),
+		)
 	}
-	return t, err
+	return now, nil
 }
 
 func parseNumber(text string, least, most int) (int, error) {
@@ -85,16 +106,17 @@ func (t Table) Namespaces(number int) (list []string) {
 	return list
 }
 
-// Assign returns the data of the record in which each of the given namespaces has a shard, and whether the data differs
-// from t. A namespace keeps its shard. A new namespace gets the shard with the fewest namespaces, of several the one with
-// the smallest number. Namespaces that are not given are removed. The number of shards never decreases.
-func (t Table) Assign(count int, namespaces []string) (data map[string]string, changed bool) {
+// Assign returns the data of the record in which each of the given namespaces has a shard. A namespace keeps its shard,
+// unless the number of shards was one until now. A new namespace gets the shard with the fewest namespaces, of several
+// the one with the smallest number. Namespaces that are not given are removed. The number of shards never decreases.
+func (t Table) Assign(count int, namespaces []string) (data map[string]string) {
 	count = max(count, t.Count, 1)
+	wasShared := t.Count != 1 || count == 1 // a record with one shard has not distributed its namespaces
 	assigned, load := map[string]int{}, make([]int, count)
 	var fresh []string
 	for _, namespace := range namespaces {
 		number, recorded := t.shards[namespace]
-		if !recorded || number >= count {
+		if !recorded || number >= count || !wasShared {
 			fresh = append(fresh, namespace)
 			continue
 		}
@@ -111,7 +133,7 @@ func (t Table) Assign(count int, namespaces []string) (data map[string]string, c
 	for namespace, number := range assigned {
 		data[namespace] = strconv.Itoa(number)
 	}
-	return data, t.Count != count || !maps.Equal(t.shards, assigned)
+	return data
 }
 
 // MovePatch returns the JSON patch of the record that moves a namespace from one shard to another. The patch fails if the

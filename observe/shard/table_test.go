@@ -16,17 +16,14 @@ func record(data map[string]string) *corev1.ConfigMap { return &corev1.ConfigMap
 func TestNewNamespacesGetTheEmptiestShard(t *testing.T) {
 	empty, err := shard.ParseTable(nil)
 	require.NoError(t, err)
-	data, changed := empty.Assign(3, []string{"d", "c", "b", "a", "a"})
-	assert.True(t, changed)
+	data := empty.Assign(3, []string{"d", "c", "b", "a", "a"})
 	assert.Equal(t, map[string]string{"installation.shards": "3", "a": "0", "b": "1", "c": "2", "d": "0"}, data)
 
 	now, err := shard.ParseTable(record(data))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "d"}, now.Namespaces(0))
-	_, changed = now.Assign(3, []string{"a", "b", "c", "d"})
-	assert.False(t, changed)
-	data, changed = now.Assign(3, []string{"a", "b", "d", "e"})
-	assert.True(t, changed)
+	assert.Equal(t, data, now.Assign(3, []string{"a", "b", "c", "d"}))
+	data = now.Assign(3, []string{"a", "b", "d", "e"})
 	assert.Equal(
 		t,
 		map[string]string{"installation.shards": "3", "a": "0", "b": "1", "d": "0", "e": "2"},
@@ -38,18 +35,34 @@ func TestNewNamespacesGetTheEmptiestShard(t *testing.T) {
 func TestTheNumberOfShardsGrowsAndNamespacesStay(t *testing.T) {
 	now, err := shard.ParseTable(record(map[string]string{"installation.shards": "2", "a": "0", "b": "1"}))
 	require.NoError(t, err)
-	data, changed := now.Assign(4, []string{"a", "b", "c"})
-	assert.True(t, changed)
+	data := now.Assign(4, []string{"a", "b", "c"})
 	assert.Equal(t, map[string]string{"installation.shards": "4", "a": "0", "b": "1", "c": "2"}, data)
-	data, _ = now.Assign(1, []string{"a", "b"})
+	data = now.Assign(1, []string{"a", "b"})
 	assert.Equal(t, "2", data["installation.shards"], "the number never decreases")
 }
 
+// A record with one shard was written while the workers served one shard.
+func TestNamespacesAreDistributedWhenAnInstallationGetsItsSecondShard(t *testing.T) {
+	now, err := shard.ParseTable(record(map[string]string{"installation.shards": "1", "a": "0", "b": "0"}))
+	require.NoError(t, err)
+	assert.Equal(
+		t,
+		map[string]string{"installation.shards": "2", "a": "0", "b": "1"},
+		now.Assign(2, []string{"a", "b"}),
+	)
+	assert.Equal(
+		t,
+		map[string]string{"installation.shards": "1", "a": "0", "b": "0"},
+		now.Assign(1, []string{"a", "b"}),
+	)
+}
+
 func TestAWrongRecordKeepsTheOtherNamespaces(t *testing.T) {
-	for _, bad := range []string{"x", "-1", "64", ""} {
+	for _, bad := range []string{"x", "-1", "2", "64", ""} {
 		table, err := shard.ParseTable(record(map[string]string{"installation.shards": "2", "a": bad, "b": "1"}))
 		require.Error(t, err, bad)
-		assert.Contains(t, err.Error(), "for the namespaces a")
+		assert.EqualError(t, err, "ConfigMap millwright-shards has wrong values, which have no effect: "+
+			fmt.Sprintf("namespace a: %q is no number from 0 to 1", bad))
 		_, recorded := table.Of("a")
 		assert.False(t, recorded)
 		number, recorded := table.Of("b")

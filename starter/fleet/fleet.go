@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,9 +56,10 @@ func (f *fleetCommand) listCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the namespaces: state of the target cluster, machines, machines in motion and stuck, shard and worker",
 		Long: `list shows each namespace with Machines, with a target cluster or with a shard. Namespaces whose target cluster is not connected, and
-namespaces that no worker serves, come first; then those with stuck machines. TARGET is the state that the worker reports: Ready,
-Connecting, Missing (no usable kubeconfig), Held (the guard of the autoscaler is scaled to 0) or Unavailable (the API server does not
-answer); "shared" means the target cluster of all
+namespaces that nobody serves, come first; then those with stuck machines. STATE is Served or Unserved: an unserved namespace has no
+shard, or its shard has no live worker or no live bridge, and -o wide shows which; STATE is empty if the installation has one shard or
+you may not list Leases. TARGET is the state that the worker reports: Ready, Connecting, Missing (no usable kubeconfig), Held (the guard
+of the autoscaler is scaled to 0) or Unavailable (the API server does not answer); "shared" means the target cluster of all
 namespaces. STUCK is the number of machines that wait for something that only a person or a deadline ends. OLDEST is the time that the
 oldest operation has taken.`,
 		Args: cobra.NoArgs,
@@ -70,6 +72,7 @@ oldest operation has taken.`,
 // row is one namespace of the list, as JSON and YAML show the namespace.
 type row struct {
 	Namespace string            `json:"namespace"`
+	State     string            `json:"state,omitempty"`       // Served or Unserved; empty: not known, or one shard
 	Target    cache.TargetState `json:"target,omitempty"`      // state of the target cluster; empty: the namespaces share a target
 	Why       string            `json:"why,omitempty"`         // why the target is not Ready
 	Since     *metav1.Time      `json:"since,omitempty"`       // start of the target's state
@@ -79,11 +82,38 @@ type row struct {
 	Oldest    *metav1.Time      `json:"oldestSince,omitempty"` // start of the oldest operation
 	Shard     *int              `json:"shard,omitempty"`       // number of the shard; absent: the namespace has no shard yet
 	Worker    string            `json:"worker,omitempty"`      // worker that serves the namespace; empty: none, or not known
+
+	Unserved   claims.UnservedReason `json:"unserved,omitempty"` // why the namespace is unserved; empty: it is served, or not known
+	hasObjects bool                  // the namespace has Machines, MachineSets or MachineDeployments
 }
 
-// isUnwell reports whether the target is not connected or no worker serves the namespace.
+// States of a namespace in an installation with several shards.
+const (
+	stateServed   = "Served"
+	stateUnserved = "Unserved"
+)
+
+// isUnwell reports whether the target is not connected or nobody serves the namespace.
 func (r row) isUnwell() bool {
-	return r.Target != "" && r.Target != cache.TargetReady && r.Target != cache.TargetHeld || r.Shard == nil
+	return r.Target != "" && r.Target != cache.TargetReady && r.Target != cache.TargetHeld || r.State == stateUnserved
+}
+
+// whyText says why the namespace is unserved, and why its target is not Ready.
+func (r row) whyText() string {
+	var reasons []string
+	switch r.Unserved {
+	case claims.NoShard:
+		reasons = append(reasons, "the namespace has no shard")
+	case claims.NoWorker:
+		reasons = append(reasons, fmt.Sprintf("no live worker serves shard %d", *r.Shard))
+	case claims.NoBridge:
+		reasons = append(reasons, fmt.Sprintf("no live bridge serves shard %d", *r.Shard))
+	case claims.Served:
+	}
+	if r.Why != "" {
+		reasons = append(reasons, r.Why)
+	}
+	return strings.Join(reasons, "; ")
 }
 
 func (f *fleetCommand) list(ctx context.Context, out io.Writer, output kubecli.Output) error {
@@ -99,10 +129,10 @@ func (f *fleetCommand) list(ctx context.Context, out io.Writer, output kubecli.O
 	l := kubecli.Listing{
 		Items: rows,
 		Table: [][]any{{
-			"NAMESPACE", "TARGET", "SINCE", "MACHINES", "IN MOTION", "STUCK", "OLDEST", "SHARD", "WORKER",
+			"NAMESPACE", "STATE", "TARGET", "SINCE", "MACHINES", "IN MOTION", "STUCK", "OLDEST", "SHARD", "WORKER",
 		}},
 		WideColumns: [][]any{{"WHY"}},
-		EmptyText:   "there is no namespace with Machines",
+		EmptyText:   "there is no namespace with Machines, MachineSets or MachineDeployments",
 	}
 	for _, r := range rows {
 		number := ""
@@ -111,10 +141,10 @@ func (f *fleetCommand) list(ctx context.Context, out io.Writer, output kubecli.O
 		}
 		l.Names = append(l.Names, "namespace/"+r.Namespace)
 		l.Table = append(l.Table, []any{
-			r.Namespace, cmp.Or(string(r.Target), "shared"), ageText(r.Since, now),
+			r.Namespace, r.State, cmp.Or(string(r.Target), "shared"), ageText(r.Since, now),
 			r.Machines, r.InMotion, r.Stuck, ageText(r.Oldest, now), number, r.Worker,
 		})
-		l.WideColumns = append(l.WideColumns, []any{r.Why})
+		l.WideColumns = append(l.WideColumns, []any{r.whyText()})
 	}
 	return output.Write(out, l)
 }
@@ -146,6 +176,9 @@ func (f *fleetCommand) readRows(ctx context.Context, clients kubecli.Clients) ([
 	for i := range machines.Items {
 		t.addMachine(&machines.Items[i])
 	}
+	if err := t.addOwners(ctx, clients); err != nil {
+		return nil, err
+	}
 	if err := t.addReports(ctx, clients, f.Now()); err != nil {
 		return nil, err
 	}
@@ -167,6 +200,7 @@ func (t table) row(namespace string) *row {
 
 func (t table) addMachine(m *v1alpha1.Machine) {
 	r := t.row(m.Namespace)
+	r.hasObjects = true
 	r.Machines++
 	operation := m.Status.CurrentOperation
 	if operation == nil {
@@ -179,6 +213,27 @@ func (t table) addMachine(m *v1alpha1.Machine) {
 	if since := operation.Since; r.Oldest == nil || since.Before(r.Oldest) {
 		r.Oldest = &since
 	}
+}
+
+// addOwners adds the namespaces with MachineSets and MachineDeployments: a namespace that nobody serves may have no Machine.
+func (t table) addOwners(ctx context.Context, clients kubecli.Clients) error {
+	sets, err := clients.Machines.MachineV1alpha1().MachineSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list MachineSets: %w", err)
+	}
+	for i := range sets.Items {
+		t.row(sets.Items[i].Namespace).hasObjects = true
+	}
+	deployments, err := clients.Machines.MachineV1alpha1().
+		MachineDeployments(metav1.NamespaceAll).
+		List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list MachineDeployments: %w", err)
+	}
+	for i := range deployments.Items {
+		t.row(deployments.Items[i].Namespace).hasObjects = true
+	}
+	return nil
 }
 
 // addReports adds the states of the target clusters from the reports of the workers. If several workers report a
@@ -210,7 +265,7 @@ func (t table) addReports(ctx context.Context, clients kubecli.Clients, now time
 	return nil
 }
 
-// addShards adds the shard of each namespace and the worker that serves the shard.
+// addShards adds the shard of each namespace, the worker that serves the shard, and whether the namespace is served.
 func (t table) addShards(ctx context.Context, clients kubecli.Clients, shards kubecli.Shards, now time.Time) error {
 	if shards.Namespace == "" { // one shard
 		for _, r := range t {
@@ -218,23 +273,52 @@ func (t table) addShards(ctx context.Context, clients kubecli.Clients, shards ku
 		}
 		return nil
 	}
-	leases, err := clients.Leases.Leases(shards.Namespace).
-		List(ctx, metav1.ListOptions{LabelSelector: claims.Selector(claims.Worker)})
-	if err != nil && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("list the claims of shards: %w", err)
+	workers, mayList, err := readHolders(ctx, clients, shards.Namespace, claims.Worker, now)
+	if err != nil {
+		return err
 	}
-	holders := claims.Holders(leases.Items, now)
+	bridges, _, err := readHolders(ctx, clients, shards.Namespace, claims.Bridge, now)
+	if err != nil {
+		return err
+	}
 	for namespace, r := range t {
 		number, recorded := shards.Table.Of(namespace)
-		if !recorded {
+		if recorded {
+			r.Shard = &number
+		}
+		switch {
+		case !recorded && !r.hasObjects: // for example, the last object was deleted
+			continue
+		case recorded && !mayList: // the worker is the one that reported the target
 			continue
 		}
-		r.Shard = &number
-		if err == nil { // otherwise the user may not list Leases, and the worker is the one that reported the target
-			r.Worker = holders[number]
+		if r.State = stateServed; recorded {
+			r.Worker = workers[number]
+		}
+		if r.Unserved = claims.WhyUnserved(number, recorded, workers, bridges); r.Unserved != claims.Served {
+			r.State = stateUnserved
 		}
 	}
 	return nil
+}
+
+// readHolders returns the live processes of a role that serve the shards. mayList is false if the user may not list
+// Leases.
+func readHolders(
+	ctx context.Context,
+	clients kubecli.Clients,
+	namespace, role string,
+	now time.Time,
+) (holders map[int]string, mayList bool, err error) {
+	leases, err := clients.Leases.Leases(namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: claims.Selector(role)})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("list the claims of shards: %w", err)
+	}
+	return claims.Holders(leases.Items, now), true, nil
 }
 
 // sorted returns the rows: unwell namespaces first, then those with the most stuck machines, then by name.

@@ -33,8 +33,9 @@ func newLease(name, holder string, renewed time.Time, labels, annotations map[st
 	}
 }
 
-// newBackend has an installation with two shards: shop is in shard 1, which the worker w-1 serves; bank is in shard 0,
-// which nobody serves, and has a target that does not answer.
+// newBackend has an installation with three shards: shop is in shard 1, which the worker w-1 and the bridge b-1 serve; bank
+// is in shard 0, which nobody serves, and has a target that does not answer; quiet is in shard 2, whose bridge is dead;
+// late has no shard.
 func newBackend(extra ...runtime.Object) *clitest.FakeBackend {
 	now := clitest.Now
 	w := clitest.NewFakeBackend(
@@ -46,7 +47,8 @@ func newBackend(extra ...runtime.Object) *clitest.FakeBackend {
 		),
 		newMachine("shop", "c", &v1alpha1.Operation{Since: metav1.NewTime(now.Add(-time.Minute))}),
 		newMachine("bank", "d", nil),
-		newMachine("late", "e", nil),
+		&v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "late", Name: "e"}}, // no Machine yet
+		newMachine("quiet", "f", nil),
 	)
 	down := target.Report{
 		Namespace: "bank", Worker: "w-0", State: cache.TargetUnavailable, Why: "connection refused",
@@ -62,13 +64,18 @@ func newBackend(extra ...runtime.Object) *clitest.FakeBackend {
 	role := "machine.sapcloud.io/claims-of"
 	w.ClusterClient = kubefake.NewClientset(append([]runtime.Object{
 		newLease(v1alpha1.LeaseWorkers, "w-1", now, nil, map[string]string{
-			v1alpha1.AnnotationInstallation: "prod", v1alpha1.AnnotationShards: "2",
+			v1alpha1.AnnotationInstallation: "prod", v1alpha1.AnnotationShards: "3",
 		}),
 		newLease("process", "w-1", now, map[string]string{role: "worker"}, nil),
 		newLease("shard-1", "w-1", now, map[string]string{role: "worker", "machine.sapcloud.io/shard": "1"}, nil),
+		newLease("shard-2", "w-1", now, map[string]string{role: "worker", "machine.sapcloud.io/shard": "2"}, nil),
+		newLease("bridge", "b-1", now, map[string]string{role: "bridge"}, nil),
+		newLease("dead-bridge", "b-0", now.Add(-2*time.Minute), map[string]string{role: "bridge"}, nil),
+		newLease("b-shard-1", "b-1", now.Add(-time.Hour), map[string]string{role: "bridge", "machine.sapcloud.io/shard": "1"}, nil),
+		newLease("b-shard-2", "b-0", now, map[string]string{role: "bridge", "machine.sapcloud.io/shard": "2"}, nil),
 		&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "mw", Name: shard.RecordName},
-			Data:       map[string]string{"installation.shards": "2", "shop": "1", "bank": "0"},
+			Data:       map[string]string{"installation.shards": "3", "shop": "1", "bank": "0", "quiet": "2"},
 		},
 		&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "mw", Name: target.ReportsName},
@@ -82,11 +89,15 @@ func TestListShowsUnwellNamespacesFirst(t *testing.T) {
 	w := newBackend()
 	out, err := w.Run(t.Context(), Command(w.Environment()), "list", "-o", "wide")
 	require.NoError(t, err)
-	assert.Equal(t, `NAMESPACE   TARGET        SINCE   MACHINES   IN MOTION   STUCK   OLDEST   SHARD   WORKER   WHY
-bank        Unavailable   120m    1          0           0       -        0       -        connection refused
-late        shared        -       1          0           0       -        -       -        -
-shop        Ready         60s     3          2           1       60m      1       w-1      -
+	assert.Equal(t, `NAMESPACE   STATE      TARGET        SINCE   MACHINES   IN MOTION   STUCK   OLDEST   SHARD   WORKER   WHY
+bank        Unserved   Unavailable   120m    1          0           0       -        0       -        no live worker serves shard 0; connection refused
+late        Unserved   shared        -       0          0           0       -        -       -        the namespace has no shard
+quiet       Unserved   shared        -       1          0           0       -        2       w-1      no live bridge serves shard 2
+shop        Served     Ready         60s     3          2           1       60m      1       w-1      -
 `, out)
+	out, err = w.Run(t.Context(), Command(w.Environment()), "list", "-o", "json")
+	require.NoError(t, err)
+	assert.Contains(t, out, `"unserved": "NoBridge"`)
 }
 
 func TestMoveRecordsTheNewShard(t *testing.T) {
@@ -102,7 +113,7 @@ func TestMoveRecordsTheNewShard(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "namespace bank belongs to shard 1 already\n", out)
 	for arguments, want := range map[[2]string]string{
-		{"bank", "2"}: "--shard=2: installation prod has the shards 0 to 1",
+		{"bank", "3"}: "--shard=3: installation prod has the shards 0 to 2",
 		{"late", "1"}: "namespace late has no shard: it has no object of Millwright",
 	} {
 		_, err = w.Run(t.Context(), Command(w.Environment()), "move", arguments[0], "--shard", arguments[1])

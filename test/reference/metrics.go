@@ -107,7 +107,7 @@ func metricsSections() ([]metricsSection, error) {
 			watch.NewLeadingGauge(r)
 		}},
 		{"Bridge, while it is the leader", func(r prometheus.Registerer) {
-			r.MustRegister(fleet.NewGauges(cluster, nil))
+			r.MustRegister(fleet.NewGauges(cluster, nil), fleet.NewUnservedGauge())
 			fleet.NewDurations(r)
 		}},
 		{"Worker", func(r prometheus.Registerer) {
