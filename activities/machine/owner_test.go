@@ -12,7 +12,6 @@ import (
 	"millwright/activities/activitiestest"
 	activitiesdrain "millwright/activities/drain"
 	"millwright/activities/kube"
-	"millwright/activities/machine"
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/attention"
@@ -137,14 +136,22 @@ func TestNodeOfMachineWithoutNodeNameIsFoundLive(t *testing.T) {
 	)
 	require.NotNil(t, d.Deletion)
 	assert.Equal(t, deletion.Instance, d.Deletion.Stage, "there is none")
-	w := activitiestest.NewWorld(t, m, activitiestest.Class())
-	activitiestest.FailRequests(w.Target, "list", "nodes", 1, errors.New("no answer"), nil)
-	_, err := activitiestest.RunActivity[machine.Decision](
-		w,
-		newActivities(w.Kube).DecideMachine,
-		activitiestest.NewReadInput(m),
-	)
-	require.ErrorContains(t, err, "no answer", "nothing is concluded")
+	w := newWorldWithStaleCache(t, m, joined)
+	// DecideMachine runs the activity twice
+	activitiestest.FailRequests(w.Target, "list", "nodes", 3, errors.New("no answer"), nil)
+	d = activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
+	require.NotNil(t, d.Deletion)
+	assert.Equal(t, deletion.Drain, d.Deletion.Stage, "a node that is unknown is not gone")
+	count := func(w *activitiestest.World) error {
+		activities := &activitiesdrain.Activities{Kube: w.Kube}
+		_, err := activitiestest.RunActivity[activitiesdrain.NodeLoad](
+			w, activities.CordonAndCountPods, activitiestest.NewReadInput(m),
+		)
+		return err
+	}
+	require.ErrorContains(t, count(w), "no answer", "the drain waits")
+	activitiestest.AssertFailure(t, count(w), kube.TypeConflict, false) // the next decision finds the node
+	require.NoError(t, count(activitiestest.NewWorld(t, m, activitiestest.Class())), "there is none")
 }
 
 // A copy of the machine that appears during a drain neither ends the drain nor makes the node look empty.

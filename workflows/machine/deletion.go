@@ -145,7 +145,7 @@ func (m *machine) skippedDrainResult(s deletion.Step, d activities.Decision) (re
 		return vocabulary.DrainSkipped,
 			"the cluster of " + phrase.NodeText(d.NodeName) + " does not answer, and a person wanted no wait for it"
 	case s.Empty:
-		return vocabulary.DrainDrained, "no pod had to leave node " + d.NodeName
+		return vocabulary.DrainDrained, "no pod had to leave " + phrase.NodeText(d.NodeName)
 	case s.Skipped != "":
 		return vocabulary.DrainSkipped, s.Skipped
 	default:
