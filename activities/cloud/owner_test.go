@@ -8,6 +8,7 @@ import (
 
 	"millwright/activities/activitiestest"
 	"millwright/activities/cloud"
+	"millwright/api/v1alpha1"
 	"millwright/provider"
 	"millwright/provider/fake"
 )
@@ -79,6 +80,33 @@ func TestMachineNamesInstanceOfAnotherMachine(t *testing.T) {
 			assert.Len(t, o.Cloud.Instances(), left)
 		})
 	}
+}
+
+// A tenant may write a Machine with the provider ID of another tenant's instance. The Machine whose UID the instance
+// carries keeps it. The tenant's Machine does not get it.
+func TestClaimOfAStrangerDoesNotStopTheMachineWhoseInstanceItIs(t *testing.T) {
+	t.Parallel()
+	o, in := activitiestest.NewCloudWorld(t, activitiestest.Class()), activitiestest.DefaultInstanceCall
+	made, err := o.RunActivity(o.CreateInstance, in)
+	require.NoError(t, err)
+	stranger := activitiestest.Machine("m", withOtherNamespace("uid-stranger", made.ProviderID))
+	stranger.Namespace = "hostile"
+	for _, m := range []*v1alpha1.Machine{activitiestest.Machine("m"), stranger} {
+		require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(m))
+	}
+
+	in.ProviderID, in.NeverTried = made.ProviderID, false
+	of := in
+	of.Machine.UID = "uid-stranger"
+	kept, err := o.RunActivity(o.DeleteInstance, of)
+	require.NoError(t, err)
+	assert.Len(t, o.Cloud.Instances(), 1)
+	assert.Equal(t, "instance "+made.ProviderID+" has the UID of Machine shop/m", kept.Anothers)
+
+	gone, err := o.RunActivity(o.DeleteInstance, in)
+	require.NoError(t, err)
+	assertProblem(t, "", gone)
+	assert.Empty(t, o.Cloud.Instances())
 }
 
 // assertProblem asserts that the message of the answer's problem contains part. If part is empty, the answer must have

@@ -95,11 +95,12 @@ type Bridge struct {
 	orphanSchedules *sweepSchedules
 	// the cache of the Cluster API objects; nil: Cluster API is not watched
 	clusterAPI *capi.Cache
+	nodes      nodeWatches
 	// nil: the bridge does not count the pollers of providers
 	countPollers func(ctx context.Context, provider string) (int, error)
 
 	mu                  sync.Mutex
-	storedFingerprints  map[string]fingerprints        // the key is resource and UID
+	storedFingerprints  map[string]fingerprints        // of all objects but nodes; the key is resource and UID
 	pendingWakes        map[objectKey]wakeRequest      // content of the next signal
 	nextSignalTimes     map[objectKey]time.Time        // earliest time of the object's next signal
 	workersByProvider   map[string]int                 // number of workers by provider; nil: unknown
@@ -134,6 +135,7 @@ func New(
 			lastTriggerTimes: map[cache.ObjectRef]time.Time{},
 		},
 		storedFingerprints: map[string]fingerprints{},
+		nodes:              nodeWatches{byNamespace: map[string]*nodeWatch{}},
 		pendingWakes:       map[objectKey]wakeRequest{},
 		nextSignalTimes:    map[objectKey]time.Time{},
 	}

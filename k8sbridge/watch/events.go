@@ -29,19 +29,19 @@ type event struct {
 	isDeleted bool   // the object no longer exists
 	version   string // a cache with at least this version contains the change
 
-	target *observecache.Target // cluster of a node; nil for other objects
+	nodes *nodeWatch // watch of a node's target; nil for other objects
 }
 
 func (e event) toWakeRequest() wakeRequest {
 	return wakeRequest{versions: observecache.MinVersions{e.resource: e.version}}
 }
 
-// eventHandler returns the event handler for an informer. The parameter target is set only for the informer of a target
+// eventHandler returns the event handler for an informer. The parameter nodes is set only for the informer of a target
 // cluster's nodes.
 func (b *Bridge) eventHandler(
 	resource observecache.Resource,
 	informer cache.SharedIndexInformer,
-	target *observecache.Target,
+	nodes *nodeWatch,
 ) cache.ResourceEventHandler {
 	pass := func(item any, deleted bool, version string) {
 		if object, ok := item.(metav1.Object); ok {
@@ -49,7 +49,7 @@ func (b *Bridge) eventHandler(
 			if version == "" {
 				version = object.GetResourceVersion()
 			}
-			b.handleEvent(event{resource: resource, object: object, isDeleted: deleted, version: version, target: target})
+			b.handleEvent(event{resource: resource, object: object, isDeleted: deleted, version: version, nodes: nodes})
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -92,7 +92,7 @@ func (b *Bridge) handleEvent(e event) {
 		}
 	case *corev1.Node:
 		if c := b.compareAndStoreFingerprints(e, nodeFingerprints(object)); c.specChanged {
-			b.enqueueMachinesOfNode(e.target, object, e.toWakeRequest(), c.healthChanged)
+			b.enqueueMachinesOfNode(e.nodes.target, object, e.toWakeRequest(), c.healthChanged)
 		}
 	case *unstructured.Unstructured: // sets may wait for the control plane
 		if e.resource != observecache.ControlPlanes {
@@ -170,7 +170,7 @@ func (b *Bridge) enqueueNamespace(namespace string, w wakeRequest) {
 func (b *Bridge) enqueueMachinesOfNode(target *observecache.Target, node *corev1.Node, w wakeRequest, health bool) {
 	machines := slices.Concat(
 		b.cluster.MachinesOfNode(target, node.Name),
-		b.cluster.MachinesOfInstance(node.Spec.ProviderID),
+		b.cluster.MachinesOfInstanceInTarget(target, node.Spec.ProviderID),
 	)
 	machines = slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool {
 		return observecache.NodeNameOfMachine(m) != "" && (dependentNodeName(m) == "" || isDeleting(m) && !health)
@@ -321,11 +321,15 @@ func (b *Bridge) compareAndStoreFingerprints(e event, now fingerprints) fingerpr
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	id := string(e.resource) + "/" + string(e.object.GetUID())
-	before, known := b.storedFingerprints[id]
+	stored := b.storedFingerprints
+	if e.nodes != nil {
+		stored = e.nodes.fingerprints
+	}
+	before, known := stored[id]
 	if e.isDeleted {
-		delete(b.storedFingerprints, id)
+		delete(stored, id)
 	} else {
-		b.storedFingerprints[id] = now
+		stored[id] = now
 	}
 	c := diffFingerprints(before, now)
 	if !known || e.isDeleted {

@@ -71,6 +71,7 @@ func (b *Bridge) resync(ctx context.Context) {
 		}
 		if begun {
 			b.forEachObject(func(k objectKey) bool { return b.ensureOpenRun(ctx, k) })
+			b.forgetEndedTargets()
 			b.wakeClusterAPIDrainQueues()
 			for _, turns := range observedrain.AllQueues(b.cluster) {
 				b.wakeDrainQueue(turns, wakeRequest{}) // restarted workers may drain more nodes in parallel than before

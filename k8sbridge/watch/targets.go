@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -18,25 +19,74 @@ import (
 	"millwright/workflows/run"
 )
 
+// nodeWatch is the watch of the nodes of one target. The fingerprints of nodes are kept by watch, because the API server
+// of a target chooses the UIDs of its nodes: it may use UIDs of nodes of other targets.
+type nodeWatch struct {
+	target       *observecache.Target
+	fingerprints map[string]fingerprints // like Bridge.storedFingerprints
+	remove       func()                  // removes the event handler
+}
+
+// nodeWatches has the watch of each namespace's target; the namespace of a target of all namespaces is empty.
+type nodeWatches struct {
+	mu          sync.Mutex
+	byNamespace map[string]*nodeWatch
+}
+
+// all returns the present watches.
+func (w *nodeWatches) all() map[string]*nodeWatch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.byNamespace)
+}
+
+// forget ends a watch, unless another watch has replaced it.
+func (w *nodeWatches) forget(namespace string, watch *nodeWatch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if watch != nil && w.byNamespace[namespace] == watch {
+		watch.remove()
+		delete(w.byNamespace, namespace)
+	}
+}
+
 // watchNodes watches the nodes of all targets until stop is called.
 func (b *Bridge) watchNodes() (stop func()) {
-	var removals []func()
-	forget := b.cluster.OnTarget(func(_ string, target *observecache.Target) {
-		informer := target.Informer(observecache.Nodes)
-		if informer == nil {
-			return
-		}
-		registration, err := informer.AddEventHandler(b.eventHandler(observecache.Nodes, informer, target))
-		if err != nil { // the informer has stopped, because another target replaces this target
-			b.log.Warn("nodes are not watched", "error", err)
-			return
-		}
-		removals = append(removals, func() { _ = informer.RemoveEventHandler(registration) })
-	})
+	end := b.cluster.OnTarget(b.watchTarget)
 	return func() {
-		forget()
-		for _, remove := range removals {
-			remove()
+		end()
+		for namespace, watch := range b.nodes.all() {
+			b.nodes.forget(namespace, watch)
+		}
+	}
+}
+
+// watchTarget watches the nodes of a namespace's target, and forgets the nodes of the target that it replaces. A target
+// may have no nodes to watch.
+func (b *Bridge) watchTarget(namespace string, target *observecache.Target) {
+	b.nodes.forget(namespace, b.nodes.all()[namespace])
+	informer := target.Informer(observecache.Nodes)
+	if informer == nil {
+		return
+	}
+	watch := &nodeWatch{target: target, fingerprints: map[string]fingerprints{}}
+	registration, err := informer.AddEventHandler(b.eventHandler(observecache.Nodes, informer, watch))
+	if err != nil { // the informer has stopped, because another target replaces this target
+		b.log.Warn("nodes are not watched", "namespace", namespace, "error", err)
+		return
+	}
+	watch.remove = func() { _ = informer.RemoveEventHandler(registration) }
+	b.nodes.mu.Lock()
+	defer b.nodes.mu.Unlock()
+	b.nodes.byNamespace[namespace] = watch
+}
+
+// forgetEndedTargets forgets the nodes of each target whose connection has ended without another target, because the
+// bridge no longer serves its namespace.
+func (b *Bridge) forgetEndedTargets() {
+	for namespace, watch := range b.nodes.all() {
+		if b.cluster.Target(namespace) != watch.target {
+			b.nodes.forget(namespace, watch)
 		}
 	}
 }

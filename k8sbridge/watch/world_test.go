@@ -389,5 +389,9 @@ func (w *bridgeTestEnv) countStoredEntries() int {
 func (w *bridgeTestEnv) countFingerprints() int {
 	w.bridge.mu.Lock()
 	defer w.bridge.mu.Unlock()
-	return len(w.bridge.storedFingerprints)
+	count := len(w.bridge.storedFingerprints)
+	for _, watch := range w.bridge.nodes.all() {
+		count += len(watch.fingerprints)
+	}
+	return count
 }

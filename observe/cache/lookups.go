@@ -70,7 +70,11 @@ func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
 // MachinesOfNode returns the machines that name this node of a target, unsorted. If a node has more than one machine, a
 // user or the cloud has made a mistake.
 func (c *Cluster) MachinesOfNode(t *Target, name string) []*v1alpha1.Machine {
-	machines := IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byNode, name)
+	return c.machinesOfTarget(t, IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byNode, name))
+}
+
+// machinesOfTarget returns the machines that join this target. machinesOfTarget changes the slice.
+func (c *Cluster) machinesOfTarget(t *Target, machines []*v1alpha1.Machine) []*v1alpha1.Machine {
 	return slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool { return !c.Target(m.Namespace).IsSameCluster(t) })
 }
 

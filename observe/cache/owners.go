@@ -10,8 +10,9 @@ import (
 )
 
 // OwnerOfNode determines which machine owns a node, from the viewpoint of a machine that names the node or has its
-// provider ID. OwnerOfNode looks for other claims to the instance in the Machines of all namespaces, and for other
-// claims to the node's name in the Machines of the namespaces with the same target.
+// provider ID. OwnerOfNode looks for other claims to the instance and to the node's name in the Machines of the
+// namespaces with the same target: a Machine of another target has no node there, and its writer could otherwise block
+// the Machines of others. The Machine that marked the node counts in any namespace.
 func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.OwnerAnswer {
 	n := ownership.Node{
 		Name:       node.Name,
@@ -26,7 +27,7 @@ func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.
 		}
 	}
 	others := slices.Concat(
-		c.MachinesOfInstance(node.Spec.ProviderID),
+		c.MachinesOfInstanceInTarget(target, node.Spec.ProviderID),
 		c.MachinesOfNode(target, node.Name),
 		IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byUID, n.Mark),
 	)
@@ -59,7 +60,13 @@ func ClaimOfMachine(m *v1alpha1.Machine) MachineClaim {
 	}
 }
 
-// MachinesOfInstance returns the machines that name an instance, unsorted; none for an empty provider ID.
+// MachinesOfInstanceInTarget returns the machines that name an instance and that join this target, unsorted; none for an
+// empty provider ID.
+func (c *Cluster) MachinesOfInstanceInTarget(t *Target, providerID string) []*v1alpha1.Machine {
+	return c.machinesOfTarget(t, c.MachinesOfInstance(providerID))
+}
+
+// MachinesOfInstance returns the machines of all targets that name an instance, unsorted; none for an empty provider ID.
 func (c *Cluster) MachinesOfInstance(providerID string) []*v1alpha1.Machine {
 	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byInstance, ownership.ProviderIDKey(providerID))
 }

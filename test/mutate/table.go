@@ -350,7 +350,7 @@ func mutations() []mutation {
 		{
 			"W3",
 			"k8sbridge/watch/events.go",
-			`b.storedFingerprints[id] = now`,
+			`stored[id] = now`,
 			`_ = now`,
 			bridge,
 			"what was told is not remembered",
@@ -940,7 +940,7 @@ func mutations() []mutation {
 		{
 			"G6",
 			"k8sbridge/watch/events.go",
-			`		b.cluster.MachinesOfInstance(node.Spec.ProviderID),
+			`		b.cluster.MachinesOfInstanceInTarget(target, node.Spec.ProviderID),
 `,
 			``,
 			bridge,

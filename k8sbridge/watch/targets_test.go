@@ -1,0 +1,179 @@
+package watch
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"millwright/api/v1alpha1"
+	"millwright/observe/cache"
+)
+
+// fakeTargets has the targets of namespaces, like the Registry.
+type fakeTargets struct {
+	mu      sync.Mutex
+	targets map[string]*cache.Target
+	handle  func(namespace string, target *cache.Target)
+}
+
+func (f *fakeTargets) Target(namespace string) *cache.Target {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.targets[namespace]
+}
+
+func (f *fakeTargets) OnTarget(handle func(string, *cache.Target)) (stop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handle = handle
+	for namespace, target := range f.targets {
+		handle(namespace, target)
+	}
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.handle = func(string, *cache.Target) {}
+	}
+}
+
+func (*fakeTargets) Demand(string) {}
+
+// set replaces the target of a namespace.
+func (f *fakeTargets) set(namespace string, target *cache.Target) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.targets[namespace] = target
+	f.handle(namespace, target)
+}
+
+// endConnection ends the connection of a namespace without another target.
+func (f *fakeTargets) endConnection(namespace string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.targets, namespace)
+}
+
+// targetCluster is a cluster that machines join.
+type targetCluster struct {
+	*bridgeTestEnv
+
+	client *kubefake.Clientset
+	target *cache.Target
+}
+
+func (w *bridgeTestEnv) newTargetCluster(identity string, nodes ...*corev1.Node) targetCluster {
+	w.t.Helper()
+	c := targetCluster{bridgeTestEnv: w, client: kubefake.NewClientset()}
+	for _, node := range nodes {
+		c.put(node)
+	}
+	c.target = cache.NewTarget(c.client, identity)
+	require.NoError(w.t, c.target.WatchNodes())
+	c.target.Start(w.t.Context())
+	require.NoError(w.t, c.target.AwaitFilledCaches(w.t.Context()))
+	return c
+}
+
+// put creates or replaces a node with a new version.
+func (c targetCluster) put(node *corev1.Node) {
+	c.t.Helper()
+	c.lastVersion++
+	node = node.DeepCopy()
+	node.ResourceVersion = strconv.Itoa(c.lastVersion)
+	tracker, resource := c.client.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
+	if _, err := tracker.Get(resource, "", node.Name); err != nil {
+		require.NoError(c.t, tracker.Create(resource, node, ""))
+		return
+	}
+	require.NoError(c.t, tracker.Update(resource, node, ""))
+}
+
+// runTargetsTest runs a test with one target for each namespace, and one machine in the namespace ns.
+func runTargetsTest(t *testing.T, test func(w *bridgeTestEnv, targets *fakeTargets)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w, targets := newBridgeTestEnv(t, aClass(), aMachine()), &fakeTargets{targets: map[string]*cache.Target{}}
+		w.cluster.SetTargets(targets)
+		w.startLeader()
+		w.advanceClock(3 * time.Second)
+		w.takeRequests()
+		test(w, targets)
+	})
+}
+
+func unreadyNode() *corev1.Node { return changedCopy(aNode(), setNodeUnready) }
+
+func TestNodesOfAReplacedTargetAreForgotten(t *testing.T) {
+	runTargetsTest(t, func(w *bridgeTestEnv, targets *fakeTargets) {
+		withoutNodes := w.countFingerprints()
+		former := w.newTargetCluster("one", aNode())
+		targets.set("ns", former.target)
+		w.runDebouncedWork()
+		require.Equal(t, withoutNodes+1, w.countFingerprints())
+		for range 3 {
+			node := aNode()
+			node.UID += "-again"
+			next := w.newTargetCluster("one", node)
+			targets.set("ns", next.target)
+			w.runDebouncedWork()
+			w.takeRequests()
+			assert.Equal(t, withoutNodes+1, w.countFingerprints())
+
+			former.put(unreadyNode())
+			w.runDebouncedWork()
+			assert.Empty(t, w.takeRequests(), "the former target has no handler")
+			next.put(changedCopy(node, setNodeUnready))
+			w.runDebouncedWork()
+			assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests())
+			former = next
+		}
+		targets.set("ns", nil)
+		assert.Equal(t, withoutNodes, w.countFingerprints(), "the machines of the namespace join no cluster")
+
+		targets.set("ns", former.target)
+		w.runDebouncedWork()
+		require.Equal(t, withoutNodes+1, w.countFingerprints())
+		targets.endConnection("ns")
+		w.advanceClock(2 * resyncInterval)
+		assert.Equal(t, withoutNodes, w.countFingerprints(), "the namespace is not served any more")
+	})
+}
+
+// The API server of a target may invent nodes with any name, UID and provider ID.
+func TestNodesOfATargetWakeNoMachineOfAnotherTarget(t *testing.T) {
+	runTargetsTest(t, func(w *bridgeTestEnv, targets *fakeTargets) {
+		own, other := w.newTargetCluster("own", aNode()), w.newTargetCluster("other", aNode())
+		targets.set("ns", own.target)
+		targets.set("other", other.target)
+		w.runDebouncedWork()
+		w.takeRequests()
+
+		other.put(unreadyNode())
+		w.runDebouncedWork()
+		assert.Empty(t, w.takeRequests())
+		own.put(unreadyNode())
+		w.runDebouncedWork()
+		assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests(), "the other node has the same UID")
+		for _, taint := range []string{"x", "y"} {
+			other.put(changedCopy(unreadyNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: taint}} }))
+			w.runDebouncedWork()
+			assert.Empty(t, w.takeRequests(), "the machine has pending work, but the node is not of its cluster")
+		}
+
+		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Namespace, m.UID = "twin", "uid-twin" }))
+		twin := w.newTargetCluster("own", unreadyNode())
+		targets.set("twin", twin.target)
+		w.advanceClock(3 * time.Second)
+		w.takeRequests()
+		own.put(changedCopy(unreadyNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
+		w.runDebouncedWork()
+		assert.Len(t, w.takeRequests(), 2, "two namespaces with one cluster")
+	})
+}

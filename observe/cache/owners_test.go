@@ -1,0 +1,76 @@
+package cache_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	"millwright/api/v1alpha1"
+	"millwright/decide/ownership"
+	"millwright/observe/cache"
+	"millwright/observe/observetest"
+)
+
+// targetsByNamespace are targets that do not change.
+type targetsByNamespace map[string]*cache.Target
+
+func (t targetsByNamespace) Target(namespace string) *cache.Target { return t[namespace] }
+
+func (targetsByNamespace) OnTarget(func(string, *cache.Target)) (stop func()) { return func() {} }
+
+func (targetsByNamespace) Demand(string) {}
+
+// A tenant may write a Machine with the provider ID of a node of another tenant. The Machine of the other tenant must
+// not lose its node.
+func TestClaimOfAMachineOfAnotherTargetDoesNotCountForANode(t *testing.T) {
+	const id = "virtual:///i-1"
+	for name, row := range map[string]struct {
+		namespace string // of the other Machine
+		mark      types.UID
+		want      ownership.OwnerKind
+	}{
+		"a Machine of another target":                   {"hostile", "", ownership.Ours},
+		"a Machine of another namespace of the cluster": {"twin", "", ownership.InDoubt},
+		"a Machine of another target with the mark":     {"hostile", "uid-other", ownership.Anothers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := observetest.NewNode()
+			node.Spec.ProviderID = id
+			if row.mark != "" {
+				node.Annotations = map[string]string{v1alpha1.AnnotationMachineUID: string(row.mark)}
+			}
+			own, other := machineOfInstance("own", "uid-own", id), machineOfInstance(row.namespace, "uid-other", id)
+			cluster, _ := observetest.StartCaches(t, nil, own, other)
+			targets := targetsByNamespace{}
+			for namespace, identity := range map[string]string{"own": "a", "twin": "a", "hostile": "b"} {
+				targets[namespace] = targetWithNode(t, identity, node)
+			}
+			cluster.SetTargets(targets)
+			assert.Equal(t, row.want, cluster.OwnerOfNode(own, node).Whose)
+		})
+	}
+}
+
+func machineOfInstance(namespace string, uid types.UID, providerID string) *v1alpha1.Machine {
+	return observetest.NewMachine("m", func(m *v1alpha1.Machine) {
+		m.Namespace, m.UID, m.Spec.ProviderID = namespace, uid, providerID
+	})
+}
+
+func targetWithNode(t *testing.T, identity string, objects ...*corev1.Node) *cache.Target {
+	t.Helper()
+	var nodes []runtime.Object
+	for _, node := range objects {
+		nodes = append(nodes, node)
+	}
+	target := cache.NewTarget(kubefake.NewClientset(nodes...), identity)
+	require.NoError(t, target.WatchNodes())
+	target.Start(t.Context())
+	require.NoError(t, target.AwaitFilledCaches(t.Context()))
+	return target
+}
