@@ -106,7 +106,7 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 	if e.Warning {
 		kind = corev1.EventTypeWarning
 	}
-	a.Recorder.Event(object, kind, e.Reason, e.Message)
+	a.Recorder.Event(object, kind, e.Reason, ShortenMessage(e.Message))
 }
 
 // maxKindLength is the maximum length of a class's kind in messages, in bytes. Source: the maximum length of a kind's

@@ -180,7 +180,7 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	status.CreationIntent = nextCreationIntent(m, in, now)
 	if o := in.Operation; o != nil {
 		last := v1alpha1.LastOperation{
-			Description: o.Description, ErrorCode: o.ErrorCode,
+			Description: phrase.CutMessage(o.Description), ErrorCode: o.ErrorCode,
 			State: v1alpha1.MachineState(o.State), Type: v1alpha1.MachineOperationType(o.Type),
 			LastUpdateTime: status.LastOperation.LastUpdateTime,
 		}
@@ -353,7 +353,7 @@ func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []c
 		status = corev1.ConditionTrue
 	}
 	entry := corev1.NodeCondition{
-		Type: corev1.NodeConditionType(c.Type), Status: status, Reason: c.Reason, Message: c.Message, LastTransitionTime: now,
+		Type: corev1.NodeConditionType(c.Type), Status: status, Reason: c.Reason, Message: phrase.CutMessage(c.Message), LastTransitionTime: now,
 	}
 	was := cache.FindNodeCondition(list, entry.Type)
 	if was == nil {

@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -348,4 +349,24 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
 		assert.Empty(t, w.NewEvents())
 	})
+}
+
+// A message may quote the API server of a target cluster, whose texts have no bound.
+func TestMessagesOfAReportAreBounded(t *testing.T) {
+	t.Parallel()
+	huge := strings.Repeat("x", 1<<20)
+	m := activitiestest.Machine("m")
+	w := activitiestest.NewWorld(t, m)
+	status := reportMachine(w, machine.Report{
+		Read:       activitiestest.NewReadInput(m),
+		Operation:  &machine.LastOperation{Type: "Create", State: "Failed", Description: huge},
+		Conditions: []machine.Condition{{Type: "InstanceReady", Reason: "Creating", Message: huge}},
+		Event:      &kube.Event{Reason: "Creating", Message: huge},
+	})
+	assert.Len(t, status.LastOperation.Description, 1000)
+	require.Len(t, status.Conditions, 1)
+	assert.Len(t, status.Conditions[0].Message, 1000)
+	events := w.NewEvents()
+	require.Len(t, events, 1)
+	assert.Less(t, len(events[0]), 1100)
 }

@@ -254,5 +254,5 @@ func noOwnerAnswer(format string, args ...any) OwnerAnswer { return newAnswer(No
 func doubtAnswer(format string, args ...any) OwnerAnswer { return newAnswer(InDoubt, format, args) }
 
 func newAnswer(w OwnerKind, format string, args []any) OwnerAnswer {
-	return OwnerAnswer{Whose: w, Why: fmt.Sprintf(format, args...)}
+	return OwnerAnswer{Whose: w, Why: phrase.CutMessage(fmt.Sprintf(format, args...))} // a provider ID may be long
 }

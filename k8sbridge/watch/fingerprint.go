@@ -233,7 +233,7 @@ func secretFingerprints(s metav1.Object) fingerprints {
 // heartbeats. The fingerprint health covers only the deletion and the conditions, except the condition that a
 // machine's deletion writes.
 func nodeFingerprints(n *corev1.Node) fingerprints {
-	conditions := machine.CopiedConditions(n)
+	conditions := machine.ConditionsWithoutHeartbeat(n)
 	spec := hashOf(
 		n.UID,
 		conditions,

@@ -15,6 +15,7 @@ import (
 	"millwright/decide/deletion"
 	"millwright/decide/health"
 	"millwright/decide/ownership"
+	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/observe/drain"
 )
@@ -273,14 +274,45 @@ func HasDeployment(set *v1alpha1.MachineSet) bool {
 	return owner != nil && owner.Kind == "MachineDeployment"
 }
 
+// Bounds of what a machine's status copies from a node. The API server of a target cluster may belong to somebody who
+// wants to fill the control cluster, and need not obey the limits of Kubernetes.
+const (
+	// maxCopiedConditions is the maximum number of copied conditions. Source: the kubelet sets 4 conditions, and
+	// node-problem-detector 15 more.
+	maxCopiedConditions = 32
+	// maxConditionTypeBytes is the maximum length of the type and the status of a copied condition. Source: Kubernetes'
+	// limit for the type of a condition.
+	maxConditionTypeBytes = 316
+)
+
 // CopiedConditions returns a node's conditions as the machine's status stores them: without the heartbeat time, which
-// changes too often.
+// changes too often, at most maxCopiedConditions, and with shortened texts. The condition Ready is always among them.
 func CopiedConditions(node *corev1.Node) []corev1.NodeCondition {
-	copied := slices.DeleteFunc(slices.Clone(node.Status.Conditions), isReservedCondition)
+	copied := ConditionsWithoutHeartbeat(node)
+	if len(copied) > maxCopiedConditions {
+		ready := func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }
+		if i := slices.IndexFunc(copied, ready); i >= maxCopiedConditions {
+			copied[maxCopiedConditions-1] = copied[i]
+		}
+		copied = copied[:maxCopiedConditions]
+	}
 	for i := range copied {
-		copied[i].LastHeartbeatTime = metav1.Time{}
+		c := &copied[i]
+		c.Type = corev1.NodeConditionType(phrase.CutText(string(c.Type), maxConditionTypeBytes))
+		c.Status = corev1.ConditionStatus(phrase.CutText(string(c.Status), maxConditionTypeBytes))
+		c.Reason, c.Message = phrase.CutMessage(c.Reason), phrase.CutMessage(c.Message)
 	}
 	return copied
+}
+
+// ConditionsWithoutHeartbeat returns all conditions of a node except those that only Millwright writes, without the
+// heartbeat time.
+func ConditionsWithoutHeartbeat(node *corev1.Node) []corev1.NodeCondition {
+	conditions := slices.DeleteFunc(slices.Clone(node.Status.Conditions), isReservedCondition)
+	for i := range conditions {
+		conditions[i].LastHeartbeatTime = metav1.Time{}
+	}
+	return conditions
 }
 
 // nodeConditions returns the conditions in a machine's status that were copied from its node.
@@ -303,8 +335,8 @@ func healthConditions(node *corev1.Node) []health.Condition {
 		result = append(result, health.Condition{
 			Type:    string(c.Type),
 			Status:  string(c.Status),
-			Reason:  c.Reason,
-			Message: c.Message,
+			Reason:  phrase.CutMessage(c.Reason), // may get into a message of the machine
+			Message: phrase.CutMessage(c.Message),
 			Since:   c.LastTransitionTime.Time,
 		})
 	}

@@ -1,6 +1,8 @@
 package machine_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -382,4 +384,37 @@ func TestCloudCallCount(t *testing.T) {
 		"f",
 	)
 	assert.Equal(t, 0, machine.CloudCallCount(cluster, observetest.NewMachine("m")), "it belongs to no set")
+}
+
+// The API server of a target cluster need not obey the limits of Kubernetes.
+func TestTextsOfANodeAreBounded(t *testing.T) {
+	huge := strings.Repeat("x", 1<<20)
+	n := observetest.NewNode()
+	for i := range 10_000 {
+		kind := corev1.NodeConditionType(fmt.Sprint(i, huge[:1000]))
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: kind, Status: "True"})
+	}
+	n.Status.Conditions[1] = corev1.NodeCondition{
+		Type: corev1.NodeConditionType(huge), Status: corev1.ConditionStatus(huge), Reason: huge, Message: huge,
+	}
+	n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: "True"})
+	copied := machine.CopiedConditions(n)
+	assert.Len(t, copied, 32)
+	assert.Equal(t, corev1.NodeReady, copied[31].Type, "the machine's set reads it in the status")
+	size := 0
+	for _, c := range copied {
+		size += len(c.Type) + len(c.Status) + len(c.Reason) + len(c.Message)
+	}
+	assert.Less(t, size, 20_000)
+
+	m := observetest.NewMachine("m", observetest.WithNodeLabel("n"))
+	m.Status.Conditions = copied
+	facts := machine.Facts(m, machine.RelatedObjects{Node: n}, time.Time{})
+	assert.False(t, facts.Uncopied, "one copy is enough")
+	assert.Len(t, facts.Conditions, 10_001, "the health check reads all conditions")
+	assert.LessOrEqual(t, len(facts.Conditions[1].Reason)+len(facts.Conditions[1].Message), 2000)
+
+	n.Spec.ProviderID = "virtual://" + huge + "/i"
+	owner := ownership.OwnerOfNode(ownership.Node{Name: "n", ProviderID: n.Spec.ProviderID}, ownership.Machine{ProviderID: "j"}, nil)
+	assert.LessOrEqual(t, len(owner.Why), 1000)
 }
