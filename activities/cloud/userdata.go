@@ -14,6 +14,7 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/decide/phrase"
 	"millwright/provider"
 )
 
@@ -38,8 +39,8 @@ func noUserDataProblem(class provider.Class) *kube.Problem {
 
 // instanceUserData returns the user data of a machine's instance: the user data of its class with the placeholders
 // replaced. A Secret without the key userData is a problem that people must fix; an empty value is allowed. A token
-// that does not exist or is not usable is a retryable problem, because the next attempt makes another token. The
-// results data and token are secret.
+// that does not exist or is not usable is a retryable problem, because the next attempt makes another token. A target
+// cluster that does not answer in time is a retryable problem, too. The results data and token are secret.
 func (p *Provider) instanceUserData(
 	ctx context.Context,
 	class provider.Class,
@@ -51,7 +52,15 @@ func (p *Provider) instanceUserData(
 	if !found {
 		return nil, "", noUserDataProblem(class), nil
 	}
-	token, err = p.bootstrapToken(ctx, machine.Namespace, ref, now)
+	bounded, cancel := context.WithTimeout(ctx, kube.TokenTimeout)
+	defer cancel()
+	token, err = p.bootstrapToken(bounded, machine.Namespace, ref, now)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return nil, "", kube.TargetTimeoutProblem(fmt.Sprintf(
+			"the target cluster of namespace %s did not answer the read of bootstrap token %s/%s within %s",
+			machine.Namespace, ref.Namespace, ref.Name, phrase.DurationText(kube.TokenTimeout),
+		)), nil
+	}
 	if gone, is := kube.FailureOfType(err, kube.TypeTokenGone); is {
 		return nil, "", &kube.Problem{
 			Reason:   kube.ReasonTokenGone,
@@ -77,7 +86,7 @@ func (p *Provider) bootstrapToken(
 	if ref == (kube.TokenRef{}) {
 		return "", nil
 	}
-	secret := p.FreshTokens.Take(ref)
+	secret := p.FreshTokens.Take(namespace, ref)
 	if secret == nil && p.TargetClient == nil {
 		return "", fmt.Errorf(
 			"read bootstrap token %s/%s: this worker has no access to a target cluster",

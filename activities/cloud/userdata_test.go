@@ -1,8 +1,10 @@
 package cloud_test
 
 import (
+	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -10,11 +12,13 @@ import (
 	"go.temporal.io/sdk/temporal"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 
 	"millwright/activities/activitiestest"
 	"millwright/activities/cloud"
 	"millwright/activities/kube"
+	"millwright/api/vocabulary"
 	observeclass "millwright/observe/class"
 	"millwright/provider"
 )
@@ -232,5 +236,35 @@ func TestUserDataWithoutTokenPlaceholder(t *testing.T) {
 		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.Empty(t, answer.Tokenless)
+	})
+}
+
+// A target cluster that does not answer must not occupy a slot of the worker until the activity's timeout.
+func TestReadOfATokenFromAHangingTargetEndsSoon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hangs := func(ctx context.Context, _ string) (kubernetes.Interface, error) {
+			<-ctx.Done() // the fake client does not obey a context
+			return nil, ctx.Err()
+		}
+		p, class := &cloud.Provider{TargetClient: hangs}, provider.Class{Secret: provider.Secret{"userData": []byte("x")}}
+		begun := time.Now()
+		data, problem, err := cloud.InstanceUserData(t.Context(), p, class, "m", newTokenRef())
+		require.NoError(t, err)
+		assert.Equal(t, 10*time.Second, time.Since(begun))
+		assert.Empty(t, data)
+		assert.Equal(t, &kube.Problem{
+			Reason: vocabulary.BlockedTargetUnavailable,
+			Message: "the target cluster of namespace shop did not answer the read of bootstrap token " +
+				activitiestest.KubeSystem + "/" + activitiestest.NewTokenSecret().Name + " within 10s",
+			React:    kube.Retry,
+			Failures: 1,
+		}, problem)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, problem, err = cloud.InstanceUserData(ctx, p, class, "m", newTokenRef())
+		require.ErrorIs(t, err, context.DeadlineExceeded, "the activity itself has ended")
+		assert.Nil(t, problem)
 	})
 }

@@ -32,6 +32,8 @@ const (
 	TypeInternal    = "Internal"    // the API server answers with an internal error, which may be temporary
 	// the bootstrap token of the attempt is no longer usable, so the workflow starts another attempt
 	TypeTokenGone = "TokenGone"
+	// the worker already makes as many calls of a provider for the namespace as it may
+	TypeNamespaceBusy = "NamespaceBusy"
 )
 
 // benignFailure returns a failure that raises no alarm. If final is true, the failure is not retried.
@@ -247,6 +249,12 @@ func TargetProblem(message string) *Problem {
 		React:   UntilCredential,
 		Message: message,
 	}
+}
+
+// TargetTimeoutProblem is the problem of a call that had to wait for the target cluster of the machine's namespace. The
+// call is made again after a back-off.
+func TargetTimeoutProblem(message string) *Problem {
+	return &Problem{Reason: vocabulary.BlockedTargetUnavailable, React: Retry, Message: message, Failures: 1}
 }
 
 // NoAnswerProblem is the problem of a provider that has not answered in time, or whose task queue no worker serves.

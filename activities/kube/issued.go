@@ -16,39 +16,49 @@ const freshTokenTTL = time.Minute
 // use; a nil FreshTokens keeps nothing.
 type FreshTokens struct {
 	mu     sync.Mutex
-	tokens map[TokenRef]*corev1.Secret
+	tokens map[freshTokenKey]*corev1.Secret
 }
 
-// Put keeps the Secret of a token.
-func (i *FreshTokens) Put(ref TokenRef, secret *corev1.Secret) {
+// freshTokenKey contains the namespace of the token's machine, because the target clusters of two namespaces may have
+// Secrets of the same name.
+type freshTokenKey struct {
+	namespace string
+	ref       TokenRef
+}
+
+// Put keeps the Secret of a token. The namespace is the namespace of the token's machine.
+func (i *FreshTokens) Put(namespace string, ref TokenRef, secret *corev1.Secret) {
 	if i == nil {
 		return
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.tokens == nil {
-		i.tokens = map[TokenRef]*corev1.Secret{}
+		i.tokens = map[freshTokenKey]*corev1.Secret{}
 	}
-	i.tokens[ref] = secret
-	time.AfterFunc(freshTokenTTL, func() { i.removeToken(ref, secret) })
+	key := freshTokenKey{namespace, ref}
+	i.tokens[key] = secret
+	time.AfterFunc(freshTokenTTL, func() { i.removeToken(key, secret) })
 }
 
-// Take returns the Secret of a token and removes it. Take returns nil if FreshTokens does not contain the token.
-func (i *FreshTokens) Take(ref TokenRef) *corev1.Secret {
+// Take returns the Secret of a token and removes it. The namespace is the namespace of the token's machine. Take returns
+// nil if FreshTokens does not contain the token.
+func (i *FreshTokens) Take(namespace string, ref TokenRef) *corev1.Secret {
 	if i == nil {
 		return nil
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	secret := i.tokens[ref]
-	delete(i.tokens, ref)
+	key := freshTokenKey{namespace, ref}
+	secret := i.tokens[key]
+	delete(i.tokens, key)
 	return secret
 }
 
-func (i *FreshTokens) removeToken(ref TokenRef, secret *corev1.Secret) {
+func (i *FreshTokens) removeToken(key freshTokenKey, secret *corev1.Secret) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.tokens[ref] == secret {
-		delete(i.tokens, ref)
+	if i.tokens[key] == secret {
+		delete(i.tokens, key)
 	}
 }

@@ -22,6 +22,11 @@ const (
 // caches.
 const TargetReadTimeout = time.Second
 
+// TokenTimeout is the timeout of the requests about one bootstrap token to a target cluster. A worker has a limited
+// number of slots, and a target cluster that does not answer must not occupy a slot for long. Source: the third of a
+// usual timeout of a request to an API server, and many times the time that a loaded API server takes.
+const TokenTimeout = 10 * time.Second
+
 // Back-offs and limits of cloud calls.
 const (
 	// DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: default of MCM's flag
@@ -78,6 +83,11 @@ func BackOffAfterProblem(known Problem, exhaustedRetry time.Duration) time.Durat
 func DeletePollInterval(since time.Duration) time.Duration {
 	return addJitter(min(max(since/deletePollDivisor, minDeletePoll), maxDeletePoll))
 }
+
+// BusyPollInterval returns the pause before the next attempt of a call whose namespace has too many calls in progress.
+// The parameter since is the time since the call was scheduled. Source: the same growth as the polls of a deletion, so
+// that a thousand calls that wait cost a few dozen attempts per second.
+func BusyPollInterval(since time.Duration) time.Duration { return DeletePollInterval(since) }
 
 // addJitter changes a wait at random, so that a hundred machines do not call at the same time.
 func addJitter(wait time.Duration) time.Duration {

@@ -49,7 +49,8 @@ const maxTokenNames = 10
 // issueToken creates a bootstrap token for one attempt to create a machine's instance, valid until expires. A repeated
 // call for the same attempt finds the same Secret, and extends it if needed. A token serves one machine and one
 // attempt, and an expired token is never reused. The tokens of earlier attempts stay, because an interrupted attempt
-// may have created an instance that boots with its token. RevokeTokens deletes all tokens of the machine.
+// may have created an instance that boots with its token. RevokeTokens deletes all tokens of the machine. If the target
+// cluster does not answer within kube.TokenTimeout, issueToken returns a retryable error.
 func (a *Activities) issueToken(
 	ctx context.Context,
 	m *v1alpha1.Machine,
@@ -72,13 +73,15 @@ func (a *Activities) issueToken(
 			),
 		)
 	}
+	ctx, cancel := context.WithTimeout(ctx, kube.TokenTimeout)
+	defer cancel()
 	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
 	for n := range maxTokenNames {
 		wanted := a.newToken(m, attempt, n, expires)
 		ref := kube.TokenRef{Namespace: wanted.Namespace, Name: wanted.Name}
 		made, err := secrets.Create(ctx, wanted, metav1.CreateOptions{})
 		if err == nil {
-			a.Kube.FreshTokens.Put(ref, made)
+			a.Kube.FreshTokens.Put(m.Namespace, ref, made)
 			return ref, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
@@ -177,6 +180,8 @@ func (a *Activities) RevokeTokens(ctx context.Context, machine kube.Ref) error {
 	if target == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, kube.TokenTimeout)
+	defer cancel()
 	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
 	tokens := metav1.ListOptions{
 		LabelSelector: labels.Set{v1alpha1.LabelMachineUID: machine.UID}.String(),

@@ -1,11 +1,14 @@
 package machine_test
 
 import (
+	"context"
 	"errors"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -13,11 +16,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/activities/activitiestest"
 	"millwright/activities/kube"
 	"millwright/activities/machine"
+	"millwright/api/generated/clientset/versioned/fake"
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
 )
@@ -391,4 +397,45 @@ func TestTokensAreNotRevokedIfNoneWasNeeded(t *testing.T) {
 			assert.ElementsMatch(t, want, w.Requests())
 		})
 	}
+}
+
+// hangingTargets is a target cluster that does not answer, for all namespaces.
+type hangingTargets struct{ target *cache.Target }
+
+func (t hangingTargets) Target(string) *cache.Target { return t.target }
+
+func (hangingTargets) OnTarget(func(string, *cache.Target)) (stop func()) { return func() {} }
+
+func (hangingTargets) Demand(string) {}
+
+type hangingTransport struct{}
+
+func (hangingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	<-request.Context().Done()
+	return nil, request.Context().Err()
+}
+
+// A target cluster that does not answer must not occupy a slot of the worker until the activity's timeout.
+func TestRequestsAboutATokenOfAHangingTargetEndSoon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://target.invalid", Transport: hangingTransport{}})
+		require.NoError(t, err)
+		cluster, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
+		require.NoError(t, err)
+		cluster.SetTargets(hangingTargets{cache.NewTarget(client, "")})
+		a, m := newActivities(&kube.Kube{Cluster: cluster}), activitiestest.Machine("m")
+		for _, request := range []func() error{
+			func() error {
+				_, err := machine.IssueToken(t.Context(), a, m, "1", time.Now().Add(time.Hour))
+				return err
+			},
+			func() error { return a.RevokeTokens(t.Context(), activitiestest.Ref(m)) },
+		} {
+			begun := time.Now()
+			err := request()
+			require.ErrorIs(t, err, context.DeadlineExceeded, "a plain error is retried")
+			assert.Equal(t, 10*time.Second, time.Since(begun))
+		}
+	})
 }
