@@ -35,9 +35,6 @@ import (
 const (
 	machineSlots = 200 // the other cluster queues have 100
 	drainSlots   = 500 // a drain occupies one slot and mostly waits
-	// fairShareDivisor limits the fair share of one set. If one set has a fourth of the possible cloud calls in
-	// progress, calls for other sets have priority. The other three fourths are free for three more sets.
-	fairShareDivisor = 4
 )
 
 // server serves the task queues of shards.
@@ -71,7 +68,7 @@ func newServer(
 		FreshTokens: &kube.FreshTokens{},
 		Metrics:     kube.NewMetrics(registry),
 		MaxDrains:   o.maxDrains,
-		FairCalls:   max(o.cloud.MaxConcurrentCalls/fairShareDivisor, 1),
+		FairCalls:   o.cloud.FairCalls(),
 		Pollers: func(ctx context.Context, namespace, name string) (int, error) {
 			number, _ := in.shards.Of(namespace)
 			return taskqueue.CountPollers(
@@ -150,7 +147,7 @@ func (s *server) startWorker(shard run.Shard, queue string) (worker.Worker, erro
 		if err := serve.ConnectProvider(s.Flags, userAgent, calls); err != nil {
 			return nil, err
 		}
-		s.cloud.PrepareCalls(calls, s.installation, name, s.metrics)
+		s.cloud.PrepareCalls(calls, s.installation, name, s.metrics, s.HasTargets())
 		return serve.StartCloudWorker(s.temporal, shard, name, s.cloud, s.fatal, calls)
 	default:
 		return nil, fmt.Errorf(

@@ -20,6 +20,11 @@ type CheckResult struct {
 // CheckClass reads a class and its Secrets. CheckClass calls the cloud twice: for the traits of the cloud, and for the
 // instances of the class. CheckClass writes nothing and may be called at any time.
 func (p *Provider) CheckClass(ctx context.Context, in kube.Ref) (CheckResult, error) {
+	release, err := p.occupySlot(ctx, in.Namespace)
+	if err != nil {
+		return CheckResult{}, err
+	}
+	defer release()
 	stop := kube.StartHeartbeats(ctx)
 	defer stop()
 	class, problem, err := p.readClass(ctx, types.NamespacedName{Namespace: in.Namespace, Name: in.Name})

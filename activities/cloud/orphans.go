@@ -35,6 +35,11 @@ type OrphanDecision struct {
 // server. Because the cloud is read first, the list of machines includes the machine of each instance. An error or an
 // incomplete answer fails the attempt of FindOrphans. FindOrphans writes nothing.
 func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDecision, error) {
+	release, err := p.occupySlot(ctx, in.Class.Namespace)
+	if err != nil {
+		return OrphanDecision{}, err
+	}
+	defer release()
 	stop := kube.StartHeartbeats(ctx)
 	defer stop()
 	mc, err := p.readLiveClass(ctx, in.Class)
@@ -89,6 +94,11 @@ type OrphanCallResult struct {
 // that the instances are gone. Each attempt first reads the machines of all namespaces from the API server, and deletes
 // the instances only if no machine claims one of the instances. Running CollectOrphan twice is harmless.
 func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanCallResult, error) {
+	release, err := p.occupySlot(ctx, in.Class.Namespace)
+	if err != nil {
+		return OrphanCallResult{}, err
+	}
+	defer release()
 	stop := kube.StartHeartbeats(ctx)
 	defer stop()
 	kept, err := p.reasonToKeepInstances(ctx, in)

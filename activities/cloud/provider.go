@@ -36,8 +36,12 @@ type Provider struct {
 	// from the target cluster.
 	FreshTokens *kube.FreshTokens
 
+	// NamespaceCalls is the maximum number of concurrent activities for one namespace. Zero means no maximum.
+	NamespaceCalls int
+
 	classes     classCache
 	claimReader sharedClaimReader
+	slots       namespaceSlots
 
 	// NodeTemplates makes CreateInstance read the annotations of the Machine's spec.nodeTemplate for the provider.
 	// NodeTemplates costs one more request per create call.
@@ -275,21 +279,34 @@ func (p *Provider) deleteInstances(
 	}
 }
 
-// callCloud reads the class and its Secrets, and sends heartbeats while it calls the cloud. callCloud turns the cloud's
-// answer into a success, a problem to show, or an error for Temporal to retry. If boots is true, the instance gets user
-// data.
-func (p *Provider) callCloud(
+// cloudCall makes a call of an activity to the cloud.
+type cloudCall func(context.Context, provider.Class, provider.Machine) (provider.Instance, error)
+
+// callCloud occupies a slot of the machine's namespace while it makes a call to the cloud. If the workflow already shows
+// a problem, the first attempt only waits for the back-off. If boots is true, the instance gets user data.
+func (p *Provider) callCloud(ctx context.Context, in InstanceCall, boots bool, do cloudCall) (InstanceAnswer, error) {
+	if in.Known != nil && isFirstAttempt(activity.GetInfo(ctx), activity.HasHeartbeatDetails(ctx)) {
+		return InstanceAnswer{}, p.backOffError(*in.Known)
+	}
+	release, err := p.occupySlot(ctx, in.Machine.Namespace)
+	if err != nil {
+		return InstanceAnswer{}, err
+	}
+	defer release()
+	return p.callCloudInSlot(ctx, in, boots, do)
+}
+
+// callCloudInSlot reads the class and its Secrets, and sends heartbeats while it calls the cloud. callCloudInSlot turns
+// the cloud's answer into a success, a problem to show, or an error for Temporal to retry.
+func (p *Provider) callCloudInSlot(
 	ctx context.Context,
 	in InstanceCall,
 	boots bool,
-	do func(context.Context, provider.Class, provider.Machine) (provider.Instance, error),
+	do cloudCall,
 ) (InstanceAnswer, error) {
 	info, failures := activity.GetInfo(ctx), 1
 	if in.Known != nil {
 		failures = in.Known.Failures + int(info.Attempt) - 1
-		if isFirstAttempt(info, activity.HasHeartbeatDetails(ctx)) {
-			return InstanceAnswer{}, p.backOffError(*in.Known)
-		}
 	}
 	detail := attemptDetail{Said: cloudCalledDetail}
 	if boots {

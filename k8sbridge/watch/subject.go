@@ -200,12 +200,16 @@ func newSubject(resource cache.Resource, o metav1.Object, d attention.Decision) 
 // startOptions returns the start options for the object's workflow.
 func (b *Bridge) startOptions(k objectKey, s subject) client.StartWorkflowOptions {
 	s.owner.Cluster = cmp.Or(s.owner.Cluster, b.cluster.ClusterOfNamespace(k.namespace))
+	turns := s.owner
+	if b.cluster.HasTargets() { // the namespaces take turns, because a tenant may make many deployments
+		turns = run.ParentNames{}
+	}
 	return client.StartWorkflowOptions{
 		ID:                       b.shard.Installation.ID(k.kind, s.ref),
 		TaskQueue:                b.shard.TaskQueue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		TypedSearchAttributes:    run.StartAttributes(k.namespace, s.owner),
-		Priority:                 run.TaskPriority(k.kind, k.namespace, s.owner),
+		Priority:                 run.TaskPriority(k.kind, k.namespace, turns),
 		StaticSummary:            fmt.Sprintf("%s %s/%s", k.kind, k.namespace, k.name),
 		StaticDetails:            "started because: " + s.decision.Why,
 	}

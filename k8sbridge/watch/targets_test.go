@@ -14,6 +14,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/workflows/run"
 )
 
 // fakeTargets has the targets of namespaces, like the Registry.
@@ -175,5 +176,19 @@ func TestNodesOfATargetWakeNoMachineOfAnotherTarget(t *testing.T) {
 		own.put(changedCopy(unreadyNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
 		w.runDebouncedWork()
 		assert.Len(t, w.takeRequests(), 2, "two namespaces with one cluster")
+	})
+}
+
+// A tenant may make any number of deployments, and must not get more turns by that.
+func TestObjectsOfANamespaceWithItsOwnTargetShareAFairnessKey(t *testing.T) {
+	runTargetsTest(t, func(w *bridgeTestEnv, _ *fakeTargets) {
+		keyOf := func(namespace, deployment string) string {
+			of := subject{owner: run.ParentNames{MachineDeployment: deployment}}
+			return w.bridge.startOptions(objectKey{run.KindMachine, namespace, "m"}, of).Priority.FairnessKey
+		}
+		assert.Equal(t, keyOf("ns", "a"), keyOf("ns", "b"))
+		assert.NotEqual(t, keyOf("ns", "a"), keyOf("other", "a"))
+		w.cluster.SetTargets(nil)
+		assert.NotEqual(t, keyOf("ns", "a"), keyOf("ns", "b"))
 	})
 }

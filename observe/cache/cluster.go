@@ -252,6 +252,9 @@ type TargetSource interface {
 // SetTargets sets the source of each namespace's target. Call SetTargets before Start.
 func (c *Cluster) SetTargets(targets TargetSource) { c.targets = targets }
 
+// HasTargets reports whether each namespace has its own target.
+func (c *Cluster) HasTargets() bool { return c.targets != nil }
+
 // Target returns the cluster that the machines of a namespace join; nil if these machines join no cluster.
 func (c *Cluster) Target(namespace string) *Target {
 	if c.targets != nil {

@@ -75,6 +75,14 @@ func (f *CloudFlags) Check() error {
 	return nil
 }
 
+// fairShareDivisor limits the fair share of one set, and of one namespace that has its own target. If one set has a
+// fourth of the possible cloud calls in progress, calls for other sets have priority. The other three fourths are free
+// for three more sets.
+const fairShareDivisor = 4
+
+// FairCalls returns the fair share of one set, or of one namespace, as a number of concurrent calls to a provider.
+func (f *CloudFlags) FairCalls() int { return max(f.MaxConcurrentCalls/fairShareDivisor, 1) }
+
 // cloudCallPollers is the number of open polls of a worker for the calls of one provider. Source: if a decision of a
 // set deletes several machines, the calls for all these machines start at the same time. The calls for created machines
 // start one after the other.
@@ -89,13 +97,18 @@ func (f *CloudFlags) Options() worker.Options {
 }
 
 // PrepareCalls prepares the activities of a provider: the name of the installation, the flags, and the metrics of the
-// provider's calls. Call PrepareCalls once for calls, before StartCloudWorker.
+// provider's calls. If each namespace has its own target, its tenant may be hostile to the others, so no namespace gets
+// more than FairCalls. Call PrepareCalls once for calls, before StartCloudWorker.
 func (f *CloudFlags) PrepareCalls(
 	calls *cloud.Provider,
 	installation run.Installation,
 	name string,
 	metrics CloudMetrics,
+	hasTargets bool,
 ) {
+	if hasTargets {
+		calls.NamespaceCalls = f.FairCalls()
+	}
 	calls.Cloud, calls.Cluster = metrics.MeasureProvider(name, calls.Cloud), string(installation)
 	calls.ExhaustedRetry, calls.UnaskedSecrets = f.MaxExhaustedBackoff, f.AllowSecretsWithoutConsent
 }
@@ -185,7 +198,7 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	if err := process.ClaimInstallation(ctx, installation, temporal, calls.Secrets, started.Logger); err != nil {
 		return err
 	}
-	flags.PrepareCalls(calls, installation, name, NewCloudMetrics(started.Registry))
+	flags.PrepareCalls(calls, installation, name, NewCloudMetrics(started.Registry), flags.HasTargets())
 	fatal := NewFatalErrors()
 	var workers []worker.Worker
 	for _, number := range shards {

@@ -28,10 +28,19 @@ func TestASecretOfAnotherNamespaceNeedsConsentByDefault(t *testing.T) {
 		flags.Register(set)
 		require.NoError(t, set.Parse(arguments))
 		var calls cloud.Provider
-		flags.PrepareCalls(&calls, "prod", "fake", NewCloudMetrics(prometheus.NewRegistry()))
+		flags.PrepareCalls(&calls, "prod", "fake", NewCloudMetrics(prometheus.NewRegistry()), false)
+		assert.Zero(t, calls.NamespaceCalls)
 		assert.Equal(t, "prod", calls.Cluster)
 		assert.Equal(t, unasked, calls.UnaskedSecrets)
 		assert.Equal(t, kube.DefaultExhaustedRetry, calls.ExhaustedRetry)
+	}
+}
+
+func TestANamespaceWithItsOwnTargetGetsAQuarterOfTheCalls(t *testing.T) {
+	for most, want := range map[int]int{200: 50, 8: 2, 3: 1, 1: 1} {
+		flags, calls := CloudFlags{MaxConcurrentCalls: most}, cloud.Provider{}
+		flags.PrepareCalls(&calls, "prod", "fake", NewCloudMetrics(prometheus.NewRegistry()), true)
+		assert.Equal(t, want, calls.NamespaceCalls)
 	}
 }
 
