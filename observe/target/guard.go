@@ -27,16 +27,19 @@ const (
 	// maxRequests is the maximum number of requests without watches that a client has open at a time. Source: a quarter
 	// of the activities that a worker runs at a time, so that one target cannot use all of them.
 	maxRequests = 50
-	// maxAnswer is the maximum length of an answer without watch, in bytes after decompression. Source: ten times the list
-	// of 5,000 nodes.
-	maxAnswer = 256 << 20
+	// maxAnswer is the maximum length of an answer without watch, in bytes after decompression. Source: twice the list of
+	// 5,000 nodes.
+	maxAnswer = 64 << 20
+	// maxProbeAnswer is maxAnswer for the request that checks whether an API server answers. Source: twice the longest
+	// object that etcd stores.
+	maxProbeAnswer = 4 << 20
 )
 
 var (
 	errBusy = fmt.Errorf("%d requests to the API server of the target cluster are open", maxRequests)
 	errLate = fmt.Errorf("the API server has not answered within %s", headerTimeout)
 	errSlow = errors.New("the API server has not completed its answer in time")
-	errLong = fmt.Errorf("the API server has sent an answer of more than %d MiB", maxAnswer>>20)
+	errLong = errors.New("the API server has sent a longer answer than Millwright reads")
 )
 
 // redirectError is the error of a request that an API server redirects. A guard follows no redirect, because the next
@@ -102,6 +105,9 @@ func (t guardTransport) RoundTrip(request *http.Request) (*http.Response, error)
 	// A client waits for this time before it repeats the request; a target must not hold an activity.
 	response.Header.Del("Retry-After")
 	body := &guardedBody{ReadCloser: response.Body, ctx: ctx, end: end, left: maxAnswer}
+	if isProbe(ctx) {
+		body.left = maxProbeAnswer
+	}
 	switch {
 	case isWatch:
 		timer.Stop()

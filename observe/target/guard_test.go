@@ -96,7 +96,7 @@ func TestAnAnswerEndsAfterItsTimeout(t *testing.T) {
 		took  time.Duration
 		why   string
 	}{
-		"endless": {0, 1 << 20, 0, "an answer of more than 256 MiB"},
+		"endless": {0, 1 << 20, 0, "a longer answer than Millwright reads"},
 		"slow":    {time.Second, 1, time.Minute, "not completed its answer in time"},
 	} {
 		t.Run(name, func(t *testing.T) {

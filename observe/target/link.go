@@ -1,6 +1,7 @@
 package target
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -31,6 +32,8 @@ func newLink() *link { return &link{isDown: true, down: make(chan struct{}, 1)} 
 // probeKey marks the context of the requests that a link does not refuse.
 type probeKey struct{}
 
+func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
+
 // transport wraps the transport of a client.
 func (l *link) transport(next http.RoundTripper) http.RoundTripper {
 	return linkTransport{next, l}
@@ -43,7 +46,7 @@ type linkTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t linkTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.Context().Value(probeKey{}) == nil && t.link.refuses() {
+	if !isProbe(request.Context()) && t.link.refuses() {
 		closeBody(request)
 		return nil, errDown
 	}
