@@ -26,8 +26,12 @@ func setLeading(leads prometheus.Gauge, shards []int) {
 }
 
 // servedShards returns the number of shards to which namespaces are given. While an upgrade raises the number of shards,
-// the bridges may know more shards than the workers. lease is the Lease of the workers; nil if no worker has run.
+// the bridges may know more shards than the workers. lease is the Lease of the workers; nil if no worker has run:
+// servedShards then returns 0, because the first worker says within seconds how many shards there are.
 func servedShards(lease *coordinationv1.Lease, flag int) int {
+	if lease == nil {
+		return 0
+	}
 	return min(process.RecordedShards(lease), flag)
 }
 

@@ -56,7 +56,7 @@ func TestNamespacesGetOnlyShardsThatTheWorkersServe(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationShards: annotation}},
 		}
 	}
-	assert.Equal(t, 1, servedShards(nil, 4))
+	assert.Equal(t, 0, servedShards(nil, 4))
 	assert.Equal(t, 1, servedShards(&coordinationv1.Lease{}, 4))
 	assert.Equal(t, 2, servedShards(lease("2"), 4))
 	assert.Equal(t, 4, servedShards(lease("4"), 4))

@@ -82,7 +82,7 @@ const assignInterval = 2 * time.Second
 // AssignNamespaces records a shard for each namespace that has objects, until ctx ends. If the record is deleted,
 // AssignNamespaces writes the same shards again. Only one process of an installation may call it at a time; a second one
 // causes conflicts, and no harm. configMaps are those of the namespace of the record. served returns the number of shards
-// that the workers serve: a namespace in another shard would wait.
+// that the workers serve: a namespace in another shard would wait. While served returns 0, nothing is recorded.
 func (b *Bridge) AssignNamespaces(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, served func() int) {
 	last := 0
 	for {
@@ -129,6 +129,9 @@ func (b *Bridge) CountUnserved(workers, bridges map[int]string) map[claims.Unser
 }
 
 func (b *Bridge) assignOnce(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, count int) error {
+	if count == 0 {
+		return nil
+	}
 	data, record := b.shards.Table().Assign(count, b.namespacesWithObjects()), b.shards.Record()
 	if record != nil && maps.Equal(record.Data, data) {
 		return nil

@@ -148,8 +148,10 @@ func TestNewNamespacesWaitForWorkersOfAllShards(t *testing.T) {
 		ctx, end := context.WithCancel(w.t.Context())
 		defer end()
 		var served atomic.Int32
-		served.Store(1)
 		go b.AssignNamespaces(ctx, configMaps, func() int { return int(served.Load()) })
+		time.Sleep(2 * assignInterval)
+		w.runDueWork()
+		require.Nil(t, shards.Record(), "no worker has run")
 		for _, step := range []struct {
 			served int32
 			data   map[string]string
