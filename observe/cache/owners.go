@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/ownership"
@@ -74,10 +75,12 @@ func (c *Cluster) MachinesOfInstance(providerID string) []*v1alpha1.Machine {
 // UnrecordedNodeOfMachine returns the node whose name the machine must get: the only node with the machine's provider
 // ID, if the machine has no node name or the name of another node. UnrecordedNodeOfMachine returns nil if no node or
 // several nodes have the provider ID. If several nodes have the provider ID, a person or the cloud must remove all but
-// one.
+// one. UnrecordedNodeOfMachine ignores a node whose name is longer than Kubernetes allows: the name would get into the
+// machine's status and into histories.
 func (c *Cluster) UnrecordedNodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
 	nodes := c.Target(m.Namespace).NodesOfInstance(m.Spec.ProviderID)
-	if len(nodes) != 1 || nodes[0].Name == NodeNameOfMachine(m) {
+	if len(nodes) != 1 || nodes[0].Name == NodeNameOfMachine(m) ||
+		len(nodes[0].Name) > validation.DNS1123SubdomainMaxLength {
 		return nil
 	}
 	return nodes[0]

@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,6 +54,18 @@ func TestClaimOfAMachineOfAnotherTargetDoesNotCountForANode(t *testing.T) {
 			cluster.SetTargets(targets)
 			assert.Equal(t, row.want, cluster.OwnerOfNode(own, node).Whose)
 		})
+	}
+}
+
+// The API server of a target need not obey the limits of Kubernetes.
+func TestNodeWithAnEndlessNameIsNotRecorded(t *testing.T) {
+	for name, recorded := range map[string]bool{strings.Repeat("n", 253): true, strings.Repeat("n", 254): false} {
+		node := observetest.NewNode()
+		node.Name, node.Spec.ProviderID = name, "virtual:///i-1"
+		m := machineOfInstance("own", "uid-own", "virtual:///i-1")
+		cluster, _ := observetest.StartCaches(t, nil, m)
+		cluster.SetTargets(targetsByNamespace{"own": targetWithNode(t, "a", node)})
+		assert.Equal(t, recorded, cluster.UnrecordedNodeOfMachine(m) != nil)
 	}
 }
 
