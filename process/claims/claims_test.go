@@ -27,7 +27,7 @@ import (
 )
 
 // checkInterval is the interval at which a member of a test looks at a switch.
-const checkInterval = 100 * time.Millisecond
+const checkInterval = time.Second
 
 // member is a process that claims shards.
 type member struct {
