@@ -118,7 +118,11 @@ func (v view) target() map[int]string {
 
 // bestMove returns the shard that should move, and the process that should get the shard: the move between the processes
 // whose loads differ most, of several the one of the largest shard. found is false if no move makes the loads more even.
-func (v view) bestMove(members []string, load map[string]int, target map[int]string) (shard int, to string, found bool) {
+func (v view) bestMove(
+	members []string,
+	load map[string]int,
+	target map[int]string,
+) (shard int, to string, found bool) {
 	most := 1 // a move between processes whose loads differ by one only exchanges these loads
 	for number, from := range target {
 		candidate := v.leastLoaded(members, load, number)

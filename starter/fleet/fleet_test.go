@@ -71,7 +71,13 @@ func newBackend(extra ...runtime.Object) *clitest.FakeBackend {
 		newLease("shard-2", "w-1", now, map[string]string{role: "worker", "machine.sapcloud.io/shard": "2"}, nil),
 		newLease("bridge", "b-1", now, map[string]string{role: "bridge"}, nil),
 		newLease("dead-bridge", "b-0", now.Add(-2*time.Minute), map[string]string{role: "bridge"}, nil),
-		newLease("b-shard-1", "b-1", now.Add(-time.Hour), map[string]string{role: "bridge", "machine.sapcloud.io/shard": "1"}, nil),
+		newLease(
+			"b-shard-1",
+			"b-1",
+			now.Add(-time.Hour),
+			map[string]string{role: "bridge", "machine.sapcloud.io/shard": "1"},
+			nil,
+		),
 		newLease("b-shard-2", "b-0", now, map[string]string{role: "bridge", "machine.sapcloud.io/shard": "2"}, nil),
 		&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "mw", Name: shard.RecordName},
