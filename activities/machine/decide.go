@@ -48,7 +48,7 @@ type Decision struct {
 
 	Prepare bool // Millwright's finalizer is missing
 	Target  bool // the machine's node joins a target cluster
-	// why the target cluster is not connected, and since when; empty: it is connected
+	// why the target cluster is not connected, and since when; empty: it is connected, or the machine is not being deleted
 	TargetDown string    `json:",omitzero"`
 	NeverTried bool      // according to the machine that was read, no create call was ever started
 	CreateBy   time.Time // end of the creation timeout; never zero
@@ -262,7 +262,7 @@ func objectGoneDecision() Decision {
 
 // readRelated returns the related objects of a machine. If the machine was read live, its node and class are also read
 // live, because their caches may be stale as well. A cache alone never proves that a node does not exist. While the
-// target cluster is not connected, the node comes from the cache or is unknown, so that decisions are made all the same.
+// target cluster is not connected, the node comes from the cache or is unknown, so that decisions are still made.
 func (a *Activities) readRelated(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.RelatedObjects, error) {
 	related := machine.ReadRelated(a.Kube.Cluster, m)
 	if live || machine.DependsOnNode(m) {
