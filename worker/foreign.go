@@ -19,7 +19,13 @@ func otherControllerEventRecorder(
 ) func(reason, why string, in func(string) bool) {
 	return func(reason, why string, in func(string) bool) {
 		here := func(namespace string) bool { return cluster.IsInScope(namespace) && in(namespace) }
-		recordWarnings(events, cache.AllObjects[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)), here, reason, why)
+		recordWarnings(
+			events,
+			cache.AllObjects[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)),
+			here,
+			reason,
+			why,
+		)
 		recordWarnings(events, cache.AllObjects[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), here, reason, why)
 		recordWarnings(events, cache.AllObjects[*v1alpha1.Machine](cluster.Informer(cache.Machines)), here, reason, why)
 	}

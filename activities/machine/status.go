@@ -353,7 +353,13 @@ func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []c
 		status = corev1.ConditionTrue
 	}
 	entry := corev1.NodeCondition{
-		Type: corev1.NodeConditionType(c.Type), Status: status, Reason: c.Reason, Message: phrase.CutMessage(c.Message), LastTransitionTime: now,
+		Type: corev1.NodeConditionType(
+			c.Type,
+		),
+		Status:             status,
+		Reason:             c.Reason,
+		Message:            phrase.CutMessage(c.Message),
+		LastTransitionTime: now,
 	}
 	was := cache.FindNodeCondition(list, entry.Type)
 	if was == nil {

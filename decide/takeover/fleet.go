@@ -48,8 +48,11 @@ func PlanWaves(all []Facts, perWave int) (there, back []Step) {
 	}}
 	if len(todo) > 0 {
 		there = append(there, Step{
-			Title: fmt.Sprintf("Correct what is in the way in %s, which no wave contains", phrase.CountText(len(todo), "namespace")),
-			Says:  todo,
+			Title: fmt.Sprintf(
+				"Correct what is in the way in %s, which no wave contains",
+				phrase.CountText(len(todo), "namespace"),
+			),
+			Says: todo,
 		})
 	}
 	if perWave <= 0 {

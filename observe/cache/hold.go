@@ -2,6 +2,7 @@ package cache
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,7 +104,8 @@ func holdOf(namespace string) activeController {
 		reason: vocabulary.ReasonNamespaceHeld,
 		message: fmt.Sprintf(
 			"Deployment %s of namespace %s is scaled to 0: Millwright leaves the objects there alone until somebody scales it up",
-			guardDeployment, namespace,
+			guardDeployment,
+			namespace,
 		),
 		actsInNamespace: func(other string) bool { return other == namespace },
 	}
@@ -133,7 +135,7 @@ func (h *holds) record(namespace string, isHeld bool, now time.Time) (changed bo
 		}
 		h.since[namespace] = now
 	default:
-		known := append(h.ended[namespace], WorkerAbsence{From: since, To: now})
+		known := slices.Concat(h.ended[namespace], WorkerAbsences{{From: since, To: now}})
 		h.ended[namespace] = known[max(0, len(known)-maxTargetAbsences):]
 		delete(h.since, namespace)
 	}

@@ -39,7 +39,7 @@ func TestANamespaceWhoseGuardIsScaledToZeroIsHeld(t *testing.T) {
 		synctest.Wait()
 		var reasons []string
 		c.OnOtherController(func(reason, _ string, in func(string) bool) {
-			assert.True(t, in("asleep") != in("shop"))
+			assert.NotEqual(t, in("asleep"), in("shop"))
 			reasons = append(reasons, reason)
 		})
 		assert.Equal(t, []string{vocabulary.ReasonNamespaceHeld}, reasons)

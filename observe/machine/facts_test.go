@@ -415,6 +415,10 @@ func TestTextsOfANodeAreBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(facts.Conditions[1].Reason)+len(facts.Conditions[1].Message), 2000)
 
 	n.Spec.ProviderID = "virtual://" + huge + "/i"
-	owner := ownership.OwnerOfNode(ownership.Node{Name: "n", ProviderID: n.Spec.ProviderID}, ownership.Machine{ProviderID: "j"}, nil)
+	owner := ownership.OwnerOfNode(
+		ownership.Node{Name: "n", ProviderID: n.Spec.ProviderID},
+		ownership.Machine{ProviderID: "j"},
+		nil,
+	)
 	assert.LessOrEqual(t, len(owner.Why), 1000)
 }

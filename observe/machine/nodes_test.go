@@ -137,7 +137,9 @@ func TestEachTargetClusterHasItsBreaker(t *testing.T) {
 	down := observetest.NewUnfilledTarget(t, "cluster-3", cache.TargetConnecting)
 	// a second connection to the cluster of the namespace bank, without a filled cache; it was ready before
 	branch := observetest.NewUnfilledTarget(t, "cluster-2", cache.TargetReady)
-	branch.SetStatus(cache.TargetStatus{State: cache.TargetUnavailable, Why: "connection refused", Since: observetest.Noon})
+	branch.SetStatus(
+		cache.TargetStatus{State: cache.TargetUnavailable, Why: "connection refused", Since: observetest.Noon},
+	)
 	cluster.SetTargets(observetest.Targets{
 		"shop":   observetest.NewTarget(t, "cluster-1", nodes["shop"]...),
 		"bank":   observetest.NewTarget(t, "cluster-2", nodes["bank"]...),

@@ -59,7 +59,8 @@ type source struct {
 
 // isSame reports whether two sources can use the same connection.
 func (s source) isSame(other source) bool {
-	return s.none == other.none && s.isHeld == other.isHeld && s.missing == other.missing && s.kubeconfig.Content == other.kubeconfig.Content
+	return s.none == other.none && s.isHeld == other.isHeld && s.missing == other.missing &&
+		s.kubeconfig.Content == other.kubeconfig.Content
 }
 
 // connection is the target of one namespace. The connection's goroutine connects to the API server, watches the nodes,
@@ -106,7 +107,12 @@ func (c *connection) run(ctx context.Context) {
 			if delay := reservation.Delay(); delay > 0 {
 				reservation.Cancel()
 				nextConnect = time.After(delay)
-				c.setTarget(refusingTarget(cache.TargetMissing, "the kubeconfig has changed often; the next attempt to connect follows within a minute"))
+				c.setTarget(
+					refusingTarget(
+						cache.TargetMissing,
+						"the kubeconfig has changed often; the next attempt to connect follows within a minute",
+					),
+				)
 				break
 			}
 			c.connect(ctx, s)

@@ -139,7 +139,11 @@ func TestATargetHasAtMostFiftyOpenRequests(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		begun := time.Now()
-		require.ErrorContains(t, listNodes(t.Context(), client), "50 requests to the API server of the target cluster are open")
+		require.ErrorContains(
+			t,
+			listNodes(t.Context(), client),
+			"50 requests to the API server of the target cluster are open",
+		)
 		assert.Equal(t, begun, time.Now())
 		time.Sleep(10 * time.Second)
 		require.ErrorContains(t, listNodes(t.Context(), client), "has not answered", "the other requests have ended")

@@ -70,7 +70,9 @@ func (x *migrateCommand) checkNamespaces(ctx context.Context, out io.Writer) err
 // nodes of a namespace's target cannot be read, the facts of this namespace say why.
 func (x *migrateCommand) readAllFacts(ctx context.Context) ([]takeover.Facts, error) {
 	if x.targetFlags.IsSet() && x.targetKubeconfig != "" {
-		return nil, errors.New("--target-secret: --target-kubeconfig gives all namespaces one target cluster; set only one of the two")
+		return nil, errors.New(
+			"--target-secret: --target-kubeconfig gives all namespaces one target cluster; set only one of the two",
+		)
 	}
 	if err := x.scopeFlags.Check(); err != nil {
 		return nil, err //nolint:wrapcheck // the error names the flag

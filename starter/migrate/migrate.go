@@ -53,7 +53,8 @@ describes the takeover and the way back.`,
 	c.PersistentFlags().BoolVar(&x.actsAsMCM, "as-mcm", false, "worker and bridge will run with --as-mcm")
 	x.scopeFlags.Register(c.PersistentFlags())
 	x.targetFlags.Register(c.PersistentFlags())
-	c.PersistentFlags().BoolVarP(&x.allNamespaces, "all-namespaces", "A", false, "all namespaces with Machines that worker and bridge will act on")
+	c.PersistentFlags().
+		BoolVarP(&x.allNamespaces, "all-namespaces", "A", false, "all namespaces with Machines that worker and bridge will act on")
 	c.AddCommand(x.checkCommand(), x.planCommand())
 	return c
 }

@@ -371,7 +371,11 @@ func TestCheckOfAllNamespaces(t *testing.T) {
 	require.EqualError(t, err, "1 of 2 namespaces cannot be taken over yet")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 3)
-	assert.Regexp(t, `^bakery +no .* rights: the target cluster of namespace bakery is not known: Secret bakery/target `, lines[1])
+	assert.Regexp(
+		t,
+		`^bakery +no .* rights: the target cluster of namespace bakery is not known: Secret bakery/target `,
+		lines[1],
+	)
 	assert.Regexp(t, `^shoot +yes `, lines[2])
 
 	out, err = runAtTime(t, w, at, "check", "-A", "--target-secret=target", "--namespaces=shoot", "-o", "json")
@@ -386,7 +390,11 @@ func TestPlanInWaves(t *testing.T) {
 	w, at := newFleet(t)
 	out, err := runAtTime(t, w, at, "plan", "-A", "--target-secret=target", "--as-mcm")
 	require.NoError(t, err)
-	assert.Contains(t, out, "2. Correct what is in the way in 1 namespace, which no wave contains\n   - bakery: rights: the target")
+	assert.Contains(
+		t,
+		out,
+		"2. Correct what is in the way in 1 namespace, which no wave contains\n   - bakery: rights: the target",
+	)
 	assert.Contains(t, out, "3. Wave 1: 1 namespace with ")
 	assert.Contains(t, out, "millwright migrate check --all-namespaces --namespaces shoot --as-mcm ")
 	assert.Contains(t, out, "kubectl label namespace NAMESPACE millwright-\n")

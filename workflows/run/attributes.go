@@ -24,7 +24,11 @@ const attributeOutcome = "Outcome"
 func Attributes() []Attribute {
 	return []Attribute{
 		{"MachineNamespace", "Keyword", "namespace of the object"},
-		{"Cluster", "Keyword", "cluster that the machines join: the name of the Cluster of Cluster API; the namespace if each namespace has its own target cluster; absent if all namespaces have one target cluster"},
+		{
+			"Cluster",
+			"Keyword",
+			"cluster that the machines join: the name of the Cluster of Cluster API; the namespace if each namespace has its own target cluster; absent if all namespaces have one target cluster",
+		},
 		{"MachineDeployment", "Keyword", "name of the MachineDeployment that the object belongs to"},
 		{"MachineSet", "Keyword", "name of the MachineSet that the object belongs to"},
 		{"Machine", "Keyword", "name of the Machine"},
@@ -54,8 +58,11 @@ type ParentNames struct {
 func StartAttributes(namespace string, o ParentNames) temporal.SearchAttributes {
 	updates := []temporal.SearchAttributeUpdate{keywordUpdate("MachineNamespace", namespace)}
 	for _, a := range []struct{ name, value string }{
-		{"Cluster", o.Cluster}, {"MachineDeployment", o.MachineDeployment}, {"MachineSet", o.MachineSet},
-		{"Machine", o.Machine}, {"Provider", o.Provider},
+		{"Cluster", o.Cluster},
+		{"MachineDeployment", o.MachineDeployment},
+		{"MachineSet", o.MachineSet},
+		{"Machine", o.Machine},
+		{"Provider", o.Provider},
 	} {
 		if a.value != "" {
 			updates = append(updates, keywordUpdate(a.name, a.value))

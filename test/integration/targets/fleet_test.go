@@ -194,7 +194,13 @@ func TestThreeHundredTargets(t *testing.T) {
 	}
 	t.Logf("all requests at rest: %.1f a minute", float64(total)/restTime.Minutes())
 	for _, name := range slices.Sorted(maps.Keys(rested)) {
-		t.Logf("%s: %.2f s of processor time in %s, %.0f MiB", name, rested[name][1]-after[name][1], restTime, rested[name][0])
+		t.Logf(
+			"%s: %.2f s of processor time in %s, %.0f MiB",
+			name,
+			rested[name][1]-after[name][1],
+			restTime,
+			rested[name][0],
+		)
 	}
 	rollOnce("while ten targets are dead", "3")
 
