@@ -202,14 +202,14 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 	}
 	target, err := a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
 	if err != nil {
-		return drain.EvictionResult{}, err
+		return drain.ResultWithoutAnswer(ctx, in, err)
 	}
 	release, err := target.UseDrainCaches(ctx)
 	if err != nil {
-		return drain.EvictionResult{}, fmt.Errorf(
-			"read budgets and volume attachments of Cluster %s: %w",
-			m.Spec.ClusterName,
-			err,
+		return drain.ResultWithoutAnswer(
+			ctx,
+			in,
+			fmt.Errorf("read budgets and volume attachments of Cluster %s: %w", m.Spec.ClusterName, err),
 		)
 	}
 	defer release()

@@ -3,6 +3,7 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -35,23 +36,27 @@ const DefaultMaxDrains = 100
 // out about the node's pods.
 type Input struct {
 	kube.ReadInput
-	Purpose string        // vocabulary.DrainForUpdate or DrainForPreservation; empty for a machine that is being deleted
-	Unasked bool          // the workflow run has not listed the node's pods yet
-	Grace   time.Duration // longest grace period of the remaining pods; zero before the first list of pods
+	Purpose string // vocabulary.DrainForUpdate or DrainForPreservation; empty for a machine that is being deleted
+	Unasked bool   // since the run began, or since an outage, the workflow has not listed the node's pods
+	// Unanswered is why the last EvictPods got no answer of the node's cluster; empty: it got one.
+	Unanswered string        `json:",omitzero"`
+	Grace      time.Duration // longest grace period of the remaining pods; zero before the first list of pods
 }
 
 // Decision is the next step of a drain.
 type Decision struct {
-	Result   string // result of a drain that has ended; empty: the drain continues
-	Why      string
-	Step     drain.Step
-	Started  time.Time // time of the first evictions; zero: no eviction yet
-	Recorded string    // removal means that the machine's status records
-	Hold     string    // who holds the drain, and why, for example "ann: lunch"; empty: no hold, pods are removed
-	Retry    string    // value of the annotation retry; a new value retries all pods at once
-	Version  string    // resourceVersion of the machine that was read
-	Phase    string    // phase of the machine
-	Purpose  attention.DrainPurpose
+	Result string // result of a drain that has ended; empty: the drain continues
+	Why    string
+	Step   drain.Step
+	// Unanswered is why the node's cluster does not answer; empty: it answers, or its answer is not known.
+	Unanswered string    `json:",omitzero"`
+	Started    time.Time // time of the first evictions; zero: no eviction yet
+	Recorded   string    // removal means that the machine's status records
+	Hold       string    // who holds the drain, and why, for example "ann: lunch"; empty: no hold, pods are removed
+	Retry      string    // value of the annotation retry; a new value retries all pods at once
+	Version    string    // resourceVersion of the machine that was read
+	Phase      string    // phase of the machine
+	Purpose    attention.DrainPurpose
 
 	ClusterAPI ClusterAPIHook `json:",omitzero"` // set only for a machine of Cluster API
 }
@@ -87,7 +92,7 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	related.RecordNode(a.Kube.Cluster, m, named)
 	node, now := related.OwnNode(), in.Time()
 	facts := machine.DeletionFacts(a.Kube.Cluster, m, related, "")
-	if unknown != nil && facts.Skip == "" {
+	if unknown != nil && facts.Skip == "" && observedrain.ForceReason(m) == "" {
 		return Decision{}, unknown
 	}
 	purpose := attention.PlanMachine(machine.Facts(m, related, now)).Drain
@@ -98,7 +103,9 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	} else if d.Result, d.Why = resultIfDrainNotNeeded(in, facts, purpose); d.Result == "" {
 		ladder := a.escalationFacts(m, record, node, in.Grace, now)
 		ladder.NoPassYet = in.Unasked
-		d.CompleteWithMeans(ctx, m, a.Kube.Cluster.Target(m.Namespace), ladder)
+		target := a.Kube.Cluster.Target(m.Namespace)
+		ladder.Unanswered = cmp.Or(machine.TargetDownText(target, m.Namespace), in.Unanswered)
+		d.CompleteWithMeans(ctx, m, target, ladder)
 	}
 	return d, nil
 }
@@ -112,6 +119,13 @@ func (a *Activities) escalationFacts(
 	now time.Time,
 ) drain.EscalationLadder {
 	l := observedrain.EscalationFacts(m, record, node, grace, now)
+	absences := a.Kube.Cluster.AbsencesOfTarget(m.Namespace)
+	if !l.Started.IsZero() {
+		l.Absent = absences.DurationBetween(l.Started, now)
+	}
+	if !l.ReachedAt.IsZero() {
+		l.AbsentInMeans = absences.DurationBetween(l.ReachedAt, now)
+	}
 	if l.Unusable == "" {
 		return l
 	}
@@ -153,6 +167,7 @@ func (d *Decision) CompleteWithMeans(
 	d.Hold, d.Retry = observedrain.HoldReason(m), m.Annotations[v1alpha1.AnnotationRetry]
 	d.Step = decideStep(ctx, target, ladder)
 	d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
+	d.Unanswered = ladder.Unanswered
 	// a drain with a hold does not end here, because an operator may want to see the remaining pods
 	if d.Step.Over && d.Hold == "" {
 		d.Result = vocabulary.DrainForced
@@ -164,7 +179,7 @@ func (d *Decision) CompleteWithMeans(
 // does no harm if the cluster has no eviction API. The next decision repeats the question.
 func decideStep(ctx context.Context, target *cache.Target, ladder drain.EscalationLadder) drain.Step {
 	step := drain.DecideStep(ladder)
-	if step.Means != drain.Evict {
+	if step.Means != drain.Evict || ladder.Unanswered != "" {
 		return step
 	}
 	bounded, cancel := context.WithTimeout(ctx, kube.TargetReadTimeout)

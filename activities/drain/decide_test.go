@@ -1,6 +1,7 @@
 package drain_test
 
 import (
+
 	"errors"
 	"fmt"
 	"testing"
@@ -20,6 +21,8 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
+	"millwright/observe/cache"
+	"millwright/observe/observetest"
 )
 
 func withDrainTimeout(d time.Duration) func(*v1alpha1.Machine) {
@@ -365,4 +368,64 @@ func TestDecideDrainUsesCachedNodeIfTargetIsUnreachable(t *testing.T) {
 	)
 	require.NoError(t, err)
 	assert.Equal(t, drain.Evict, d.Step.Means)
+}
+
+// A drain of a target cluster that is not connected waits, until a person forces it.
+func TestADrainWaitsForATargetThatIsNotConnected(t *testing.T) {
+	t.Parallel()
+	const down = "the target cluster of namespace " + activitiestest.TestNamespace + " is not connected: connection refused"
+	for name, row := range map[string]struct {
+		change func(*v1alpha1.Machine)
+		ago    time.Duration
+		result string
+		why    string
+	}{
+		"past its deadline": {func(*v1alpha1.Machine) {}, 9 * time.Hour, "", "waits for the cluster of the node: " + down},
+		"forced": {
+			activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "true"), time.Minute, vocabulary.DrainForced,
+			"; " + down,
+		},
+	} {
+		for _, known := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, its node is known: %t", name, known), func(t *testing.T) {
+				m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(row.ago, drain.Evict), row.change)
+				w := activitiestest.NewWorld(t, m)
+				activitiestest.FailRequests(w.Target, "get", "nodes", -1, errors.New("no answer"), nil)
+				target := cache.NewTarget(w.Target, "cluster-1")
+				require.NoError(t, target.WatchNodes())
+				if known {
+					require.NoError(t, target.Informer(cache.Nodes).GetStore().Add(activitiestest.Node()))
+				}
+				target.SetStatus(cache.TargetStatus{State: cache.TargetUnavailable, Why: "connection refused", Since: time.Now()})
+				w.Cluster.SetTargets(observetest.Targets{activitiestest.TestNamespace: target})
+				in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
+				d, err := activitiestest.RunActivity[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+				if !known && row.result == "" {
+					require.ErrorContains(t, err, "no answer")
+					return
+				}
+				require.NoError(t, err)
+				assert.Equal(t, row.result, d.Result)
+				assert.Contains(t, d.Why, row.why)
+				assert.Contains(t, d.Unanswered, down)
+				assert.Zero(t, d.Step.Until)
+			})
+		}
+	}
+}
+
+func TestAnOutageOfTheTargetExtendsTheDrain(t *testing.T) {
+	t.Parallel()
+	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(3*time.Hour, drain.Evict))
+	w := activitiestest.NewWorld(t, m)
+	target := cache.NewTarget(w.Target, "cluster-1")
+	require.NoError(t, target.WatchNodes())
+	require.NoError(t, target.Informer(cache.Nodes).GetStore().Add(activitiestest.Node()))
+	began := m.Status.Deletion.Drain.StartedAt.Time
+	target.AddAbsence(cache.WorkerAbsence{From: began.Add(time.Minute), To: began.Add(2 * time.Hour)})
+	w.Cluster.SetTargets(observetest.Targets{activitiestest.TestNamespace: target})
+	in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
+	d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+	assert.Equal(t, drain.Evict, d.Step.Means)
+	assert.True(t, began.Add(2*time.Hour+119*time.Minute).Equal(d.Step.Until), d.Why)
 }

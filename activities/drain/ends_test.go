@@ -166,3 +166,16 @@ func TestOperatorRequestEndsAttempt(t *testing.T) {
 		)
 	})
 }
+
+// The workflow waits for a cluster that did not answer: the first answer wakes the workflow.
+func TestTheFirstAnswerEndsAWaitForTheCluster(t *testing.T) {
+	t.Parallel()
+	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
+		in.Unanswered, in.Until = true, time.Time{}
+		seen, took := d.StartEvictPods(in).AwaitResult(t)
+		assert.Zero(t, took)
+		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
+		assert.Equal(t, []string{"web/a"}, seen.Left)
+		assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
+	})
+}

@@ -33,11 +33,14 @@ type Eviction struct {
 	Known    []drain.PodRow      // eviction attempts of earlier runs of EvictPods; at most drain.MaxOverviewRows
 	Gone     int                 // number of pods that have left the node in this drain
 	Departed []drain.DepartedPod // pods that have left the node and have volumes that are not attached elsewhere yet
+	// Unanswered means that the cluster did not answer before: EvictPods returns as soon as the cluster answers.
+	Unanswered bool `json:",omitzero"`
 }
 
 // EvictionResult is the result of EvictPods.
 type EvictionResult struct {
-	Outcome  string // OutcomeEmpty, OutcomeDeadline or OutcomeChanged
+	Outcome  string // OutcomeEmpty, OutcomeDeadline, OutcomeChanged or OutcomeUnanswered
+	Why      string `json:",omitzero"` // why the cluster did not answer; set with OutcomeUnanswered
 	Picture  drain.Overview
 	Blockers []drain.Blocker
 	Grace    time.Duration // longest grace period of the remaining pods
@@ -50,20 +53,45 @@ type EvictionResult struct {
 const (
 	OutcomeEmpty    = "Empty"    // no pod that must leave is left on the node
 	OutcomeDeadline = "Deadline" // the deadline has passed, and each pod was tried at least once
-	OutcomeChanged  = "Changed"  // the blockers differ from Eviction.Shown, or an operator changed the drain
+	// OutcomeChanged: the blockers differ from Eviction.Shown, an operator changed the drain, or the cluster answers again.
+	OutcomeChanged    = "Changed"
+	OutcomeUnanswered = "Unanswered" // the cluster did not answer
 )
 
 // EvictPods removes the pods of a node by the given means. EvictPods returns when the node is empty, when the deadline
-// has passed, or when the blockers have changed. Each attempt begins with a live list of pods and continues with one
+// has passed, when the blockers have changed, or when the cluster did not answer. Each attempt begins with a live list of pods and continues with one
 // watch. An attempt that begins after the deadline still tries each pod once. The next attempt continues from the
 // progress in the heartbeats. A second run of EvictPods sends no request for a pod that is already being deleted.
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (EvictionResult, error) {
 	p, release, err := a.drainLocation(ctx, in.Machine)
 	if err != nil {
-		return EvictionResult{}, err
+		return ResultWithoutAnswer(ctx, in, err)
 	}
 	defer release()
 	return EvictNodePods(ctx, p, in)
+}
+
+// attemptsWithoutAnswer is how many attempts of EvictPods may fail before the drain reports that the cluster does not
+// answer. Source: during a restart of an API server, requests fail for a few seconds; nobody has to read about it.
+const attemptsWithoutAnswer = 3
+
+// ResultWithoutAnswer returns the result of an attempt of EvictPods that could not read the pods of the node because of
+// err. Temporal starts another attempt if ResultWithoutAnswer returns err. If the workflow knows that the cluster does not
+// answer, the attempts go on until it answers.
+func ResultWithoutAnswer(ctx context.Context, in Eviction, err error) (EvictionResult, error) {
+	if in.Unanswered || ctx.Err() != nil || activity.GetInfo(ctx).Attempt < attemptsWithoutAnswer {
+		return EvictionResult{}, err
+	}
+	progress := Progress{Departed: in.Departed}
+	progress.Picture.Rows, progress.Picture.Counts.Gone = in.Known, in.Gone
+	var last Progress
+	if activity.GetHeartbeatDetails(ctx, &last) == nil { // an earlier attempt recorded its progress
+		progress = last
+	}
+	return EvictionResult{
+		Outcome: OutcomeUnanswered, Why: kube.ShortenMessage("the cluster does not answer: " + err.Error()),
+		Picture: progress.Picture, Blockers: in.Shown, Departed: progress.Departed,
+	}, nil
 }
 
 // EvictNodePods is EvictPods for a node in any NodeLocation.
@@ -82,7 +110,7 @@ func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionRe
 	}
 	changes, stop, err := e.watchPods(ctx)
 	if err != nil {
-		return EvictionResult{}, err
+		return ResultWithoutAnswer(ctx, in, err)
 	}
 	defer stop()
 	e.updateEventFilter()
@@ -170,7 +198,7 @@ func (e *evictionLoop) run(
 			return e.evictionResult(OutcomeEmpty, d), nil
 		case e.isPastDeadline():
 			return e.evictionResult(OutcomeDeadline, d), nil
-		case e.isReportDue(d.Blockers, e.input.Shown, now), e.operatorRequests() != e.initialRequests:
+		case e.input.Unanswered, e.isReportDue(d.Blockers, e.input.Shown, now), e.operatorRequests() != e.initialRequests:
 			return e.evictionResult(OutcomeChanged, d), nil
 		}
 		if len(d.Act) > 0 { // some requests were not sent, because the budget lock timed out

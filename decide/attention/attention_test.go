@@ -239,3 +239,14 @@ func TestOnlyACompleteMachineNeedsNothing(t *testing.T) {
 		})
 	}
 }
+
+// During an outage of the target no node is known, and nobody has anything to decide about a Running machine.
+func TestARunningMachineOfATargetThatIsNotConnectedNeedsNothing(t *testing.T) {
+	down := func(f *attention.MachineFacts) {
+		f.TargetDown = "the target cluster of namespace shop is not connected"
+	}
+	d := attention.PlanMachine(runningMachine(withoutNode, down))
+	assert.Equal(t, attention.Nothing, d.Need)
+	assert.Equal(t, "the target cluster of namespace shop is not connected", d.Why)
+	assert.Equal(t, attention.Health, attention.PlanMachine(runningMachine(withoutNode)).Need)
+}

@@ -246,7 +246,10 @@ func (m plannedMachine) nodeNeed() Decision {
 			))},
 		)
 	case vocabulary.PhaseRunning:
-		return cmp.Or(DecisionIf(!well, Health, "%s", m.nodeState()), Decision{Need: Nothing, Why: "running"})
+		return cmp.Or(
+			DecisionIf(!well && m.TargetDown == "", Health, "%s", m.nodeState()),
+			Decision{Need: Nothing, Why: cmp.Or(m.TargetDown, "running")},
+		)
 	case vocabulary.PhaseUnknown: // the node was unhealthy at the last evaluation
 		return cmp.Or(
 			DecisionIf(well, Health, "node %s is healthy again", m.NodeName),

@@ -24,6 +24,13 @@ type EscalationLadder struct {
 	// the drain.
 	Extended time.Time
 
+	// Unanswered is why the cluster of the node does not answer; empty: it answers. A cluster that does not answer removes
+	// no pod, so no timeout of the drain ends.
+	Unanswered string
+	// Absent is the time since Started in which the cluster was not connected, and AbsentInMeans the time since ReachedAt.
+	// These times extend the timeouts of the drain.
+	Absent, AbsentInMeans time.Duration
+
 	Force         string    // why all pods are killed at once; empty: no force
 	Unusable      string    // why the node cannot confirm that a pod ended; empty: the node can
 	UnusableSince time.Time // since when the node is unusable; zero: the node does not count as unusable
@@ -56,8 +63,12 @@ type Step struct {
 // DecideStep returns the present means. Pods are evicted until the drain's deadline, then deleted with their own grace
 // period, then killed, then left on the node. If the cluster cannot evict, pods are deleted in order until the
 // deadline. Only an operator can extend the deadline. A drain never returns from a recorded means to an earlier means.
-// If a means began late because no run was active, it still gets its full time.
+// If a means began late because no run was active, it still gets its full time. While the node's cluster does not answer,
+// the drain waits, until an operator forces it.
 func DecideStep(l EscalationLadder) Step {
+	if l.Unanswered != "" {
+		return l.unansweredStep()
+	}
 	if why := l.ForceReason(); why != "" {
 		return l.killStep(why)
 	}
@@ -86,6 +97,15 @@ func DecideStep(l EscalationLadder) Step {
 	}
 }
 
+// unansweredStep waits for a cluster that does not answer. If an operator forces the drain, the drain ends, because the
+// cluster cannot even kill the pods.
+func (l EscalationLadder) unansweredStep() Step {
+	if l.Force != "" {
+		return Step{Means: Kill, Over: true, Why: "the remaining pods stay: " + l.Force + "; " + l.Unanswered}
+	}
+	return Step{Means: cmp.Or(l.Reached, Evict), Why: "waits for the cluster of the node: " + l.Unanswered}
+}
+
 // Deadlines holds the deadlines of the current step of a machine's deletion or drain.
 type Deadlines struct {
 	Ladder   *EscalationLadder // the ladder of the current evictions; nil: no pods are being evicted
@@ -94,9 +114,10 @@ type Deadlines struct {
 
 // NextDeadline returns the time at which the next step begins; zero: no deadline starts the next step. NextDeadline
 // calculates the end of evictions again, because an operator may have extended the drain after the deadline was
-// recorded.
+// recorded. When that end has passed, a later recorded deadline counts: an outage of the node's cluster extended it.
 func (d Deadlines) NextDeadline() time.Time {
-	if until, _ := d.EvictionDeadline(); !until.IsZero() {
+	until, _ := d.EvictionDeadline()
+	if !until.IsZero() && (until.After(d.Ladder.Now) || !d.Recorded.After(until)) {
 		return until
 	}
 	return d.Recorded
@@ -166,7 +187,7 @@ func (l EscalationLadder) evictionDeadline() (at time.Time, source string) {
 			allowed, source = retries*retryDuration, fmt.Sprintf("maxEvictRetries %d", retries)
 		}
 	}
-	at = l.Started.Add(allowed)
+	at = l.Started.Add(allowed + l.Absent)
 	if l.Extended.After(at) {
 		return l.Extended, "extended"
 	}
@@ -256,7 +277,7 @@ func (l EscalationLadder) deleteStep() Step {
 	if l.Endless {
 		grace = l.Grace
 	}
-	until := phrase.LaterTime(deadline, since).Add(max(grace, 0) + extraGrace)
+	until := phrase.LaterTime(deadline, since.Add(l.AbsentInMeans)).Add(max(grace, 0) + extraGrace)
 	if !l.Now.Before(until) {
 		return l.killStep("")
 	}
@@ -283,7 +304,7 @@ func (l EscalationLadder) deleteStep() Step {
 
 func (l EscalationLadder) killStep(why string) Step {
 	since := l.startOfMeans(Kill)
-	until := since.Add(extraGrace)
+	until := since.Add(extraGrace + l.AbsentInMeans)
 	why = phrase.TextIf(why != "", ": %s", why)
 	if !l.Now.Before(until) {
 		return Step{

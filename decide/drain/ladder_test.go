@@ -53,6 +53,12 @@ func withoutEviction(l *drain.EscalationLadder) {
 
 func withBreakerReason(l *drain.EscalationLadder) { l.Breaker = "most nodes look dead" }
 
+func withoutAnswer(l *drain.EscalationLadder) { l.Unanswered = "the cluster does not answer" }
+
+func withAbsence(sinceStart, inMeans time.Duration) func(*drain.EscalationLadder) {
+	return func(l *drain.EscalationLadder) { l.Absent, l.AbsentInMeans = sinceStart, inMeans }
+}
+
 func beforeFirstPass(l *drain.EscalationLadder) { l.NoPassYet = true }
 
 func withoutStartTime(l *drain.EscalationLadder) { l.Started = time.Time{} }
@@ -138,6 +144,13 @@ func TestEscalationStepAtEachTime(t *testing.T) {
 		{"by force", newTwoHourLadder(m, withReachedMeans(inOrder, 0), withoutEviction, withForce), kill, m + 30*s},
 		{"its node is not ready", newTwoHourLadder(10*m, withReachedMeans(inOrder, 0), withoutEviction, withUnusableNode(notReady, 5*m)), kill, 10*m + 30*s},
 		{"its node is not ready for less", newTwoHourLadder(10*m, withReachedMeans(inOrder, 0), withoutEviction, withUnusableNode(notReady, 6*m)), inOrder, 11 * m},
+		{"no answer: waits past the deadline", newTwoHourLadder(3*h, withoutAnswer), evict, never},
+		{"no answer: with the recorded means", newTwoHourLadder(3*h, withReachedMeans(remove, 2*h), withoutAnswer), remove, never},
+		{"no answer: although the node is lost", newTwoHourLadder(12*m, withUnusableNode(notReady, 5*m), withLostNode, withoutAnswer), evict, never},
+		{"after an outage: evicts for longer", newTwoHourLadder(2*h, withAbsence(h, h)), evict, 3 * h},
+		{"after an outage: deletes for longer", newTwoHourLadder(2*h+m, withReachedMeans(remove, 2*h), withAbsence(h, h)), remove, 3*h + 90*s},
+		{"after an outage before the deletions", newTwoHourLadder(3*h, withReachedMeans(remove, 3*h), withAbsence(h, 0)), remove, 3*h + 90*s},
+		{"after an outage: kills for longer", newTwoHourLadder(2*h+m, withReachedMeans(kill, 2*h), withAbsence(h, m)), kill, 2*h + 90*s},
 		{"by force, at once", newTwoHourLadder(0, withoutStartTime, withForce), kill, 30 * s},
 		{"by force, since then", newTwoHourLadder(20*s, withForce, withReachedMeans(kill, 0)), kill, 30 * s},
 		{"by force, while deleting", newTwoHourLadder(2*h+m, withForce, withReachedMeans(remove, 2*h)), kill, 2*h + 90*s},
@@ -228,5 +241,25 @@ func TestSentenceOfEachEscalationStep(t *testing.T) {
 		{newTwoHourLadder(0, withForce), "kills since 12:00:00 UTC, until 12:00:30 UTC, then leaves the remaining pods: label force-deletion"},
 	} {
 		assert.Equal(t, row.want, drain.DecideStep(row.from).Why)
+	}
+}
+
+func TestAForcedDrainEndsIfTheClusterDoesNotAnswer(t *testing.T) {
+	for _, reached := range []drain.RemovalMeans{"", drain.Evict, drain.Delete, drain.Kill} {
+		step := drain.DecideStep(newTwoHourLadder(time.Hour, withReachedMeans(reached, 0), withoutAnswer, withForce))
+		assert.True(t, step.Over, reached)
+		assert.Equal(t, "the remaining pods stay: label force-deletion; the cluster does not answer", step.Why)
+	}
+	assert.False(t, drain.DecideStep(newTwoHourLadder(9*time.Hour, withoutAnswer)).Over)
+}
+
+func TestAnOutageExtendsTheDeadlineThatPeopleSee(t *testing.T) {
+	for name, row := range map[string]struct{ now, recorded, want time.Duration }{
+		"before the deadline":                {time.Hour, 3 * time.Hour, 2 * time.Hour},
+		"after it":                           {2 * time.Hour, 3 * time.Hour, 3 * time.Hour},
+		"after it, and nothing was extended": {2 * time.Hour, 2 * time.Hour, 2 * time.Hour},
+	} {
+		l := newTwoHourLadder(row.now)
+		assert.Equal(t, epochPlus(row.want), drain.Deadlines{Ladder: &l, Recorded: epochPlus(row.recorded)}.NextDeadline(), name)
 	}
 }

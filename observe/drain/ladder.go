@@ -86,7 +86,9 @@ func EscalationFacts(
 		)
 	}
 	l.Force, l.Extended = ForceReason(m), EvictionExtensionEnd(m)
-	l.Unusable, l.UnusableSince = unusableReason(node)
+	if node != nil {
+		l.Unusable, l.UnusableSince = unusableReason(node)
+	}
 	if h := m.Status.Health; l.Unusable != "" && h != nil && h.InstanceGoneAt != nil {
 		l.Lost, l.UnusableSince = true, cmp.Or(l.UnusableSince, h.InstanceGoneAt.Time)
 		l.Unusable = "the provider no longer has instance " + m.Spec.ProviderID + ", and " + l.Unusable

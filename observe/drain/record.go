@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	"millwright/decide/drain"
 	"millwright/decide/inplace"
@@ -111,6 +112,9 @@ func DeadlineFacts(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 	}
 	if o := m.Status.CurrentOperation; o != nil {
 		d.Recorded = cache.TimeOrZero(o.Deadline)
+		if slices.Contains(o.BlockedBy, vocabulary.BlockedTargetUnavailable) { // no timeout ends without the cluster
+			return d
+		}
 	}
 	if CurrentRemovalMeans(m).KeepsPodOrder() {
 		d.Ladder = new(EscalationFacts(m, ActiveRecord(m), nodeFromStatus(m), 0, now))

@@ -31,6 +31,8 @@ type Input struct {
 	Seen    *activities.EvictionResult `json:",omitempty"` // after continue-as-new: result of the last eviction
 	Held    bool                       `json:",omitempty"` // the status shows that the drain is held
 	Retry   string                     `json:",omitempty"` // the last retry request that the drain has carried out
+
+	Unanswered bool `json:",omitempty"` // the status shows that the node's cluster does not answer
 }
 
 // Result is the result of a drain.
@@ -123,6 +125,9 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Resul
 	if begun, err := d.recordDrainMeans(ctx, next); err != nil || begun {
 		return nil, err
 	}
+	if err := d.reportUnanswered(ctx, next); err != nil {
+		return nil, err
+	}
 	outcome, err := d.runEviction(ctx, next)
 	switch {
 	case err != nil:
@@ -145,7 +150,10 @@ func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err 
 		ReadInput: d.NewRead(ctx),
 		Purpose:   d.Purpose,
 		Grace:     d.lastEviction.Grace,
-		Unasked:   d.lastEviction.Outcome == "",
+		Unasked:   d.lastEviction.Outcome == "" || d.lastEviction.Outcome == activities.OutcomeUnanswered,
+	}
+	if d.lastEviction.Outcome == activities.OutcomeUnanswered {
+		in.Unanswered = d.lastEviction.Why
 	}
 	in.At = phrase.LaterTime(in.At, d.passedDeadline)
 	next, err = d.decideDrain.RunLocalFirst(ctx, d.WorkflowState, "by which means, and until when?", in)
@@ -264,11 +272,13 @@ func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) 
 		Known:    d.lastEviction.Picture.Rows,
 		Gone:     d.lastEviction.Picture.Counts.Gone,
 		Departed: d.lastEviction.Departed,
+
+		Unanswered: next.Unanswered != "",
 	}
 	var seen activities.EvictionResult
 	cancelled, err := d.RunWhileWanted(ctx, vocabulary.StepEvictPods, d.evictPods, in, &seen, func() (bool, error) {
 		now, err := d.Decide(ctx)
-		same := now.Result == "" && now.Hold == next.Hold && now.Retry == next.Retry && now.Step.Means == next.Step.Means
+		same := now.Result == "" && (now.Unanswered == "") == (next.Unanswered == "") && now.Hold == next.Hold && now.Retry == next.Retry && now.Step.Means == next.Step.Means
 		return same && now.Step.Until.Equal(next.Step.Until), err
 	})
 	switch {
@@ -290,9 +300,19 @@ func (d *nodeDrain) storeEviction(
 	before := d.lastEviction
 	d.lastEviction = seen
 	d.acceptedEvictions += seen.Accepted
-	if seen.Outcome != activities.OutcomeChanged {
+	if seen.Outcome != activities.OutcomeChanged || next.Unanswered != "" { // the next step reports that the cluster answers
 		return nil
 	}
+	err := d.reportEviction(ctx, next, len(before.Blockers) > 0)
+	if err != nil {
+		d.lastEviction.Blockers = before.Blockers // the next eviction reports the remaining blockers again
+	}
+	return err
+}
+
+// reportEviction reports the result of the last eviction. An event reports blockers, or that none is left.
+func (d *nodeDrain) reportEviction(ctx workflow.Context, next activities.Decision, wasBlocked bool) error {
+	seen := d.lastEviction
 	d.showStep(ctx, next)
 	reason := vocabulary.ReasonDraining
 	event := kube.Event{Reason: vocabulary.ReasonDrainMoves, Message: "node " + d.NodeName + ": " + seen.Picture.Why}
@@ -304,12 +324,25 @@ func (d *nodeDrain) storeEviction(
 		reason = vocabulary.ReasonForcing
 	}
 	report := d.newReport(ctx, reason, seen.Picture.Why)
-	if len(seen.Blockers) > 0 || len(before.Blockers) > 0 {
+	if len(seen.Blockers) > 0 || wasBlocked {
 		report.Event = &event
 	}
-	err := d.writeStatus(ctx, seen.Picture.Why, report)
-	if err != nil {
-		d.lastEviction.Blockers = before.Blockers // the next eviction reports the remaining blockers again
+	return d.writeStatus(ctx, seen.Picture.Why, report)
+}
+
+// reportUnanswered reports that the node's cluster does not answer, and later that it answers again.
+func (d *nodeDrain) reportUnanswered(ctx workflow.Context, next activities.Decision) (err error) {
+	switch unanswered := next.Unanswered != ""; {
+	case unanswered == d.Unanswered:
+		return nil
+	case unanswered:
+		d.showStep(ctx, next)
+		err = d.writeStatus(ctx, next.Why, d.newReport(ctx, vocabulary.ReasonBlocked, next.Why))
+	default:
+		err = d.reportEviction(ctx, next, false)
+	}
+	if err == nil {
+		d.Unanswered = !d.Unanswered
 	}
 	return err
 }
@@ -347,6 +380,9 @@ func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 		describeRemovalMeans(next.Step.Means),
 	)
 	s.BlockedBy = names
+	if next.Unanswered != "" {
+		s.Why, s.Cause, s.Stuck, s.BlockedBy = next.Why, next.Why, true, []string{vocabulary.BlockedTargetUnavailable}
+	}
 	d.ShowStep(ctx, s)
 }
 
@@ -426,11 +462,11 @@ func (d *nodeDrain) newReport(ctx workflow.Context, reason, message string) mach
 // initiatedDescription describes a deletion during its drain with the words of machine-controller-manager.
 const initiatedDescription = "Initiate node drain"
 
-// isFailing reports whether lastOperation must show the drain as Failed, because a person must remove a blocker or
-// because pods remain after the deadline. machine-controller-manager also shows Failed while it retries.
+// isFailing reports whether lastOperation must show the drain as Failed, because a person must remove a blocker, because
+// the cluster does not answer, or because pods remain after the deadline. machine-controller-manager also shows Failed while it retries.
 func (d *nodeDrain) isFailing(reason string) bool {
 	bad := func(b drain.Blocker) bool { return b.Bad || reason == vocabulary.ReasonForcing }
-	return (reason == vocabulary.ReasonBlocked || reason == vocabulary.ReasonForcing) &&
+	return d.lastDecision.Unanswered != "" || (reason == vocabulary.ReasonBlocked || reason == vocabulary.ReasonForcing) &&
 		slices.ContainsFunc(d.lastEviction.Blockers, bad)
 }
 

@@ -374,3 +374,44 @@ func TestLastOperationOfAStuckDrainIsFailed(t *testing.T) {
 		})
 	}
 }
+
+func TestADrainReportsThatTheClusterDoesNotAnswer(t *testing.T) {
+	e := workflowstest.NewDrainTestEnv(t)
+	left := []drain.PodRow{{Pod: "shop/web", Attempts: 3}}
+	e.AddEvictionAnswers(
+		activities.EvictionResult{
+			Outcome: activities.OutcomeUnanswered, Why: "the cluster does not answer: refused", Picture: drain.Overview{Rows: left},
+		},
+		activities.EvictionResult{Outcome: activities.OutcomeChanged, Picture: drain.Overview{Why: "1 pod left"}},
+		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
+	)
+	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+	awaited := e.RequestedEvictions[1]
+	require.True(t, awaited.Unanswered)
+	require.Zero(t, awaited.Until, "no timeout ends while the cluster does not answer")
+	require.Equal(t, left, awaited.Known)
+	require.False(t, e.RequestedEvictions[2].Unanswered)
+	conditions, _ := e.ReportedReasons()
+	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Drained"}, conditions)
+	require.Equal(t, []string{"TargetUnavailable"}, e.Reports[1].Step.BlockedBy)
+	require.Equal(t, vocabulary.StateFailed, e.Reports[1].Operation.State)
+	require.Contains(t, e.Reports[1].Operation.Description, "the cluster does not answer: refused")
+	require.Empty(t, e.Reports[2].Step.BlockedBy)
+	require.Equal(t, vocabulary.StateProcessing, e.Reports[2].Operation.State)
+}
+
+func TestForceEndsADrainWhoseClusterDoesNotAnswer(t *testing.T) {
+	e := workflowstest.NewDrainTestEnv(t)
+	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeUnanswered, Why: "the cluster does not answer"})
+	e.AddLongEviction()
+	e.Env.RegisterDelayedCallback(func() {
+		unlock := e.Lock()
+		e.Escalation.Force = "label force-deletion asks for it"
+		unlock()
+		workflowstest.SignalChange(e.Env)
+	}, 30*time.Minute)
+	result := e.RunDrain(t)
+	require.Equal(t, vocabulary.DrainForced, result.Outcome)
+	require.Len(t, e.RequestedEvictions, 2, "nobody asks a cluster to kill pods that does not answer")
+	require.Contains(t, result.Why, "the cluster does not answer")
+}

@@ -49,7 +49,7 @@ func NewDrainTestEnv(t *testing.T) *drainTestEnv {
 	decide := func(_ context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
 		defer e.Lock()()
 		l := e.Escalation
-		l.Now, l.Grace, l.NoPassYet = in.At, in.Grace, in.Unasked
+		l.Now, l.Grace, l.NoPassYet, l.Unanswered = in.At, in.Grace, in.Unasked, cmp.Or(e.Escalation.Unanswered, in.Unanswered)
 		step := drain.DecideStep(l)
 		d := activitiesdrain.Decision{
 			Hold:     e.HoldReason,
@@ -59,6 +59,8 @@ func NewDrainTestEnv(t *testing.T) *drainTestEnv {
 			Started:  l.Started,
 			Why:      step.Why,
 			Result:   e.Result,
+
+			Unanswered: l.Unanswered,
 		}
 		if step.Over {
 			d.Result = vocabulary.DrainForced

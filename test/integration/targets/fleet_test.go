@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -34,44 +33,18 @@ const (
 	restTime    = 5 * time.Minute
 )
 
-// forwardTo starts a server on an address of its own that forwards each connection, after a delay. So one API server acts
-// as many clusters.
-func forwardTo(t *testing.T, server string, delay time.Duration) (address string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, listener.Close()) })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = client.Close() }()
-				time.Sleep(delay)
-				to, err := net.Dial("tcp", server)
-				if err != nil {
-					return
-				}
-				defer func() { _ = to.Close() }()
-				go func() { _, _ = io.Copy(to, client) }()
-				_, _ = io.Copy(client, to)
-			}()
-		}
-	}()
-	return "https://" + listener.Addr().String()
-}
-
 // deadTargets change a kubeconfig so that its cluster cannot be used, in five ways.
 func deadTargets(t *testing.T, server string) []func(*clientcmdapi.Cluster) {
 	t.Helper()
 	tarpit := "https://" + startTarpit(t)
-	slow := forwardTo(t, server, 15*time.Second)
+	slow := startForwarder(t, server, 15*time.Second).address
 	return []func(*clientcmdapi.Cluster){
 		func(c *clientcmdapi.Cluster) { c.Server = "https://127.0.0.1:1" },
 		func(c *clientcmdapi.Cluster) { c.Server = tarpit },
-		func(c *clientcmdapi.Cluster) { c.Server = forwardTo(t, server, 0); c.CertificateAuthorityData = nil },
+		func(c *clientcmdapi.Cluster) {
+			c.Server = startForwarder(t, server, 0).address
+			c.CertificateAuthorityData = nil
+		},
 		func(c *clientcmdapi.Cluster) { c.Server = slow },
 		func(c *clientcmdapi.Cluster) { c.Server = "https://no-such-host.invalid" },
 	}
@@ -158,7 +131,7 @@ func TestThreeHundredTargets(t *testing.T) {
 	begun := time.Now()
 	for n := range targetCount {
 		namespace := fmt.Sprintf("target-%03d", n)
-		change := func(c *clientcmdapi.Cluster) { c.Server = forwardTo(t, api.Host, 0) }
+		change := func(c *clientcmdapi.Cluster) { c.Server = startForwarder(t, api.Host, 0).address }
 		if n < 2*len(dead) {
 			change = dead[n%len(dead)]
 		}

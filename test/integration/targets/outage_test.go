@@ -1,0 +1,171 @@
+//go:build integration
+
+package targets
+
+import (
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
+	"millwright/decide/drain"
+	"millwright/test/integration/rig"
+)
+
+// forwarder forwards the connections to its address to an API server, so that one API server acts as many clusters.
+type forwarder struct {
+	address string // with https://
+
+	mu          sync.Mutex
+	interrupted bool
+	connections []net.Conn
+}
+
+// startForwarder starts a forwarder that forwards each connection after a delay.
+func startForwarder(t *testing.T, server string, delay time.Duration) *forwarder {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	f := &forwarder{address: "https://" + listener.Addr().String()}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go f.forward(client, server, delay)
+		}
+	}()
+	return f
+}
+
+func (f *forwarder) forward(client net.Conn, server string, delay time.Duration) {
+	defer func() { _ = client.Close() }()
+	f.mu.Lock()
+	if f.interrupted {
+		f.mu.Unlock()
+		return
+	}
+	f.connections = append(f.connections, client)
+	f.mu.Unlock()
+	time.Sleep(delay)
+	to, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	go func() { _, _ = io.Copy(to, client) }()
+	_, _ = io.Copy(client, to)
+}
+
+// interrupt closes all connections, and refuses new ones until resume is called.
+func (f *forwarder) interrupt() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.interrupted = true
+	for _, c := range f.connections {
+		_ = c.Close()
+	}
+	f.connections = nil
+}
+
+func (f *forwarder) resume() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.interrupted = false
+}
+
+// drainTestTimeout is the drainTimeout of the machines. It is shorter than the outage.
+const drainTestTimeout = 40 * time.Second
+
+// startBlockedDrain deletes a machine whose pods nobody may evict, and waits until its drain is blocked.
+func startBlockedDrain(t *testing.T, p *rig.Pool) (m v1alpha1.Machine) {
+	t.Helper()
+	m, _ = p.MachineWithPods(t, "web")
+	p.DeleteMachine(t, m.Name)
+	awaitBlocker(t, p, m, drain.BlockedByBudget)
+	return m
+}
+
+func findMachine(t *testing.T, p *rig.Pool, m v1alpha1.Machine) v1alpha1.Machine {
+	t.Helper()
+	all := p.Machines(t)
+	i := slices.IndexFunc(all, func(other v1alpha1.Machine) bool { return other.UID == m.UID })
+	require.GreaterOrEqual(t, i, 0, "machine %s is gone", m.Name)
+	return all[i]
+}
+
+// awaitBlocker waits until the status of a machine names a blocker with this prefix.
+func awaitBlocker(t *testing.T, p *rig.Pool, m v1alpha1.Machine, prefix string) {
+	t.Helper()
+	rig.Eventually(t, "machine "+m.Name+" is blocked by "+prefix, func() (bool, any) {
+		o := findMachine(t, p, m).Status.CurrentOperation
+		return o != nil && len(o.BlockedBy) > 0 && strings.HasPrefix(o.BlockedBy[0], prefix), o
+	})
+}
+
+// While a target is down, no timeout of a drain ends, and force ends the drain.
+func TestADrainWaitsForItsTarget(t *testing.T) {
+	server := ""
+	kubeconfig(t, func(c *clientcmdapi.Cluster) { server = strings.TrimPrefix(c.Server, "https://") })
+	target := startForwarder(t, server, 0)
+	r.CreateNamespace(t, "outage", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
+	p := r.CreatePool(t, "outage", "outage", 2, rig.WithNodeLabel, func(d *v1alpha1.MachineDeployment) {
+		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+			MachineDrainTimeout: &metav1.Duration{Duration: drainTestTimeout},
+		}
+	})
+	putSecret(t, "outage", kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = target.address }))
+	p.AwaitRunningMachines(t, 2)
+	p.AwaitLabelledNodes(t, 2)
+	p.DeployPods(t, "web", 2)
+	p.CreateBudget(t, "web", 2)
+
+	m := startBlockedDrain(t, p)
+	target.interrupt()
+	awaitBlocker(t, p, m, vocabulary.BlockedTargetUnavailable)
+	down := findMachine(t, p, m)
+	assert.Equal(t, v1alpha1.MachineStateFailed, down.Status.LastOperation.State)
+	assert.Contains(t, down.Status.LastOperation.Description, "namespace outage is not connected: ")
+	assert.Nil(t, down.Status.CurrentOperation.Deadline, "no timeout ends during the outage")
+	deadline := down.Status.Deletion.Drain.StartedAt.Add(drainTestTimeout)
+	rig.Eventually(t, "the deadline passes", func() (bool, any) { return time.Now().After(deadline.Add(10 * time.Second)), deadline })
+	waiting := findMachine(t, p, m)
+	assert.Equal(t, string(drain.Evict), waiting.Status.Deletion.Drain.Means)
+	target.resume()
+	awaitBlocker(t, p, m, drain.BlockedByBudget)
+	blocked := findMachine(t, p, m)
+	assert.Equal(t, string(drain.Evict), blocked.Status.Deletion.Drain.Means, "the outage extends the drain")
+	assert.True(t, blocked.Status.CurrentOperation.Deadline.After(deadline), blocked.Status.CurrentOperation.Deadline)
+	p.AwaitDeletedMachine(t, m)
+
+	p.AwaitRunningMachines(t, 2)
+	p.AwaitPods(t, "web", 2)
+	m = startBlockedDrain(t, p)
+	target.interrupt()
+	awaitBlocker(t, p, m, vocabulary.BlockedTargetUnavailable)
+	_, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Patch(
+		t.Context(), m.Name, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"`+v1alpha1.LabelForceDeletion+`":"true"}}}`), metav1.PatchOptions{},
+	)
+	require.NoError(t, err)
+	rig.Eventually(t, "the instance of the forced machine is deleted", func() (bool, any) {
+		return findMachine(t, p, m).Status.Deletion.Stage == v1alpha1.MachineDeletionNode, findMachine(t, p, m).Status.Deletion
+	})
+	assert.Equal(t, vocabulary.DrainForced, findMachine(t, p, m).Status.Deletion.Drain.Result)
+	target.resume()
+	p.AwaitDeletedMachine(t, m)
+	p.AwaitRunningMachines(t, 2)
+}
