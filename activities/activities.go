@@ -37,5 +37,8 @@ func ClusterActivities(k *kube.Kube) []any {
 // ClusterAPIActivities returns the activities on MachineSets and MachineDeployments of Cluster API. These activities
 // run on the same task queues as ClusterActivities. All arguments may be nil if only the names are needed.
 func ClusterAPIActivities(k *kube.Kube, api *observecapi.Cache, workloads *capidrain.WorkloadClusters) []any {
-	return []any{&capi.Activities{Kube: k, API: api, Workloads: workloads}, &capideployment.Activities{Kube: k, API: api}}
+	return []any{
+		&capi.Activities{Kube: k, API: api, WorkloadClusters: workloads},
+		&capideployment.Activities{Kube: k, API: api},
+	}
 }

@@ -33,8 +33,8 @@ import (
 func objectsOfEachKind() []runtime.Object {
 	finalizers := []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine, "example.com/other"}
 	since := metav1.Unix(1_700_000_000, 0)
-	d := activitiestest.Deployment("d", 5)
-	old := activitiestest.Deployment("old-d", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
+	d := activitiestest.NewDeployment("d", 5)
+	old := activitiestest.NewDeployment("old-d", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 	for _, x := range []*v1alpha1.MachineDeployment{d, old} {
 		x.Finalizers = finalizers
 		x.Annotations = map[string]string{"note": "d", v1alpha1.AnnotationRevision: "7"}
@@ -76,18 +76,18 @@ func objectsOfEachKind() []runtime.Object {
 			{Type: v1alpha1.MachineSetFrozen, Status: "False"},
 		}
 	}
-	m := activitiestest.Machine(
+	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithOwner[*v1alpha1.Machine](s),
 		activitiestest.WithNode,
 		setNodeTemplate,
 	)
-	oldMachine := activitiestest.Machine("old-m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	oldMachine := activitiestest.NewMachine("old-m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	for _, x := range []*v1alpha1.Machine{m, oldMachine} {
 		x.Finalizers = finalizers
 		x.Annotations = map[string]string{"note": "m", v1alpha1.AnnotationMarkedForDeletionTime: "2026-01-01T00:00:00Z"}
 		x.Status.CurrentStatus.Phase = v1alpha1.MachineRunning
-		x.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.LongAgo}
+		x.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.OldTime}
 		x.Status.CreationStopped = &v1alpha1.CreationStopped{Since: &since}
 		x.Status.Addresses = []corev1.NodeAddress{
 			{Type: "InternalIP", Address: "10.0.0.2"},
@@ -103,17 +103,17 @@ func objectsOfEachKind() []runtime.Object {
 		}
 	}
 	m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
-	due := activitiestest.Machine(
+	due := activitiestest.NewMachine(
 		"due",
 		activitiestest.WithOwner[*v1alpha1.Machine](s),
 		activitiestest.WithPhase(v1alpha1.MachineFailed),
 		activitiestest.WithReplacementDue("CreationTimeout"),
 	)
-	n := activitiestest.Node(setForeignNodeMetadata, func(n *corev1.Node) {
+	n := activitiestest.NewNode(setForeignNodeMetadata, func(n *corev1.Node) {
 		n.Finalizers = []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerNode, "example.com/other"}
 	})
 	n.Status.Conditions[0].LastHeartbeatTime = since
-	oldClass := activitiestest.Class(
+	oldClass := activitiestest.NewClass(
 		activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass],
 		func(c *v1alpha1.MachineClass) { c.Name, c.UID, c.Finalizers = "old-c", "uid-old-c", finalizers },
 	)
@@ -128,7 +128,7 @@ func objectsOfEachKind() []runtime.Object {
 		oldMachine,
 		due,
 		n,
-		activitiestest.Class(activitiestest.WithVirtualCapacity, activitiestest.WithSecretRefs("a")),
+		activitiestest.NewClass(activitiestest.WithVirtualCapacity, activitiestest.WithSecretRefs("a")),
 		oldClass,
 		activitiestest.NewSecretMetadata("a", activitiestest.BackupFinalizer),
 		activitiestest.NewSecretMetadata("unused", activitiestest.BackupFinalizer, v1alpha1.FinalizerSecret),
@@ -161,14 +161,14 @@ func setForeignNodeMetadata(n *corev1.Node) {
 
 // activityInputs returns the inputs of the activities that need more than a kube.ReadInput, by activity name.
 func activityInputs() map[string][]any {
-	m, s, d := activitiestest.Machine("m"), activitiestest.NewMachineSet("s", 3), activitiestest.Deployment("d", 5)
+	m, s, d := activitiestest.NewMachine("m"), activitiestest.NewMachineSet("s", 3), activitiestest.NewDeployment("d", 5)
 	marked := []rollout.ObjectTarget{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}
 	current := []rollout.ObjectTarget{{Name: "s", UID: "uid-s", Version: "900"}}
 	report := machine.Report{
 		Read:           activitiestest.NewReadInput(m),
 		Phase:          "Unknown",
 		LastKnownState: "x",
-		Clock:          &health.UnhealthyClock{RecoveredAt: activitiestest.LongAgo.Time},
+		Clock:          &health.UnhealthyClock{RecoveredAt: activitiestest.OldTime.Time},
 		InstanceGone:   true,
 		Operation:      &machine.LastOperation{Type: "HealthCheck"},
 		Step:           &kube.Step{Name: "x"},
@@ -179,7 +179,7 @@ func activityInputs() map[string][]any {
 		},
 	}
 	batch := set.MachineBatch{
-		Set:      activitiestest.Ref(s),
+		Set:      activitiestest.NewRef(s),
 		Machines: []scale.MachineTarget{{Name: "m", UID: "uid-m", Version: "900"}},
 	}
 	return map[string][]any{
@@ -189,7 +189,7 @@ func activityInputs() map[string][]any {
 		"UnmarkMachines":      {batch},
 		"SyncMachines":        {batch},
 		"DecideSet":           {activitiestest.NewSetInput(s)},
-		"MarkInPlace":         {machine.InPlaceMark{Read: activitiestest.NewReadInput(m), Reason: "Some", Message: "x"}},
+		"MarkInPlace":         {machine.InPlaceCondition{Read: activitiestest.NewReadInput(m), Reason: "Some", Message: "x"}},
 		"RecordInstance": {
 			machine.InstanceRecord{Read: activitiestest.NewReadInput(m), ProviderID: "fake:///new", NodeName: "new"},
 			machine.InstanceRecord{Read: activitiestest.NewReadInput(m), ProviderID: "fake:///n", NodeName: "n"},
@@ -197,14 +197,18 @@ func activityInputs() map[string][]any {
 		"RecordCreateIntent": {report},
 		"DecideAfterCreate":  {report},
 		"ReportMachine":      {report, machine.Report{Read: activitiestest.NewReadInput(m), Stopped: true}},
-		"ReleaseMachine":     {machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(activitiestest.Machine("old-m"))}},
-		"HoldDrain":          {drain.HoldInput{Read: activitiestest.NewReadInput(activitiestest.Machine("old-m")), Why: "x"}},
+		"ReleaseMachine": {
+			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(activitiestest.NewMachine("old-m"))},
+		},
+		"HoldDrain": {
+			drain.HoldInput{Read: activitiestest.NewReadInput(activitiestest.NewMachine("old-m")), Why: "x"},
+		},
 		"DecideDrain": {
 			drain.Input{ReadInput: activitiestest.NewReadInput(m)},
-			drain.Input{ReadInput: activitiestest.NewReadInput(activitiestest.Machine("old-m"))},
+			drain.Input{ReadInput: activitiestest.NewReadInput(activitiestest.NewMachine("old-m"))},
 		},
-		"EvictPods":   {drain.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: "Evict"}},
-		"AwaitDetach": {drain.DetachWait{Machine: activitiestest.Ref(m), NodeName: "n"}},
+		"EvictPods":   {drain.Eviction{Machine: activitiestest.NewRef(m), NodeName: "n", Means: "Evict"}},
+		"AwaitDetach": {drain.DetachWait{Machine: activitiestest.NewRef(m), NodeName: "n"}},
 		"ApplyRequest": {
 			activitiestest.NewMachineRequest(
 				m,
@@ -217,31 +221,31 @@ func activityInputs() map[string][]any {
 			),
 			activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Start}),
 		},
-		"DeleteNode": {machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}},
+		"DeleteNode": {machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n"}},
 		"IssueToken": {
 			machine.TokenRequest{Read: activitiestest.NewReadInput(m), Attempt: "1", Expires: activitiestest.TokenExpiration()},
 		},
-		"RevokeTokens":   {activitiestest.Ref(m)},
+		"RevokeTokens":   {activitiestest.NewRef(m)},
 		"CreateMachines": {activitiestest.NewMachineCreation(s, "s-a")},
 		"DeleteMachines": {batch},
 		"ReportSet":      {set.Report{Input: activitiestest.NewSetInput(s), Step: &kube.Step{Name: "x"}}},
 		"DecideDeployment": {
 			deployment.Input{ReadInput: activitiestest.NewReadInput(d)},
 			deployment.Input{ReadInput: activitiestest.NewLiveReadInput(d), WorkflowID: "rollout/shop/d"},
-			activitiestest.NewDeploymentInput(activitiestest.Deployment("old-d", 0)),
+			activitiestest.NewDeploymentInput(activitiestest.NewDeployment("old-d", 0)),
 		},
 		"CreateSet": {activitiestest.NewSetCreation(d)},
 		"ChangeSets": {
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{AllowScaleUp: current}},
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{ForbidScaleUp: current}},
+			deployment.SetChanges{Deployment: activitiestest.NewRef(d), SetChanges: rollout.SetChanges{AllowScaleUp: current}},
+			deployment.SetChanges{Deployment: activitiestest.NewRef(d), SetChanges: rollout.SetChanges{ForbidScaleUp: current}},
 			deployment.SetChanges{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				SetChanges: rollout.SetChanges{Revise: &rollout.RevisionChange{ObjectTarget: current[0], Revision: 8}},
 			},
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: current}},
-			deployment.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Delete: current}},
+			deployment.SetChanges{Deployment: activitiestest.NewRef(d), SetChanges: rollout.SetChanges{Sync: current}},
+			deployment.SetChanges{Deployment: activitiestest.NewRef(d), SetChanges: rollout.SetChanges{Delete: current}},
 			deployment.SetChanges{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				SetChanges: rollout.SetChanges{
 					Resize: []rollout.SetResize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5}},
 				},
@@ -249,7 +253,7 @@ func activityInputs() map[string][]any {
 		},
 		"ChangeNodes": {
 			deployment.NodeChanges{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				NodeChanges: rollout.NodeChanges{
 					Candidates:              marked,
 					Select:                  marked,
@@ -260,17 +264,17 @@ func activityInputs() map[string][]any {
 				},
 			},
 			deployment.NodeChanges{
-				Deployment:  activitiestest.Ref(d),
+				Deployment:  activitiestest.NewRef(d),
 				NodeChanges: rollout.NodeChanges{FinishUpdate: marked, ClearUpdateLabels: marked},
 			},
 		},
 		"ChangeMachines": {
 			deployment.MachineChanges{
-				Deployment:     activitiestest.Ref(d),
+				Deployment:     activitiestest.NewRef(d),
 				MachineChanges: rollout.MachineChanges{ClearUpdateResult: marked},
 			},
 			deployment.MachineChanges{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				MachineChanges: rollout.MachineChanges{
 					Move: []rollout.MachineMove{{Machine: marked[0], From: "s", To: "s-2", ToUID: "uid-s-2"}},
 				},
@@ -278,13 +282,13 @@ func activityInputs() map[string][]any {
 		},
 		"MarkMachines": {
 			deployment.MachineMarks{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				Version:    "900",
 				Trigger:    &rollout.TriggerAnnotationUpdate{Drop: []string{"m"}},
 				Mark:       []rollout.ChoiceMark{{ObjectTarget: marked[0], At: "x"}},
 			},
 			deployment.MachineMarks{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				Version:    "900",
 				Trigger:    &rollout.TriggerAnnotationUpdate{},
 				Unmark:     marked,
@@ -292,7 +296,7 @@ func activityInputs() map[string][]any {
 		},
 		"RollBackDeployment": {
 			deployment.RollbackInput{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				Version:    "900",
 				Rollback:   rollout.Rollback{Set: &rollout.ObjectTarget{Name: "s-2", UID: "uid-s-2"}},
 			},
@@ -307,18 +311,22 @@ func activityInputs() map[string][]any {
 		"MarkNodes": {orphan.NodeSweep{Namespace: activitiestest.TestNamespace, At: time.Now().Add(time.Hour)}},
 		"ReportOrphans": {
 			orphan.Report{
-				Class:     activitiestest.Ref(activitiestest.Class()),
+				Class:     activitiestest.NewRef(activitiestest.NewClass()),
 				Collected: []string{"i-1"},
 				Held:      "too many",
 				Unclear:   []string{"i-2"},
 			},
 		},
 		"ReportServing": {
-			class.ServingState{ReadInput: activitiestest.NewReadInput(activitiestest.Class()), Provider: "fake", Unserved: true},
+			class.ServingState{
+				ReadInput: activitiestest.NewReadInput(activitiestest.NewClass()),
+				Provider:  "fake",
+				Unserved:  true,
+			},
 		},
 		"FinalizeSecrets": {
 			class.SecretChanges{
-				Class: activitiestest.Ref(activitiestest.Class()),
+				Class: activitiestest.NewRef(activitiestest.NewClass()),
 				Secrets: []class.SecretTarget{
 					activitiestest.NewSecretTarget("a", activitiestest.BackupFinalizer, v1alpha1.FinalizerSecret),
 				},

@@ -17,10 +17,10 @@ import (
 
 // In a namespace that Millwright does not manage, a run treats its object as gone, and nothing is written.
 func TestUnmanagedNamespaceIsIgnored(t *testing.T) {
-	d := activitiestest.Deployment("d", 3)
+	d := activitiestest.NewDeployment("d", 3)
 	s := activitiestest.NewOwnedSet(d, "s", 3)
-	m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
-	c := activitiestest.Class()
+	m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
+	c := activitiestest.NewClass()
 	w := activitiestest.NewWorld(t, d, s, m, c)
 	w.Cluster.Scope.ExceptNamespaces = []string{d.Namespace}
 
@@ -49,7 +49,7 @@ func TestUnmanagedNamespaceIsIgnored(t *testing.T) {
 	assert.True(t, ofClass.Gone)
 	for _, in := range []request.Request{
 		activitiestest.NewMachineRequest(m, decide.CommandOrder{Command: decide.Hold, Actor: "ann", Reason: "look", InAdvance: true}),
-		{Kind: decide.MachineDeployment, Object: activitiestest.NewReadInput(d).Ref, Order: decide.CommandOrder{Command: decide.Pause, Actor: "ann"}},
+		{Kind: decide.KindMachineDeployment, Object: activitiestest.NewReadInput(d).Ref, Order: decide.CommandOrder{Command: decide.Pause, Actor: "ann"}},
 	} {
 		answer, err := activitiestest.RunActivity[request.Answer](w, (&request.Activities{Kube: w.Kube}).ApplyRequest, in)
 		require.NoError(t, err)
@@ -57,5 +57,5 @@ func TestUnmanagedNamespaceIsIgnored(t *testing.T) {
 		assert.Contains(t, answer.Message, "Millwright does not act on namespace shop: ")
 	}
 	assert.Empty(t, w.WriteRequests())
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 }

@@ -48,24 +48,27 @@ func fleetDecisions() []fleetDecision {
 		{"scale/none exists", machineSetDecision(nil, func(o *scale.Facts) { o.Members = nil })},
 		{
 			"scale/all are surplus",
-			machineSetDecision(func(int, *scale.Member) {}, func(o *scale.Facts) { o.Replicas, o.Order = 0, scale.Random }),
+			machineSetDecision(
+				func(int, *scale.Member) {},
+				func(o *scale.Facts) { o.Replicas, o.DeleteOrder = 0, scale.RandomOrder },
+			),
 		},
 		{"scale/all failed before they joined", machineSetDecision(func(_ int, m *scale.Member) {
 			asNewMachine(m)
-			m.Phase, m.MCM.Failed, m.MCM.Replace, m.MCM.Troubled = "Failed", true, true, true
+			m.Phase, m.MCM.Failed, m.MCM.Replaceable, m.MCM.LastOperationFailed = "Failed", true, true, true
 		}, withGenerationBackOff)},
 		{"scale/all are marked unhealthy", machineSetDecision(func(_ int, m *scale.Member) {
-			m.Marked, m.Healthy, m.Node = true, scale.False, scale.NodeUnhealthy
-		}, func(o *scale.Facts) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, 1 })},
+			m.Marked, m.Healthy, m.Node = true, scale.ConditionFalse, scale.NodeUnhealthy
+		}, func(o *scale.Facts) { o.Remediation.HasMaxInFlight, o.Remediation.MaxInFlight = true, 1 })},
 		{"scale/all marks wait", machineSetDecision(func(_ int, m *scale.Member) {
 			asNewMachine(m)
-			m.Marked, m.Healthy = true, scale.False
+			m.Marked, m.Healthy = true, scale.ConditionFalse
 		}, withGenerationBackOff)},
 		{"scale/each says something else", machineSetDecision(func(i int, m *scale.Member) {
-			m.Ready = scale.False
-			m.ReadyWhy = fmt.Sprint("reason ", i)
-			m.UpToDate = scale.False
-			m.UpToDateWhy = fmt.Sprint("* difference ", i)
+			m.Ready = scale.ConditionFalse
+			m.NotReadyReason = fmt.Sprint("reason ", i)
+			m.UpToDate = scale.ConditionFalse
+			m.OutdatedReason = fmt.Sprint("* difference ", i)
 			m.Drift = "labels"
 		}, func(*scale.Facts) {})},
 		{"scale/orphans", machineSetDecision(func(int, *scale.Member) {}, func(o *scale.Facts) {
@@ -75,9 +78,11 @@ func fleetDecisions() []fleetDecision {
 			o.Members = nil
 		})},
 		{"scale/of a deployment of Cluster API", func(n int) func() {
-			o := newSet(
+			o := newScaleFacts(
 				n,
-				func(i int, m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, fmt.Sprint("* difference ", i) },
+				func(i int, m *scale.Member) {
+					m.UpToDate, m.OutdatedReason = scale.ConditionFalse, fmt.Sprint("* difference ", i)
+				},
 			)
 			return func() {
 				scale.DeploymentConditions(o.Now, o.Replicas, o.Deletion, scale.DeploymentMachines{Members: o.Members})
@@ -92,14 +97,14 @@ func fleetDecisions() []fleetDecision {
 			for i, m := range o.Sets[0].Machines {
 				entries = append(entries, m.Name+"~2026-01-01T00:00:00Z", fmt.Sprintf("gone-%d~2026-01-01T00:00:00Z", i))
 			}
-			o.MCM.Trigger = strings.Join(entries, ",")
+			o.MCM.TriggerAnnotation = strings.Join(entries, ",")
 		})},
 		{"rollout/all new machines failed", rolloutDecision(2, func(o *rollout.Facts) {
-			o.Automatic = rollout.AutoRollback{Failed: true, MaxFailed: o.Replicas}
+			o.RollbackPolicy = rollout.AutoRollback{HasMaxFailed: true, MaxFailed: o.Replicas}
 			o.Progress.Revision = 2
 			for i := range o.Sets[1].Machines {
 				m := &o.Sets[1].Machines[i]
-				m.Ready, m.Available, m.Unhealthy, m.Failed, m.MCM.Troubled = false, false, true, true, true
+				m.Ready, m.Available, m.Unhealthy, m.Failed, m.MCM.LastOperationFailed = false, false, true, true, true
 				if i%2 == 0 {
 					o.Progress.Failed = append(o.Progress.Failed, m.Name)
 				}
@@ -108,7 +113,9 @@ func fleetDecisions() []fleetDecision {
 		{
 			"rollout/conditions of Cluster API",
 			rolloutDecision(2, func(o *rollout.Facts) {
-				o.ClusterAPI.Machines = &scale.DeploymentMachines{Members: newSet(o.Replicas, func(int, *scale.Member) {}).Members}
+				o.ClusterAPI.Machines = &scale.DeploymentMachines{
+					Members: newScaleFacts(o.Replicas, func(int, *scale.Member) {}).Members,
+				}
 			}),
 		},
 		{"replace/all are due", replacementDecision(func(*replace.Facts) {})},
@@ -124,10 +131,10 @@ func fleetDecisions() []fleetDecision {
 		})},
 		{"replace/breaker", replacementDecision(func(o *replace.Facts) {
 			for range o.Machines {
-				o.Nodes.Unjudged = append(o.Nodes.Unjudged, replace.Node{
-					Conditions: nodeConditions(),
-					Bad:        []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure"},
-					Recovered:  now().Add(-time.Second),
+				o.Nodes.UncheckedNodes = append(o.Nodes.UncheckedNodes, replace.Node{
+					Conditions:              nodeConditions(),
+					UnhealthyConditionTypes: []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure"},
+					RecoveredAt:             now().Add(-time.Second),
 				})
 			}
 		})},
@@ -138,9 +145,9 @@ func fleetDecisions() []fleetDecision {
 			drainDecision(false, func(i int, p *drain.Pod) { p.Budgets = []string{fmt.Sprint("shop/budget-", i)} }),
 		},
 		{"drain/pods that left", func(n int) func() {
-			o := newNode(n, true, nil)
+			o := newDrainFacts(n, true, nil)
 			for _, p := range o.Pods {
-				o.Departed = append(o.Departed, drain.NewDepartedPod(p, o.Now))
+				o.DepartedPods = append(o.DepartedPods, drain.NewDepartedPod(p, o.Now))
 			}
 			o.Pods = nil
 			return func() { drain.Decide(o) }
@@ -164,17 +171,17 @@ func fleetDecisions() []fleetDecision {
 		}},
 		{"orphan/calm", sweepDecision(func(*orphan.Facts) {})},
 		{"orphan/all are orphans", sweepDecision(func(f *orphan.Facts) {
-			f.Machines, f.Allowed = f.Machines[:1], "25 until "+now().Add(time.Hour).Format(time.RFC3339)
+			f.Machines, f.AllowedDeletions = f.Machines[:1], "25 until "+now().Add(time.Hour).Format(time.RFC3339)
 			for _, i := range f.Instances {
 				f.Sightings = append(
 					f.Sightings,
-					orphan.Sighting{ProviderID: i.ProviderID, UID: i.UID, Since: now().Add(-24 * time.Hour)},
+					orphan.Sighting{ProviderID: i.ProviderID, UID: i.MachineUID, Since: now().Add(-24 * time.Hour)},
 				)
 			}
 		})},
 		{"orphan/all have no name", sweepDecision(func(f *orphan.Facts) {
 			for i := range f.Instances {
-				f.Instances[i].Machine, f.Instances[i].UID = "", ""
+				f.Instances[i].MachineName, f.Instances[i].MachineUID = "", ""
 			}
 		})},
 		{"orphan/last check of a target", func(n int) func() {
@@ -197,15 +204,15 @@ func fleetDecisions() []fleetDecision {
 						Name:       machineName(i),
 						Node:       machineName(i),
 						ProviderID: machineName(i),
-						Need:       attention.Sync,
+						Need:       attention.NeedSync,
 						Why:        fmt.Sprint("label ", i),
 					},
 				)
-				f.Sets = append(f.Sets, takeover.MachineSet{Name: machineName(i), Creates: 1, Why: fmt.Sprint("create ", i)})
+				f.Sets = append(f.Sets, takeover.MachineSet{Name: machineName(i), CreationCount: 1, Why: fmt.Sprint("create ", i)})
 				f.Deployments = append(f.Deployments, takeover.Deployment{Name: machineName(i), Rolling: true})
 				f.Classes = append(
 					f.Classes,
-					takeover.Class{Name: machineName(i), Exists: true, Provider: fmt.Sprint("cloud-", i), Machines: 1},
+					takeover.Class{Name: machineName(i), Exists: true, Provider: fmt.Sprint("cloud-", i), MachineCount: 1},
 				)
 			}
 			return func() { takeover.PlanSteps(f) }
@@ -218,8 +225,8 @@ func asNewMachine(m *scale.Member) {
 	m.Phase = "Pending"
 	m.Joined = false
 	m.Node = scale.NoNode
-	m.Ready = scale.False
-	m.ReadyFrom = time.Time{}
+	m.Ready = scale.ConditionFalse
+	m.ReadySince = time.Time{}
 	m.UpToDate = ""
 	m.Created = now().Add(-time.Second)
 }
@@ -237,28 +244,28 @@ func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 // machineName returns the name of machine i. The names are in random order.
 func machineName(i int) string { return fmt.Sprintf("pool-7dcbd-%05d", i*7919%100_003) }
 
-func newSet(n int, change func(int, *scale.Member)) scale.Facts {
+func newScaleFacts(n int, change func(int, *scale.Member)) scale.Facts {
 	o := scale.Facts{
-		Now:      now(),
-		Naming:   []string{"pool-7dcbd-", ""},
-		Settings: scale.Settings{Replicas: n},
-		Deletion: scale.Deletion{Finalizer: true},
+		Now:       now(),
+		NameParts: []string{"pool-7dcbd-", ""},
+		Settings:  scale.Settings{Replicas: n},
+		Deletion:  scale.Deletion{HasFinalizer: true},
 	}
 	for i := range n {
 		m := scale.Member{
-			Name:     machineName(i),
-			UID:      "uid-" + machineName(i),
-			Version:  "7",
-			Created:  now().Add(-time.Duration(i) * time.Minute),
-			Matches:  true,
-			MCM:      scale.MCMMember{Labelled: true},
-			Template: scale.Template{UpToDate: scale.True},
-			Phase:    "Running",
-			Joined:   true,
-			Node:     scale.NodeHealthy,
+			Name:                machineName(i),
+			UID:                 "uid-" + machineName(i),
+			Version:             "7",
+			Created:             now().Add(-time.Duration(i) * time.Minute),
+			Matches:             true,
+			MCM:                 scale.MCMMember{Labelled: true},
+			TemplateDifferences: scale.TemplateDifferences{UpToDate: scale.ConditionTrue},
+			Phase:               "Running",
+			Joined:              true,
+			Node:                scale.NodeHealthy,
 			Readiness: scale.Readiness{
-				Ready:     scale.True,
-				ReadyFrom: now().Add(-time.Duration(i) * time.Minute),
+				Ready:      scale.ConditionTrue,
+				ReadySince: now().Add(-time.Duration(i) * time.Minute),
 			},
 			Priority: 3,
 		}
@@ -272,7 +279,7 @@ func newSet(n int, change func(int, *scale.Member)) scale.Facts {
 
 func machineSetDecision(member func(int, *scale.Member), change func(*scale.Facts)) func(int) func() {
 	return func(n int) func() {
-		o := newSet(n, member)
+		o := newScaleFacts(n, member)
 		change(&o)
 		return func() { scale.PlanSet(o) }
 	}
@@ -283,12 +290,12 @@ func rolloutDecision(sets int, change func(*rollout.Facts)) func(int) func() {
 	return func(n int) func() {
 		o := rollout.Facts{
 			Now: now(), Settings: rollout.Settings{
-				Replicas:     n,
-				Strategy:     rollout.RollingUpdate,
-				HistoryLimit: new(3),
-				Surge:        rollout.IntOrPercent{Value: 10, Percent: true},
-				Unavailable:  rollout.IntOrPercent{Value: 10, Percent: true},
-			}, Deletion: scale.Deletion{Finalizer: true}, MCM: rollout.MCMDeployment{Guard: true},
+				Replicas:       n,
+				Strategy:       rollout.RollingUpdate,
+				HistoryLimit:   new(3),
+				MaxSurge:       rollout.IntOrPercent{Value: 10, IsPercent: true},
+				MaxUnavailable: rollout.IntOrPercent{Value: 10, IsPercent: true},
+			}, Deletion: scale.Deletion{HasFinalizer: true}, MCM: rollout.MCMDeployment{ProtectsFromAutoscaler: true},
 		}
 		for s := range sets {
 			each := rollout.MachineSet{
@@ -296,16 +303,16 @@ func rolloutDecision(sets int, change func(*rollout.Facts)) func(int) func() {
 					"set-",
 					s,
 				),
-				UID:      fmt.Sprint("uid-set-", s),
-				Version:  "5",
-				Created:  now().Add(time.Duration(s-sets) * time.Hour),
-				Deletion: scale.Deletion{Finalizer: true},
-				Replicas: n / sets,
-				ActedOn:  n / sets,
-				Revision: int64(s + 1),
-				Current:  s == sets-1,
-				Desired:  n,
-				Max:      n,
+				UID:             fmt.Sprint("uid-set-", s),
+				Version:         "5",
+				Created:         now().Add(time.Duration(s-sets) * time.Hour),
+				Deletion:        scale.Deletion{HasFinalizer: true},
+				Replicas:        n / sets,
+				ActedOnSize:     n / sets,
+				Revision:        int64(s + 1),
+				Current:         s == sets-1,
+				DesiredReplicas: n,
+				MaxReplicas:     n,
 			}
 			for i := range n / sets {
 				id := machineName(s*(n/sets) + i)
@@ -336,7 +343,7 @@ func replacementDecision(change func(*replace.Facts)) func(int) func() {
 	return func(n int) func() {
 		o := replace.Facts{
 			Now:    now(),
-			Budget: rollout.IntOrPercent{Value: 100, Percent: true},
+			Budget: rollout.IntOrPercent{Value: 100, IsPercent: true},
 			Nodes:  replace.NodeCounts{Joined: 3 * n, Dead: 1},
 		}
 		for i := range n {
@@ -361,7 +368,13 @@ func addGrants(o *replace.Facts, uid func(replace.Machine) string) {
 	for _, m := range o.Machines[:min(len(o.Machines), replace.MaxGrants)] {
 		o.Grants = append(
 			o.Grants,
-			replace.ReplacementGrant{UID: uid(m), Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now().Add(-time.Minute)},
+			replace.ReplacementGrant{
+				UID:       uid(m),
+				Name:      m.Name,
+				Domain:    m.Domain,
+				Reason:    m.Reason,
+				GrantedAt: now().Add(-time.Minute),
+			},
 		)
 	}
 }
@@ -377,8 +390,8 @@ func nodeConditions() []health.Condition {
 	}
 }
 
-// newNode returns a node with n pods. If volumes is true, each pod has its own volume.
-func newNode(n int, volumes bool, change func(int, *drain.Pod)) drain.Facts {
+// newDrainFacts returns a node with n pods. If volumes is true, each pod has its own volume.
+func newDrainFacts(n int, volumes bool, change func(int, *drain.Pod)) drain.Facts {
 	o := drain.Facts{
 		Now: now(), Means: drain.Evict, Volumes: map[string]drain.Volume{},
 		Settings: drain.Settings{Attach: 90 * time.Second, Detach: 2 * time.Minute, Parallel: true},
@@ -394,7 +407,7 @@ func newNode(n int, volumes bool, change func(int, *drain.Pod)) drain.Facts {
 		}
 		if volumes {
 			p.Volumes, p.Budgets = []string{"volume-" + machineName(i)}, []string{"shop/web"}
-			o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
+			o.Volumes[p.Volumes[0]] = drain.Volume{AttachedHere: true}
 		}
 		if change != nil {
 			change(i, &p)
@@ -411,7 +424,7 @@ func newNode(n int, volumes bool, change func(int, *drain.Pod)) drain.Facts {
 
 func drainDecision(volumes bool, change func(int, *drain.Pod)) func(int) func() {
 	return func(n int) func() {
-		o := newNode(n, volumes, change)
+		o := newDrainFacts(n, volumes, change)
 		return func() { drain.Decide(o) }
 	}
 }
@@ -426,10 +439,10 @@ func newSweepFacts(n int) orphan.Facts {
 		f.Instances = append(
 			f.Instances,
 			orphan.Instance{
-				ProviderID: "i-" + machineName(i),
-				Machine:    machineName(i),
-				UID:        "uid-" + machineName(i),
-				Created:    now().Add(-24 * time.Hour),
+				ProviderID:  "i-" + machineName(i),
+				MachineName: machineName(i),
+				MachineUID:  "uid-" + machineName(i),
+				Created:     now().Add(-24 * time.Hour),
 			},
 		)
 	}
@@ -452,8 +465,8 @@ func summaryDecision(blocker func(int) string) func(int) func() {
 			machines = append(machines, explain.Machine{
 				Namespace: "shop",
 				Name:      machineName(i),
-				Node:      machineName(i),
-				Class:     "small",
+				NodeName:  machineName(i),
+				ClassName: "small",
 				Deleting:  true,
 				Step:      vocabulary.StepDrain,
 				Cause:     "PodDisruptionBudget " + blocker(i) + " allows none of its pods to go",
@@ -461,12 +474,18 @@ func summaryDecision(blocker func(int) string) func(int) func() {
 				Since:     now().Add(-time.Duration(i) * time.Second),
 				Deadline:  now().Add(time.Hour),
 				Means:     drain.Evict,
-				Then:      drain.Delete,
+				NextMeans: drain.Delete,
 				Now:       now(),
 			})
 		}
-		set := explain.MachineSet{Namespace: "shop", Name: "pool-7dcbd", Class: "small", Machines: machines, Of: n}
-		deployment := explain.Deployment{Namespace: "shop", Name: "pool", Machines: machines, Of: n}
+		set := explain.MachineSet{
+			Namespace:    "shop",
+			Name:         "pool-7dcbd",
+			ClassName:    "small",
+			Machines:     machines,
+			MachineCount: n,
+		}
+		deployment := explain.Deployment{Namespace: "shop", Name: "pool", Machines: machines, MachineCount: n}
 		return func() { set.BlockedSummary(now()); deployment.BlockedSummary(now()) }
 	}
 }

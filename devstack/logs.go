@@ -30,7 +30,7 @@ server. Logs stay after down.`,
 			if err != nil {
 				return err
 			}
-			all, err := logNames(filepath.Join(dir, "logs"))
+			all, err := logFileNames(filepath.Join(dir, "logs"))
 			if err != nil {
 				return err
 			}
@@ -48,8 +48,8 @@ server. Logs stay after down.`,
 	return command
 }
 
-// logNames returns the names of the log files in dir.
-func logNames(dir string) ([]string, error) {
+// logFileNames returns the names of the log files in dir.
+func logFileNames(dir string) ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil {
 		return nil, fmt.Errorf("list logs: %w", err)

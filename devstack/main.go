@@ -85,13 +85,13 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
 
 // buildCommand only builds the heavy binaries, so that make and CI can build them in a separate step.
 func buildCommand(p *stackFlags) *cobra.Command {
-	all := append(build.HeavyBinaryNames(), build.ClusterAPI)
+	all := append(build.HeavyBinaryNames(), build.ClusterAPIFolder)
 	return &cobra.Command{
 		Use:   "build [" + strings.Join(all, "|") + "]",
 		Short: "Build the heavy binaries (Kubernetes, Temporal) unless they are cached",
 		Long: `build makes the binaries that the stack runs from and prints their paths. They take minutes to build, once: they
 are cached by sources and toolchain in $MILLWRIGHT_CACHE, or in "millwright" in the user's cache folder. The programs of
-Cluster API (` + build.ClusterAPI + `) are only built when named, or by up --cluster-api; their folder is printed.`,
+Cluster API (` + build.ClusterAPIFolder + `) are only built when named, or by up --cluster-api; their folder is printed.`,
 		ValidArgs: all,
 		Args:      cobra.OnlyValidArgs,
 		RunE: func(c *cobra.Command, names []string) error {
@@ -104,7 +104,7 @@ Cluster API (` + build.ClusterAPI + `) are only built when named, or by up --clu
 			}
 			for _, name := range names {
 				program := func() (string, error) { return build.HeavyBinary(c.Context(), repo, name, c.ErrOrStderr()) }
-				if name == build.ClusterAPI {
+				if name == build.ClusterAPIFolder {
 					program = func() (string, error) { return build.ClusterAPIPrograms(c.Context(), repo, c.ErrOrStderr()) }
 				}
 				path, err := program()

@@ -11,7 +11,7 @@ import (
 
 // The program accepts each devstack command in the documents and in the help texts, with its flags and arguments. The
 // test also reads commands within sentences and tables.
-func TestCommandsInTheDocuments(t *testing.T) {
+func TestDocumentedCommandsHaveValidSyntax(t *testing.T) {
 	calls, err := pages.CallsInDocuments("..", "devstack")
 	require.NoError(t, err)
 	require.Greater(t, len(calls), 20)

@@ -35,7 +35,7 @@ func statusCommand(p *stackFlags) *cobra.Command {
 			_, _ = fmt.Fprintln(table, "COMPONENT\tSTATE\tPID\tPORT\tSINCE\tCPU\tMEMORY\tVERSION\tNOTE")
 			dead := false
 			for _, component := range components {
-				dead = dead || !component.State.IsAlive()
+				dead = dead || !component.State.IsReadyOrDone()
 				_, _ = fmt.Fprintln(table, statusRow(component, state.Versions[component.Name]))
 			}
 			if err := table.Flush(); err != nil || !dead {
@@ -59,16 +59,16 @@ func statusRow(c stack.ComponentStatus, version string) string {
 		c.Name, string(c.State),
 		known(runs, fmt.Sprint(c.Process.PID)),
 		known(c.Port != 0, fmt.Sprint(c.Port)),
-		known(!c.Since.IsZero(), time.Since(c.Since).Round(time.Second).String()),
-		known(runs, c.CPU.Round(100*time.Millisecond).String()),
-		known(runs, fmt.Sprintf("%d MiB", c.Memory>>20)),
+		known(!c.StateSince.IsZero(), time.Since(c.StateSince).Round(time.Second).String()),
+		known(runs, c.CPUTime.Round(100*time.Millisecond).String()),
+		known(runs, fmt.Sprintf("%d MiB", c.MemoryBytes>>20)),
 		known(true, version),
 		c.Error,
 	}, "\t")
 }
 
 func kubeconfigCommand(p *stackFlags) *cobra.Command {
-	identity := component.Admin
+	identity := component.AdminIdentity
 	command := &cobra.Command{
 		Use:     "kubeconfig",
 		Short:   "Print the path of a kubeconfig",

@@ -54,7 +54,7 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPINames(), ", "),
 	flags.BoolVar(&o.UseFreePorts, "free-ports", false, "take free ports instead of the documented ones")
 	flags.StringSliceVar(&o.Components, "components", nil, "start only these and what they need")
 	flags.BoolVar(
-		&o.ClusterAPI,
+		&o.WithClusterAPI,
 		"cluster-api",
 		false,
 		"add Cluster API: core, kubeadm providers, and the development provider with clusters in memory",
@@ -66,7 +66,7 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPINames(), ", "),
 		"stay in the foreground; the stack ends with this process, however that ends",
 	)
 	flags.BoolVar(
-		&o.Quiet,
+		&o.UseLongLeases,
 		"quiet",
 		false,
 		"nodes renew their leases six times less often: for benchmarks, not for tests of failures",
@@ -91,21 +91,21 @@ func printStackAddresses(out io.Writer, s *stack.Stack) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	row := func(what, where string) { _, _ = fmt.Fprintf(table, "%s\t%s\n", what, where) }
 	if has(component.Temporal) {
-		row("Temporal UI", s.TemporalUIAddress()+"/namespaces/"+component.TemporalNamespace+"/workflows")
+		row("Temporal UI", s.TemporalUIURL()+"/namespaces/"+component.TemporalNamespace+"/workflows")
 		row("Temporal", s.TemporalAddress()+", namespace "+component.TemporalNamespace)
 	}
 	if has(component.APIServer) {
 		row("API server", s.APIServerURL())
-		row("kubeconfig", s.KubeconfigPath(component.Admin))
+		row("kubeconfig", s.KubeconfigPath(component.AdminIdentity))
 		row("kubectl", s.KubectlPath())
 		row("audit log", s.AuditLogPath())
 	}
 	if has(component.VirtualCloud) {
-		row("virtualcloud", s.CloudAddress())
+		row("virtualcloud", s.CloudURL())
 	}
 	for _, extra := range state.Plan.Extras {
 		if has(extra.Name) {
-			row(extra.Name, s.MetricsAddress(extra.Name))
+			row(extra.Name, s.MetricsURL(extra.Name))
 		}
 	}
 	if has(component.ClusterAPICore) {
@@ -115,7 +115,7 @@ func printStackAddresses(out io.Writer, s *stack.Stack) error {
 		)
 	}
 	row("logs", s.LogPath("*"))
-	row("ready after", fmt.Sprintf("%.1f s", state.Took.Seconds()))
+	row("ready after", fmt.Sprintf("%.1f s", state.StartDuration.Seconds()))
 	return table.Flush()
 }
 

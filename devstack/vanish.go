@@ -23,7 +23,7 @@ seconds later, as a cloud controller manager does. It fails if no machine of thi
 				return err
 			}
 			machine := arguments[0]
-			if err := admin.NewClient(s.CloudAddress()).
+			if err := admin.NewClient(s.CloudURL()).
 				VanishInstance(c.Context(), admin.VanishRequest{Machine: machine, DeleteNode: true}); err != nil {
 				return err
 			}

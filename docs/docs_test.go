@@ -24,8 +24,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// root is the path from this folder to the root of the repository.
-const root = ".."
+// repoRoot is the path from this folder to the root of the repository.
+const repoRoot = ".."
 
 // foreignPathPattern matches paths in the documents that are not paths of this repository. The paths of modules, labels
 // and annotations begin with the name of a host. The other paths are files that a build makes, and packages of Go and
@@ -46,10 +46,10 @@ func readDocuments(t *testing.T) []document {
 	var found []document
 	var names []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md", "docs/tutorials/*.md", "docs/how-to/*.md"} {
-		paths, err := filepath.Glob(filepath.Join(root, pattern))
+		paths, err := filepath.Glob(filepath.Join(repoRoot, pattern))
 		require.NoError(t, err)
 		for _, path := range paths {
-			name, err := filepath.Rel(root, path)
+			name, err := filepath.Rel(repoRoot, path)
 			require.NoError(t, err)
 			names = append(names, filepath.ToSlash(name))
 		}
@@ -66,7 +66,7 @@ func readDocuments(t *testing.T) []document {
 }
 
 func readFile(t *testing.T, name string) string {
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	text, err := os.ReadFile(filepath.Join(repoRoot, filepath.FromSlash(name)))
 	require.NoError(t, err)
 	return string(text)
 }
@@ -74,16 +74,16 @@ func readFile(t *testing.T, name string) string {
 // readGoSources returns all Go files of the repository, by path from the root.
 func readGoSources(t *testing.T) map[string]string {
 	files := map[string]string{}
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(repoRoot, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin"):
+		case entry.IsDir() && path != repoRoot && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin"):
 			return fs.SkipDir
 		case entry.IsDir() || filepath.Ext(path) != ".go":
 			return nil
 		}
-		name, err := filepath.Rel(root, path)
+		name, err := filepath.Rel(repoRoot, path)
 		require.NoError(t, err)
 		files[filepath.ToSlash(name)] = readFile(t, filepath.ToSlash(name))
 		return nil
@@ -98,7 +98,7 @@ func TestNamedFilesExist(t *testing.T) {
 			if !path.MatchString(code) || foreignPathPattern.MatchString(code) {
 				continue
 			}
-			found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(code)))
+			found, err := filepath.Glob(filepath.Join(repoRoot, filepath.FromSlash(code)))
 			require.NoError(t, err)
 			assert.NotEmpty(t, found, "%s names %s", d.name, code)
 		}
@@ -109,7 +109,7 @@ func TestLinkTargetsExist(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)\)`)
 	for _, d := range readDocuments(t) {
 		for _, found := range link.FindAllStringSubmatch(d.text, -1) {
-			assert.FileExists(t, filepath.Join(root, filepath.Dir(d.name), found[1]), d.name)
+			assert.FileExists(t, filepath.Join(repoRoot, filepath.Dir(d.name), found[1]), d.name)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestArchitectureMapShowsEveryTopFolder(t *testing.T) {
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(rooms)), shown)
 }
 
-func TestTableOfCodesMatchesTheCode(t *testing.T) {
+func TestProviderCodeTableMatchesTheCode(t *testing.T) {
 	page := readFile(t, "docs/provider.md")
 	_, section, found := strings.Cut(page, "\n## What is done about a code\n")
 	require.True(t, found)
@@ -209,7 +209,7 @@ func TestTableOfCodesMatchesTheCode(t *testing.T) {
 		wanted = append(wanted, "`"+code.String()+"` "+string(kube.ReactionToCode(code)))
 	}
 	assert.ElementsMatch(t, wanted, shown)
-	asked := regexp.MustCompile(`(?m)^func \(p \*Provider\) ([A-Z]\w+)\(`).
+	asked := regexp.MustCompile(`(?m)^func \(p \*Activities\) ([A-Z]\w+)\(`).
 		FindAllStringSubmatch(readFile(t, "activities/cloud/provider.go"), -1)
 	require.NotEmpty(t, asked)
 	for _, activity := range asked {
@@ -217,7 +217,7 @@ func TestTableOfCodesMatchesTheCode(t *testing.T) {
 	}
 }
 
-func TestEverySearchAttributeIsNamed(t *testing.T) {
+func TestEverySearchAttributeIsDocumented(t *testing.T) {
 	page := readFile(t, "docs/architecture.md")
 	for _, a := range run.Attributes() {
 		assert.Contains(t, page, "`"+a.Name+"`")
@@ -260,11 +260,11 @@ func TestEveryDecisionIsInTheIndexWithItsStatus(t *testing.T) {
 
 // Each block of commands can be run, or says why it cannot be run. test/integration/docs runs the blocks.
 func TestCommandBlocksCanBeRunOrSayWhyNot(t *testing.T) {
-	all, err := pages.ListPages(root)
+	all, err := pages.ListPages(repoRoot)
 	require.NoError(t, err)
 	run := 0
 	for _, name := range all {
-		blocks, err := pages.ReadBlocks(filepath.Join(root, filepath.FromSlash(name)))
+		blocks, err := pages.ReadBlocks(filepath.Join(repoRoot, filepath.FromSlash(name)))
 		require.NoError(t, err)
 		for _, b := range blocks {
 			if b.SkipReason == "" {
@@ -276,7 +276,7 @@ func TestCommandBlocksCanBeRunOrSayWhyNot(t *testing.T) {
 }
 
 // The runbook lists exactly the reasons that the condition Blocked can have.
-func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
+func TestRunbookListsEveryBlockedReason(t *testing.T) {
 	reasons := map[string]bool{
 		explain.ReasonOfBlocker(""):         true,
 		vocabulary.ConditionReplacementHeld: true,
@@ -303,13 +303,13 @@ func TestEachReasonOfBlockedIsInTheRunbook(t *testing.T) {
 
 		vocabulary.ReasonDeploymentRollbackTemplateNotFound: true,
 		// reasons of a drain
-		drain.BlockedByBudget:     true,
-		drain.BlockedByProtection: true,
-		drain.BlockedByWork:       true,
-		drain.BlockedByVolume:     true,
-		drain.BlockedByEnding:     true,
-		drain.BlockedByNamespace:  true,
-		drain.BlockedByError:      true,
+		drain.BlockedByBudget:      true,
+		drain.BlockedByProtection:  true,
+		drain.BlockedByCompletion:  true,
+		drain.BlockedByVolume:      true,
+		drain.BlockedByTermination: true,
+		drain.BlockedByNamespace:   true,
+		drain.BlockedByError:       true,
 	}
 	for _, code := range provider.Codes() {
 		reasons[code.String()] = true

@@ -69,9 +69,9 @@ func TestOnlyTheFilesOfAKindFamilyUseItsFacts(t *testing.T) {
 	assert.Len(t, looked, len(familyFileRules), "a folder of the rules does not exist")
 }
 
-// maxFields is the maximum number of fields of a struct in decide, observe, activities and workflows. An embedded
+// maxStructFields is the maximum number of fields of a struct in decide, observe, activities and workflows. An embedded
 // struct counts as one field.
-const maxFields = 20
+const maxStructFields = 20
 
 func TestStructsHaveAtMostTwentyFields(t *testing.T) {
 	looked := 0
@@ -93,7 +93,7 @@ func TestStructsHaveAtMostTwentyFields(t *testing.T) {
 				fields += max(len(f.Names), 1)
 			}
 			looked++
-			assert.LessOrEqual(t, fields, maxFields, "%s", set.Position(s.Pos()))
+			assert.LessOrEqual(t, fields, maxStructFields, "%s", set.Position(s.Pos()))
 			return true
 		})
 	}

@@ -17,16 +17,16 @@ import (
 
 // moduleFolders returns the folders with a go.mod, as paths from the root. The path of the root is ".".
 func moduleFolders(t *testing.T) (folders []string) {
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(repoRoot, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin"):
+		case entry.IsDir() && path != repoRoot && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin"):
 			return fs.SkipDir
 		case entry.IsDir() || entry.Name() != "go.mod":
 			return nil
 		}
-		folder, err := filepath.Rel(root, filepath.Dir(path))
+		folder, err := filepath.Rel(repoRoot, filepath.Dir(path))
 		folders = append(folders, filepath.ToSlash(folder))
 		return err
 	}))
@@ -46,7 +46,7 @@ func versionInFile(t *testing.T, file, what string) string {
 	return found[1]
 }
 
-func TestSupportedVersionsAreThoseThatAreTested(t *testing.T) {
+func TestSupportedVersionsAreTheTestedVersions(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| [^|]+ \\| (\\S+) \\| `(\\S+)` in `(\\S+)` \\| `make (?:test|test-all)`")
 	said := map[string]string{}
 	for _, found := range row.FindAllStringSubmatch(readFile(t, "SUPPORT.md"), -1) {
@@ -82,7 +82,10 @@ func TestAllModulesUseTheSameGoVersion(t *testing.T) {
 	for _, folder := range moduleFolders(t) {
 		needed = append(needed, versionInFile(t, folder+"/go.mod", "go"))
 	}
-	newest := slices.MaxFunc(needed, func(a, b string) int { return slices.Compare(paddedVersion(a), paddedVersion(b)) })
+	newest := slices.MaxFunc(
+		needed,
+		func(a, b string) int { return slices.Compare(paddedVersionParts(a), paddedVersionParts(b)) },
+	)
 	image := regexp.MustCompile(`\bgolang:(\d+\.\d+\.\d+)`)
 	for _, file := range []string{
 		"deploy/image/Dockerfile", "deploy/image/Dockerfile.provider", ".devcontainer/devcontainer.json", ".github/workflows/nightly.yml",
@@ -100,8 +103,8 @@ func TestAllModulesUseTheSameGoVersion(t *testing.T) {
 	assert.Contains(t, readFile(t, "README.md"), "Go "+newest)
 }
 
-// paddedVersion returns the parts of a version, each with three digits, for sorting.
-func paddedVersion(version string) (parts []string) {
+// paddedVersionParts returns the parts of a version, each with three digits, for sorting.
+func paddedVersionParts(version string) (parts []string) {
 	for part := range strings.SplitSeq(version, ".") {
 		parts = append(parts, strings.Repeat("0", max(0, 3-len(part)))+part)
 	}
@@ -143,7 +146,7 @@ func TestEachTopFolderHasACodeOwner(t *testing.T) {
 		}
 		require.Greater(t, len(fields), 1, "%s has no owner", fields[0])
 		if fields[0] != "*" {
-			assert.DirExists(t, filepath.Join(root, filepath.FromSlash(fields[0])))
+			assert.DirExists(t, filepath.Join(repoRoot, filepath.FromSlash(fields[0])))
 		}
 		owned[fields[0]] = true
 	}
@@ -161,7 +164,7 @@ func TestEachTopFolderHasACodeOwner(t *testing.T) {
 // The files and make targets that a CI workflow names exist in the repository.
 func TestCIWorkflowsNameExistingFilesAndMakeTargets(t *testing.T) {
 	makefile := readFile(t, "Makefile")
-	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))
+	files, err := filepath.Glob(filepath.Join(repoRoot, ".github", "workflows", "*.yml"))
 	require.NoError(t, err)
 	targets := map[string]bool{}
 	for _, path := range files {
@@ -174,7 +177,7 @@ func TestCIWorkflowsNameExistingFilesAndMakeTargets(t *testing.T) {
 		for _, list := range regexp.MustCompile(`hashFiles\(([^)]+)\)`).FindAllStringSubmatch(text, -1) {
 			for _, pattern := range regexp.MustCompile(`'([^']+)'`).FindAllStringSubmatch(list[1], -1) {
 				path := strings.NewReplacer("**/", "", "/**", "").Replace(pattern[1])
-				_, err := os.Stat(filepath.Join(root, filepath.FromSlash(path)))
+				_, err := os.Stat(filepath.Join(repoRoot, filepath.FromSlash(path)))
 				assert.NoError(t, err, "%s reads %s", name, pattern[1])
 			}
 		}

@@ -18,8 +18,8 @@ import (
 // The patterns find the rows of the table of rooms, and the names of rooms in a row. A row has the room, its question,
 // and the rooms that the room imports.
 var (
-	roomRowPattern  = regexp.MustCompile("(?m)^\\| `([a-z0-9]+)/` \\| .* \\| (.*)\\|$")
-	roomNamePattern = regexp.MustCompile("`([a-z0-9]+)`")
+	topFolderRowPattern  = regexp.MustCompile("(?m)^\\| `([a-z0-9]+)/` \\| .* \\| (.*)\\|$")
+	topFolderNamePattern = regexp.MustCompile("`([a-z0-9]+)`")
 )
 
 // The table of rooms lists exactly the rooms that each room imports. A room whose row says "all" may import all rooms.
@@ -30,14 +30,14 @@ func TestTableOfTopFoldersMatchesTheImports(t *testing.T) {
 	require.True(t, found)
 	imports := importsByTopFolder(t)
 	told := map[string]bool{}
-	for _, row := range roomRowPattern.FindAllStringSubmatch(table, -1) {
+	for _, row := range topFolderRowPattern.FindAllStringSubmatch(table, -1) {
 		room := row[1]
 		told[room] = true
 		if strings.TrimSpace(row[2]) == "all" {
 			continue
 		}
 		var named []string
-		for _, name := range roomNamePattern.FindAllStringSubmatch(row[2], -1) {
+		for _, name := range topFolderNamePattern.FindAllStringSubmatch(row[2], -1) {
 			named = append(named, name[1])
 		}
 		slices.Sort(named)

@@ -22,8 +22,8 @@ type schema = map[string]any
 
 // callSchema and answerSchema are the files with the schemas of the messages between the core and a provider's worker.
 const (
-	callSchema   = "docs/schema/instance-call.json"
-	answerSchema = "docs/schema/instance-answer.json"
+	callSchemaPath   = "docs/schema/instance-call.json"
+	answerSchemaPath = "docs/schema/instance-answer.json"
 )
 
 func readSchema(t *testing.T, name string) schema {
@@ -110,7 +110,7 @@ func jsonType(typ reflect.Type) any {
 }
 
 func TestSchemasMatchTheCode(t *testing.T) {
-	for name, payload := range map[string]any{callSchema: cloud.InstanceCall{}, answerSchema: cloud.InstanceAnswer{}} {
+	for name, payload := range map[string]any{callSchemaPath: cloud.InstanceCall{}, answerSchemaPath: cloud.InstanceAnswer{}} {
 		t.Run(name, func(t *testing.T) {
 			root := readSchema(t, name)
 			assert.Equal(t, "https://json-schema.org/draft/2020-12/schema", root["$schema"])
@@ -135,17 +135,17 @@ func TestCallSchemaRequiresFieldsThatMillwrightWrites(t *testing.T) {
 	require.NoError(t, err)
 	var written schema
 	require.NoError(t, json.Unmarshal(encoded, &written))
-	root := readSchema(t, callSchema)
+	root := readSchema(t, callSchemaPath)
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(written)), stringList(resolveRef(root, root)["required"]))
 }
 
-func TestSchemasKnowEveryReaction(t *testing.T) {
+func TestSchemasListEveryReaction(t *testing.T) {
 	reactions := map[string]bool{}
 	for _, code := range provider.Codes() {
 		reactions[string(kube.ReactionToCode(code))] = true
 	}
-	call := asObject(readSchema(t, callSchema)["$defs"])["Problem"]
-	answer := asObject(readSchema(t, answerSchema)["$defs"])["Problem"]
+	call := asObject(readSchema(t, callSchemaPath)["$defs"])["Problem"]
+	answer := asObject(readSchema(t, answerSchemaPath)["$defs"])["Problem"]
 	assert.Equal(t, call, answer, "a problem is the same in a call and in an answer")
 	react := asObject(asObject(asObject(answer)["properties"])["React"])
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(reactions)), stringList(react["enum"]))
@@ -169,7 +169,7 @@ func TestSchemaDifferencesAreFound(t *testing.T) {
 		"InstanceAnswer.Problem.Reaction: is surplus":                func(_, p schema) { asObject(p["properties"])["Reaction"] = schema{"type": "string"} },
 	} {
 		t.Run(found, func(t *testing.T) {
-			root := readSchema(t, answerSchema)
+			root := readSchema(t, answerSchemaPath)
 			definitions := asObject(root["$defs"])
 			spoil(asObject(definitions["InstanceAnswer"]), asObject(definitions["Problem"]))
 			assert.Equal(t, []string{found}, schemaDifferences(root, root, typ, "InstanceAnswer"))

@@ -41,14 +41,14 @@ import (
 // options contains the flags of this process.
 type options struct {
 	process.Flags
-	identity     string
-	guardSecrets bool
-	orphanPeriod time.Duration
-	preflight    process.PreflightFlags
-	rollout      process.RolloutFlags
-	mcm          process.MCMFlags
-	scope        process.ScopeFlags
-	clusterAPI   process.ClusterAPIFlags
+	identity          string
+	guardSecrets      bool
+	orphanSweepPeriod time.Duration
+	preflight         process.PreflightFlags
+	rollout           process.RolloutFlags
+	mcm               process.MCMFlags
+	scope             process.ScopeFlags
+	clusterAPI        process.ClusterAPIFlags
 }
 
 func main() {
@@ -84,9 +84,9 @@ func newCommand() *cobra.Command {
 		"the worker puts a finalizer on each Secret that a MachineClass names; set the same value on worker and bridge",
 	)
 	set.DurationVar(
-		&o.orphanPeriod,
+		&o.orphanSweepPeriod,
 		"machine-safety-orphan-vms-period",
-		watch.DefaultOrphanPeriod,
+		watch.DefaultOrphanSweepPeriod,
 		"time between two sweeps for instances without a Machine, per MachineClass; 0 disables the sweeps",
 	)
 	return c
@@ -97,8 +97,8 @@ func runProcess(ctx context.Context, o options) error {
 	if o.identity == "" {
 		o.identity = process.Identity()
 	}
-	if o.orphanPeriod != 0 && o.orphanPeriod < time.Second {
-		return fmt.Errorf("--machine-safety-orphan-vms-period: %s is neither 0 nor a second or more", o.orphanPeriod)
+	if o.orphanSweepPeriod != 0 && o.orphanSweepPeriod < time.Second {
+		return fmt.Errorf("--machine-safety-orphan-vms-period: %s is neither 0 nor a second or more", o.orphanSweepPeriod)
 	}
 	name, err := o.Installation()
 	if err != nil {
@@ -129,15 +129,15 @@ func runProcess(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	claimed := shard.NewClaimed(shards)
+	claimed := shard.NewClaims(shards)
 	cluster, api, targets, err := fillCaches(ctx, o, restores.ConfigWithRestoreCheck(config), restores, claimed, &leading)
 	if err != nil {
 		return err
 	}
-	if err := process.CheckShards(cluster.LeaseOfWorkers(o.LeaseNamespace), o.Shards.Count); err != nil {
+	if err := process.CheckShardCount(cluster.LeaseOfWorkers(o.LeaseNamespace), o.Shards.Count); err != nil {
 		return err
 	}
-	temporal, err := o.ConnectTemporal(ctx, p.Logger, p.Registry)
+	temporal, err := o.ConnectTemporal(ctx, p.Logger, p.MetricsRegistry)
 	if err != nil {
 		return err
 	}
@@ -148,10 +148,10 @@ func runProcess(ctx context.Context, o options) error {
 	started()
 	p.MarkReady(temporal)
 	l := leader{
-		options: o, process: p, client: client, temporal: temporal, cluster: cluster, clusterAPI: api, leases: leases,
-		shards: shards, leading: &leading, metrics: watch.NewMetrics(p.Registry),
-		gauges: fleet.NewGauges(cluster, api), unserved: fleet.NewUnservedGauge(),
-		durations: fleet.NewDurations(p.Registry),
+		options: o, process: p, client: client, temporal: temporal, cluster: cluster, clusterAPICache: api, leases: leases,
+		shards: shards, leadingBridges: &leading, metrics: watch.NewMetrics(p.MetricsRegistry),
+		gauges: fleet.NewGauges(cluster, api), unservedNamespaces: fleet.NewUnservedNamespacesGauge(),
+		durations: fleet.NewDurationMetrics(p.MetricsRegistry),
 	}
 	ctx, end := context.WithCancel(ctx)
 	restored := make(chan error, 1)
@@ -160,15 +160,15 @@ func runProcess(ctx context.Context, o options) error {
 		end()
 	}()
 	if shards == nil {
-		err = runElection(ctx, o, client, p.Logger, p.Registry, func(ctx context.Context) error {
-			return l.lead(ctx, name.Shard(0))
+		err = runElection(ctx, o, client, p.Logger, p.MetricsRegistry, func(ctx context.Context) error {
+			return l.leadShard(ctx, name.Shard(0))
 		})
 	} else {
-		leads := watch.NewLeadingGauge(p.Registry)
+		leads := watch.NewLeaderGauge(p.MetricsRegistry)
 		err = o.ClaimShards(ctx, client, p.Logger, claimed, targets, claims.Options{
-			Role: claims.Bridge, Identity: o.identity,
-			Serve:    func(ctx context.Context, number int) error { return l.lead(ctx, name.Shard(number)) },
-			OnClaims: func(numbers []int) { setLeading(leads, numbers) },
+			Role: claims.RoleBridge, Identity: o.identity,
+			Serve:    func(ctx context.Context, number int) error { return l.leadShard(ctx, name.Shard(number)) },
+			OnClaims: func(numbers []int) { setLeaderGauge(leads, numbers) },
 		})
 	}
 	end()
@@ -178,25 +178,25 @@ func runProcess(ctx context.Context, o options) error {
 // leader runs the bridge of a shard while this process leads the shard.
 type leader struct {
 	options
-	process    *process.Process
-	client     kubernetes.Interface
-	temporal   client.Client
-	cluster    *cache.Cluster
-	clusterAPI *capi.Cache // nil: no objects of Cluster API are watched
-	leases     typedcoordinationv1.LeaseInterface
-	shards     *shard.Map // nil: the installation has one shard
-	leading    *leadingBridges
-	metrics    *watch.Metrics
-	gauges     prometheus.Collector
-	unserved   *prometheus.GaugeVec
-	durations  fleet.Durations
+	process            *process.Process
+	client             kubernetes.Interface
+	temporal           client.Client
+	cluster            *cache.Cluster
+	clusterAPICache    *capi.Cache // nil: no objects of Cluster API are watched
+	leases             typedcoordinationv1.LeaseInterface
+	shards             *shard.Map // nil: the installation has one shard
+	leadingBridges     *leadingBridges
+	metrics            *watch.Metrics
+	gauges             prometheus.Collector
+	unservedNamespaces *prometheus.GaugeVec
+	durations          fleet.DurationMetrics
 }
 
-// lead runs the bridge of a shard until ctx ends.
-func (l leader) lead(ctx context.Context, of run.Shard) error {
+// leadShard runs the bridge of a shard until ctx ends.
+func (l leader) leadShard(ctx context.Context, of run.Shard) error {
 	b := watch.New(of, l.cluster, l.temporal, l.metrics, l.process.Logger)
-	b.ShareNamespaces(l.shards)
-	b.WatchClusterAPI(l.clusterAPI)
+	b.LimitToShard(l.shards)
+	b.WatchClusterAPI(l.clusterAPICache)
 	b.EnablePollerChecks(func(ctx context.Context, provider string) (int, error) {
 		return taskqueue.CountPollers(
 			ctx,
@@ -206,7 +206,7 @@ func (l leader) lead(ctx context.Context, of run.Shard) error {
 			enumspb.TASK_QUEUE_TYPE_ACTIVITY,
 		)
 	})
-	b.EnableOrphanSweeps(l.temporal.ScheduleClient(), l.orphanPeriod)
+	b.EnableOrphanSweeps(l.temporal.ScheduleClient(), l.orphanSweepPeriod)
 	if l.HasTargets() {
 		b.WatchTargetReports(l.client, l.LeaseNamespace)
 	}
@@ -217,7 +217,7 @@ func (l leader) lead(ctx context.Context, of run.Shard) error {
 		}
 		defer stop()
 	}
-	defer l.leading.add(b)()
+	defer l.leadingBridges.add(b)()
 	return b.Run(ctx)
 }
 
@@ -228,21 +228,26 @@ func (l leader) startFleetTasks(ctx context.Context, b *watch.Bridge) (stop func
 	if err != nil {
 		return nil, fmt.Errorf("watch durations: %w", err)
 	}
-	l.process.Registry.MustRegister(l.gauges)
+	l.process.MetricsRegistry.MustRegister(l.gauges)
 	ctx, end := context.WithCancel(ctx)
 	if l.shards != nil {
 		go b.AssignNamespaces(ctx, l.client.CoreV1().ConfigMaps(l.LeaseNamespace), func() int {
-			return servedShards(l.cluster.LeaseOfWorkers(l.LeaseNamespace), l.Shards.Count)
+			return servedShardCount(l.cluster.LeaseOfWorkers(l.LeaseNamespace), l.Shards.Count)
 		})
 		go renewLease(ctx, l.options, l.leases)
-		l.process.Registry.MustRegister(l.unserved)
-		go exportUnserved(ctx, l.client.CoordinationV1().Leases(l.LeaseNamespace), l.unserved, b.CountUnserved)
+		l.process.MetricsRegistry.MustRegister(l.unservedNamespaces)
+		go exportUnservedNamespaces(
+			ctx,
+			l.client.CoordinationV1().Leases(l.LeaseNamespace),
+			l.unservedNamespaces,
+			b.CountUnservedNamespaces,
+		)
 	}
 	return func() {
 		end()
 		stopDurations()
-		l.process.Registry.Unregister(l.gauges)
-		l.process.Registry.Unregister(l.unserved)
+		l.process.MetricsRegistry.Unregister(l.gauges)
+		l.process.MetricsRegistry.Unregister(l.unservedNamespaces)
 	}, nil
 }
 
@@ -253,7 +258,7 @@ func fillCaches(
 	o options,
 	config *rest.Config,
 	restores *cache.RestoreDetector,
-	claimed *shard.Claimed,
+	claimed *shard.Claims,
 	leading *leadingBridges,
 ) (cluster *cache.Cluster, api *capi.Cache, targets *target.Registry, err error) {
 	machines, err := versioned.NewForConfig(config)
@@ -286,7 +291,7 @@ func fillCaches(
 		return nil, nil, nil, err
 	}
 	targets, err = o.ConnectTargets(client, cluster, claimed, userAgent, target.Options{
-		Connect: process.KubernetesClient, OnStatus: leading.recordStatus,
+		Connect: process.KubernetesClient, OnStatus: leading.handleTargetStatus,
 	})
 	if err != nil {
 		return nil, nil, nil, err
@@ -315,13 +320,13 @@ func (l *leadingBridges) add(b *watch.Bridge) (remove func()) {
 	return func() { l.bridges.Delete(b) }
 }
 
-// recordStatus wakes the machines of a namespace whose target is ready.
-func (l *leadingBridges) recordStatus(namespace string, status cache.TargetStatus) {
+// handleTargetStatus wakes the machines of a namespace whose target is ready.
+func (l *leadingBridges) handleTargetStatus(namespace string, status cache.TargetStatus) {
 	if status.State != cache.TargetReady {
 		return
 	}
 	l.bridges.Range(func(b, _ any) bool {
-		b.(*watch.Bridge).WakeMachines(namespace)
+		b.(*watch.Bridge).EvaluateMachines(namespace)
 		return true
 	})
 }
@@ -348,7 +353,7 @@ func runElection(
 ) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	leading, leases := watch.NewLeadingGauge(
+	leading, leases := watch.NewLeaderGauge(
 		registry,
 	), annotatingLeaseClient{
 		client.CoordinationV1(),

@@ -30,13 +30,13 @@ type election struct {
 	leadershipEvents []string
 }
 
-func (e *election) logAction(what string) {
+func (e *election) recordLeadershipEvent(what string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.leadershipEvents = append(e.leadershipEvents, what)
 }
 
-func (e *election) actions() []string {
+func (e *election) recordedEvents() []string {
 	synctest.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -55,8 +55,8 @@ func (e *election) addCandidate(
 	o := options{Flags: process.Flags{LeaseNamespace: "default", Problems: problems.New("prod")}, identity: name}
 	go func() {
 		done <- runElection(ctx, o, e.client, slog.New(slog.DiscardHandler), registry, func(ctx context.Context) error {
-			e.logAction(name + " begins")
-			defer e.logAction(name + " ends")
+			e.recordLeadershipEvent(name + " begins")
+			defer e.recordLeadershipEvent(name + " ends")
 			select {
 			case <-ctx.Done():
 				return nil
@@ -97,7 +97,7 @@ func TestAnotherBridgeLeadsAfterTheLeaderEnds(t *testing.T) {
 		ctx2, stop2 := context.WithCancel(t.Context())
 		second := e.addCandidate(ctx2, "second", prometheus.NewRegistry(), nil)
 		time.Sleep(time.Minute)
-		assert.Equal(t, []string{"first begins"}, e.actions(), "one at a time")
+		assert.Equal(t, []string{"first begins"}, e.recordedEvents(), "one at a time")
 
 		stop()
 		require.NoError(t, <-first, "an orderly stop is no failure")
@@ -106,7 +106,7 @@ func TestAnotherBridgeLeadsAfterTheLeaderEnds(t *testing.T) {
 		assert.Equal(
 			t,
 			[]string{"first begins", "first ends", "second begins"},
-			e.actions(),
+			e.recordedEvents(),
 			"the lease was given back, not waited for",
 		)
 		stop2()
@@ -139,9 +139,9 @@ func TestAnotherBridgeLeadsIfTheLeaderCannotRenew(t *testing.T) {
 		second := e.addCandidate(ctx, "second", prometheus.NewRegistry(), nil)
 		cut.Store(true)
 		time.Sleep(29 * time.Second)
-		require.Equal(t, []string{"first begins", "first ends"}, e.actions())
+		require.Equal(t, []string{"first begins", "first ends"}, e.recordedEvents())
 		time.Sleep(6 * time.Second)
-		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.actions())
+		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.recordedEvents())
 		stop()
 		require.NoError(t, <-first)
 		require.NoError(t, <-second)
@@ -163,7 +163,7 @@ func TestARestartedLeaderLeadsAtOnce(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		second := e.addCandidate(ctx, "pod-1", prometheus.NewRegistry(), nil)
 		time.Sleep(time.Second)
-		assert.Equal(t, []string{"pod-1 begins", "pod-1 ends", "pod-1 begins"}, e.actions())
+		assert.Equal(t, []string{"pod-1 begins", "pod-1 ends", "pod-1 begins"}, e.recordedEvents())
 		stop()
 		require.NoError(t, <-second)
 	})
@@ -181,7 +181,7 @@ func TestALeaderWhoseBridgeFailsReleasesTheLease(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		second := e.addCandidate(ctx, "second", prometheus.NewRegistry(), nil)
 		time.Sleep(5 * time.Second)
-		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.actions())
+		assert.Equal(t, []string{"first begins", "first ends", "second begins"}, e.recordedEvents())
 		stop()
 		require.NoError(t, <-second)
 	})

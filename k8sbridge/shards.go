@@ -16,54 +16,54 @@ import (
 	"millwright/process/claims"
 )
 
-// setLeading sets the gauge of the leader: the leader of an installation with several shards is the bridge of shard 0, and
-// the gauge of the namespaces that nobody serves shows the other shards.
-func setLeading(leads prometheus.Gauge, shards []int) {
+// setLeaderGauge sets the gauge of the leader: the leader of an installation with several shards is the bridge of shard
+// 0, and the gauge of the namespaces that nobody serves shows the other shards.
+func setLeaderGauge(leads prometheus.Gauge, shards []int) {
 	leads.Set(0)
 	if slices.Contains(shards, 0) {
 		leads.Set(1)
 	}
 }
 
-// servedShards returns the number of shards to which namespaces are given. While an upgrade raises the number of shards,
-// the bridges may know more shards than the workers. lease is the Lease of the workers; nil if no worker has run:
-// servedShards then returns 0, because the first worker says within seconds how many shards there are.
-func servedShards(lease *coordinationv1.Lease, flag int) int {
+// servedShardCount returns the number of shards to which namespaces are given. While an upgrade raises the number of
+// shards, the bridges may know more shards than the workers. lease is the Lease of the workers; nil if no worker has
+// run: servedShardCount then returns 0, because the first worker says within seconds how many shards there are.
+func servedShardCount(lease *coordinationv1.Lease, flag int) int {
 	if lease == nil {
 		return 0
 	}
-	return min(process.RecordedShards(lease), flag)
+	return min(process.RecordedShardCount(lease), flag)
 }
 
-// unservedInterval is the interval between two counts of the namespaces that nobody serves. Source: the usual interval of
-// a scrape by Prometheus is 15 s or longer; each count sends two requests.
-const unservedInterval = 15 * time.Second
+// unservedExportInterval is the interval between two counts of the namespaces that nobody serves. Source: the usual
+// interval of a scrape by Prometheus is 15 s or longer; each count sends two requests.
+const unservedExportInterval = 15 * time.Second
 
-// exportUnserved sets the gauge of the namespaces that nobody serves, until ctx ends. After an error the gauge keeps its
-// values; the error is not logged, because the claims of shards get the same error.
-func exportUnserved(
+// exportUnservedNamespaces sets the gauge of the namespaces that nobody serves, until ctx ends. After an error the
+// gauge keeps its values; the error is not logged, because the claims of shards get the same error.
+func exportUnservedNamespaces(
 	ctx context.Context,
 	leases typedcoordinationv1.LeaseInterface,
 	gauge *prometheus.GaugeVec,
 	count func(workers, bridges map[int]string) map[claims.UnservedReason]int,
 ) {
 	for {
-		workers, err := readHolders(ctx, leases, claims.Worker)
+		workers, err := readLeaseHolders(ctx, leases, claims.RoleWorker)
 		if err == nil {
 			var bridges map[int]string
-			if bridges, err = readHolders(ctx, leases, claims.Bridge); err == nil {
-				fleet.SetUnserved(gauge, count(workers, bridges))
+			if bridges, err = readLeaseHolders(ctx, leases, claims.RoleBridge); err == nil {
+				fleet.SetUnservedNamespaces(gauge, count(workers, bridges))
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(unservedInterval):
+		case <-time.After(unservedExportInterval):
 		}
 	}
 }
 
-func readHolders(
+func readLeaseHolders(
 	ctx context.Context,
 	leases typedcoordinationv1.LeaseInterface,
 	role string,

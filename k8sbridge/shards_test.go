@@ -18,8 +18,8 @@ import (
 	"millwright/process/claims"
 )
 
-// valuesOf returns the values of the only metric of a collector, by the value of its label; empty without a label.
-func valuesOf(t *testing.T, c prometheus.Collector) map[string]float64 {
+// metricValues returns the values of the only metric of a collector, by the value of its label; empty without a label.
+func metricValues(t *testing.T, c prometheus.Collector) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(c))
@@ -45,8 +45,8 @@ func TestOnlyTheBridgeOfShardZeroIsTheLeader(t *testing.T) {
 		shards []int
 		value  float64
 	}{{[]int{0, 2}, 1}, {[]int{1, 2}, 0}, {nil, 0}} {
-		setLeading(gauge, row.shards)
-		assert.Equal(t, map[string]float64{"": row.value}, valuesOf(t, gauge))
+		setLeaderGauge(gauge, row.shards)
+		assert.Equal(t, map[string]float64{"": row.value}, metricValues(t, gauge))
 	}
 }
 
@@ -56,11 +56,11 @@ func TestNamespacesGetOnlyShardsThatTheWorkersServe(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationShards: annotation}},
 		}
 	}
-	assert.Equal(t, 0, servedShards(nil, 4))
-	assert.Equal(t, 1, servedShards(&coordinationv1.Lease{}, 4))
-	assert.Equal(t, 2, servedShards(lease("2"), 4))
-	assert.Equal(t, 4, servedShards(lease("4"), 4))
-	assert.Equal(t, 2, servedShards(lease("4"), 2), "this bridge does not know the other shards")
+	assert.Equal(t, 0, servedShardCount(nil, 4))
+	assert.Equal(t, 1, servedShardCount(&coordinationv1.Lease{}, 4))
+	assert.Equal(t, 2, servedShardCount(lease("2"), 4))
+	assert.Equal(t, 4, servedShardCount(lease("4"), 4))
+	assert.Equal(t, 2, servedShardCount(lease("4"), 2), "this bridge does not know the other shards")
 }
 
 func TestTheGaugeOfUnservedNamespacesFollowsTheLeases(t *testing.T) {
@@ -78,28 +78,28 @@ func TestTheGaugeOfUnservedNamespacesFollowsTheLeases(t *testing.T) {
 			}, metav1.CreateOptions{})
 			require.NoError(t, err)
 		}
-		add("p", claims.Worker, "")
-		add("q", claims.Bridge, "")
-		gauge := fleet.NewUnservedGauge()
+		add("p", claims.RoleWorker, "")
+		add("q", claims.RoleBridge, "")
+		gauge := fleet.NewUnservedNamespacesGauge()
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
-		go exportUnserved(ctx, leases, gauge, func(workers, bridges map[int]string) map[claims.UnservedReason]int {
-			return map[claims.UnservedReason]int{claims.WhyUnserved(0, true, workers, bridges): 1}
+		go exportUnservedNamespaces(ctx, leases, gauge, func(workers, bridges map[int]string) map[claims.UnservedReason]int {
+			return map[claims.UnservedReason]int{claims.DecideUnservedReason(0, true, workers, bridges): 1}
 		})
 		for _, step := range []struct {
 			role     string
 			noWorker float64
 			noBridge float64
-		}{{"", 1, 0}, {claims.Worker, 0, 1}, {claims.Bridge, 0, 0}} {
+		}{{"", 1, 0}, {claims.RoleWorker, 0, 1}, {claims.RoleBridge, 0, 0}} {
 			if step.role != "" {
 				add("shard of "+step.role, step.role, "0")
 			}
-			time.Sleep(unservedInterval + time.Second)
+			time.Sleep(unservedExportInterval + time.Second)
 			synctest.Wait()
 			assert.Equal(
 				t,
 				map[string]float64{"NoShard": 0, "NoWorker": step.noWorker, "NoBridge": step.noBridge},
-				valuesOf(t, gauge),
+				metricValues(t, gauge),
 			)
 		}
 	})

@@ -26,16 +26,16 @@ const controlClusterMemoKey = "controlCluster"
 const claimRetryDelay = time.Second
 
 // NameClashError means that another control cluster has the name of this installation.
-type NameClashError struct{ Name, Theirs, Ours string }
+type NameClashError struct{ Name, TheirClusterUID, OurClusterUID string }
 
 func (e *NameClashError) Error() string {
 	return fmt.Sprintf(
 		"--cluster-name %s is taken: in this Temporal namespace it belongs to the control cluster %s (UID of its namespace kube-system), and ours is %s; "+
 			"choose another name, or cancel the workflow %s if that cluster is gone",
 		e.Name,
-		e.Theirs,
-		e.Ours,
-		run.Installation(e.Name).InstallationMarkID(),
+		e.TheirClusterUID,
+		e.OurClusterUID,
+		run.Installation(e.Name).ReservationWorkflowID(),
 	)
 }
 
@@ -56,7 +56,7 @@ func ClaimInstallation(
 		case err == nil && theirs == ours:
 			return nil
 		case err == nil:
-			return &NameClashError{Name: string(name), Theirs: theirs, Ours: ours}
+			return &NameClashError{Name: string(name), TheirClusterUID: theirs, OurClusterUID: ours}
 		}
 		logger.Warn("the name of the installation cannot be claimed yet, will try again", "cluster-name", name, "error", err)
 		select {
@@ -81,18 +81,18 @@ func claimInstallationOnce(
 	}
 	ours = string(system.UID)
 	mark, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID:                       name.InstallationMarkID(),
+		ID:                       name.ReservationWorkflowID(),
 		TaskQueue:                name.Shard(0).TaskQueue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		Memo:                     map[string]any{controlClusterMemoKey: ours},
 		StaticSummary:            "The name of installation " + string(name) + " is taken",
 	}, string(run.KindInstallation), installation.Input{ControlCluster: ours})
 	if err != nil {
-		return "", ours, fmt.Errorf("start workflow %s: %w", name.InstallationMarkID(), err)
+		return "", ours, fmt.Errorf("start workflow %s: %w", name.ReservationWorkflowID(), err)
 	}
 	there, err := temporal.DescribeWorkflowExecution(ctx, mark.GetID(), mark.GetRunID())
 	if err != nil {
-		return "", ours, fmt.Errorf("describe workflow %s: %w", name.InstallationMarkID(), err)
+		return "", ours, fmt.Errorf("describe workflow %s: %w", name.ReservationWorkflowID(), err)
 	}
 	theirs, err = ControlClusterUID(there)
 	return theirs, ours, err

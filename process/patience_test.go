@@ -42,7 +42,7 @@ func TestTimeoutIsLengthenedIfWorkerClockIsAhead(t *testing.T) {
 				}
 				polled, eager := task(), task()
 				for _, reply := range []any{polled, &workflowservice.RespondWorkflowTaskCompletedResponse{ActivityTasks: []*workflowservice.PollActivityTaskQueueResponse{eager}}} {
-					require.NoError(t, lengthenTimeouts(t.Context(), "", nil, reply, nil, invokeOK))
+					require.NoError(t, lengthenTimeouts(t.Context(), "", nil, reply, nil, invokeWithoutError))
 				}
 				for _, got := range []*workflowservice.PollActivityTaskQueueResponse{polled, eager} {
 					left := time.Until(got.ScheduledTime.AsTime().Add(got.ScheduleToCloseTimeout.AsDuration()))
@@ -53,7 +53,7 @@ func TestTimeoutIsLengthenedIfWorkerClockIsAhead(t *testing.T) {
 		})
 	}
 	without := &workflowservice.PollActivityTaskQueueResponse{StartedTime: timestamppb.New(time.Now().Add(-time.Hour))}
-	require.NoError(t, lengthenTimeouts(t.Context(), "", nil, without, nil, invokeOK))
+	require.NoError(t, lengthenTimeouts(t.Context(), "", nil, without, nil, invokeWithoutError))
 	assert.Nil(t, without.ScheduleToCloseTimeout, "it has no such timeout")
 }
 
@@ -96,6 +96,6 @@ func TestALostHeartbeatCancelsNoActivity(t *testing.T) {
 	}
 }
 
-func invokeOK(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+func invokeWithoutError(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 	return nil
 }

@@ -29,7 +29,7 @@ func (f *PreflightFlags) Register(set *pflag.FlagSet) {
 		"",
 		"control plane object that MachineSets check before they create machines, as group/version/resource/namespace/name; it must follow the contract of Cluster API control planes; empty means no check; set the same value on worker and bridge",
 	)
-	set.StringVar(&f.Checks, "preflight-checks", preflight.All, "control plane checks to run, separated by commas")
+	set.StringVar(&f.Checks, "preflight-checks", preflight.CheckAll, "control plane checks to run, separated by commas")
 	set.BoolVar(
 		&f.Strict,
 		"strict-preflight-checks",
@@ -42,11 +42,11 @@ func (f *PreflightFlags) Register(set *pflag.FlagSet) {
 // caches. Call ApplyToCluster before the caches start.
 func (f *PreflightFlags) ApplyToCluster(cluster *cache.Cluster, config *rest.Config) error {
 	known := []string{
-		preflight.All,
-		preflight.ControlPlaneIsStable,
-		preflight.KubernetesVersionSkew,
-		preflight.KubeadmVersionSkew,
-		preflight.ControlPlaneVersionSkew,
+		preflight.CheckAll,
+		preflight.CheckControlPlaneIsStable,
+		preflight.CheckKubernetesVersionSkew,
+		preflight.CheckKubeadmVersionSkew,
+		preflight.CheckControlPlaneVersionSkew,
 	}
 	var checks []string
 	for name := range strings.SplitSeq(f.Checks, ",") {

@@ -115,7 +115,7 @@ func (f *Flags) Logger() (*slog.Logger, error) {
 // KubernetesConfig returns the configuration for clients of the control cluster. The parameter agent is the user agent
 // and names the process.
 func (f *Flags) KubernetesConfig(agent string) (*rest.Config, error) {
-	return f.clusterConfig(f.Kubeconfig, agent, problems.Control)
+	return f.clusterConfig(f.Kubeconfig, agent, problems.ControlCluster)
 }
 
 // NoTargetCluster is the value of --target-kubeconfig without a target cluster.
@@ -131,9 +131,9 @@ func (f *Flags) TargetConfig(agent string) (*rest.Config, error) {
 	case f.HasTargets(), f.TargetKubeconfig == NoTargetCluster:
 		return nil, nil
 	case f.TargetKubeconfig == "":
-		return f.clusterConfig(f.Kubeconfig, agent, problems.Control)
+		return f.clusterConfig(f.Kubeconfig, agent, problems.ControlCluster)
 	default:
-		return f.clusterConfig(f.TargetKubeconfig, agent, problems.Target)
+		return f.clusterConfig(f.TargetKubeconfig, agent, problems.TargetCluster)
 	}
 }
 
@@ -150,7 +150,7 @@ func (f *Flags) clusterConfig(kubeconfig, agent string, system problems.System) 
 	if f.Problems == nil {
 		return config, nil
 	}
-	if err := f.Problems.Watch(config, system); err != nil {
+	if err := f.Problems.WrapConfig(config, system); err != nil {
 		return nil, fmt.Errorf("use kubeconfig %s: %w", kubeconfig, err)
 	}
 	return config, nil
@@ -193,7 +193,7 @@ func (f *Flags) ConnectTemporal(
 	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
 	interceptors := []grpc.UnaryClientInterceptor{lengthenTimeouts, repeatHeartbeats}
 	if f.Problems != nil {
-		interceptors = append(interceptors, f.Problems.WatchTemporal)
+		interceptors = append(interceptors, f.Problems.InterceptTemporal)
 	}
 	options.ConnectionOptions.DialOptions = append(
 		options.ConnectionOptions.DialOptions,
@@ -213,8 +213,8 @@ func (f *Flags) ConnectTemporal(
 	}
 }
 
-// NewRegistry returns a metrics registry with the metrics of the Go runtime and of the process.
-func NewRegistry() *prometheus.Registry {
+// NewMetricsRegistry returns a metrics registry with the metrics of the Go runtime and of the process.
+func NewMetricsRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
@@ -222,9 +222,9 @@ func NewRegistry() *prometheus.Registry {
 
 // Process is a process with a logger, metrics and a health endpoint. Start returns a Process.
 type Process struct {
-	Logger        *slog.Logger
-	Registry      *prometheus.Registry
-	checkTemporal atomic.Pointer[func(context.Context) error] // checks the connection to Temporal; nil until MarkReady
+	Logger          *slog.Logger
+	MetricsRegistry *prometheus.Registry
+	checkTemporal   atomic.Pointer[func(context.Context) error] // checks the connection to Temporal; nil until MarkReady
 }
 
 // healthTimeout is the timeout of a health check of Temporal. The timeout is shorter than the default probe timeout of
@@ -239,10 +239,10 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 		return nil, err
 	}
 	slog.SetDefault(logger)
-	p := &Process{Logger: logger, Registry: NewRegistry()}
+	p := &Process{Logger: logger, MetricsRegistry: NewMetricsRegistry()}
 	f.Problems = problems.New(f.ClusterName)
-	p.Registry.MustRegister(f.Problems)
-	return p, f.ServeMetrics(ctx, p.Registry, func(ctx context.Context) error {
+	p.MetricsRegistry.MustRegister(f.Problems)
+	return p, f.ServeMetrics(ctx, p.MetricsRegistry, func(ctx context.Context) error {
 		health := p.checkTemporal.Load()
 		if health == nil {
 			return errors.New("caches are not filled yet")

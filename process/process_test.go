@@ -35,7 +35,7 @@ func TestRegisterBindsFlags(t *testing.T) {
 			LogLevel:       "info",
 			LeaseNamespace: "default",
 			Burst:          200,
-			Targets:        TargetFlags{key: "kubeconfig"},
+			Targets:        TargetFlags{kubeconfigKey: "kubeconfig"},
 			Shards:         ShardFlags{Count: 1},
 		},
 		f,
@@ -78,7 +78,7 @@ func TestTemporalConnectRetriesUntilContextEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	f := Flags{Connection: connection.Flags{Address: unusedAddress(t), Namespace: "millwright"}}
-	_, err := f.ConnectTemporal(ctx, slog.New(slog.DiscardHandler), NewRegistry())
+	_, err := f.ConnectTemporal(ctx, slog.New(slog.DiscardHandler), NewMetricsRegistry())
 	assert.ErrorContains(t, err, "connect to Temporal at "+f.Connection.Address)
 }
 
@@ -141,7 +141,7 @@ func TestProcessServesMetricsAndHealth(t *testing.T) {
 	assert.Contains(t, body, "go_goroutines")
 	assert.Contains(t, body, "process_cpu_seconds_total")
 
-	require.ErrorContains(t, f.ServeMetrics(ctx, NewRegistry(), nil), "listen on --metrics-address", "taken")
+	require.ErrorContains(t, f.ServeMetrics(ctx, NewMetricsRegistry(), nil), "listen on --metrics-address", "taken")
 	stop()
 	require.Eventually(t, func() bool {
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", f.MetricsAddress)
@@ -153,7 +153,7 @@ func TestProcessServesMetricsAndHealth(t *testing.T) {
 }
 
 // The development stack relies on this: it appends the flags of a test to its own flags.
-func TestTheLastOfARepeatedFlagCounts(t *testing.T) {
+func TestTheLastValueOfARepeatedFlagIsUsed(t *testing.T) {
 	var (
 		f       Flags
 		rollout RolloutFlags
@@ -179,7 +179,7 @@ func TestTheLastOfARepeatedFlagCounts(t *testing.T) {
 	)
 	assert.Equal(t, "debug", f.LogLevel)
 	assert.Equal(t, 7, f.Burst)
-	assert.False(t, rollout.Guard)
+	assert.False(t, rollout.UsesAutoscalerGuard)
 	require.NoError(t, set.Parse([]string{guard}))
-	assert.True(t, rollout.Guard)
+	assert.True(t, rollout.UsesAutoscalerGuard)
 }

@@ -8,13 +8,13 @@ import (
 
 // RolloutFlags choose what a rollout writes to nodes. Worker and bridge need the same RolloutFlags.
 type RolloutFlags struct {
-	Guard bool
+	UsesAutoscalerGuard bool
 }
 
 // Register adds the flags to a set.
 func (f *RolloutFlags) Register(set *pflag.FlagSet) {
 	set.BoolVar(
-		&f.Guard,
+		&f.UsesAutoscalerGuard,
 		"autoscaler-scaledown-annotation-during-rollout",
 		true,
 		"during a rollout, prevent the cluster autoscaler from removing nodes of the MachineDeployment, with the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled; set the same value on worker and bridge",
@@ -23,5 +23,5 @@ func (f *RolloutFlags) Register(set *pflag.FlagSet) {
 
 // ApplyToCluster copies the flags into a cluster. Call ApplyToCluster before the caches start.
 func (f *RolloutFlags) ApplyToCluster(cluster *cache.Cluster) {
-	cluster.WithoutAutoscalerGuard = !f.Guard
+	cluster.WithoutAutoscalerGuard = !f.UsesAutoscalerGuard
 }

@@ -16,7 +16,7 @@ import (
 // ScopeFlags select the namespaces that Millwright manages. Worker and bridge need the same ScopeFlags.
 type ScopeFlags struct {
 	cache.NamespaceScope
-	selector     string
+	selectorText string
 	watchesHolds bool
 }
 
@@ -35,7 +35,7 @@ func (f *ScopeFlags) Register(set *pflag.FlagSet) {
 		"namespaces whose objects Millwright leaves alone, separated by commas, for example those of another controller; set the same value on worker and bridge",
 	)
 	set.StringVar(
-		&f.selector,
+		&f.selectorText,
 		"namespace-selector",
 		"",
 		"labels of the namespaces whose objects Millwright acts on, as in kubectl -l, such as fleet=blue or \"tier notin (test)\"; with --namespaces, a namespace must fit both; empty: any; set the same value on worker and bridge",
@@ -51,7 +51,7 @@ func (f *ScopeFlags) Register(set *pflag.FlagSet) {
 // ApplyToCluster copies the flags into a cluster, or returns the error of Check. control is a client of the control
 // cluster. Call ApplyToCluster before the caches start.
 func (f *ScopeFlags) ApplyToCluster(cluster *cache.Cluster, control kubernetes.Interface) error {
-	if err := f.Check(); err != nil {
+	if err := f.Complete(); err != nil {
 		return err
 	}
 	cluster.Scope = f.NamespaceScope
@@ -61,9 +61,9 @@ func (f *ScopeFlags) ApplyToCluster(cluster *cache.Cluster, control kubernetes.I
 	return cluster.WatchHolds(control)
 }
 
-// Check completes the Scope. Check returns an error if a name is not a valid namespace name, if the selector is
+// Complete completes the Scope. Complete returns an error if a name is not a valid namespace name, if the selector is
 // invalid, or if --except-namespaces excludes all of --namespaces.
-func (f *ScopeFlags) Check() error {
+func (f *ScopeFlags) Complete() error {
 	for flag, names := range map[string][]string{"--namespaces": f.OnlyNamespaces, "--except-namespaces": f.ExceptNamespaces} {
 		for _, name := range names {
 			if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
@@ -71,8 +71,8 @@ func (f *ScopeFlags) Check() error {
 			}
 		}
 	}
-	if f.selector != "" {
-		selector, err := labels.Parse(f.selector)
+	if f.selectorText != "" {
+		selector, err := labels.Parse(f.selectorText)
 		if err != nil {
 			return fmt.Errorf("--namespace-selector: %w", err)
 		}

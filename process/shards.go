@@ -19,8 +19,8 @@ import (
 
 // ShardFlags say how many shards the installation has, and which of them this process serves.
 type ShardFlags struct {
-	Count int
-	only  string
+	Count         int
+	allowedShards string
 }
 
 // register adds the flags to a set.
@@ -32,7 +32,7 @@ func (f *ShardFlags) register(set *pflag.FlagSet) {
 		"number of shards: parts of the installation whose namespaces have their own task queues and are served by workers and bridges that share the shards; the number can grow, but not decrease; set the same value on worker, bridge and workers of providers",
 	)
 	set.StringVar(
-		&f.only,
+		&f.allowedShards,
 		"serve-shards",
 		"",
 		"numbers of the shards that this process may serve, separated by commas, for example to try a release on one shard; other processes then leave these shards to it while it runs; empty means all shards",
@@ -42,18 +42,19 @@ func (f *ShardFlags) register(set *pflag.FlagSet) {
 // HasShards reports whether the installation has more than one shard.
 func (f *ShardFlags) HasShards() bool { return f.Count > 1 }
 
-// Only returns the shards that this process may serve, or an error that names an invalid flag. Empty: all shards.
-func (f *ShardFlags) Only() (shards []int, err error) {
+// AllowedShards returns the shards that this process may serve, or an error that names an invalid flag. Empty: all
+// shards.
+func (f *ShardFlags) AllowedShards() (shards []int, err error) {
 	if f.Count < 1 || f.Count > shard.MaxCount {
 		return nil, fmt.Errorf("--shards: %d is no number from 1 to %d", f.Count, shard.MaxCount)
 	}
-	if f.only == "" {
+	if f.allowedShards == "" {
 		return nil, nil
 	}
 	if !f.HasShards() {
 		return nil, fmt.Errorf("--serve-shards: it has no effect without --shards")
 	}
-	for text := range strings.SplitSeq(f.only, ",") {
+	for text := range strings.SplitSeq(f.allowedShards, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil || n < 0 || n >= f.Count {
 			return nil, fmt.Errorf("--serve-shards: %q is no number from 0 to %d", text, f.Count-1)
@@ -65,7 +66,7 @@ func (f *ShardFlags) Only() (shards []int, err error) {
 
 // ServedShards returns the shards that a process without Leases serves: those of --serve-shards, or all shards.
 func (f *ShardFlags) ServedShards() ([]int, error) {
-	only, err := f.Only()
+	only, err := f.AllowedShards()
 	if err != nil || len(only) > 0 {
 		return only, err
 	}
@@ -75,8 +76,8 @@ func (f *ShardFlags) ServedShards() ([]int, error) {
 	return only, nil
 }
 
-// WatchShards reads the record of the shards, and watches it until ctx ends. WatchShards returns nil if the installation
-// has one shard.
+// WatchShards reads the record of the shards, and watches it until ctx ends. WatchShards returns nil if the
+// installation has one shard.
 func (f *Flags) WatchShards(ctx context.Context, client kubernetes.Interface, log *slog.Logger) (*shard.Map, error) {
 	if !f.Shards.HasShards() {
 		return nil, nil
@@ -92,18 +93,18 @@ func (f *Flags) WatchShards(ctx context.Context, client kubernetes.Interface, lo
 	return shards, nil
 }
 
-// ClaimShards claims shards by Leases and serves them until ctx ends or the service of a shard fails; see claims.Run. The
-// options' fields Role, Identity, Serve and OnClaims are used. claimed gets the claimed shards. targets, which may be
-// nil, connects to the targets of the namespaces in these shards.
+// ClaimShards claims shards by Leases and serves them until ctx ends or the service of a shard fails; see claims.Run.
+// The options' fields Role, Identity, Serve and OnClaims are used. claimed gets the claimed shards. targets, which may
+// be nil, connects to the targets of the namespaces in these shards.
 func (f *Flags) ClaimShards(
 	ctx context.Context,
 	client kubernetes.Interface,
 	log *slog.Logger,
-	claimed *shard.Claimed,
+	claimed *shard.Claims,
 	targets *target.Registry,
 	o claims.Options,
 ) (err error) {
-	if o.Only, err = f.Shards.Only(); err != nil {
+	if o.AllowedShards, err = f.Shards.AllowedShards(); err != nil {
 		return err
 	}
 	refresh := func() {
@@ -114,28 +115,28 @@ func (f *Flags) ClaimShards(
 	defer claimed.OnChange(func() { go refresh() })()
 	onClaims := o.OnClaims
 	o.OnClaims = func(numbers []int) {
-		if claimed.Set(numbers); onClaims != nil {
+		if claimed.SetNumbers(numbers); onClaims != nil {
 			onClaims(numbers)
 		}
 		go refresh()
 	}
-	o.Client, o.Namespace, o.Count, o.Log = client, f.LeaseNamespace, f.Shards.Count, log
+	o.Client, o.Namespace, o.ShardCount, o.Log = client, f.LeaseNamespace, f.Shards.Count, log
 	return claims.Run(ctx, o)
 }
 
 // FewerShardsError means that --shards is smaller than the number of shards of the installation.
-type FewerShardsError struct{ Recorded, Flag int }
+type FewerShardsError struct{ RecordedCount, FlagCount int }
 
 func (e *FewerShardsError) Error() string {
 	return fmt.Sprintf(
 		"--shards=%d: the workers of this installation have served %d shards, and the number cannot decrease, because nobody would serve the namespaces of the other shards",
-		e.Flag,
-		e.Recorded,
+		e.FlagCount,
+		e.RecordedCount,
 	)
 }
 
-// RecordedShards returns the number of shards in the Lease of the workers; 1 if the Lease is nil or has no number.
-func RecordedShards(lease *coordinationv1.Lease) int {
+// RecordedShardCount returns the number of shards in the Lease of the workers; 1 if the Lease is nil or has no number.
+func RecordedShardCount(lease *coordinationv1.Lease) int {
 	if lease == nil {
 		return 1
 	}
@@ -146,11 +147,11 @@ func RecordedShards(lease *coordinationv1.Lease) int {
 	return recorded
 }
 
-// CheckShards returns a FewerShardsError if the installation has more shards than --shards. lease is the Lease of the
-// workers; nil if no worker has run.
-func CheckShards(lease *coordinationv1.Lease, flag int) error {
-	if recorded := RecordedShards(lease); recorded > max(flag, 1) {
-		return &FewerShardsError{Recorded: recorded, Flag: flag}
+// CheckShardCount returns a FewerShardsError if the installation has more shards than --shards. lease is the Lease of
+// the workers; nil if no worker has run.
+func CheckShardCount(lease *coordinationv1.Lease, flag int) error {
+	if recorded := RecordedShardCount(lease); recorded > max(flag, 1) {
+		return &FewerShardsError{RecordedCount: recorded, FlagCount: flag}
 	}
 	return nil
 }

@@ -15,25 +15,25 @@ import (
 
 // TargetFlags configure a separate target cluster for each namespace. Worker and bridge need the same TargetFlags.
 type TargetFlags struct {
-	secret, key, tokenSecret string
+	secretName, kubeconfigKey, tokenSecretName string
 }
 
 // Register adds the flags to a set.
 func (f *TargetFlags) Register(set *pflag.FlagSet) {
 	set.StringVar(
-		&f.secret,
+		&f.secretName,
 		"target-secret",
 		"",
 		"name of the Secret in each namespace with the kubeconfig of the cluster that the machines of the namespace join; the value \""+target.NoCluster+"\" means that they join no cluster; empty means that all namespaces have the cluster of --target-kubeconfig; set the same value on worker and bridge",
 	)
 	set.StringVar(
-		&f.key,
+		&f.kubeconfigKey,
 		"target-secret-key",
 		"kubeconfig",
 		"key of the kubeconfig in the Secret of --target-secret; set the same value on worker and bridge",
 	)
 	set.StringVar(
-		&f.tokenSecret,
+		&f.tokenSecretName,
 		"target-token-secret",
 		"",
 		"name of the Secret in each namespace that has the bearer token for the kubeconfig of --target-secret under the key \"token\"; empty means that the kubeconfig has the credentials; set the same value on worker and bridge",
@@ -44,15 +44,15 @@ func (f *TargetFlags) Register(set *pflag.FlagSet) {
 func (f *Flags) HasTargets() bool { return f.Targets.IsSet() }
 
 // IsSet reports whether each namespace has its own target cluster.
-func (f *TargetFlags) IsSet() bool { return f.secret != "" }
+func (f *TargetFlags) IsSet() bool { return f.secretName != "" }
 
 // Clients returns the clients of the target clusters. connect makes the client of a target.
 func (f *TargetFlags) Clients(
 	secrets typedcorev1.SecretsGetter,
 	connect func(*rest.Config) (kubernetes.Interface, error),
-) *target.Clients {
-	return target.NewClients(secrets, target.Options{
-		Secret: f.secret, Key: f.key, TokenSecret: f.tokenSecret, Connect: connect,
+) *target.ClientFactory {
+	return target.NewClientFactory(secrets, target.Options{
+		SecretName: f.secretName, KubeconfigKey: f.kubeconfigKey, TokenSecretName: f.tokenSecretName, Connect: connect,
 	})
 }
 
@@ -63,9 +63,9 @@ func (f *Flags) checkTargets() error {
 		return errors.New(
 			"--target-secret: --target-kubeconfig gives all namespaces one target cluster; set only one of the two",
 		)
-	case !f.HasTargets() && f.Targets.tokenSecret != "":
+	case !f.HasTargets() && f.Targets.tokenSecretName != "":
 		return errors.New("--target-token-secret: it has no effect without --target-secret")
-	case f.HasTargets() && f.Targets.key == "":
+	case f.HasTargets() && f.Targets.kubeconfigKey == "":
 		return errors.New("--target-secret-key: the key must not be empty")
 	default:
 		return nil
@@ -74,7 +74,7 @@ func (f *Flags) checkTargets() error {
 
 // TargetClients returns the clients of the target clusters for a process that watches no targets; nil if all namespaces
 // have the same target.
-func (f *Flags) TargetClients(client kubernetes.Interface, agent string) (*target.Clients, error) {
+func (f *Flags) TargetClients(client kubernetes.Interface, agent string) (*target.ClientFactory, error) {
 	if err := f.checkTargets(); err != nil || !f.HasTargets() {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (f *Flags) TargetClients(client kubernetes.Interface, agent string) (*targe
 // targetOptions returns the options that the flags set. connect makes the client of a target.
 func (f *Flags) targetOptions(agent string, connect func(*rest.Config) (kubernetes.Interface, error)) target.Options {
 	return target.Options{
-		Secret: f.Targets.secret, Key: f.Targets.key, TokenSecret: f.Targets.tokenSecret,
+		SecretName: f.Targets.secretName, KubeconfigKey: f.Targets.kubeconfigKey, TokenSecretName: f.Targets.tokenSecretName,
 		Connect: func(config *rest.Config) (kubernetes.Interface, error) {
 			config.UserAgent = agent
 			f.LimitRequests(config)
@@ -99,7 +99,7 @@ func (f *Flags) targetOptions(agent string, connect func(*rest.Config) (kubernet
 func (f *Flags) ConnectTargets(
 	client kubernetes.Interface,
 	cluster *cache.Cluster,
-	claimed *shard.Claimed,
+	claimed *shard.Claims,
 	agent string,
 	options target.Options,
 ) (*target.Registry, error) {
@@ -110,8 +110,8 @@ func (f *Flags) ConnectTargets(
 	of.Namespaces, of.IsInScope = cluster.Scope.OnlyNamespaces, cluster.IsInScope
 	of.Serves = func(namespace string) bool { return cluster.IsInScope(namespace) && claimed.Serves(namespace) }
 	of.IsHeld = cluster.IsHeld
-	of.Drains, of.OnStatus, of.OnEnd = options.Drains, options.OnStatus, options.OnEnd
+	of.DrainsNodes, of.OnStatus, of.OnTargetEnd = options.DrainsNodes, options.OnStatus, options.OnTargetEnd
 	registry := target.New(client, of)
-	cluster.SetTargets(registry)
+	cluster.SetTargetSource(registry)
 	return registry, nil
 }

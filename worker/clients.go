@@ -46,8 +46,8 @@ func newClients(o options, restores *cache.RestoreDetector) (c clients, err erro
 	if c.control, err = process.KubernetesClient(control); err != nil {
 		return c, err
 	}
-	c.events = newRecorder(c.control)
-	if o.guardSecrets {
+	c.events = newEventRecorder(c.control)
+	if o.guardsSecrets {
 		if c.metadata, err = metadata.NewForConfig(control); err != nil {
 			return c, fmt.Errorf("make client: %w", err)
 		}
@@ -75,7 +75,7 @@ func (c clients) workloadAccess(o options) capidrain.ClusterAccess {
 		Connect: func(config *rest.Config, namespace, name string) (kubernetes.Interface, error) {
 			config.UserAgent = userAgent
 			o.LimitRequests(config)
-			if err := o.Problems.Watch(config, problems.WorkloadClusterSystem(namespace, name)); err != nil {
+			if err := o.Problems.WrapConfig(config, problems.WorkloadClusterSystem(namespace, name)); err != nil {
 				return nil, fmt.Errorf("watch the requests to the workload cluster: %w", err)
 			}
 			return newDrainClient(config)

@@ -28,20 +28,20 @@ import (
 // options are the flags of the worker.
 type options struct {
 	process.Flags
-	formerName           string
-	queues               string
-	virtualCloudAddress  string
-	adoptBeforeCreate    bool
-	guardSecrets         bool
-	bootstrapTokenGroups string
-	drainSettings        drain.Settings
-	maxDrains            int
-	cloud                serve.CloudFlags
-	preflight            process.PreflightFlags
-	rollout              process.RolloutFlags
-	mcm                  process.MCMFlags
-	scope                process.ScopeFlags
-	clusterAPI           process.ClusterAPIFlags
+	formerInstallationName string
+	queueList              string
+	virtualCloudAddress    string
+	adoptsBeforeCreate     bool
+	guardsSecrets          bool
+	bootstrapTokenGroups   string
+	drainSettings          drain.Settings
+	maxDrains              int
+	cloud                  serve.CloudFlags
+	preflight              process.PreflightFlags
+	rollout                process.RolloutFlags
+	mcm                    process.MCMFlags
+	scope                  process.ScopeFlags
+	clusterAPI             process.ClusterAPIFlags
 }
 
 func main() {
@@ -66,13 +66,13 @@ func newCommand() *cobra.Command {
 	o.clusterAPI.Register(set)
 	o.cloud.Register(set)
 	set.StringVar(
-		&o.formerName,
+		&o.formerInstallationName,
 		"accept-new-cluster-name",
 		"",
 		"former value of --cluster-name, if it was changed on purpose: the worker starts although the Lease of the workers has that name; give all instances the new name as their tag first, or Millwright takes them for gone",
 	)
 	set.StringVar(
-		&o.queues,
+		&o.queueList,
 		"queues",
 		"machines,kubernetes,drains,provider-virtual",
 		"task queues that this worker polls, separated by commas",
@@ -84,13 +84,13 @@ func newCommand() *cobra.Command {
 		"URL of the virtual cloud; required when --queues has provider-virtual",
 	)
 	set.BoolVar(
-		&o.adoptBeforeCreate,
+		&o.adoptsBeforeCreate,
 		"adopt-before-create",
 		true,
 		"before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine",
 	)
 	set.BoolVar(
-		&o.guardSecrets,
+		&o.guardsSecrets,
 		"guard-secrets",
 		true,
 		"put a finalizer on each Secret that a MachineClass names; requires the rights to list, watch and patch Secrets; set the same value on worker and bridge",
@@ -146,16 +146,16 @@ func runWorker(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	here, err := checkInstallationName(ctx, o, name, clients, p)
+	here, err := newCheckedLeaseRenewer(ctx, o, name, clients, p)
 	if err != nil {
 		return err
 	}
 	starting, started := context.WithCancel(ctx)
 	defer started()
 	if here != nil {
-		go problems.WritePeriodically(starting, here.showProblems)
+		go problems.WritePeriodically(starting, here.writeProblems)
 	}
-	temporal, err := o.ConnectTemporal(ctx, p.Logger, p.Registry)
+	temporal, err := o.ConnectTemporal(ctx, p.Logger, p.MetricsRegistry)
 	if err != nil {
 		return err
 	}
@@ -182,13 +182,13 @@ func runWorker(ctx context.Context, o options) error {
 			}
 		}()
 	}
-	server, err := newServer(ctx, o, name, temporal, filled, clients, p.Registry, fatal)
+	server, err := newServer(ctx, o, name, temporal, filled, clients, p.MetricsRegistry, fatal)
 	if err != nil {
 		return err
 	}
 	return server.run(ctx, filled, clients.control, p.Logger, func() {
 		p.MarkReady(temporal)
-		p.Logger.Info("serving", "installation", name, "queues", o.queues)
+		p.Logger.Info("serving", "installation", name, "queues", o.queueList)
 	})
 }
 
@@ -202,16 +202,16 @@ func (o *options) validate() error {
 			)
 		}
 	}
-	if _, err := o.Shards.Only(); err != nil {
+	if _, err := o.Shards.AllowedShards(); err != nil {
 		return err
 	}
 	return o.cloud.Check()
 }
 
-// checkInstallationName returns the Lease renewer of this worker. It returns an error if the workers of this control
-// cluster used another installation name. If the worker polls no core queue, it has no Lease, and checkInstallationName
-// returns nil.
-func checkInstallationName(
+// newCheckedLeaseRenewer returns the Lease renewer of this worker. It returns an error if the workers of this control
+// cluster used another installation name. If the worker polls no core queue, it has no Lease, and
+// newCheckedLeaseRenewer returns nil.
+func newCheckedLeaseRenewer(
 	ctx context.Context,
 	o options,
 	name run.Installation,
@@ -225,9 +225,9 @@ func checkInstallationName(
 	here := newWorkersLeaseRenewer(
 		leases,
 		name,
-		run.Installation(o.formerName),
+		run.Installation(o.formerInstallationName),
 		o.Shards.Count,
-		serve.NewHeartbeat(p.Registry),
+		serve.NewHeartbeat(p.MetricsRegistry),
 		o.Problems,
 		p.Logger,
 	)
@@ -236,11 +236,11 @@ func checkInstallationName(
 
 // caches are the caches that a worker of the core queues reads for its decisions.
 type caches struct {
-	cluster    *cache.Cluster // caches of the clusters; nil: the worker needs no caches
-	clusterAPI *capi.Cache    // caches of Cluster API; nil if Millwright reconciles no objects of Cluster API
-	shards     *shard.Map     // record of the shards; nil if the installation has one shard
-	claimed    *shard.Claimed // shards that this process serves; nil if the installation has one shard
-	targets    *target.Registry
+	cluster       *cache.Cluster // caches of the clusters; nil: the worker needs no caches
+	clusterAPI    *capi.Cache    // caches of Cluster API; nil if Millwright reconciles no objects of Cluster API
+	shards        *shard.Map     // record of the shards; nil if the installation has one shard
+	claimedShards *shard.Claims  // shards that this process serves; nil if the installation has one shard
+	targets       *target.Registry
 }
 
 // fillCaches fills the caches. fillCaches returns zero caches if the worker needs no caches.
@@ -267,9 +267,9 @@ func fillCaches(
 	if err := o.scope.ApplyToCluster(cluster, clients.control); err != nil {
 		return none, err
 	}
-	claimed := shard.NewClaimed(shards)
+	claimed := shard.NewClaims(shards)
 	targets, err := o.ConnectTargets(clients.control, cluster, claimed, userAgent, target.Options{
-		Connect: newDrainClient, Drains: true, OnStatus: reporter.record, OnEnd: reporter.forget,
+		Connect: newDrainClient, DrainsNodes: true, OnStatus: reporter.recordStatus, OnTargetEnd: reporter.forgetTarget,
 	})
 	if err != nil {
 		return none, err
@@ -308,7 +308,7 @@ func fillCaches(
 // servesCore reports whether the worker polls a task queue of workflows or of cluster activities. A worker that only
 // calls a cloud needs no caches and no permission to list objects.
 func (o *options) servesCore() bool {
-	return slices.ContainsFunc(strings.Split(o.queues, ","), isCoreQueue)
+	return slices.ContainsFunc(strings.Split(o.queueList, ","), isCoreQueue)
 }
 
 func isCoreQueue(queue string) bool {

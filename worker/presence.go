@@ -37,8 +37,8 @@ const (
 	// maxAbsences is the maximum number of recorded absences; the oldest absences are dropped. Source: this number of
 	// absences needs 4 KiB of an annotation.
 	maxAbsences = 50
-	// presenceTimeout is the timeout of one renewal. Source: a third of renewInterval.
-	presenceTimeout = 5 * time.Second
+	// renewTimeout is the timeout of one renewal. Source: a third of renewInterval.
+	renewTimeout = 5 * time.Second
 )
 
 // workersLeaseRenewer renews the Lease of the workers. A worker renews the Lease while Temporal and the control cluster
@@ -50,7 +50,7 @@ type workersLeaseRenewer struct {
 	installation       run.Installation
 	formerInstallation run.Installation            // former installation name; empty if the name was not changed
 	scope              cache.NamespaceScope        // namespaces that this installation manages
-	shards             int                         // number of shards of the installation
+	shardCount         int                         // number of shards of the installation
 	checkTemporal      func(context.Context) error // health check, which returns nil if Temporal answers
 	identity           string
 	onWorkerAbsences   func(cache.WorkerAbsences)
@@ -80,7 +80,7 @@ func newWorkersLeaseRenewer(
 		leases:             recorder.LeaseClient(leases, identity),
 		installation:       of,
 		formerInstallation: before,
-		shards:             shards,
+		shardCount:         shards,
 		identity:           identity,
 		heartbeat:          heartbeat,
 		recorder:           recorder,
@@ -88,9 +88,9 @@ func newWorkersLeaseRenewer(
 	}
 }
 
-// showProblems writes the problems of this worker to the Lease while the worker does not renew the Lease.
-func (p *workersLeaseRenewer) showProblems(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+// writeProblems writes the problems of this worker to the Lease while the worker does not renew the Lease.
+func (p *workersLeaseRenewer) writeProblems(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	// The error is not logged, because the next renewal of the Lease fails with the same error.
 	_ = p.recorder.WriteToLease(ctx, p.leases, v1alpha1.LeaseWorkers, recordPossibleAbsence)
@@ -119,15 +119,15 @@ func (p *workersLeaseRenewer) setDependencies(temporal client.Client, namespace 
 }
 
 // installationRenamedError means that the workers of this control cluster used another name of the installation.
-type installationRenamedError struct{ Lease, Theirs, Ours string }
+type installationRenamedError struct{ LeaseName, RecordedName, ConfiguredName string }
 
 func (e *installationRenamedError) Error() string {
 	return fmt.Sprintf(
 		"--cluster-name is %[1]s, and the Lease %[2]s says that the workers of this cluster had the name %[3]s: the instances have the tag %[3]s, so Millwright would take them for gone, replace their Machines and leave them running; "+
 			"set --cluster-name=%[3]s, or, if all instances have the tag %[1]s by now, start the worker with --accept-new-cluster-name=%[3]s",
-		e.Ours,
-		e.Lease,
-		e.Theirs,
+		e.ConfiguredName,
+		e.LeaseName,
+		e.RecordedName,
 	)
 }
 
@@ -146,9 +146,9 @@ func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Leas
 		return nil
 	default:
 		return &installationRenamedError{
-			Lease:  lease.Namespace + "/" + lease.Name,
-			Theirs: string(theirs),
-			Ours:   string(p.installation),
+			LeaseName:      lease.Namespace + "/" + lease.Name,
+			RecordedName:   string(theirs),
+			ConfiguredName: string(p.installation),
 		}
 	}
 }
@@ -158,7 +158,7 @@ func (p *workersLeaseRenewer) compareInstallationName(lease *coordinationv1.Leas
 // writes nothing.
 func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 	return p.retryUntilDone(ctx, "check the name of the installation", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+		ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 		defer cancel()
 		lease, err := p.leases.Get(ctx, v1alpha1.LeaseWorkers, metav1.GetOptions{})
 		switch {
@@ -169,7 +169,7 @@ func (p *workersLeaseRenewer) checkInstallation(ctx context.Context) error {
 		case p.formerInstallation != "" && lease.Annotations[v1alpha1.AnnotationInstallation] == string(p.installation):
 			p.log.Warn("--accept-new-cluster-name has no effect any more: remove it", "cluster-name", p.installation)
 		}
-		return cmp.Or(p.compareInstallationName(lease), process.CheckShards(lease, p.shards))
+		return cmp.Or(p.compareInstallationName(lease), process.CheckShardCount(lease, p.shardCount))
 	})
 }
 
@@ -219,7 +219,7 @@ func (p *workersLeaseRenewer) keepRenewingLease(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			p.showProblems(ctx)
+			p.writeProblems(ctx)
 		}
 		if failing := err != nil; failing != p.isFailing && ctx.Err() == nil {
 			p.isFailing = failing
@@ -238,7 +238,7 @@ func (p *workersLeaseRenewer) keepRenewingLeaseOrFail(ctx context.Context, fatal
 
 // readAndRenewLease renews the Lease once, and records the absence before the renewal if there was an absence.
 func (p *workersLeaseRenewer) readAndRenewLease(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	if err := p.checkTemporal(ctx); err != nil {
 		return fmt.Errorf("ask Temporal: %w", err)
@@ -306,8 +306,8 @@ func (p *workersLeaseRenewer) setLeaseFields(lease *coordinationv1.Lease) {
 	lease.Spec.HolderIdentity = &p.identity
 	lease.Spec.RenewTime = new(metav1.NowMicro())
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationInstallation, string(p.installation))
-	if p.shards > process.RecordedShards(lease) {
-		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationShards, strconv.Itoa(p.shards))
+	if p.shardCount > process.RecordedShardCount(lease) {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationShards, strconv.Itoa(p.shardCount))
 	}
 }
 

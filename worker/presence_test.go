@@ -181,7 +181,7 @@ func TestTimesWithoutAWorkerAreRecorded(t *testing.T) {
 			renewed := s.lease.Spec.RenewTime
 			w.temporalError = errors.New("denied")
 			refuse := func(err error) {
-				_ = w.recorder.WatchTemporal(t.Context(), "/service/DescribeNamespace", nil, nil, nil,
+				_ = w.recorder.InterceptTemporal(t.Context(), "/service/DescribeNamespace", nil, nil, nil,
 					func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return err })
 			}
 			denied := status.Error(codes.PermissionDenied, "Request unauthorized.")
@@ -190,12 +190,12 @@ func TestTimesWithoutAWorkerAreRecorded(t *testing.T) {
 			refuse(denied)
 			w.keepRenewingForDuration(t, 3*time.Minute)
 			require.Equal(t, renewed, s.lease.Spec.RenewTime, "the worker is not at work")
-			require.Len(t, problems.ReportsOf(s.lease, time.Now()), 1)
-			require.Equal(t, "Request unauthorized.", problems.ReportsOf(s.lease, time.Now())[0].Problems[0].Words)
+			require.Len(t, problems.ReadReports(s.lease, time.Now()), 1)
+			require.Equal(t, "Request unauthorized.", problems.ReadReports(s.lease, time.Now())[0].Problems[0].Message)
 			w.temporalError = nil
 			refuse(nil)
 			w.keepRenewingForDuration(t, time.Minute)
-			require.Empty(t, problems.ReportsOf(s.lease, time.Now()))
+			require.Empty(t, problems.ReadReports(s.lease, time.Now()))
 			require.Len(t, w.absences, 1, "the reports hide no absence")
 			assert.InDelta(t, 3, w.absences[0].To.Sub(w.absences[0].From).Minutes(), 0.4)
 		})
@@ -353,7 +353,7 @@ func TestAWorkerWithFewerShardsThanTheInstallationIsRefused(t *testing.T) {
 		s := newLeaseServer(0)
 		workerWith := func(shards int) *testWorker {
 			w := s.newWorkerNamed("prod", "")
-			w.shards = shards
+			w.shardCount = shards
 			return w
 		}
 		require.NoError(t, workerWith(1).renewForTheFirstTime(t.Context()))

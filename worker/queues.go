@@ -30,23 +30,23 @@ import (
 	"millwright/workflows/run"
 )
 
-// machineSlots and drainSlots are the numbers of activity slots of a worker. An activity of the queues machines and
-// drains needs few resources apart from a slot.
+// machineSlotCount and drainSlotCount are the numbers of activity slots of a worker. An activity of the queues machines
+// and drains needs few resources apart from a slot.
 const (
-	machineSlots = 200 // the other cluster queues have 100
-	drainSlots   = 500 // a drain occupies one slot and mostly waits
+	machineSlotCount = 200 // the other cluster queues have 100
+	drainSlotCount   = 500 // a drain occupies one slot and mostly waits
 )
 
 // server serves the task queues of shards.
 type server struct {
 	options
-	installation run.Installation
-	temporal     client.Client
-	kube         *kube.Kube
-	onClusters   []any // the activities of the core queues
-	providers    *provider.Registry
-	metrics      serve.CloudMetrics
-	fatal        serve.FatalErrors // gets the error if an SDK worker stops polling
+	installation   run.Installation
+	temporal       client.Client
+	kube           *kube.Kube
+	coreActivities []any // the activities of the core queues
+	providers      *provider.Registry
+	metrics        serve.CloudMetrics
+	fatal          serve.FatalErrors // gets the error if an SDK worker stops polling
 }
 
 // newServer makes a server that serves no shard yet.
@@ -70,7 +70,7 @@ func newServer(
 		MaxDrains:   o.maxDrains,
 		FairCalls:   o.cloud.FairCalls(),
 		Pollers: func(ctx context.Context, namespace, name string) (int, error) {
-			number, _ := in.shards.Of(namespace)
+			number, _ := in.shards.ShardOfNamespace(namespace)
 			return taskqueue.CountPollers(
 				ctx,
 				temporal.WorkflowService(),
@@ -88,7 +88,7 @@ func newServer(
 	providers := &provider.Registry{}
 	if o.virtualCloudAddress != "" {
 		var options []driver.Option
-		if !o.adoptBeforeCreate {
+		if !o.adoptsBeforeCreate {
 			options = append(options, driver.WithoutSearch())
 		}
 		if err := providers.Register("virtual", virtual.New(o.virtualCloudAddress, options...)); err != nil {
@@ -96,7 +96,7 @@ func newServer(
 		}
 	}
 	return &server{
-		options: o, installation: installation, temporal: temporal, kube: k, onClusters: onClusters,
+		options: o, installation: installation, temporal: temporal, kube: k, coreActivities: onClusters,
 		providers: providers, metrics: serve.NewCloudMetrics(registry), fatal: fatal,
 	}, nil
 }
@@ -116,7 +116,7 @@ func (s *server) serveShard(ctx context.Context, number int) error {
 // startWorkers starts one SDK worker for each queue of a shard. If startWorkers returns an error, it also returns the
 // workers that have started.
 func (s *server) startWorkers(shard run.Shard) (workers []worker.Worker, err error) {
-	for queue := range strings.SplitSeq(s.queues, ",") {
+	for queue := range strings.SplitSeq(s.queueList, ",") {
 		w, err := s.startWorker(shard, queue)
 		if err != nil {
 			return workers, err
@@ -130,20 +130,26 @@ func (s *server) startWorker(shard run.Shard, queue string) (worker.Worker, erro
 	name, isProvider := strings.CutPrefix(queue, provider.TaskQueue(""))
 	switch {
 	case isCoreQueue(queue):
-		return serve.StartWorker(s.temporal, shard.TaskQueue(queue), coreOptions(queue), s.fatal, func(w worker.Registry) {
-			if queue == run.QueueMachines {
-				workflows.Register(w)
-			}
-			for _, a := range s.onClusters {
-				w.RegisterActivity(a)
-			}
-		})
+		return serve.StartWorker(
+			s.temporal,
+			shard.TaskQueue(queue),
+			coreWorkerOptions(queue),
+			s.fatal,
+			func(w worker.Registry) {
+				if queue == run.QueueMachines {
+					workflows.Register(w)
+				}
+				for _, a := range s.coreActivities {
+					w.RegisterActivity(a)
+				}
+			},
+		)
 	case isProvider:
 		found, missing := s.providers.Lookup(name)
 		if missing != nil {
 			return nil, fmt.Errorf("serve queue %s: %w", queue, missing)
 		}
-		calls := &cloud.Provider{Cloud: found, FreshTokens: s.kube.FreshTokens}
+		calls := &cloud.Activities{Cloud: found, FreshTokens: s.kube.FreshTokens}
 		if err := serve.ConnectProvider(s.Flags, userAgent, calls); err != nil {
 			return nil, err
 		}
@@ -160,15 +166,15 @@ func (s *server) startWorker(shard run.Shard, queue string) (worker.Worker, erro
 	}
 }
 
-// coreOptions returns the options of the worker of a core queue.
-func coreOptions(queue string) worker.Options {
-	options := serve.Options()
+// coreWorkerOptions returns the options of the worker of a core queue.
+func coreWorkerOptions(queue string) worker.Options {
+	options := serve.WorkerOptions()
 	switch queue {
 	// more slots, so that small batches of writes do not delay decisions that fall back to this queue
 	case run.QueueMachines:
-		options.MaxConcurrentActivityExecutionSize = machineSlots
+		options.MaxConcurrentActivityExecutionSize = machineSlotCount
 	case run.QueueDrains:
-		options.MaxConcurrentActivityExecutionSize = drainSlots
+		options.MaxConcurrentActivityExecutionSize = drainSlotCount
 	}
 	return options
 }
@@ -180,8 +186,8 @@ func eventSpamKey(e *corev1.Event) string {
 	return strings.Join([]string{string(e.InvolvedObject.UID), e.Type, e.Reason}, "/")
 }
 
-// newRecorder returns a recorder that sends events to the cluster.
-func newRecorder(control kubernetes.Interface) record.EventRecorder {
+// newEventRecorder returns a recorder that sends events to the cluster.
+func newEventRecorder(control kubernetes.Interface) record.EventRecorder {
 	scheme := runtime.NewScheme()
 	_ = v1alpha1.AddToScheme(scheme) // AddToScheme fails only for a type that is registered twice
 	_ = clusterv1.AddToScheme(scheme)

@@ -23,7 +23,7 @@ func (s *server) run(
 	log *slog.Logger,
 	ready func(),
 ) error {
-	if in.claimed != nil {
+	if in.claimedShards != nil {
 		ready()
 		return s.claimShards(ctx, in, control, log)
 	}
@@ -55,8 +55,8 @@ func (s *server) claimShards(ctx context.Context, in caches, control kubernetes.
 			stop(err)
 		}
 	}()
-	err := s.ClaimShards(ctx, control, log, in.claimed, in.targets, claims.Options{
-		Role: claims.Worker, Identity: process.Identity(), Serve: s.serveShard,
+	err := s.ClaimShards(ctx, control, log, in.claimedShards, in.targets, claims.Options{
+		Role: claims.RoleWorker, Identity: process.Identity(), Serve: s.serveShard,
 	})
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
 		err = cause

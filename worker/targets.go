@@ -34,39 +34,39 @@ type targetReporter struct {
 	log        *slog.Logger
 	changed    chan struct{}
 
-	mu      sync.Mutex
-	reports map[string]target.Report // by namespace
-	pending map[string]bool          // namespaces whose report is not written yet
+	mu                sync.Mutex
+	reports           map[string]target.Report // by namespace
+	pendingNamespaces map[string]bool          // namespaces whose report is not written yet
 }
 
 func newTargetReporter(configMaps typedcorev1.ConfigMapInterface, worker string, log *slog.Logger) *targetReporter {
 	return &targetReporter{
 		configMaps: configMaps, worker: worker, log: log,
-		changed: make(chan struct{}, 1), reports: map[string]target.Report{}, pending: map[string]bool{},
+		changed: make(chan struct{}, 1), reports: map[string]target.Report{}, pendingNamespaces: map[string]bool{},
 	}
 }
 
-// record stores the state of a target. record does not wait.
-func (r *targetReporter) record(namespace string, status cache.TargetStatus) {
+// recordStatus stores the state of a target. recordStatus does not wait.
+func (r *targetReporter) recordStatus(namespace string, status cache.TargetStatus) {
 	r.mu.Lock()
 	r.reports[namespace] = target.Report{
 		Namespace: namespace, Worker: r.worker, State: status.State, Why: status.Why, Since: status.Since,
 	}
-	r.pending[namespace] = true
+	r.pendingNamespaces[namespace] = true
 	r.mu.Unlock()
-	r.wake()
+	r.notifyChange()
 }
 
-// forget deletes the report of a target that this worker no longer serves. forget does not wait.
-func (r *targetReporter) forget(namespace string) {
+// forgetTarget deletes the report of a target that this worker no longer serves. forgetTarget does not wait.
+func (r *targetReporter) forgetTarget(namespace string) {
 	r.mu.Lock()
 	delete(r.reports, namespace)
-	r.pending[namespace] = true
+	r.pendingNamespaces[namespace] = true
 	r.mu.Unlock()
-	r.wake()
+	r.notifyChange()
 }
 
-func (r *targetReporter) wake() {
+func (r *targetReporter) notifyChange() {
 	select {
 	case r.changed <- struct{}{}:
 	default:
@@ -76,7 +76,7 @@ func (r *targetReporter) wake() {
 // run writes the reports until ctx ends, and then deletes them.
 func (r *targetReporter) run(ctx context.Context) {
 	defer r.deleteReports(context.WithoutCancel(ctx))
-	renewal := time.NewTicker(target.RenewInterval)
+	renewal := time.NewTicker(target.ReportInterval)
 	defer renewal.Stop()
 	var retry <-chan time.Time // nil: the last write has succeeded
 	for {
@@ -89,10 +89,10 @@ func (r *targetReporter) run(ctx context.Context) {
 			}
 		case <-retry:
 		case <-renewal.C:
-			r.renewAll()
+			r.markAllPending()
 		}
 		retry = nil
-		if err := r.write(ctx); err != nil && ctx.Err() == nil {
+		if err := r.writeReports(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("the states of the target clusters are not written, will try again", "error", err)
 			retry = time.After(reportRetryDelay)
 		}
@@ -108,21 +108,21 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// renewAll makes the next write contain all reports.
-func (r *targetReporter) renewAll() {
+// markAllPending makes the next write contain all reports.
+func (r *targetReporter) markAllPending() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for namespace := range r.reports {
-		r.pending[namespace] = true
+		r.pendingNamespaces[namespace] = true
 	}
 }
 
-// write writes the pending reports, and deletes the reports of workers that no longer write.
-func (r *targetReporter) write(ctx context.Context) error {
+// writeReports writes the pending reports, and deletes the reports of workers that no longer write.
+func (r *targetReporter) writeReports(ctx context.Context) error {
 	now := time.Now()
 	r.mu.Lock()
-	pending := r.pending
-	r.pending = map[string]bool{}
+	pending := r.pendingNamespaces
+	r.pendingNamespaces = map[string]bool{}
 	data := map[string]any{}
 	for namespace := range pending {
 		report, found := r.reports[namespace]
@@ -130,17 +130,17 @@ func (r *targetReporter) write(ctx context.Context) error {
 			data[target.Report{Namespace: namespace, Worker: r.worker}.Key()] = nil
 			continue
 		}
-		report.At = now
-		data[report.Key()] = report.Text()
+		report.WrittenAt = now
+		data[report.Key()] = report.Value()
 	}
 	r.mu.Unlock()
 	if len(data) == 0 {
 		return nil
 	}
-	written, err := r.patch(ctx, data)
+	written, err := r.patchConfigMap(ctx, data)
 	if err != nil {
 		r.mu.Lock()
-		maps.Copy(r.pending, pending)
+		maps.Copy(r.pendingNamespaces, pending)
 		r.mu.Unlock()
 		return err
 	}
@@ -149,25 +149,31 @@ func (r *targetReporter) write(ctx context.Context) error {
 		expired[key] = nil
 	}
 	if len(expired) > 0 {
-		_, err = r.patch(ctx, expired)
+		_, err = r.patchConfigMap(ctx, expired)
 	}
 	return err
 }
 
-// patch sets the keys of the ConfigMap; a nil value deletes a key. patch creates a missing ConfigMap.
-func (r *targetReporter) patch(ctx context.Context, data map[string]any) (*corev1.ConfigMap, error) {
+// patchConfigMap sets the keys of the ConfigMap; a nil value deletes a key. patchConfigMap creates a missing ConfigMap.
+func (r *targetReporter) patchConfigMap(ctx context.Context, data map[string]any) (*corev1.ConfigMap, error) {
 	text, err := json.Marshal(map[string]any{"data": data})
 	if err != nil {
 		return nil, err
 	}
 	for {
-		written, err := r.configMaps.Patch(ctx, target.ReportsName, types.MergePatchType, text, metav1.PatchOptions{})
+		written, err := r.configMaps.Patch(
+			ctx,
+			target.ReportsConfigMapName,
+			types.MergePatchType,
+			text,
+			metav1.PatchOptions{},
+		)
 		if !apierrors.IsNotFound(err) {
 			return written, err
 		}
 		_, err = r.configMaps.Create(
 			ctx,
-			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: target.ReportsName}},
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: target.ReportsConfigMapName}},
 			metav1.CreateOptions{},
 		)
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -189,7 +195,7 @@ func (r *targetReporter) deleteReports(ctx context.Context) {
 	if len(data) == 0 {
 		return
 	}
-	if _, err := r.patch(ctx, data); err != nil {
+	if _, err := r.patchConfigMap(ctx, data); err != nil {
 		r.log.Warn("the states of the target clusters are not deleted: they expire", "error", err)
 	}
 }

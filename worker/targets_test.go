@@ -28,20 +28,20 @@ func TestReportsOfTargetsStayValidAndEndWithTheirTarget(t *testing.T) {
 		}()
 		reported := func() (namespaces []string) {
 			synctest.Wait()
-			all, err := configMaps.Get(t.Context(), target.ReportsName, metav1.GetOptions{})
+			all, err := configMaps.Get(t.Context(), target.ReportsConfigMapName, metav1.GetOptions{})
 			require.NoError(t, err)
 			for _, report := range target.ReadReports(all, time.Now()) {
 				namespaces = append(namespaces, report.Namespace)
 			}
 			return namespaces
 		}
-		reporter.record("calm", cache.TargetStatus{State: cache.TargetReady})
+		reporter.recordStatus("calm", cache.TargetStatus{State: cache.TargetReady})
 		for range 12 { // one hour of changes, more often than the reports are renewed
-			reporter.record("restless", cache.TargetStatus{State: cache.TargetUnavailable})
+			reporter.recordStatus("restless", cache.TargetStatus{State: cache.TargetUnavailable})
 			time.Sleep(5 * time.Minute)
 		}
 		assert.Equal(t, []string{"calm", "restless"}, reported())
-		reporter.forget("restless")
+		reporter.forgetTarget("restless")
 		time.Sleep(time.Minute)
 		assert.Equal(t, []string{"calm"}, reported())
 		time.Sleep(time.Hour)

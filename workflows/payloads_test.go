@@ -51,10 +51,10 @@ func longRef() kube.Ref {
 	return kube.Ref{Namespace: strings.Repeat("s", 63), Name: longName(0), UID: testUID(0)}
 }
 
-// readAtTime returns a ReadInput with the given time and the versions of all resources.
-func readAtTime(now time.Time) kube.ReadInput {
+// newReadInput returns a ReadInput with the given time and the versions of all resources.
+func newReadInput(now time.Time) kube.ReadInput {
 	versions := kube.MinVersions{}
-	for _, resource := range []cache.Resource{cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Policies, cache.Nodes, cache.Secrets} {
+	for _, resource := range []cache.Resource{cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.RolloutPolicies, cache.Nodes, cache.Secrets} {
 		versions[resource] = "18446744073709551615"
 	}
 	return kube.ReadInput{Ref: longRef(), Versions: versions, At: now}
@@ -68,21 +68,21 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	for name, change := range map[string]func(*scale.Facts, *scale.Member){
 		"surplus": func(o *scale.Facts, _ *scale.Member) { o.Replicas = 0 },
 		"failed": func(_ *scale.Facts, m *scale.Member) {
-			m.Phase, m.MCM.Failed, m.MCM.Replace, m.MCM.Troubled = "Failed", true, true, true
+			m.Phase, m.MCM.Failed, m.MCM.Replaceable, m.MCM.LastOperationFailed = "Failed", true, true, true
 		},
 		"drifted": func(_ *scale.Facts, m *scale.Member) {
 			m.Drift = "configuration, labels, annotations, node template, class kind"
 		},
 		"foreign": func(_ *scale.Facts, m *scale.Member) { m.Matches = false },
 		"marked": func(_ *scale.Facts, m *scale.Member) {
-			m.Marked, m.Healthy, m.ClusterAPI.MarkedWhy = true, scale.False, endless
+			m.Marked, m.Healthy, m.ClusterAPI.MarkMessage = true, scale.ConditionFalse, endless
 		},
 	} {
 		o := scale.Facts{
-			Now:      now,
-			Naming:   []string{longName(0) + "-", ""},
-			Settings: scale.Settings{Replicas: maxMachines},
-			Deletion: scale.Deletion{Finalizer: true},
+			Now:       now,
+			NameParts: []string{longName(0) + "-", ""},
+			Settings:  scale.Settings{Replicas: maxMachines},
+			Deletion:  scale.Deletion{HasFinalizer: true},
 		}
 		for i := range maxMachines {
 			m := scale.Member{
@@ -104,26 +104,26 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		payloads["DecideSet, "+name] = set.Decision{
 			Pending: plan.Pending,
 			Scale:   plan.Decision,
-			Seen:    readAtTime(now).Versions,
+			Seen:    newReadInput(now).Versions,
 			Blocked: blockedSet(now).BlockedSummary(now),
 		}
 	}
 	none := scale.Decide(
 		scale.Facts{
-			Now:      now,
-			Naming:   []string{longName(0) + "-", ""},
-			Settings: scale.Settings{Replicas: maxMachines},
-			Deletion: scale.Deletion{Finalizer: true},
+			Now:       now,
+			NameParts: []string{longName(0) + "-", ""},
+			Settings:  scale.Settings{Replicas: maxMachines},
+			Deletion:  scale.Deletion{HasFinalizer: true},
 		},
 	)
-	require.Len(t, none.Create, scale.MaxCreate)
+	require.Len(t, none.Create, scale.MaxCreations)
 	payloads["CreateMachines"] = set.Creation{Set: longRef(), Names: none.Create}
 	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto, rollout.OnDelete} {
 		o := deploymentWithManySets(strategy, now)
 		plan := rollout.PlanDeployment(o)
 		require.True(t, plan.Decision.HasActions(), strategy)
 		d := deployment.NewDecision(&v1alpha1.MachineDeployment{}, o, plan)
-		d.Seen, d.Blocked = readAtTime(now).Versions, blockedSet(now).BlockedSummary(now)
+		d.Seen, d.Blocked = newReadInput(now).Versions, blockedSet(now).BlockedSummary(now)
 		payloads["DecideDeployment, "+string(strategy)] = d
 	}
 	payloads["GrantReplacements"] = deployment.GrantResult{Why: replace.Decide(deploymentDueForReplacement(now)).Why}
@@ -137,7 +137,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	payloads["EvictPods"] = evicted
 	payloads["input of Drain"] = workflowsdrain.Input{
 		Ref:      longRef(),
-		Versions: readAtTime(now).Versions,
+		Versions: newReadInput(now).Versions,
 		NodeName: longName(0),
 		Seen:     &evicted,
 	}
@@ -152,7 +152,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	require.NotEmpty(t, swept.Collect)
 	payloads["FindOrphans"] = cloud.OrphanDecision{Decision: swept}
 	payloads["input of FindOrphans"] = cloud.OrphanSearch{Class: longRef(), At: now, Sightings: swept.Sightings}
-	secrets := class.Decision{Seen: readAtTime(now).Versions}
+	secrets := class.Decision{Seen: newReadInput(now).Versions}
 	for i := range scale.MaxBatch { // DecideClass returns at most MaxBatch Secrets
 		s := class.SecretTarget{
 			Name:       longName(i),
@@ -165,7 +165,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 	payloads["DecideClass"] = secrets
 	payloads["signal changed"] = run.ChangeSignal{
 		UID:      testUID(0),
-		Versions: readAtTime(now).Versions,
+		Versions: newReadInput(now).Versions,
 		Tell:     longName(0),
 		Ended:    longName(0),
 	}
@@ -180,7 +180,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 
 // blockedSet returns a set whose machines wait for 10,000 different blockers.
 func blockedSet(now time.Time) explain.MachineSet {
-	s, cause := explain.MachineSet{Namespace: "shop", Name: longName(0), Of: maxMachines}, longText()[:1000]
+	s, cause := explain.MachineSet{Namespace: "shop", Name: longName(0), MachineCount: maxMachines}, longText()[:1000]
 	for i := range maxMachines {
 		s.Machines = append(s.Machines, explain.Machine{
 			Namespace: "shop",
@@ -192,7 +192,7 @@ func blockedSet(now time.Time) explain.MachineSet {
 			Since:     now,
 			Deadline:  now.Add(time.Hour),
 			Means:     drain.Evict,
-			Then:      drain.Delete,
+			NextMeans: drain.Delete,
 			Now:       now,
 		})
 	}
@@ -204,32 +204,32 @@ func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Fa
 	o := rollout.Facts{
 		Now: now,
 		Settings: rollout.Settings{
-			Replicas:     maxMachines,
-			Strategy:     strategy,
-			HistoryLimit: new(3),
-			Surge:        rollout.IntOrPercent{Value: 10, Percent: true},
-			Unavailable:  rollout.IntOrPercent{Value: 10, Percent: true},
-			Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: maxMachines},
+			Replicas:       maxMachines,
+			Strategy:       strategy,
+			HistoryLimit:   new(3),
+			MaxSurge:       rollout.IntOrPercent{Value: 10, IsPercent: true},
+			MaxUnavailable: rollout.IntOrPercent{Value: 10, IsPercent: true},
+			RollbackPolicy: rollout.AutoRollback{HasMaxFailed: true, MaxFailed: maxMachines},
 		},
-		Deletion:         scale.Deletion{Finalizer: true},
-		MCM:              rollout.MCMDeployment{Guard: true},
+		Deletion:         scale.Deletion{HasFinalizer: true},
+		MCM:              rollout.MCMDeployment{ProtectsFromAutoscaler: true},
 		OperatorRequests: rollout.OperatorRequests{PausedBy: longText()},
 	}
 	failure := rollout.Problem{Reason: "FailedCreate", Message: longText()}
 	for n := range maxSets {
 		s := rollout.MachineSet{
-			Name:      longName(n),
-			UID:       testUID(n),
-			Version:   "123456789",
-			Created:   now.Add(time.Duration(n) * time.Second),
-			Deletion:  scale.Deletion{Finalizer: true},
-			Drift:     true,
-			Replicas:  maxMachines / maxSets,
-			ActedOn:   maxMachines / maxSets,
-			Revision:  int64(n + 1),
-			Current:   n == maxSets-1,
-			NoScaleUp: n%2 == 0,
-			Failure:   failure,
+			Name:            longName(n),
+			UID:             testUID(n),
+			Version:         "123456789",
+			Created:         now.Add(time.Duration(n) * time.Second),
+			Deletion:        scale.Deletion{HasFinalizer: true},
+			Drifted:         true,
+			Replicas:        maxMachines / maxSets,
+			ActedOnSize:     maxMachines / maxSets,
+			Revision:        int64(n + 1),
+			Current:         n == maxSets-1,
+			ScaleUpDisabled: n%2 == 0,
+			Failure:         failure,
 		}
 		for i := range maxMachines / maxSets {
 			id := n*maxMachines/maxSets + i
@@ -238,9 +238,9 @@ func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Fa
 				UID:     testUID(id),
 				Version: "123456789",
 				MCM: rollout.MCMMember{
-					Node:     longName(id),
-					Troubled: true,
-					MarkedAt: "2026-01-01T00:00:00Z",
+					Node:                longName(id),
+					LastOperationFailed: true,
+					MarkedAt:            "2026-01-01T00:00:00Z",
 				},
 				Failed:   s.Current,
 				Priority: 1,
@@ -256,7 +256,7 @@ func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Fa
 func deploymentDueForReplacement(now time.Time) replace.Facts {
 	o := replace.Facts{
 		Now:    now,
-		Budget: rollout.IntOrPercent{Value: 100, Percent: true},
+		Budget: rollout.IntOrPercent{Value: 100, IsPercent: true},
 		Nodes:  replace.NodeCounts{Joined: 3 * maxMachines},
 	}
 	for i := range maxMachines {
@@ -272,7 +272,7 @@ func deploymentDueForReplacement(now time.Time) replace.Facts {
 		if i < replace.MaxGrants-replace.MaxBatch {
 			o.Grants = append(
 				o.Grants,
-				replace.ReplacementGrant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now},
+				replace.ReplacementGrant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, GrantedAt: now},
 			)
 		}
 	}
@@ -299,8 +299,8 @@ func crowdedNode(now time.Time) drain.Facts {
 			StatefulSet: "s/" + longName(i),
 			Tries:       drain.TryRecord{Result: drain.Failed, Message: message},
 		}
-		o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
-		o.Departed = append(o.Departed, drain.NewDepartedPod(p, now.Add(-time.Duration(i)*time.Millisecond)))
+		o.Volumes[p.Volumes[0]] = drain.Volume{AttachedHere: true}
+		o.DepartedPods = append(o.DepartedPods, drain.NewDepartedPod(p, now.Add(-time.Duration(i)*time.Millisecond)))
 		p.UID, p.Name, p.Volumes = testUID(pods+i), longName(pods+i), nil
 		o.Pods, o.Budgets = append(o.Pods, p), append(o.Budgets, drain.DisruptionBudget{Key: p.Budgets[0]})
 	}
@@ -309,18 +309,18 @@ func crowdedNode(now time.Time) drain.Facts {
 
 // classWithLostMachines returns a class with one remaining machine.
 func classWithLostMachines(now time.Time) orphan.Facts {
-	f := orphan.Facts{Now: now, Allowed: "25 until " + now.Add(time.Hour).Format(time.RFC3339)}
+	f := orphan.Facts{Now: now, AllowedDeletions: "25 until " + now.Add(time.Hour).Format(time.RFC3339)}
 	for i := range maxMachines {
 		instance := orphan.Instance{
-			ProviderID: "i-" + longName(i),
-			Machine:    longName(i),
-			UID:        testUID(i),
-			Created:    now.Add(-24 * time.Hour),
+			ProviderID:  "i-" + longName(i),
+			MachineName: longName(i),
+			MachineUID:  testUID(i),
+			Created:     now.Add(-24 * time.Hour),
 		}
 		f.Instances = append(f.Instances, instance)
 		f.Sightings = append(
 			f.Sightings,
-			orphan.Sighting{ProviderID: instance.ProviderID, UID: instance.UID, Since: now.Add(-24 * time.Hour)},
+			orphan.Sighting{ProviderID: instance.ProviderID, UID: instance.MachineUID, Since: now.Add(-24 * time.Hour)},
 		)
 	}
 	f.Machines = []orphan.Machine{{Name: longName(0), UID: testUID(0), ProviderID: "i-" + longName(0)}}

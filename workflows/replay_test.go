@@ -27,9 +27,9 @@ import (
 	"millwright/workflows"
 )
 
-// recordedHistories is the folder of the recorded histories. `make record` writes each subdirectory, and next to the
-// subdirectory a list of its histories.
-var recordedHistories = filepath.Join("testdata", "replay")
+// recordedHistoriesFolder is the folder of the recorded histories. `make record` writes each subdirectory, and next to
+// the subdirectory a list of its histories.
+var recordedHistoriesFolder = filepath.Join("testdata", "replay")
 
 // TestReplayRecordedHistories replays every recorded history, of ended and of open runs, against the current workflows.
 func TestReplayRecordedHistories(t *testing.T) {
@@ -52,18 +52,21 @@ func TestReplayRecordedHistories(t *testing.T) {
 func historyNames(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	require.NoError(t, fs.WalkDir(os.DirFS(recordedHistories), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() && path.Ext(name) != ".sum" {
-			all = append(all, name)
-		}
-		return err
-	}))
+	require.NoError(
+		t,
+		fs.WalkDir(os.DirFS(recordedHistoriesFolder), ".", func(name string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() && path.Ext(name) != ".sum" {
+				all = append(all, name)
+			}
+			return err
+		}),
+	)
 	return all
 }
 
 func readHistory(t *testing.T, name string) *historypb.History {
 	t.Helper()
-	file, err := os.Open(filepath.Join(recordedHistories, filepath.FromSlash(name)))
+	file, err := os.Open(filepath.Join(recordedHistoriesFolder, filepath.FromSlash(name)))
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
 	text, err := gzip.NewReader(file)
@@ -76,9 +79,9 @@ func readHistory(t *testing.T, name string) *historypb.History {
 // A recorded history is never changed or deleted, because workflows of the version that recorded it may still be open.
 // The lists contain each recorded history once.
 func TestRecordedHistoriesMatchTheirLists(t *testing.T) {
-	lists, err := filepath.Glob(filepath.Join(recordedHistories, "*.sum"))
+	lists, err := filepath.Glob(filepath.Join(recordedHistoriesFolder, "*.sum"))
 	require.NoError(t, err)
-	require.Contains(t, lists, filepath.Join(recordedHistories, "v0.1.sum"))
+	require.Contains(t, lists, filepath.Join(recordedHistoriesFolder, "v0.1.sum"))
 	listed, digests := []string{}, map[string]string{}
 	for _, list := range lists {
 		text, err := os.ReadFile(list)
@@ -93,7 +96,7 @@ func TestRecordedHistoriesMatchTheirLists(t *testing.T) {
 				"%s lists its own folder",
 				list,
 			)
-			history, err := os.ReadFile(filepath.Join(recordedHistories, filepath.FromSlash(name)))
+			history, err := os.ReadFile(filepath.Join(recordedHistoriesFolder, filepath.FromSlash(name)))
 			if !assert.NoError(t, err, "a recorded history is never deleted") {
 				continue
 			}

@@ -27,14 +27,14 @@ import (
 // a separate status subresource, times in whole seconds, and no event for a write without changes. A test can delay the
 // events of apiServer's watches, as a slow network does.
 type apiServer struct {
-	mu               sync.Mutex
-	lastVersion      int                    // resourceVersion of the last write
-	lastVersions     map[resourceKey]string // last resourceVersion of each resource
-	watchedByCache   map[resourceKey]bool   // resources that a cache watches
-	deletionVersions map[types.UID]string   // resourceVersion of each deletion
-	eventsHeld       bool                   // true while the events of all watches are held back
-	releasedCond     *sync.Cond             // signalled when eventsHeld becomes false; uses the lock mu
-	WatchStarts      chan struct{}          // the channel receives one value for each watch that has started
+	mu                    sync.Mutex
+	lastVersion           int                    // resourceVersion of the last write
+	lastVersionByResource map[resourceKey]string // last resourceVersion of each resource
+	watchedByCache        map[resourceKey]bool   // resources that a cache watches
+	deletionVersions      map[types.UID]string   // resourceVersion of each deletion
+	eventsHeld            bool                   // true while the events of all watches are held back
+	releasedCond          *sync.Cond             // signalled when eventsHeld becomes false; uses the lock mu
+	WatchStarts           chan struct{}          // the channel receives one value for each watch that has started
 	// fake watchers that send the events of the watches, as keys of type *watch.RaceFreeFakeWatcher
 	eventSources sync.Map
 }
@@ -56,7 +56,7 @@ type FakeClient interface {
 func newAPIServer() *apiServer {
 	s := &apiServer{
 		lastVersion: 1000, WatchStarts: make(chan struct{}, 100),
-		lastVersions: map[resourceKey]string{}, watchedByCache: map[resourceKey]bool{},
+		lastVersionByResource: map[resourceKey]string{}, watchedByCache: map[resourceKey]bool{},
 		deletionVersions: map[types.UID]string{},
 	}
 	s.releasedCond = sync.NewCond(&s.mu)
@@ -67,7 +67,7 @@ func newAPIServer() *apiServer {
 func (s *apiServer) interceptRequests(c FakeClient) {
 	tracker := c.Tracker()
 	c.PrependReactor("*", "*", func(action testing.Action) (bool, runtime.Object, error) {
-		s.waitForWatchBuffers()
+		s.waitForWatchBufferSpace()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch a := action.(type) {
@@ -83,7 +83,7 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 		case testing.DeleteActionImpl:
 			return true, nil, s.delete(tracker, a)
 		case testing.DeleteCollectionActionImpl:
-			return true, nil, s.deleteAll(tracker, a)
+			return true, nil, s.deleteSecretCollection(tracker, a)
 		case testing.ListActionImpl:
 			// a cache starts its watch at the resourceVersion of a list, but the tracker returns lists without a
 			// resourceVersion
@@ -114,7 +114,7 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 		s.mu.Unlock()
 		s.eventSources.Store(w, true)
 		s.WatchStarts <- struct{}{}
-		return true, filterWatch(w, s.deliverEvent), nil
+		return true, filterWatch(w, s.awaitEventRelease), nil
 	})
 }
 
@@ -123,9 +123,9 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 // same time.
 const maxWaitingEvents = 100 - 2*16
 
-// waitForWatchBuffers waits up to one minute until each watch buffers at most maxWaitingEvents events. On a busy
+// waitForWatchBufferSpace waits up to one minute until each watch buffers at most maxWaitingEvents events. On a busy
 // machine, writes are faster than the readers of the events.
-func (s *apiServer) waitForWatchBuffers() {
+func (s *apiServer) waitForWatchBufferSpace() {
 	full := func() (full bool) {
 		s.eventSources.Range(func(feed, _ any) bool {
 			w, is := feed.(*watch.RaceFreeFakeWatcher)
@@ -175,9 +175,9 @@ func filterWatch(from watch.Interface, each watch.FilterFunc) *filteredWatch {
 	return f
 }
 
-// deliverEvent blocks while events are held back, and then returns the event. A deletion event gets the resourceVersion
-// of the deletion.
-func (s *apiServer) deliverEvent(e watch.Event) (watch.Event, bool) {
+// awaitEventRelease blocks while events are held back, and then returns the event. A deletion event gets the
+// resourceVersion of the deletion.
+func (s *apiServer) awaitEventRelease(e watch.Event) (watch.Event, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.eventsHeld {
@@ -190,8 +190,8 @@ func (s *apiServer) deliverEvent(e watch.Event) (watch.Event, bool) {
 	return e, true
 }
 
-// holdEvents sets whether events of all watches are held back.
-func (s *apiServer) holdEvents(held bool) {
+// setEventsHeld sets whether events of all watches are held back.
+func (s *apiServer) setEventsHeld(held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.eventsHeld = held
@@ -200,7 +200,7 @@ func (s *apiServer) holdEvents(held bool) {
 
 func (s *apiServer) nextVersion(tracker testing.ObjectTracker, gvr schema.GroupVersionResource) string {
 	s.lastVersion++
-	s.lastVersions[resourceKey{tracker, gvr}] = strconv.Itoa(s.lastVersion)
+	s.lastVersionByResource[resourceKey{tracker, gvr}] = strconv.Itoa(s.lastVersion)
 	return strconv.Itoa(s.lastVersion)
 }
 
@@ -335,8 +335,8 @@ func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteAction
 	return tracker.Update(gvr, object, a.GetNamespace())
 }
 
-// deleteAll deletes the Secrets that match the label selector and the type.
-func (s *apiServer) deleteAll(tracker testing.ObjectTracker, a testing.DeleteCollectionActionImpl) error {
+// deleteSecretCollection deletes the Secrets that match the label selector and the type.
+func (s *apiServer) deleteSecretCollection(tracker testing.ObjectTracker, a testing.DeleteCollectionActionImpl) error {
 	list, err := tracker.List(a.GetResource(), corev1.SchemeGroupVersion.WithKind("Secret"), a.GetNamespace())
 	if err != nil {
 		return err

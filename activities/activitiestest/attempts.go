@@ -12,9 +12,9 @@ import (
 )
 
 type runningActivity[T any] struct {
-	Cancel context.CancelFunc
-	Stop   chan struct{} // a closed Stop stops the worker
-	Ended  chan activityOutcome[T]
+	Cancel            context.CancelFunc
+	WorkerStopChannel chan struct{} // a closed Stop stops the worker
+	Outcome           chan activityOutcome[T]
 }
 
 // activityOutcome is the result or the error of an ended activity.
@@ -30,14 +30,18 @@ func StartActivity[T any](
 	prepare func(*testsuite.TestActivityEnvironment),
 ) *runningActivity[T] {
 	ctx, cancel := context.WithCancel(w.T.Context())
-	a := &runningActivity[T]{Cancel: cancel, Stop: make(chan struct{}), Ended: make(chan activityOutcome[T], 1)}
+	a := &runningActivity[T]{
+		Cancel:            cancel,
+		WorkerStopChannel: make(chan struct{}),
+		Outcome:           make(chan activityOutcome[T], 1),
+	}
 	w.T.Cleanup(cancel)
 	env := NewActivityEnvironment()
 	env.RegisterActivity(activity)
 	env.SetWorkerOptions(
 		worker.Options{BackgroundActivityContext: ctx, Interceptors: Worker{ClockAhead: w.ClockAhead}.interceptors()},
 	)
-	env.SetWorkerStopChannel(a.Stop)
+	env.SetWorkerStopChannel(a.WorkerStopChannel)
 	prepare(env)
 	go func() {
 		var o activityOutcome[T]
@@ -45,7 +49,7 @@ func StartActivity[T any](
 		if o.Err = err; err == nil {
 			o.Err = value.Get(&o.Result)
 		}
-		a.Ended <- o
+		a.Outcome <- o
 	}()
 	return a
 }
@@ -54,8 +58,8 @@ func StartActivity[T any](
 func (a *runningActivity[T]) AssertRunning(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
-	if len(a.Ended) > 0 {
-		require.Fail(t, "it has ended", "%+v", <-a.Ended)
+	if len(a.Outcome) > 0 {
+		require.Fail(t, "it has ended", "%+v", <-a.Outcome)
 	}
 }
 
@@ -63,7 +67,7 @@ func (a *runningActivity[T]) AssertRunning(t *testing.T) {
 func (a *runningActivity[T]) AwaitResult(t *testing.T) (T, time.Duration) {
 	t.Helper()
 	begun := time.Now()
-	o := <-a.Ended
+	o := <-a.Outcome
 	require.NoError(t, o.Err)
 	return o.Result, time.Since(begun)
 }
@@ -71,7 +75,7 @@ func (a *runningActivity[T]) AwaitResult(t *testing.T) (T, time.Duration) {
 // CancelAndWait cancels the activity and waits for its end.
 func (a *runningActivity[T]) CancelAndWait() error {
 	a.Cancel()
-	return (<-a.Ended).Err
+	return (<-a.Outcome).Err
 }
 
 // AdvanceTime lets time pass in a bubble, and then waits until all its goroutines are blocked.

@@ -19,7 +19,7 @@ func NewSecretMetadata(name string, finalizers ...string) *metav1.PartialObjectM
 }
 
 func (w *World) Class(name string) *v1alpha1.MachineClass {
-	return ReadStoredObject[v1alpha1.MachineClass](w.Machines.Tracker(), "machineclasses", TestNamespace, name)
+	return ReadStoredObject[v1alpha1.MachineClass](w.MachineClient.Tracker(), "machineclasses", TestNamespace, name)
 }
 
 // SecretMetadata returns the current metadata of a Secret from the API server; nil if the Secret is gone.
@@ -33,9 +33,9 @@ func (w *World) SecretMetadata(name string) *metav1.PartialObjectMetadata {
 
 func WithSecretRefs(secrets ...string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
-		c.SecretRef = SecretRef("", secrets[0])
+		c.SecretRef = NewSecretRef("", secrets[0])
 		if len(secrets) > 1 {
-			c.CredentialsSecretRef = SecretRef(TestNamespace, secrets[1])
+			c.CredentialsSecretRef = NewSecretRef(TestNamespace, secrets[1])
 		}
 	}
 }

@@ -77,13 +77,13 @@ func (c *recordingCloud) InstanceStatus(
 type CloudWorld struct {
 	t     *testing.T
 	Cloud *recordingCloud
-	*activitiescloud.Provider
+	*activitiescloud.Activities
 }
 
 func NewCloudWorld(t *testing.T, mc *v1alpha1.MachineClass, secrets ...runtime.Object) *CloudWorld {
 	t.Helper()
 	o := &CloudWorld{t: t, Cloud: &recordingCloud{Provider: fake.New(fake.WithInitialize("shop/slow"))}}
-	o.Provider = &activitiescloud.Provider{
+	o.Activities = &activitiescloud.Activities{
 		Cloud:   o.Cloud,
 		Classes: machinefake.NewSimpleClientset(mc),
 		Secrets: kubefake.NewClientset(secrets...),
@@ -106,15 +106,15 @@ func (o *CloudWorld) RunActivity(
 	)
 }
 
-// RunWithRetries runs an activity with the retry policy of its workflow, in simulated time, and returns the simulated
-// duration.
-func (o *CloudWorld) RunWithRetries(
+// RunActivityWithRetries runs an activity with the retry policy of its workflow, in simulated time, and returns the
+// simulated duration.
+func (o *CloudWorld) RunActivityWithRetries(
 	activity any,
 	in activitiescloud.InstanceCall,
 ) (answer activitiescloud.InstanceAnswer, took time.Duration, err error) {
 	o.t.Helper()
 	env := NewWorkflowEnvironment()
-	env.RegisterActivity(o.Provider)
+	env.RegisterActivity(o.Activities)
 	begun := env.Now()
 	env.ExecuteWorkflow(func(ctx workflow.Context) (activitiescloud.InstanceAnswer, error) {
 		var answer activitiescloud.InstanceAnswer
@@ -142,7 +142,7 @@ var DefaultInstanceCall = activitiescloud.InstanceCall{
 	IntentRun:  "default-test-run-id",
 }
 
-func Secret(name string, data map[string]string) *corev1.Secret {
+func NewSecret(name string, data map[string]string) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: TestNamespace, Name: name}, Data: map[string][]byte{}}
 	for key, value := range data {
 		s.Data[key] = []byte(value)
@@ -150,13 +150,13 @@ func Secret(name string, data map[string]string) *corev1.Secret {
 	return s
 }
 
-func SecretRef(namespace, name string) *corev1.SecretReference {
+func NewSecretRef(namespace, name string) *corev1.SecretReference {
 	return &corev1.SecretReference{Namespace: namespace, Name: name}
 }
 
-// BackOffAfterProblem runs CreateInstance for a machine whose status already shows the problem, and returns the delay
+// MeasureBackOff runs CreateInstance for a machine whose status already shows the problem, and returns the delay
 // before the next retry.
-func (o *CloudWorld) BackOffAfterProblem(known kube.Problem) time.Duration {
+func (o *CloudWorld) MeasureBackOff(known kube.Problem) time.Duration {
 	o.t.Helper()
 	in := DefaultInstanceCall
 	in.Known = &known
@@ -167,16 +167,16 @@ func (o *CloudWorld) BackOffAfterProblem(known kube.Problem) time.Duration {
 	return failed.NextRetryDelay()
 }
 
-// RunWithTimeout runs an activity whose context ends after limit, like a timeout in Temporal, and returns the
+// RunActivityWithTimeout runs an activity whose context ends after limit, like a timeout in Temporal, and returns the
 // activity's duration.
-func (o *CloudWorld) RunWithTimeout(step any, limit time.Duration) (took time.Duration, err error) {
+func (o *CloudWorld) RunActivityWithTimeout(step any, limit time.Duration) (took time.Duration, err error) {
 	o.t.Helper()
 	ctx, cancel := context.WithTimeout(o.t.Context(), limit)
 	defer cancel()
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()
-	env.RegisterActivity(o.Provider)
+	env.RegisterActivity(o.Activities)
 	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
 	begun := time.Now()
 	_, err = env.ExecuteActivity(step, DefaultInstanceCall)
@@ -187,12 +187,12 @@ func (o *CloudWorld) RunWithTimeout(step any, limit time.Duration) (took time.Du
 const SecretMarker = "canary-4711-do-not-tell"
 
 func NewClassWithSecrets(userData, credentials string) *v1alpha1.MachineClass {
-	return Class(func(c *v1alpha1.MachineClass) {
+	return NewClass(func(c *v1alpha1.MachineClass) {
 		if userData != "" {
-			c.SecretRef = SecretRef(TestNamespace, userData)
+			c.SecretRef = NewSecretRef(TestNamespace, userData)
 		}
 		if credentials != "" {
-			c.CredentialsSecretRef = SecretRef(TestNamespace, credentials)
+			c.CredentialsSecretRef = NewSecretRef(TestNamespace, credentials)
 		}
 	})
 }

@@ -33,14 +33,14 @@ func NewClusterAPIWorld(t *testing.T, settings capi.Settings, objects ...runtime
 	t.Helper()
 	return newWorld(t, nil, func(w *World, cluster *cache.Cluster) int {
 		w.ClusterAPIServer = capitest.NewFakeServer(objects...)
-		w.Server.interceptRequests(w.ClusterAPIServer.Core)
-		w.Server.interceptRequests(w.ClusterAPIServer.Objects)
+		w.Server.interceptRequests(w.ClusterAPIServer.Clientset)
+		w.Server.interceptRequests(w.ClusterAPIServer.ProviderObjects)
 		var err error
 		w.ClusterAPICache, err = capi.WatchObjects(t.Context(), cluster, w.ClusterAPIServer.Client, settings)
 		require.NoError(t, err)
 		w.KubeconfigClient = kubefake.NewClientset(NewKubeconfigSecret("c"))
 		require.NoError(t, w.ClusterAPICache.WatchDrainRules())
-		connect := func(*rest.Config, string, string) (kubernetes.Interface, error) { return w.Target, nil }
+		connect := func(*rest.Config, string, string) (kubernetes.Interface, error) { return w.TargetClient, nil }
 		w.WorkloadClusters = capidrain.NewWorkloadClusters(
 			t.Context(),
 			capidrain.ClusterAccess{SecretsClient: w.KubeconfigClient, Connect: connect},
@@ -96,8 +96,8 @@ func (w *World) clusterAPIObjects() (all []any) {
 			}
 		}
 	}
-	add(w.ClusterAPIServer.Core.Tracker(), clusterAPIKinds())
-	add(w.ClusterAPIServer.Objects.Tracker(), capitest.ProviderKinds())
+	add(w.ClusterAPIServer.Clientset.Tracker(), clusterAPIKinds())
+	add(w.ClusterAPIServer.ProviderObjects.Tracker(), capitest.ProviderKinds())
 	return all
 }
 
@@ -128,7 +128,7 @@ func (w *World) clusterAPIRequests() (actions []clienttesting.Action) {
 
 // ClusterAPISet returns the current set of Cluster API from the API server; nil if the set is gone.
 func (w *World) ClusterAPISet(name string) *clusterv1.MachineSet {
-	o, err := w.ClusterAPIServer.Core.Tracker().
+	o, err := w.ClusterAPIServer.Clientset.Tracker().
 		Get(clusterv1.GroupVersion.WithResource("machinesets"), TestNamespace, name)
 	if err != nil {
 		return nil
@@ -139,7 +139,7 @@ func (w *World) ClusterAPISet(name string) *clusterv1.MachineSet {
 // ClusterAPIDeployment returns the current deployment of Cluster API from the API server; nil if the deployment is
 // gone.
 func (w *World) ClusterAPIDeployment(name string) *clusterv1.MachineDeployment {
-	o, err := w.ClusterAPIServer.Core.Tracker().
+	o, err := w.ClusterAPIServer.Clientset.Tracker().
 		Get(clusterv1.GroupVersion.WithResource("machinedeployments"), TestNamespace, name)
 	if err != nil {
 		return nil
@@ -160,12 +160,13 @@ func (w *World) ClusterAPISets() (all []*clusterv1.MachineSet) {
 
 // NewClusterAPIRequest is an operator request for a deployment of Cluster API.
 func NewClusterAPIRequest(d *clusterv1.MachineDeployment, o request.CommandOrder) activitiesrequest.Request {
-	return newApplyRequestInput(request.MachineDeployment, d, o)
+	return newApplyRequestInput(request.KindMachineDeployment, d, o)
 }
 
 // ClusterAPIMachine returns the current machine of Cluster API from the API server; nil if the machine is gone.
 func (w *World) ClusterAPIMachine(name string) *clusterv1.Machine {
-	o, err := w.ClusterAPIServer.Core.Tracker().Get(clusterv1.GroupVersion.WithResource("machines"), TestNamespace, name)
+	o, err := w.ClusterAPIServer.Clientset.Tracker().
+		Get(clusterv1.GroupVersion.WithResource("machines"), TestNamespace, name)
 	if err != nil {
 		return nil
 	}
@@ -175,7 +176,7 @@ func (w *World) ClusterAPIMachine(name string) *clusterv1.Machine {
 // ProviderObject returns the current object of a provider from the API server; nil if the object is gone. like is an
 // object of the same kind.
 func (w *World) ProviderObject(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
-	o, err := w.ClusterAPIServer.Objects.Tracker().Get(capitest.ResourceOfObject(like), TestNamespace, name)
+	o, err := w.ClusterAPIServer.ProviderObjects.Tracker().Get(capitest.ResourceOfObject(like), TestNamespace, name)
 	if err != nil {
 		return nil
 	}
@@ -191,5 +192,5 @@ func NewClusterAPISetInput(s *clusterv1.MachineSet, live bool) set.Input {
 
 // NewClusterAPIMachineCreation is the input of an activity that creates machines of a set of Cluster API.
 func NewClusterAPIMachineCreation(s *clusterv1.MachineSet, names ...string) set.Creation {
-	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
+	return set.Creation{Set: NewRef(s), Version: s.ResourceVersion, Names: names}
 }

@@ -16,7 +16,7 @@ import (
 
 func DecideDeployment(w *World, in kube.ReadInput) deployment.Decision {
 	w.T.Helper()
-	return RunTwice[deployment.Decision](
+	return RunActivityTwice[deployment.Decision](
 		w,
 		(&deployment.Activities{Kube: w.Kube}).DecideDeployment,
 		deployment.Input{ReadInput: in},
@@ -39,16 +39,16 @@ func NewOwnedSet(
 
 func ReportDeployment(w *World, in deployment.Report) v1alpha1.MachineDeploymentStatus {
 	w.T.Helper()
-	version := RunTwice[string](w, (&deployment.Activities{Kube: w.Kube}).ReportDeployment, in)
+	version := RunActivityTwice[string](w, (&deployment.Activities{Kube: w.Kube}).ReportDeployment, in)
 	d := w.Deployment(in.Ref.Name)
 	assert.Equal(w.T, d.ResourceVersion, version, "the version to wait for")
 	return d.Status
 }
 
-// MachinesWithReplacementGrant returns the names of the machines whose replacement is granted.
-func (w *World) MachinesWithReplacementGrant() []string {
+// MachineNamesWithReplacementGrant returns the names of the machines whose replacement is granted.
+func (w *World) MachineNamesWithReplacementGrant() []string {
 	w.T.Helper()
-	list, err := w.Machines.MachineV1alpha1().Machines(TestNamespace).List(w.T.Context(), metav1.ListOptions{})
+	list, err := w.MachineClient.MachineV1alpha1().Machines(TestNamespace).List(w.T.Context(), metav1.ListOptions{})
 	require.NoError(w.T, err)
 	names := []string{}
 	for _, m := range list.Items {
@@ -68,7 +68,7 @@ func (w *World) ReplacementNames() []string {
 }
 
 func NewDeploymentRequest(d *v1alpha1.MachineDeployment, o request.CommandOrder) activitiesrequest.Request {
-	return newApplyRequestInput(request.MachineDeployment, d, o)
+	return newApplyRequestInput(request.KindMachineDeployment, d, o)
 }
 
 // WithFormerTemplate gives a set an old template of its deployment.
@@ -81,13 +81,13 @@ func NewReplacementRecord(name string) v1alpha1.MachineReplacement {
 		UID:       types.UID("uid-" + name),
 		Name:      name,
 		Reason:    "HealthTimeout",
-		GrantedAt: LongAgo,
+		GrantedAt: OldTime,
 	}
 }
 
 // NewSetCreation is the input that creates the first set of a deployment.
 func NewSetCreation(d *v1alpha1.MachineDeployment) deployment.SetCreation {
-	return deployment.SetCreation{Deployment: Ref(d), Version: d.ResourceVersion, SetCreation: rollout.SetCreation{
+	return deployment.SetCreation{Deployment: NewRef(d), Version: d.ResourceVersion, SetCreation: rollout.SetCreation{
 		Replicas: int(d.Spec.Replicas), Revision: 1, Desired: int(d.Spec.Replicas), Max: int(d.Spec.Replicas) + 1,
 	}}
 }

@@ -60,8 +60,8 @@ func WithDetachRequest(a *storagev1.VolumeAttachment) {
 	a.Finalizers = []string{"external-attacher/csi-example-com"}
 }
 
-// StartAwaitDetach starts the activity AwaitDetach.
-func (w *World) StartAwaitDetach(in activitiesdrain.DetachWait) *runningActivity[activitiesdrain.DetachResult] {
+// StartDetachWait starts the activity AwaitDetach.
+func (w *World) StartDetachWait(in activitiesdrain.DetachWait) *runningActivity[activitiesdrain.DetachResult] {
 	return StartActivity[activitiesdrain.DetachResult](
 		w,
 		(&activitiesdrain.Activities{Kube: w.Kube}).AwaitDetach,
@@ -70,9 +70,9 @@ func (w *World) StartAwaitDetach(in activitiesdrain.DetachWait) *runningActivity
 	)
 }
 
-func (w *World) Attachment(name, node string) *storagev1.VolumeAttachment {
+func (w *World) VolumeAttachment(name, node string) *storagev1.VolumeAttachment {
 	w.T.Helper()
-	object, err := w.Target.Tracker().
+	object, err := w.TargetClient.Tracker().
 		Get(storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", name+"-on-"+node)
 	if err != nil {
 		return nil
@@ -83,7 +83,7 @@ func (w *World) Attachment(name, node string) *storagev1.VolumeAttachment {
 // UpdateBudgetStatus writes the status of the budget, as the disruption controller does.
 func (d *EvictionWorld) UpdateBudgetStatus(b *policyv1.PodDisruptionBudget) {
 	d.T.Helper()
-	_, err := d.Target.PolicyV1().PodDisruptionBudgets("web").UpdateStatus(d.T.Context(), b, metav1.UpdateOptions{})
+	_, err := d.TargetClient.PolicyV1().PodDisruptionBudgets("web").UpdateStatus(d.T.Context(), b, metav1.UpdateOptions{})
 	require.NoError(d.T, err)
 }
 
@@ -126,7 +126,7 @@ func (e slowEvictionPodClient) EvictV1(ctx context.Context, eviction *policyv1.E
 // RunBeforeEvictions calls before for each eviction, and then sends the eviction to the fake API server.
 func (d *EvictionWorld) RunBeforeEvictions(t *testing.T, before func(ctx context.Context, pod string) error) {
 	t.Helper()
-	cluster, err := cache.NewCluster(d.Machines, slowEvictionClient{d.Target, before}, nil)
+	cluster, err := cache.NewCluster(d.MachineClient, slowEvictionClient{d.TargetClient, before}, nil)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
@@ -155,7 +155,7 @@ var PodsResource = corev1.SchemeGroupVersion.WithResource("pods")
 // InterceptPodRequests returns an EvictionWorld that answers the pod requests of the world.
 func (w *World) InterceptPodRequests() *EvictionWorld {
 	d := &EvictionWorld{World: w, errorsByPod: map[string]error{}}
-	w.Target.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	w.TargetClient.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		a := action.(clienttesting.CreateActionImpl)
 		if a.Subresource != "eviction" {
 			return false, nil, nil
@@ -163,7 +163,7 @@ func (w *World) InterceptPodRequests() *EvictionWorld {
 		e := a.Object.(*policyv1.Eviction)
 		return true, nil, d.answerRequest("evict", a.Namespace, e.Name, e.DeleteOptions)
 	})
-	w.Target.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	w.TargetClient.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		a := action.(clienttesting.DeleteActionImpl)
 		return true, nil, d.answerRequest("delete", a.Namespace, a.Name, &a.DeleteOptions)
 	})
@@ -184,14 +184,14 @@ func (d *EvictionWorld) answerRequest(verb, namespace, name string, options *met
 	if err := d.errorsByPod[name]; err != nil {
 		return err
 	}
-	object, err := d.Target.Tracker().Get(PodsResource, namespace, name)
+	object, err := d.TargetClient.Tracker().Get(PodsResource, namespace, name)
 	if err != nil {
 		return err
 	}
 	if p := object.(*corev1.Pod); r.UID != "" && r.UID != string(p.UID) {
 		return apierrors.NewConflict(PodsResource.GroupResource(), name, nil)
 	}
-	d.RewritePod(name, func(p *corev1.Pod) {
+	d.ChangePod(name, func(p *corev1.Pod) {
 		grace := 30 * time.Second
 		if options != nil && options.GracePeriodSeconds != nil {
 			grace = time.Duration(*options.GracePeriodSeconds) * time.Second
@@ -231,24 +231,24 @@ func compareText(a, b string) int {
 	return 0
 }
 
-// RewritePod writes a pod, as a kubelet or the API server does.
-func (w *World) RewritePod(name string, change func(*corev1.Pod)) {
+// ChangePod writes a pod, as a kubelet or the API server does.
+func (w *World) ChangePod(name string, change func(*corev1.Pod)) {
 	w.Server.mu.Lock()
 	defer w.Server.mu.Unlock()
-	object, err := w.Target.Tracker().Get(PodsResource, "web", name)
+	object, err := w.TargetClient.Tracker().Get(PodsResource, "web", name)
 	if !assert.NoError(w.T, err) {
 		return
 	}
 	p := object.DeepCopyObject().(*corev1.Pod)
 	change(p)
-	p.ResourceVersion = w.Server.nextVersion(w.Target.Tracker(), PodsResource)
-	assert.NoError(w.T, w.Target.Tracker().Update(PodsResource, p, "web"))
+	p.ResourceVersion = w.Server.nextVersion(w.TargetClient.Tracker(), PodsResource)
+	assert.NoError(w.T, w.TargetClient.Tracker().Update(PodsResource, p, "web"))
 }
 
 // RemovePods removes pods, as a kubelet does.
 func (w *World) RemovePods(names ...string) {
 	for _, name := range names {
-		assert.NoError(w.T, w.Target.Tracker().Delete(PodsResource, "web", name))
+		assert.NoError(w.T, w.TargetClient.Tracker().Delete(PodsResource, "web", name))
 	}
 }
 
@@ -258,8 +258,8 @@ type RunningEviction struct {
 	Heartbeats chan activitiesdrain.Progress
 }
 
-// StartEvictPods starts EvictPods, with the heartbeat details of an earlier attempt if before is set.
-func (w *World) StartEvictPods(in activitiesdrain.Eviction, before ...any) *RunningEviction {
+// StartEviction starts EvictPods, with the heartbeat details of an earlier attempt if before is set.
+func (w *World) StartEviction(in activitiesdrain.Eviction, before ...any) *RunningEviction {
 	e := &RunningEviction{Heartbeats: make(chan activitiesdrain.Progress, 1000)}
 	e.runningActivity = StartActivity[activitiesdrain.EvictionResult](
 		w,
@@ -303,14 +303,14 @@ func (w *World) DetachVolume(name string) {
 	w.T.Helper()
 	require.NoError(
 		w.T,
-		w.Target.StorageV1().VolumeAttachments().Delete(w.T.Context(), name+"-on-n", metav1.DeleteOptions{}),
+		w.TargetClient.StorageV1().VolumeAttachments().Delete(w.T.Context(), name+"-on-n", metav1.DeleteOptions{}),
 	)
 }
 
-// AttachVolume attaches a volume to another node.
-func (w *World) AttachVolume(name string) {
+// AttachVolumeToOtherNode attaches a volume to another node.
+func (w *World) AttachVolumeToOtherNode(name string) {
 	w.T.Helper()
-	_, err := w.Target.StorageV1().
+	_, err := w.TargetClient.StorageV1().
 		VolumeAttachments().
 		Create(w.T.Context(), NewVolumeAttachment(name, "other"), metav1.CreateOptions{})
 	require.NoError(w.T, err)

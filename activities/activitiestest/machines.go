@@ -29,28 +29,31 @@ func WithCreateAttempt(m *v1alpha1.Machine) {
 	m.Status.LastOperation.Type = v1alpha1.MachineOperationCreate
 }
 
-// BeginCreation records in a machine that a create call was started, and drops this write from the recorded requests.
-func (w *World) BeginCreation(name string) {
+// RecordCreateAttempt records in a machine that a create call was started, and drops this write from the recorded
+// requests.
+func (w *World) RecordCreateAttempt(name string) {
 	w.T.Helper()
 	m := w.Machine(name).DeepCopy()
 	WithCreateAttempt(m)
-	_, err := w.Machines.MachineV1alpha1().Machines(TestNamespace).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
+	_, err := w.MachineClient.MachineV1alpha1().
+		Machines(TestNamespace).
+		UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
 	require.NoError(w.T, err)
 	w.ForgetRequests()
 }
 
-// ReplaceByOtherMachine replaces a machine by another machine of the same name.
-func (w *World) ReplaceByOtherMachine(name string) {
+// ReplaceWithOtherMachine replaces a machine by another machine of the same name.
+func (w *World) ReplaceWithOtherMachine(name string) {
 	w.T.Helper()
-	tracker, gvr := w.Machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
+	tracker, gvr := w.MachineClient.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
 	require.NoError(w.T, tracker.Delete(gvr, TestNamespace, name))
-	other := Machine(name)
+	other := NewMachine(name)
 	other.UID = "uid-of-another"
 	require.NoError(w.T, tracker.Create(gvr, other, TestNamespace))
 }
 
-// SetsPhaseFailed reports whether a decision sets the machine's phase to Failed.
-func SetsPhaseFailed(d machine.Decision) bool {
+// WritesPhaseFailed reports whether a decision sets the machine's phase to Failed.
+func WritesPhaseFailed(d machine.Decision) bool {
 	return d.Health != nil && d.Health.Change != nil && d.Health.Change.Phase == "Failed"
 }
 
@@ -58,24 +61,24 @@ func SetsPhaseFailed(d machine.Decision) bool {
 func WithReplacementDue(reason string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{
-			Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: LongAgo,
+			Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: OldTime,
 		})
 	}
 }
 
 func WithReplacementGrant(m *v1alpha1.Machine) {
-	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, LongAgo.Format(time.RFC3339))
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, OldTime.Format(time.RFC3339))
 }
 
-// NewMachinesWithDeadNodes returns machines whose node is gone, and machines whose node is healthy.
-func NewMachinesWithDeadNodes(gone, well int) []runtime.Object {
+// NewMachinesWithDeadAndHealthyNodes returns machines whose node is gone, and machines whose node is healthy.
+func NewMachinesWithDeadAndHealthyNodes(gone, well int) []runtime.Object {
 	var objects []runtime.Object
 	for i := range gone + well {
-		m := Machine(fmt.Sprintf("x-%d", i), WithPhase(v1alpha1.MachineRunning))
+		m := NewMachine(fmt.Sprintf("x-%d", i), WithPhase(v1alpha1.MachineRunning))
 		m.Labels[v1alpha1.LabelNode] = m.Name
 		objects = append(objects, m)
 		if i >= gone {
-			objects = append(objects, Node(func(n *corev1.Node) { n.Name = m.Name }))
+			objects = append(objects, NewNode(func(n *corev1.Node) { n.Name = m.Name }))
 		}
 	}
 	return objects
@@ -110,7 +113,7 @@ func WithCordon(n *corev1.Node) { n.Spec.Unschedulable = true }
 func WithUpdateCondition(reason string) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.Status.Conditions = append([]corev1.NodeCondition{{
-			Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: reason, Message: "so be it", LastTransitionTime: LongAgo,
+			Type: v1alpha1.NodeInPlaceUpdate, Status: "True", Reason: reason, Message: "so be it", LastTransitionTime: OldTime,
 		}}, n.Status.Conditions...)
 	}
 }
@@ -136,17 +139,17 @@ func RunInPlaceStep(w *World) inplace.Decision {
 	w.T.Helper()
 	m := w.Machine("m")
 	d := attention.PlanMachine(observemachine.Facts(m, observemachine.RelatedObjects{Node: w.Node()}, time.Time{})).InPlace
-	told := machine.InPlaceMark{Read: NewReadInput(m), Reason: d.Reason, Message: d.Message}
+	told := machine.InPlaceCondition{Read: NewReadInput(m), Reason: d.Reason, Message: d.Message}
 	switch d.Step {
-	case inplace.Nothing:
-	case inplace.Drain:
-		RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).CordonNode, NewReadInput(m))
-		RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
-	case inplace.Update:
+	case inplace.StepNothing:
+	case inplace.StepDrain:
+		RunActivityTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).CordonNode, NewReadInput(m))
+		RunActivityTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
+	case inplace.StepUpdate:
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineInPlaceUpdating
 		w.WriteStatus(m)
-	case inplace.Condition, inplace.Ready:
-		RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
+	case inplace.StepCondition, inplace.StepReady:
+		RunActivityTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
 	}
 	return d
 }
@@ -154,7 +157,7 @@ func RunInPlaceStep(w *World) inplace.Decision {
 // AssertInPlaceSteps asserts that the next decisions have exactly these steps.
 func (w *World) AssertInPlaceSteps(steps ...inplace.Step) {
 	w.T.Helper()
-	for _, step := range append(steps, inplace.Nothing) {
+	for _, step := range append(steps, inplace.StepNothing) {
 		d := RunInPlaceStep(w)
 		require.Equal(w.T, step, d.Step, d.Why)
 	}
@@ -201,7 +204,7 @@ func (w *World) SetNodeTemplate(template map[string]any) {
 // SyncNode runs the activity SyncNode twice and returns the node afterwards.
 func SyncNode(w *World, in kube.ReadInput) *corev1.Node {
 	w.T.Helper()
-	versions := RunTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).SyncNode, in)
+	versions := RunActivityTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).SyncNode, in)
 	n := w.Node()
 	if len(w.WriteRequests()) > 0 {
 		require.NotNil(w.T, n)
@@ -225,7 +228,9 @@ func (w *World) UpdateStatusAsWorkflow(change func(*v1alpha1.Machine)) {
 	w.T.Helper()
 	m := w.Machine("m")
 	change(m)
-	_, err := w.Machines.MachineV1alpha1().Machines(TestNamespace).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
+	_, err := w.MachineClient.MachineV1alpha1().
+		Machines(TestNamespace).
+		UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
 	require.NoError(w.T, err)
 }
 
@@ -237,18 +242,18 @@ type WriteKind struct {
 
 func (w *World) FailWrites(at WriteKind, times int, err error, do func()) {
 	if at.InControlCluster {
-		FailRequests(w.Machines, at.Verb, at.Resource, times, err, do)
+		FailRequests(w.MachineClient, at.Verb, at.Resource, times, err, do)
 		return
 	}
-	FailRequests(w.Target, at.Verb, at.Resource, times, err, do)
+	FailRequests(w.TargetClient, at.Verb, at.Resource, times, err, do)
 }
 
 func DecideMachine(w *World, in kube.ReadInput) machine.Decision {
 	w.T.Helper()
-	return RunTwice[machine.Decision](w, (&machine.Activities{Kube: w.Kube}).DecideMachine, in)
+	return RunActivityTwice[machine.Decision](w, (&machine.Activities{Kube: w.Kube}).DecideMachine, in)
 }
 
-var LongAgo = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+var OldTime = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 
 // requestTime is the time of all requests of the tests. requestTime differs from every worker's time and is not in
 // whole seconds.
@@ -256,10 +261,10 @@ var requestTime = time.Date(2100, 3, 1, 12, 0, 0, 500_000_000, time.UTC)
 
 // newApplyRequestInput is the input of ApplyRequest for an object of a kind.
 func newApplyRequestInput(kind request.Kind, object metav1.Object, o request.CommandOrder) activitiesrequest.Request {
-	o.Asked = requestTime
-	return activitiesrequest.Request{Kind: kind, Object: Ref(object), Order: o}
+	o.RequestedAt = requestTime
+	return activitiesrequest.Request{Kind: kind, Object: NewRef(object), Order: o}
 }
 
 func NewMachineRequest(m *v1alpha1.Machine, o request.CommandOrder) activitiesrequest.Request {
-	return newApplyRequestInput(request.Machine, m, o)
+	return newApplyRequestInput(request.KindMachine, m, o)
 }

@@ -30,14 +30,14 @@ func defaultMetadata(name string) metav1.ObjectMeta {
 	}
 }
 
-func Machine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
+func NewMachine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: defaultMetadata(name)}
 	m.Labels = map[string]string{"app": "web"}
 	m.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}
 	return ApplyChanges(m, change)
 }
 
-func Class(change ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
+func NewClass(change ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
 	c := &v1alpha1.MachineClass{ObjectMeta: defaultMetadata("small"), Provider: "fake"}
 	c.ProviderSpec = runtime.RawExtension{Raw: []byte(`{"size":"xl"}`)}
 	return ApplyChanges(c, change)
@@ -48,19 +48,23 @@ func NewMachineSet(name string, replicas int32, change ...func(*v1alpha1.Machine
 	s.Labels = map[string]string{"app": "web"}
 	s.Spec.Replicas = replicas
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-	s.Spec.Template = Template()
+	s.Spec.Template = NewMachineTemplate()
 	return ApplyChanges(s, change)
 }
 
-func Deployment(name string, replicas int32, change ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
+func NewDeployment(
+	name string,
+	replicas int32,
+	change ...func(*v1alpha1.MachineDeployment),
+) *v1alpha1.MachineDeployment {
 	d := &v1alpha1.MachineDeployment{ObjectMeta: defaultMetadata(name)}
 	d.Spec.Replicas = replicas
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-	d.Spec.Template = Template()
+	d.Spec.Template = NewMachineTemplate()
 	return ApplyChanges(d, change)
 }
 
-func Template() v1alpha1.MachineTemplateSpec {
+func NewMachineTemplate() v1alpha1.MachineTemplateSpec {
 	t := v1alpha1.MachineTemplateSpec{}
 	t.Labels = map[string]string{"app": "web"}
 	t.Annotations = map[string]string{"team": "shop"}
@@ -69,8 +73,8 @@ func Template() v1alpha1.MachineTemplateSpec {
 	return t
 }
 
-// Node returns the node n as its kubelet registers it.
-func Node(change ...func(*corev1.Node)) *corev1.Node {
+// NewNode returns the node n as its kubelet registers it.
+func NewNode(change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n", ResourceVersion: "900"}}
 	n.Status.Conditions = []corev1.NodeCondition{
 		{Type: "Ready", Status: "True", Reason: "KubeletReady", Message: "kubelet is posting ready status"},
@@ -121,16 +125,18 @@ func WithDeletionTimestamp[T metav1.Object](o T) {
 
 func WithoutFinalizers[T metav1.Object](o T) { o.SetFinalizers(nil) }
 
-func Ref(o metav1.Object) kube.Ref {
+func NewRef(o metav1.Object) kube.Ref {
 	return kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())}
 }
 
-func NewReadInput(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o)} }
+func NewReadInput(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: NewRef(o)} }
 
-func NewLiveReadInput(o metav1.Object) kube.ReadInput { return kube.ReadInput{Ref: Ref(o), Live: true} }
+func NewLiveReadInput(o metav1.Object) kube.ReadInput {
+	return kube.ReadInput{Ref: NewRef(o), Live: true}
+}
 
-// RefOfFormerObject returns a Ref to an earlier object with the same name.
-func RefOfFormerObject(o metav1.Object) kube.Ref {
+// NewFormerObjectRef returns a Ref to an earlier object with the same name.
+func NewFormerObjectRef(o metav1.Object) kube.Ref {
 	return kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: "uid-of-a-former-one"}
 }
 
@@ -148,34 +154,39 @@ func ReadStoredObject[T any](tracker testing.ObjectTracker, resource, namespace,
 }
 
 func (w *World) Machine(name string) *v1alpha1.Machine {
-	return ReadStoredObject[v1alpha1.Machine](w.Machines.Tracker(), "machines", TestNamespace, name)
+	return ReadStoredObject[v1alpha1.Machine](w.MachineClient.Tracker(), "machines", TestNamespace, name)
 }
 
 func (w *World) MachineSet(name string) *v1alpha1.MachineSet {
-	return ReadStoredObject[v1alpha1.MachineSet](w.Machines.Tracker(), "machinesets", TestNamespace, name)
+	return ReadStoredObject[v1alpha1.MachineSet](w.MachineClient.Tracker(), "machinesets", TestNamespace, name)
 }
 
 func (w *World) Deployment(name string) *v1alpha1.MachineDeployment {
-	return ReadStoredObject[v1alpha1.MachineDeployment](w.Machines.Tracker(), "machinedeployments", TestNamespace, name)
+	return ReadStoredObject[v1alpha1.MachineDeployment](
+		w.MachineClient.Tracker(),
+		"machinedeployments",
+		TestNamespace,
+		name,
+	)
 }
 
 func (w *World) Node() *corev1.Node {
-	return ReadStoredObject[corev1.Node](w.Target.Tracker(), "nodes", "", "n")
+	return ReadStoredObject[corev1.Node](w.TargetClient.Tracker(), "nodes", "", "n")
 }
 
 // EditObject changes a machine object as a person or another controller does.
 func (w *World) EditObject(resource cache.Resource, name string, patch map[string]any) {
 	gvr, namespace, tracker := v1alpha1.SchemeGroupVersion.WithResource(
 		string(resource),
-	), TestNamespace, w.Machines.Tracker()
+	), TestNamespace, w.MachineClient.Tracker()
 	if resource == cache.Nodes {
-		gvr, namespace, tracker = corev1.SchemeGroupVersion.WithResource("nodes"), "", w.Target.Tracker()
+		gvr, namespace, tracker = corev1.SchemeGroupVersion.WithResource("nodes"), "", w.TargetClient.Tracker()
 	}
 	w.Server.patchAsOtherClient(tracker, gvr, namespace, name, patch)
 }
 
-// AnnotationPatch is a patch of one annotation.
-func AnnotationPatch(key, value string) map[string]any {
+// NewAnnotationPatch is a patch of one annotation.
+func NewAnnotationPatch(key, value string) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}
 }
 
@@ -186,30 +197,34 @@ func (w *World) CreateObjects(objects ...metav1.Object) {
 		var err error
 		switch o := o.(type) {
 		case *v1alpha1.MachineClass:
-			_, err = w.Machines.MachineV1alpha1().MachineClasses(TestNamespace).Create(w.T.Context(), o, metav1.CreateOptions{})
+			_, err = w.MachineClient.MachineV1alpha1().
+				MachineClasses(TestNamespace).
+				Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *v1alpha1.Machine:
-			_, err = w.Machines.MachineV1alpha1().Machines(TestNamespace).Create(w.T.Context(), o, metav1.CreateOptions{})
+			_, err = w.MachineClient.MachineV1alpha1().Machines(TestNamespace).Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *v1alpha1.MachineSet:
-			_, err = w.Machines.MachineV1alpha1().MachineSets(TestNamespace).Create(w.T.Context(), o, metav1.CreateOptions{})
+			_, err = w.MachineClient.MachineV1alpha1().
+				MachineSets(TestNamespace).
+				Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *v1alpha1.MachineDeployment:
-			_, err = w.Machines.MachineV1alpha1().
+			_, err = w.MachineClient.MachineV1alpha1().
 				MachineDeployments(TestNamespace).
 				Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *corev1.Node:
-			_, err = w.Target.CoreV1().Nodes().Create(w.T.Context(), o, metav1.CreateOptions{})
+			_, err = w.TargetClient.CoreV1().Nodes().Create(w.T.Context(), o, metav1.CreateOptions{})
 		}
 		require.NoError(w.T, err)
 	}
 }
 
-func Duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+func NewDuration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
 
-// ReplaceMachine deletes a machine without finalizers and creates another machine of the same name.
-func (w *World) ReplaceMachine(m *v1alpha1.Machine) {
+// RecreateMachine deletes a machine without finalizers and creates another machine of the same name.
+func (w *World) RecreateMachine(m *v1alpha1.Machine) {
 	w.T.Helper()
 	require.NoError(
 		w.T,
-		w.Machines.MachineV1alpha1().Machines(TestNamespace).Delete(w.T.Context(), m.Name, metav1.DeleteOptions{}),
+		w.MachineClient.MachineV1alpha1().Machines(TestNamespace).Delete(w.T.Context(), m.Name, metav1.DeleteOptions{}),
 	)
 	w.CreateObjects(m)
 	w.ForgetRequests()
@@ -221,15 +236,17 @@ func (w *World) WriteStatus(o metav1.Object) {
 	var err error
 	switch o := o.(type) {
 	case *corev1.Node:
-		_, err = w.Target.CoreV1().Nodes().UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+		_, err = w.TargetClient.CoreV1().Nodes().UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	case *v1alpha1.Machine:
-		_, err = w.Machines.MachineV1alpha1().Machines(TestNamespace).UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
+		_, err = w.MachineClient.MachineV1alpha1().
+			Machines(TestNamespace).
+			UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	case *v1alpha1.MachineSet:
-		_, err = w.Machines.MachineV1alpha1().
+		_, err = w.MachineClient.MachineV1alpha1().
 			MachineSets(TestNamespace).
 			UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	case *v1alpha1.MachineDeployment:
-		_, err = w.Machines.MachineV1alpha1().
+		_, err = w.MachineClient.MachineV1alpha1().
 			MachineDeployments(TestNamespace).
 			UpdateStatus(w.T.Context(), o, metav1.UpdateOptions{})
 	}

@@ -12,8 +12,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// Pod returns a pod of the namespace web on the node n.
-func Pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+// NewPod returns a pod of the namespace web on the node n.
+func NewPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "900"},
 	}
@@ -43,11 +43,11 @@ const podListVersion = "4711"
 
 // ServePods makes a world list and watch pods as an API server does: by node, and from a resourceVersion.
 func (w *World) ServePods() {
-	tracker, pods := w.Target.Tracker(), corev1.SchemeGroupVersion.WithResource("pods")
+	tracker, pods := w.TargetClient.Tracker(), corev1.SchemeGroupVersion.WithResource("pods")
 	onIt := func(selector fields.Selector, o runtime.Object) bool {
 		return selector.Matches(fields.Set{"spec.nodeName": o.(*corev1.Pod).Spec.NodeName})
 	}
-	w.Target.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	w.TargetClient.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		all, err := tracker.List(pods, corev1.SchemeGroupVersion.WithKind("Pod"), "")
 		if err != nil {
 			return true, nil, err
@@ -60,7 +60,7 @@ func (w *World) ServePods() {
 		}
 		return true, list, nil
 	})
-	w.Target.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
+	w.TargetClient.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		restrictions := action.(clienttesting.WatchAction).GetWatchRestrictions()
 		if restrictions.ResourceVersion != podListVersion {
 			return true, nil, fmt.Errorf("watch from %q, not from what was listed", restrictions.ResourceVersion)
@@ -80,7 +80,7 @@ func (w *World) ServePods() {
 // UseFakePodWatch gives later watches of pods only the events that the test sends.
 func (w *World) UseFakePodWatch() *watch.FakeWatcher {
 	pods := watch.NewFake()
-	w.Target.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+	w.TargetClient.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
 		w.Server.WatchStarts <- struct{}{}
 		return true, pods, nil
 	})

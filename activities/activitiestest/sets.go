@@ -26,7 +26,7 @@ func WithSetCounts(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.Mach
 }
 
 func NewMachineCreation(s *v1alpha1.MachineSet, names ...string) set.Creation {
-	return set.Creation{Set: Ref(s), Version: s.ResourceVersion, Names: names}
+	return set.Creation{Set: NewRef(s), Version: s.ResourceVersion, Names: names}
 }
 
 // WithInstanceBlocker gives a machine the condition InstanceReady with status False, as if its provider created no

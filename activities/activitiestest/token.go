@@ -15,9 +15,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-const KubeSystem = "kube-system" // namespace of bootstrap tokens
+const TokenNamespace = "kube-system" // namespace of bootstrap tokens
 
-var SecretsGVR = corev1.SchemeGroupVersion.WithResource("secrets")
+var SecretsResource = corev1.SchemeGroupVersion.WithResource("secrets")
 
 // TokenExpiration is the expiration of the tokens of the tests. TokenExpiration has a fraction of a second, which the
 // tokens' Secrets cannot store.
@@ -25,19 +25,19 @@ func TokenExpiration() time.Time {
 	return time.Now().Truncate(time.Second).Add(20*time.Minute + time.Nanosecond)
 }
 
-// Token returns the current Secret of a token from the API server; nil if the Secret is gone.
-func (w *World) Token(ref kube.TokenRef) *corev1.Secret {
-	object, err := w.Target.Tracker().Get(SecretsGVR, ref.Namespace, ref.Name)
+// TokenSecret returns the current Secret of a token from the API server; nil if the Secret is gone.
+func (w *World) TokenSecret(ref kube.TokenRef) *corev1.Secret {
+	object, err := w.TargetClient.Tracker().Get(SecretsResource, ref.Namespace, ref.Name)
 	if err != nil {
 		return nil
 	}
 	return object.(*corev1.Secret)
 }
 
-// TokenNames returns the names of all Secrets in kube-system.
-func (w *World) TokenNames() []string {
+// TokenSecretNames returns the names of all Secrets in kube-system.
+func (w *World) TokenSecretNames() []string {
 	w.T.Helper()
-	list, err := w.Target.CoreV1().Secrets(KubeSystem).List(w.T.Context(), metav1.ListOptions{})
+	list, err := w.TargetClient.CoreV1().Secrets(TokenNamespace).List(w.T.Context(), metav1.ListOptions{})
 	require.NoError(w.T, err)
 	names := []string{}
 	for _, s := range list.Items {
@@ -49,17 +49,17 @@ func (w *World) TokenNames() []string {
 // RevokeTokensTwice revokes the tokens of a machine twice, as Temporal does after a lost answer.
 func (w *World) RevokeTokensTwice(m *v1alpha1.Machine) {
 	w.T.Helper()
-	_, err := RunActivity[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, Ref(m))
+	_, err := RunActivity[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, NewRef(m))
 	require.NoError(w.T, err)
-	left := w.TokenNames()
-	_, err = RunActivity[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, Ref(m))
+	left := w.TokenSecretNames()
+	_, err = RunActivity[any](w, (&machine.Activities{Kube: w.Kube}).RevokeTokens, NewRef(m))
 	require.NoError(w.T, err, "again")
-	assert.Equal(w.T, left, w.TokenNames())
+	assert.Equal(w.T, left, w.TokenSecretNames())
 }
 
 // ChangeTokenSecret changes a value in the Secret of a token.
 func (w *World) ChangeTokenSecret(ref kube.TokenRef, key, value string) {
-	w.Server.patchAsOtherClient(w.Target.Tracker(), SecretsGVR, ref.Namespace, ref.Name,
+	w.Server.patchAsOtherClient(w.TargetClient.Tracker(), SecretsResource, ref.Namespace, ref.Name,
 		map[string]any{"data": map[string]any{key: base64.StdEncoding.EncodeToString([]byte(value))}})
 }
 
@@ -67,7 +67,7 @@ func (w *World) ChangeTokenSecret(ref kube.TokenRef, key, value string) {
 func NewTokenSecret(change ...func(*corev1.Secret)) *corev1.Secret {
 	name := "bootstrap-token-woaoc8" // Secret name for the token ID of machine uid-m, attempt 1
 	s := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken, ObjectMeta: metav1.ObjectMeta{
-		Namespace:       KubeSystem,
+		Namespace:       TokenNamespace,
 		Name:            name,
 		UID:             "uid-of-token",
 		ResourceVersion: "900",

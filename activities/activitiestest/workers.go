@@ -57,11 +57,11 @@ func (k Worker) ServerTimestamp(ago time.Duration) metav1.Time {
 // NewReadInput is a ReadInput of an object at the servers' current time. A workflow passes the servers' current time to
 // its activities.
 func (k Worker) NewReadInput(o metav1.Object) kube.ReadInput {
-	return kube.ReadInput{Ref: Ref(o), At: k.ServerTime()}
+	return kube.ReadInput{Ref: NewRef(o), At: k.ServerTime()}
 }
 
-// RunOnWorker runs an activity on a worker.
-func RunOnWorker[T any](w *World, k Worker, activity, in any) (T, error) {
+// RunActivityOnWorker runs an activity on a worker.
+func RunActivityOnWorker[T any](w *World, k Worker, activity, in any) (T, error) {
 	w.T.Helper()
 	w.AwaitCaches()
 	if k.RunsLocalActivities {
@@ -95,28 +95,28 @@ func (s *serverTimeInterceptor) InterceptActivity(
 	_ context.Context,
 	next interceptor.ActivityInboundInterceptor,
 ) interceptor.ActivityInboundInterceptor {
-	in := &activityInbound{worker: s.worker}
+	in := &activityInboundInterceptor{worker: s.worker}
 	in.Next = next
 	return in
 }
 
-type activityInbound struct {
+type activityInboundInterceptor struct {
 	interceptor.ActivityInboundInterceptorBase
 	worker Worker
 }
 
-func (i *activityInbound) Init(next interceptor.ActivityOutboundInterceptor) error {
-	out := &activityOutbound{worker: i.worker}
+func (i *activityInboundInterceptor) Init(next interceptor.ActivityOutboundInterceptor) error {
+	out := &activityOutboundInterceptor{worker: i.worker}
 	out.Next = next
 	return i.Next.Init(out)
 }
 
-type activityOutbound struct {
+type activityOutboundInterceptor struct {
 	interceptor.ActivityOutboundInterceptorBase
 	worker Worker
 }
 
-func (o *activityOutbound) GetInfo(ctx context.Context) activity.Info {
+func (o *activityOutboundInterceptor) GetInfo(ctx context.Context) activity.Info {
 	info := o.Next.GetInfo(ctx)
 	info.StartedTime = info.StartedTime.Add(-o.worker.ClockAhead)
 	info.ScheduledTime = info.ScheduledTime.Add(-o.worker.ClockAhead - o.worker.AttemptDelay)

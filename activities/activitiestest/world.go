@@ -45,8 +45,8 @@ const eventTimeout = 2 * time.Minute
 type World struct {
 	T                *testing.T
 	Server           *apiServer
-	Machines         *fake.Clientset
-	Target           *kubefake.Clientset
+	MachineClient    *fake.Clientset
+	TargetClient     *kubefake.Clientset
 	MetadataClient   *metadatafake.FakeMetadataClient // metadata client of Secrets
 	Recorder         *record.FakeRecorder
 	ClusterAPIServer *capitest.FakeServer        // server of the objects of Cluster API; nil without Cluster API
@@ -79,14 +79,14 @@ func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *ca
 			nodes = append(nodes, o)
 		}
 	}
-	w.Machines, w.Target = fake.NewSimpleClientset(ours...), kubefake.NewClientset(nodes...)
-	w.Server.interceptRequests(w.Machines)
-	w.Server.interceptRequests(w.Target)
+	w.MachineClient, w.TargetClient = fake.NewSimpleClientset(ours...), kubefake.NewClientset(nodes...)
+	w.Server.interceptRequests(w.MachineClient)
+	w.Server.interceptRequests(w.TargetClient)
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	w.MetadataClient = metadatafake.NewSimpleMetadataClient(scheme, secrets...)
 	w.Server.interceptRequests(w.MetadataClient)
-	cluster, err := cache.NewCluster(w.Machines, w.Target, w.MetadataClient)
+	cluster, err := cache.NewCluster(w.MachineClient, w.TargetClient, w.MetadataClient)
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	more := watch(w, cluster)
@@ -94,7 +94,7 @@ func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *ca
 	for range 10 + more { // wait until the watch of each cache has started, because a fake client drops earlier events
 		<-w.Server.WatchStarts
 	}
-	require.Eventually(t, cluster.Target("").HasCurrentAttachments, eventTimeout, time.Millisecond)
+	require.Eventually(t, cluster.Target("").IsAttachmentCacheCurrent, eventTimeout, time.Millisecond)
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
 	w.ForgetRequests()
 	return w
@@ -149,9 +149,9 @@ func NewWorkflowEnvironment() *testsuite.TestWorkflowEnvironment {
 	return env
 }
 
-// RunTwice runs an activity two times, as Temporal does when an answer is lost. The second run must succeed, write
-// nothing and record no event. RunTwice returns the result of the first run.
-func RunTwice[T any](w *World, activity, in any) T {
+// RunActivityTwice runs an activity two times, as Temporal does when an answer is lost. The second run must succeed,
+// write nothing and record no event. RunActivityTwice returns the result of the first run.
+func RunActivityTwice[T any](w *World, activity, in any) T {
 	w.T.Helper()
 	w.AwaitCaches()
 	first, err := RunActivity[T](w, activity, in)
@@ -171,7 +171,7 @@ func (w *World) AwaitCaches() {
 	w.T.Helper()
 	versions := cache.MinVersions{}
 	w.Server.mu.Lock()
-	for what, version := range w.Server.lastVersions {
+	for what, version := range w.Server.lastVersionByResource {
 		if w.Server.watchedByCache[what] {
 			versions.RaiseVersion(cacheResourceOf(what.gvr), version)
 		}
@@ -187,8 +187,8 @@ func (w *World) AwaitCaches() {
 // HoldEvents delays the events of the caches until the returned function is called, or the test ends.
 func (w *World) HoldEvents() (release func()) {
 	w.AwaitCaches()
-	w.Server.holdEvents(true)
-	release = func() { w.Server.holdEvents(false) }
+	w.Server.setEventsHeld(true)
+	release = func() { w.Server.setEventsHeld(false) }
 	w.T.Cleanup(release)
 	return release
 }
@@ -200,11 +200,11 @@ func (w *World) Snapshot() string {
 	for _, kind := range []string{"Machine", "MachineSet", "MachineDeployment", "MachineClass"} {
 		kind := v1alpha1.SchemeGroupVersion.WithKind(kind)
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		all = append(all, w.listObjects(w.Machines.Tracker(), resource, kind))
+		all = append(all, w.listObjects(w.MachineClient.Tracker(), resource, kind))
 	}
 	core := corev1.SchemeGroupVersion
-	all = append(all, w.listObjects(w.Target.Tracker(), core.WithResource("nodes"), core.WithKind("Node")))
-	all = append(all, w.listObjects(w.Target.Tracker(), core.WithResource("secrets"), core.WithKind("Secret")))
+	all = append(all, w.listObjects(w.TargetClient.Tracker(), core.WithResource("nodes"), core.WithKind("Node")))
+	all = append(all, w.listObjects(w.TargetClient.Tracker(), core.WithResource("secrets"), core.WithKind("Secret")))
 	// metadataOnly is the kind of the fake client's lists.
 	metadataOnly := schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"}
 	all = append(all, w.listObjects(w.MetadataClient.Tracker(), core.WithResource("secrets"), metadataOnly))
@@ -233,7 +233,7 @@ func (w *World) listObjects(
 func (w *World) Requests() []string {
 	list := []string{}
 	for _, action := range slices.Concat(
-		w.Machines.Actions(), w.Target.Actions(), w.MetadataClient.Actions(), w.clusterAPIRequests(),
+		w.MachineClient.Actions(), w.TargetClient.Actions(), w.MetadataClient.Actions(), w.clusterAPIRequests(),
 	) {
 		if action.GetVerb() == "watch" && action.GetResource().Resource != "pods" {
 			continue
@@ -260,8 +260,8 @@ func (w *World) WriteRequests() []string {
 }
 
 func (w *World) ForgetRequests() {
-	w.Machines.ClearActions()
-	w.Target.ClearActions()
+	w.MachineClient.ClearActions()
+	w.TargetClient.ClearActions()
 	w.MetadataClient.ClearActions()
 	if w.ClusterAPIServer != nil {
 		for _, fake := range w.ClusterAPIServer.FakeClientsets() {
@@ -270,8 +270,8 @@ func (w *World) ForgetRequests() {
 	}
 }
 
-// NewEvents returns the events since the last call of NewEvents, as "type reason message".
-func (w *World) NewEvents() []string {
+// TakeNewEvents returns the events since the last call of TakeNewEvents, as "type reason message".
+func (w *World) TakeNewEvents() []string {
 	events := []string{}
 	for len(w.Recorder.Events) > 0 {
 		events = append(events, <-w.Recorder.Events)

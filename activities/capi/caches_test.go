@@ -30,8 +30,8 @@ func oneObjectOfEachKind() (*clusterv1.MachineSet, []runtime.Object) {
 		"s",
 		3,
 		capitest.WithDeploymentOwner,
-		annotatedSet(clusterv1.RevisionAnnotation, "0"),
-		annotatedSet(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
+		withAnnotation(clusterv1.RevisionAnnotation, "0"),
+		withAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 		func(s *clusterv1.MachineSet) {
 			s.Finalizers = []string{clusterv1.MachineSetFinalizer, "example.com/x"}
 			s.Spec.Template.Spec.MinReadySeconds = new(int32(7))
@@ -90,23 +90,23 @@ func oneObjectOfEachKind() (*clusterv1.MachineSet, []runtime.Object) {
 		),
 		capitest.NewCluster(),
 		capitest.NewDeployment(),
-		capitest.BootstrapTemplate(shared),
-		capitest.InfrastructureTemplate(shared),
+		capitest.NewBootstrapTemplate(shared),
+		capitest.NewInfrastructureTemplate(shared),
 		capitest.NewControlPlane(),
-		cloneOfTemplate(
-			capitest.InfrastructureTemplate(),
+		newClone(
+			capitest.NewInfrastructureTemplate(),
 			"stray",
 		),
-		cloneOfTemplate(capitest.InfrastructureTemplate(), "hooked"),
-		cloneOfTemplate(capitest.BootstrapTemplate(), "due"),
-		cloneOfTemplate(capitest.InfrastructureTemplate(), "due"),
+		newClone(capitest.NewInfrastructureTemplate(), "hooked"),
+		newClone(capitest.NewBootstrapTemplate(), "due"),
+		newClone(capitest.NewInfrastructureTemplate(), "due"),
 	}
 }
 
 // activityInputs returns the inputs of each activity, by the activity's name.
 func activityInputs(s *clusterv1.MachineSet) map[string][]any {
 	machines := func(names ...string) set.MachineBatch {
-		b := set.MachineBatch{Set: activitiestest.Ref(s)}
+		b := set.MachineBatch{Set: activitiestest.NewRef(s)}
 		for _, name := range names {
 			b.Machines = append(b.Machines, scale.MachineTarget{Name: name, UID: "uid-" + name, Version: "900"})
 		}
@@ -114,7 +114,7 @@ func activityInputs(s *clusterv1.MachineSet) map[string][]any {
 	}
 	extraWrites := func(like *unstructured.Unstructured, name string) set.ExtraWritesInput {
 		resource := capitest.ResourceOfObject(like)
-		return set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.ExtraObject{
+		return set.ExtraWritesInput{Set: activitiestest.NewRef(s), Objects: []set.ExtraObject{
 			{
 				Group:      resource.Group,
 				APIVersion: resource.Version,
@@ -128,7 +128,7 @@ func activityInputs(s *clusterv1.MachineSet) map[string][]any {
 		}}
 	}
 	old, hooked := capitest.NewSet("old", 0), capitest.NewMachine("hooked", s)
-	remark := extraWrites(capitest.InfrastructureTemplate(), "sick")
+	remark := extraWrites(capitest.NewInfrastructureTemplate(), "sick")
 	remark.Objects[0].UID = "uid-sick"
 	return map[string][]any{
 		"DecideClusterAPISet": {
@@ -137,7 +137,7 @@ func activityInputs(s *clusterv1.MachineSet) map[string][]any {
 			activitiestest.NewClusterAPISetInput(old, false),
 		},
 		"FinalizeClusterAPISet":    {activitiestest.NewReadInput(s), activitiestest.NewReadInput(old)},
-		"ReportClusterAPISet":      {reportInput(s), reportInput(old)},
+		"ReportClusterAPISet":      {newReport(s), newReport(old)},
 		"CreateClusterAPIMachines": {activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
 		"DeleteClusterAPIMachines": {machines("m", "sick")},
 		"AdoptClusterAPIMachines":  {machines("free")},
@@ -149,11 +149,11 @@ func activityInputs(s *clusterv1.MachineSet) map[string][]any {
 		"MoveClusterAPIMachines":   {machines("m", "sick")},
 		"UpdateClusterAPIMachines": {machines("due")},
 		"PostponeRemediation":      {remark},
-		"OwnTemplates":             {extraWrites(capitest.InfrastructureTemplate(), "small")},
-		"CollectClones":            {extraWrites(cloneOfTemplate(capitest.InfrastructureTemplate(), "stray"), "stray")},
+		"OwnTemplates":             {extraWrites(capitest.NewInfrastructureTemplate(), "small")},
+		"CollectClones":            {extraWrites(newClone(capitest.NewInfrastructureTemplate(), "stray"), "stray")},
 		"DecideClusterAPIDrain":    {drain.Input{ReadInput: activitiestest.NewReadInput(hooked)}},
 		"CordonClusterAPINode":     {activitiestest.NewReadInput(hooked)},
-		"EvictClusterAPIPods":      {drain.Eviction{Machine: activitiestest.Ref(hooked), NodeName: "node-hooked"}},
+		"EvictClusterAPIPods":      {drain.Eviction{Machine: activitiestest.NewRef(hooked), NodeName: "node-hooked"}},
 		"ReportClusterAPIDrain": {
 			machine.Report{
 				Read:       activitiestest.NewReadInput(hooked),
@@ -178,7 +178,7 @@ func TestNoActivityChangesACachedObject(t *testing.T) {
 				_, objects := oneObjectOfEachKind()
 				w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, objects...)
 				cached, _ := w.ClusterAPICache.MachineSet("shop/s")
-				_, err := w.ClusterAPICache.ReadRelated(t.Context(), cached) // the informers of the templates start here
+				_, err := w.ClusterAPICache.ReadRelatedObjects(t.Context(), cached) // the informers of the templates start here
 				require.NoError(t, err)
 				before := w.CachedObjects()
 				require.Len(t, before, len(objects)-4, "all but the clones")

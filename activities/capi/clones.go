@@ -41,7 +41,7 @@ func (a *Activities) createClone(
 	name string,
 ) (c templateClone, err error) {
 	kind := capi.CloneKind(template.Ref)
-	if c.resource, err = a.API.Resource(ctx, kind); err != nil {
+	if c.resource, err = a.API.ResourceOfKind(ctx, kind); err != nil {
 		return c, err
 	}
 	c.ref = clusterv1.ContractVersionedObjectReference{APIGroup: kind.Group, Kind: kind.Kind, Name: name}
@@ -53,14 +53,14 @@ func (a *Activities) createClone(
 	o.SetGroupVersionKind(c.resource.GroupVersion().WithKind(kind.Kind))
 	o.SetName(name)
 	o.SetNamespace(s.Namespace)
-	labels, annotations := a.cloneMetadata(s, template)
+	labels, annotations := a.metadataOfClones(s, template)
 	o.SetLabels(labels)
 	o.SetAnnotations(annotations)
 	o.SetOwnerReferences(
 		[]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: s.Name, UID: s.UID}},
 	)
-	objects := a.API.Client().Objects.Resource(c.resource).Namespace(s.Namespace)
-	made, err := objects.Create(ctx, o, metav1.CreateOptions{FieldManager: capi.FieldManager})
+	objects := a.API.Client().ProviderObjects.Resource(c.resource).Namespace(s.Namespace)
+	made, err := objects.Create(ctx, o, metav1.CreateOptions{FieldManager: capi.MachineSetFieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		made, err = objects.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && !capi.HasOwner(made, string(s.UID)) && !capi.IsOwnedByMachine(made) {
@@ -75,8 +75,8 @@ func (a *Activities) createClone(
 	return c, nil
 }
 
-// cloneMetadata returns the labels and annotations of the clones of a template.
-func (a *Activities) cloneMetadata(
+// metadataOfClones returns the labels and annotations of the clones of a template.
+func (a *Activities) metadataOfClones(
 	s *clusterv1.MachineSet,
 	template capi.ProviderObject,
 ) (labels, annotations map[string]string) {
@@ -103,7 +103,7 @@ func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, 
 		if c.ownedByMachine {
 			continue
 		}
-		objects := a.API.Client().Objects.Resource(c.resource).Namespace(s.Namespace)
+		objects := a.API.Client().ProviderObjects.Resource(c.resource).Namespace(s.Namespace)
 		gone := objects.Delete(ctx, c.ref.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(c.uid)}})
 		if gone != nil && !apierrors.IsNotFound(gone) {
 			err = errors.Join(err, fmt.Errorf("delete %s %s of a machine that was rejected: %w", c.ref.Kind, c.ref.Name, gone))
@@ -112,9 +112,9 @@ func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, 
 	return err
 }
 
-// unusedClones lists the clones that the set owns and that no machine owns or references. If a worker dies after it
+// findUnusedClones lists the clones that the set owns and that no machine owns or references. If a worker dies after it
 // created a clone and before it created the machine, the clone is unused.
-func (a *Activities) unusedClones(
+func (a *Activities) findUnusedClones(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
 	related capi.RelatedObjects,
@@ -125,7 +125,7 @@ func (a *Activities) unusedClones(
 	}
 	selector := clusterv1.MachineSetNameLabel + "=" + capiset.MachineLabels(a.API, s)[clusterv1.MachineSetNameLabel]
 	for _, template := range related.Templates {
-		resource, err := a.API.Resource(ctx, capi.CloneKind(template.Ref))
+		resource, err := a.API.ResourceOfKind(ctx, capi.CloneKind(template.Ref))
 		if errors.Is(err, capi.ErrNoKind) {
 			continue
 		}
@@ -133,7 +133,7 @@ func (a *Activities) unusedClones(
 			return nil, err
 		}
 		list, err := a.API.Client().
-			Objects.Resource(resource).
+			ProviderObjects.Resource(resource).
 			Namespace(s.Namespace).
 			List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
@@ -161,13 +161,16 @@ func newExtraObject(resource schema.GroupVersionResource, o metav1.Object, why s
 func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
 	return kube.WriteInParallel("", len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
-		err := a.API.Client().Objects.Resource(o.GVR()).Namespace(in.Set.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: new(types.UID(o.UID)), ResourceVersion: new(o.Version)},
-		})
+		err := a.API.Client().
+			ProviderObjects.Resource(o.GVR()).
+			Namespace(in.Set.Namespace).
+			Delete(ctx, o.Name, metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: new(types.UID(o.UID)), ResourceVersion: new(o.Version)},
+			})
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
-		return "", kube.WriteError(ctx, in.Set, err)
+		return "", kube.ClassifyWriteError(ctx, in.Set, err)
 	})
 }
 
@@ -207,7 +210,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 	}
 	versions := kube.MinVersions{}
 	for _, o := range in.Objects {
-		objects := a.API.Client().Objects.Resource(o.GVR()).Namespace(s.Namespace)
+		objects := a.API.Client().ProviderObjects.Resource(o.GVR()).Namespace(s.Namespace)
 		template, err := kube.ReadLiveAtVersion(
 			ctx,
 			objectGetter{objects},
@@ -218,7 +221,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 		if err != nil {
 			return nil, err
 		}
-		template.SetOwnerReferences(capi.WithOwner(template.GetOwnerReferences(), capi.ClusterReference(cluster)))
+		template.SetOwnerReferences(capi.WithOwner(template.GetOwnerReferences(), capi.ClusterOwnerReference(cluster)))
 		labels := template.GetLabels()
 		if labels == nil {
 			labels = map[string]string{}
@@ -227,7 +230,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 		template.SetLabels(labels)
 		written, err := objects.Update(ctx, template, metav1.UpdateOptions{})
 		if err != nil {
-			return nil, kube.WriteError(ctx, in.Set, err)
+			return nil, kube.ClassifyWriteError(ctx, in.Set, err)
 		}
 		versions.RaiseVersion(capi.ResourceName(o.GVR()), written.GetResourceVersion())
 	}
@@ -235,17 +238,17 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 }
 
 // objectGetter reads objects of a Cluster API provider.
-type objectGetter struct{ objects dynamic.ResourceInterface }
+type objectGetter struct{ client dynamic.ResourceInterface }
 
 // Get returns an object.
 func (g objectGetter) Get(ctx context.Context, name string, o metav1.GetOptions) (*unstructured.Unstructured, error) {
-	return g.objects.Get(ctx, name, o)
+	return g.client.Get(ctx, name, o)
 }
 
 // syncClones writes the labels and annotations of a machine's clones. A clone that does not exist is skipped, because
 // the Machine controller reports the missing clone in the machine's conditions.
 func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) error {
-	related, err := a.API.ReadRelatedForWrite(ctx, s)
+	related, err := a.API.ReadRelatedObjectsForWrite(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -278,11 +281,11 @@ func (a *Activities) syncClone(
 	template capi.ProviderObject,
 	ref clusterv1.ContractVersionedObjectReference,
 ) error {
-	resource, err := a.API.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	resource, err := a.API.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 	if err != nil {
 		return err
 	}
-	objects := a.API.Client().Objects.Resource(resource).Namespace(s.Namespace)
+	objects := a.API.Client().ProviderObjects.Resource(resource).Namespace(s.Namespace)
 	o, err := objects.Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() != nil {
 		return nil
@@ -290,10 +293,10 @@ func (a *Activities) syncClone(
 	if err != nil {
 		return fmt.Errorf("get %s %s: %w", ref.Kind, ref.Name, err)
 	}
-	labels, annotations := a.cloneMetadata(s, template)
+	labels, annotations := a.metadataOfClones(s, template)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = o.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation]
 	_, err = kube.PatchObject(ctx, cloneClient{objects}, o, capi.MetadataPatch(o, labels, annotations))
-	return kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
+	return kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
 }
 
 // cloneClient patches clones with the field manager that created them.
@@ -308,6 +311,6 @@ func (c cloneClient) Patch(
 	o metav1.PatchOptions,
 	subresources ...string,
 ) (*unstructured.Unstructured, error) {
-	o.FieldManager = capi.FieldManager
+	o.FieldManager = capi.MachineSetFieldManager
 	return c.ResourceInterface.Patch(ctx, name, kind, data, o, subresources...)
 }

@@ -25,7 +25,7 @@ import (
 func TestCreateMachinesWithTheirClones(t *testing.T) {
 	s := capitest.NewSet("s", 3, capitest.WithDeploymentOwner)
 	w, a := newWorld(t, s)
-	written := activitiestest.RunTwice[set.WriteResult](
+	written := activitiestest.RunActivityTwice[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
 		activitiestest.NewClusterAPIMachineCreation(s, "s-a", "s-b", "s-c"),
@@ -35,7 +35,7 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 		`Normal SuccessfulCreate Created Machine "s-a"`,
 		`Normal SuccessfulCreate Created Machine "s-b"`,
 		`Normal SuccessfulCreate Created Machine "s-c"`,
-	}, slices.Sorted(slices.Values(w.NewEvents())))
+	}, slices.Sorted(slices.Values(w.TakeNewEvents())))
 	newest := kube.MinVersions{}
 	for _, name := range []string{"s-a", "s-b", "s-c"} {
 		m := w.ClusterAPIMachine(name)
@@ -103,17 +103,17 @@ func TestARetryFindsTheCreatedObjects(t *testing.T) {
 		t,
 		s,
 		made,
-		cloneOfTemplate(capitest.BootstrapTemplate(), "s-a", withMachineOwner(made)),
-		cloneOfTemplate(capitest.InfrastructureTemplate(), "s-a"),
+		newClone(capitest.NewBootstrapTemplate(), "s-a", withMachineOwner(made)),
+		newClone(capitest.NewInfrastructureTemplate(), "s-a"),
 	)
-	written := activitiestest.RunTwice[set.WriteResult](
+	written := activitiestest.RunActivityTwice[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
 		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 	)
 	assert.Equal(t, kube.MinVersions{capi.MachinesResource: made.ResourceVersion}, written.Versions)
 	assert.Equal(t, made, w.ClusterAPIMachine("s-a"))
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 }
 
 func TestCreateMachinesWithoutABootstrapTemplate(t *testing.T) {
@@ -121,7 +121,7 @@ func TestCreateMachinesWithoutABootstrapTemplate(t *testing.T) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
 	})
 	w, a := newWorld(t, s)
-	activitiestest.RunTwice[set.WriteResult](
+	activitiestest.RunActivityTwice[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
 		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
@@ -140,12 +140,12 @@ func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
 		has  []runtime.Object
 		in   set.Creation
 	}{
-		{"no infrastructure template", []runtime.Object{s, capitest.NewCluster(), capitest.BootstrapTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
-		{"no bootstrap template", []runtime.Object{s, capitest.NewCluster(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
-		{"no Cluster", []runtime.Object{s, capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
-		{"its Cluster goes", []runtime.Object{s, capitest.NewCluster(capitest.AsDeletingObject), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
-		{"the set changed", []runtime.Object{s, capitest.NewCluster(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, set.Creation{Set: activitiestest.Ref(s), Version: "899", Names: []string{"s-a"}}},
-		{"the set was handed over", []runtime.Object{capitest.NewSet("s", 1, theirs), capitest.NewCluster(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
+		{"no infrastructure template", []runtime.Object{s, capitest.NewCluster(), capitest.NewBootstrapTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
+		{"no bootstrap template", []runtime.Object{s, capitest.NewCluster(), capitest.NewInfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
+		{"no Cluster", []runtime.Object{s, capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
+		{"its Cluster goes", []runtime.Object{s, capitest.NewCluster(capitest.AsDeletingObject), capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
+		{"the set changed", []runtime.Object{s, capitest.NewCluster(), capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()}, set.Creation{Set: activitiestest.NewRef(s), Version: "899", Names: []string{"s-a"}}},
+		{"the set was handed over", []runtime.Object{capitest.NewSet("s", 1, theirs), capitest.NewCluster(), capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, row.has...)
@@ -199,7 +199,7 @@ func TestARejectedMachineLeavesNoClones(t *testing.T) {
 				written.Versions[capi.MachinesResource],
 				"those that were created are waited for",
 			)
-			assert.Contains(t, w.NewEvents(), "Warning FailedCreate Error creating: "+written.Failure.Message)
+			assert.Contains(t, w.TakeNewEvents(), "Warning FailedCreate Error creating: "+written.Failure.Message)
 		})
 	}
 }
@@ -213,7 +213,7 @@ func TestClonesAreKeptIfMachineMayHaveBeenCreated(t *testing.T) {
 	for name, made := range map[string]bool{"made": true, "not made": false} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newWorld(t, s)
-			w.ClusterAPIServer.Core.PrependReactor(
+			w.ClusterAPIServer.Clientset.PrependReactor(
 				"create",
 				"machines",
 				func(action k8stesting.Action) (bool, runtime.Object, error) {
@@ -221,13 +221,13 @@ func TestClonesAreKeptIfMachineMayHaveBeenCreated(t *testing.T) {
 					if made {
 						require.NoError(
 							t,
-							w.ClusterAPIServer.Core.Tracker().Create(action.GetResource(), create.GetObject(), action.GetNamespace()),
+							w.ClusterAPIServer.Clientset.Tracker().Create(action.GetResource(), create.GetObject(), action.GetNamespace()),
 						)
 					}
 					return true, nil, apierrors.NewInternalError(assert.AnError)
 				},
 			)
-			written, err := activitiestest.RunOnWorker[set.WriteResult](
+			written, err := activitiestest.RunActivityOnWorker[set.WriteResult](
 				w,
 				later,
 				a.CreateClusterAPIMachines,
@@ -245,7 +245,7 @@ func TestRetryReusesClonesOfFailedCreation(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	w, a := newWorld(t, s)
 	activitiestest.FailRequests(
-		w.ClusterAPIServer.Core,
+		w.ClusterAPIServer.Clientset,
 		"create",
 		"machines",
 		1,
@@ -262,7 +262,7 @@ func TestRetryReusesClonesOfFailedCreation(t *testing.T) {
 	bootstrap, machine := bootstrapCloneOf(w, "s-a"), infrastructureCloneOf(w, "s-a")
 	require.NotNil(t, bootstrap)
 	require.NotNil(t, machine)
-	activitiestest.RunTwice[set.WriteResult](
+	activitiestest.RunActivityTwice[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
 		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
@@ -278,7 +278,7 @@ func TestFailedCloneDeletionIsReturnedWithMachineError(t *testing.T) {
 	w, a := newWorld(t, s)
 	refuseCreation(w, "machines", "s-a", forbiddenError())
 	activitiestest.FailRequests(
-		w.ClusterAPIServer.Objects,
+		w.ClusterAPIServer.ProviderObjects,
 		"delete",
 		"examplemachines",
 		1,
@@ -300,7 +300,7 @@ func TestFailedCloneDeletionIsReturnedWithMachineError(t *testing.T) {
 // unchanged. The next decision chooses another name.
 func TestCreationConflictsWithCloneOfAnotherSet(t *testing.T) {
 	s := capitest.NewSet("s", 1)
-	w, a := newWorld(t, s, cloneOfTemplate(capitest.BootstrapTemplate(), "s-a", func(o *unstructured.Unstructured) {
+	w, a := newWorld(t, s, newClone(capitest.NewBootstrapTemplate(), "s-a", func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences(
 			[]metav1.OwnerReference{
 				{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "other", UID: "uid-other"},
@@ -332,7 +332,7 @@ func TestDecideAndCreateMachines(t *testing.T) {
 	_, err = activitiestest.RunActivity[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
-		set.Creation{Set: activitiestest.Ref(s), Version: d.Version, Names: d.Scale.Create},
+		set.Creation{Set: activitiestest.NewRef(s), Version: d.Version, Names: d.Scale.Create},
 	)
 	require.NoError(t, err)
 	w.AwaitCaches()

@@ -54,7 +54,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	var node *corev1.Node
 	var target *cache.Target
 	if step == decidedrain.HookDrain {
-		target, err = a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
+		target, err = a.WorkloadClusters.Target(ctx, m.Namespace, m.Spec.ClusterName)
 		if err == nil {
 			node, err = readNodeOfMachine(ctx, target.Client(), m)
 		}
@@ -62,7 +62,7 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 			return d, err
 		}
 		if hook.NodeGone = node == nil; err != nil {
-			hook.Unknown = nodeUnknownReason(m, err)
+			hook.UnknownNodeReason = unreadableNodeReason(m, err)
 		}
 		step, why = hook.Decide()
 	}
@@ -71,16 +71,16 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	default: // the workflow waits, or removes the hook
 	case decidedrain.HookNothing:
 		d.Result = drain.ResultCancelled
-	case decidedrain.HookOver:
+	case decidedrain.HookDrainEnded:
 		d.Result = resultOfEndedDrain(hook)
 	case decidedrain.HookDrain:
 		record := observedrain.FindRecord(v, d.Purpose)
 		ladder := observedrain.EscalationFacts(v, record, node, in.Grace, now)
 		ladder.NoPassYet = in.Unasked
 		if ladder.Unusable != "" {
-			_, ladder.Breaker, _ = replace.BreakerState(capidrain.JoinedNodes(a.API, m.Namespace, m.Spec.ClusterName), now)
+			_, ladder.Breaker, _ = replace.BreakerState(capidrain.JoinedNodeCounts(a.API, m.Namespace, m.Spec.ClusterName), now)
 		}
-		d.CompleteWithMeans(ctx, v, target, ladder)
+		d.SetRemovalStep(ctx, v, target, ladder)
 		d.ClusterAPI.Cordon = !node.Spec.Unschedulable
 		if record == nil && ladder.ForceReason() == "" {
 			_, d.ClusterAPI.Queue = decidedrain.MayDrainNow(
@@ -96,17 +96,17 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 // resultOfEndedDrain returns the result of a drain that has ended, or that ends before any pod is removed.
 func resultOfEndedDrain(hook decidedrain.HookFacts) string {
 	switch {
-	case hook.Result != "":
-		return hook.Result
-	case hook.Skip != "":
-		return vocabulary.DrainSkipped
+	case hook.DrainResult != "":
+		return hook.DrainResult
+	case hook.SkipReason != "":
+		return vocabulary.DrainResultSkipped
 	default:
-		return vocabulary.DrainDrained
+		return vocabulary.DrainResultDrained
 	}
 }
 
-// nodeUnknownReason says why a node could not be read.
-func nodeUnknownReason(m *clusterv1.Machine, err error) string {
+// unreadableNodeReason says why a node could not be read.
+func unreadableNodeReason(m *clusterv1.Machine, err error) string {
 	why := "Cluster " + m.Spec.ClusterName + " does not answer: "
 	if errors.Is(err, capidrain.ErrNoKubeconfig) || !kube.HasNoServerAnswer(err) {
 		why = "the nodes of Cluster " + m.Spec.ClusterName + " cannot be read: "
@@ -134,7 +134,7 @@ func readNodeOfMachine(ctx context.Context, client kubernetes.Interface, m *clus
 		},
 		nil,
 	)
-	if !owner.HasOwnerKind(ownership.Ours) {
+	if !owner.HasOwnerKind(ownership.OwnerSelf) {
 		return nil, nil
 	}
 	return node, nil
@@ -166,7 +166,7 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.ReadInput
 	if err != nil || m == nil {
 		return nil, err
 	}
-	target, err := a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
+	target, err := a.WorkloadClusters.Target(ctx, m.Namespace, m.Spec.ClusterName)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.ReadInput
 		case err == nil, apierrors.IsNotFound(err):
 			return nil, nil
 		case !apierrors.IsConflict(err):
-			return nil, kube.WriteError(ctx, in.Ref, fmt.Errorf("cordon node %s: %w", node.Name, err))
+			return nil, kube.ClassifyWriteError(ctx, in.Ref, fmt.Errorf("cordon node %s: %w", node.Name, err))
 		}
 	}
 	return nil, kube.RepeatedConflictError(in.Ref)
@@ -200,7 +200,7 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 	if m == nil {
 		return drain.EvictionResult{}, kube.ObjectGoneError(in.Machine)
 	}
-	target, err := a.Workloads.Target(ctx, m.Namespace, m.Spec.ClusterName)
+	target, err := a.WorkloadClusters.Target(ctx, m.Namespace, m.Spec.ClusterName)
 	if err != nil {
 		return drain.ResultWithoutAnswer(ctx, in, err)
 	}
@@ -213,9 +213,9 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 		)
 	}
 	defer release()
-	sources := observedrain.NewCacheSources(
+	sources := observedrain.NewChangeSources(
 		a.Kube.Cluster.Informer(capi.MachinesResource),
-		a.Kube.Cluster.Informer(capi.RulesResource),
+		a.Kube.Cluster.Informer(capi.DrainRulesResource),
 		target,
 	)
 	cached := func() *clusterv1.Machine {
@@ -266,7 +266,7 @@ func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Repor
 		case apierrors.IsNotFound(err):
 			return kube.ReportResult{}, kube.ObjectGoneError(in.Read.Ref)
 		case err != nil:
-			return kube.ReportResult{}, kube.WriteError(ctx, in.Read.Ref, err)
+			return kube.ReportResult{}, kube.ClassifyWriteError(ctx, in.Read.Ref, err)
 		}
 		if written.ResourceVersion != m.ResourceVersion {
 			a.Kube.RecordEvent(written, in.Event)
@@ -364,7 +364,7 @@ func (a *Activities) removeHooks(ctx context.Context, s *clusterv1.MachineSet) e
 		}
 		_, err := kube.PatchObject(ctx, a.API.Client().Machines(s.Namespace), m, patch)
 		if err != nil && !apierrors.IsNotFound(err) {
-			return kube.WriteError(ctx, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}, err)
+			return kube.ClassifyWriteError(ctx, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}, err)
 		}
 	}
 	return nil

@@ -48,8 +48,8 @@ func withDrainRecord(d v1alpha1.MachineDrain) capitest.MachineChange {
 	}
 }
 
-// nodeOf returns the Node of a machine of capitest.AsMachineAtDrainHook.
-func nodeOf(name string, change ...func(*corev1.Node)) *corev1.Node {
+// newNode returns the Node of a machine of capitest.AsMachineAtDrainHook.
+func newNode(name string, change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + name, UID: "uid-node", ResourceVersion: "900"}}
 	n.Spec.ProviderID = "example:///" + name
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
@@ -64,9 +64,9 @@ func newDrainWorld(
 	inWorkload ...runtime.Object,
 ) (*activitiestest.World, *capi.Activities) {
 	t.Helper()
-	w, a := newWorld(t, m, cloneOfTemplate(capitest.InfrastructureTemplate(), m.Name))
+	w, a := newWorld(t, m, newClone(capitest.NewInfrastructureTemplate(), m.Name))
 	for _, o := range inWorkload {
-		require.NoError(t, w.Target.Tracker().Add(o))
+		require.NoError(t, w.TargetClient.Tracker().Add(o))
 	}
 	return w, a
 }
@@ -84,7 +84,7 @@ func decideDrain(t *testing.T, w *activitiestest.World, a *capi.Activities, m *c
 	return live
 }
 
-func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
+func TestDecideClusterAPIDrain(t *testing.T) {
 	set := capitest.NewSet("s", 1)
 	machine := func(change ...capitest.MachineChange) *clusterv1.Machine {
 		return capitest.NewMachine("m", set, append([]capitest.MachineChange{capitest.AsMachineAtDrainHook}, change...)...)
@@ -96,30 +96,30 @@ func TestDecideTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		workload []runtime.Object
 		want     drain.Decision // the test compares only Hook, Result, Why, Cordon and Hold
 	}{
-		"the node takes new pods": {machine(), []runtime.Object{nodeOf("m")}, drain.Decision{
+		"the node takes new pods": {machine(), []runtime.Object{newNode("m")}, drain.Decision{
 			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain, Cordon: true}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
 		}},
-		"the node is cordoned": {machine(), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
+		"the node is cordoned": {machine(), []runtime.Object{newNode("m", cordoned)}, drain.Decision{
 			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
 		}},
-		"a timeout": {machine(func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(60)) }), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
+		"a timeout": {machine(func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(60)) }), []runtime.Object{newNode("m", cordoned)}, drain.Decision{
 			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain}, Why: "evicts for 1m (nodeDrainTimeoutSeconds 1m), then deletes",
 		}},
-		"the node is gone": {machine(), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookOver}, Result: vocabulary.DrainDrained, Why: "there is no node node-m"}},
-		"the node belongs to another instance": {machine(), []runtime.Object{nodeOf("m", another)}, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookOver}, Result: vocabulary.DrainDrained, Why: "there is no node node-m",
+		"the node is gone": {machine(), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultDrained, Why: "there is no node node-m"}},
+		"the node belongs to another instance": {machine(), []runtime.Object{newNode("m", another)}, drain.Decision{
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultDrained, Why: "there is no node node-m",
 		}},
 		"a person skips it": {machine(withMachineAnnotation(v1alpha1.AnnotationSkipDrain, "ann: test")), nil, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookOver}, Result: vocabulary.DrainSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
 		}},
 		"a person excludes it": {machine(withMachineAnnotation(clusterv1.ExcludeNodeDrainingAnnotation, "ann")), nil, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookOver}, Result: vocabulary.DrainSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
 		}},
-		"a person holds it": {machine(withMachineAnnotation(v1alpha1.AnnotationHold, "ann: lunch")), []runtime.Object{nodeOf("m", cordoned)}, drain.Decision{
+		"a person holds it": {machine(withMachineAnnotation(v1alpha1.AnnotationHold, "ann: lunch")), []runtime.Object{newNode("m", cordoned)}, drain.Decision{
 			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Hold: "ann: lunch",
 		}},
-		"it has ended": {machine(withDrainRecord(v1alpha1.MachineDrain{Result: vocabulary.DrainForced})), nil, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookOver}, Result: vocabulary.DrainForced, Why: "the drain has already ended",
+		"it has ended": {machine(withDrainRecord(v1alpha1.MachineDrain{Result: vocabulary.DrainResultForced})), nil, drain.Decision{
+			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultForced, Why: "the drain has already ended",
 		}},
 		"Cluster API has not come to it": {capitest.NewMachine("m", set, capitest.WithDrainHook, capitest.AsDeletingObject), nil, drain.Decision{
 			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookAwait}, Why: "Cluster API has not come to the pre-drain hooks of the machine yet",
@@ -155,10 +155,10 @@ func TestDecideDrainReportsUnreachableCluster(t *testing.T) {
 		w, a := newDrainWorld(t, m)
 		require.NoError(
 			t,
-			w.KubeconfigClient.CoreV1().Secrets(capitest.Shop).Delete(t.Context(), "c-kubeconfig", metav1.DeleteOptions{}),
+			w.KubeconfigClient.CoreV1().Secrets(capitest.Namespace).Delete(t.Context(), "c-kubeconfig", metav1.DeleteOptions{}),
 		)
 		d := decideDrain(t, w, a, m)
-		assert.Equal(t, decidedrain.HookUnknown, d.ClusterAPI.Step)
+		assert.Equal(t, decidedrain.HookNodeUnknown, d.ClusterAPI.Step)
 		assert.Equal(
 			t,
 			"the nodes of Cluster c cannot be read: no kubeconfig can be used: Secret shop/c-kubeconfig does not exist",
@@ -167,17 +167,17 @@ func TestDecideDrainReportsUnreachableCluster(t *testing.T) {
 	})
 	t.Run("no answer", func(t *testing.T) {
 		w, a := newDrainWorld(t, m)
-		w.Target.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		w.TargetClient.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("connection refused")
 		})
 		d := decideDrain(t, w, a, m)
-		assert.Equal(t, decidedrain.HookUnknown, d.ClusterAPI.Step)
+		assert.Equal(t, decidedrain.HookNodeUnknown, d.ClusterAPI.Step)
 		assert.Equal(t, "Cluster c does not answer: get node node-m: connection refused", d.Why)
 	})
 }
 
 // A setting limits how many nodes of one Cluster are drained at the same time. A running drain is not queued again.
-func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
+func TestConcurrentDrainsOfAClusterAreLimited(t *testing.T) {
 	set := capitest.NewSet("s", 2)
 	first := capitest.NewMachine(
 		"m",
@@ -190,12 +190,12 @@ func TestTheDrainsOfAClusterTakeTurns(t *testing.T) {
 		t,
 		first,
 		second,
-		cloneOfTemplate(capitest.InfrastructureTemplate(), "m"),
-		cloneOfTemplate(capitest.InfrastructureTemplate(), "next"),
+		newClone(capitest.NewInfrastructureTemplate(), "m"),
+		newClone(capitest.NewInfrastructureTemplate(), "next"),
 	)
 	w.MaxDrains = 1
-	for _, o := range []runtime.Object{nodeOf("m"), nodeOf("next")} {
-		require.NoError(t, w.Target.Tracker().Add(o))
+	for _, o := range []runtime.Object{newNode("m"), newNode("next")} {
+		require.NoError(t, w.TargetClient.Tracker().Add(o))
 	}
 	assert.Empty(t, decideDrain(t, w, a, first).ClusterAPI.Queue)
 	assert.Equal(t, "queued: place 1 of 1; 1 node is drained at a time", decideDrain(t, w, a, second).ClusterAPI.Queue)
@@ -236,35 +236,35 @@ func TestPodsOfSilentNodeAreKilledUnlessMostNodesAreSilent(t *testing.T) {
 		means  decidedrain.RemovalMeans
 	}{"one node": {metav1.ConditionTrue, decidedrain.Kill}, "most nodes": {metav1.ConditionUnknown, decidedrain.Evict}} {
 		t.Run(name, func(t *testing.T) {
-			w, a := newWorld(t, append(others(row.others), m, cloneOfTemplate(capitest.InfrastructureTemplate(), "m"))...)
-			require.NoError(t, w.Target.Tracker().Add(nodeOf("m", silent)))
+			w, a := newWorld(t, append(others(row.others), m, newClone(capitest.NewInfrastructureTemplate(), "m"))...)
+			require.NoError(t, w.TargetClient.Tracker().Add(newNode("m", silent)))
 			assert.Equal(t, row.means, decideDrain(t, w, a, m).Step.Means)
 		})
 	}
 }
 
-func TestCordonTheNodeOfAMachineOfClusterAPI(t *testing.T) {
+func TestCordonClusterAPINode(t *testing.T) {
 	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.AsMachineAtDrainHook)
-	w, a := newDrainWorld(t, m, nodeOf("m"))
-	activitiestest.RunTwice[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.NewReadInput(m))
-	node, err := w.Target.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
+	w, a := newDrainWorld(t, m, newNode("m"))
+	activitiestest.RunActivityTwice[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.NewReadInput(m))
+	node, err := w.TargetClient.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.True(t, node.Spec.Unschedulable)
-	w, a = newDrainWorld(t, m, nodeOf("m", func(n *corev1.Node) { n.Spec.ProviderID = "example:///other" }))
+	w, a = newDrainWorld(t, m, newNode("m", func(n *corev1.Node) { n.Spec.ProviderID = "example:///other" }))
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, a.CordonClusterAPINode, activitiestest.NewReadInput(m))
 	require.NoError(t, err)
-	node, err = w.Target.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
+	node, err = w.TargetClient.CoreV1().Nodes().Get(t.Context(), "node-m", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.False(t, node.Spec.Unschedulable, "it belongs to another instance")
 }
 
 // EvictClusterAPIPods reads the node's pods and PodDisruptionBudgets in the workload cluster, and the MachineDrainRules
 // in the management cluster.
-func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
+func TestEvictClusterAPIPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.AsMachineAtDrainHook)
 		pod := func(name string) *corev1.Pod {
-			p := activitiestest.Pod(name, func(p *corev1.Pod) {
+			p := activitiestest.NewPod(name, func(p *corev1.Pod) {
 				p.Spec.NodeName, p.Labels = "node-m", map[string]string{"app": name}
 				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			})
@@ -284,12 +284,17 @@ func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 		rule.Spec.Pods = []clusterv1.MachineDrainRulePodSelector{
 			{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}},
 		}
-		w, a := newWorld(t, m, rule, cloneOfTemplate(capitest.InfrastructureTemplate(), "m"))
-		for _, o := range []runtime.Object{nodeOf("m"), pod("a"), pod("kept"), budget} {
-			require.NoError(t, w.Target.Tracker().Add(o))
+		w, a := newWorld(t, m, rule, newClone(capitest.NewInfrastructureTemplate(), "m"))
+		for _, o := range []runtime.Object{newNode("m"), pod("a"), pod("kept"), budget} {
+			require.NoError(t, w.TargetClient.Tracker().Add(o))
 		}
 		seen, err := activitiestest.RunActivity[drain.EvictionResult](w, a.EvictClusterAPIPods, drain.Eviction{
-			Machine: activitiestest.Ref(m), NodeName: "node-m", Means: decidedrain.Evict, Until: time.Now().Add(3 * time.Second),
+			Machine: activitiestest.NewRef(
+				m,
+			),
+			NodeName: "node-m",
+			Means:    decidedrain.Evict,
+			Until:    time.Now().Add(3 * time.Second),
 		})
 		require.NoError(t, err)
 		assert.Equal(t, drain.OutcomeChanged, seen.Outcome)
@@ -300,7 +305,7 @@ func TestEvictThePodsOfAMachineOfClusterAPI(t *testing.T) {
 	})
 }
 
-func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
+func TestReportClusterAPIDrain(t *testing.T) {
 	m := capitest.NewMachine(
 		"m",
 		capitest.NewSet("s", 1),
@@ -328,7 +333,7 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 		},
 	}
 	report.Read.At = capitest.Noon
-	said := activitiestest.RunTwice[kube.ReportResult](w, a.ReportClusterAPIDrain, report)
+	said := activitiestest.RunActivityTwice[kube.ReportResult](w, a.ReportClusterAPIDrain, report)
 	assert.Equal(t, []string{"PodDisruptionBudget web/all"}, said.BlockedBy)
 	now := w.ClusterAPIMachine("m")
 	assert.Equal(t, now.ResourceVersion, said.Version)
@@ -351,17 +356,17 @@ func TestReportTheDrainOfAMachineOfClusterAPI(t *testing.T) {
 	report.Conditions[0] = machine.Condition{
 		Type:    vocabulary.ConditionDrained,
 		True:    true,
-		Reason:  vocabulary.DrainDrained,
+		Reason:  vocabulary.DrainResultDrained,
 		Message: "all pods are gone",
 	}
-	report.Deletion = &machine.DeletionProgress{Result: vocabulary.DrainDrained}
+	report.Deletion = &machine.DeletionProgress{Result: vocabulary.DrainResultDrained}
 	report.Read.Live = true
 	_, err := activitiestest.RunActivity[kube.ReportResult](w, a.ReportClusterAPIDrain, report)
 	require.NoError(t, err)
 	now = w.ClusterAPIMachine("m")
 	assert.True(t, meta.IsStatusConditionTrue(now.Status.Conditions, "Drained"))
 	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, "Blocked"))
-	assert.Equal(t, vocabulary.DrainDrained, capidrain.ToMillwrightMachine(now).Status.Deletion.Drain.Result)
+	assert.Equal(t, vocabulary.DrainResultDrained, capidrain.ToMillwrightMachine(now).Status.Deletion.Drain.Result)
 
 	w, a = newWorld(t)
 	_, err = activitiestest.RunActivity[kube.ReportResult](w, a.ReportClusterAPIDrain, report)
@@ -374,14 +379,18 @@ func TestDrainReportRetriesAfterConflict(t *testing.T) {
 	m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.AsMachineAtDrainHook)
 	w, a := newDrainWorld(t, m)
 	conflicts := 1
-	w.ClusterAPIServer.Core.PrependReactor("update", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
-		conflicts--
-		return conflicts >= 0, nil, apierrors.NewConflict(
-			clusterv1.GroupVersion.WithResource("machines").GroupResource(),
-			"m",
-			nil,
-		)
-	})
+	w.ClusterAPIServer.Clientset.PrependReactor(
+		"update",
+		"machines",
+		func(clienttesting.Action) (bool, runtime.Object, error) {
+			conflicts--
+			return conflicts >= 0, nil, apierrors.NewConflict(
+				clusterv1.GroupVersion.WithResource("machines").GroupResource(),
+				"m",
+				nil,
+			)
+		},
+	)
 	report := machine.Report{
 		Read:       activitiestest.NewReadInput(m),
 		Step:       &kube.Step{Name: "drain", Since: capitest.Noon},
@@ -404,7 +413,7 @@ func TestHoldADrainThatWasCancelledInTemporal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newWorld(t, row.machine)
-			activitiestest.RunTwice[string](
+			activitiestest.RunActivityTwice[string](
 				w,
 				a.HoldClusterAPIDrain,
 				drain.HoldInput{Read: activitiestest.NewReadInput(row.machine), Why: "cancelled"},
@@ -414,12 +423,12 @@ func TestHoldADrainThatWasCancelledInTemporal(t *testing.T) {
 	}
 }
 
-func TestReleaseTheHook(t *testing.T) {
+func TestReleaseClusterAPIHook(t *testing.T) {
 	for name, drained := range map[string]bool{"after a drain": true, "without one": false} {
 		t.Run(name, func(t *testing.T) {
 			m := capitest.NewMachine("m", capitest.NewSet("s", 1), capitest.AsMachineAtDrainHook)
 			w, a := newWorld(t, m)
-			version := activitiestest.RunTwice[string](
+			version := activitiestest.RunActivityTwice[string](
 				w,
 				a.ReleaseClusterAPIHook,
 				capi.HookRelease{Read: activitiestest.NewReadInput(m), Drained: drained},

@@ -98,7 +98,7 @@ func (a *Activities) patchMetadata(
 		return "", nil
 	}
 	if err != nil {
-		return "", kube.WriteError(ctx, of, err)
+		return "", kube.ClassifyWriteError(ctx, of, err)
 	}
 	return written.ResourceVersion, nil
 }
@@ -112,7 +112,7 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Machin
 	if err != nil {
 		return nil, err
 	}
-	related, err := a.API.ReadRelatedForWrite(ctx, s)
+	related, err := a.API.ReadRelatedObjectsForWrite(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,10 @@ func (a *Activities) beginUpdate(
 	if err != nil {
 		return "", err
 	}
-	hooks := append(capiset.ParseList(written.Annotations[runtimev1.PendingHooksAnnotation]), capiset.UpdateMachineHook)
+	hooks := append(
+		capiset.ParseAnnotationList(written.Annotations[runtimev1.PendingHooksAnnotation]),
+		capiset.UpdateMachineHook,
+	)
 	version, err := a.patchMetadata(
 		ctx,
 		kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)},
@@ -177,11 +180,11 @@ func (a *Activities) applyClone(
 	template capi.ProviderObject,
 	ref clusterv1.ContractVersionedObjectReference,
 ) error {
-	resource, err := a.API.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	resource, err := a.API.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 	if err != nil {
 		return err
 	}
-	objects := a.API.Client().Objects.Resource(resource).Namespace(s.Namespace)
+	objects := a.API.Client().ProviderObjects.Resource(resource).Namespace(s.Namespace)
 	o, err := objects.Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return kube.RefusedError(
@@ -192,17 +195,21 @@ func (a *Activities) applyClone(
 		return fmt.Errorf("get %s %s: %w", ref.Kind, ref.Name, err)
 	}
 	at := kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}
-	patch, err := csaupgrade.UpgradeManagedFieldsPatch(o, sets.New(capi.FieldManager), capi.FieldManager)
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(
+		o,
+		sets.New(capi.MachineSetFieldManager),
+		capi.MachineSetFieldManager,
+	)
 	if err != nil {
 		return fmt.Errorf("convert managed fields of %s %s: %w", ref.Kind, ref.Name, err)
 	}
 	if len(patch) > 0 {
 		if _, err := objects.Patch(ctx, ref.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
-			return kube.WriteError(ctx, at, err)
+			return kube.ClassifyWriteError(ctx, at, err)
 		}
 	}
 	spec, _, _ := unstructured.NestedMap(template.Object.Object, "spec", "template", "spec")
-	labels, annotations := a.cloneMetadata(s, template)
+	labels, annotations := a.metadataOfClones(s, template)
 	annotations[clusterv1.UpdateInProgressAnnotation] = ""
 	desired := &unstructured.Unstructured{Object: map[string]any{}}
 	if spec != nil {
@@ -214,6 +221,11 @@ func (a *Activities) applyClone(
 	desired.SetUID(o.GetUID()) // server-side apply with a UID does not re-create a deleted clone
 	desired.SetLabels(labels)
 	desired.SetAnnotations(annotations)
-	_, err = objects.Apply(ctx, ref.Name, desired, metav1.ApplyOptions{FieldManager: capi.FieldManager, Force: true})
-	return kube.WriteError(ctx, at, err)
+	_, err = objects.Apply(
+		ctx,
+		ref.Name,
+		desired,
+		metav1.ApplyOptions{FieldManager: capi.MachineSetFieldManager, Force: true},
+	)
+	return kube.ClassifyWriteError(ctx, at, err)
 }

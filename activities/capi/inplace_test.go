@@ -99,9 +99,9 @@ func setUpdateDue(m *clusterv1.Machine) {
 	m.Spec.Version = "v1.30.0"
 }
 
-// updatingSet returns a set that has acknowledged the move of machine m, and whose templates differ from the clones of
-// m.
-func updatingSet(change ...capitest.SetChange) *clusterv1.MachineSet {
+// newUpdatingSet returns a set that has acknowledged the move of machine m, and whose templates differ from the clones
+// of m.
+func newUpdatingSet(change ...capitest.SetChange) *clusterv1.MachineSet {
 	return capitest.NewSet(
 		"s",
 		1,
@@ -115,15 +115,15 @@ func updatingSet(change ...capitest.SetChange) *clusterv1.MachineSet {
 		)...)
 }
 
-func TestAnUpdateInPlaceBegins(t *testing.T) {
-	s := updatingSet()
+func TestInPlaceUpdateBegins(t *testing.T) {
+	s := newUpdatingSet()
 	m := capitest.NewMachine("m", s, setUpdateDue, func(m *clusterv1.Machine) { m.Spec.FailureDomain = "a" })
 	w, acts := newWorld(
 		t,
 		s,
 		m,
-		cloneOfTemplate(capitest.BootstrapTemplate(), "m", withMachineOwner(m)),
-		cloneOfTemplate(capitest.InfrastructureTemplate(), "m", withMachineOwner(m)),
+		newClone(capitest.NewBootstrapTemplate(), "m", withMachineOwner(m)),
+		newClone(capitest.NewInfrastructureTemplate(), "m", withMachineOwner(m)),
 	)
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(s, m))
 	require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestAnUpdateInPlaceBegins(t *testing.T) {
 	assert.Equal(t, capiset.UpdateMachineHook, now.Annotations[runtimev1.PendingHooksAnnotation])
 	assert.Contains(t, now.Annotations, clusterv1.UpdateInProgressAnnotation)
 	assert.NotContains(t, now.Annotations, clusterv1.PendingAcknowledgeMoveAnnotation)
-	for template, o := range map[*unstructured.Unstructured]*unstructured.Unstructured{capitest.BootstrapTemplate(): bootstrapCloneOf(w, "m"), capitest.InfrastructureTemplate(): infrastructureCloneOf(w, "m")} {
+	for template, o := range map[*unstructured.Unstructured]*unstructured.Unstructured{capitest.NewBootstrapTemplate(): bootstrapCloneOf(w, "m"), capitest.NewInfrastructureTemplate(): infrastructureCloneOf(w, "m")} {
 		wanted, _, _ := unstructured.NestedMap(template.Object, "spec", "template", "spec")
 		spec, _, _ := unstructured.NestedMap(o.Object, "spec")
 		assert.Subset(t, spec, wanted)
@@ -140,7 +140,7 @@ func TestAnUpdateInPlaceBegins(t *testing.T) {
 		assert.Equal(t, template.GetName(), o.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation])
 		assert.Len(t, o.GetOwnerReferences(), 1)
 	}
-	assert.Equal(t, []string{"Normal SuccessfulStartInPlaceUpdate Machine starting in-place update"}, w.NewEvents())
+	assert.Equal(t, []string{"Normal SuccessfulStartInPlaceUpdate Machine starting in-place update"}, w.TakeNewEvents())
 
 	w.ForgetRequests()
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(s, now))
@@ -151,7 +151,7 @@ func TestAnUpdateInPlaceBegins(t *testing.T) {
 // The update of a machine with a missing clone does not start. The update of a machine without bootstrap configuration
 // starts.
 func TestInPlaceUpdateNeedsAllClones(t *testing.T) {
-	s := updatingSet(withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m"))
+	s := newUpdatingSet(withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m"))
 	s.Annotations[clusterv1.AcknowledgedMoveAnnotation] = "m,n,bare"
 	var machines []*clusterv1.Machine
 	for _, name := range []string{"m", "n", "bare"} {
@@ -164,13 +164,13 @@ func TestInPlaceUpdateNeedsAllClones(t *testing.T) {
 		machines[0],
 		machines[1],
 		machines[2],
-		cloneOfTemplate(
-			capitest.BootstrapTemplate(),
+		newClone(
+			capitest.NewBootstrapTemplate(),
 			"m",
 		),
-		cloneOfTemplate(capitest.BootstrapTemplate(), "n"),
-		cloneOfTemplate(capitest.InfrastructureTemplate(), "n"),
-		cloneOfTemplate(capitest.InfrastructureTemplate(), "bare"),
+		newClone(capitest.NewBootstrapTemplate(), "n"),
+		newClone(capitest.NewInfrastructureTemplate(), "n"),
+		newClone(capitest.NewInfrastructureTemplate(), "bare"),
 	)
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(s, machines...))
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
@@ -180,7 +180,7 @@ func TestInPlaceUpdateNeedsAllClones(t *testing.T) {
 	})
 	assert.Equal(t, []bool{false, true, true}, begun, "the others go on")
 
-	missing := updatingSet()
+	missing := newUpdatingSet()
 	missing.Spec.Template.Spec.InfrastructureRef.Name = "other"
 	m := capitest.NewMachine("m", missing, setUpdateDue)
 	w, acts = newWorld(t, missing, m)
@@ -197,7 +197,7 @@ func TestDecideAndMoveMachines(t *testing.T) {
 	d, err := activitiestest.RunActivity[set.Decision](
 		w,
 		acts.DecideClusterAPISet,
-		set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s)}},
+		set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.NewRef(s)}},
 	)
 	require.NoError(t, err)
 	require.Len(t, d.Scale.Move, 1, d.Scale.Why)
@@ -205,7 +205,7 @@ func TestDecideAndMoveMachines(t *testing.T) {
 	_, err = activitiestest.RunActivity[kube.MinVersions](
 		w,
 		acts.MoveClusterAPIMachines,
-		set.MachineBatch{Set: activitiestest.Ref(s), Machines: d.Scale.Move},
+		set.MachineBatch{Set: activitiestest.NewRef(s), Machines: d.Scale.Move},
 	)
 	require.NoError(t, err)
 	assert.True(t, metav1.IsControlledBy(w.ClusterAPIMachine("m"), newReceivingSet("s")))

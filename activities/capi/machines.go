@@ -34,7 +34,7 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 	if err != nil {
 		return set.WriteResult{}, err
 	}
-	related, err := a.API.ReadRelatedForWrite(ctx, s)
+	related, err := a.API.ReadRelatedObjectsForWrite(ctx, s)
 	if err != nil {
 		return set.WriteResult{}, err
 	}
@@ -44,7 +44,7 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 	}
 	wanted := func() bool {
 		now, found := a.API.MachineSet(in.Set.Key())
-		return !found || set.StillWantsMachines(now, s)
+		return !found || set.MayStillCreateMachines(now, s)
 	}
 	return set.CreateInBatches(
 		ctx,
@@ -88,7 +88,7 @@ func (a *Activities) createMachine(
 			m.Spec.Bootstrap.ConfigRef = c.ref
 		}
 	}
-	written, err := machines.Create(ctx, m, metav1.CreateOptions{FieldManager: capi.FieldManager})
+	written, err := machines.Create(ctx, m, metav1.CreateOptions{FieldManager: capi.MachineSetFieldManager})
 	switch {
 	case err == nil:
 		a.Kube.Recorder.Event(s, corev1.EventTypeNormal, "SuccessfulCreate", fmt.Sprintf("Created Machine %q", name))
@@ -155,7 +155,7 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Machin
 		return set.WriteResult{Failure: scale.WriteFailure{Deleting: true, Message: refused}, Unseen: true}, nil
 	}
 	// the response to a delete request has no resource version
-	return set.WriteResult{Versions: versions, Unseen: true}, kube.WriteError(ctx, in.Set, err)
+	return set.WriteResult{Versions: versions, Unseen: true}, kube.ClassifyWriteError(ctx, in.Set, err)
 }
 
 // AdoptClusterAPIMachines makes a set the controller of machines that have no controller. The activity reads the set
@@ -221,7 +221,7 @@ func (a *Activities) changeMachines(
 		case apierrors.IsNotFound(err):
 			return "", nil
 		case err != nil:
-			return "", kube.WriteError(ctx, in.Set, err)
+			return "", kube.ClassifyWriteError(ctx, in.Set, err)
 		}
 		if found {
 			a.Kube.Recorder.Event(s, corev1.EventTypeNormal, reason, fmt.Sprintf("%s%q: %s", words, target.Name, target.Why))
@@ -293,7 +293,7 @@ func (a *Activities) writeMachineStatus(ctx context.Context, of kube.Ref, m *clu
 		return "", nil
 	}
 	if err != nil {
-		return "", kube.WriteError(ctx, of, err)
+		return "", kube.ClassifyWriteError(ctx, of, err)
 	}
 	return m.ResourceVersion, nil
 }
@@ -332,13 +332,17 @@ func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.MachineB
 func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Machine) (*clusterv1.Machine, error) {
 	machines := a.API.Client().Machines(m.Namespace)
 	ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
-	patch, err := csaupgrade.UpgradeManagedFieldsPatch(m, sets.New(capi.FieldManager), capi.FieldManager)
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(
+		m,
+		sets.New(capi.MachineSetFieldManager),
+		capi.MachineSetFieldManager,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("convert managed fields of machine %s: %w", m.Name, err)
 	}
 	if len(patch) > 0 {
 		if _, err := machines.Patch(ctx, m.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
-			return nil, kube.WriteError(ctx, ref, err)
+			return nil, kube.ClassifyWriteError(ctx, ref, err)
 		}
 	}
 	data, err := encodeForServerSideApply(desired)
@@ -350,9 +354,9 @@ func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Mac
 		m.Name,
 		types.ApplyPatchType,
 		data,
-		metav1.PatchOptions{FieldManager: capi.FieldManager, Force: new(true)},
+		metav1.PatchOptions{FieldManager: capi.MachineSetFieldManager, Force: new(true)},
 	)
-	return written, kube.WriteError(ctx, ref, err)
+	return written, kube.ClassifyWriteError(ctx, ref, err)
 }
 
 // encodeForServerSideApply encodes an object for server-side apply, without its status.
@@ -389,7 +393,7 @@ func (a *Activities) syncDeletingMachine(
 		return "", nil
 	}
 	if err != nil {
-		return "", kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name}, err)
+		return "", kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name}, err)
 	}
 	return m.ResourceVersion, nil
 }

@@ -26,8 +26,8 @@ func withVersion(v string) capitest.MachineChange {
 	return func(m *clusterv1.Machine) { m.ResourceVersion = v }
 }
 
-// remediationReasonOf returns the reason and the message of the condition OwnerRemediated of a machine.
-func remediationReasonOf(w *activitiestest.World, name string) []string {
+// remediationReasonAndMessage returns the reason and the message of the condition OwnerRemediated of a machine.
+func remediationReasonAndMessage(w *activitiestest.World, name string) []string {
 	reason, message := capiset.RemediationReason(w.ClusterAPIMachine(name))
 	return []string{reason, message}
 }
@@ -47,7 +47,7 @@ func TestDeleteMachines(t *testing.T) {
 		s,
 	)
 	w, acts := newWorld(t, s, a, b, capitest.NewMachine("stays", s, withoutFinalizers))
-	written := activitiestest.RunTwice[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, a, b, gone))
+	written := activitiestest.RunActivityTwice[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, a, b, gone))
 	assert.Empty(t, written.Failure)
 	assert.True(t, written.Unseen, "the answer to a deletion has no version")
 	assert.Nil(t, w.ClusterAPIMachine("a"))
@@ -59,7 +59,7 @@ func TestDeleteMachines(t *testing.T) {
 			`Normal SuccessfulDelete Deleted Machine "a": because`,
 			`Normal SuccessfulDelete Deleted Machine "b": because`,
 		},
-		slices.Sorted(slices.Values(w.NewEvents())),
+		slices.Sorted(slices.Values(w.TakeNewEvents())),
 	)
 }
 
@@ -87,13 +87,13 @@ func TestRejectedDeletionDoesNotStopOtherDeletions(t *testing.T) {
 	s := capitest.NewSet("s", 0)
 	a, b := capitest.NewMachine("a", s, withoutFinalizers), capitest.NewMachine("b", s, withoutFinalizers)
 	w, acts := newWorld(t, s, a, b)
-	activitiestest.FailRequests(w.ClusterAPIServer.Core, "delete", "machines", 1, forbiddenError(), nil)
+	activitiestest.FailRequests(w.ClusterAPIServer.Clientset, "delete", "machines", 1, forbiddenError(), nil)
 	written, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, a, b))
 	require.NoError(t, err)
 	assert.True(t, written.Failure.Deleting)
 	assert.Contains(t, written.Failure.Message, "forbidden")
 	assert.NotEqual(t, w.ClusterAPIMachine("a") == nil, w.ClusterAPIMachine("b") == nil, "the other one is deleted")
-	assert.Contains(t, w.NewEvents(), "Warning FailedDelete Error deleting: "+written.Failure.Message)
+	assert.Contains(t, w.TakeNewEvents(), "Warning FailedDelete Error deleting: "+written.Failure.Message)
 }
 
 // If a health check requested the replacement of a machine, the machine's condition first reports the deletion. The set
@@ -104,8 +104,8 @@ func TestARemediatedMachineReportsItsDeletion(t *testing.T) {
 	w, acts := newWorld(t, s, sick, fine)
 	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, sick, fine))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remediationReasonOf(w, "sick"))
-	assert.Equal(t, []string{"", ""}, remediationReasonOf(w, "fine"), "a surplus machine")
+	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remediationReasonAndMessage(w, "sick"))
+	assert.Equal(t, []string{"", ""}, remediationReasonAndMessage(w, "fine"), "a surplus machine")
 	for _, name := range []string{"sick", "fine"} {
 		assert.NotNil(t, w.ClusterAPIMachine(name).DeletionTimestamp, name)
 	}
@@ -117,7 +117,7 @@ func TestRemediationConditionIsWrittenBeforeDeletion(t *testing.T) {
 	sick := capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine)
 	w, acts := newWorld(t, s, sick)
 	activitiestest.FailRequests(
-		w.ClusterAPIServer.Core,
+		w.ClusterAPIServer.Clientset,
 		"delete",
 		"machines",
 		1,
@@ -126,7 +126,7 @@ func TestRemediationConditionIsWrittenBeforeDeletion(t *testing.T) {
 	)
 	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, sick))
 	require.Error(t, err)
-	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remediationReasonOf(w, "sick"))
+	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remediationReasonAndMessage(w, "sick"))
 	assert.Nil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
 	w.AwaitCaches()
 	_, err = activitiestest.RunActivity[set.WriteResult](
@@ -161,15 +161,15 @@ func TestAdoptMachines(t *testing.T) {
 	)
 	assert.Equal(t, owned, w.ClusterAPIMachine("owned"), "it has a controller")
 	assert.Equal(t, w.ClusterAPIMachine("free").ResourceVersion, versions[capi.MachinesResource])
-	assert.Equal(t, []string{`Normal SuccessfulAdopt Adopted Machine "free": because`}, w.NewEvents())
+	assert.Equal(t, []string{`Normal SuccessfulAdopt Adopted Machine "free": because`}, w.TakeNewEvents())
 
 	adopted := w.ClusterAPIMachine("free")
-	activitiestest.RunTwice[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newBatch(s, adopted))
+	activitiestest.RunActivityTwice[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newBatch(s, adopted))
 	assert.Equal(t, adopted, w.ClusterAPIMachine("free"))
 }
 
 // An owner reference to the set that is not a controller reference is replaced by a controller reference.
-func TestAnAdoptedMachineHasOneReference(t *testing.T) {
+func TestAnAdoptedMachineHasOneOwnerReference(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	// an owner reference that is not a controller reference
 	former := metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"}
@@ -210,13 +210,13 @@ func TestReleaseMachines(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []metav1.OwnerReference{other}, w.ClusterAPIMachine("mine").OwnerReferences)
 	assert.True(t, capi.IsReleasedBySet(w.ClusterAPIMachine("mine"), s))
-	assert.Equal(t, []string{`Normal SuccessfulRelease Released Machine "mine": because`}, w.NewEvents())
-	activitiestest.RunTwice[kube.MinVersions](
+	assert.Equal(t, []string{`Normal SuccessfulRelease Released Machine "mine": because`}, w.TakeNewEvents())
+	activitiestest.RunActivityTwice[kube.MinVersions](
 		w,
 		acts.ReleaseClusterAPIMachines,
 		newBatch(s, w.ClusterAPIMachine("mine"), capitest.NewMachine("gone", s)),
 	)
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, newBatch(s, mine))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 }
@@ -240,7 +240,7 @@ func TestUnmarkMachines(t *testing.T) {
 	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition))
 	assert.Len(t, now.Status.Conditions, len(well.Status.Conditions)-1, "the others stay")
 	assert.Equal(t, now.ResourceVersion, versions[capi.MachinesResource])
-	activitiestest.RunTwice[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, newBatch(s, now))
+	activitiestest.RunActivityTwice[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, newBatch(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("well"))
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, newBatch(s, well))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
@@ -250,7 +250,7 @@ func TestPostponeRemediation(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	sick := capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine)
 	w, acts := newWorld(t, s, sick)
-	in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.ExtraObject{
+	in := set.ExtraWritesInput{Set: activitiestest.NewRef(s), Objects: []set.ExtraObject{
 		{
 			Name:    "sick",
 			UID:     "uid-sick",
@@ -262,7 +262,7 @@ func TestPostponeRemediation(t *testing.T) {
 	}}
 	versions, err := activitiestest.RunActivity[kube.MinVersions](w, acts.PostponeRemediation, in)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"RemediationDeferred", "too many"}, remediationReasonOf(w, "sick"))
+	assert.Equal(t, []string{"RemediationDeferred", "too many"}, remediationReasonAndMessage(w, "sick"))
 	now := w.ClusterAPIMachine("sick")
 	assert.Equal(t, now.ResourceVersion, versions[capi.MachinesResource])
 	assert.Nil(t, now.DeletionTimestamp)
@@ -274,7 +274,7 @@ func TestPostponeRemediation(t *testing.T) {
 		"it was False before",
 	)
 	in.Objects[0].Version = now.ResourceVersion
-	activitiestest.RunTwice[kube.MinVersions](w, acts.PostponeRemediation, in)
+	activitiestest.RunActivityTwice[kube.MinVersions](w, acts.PostponeRemediation, in)
 	assert.Equal(t, now, w.ClusterAPIMachine("sick"))
 	in.Objects[0].Version = "899"
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.PostponeRemediation, in)
@@ -307,8 +307,8 @@ func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 		[]any{old.Labels, old.Annotations, old.Finalizers, old.OwnerReferences},
 		[]any{now.Labels, now.Annotations, now.Finalizers, now.OwnerReferences},
 	)
-	assert.Empty(t, capiset.DriftedParts(w.ClusterAPICache, now, s))
-	activitiestest.RunTwice[kube.MinVersions](w, acts.SyncClusterAPIMachines, newBatch(s, now))
+	assert.Empty(t, capiset.DriftText(w.ClusterAPICache, now, s))
+	activitiestest.RunActivityTwice[kube.MinVersions](w, acts.SyncClusterAPIMachines, newBatch(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("old"))
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.SyncClusterAPIMachines, newBatch(s, old))
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)

@@ -27,13 +27,13 @@ const SetsResource = capi.SetsResource
 type Activities struct {
 	Kube *kube.Kube
 	API  *capi.Cache
-	// Workloads are the workload clusters whose nodes are drained.
-	Workloads *capidrain.WorkloadClusters
+	// WorkloadClusters are the workload clusters whose nodes are drained.
+	WorkloadClusters *capidrain.WorkloadClusters
 }
 
 // handedOverDecision returns the pending work of a set that has lost Millwright's label.
 func handedOverDecision() attention.Decision {
-	return attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage}
+	return attention.Decision{Need: attention.NeedScale, Why: capi.HandedOverMessage}
 }
 
 // DecideClusterAPISet reads a set and its related objects, and returns the next step. If a set has lost Millwright's
@@ -51,7 +51,7 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	}
 	var strays []set.ExtraObject
 	if in.Live { // only the first decision of a run and a decision after a failure can find unused clones
-		if strays, err = a.unusedClones(ctx, s, related); err != nil {
+		if strays, err = a.findUnusedClones(ctx, s, related); err != nil {
 			return set.Decision{}, err
 		}
 	}
@@ -125,7 +125,7 @@ func (a *Activities) readSet(
 		case !a.API.IsReconciledByMillwright(s):
 			return s, capi.RelatedObjects{}, nil
 		}
-		related, err := a.API.ReadRelatedForWrite(ctx, s)
+		related, err := a.API.ReadRelatedObjectsForWrite(ctx, s)
 		return s, related, err
 	}
 	s, err := kube.ReadLive(ctx, a.API.Client().MachineSets(in.Ref.Namespace), "machineset", in.Ref)
@@ -135,7 +135,7 @@ func (a *Activities) readSet(
 	case !a.API.IsReconciledByMillwright(s):
 		return s, capi.RelatedObjects{}, nil
 	}
-	related, err := a.API.ReadRelatedLive(ctx, s)
+	related, err := a.API.ReadLiveRelatedObjects(ctx, s)
 	return s, related, err
 }
 
@@ -191,7 +191,7 @@ func (a *Activities) releaseSet(ctx context.Context, s *clusterv1.MachineSet) (s
 		next.Status.Conditions, next.ManagedFields = theirs, nil
 		written, err := a.API.Client().MachineSets(s.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		if err != nil {
-			return "", kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
+			return "", kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
 		}
 		s = written
 	}
@@ -214,7 +214,7 @@ func (a *Activities) updateSet(ctx context.Context, s *clusterv1.MachineSet) (st
 	s.ManagedFields = nil
 	written, err := a.API.Client().MachineSets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 	if err != nil {
-		return "", kube.WriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
+		return "", kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
 	}
 	return written.ResourceVersion, nil
 }

@@ -28,7 +28,7 @@ func withOtherController(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabe
 
 func removeSetFinalizers(s *clusterv1.MachineSet) { s.Finalizers = nil }
 
-func annotatedSet(key, value string) capitest.SetChange {
+func withAnnotation(key, value string) capitest.SetChange {
 	return capitest.WithAnnotation[*clusterv1.MachineSet](key, value)
 }
 
@@ -131,8 +131,8 @@ func TestDecideTheExtraWrites(t *testing.T) {
 	limited := capitest.NewDeployment(func(d *clusterv1.MachineDeployment) {
 		d.Annotations[clusterv1.RevisionAnnotation] = "2"
 	})
-	old := annotatedSet(clusterv1.RevisionAnnotation, "1")
-	stray := cloneOfTemplate(capitest.InfrastructureTemplate(), "stray")
+	old := withAnnotation(clusterv1.RevisionAnnotation, "1")
+	stray := newClone(capitest.NewInfrastructureTemplate(), "stray")
 	pausedCluster := capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })
 	for _, row := range []struct {
 		name    string
@@ -141,7 +141,7 @@ func TestDecideTheExtraWrites(t *testing.T) {
 		want    []string // objects named in OwnTemplates, PostponeRemediation, CollectClones
 	}{
 		{"all of them", old, capitest.NewCluster(), []string{"join", "sick", "stray"}},
-		{"paused", combineChanges(old, annotatedSet(clusterv1.PausedAnnotation, "")), capitest.NewCluster(), nil},
+		{"paused", combineChanges(old, withAnnotation(clusterv1.PausedAnnotation, "")), capitest.NewCluster(), nil},
 		{"its Cluster is paused", old, pausedCluster, nil},
 		{"being deleted: the clones only", combineChanges(old, capitest.AsDeletingObject[*clusterv1.MachineSet]), capitest.NewCluster(), []string{"stray"}},
 		{"being deleted, and the machines stay", combineChanges(old, func(s *clusterv1.MachineSet) {
@@ -157,8 +157,8 @@ func TestDecideTheExtraWrites(t *testing.T) {
 				s,
 				row.cluster,
 				limited,
-				capitest.BootstrapTemplate(),
-				capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+				capitest.NewBootstrapTemplate(),
+				capitest.NewInfrastructureTemplate(capitest.WithClusterOwner),
 				stray,
 				capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine),
 				capitest.NewControlPlane(),
@@ -203,14 +203,14 @@ func TestUnusedClonesAreFound(t *testing.T) {
 		clone *unstructured.Unstructured
 		stray bool
 	}{
-		{"no machine uses it", cloneOfTemplate(capitest.InfrastructureTemplate(), "x"), true},
-		{"of the bootstrap template", cloneOfTemplate(capitest.BootstrapTemplate(), "x"), true},
-		{"its machine exists and has not taken it over", cloneOfTemplate(capitest.InfrastructureTemplate(), "m"), false},
-		{"a machine owns it", cloneOfTemplate(capitest.InfrastructureTemplate(), "x", withMachineOwner(m)), false},
-		{"of another set", cloneOfTemplate(capitest.InfrastructureTemplate(), "x", other), false},
-		{"nobody owns it", cloneOfTemplate(capitest.InfrastructureTemplate(), "x", capitest.WithoutOwner[*unstructured.Unstructured]), false},
-		{"it is being deleted", cloneOfTemplate(capitest.InfrastructureTemplate(), "x", capitest.AsDeletingObject[*unstructured.Unstructured]), false},
-		{"in another namespace", cloneOfTemplate(capitest.InfrastructureTemplate(), "x", func(o *unstructured.Unstructured) { o.SetNamespace("garden") }), false},
+		{"no machine uses it", newClone(capitest.NewInfrastructureTemplate(), "x"), true},
+		{"of the bootstrap template", newClone(capitest.NewBootstrapTemplate(), "x"), true},
+		{"its machine exists and has not taken it over", newClone(capitest.NewInfrastructureTemplate(), "m"), false},
+		{"a machine owns it", newClone(capitest.NewInfrastructureTemplate(), "x", withMachineOwner(m)), false},
+		{"of another set", newClone(capitest.NewInfrastructureTemplate(), "x", other), false},
+		{"nobody owns it", newClone(capitest.NewInfrastructureTemplate(), "x", capitest.WithoutOwner[*unstructured.Unstructured]), false},
+		{"it is being deleted", newClone(capitest.NewInfrastructureTemplate(), "x", capitest.AsDeletingObject[*unstructured.Unstructured]), false},
+		{"in another namespace", newClone(capitest.NewInfrastructureTemplate(), "x", func(o *unstructured.Unstructured) { o.SetNamespace("garden") }), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, acts := newWorld(t, s, m, row.clone)
@@ -219,8 +219,8 @@ func TestUnusedClonesAreFound(t *testing.T) {
 			if !row.stray {
 				return
 			}
-			in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: d.Extra[0].Objects}
-			activitiestest.RunTwice[kube.MinVersions](w, acts.CollectClones, in)
+			in := set.ExtraWritesInput{Set: activitiestest.NewRef(s), Objects: d.Extra[0].Objects}
+			activitiestest.RunActivityTwice[kube.MinVersions](w, acts.CollectClones, in)
 			assert.Nil(t, w.ProviderObject(row.clone, "x"))
 			assert.Empty(t, decideSet(t, w, s).Extra)
 		})
@@ -237,7 +237,7 @@ func TestUnusedClonesAreFound(t *testing.T) {
 // A clone that changed since the decision may belong to a machine by now.
 func TestAChangedCloneStays(t *testing.T) {
 	s := capitest.NewSet("s", 1)
-	o := cloneOfTemplate(capitest.InfrastructureTemplate(), "x")
+	o := newClone(capitest.NewInfrastructureTemplate(), "x")
 	w, acts := newWorld(t, s, o)
 	objects := decideSet(t, w, s).Extra[0].Objects
 	for name, change := range map[string]func(*set.ExtraObject){
@@ -249,7 +249,7 @@ func TestAChangedCloneStays(t *testing.T) {
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				acts.CollectClones,
-				set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.ExtraObject{changed}},
+				set.ExtraWritesInput{Set: activitiestest.NewRef(s), Objects: []set.ExtraObject{changed}},
 			)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.NotNil(t, infrastructureCloneOf(w, "x"))
@@ -271,8 +271,8 @@ func TestAMachineWithoutAControllerUsesItsClones(t *testing.T) {
 		s,
 		capitest.NewMachine("m", s),
 		released,
-		cloneOfTemplate(capitest.InfrastructureTemplate(), "x"),
-		cloneOfTemplate(capitest.BootstrapTemplate(), "x"),
+		newClone(capitest.NewInfrastructureTemplate(), "x"),
+		newClone(capitest.NewBootstrapTemplate(), "x"),
 	)
 	assert.Empty(t, namesOfExtraWrites(decideSet(t, w, s), "CollectClones"))
 }
@@ -280,7 +280,7 @@ func TestAMachineWithoutAControllerUsesItsClones(t *testing.T) {
 func TestOwnTemplates(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "uid-x"}
-	shared := capitest.InfrastructureTemplate(func(o *unstructured.Unstructured) {
+	shared := capitest.NewInfrastructureTemplate(func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences([]metav1.OwnerReference{other})
 		o.SetLabels(map[string]string{"theirs": "x"})
 	})
@@ -289,17 +289,21 @@ func TestOwnTemplates(t *testing.T) {
 		capitest.DefaultSettings,
 		s,
 		capitest.NewCluster(),
-		capitest.BootstrapTemplate(),
+		capitest.NewBootstrapTemplate(),
 		shared,
 		capitest.NewControlPlane(),
 	)
 	d := decideSet(t, w, s)
 	require.Equal(t, []string{"join", "small"}, namesOfExtraWrites(d, "OwnTemplates"))
-	in := set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: d.Extra[0].Objects}
+	in := set.ExtraWritesInput{Set: activitiestest.NewRef(s), Objects: d.Extra[0].Objects}
 	versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
 	require.NoError(t, err)
 	now := w.ProviderObject(shared, "small")
-	assert.Equal(t, []metav1.OwnerReference{other, capi.ClusterReference(capitest.NewCluster())}, now.GetOwnerReferences())
+	assert.Equal(
+		t,
+		[]metav1.OwnerReference{other, capi.ClusterOwnerReference(capitest.NewCluster())},
+		now.GetOwnerReferences(),
+	)
 	assert.Equal(t, map[string]string{"theirs": "x", clusterv1.ClusterNameLabel: "c"}, now.GetLabels())
 	assert.Equal(t, shared.Object["spec"], now.Object["spec"])
 	assert.Equal(t, now.GetResourceVersion(), versions["examplemachinetemplates.infrastructure.cluster.x-k8s.io"])
@@ -309,15 +313,15 @@ func TestOwnTemplates(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 
 	for i := range in.Objects {
-		in.Objects[i].Version = w.ProviderObject(map[string]*unstructured.Unstructured{"join": capitest.BootstrapTemplate(), "small": shared}[in.Objects[i].Name], in.Objects[i].Name).
+		in.Objects[i].Version = w.ProviderObject(map[string]*unstructured.Unstructured{"join": capitest.NewBootstrapTemplate(), "small": shared}[in.Objects[i].Name], in.Objects[i].Name).
 			GetResourceVersion()
 	}
-	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
+	activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
 	assert.Equal(t, now, w.ProviderObject(shared, "small"), "it has them already")
 }
 
 func TestPrepareASet(t *testing.T) {
-	cluster := capi.ClusterReference(capitest.NewCluster())
+	cluster := capi.ClusterOwnerReference(capitest.NewCluster())
 	raw := func(s *clusterv1.MachineSet) {
 		s.Finalizers, s.OwnerReferences = []string{"example.com/x"}, nil
 		delete(s.Labels, clusterv1.ClusterNameLabel)
@@ -336,7 +340,7 @@ func TestPrepareASet(t *testing.T) {
 		finalizers []string
 	}{
 		{"alone", raw, []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
-		{"of a deployment", combineChanges(raw, controlled), ownerReferencesOf(controlled), []string{"example.com/x", capi.Finalizer}},
+		{"of a deployment", combineChanges(raw, controlled), ownerReferencesOfChangedSet(controlled), []string{"example.com/x", capi.Finalizer}},
 		{"of a deployment that was restored without owner references", combineChanges(raw, func(s *clusterv1.MachineSet) {
 			s.Labels[clusterv1.MachineDeploymentNameLabel] = "d"
 		}), nil, []string{"example.com/x", capi.Finalizer}},
@@ -357,7 +361,7 @@ func TestPrepareASet(t *testing.T) {
 			w, acts := newWorld(t, s)
 			d := decideSet(t, w, s)
 			assert.True(t, d.Prepare)
-			got := activitiestest.RunTwice[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
+			got := activitiestest.RunActivityTwice[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
 			now := w.ClusterAPISet("s")
 			assert.Equal(t, now.ResourceVersion, got)
 			assert.Equal(t, row.owners, now.OwnerReferences)
@@ -374,7 +378,7 @@ func TestPrepareASet(t *testing.T) {
 	}
 }
 
-func ownerReferencesOf(change capitest.SetChange) []metav1.OwnerReference {
+func ownerReferencesOfChangedSet(change capitest.SetChange) []metav1.OwnerReference {
 	return capitest.NewSet("s", 1, change).OwnerReferences
 }
 
@@ -387,7 +391,7 @@ func TestWhichSetsMustBePrepared(t *testing.T) {
 	}{
 		{"prepared", func(*clusterv1.MachineSet) {}, []runtime.Object{capitest.NewCluster()}, false},
 		{"new", removeSetFinalizers, []runtime.Object{capitest.NewCluster()}, true},
-		{"paused", combineChanges(removeSetFinalizers, annotatedSet(clusterv1.PausedAnnotation, "")), []runtime.Object{capitest.NewCluster()}, false},
+		{"paused", combineChanges(removeSetFinalizers, withAnnotation(clusterv1.PausedAnnotation, "")), []runtime.Object{capitest.NewCluster()}, false},
 		{"its Cluster is paused", removeSetFinalizers, []runtime.Object{capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })}, false},
 		{"being deleted", combineChanges(removeSetFinalizers, capitest.AsDeletingObject[*clusterv1.MachineSet]), []runtime.Object{capitest.NewCluster()}, false},
 		{"without a Cluster", removeSetFinalizers, nil, true},
@@ -444,7 +448,7 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 		s := capitest.NewSet("s", 0, capitest.AsDeletingObject)
 		w, acts := newWorld(t, s)
 		activitiestest.FailRequests(
-			w.ClusterAPIServer.Core,
+			w.ClusterAPIServer.Clientset,
 			"update",
 			"machinesets",
 			1,
@@ -457,7 +461,7 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 	})
 }
 
-func reportInput(s *clusterv1.MachineSet) set.Report {
+func newReport(s *clusterv1.MachineSet) set.Report {
 	return set.Report{Input: set.Input{ReadInput: activitiestest.NewReadInput(s)}}
 }
 
@@ -465,7 +469,7 @@ func TestReportASet(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	w, acts := newWorld(t, s, capitest.NewMachine("m", s))
 	assert.True(t, decideSet(t, w, s).Report)
-	got := activitiestest.RunTwice[string](w, acts.ReportClusterAPISet, reportInput(s))
+	got := activitiestest.RunActivityTwice[string](w, acts.ReportClusterAPISet, newReport(s))
 	now := w.ClusterAPISet("s")
 	assert.Equal(t, now.ResourceVersion, got)
 	assert.Equal(
@@ -483,16 +487,16 @@ func TestReportASet(t *testing.T) {
 func TestReportAFailure(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	w, acts := newWorld(t, s)
-	in := reportInput(s)
+	in := newReport(s)
 	in.Failure = scale.WriteFailure{Message: "quota exceeded"}
-	activitiestest.RunTwice[string](w, acts.ReportClusterAPISet, in)
+	activitiestest.RunActivityTwice[string](w, acts.ReportClusterAPISet, in)
 	said := map[string]string{}
 	for _, c := range w.ClusterAPISet("s").Status.Conditions {
 		said[c.Type] = string(c.Status) + " " + c.Reason + " " + c.Message
 	}
 	assert.Equal(t, "False MachineCreationFailed quota exceeded", said["MachinesCreated"])
 	assert.Equal(t, "True FailedCreate quota exceeded", said["ReplicaFailure"])
-	activitiestest.RunTwice[string](w, acts.ReportClusterAPISet, reportInput(s))
+	activitiestest.RunActivityTwice[string](w, acts.ReportClusterAPISet, newReport(s))
 	for _, c := range w.ClusterAPISet("s").Status.Conditions {
 		assert.NotEqual(t, "ReplicaFailure", c.Type)
 	}
@@ -502,8 +506,8 @@ func TestReportReadsAgainAfterAConflict(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	w, acts := newWorld(t, s, capitest.NewMachine("m", s))
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil)
-	activitiestest.FailRequests(w.ClusterAPIServer.Core, "update", "machinesets", 1, conflict, nil)
-	_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, reportInput(s))
+	activitiestest.FailRequests(w.ClusterAPIServer.Clientset, "update", "machinesets", 1, conflict, nil)
+	_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, newReport(s))
 	require.NoError(t, err)
 	assert.Equal(t, int32(1), *w.ClusterAPISet("s").Status.Replicas)
 	assert.Contains(t, w.Requests(), "get machinesets", "it was read live")
@@ -516,7 +520,7 @@ func TestASetOfAnotherControllerIsNotReported(t *testing.T) {
 	} {
 		for _, live := range []bool{true, false} {
 			w, acts := newWorld(t, has...)
-			in := reportInput(capitest.NewSet("s", 1))
+			in := newReport(capitest.NewSet("s", 1))
 			in.Live = live
 			_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, in)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
@@ -561,7 +565,7 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 			_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewReadInput(s))
 			require.NoError(t, err)
 			var updated []*clusterv1.MachineSet
-			for _, action := range w.ClusterAPIServer.Core.Actions() {
+			for _, action := range w.ClusterAPIServer.Clientset.Actions() {
 				if update, is := action.(clienttesting.UpdateAction); is {
 					updated = append(updated, update.GetObject().(*clusterv1.MachineSet))
 				}

@@ -32,8 +32,8 @@ func TestCreationConflictsWithObjectsOfAnotherSet(t *testing.T) {
 		name string
 		has  []runtime.Object
 	}{
-		{"a machine with its clones", []runtime.Object{m, cloneOfTemplate(capitest.BootstrapTemplate(), "s-a", withMachineOwner(m)), cloneOfTemplate(capitest.InfrastructureTemplate(), "s-a", withMachineOwner(m))}},
-		{"a clone", []runtime.Object{cloneOfTemplate(capitest.BootstrapTemplate(), "s-a", ownedByOther)}},
+		{"a machine with its clones", []runtime.Object{m, newClone(capitest.NewBootstrapTemplate(), "s-a", withMachineOwner(m)), newClone(capitest.NewInfrastructureTemplate(), "s-a", withMachineOwner(m))}},
+		{"a clone", []runtime.Object{newClone(capitest.NewBootstrapTemplate(), "s-a", ownedByOther)}},
 		{"a machine without clones", []runtime.Object{m}},
 		{"a machine without a controller", []runtime.Object{capitest.NewMachine("s-a", s, capitest.WithoutOwner[*clusterv1.Machine])}},
 	} {
@@ -55,13 +55,13 @@ func TestCreationConflictsWithObjectsOfAnotherSet(t *testing.T) {
 // must not retry the activity while the Cluster is gone.
 func TestOwnTemplatesConflictsIfClusterIsDeleted(t *testing.T) {
 	s := capitest.NewSet("s", 1)
-	template := capitest.InfrastructureTemplate()
+	template := capitest.NewInfrastructureTemplate()
 	w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, s, template)
 	resource := capitest.ResourceOfObject(template)
 	_, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		newActivities(w).OwnTemplates,
-		set.ExtraWritesInput{Set: activitiestest.Ref(s), Objects: []set.ExtraObject{
+		set.ExtraWritesInput{Set: activitiestest.NewRef(s), Objects: []set.ExtraObject{
 			{
 				Group:      resource.Group,
 				APIVersion: resource.Version,
@@ -87,10 +87,10 @@ func TestAContestedSetHasNoExtraWrites(t *testing.T) {
 		capitest.DefaultSettings,
 		s,
 		capitest.NewCluster(),
-		capitest.BootstrapTemplate(),
-		capitest.InfrastructureTemplate(),
+		capitest.NewBootstrapTemplate(),
+		capitest.NewInfrastructureTemplate(),
 		capitest.NewControlPlane(),
-		cloneOfTemplate(capitest.InfrastructureTemplate(), "stray"),
+		newClone(capitest.NewInfrastructureTemplate(), "stray"),
 	)
 	d := decideSet(t, w, s)
 	require.False(t, d.Scale.HasListEntries())
@@ -100,14 +100,14 @@ func TestAContestedSetHasNoExtraWrites(t *testing.T) {
 // A clone kind that is not installed is reported like a missing template.
 func TestMissingKindOfClonesIsReported(t *testing.T) {
 	s := capitest.NewSet("s", 1)
-	kind := cloneOfTemplate(capitest.InfrastructureTemplate(), "x").GroupVersionKind()
+	kind := newClone(capitest.NewInfrastructureTemplate(), "x").GroupVersionKind()
 	w := activitiestest.NewClusterAPIWorld(
 		t,
 		capitest.DefaultSettings,
 		s,
 		capitest.NewCluster(),
-		capitest.BootstrapTemplate(capitest.WithClusterOwner),
-		capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+		capitest.NewBootstrapTemplate(capitest.WithClusterOwner),
+		capitest.NewInfrastructureTemplate(capitest.WithClusterOwner),
 		capitest.NewControlPlane(),
 		capitest.NewDefinition(kind, nil),
 	)

@@ -27,8 +27,8 @@ func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *
 		append(
 			objects,
 			capitest.NewCluster(),
-			capitest.BootstrapTemplate(capitest.WithClusterOwner),
-			capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+			capitest.NewBootstrapTemplate(capitest.WithClusterOwner),
+			capitest.NewInfrastructureTemplate(capitest.WithClusterOwner),
 			capitest.NewControlPlane(),
 		)...)
 	w.ForgetRequests()
@@ -36,21 +36,21 @@ func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *
 }
 
 func newActivities(w *activitiestest.World) *capi.Activities {
-	return &capi.Activities{Kube: w.Kube, API: w.ClusterAPICache, Workloads: w.WorkloadClusters}
+	return &capi.Activities{Kube: w.Kube, API: w.ClusterAPICache, WorkloadClusters: w.WorkloadClusters}
 }
 
 // bootstrapCloneOf and infrastructureCloneOf return a machine's clones of the templates: each clone has the machine's
 // name.
 func bootstrapCloneOf(w *activitiestest.World, name string) *unstructured.Unstructured {
-	return w.ProviderObject(cloneOfTemplate(capitest.BootstrapTemplate(), name), name)
+	return w.ProviderObject(newClone(capitest.NewBootstrapTemplate(), name), name)
 }
 
 func infrastructureCloneOf(w *activitiestest.World, name string) *unstructured.Unstructured {
-	return w.ProviderObject(cloneOfTemplate(capitest.InfrastructureTemplate(), name), name)
+	return w.ProviderObject(newClone(capitest.NewInfrastructureTemplate(), name), name)
 }
 
-// cloneOfTemplate returns a clone of a template, as set s creates it.
-func cloneOfTemplate(
+// newClone returns a clone of a template, as set s creates it.
+func newClone(
 	template *unstructured.Unstructured,
 	name string,
 	change ...capitest.ProviderObjectChange,
@@ -97,7 +97,7 @@ func forbiddenError() error {
 }
 
 func newBatch(s *clusterv1.MachineSet, machines ...*clusterv1.Machine) set.MachineBatch {
-	b := set.MachineBatch{Set: activitiestest.Ref(s)}
+	b := set.MachineBatch{Set: activitiestest.NewRef(s)}
 	for _, m := range machines {
 		b.Machines = append(
 			b.Machines,

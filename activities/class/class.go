@@ -64,16 +64,16 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.ReadInput) (Decisi
 		return Decision{Gone: true, Why: "the object is gone"}, nil
 	}
 	facts := observeclass.Facts(class, neighbours)
-	facts.Checked, facts.Unserved = a.checkPollers(ctx, class)
+	facts.ServingKnown, facts.Unserved = a.checkPollers(ctx, class)
 	need := attention.DecideClass(facts)
 	d := Decision{
 		Need:    need.Need,
 		Why:     need.Why,
-		Prepare: !facts.Deleting && !facts.Finalizer,
-		Release: isClassReleasable(facts) && facts.Deleting && facts.Finalizer,
+		Prepare: !facts.Deleting && !facts.HasFinalizer,
+		Release: isClassReleasable(facts) && facts.Deleting && facts.HasFinalizer,
 		Seen:    neighbours.ResourceVersions(),
 	}
-	if need.Need == attention.Serve {
+	if need.Need == attention.NeedServing {
 		d.Serving = &ServingState{Provider: class.ProviderName(), Unserved: facts.Unserved}
 		if facts.Unserved {
 			d.Serving.Served = a.servedProviders(ctx, neighbours.Classes)
@@ -83,10 +83,10 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.ReadInput) (Decisi
 		return d, nil
 	}
 	for _, s := range firstBatch(neighbours.SecretsWithoutFinalizer(class)) {
-		d.Guard = append(d.Guard, secretTarget(s, append(slices.Clone(s.Finalizers), v1alpha1.FinalizerSecret)))
+		d.Guard = append(d.Guard, newSecretTarget(s, append(slices.Clone(s.Finalizers), v1alpha1.FinalizerSecret)))
 	}
 	for _, s := range firstBatch(neighbours.UnusedSecrets()) {
-		d.Unguard = append(d.Unguard, secretTarget(s, kube.WithoutItem(s.Finalizers, v1alpha1.FinalizerSecret)))
+		d.Unguard = append(d.Unguard, newSecretTarget(s, kube.WithoutItem(s.Finalizers, v1alpha1.FinalizerSecret)))
 	}
 	return d, nil
 }
@@ -172,12 +172,14 @@ func (a *Activities) ReportServing(ctx context.Context, in ServingState) (string
 }
 
 // isClassReleasable reports whether no machine and no Secret prevents the deletion of a class.
-func isClassReleasable(f attention.ClassFacts) bool { return f.Machines == 0 && f.Unused == 0 }
+func isClassReleasable(f attention.ClassFacts) bool {
+	return f.MachineCount == 0 && f.UnusedSecretCount == 0
+}
 
 // firstBatch returns at most scale.MaxBatch items.
 func firstBatch[T any](all []T) []T { return all[:min(len(all), scale.MaxBatch)] }
 
-func secretTarget(s *metav1.PartialObjectMetadata, finalizers []string) SecretTarget {
+func newSecretTarget(s *metav1.PartialObjectMetadata, finalizers []string) SecretTarget {
 	return SecretTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Finalizers: finalizers}
 }
 
@@ -200,7 +202,7 @@ func (a *Activities) readClass(
 			return nil, neighbours, err
 		}
 	}
-	return neighbours.Class(in.Ref.UID), neighbours, nil
+	return neighbours.ClassByUID(in.Ref.UID), neighbours, nil
 }
 
 // FinalizeClass adds Millwright's finalizer to a class, or removes the finalizer from a class that is being deleted.
@@ -231,7 +233,7 @@ type SecretChanges struct {
 // is gone is skipped. A Secret that changed since the decision causes a Conflict, which is returned after the other
 // Secrets are written. The activity is idempotent. The result contains the resource versions of the Secrets.
 func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kube.MinVersions, error) {
-	secrets := a.Kube.Cluster.SecretMetadata(in.Class.Namespace)
+	secrets := a.Kube.Cluster.SecretMetadataClient(in.Class.Namespace)
 	return kube.WriteInParallel(cache.Secrets, len(in.Secrets), func(i int) (string, error) {
 		s := in.Secrets[i]
 		seen := &metav1.ObjectMeta{Name: s.Name, UID: types.UID(s.UID), ResourceVersion: s.Version}
@@ -246,7 +248,7 @@ func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kub
 			return "", nil
 		case err != nil:
 			ref := kube.Ref{Namespace: in.Class.Namespace, Name: s.Name, UID: s.UID}
-			return "", kube.SecretError(ctx, ref, "change finalizers of Secret "+ref.Key(), err)
+			return "", kube.ClassifySecretError(ctx, ref, "change finalizers of Secret "+ref.Key(), err)
 		}
 		return written.ResourceVersion, nil
 	})

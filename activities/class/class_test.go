@@ -22,7 +22,7 @@ import (
 
 func decideClass(w *activitiestest.World, in kube.ReadInput) class.Decision {
 	w.T.Helper()
-	return activitiestest.RunTwice[class.Decision](w, newActivities(w.Kube).DecideClass, in)
+	return activitiestest.RunActivityTwice[class.Decision](w, newActivities(w.Kube).DecideClass, in)
 }
 
 // seenVersions are the resource versions that a decision about class small and a Secret has read.
@@ -37,27 +37,27 @@ func TestDecideClass(t *testing.T) {
 		rest  []runtime.Object
 		want  class.Decision
 	}{
-		"in order": {activitiestest.Class(activitiestest.WithSecretRefs("a")), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
-		"its Secret is missing: nothing to wait for": {activitiestest.Class(activitiestest.WithSecretRefs("a", "b")), []runtime.Object{activitiestest.NewSecretMetadata("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
-		"without finalizer, before any machine": {activitiestest.Class(activitiestest.WithSecretRefs("a"), activitiestest.WithoutFinalizers), []runtime.Object{activitiestest.NewSecretMetadata("a", activitiestest.BackupFinalizer)}, class.Decision{
-			Need: attention.Finalizers, Why: "new: our finalizer is missing", Prepare: true, Guard: []class.SecretTarget{activitiestest.NewSecretTarget("a", activitiestest.BackupFinalizer, ours)}, Seen: seenVersions,
+		"in order": {activitiestest.NewClass(activitiestest.WithSecretRefs("a")), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
+		"its Secret is missing: nothing to wait for": {activitiestest.NewClass(activitiestest.WithSecretRefs("a", "b")), []runtime.Object{activitiestest.NewSecretMetadata("b", ours)}, class.Decision{Why: "its finalizers are in place", Seen: seenVersions}},
+		"without finalizer, before any machine": {activitiestest.NewClass(activitiestest.WithSecretRefs("a"), activitiestest.WithoutFinalizers), []runtime.Object{activitiestest.NewSecretMetadata("a", activitiestest.BackupFinalizer)}, class.Decision{
+			Need: attention.NeedFinalizers, Why: "new: our finalizer is missing", Prepare: true, Guard: []class.SecretTarget{activitiestest.NewSecretTarget("a", activitiestest.BackupFinalizer, ours)}, Seen: seenVersions,
 		}},
-		"its Secrets lack ours": {activitiestest.Class(activitiestest.WithSecretRefs("b", "a")), []runtime.Object{activitiestest.NewSecretMetadata("a"), activitiestest.NewSecretMetadata("b"), activitiestest.NewSecretMetadata("c")}, class.Decision{
-			Need: attention.Finalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.NewSecretTarget("a", ours), activitiestest.NewSecretTarget("b", ours)}, Seen: seenVersions,
+		"its Secrets lack ours": {activitiestest.NewClass(activitiestest.WithSecretRefs("b", "a")), []runtime.Object{activitiestest.NewSecretMetadata("a"), activitiestest.NewSecretMetadata("b"), activitiestest.NewSecretMetadata("c")}, class.Decision{
+			Need: attention.NeedFinalizers, Why: "2 Secrets to guard", Guard: []class.SecretTarget{activitiestest.NewSecretTarget("a", ours), activitiestest.NewSecretTarget("b", ours)}, Seen: seenVersions,
 		}},
-		"it was edited, and names another Secret": {activitiestest.Class(activitiestest.WithSecretRefs("new")), []runtime.Object{activitiestest.NewSecretMetadata("new"), activitiestest.NewSecretMetadata("old", ours, activitiestest.BackupFinalizer)}, class.Decision{
-			Need: attention.Finalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.NewSecretTarget("new", ours)}, Unguard: []class.SecretTarget{activitiestest.NewSecretTarget("old", activitiestest.BackupFinalizer)}, Seen: seenVersions,
+		"it was edited, and names another Secret": {activitiestest.NewClass(activitiestest.WithSecretRefs("new")), []runtime.Object{activitiestest.NewSecretMetadata("new"), activitiestest.NewSecretMetadata("old", ours, activitiestest.BackupFinalizer)}, class.Decision{
+			Need: attention.NeedFinalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.NewSecretTarget("new", ours)}, Unguard: []class.SecretTarget{activitiestest.NewSecretTarget("old", activitiestest.BackupFinalizer)}, Seen: seenVersions,
 		}},
-		"it is being deleted while its machine is terminating": {activitiestest.Class(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a", ours), activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])}, class.Decision{
-			Need: attention.Deletion, Why: "deletion was asked for; 1 machine refers to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
+		"it is being deleted while its machine is terminating": {activitiestest.NewClass(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a", ours), activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])}, class.Decision{
+			Need: attention.NeedDeletion, Why: "deletion was asked for; 1 machine refers to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
 		}},
-		"it is being deleted: first its Secret is released": {activitiestest.Class(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{
-			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.NewSecretTarget("a")}, Seen: seenVersions,
+		"it is being deleted: first its Secret is released": {activitiestest.NewClass(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{
+			Need: attention.NeedDeletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.NewSecretTarget("a")}, Seen: seenVersions,
 		}},
-		"then itself": {activitiestest.Class(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a")}, class.Decision{
-			Need: attention.Deletion, Why: "deletion was asked for; no machine refers to it", Release: true, Seen: seenVersions,
+		"then itself": {activitiestest.NewClass(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a")}, class.Decision{
+			Need: attention.NeedDeletion, Why: "deletion was asked for; no machine refers to it", Release: true, Seen: seenVersions,
 		}},
-		"released already, and another finalizer holds it": {activitiestest.Class(activitiestest.WithSecretRefs("a"), goes, activitiestest.WithoutFinalizers), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{
+		"released already, and another finalizer holds it": {activitiestest.NewClass(activitiestest.WithSecretRefs("a"), goes, activitiestest.WithoutFinalizers), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{
 			Why: "released: the API server removes it", Seen: seenVersions,
 		}},
 	} {
@@ -71,21 +71,21 @@ func TestDecideClass(t *testing.T) {
 	}
 }
 
-func TestDecideClassGone(t *testing.T) {
+func TestDecideClassThatIsGone(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Class())
-	for _, in := range []kube.ReadInput{{Ref: activitiestest.RefOfFormerObject(activitiestest.Class())}, {Ref: activitiestest.RefOfFormerObject(activitiestest.Class()), Live: true}} {
+	w := activitiestest.NewWorld(t, activitiestest.NewClass())
+	for _, in := range []kube.ReadInput{{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewClass())}, {Ref: activitiestest.NewFormerObjectRef(activitiestest.NewClass()), Live: true}} {
 		assert.Equal(t, class.Decision{Gone: true, Why: "the object is gone"}, decideClass(w, in))
 	}
 }
 
 func TestDecideClassLimitsNumberOfSecrets(t *testing.T) {
 	t.Parallel()
-	objects := []runtime.Object{activitiestest.Class()}
+	objects := []runtime.Object{activitiestest.NewClass()}
 	for i := range scale.MaxBatch + 10 {
 		objects = append(objects, activitiestest.NewSecretMetadata(fmt.Sprintf("secret-%03d", i), v1alpha1.FinalizerSecret))
 	}
-	d := decideClass(activitiestest.NewWorld(t, objects...), activitiestest.NewReadInput(activitiestest.Class()))
+	d := decideClass(activitiestest.NewWorld(t, objects...), activitiestest.NewReadInput(activitiestest.NewClass()))
 	require.Len(t, d.Unguard, scale.MaxBatch)
 	assert.Equal(t, "secret-000", d.Unguard[0].Name)
 	assert.Equal(t, "60 Secrets to release: no class needs them", d.Why)
@@ -93,10 +93,10 @@ func TestDecideClassLimitsNumberOfSecrets(t *testing.T) {
 
 // If no worker serves the provider of a class, the provider may be misspelt. The status of the class names the
 // providers that workers serve.
-func TestAClassThatNobodyServesNamesTheServedProviders(t *testing.T) {
+func TestAnUnservedClassNamesTheServedProviders(t *testing.T) {
 	t.Parallel()
 	provider := func(name, of string) *v1alpha1.MachineClass {
-		return activitiestest.Class(func(c *v1alpha1.MachineClass) {
+		return activitiestest.NewClass(func(c *v1alpha1.MachineClass) {
 			c.Name, c.UID, c.Provider = name, types.UID("uid-"+name), of
 		})
 	}
@@ -117,7 +117,7 @@ func TestAClassThatNobodyServesNamesTheServedProviders(t *testing.T) {
 	assert.Equal(t, class.ServingState{Provider: "virtal", Unserved: true, Served: []string{"aws", "virtual"}}, *serving)
 	says := func(s class.ServingState) string {
 		s.ReadInput = activitiestest.NewLiveReadInput(typo)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).ReportServing, s)
+		activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).ReportServing, s)
 		return meta.FindStatusCondition(w.Class("typo").Status.Conditions, v1alpha1.ClassServed).Message
 	}
 	assert.Equal(
@@ -131,10 +131,10 @@ func TestAClassThatNobodyServesNamesTheServedProviders(t *testing.T) {
 
 func TestDecideClassReadsLive(t *testing.T) {
 	t.Parallel()
-	small := activitiestest.Class(activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass])
+	small := activitiestest.NewClass(activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass])
 	w := activitiestest.NewWorld(t, small)
 	w.HoldEvents() // the caches lack this machine
-	w.CreateObjects(activitiestest.Machine("m"))
+	w.CreateObjects(activitiestest.NewMachine("m"))
 	assert.True(t, decideClassOnce(w, activitiestest.NewReadInput(small)).Release)
 	d := decideClassOnce(w, activitiestest.NewLiveReadInput(small))
 	assert.False(t, d.Release)
@@ -156,15 +156,15 @@ func TestFinalizeClass(t *testing.T) {
 	t.Run("puts our finalizer on", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
-			activitiestest.Class(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass], foreign),
+			activitiestest.NewClass(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass], foreign),
 		)
 		assert.Equal(
 			t,
 			"1001",
-			activitiestest.RunTwice[string](
+			activitiestest.RunActivityTwice[string](
 				w,
 				newActivities(w.Kube).FinalizeClass,
-				activitiestest.NewReadInput(activitiestest.Class()),
+				activitiestest.NewReadInput(activitiestest.NewClass()),
 			),
 		)
 		assert.Equal(t, []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine}, w.Class("small").Finalizers)
@@ -172,67 +172,67 @@ func TestFinalizeClass(t *testing.T) {
 	t.Run("keeps it while a machine is left", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
-			activitiestest.Class(goes),
-			activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]),
+			activitiestest.NewClass(goes),
+			activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]),
 		)
-		activitiestest.RunTwice[string](
+		activitiestest.RunActivityTwice[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewLiveReadInput(activitiestest.Class()),
+			activitiestest.NewLiveReadInput(activitiestest.NewClass()),
 		)
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("and while its Secret is held", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
-			activitiestest.Class(goes, activitiestest.WithSecretRefs("a")),
+			activitiestest.NewClass(goes, activitiestest.WithSecretRefs("a")),
 			activitiestest.NewSecretMetadata("a", v1alpha1.FinalizerSecret),
 		)
-		activitiestest.RunTwice[string](
+		activitiestest.RunActivityTwice[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewLiveReadInput(activitiestest.Class()),
+			activitiestest.NewLiveReadInput(activitiestest.NewClass()),
 		)
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("takes it off when neither is left", func(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
-			activitiestest.Class(goes, activitiestest.WithSecretRefs("a"), foreign),
+			activitiestest.NewClass(goes, activitiestest.WithSecretRefs("a"), foreign),
 			activitiestest.NewSecretMetadata("a"),
-			activitiestest.Machine("other", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }),
+			activitiestest.NewMachine("other", func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" }),
 		)
-		activitiestest.RunTwice[string](
+		activitiestest.RunActivityTwice[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewLiveReadInput(activitiestest.Class()),
+			activitiestest.NewLiveReadInput(activitiestest.NewClass()),
 		)
 		assert.Equal(t, []string{activitiestest.BackupFinalizer}, w.Class("small").Finalizers)
 	})
 	t.Run("then the class is gone, and run again it says so", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Class(goes))
+		w := activitiestest.NewWorld(t, activitiestest.NewClass(goes))
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewLiveReadInput(activitiestest.Class()),
+			activitiestest.NewLiveReadInput(activitiestest.NewClass()),
 		)
 		require.NoError(t, err)
 		assert.Nil(t, w.Class("small"))
 		_, err = activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewLiveReadInput(activitiestest.Class()),
+			activitiestest.NewLiveReadInput(activitiestest.NewClass()),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Class(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass]))
+		w := activitiestest.NewWorld(t, activitiestest.NewClass(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass]))
 		w.HoldEvents()
-		w.EditObject(cache.Classes, "small", activitiestest.AnnotationPatch("note", "new"))
+		w.EditObject(cache.Classes, "small", activitiestest.NewAnnotationPatch("note", "new"))
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
-			activitiestest.NewReadInput(activitiestest.Class()),
+			activitiestest.NewReadInput(activitiestest.NewClass()),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})

@@ -19,7 +19,7 @@ import (
 )
 
 func newSecretChanges(secrets ...class.SecretTarget) class.SecretChanges {
-	return class.SecretChanges{Class: activitiestest.Ref(activitiestest.Class()), Secrets: secrets}
+	return class.SecretChanges{Class: activitiestest.NewRef(activitiestest.NewClass()), Secrets: secrets}
 }
 
 func TestFinalizeSecrets(t *testing.T) {
@@ -93,7 +93,7 @@ func TestFinalizeSecrets(t *testing.T) {
 		w := activitiestest.NewWorld(t)
 		assert.Empty(
 			t,
-			activitiestest.RunTwice[kube.MinVersions](
+			activitiestest.RunActivityTwice[kube.MinVersions](
 				w,
 				newActivities(w.Kube).FinalizeSecrets,
 				newSecretChanges(activitiestest.NewSecretTarget("a", ours)),

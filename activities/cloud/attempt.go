@@ -42,5 +42,5 @@ func lastCreateDeadline(ctx context.Context, info activity.Info) time.Time {
 // heartbeat details, or by a start long after the activity was scheduled. The scheduled time and the start time are of
 // the server's clock.
 func isFirstAttempt(info activity.Info, hasDetails bool) bool {
-	return info.Attempt == 1 && !hasDetails && info.StartedTime.Sub(info.ScheduledTime) < kube.FirstCallWithin
+	return info.Attempt == 1 && !hasDetails && info.StartedTime.Sub(info.ScheduledTime) < kube.MaxFirstCallDelay
 }

@@ -21,7 +21,7 @@ import (
 	"millwright/provider"
 )
 
-const bootTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
+const userDataTemplate = "#!/bin/sh\nNAME=<<MACHINE_NAME>>\njoin --token <<BOOTSTRAP_TOKEN>>\n"
 
 // newBootstrapWorld returns a provider's worker whose class has this user data and a token. newBootstrapWorld also
 // returns the call that creates an instance.
@@ -31,7 +31,7 @@ func newBootstrapWorld(
 	tokens ...runtime.Object,
 ) (*activitiestest.CloudWorld, cloud.InstanceCall) {
 	t.Helper()
-	o := activitiestest.NewCloudWorld(t, activitiestest.NewClassWithSecrets("a", ""), activitiestest.Secret("a", data))
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClassWithSecrets("a", ""), activitiestest.NewSecret("a", data))
 	o.TargetClient = cloud.SameTargetClient(kubefake.NewClientset(tokens...))
 	in := activitiestest.DefaultInstanceCall
 	in.Token = newTokenRef()
@@ -41,26 +41,26 @@ func newBootstrapWorld(
 func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 	t.Parallel()
 	started := func(name, token string) string {
-		return strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(bootTemplate)
+		return strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(userDataTemplate)
 	}
 	t.Run("with its token and its name", func(t *testing.T) {
 		o, in := newBootstrapWorld(
 			t,
-			map[string]string{"userData": bootTemplate, "region": "eu"},
+			map[string]string{"userData": userDataTemplate, "region": "eu"},
 			activitiestest.NewTokenSecret(),
 		)
 		for range 2 {
 			_, err := o.RunActivity(o.CreateInstance, in)
 			require.NoError(t, err)
 			got := o.Cloud.Classes[len(o.Cloud.Classes)-1].Secret
-			assert.Equal(t, started("m", newBootstrapTokenSecret()), string(got["userData"]))
+			assert.Equal(t, started("m", expectedBootstrapToken()), string(got["userData"]))
 			assert.Equal(t, "eu", string(got["region"]))
 			assert.Len(t, got, 2, "the provider gets what is in the Secrets, and nothing besides")
 		}
-		assert.Equal(t, started("m", newBootstrapTokenSecret()), string(o.Cloud.UserData("uid-m")))
+		assert.Equal(t, started("m", expectedBootstrapToken()), string(o.Cloud.UserData("uid-m")))
 	})
 	t.Run("without a target there is no token", func(t *testing.T) {
-		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate})
+		o, in := newBootstrapWorld(t, map[string]string{"userData": userDataTemplate})
 		o.TargetClient, in.Token = nil, kube.TokenRef{}
 		_, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		assert.Equal(t, cloud.InstanceAnswer{Problem: &kube.Problem{
 			Reason:  "SecretInvalid",
 			Message: "the Secret of MachineClass small has no key userData",
-			React:   kube.UntilCredential,
+			React:   kube.ReactionUntilCredentialChange,
 		}}, answer)
 		assert.Empty(t, o.Cloud.Machines, "the cloud is not asked")
 	})
@@ -85,7 +85,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		o := activitiestest.NewCloudWorld(
 			t,
 			activitiestest.NewClassWithSecrets("", "b"),
-			activitiestest.Secret("b", map[string]string{"region": "eu"}),
+			activitiestest.NewSecret("b", map[string]string{"region": "eu"}),
 		)
 		target := kubefake.NewClientset()
 		o.TargetClient = cloud.SameTargetClient(target)
@@ -100,7 +100,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		expired := activitiestest.NewTokenSecret(func(s *corev1.Secret) {
 			s.Data["expiration"] = []byte(time.Now().Add(-time.Second).Format(time.RFC3339))
 		})
-		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate}, expired)
+		o, in := newBootstrapWorld(t, map[string]string{"userData": userDataTemplate}, expired)
 		answer, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		require.NotNil(t, answer.Problem)
@@ -108,10 +108,10 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 		assert.Empty(t, o.Cloud.Machines)
 	})
 	t.Run("a token that stays away is backed off from", func(t *testing.T) {
-		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate})
+		o, in := newBootstrapWorld(t, map[string]string{"userData": userDataTemplate})
 		o.TargetClient = cloud.SameTargetClient(kubefake.NewClientset())
-		in.Known = &kube.Problem{Reason: kube.ReasonTokenGone, Message: "it is gone", React: kube.Retry, Failures: 1}
-		_, took, err := o.RunWithRetries(o.CreateInstance, in)
+		in.Known = &kube.Problem{Reason: kube.ReasonTokenGone, Message: "it is gone", React: kube.ReactionRetry, Failures: 1}
+		_, took, err := o.RunActivityWithRetries(o.CreateInstance, in)
 		require.Error(t, err)
 		assert.Greater(t, took, 30*time.Second, "six attempts, further and further apart")
 		assert.Empty(t, o.Cloud.Machines)
@@ -139,16 +139,16 @@ func TestRotatedSecretIsUsedByNextCall(t *testing.T) {
 	o := activitiestest.NewCloudWorld(
 		t,
 		activitiestest.NewClassWithSecrets("a", ""),
-		activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "old"}),
+		activitiestest.NewSecret("a", map[string]string{"userData": "boot", "key": "old"}),
 	)
 	o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.PermissionDenied, "403"))
 	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
-	assert.Equal(t, kube.UntilCredential, answer.Problem.React, "to ask again with the same key cannot help")
+	assert.Equal(t, kube.ReactionUntilCredentialChange, answer.Problem.React, "to ask again with the same key cannot help")
 
 	_, err = o.Secrets.CoreV1().
 		Secrets(activitiestest.TestNamespace).
-		Update(t.Context(), activitiestest.Secret("a", map[string]string{"userData": "boot", "key": "new"}), metav1.UpdateOptions{})
+		Update(t.Context(), activitiestest.NewSecret("a", map[string]string{"userData": "boot", "key": "new"}), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	answer, err = o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
@@ -166,16 +166,16 @@ func TestAnswersAndErrorsContainNoToken(t *testing.T) {
 	t.Parallel()
 	half := string(activitiestest.NewTokenSecret().Data["token-secret"])
 	for name, message := range map[string]string{
-		"the token":                     "token " + newBootstrapTokenSecret() + " is refused",
+		"the token":                     "token " + expectedBootstrapToken() + " is refused",
 		"half of it":                    "token abc..." + half,
-		"a line of the user data":       "user data, line 3: join --token " + newBootstrapTokenSecret(),
-		"all of the user data":          "invalid: #!/bin/sh\nNAME=m\njoin --token " + newBootstrapTokenSecret() + "\n",
-		"the user data, and then again": "invalid: #!/bin/sh\nNAME=m\njoin --token " + newBootstrapTokenSecret() + "\n, near " + newBootstrapTokenSecret() + "," + half,
-		"far behind":                    strings.Repeat("x", 980) + newBootstrapTokenSecret(), // the message is cut inside the token
+		"a line of the user data":       "user data, line 3: join --token " + expectedBootstrapToken(),
+		"all of the user data":          "invalid: #!/bin/sh\nNAME=m\njoin --token " + expectedBootstrapToken() + "\n",
+		"the user data, and then again": "invalid: #!/bin/sh\nNAME=m\njoin --token " + expectedBootstrapToken() + "\n, near " + expectedBootstrapToken() + "," + half,
+		"far behind":                    strings.Repeat("x", 980) + expectedBootstrapToken(), // the message is cut inside the token
 	} {
 		for _, code := range []provider.Code{provider.InvalidArgument, provider.Unavailable} {
 			t.Run(name+", "+code.String(), func(t *testing.T) {
-				o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate}, activitiestest.NewTokenSecret())
+				o, in := newBootstrapWorld(t, map[string]string{"userData": userDataTemplate}, activitiestest.NewTokenSecret())
 				o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 					return provider.Instance{}, provider.Errorf(code, "%s", message)
 				}
@@ -185,15 +185,15 @@ func TestAnswersAndErrorsContainNoToken(t *testing.T) {
 				assert.Contains(t, answer.Problem.Message, "[redacted")
 				assertNoToken(t, answer, nil)
 
-				in.Known = &kube.Problem{Reason: "Unavailable", React: kube.Retry, Failures: 1}
-				answer, _, err = o.RunWithRetries(o.CreateInstance, in)
+				in.Known = &kube.Problem{Reason: "Unavailable", React: kube.ReactionRetry, Failures: 1}
+				answer, _, err = o.RunActivityWithRetries(o.CreateInstance, in)
 				assertNoToken(t, answer, err)
-				require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), newBootstrapTokenSecret(), "the provider has it")
+				require.Contains(t, string(o.Cloud.Classes[0].Secret["userData"]), expectedBootstrapToken(), "the provider has it")
 			})
 		}
 	}
 	t.Run("nor does one in an answer that is none", func(t *testing.T) {
-		o, in := newBootstrapWorld(t, map[string]string{"userData": bootTemplate}, activitiestest.NewTokenSecret())
+		o, in := newBootstrapWorld(t, map[string]string{"userData": userDataTemplate}, activitiestest.NewTokenSecret())
 		answer, err := o.RunActivity(o.CreateInstance, in)
 		require.NoError(t, err)
 		assertNoToken(t, answer, nil)

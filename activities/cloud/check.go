@@ -19,7 +19,7 @@ type CheckResult struct {
 
 // CheckClass reads a class and its Secrets. CheckClass calls the cloud twice: for the traits of the cloud, and for the
 // instances of the class. CheckClass writes nothing and may be called at any time.
-func (p *Provider) CheckClass(ctx context.Context, in kube.Ref) (CheckResult, error) {
+func (p *Activities) CheckClass(ctx context.Context, in kube.Ref) (CheckResult, error) {
 	release, err := p.occupySlot(ctx, in.Namespace)
 	if err != nil {
 		return CheckResult{}, err
@@ -31,7 +31,7 @@ func (p *Provider) CheckClass(ctx context.Context, in kube.Ref) (CheckResult, er
 	if err != nil || problem != nil {
 		return CheckResult{Problem: problem}, err
 	}
-	if _, has := class.Secret[userDataKey]; class.needsUserData && !has {
+	if _, has := class.Secret[userDataKey]; class.hasUserData && !has {
 		return CheckResult{Problem: noUserDataProblem(class.Class)}, nil
 	}
 	checked := CheckResult{}

@@ -32,7 +32,7 @@ func TestCheckClass(t *testing.T) {
 		o := activitiestest.NewCloudWorld(
 			t,
 			activitiestest.NewClassWithSecrets("a", ""),
-			activitiestest.Secret("a", map[string]string{"userData": "boot"}),
+			activitiestest.NewSecret("a", map[string]string{"userData": "boot"}),
 		)
 		checked := runCheckClass(t, o, "small")
 		assert.Nil(t, checked.Problem)
@@ -46,7 +46,7 @@ func TestCheckClass(t *testing.T) {
 		o := activitiestest.NewCloudWorld(
 			t,
 			activitiestest.NewClassWithSecrets("a", ""),
-			activitiestest.Secret("a", map[string]string{"userData": "boot", "token": activitiestest.SecretMarker}),
+			activitiestest.NewSecret("a", map[string]string{"userData": "boot", "token": activitiestest.SecretMarker}),
 		)
 		o.Cloud.FailCalls(
 			provider.MethodListInstances,
@@ -62,7 +62,7 @@ func TestCheckClass(t *testing.T) {
 		assert.Equal(
 			t,
 			"ClassNotFound",
-			runCheckClass(t, activitiestest.NewCloudWorld(t, activitiestest.Class()), "none").Problem.Reason,
+			runCheckClass(t, activitiestest.NewCloudWorld(t, activitiestest.NewClass()), "none").Problem.Reason,
 		)
 	})
 	t.Run("its Secret is missing", func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestCheckClass(t *testing.T) {
 		o := activitiestest.NewCloudWorld(
 			t,
 			activitiestest.NewClassWithSecrets("a", ""),
-			activitiestest.Secret("a", map[string]string{"x": "y"}),
+			activitiestest.NewSecret("a", map[string]string{"x": "y"}),
 		)
 		assert.Equal(t, "SecretInvalid", runCheckClass(t, o, "small").Problem.Reason)
 	})

@@ -46,8 +46,9 @@ func (c *sharedClaimReader) joinNextList() (l *machineList, turn chan struct{}) 
 	return c.nextList, c.listSlot
 }
 
-// beginList reports whether the caller must make the list l. Calls of joinNextList after beginList share the next list.
-func (c *sharedClaimReader) beginList(l *machineList) bool {
+// tryBeginList reports whether the caller must make the list l. Calls of joinNextList after tryBeginList share the next
+// list.
+func (c *sharedClaimReader) tryBeginList(l *machineList) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.nextList != l {
@@ -92,7 +93,7 @@ func (c *sharedClaimReader) listMachines(
 	turn chan struct{},
 ) bool {
 	defer func() { <-turn }()
-	if !c.beginList(l) {
+	if !c.tryBeginList(l) {
 		return false
 	}
 	defer close(l.done)

@@ -29,7 +29,7 @@ func TestReactionOfEachMethodToEachCode(t *testing.T) {
 			"the status that DeleteInstance asks": {func(o *activitiestest.CloudWorld) any { return o.DeleteInstance }, provider.MethodInstanceStatus, provider.NotFound},
 		} {
 			t.Run(code.String()+" of "+name, func(t *testing.T) {
-				o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+				o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 				o.Cloud.FailCalls(row.method, 0, provider.Errorf(code, "no"))
 				answer, err := o.RunActivity(row.step(o), activitiestest.DefaultInstanceCall)
 				deleting := row.method == provider.MethodInstanceStatus && name != "InstanceStatus"
@@ -52,7 +52,7 @@ func TestReactionOfEachMethodToEachCode(t *testing.T) {
 func TestInstanceIsGoneOnlyIfCloudIsSure(t *testing.T) {
 	t.Parallel()
 	for _, code := range provider.Codes() {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		o.Cloud.FailCalls(provider.MethodInstanceStatus, 0, provider.Errorf(code, "no"))
 		answer, err := o.RunActivity(o.InstanceStatus, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestInstanceIsGoneOnlyIfCloudIsSure(t *testing.T) {
 		assert.Equal(t, settled, answer.HasNoInstance(), code)
 	}
 	t.Run("an instance that is there is not", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		answer, err := o.RunActivity(o.InstanceStatus, activitiestest.DefaultInstanceCall)
@@ -74,7 +74,7 @@ func TestInstanceIsGoneOnlyIfCloudIsSure(t *testing.T) {
 		assert.True(t, answer.Gone)
 	})
 	t.Run("one that waits to be initialised exists, and has its names", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		waits := provider.Errorf(provider.NotInitialized, "it waits")
 		waits.Instance = &provider.Instance{ProviderID: "fake:///i-1", NodeName: "n", State: provider.Uninitialized}
 		o.Cloud.FailCalls(provider.MethodInstanceStatus, 0, waits)
@@ -86,7 +86,7 @@ func TestInstanceIsGoneOnlyIfCloudIsSure(t *testing.T) {
 	t.Run("nothing is known of it without its class", func(t *testing.T) {
 		in := activitiestest.DefaultInstanceCall
 		in.Class = "other"
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		answer, err := o.RunActivity(o.InstanceStatus, in)
 		require.NoError(t, err)
 		assert.False(t, answer.Gone)

@@ -17,7 +17,7 @@ import (
 func TestDeleteInstance(t *testing.T) {
 	t.Parallel()
 	t.Run("removes the instance, and asks the cloud also when there is none", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		for range 2 {
@@ -29,7 +29,7 @@ func TestDeleteInstance(t *testing.T) {
 		assert.Equal(t, 2, o.Cloud.CallCount(provider.MethodDeleteInstance))
 	})
 	t.Run("finds it without a provider ID", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		o.Cloud.FailCallsAfterEffect(
 			provider.MethodCreateInstance,
 			1,
@@ -44,13 +44,13 @@ func TestDeleteInstance(t *testing.T) {
 	})
 	t.Run("returns when it is gone, and looks less often the longer it takes", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 			_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 			o.Cloud.HoldDeletions()
 			_, err = o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 			activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
-			_, took, err := o.RunWithRetries(o.DeleteInstance, activitiestest.DefaultInstanceCall)
+			_, took, err := o.RunActivityWithRetries(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 			require.Error(t, err)
 			assert.InDelta(t, 1.25, took.Seconds(), 0.25, "five pauses of 0.25 s, give or take a fifth")
 			o.Cloud.FinishDeletions()
@@ -59,20 +59,25 @@ func TestDeleteInstance(t *testing.T) {
 		})
 	})
 	t.Run("believes an accepted deletion where the cloud tells no status", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		o.Cloud.FailCalls(provider.MethodInstanceStatus, 0, provider.Errorf(provider.Unimplemented, "no such call"))
 		_, err := o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 	})
 	t.Run("shows why it cannot", func(t *testing.T) {
 		for _, method := range []provider.Method{provider.MethodDeleteInstance, provider.MethodInstanceStatus} {
-			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 			o.Cloud.FailCalls(method, 0, provider.Errorf(provider.PermissionDenied, "not yours"))
 			answer, err := o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 			assert.Equal(
 				t,
-				kube.Problem{Reason: "PermissionDenied", Message: "not yours", React: kube.UntilCredential, Failures: 1},
+				kube.Problem{
+					Reason:   "PermissionDenied",
+					Message:  "not yours",
+					React:    kube.ReactionUntilCredentialChange,
+					Failures: 1,
+				},
 				*answer.Problem,
 			)
 		}

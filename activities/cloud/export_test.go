@@ -17,7 +17,7 @@ var RenderUserData = renderUserData
 // InstanceUserData is Provider.instanceUserData without the token, for tests.
 func InstanceUserData(
 	ctx context.Context,
-	p *Provider,
+	p *Activities,
 	class provider.Class,
 	machine string,
 	ref kube.TokenRef,

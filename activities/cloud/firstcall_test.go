@@ -42,7 +42,7 @@ func TestWhichAttemptsCountAsFirst(t *testing.T) {
 func TestNeverTriedIsIgnoredInAnotherRun(t *testing.T) {
 	t.Parallel()
 	for run, want := range map[string]bool{"default-test-run-id": true, "the-run-before": false, "": false} {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		in := activitiestest.DefaultInstanceCall
 		in.IntentRun = run
 		_, err := o.RunActivity(o.CreateInstance, in)
@@ -55,9 +55,9 @@ func TestNeverTriedIsIgnoredInAnotherRun(t *testing.T) {
 // the timeout of an attempt whose worker died. The create call of the old attempt may then still run.
 func TestAttemptAfterEarlierHeartbeatSearchesForInstanceFirst(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	env := activitiestest.NewActivityEnvironment()
-	env.RegisterActivity(o.Provider)
+	env.RegisterActivity(o.Activities)
 	var details []cloud.AttemptDetail
 	env.SetOnActivityHeartbeatListener(func(_ *activity.Info, d converter.EncodedValues) {
 		var detail cloud.AttemptDetail
@@ -85,7 +85,7 @@ func TestAttemptAfterEarlierHeartbeatSearchesForInstanceFirst(t *testing.T) {
 		return provider.Instance{}, provider.Errorf(provider.Unavailable, "not now")
 	}
 	again := activitiestest.DefaultInstanceCall
-	again.Known = &kube.Problem{Reason: provider.Unavailable.String(), React: kube.Retry}
+	again.Known = &kube.Problem{Reason: provider.Unavailable.String(), React: kube.ReactionRetry}
 	_, err = env.ExecuteActivity(o.CreateInstance, again)
 	require.Error(t, err, "Temporal makes the next attempt")
 	ended := details[len(details)-1]

@@ -27,9 +27,9 @@ func TestHangingProviderCallEndsAtItsDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+				o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 				o.Cloud.HangCalls(row.method)
-				took, err := o.RunWithTimeout(row.step(o), 10*time.Minute)
+				took, err := o.RunActivityWithTimeout(row.step(o), 10*time.Minute)
 				require.Error(t, err, "a deadline is no answer of the cloud's that people should see")
 				assert.Equal(t, 10*time.Minute, took)
 			})
@@ -37,9 +37,9 @@ func TestHangingProviderCallEndsAtItsDeadline(t *testing.T) {
 	}
 	t.Run("is asked again afterwards", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 			release := o.Cloud.HangCalls(provider.MethodCreateInstance)
-			_, err := o.RunWithTimeout(o.CreateInstance, time.Minute)
+			_, err := o.RunActivityWithTimeout(o.CreateInstance, time.Minute)
 			require.Error(t, err)
 			release()
 			answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)

@@ -22,7 +22,7 @@ import (
 
 func TestProviderNameKeepsItsCase(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewCloudWorld(t, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "AWS" }))
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.Provider = "AWS" }))
 	_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	assert.Equal(t, "AWS", o.Cloud.Classes[0].Provider)
@@ -41,7 +41,7 @@ func TestNodeTemplateAnnotationsReachTheProvider(t *testing.T) {
 		"for other providers":             {false, "uid-m", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 			o.NodeTemplates = row.reads
 			m := &v1alpha1.Machine{
 				ObjectMeta: metav1.ObjectMeta{Namespace: activitiestest.TestNamespace, Name: "m", UID: "uid-m"},
@@ -69,7 +69,7 @@ func TestMissingPermissionToGetMachinesIsReported(t *testing.T) {
 		"no CRD":   {apierrors.NewGenericServerResponse(http.StatusNotFound, "get", machinesResource(), "m", "404 page not found", 0, true), "could not find the requested resource"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 			o.NodeTemplates = true
 			activitiestest.FailRequests(o.Classes.(activitiestest.FakeClient), "get", "machines", -1, row.err, nil)
 			answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
@@ -86,7 +86,7 @@ func TestRefusalWithRetryAfterIsRetried(t *testing.T) {
 	t.Parallel()
 	refused := provider.Errorf(provider.InvalidArgument, "no such profile")
 	refused.RetryAfter = 3 * time.Minute
-	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	o.Cloud.FailCalls(provider.MethodCreateInstance, 2, refused)
 	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestRefusalWithRetryAfterIsRetried(t *testing.T) {
 		kube.Problem{
 			Reason:   "InvalidArgument",
 			Message:  "no such profile",
-			React:    kube.Retry,
+			React:    kube.ReactionRetry,
 			After:    3 * time.Minute,
 			Failures: 1,
 		},
@@ -103,7 +103,7 @@ func TestRefusalWithRetryAfterIsRetried(t *testing.T) {
 	)
 	in := activitiestest.DefaultInstanceCall
 	in.Known = answer.Problem
-	answer, took, err := o.RunWithRetries(o.CreateInstance, in)
+	answer, took, err := o.RunActivityWithRetries(o.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Equal(t, firstInstanceAnswer(), answer)
 	assert.Equal(t, 6*time.Minute, took.Truncate(time.Second))
@@ -112,14 +112,14 @@ func TestRefusalWithRetryAfterIsRetried(t *testing.T) {
 		o.Cloud.FailCalls(provider.MethodDeleteInstance, 1, refused)
 		answer, err := o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
-		assert.Equal(t, kube.UntilSpec, answer.Problem.React)
+		assert.Equal(t, kube.ReactionUntilSpecChange, answer.Problem.React)
 	})
 }
 
 // A creation in steps continues from the last recorded step.
 func TestAFailureWithANewStateIsReturned(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	step := 0
 	o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 		step++
@@ -131,7 +131,7 @@ func TestAFailureWithANewStateIsReturned(t *testing.T) {
 	assert.Equal(t, "disk", answer.LastKnownState)
 	in := activitiestest.DefaultInstanceCall
 	in.Known, in.LastKnownState = answer.Problem, answer.LastKnownState
-	answer, _, err = o.RunWithRetries(o.CreateInstance, in)
+	answer, _, err = o.RunActivityWithRetries(o.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Equal(t, "disk and interface", answer.LastKnownState)
 	assert.Equal(t, 3, answer.Problem.Failures)

@@ -34,7 +34,7 @@ type OrphanDecision struct {
 // FindOrphans reads the instances of a class from the cloud, and then the machines of all namespaces from the API
 // server. Because the cloud is read first, the list of machines includes the machine of each instance. An error or an
 // incomplete answer fails the attempt of FindOrphans. FindOrphans writes nothing.
-func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDecision, error) {
+func (p *Activities) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDecision, error) {
 	release, err := p.occupySlot(ctx, in.Class.Namespace)
 	if err != nil {
 		return OrphanDecision{}, err
@@ -63,17 +63,17 @@ func (p *Provider) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDeci
 	}
 	machines, err := p.readLiveClaims(ctx, in.Class.Namespace)
 	if err != nil {
-		return OrphanDecision{}, nonRetryableIfUnserved(err)
+		return OrphanDecision{}, makeNonRetryableIfUnserved(err)
 	}
 	facts := orphan.Facts{
-		Named: traits.Named,
-		Now:   in.At, Allowed: mc.Annotations[v1alpha1.AnnotationCollectOrphans],
+		IdentifiedByName: traits.Named,
+		Now:              in.At, AllowedDeletions: mc.Annotations[v1alpha1.AnnotationCollectOrphans],
 		Machines: machines, Sightings: in.Sightings, Settings: in.Settings,
 	}
 	for _, i := range listed {
 		facts.Instances = append(
 			facts.Instances,
-			orphan.Instance{ProviderID: i.ProviderID, Machine: i.MachineName, UID: i.MachineUID, Created: i.Created},
+			orphan.Instance{ProviderID: i.ProviderID, MachineName: i.MachineName, MachineUID: i.MachineUID, Created: i.Created},
 		)
 	}
 	return OrphanDecision{Decision: orphan.Decide(facts)}, nil
@@ -93,7 +93,7 @@ type OrphanCallResult struct {
 // CollectOrphan deletes the instances of a machine that does not exist. CollectOrphan returns when the provider reports
 // that the instances are gone. Each attempt first reads the machines of all namespaces from the API server, and deletes
 // the instances only if no machine claims one of the instances. Running CollectOrphan twice is harmless.
-func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanCallResult, error) {
+func (p *Activities) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanCallResult, error) {
 	release, err := p.occupySlot(ctx, in.Class.Namespace)
 	if err != nil {
 		return OrphanCallResult{}, err
@@ -130,7 +130,7 @@ func (p *Provider) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanCall
 }
 
 // readUsableClass reads a class and its Secrets. A problem with the class is returned as an error.
-func (p *Provider) readUsableClass(ctx context.Context, ref kube.Ref) (classWithSecrets, error) {
+func (p *Activities) readUsableClass(ctx context.Context, ref kube.Ref) (classWithSecrets, error) {
 	class, problem, err := p.readClass(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if err == nil && problem != nil {
 		err = problemFailure(*problem)
@@ -140,7 +140,7 @@ func (p *Provider) readUsableClass(ctx context.Context, ref kube.Ref) (classWith
 
 // reasonToKeepInstances returns why the instances must not be deleted: their class is gone, or a machine claims one of
 // the instances.
-func (p *Provider) reasonToKeepInstances(ctx context.Context, in OrphanCall) (string, error) {
+func (p *Activities) reasonToKeepInstances(ctx context.Context, in OrphanCall) (string, error) {
 	mc, err := p.readLiveClass(ctx, in.Class)
 	switch {
 	case err != nil:
@@ -150,21 +150,21 @@ func (p *Provider) reasonToKeepInstances(ctx context.Context, in OrphanCall) (st
 	}
 	machines, err := p.readLiveClaims(ctx, in.Class.Namespace)
 	if err != nil {
-		return "", nonRetryableIfUnserved(err)
+		return "", makeNonRetryableIfUnserved(err)
 	}
 	return orphan.ClaimReason(in.Target, machines), nil
 }
 
 // readLiveClass reads a class from the API server. readLiveClass returns nil if the class is gone, or if another class
 // has its name.
-func (p *Provider) readLiveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineClass, error) {
+func (p *Activities) readLiveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineClass, error) {
 	mc, err := kube.ReadLive(ctx, p.Classes.MachineV1alpha1().MachineClasses(ref.Namespace), "class", ref)
-	return mc, nonRetryableIfUnserved(err)
+	return mc, makeNonRetryableIfUnserved(err)
 }
 
 // readLiveClaims reads the claims of the machines of all namespaces, completely or not at all. A Machine that was moved
 // or restored into another namespace still names its instance.
-func (p *Provider) readLiveClaims(ctx context.Context, namespace string) ([]orphan.Machine, error) {
+func (p *Activities) readLiveClaims(ctx context.Context, namespace string) ([]orphan.Machine, error) {
 	var machines []orphan.Machine
 	err := cache.VisitMachines(ctx, p.Classes, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
 		claim := orphan.Machine{Name: m.Name, UID: string(m.UID), ProviderID: m.Spec.ProviderID}
@@ -179,10 +179,10 @@ func (p *Provider) readLiveClaims(ctx context.Context, namespace string) ([]orph
 	return machines, nil
 }
 
-// nonRetryableIfUnserved makes an error non-retryable if the machines resource is missing, because a retry could
+// makeNonRetryableIfUnserved makes an error non-retryable if the machines resource is missing, because a retry could
 // mistake the missing resource for a cluster without machines. An API server that has just started refuses reads that
 // it allows a moment later, so a refusal is retried until the sweep ends.
-func nonRetryableIfUnserved(err error) error {
+func makeNonRetryableIfUnserved(err error) error {
 	if apierrors.IsNotFound(err) {
 		return kube.RefusedError(err.Error())
 	}
@@ -191,7 +191,7 @@ func nonRetryableIfUnserved(err error) error {
 
 // cloudFailure returns the activity failure for an error of the cloud. The type of the failure is the name of the
 // provider's code. An error that only people can fix is not retried before the next sweep.
-func (p *Provider) cloudFailure(ctx context.Context, class classWithSecrets, err error) error {
+func (p *Activities) cloudFailure(ctx context.Context, class classWithSecrets, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the provider's error for a cancelled call may be anything
 	}
@@ -199,7 +199,7 @@ func (p *Provider) cloudFailure(ctx context.Context, class classWithSecrets, err
 }
 
 func problemFailure(problem kube.Problem) error {
-	waits := problem.React == kube.UntilSpec || problem.React == kube.UntilCredential
+	waits := problem.React == kube.ReactionUntilSpecChange || problem.React == kube.ReactionUntilCredentialChange
 	return temporal.NewApplicationErrorWithOptions(problem.Message, problem.Reason,
 		temporal.ApplicationErrorOptions{NonRetryable: waits, NextRetryDelay: problem.After})
 }

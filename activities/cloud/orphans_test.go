@@ -38,10 +38,10 @@ type sweepWorld struct {
 	t         *testing.T
 	cloud     *fake.Provider
 	apiServer *machinefake.Clientset
-	*cloud.Provider
+	*cloud.Activities
 }
 
-var smallClass = kube.Ref{Namespace: activitiestest.TestNamespace, Name: "small", UID: "uid-small"}
+var smallClassRef = kube.Ref{Namespace: activitiestest.TestNamespace, Name: "small", UID: "uid-small"}
 
 func newSweepWorld(t *testing.T, objects ...runtime.Object) *sweepWorld {
 	t.Helper()
@@ -51,7 +51,12 @@ func newSweepWorld(t *testing.T, objects ...runtime.Object) *sweepWorld {
 func newSweepWorldWithCloud(t *testing.T, of *fake.Provider, objects ...runtime.Object) *sweepWorld {
 	t.Helper()
 	s := &sweepWorld{t: t, cloud: of, apiServer: machinefake.NewSimpleClientset(objects...)}
-	s.Provider = &cloud.Provider{Cloud: s.cloud, Classes: s.apiServer, Secrets: kubefake.NewClientset(), Cluster: "prod"}
+	s.Activities = &cloud.Activities{
+		Cloud:   s.cloud,
+		Classes: s.apiServer,
+		Secrets: kubefake.NewClientset(),
+		Cluster: "prod",
+	}
 	return s
 }
 
@@ -71,7 +76,7 @@ func (s *sweepWorld) createInstances(machines ...string) (ids []string) {
 // that time.
 func (s *sweepWorld) findOrphans(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
 	s.t.Helper()
-	in := cloud.OrphanSearch{Class: smallClass, At: time.Now().Add(time.Hour), Sightings: sightings}
+	in := cloud.OrphanSearch{Class: smallClassRef, At: time.Now().Add(time.Hour), Sightings: sightings}
 	return activitiestest.ExecuteActivity[cloud.OrphanDecision](
 		s.t,
 		s.FindOrphans,
@@ -82,7 +87,7 @@ func (s *sweepWorld) findOrphans(sightings ...orphan.Sighting) (cloud.OrphanDeci
 
 func (s *sweepWorld) collectOrphan(target orphan.DeletionTarget) (cloud.OrphanCallResult, error) {
 	s.t.Helper()
-	in := cloud.OrphanCall{Class: smallClass, Target: target}
+	in := cloud.OrphanCall{Class: smallClassRef, Target: target}
 	return activitiestest.ExecuteActivity[cloud.OrphanCallResult](
 		s.t,
 		s.CollectOrphan,
@@ -114,10 +119,10 @@ func TestFindOrphans(t *testing.T) {
 	t.Parallel()
 	s := newSweepWorld(
 		t,
-		activitiestest.Class(),
-		activitiestest.Machine("a"),
-		activitiestest.Machine("b"),
-		activitiestest.Machine("c"),
+		activitiestest.NewClass(),
+		activitiestest.NewMachine("a"),
+		activitiestest.NewMachine("b"),
+		activitiestest.NewMachine("c"),
 	)
 	ids := s.createInstances("a", "b", "c", "gone", "fresh")
 	s.cloud.CreateByHand(
@@ -141,7 +146,7 @@ func TestFindOrphans(t *testing.T) {
 func TestMachineInAnyPhaseKeepsItsInstance(t *testing.T) {
 	t.Parallel()
 	expiry := metav1.NewTime(time.Now().Add(time.Hour))
-	machines := []runtime.Object{activitiestest.Class()}
+	machines := []runtime.Object{activitiestest.NewClass()}
 	var names []string
 	for _, p := range []v1alpha1.MachinePhase{
 		"", v1alpha1.MachinePending, v1alpha1.MachineAvailable, v1alpha1.MachineRunning, v1alpha1.MachineTerminating, v1alpha1.MachineUnknown,
@@ -155,13 +160,13 @@ func TestMachineInAnyPhaseKeepsItsInstance(t *testing.T) {
 		)
 		machines = append(
 			machines,
-			activitiestest.Machine(names[len(names)-3], activitiestest.WithPhase(p)),
-			activitiestest.Machine(
+			activitiestest.NewMachine(names[len(names)-3], activitiestest.WithPhase(p)),
+			activitiestest.NewMachine(
 				names[len(names)-2],
 				activitiestest.WithPhase(p),
 				func(m *v1alpha1.Machine) { m.DeletionTimestamp = &expiry },
 			),
-			activitiestest.Machine(names[len(names)-1], activitiestest.WithPhase(p), func(m *v1alpha1.Machine) {
+			activitiestest.NewMachine(names[len(names)-1], activitiestest.WithPhase(p), func(m *v1alpha1.Machine) {
 				m.Status.CurrentStatus.PreserveExpiryTime = &expiry
 				m.Spec.Class.Name, m.OwnerReferences = "large", nil // the machine now has another class, and no set
 			}),
@@ -182,12 +187,12 @@ func TestMachineInAnyPhaseKeepsItsInstance(t *testing.T) {
 // The cloud is read before the machines, so the list of machines includes a machine that is created in between.
 func TestMachineCreatedDuringSearchIsSeen(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(t, activitiestest.Class(), activitiestest.Machine("a"))
+	s := newSweepWorld(t, activitiestest.NewClass(), activitiestest.NewMachine("a"))
 	id := s.createInstances("late")[0]
 	s.apiServer.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		assert.Equal(t, 1, s.cloud.CallCount(provider.MethodListInstances), "the cloud was asked before")
 		return true, &v1alpha1.MachineList{
-			Items: []v1alpha1.Machine{*activitiestest.Machine("a"), *activitiestest.Machine("late")},
+			Items: []v1alpha1.Machine{*activitiestest.NewMachine("a"), *activitiestest.NewMachine("late")},
 		}, nil
 	})
 	d, err := s.findOrphans(oldSighting("late", id))
@@ -197,7 +202,7 @@ func TestMachineCreatedDuringSearchIsSeen(t *testing.T) {
 
 func TestMachinesAreListedInPagesWithoutCaches(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(t, activitiestest.Class())
+	s := newSweepWorld(t, activitiestest.NewClass())
 	id := s.createInstances("second")[0]
 	pages := 0
 	fails := false
@@ -209,14 +214,14 @@ func TestMachinesAreListedInPagesWithoutCaches(t *testing.T) {
 		if options.Continue == "" {
 			return true, &v1alpha1.MachineList{
 				ListMeta: metav1.ListMeta{Continue: "more"},
-				Items:    []v1alpha1.Machine{*activitiestest.Machine("first")},
+				Items:    []v1alpha1.Machine{*activitiestest.NewMachine("first")},
 			}, nil
 		}
 		assert.Equal(t, "more", options.Continue)
 		if fails {
 			return true, nil, apierrors.NewResourceExpired("too old")
 		}
-		return true, &v1alpha1.MachineList{Items: []v1alpha1.Machine{*activitiestest.Machine("second")}}, nil
+		return true, &v1alpha1.MachineList{Items: []v1alpha1.Machine{*activitiestest.NewMachine("second")}}, nil
 	})
 	d, err := s.findOrphans(oldSighting("second", id))
 	require.NoError(t, err)
@@ -254,7 +259,7 @@ func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSweepWorld(t, activitiestest.Class(), activitiestest.Machine("a"))
+			s := newSweepWorld(t, activitiestest.NewClass(), activitiestest.NewMachine("a"))
 			s.createInstances("gone")
 			row.breaks(s)
 			d, err := s.findOrphans()
@@ -271,9 +276,9 @@ func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 	t.Run("the Secret is missing", func(t *testing.T) {
 		s := newSweepWorld(
 			t,
-			activitiestest.Class(
+			activitiestest.NewClass(
 				func(c *v1alpha1.MachineClass) {
-					c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "missing")
+					c.SecretRef = activitiestest.NewSecretRef(activitiestest.TestNamespace, "missing")
 				},
 			),
 		)
@@ -282,14 +287,14 @@ func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 		assert.Zero(t, s.cloud.CallCount(provider.MethodListInstances))
 	})
 	t.Run("no machine at all: moved control plane", func(t *testing.T) {
-		s := newSweepWorld(t, activitiestest.Class())
+		s := newSweepWorld(t, activitiestest.NewClass())
 		d, err := s.findOrphans(oldSighting("gone", s.createInstances("gone")[0]))
 		require.NoError(t, err)
 		assert.Empty(t, d.Collect)
 		assert.Contains(t, d.Held, "moved or restored control plane")
 	})
 	t.Run("and a person who lets one go", func(t *testing.T) {
-		s := newSweepWorld(t, activitiestest.Class(func(c *v1alpha1.MachineClass) {
+		s := newSweepWorld(t, activitiestest.NewClass(func(c *v1alpha1.MachineClass) {
 			c.Annotations = map[string]string{
 				v1alpha1.AnnotationCollectOrphans: "1 until " + time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339),
 			}
@@ -304,7 +309,7 @@ func TestSweepEndsIfClassIsGone(t *testing.T) {
 	t.Parallel()
 	for name, objects := range map[string][]runtime.Object{
 		"gone":                     nil,
-		"another one has its name": {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.UID = "other" })},
+		"another one has its name": {activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.UID = "other" })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSweepWorld(t, objects...)
@@ -325,9 +330,9 @@ func TestCollectOrphan(t *testing.T) {
 	t.Parallel()
 	s := newSweepWorld(
 		t,
-		activitiestest.Class(),
-		activitiestest.Machine("a"),
-		activitiestest.Machine("new", func(m *v1alpha1.Machine) { m.UID = "uid-of-the-new-one" }),
+		activitiestest.NewClass(),
+		activitiestest.NewMachine("a"),
+		activitiestest.NewMachine("new", func(m *v1alpha1.Machine) { m.UID = "uid-of-the-new-one" }),
 	)
 	ids := s.createInstances("a", "gone", "gone", "new")
 	for _, target := range []orphan.DeletionTarget{orphanTarget("gone", ids[1], ids[2]), orphanTarget("new", ids[3])} {
@@ -346,8 +351,8 @@ func TestSweepMatchesInstancesByNameIfCloudHasNoUIDs(t *testing.T) {
 	s := newSweepWorldWithCloud(
 		t,
 		fake.New(fake.WithNamedInstances()),
-		activitiestest.Class(),
-		activitiestest.Machine("a"),
+		activitiestest.NewClass(),
+		activitiestest.NewMachine("a"),
 	)
 	ids := s.createInstances("a", "gone", "a")
 	found, err := s.findOrphans(orphan.Sighting{ProviderID: ids[1], Since: time.Now().Add(-time.Hour)})
@@ -367,9 +372,16 @@ func TestSweepMatchesInstancesByNameIfCloudHasNoUIDs(t *testing.T) {
 
 func TestCollectOrphanKeepsClaimedInstances(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(t, activitiestest.Class(), activitiestest.Machine("back"),
-		activitiestest.Machine("restored", func(m *v1alpha1.Machine) { m.UID, m.Spec.ProviderID = "other", "fake:///i-2" }),
-		activitiestest.Machine("leaving", func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }))
+	s := newSweepWorld(
+		t,
+		activitiestest.NewClass(),
+		activitiestest.NewMachine("back"),
+		activitiestest.NewMachine(
+			"restored",
+			func(m *v1alpha1.Machine) { m.UID, m.Spec.ProviderID = "other", "fake:///i-2" },
+		),
+		activitiestest.NewMachine("leaving", func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }),
+	)
 	ids := s.createInstances("back", "restored", "leaving")
 	for _, row := range []struct {
 		name, machine, id, want string
@@ -400,7 +412,7 @@ func TestCollectOrphanFailsWithoutAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSweepWorld(t, activitiestest.Class())
+			s := newSweepWorld(t, activitiestest.NewClass())
 			ids := s.createInstances("gone")
 			activitiestest.FailRequests(s.apiServer, "list", "machines", -1, err, nil)
 			_, got := s.collectOrphan(orphanTarget("gone", ids...))
@@ -412,7 +424,7 @@ func TestCollectOrphanFailsWithoutAnswer(t *testing.T) {
 
 func TestCollectOrphanWaitsUntilTheInstanceIsGone(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(t, activitiestest.Class())
+	s := newSweepWorld(t, activitiestest.NewClass())
 	ids := s.createInstances("gone")
 	s.cloud.HoldDeletions()
 	_, err := s.collectOrphan(orphanTarget("gone", ids...))
@@ -427,13 +439,13 @@ func TestCollectOrphanReturnsCloudError(t *testing.T) {
 	t.Parallel()
 	s := newSweepWorld(
 		t,
-		activitiestest.Class(
+		activitiestest.NewClass(
 			func(c *v1alpha1.MachineClass) {
-				c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "small")
+				c.SecretRef = activitiestest.NewSecretRef(activitiestest.TestNamespace, "small")
 			},
 		),
 	)
-	s.Secrets = kubefake.NewClientset(activitiestest.Secret("small", map[string]string{"token": "canary-of-the-cloud"}))
+	s.Secrets = kubefake.NewClientset(activitiestest.NewSecret("small", map[string]string{"token": "canary-of-the-cloud"}))
 	ids := s.createInstances("gone")
 	for _, method := range []provider.Method{provider.MethodDeleteInstance, provider.MethodInstanceStatus} {
 		s.cloud.FailCalls(method, 1, provider.Errorf(provider.PermissionDenied, "canary-of-the-cloud may not"))
@@ -445,7 +457,7 @@ func TestCollectOrphanReturnsCloudError(t *testing.T) {
 
 func TestCancelledSweepHidesProviderError(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(t, activitiestest.Class())
+	s := newSweepWorld(t, activitiestest.NewClass())
 	s.cloud.FailCalls(
 		provider.MethodListInstances,
 		0,
@@ -456,12 +468,12 @@ func TestCancelledSweepHidesProviderError(t *testing.T) {
 	env := suite.NewTestActivityEnvironment()
 	ctx, cancel := context.WithCancel(t.Context())
 	env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
-	env.RegisterActivity(s.Provider)
+	env.RegisterActivity(s.Activities)
 	s.apiServer.PrependReactor("get", "machineclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel()
 		return false, nil, nil
 	})
-	_, err := env.ExecuteActivity(s.FindOrphans, cloud.OrphanSearch{Class: smallClass})
+	_, err := env.ExecuteActivity(s.FindOrphans, cloud.OrphanSearch{Class: smallClassRef})
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), "canary")
 }
@@ -482,10 +494,10 @@ func TestReportOrphans(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w, registry := activitiestest.NewWorld(t), prometheus.NewRegistry()
 			w.Metrics = kube.NewMetrics(registry)
-			row.report.Class = smallClass
+			row.report.Class = smallClassRef
 			_, err := activitiestest.RunActivity[any](w, (&activitiesorphan.Activities{Kube: w.Kube}).ReportOrphans, row.report)
 			require.NoError(t, err)
-			assert.Equal(t, row.told, w.NewEvents())
+			assert.Equal(t, row.told, w.TakeNewEvents())
 			assert.InDelta(t, 1, counterSum(t, registry, "millwright_orphan_sweeps_total", row.result), 0)
 			assert.InDelta(t, len(row.report.Collected), counterSum(t, registry, "millwright_orphans_collected_total", ""), 0)
 			assert.Empty(t, w.WriteRequests())
@@ -496,10 +508,10 @@ func TestReportOrphans(t *testing.T) {
 		_, err := activitiestest.RunActivity[any](
 			w,
 			(&activitiesorphan.Activities{Kube: w.Kube}).ReportOrphans,
-			activitiesorphan.Report{Class: smallClass, Collected: slices.Repeat([]string{"i-1234567890"}, 200)},
+			activitiesorphan.Report{Class: smallClassRef, Collected: slices.Repeat([]string{"i-1234567890"}, 200)},
 		)
 		require.NoError(t, err)
-		assert.Less(t, len(w.NewEvents()[0]), 1100, "events hold 1 KiB")
+		assert.Less(t, len(w.TakeNewEvents()[0]), 1100, "events hold 1 KiB")
 	})
 }
 

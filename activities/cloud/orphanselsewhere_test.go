@@ -25,20 +25,20 @@ func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 	t.Parallel()
 	for name, machine := range map[string]func(id string) *v1alpha1.Machine{
 		"it names the instance": func(id string) *v1alpha1.Machine {
-			return activitiestest.Machine("lost", withOtherNamespace("uid-restored", id))
+			return activitiestest.NewMachine("lost", withOtherNamespace("uid-restored", id))
 		},
 		"it names the instance, and has another name": func(id string) *v1alpha1.Machine {
-			return activitiestest.Machine("renamed", withOtherNamespace("uid-restored", id))
+			return activitiestest.NewMachine("renamed", withOtherNamespace("uid-restored", id))
 		},
 		"it has the UID of the tag": func(string) *v1alpha1.Machine {
-			return activitiestest.Machine("lost", withOtherNamespace("uid-lost", ""))
+			return activitiestest.NewMachine("lost", withOtherNamespace("uid-lost", ""))
 		},
 		"it has the name of the tag, and no instance yet": func(string) *v1alpha1.Machine {
-			return activitiestest.Machine("lost", withOtherNamespace("uid-restored", ""))
+			return activitiestest.NewMachine("lost", withOtherNamespace("uid-restored", ""))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSweepWorld(t, activitiestest.Class(), activitiestest.Machine("a"), activitiestest.Machine("b"))
+			s := newSweepWorld(t, activitiestest.NewClass(), activitiestest.NewMachine("a"), activitiestest.NewMachine("b"))
 			ids := s.createInstances("a", "b", "lost")
 			require.NoError(t, s.apiServer.Tracker().Add(machine(ids[2])))
 			d, err := s.findOrphans(oldSighting("lost", ids[2]))
@@ -60,9 +60,9 @@ func TestMachineOfOtherNamespaceKeepsOnlyTheInstanceThatItNames(t *testing.T) {
 	t.Parallel()
 	s := newSweepWorld(
 		t,
-		activitiestest.Class(),
-		activitiestest.Machine("a"),
-		activitiestest.Machine("lost", withOtherNamespace("uid-other", "fake:///of-its-own")),
+		activitiestest.NewClass(),
+		activitiestest.NewMachine("a"),
+		activitiestest.NewMachine("lost", withOtherNamespace("uid-other", "fake:///of-its-own")),
 	)
 	ids := s.createInstances("a", "lost")
 	d, err := s.findOrphans(oldSighting("lost", ids[1]))
@@ -79,8 +79,8 @@ func TestNoOrphanIsDeletedIfOnlyOtherNamespacesHaveMachines(t *testing.T) {
 	t.Parallel()
 	s := newSweepWorld(
 		t,
-		activitiestest.Class(),
-		activitiestest.Machine("other", withOtherNamespace("uid-other", "fake:///of-its-own")),
+		activitiestest.NewClass(),
+		activitiestest.NewMachine("other", withOtherNamespace("uid-other", "fake:///of-its-own")),
 	)
 	d, err := s.findOrphans(oldSighting("lost", s.createInstances("lost")[0]))
 	require.NoError(t, err)

@@ -12,14 +12,14 @@ import (
 // requireUnclaimedInstance returns an error if an instance was found by its name alone and another Machine names the
 // instance. If no other Machine names the instance, another controller may have created it for this machine, without a
 // UID.
-func (p *Provider) requireUnclaimedInstance(ctx context.Context, in InstanceCall, instance provider.Instance) error {
+func (p *Activities) requireUnclaimedInstance(ctx context.Context, in InstanceCall, instance provider.Instance) error {
 	if instance.MachineUID != "" || in.ProviderID != "" {
 		return nil
 	}
 	// the provider found the instance for in.Machine
 	instance.MachineName = cmp.Or(instance.MachineName, in.Machine.Name)
 	owner, err := p.findInstanceOwner(ctx, in, instance)
-	if err == nil && !owner.HasOwnerKind(ownership.Ours) {
+	if err == nil && !owner.HasOwnerKind(ownership.OwnerSelf) {
 		err = provider.Errorf(provider.AlreadyExists, "%s", owner.Why)
 	}
 	return err
@@ -27,7 +27,7 @@ func (p *Provider) requireUnclaimedInstance(ctx context.Context, in InstanceCall
 
 // findInstanceOwner reads the Machines of all namespaces from the API server, and returns who owns an instance: the
 // given machine or another machine. Concurrent calls share one list.
-func (p *Provider) findInstanceOwner(
+func (p *Activities) findInstanceOwner(
 	ctx context.Context,
 	in InstanceCall,
 	i provider.Instance,
@@ -41,7 +41,7 @@ func (p *Provider) findInstanceOwner(
 			Code: provider.Unavailable, Message: "the API server did not list the Machines", Cause: err,
 		}
 	}
-	of := ownership.Instance{ProviderID: i.ProviderID, UID: i.MachineUID, Machine: i.MachineName}
+	of := ownership.Instance{ProviderID: i.ProviderID, MachineUID: i.MachineUID, MachineName: i.MachineName}
 	return ownership.OwnerOfInstance(of, me, others), nil
 }
 
@@ -51,7 +51,7 @@ func (p *Provider) findInstanceOwner(
 // instances carry no UID, callCloudAsOwner reads all Machines before the call. If callCloudAsOwner read the Machines,
 // it returns the owner of the instance. callCloudAsOwner returns the error AlreadyExists if the owner is another
 // machine or is in doubt.
-func (p *Provider) callCloudAsOwner(
+func (p *Activities) callCloudAsOwner(
 	ctx context.Context,
 	in InstanceCall,
 	class provider.Class,
@@ -76,7 +76,7 @@ func (p *Provider) callCloudAsOwner(
 	if owner, err = p.findInstanceOwner(ctx, in, seen); err != nil {
 		return owner, err
 	}
-	if !owner.HasOwnerKind(ownership.Ours) {
+	if !owner.HasOwnerKind(ownership.OwnerSelf) {
 		return owner, provider.Errorf(provider.AlreadyExists, "%s", owner.Why)
 	}
 	machine.FormerUID = seen.MachineUID

@@ -15,7 +15,7 @@ import (
 
 // A Machine names an instance that carries the UID of another Machine. Such a Machine is a copy, was made from a
 // template with a provider ID, or belongs to another user. The call is for machine shop/m.
-func TestMachineNamesInstanceOfAnotherMachine(t *testing.T) {
+func TestInstanceIsUsedOnlyIfNoOtherMachineClaimsIt(t *testing.T) {
 	t.Parallel()
 	const victim = "uid-victim"
 	class := provider.Class{Namespace: activitiestest.TestNamespace, Name: "small"}
@@ -42,14 +42,14 @@ func TestMachineNamesInstanceOfAnotherMachine(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 			if row.options != nil {
 				o.Cloud.Provider = fake.New(row.options...)
 			}
 			id := o.Cloud.CreateByHand(
 				class, provider.Machine{Cluster: "prod", Namespace: "production", Name: "victim", UID: victim}).ProviderID
 			for uid, names := range row.others {
-				m := activitiestest.Machine(uid, withOtherNamespace(uid, ""))
+				m := activitiestest.NewMachine(uid, withOtherNamespace(uid, ""))
 				m.Namespace = "production"
 				if names {
 					m.Spec.ProviderID = id
@@ -84,14 +84,14 @@ func TestMachineNamesInstanceOfAnotherMachine(t *testing.T) {
 
 // A tenant may write a Machine with the provider ID of another tenant's instance. The Machine whose UID the instance
 // carries keeps it. The tenant's Machine does not get it.
-func TestClaimOfAStrangerDoesNotStopTheMachineWhoseInstanceItIs(t *testing.T) {
+func TestForeignClaimDoesNotStopTheOwnerOfAnInstance(t *testing.T) {
 	t.Parallel()
-	o, in := activitiestest.NewCloudWorld(t, activitiestest.Class()), activitiestest.DefaultInstanceCall
+	o, in := activitiestest.NewCloudWorld(t, activitiestest.NewClass()), activitiestest.DefaultInstanceCall
 	made, err := o.RunActivity(o.CreateInstance, in)
 	require.NoError(t, err)
-	stranger := activitiestest.Machine("m", withOtherNamespace("uid-stranger", made.ProviderID))
+	stranger := activitiestest.NewMachine("m", withOtherNamespace("uid-stranger", made.ProviderID))
 	stranger.Namespace = "hostile"
-	for _, m := range []*v1alpha1.Machine{activitiestest.Machine("m"), stranger} {
+	for _, m := range []*v1alpha1.Machine{activitiestest.NewMachine("m"), stranger} {
 		require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(m))
 	}
 

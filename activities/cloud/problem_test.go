@@ -18,31 +18,31 @@ import (
 func TestReactionToEachCode(t *testing.T) {
 	t.Parallel()
 	table := map[provider.Code]kube.Reaction{
-		provider.OK:                 kube.Retry, // ReactionToCode is never called with OK
-		provider.Canceled:           kube.Retry,
-		provider.Unknown:            kube.Retry,
-		provider.InvalidArgument:    kube.UntilSpec,
-		provider.DeadlineExceeded:   kube.Retry,
-		provider.NotFound:           kube.Retry,
-		provider.AlreadyExists:      kube.UntilSpec,
-		provider.PermissionDenied:   kube.UntilCredential,
-		provider.ResourceExhausted:  kube.RetryLong,
-		provider.FailedPrecondition: kube.UntilSpec,
-		provider.Aborted:            kube.Retry,
-		provider.OutOfRange:         kube.UntilSpec,
-		provider.Unimplemented:      kube.UntilSpec,
-		provider.Internal:           kube.Retry,
-		provider.Unavailable:        kube.Retry,
-		provider.DataLoss:           kube.Retry,
-		provider.Unauthenticated:    kube.UntilCredential,
-		provider.NotInitialized:     kube.Retry,
+		provider.OK:                 kube.ReactionRetry, // ReactionToCode is never called with OK
+		provider.Canceled:           kube.ReactionRetry,
+		provider.Unknown:            kube.ReactionRetry,
+		provider.InvalidArgument:    kube.ReactionUntilSpecChange,
+		provider.DeadlineExceeded:   kube.ReactionRetry,
+		provider.NotFound:           kube.ReactionRetry,
+		provider.AlreadyExists:      kube.ReactionUntilSpecChange,
+		provider.PermissionDenied:   kube.ReactionUntilCredentialChange,
+		provider.ResourceExhausted:  kube.ReactionRetryLong,
+		provider.FailedPrecondition: kube.ReactionUntilSpecChange,
+		provider.Aborted:            kube.ReactionRetry,
+		provider.OutOfRange:         kube.ReactionUntilSpecChange,
+		provider.Unimplemented:      kube.ReactionUntilSpecChange,
+		provider.Internal:           kube.ReactionRetry,
+		provider.Unavailable:        kube.ReactionRetry,
+		provider.DataLoss:           kube.ReactionRetry,
+		provider.Unauthenticated:    kube.ReactionUntilCredentialChange,
+		provider.NotInitialized:     kube.ReactionRetry,
 	}
 	for _, code := range append(provider.Codes(), provider.OK) {
 		want, known := table[code]
 		require.True(t, known, "no row for %s", code)
 		assert.Equal(t, want, kube.ReactionToCode(code), code)
 	}
-	assert.Equal(t, kube.Retry, kube.ReactionToCode(99), "a code that this version does not know")
+	assert.Equal(t, kube.ReactionRetry, kube.ReactionToCode(99), "a code that this version does not know")
 }
 
 // Package decide/explain does not use the reactions. The test checks that explain's message matches the reaction: if
@@ -62,8 +62,8 @@ func TestExplainSentenceMatchesReaction(t *testing.T) {
 		react := kube.ReactionToCode(code)
 		assert.Equal(
 			t,
-			react == kube.UntilSpec || react == kube.UntilCredential,
-			strings.HasSuffix(waits.Next.One, " at least every 1h"),
+			react == kube.ReactionUntilSpecChange || react == kube.ReactionUntilCredentialChange,
+			strings.HasSuffix(waits.NextEvent.Singular, " at least every 1h"),
 			code,
 		)
 	}
@@ -71,7 +71,7 @@ func TestExplainSentenceMatchesReaction(t *testing.T) {
 
 func TestAProblemIsShownOnce(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	o.Cloud.FailCalls(provider.MethodCreateInstance, 3, provider.Errorf(provider.Unavailable, "the cloud is away"))
 
 	t.Run("the first failure is an answer, so that people see it", func(t *testing.T) {
@@ -79,12 +79,17 @@ func TestAProblemIsShownOnce(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(
 			t,
-			kube.Problem{Reason: "Unavailable", Message: "the cloud is away", React: kube.Retry, Failures: 1},
+			kube.Problem{Reason: "Unavailable", Message: "the cloud is away", React: kube.ReactionRetry, Failures: 1},
 			*answer.Problem,
 		)
 	})
 	known := activitiestest.DefaultInstanceCall
-	known.Known = &kube.Problem{Reason: "Unavailable", Message: "the cloud is away", React: kube.Retry, Failures: 1}
+	known.Known = &kube.Problem{
+		Reason:   "Unavailable",
+		Message:  "the cloud is away",
+		React:    kube.ReactionRetry,
+		Failures: 1,
+	}
 	t.Run("the next activity backs off before it asks again", func(t *testing.T) {
 		before := o.Cloud.CallCount(provider.MethodCreateInstance)
 		_, err := o.RunActivity(o.CreateInstance, known)
@@ -92,7 +97,7 @@ func TestAProblemIsShownOnce(t *testing.T) {
 		assert.Equal(t, before, o.Cloud.CallCount(provider.MethodCreateInstance))
 	})
 	t.Run("and keeps trying as long as it is the same", func(t *testing.T) {
-		answer, took, err := o.RunWithRetries(o.CreateInstance, known)
+		answer, took, err := o.RunActivityWithRetries(o.CreateInstance, known)
 		require.NoError(t, err)
 		assert.Equal(t, firstInstanceAnswer(), answer)
 		assertAboutEqual(t, (2+4+8)*time.Second, took, "three waits: before the first call and after two failures")
@@ -102,26 +107,26 @@ func TestAProblemIsShownOnce(t *testing.T) {
 func TestNewMessageOfSameCodeIsNotShown(t *testing.T) {
 	t.Parallel()
 	known := activitiestest.DefaultInstanceCall
-	known.Known = &kube.Problem{Reason: "Unavailable", Message: "request 1 failed", React: kube.Retry, Failures: 1}
+	known.Known = &kube.Problem{Reason: "Unavailable", Message: "request 1 failed", React: kube.ReactionRetry, Failures: 1}
 	t.Run("similar: another request", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "request 2 failed"))
 		o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the cloud is away"))
-		answer, _, err := o.RunWithRetries(o.CreateInstance, known)
+		answer, _, err := o.RunActivityWithRetries(o.CreateInstance, known)
 		require.NoError(t, err)
 		assert.Equal(t, firstInstanceAnswer(), answer, "it is not shown again")
 		assert.Equal(t, 3, o.Cloud.CallCount(provider.MethodCreateInstance))
 	})
 	t.Run("the failure of an attempt says what the cloud says now", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		o.Cloud.FailCalls(provider.MethodCreateInstance, 0, provider.Errorf(provider.Unavailable, "request 2 failed"))
-		_, _, err := o.RunWithRetries(o.CreateInstance, known)
+		_, _, err := o.RunActivityWithRetries(o.CreateInstance, known)
 		require.ErrorContains(t, err, "request 2 failed")
 	})
 	t.Run("different: another code", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.Internal, "request 1 failed"))
-		answer, _, err := o.RunWithRetries(o.CreateInstance, known)
+		answer, _, err := o.RunActivityWithRetries(o.CreateInstance, known)
 		require.NoError(t, err)
 		require.NotNil(t, answer.Problem)
 		assert.Equal(t, "Internal", answer.Problem.Reason)
@@ -130,11 +135,11 @@ func TestNewMessageOfSameCodeIsNotShown(t *testing.T) {
 
 func TestAProblemThatChangesIsShownAgain(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	o.Cloud.FailCalls(provider.MethodCreateInstance, 1, provider.Errorf(provider.ResourceExhausted, "zone a is full"))
 	in := activitiestest.DefaultInstanceCall
 	in.Known = &kube.Problem{Reason: "Unavailable"}
-	answer, _, err := o.RunWithRetries(o.CreateInstance, in)
+	answer, _, err := o.RunActivityWithRetries(o.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Equal(t, "ResourceExhausted", answer.Problem.Reason)
 }
@@ -143,11 +148,11 @@ func TestProblemForPeopleIsAlwaysReturned(t *testing.T) {
 	t.Parallel()
 	for _, code := range []provider.Code{provider.InvalidArgument, provider.PermissionDenied} {
 		t.Run(code.String(), func(t *testing.T) {
-			o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+			o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 			o.Cloud.FailCalls(provider.MethodCreateInstance, 0, provider.Errorf(code, "no"))
 			in := activitiestest.DefaultInstanceCall
 			in.Known = &kube.Problem{Reason: code.String()}
-			answer, _, err := o.RunWithRetries(o.CreateInstance, in)
+			answer, _, err := o.RunActivityWithRetries(o.CreateInstance, in)
 			require.NoError(t, err, "to try again by oneself cannot help")
 			assert.Equal(t, code.String(), answer.Problem.Reason)
 		})
@@ -156,7 +161,7 @@ func TestProblemForPeopleIsAlwaysReturned(t *testing.T) {
 
 func TestProblemMessageIsTruncated(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	o.Cloud.FailCalls(
 		provider.MethodCreateInstance,
 		1,
@@ -171,7 +176,7 @@ func TestProblemMessageIsTruncated(t *testing.T) {
 func TestErrorCodeIsNotParsedFromMessage(t *testing.T) {
 	t.Parallel()
 	t.Run("a code is a type, not a text", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		o.Cloud.FailCalls(
 			provider.MethodCreateInstance,
 			1,

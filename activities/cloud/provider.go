@@ -20,10 +20,10 @@ import (
 	"millwright/provider"
 )
 
-// Provider has the activities that call a cloud. The activities run on the task queue of their provider. Only a worker
-// of this provider has the credentials. A worker in another language may serve activities of the same names. The inputs
-// are references to objects. The activities read the class and its Secrets, and return no data of a Secret.
-type Provider struct {
+// Activities has the activities that call a cloud. The activities run on the task queue of their provider. Only a
+// worker of this provider has the credentials. A worker in another language may serve activities of the same names. The
+// inputs are references to objects. The activities read the class and its Secrets, and return no data of a Secret.
+type Activities struct {
 	Cloud   provider.Provider
 	Classes versioned.Interface
 	Secrets kubernetes.Interface
@@ -51,7 +51,7 @@ type Provider struct {
 	UnaskedSecrets bool
 
 	// ExhaustedRetry is the longest back-off after ResourceExhausted. An ExhaustedRetry of zero means
-	// DefaultExhaustedRetry.
+	// DefaultMaxExhaustedBackOff.
 	ExhaustedRetry time.Duration
 }
 
@@ -104,7 +104,7 @@ func (a InstanceAnswer) HasNoInstance() bool {
 
 // CreateInstance creates the machine's instance, or adopts an instance that carries the machine's UID. Running
 // CreateInstance twice creates one instance.
-func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
+func (p *Activities) CreateInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.callCloud(
 		ctx,
 		in,
@@ -115,7 +115,7 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 				isFirstAttempt(info, activity.HasHeartbeatDetails(ctx))
 			machine.MayRunUntil = lastCreateDeadline(ctx, info)
 			var err error
-			if machine.NodeAnnotations, err = p.nodeAnnotations(ctx, in.Machine); err != nil {
+			if machine.NodeAnnotations, err = p.readNodeTemplateAnnotations(ctx, in.Machine); err != nil {
 				return provider.Instance{}, err
 			}
 			var instance provider.Instance
@@ -138,9 +138,9 @@ func (p *Provider) CreateInstance(ctx context.Context, in InstanceCall) (Instanc
 	)
 }
 
-// nodeAnnotations returns the annotations of a Machine's spec.nodeTemplate. nodeAnnotations returns nil if the provider
-// does not read annotations, or if the Machine is gone.
-func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[string]string, error) {
+// readNodeTemplateAnnotations returns the annotations of a Machine's spec.nodeTemplate. readNodeTemplateAnnotations
+// returns nil if the provider does not read annotations, or if the Machine is gone.
+func (p *Activities) readNodeTemplateAnnotations(ctx context.Context, machine kube.Ref) (map[string]string, error) {
 	if !p.NodeTemplates {
 		return nil, nil
 	}
@@ -160,7 +160,7 @@ func (p *Provider) nodeAnnotations(ctx context.Context, machine kube.Ref) (map[s
 
 // InitializeInstance runs the provider's initialisation of an existing instance. InitializeInstance succeeds for a
 // provider that has no initialisation.
-func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
+func (p *Activities) InitializeInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.callCloud(
 		ctx,
 		in,
@@ -178,7 +178,7 @@ func (p *Provider) InitializeInstance(ctx context.Context, in InstanceCall) (Ins
 // InstanceStatus asks the provider whether the machine's instance exists, and for the instance's names. An instance
 // exists even if it is not initialised yet. If the provider does not implement InstanceStatus, the activity does not
 // fail.
-func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
+func (p *Activities) InstanceStatus(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	return p.callCloud(
 		ctx,
 		in,
@@ -203,7 +203,7 @@ func (p *Provider) InstanceStatus(ctx context.Context, in InstanceCall) (Instanc
 //
 // DeleteInstance keeps an instance that is proven to belong to another Machine, and returns the owner. If the owner is
 // in doubt, DeleteInstance returns a problem.
-func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
+func (p *Activities) DeleteInstance(ctx context.Context, in InstanceCall) (InstanceAnswer, error) {
 	var owner ownership.OwnerAnswer
 	answer, err := p.callCloud(
 		ctx,
@@ -226,7 +226,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 			})
 			refusal, is := errors.AsType[*provider.Error](err)
 			switch {
-			case owner.HasOwnerKind(ownership.Anothers):
+			case owner.HasOwnerKind(ownership.OwnerOther):
 				return provider.Instance{}, nil
 			case err == nil && !gone:
 				err = terminatingError(ctx, machine.Name)
@@ -237,7 +237,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, in InstanceCall) (Instanc
 			return provider.Instance{}, err
 		},
 	)
-	if err == nil && owner.HasOwnerKind(ownership.Anothers) {
+	if err == nil && owner.HasOwnerKind(ownership.OwnerOther) {
 		answer.Anothers = owner.Why
 	}
 	return answer, err
@@ -257,7 +257,7 @@ func terminatingError(ctx context.Context, machine string) error {
 
 // deleteInstances asks the cloud to delete all instances with a machine's UID, and returns whether these instances are
 // gone. Errors of the cloud are returned unchanged.
-func (p *Provider) deleteInstances(
+func (p *Activities) deleteInstances(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
@@ -282,9 +282,9 @@ func (p *Provider) deleteInstances(
 // cloudCall makes a call of an activity to the cloud.
 type cloudCall func(context.Context, provider.Class, provider.Machine) (provider.Instance, error)
 
-// callCloud occupies a slot of the machine's namespace while it makes a call to the cloud. If the workflow already shows
-// a problem, the first attempt only waits for the back-off. If boots is true, the instance gets user data.
-func (p *Provider) callCloud(ctx context.Context, in InstanceCall, boots bool, do cloudCall) (InstanceAnswer, error) {
+// callCloud occupies a slot of the machine's namespace while it makes a call to the cloud. If the workflow already
+// shows a problem, the first attempt only waits for the back-off. If boots is true, the instance gets user data.
+func (p *Activities) callCloud(ctx context.Context, in InstanceCall, boots bool, do cloudCall) (InstanceAnswer, error) {
 	if in.Known != nil && isFirstAttempt(activity.GetInfo(ctx), activity.HasHeartbeatDetails(ctx)) {
 		return InstanceAnswer{}, p.backOffError(*in.Known)
 	}
@@ -298,7 +298,7 @@ func (p *Provider) callCloud(ctx context.Context, in InstanceCall, boots bool, d
 
 // callCloudInSlot reads the class and its Secrets, and sends heartbeats while it calls the cloud. callCloudInSlot turns
 // the cloud's answer into a success, a problem to show, or an error for Temporal to retry.
-func (p *Provider) callCloudInSlot(
+func (p *Activities) callCloudInSlot(
 	ctx context.Context,
 	in InstanceCall,
 	boots bool,
@@ -321,7 +321,7 @@ func (p *Provider) callCloudInSlot(
 	switch {
 	case err != nil:
 		return InstanceAnswer{}, err
-	case problem != nil && problem.React == kube.Retry && in.Known != nil && in.Known.Reason == problem.Reason:
+	case problem != nil && problem.React == kube.ReactionRetry && in.Known != nil && in.Known.Reason == problem.Reason:
 		problem.Failures = failures
 		return InstanceAnswer{}, p.backOffError(*problem)
 	case problem != nil:
@@ -347,7 +347,7 @@ func (p *Provider) callCloudInSlot(
 }
 
 // handleCloudError turns an error of the cloud into a problem to show or an error to retry.
-func (p *Provider) handleCloudError(
+func (p *Activities) handleCloudError(
 	ctx context.Context,
 	in InstanceCall,
 	class classWithSecrets,
@@ -367,9 +367,9 @@ func (p *Provider) handleCloudError(
 	}
 	problem := problemFromError(err, class.Secret, class.token)
 	problem.Failures = failures
-	waits := problem.React == kube.UntilSpec || problem.React == kube.UntilCredential
+	waits := problem.React == kube.ReactionUntilSpecChange || problem.React == kube.ReactionUntilCredentialChange
 	if waits && problem.After > 0 { // a provider that sets RetryAfter does not wait for people
-		problem.React, waits = kube.Retry, false
+		problem.React, waits = kube.ReactionRetry, false
 	}
 	// the next call needs the new LastKnownState
 	moved := instance.LastKnownState != "" && instance.LastKnownState != in.LastKnownState
@@ -384,8 +384,8 @@ func (p *Provider) handleCloudError(
 }
 
 // addUserData replaces the user data template in the class's Secret by the user data of the instance.
-func (p *Provider) addUserData(ctx context.Context, class *classWithSecrets, in InstanceCall) (*kube.Problem, error) {
-	if !class.needsUserData {
+func (p *Activities) addUserData(ctx context.Context, class *classWithSecrets, in InstanceCall) (*kube.Problem, error) {
+	if !class.hasUserData {
 		return nil, nil
 	}
 	if template, found := class.Secret[userDataKey]; found && !hasPlaceholder(template, tokenPlaceholder) {
@@ -407,7 +407,7 @@ func (p *Provider) addUserData(ctx context.Context, class *classWithSecrets, in 
 
 // backOffError returns the activity failure for a problem that the workflow already shows. Temporal retries the
 // activity later. The type of the failure is the name of the provider's code.
-func (p *Provider) backOffError(known kube.Problem) error {
+func (p *Activities) backOffError(known kube.Problem) error {
 	return temporal.NewApplicationErrorWithOptions(known.Message, known.Reason,
 		temporal.ApplicationErrorOptions{NextRetryDelay: kube.BackOffAfterProblem(known, p.ExhaustedRetry)})
 }

@@ -27,7 +27,7 @@ func firstInstanceAnswer() cloud.InstanceAnswer {
 
 func TestCreateInstance(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	for range 2 {
 		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestCreateInstance(t *testing.T) {
 func TestNeverTriedIsIgnoredInLaterAttempts(t *testing.T) {
 	t.Parallel()
 	t.Run("when the first attempt failed somewhere", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		calls := 0
 		o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 			if calls++; calls == 1 {
@@ -62,14 +62,14 @@ func TestNeverTriedIsIgnoredInLaterAttempts(t *testing.T) {
 			}
 			return provider.Instance{ProviderID: "fake:///i-1", NodeName: "m"}, nil
 		}
-		_, _, err := o.RunWithRetries(o.CreateInstance, activitiestest.DefaultInstanceCall)
+		_, _, err := o.RunActivityWithRetries(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		require.Len(t, o.Cloud.Machines, 2)
 		assert.True(t, o.Cloud.Machines[0].NeverTried)
 		assert.False(t, o.Cloud.Machines[1].NeverTried)
 	})
 	t.Run("when it was not the first from the start", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		in := activitiestest.DefaultInstanceCall
 		in.NeverTried = false
 		_, err := o.RunActivity(o.CreateInstance, in)
@@ -80,7 +80,7 @@ func TestNeverTriedIsIgnoredInLaterAttempts(t *testing.T) {
 
 func TestAnInstanceWithoutAProviderIDIsAnInternalError(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) { return provider.Instance{NodeName: "m"}, nil }
 	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestAnInstanceWithoutAProviderIDIsAnInternalError(t *testing.T) {
 // Some clouds name the node only when the instance boots.
 func TestInstanceWithoutNodeName(t *testing.T) {
 	t.Parallel()
-	o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
 		return provider.Instance{ProviderID: "fake:///i-1"}, nil
 	}
@@ -103,7 +103,7 @@ func TestInstanceWithoutNodeName(t *testing.T) {
 
 func TestInitializeInstance(t *testing.T) {
 	t.Parallel()
-	slow := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "slow" })
+	slow := activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.Name = "slow" })
 	in := activitiestest.DefaultInstanceCall
 	in.Class = "slow"
 	t.Run("of a provider that has this step", func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestInitializeInstance(t *testing.T) {
 		assert.Equal(t, "NotFound", answer.Problem.Reason)
 	})
 	t.Run("of a provider without it is a success that forgets nothing", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		_, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		in := activitiestest.DefaultInstanceCall

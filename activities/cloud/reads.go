@@ -21,19 +21,19 @@ import (
 // classWithSecrets is a MachineClass with the data of the Secrets that it names.
 type classWithSecrets struct {
 	provider.Class
-	needsUserData bool // the class has user data for instances
+	hasUserData bool // the class has user data for instances
 	// bootstrap token in the user data, kept separately because a message may quote the token alone
 	token provider.Secret
 
 	versions          string // versions of the class and its Secrets; see observe/class.VersionsText
 	tokenlessVersions string // equals versions if the user data has no placeholder for a bootstrap token; otherwise empty
-	fromCache         bool   // an earlier call has read the class, so a newer version may exist
+	isCached          bool   // an earlier call has read the class, so a newer version may exist
 }
 
 // classOfCall returns the MachineClass of a call with the Secrets that it names. If an earlier call has read the
 // versions that the decision used, classOfCall returns these versions from the cache. Otherwise it reads the current
 // versions.
-func (p *Provider) classOfCall(ctx context.Context, in InstanceCall) (classWithSecrets, *kube.Problem, error) {
+func (p *Activities) classOfCall(ctx context.Context, in InstanceCall) (classWithSecrets, *kube.Problem, error) {
 	key := types.NamespacedName{Namespace: in.Machine.Namespace, Name: in.Class}
 	if in.Versions != "" {
 		if c, found := p.classes.get(key, in.Versions); found {
@@ -48,11 +48,11 @@ func (p *Provider) classOfCall(ctx context.Context, in InstanceCall) (classWithS
 }
 
 // readClass reads a MachineClass and the Secrets that it names. A missing object is a problem for people, not an error.
-func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (classWithSecrets, *kube.Problem, error) {
+func (p *Activities) readClass(ctx context.Context, key types.NamespacedName) (classWithSecrets, *kube.Problem, error) {
 	mc, err := p.Classes.MachineV1alpha1().MachineClasses(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return classWithSecrets{}, kube.ClassNotFoundProblem(key.Namespace, key.Name), nil
+		return classWithSecrets{}, kube.NewClassNotFoundProblem(key.Namespace, key.Name), nil
 	case err != nil:
 		return classWithSecrets{}, nil, fmt.Errorf("get class %s: %w", key, err)
 	}
@@ -64,8 +64,8 @@ func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (cla
 			Spec:      mc.ProviderSpec.Raw,
 			Secret:    provider.Secret{},
 		},
-		needsUserData: mc.SecretRef != nil,
-		versions:      observeclass.VersionText(mc),
+		hasUserData: mc.SecretRef != nil,
+		versions:    observeclass.VersionText(mc),
 	}
 	for _, ref := range observeclass.SecretsOfClass(mc) { // if two Secrets have the same key, the later value wins
 		secret, problem, err := p.readSecret(ctx, c.Class, ref)
@@ -81,7 +81,7 @@ func (p *Provider) readClass(ctx context.Context, key types.NamespacedName) (cla
 // readSecret reads a Secret of a class. A Secret of another namespace must allow the class's namespace. Without
 // consent, a user who may write classes could use the credentials of other users, and read what a provider sends to the
 // endpoint of a class.
-func (p *Provider) readSecret(
+func (p *Activities) readSecret(
 	ctx context.Context,
 	c provider.Class,
 	ref types.NamespacedName,
@@ -120,8 +120,8 @@ func (p *Provider) readSecret(
 // checkClassUnchanged returns a retryable error if the class of a failed call, or one of its Secrets, has changed since
 // the call read it. Without the retry, the workflow would wait for a change that has already happened.
 // checkClassUnchanged removes the old version from the cache.
-func (p *Provider) checkClassUnchanged(ctx context.Context, class classWithSecrets) error {
-	if !class.fromCache {
+func (p *Activities) checkClassUnchanged(ctx context.Context, class classWithSecrets) error {
+	if !class.isCached {
 		return nil
 	}
 	key := types.NamespacedName{Namespace: class.Namespace, Name: class.Name}
@@ -162,7 +162,7 @@ func (r *classCache) get(key types.NamespacedName, versions string) (c classWith
 	}
 	k.expiryTimer.Reset(classCacheTTL)
 	c = k.classWithSecrets
-	c.Secret, c.Spec, c.fromCache = maps.Clone(k.Secret), append([]byte(nil), k.Spec...), true
+	c.Secret, c.Spec, c.isCached = maps.Clone(k.Secret), append([]byte(nil), k.Spec...), true
 	return c, true
 }
 

@@ -35,7 +35,7 @@ func newReadCountingWorld(t *testing.T) *readCountingWorld {
 	class, secret := activitiestest.NewClassWithSecrets(
 		"",
 		"b",
-	), activitiestest.Secret(
+	), activitiestest.NewSecret(
 		"b",
 		map[string]string{"token": "old"},
 	)
@@ -43,9 +43,11 @@ func newReadCountingWorld(t *testing.T) *readCountingWorld {
 	return &readCountingWorld{activitiestest.NewCloudWorld(t, class, secret), t, class, secret}
 }
 
-// createWithVersions creates an instance with the versions that a decision used, and returns how many objects the call
-// read.
-func (r *readCountingWorld) createWithVersions(versions string) (answer cloud.InstanceAnswer, read int, err error) {
+// createInstanceWithVersions creates an instance with the versions that a decision used, and returns how many objects
+// the call read.
+func (r *readCountingWorld) createInstanceWithVersions(
+	versions string,
+) (answer cloud.InstanceAnswer, read int, err error) {
 	r.t.Helper()
 	classes, secrets := r.Classes.(*machinefake.Clientset), r.Secrets.(*kubefake.Clientset)
 	classes.ClearActions()
@@ -88,26 +90,26 @@ func TestManyCallsReadAClassOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReadCountingWorld(t)
 		for i, want := range []int{2, 0, 0} {
-			_, read, err := r.createWithVersions(r.currentVersions())
+			_, read, err := r.createInstanceWithVersions(r.currentVersions())
 			require.NoError(t, err)
 			assert.Equal(t, want, read, "call %d", i)
 			assert.Equal(t, "old", r.lastToken())
 			r.Cloud.Classes[i].Secret["token"] = []byte("changed by the provider")
 			r.Cloud.Classes[i].Spec = append(r.Cloud.Classes[i].Spec[:0], '!')
 		}
-		_, read, err := r.createWithVersions("")
+		_, read, err := r.createInstanceWithVersions("")
 		require.NoError(t, err)
 		assert.Equal(t, 2, read, "a decision that did not see the Secret")
 
 		r.rotateSecret("new")
-		_, read, err = r.createWithVersions(r.currentVersions())
+		_, read, err = r.createInstanceWithVersions(r.currentVersions())
 		require.NoError(t, err)
 		assert.Equal(t, 2, read, "another version")
 		assert.Equal(t, "new", r.lastToken())
 
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		_, read, err = r.createWithVersions(r.currentVersions())
+		_, read, err = r.createInstanceWithVersions(r.currentVersions())
 		require.NoError(t, err)
 		assert.Equal(t, 2, read, "a Secret is not kept longer than calls need it")
 	})
@@ -119,7 +121,7 @@ func newRotatedSecretWorld(t *testing.T) (r *readCountingWorld, before string) {
 	t.Helper()
 	r = newReadCountingWorld(t)
 	before = r.currentVersions()
-	_, _, err := r.createWithVersions(before)
+	_, _, err := r.createInstanceWithVersions(before)
 	require.NoError(t, err)
 	r.rotateSecret("new")
 	r.acceptOnlyToken("new")
@@ -129,14 +131,14 @@ func newRotatedSecretWorld(t *testing.T) (r *readCountingWorld, before string) {
 func TestFailedCallIsRetriedIfClassChanged(t *testing.T) {
 	t.Parallel()
 	r, before := newRotatedSecretWorld(t)
-	_, read, err := r.createWithVersions(before)
+	_, read, err := r.createInstanceWithVersions(before)
 	assert.Equal(t, 2, read, "after the failure")
 	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 
-	_, _, err = r.createWithVersions(r.currentVersions())
+	_, _, err = r.createInstanceWithVersions(r.currentVersions())
 	require.NoError(t, err)
 	r.acceptOnlyToken("newer")
-	answer, read, err := r.createWithVersions(r.currentVersions())
+	answer, read, err := r.createInstanceWithVersions(r.currentVersions())
 	require.NoError(t, err)
 	assert.Equal(t, 2, read, "it is as new as can be")
 	assert.Equal(t, "Unauthenticated", answer.Problem.Reason)
@@ -145,12 +147,12 @@ func TestFailedCallIsRetriedIfClassChanged(t *testing.T) {
 func TestPollsOfADeletionReadTheClassOnce(t *testing.T) {
 	t.Parallel()
 	r := newReadCountingWorld(t)
-	_, read, err := r.createWithVersions(r.currentVersions())
+	_, read, err := r.createInstanceWithVersions(r.currentVersions())
 	require.NoError(t, err)
 	r.Cloud.HoldDeletions()
 	in := activitiestest.DefaultInstanceCall
 	in.Versions = r.currentVersions()
-	_, _, err = r.RunWithRetries(r.DeleteInstance, in)
+	_, _, err = r.RunActivityWithRetries(r.DeleteInstance, in)
 	activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
 	assert.Greater(t, r.Cloud.CallCount(provider.MethodInstanceStatus), 5)
 	assert.Len(
@@ -166,7 +168,7 @@ func TestFailedCallWithCachedClassReadsClassAgain(t *testing.T) {
 	r, before := newRotatedSecretWorld(t)
 	in := activitiestest.DefaultInstanceCall
 	in.Versions = before
-	answer, _, err := r.RunWithRetries(r.CreateInstance, in)
+	answer, _, err := r.RunActivityWithRetries(r.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Nil(t, answer.Problem)
 	assert.Equal(t, "new", r.lastToken())

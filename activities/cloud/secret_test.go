@@ -33,18 +33,18 @@ import (
 
 func TestSecretsReachTheProvider(t *testing.T) {
 	t.Parallel()
-	a := activitiestest.Secret("a", map[string]string{"userData": "boot", "token": "a"})
-	b := activitiestest.Secret("b", map[string]string{"token": "b", "region": "eu"})
+	a := activitiestest.NewSecret("a", map[string]string{"userData": "boot", "token": "a"})
+	b := activitiestest.NewSecret("b", map[string]string{"token": "b", "region": "eu"})
 	for name, row := range map[string]struct {
 		class *v1alpha1.MachineClass
 		want  map[string]string
 	}{
-		"none":                              {activitiestest.Class(), map[string]string{}},
+		"none":                              {activitiestest.NewClass(), map[string]string{}},
 		"user data alone":                   {activitiestest.NewClassWithSecrets("a", ""), map[string]string{"userData": "boot", "token": "a"}},
 		"credentials alone":                 {activitiestest.NewClassWithSecrets("", "b"), map[string]string{"token": "b", "region": "eu"}},
 		"both, of one key the credentials'": {activitiestest.NewClassWithSecrets("a", "b"), map[string]string{"userData": "boot", "token": "b", "region": "eu"}},
 		"one for both":                      {activitiestest.NewClassWithSecrets("a", "a"), map[string]string{"userData": "boot", "token": "a"}},
-		"without a namespace: the class's":  {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.SecretRef("", "a") }), map[string]string{"userData": "boot", "token": "a"}},
+		"without a namespace: the class's":  {activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.SecretRef = activitiestest.NewSecretRef("", "a") }), map[string]string{"userData": "boot", "token": "a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := activitiestest.NewCloudWorld(t, row.class, a, b)
@@ -65,11 +65,11 @@ func TestMissingClassOrSecretIsProblem(t *testing.T) {
 		class           *v1alpha1.MachineClass
 		reason, message string
 	}{
-		"the class":           {activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name = "other" }), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
+		"the class":           {activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.Name = "other" }), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
 		"its Secret":          {activitiestest.NewClassWithSecrets("a", ""), "SecretNotFound", "Secret shop/a of MachineClass small does not exist"},
 		"that of credentials": {activitiestest.NewClassWithSecrets("", "b"), "SecretNotFound", "Secret shop/b of MachineClass small does not exist"},
-		"the name of its Secret": {activitiestest.Class(func(c *v1alpha1.MachineClass) {
-			c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "")
+		"the name of its Secret": {activitiestest.NewClass(func(c *v1alpha1.MachineClass) {
+			c.SecretRef = activitiestest.NewSecretRef(activitiestest.TestNamespace, "")
 		}), "ClassInvalid", "MachineClass small refers to a Secret without a name"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestMissingClassOrSecretIsProblem(t *testing.T) {
 					assert.Equal(
 						t,
 						cloud.InstanceAnswer{
-							Problem: &kube.Problem{Reason: row.reason, Message: row.message, React: kube.UntilCredential},
+							Problem: &kube.Problem{Reason: row.reason, Message: row.message, React: kube.ReactionUntilCredentialChange},
 						},
 						answer,
 					)
@@ -91,7 +91,7 @@ func TestMissingClassOrSecretIsProblem(t *testing.T) {
 		})
 	}
 	t.Run("an API server that is away is no such problem", func(t *testing.T) {
-		o := activitiestest.NewCloudWorld(t, activitiestest.Class())
+		o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 		activitiestest.FailRequests(
 			o.Classes.(activitiestest.FakeClient),
 			"get",
@@ -110,7 +110,7 @@ func TestMissingClassOrSecretIsProblem(t *testing.T) {
 // secretOfOtherNamespace returns a Secret of another namespace with the annotation allowed-class-namespaces. If allows
 // is empty, the Secret has no annotation.
 func secretOfOtherNamespace(name, allows string) *corev1.Secret {
-	s := activitiestest.Secret(name, map[string]string{"userData": "boot", "token": activitiestest.SecretMarker})
+	s := activitiestest.NewSecret(name, map[string]string{"userData": "boot", "token": activitiestest.SecretMarker})
 	s.Namespace = "credentials"
 	if allows != "" {
 		s.Annotations = map[string]string{"machine.sapcloud.io/allowed-class-namespaces": allows}
@@ -121,9 +121,9 @@ func secretOfOtherNamespace(name, allows string) *corev1.Secret {
 // A class may use a Secret of another namespace only if the owner of the Secret allows the class's namespace.
 func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 	t.Parallel()
-	class := activitiestest.Class(func(c *v1alpha1.MachineClass) {
-		c.SecretRef = activitiestest.SecretRef(activitiestest.TestNamespace, "a")
-		c.CredentialsSecretRef = activitiestest.SecretRef("credentials", "account")
+	class := activitiestest.NewClass(func(c *v1alpha1.MachineClass) {
+		c.SecretRef = activitiestest.NewSecretRef(activitiestest.TestNamespace, "a")
+		c.CredentialsSecretRef = activitiestest.NewSecretRef("credentials", "account")
 	})
 	for name, row := range map[string]struct {
 		allows  string
@@ -141,7 +141,7 @@ func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 		"its own namespace is not this one": {"credentials", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := activitiestest.Secret("a", map[string]string{"userData": "boot"})
+			a := activitiestest.NewSecret("a", map[string]string{"userData": "boot"})
 			o := activitiestest.NewCloudWorld(t, class, a, secretOfOtherNamespace("account", row.allows))
 			o.UnaskedSecrets = row.unasked
 			for _, step := range []any{o.CreateInstance, o.DeleteInstance} {
@@ -155,7 +155,7 @@ func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 					Reason: "SecretNotAllowed",
 					Message: "Secret credentials/account does not allow MachineClass small of namespace shop to use it: " +
 						"its owner has to add shop to its annotation machine.sapcloud.io/allowed-class-namespaces",
-					React: kube.UntilCredential,
+					React: kube.ReactionUntilCredentialChange,
 				}}, answer)
 				assert.Empty(t, o.Cloud.Classes, "the cloud is not asked")
 				assertNoSecret(t, answer, err)
@@ -168,8 +168,8 @@ func TestASecretOfAnotherNamespaceNeedsTheConsentOfItsOwner(t *testing.T) {
 // the Secret's version.
 func TestRevokedSecretConsentAppliesToNextCall(t *testing.T) {
 	t.Parallel()
-	class := activitiestest.Class(func(c *v1alpha1.MachineClass) {
-		c.SecretRef = activitiestest.SecretRef("credentials", "a")
+	class := activitiestest.NewClass(func(c *v1alpha1.MachineClass) {
+		c.SecretRef = activitiestest.NewSecretRef("credentials", "a")
 	})
 	secret := secretOfOtherNamespace("a", "shop")
 	o := activitiestest.NewCloudWorld(t, class, secret)
@@ -222,7 +222,7 @@ func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 			o := activitiestest.NewCloudWorld(
 				t,
 				activitiestest.NewClassWithSecrets("a", "a"),
-				activitiestest.Secret(
+				activitiestest.NewSecret(
 					"a",
 					map[string]string{"token": activitiestest.SecretMarker, "userData": "#!/bin/sh " + activitiestest.SecretMarker},
 				),
@@ -232,7 +232,7 @@ func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 			}
 			answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 			assertNoSecret(t, answer, err)
-			answer, _, err = o.RunWithRetries(o.CreateInstance, known)
+			answer, _, err = o.RunActivityWithRetries(o.CreateInstance, known)
 			assertNoSecret(t, answer, err)
 			require.Contains(
 				t,
@@ -244,13 +244,13 @@ func TestAnswersAndErrorsContainNoSecret(t *testing.T) {
 	}
 }
 
-func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
+func TestALongCallSendsHeartbeatsAndCanBeCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := activitiestest.NewCloudWorld(
 			t,
 			activitiestest.NewClassWithSecrets("", "a"),
-			activitiestest.Secret("a", map[string]string{"token": activitiestest.SecretMarker}),
+			activitiestest.NewSecret("a", map[string]string{"token": activitiestest.SecretMarker}),
 		)
 		var called, ended time.Time
 		o.Cloud.CreateFunc = func(ctx context.Context) (provider.Instance, error) {
@@ -262,7 +262,7 @@ func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
 		suite := &testsuite.WorkflowTestSuite{}
 		suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 		env := suite.NewTestActivityEnvironment()
-		env.RegisterActivity(o.Provider)
+		env.RegisterActivity(o.Activities)
 		ctx, cancel := context.WithCancel(t.Context())
 		env.SetWorkerOptions(worker.Options{BackgroundActivityContext: ctx})
 		heartbeats := 0
@@ -278,7 +278,7 @@ func TestALongCallHeartbeatsAndCanBeCancelled(t *testing.T) {
 		_, err := env.ExecuteActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.Error(t, err)
 		// The SDK's test environment sends a heartbeat every 30 s; Millwright's workers set the interval to
-		// HeartbeatEvery.
+		// HeartbeatInterval.
 		assert.Equal(t, 30*time.Second, ended.Sub(called), "the next heartbeat brings the cancellation")
 		assertNoSecret(t, cloud.InstanceAnswer{}, err)
 	})

@@ -14,26 +14,26 @@ import (
 // namespaceSlots counts the running activities of each namespace. The zero namespaceSlots is ready to use and safe for
 // concurrent use.
 type namespaceSlots struct {
-	mu       sync.Mutex
-	occupied map[string]int
+	mu                  sync.Mutex
+	occupiedByNamespace map[string]int
 }
 
 // occupy occupies a slot of a namespace, unless the namespace occupies limit slots already. release frees the slot.
 func (s *namespaceSlots) occupy(namespace string, limit int) (release func(), occupied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.occupied[namespace] >= limit {
+	if s.occupiedByNamespace[namespace] >= limit {
 		return nil, false
 	}
-	if s.occupied == nil {
-		s.occupied = map[string]int{}
+	if s.occupiedByNamespace == nil {
+		s.occupiedByNamespace = map[string]int{}
 	}
-	s.occupied[namespace]++
+	s.occupiedByNamespace[namespace]++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.occupied[namespace]--; s.occupied[namespace] == 0 {
-			delete(s.occupied, namespace)
+		if s.occupiedByNamespace[namespace]--; s.occupiedByNamespace[namespace] == 0 {
+			delete(s.occupiedByNamespace, namespace)
 		}
 	}, true
 }
@@ -41,7 +41,7 @@ func (s *namespaceSlots) occupy(namespace string, limit int) (release func(), oc
 // occupySlot begins an activity for a namespace; release ends it. If NamespaceCalls activities run for the namespace,
 // occupySlot returns a benign error: Temporal retries the activity later, and meanwhile the slot of the worker is free
 // for other namespaces. Nothing waits in the worker.
-func (p *Provider) occupySlot(ctx context.Context, namespace string) (release func(), err error) {
+func (p *Activities) occupySlot(ctx context.Context, namespace string) (release func(), err error) {
 	if p.NamespaceCalls == 0 {
 		return func() {}, nil
 	}

@@ -19,7 +19,7 @@ import (
 func TestANamespaceHasALimitedNumberOfCallsAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		class := activitiestest.Class()
+		class := activitiestest.NewClass()
 		other := class.DeepCopy()
 		other.Namespace = "other"
 		o := activitiestest.NewCloudWorld(t, class)
@@ -52,7 +52,7 @@ func TestANamespaceHasALimitedNumberOfCallsAtOnce(t *testing.T) {
 			{o.CollectOrphan, cloud.OrphanCall{Class: kube.Ref{Namespace: "shop", Name: "small"}}},
 		} {
 			env := activitiestest.NewActivityEnvironment()
-			env.RegisterActivity(o.Provider)
+			env.RegisterActivity(o.Activities)
 			_, err = env.ExecuteActivity(activity.do, activity.in)
 			activitiestest.AssertFailure(t, err, kube.TypeNamespaceBusy, true)
 		}

@@ -17,7 +17,7 @@ import (
 // m. The instance has the machine's name, but not its UID.
 func newWorldWithForeignInstance(t *testing.T, machines ...runtime.Object) (o *activitiestest.CloudWorld, id string) {
 	t.Helper()
-	o = activitiestest.NewCloudWorld(t, activitiestest.Class())
+	o = activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	for _, m := range machines {
 		require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(m))
 	}
@@ -29,12 +29,12 @@ func newWorldWithForeignInstance(t *testing.T, machines ...runtime.Object) (o *a
 }
 
 func machineWithProviderID(id string) *v1alpha1.Machine {
-	return activitiestest.Machine("other", withOtherNamespace("uid-other", id))
+	return activitiestest.NewMachine("other", withOtherNamespace("uid-other", id))
 }
 
 func TestAnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
 	t.Parallel()
-	o, id := newWorldWithForeignInstance(t, activitiestest.Machine("m"), machineWithProviderID("fake:///of-its-own"))
+	o, id := newWorldWithForeignInstance(t, activitiestest.NewMachine("m"), machineWithProviderID("fake:///of-its-own"))
 	for range 2 {
 		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
@@ -43,16 +43,16 @@ func TestAnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
 	assert.Equal(t, 1, o.Cloud.CreateCount())
 }
 
-func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
+func TestAnInstanceClaimedByAnotherMachineIsNotAdopted(t *testing.T) {
 	t.Parallel()
-	o, _ := newWorldWithForeignInstance(t, activitiestest.Machine("m"), machineWithProviderID("fake:///i-1"))
+	o, _ := newWorldWithForeignInstance(t, activitiestest.NewMachine("m"), machineWithProviderID("fake:///i-1"))
 	answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)
 	require.NotNil(t, answer.Problem)
 	assert.Equal(t, kube.Problem{
 		Reason:   "AlreadyExists",
 		Message:  "instance fake:///i-1 has no UID, and Machine moved/other names it, too: clear spec.providerID of the copy",
-		React:    kube.UntilSpec,
+		React:    kube.ReactionUntilSpecChange,
 		Failures: 1,
 	}, *answer.Problem)
 	assert.Equal(t, 1, o.Cloud.CreateCount(), "nor is a second one made")
@@ -64,7 +64,7 @@ func TestAnInstanceThatAnotherMachineNamesIsNotAdopted(t *testing.T) {
 
 func TestDeletionIncludesInstanceOfOtherController(t *testing.T) {
 	t.Parallel()
-	o, _ := newWorldWithForeignInstance(t, activitiestest.Machine("m"))
+	o, _ := newWorldWithForeignInstance(t, activitiestest.NewMachine("m"))
 	for range 2 {
 		_, err := o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)

@@ -41,7 +41,7 @@ func noUserDataProblem(class provider.Class) *kube.Problem {
 // replaced. A Secret without the key userData is a problem that people must fix; an empty value is allowed. A token
 // that does not exist or is not usable is a retryable problem, because the next attempt makes another token. A target
 // cluster that does not answer in time is a retryable problem, too. The results data and token are secret.
-func (p *Provider) instanceUserData(
+func (p *Activities) instanceUserData(
 	ctx context.Context,
 	class provider.Class,
 	machine kube.Ref,
@@ -54,9 +54,9 @@ func (p *Provider) instanceUserData(
 	}
 	bounded, cancel := context.WithTimeout(ctx, kube.TokenTimeout)
 	defer cancel()
-	token, err = p.bootstrapToken(bounded, machine.Namespace, ref, now)
+	token, err = p.readBootstrapToken(bounded, machine.Namespace, ref, now)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return nil, "", kube.TargetTimeoutProblem(fmt.Sprintf(
+		return nil, "", kube.NewTargetTimeoutProblem(fmt.Sprintf(
 			"the target cluster of namespace %s did not answer the read of bootstrap token %s/%s within %s",
 			machine.Namespace, ref.Namespace, ref.Name, phrase.DurationText(kube.TokenTimeout),
 		)), nil
@@ -65,7 +65,7 @@ func (p *Provider) instanceUserData(
 		return nil, "", &kube.Problem{
 			Reason:   kube.ReasonTokenGone,
 			Message:  gone.Message(),
-			React:    kube.Retry,
+			React:    kube.ReactionRetry,
 			Failures: 1,
 		}, nil
 	}
@@ -75,9 +75,9 @@ func (p *Provider) instanceUserData(
 	return renderUserData(template, machine.Name, token), token, nil, nil
 }
 
-// bootstrapToken reads a bootstrap token in the form that an instance presents. bootstrapToken returns "" if the
-// machine needs no token. The token is in the target cluster of the machine's namespace.
-func (p *Provider) bootstrapToken(
+// readBootstrapToken reads a bootstrap token in the form that an instance presents. readBootstrapToken returns "" if
+// the machine needs no token. The token is in the target cluster of the machine's namespace.
+func (p *Activities) readBootstrapToken(
 	ctx context.Context,
 	namespace string,
 	ref kube.TokenRef,

@@ -23,20 +23,20 @@ import (
 	"millwright/provider"
 )
 
-// newBootstrapTokenSecret is the token that an instance presents if the instance boots with NewTokenSecret.
-func newBootstrapTokenSecret() string {
+// expectedBootstrapToken is the token that an instance presents if the instance boots with NewTokenSecret.
+func expectedBootstrapToken() string {
 	s := activitiestest.NewTokenSecret()
 	return string(s.Data["token-id"]) + "." + string(s.Data["token-secret"])
 }
 
 func newTokenRef() kube.TokenRef {
-	return kube.TokenRef{Namespace: activitiestest.KubeSystem, Name: activitiestest.NewTokenSecret().Name}
+	return kube.TokenRef{Namespace: activitiestest.TokenNamespace, Name: activitiestest.NewTokenSecret().Name}
 }
 
 // renderTestUserData renders the user data of the class small with the token of NewTokenSecret.
 func renderTestUserData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, *kube.Problem, error) {
 	t.Helper()
-	p := &cloud.Provider{TargetClient: cloud.SameTargetClient(kubefake.NewClientset(activitiestest.NewTokenSecret()))}
+	p := &cloud.Activities{TargetClient: cloud.SameTargetClient(kubefake.NewClientset(activitiestest.NewTokenSecret()))}
 	data, problem, err := cloud.InstanceUserData(
 		t.Context(),
 		p,
@@ -50,10 +50,10 @@ func renderTestUserData(t *testing.T, secret provider.Secret, ref kube.TokenRef)
 func TestBootstrapTokenInUserData(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ data, want string }{
-		"token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + newBootstrapTokenSecret() + " b " + newBootstrapTokenSecret()},
-		"token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + newBootstrapTokenSecret() + "&b=" + newBootstrapTokenSecret()},
-		"token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + newBootstrapTokenSecret()},
-		"token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", newBootstrapTokenSecret() + " " + newBootstrapTokenSecret()},
+		"token replaced":             {"a <<BOOTSTRAP_TOKEN>> b <<BOOTSTRAP_TOKEN>>", "a " + expectedBootstrapToken() + " b " + expectedBootstrapToken()},
+		"token replaced, encoded":    {"a=%3C%3CBOOTSTRAP_TOKEN%3E%3E&b=%3C%3CBOOTSTRAP_TOKEN%3E%3E", "a=" + expectedBootstrapToken() + "&b=" + expectedBootstrapToken()},
+		"token replaced, small hex":  {"a=%3c%3cBOOTSTRAP_TOKEN%3e%3e", "a=" + expectedBootstrapToken()},
+		"token replaced, both forms": {"<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E", expectedBootstrapToken() + " " + expectedBootstrapToken()},
 		"no placeholder":             {"#cloud-config <BOOTSTRAP_TOKEN> \xff\x00", "#cloud-config <BOOTSTRAP_TOKEN> \xff\x00"},
 		"an empty value":             {"", ""},
 	} {
@@ -64,9 +64,9 @@ func TestBootstrapTokenInUserData(t *testing.T) {
 			assert.Equal(t, row.want, got)
 		})
 	}
-	t.Run("no key", func(t *testing.T) { assertUserDataMissing(t, newTokenRef()) })
+	t.Run("no key", func(t *testing.T) { assertUserDataProblem(t, newTokenRef()) })
 	t.Run("no target", func(t *testing.T) {
-		p := &cloud.Provider{}
+		p := &cloud.Activities{}
 		data := "<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E %3c%3cBOOTSTRAP_TOKEN%3e%3e"
 		got, problem, err := cloud.InstanceUserData(
 			t.Context(),
@@ -87,7 +87,7 @@ func TestMachineNameInUserData(t *testing.T) {
 		"machine name replaced":            {"<<MACHINE_NAME>>, <<MACHINE_NAME>>", "web-1, web-1"},
 		"machine name replaced, encoded":   {"h=%3C%3CMACHINE_NAME%3E%3E&i=%3C%3CMACHINE_NAME%3E%3E", "h=web-1&i=web-1"},
 		"machine name replaced, small hex": {"h=%3c%3cMACHINE_NAME%3e%3e", "h=web-1"},
-		"both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + newBootstrapTokenSecret()},
+		"both, and the token":              {"<<MACHINE_NAME>> %3C%3CMACHINE_NAME%3E%3E <<BOOTSTRAP_TOKEN>>", "web-1 web-1 " + expectedBootstrapToken()},
 		"none":                             {"<MACHINE_NAME> MACHINE_NAME", "<MACHINE_NAME> MACHINE_NAME"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,11 +97,11 @@ func TestMachineNameInUserData(t *testing.T) {
 			assert.Equal(t, row.want, got)
 		})
 	}
-	t.Run("no key", func(t *testing.T) { assertUserDataMissing(t, kube.TokenRef{}) })
+	t.Run("no key", func(t *testing.T) { assertUserDataProblem(t, kube.TokenRef{}) })
 }
 
-// assertUserDataMissing asserts that a Secret without user data, or no Secret, is a problem for people.
-func assertUserDataMissing(t *testing.T, token kube.TokenRef) {
+// assertUserDataProblem asserts that a Secret without user data, or no Secret, is a problem for people.
+func assertUserDataProblem(t *testing.T, token kube.TokenRef) {
 	t.Helper()
 	for _, secret := range []provider.Secret{nil, {"token": []byte(activitiestest.SecretMarker)}} {
 		data, problem, err := renderTestUserData(t, secret, token)
@@ -109,7 +109,7 @@ func assertUserDataMissing(t *testing.T, token kube.TokenRef) {
 		assert.Empty(t, data)
 		assert.Equal(t, &kube.Problem{
 			Reason:  "SecretInvalid",
-			React:   kube.UntilCredential,
+			React:   kube.ReactionUntilCredentialChange,
 			Message: "the Secret of MachineClass small has no key userData",
 		}, problem)
 	}
@@ -135,7 +135,7 @@ func TestEncodedPlaceholderGetsEncodedToken(t *testing.T) {
 
 func TestUnusableTokenIsProblem(t *testing.T) {
 	t.Parallel()
-	where := activitiestest.KubeSystem + "/" + activitiestest.NewTokenSecret().Name
+	where := activitiestest.TokenNamespace + "/" + activitiestest.NewTokenSecret().Name
 	class := provider.Class{
 		Name:   "small",
 		Secret: provider.Secret{"userData": []byte(activitiestest.SecretMarker + " <<BOOTSTRAP_TOKEN>>")},
@@ -158,7 +158,7 @@ func TestUnusableTokenIsProblem(t *testing.T) {
 				row.change(s)
 			}
 			tokens := kubefake.NewClientset(s)
-			p := &cloud.Provider{TargetClient: cloud.SameTargetClient(tokens)}
+			p := &cloud.Activities{TargetClient: cloud.SameTargetClient(tokens)}
 			switch name {
 			case "the API server is away":
 				activitiestest.FailRequests(tokens, "get", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
@@ -170,7 +170,7 @@ func TestUnusableTokenIsProblem(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(
 					t,
-					&kube.Problem{Reason: kube.ReasonTokenGone, Message: row.want, React: kube.Retry, Failures: 1},
+					&kube.Problem{Reason: kube.ReasonTokenGone, Message: row.want, React: kube.ReactionRetry, Failures: 1},
 					problem,
 				)
 				assert.Empty(t, data)
@@ -200,7 +200,7 @@ func TestUserDataWithoutTokenPlaceholder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			class := activitiestest.NewClassWithSecrets("b", "")
-			secret := activitiestest.Secret("b", map[string]string{"userData": row.data})
+			secret := activitiestest.NewSecret("b", map[string]string{"userData": row.data})
 			o := activitiestest.NewCloudWorld(t, class, secret)
 			in := activitiestest.DefaultInstanceCall
 			answer, err := o.RunActivity(o.CreateInstance, in)
@@ -231,7 +231,7 @@ func TestUserDataWithoutTokenPlaceholder(t *testing.T) {
 		o := activitiestest.NewCloudWorld(
 			t,
 			activitiestest.NewClassWithSecrets("", "b"),
-			activitiestest.Secret("b", map[string]string{"token": "t"}),
+			activitiestest.NewSecret("b", map[string]string{"token": "t"}),
 		)
 		answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
@@ -247,7 +247,7 @@ func TestReadOfATokenFromAHangingTargetEndsSoon(t *testing.T) {
 			<-ctx.Done() // the fake client does not obey a context
 			return nil, ctx.Err()
 		}
-		p, class := &cloud.Provider{TargetClient: hangs}, provider.Class{Secret: provider.Secret{"userData": []byte("x")}}
+		p, class := &cloud.Activities{TargetClient: hangs}, provider.Class{Secret: provider.Secret{"userData": []byte("x")}}
 		begun := time.Now()
 		data, problem, err := cloud.InstanceUserData(t.Context(), p, class, "m", newTokenRef())
 		require.NoError(t, err)
@@ -256,8 +256,8 @@ func TestReadOfATokenFromAHangingTargetEndsSoon(t *testing.T) {
 		assert.Equal(t, &kube.Problem{
 			Reason: vocabulary.BlockedTargetUnavailable,
 			Message: "the target cluster of namespace shop did not answer the read of bootstrap token " +
-				activitiestest.KubeSystem + "/" + activitiestest.NewTokenSecret().Name + " within 10s",
-			React:    kube.Retry,
+				activitiestest.TokenNamespace + "/" + activitiestest.NewTokenSecret().Name + " within 10s",
+			React:    kube.ReactionRetry,
 			Failures: 1,
 		}, problem)
 

@@ -24,7 +24,7 @@ func TestTheClockOfAWorkerDoesNotExpireTheTokenOfAnInstance(t *testing.T) {
 					k := activitiestest.Worker{ClockAhead: ahead}
 					o, in := newBootstrapWorld(
 						t,
-						map[string]string{"userData": bootTemplate},
+						map[string]string{"userData": userDataTemplate},
 						activitiestest.NewTokenSecret(func(s *corev1.Secret) {
 							s.Data["expiration"] = []byte(k.ServerTime().Add(left).Format(time.RFC3339))
 						}),

@@ -22,9 +22,9 @@ func withLabelsOfFormerDeployment(s *v1alpha1.MachineSet) {
 	s.Spec.Template.Labels = s.Labels
 }
 
-// ownedByRestoredDeployment gives a set an owner reference to its deployment with the UID from before a restore.
-func ownedByRestoredDeployment(s *v1alpha1.MachineSet) {
-	before := activitiestest.Deployment("d", 2)
+// withOwnerUIDBeforeRestore gives a set an owner reference to its deployment with the UID from before a restore.
+func withOwnerUIDBeforeRestore(s *v1alpha1.MachineSet) {
+	before := activitiestest.NewDeployment("d", 2)
 	before.UID = "uid-before-the-restore"
 	activitiestest.WithOwner[*v1alpha1.MachineSet](before)(s)
 }
@@ -33,20 +33,23 @@ func withOtherLabels(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app
 
 func changeOwners(w *activitiestest.World, d *v1alpha1.MachineDeployment, decision rollout.Decision) error {
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
-		Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Release: decision.Release, Adopt: decision.Adopt},
+		Deployment: activitiestest.NewRef(
+			d,
+		),
+		SetChanges: rollout.SetChanges{Release: decision.Release, Adopt: decision.Adopt},
 	})
 	return err
 }
 
 func TestAdoptSets(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 2)
-	for name, restored := range map[string]func(*v1alpha1.MachineSet){"without a controller": func(*v1alpha1.MachineSet) {}, "of a deployment that is gone": ownedByRestoredDeployment} {
+	d := activitiestest.NewDeployment("d", 2)
+	for name, restored := range map[string]func(*v1alpha1.MachineSet){"without a controller": func(*v1alpha1.MachineSet) {}, "of a deployment that is gone": withOwnerUIDBeforeRestore} {
 		for _, live := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, live %t", name, live), func(t *testing.T) {
 				s := activitiestest.NewMachineSet("s", 2, withLabelsOfFormerDeployment, restored)
 				w := activitiestest.NewWorld(t, d, s, activitiestest.NewMachineSet("others", 2, withOtherLabels))
-				read := kube.ReadInput{Ref: activitiestest.Ref(d), Live: live}
+				read := kube.ReadInput{Ref: activitiestest.NewRef(d), Live: live}
 				decision := activitiestest.DecideDeployment(w, read)
 				assert.Equal(
 					t,
@@ -62,7 +65,7 @@ func TestAdoptSets(t *testing.T) {
 				assert.Equal(
 					t,
 					[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: the selector matches its labels, and it has no owner"},
-					w.NewEvents(),
+					w.TakeNewEvents(),
 				)
 				assert.Equal(t, []string{"update machinesets"}, w.WriteRequests())
 				w.AwaitCaches()
@@ -78,7 +81,7 @@ func TestAdoptSets(t *testing.T) {
 		SetChanges: rollout.SetChanges{Adopt: []rollout.ObjectTarget{{Name: "s", UID: "uid-s", Version: "900"}}},
 	}
 	t.Run("not for a deployment that is being deleted", func(t *testing.T) {
-		going := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
+		going := activitiestest.NewDeployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		w := activitiestest.NewWorld(t, going, s)
 		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(going)).Rollout.HasActions())
 		activitiestest.AssertFailure(t, changeOwners(w, going, adopt), kube.TypeConflict, false)
@@ -98,7 +101,7 @@ func TestAdoptSets(t *testing.T) {
 		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Adopt)
 	})
 	t.Run("of two deployments the first takes it, and the second does not take it away", func(t *testing.T) {
-		other := activitiestest.Deployment("other", 2)
+		other := activitiestest.NewDeployment("other", 2)
 		w := activitiestest.NewWorld(t, d, other, s)
 		require.NoError(t, changeOwners(w, d, adopt))
 		activitiestest.AssertFailure(t, changeOwners(w, other, adopt), kube.TypeConflict, false)
@@ -121,7 +124,7 @@ func TestAdoptSets(t *testing.T) {
 
 func TestReleaseSets(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 2)
+	d := activitiestest.NewDeployment("d", 2)
 	s := activitiestest.NewOwnedSet(d, "s", 2, withOtherLabels)
 	w := activitiestest.NewWorld(t, d, s)
 	decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout
@@ -136,7 +139,7 @@ func TestReleaseSets(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"Normal SuccessfulRelease Released MachineSet: s: the selector does not match its labels"},
-		w.NewEvents(),
+		w.TakeNewEvents(),
 	)
 	w.AwaitCaches()
 	assert.NotNil(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Create)

@@ -54,21 +54,21 @@ type Decision struct {
 	ReplaceHeldUntil time.Time
 	Report           bool             // the status is out of date
 	Blocked          explain.Summary  `json:",omitzero"` // blockers of the deployment, its sets and its machines
-	Picture          ProgressPicture  // shown to people
+	Picture          ProgressOverview // shown to people
 	Seen             kube.MinVersions // resource versions that were read; a later decision must not read older versions
 }
 
-// ProgressPicture shows people the progress of a deployment.
-type ProgressPicture struct {
+// ProgressOverview shows people the progress of a deployment.
+type ProgressOverview struct {
 	Wanted  int
 	Counts  rollout.MachineCounts
 	Old     int    // machines of sets other than the current set, including machines that are being deleted
 	Blocked string // reason why machines get no instance; empty: not blocked
-	Sets    []SetPicture
+	Sets    []SetOverview
 }
 
-// SetPicture is a line of a ProgressPicture.
-type SetPicture struct {
+// SetOverview is a line of a ProgressOverview.
+type SetOverview struct {
 	Name      string
 	Revision  int64
 	Current   bool
@@ -78,9 +78,9 @@ type SetPicture struct {
 	Deleting  int
 }
 
-// maxSetsInPicture limits the lines of a picture. Source: the lines that fit on a screen, and into a decision of 16
+// maxSetsInOverview limits the lines of a picture. Source: the lines that fit on a screen, and into a decision of 16
 // KiB.
-const maxSetsInPicture = 10
+const maxSetsInOverview = 10
 
 // DecideDeployment reads a deployment with its sets and machines, and returns the next step.
 func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, error) {
@@ -97,17 +97,17 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	plan := rollout.PlanDeployment(observed)
 	d := NewDecision(deployment, observed, plan)
 	d.Operation, d.Seen = observedeployment.CurrentRolloutID(deployment), treeVersions(tree)
-	d.Prepare = !observed.Deleting && !observed.Finalizer
+	d.Prepare = !observed.Deleting && !observed.HasFinalizer
 	hold := ""
-	if observed.MCM.Due+observed.MCM.Replacing > 0 && !observed.Deleting {
+	if observed.MCM.DueMachineCount+observed.MCM.PendingGrantCount > 0 && !observed.Deleting {
 		replacing := replace.Decide(observedeployment.ReplacementFacts(a.Kube.Cluster, deployment, tree.Members, now))
-		hold = replacing.Hold
-		d.Replace = replacing.Changed || len(replacing.Mark) > 0
+		hold = replacing.HoldReason
+		d.Replace = replacing.GrantsChanged || len(replacing.UIDsToAnnotate) > 0
 		d.ReplaceHeld, d.ReplaceHeldUntil = hold != "", replacing.HoldUntil
 		switch {
-		case d.Pending.Need == attention.Replace:
+		case d.Pending.Need == attention.NeedReplacement:
 			d.Pending.Why = replacing.Why
-		case plan.Replaces:
+		case plan.ReplacementPending:
 			d.Pending.Waits = replacing.Why
 		}
 	}
@@ -125,8 +125,8 @@ func NewDecision(deployment metav1.Object, observed rollout.Facts, plan rollout.
 		Version:    deployment.GetResourceVersion(),
 		Generation: deployment.GetGeneration(),
 		Rollout:    plan.Decision,
-		Release:    observed.Deleting && observed.Finalizer && plan.Decision.Done,
-		Picture:    newProgressPicture(observed, plan),
+		Release:    observed.Deleting && observed.HasFinalizer && plan.Decision.Done,
+		Picture:    newProgressOverview(observed, plan),
 	}
 }
 
@@ -140,7 +140,7 @@ func IsReportNeeded(
 	said bool,
 ) bool {
 	calm := plan.Pending.NeedsNothing() && !blocked.IsBlocked()
-	return plan.Unreported || isCurrentOperationOutdated(named, calm, in.WorkflowID) || !said
+	return plan.NeedsReport || isCurrentOperationOutdated(named, calm, in.WorkflowID) || !said
 }
 
 // isCurrentOperationOutdated reports whether a status names another operation than the running operation.
@@ -155,10 +155,10 @@ func isCurrentOperationOutdated(named *v1alpha1.Operation, calm bool, workflowID
 	}
 }
 
-// newProgressPicture returns a picture of the current set, and of the sets that have machines or desired replicas, the
+// newProgressOverview returns a picture of the current set, and of the sets that have machines or desired replicas, the
 // newest first. While a pin is in force, the pinned set is the current set.
-func newProgressPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPicture {
-	p := ProgressPicture{Wanted: o.Replicas, Counts: plan.Status.Counts}
+func newProgressOverview(o rollout.Facts, plan rollout.PlanResult) ProgressOverview {
+	p := ProgressOverview{Wanted: o.Replicas, Counts: plan.Status.Counts}
 	pin := plan.Decision.Pin
 	sets := slices.Clone(o.Sets)
 	slices.SortStableFunc(sets, func(a, b rollout.MachineSet) int { return cmp.Compare(b.Revision, a.Revision) })
@@ -166,7 +166,7 @@ func newProgressPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPictur
 		if pin != nil {
 			s.Current = s.Name == pin.Set
 		}
-		line := SetPicture{
+		line := SetOverview{
 			Name:     s.Name,
 			Revision: s.Revision,
 			Current:  s.Current,
@@ -185,7 +185,7 @@ func newProgressPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPictur
 			p.Old += line.Machines
 		}
 		p.Blocked = cmp.Or(p.Blocked, s.Failure.Reason)
-		if (s.Current || s.Replicas+line.Machines > 0) && len(p.Sets) < maxSetsInPicture {
+		if (s.Current || s.Replicas+line.Machines > 0) && len(p.Sets) < maxSetsInOverview {
 			p.Sets = append(p.Sets, line)
 		}
 	}
@@ -197,7 +197,7 @@ func newProgressPicture(o rollout.Facts, plan rollout.PlanResult) ProgressPictur
 func treeVersions(f observedeployment.ObjectTree) kube.MinVersions {
 	seen := kube.MinVersions{cache.Deployments: f.Deployment.ResourceVersion}
 	if f.Policy != nil {
-		seen.RaiseVersion(cache.Policies, f.Policy.ResourceVersion)
+		seen.RaiseVersion(cache.RolloutPolicies, f.Policy.ResourceVersion)
 	}
 	for _, set := range slices.Concat(f.Sets, f.Orphans) {
 		seen.RaiseVersion(cache.Sets, set.ResourceVersion)
@@ -241,7 +241,7 @@ func ReadTree(ctx context.Context, a *kube.Kube, in kube.ReadInput) (observedepl
 	// machines
 	tree.Members, tree.MachinesVersion = nil, ""
 	for _, set := range tree.Sets {
-		related, err := observeset.ReadRelatedLive(ctx, a.Cluster, set)
+		related, err := observeset.ReadLiveRelatedObjects(ctx, a.Cluster, set)
 		if err != nil {
 			return observedeployment.ObjectTree{}, err
 		}

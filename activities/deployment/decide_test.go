@@ -33,8 +33,8 @@ func withRevision[T metav1.Object](revision string) func(T) {
 	}
 }
 
-// settledSet returns a set that has reached its desired size and has the annotations that its deployment writes.
-func settledSet(
+// newSettledSet returns a set that has reached its desired size and has the annotations that its deployment writes.
+func newSettledSet(
 	d *v1alpha1.MachineDeployment,
 	name string,
 	replicas int32,
@@ -56,7 +56,7 @@ func recordCompletion(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 			observedeployment.Revision(set),
 			1,
 		),
-		CompletedAt: &activitiestest.LongAgo,
+		CompletedAt: &activitiestest.OldTime,
 		Set:         set.Name,
 		LastGoodSet: set.Name,
 		Steps:       []v1alpha1.RolloutStep{},
@@ -67,7 +67,7 @@ func recordCompletion(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 func machineSetWithMachines(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	objects := []runtime.Object{s}
 	for i := range s.Spec.Replicas {
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			fmt.Sprintf("%s-%d", s.Name, i),
 			activitiestest.WithOwner[*v1alpha1.Machine](s),
 			activitiestest.WithPhase(v1alpha1.MachineRunning),
@@ -77,11 +77,11 @@ func machineSetWithMachines(s *v1alpha1.MachineSet, change ...func(*v1alpha1.Mac
 	return objects
 }
 
-// newIdleDeployment returns a world with an idle deployment of the given size and its set d-1.
-func newIdleDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1alpha1.MachineDeployment) {
+// newWorldWithIdleDeployment returns a world with an idle deployment of the given size and its set d-1.
+func newWorldWithIdleDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
-	d := activitiestest.Deployment("d", replicas, withRevision[*v1alpha1.MachineDeployment]("1"))
-	s := settledSet(d, "d-1", replicas)
+	d := activitiestest.NewDeployment("d", replicas, withRevision[*v1alpha1.MachineDeployment]("1"))
+	s := newSettledSet(d, "d-1", replicas)
 	recordCompletion(d, s)
 	w := activitiestest.NewWorld(t, append(machineSetWithMachines(s), d)...)
 	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
@@ -92,18 +92,18 @@ func newIdleDeployment(t *testing.T, replicas int32) (*activitiestest.World, *v1
 func TestDecideDeployment(t *testing.T) {
 	t.Parallel()
 	t.Run("makes a set where there is none", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3)
+		d := activitiestest.NewDeployment("d", 3)
 		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d), activitiestest.NewReadInput(d))
 		assert.Equal(t, &rollout.SetCreation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}, decision.Rollout.Create)
-		assert.Equal(t, attention.Scale, decision.Pending.Need)
+		assert.Equal(t, attention.NeedScale, decision.Pending.Need)
 		assert.Equal(t, "900", decision.Version)
 		assert.Equal(t, "create a set of 3 machines for revision 1: the template has none", decision.Rollout.Why)
 		assert.False(t, decision.Rollout.Rolling, "nothing gives way")
 	})
 	t.Run("gives its set its size", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
+		d := activitiestest.NewDeployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		decision := activitiestest.DecideDeployment(
-			activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "d-1", 1)), d)...),
+			activitiestest.NewWorld(t, append(machineSetWithMachines(newSettledSet(d, "d-1", 1)), d)...),
 			activitiestest.NewReadInput(d),
 		)
 		require.Len(t, decision.Rollout.Resize, 1)
@@ -115,9 +115,9 @@ func TestDecideDeployment(t *testing.T) {
 		)
 	})
 	t.Run("does nothing where there is nothing to do", func(t *testing.T) {
-		w, d := newIdleDeployment(t, 3)
+		w, d := newWorldWithIdleDeployment(t, 3)
 		decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
-		assert.Equal(t, attention.Nothing, decision.Pending.Need)
+		assert.Equal(t, attention.NeedNothing, decision.Pending.Need)
 		assert.True(t, decision.Rollout.Complete)
 		assert.False(
 			t,
@@ -125,11 +125,11 @@ func TestDecideDeployment(t *testing.T) {
 		)
 	})
 	t.Run("a changed template gets its set, and the other gives way", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
+		d := activitiestest.NewDeployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		decision := activitiestest.DecideDeployment(
 			activitiestest.NewWorld(
 				t,
-				append(machineSetWithMachines(settledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
+				append(machineSetWithMachines(newSettledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
 			activitiestest.NewReadInput(d),
 		)
 		assert.Equal(
@@ -140,10 +140,10 @@ func TestDecideDeployment(t *testing.T) {
 		)
 		assert.True(t, decision.Rollout.Rolling)
 		assert.False(t, decision.Rollout.NoSet)
-		assert.Equal(t, attention.Scale, decision.Pending.Need)
+		assert.Equal(t, attention.NeedScale, decision.Pending.Need)
 	})
 	t.Run("one that is paused keeps the old template", func(t *testing.T) {
-		d := activitiestest.Deployment(
+		d := activitiestest.NewDeployment(
 			"d",
 			3,
 			withRevision[*v1alpha1.MachineDeployment]("1"),
@@ -152,7 +152,7 @@ func TestDecideDeployment(t *testing.T) {
 		decision := activitiestest.DecideDeployment(
 			activitiestest.NewWorld(
 				t,
-				append(machineSetWithMachines(settledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
+				append(machineSetWithMachines(newSettledSet(d, "d-1", 3, activitiestest.WithFormerTemplate)), d)...),
 			activitiestest.NewReadInput(d),
 		)
 		assert.True(t, decision.Rollout.NoSet)
@@ -160,7 +160,7 @@ func TestDecideDeployment(t *testing.T) {
 		assert.Equal(t, "Paused", decision.Rollout.HoldBy)
 	})
 	t.Run("one that is being deleted deletes its sets", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
+		d := activitiestest.NewDeployment("d", 3, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		decision := activitiestest.DecideDeployment(
 			activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "d-1", 3), activitiestest.NewOwnedSet(d, "d-2", 0)),
 			activitiestest.NewReadInput(d),
@@ -169,7 +169,7 @@ func TestDecideDeployment(t *testing.T) {
 		assert.False(t, decision.Release)
 	})
 	t.Run("and is released when none is left", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
+		d := activitiestest.NewDeployment("d", 3, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		assert.True(
 			t,
 			activitiestest.DecideDeployment(
@@ -179,26 +179,26 @@ func TestDecideDeployment(t *testing.T) {
 		)
 	})
 	t.Run("is gone, also when another one has its name", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 3))
+		w := activitiestest.NewWorld(t, activitiestest.NewDeployment("d", 3))
 		for _, live := range []bool{false, true} {
 			assert.True(
 				t,
 				activitiestest.DecideDeployment(
 					w,
-					kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Deployment("d", 3)), Live: live},
+					kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewDeployment("d", 3)), Live: live},
 				).Gone,
 			)
 			assert.True(
 				t,
 				activitiestest.DecideDeployment(
 					w,
-					kube.ReadInput{Ref: activitiestest.Ref(activitiestest.Deployment("x", 3)), Live: live},
+					kube.ReadInput{Ref: activitiestest.NewRef(activitiestest.NewDeployment("x", 3)), Live: live},
 				).Gone,
 			)
 		}
 	})
 	t.Run("says what was read", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3)
+		d := activitiestest.NewDeployment("d", 3)
 		w := activitiestest.NewWorld(t, append(machineSetWithMachines(activitiestest.NewOwnedSet(d, "d-1", 1)), d)...)
 		for _, in := range []kube.ReadInput{activitiestest.NewReadInput(d), activitiestest.NewLiveReadInput(d)} {
 			assert.Equal(
@@ -213,37 +213,37 @@ func TestDecideDeployment(t *testing.T) {
 func TestFinalizeDeployment(t *testing.T) {
 	t.Parallel()
 	t.Run("puts our finalizer on", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 2, activitiestest.WithoutFinalizers)
+		d := activitiestest.NewDeployment("d", 2, activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, d)
 		assert.Equal(
 			t,
 			"1001",
-			activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d)),
+			activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d)),
 		)
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Deployment("d").Finalizers)
 	})
 	t.Run("takes it off when no set is left", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
+		d := activitiestest.NewDeployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		d.Finalizers = append(d.Finalizers, activitiestest.BackupFinalizer)
 		w := activitiestest.NewWorld(t, d, activitiestest.NewMachineSet("foreign", 1))
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d))
+		activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d))
 		assert.Equal(t, []string{activitiestest.BackupFinalizer}, w.Deployment("d").Finalizers)
 	})
 	t.Run("keeps it until then", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
+		d := activitiestest.NewDeployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		w := activitiestest.NewWorld(
 			t,
 			d,
 			activitiestest.NewOwnedSet(d, "s", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
 		)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d))
+		activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d))
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 2, activitiestest.WithoutFinalizers)
+		d := activitiestest.NewDeployment("d", 2, activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, d)
 		w.HoldEvents()
-		w.EditObject(cache.Deployments, "d", activitiestest.AnnotationPatch("note", "new"))
+		w.EditObject(cache.Deployments, "d", activitiestest.NewAnnotationPatch("note", "new"))
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeDeployment,
@@ -252,11 +252,11 @@ func TestFinalizeDeployment(t *testing.T) {
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("knows when the deployment is gone", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 2))
+		w := activitiestest.NewWorld(t, activitiestest.NewDeployment("d", 2))
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeDeployment,
-			kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Deployment("d", 2))},
+			kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewDeployment("d", 2))},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
@@ -264,7 +264,7 @@ func TestFinalizeDeployment(t *testing.T) {
 
 func TestCascadeOrphanKeepsTheSets(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
+	d := activitiestest.NewDeployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 	d.Finalizers = append(d.Finalizers, metav1.FinalizerOrphanDependents)
 	w := activitiestest.NewWorld(
 		t,
@@ -273,10 +273,10 @@ func TestCascadeOrphanKeepsTheSets(t *testing.T) {
 		activitiestest.NewOwnedSet(d, "former", 0, activitiestest.WithFormerTemplate),
 	)
 	for _, live := range []bool{false, true} {
-		decision := activitiestest.DecideDeployment(w, kube.ReadInput{Ref: activitiestest.Ref(d), Live: live})
+		decision := activitiestest.DecideDeployment(w, kube.ReadInput{Ref: activitiestest.NewRef(d), Live: live})
 		assert.False(t, decision.Rollout.HasActions(), "no set is deleted or changed: %+v", decision.Rollout)
 		assert.False(t, decision.Release)
-		assert.Equal(t, attention.Deletion, decision.Pending.Need, "the run waits for the garbage collector")
+		assert.Equal(t, attention.NeedDeletion, decision.Pending.Need, "the run waits for the garbage collector")
 		assert.Contains(t, decision.Pending.Why, "--cascade=orphan")
 	}
 }

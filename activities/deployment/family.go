@@ -23,8 +23,8 @@ import (
 	"millwright/observe/deployment"
 )
 
-// familyObject is a set or a deployment of MCM or of Cluster API, such as *v1alpha1.MachineSet.
-type familyObject interface {
+// setOrDeployment is a set or a deployment of MCM or of Cluster API, such as *v1alpha1.MachineSet.
+type setOrDeployment interface {
 	comparable
 	metav1.Object
 	runtime.Object
@@ -45,68 +45,68 @@ type Client[O any] interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
-// KindFamily holds the functions that differ between MCM's kinds and the kinds of Cluster API
+// KindAdapter holds the functions that differ between MCM's kinds and the kinds of Cluster API
 // (activities/capi/deployment). D is the kind of deployments, S the kind of sets. The methods in this file work for
 // MCM's kinds and for Cluster API's kinds.
-type KindFamily[D, S familyObject] struct {
+type KindAdapter[D, S setOrDeployment] struct {
 	Kube        *kube.Kube
 	Deployments func(namespace string) Client[D]
 	Sets        func(namespace string) Client[S]
 	Kind        string            // kind of a deployment in error messages
 	Resources   [2]cache.Resource // resources of deployments and sets, as keys of MinVersions
 
-	Cached     func(key string) (D, bool) // returns a deployment from the cache, for events
-	Ours       func(D) bool               // Millwright reconciles the deployment
-	Selects    func(D, S) bool            // the deployment's selector matches the set's labels
-	Free       func(S, D) bool            // no existing object controls the set
-	Take       func(S, D)                 // makes the deployment the controller of the set
-	Replicas   func(S) int                // spec.replicas
-	AllowScale func(allow bool) map[string]any
-	// Resized returns the annotations of a set that gets a new size. actedOn is the size that the set's workflow last
-	// handled.
-	Resized func(r rollout.SetResize, actedOn int) map[string]any
-	ActedOn func(S) int // the size that the set's workflow last handled
-	// Follow copies the deployment's fields that change without a rollout to a set. Follow reports whether the set
-	// changed, and whether the set is the current set.
-	Follow func(ctx context.Context, d D, set S, now time.Time) (changed, current bool, err error)
+	CachedDeployment func(key string) (D, bool) // returns a deployment from the cache, for events
+	IsManaged        func(D) bool               // Millwright reconciles the deployment
+	SelectsSet       func(D, S) bool            // the deployment's selector matches the set's labels
+	IsSetAdoptable   func(S, D) bool            // no existing object controls the set
+	SetController    func(S, D)                 // makes the deployment the controller of the set
+	Replicas         func(S) int                // spec.replicas
+	ScaleUpPatch     func(allow bool) map[string]any
+	// ResizeAnnotations returns the annotations of a set that gets a new size. actedOn is the size that the set's workflow
+	// last handled.
+	ResizeAnnotations   func(r rollout.SetResize, actedOn int) map[string]any
+	LastHandledReplicas func(S) int // the size that the set's workflow last handled
+	// CopyDeploymentFields copies the deployment's fields that change without a rollout to a set. CopyDeploymentFields
+	// reports whether the set changed, and whether the set is the current set.
+	CopyDeploymentFields func(ctx context.Context, d D, set S, now time.Time) (changed, current bool, err error)
 
-	Revision, History string // keys of the annotations with a set's revision and its former revisions
+	RevisionKey, RevisionHistoryKey string // keys of the annotations with a set's revision and its former revisions
 	RollbackFuncs[D, S]
 }
 
 // RollbackFuncs holds the functions for a rollback to the template of a former set. These functions differ between MCM
 // and Cluster API.
-type RollbackFuncs[D, S familyObject] struct {
-	Asked  func(D) bool // a person requests a rollback
-	Forget func(D)      // removes the request
-	// Former returns the set to whose template the deployment rolls back. If the set cannot be used, Former fails with
-	// a Conflict.
-	Former       func(ctx context.Context, ref kube.Ref) (S, error)
-	SameTemplate func(D, S) bool
-	ReturnTo     func(d D, set S, now time.Time)
+type RollbackFuncs[D, S setOrDeployment] struct {
+	IsRollbackRequested   func(D) bool // a person requests a rollback
+	RemoveRollbackRequest func(D)      // removes the request
+	// ReadFormerSet returns the set to whose template the deployment rolls back. If the set cannot be used, Former fails
+	// with a Conflict.
+	ReadFormerSet   func(ctx context.Context, ref kube.Ref) (S, error)
+	IsSameTemplate  func(D, S) bool
+	RestoreTemplate func(d D, set S, now time.Time)
 }
 
 // ReadDeploymentAtVersion reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict.
 // A deployment whose resource version differs from the given version also causes a Conflict, unless the given version
 // is empty.
-func (f KindFamily[D, S]) ReadDeploymentAtVersion(ctx context.Context, ref kube.Ref, version string) (D, error) {
+func (f KindAdapter[D, S]) ReadDeploymentAtVersion(ctx context.Context, ref kube.Ref, version string) (D, error) {
 	d, err := kube.ReadLiveAtVersion(ctx, f.Deployments(ref.Namespace), f.Kind, ref, version)
-	if err == nil && !f.Ours(d) {
+	if err == nil && !f.IsManaged(d) {
 		return *new(D), kube.ConflictError(ref)
 	}
 	return d, err
 }
 
 // WriteRevision annotates a deployment with the revision of its current set.
-func (f KindFamily[D, S]) WriteRevision(
+func (f KindAdapter[D, S]) WriteRevision(
 	ctx context.Context,
 	ref kube.Ref,
 	d D,
 	set S,
 	versions kube.MinVersions,
 ) error {
-	annotations := map[string]any{f.Revision: set.GetAnnotations()[f.Revision]}
-	if d.GetAnnotations()[f.Revision] == annotations[f.Revision] {
+	annotations := map[string]any{f.RevisionKey: set.GetAnnotations()[f.RevisionKey]}
+	if d.GetAnnotations()[f.RevisionKey] == annotations[f.RevisionKey] {
 		return nil
 	}
 	d, err := kube.PatchObject(
@@ -116,7 +116,7 @@ func (f KindFamily[D, S]) WriteRevision(
 		map[string]any{"metadata": map[string]any{"annotations": annotations}},
 	)
 	if err != nil {
-		return kube.WriteError(ctx, ref, err)
+		return kube.ClassifyWriteError(ctx, ref, err)
 	}
 	versions.RaiseVersion(f.Resources[0], d.GetResourceVersion())
 	return nil
@@ -125,7 +125,7 @@ func (f KindFamily[D, S]) WriteRevision(
 // ChangeSets changes and deletes sets. A set that changed since the decision causes a Conflict, with one exception:
 // within 2 s of the decision, a resize also succeeds if spec.replicas is still From. A second run changes nothing, and
 // fails with a Conflict. The result holds the resource versions of the written objects.
-func (f KindFamily[D, S]) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
+func (f KindAdapter[D, S]) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
 	w := setWriter[D, S]{f, kube.NewServerClock(ctx), in.Deployment, kube.MinVersions{}}
 	follow := func(ctx context.Context, t rollout.ObjectTarget) error { return w.copyDeploymentFields(ctx, t, nil) }
 	steps := []struct {
@@ -167,8 +167,8 @@ func (f KindFamily[D, S]) ChangeSets(ctx context.Context, in SetChanges) (kube.M
 }
 
 // setWriter writes the sets of one deployment, and collects the new resource versions.
-type setWriter[D, S familyObject] struct {
-	KindFamily[D, S]
+type setWriter[D, S setOrDeployment] struct {
+	KindAdapter[D, S]
 	clock      kube.Clock
 	deployment kube.Ref
 	versions   kube.MinVersions
@@ -182,7 +182,7 @@ func (w setWriter[D, S]) clientOfSets() Client[S] { return w.Sets(w.deployment.N
 
 // recordEvent records an event on the deployment, if the deployment is in the cache.
 func (w setWriter[D, S]) recordEvent(reason, message string) {
-	if d, known := w.Cached(w.deployment.Key()); known {
+	if d, known := w.CachedDeployment(w.deployment.Key()); known {
 		w.Kube.Recorder.Event(d, corev1.EventTypeNormal, reason, message)
 	}
 }
@@ -190,7 +190,7 @@ func (w setWriter[D, S]) recordEvent(reason, message string) {
 // releaseSet removes the controller reference from a set that the deployment's selector no longer matches.
 func (w setWriter[D, S]) releaseSet(ctx context.Context, t rollout.ObjectTarget) error {
 	return w.changeOwner(ctx, t, "SuccessfulRelease", "Released MachineSet: ", func(set S, d D) bool {
-		if !metav1.IsControlledBy(set, d) || w.Selects(d, set) {
+		if !metav1.IsControlledBy(set, d) || w.SelectsSet(d, set) {
 			return false
 		}
 		kube.RemoveOwner(set, d.GetUID())
@@ -202,10 +202,10 @@ func (w setWriter[D, S]) releaseSet(ctx context.Context, t rollout.ObjectTarget)
 // adoptSet makes the deployment the controller of a set that has no controller.
 func (w setWriter[D, S]) adoptSet(ctx context.Context, t rollout.ObjectTarget) error {
 	return w.changeOwner(ctx, t, vocabulary.ReasonSuccessfulAdopt, "Adopted MachineSet: ", func(set S, d D) bool {
-		if !w.Free(set, d) || !w.Selects(d, set) || set.GetDeletionTimestamp() != nil {
+		if !w.IsSetAdoptable(set, d) || !w.SelectsSet(d, set) || set.GetDeletionTimestamp() != nil {
 			return false
 		}
-		w.Take(set, d)
+		w.SetController(set, d)
 		setAnnotation(set, v1alpha1.AnnotationReleasedBy, "")
 		return true
 	})
@@ -241,7 +241,7 @@ func (w setWriter[D, S]) readSetAtVersion(ctx context.Context, t rollout.ObjectT
 	set, err = w.clientOfSets().Get(ctx, t.Name, metav1.GetOptions{})
 	switch {
 	case err != nil:
-		return set, kube.WriteError(ctx, ref, err)
+		return set, kube.ClassifyWriteError(ctx, ref, err)
 	case string(set.GetUID()) != t.UID, set.GetResourceVersion() != t.Version:
 		return set, kube.ConflictError(ref)
 	default:
@@ -253,7 +253,7 @@ func (w setWriter[D, S]) readSetAtVersion(ctx context.Context, t rollout.ObjectT
 func (w setWriter[D, S]) updateSet(ctx context.Context, set S) (written S, err error) {
 	written, err = w.clientOfSets().Update(ctx, set, metav1.UpdateOptions{})
 	if err != nil {
-		return written, kube.WriteError(ctx, w.refOfSet(set.GetName(), string(set.GetUID())), err)
+		return written, kube.ClassifyWriteError(ctx, w.refOfSet(set.GetName(), string(set.GetUID())), err)
 	}
 	w.versions.RaiseVersion(w.Resources[1], written.GetResourceVersion())
 	return written, nil
@@ -272,8 +272,8 @@ func (w setWriter[D, S]) patchSet(ctx context.Context, name, uid, version string
 
 // allowScaleUp allows or forbids a set to create machines.
 func (w setWriter[D, S]) allowScaleUp(ctx context.Context, t rollout.ObjectTarget, allow bool) error {
-	err := w.patchSet(ctx, t.Name, t.UID, t.Version, map[string]any{"metadata": w.AllowScale(allow)})
-	return kube.WriteError(ctx, w.refOfSet(t.Name, t.UID), err)
+	err := w.patchSet(ctx, t.Name, t.UID, t.Version, map[string]any{"metadata": w.ScaleUpPatch(allow)})
+	return kube.ClassifyWriteError(ctx, w.refOfSet(t.Name, t.UID), err)
 }
 
 // copyDeploymentFields copies the deployment's fields that change without a rollout to a set. If revise is not nil,
@@ -292,7 +292,7 @@ func (w setWriter[D, S]) copyDeploymentFields(
 	if err != nil {
 		return err
 	}
-	changed, current, err := w.Follow(ctx, d, set, w.clock.Now())
+	changed, current, err := w.CopyDeploymentFields(ctx, d, set, w.clock.Now())
 	if err != nil {
 		return err
 	}
@@ -300,9 +300,9 @@ func (w setWriter[D, S]) copyDeploymentFields(
 		if !current {
 			return kube.ConflictError(w.deployment)
 		}
-		setAnnotation(set, w.Revision, strconv.FormatInt(revise.Revision, 10))
+		setAnnotation(set, w.RevisionKey, strconv.FormatInt(revise.Revision, 10))
 		if revise.History != "" {
-			setAnnotation(set, w.History, revise.History)
+			setAnnotation(set, w.RevisionHistoryKey, revise.History)
 		}
 	}
 	if changed || revise != nil {
@@ -340,18 +340,18 @@ func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.SetResize) err
 	change := func(actedOn int) map[string]any {
 		return map[string]any{
 			"spec":     map[string]any{"replicas": r.To},
-			"metadata": map[string]any{"annotations": w.Resized(r, actedOn)},
+			"metadata": map[string]any{"annotations": w.ResizeAnnotations(r, actedOn)},
 		}
 	}
 	err := w.patchSet(ctx, r.Name, r.UID, r.Version, change(r.ActedOn))
 	soon := w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < maxResizeDecisionAge
 	if apierrors.IsConflict(err) && r.From != r.To && soon {
 		if set, same := w.readSetIfSameSize(ctx, r); same {
-			err = w.patchSet(ctx, r.Name, r.UID, set.GetResourceVersion(), change(w.ActedOn(set)))
+			err = w.patchSet(ctx, r.Name, r.UID, set.GetResourceVersion(), change(w.LastHandledReplicas(set)))
 		}
 	}
 	if err != nil {
-		return kube.WriteError(ctx, w.refOfSet(r.Name, r.UID), err)
+		return kube.ClassifyWriteError(ctx, w.refOfSet(r.Name, r.UID), err)
 	}
 	if r.HasEvent {
 		direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
@@ -381,14 +381,14 @@ func (w setWriter[D, S]) deleteSet(ctx context.Context, t rollout.ObjectTarget) 
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return kube.WriteError(ctx, w.refOfSet(t.Name, t.UID), err)
+	return kube.ClassifyWriteError(ctx, w.refOfSet(t.Name, t.UID), err)
 }
 
 // RollBackDeployment copies the template of a former set back to the deployment, and removes the rollback request, in
 // one write. If no set is given, RollBackDeployment only removes the request. RollBackDeployment records an event. A
 // deployment that changed since the decision causes a Conflict. The activity is idempotent. The result holds the
 // deployment's resource version.
-func (f KindFamily[D, S]) RollBackDeployment(ctx context.Context, in RollbackInput) (kube.MinVersions, error) {
+func (f KindAdapter[D, S]) RollBackDeployment(ctx context.Context, in RollbackInput) (kube.MinVersions, error) {
 	d, err := kube.ReadLiveAtVersion(ctx, f.Deployments(in.Deployment.Namespace), f.Kind, in.Deployment, "")
 	if err != nil {
 		return nil, err
@@ -397,20 +397,20 @@ func (f KindFamily[D, S]) RollBackDeployment(ctx context.Context, in RollbackInp
 	// reads any version of the set, because its status changes often and its template does not change
 	if former := in.Rollback.Set; former != nil {
 		ref := kube.Ref{Namespace: in.Deployment.Namespace, Name: former.Name, UID: former.UID}
-		if set, err = f.Former(ctx, ref); err != nil {
+		if set, err = f.ReadFormerSet(ctx, ref); err != nil {
 			return nil, err
 		}
 	}
-	done := !f.Asked(d) && (set == none || f.SameTemplate(d, set))
+	done := !f.IsRollbackRequested(d) && (set == none || f.IsSameTemplate(d, set))
 	switch {
 	case done:
 		return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
-	case d.GetResourceVersion() != in.Version, d.GetDeletionTimestamp() != nil, !f.Ours(d):
+	case d.GetResourceVersion() != in.Version, d.GetDeletionTimestamp() != nil, !f.IsManaged(d):
 		return nil, kube.ConflictError(in.Deployment)
 	}
 	by := rollbackRequester(d, in.Rollback.Revision)
 	if set != none {
-		f.ReturnTo(d, set, kube.NewServerClock(ctx).Now())
+		f.RestoreTemplate(d, set, kube.NewServerClock(ctx).Now())
 		if by != "" {
 			setAnnotation(
 				d,
@@ -420,9 +420,9 @@ func (f KindFamily[D, S]) RollBackDeployment(ctx context.Context, in RollbackInp
 		}
 	}
 	setAnnotation(d, v1alpha1.AnnotationRolloutUndoBy, "")
-	f.Forget(d)
+	f.RemoveRollbackRequest(d)
 	if d, err = f.Deployments(in.Deployment.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
-		return nil, kube.WriteError(ctx, in.Deployment, err)
+		return nil, kube.ClassifyWriteError(ctx, in.Deployment, err)
 	}
 	kind := corev1.EventTypeWarning
 	if in.Rollback.Reason == vocabulary.ReasonDeploymentRollback {

@@ -205,7 +205,7 @@ func (a *Activities) writeTriggerAnnotation(ctx context.Context, in MachineMarks
 		map[string]any{"metadata": map[string]any{"annotations": annotations}},
 	)
 	if err != nil {
-		return "", kube.WriteError(ctx, ref, err)
+		return "", kube.ClassifyWriteError(ctx, ref, err)
 	}
 	return d.ResourceVersion, nil
 }

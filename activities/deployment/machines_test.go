@@ -31,7 +31,7 @@ func withTemplate(hash, class string) func(*v1alpha1.MachineSet) {
 }
 
 func newMachineMoves(to *v1alpha1.MachineSet, from string, machines ...*v1alpha1.Machine) deployment.MachineChanges {
-	in := deployment.MachineChanges{Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3))}
+	in := deployment.MachineChanges{Deployment: activitiestest.NewRef(activitiestest.NewDeployment("d", 3))}
 	for _, t := range targetsOf(machines...) {
 		in.Move = append(in.Move, rollout.MachineMove{Machine: t, From: from, To: to.Name, ToUID: string(to.UID)})
 	}
@@ -47,7 +47,7 @@ type worldAfterUpdate struct {
 
 func newWorldAfterUpdate(t *testing.T, change ...func(*v1alpha1.MachineSet)) worldAfterUpdate {
 	t.Helper()
-	d := activitiestest.Deployment("d", 3)
+	d := activitiestest.NewDeployment("d", 3)
 	u := worldAfterUpdate{
 		oldSet: activitiestest.NewMachineSet(
 			"d-1",
@@ -62,7 +62,7 @@ func newWorldAfterUpdate(t *testing.T, change ...func(*v1alpha1.MachineSet)) wor
 				[]func(*v1alpha1.MachineSet){activitiestest.WithOwner[*v1alpha1.MachineSet](d), withTemplate("222", "large")},
 				change...)...),
 	}
-	u.machineA = activitiestest.Machine(
+	u.machineA = activitiestest.NewMachine(
 		"a",
 		activitiestest.WithNode,
 		activitiestest.WithPhase(v1alpha1.MachineRunning),
@@ -83,7 +83,7 @@ func TestMachinesAreHandedOver(t *testing.T) {
 		s.Spec.Template.Spec.Class.Kind = "OtherClass"
 		s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "new"}
 		s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
-			MachineDrainTimeout: activitiestest.Duration(time.Hour),
+			MachineDrainTimeout: activitiestest.NewDuration(time.Hour),
 		}
 	})
 	u.EditObject(
@@ -145,7 +145,7 @@ func TestMachinesAreHandedOver(t *testing.T) {
 	assert.Equal(t, want.Spec, m.Spec, "the instance is the same")
 	assert.Equal(t, before.Status, m.Status)
 	assert.Equal(t, before.Finalizers, m.Finalizers)
-	assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: a: so"}, u.NewEvents())
+	assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: a: so"}, u.TakeNewEvents())
 	u.AwaitCaches()
 	tree := u.Cluster.MachinesOfSets([]*v1alpha1.MachineSet{u.newSet})
 	require.Len(t, tree, 1)
@@ -158,7 +158,7 @@ func TestMachinesAreHandedOver(t *testing.T) {
 		newMachineMoves(u.newSet, "d-1", before),
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	activitiestest.RunTwice[kube.MinVersions](
+	activitiestest.RunActivityTwice[kube.MinVersions](
 		u.World,
 		newActivities(u.Kube).ChangeMachines,
 		newMachineMoves(u.newSet, "d-1", m),
@@ -212,7 +212,7 @@ func TestHandOverIsRefused(t *testing.T) {
 		"the set is going":            activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet],
 		"another set has its name":    func(s *v1alpha1.MachineSet) { s.UID = "uid-other" },
 		"nobody owns the set":         func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil },
-		"another deployment owns it":  activitiestest.WithOwner[*v1alpha1.MachineSet](activitiestest.Deployment("other", 1)),
+		"another deployment owns it":  activitiestest.WithOwner[*v1alpha1.MachineSet](activitiestest.NewDeployment("other", 1)),
 		"the set has gone altogether": func(s *v1alpha1.MachineSet) { s.Name = "d-3" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestHandOverIsRefused(t *testing.T) {
 	}
 	t.Run("a machine that changed: the others are handed over", func(t *testing.T) {
 		u := newWorldAfterUpdate(t)
-		u.EditObject(cache.Machines, "a", activitiestest.AnnotationPatch("x", "y"))
+		u.EditObject(cache.Machines, "a", activitiestest.NewAnnotationPatch("x", "y"))
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			u.World,
 			newActivities(u.Kube).ChangeMachines,
@@ -243,16 +243,16 @@ func TestHandOverIsRefused(t *testing.T) {
 		u := newWorldAfterUpdate(t)
 		former := u.machineB.DeepCopy()
 		former.UID = "uid-former"
-		activitiestest.RunTwice[kube.MinVersions](
+		activitiestest.RunActivityTwice[kube.MinVersions](
 			u.World,
 			newActivities(u.Kube).ChangeMachines,
-			newMachineMoves(u.newSet, "d-1", activitiestest.Machine("gone"), former),
+			newMachineMoves(u.newSet, "d-1", activitiestest.NewMachine("gone"), former),
 		)
 		assert.Empty(t, u.WriteRequests())
 	})
 	t.Run("the set cannot be read", func(t *testing.T) {
 		u := newWorldAfterUpdate(t)
-		activitiestest.FailRequests(u.Machines, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
+		activitiestest.FailRequests(u.MachineClient, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			u.World,
 			newActivities(u.Kube).ChangeMachines,
@@ -264,7 +264,7 @@ func TestHandOverIsRefused(t *testing.T) {
 	t.Run("admission refuses it", func(t *testing.T) {
 		u := newWorldAfterUpdate(t)
 		activitiestest.FailRequests(
-			u.Machines,
+			u.MachineClient,
 			"update",
 			"machines",
 			1,
@@ -289,7 +289,7 @@ func TestUpdateResultLabelIsRemovedFromMachine(t *testing.T) {
 		map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelUpdateResult: "successful"}}},
 	)
 	in := deployment.MachineChanges{
-		Deployment:     activitiestest.Ref(activitiestest.Deployment("d", 3)),
+		Deployment:     activitiestest.NewRef(activitiestest.NewDeployment("d", 3)),
 		MachineChanges: rollout.MachineChanges{ClearUpdateResult: targetsOf(u.Machine("a"), u.machineB)},
 	}
 	versions, err := activitiestest.RunActivity[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
@@ -298,9 +298,9 @@ func TestUpdateResultLabelIsRemovedFromMachine(t *testing.T) {
 	assert.Equal(t, want, u.Machine("a").Labels)
 	assert.Equal(t, []string{"update machines"}, u.WriteRequests(), "the other one has none")
 	assert.Equal(t, kube.MinVersions{cache.Machines: u.Machine("a").ResourceVersion}, versions)
-	assert.Empty(t, u.NewEvents())
+	assert.Empty(t, u.TakeNewEvents())
 	_, err = activitiestest.RunActivity[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	in.ClearUpdateResult = targetsOf(u.Machine("a"))
-	activitiestest.RunTwice[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
+	activitiestest.RunActivityTwice[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
 }

@@ -30,7 +30,7 @@ func newWorldWithChosenMachines(
 	machines ...*v1alpha1.Machine,
 ) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
-	d := activitiestest.Deployment("d", 3)
+	d := activitiestest.NewDeployment("d", 3)
 	d.Annotations = map[string]string{triggerAnnotation: trigger, "team": "shop"}
 	w := activitiestest.NewWorld(t, d)
 	for _, m := range machines {
@@ -46,7 +46,7 @@ func newMachineMarks(
 	trigger *rollout.TriggerAnnotationUpdate,
 	machines ...*v1alpha1.Machine,
 ) deployment.MachineMarks {
-	in := deployment.MachineMarks{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, Trigger: trigger}
+	in := deployment.MachineMarks{Deployment: activitiestest.NewRef(d), Version: d.ResourceVersion, Trigger: trigger}
 	for _, t := range targetsOf(machines...) {
 		in.Mark = append(in.Mark, rollout.ChoiceMark{ObjectTarget: t, At: noon})
 	}
@@ -63,7 +63,7 @@ func TestMarkMachines(t *testing.T) {
 		w, d := newWorldWithChosenMachines(
 			t,
 			"m",
-			activitiestest.Machine("m", withAnnotations(map[string]string{priorityAnnotation: "3", "note": "x"})),
+			activitiestest.NewMachine("m", withAnnotations(map[string]string{priorityAnnotation: "3", "note": "x"})),
 		)
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
@@ -85,7 +85,10 @@ func TestMarkMachines(t *testing.T) {
 		w, d := newWorldWithChosenMachines(
 			t,
 			"gone~"+noon,
-			activitiestest.Machine("m", withAnnotations(map[string]string{priorityAnnotation: "1", markedAtAnnotation: noon})),
+			activitiestest.NewMachine(
+				"m",
+				withAnnotations(map[string]string{priorityAnnotation: "1", markedAtAnnotation: noon}),
+			),
 		)
 		in := newMachineMarks(d, &rollout.TriggerAnnotationUpdate{Drop: []string{"gone"}}, w.Machine("m"))
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).MarkMachines, in)
@@ -93,13 +96,13 @@ func TestMarkMachines(t *testing.T) {
 		assert.Equal(t, map[string]string{"team": "shop"}, w.Deployment("d").Annotations)
 		assert.Equal(t, []string{"patch machinedeployments"}, w.WriteRequests())
 		in.Trigger = nil
-		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).MarkMachines, in)
+		activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).MarkMachines, in)
 	})
 	t.Run("one with the priority alone gets the time", func(t *testing.T) {
 		w, d := newWorldWithChosenMachines(
 			t,
 			"m~"+noon,
-			activitiestest.Machine("m", withAnnotations(map[string]string{priorityAnnotation: "1"})),
+			activitiestest.NewMachine("m", withAnnotations(map[string]string{priorityAnnotation: "1"})),
 		)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
@@ -113,13 +116,13 @@ func TestMarkMachines(t *testing.T) {
 		w, d := newWorldWithChosenMachines(
 			t,
 			"",
-			activitiestest.Machine(
+			activitiestest.NewMachine(
 				"m",
 				withAnnotations(map[string]string{priorityAnnotation: "1", markedAtAnnotation: noon, "note": "x"}),
 			),
 		)
 		in := deployment.MachineMarks{
-			Deployment: activitiestest.Ref(d),
+			Deployment: activitiestest.NewRef(d),
 			Version:    d.ResourceVersion,
 			Unmark:     targetsOf(w.Machine("m")),
 		}
@@ -127,7 +130,7 @@ func TestMarkMachines(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, map[string]string{"note": "x"}, w.Machine("m").Annotations)
 		in.Unmark = targetsOf(w.Machine("m"))
-		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).MarkMachines, in)
+		activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).MarkMachines, in)
 		assert.Equal(t, []string{"update machines"}, w.WriteRequests())
 	})
 	t.Run("a machine that is gone is passed over", func(t *testing.T) {
@@ -135,7 +138,7 @@ func TestMarkMachines(t *testing.T) {
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).MarkMachines,
-			newMachineMarks(d, &rollout.TriggerAnnotationUpdate{Drop: []string{"gone"}}, activitiestest.Machine("gone")),
+			newMachineMarks(d, &rollout.TriggerAnnotationUpdate{Drop: []string{"gone"}}, activitiestest.NewMachine("gone")),
 		)
 		require.NoError(t, err)
 		assert.NotContains(t, w.Deployment("d").Annotations, triggerAnnotation)
@@ -146,9 +149,9 @@ func TestMarkMachinesFails(t *testing.T) {
 	t.Parallel()
 	list := &rollout.TriggerAnnotationUpdate{At: noon}
 	t.Run("a machine changed: the other is marked, and the list still says what is to be done", func(t *testing.T) {
-		w, d := newWorldWithChosenMachines(t, "a,b", activitiestest.Machine("a"), activitiestest.Machine("b"))
+		w, d := newWorldWithChosenMachines(t, "a,b", activitiestest.NewMachine("a"), activitiestest.NewMachine("b"))
 		in := newMachineMarks(d, list, w.Machine("a"), w.Machine("b"))
-		w.EditObject(cache.Machines, "a", activitiestest.AnnotationPatch("x", "y"))
+		w.EditObject(cache.Machines, "a", activitiestest.NewAnnotationPatch("x", "y"))
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).MarkMachines, in)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.NotContains(t, w.Machine("a").Annotations, priorityAnnotation)
@@ -164,28 +167,28 @@ func TestMarkMachinesFails(t *testing.T) {
 		assert.Equal(t, "a~"+noon+",b~"+noon, w.Deployment("d").Annotations[triggerAnnotation])
 	})
 	t.Run("the autoscaler named others meanwhile", func(t *testing.T) {
-		w, d := newWorldWithChosenMachines(t, "a", activitiestest.Machine("a"), activitiestest.Machine("b"))
+		w, d := newWorldWithChosenMachines(t, "a", activitiestest.NewMachine("a"), activitiestest.NewMachine("b"))
 		in := newMachineMarks(d, &rollout.TriggerAnnotationUpdate{At: noon}, w.Machine("a"))
-		w.EditObject(cache.Deployments, "d", activitiestest.AnnotationPatch(triggerAnnotation, "b~"+onePM))
+		w.EditObject(cache.Deployments, "d", activitiestest.NewAnnotationPatch(triggerAnnotation, "b~"+onePM))
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).MarkMachines, in)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, "b~"+onePM, w.Deployment("d").Annotations[triggerAnnotation])
 	})
 	t.Run("the deployment is gone, or another one has its name", func(t *testing.T) {
-		w, d := newWorldWithChosenMachines(t, "a", activitiestest.Machine("a"))
-		in := newMachineMarks(activitiestest.Deployment("other", 1), list)
+		w, d := newWorldWithChosenMachines(t, "a", activitiestest.NewMachine("a"))
+		in := newMachineMarks(activitiestest.NewDeployment("other", 1), list)
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).MarkMachines, in)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 		in = newMachineMarks(d, list)
-		in.Deployment = activitiestest.RefOfFormerObject(d)
+		in.Deployment = activitiestest.NewFormerObjectRef(d)
 		_, err = activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).MarkMachines, in)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 		assert.Equal(t, "a", w.Deployment("d").Annotations[triggerAnnotation])
 	})
 	t.Run("the list cannot be written for now: the marks stay", func(t *testing.T) {
-		w, d := newWorldWithChosenMachines(t, "a", activitiestest.Machine("a"))
+		w, d := newWorldWithChosenMachines(t, "a", activitiestest.NewMachine("a"))
 		activitiestest.FailRequests(
-			w.Machines,
+			w.MachineClient,
 			"patch",
 			"machinedeployments",
 			1,

@@ -30,15 +30,15 @@ type NodeChanges struct {
 func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinVersions, error) {
 	list := in.editsOfNodes()
 	return kube.WriteInParallel(cache.Nodes, len(list), func(i int) (string, error) {
-		versions, err := a.Kube.ChangeNode(ctx, list[i].machine, list[i].machine.Live, list[i].apply)
+		versions, err := a.Kube.ChangeNode(ctx, list[i].machineInput, list[i].machineInput.Live, list[i].apply)
 		return versions[cache.Nodes], err
 	})
 }
 
 // nodeEdit collects the edits of one machine's node. Each edit sees the results of the previous edits.
 type nodeEdit struct {
-	machine kube.ReadInput
-	edits   []func(*v1alpha1.Machine, *corev1.Node)
+	machineInput kube.ReadInput
+	edits        []func(*v1alpha1.Machine, *corev1.Node)
 }
 
 // editsOfNodes turns the lists of machines into one edit for each machine's node.
@@ -54,19 +54,19 @@ func (in NodeChanges) editsOfNodes() []*nodeEdit {
 		{in.ClearUpdateLabels, clearUpdateLabels, false},
 		{in.Candidates, addCandidateLabel, false},
 		{in.Select, selectNodeForUpdate, false},
-		{in.Taint, addPreferNoSchedule, false},
-		{in.Untaint, removePreferNoSchedule, false},
+		{in.Taint, addPreferNoScheduleTaint, false},
+		{in.Untaint, removePreferNoScheduleTaint, false},
 		{in.ProtectFromAutoscaler, disableScaleDown, false},
 		{in.UnprotectFromAutoscaler, enableScaleDown, false},
 	} {
 		for _, t := range l.targets {
 			ref := kube.Ref{Namespace: in.Deployment.Namespace, Name: t.Name, UID: t.UID}
-			i := slices.IndexFunc(all, func(e *nodeEdit) bool { return e.machine.Ref == ref })
+			i := slices.IndexFunc(all, func(e *nodeEdit) bool { return e.machineInput.Ref == ref })
 			if i < 0 {
-				i, all = len(all), append(all, &nodeEdit{machine: kube.ReadInput{Ref: ref}})
+				i, all = len(all), append(all, &nodeEdit{machineInput: kube.ReadInput{Ref: ref}})
 			}
 			all[i].edits = append(all[i].edits, l.edit)
-			all[i].machine.Live = all[i].machine.Live || l.live
+			all[i].machineInput.Live = all[i].machineInput.Live || l.live
 		}
 	}
 	return all
@@ -82,8 +82,8 @@ func (e *nodeEdit) apply(m *v1alpha1.Machine, node *corev1.Node) {
 	}
 }
 
-// isUpdateSucceeded reports whether the in-place update of a node succeeded and is not finished yet.
-func isUpdateSucceeded(n inplace.Node) bool {
+// hasUpdateSucceeded reports whether the in-place update of a node succeeded and is not finished yet.
+func hasUpdateSucceeded(n inplace.Node) bool {
 	return n.Result == v1alpha1.ValueUpdateSuccessful && n.Reason == v1alpha1.ReasonUpdateSuccessful
 }
 
@@ -92,7 +92,7 @@ func isUpdateSucceeded(n inplace.Node) bool {
 // until the node's critical components run, as after the first start of the node. The installer of the components
 // removes the taint.
 func finishInPlaceUpdate(m *v1alpha1.Machine, node *corev1.Node) {
-	if !isUpdateSucceeded(drain.InPlaceFacts(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
+	if !hasUpdateSucceeded(drain.InPlaceFacts(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
 	}
 	removeUpdateLabels(node)
@@ -108,7 +108,7 @@ func finishInPlaceUpdate(m *v1alpha1.Machine, node *corev1.Node) {
 // the labels. Without the labels, the node would stay cordoned.
 func clearUpdateLabels(m *v1alpha1.Machine, node *corev1.Node) {
 	now := drain.InPlaceFacts(node)
-	if now.Selected || isUpdateSucceeded(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
+	if now.Selected || hasUpdateSucceeded(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
 	}
 	removeUpdateLabels(node)
@@ -132,14 +132,14 @@ func selectNodeForUpdate(_ *v1alpha1.Machine, node *corev1.Node) {
 	}
 }
 
-func addPreferNoSchedule(_ *v1alpha1.Machine, node *corev1.Node) {
+func addPreferNoScheduleTaint(_ *v1alpha1.Machine, node *corev1.Node) {
 	addTaintIfMissing(node, corev1.Taint{
 		Key: v1alpha1.TaintPreferNoSchedule, Value: v1alpha1.ValueTrue, Effect: v1alpha1.TaintPreferNoScheduleEffect,
 	})
 }
 
-// removePreferNoSchedule removes the taint by its key only, because the decision compares only the key.
-func removePreferNoSchedule(_ *v1alpha1.Machine, node *corev1.Node) {
+// removePreferNoScheduleTaint removes the taint by its key only, because the decision compares only the key.
+func removePreferNoScheduleTaint(_ *v1alpha1.Machine, node *corev1.Node) {
 	node.Spec.Taints = slices.DeleteFunc(
 		node.Spec.Taints,
 		func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreferNoSchedule },

@@ -41,7 +41,7 @@ func targetsOf(machines ...*v1alpha1.Machine) []rollout.ObjectTarget {
 
 // newNodeChanges returns changes of nodes of deployment d.
 func newNodeChanges(change func(*deployment.NodeChanges)) deployment.NodeChanges {
-	in := deployment.NodeChanges{Deployment: activitiestest.Ref(activitiestest.Deployment("d", 3))}
+	in := deployment.NodeChanges{Deployment: activitiestest.NewRef(activitiestest.NewDeployment("d", 3))}
 	change(&in)
 	return in
 }
@@ -65,7 +65,7 @@ func withNodeAnnotations(pairs ...string) func(*corev1.Node) {
 }
 
 var (
-	withPreferNoSchedule = withTaint(
+	withPreferNoScheduleTaint = withTaint(
 		"deployment.machine.sapcloud.io/prefer-no-schedule",
 		"True",
 		"PreferNoSchedule",
@@ -75,7 +75,7 @@ var (
 
 	withScaleDownDisabled      = withNodeAnnotations("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true")
 	withScaleDownDisabledByMCM = withNodeAnnotations("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", "true")
-	withNote                   = withNodeAnnotations("example.com/note", "mine")
+	withNoteAnnotation         = withNodeAnnotations("example.com/note", "mine")
 
 	withPoolLabel = func(n *corev1.Node) {
 		n.Labels = maps.Clone(n.Labels)
@@ -84,7 +84,7 @@ var (
 		}
 		n.Labels["pool"] = "web"
 	}
-	withSuccessfulUpdate = []func(*corev1.Node){
+	successfulUpdateChanges = []func(*corev1.Node){
 		activitiestest.WithUpdateResult("successful"),
 		withPoolLabel,
 		activitiestest.WithCordon,
@@ -114,21 +114,21 @@ func TestChangeNodes(t *testing.T) {
 		before  states
 		after   states // nil: nothing is written
 	}{
-		"the taint":                                {"taint", running, states{withDedicatedTaint, activitiestest.WithCordon}, states{withDedicatedTaint, activitiestest.WithCordon, withPreferNoSchedule}},
-		"it is there":                              {"taint", running, states{withPreferNoSchedule, withDedicatedTaint}, nil},
+		"the taint":                                {"taint", running, states{withDedicatedTaint, activitiestest.WithCordon}, states{withDedicatedTaint, activitiestest.WithCordon, withPreferNoScheduleTaint}},
+		"it is there":                              {"taint", running, states{withPreferNoScheduleTaint, withDedicatedTaint}, nil},
 		"it is there with another effect":          {"taint", running, states{withTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule")}, nil},
-		"it goes, those of others stay":            {"untaint", running, states{withCriticalComponentsTaint, withPreferNoSchedule, withDedicatedTaint}, states{withCriticalComponentsTaint, withDedicatedTaint}},
-		"it was the only one":                      {"untaint", running, states{withPreferNoSchedule}, states{}},
+		"it goes, those of others stay":            {"untaint", running, states{withCriticalComponentsTaint, withPreferNoScheduleTaint, withDedicatedTaint}, states{withCriticalComponentsTaint, withDedicatedTaint}},
+		"it was the only one":                      {"untaint", running, states{withPreferNoScheduleTaint}, states{}},
 		"it goes with whatever effect it is there": {"untaint", running, states{withTaint(v1alpha1.TaintPreferNoSchedule, "", "NoSchedule"), withDedicatedTaint}, states{withDedicatedTaint}},
 		"there is none to go":                      {"untaint", running, states{withDedicatedTaint}, nil},
 
 		"none before":                       {"guard", running, states{}, states{withScaleDownDisabled, withScaleDownDisabledByMCM}},
-		"others before":                     {"guard", running, states{withNote}, states{withNote, withScaleDownDisabled, withScaleDownDisabledByMCM}},
-		"the same, from a user":             {"guard", running, states{withScaleDownDisabled, withNote}, nil},
+		"others before":                     {"guard", running, states{withNoteAnnotation}, states{withNoteAnnotation, withScaleDownDisabled, withScaleDownDisabledByMCM}},
+		"the same, from a user":             {"guard", running, states{withScaleDownDisabled, withNoteAnnotation}, nil},
 		"the same, from us":                 {"guard", running, states{withScaleDownDisabled, withScaleDownDisabledByMCM}, nil},
 		"a differing one":                   {"guard", running, states{withNodeAnnotations(v1alpha1.AnnotationScaleDownDisabled, "false")}, states{withScaleDownDisabled, withScaleDownDisabledByMCM}},
-		"ours is taken off":                 {"unguard", running, states{withScaleDownDisabled, withScaleDownDisabledByMCM, withNote}, states{withNote}},
-		"that of a user stays":              {"unguard", running, states{withScaleDownDisabled, withNote}, nil},
+		"ours is taken off":                 {"unguard", running, states{withScaleDownDisabled, withScaleDownDisabledByMCM, withNoteAnnotation}, states{withNoteAnnotation}},
+		"that of a user stays":              {"unguard", running, states{withScaleDownDisabled, withNoteAnnotation}, nil},
 		"that of a preserved machine stays": {"unguard", isKept, states{withScaleDownDisabled, withScaleDownDisabledByMCM}, nil},
 
 		"a candidate":                 {"candidate", running, states{withPoolLabel}, states{activitiestest.WithCandidateLabel, withPoolLabel}},
@@ -136,11 +136,11 @@ func TestChangeNodes(t *testing.T) {
 		"selected":                    {"select", running, states{activitiestest.WithCandidateLabel, withPoolLabel}, states{activitiestest.WithSelectedLabels, withPoolLabel}},
 		"it is selected":              {"select", running, states{activitiestest.WithSelectedLabels}, nil},
 		"it is no candidate any more": {"select", running, states{withPoolLabel}, nil},
-		"it serves again":             {"settle", running, withSuccessfulUpdate, states{func(n *corev1.Node) { n.Annotations = map[string]string{} }, withPoolLabel, activitiestest.WithUpdateCondition("UpdateSuccessful"), withCriticalComponentsTaint}},
-		"it serves again, and components are awaited": {"settle", running, append(states{withCriticalComponentsTaint}, withSuccessfulUpdate...), states{withCriticalComponentsTaint, func(n *corev1.Node) { n.Annotations = map[string]string{} }, withPoolLabel, activitiestest.WithUpdateCondition("UpdateSuccessful")}},
+		"it serves again":             {"settle", running, successfulUpdateChanges, states{func(n *corev1.Node) { n.Annotations = map[string]string{} }, withPoolLabel, activitiestest.WithUpdateCondition("UpdateSuccessful"), withCriticalComponentsTaint}},
+		"it serves again, and components are awaited": {"settle", running, append(states{withCriticalComponentsTaint}, successfulUpdateChanges...), states{withCriticalComponentsTaint, func(n *corev1.Node) { n.Annotations = map[string]string{} }, withPoolLabel, activitiestest.WithUpdateCondition("UpdateSuccessful")}},
 		"it was settled, and its components run":      {"settle", running, states{withPoolLabel, activitiestest.WithUpdateCondition("UpdateSuccessful")}, nil},
 		"it was settled, and a user cordoned it":      {"settle", running, states{withPoolLabel, activitiestest.WithCordon, activitiestest.WithUpdateCondition("UpdateSuccessful")}, nil},
-		"its machine does not say so yet":             {"settle", updating, withSuccessfulUpdate, nil},
+		"its machine does not say so yet":             {"settle", updating, successfulUpdateChanges, nil},
 		"its condition does not say so yet":           {"settle", running, states{activitiestest.WithUpdateResult("successful"), activitiestest.WithCordon, activitiestest.WithUpdateCondition("ReadyForUpdate")}, nil},
 		"its next update has begun":                   {"settle", running, states{activitiestest.WithSelectedLabels, activitiestest.WithCordon, activitiestest.WithUpdateCondition("SelectedForUpdate")}, nil},
 		"there is nothing to update":                  {"strip", running, states{activitiestest.WithCandidateLabel, withPoolLabel, activitiestest.WithCordon}, states{activitiestest.WithUpdateLabels(), withPoolLabel, activitiestest.WithCordon}},
@@ -148,42 +148,43 @@ func TestChangeNodes(t *testing.T) {
 		"no label is there":                           {"strip", running, states{withPoolLabel}, nil},
 		"a person selected it":                        {"strip", running, states{activitiestest.WithSelectedLabels}, nil},
 		"it is under update":                          {"strip", updating, states{activitiestest.WithCandidateLabel}, nil},
-		"it was updated, and has to be uncordoned":    {"strip", running, withSuccessfulUpdate, nil},
+		"it was updated, and has to be uncordoned":    {"strip", running, successfulUpdateChanges, nil},
 		"it was updated, and is selected no more": {"strip", running, states{activitiestest.WithUpdateCondition("UpdateSuccessful"), activitiestest.WithCordon, func(n *corev1.Node) {
 			n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "successful"}
 		}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, row.machine)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.before...))
-			versions := activitiestest.RunTwice[kube.MinVersions](
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, row.machine)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(row.before...))
+			versions := activitiestest.RunActivityTwice[kube.MinVersions](
 				w,
 				newActivities(w.Kube).ChangeNodes,
 				newNodeChanges(func(in *deployment.NodeChanges) { list[row.list](in, targetsOf(m)) }),
 			)
 			assert.Equal(t, w.NodeVersions(), versions, "the version to decide with")
-			want := activitiestest.Node(row.after...)
+			want := activitiestest.NewNode(row.after...)
 			if row.after == nil {
 				assert.Empty(t, w.WriteRequests())
-				want = activitiestest.Node(row.before...)
+				want = activitiestest.NewNode(row.before...)
 			}
 			n := w.Node()
 			want.ResourceVersion, want.Generation = n.ResourceVersion, n.Generation
 			assert.Equal(t, activitiestest.EncodeObject(want), activitiestest.EncodeObject(n), "and nothing else")
-			assert.Empty(t, w.NewEvents())
+			assert.Empty(t, w.TakeNewEvents())
 		})
 	}
 }
 
 func TestChangeNodesWritesANodeOnce(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Node(append(slices.Clone(withSuccessfulUpdate), withPreferNoSchedule, withScaleDownDisabled)...),
+		activitiestest.NewNode(
+			append(slices.Clone(successfulUpdateChanges), withPreferNoScheduleTaint, withScaleDownDisabled)...),
 	)
-	activitiestest.RunTwice[kube.MinVersions](
+	activitiestest.RunActivityTwice[kube.MinVersions](
 		w,
 		newActivities(w.Kube).ChangeNodes,
 		newNodeChanges(func(in *deployment.NodeChanges) {
@@ -199,20 +200,24 @@ func TestChangeNodesWritesANodeOnce(t *testing.T) {
 
 func TestChangeNodesSkipsUnsuitableMachines(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-	toGo := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-	early := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	toGo := activitiestest.NewMachine(
+		"m",
+		activitiestest.WithNode,
+		activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+	)
+	early := activitiestest.NewMachine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
 	for name, objects := range map[string][]runtime.Object{
-		"a machine that is gone":               {activitiestest.Node(withSuccessfulUpdate...)},
-		"a machine that is being deleted":      {toGo, activitiestest.Node(withSuccessfulUpdate...)},
+		"a machine that is gone":               {activitiestest.NewNode(successfulUpdateChanges...)},
+		"a machine that is being deleted":      {toGo, activitiestest.NewNode(successfulUpdateChanges...)},
 		"one whose node is gone":               {m},
-		"one that has no node yet":             {early, activitiestest.Node(withSuccessfulUpdate...)},
-		"one whose node another machine names": {m, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Node(withSuccessfulUpdate...)},
-		"another machine of that name":         {activitiestest.Machine("m", activitiestest.WithNode, func(m *v1alpha1.Machine) { m.UID = "uid-other" }), activitiestest.Node(withSuccessfulUpdate...)},
+		"one that has no node yet":             {early, activitiestest.NewNode(successfulUpdateChanges...)},
+		"one whose node another machine names": {m, activitiestest.NewMachine("other", activitiestest.WithNode), activitiestest.NewNode(successfulUpdateChanges...)},
+		"another machine of that name":         {activitiestest.NewMachine("m", activitiestest.WithNode, func(m *v1alpha1.Machine) { m.UID = "uid-other" }), activitiestest.NewNode(successfulUpdateChanges...)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects...)
-			activitiestest.RunTwice[kube.MinVersions](
+			activitiestest.RunActivityTwice[kube.MinVersions](
 				w,
 				newActivities(w.Kube).ChangeNodes,
 				newNodeChanges(func(in *deployment.NodeChanges) {
@@ -231,11 +236,13 @@ func TestChangeNodesSkipsUnsuitableMachines(t *testing.T) {
 		})
 	}
 	t.Run("a node that is emptied for a deletion that the caches do not know yet", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Node(withSuccessfulUpdate...))
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode(successfulUpdateChanges...))
 		w.HoldEvents()
 		require.NoError(
 			t,
-			w.Machines.MachineV1alpha1().Machines(activitiestest.TestNamespace).Delete(t.Context(), "m", metav1.DeleteOptions{}),
+			w.MachineClient.MachineV1alpha1().
+				Machines(activitiestest.TestNamespace).
+				Delete(t.Context(), "m", metav1.DeleteOptions{}),
 		)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
@@ -249,11 +256,11 @@ func TestChangeNodesSkipsUnsuitableMachines(t *testing.T) {
 
 func TestChangeNodesReturnsWriteErrors(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode)
-	other := activitiestest.Machine("other", func(m *v1alpha1.Machine) {
+	m := activitiestest.NewMachine("m", activitiestest.WithNode)
+	other := activitiestest.NewMachine("other", func(m *v1alpha1.Machine) {
 		m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = "n-2", "n-2", "fake:///n-2"
 	})
-	second := activitiestest.Node(func(n *corev1.Node) { n.Name, n.UID = "n-2", "uid-n-2" })
+	second := activitiestest.NewNode(func(n *corev1.Node) { n.Name, n.UID = "n-2", "uid-n-2" })
 	both := newNodeChanges(func(in *deployment.NodeChanges) { in.Taint = targetsOf(m, other) })
 	isTainted := func(n *corev1.Node) bool { return len(n.Spec.Taints) > 0 }
 	for name, row := range map[string]struct {
@@ -265,8 +272,8 @@ func TestChangeNodesReturnsWriteErrors(t *testing.T) {
 		"one node, for now":  {apierrors.NewTooManyRequests("later", 1), "StatusError", true},
 	} {
 		t.Run(name+": the other one is written", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, other, activitiestest.Node(), second)
-			activitiestest.FailRequests(w.Target, "patch", "nodes", 1, row.err, nil)
+			w := activitiestest.NewWorld(t, m, other, activitiestest.NewNode(), second)
+			activitiestest.FailRequests(w.TargetClient, "patch", "nodes", 1, row.err, nil)
 			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, both)
 			if row.retryable {
 				require.ErrorContains(t, err, "later")
@@ -275,18 +282,18 @@ func TestChangeNodesReturnsWriteErrors(t *testing.T) {
 			} else {
 				activitiestest.AssertFailure(t, err, row.kind, false)
 			}
-			two := activitiestest.ReadStoredObject[corev1.Node](w.Target.Tracker(), "nodes", "", "n-2")
+			two := activitiestest.ReadStoredObject[corev1.Node](w.TargetClient.Tracker(), "nodes", "", "n-2")
 			assert.NotEqual(t, isTainted(w.Node()), isTainted(two), "one of them")
 			versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeNodes, both)
 			require.NoError(t, err)
-			two = activitiestest.ReadStoredObject[corev1.Node](w.Target.Tracker(), "nodes", "", "n-2")
+			two = activitiestest.ReadStoredObject[corev1.Node](w.TargetClient.Tracker(), "nodes", "", "n-2")
 			assert.True(t, isTainted(w.Node()) && isTainted(two), "and by the next attempt both")
 			assert.NotEmpty(t, versions[cache.Nodes])
 		})
 	}
 	t.Run("what somebody else wrote meanwhile stays", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		activitiestest.FailRequests(w.Target, "patch", "nodes", 1, nil, func() {
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+		activitiestest.FailRequests(w.TargetClient, "patch", "nodes", 1, nil, func() {
 			w.EditObject(
 				cache.Nodes,
 				"n",
@@ -301,6 +308,10 @@ func TestChangeNodesReturnsWriteErrors(t *testing.T) {
 			newNodeChanges(func(in *deployment.NodeChanges) { in.Taint = targetsOf(m) }),
 		)
 		require.NoError(t, err)
-		assert.Equal(t, activitiestest.Node(withDedicatedTaint, withPreferNoSchedule).Spec.Taints, w.Node().Spec.Taints)
+		assert.Equal(
+			t,
+			activitiestest.NewNode(withDedicatedTaint, withPreferNoScheduleTaint).Spec.Taints,
+			w.Node().Spec.Taints,
+		)
 	})
 }

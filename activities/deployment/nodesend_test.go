@@ -28,14 +28,14 @@ func TestChangeNodesConverges(t *testing.T) {
 		"guarded by a user":    {withScaleDownDisabled},
 		"an unknown result":    {func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "maybe"} }},
 		"a failed result":      {func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "failed"} }},
-		"updated":              withSuccessfulUpdate,
+		"updated":              successfulUpdateChanges,
 		"updated by itself":    {func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelUpdateResult: "successful"} }},
 	} {
 		for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineRunning, v1alpha1.MachineInPlaceUpdating} {
 			for _, current := range []bool{true, false} {
 				for _, handed := range []bool{true, false} {
 					t.Run(name, func(t *testing.T) {
-						w, d := newWorldDuringUpdate(t, phase, current, handed, activitiestest.Node(change...))
+						w, d := newWorldDuringUpdate(t, phase, current, handed, activitiestest.NewNode(change...))
 						asked := 0
 						for range 3 {
 							w.AwaitCaches()
@@ -49,7 +49,7 @@ func TestChangeNodesConverges(t *testing.T) {
 							)
 							require.Nil(t, next.Revise)
 							in := deployment.NodeChanges{
-								Deployment: activitiestest.Ref(d),
+								Deployment: activitiestest.NewRef(d),
 								NodeChanges: rollout.NodeChanges{
 									FinishUpdate:            next.FinishUpdate,
 									ClearUpdateLabels:       next.ClearUpdateLabels,
@@ -83,7 +83,7 @@ func newWorldDuringUpdate(
 	current, handed bool,
 	n *corev1.Node,
 ) (*activitiestest.World, *v1alpha1.MachineDeployment) {
-	d := activitiestest.Deployment("d", 2)
+	d := activitiestest.NewDeployment("d", 2)
 	d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
 	d.Spec.Strategy.Type = v1alpha1.InPlaceUpdateMachineDeploymentStrategyType
 	d.Spec.Strategy.InPlaceUpdate = &v1alpha1.InPlaceUpdateMachineDeployment{
@@ -95,7 +95,7 @@ func newWorldDuringUpdate(
 	old.Annotations = map[string]string{v1alpha1.AnnotationRevision: "1"}
 	old.Labels = map[string]string{v1alpha1.LabelScaleUpDisabled: "true"}
 	old.Spec.Template.Spec.Class.Name = "old"
-	m := activitiestest.Machine(
+	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithNode,
 		activitiestest.WithPhase(phased),

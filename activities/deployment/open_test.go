@@ -109,7 +109,7 @@ func TestReportDeploymentRecordsFailedMachines(t *testing.T) {
 // Temporal's history contains each decision, so the size of a decision is limited for any fleet.
 func TestDecisionOfHugeDeploymentHasLimitedSize(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 5000, withRevision[*v1alpha1.MachineDeployment]("200"))
+	d := activitiestest.NewDeployment("d", 5000, withRevision[*v1alpha1.MachineDeployment]("200"))
 	objects := []runtime.Object{d}
 	var named []string
 	for n := range 200 {
@@ -117,7 +117,7 @@ func TestDecisionOfHugeDeploymentHasLimitedSize(t *testing.T) {
 		if n == 199 {
 			change = func(*v1alpha1.MachineSet) {}
 		}
-		s := settledSet(
+		s := newSettledSet(
 			d,
 			name,
 			24,

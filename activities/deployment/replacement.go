@@ -41,11 +41,11 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.ReadInput) (
 	now := in.TimeToRecord(ctx)
 	plan := replace.Decide(deployment.ReplacementFacts(a.Kube.Cluster, d, members, now))
 	granted := GrantResult{Versions: kube.MinVersions{}, Why: plan.Why}
-	if plan.Changed {
+	if plan.GrantsChanged {
 		d = d.DeepCopy()
 		d.Status.Replacements = replacementStatus(plan.Grants)
 		if d, err = a.Kube.Deployments(in.Ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
-			return GrantResult{}, kube.WriteError(ctx, in.Ref, err)
+			return GrantResult{}, kube.ClassifyWriteError(ctx, in.Ref, err)
 		}
 		granted.Versions.RaiseVersion(cache.Deployments, d.ResourceVersion)
 		granted.Wrote = true
@@ -55,10 +55,10 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.ReadInput) (
 		reasons[g.UID] = g.Reason
 	}
 	for _, m := range members {
-		if !slices.Contains(plan.Mark, string(m.UID)) {
+		if !slices.Contains(plan.UIDsToAnnotate, string(m.UID)) {
 			continue
 		}
-		version, marked, err := a.annotateGrant(ctx, m, now)
+		version, marked, err := a.annotateGrantedMachine(ctx, m, now)
 		if err != nil {
 			return GrantResult{}, err
 		}
@@ -78,9 +78,9 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.ReadInput) (
 	return granted, nil
 }
 
-// annotateGrant annotates a machine whose replacement was granted, and reports whether the annotation was written. A
-// machine that has the annotation, has recovered or is gone is skipped.
-func (a *Activities) annotateGrant(
+// annotateGrantedMachine annotates a machine whose replacement was granted, and reports whether the annotation was
+// written. A machine that has the annotation, has recovered or is gone is skipped.
+func (a *Activities) annotateGrantedMachine(
 	ctx context.Context,
 	m *v1alpha1.Machine,
 	now time.Time,
@@ -108,7 +108,13 @@ func replacementStatus(grants []replace.ReplacementGrant) []v1alpha1.MachineRepl
 	var list []v1alpha1.MachineReplacement
 	for _, g := range grants {
 		list = append(list, v1alpha1.MachineReplacement{
-			UID: types.UID(g.UID), Name: g.Name, FailureDomain: g.Domain, Reason: g.Reason, GrantedAt: metav1.NewTime(g.At),
+			UID: types.UID(
+				g.UID,
+			),
+			Name:          g.Name,
+			FailureDomain: g.Domain,
+			Reason:        g.Reason,
+			GrantedAt:     metav1.NewTime(g.GrantedAt),
 		})
 	}
 	return list

@@ -29,11 +29,11 @@ func deploymentWithDueMachines(
 ) []runtime.Object {
 	d.Spec.Replicas = int32(due + well)
 	withRevision[*v1alpha1.MachineDeployment]("1")(d)
-	s := settledSet(d, d.Name+"-s", int32(due+well))
+	s := newSettledSet(d, d.Name+"-s", int32(due+well))
 	recordCompletion(d, s)
-	objects := []runtime.Object{d, s, activitiestest.Class()}
+	objects := []runtime.Object{d, s, activitiestest.NewClass()}
 	for i := range due + well {
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			fmt.Sprintf("%s-%d", d.Name, i),
 			activitiestest.WithOwner[*v1alpha1.Machine](s),
 			activitiestest.WithPhase(v1alpha1.MachineRunning),
@@ -58,12 +58,12 @@ func policyWithMaxReplacements(n intstr.IntOrString) *v1alpha1.RolloutPolicy {
 
 func grantReplacements(w *activitiestest.World, in kube.ReadInput) deployment.GrantResult {
 	w.T.Helper()
-	return activitiestest.RunTwice[deployment.GrantResult](w, newActivities(w.Kube).GrantReplacements, in)
+	return activitiestest.RunActivityTwice[deployment.GrantResult](w, newActivities(w.Kube).GrantReplacements, in)
 }
 
-func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
+func TestOneOfTwoUnhealthyMachinesIsReplaced(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 0)
+	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 3, func(m *v1alpha1.Machine) {
 		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed { // this machine's node is unhealthy
 			m.Status.CurrentStatus.Phase = v1alpha1.MachineUnknown
@@ -72,7 +72,7 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	})...)
 	for i := 2; i < 5; i++ {
 		name := fmt.Sprintf("d-%d", i)
-		n := activitiestest.Node()
+		n := activitiestest.NewNode()
 		n.Name = name
 		w.CreateObjects(n)
 		w.EditObject(cache.Machines, name, map[string]any{"metadata": map[string]any{"labels": map[string]any{"node": name}}})
@@ -86,7 +86,7 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 		w.WriteRequests(),
 		"the status records the grant before the machine gets it",
 	)
-	assert.Equal(t, []string{"d-0"}, w.MachinesWithReplacementGrant(), "one only")
+	assert.Equal(t, []string{"d-0"}, w.MachineNamesWithReplacementGrant(), "one only")
 	require.Len(t, w.Deployment("d").Status.Replacements, 1)
 	r := w.Deployment("d").Status.Replacements[0]
 	assert.Equal(
@@ -103,30 +103,30 @@ func TestOfTwoUnhealthyMachinesOneIsReplaced(t *testing.T) {
 	}, granted.Versions, "the versions to wait for")
 	assert.Contains(t, granted.Why, "grant replacement of machine d-0: CreationTimeout (1 of 1 in zone a)")
 	assert.Contains(t, granted.Why, "1 machine is due; the replacement budget of zone a (1) is used by machine d-0")
-	assert.Equal(t, []string{"Normal ReplacementGranted Machine d-0 is replaced: CreationTimeout"}, w.NewEvents())
+	assert.Equal(t, []string{"Normal ReplacementGranted Machine d-0 is replaced: CreationTimeout"}, w.TakeNewEvents())
 
 	t.Run("the machine hears of it by its mark", func(t *testing.T) {
 		assert.True(
 			t,
-			activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(w.Machine("d-0")))),
+			activitiestest.WritesPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(w.Machine("d-0")))),
 		)
 		assert.False(
 			t,
-			activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(w.Machine("d-1")))),
+			activitiestest.WritesPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(w.Machine("d-1")))),
 		)
 	})
 }
 
 func TestEachDeploymentGetsItsOwnReplacementGrants(t *testing.T) {
 	t.Parallel()
-	d, e := activitiestest.Deployment("d", 0), activitiestest.Deployment("e", 0)
+	d, e := activitiestest.NewDeployment("d", 0), activitiestest.NewDeployment("e", 0)
 	// both deployments share one class
 	w := activitiestest.NewWorld(
 		t,
 		append(deploymentWithDueMachines(d, 2, 0), slices.Delete(deploymentWithDueMachines(e, 2, 0), 2, 3)...)...)
 	grantReplacements(w, activitiestest.NewReadInput(d))
 	grantReplacements(w, activitiestest.NewLiveReadInput(e))
-	assert.Equal(t, []string{"d-0", "e-0"}, w.MachinesWithReplacementGrant())
+	assert.Equal(t, []string{"d-0", "e-0"}, w.MachineNamesWithReplacementGrant())
 }
 
 func TestReplacementBudgetOfASpec(t *testing.T) {
@@ -151,7 +151,7 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 		"nor one that recovered before": {intstr.FromInt32(5), func(m *v1alpha1.Machine) { m.Status = v1alpha1.MachineStatus{} }, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := activitiestest.Deployment("d", 0)
+			d := activitiestest.NewDeployment("d", 0)
 			objects := append(deploymentWithDueMachines(d, 4, 1), policyWithMaxReplacements(row.budget))
 			for _, o := range objects[3 : len(objects)-1] {
 				if row.change != nil {
@@ -160,20 +160,20 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 			}
 			w := activitiestest.NewWorld(t, objects...)
 			grantReplacements(w, activitiestest.NewReadInput(d))
-			assert.Equal(t, row.want, w.MachinesWithReplacementGrant())
+			assert.Equal(t, row.want, w.MachineNamesWithReplacementGrant())
 			assert.Equal(t, row.want, w.ReplacementNames())
-			assert.Len(t, w.NewEvents(), len(row.want))
+			assert.Len(t, w.TakeNewEvents(), len(row.want))
 		})
 	}
 }
 
 func TestLostReplacementMarkIsWrittenByNextRun(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 0)
+	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
 		append(deploymentWithDueMachines(d, 3, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
-	activitiestest.FailRequests(w.Machines, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+	activitiestest.FailRequests(w.MachineClient, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
 	_, err := activitiestest.RunActivity[deployment.GrantResult](
 		w,
 		newActivities(w.Kube).GrantReplacements,
@@ -183,7 +183,7 @@ func TestLostReplacementMarkIsWrittenByNextRun(t *testing.T) {
 	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
 	assert.Equal(t, []string{"d-0", "d-1"}, w.ReplacementNames())
-	assert.NotSubset(t, w.MachinesWithReplacementGrant(), []string{"d-0", "d-1"})
+	assert.NotSubset(t, w.MachineNamesWithReplacementGrant(), []string{"d-0", "d-1"})
 	version := w.Deployment("d").ResourceVersion
 
 	w.AwaitCaches()
@@ -193,31 +193,31 @@ func TestLostReplacementMarkIsWrittenByNextRun(t *testing.T) {
 		"a run that was ended in between is seen to be so",
 	)
 	grantReplacements(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, []string{"d-0", "d-1"}, w.MachinesWithReplacementGrant())
+	assert.Equal(t, []string{"d-0", "d-1"}, w.MachineNamesWithReplacementGrant())
 	assert.Equal(t, version, w.Deployment("d").ResourceVersion, "nothing is granted twice")
-	assert.Len(t, w.NewEvents(), 2, "nor told twice")
+	assert.Len(t, w.TakeNewEvents(), 2, "nor told twice")
 }
 
 func TestGrantReplacementsOfADeploymentThatChanged(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 0)
+	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 0)...)
 	release := w.HoldEvents()
-	w.EditObject(cache.Deployments, "d", activitiestest.AnnotationPatch("note", "new"))
+	w.EditObject(cache.Deployments, "d", activitiestest.NewAnnotationPatch("note", "new"))
 	_, err := activitiestest.RunActivity[deployment.GrantResult](
 		w,
 		newActivities(w.Kube).GrantReplacements,
 		activitiestest.NewReadInput(d),
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	assert.Empty(t, w.MachinesWithReplacementGrant(), "no machine gets a grant that is not recorded")
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.MachineNamesWithReplacementGrant(), "no machine gets a grant that is not recorded")
+	assert.Empty(t, w.TakeNewEvents())
 	release()
 	grantReplacements(w, activitiestest.NewLiveReadInput(d))
-	assert.Equal(t, []string{"d-0"}, w.MachinesWithReplacementGrant())
+	assert.Equal(t, []string{"d-0"}, w.MachineNamesWithReplacementGrant())
 
 	t.Run("or that is gone", func(t *testing.T) {
-		for _, in := range []kube.ReadInput{{Ref: activitiestest.RefOfFormerObject(d)}, {Ref: activitiestest.RefOfFormerObject(d), Live: true}} {
+		for _, in := range []kube.ReadInput{{Ref: activitiestest.NewFormerObjectRef(d)}, {Ref: activitiestest.NewFormerObjectRef(d), Live: true}} {
 			_, err := activitiestest.RunActivity[deployment.GrantResult](w, newActivities(w.Kube).GrantReplacements, in)
 			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 		}
@@ -230,22 +230,22 @@ func TestMachineThatNeedsNoReplacementIsNotWritten(t *testing.T) {
 		"it recovered": func(w *activitiestest.World) {
 			m := w.Machine("d-0").DeepCopy()
 			m.Status = v1alpha1.MachineStatus{CurrentStatus: v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning}}
-			_, err := w.Machines.MachineV1alpha1().Machines(activitiestest.TestNamespace).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
+			_, err := w.MachineClient.MachineV1alpha1().Machines(activitiestest.TestNamespace).UpdateStatus(w.T.Context(), m, metav1.UpdateOptions{})
 			require.NoError(w.T, err)
 		},
 		"it is gone": func(w *activitiestest.World) {
-			require.NoError(w.T, w.Machines.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.TestNamespace, "d-0"))
+			require.NoError(w.T, w.MachineClient.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.TestNamespace, "d-0"))
 		},
-		"it is another": func(w *activitiestest.World) { w.ReplaceByOtherMachine("d-0") },
+		"it is another": func(w *activitiestest.World) { w.ReplaceWithOtherMachine("d-0") },
 		"it was told before": func(w *activitiestest.World) {
-			w.EditObject(cache.Machines, "d-0", activitiestest.AnnotationPatch(v1alpha1.AnnotationReplacementGranted, "now"))
+			w.EditObject(cache.Machines, "d-0", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationReplacementGranted, "now"))
 		},
 		"it is going": func(w *activitiestest.World) {
-			require.NoError(w.T, w.Machines.MachineV1alpha1().Machines(activitiestest.TestNamespace).Delete(w.T.Context(), "d-0", metav1.DeleteOptions{}))
+			require.NoError(w.T, w.MachineClient.MachineV1alpha1().Machines(activitiestest.TestNamespace).Delete(w.T.Context(), "d-0", metav1.DeleteOptions{}))
 		},
 	} {
 		t.Run(name+", and the cache has not heard of it", func(t *testing.T) {
-			d := activitiestest.Deployment("d", 0)
+			d := activitiestest.NewDeployment("d", 0)
 			w := activitiestest.NewWorld(
 				t,
 				append(deploymentWithDueMachines(d, 2, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
@@ -260,26 +260,26 @@ func TestMachineThatNeedsNoReplacementIsNotWritten(t *testing.T) {
 			assert.Equal(
 				t,
 				[]string{"Normal ReplacementGranted Machine d-1 is replaced: CreationTimeout"},
-				w.NewEvents(),
+				w.TakeNewEvents(),
 				"there is an event of the other machine, and none of this one",
 			)
 			if name == "it was told before" {
 				assert.Equal(t, "now", w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
 				return
 			}
-			assert.Equal(t, []string{"d-1"}, w.MachinesWithReplacementGrant())
+			assert.Equal(t, []string{"d-1"}, w.MachineNamesWithReplacementGrant())
 		})
 	}
 }
 
 func TestNothingIsGrantedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 0)
+	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
-		append(deploymentWithDueMachines(d, 2, 0), activitiestest.NewMachinesWithDeadNodes(3, 3)...)...)
+		append(deploymentWithDueMachines(d, 2, 0), activitiestest.NewMachinesWithDeadAndHealthyNodes(3, 3)...)...)
 	granted := grantReplacements(w, activitiestest.NewReadInput(d))
 	assert.Contains(t, granted.Why, "3 of 6 nodes look dead at once")
 	assert.Empty(t, w.WriteRequests())
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 }

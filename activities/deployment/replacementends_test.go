@@ -23,7 +23,7 @@ func TestGrantIsInUseUntilSubstituteRuns(t *testing.T) {
 		"Running: the grant is over": {[]func(*v1alpha1.Machine){activitiestest.WithPhase(v1alpha1.MachineRunning)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := activitiestest.Deployment("d", 0)
+			d := activitiestest.NewDeployment("d", 0)
 			d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("gone")}
 			objects := deploymentWithDueMachines(d, 1, 1)
 			activitiestest.ApplyChanges(objects[4].(*v1alpha1.Machine), row.change)
@@ -35,11 +35,11 @@ func TestGrantIsInUseUntilSubstituteRuns(t *testing.T) {
 				return
 			}
 			assert.Equal(t, []string{"d-0"}, w.ReplacementNames(), "released, and given to the next")
-			assert.Equal(t, []string{"d-0"}, w.MachinesWithReplacementGrant())
+			assert.Equal(t, []string{"d-0"}, w.MachineNamesWithReplacementGrant())
 		})
 	}
 	t.Run("Terminating", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 0)
+		d := activitiestest.NewDeployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("d-0")}
 		objects := deploymentWithDueMachines(d, 2, 1)
 		activitiestest.ApplyChanges(
@@ -55,16 +55,16 @@ func TestGrantIsInUseUntilSubstituteRuns(t *testing.T) {
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("the last one is released too", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 0)
+		d := activitiestest.NewDeployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("gone")}
 		w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 0, 2)...)
 		granted := grantReplacements(w, activitiestest.NewReadInput(d))
 		assert.Empty(t, w.ReplacementNames())
 		assert.Equal(t, kube.MinVersions{cache.Deployments: w.Deployment("d").ResourceVersion}, granted.Versions)
-		assert.Empty(t, w.NewEvents())
+		assert.Empty(t, w.TakeNewEvents())
 	})
 	t.Run("one that a person marked is registered", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 0)
+		d := activitiestest.NewDeployment("d", 0)
 		objects := deploymentWithDueMachines(d, 2, 0)
 		activitiestest.ApplyChanges(
 			objects[4].(*v1alpha1.Machine),
@@ -73,10 +73,10 @@ func TestGrantIsInUseUntilSubstituteRuns(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects...)
 		grantReplacements(w, activitiestest.NewReadInput(d))
 		assert.Equal(t, []string{"d-1"}, w.ReplacementNames(), "it uses the budget")
-		assert.Equal(t, []string{"d-1"}, w.MachinesWithReplacementGrant())
+		assert.Equal(t, []string{"d-1"}, w.MachineNamesWithReplacementGrant())
 	})
 	t.Run("no grant ends by time", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 0)
+		d := activitiestest.NewDeployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("d-0")} // granted long ago
 		objects := deploymentWithDueMachines(d, 2, 0)
 		activitiestest.ApplyChanges(

@@ -59,14 +59,14 @@ func newFlags(names ...string) map[string]bool {
 
 func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 0)
+	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
 		append(deploymentWithDueMachines(d, 2, 1), policyWithMaxReplacements(intstr.FromInt32(1)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
 
 	need, is := decisionFlags(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, attention.Replace, need)
+	assert.Equal(t, attention.NeedReplacement, need)
 	assert.Equal(
 		t,
 		newFlags("replace", "held"),
@@ -85,7 +85,7 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 		[]string{string(c.Status), c.Reason, c.Message},
 	)
 	need, is = decisionFlags(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, attention.Replace, need)
+	assert.Equal(t, attention.NeedReplacement, need)
 	assert.Equal(t, newFlags("held"), is, "nothing to do but to wait")
 
 	t.Run("what it waits for may change", func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 		grantReplacements(w, activitiestest.NewReadInput(d))
 		assert.Nil(t, replacementHeldCondition(w, d))
 		need, is := decisionFlags(w, activitiestest.NewReadInput(d))
-		assert.Equal(t, attention.Replace, need, "they are being replaced")
+		assert.Equal(t, attention.NeedReplacement, need, "they are being replaced")
 		assert.Empty(t, is)
 	})
 }
@@ -114,16 +114,16 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 // replaced.
 func TestADeploymentNamesTheMachinesThatAreReplaced(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 0)
+	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
 		append(deploymentWithDueMachines(d, 1, 1), policyWithMaxReplacements(intstr.FromInt32(1)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
 	grantReplacements(w, activitiestest.NewReadInput(d))
-	w.CreateObjects(activitiestest.Machine("d-new", activitiestest.WithOwner[*v1alpha1.Machine](w.MachineSet("d-s"))))
+	w.CreateObjects(activitiestest.NewMachine("d-new", activitiestest.WithOwner[*v1alpha1.Machine](w.MachineSet("d-s"))))
 	w.AwaitCaches()
 	decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, attention.Scale, decision.Pending.Need, "its status is late")
+	assert.Equal(t, attention.NeedScale, decision.Pending.Need, "its status is late")
 	assert.Equal(t, "1 machine is being replaced: d-0", decision.Pending.WaitText())
 }
 
@@ -139,9 +139,9 @@ func TestADeploymentWithoutDueMachinesHasNoHeldCondition(t *testing.T) {
 		due    int
 		budget int32
 	}{
-		"all are well":            {activitiestest.Deployment("d", 0, leftover), 0, 1},
-		"it is being deleted":     {activitiestest.Deployment("d", 0, leftover, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment]), 2, 1},
-		"the budget is no matter": {activitiestest.Deployment("d", 0, leftover), 0, 5},
+		"all are well":            {activitiestest.NewDeployment("d", 0, leftover), 0, 1},
+		"it is being deleted":     {activitiestest.NewDeployment("d", 0, leftover, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment]), 2, 1},
+		"the budget is no matter": {activitiestest.NewDeployment("d", 0, leftover), 0, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(
@@ -156,21 +156,21 @@ func TestADeploymentWithoutDueMachinesHasNoHeldCondition(t *testing.T) {
 	}
 }
 
-func TestADeploymentReactsToItsMachines(t *testing.T) {
+func TestReplacementHeldFollowsDueMachines(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 0)
+	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
 		append(deploymentWithDueMachines(d, 0, 1), policyWithMaxReplacements(intstr.FromInt32(0)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
 	need, is := decisionFlags(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, attention.Nothing, need)
+	assert.Equal(t, attention.NeedNothing, need)
 	assert.Empty(t, is)
 
 	well := w.Machine("d-0").Status.DeepCopy()
 	w.ChangeMachineStatus("d-0", activitiestest.WithReplacementDue("HealthTimeout"))
 	need, is = decisionFlags(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, attention.Replace, need)
+	assert.Equal(t, attention.NeedReplacement, need)
 	assert.Equal(t, newFlags("held", "report"), is)
 	assert.NotNil(t, replacementHeldCondition(w, d))
 	_, is = decisionFlags(w, activitiestest.NewReadInput(d))
@@ -178,7 +178,7 @@ func TestADeploymentReactsToItsMachines(t *testing.T) {
 
 	w.ChangeMachineStatus("d-0", func(m *v1alpha1.Machine) { m.Status = *well })
 	need, is = decisionFlags(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, attention.Nothing, need)
+	assert.Equal(t, attention.NeedNothing, need)
 	assert.Equal(t, newFlags("report"), is)
 	assert.Nil(t, replacementHeldCondition(w, d))
 	_, is = decisionFlags(w, activitiestest.NewReadInput(d))
@@ -187,10 +187,10 @@ func TestADeploymentReactsToItsMachines(t *testing.T) {
 
 func TestADeploymentSaysThatTooManyNodesAreDead(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 0)
+	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
-		append(deploymentWithDueMachines(d, 1, 0), activitiestest.NewMachinesWithDeadNodes(4, 0)...)...)
+		append(deploymentWithDueMachines(d, 1, 0), activitiestest.NewMachinesWithDeadAndHealthyNodes(4, 0)...)...)
 	_, is := decisionFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, newFlags("held", "report"), is)
 	c := replacementHeldCondition(w, d)

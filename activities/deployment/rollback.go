@@ -17,8 +17,8 @@ type RollbackInput struct {
 }
 
 // RollBackDeployment copies the template and annotations of a former set back to the deployment, and clears
-// spec.rollbackTo. A former set that is gone or is being deleted causes a Conflict. See KindFamily.RollBackDeployment,
+// spec.rollbackTo. A former set that is gone or is being deleted causes a Conflict. See KindAdapter.RollBackDeployment,
 // and deployment.RestoreTemplateFromSet in observe.
 func (a *Activities) RollBackDeployment(ctx context.Context, in RollbackInput) (kube.MinVersions, error) {
-	return a.mcmFamily().RollBackDeployment(ctx, in)
+	return a.mcmAdapter().RollBackDeployment(ctx, in)
 }

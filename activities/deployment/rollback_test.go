@@ -27,7 +27,7 @@ func withRollbackRequest(d *v1alpha1.MachineDeployment) {
 
 func newRollbackInput(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet) deployment.RollbackInput {
 	return deployment.RollbackInput{
-		Deployment: activitiestest.Ref(d),
+		Deployment: activitiestest.NewRef(d),
 		Version:    d.ResourceVersion,
 		Rollback: rollout.Rollback{
 			Set: &rollout.ObjectTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion}, Revision: 1,
@@ -38,7 +38,7 @@ func newRollbackInput(d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet) dep
 
 func TestRollBackDeployment(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3, withRollbackRequest)
+	d := activitiestest.NewDeployment("d", 3, withRollbackRequest)
 	former := activitiestest.NewMachineSet(
 		"d-1",
 		0,
@@ -47,7 +47,7 @@ func TestRollBackDeployment(t *testing.T) {
 	)
 	t.Run("the template returns, all in one write", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
-		versions := activitiestest.RunTwice[kube.MinVersions](
+		versions := activitiestest.RunActivityTwice[kube.MinVersions](
 			w,
 			newActivities(w.Kube).RollBackDeployment,
 			newRollbackInput(d, former),
@@ -57,18 +57,18 @@ func TestRollBackDeployment(t *testing.T) {
 		assert.Nil(t, got.Spec.RollbackTo)
 		assert.Equal(
 			t,
-			activitiestest.Template(),
+			activitiestest.NewMachineTemplate(),
 			got.Spec.Template,
 			"labels and annotations that it had not are gone, and so is the hash",
 		)
 		assert.True(t, observeset.IsSameTemplate(&former.Spec.Template, &got.Spec.Template))
 		assert.Equal(t, []string{"update machinedeployments"}, w.WriteRequests())
-		assert.Equal(t, []string{"Normal DeploymentRollback return to revision 1, set d-1"}, w.NewEvents())
+		assert.Equal(t, []string{"Normal DeploymentRollback return to revision 1, set d-1"}, w.TakeNewEvents())
 		assert.Equal(t, former.Spec, w.MachineSet("d-1").Spec)
 	})
 	t.Run("also when the status of the set changed", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
-		w.EditObject(cache.Sets, "d-1", activitiestest.AnnotationPatch("x", "y"))
+		w.EditObject(cache.Sets, "d-1", activitiestest.NewAnnotationPatch("x", "y"))
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).RollBackDeployment,
@@ -81,23 +81,23 @@ func TestRollBackDeployment(t *testing.T) {
 		t.Run("nothing to return to: "+reason, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d, former)
 			in := deployment.RollbackInput{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				Version:    d.ResourceVersion,
 				Rollback:   rollout.Rollback{Revision: 1, Reason: reason, Why: "so it is"},
 			}
-			activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
+			activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).RollBackDeployment, in)
 			got := w.Deployment("d")
 			assert.Nil(t, got.Spec.RollbackTo)
 			assert.Equal(t, d.Spec.Template, got.Spec.Template)
 			assert.Equal(t, d.Annotations, got.Annotations)
-			assert.Equal(t, []string{"Warning " + reason + " so it is"}, w.NewEvents())
+			assert.Equal(t, []string{"Warning " + reason + " so it is"}, w.TakeNewEvents())
 		})
 	}
 }
 
 func TestRollBackDeploymentIsRefused(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3, withRollbackRequest)
+	d := activitiestest.NewDeployment("d", 3, withRollbackRequest)
 	former := activitiestest.NewMachineSet(
 		"d-1",
 		0,
@@ -113,18 +113,18 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 		"the deployment changed": {d, former, func(w *activitiestest.World) {
 			w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 5}})
 		}, kube.TypeConflict},
-		"the deployment is going": {activitiestest.Deployment("d", 3, withRollbackRequest, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment]), former, nil, kube.TypeConflict},
-		"the deployment is gone":  {activitiestest.Deployment("other", 3, withRollbackRequest), former, nil, kube.TypeObjectGone},
+		"the deployment is going": {activitiestest.NewDeployment("d", 3, withRollbackRequest, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment]), former, nil, kube.TypeConflict},
+		"the deployment is gone":  {activitiestest.NewDeployment("other", 3, withRollbackRequest), former, nil, kube.TypeObjectGone},
 		"the set is going":        {d, activitiestest.NewMachineSet("d-1", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]), nil, kube.TypeConflict},
 		"the set is gone":         {d, activitiestest.NewMachineSet("d-2", 0), nil, kube.TypeConflict},
 		"another set has its name": {
 			d, activitiestest.NewMachineSet("d-1", 0, func(s *v1alpha1.MachineSet) { s.UID = "uid-other" }), nil, kube.TypeConflict,
 		},
 		"admission refuses it": {d, former, func(w *activitiestest.World) {
-			activitiestest.FailRequests(w.Machines, "update", "machinedeployments", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "d", nil), nil)
+			activitiestest.FailRequests(w.MachineClient, "update", "machinedeployments", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "d", nil), nil)
 		}, kube.TypeRefused},
 		"the deployment changes at the last moment": {d, former, func(w *activitiestest.World) {
-			activitiestest.FailRequests(w.Machines, "update", "machinedeployments", 1, nil, func() { w.EditObject(cache.Deployments, "d", activitiestest.AnnotationPatch("x", "y")) })
+			activitiestest.FailRequests(w.MachineClient, "update", "machinedeployments", 1, nil, func() { w.EditObject(cache.Deployments, "d", activitiestest.NewAnnotationPatch("x", "y")) })
 		}, kube.TypeConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,14 +138,14 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 				newRollbackInput(d, former),
 			)
 			activitiestest.AssertFailure(t, err, row.kind, false)
-			assert.Empty(t, w.NewEvents())
+			assert.Empty(t, w.TakeNewEvents())
 			assert.NotNil(t, w.Deployment(row.deployment.Name).Spec.RollbackTo, "it is still asked for")
 			assert.Equal(t, "large", w.Deployment(row.deployment.Name).Spec.Template.Spec.Class.Name)
 		})
 	}
 	t.Run("the set cannot be read for now", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
-		activitiestest.FailRequests(w.Machines, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
+		activitiestest.FailRequests(w.MachineClient, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).RollBackDeployment,
@@ -164,6 +164,6 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.WriteRequests())
-		assert.Empty(t, w.NewEvents())
+		assert.Empty(t, w.TakeNewEvents())
 	})
 }

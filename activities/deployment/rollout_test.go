@@ -26,7 +26,7 @@ import (
 // runs, another is being created.
 func newRolloutWorld(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDeployment) {
 	t.Helper()
-	d := activitiestest.Deployment(
+	d := activitiestest.NewDeployment(
 		"d",
 		3,
 		withRevision[*v1alpha1.MachineDeployment]("2"),
@@ -37,9 +37,9 @@ func newRolloutWorld(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDepl
 	)
 	most := func(s *v1alpha1.MachineSet) { s.Annotations[v1alpha1.AnnotationMaxReplicas] = "5" }
 	of := activitiestest.WithOwner[*v1alpha1.Machine]
-	now := settledSet(d, "d-2", 2, most)
-	old := settledSet(d, "d-1", 2, withRevision[*v1alpha1.MachineSet]("1"), activitiestest.WithFormerTemplate, most)
-	unused := settledSet(
+	now := newSettledSet(d, "d-2", 2, most)
+	old := newSettledSet(d, "d-1", 2, withRevision[*v1alpha1.MachineSet]("1"), activitiestest.WithFormerTemplate, most)
+	unused := newSettledSet(
 		d,
 		"d-0",
 		0,
@@ -51,19 +51,19 @@ func newRolloutWorld(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDepl
 		d,
 		now,
 		unused,
-		activitiestest.Machine(
+		activitiestest.NewMachine(
 			"going",
 			of(old),
 			activitiestest.WithPhase(v1alpha1.MachineTerminating),
 			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 		),
-		activitiestest.Machine("new", of(now), activitiestest.WithPhase(v1alpha1.MachineRunning)),
-		activitiestest.Machine("newer", of(now), activitiestest.WithInstanceBlocker("ResourceExhausted", "no room")),
+		activitiestest.NewMachine("new", of(now), activitiestest.WithPhase(v1alpha1.MachineRunning)),
+		activitiestest.NewMachine("newer", of(now), activitiestest.WithInstanceBlocker("ResourceExhausted", "no room")),
 	)
 	return activitiestest.NewWorld(t, objects...), d
 }
 
-func TestDecideDeploymentOfARollout(t *testing.T) {
+func TestDecideDeploymentDuringARollout(t *testing.T) {
 	t.Parallel()
 	w, d := newRolloutWorld(t)
 	decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
@@ -73,7 +73,7 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 	assert.Equal(t, &rollout.Progress{Revision: 2, Set: "d-2"}, decision.Rollout.Record)
 
 	t.Run("the picture: the newest set first, one without machines left out", func(t *testing.T) {
-		assert.Equal(t, []deployment.SetPicture{
+		assert.Equal(t, []deployment.SetOverview{
 			{Name: "d-2", Revision: 2, Current: true, Replicas: 2, Machines: 2, Available: 1},
 			{Name: "d-1", Revision: 1, Replicas: 2, Machines: 3, Available: 2, Deleting: 1},
 		}, decision.Picture.Sets)
@@ -109,22 +109,22 @@ func TestDecideDeploymentOfARollout(t *testing.T) {
 		)
 		decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
 		assert.False(t, decision.Rollout.HasActions())
-		assert.Equal(t, attention.Rollout, decision.Pending.Need)
+		assert.Equal(t, attention.NeedRollout, decision.Pending.Need)
 		assert.Equal(t, "Machines", decision.Rollout.HoldBy)
 	})
 }
 
-// Temporal's history contains the ProgressPicture of a deployment, so its size is limited.
-func TestProgressPictureNamesTenSetsAtMost(t *testing.T) {
+// Temporal's history contains the ProgressOverview of a deployment, so its size is limited.
+func TestProgressOverviewNamesTenSetsAtMost(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("30"))
+	d := activitiestest.NewDeployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("30"))
 	objects := []runtime.Object{d}
 	for i := range 30 {
 		name := fmt.Sprintf("d-%02d", i)
 		objects = append(
 			objects,
 			machineSetWithMachines(
-				settledSet(d, name, 1, withRevision[*v1alpha1.MachineSet](strconv.Itoa(i+1)), func(s *v1alpha1.MachineSet) {
+				newSettledSet(d, name, 1, withRevision[*v1alpha1.MachineSet](strconv.Itoa(i+1)), func(s *v1alpha1.MachineSet) {
 					s.Spec.Template.Spec.Class.Name = name
 				}),
 			)...)
@@ -145,7 +145,11 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 	}
 	reports := func(workflow string) bool {
 		t.Helper()
-		return activitiestest.RunTwice[deployment.Decision](w, newActivities(w.Kube).DecideDeployment, asks(workflow)).Report
+		return activitiestest.RunActivityTwice[deployment.Decision](
+			w,
+			newActivities(w.Kube).DecideDeployment,
+			asks(workflow),
+		).Report
 	}
 	says := func(workflow string) {
 		t.Helper()
@@ -172,13 +176,13 @@ func TestTheStatusNamesTheRollout(t *testing.T) {
 	assert.True(t, reports("rollout/shop/e"))
 
 	t.Run("no longer than something is under way", func(t *testing.T) {
-		w, d := newIdleDeployment(t, 2)
+		w, d := newWorldWithIdleDeployment(t, 2)
 		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 		is := w.Deployment("d")
 		is.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: child}
 		w.WriteStatus(is)
 		for _, workflow := range []string{"", child} {
-			decision := activitiestest.RunTwice[deployment.Decision](
+			decision := activitiestest.RunActivityTwice[deployment.Decision](
 				w,
 				newActivities(w.Kube).DecideDeployment,
 				deployment.Input{ReadInput: activitiestest.NewReadInput(d), WorkflowID: workflow},
@@ -195,7 +199,7 @@ func TestReportDeploymentWithFieldsPrunedByOlderCRDs(t *testing.T) {
 	t.Parallel()
 	w, d := newRolloutWorld(t)
 	var prune func(*v1alpha1.MachineDeployment)
-	w.Machines.PrependReactor(
+	w.MachineClient.PrependReactor(
 		"update",
 		"machinedeployments",
 		func(action clienttesting.Action) (bool, runtime.Object, error) {

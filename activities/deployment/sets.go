@@ -81,10 +81,10 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 		)
 	}
 	if err != nil {
-		return nil, kube.WriteError(ctx, in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
+		return nil, kube.ClassifyWriteError(ctx, in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
 	}
 	versions := kube.MinVersions{cache.Sets: set.ResourceVersion}
-	return versions, a.mcmFamily().WriteRevision(ctx, in.Deployment, d, set, versions)
+	return versions, a.mcmAdapter().WriteRevision(ctx, in.Deployment, d, set, versions)
 }
 
 // isWantedSet reports whether the existing set with the wanted name is the wanted set. A set that is being deleted is
@@ -102,7 +102,7 @@ func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alph
 	}
 	d.Status.CollisionCount = &count
 	if _, err := a.Kube.Deployments(ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
-		return kube.WriteError(ctx, ref, err)
+		return kube.ClassifyWriteError(ctx, ref, err)
 	}
 	return kube.ConflictError(ref)
 }
@@ -146,43 +146,43 @@ type SetChanges struct {
 	rollout.SetChanges
 }
 
-// ChangeSets changes and deletes sets. See KindFamily.ChangeSets.
+// ChangeSets changes and deletes sets. See KindAdapter.ChangeSets.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
-	return a.mcmFamily().ChangeSets(ctx, in)
+	return a.mcmAdapter().ChangeSets(ctx, in)
 }
 
-// mcmFamily returns the KindFamily of MCM's kinds.
-func (a *Activities) mcmFamily() KindFamily[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet] {
-	return KindFamily[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
+// mcmAdapter returns the KindAdapter of MCM's kinds.
+func (a *Activities) mcmAdapter() KindAdapter[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet] {
+	return KindAdapter[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
 		Kube: a.Kube,
 		Deployments: func(namespace string) Client[*v1alpha1.MachineDeployment] {
 			return a.Kube.Deployments(namespace)
 		},
-		Sets:      func(namespace string) Client[*v1alpha1.MachineSet] { return a.Kube.Sets(namespace) },
-		Kind:      "deployment",
-		Resources: [2]cache.Resource{cache.Deployments, cache.Sets},
-		Cached:    a.Kube.Cluster.Deployment,
-		Ours:      func(*v1alpha1.MachineDeployment) bool { return true },
-		Selects:   deployment.SelectsSet,
-		Free: func(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) bool {
+		Sets:             func(namespace string) Client[*v1alpha1.MachineSet] { return a.Kube.Sets(namespace) },
+		Kind:             "deployment",
+		Resources:        [2]cache.Resource{cache.Deployments, cache.Sets},
+		CachedDeployment: a.Kube.Cluster.Deployment,
+		IsManaged:        func(*v1alpha1.MachineDeployment) bool { return true },
+		SelectsSet:       deployment.SelectsSet,
+		IsSetAdoptable: func(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) bool {
 			return cache.CanBeAdopted(set, d, cache.KindDeployment)
 		},
-		Take: func(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) {
+		SetController: func(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) {
 			kube.SetController(set, d, cache.KindDeployment)
 		},
 		Replicas: func(set *v1alpha1.MachineSet) int { return int(set.Spec.Replicas) },
-		AllowScale: func(allow bool) map[string]any {
+		ScaleUpPatch: func(allow bool) map[string]any {
 			return map[string]any{
 				"labels": map[string]any{v1alpha1.LabelScaleUpDisabled: NilIf(allow, v1alpha1.ValueLowerTrue)},
 			}
 		},
-		Resized: func(r rollout.SetResize, _ int) map[string]any {
+		ResizeAnnotations: func(r rollout.SetResize, _ int) map[string]any {
 			return map[string]any{
 				v1alpha1.AnnotationDesiredReplicas: strconv.Itoa(r.Desired), v1alpha1.AnnotationMaxReplicas: strconv.Itoa(r.Max),
 			}
 		},
-		ActedOn: func(set *v1alpha1.MachineSet) int { return int(set.Status.ObservedReplicas) },
-		Follow: func(
+		LastHandledReplicas: func(set *v1alpha1.MachineSet) int { return int(set.Status.ObservedReplicas) },
+		CopyDeploymentFields: func(
 			_ context.Context, d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, _ time.Time,
 		) (changed, current bool, err error) {
 			if !observeset.IsSameTemplate(&set.Spec.Template, &d.Spec.Template) { // the set is no longer current
@@ -190,15 +190,15 @@ func (a *Activities) mcmFamily() KindFamily[*v1alpha1.MachineDeployment, *v1alph
 			}
 			return deployment.CopyDeploymentFields(set, d), true, nil
 		},
-		Revision: v1alpha1.AnnotationRevision, History: v1alpha1.AnnotationRevisionHistory,
+		RevisionKey: v1alpha1.AnnotationRevision, RevisionHistoryKey: v1alpha1.AnnotationRevisionHistory,
 		RollbackFuncs: RollbackFuncs[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
-			Asked:  func(d *v1alpha1.MachineDeployment) bool { return d.Spec.RollbackTo != nil },
-			Forget: func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
-			Former: a.readExistingSet,
-			SameTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
+			IsRollbackRequested:   func(d *v1alpha1.MachineDeployment) bool { return d.Spec.RollbackTo != nil },
+			RemoveRollbackRequest: func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
+			ReadFormerSet:         a.readExistingSet,
+			IsSameTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 				return observeset.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},
-			ReturnTo: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, _ time.Time) {
+			RestoreTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, _ time.Time) {
 				deployment.RestoreTemplateFromSet(d, set)
 			},
 		},

@@ -27,7 +27,7 @@ func nameOfSet(t *testing.T, d *v1alpha1.MachineDeployment, collisions *int32) (
 
 func TestCreateSet(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3, func(d *v1alpha1.MachineDeployment) {
+	d := activitiestest.NewDeployment("d", 3, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.MinReadySeconds, d.Spec.AutoPreserveFailedMachineMax = 5, 2
 		d.Annotations = map[string]string{
 			"note":                              "copied",
@@ -48,7 +48,7 @@ func TestCreateSet(t *testing.T) {
 		w,
 		newActivities(w.Kube).CreateSet,
 		deployment.SetCreation{
-			Deployment:  activitiestest.Ref(d),
+			Deployment:  activitiestest.NewRef(d),
 			Version:     "900",
 			SetCreation: rollout.SetCreation{Replicas: 2, Revision: 10, Desired: 3, Max: 5},
 		},
@@ -81,7 +81,7 @@ func TestCreateSet(t *testing.T) {
 	assert.Equal(t, "10", after.Annotations[v1alpha1.AnnotationRevision], "it is numbered like its set")
 	assert.Equal(t, []string{"create machinesets", "patch machinedeployments"}, w.WriteRequests())
 	assert.Equal(t, kube.MinVersions{cache.Sets: s.ResourceVersion, cache.Deployments: after.ResourceVersion}, versions)
-	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + name + " to 2"}, w.NewEvents())
+	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + name + " to 2"}, w.TakeNewEvents())
 	assert.Nil(t, after.Status.CollisionCount)
 
 	t.Run("what the autoscaler wrote reaches the set, its list of machines does not", func(t *testing.T) {
@@ -94,9 +94,9 @@ func TestCreateSet(t *testing.T) {
 func TestCreateSetIsIdempotent(t *testing.T) {
 	t.Parallel()
 	t.Run("where the deployment has its number, it is one set, told once", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
+		d := activitiestest.NewDeployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
 		w := activitiestest.NewWorld(t, d)
-		versions := activitiestest.RunTwice[kube.MinVersions](
+		versions := activitiestest.RunActivityTwice[kube.MinVersions](
 			w,
 			newActivities(w.Kube).CreateSet,
 			activitiestest.NewSetCreation(d),
@@ -111,7 +111,7 @@ func TestCreateSetIsIdempotent(t *testing.T) {
 		assert.Equal(t, []string{"create machinesets", "create machinesets"}, w.WriteRequests(), "the second meets the first")
 	})
 	t.Run("where it got one, the second meets another version", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3)
+		d := activitiestest.NewDeployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
@@ -127,13 +127,13 @@ func TestCreateSetIsIdempotent(t *testing.T) {
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
-		assert.Len(t, w.NewEvents(), 1)
+		assert.Len(t, w.TakeNewEvents(), 1)
 	})
 	t.Run("one that was ended in between numbers the deployment the second time", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3)
+		d := activitiestest.NewDeployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
 		activitiestest.FailRequests(
-			w.Machines,
+			w.MachineClient,
 			"patch",
 			"machinedeployments",
 			1,
@@ -165,13 +165,13 @@ func TestCreateSetIsIdempotent(t *testing.T) {
 			},
 			versions,
 		)
-		assert.Len(t, w.NewEvents(), 1, "one set is told of once")
+		assert.Len(t, w.TakeNewEvents(), 1, "one set is told of once")
 	})
 	t.Run("a template that changes meanwhile is not numbered", func(t *testing.T) {
-		d := activitiestest.Deployment("d", 3)
+		d := activitiestest.NewDeployment("d", 3)
 		w := activitiestest.NewWorld(t, d)
 		activitiestest.FailRequests(
-			w.Machines,
+			w.MachineClient,
 			"patch",
 			"machinedeployments",
 			1,
@@ -197,13 +197,13 @@ func classPatch() map[string]any {
 
 func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3)
+	d := activitiestest.NewDeployment("d", 3)
 	name, _ := nameOfSet(t, d, nil)
 	for what, taken := range map[string]*v1alpha1.MachineSet{
 		"by a stranger":                                  activitiestest.NewMachineSet(name, 1, withOtherLabels),
 		"by a set of another template":                   activitiestest.NewOwnedSet(d, name, 1, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }),
 		"by a set that is about to go":                   activitiestest.NewOwnedSet(d, name, 1, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
-		"by a set of a activitiestest.Former deployment": activitiestest.NewMachineSet(name, 1, activitiestest.WithOwner[*v1alpha1.MachineSet](activitiestest.Deployment("former", 1))),
+		"by a set of a activitiestest.Former deployment": activitiestest.NewMachineSet(name, 1, activitiestest.WithOwner[*v1alpha1.MachineSet](activitiestest.NewDeployment("former", 1))),
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d, taken)
@@ -242,13 +242,13 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 
 func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3)
+	d := activitiestest.NewDeployment("d", 3)
 	t.Run("a decision about another deployment", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).CreateSet,
-			deployment.SetCreation{Deployment: activitiestest.RefOfFormerObject(d), Version: "900"},
+			deployment.SetCreation{Deployment: activitiestest.NewFormerObjectRef(d), Version: "900"},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 	})
@@ -257,7 +257,7 @@ func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).CreateSet,
-			deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: "899"},
+			deployment.SetCreation{Deployment: activitiestest.NewRef(d), Version: "899"},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.WriteRequests())
@@ -265,7 +265,7 @@ func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 	t.Run("what the API server will not take, and people hear of it", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
 		activitiestest.FailRequests(
-			w.Machines,
+			w.MachineClient,
 			"create",
 			"machinesets",
 			-1,
@@ -281,7 +281,7 @@ func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 		assert.Equal(
 			t,
 			[]string{`Warning MachineSetCreateError Error creating machine set: MachineSet "d-x" is invalid`},
-			w.NewEvents(),
+			w.TakeNewEvents(),
 		)
 	})
 }
@@ -297,7 +297,7 @@ func changeSets(
 		w,
 		newActivities(w.Kube).ChangeSets,
 		deployment.SetChanges{
-			Deployment: activitiestest.Ref(d),
+			Deployment: activitiestest.NewRef(d),
 			SetChanges: rollout.SetChanges{Resize: resize, Delete: remove},
 		},
 	)
@@ -305,7 +305,7 @@ func changeSets(
 
 func TestChangeSets(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 5)
+	d := activitiestest.NewDeployment("d", 5)
 	grow := []rollout.SetResize{
 		{Name: "s", UID: "uid-s", Version: "900", From: 3, To: 5, Desired: 7, Max: 9, HasEvent: true},
 	}
@@ -320,7 +320,7 @@ func TestChangeSets(t *testing.T) {
 			w.MachineSet("s").Annotations,
 		)
 		assert.Equal(t, kube.MinVersions{cache.Sets: w.MachineSet("s").ResourceVersion}, versions)
-		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.NewEvents())
+		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.TakeNewEvents())
 
 		before := w.Snapshot()
 		_, err = changeSets(w, d, grow, nil)
@@ -334,7 +334,7 @@ func TestChangeSets(t *testing.T) {
 			{Name: "same", UID: "uid-same", Version: "900", From: 2, To: 2, Desired: 5, Max: 6},
 		}, nil)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled down machine set s to 0"}, w.NewEvents())
+		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled down machine set s to 0"}, w.TakeNewEvents())
 		assert.Equal(t, int32(2), w.MachineSet("same").Spec.Replicas)
 		assert.Equal(
 			t,
@@ -347,7 +347,7 @@ func TestChangeSets(t *testing.T) {
 		_, err := changeSets(w, d, []rollout.SetResize{{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}}, nil)
 		require.NoError(t, err)
 		assert.Equal(t, int32(5), w.MachineSet("s").Spec.Replicas)
-		assert.Empty(t, w.NewEvents())
+		assert.Empty(t, w.TakeNewEvents())
 	})
 	t.Run(
 		"leaves a set alone that got another size or another owner, is being deleted or was replaced",
@@ -359,7 +359,7 @@ func TestChangeSets(t *testing.T) {
 				{activitiestest.NewOwnedSet(d, "s", 3), rollout.SetResize{Name: "s", UID: "uid-s", Version: "899", From: 4, To: 5}},
 				{activitiestest.NewOwnedSet(d, "s", 3, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]), rollout.SetResize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
 				{activitiestest.NewOwnedSet(d, "s", 3), rollout.SetResize{Name: "s", UID: "uid-of-a-former-one", Version: "900", From: 3, To: 5}},
-				{activitiestest.NewOwnedSet(activitiestest.Deployment("other", 5), "s", 3), rollout.SetResize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
+				{activitiestest.NewOwnedSet(activitiestest.NewDeployment("other", 5), "s", 3), rollout.SetResize{Name: "s", UID: "uid-s", Version: "899", From: 3, To: 5}},
 			} {
 				w := activitiestest.NewWorld(t, d, row.set)
 				_, err := changeSets(w, d, []rollout.SetResize{row.other}, nil)

@@ -20,43 +20,43 @@ func newSetTarget(name string) rollout.ObjectTarget {
 	return rollout.ObjectTarget{Name: name, UID: "uid-" + name, Version: "900"}
 }
 
-// changesOfOneSet returns each possible change of a set, keyed by its name.
-func changesOfOneSet(d *v1alpha1.MachineDeployment, target rollout.ObjectTarget) map[string]deployment.SetChanges {
+// possibleSetChanges returns each possible change of a set, keyed by its name.
+func possibleSetChanges(d *v1alpha1.MachineDeployment, target rollout.ObjectTarget) map[string]deployment.SetChanges {
 	one := []rollout.ObjectTarget{target}
 	return map[string]deployment.SetChanges{
-		"open":  {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{AllowScaleUp: one}},
-		"close": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{ForbidScaleUp: one}},
+		"open":  {Deployment: activitiestest.NewRef(d), SetChanges: rollout.SetChanges{AllowScaleUp: one}},
+		"close": {Deployment: activitiestest.NewRef(d), SetChanges: rollout.SetChanges{ForbidScaleUp: one}},
 		"revise": {
-			Deployment: activitiestest.Ref(d),
+			Deployment: activitiestest.NewRef(d),
 			SetChanges: rollout.SetChanges{Revise: &rollout.RevisionChange{ObjectTarget: target, Revision: 4, History: "1,2"}},
 		},
-		"sync": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Sync: one}},
+		"sync": {Deployment: activitiestest.NewRef(d), SetChanges: rollout.SetChanges{Sync: one}},
 		"resize": {
-			Deployment: activitiestest.Ref(d),
+			Deployment: activitiestest.NewRef(d),
 			SetChanges: rollout.SetChanges{
 				Resize: []rollout.SetResize{{Name: target.Name, UID: target.UID, Version: target.Version, From: 3, To: 4}},
 			},
 		},
-		"delete": {Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Delete: one}},
+		"delete": {Deployment: activitiestest.NewRef(d), SetChanges: rollout.SetChanges{Delete: one}},
 	}
 }
 
 // A repeated change writes nothing. A set that changed since the decision stays unchanged.
 func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("2"))
+	d := activitiestest.NewDeployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("2"))
 	anew := func() *activitiestest.World {
 		return activitiestest.NewWorld(
 			t,
 			d,
-			settledSet(d, "s", 3, activitiestest.WithScaleUpDisabled, activitiestest.WithoutFinalizers[*v1alpha1.MachineSet]),
-			settledSet(d, "open", 3, activitiestest.WithoutFinalizers[*v1alpha1.MachineSet]),
+			newSettledSet(d, "s", 3, activitiestest.WithScaleUpDisabled, activitiestest.WithoutFinalizers[*v1alpha1.MachineSet]),
+			newSettledSet(d, "open", 3, activitiestest.WithoutFinalizers[*v1alpha1.MachineSet]),
 		)
 	}
 	changed, another := newSetTarget("s"), newSetTarget("s")
 	changed.Version, another.UID = "899", "uid-of-a-former-one"
 	for what, seen := range map[string]rollout.ObjectTarget{"another version": changed, "another one of its name": another} {
-		for kind, in := range changesOfOneSet(d, seen) {
+		for kind, in := range possibleSetChanges(d, seen) {
 			t.Run(kind+": "+what, func(t *testing.T) {
 				if kind == "resize" { // the precondition of a resize is the set's size
 					in.Resize[0].From = 2
@@ -66,11 +66,11 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 				_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 				assert.Equal(t, before, w.Snapshot())
-				assert.Empty(t, w.NewEvents())
+				assert.Empty(t, w.TakeNewEvents())
 			})
 		}
 	}
-	for kind, in := range changesOfOneSet(d, newSetTarget("s")) {
+	for kind, in := range possibleSetChanges(d, newSetTarget("s")) {
 		t.Run(kind+": a second time", func(t *testing.T) {
 			w := anew()
 			d := w.Deployment("d")
@@ -84,7 +84,7 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 			require.NoError(t, err)
 			w.AwaitCaches()
 			before := w.Snapshot()
-			w.NewEvents()
+			w.TakeNewEvents()
 			_, err = activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
 			if kind == "delete" {
 				require.NoError(t, err, "gone is what it should be")
@@ -92,7 +92,7 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			}
 			assert.Equal(t, before, w.Snapshot())
-			assert.Empty(t, w.NewEvents())
+			assert.Empty(t, w.TakeNewEvents())
 		})
 		t.Run(kind+": of a set that is gone", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, d)
@@ -123,10 +123,10 @@ func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := activitiestest.Deployment("d", 3, func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })
+			d := activitiestest.NewDeployment("d", 3, func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })
 			w := activitiestest.NewWorld(t, d, activitiestest.NewOwnedSet(d, "s", 3))
 			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				Generation: row.seen,
 				SetChanges: rollout.SetChanges{
 					Resize: []rollout.SetResize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: row.to}},
@@ -141,7 +141,7 @@ func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 
 func TestChangeSetsAllowsAndForbidsScaleUp(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 3)
+	d := activitiestest.NewDeployment("d", 3)
 	w := activitiestest.NewWorld(
 		t,
 		d,
@@ -152,7 +152,7 @@ func TestChangeSetsAllowsAndForbidsScaleUp(t *testing.T) {
 		w,
 		newActivities(w.Kube).ChangeSets,
 		deployment.SetChanges{
-			Deployment: activitiestest.Ref(d),
+			Deployment: activitiestest.NewRef(d),
 			SetChanges: rollout.SetChanges{
 				AllowScaleUp:  []rollout.ObjectTarget{newSetTarget("closed")},
 				ForbidScaleUp: []rollout.ObjectTarget{newSetTarget("open")},
@@ -168,7 +168,7 @@ func TestChangeSetsAllowsAndForbidsScaleUp(t *testing.T) {
 
 func TestChangeSetsSetsTheRevision(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment(
+	d := activitiestest.NewDeployment(
 		"d",
 		3,
 		withRevision[*v1alpha1.MachineDeployment]("3"),
@@ -176,7 +176,7 @@ func TestChangeSetsSetsTheRevision(t *testing.T) {
 			d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new"
 		},
 	)
-	s := settledSet(
+	s := newSettledSet(
 		d,
 		"s",
 		3,
@@ -184,7 +184,7 @@ func TestChangeSetsSetsTheRevision(t *testing.T) {
 		func(s *v1alpha1.MachineSet) { s.Annotations["note"], s.Spec.MinReadySeconds = "old", 0 },
 	)
 	in := deployment.SetChanges{
-		Deployment: activitiestest.Ref(d),
+		Deployment: activitiestest.NewRef(d),
 		SetChanges: rollout.SetChanges{
 			Revise: &rollout.RevisionChange{ObjectTarget: newSetTarget("s"), Revision: 4, History: "1,2"},
 		},
@@ -215,7 +215,7 @@ func TestChangeSetsSetsTheRevision(t *testing.T) {
 			w,
 			newActivities(w.Kube).ChangeSets,
 			deployment.SetChanges{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				SetChanges: rollout.SetChanges{Revise: &rollout.RevisionChange{ObjectTarget: newSetTarget("s"), Revision: 4}},
 			},
 		)
@@ -225,7 +225,7 @@ func TestChangeSetsSetsTheRevision(t *testing.T) {
 	t.Run("one that was ended in between is seen to be so", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
 		activitiestest.FailRequests(
-			w.Machines,
+			w.MachineClient,
 			"patch",
 			"machinedeployments",
 			1,
@@ -241,7 +241,7 @@ func TestChangeSetsSetsTheRevision(t *testing.T) {
 			w,
 			newActivities(w.Kube).ChangeSets,
 			deployment.SetChanges{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				SetChanges: rollout.SetChanges{Sync: decision.Rollout.Sync},
 			},
 		)
@@ -259,8 +259,8 @@ func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 		d.Spec.AutoPreserveFailedMachineMax = 2
 		d.Annotations["note"] = "new"
 	}
-	d := activitiestest.Deployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
-	s := settledSet(d, "s", 3)
+	d := activitiestest.NewDeployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("1"))
+	s := newSettledSet(d, "s", 3)
 	timeouts(d)
 	t.Run("what is the deployment's, and rolls nothing", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, append(machineSetWithMachines(s), d)...)
@@ -270,7 +270,7 @@ func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 			w,
 			newActivities(w.Kube).ChangeSets,
 			deployment.SetChanges{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				SetChanges: rollout.SetChanges{Sync: decision.Rollout.Sync},
 			},
 		)
@@ -292,7 +292,7 @@ func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Sync, "once is enough")
 	})
 	t.Run("a template that changed meanwhile is another set's", func(t *testing.T) {
-		for kind, in := range changesOfOneSet(d, newSetTarget("s")) {
+		for kind, in := range possibleSetChanges(d, newSetTarget("s")) {
 			if kind != "sync" && kind != "revise" {
 				continue
 			}
@@ -308,7 +308,7 @@ func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 	t.Run("nor does one become the current one between two writes", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, s)
 		activitiestest.FailRequests(
-			w.Machines,
+			w.MachineClient,
 			"patch",
 			"machinedeployments",
 			1,
@@ -318,19 +318,19 @@ func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).ChangeSets,
-			changesOfOneSet(d, newSetTarget("s"))["revise"],
+			possibleSetChanges(d, newSetTarget("s"))["revise"],
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
 	})
 	t.Run("a deployment that is gone, or is another", func(t *testing.T) {
-		for _, gone := range []*v1alpha1.MachineDeployment{activitiestest.Deployment("x", 1), activitiestest.Deployment("d", 1, func(d *v1alpha1.MachineDeployment) { d.UID = "uid-of-a-former-one" })} {
+		for _, gone := range []*v1alpha1.MachineDeployment{activitiestest.NewDeployment("x", 1), activitiestest.NewDeployment("d", 1, func(d *v1alpha1.MachineDeployment) { d.UID = "uid-of-a-former-one" })} {
 			w := activitiestest.NewWorld(t, d, s)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).ChangeSets,
 				deployment.SetChanges{
-					Deployment: activitiestest.Ref(gone),
+					Deployment: activitiestest.NewRef(gone),
 					SetChanges: rollout.SetChanges{Sync: []rollout.ObjectTarget{newSetTarget("s")}},
 				},
 			)

@@ -111,7 +111,11 @@ func (a *Activities) unfreezeDeployment(
 				annotation,
 			); err != nil &&
 				!apierrors.IsNotFound(err) {
-				return "", kube.WriteError(ctx, kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
+				return "", kube.ClassifyWriteError(
+					ctx,
+					kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)},
+					err,
+				)
 			}
 		}
 	}
@@ -147,7 +151,7 @@ func (a *Activities) applyReport(tree deployment.ObjectTree, in Report, now time
 		s.Rollout = deployment.RolloutRecord(s.Rollout, said.Progress, tree.Policy)
 	}
 	deployment.ApplyStatus(s, want, at)
-	s.FailedMachines = kube.SummarizeMachines(tree.Members, want.Failed)
+	s.FailedMachines = kube.SummarizeMachines(tree.Members, want.FailedNames)
 	s.ObservedGeneration = d.Generation
 	s.Selector = kube.SelectorText(d.Spec.Selector)
 	others := deployment.OverlappingDeployments(a.Kube.Cluster, d)
@@ -173,7 +177,7 @@ func (a *Activities) applyReport(tree deployment.ObjectTree, in Report, now time
 	)
 	hold := ""
 	if slices.ContainsFunc(tree.Members, machine.WaitsForReplacementGrant) && d.DeletionTimestamp == nil {
-		hold = replace.Decide(deployment.ReplacementFacts(a.Kube.Cluster, d, tree.Members, now)).Hold
+		hold = replace.Decide(deployment.ReplacementFacts(a.Kube.Cluster, d, tree.Members, now)).HoldReason
 	}
 	s.Conditions = withConditionMessage(
 		s.Conditions,
@@ -183,25 +187,28 @@ func (a *Activities) applyReport(tree deployment.ObjectTree, in Report, now time
 		at,
 	)
 	blocked := deployment.ExplanationFacts(tree, said.Plan, hold, now).BlockedSummary(now)
-	deployment.ApplyBlocked(s, blocked, at)
+	deployment.ApplyBlockedCondition(s, blocked, at)
 	s.CurrentOperation = kube.AddBlockersToOperation(said.Operation, blocked)
-	return said.Thaw
+	return said.NeedsUnfreeze
 }
 
 // ReportContent is the content of a report.
 type ReportContent struct {
 	rollout.Status
-	Progress  rollout.Progress    // includes the report's record
-	Operation *v1alpha1.Operation // nil: the deployment is idle
-	Plan      rollout.PlanResult  // plan after the status is written
-	Thaw      bool                // the freeze of the deployment must end
+	Progress      rollout.Progress    // includes the report's record
+	Operation     *v1alpha1.Operation // nil: the deployment is idle
+	Plan          rollout.PlanResult  // plan after the status is written
+	NeedsUnfreeze bool                // the freeze of the deployment must end
 }
 
 // Content returns the status that a report writes on a deployment of MCM or of Cluster API.
 func (in Report) Content(observed rollout.Facts, d metav1.Object) ReportContent {
-	observed.NoSet = in.NoSet
-	said := ReportContent{Operation: kube.OperationOfStep(in.Step), Thaw: rollout.PlanDeployment(observed).Thaw}
-	if said.Thaw {
+	observed.CreationError = in.NoSet
+	said := ReportContent{
+		Operation:     kube.OperationOfStep(in.Step),
+		NeedsUnfreeze: rollout.PlanDeployment(observed).FreezeEnded,
+	}
+	if said.NeedsUnfreeze {
 		observed = observed.WithEndedFreeze()
 	}
 	// must precede the record of a new revision, because the record restarts the progress deadline
@@ -209,7 +216,7 @@ func (in Report) Content(observed rollout.Facts, d metav1.Object) ReportContent 
 	if in.Record != nil {
 		observed.Progress = observed.Progress.MergedWith(*in.Record)
 	}
-	observed.Reported, observed.ObservedGeneration = said.Status, d.GetGeneration()
+	observed.ReportedStatus, observed.ObservedGeneration = said.Status, d.GetGeneration()
 	said.Progress, said.Plan = observed.Progress, rollout.PlanDeployment(observed)
 	if said.Plan.Pending.NeedsNothing() { // this report may have been the last pending work
 		said.Operation = nil

@@ -31,12 +31,12 @@ func conditionsOf(status v1alpha1.MachineDeploymentStatus) []string {
 
 func TestReportDeployment(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 1, withRevision[*v1alpha1.MachineDeployment]("1"))
-	w := activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "s", 1)), d)...)
+	d := activitiestest.NewDeployment("d", 1, withRevision[*v1alpha1.MachineDeployment]("1"))
+	w := activitiestest.NewWorld(t, append(machineSetWithMachines(newSettledSet(d, "s", 1)), d)...)
 	status := activitiestest.ReportDeployment(w, deployment.Report{
 		Input:  activitiestest.NewDeploymentInput(d),
 		Step:   &kube.Step{WorkflowID: "machinedeployment/shop/d"},
-		Record: &rollout.Progress{Revision: 1, Set: "s", Completed: activitiestest.LongAgo.Time, Good: "s"},
+		Record: &rollout.Progress{Revision: 1, Set: "s", Completed: activitiestest.OldTime.Time, Good: "s"},
 	})
 	t.Run("one machine is wanted and there: exactly two conditions", func(t *testing.T) {
 		assert.Equal(
@@ -55,7 +55,7 @@ func TestReportDeployment(t *testing.T) {
 	assert.Equal(t, "app=web", status.Selector)
 	assert.Nil(t, status.CurrentOperation, "the report was all that there was to do")
 	assert.Equal(t, []string{"update machinedeployments/status"}, w.WriteRequests())
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 
 	t.Run("says the same again without a write", func(t *testing.T) {
 		w.ForgetRequests()
@@ -73,17 +73,17 @@ func TestReportDeployment(t *testing.T) {
 			},
 			conditionsOf(status),
 		)
-		assert.False(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo), "Available is another now")
-		assert.False(t, status.Conditions[0].LastUpdateTime.Equal(&activitiestest.LongAgo), "and says something else")
+		assert.False(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.OldTime), "Available is another now")
+		assert.False(t, status.Conditions[0].LastUpdateTime.Equal(&activitiestest.OldTime), "and says something else")
 		assert.True(
 			t,
-			status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo),
+			status.Conditions[1].LastTransitionTime.Equal(&activitiestest.OldTime),
 			"Progressing is True as before",
 		)
 		assert.Contains(t, status.Conditions[1].Message, "1 of 2 machines")
 		assert.True(
 			t,
-			status.Conditions[1].LastUpdateTime.Equal(&activitiestest.LongAgo),
+			status.Conditions[1].LastUpdateTime.Equal(&activitiestest.OldTime),
 			"and the last progress is as long ago: another number is no rollout",
 		)
 
@@ -91,10 +91,10 @@ func TestReportDeployment(t *testing.T) {
 		w.WriteStatus(withOldConditions(w.Deployment("d")))
 		status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Equal(t, "Progressing True MachineSetUpdated", conditionsOf(status)[1])
-		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo), "True as before")
+		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.OldTime), "True as before")
 		assert.False(
 			t,
-			status.Conditions[1].LastUpdateTime.Equal(&activitiestest.LongAgo),
+			status.Conditions[1].LastUpdateTime.Equal(&activitiestest.OldTime),
 			"a rollout has its time from the start",
 		)
 	})
@@ -103,8 +103,8 @@ func TestReportDeployment(t *testing.T) {
 // The annotation "unfreeze" of a deployment also ends the freeze of the deployment's sets.
 func TestAnUnfrozenDeploymentUnfreezesItsSets(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 1, withRevision[*v1alpha1.MachineDeployment]("1"))
-	w := activitiestest.NewWorld(t, append(machineSetWithMachines(settledSet(d, "s", 1)), d)...)
+	d := activitiestest.NewDeployment("d", 1, withRevision[*v1alpha1.MachineDeployment]("1"))
+	w := activitiestest.NewWorld(t, append(machineSetWithMachines(newSettledSet(d, "s", 1)), d)...)
 	freeze := map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: "True"}}}
 	w.EditObject(cache.Deployments, "d", freeze)
 	w.EditObject(cache.Sets, "s", freeze)
@@ -128,7 +128,7 @@ func TestAnUnfrozenDeploymentUnfreezesItsSets(t *testing.T) {
 
 func TestReportDeploymentShowsRefusedSetCreation(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 1)
+	d := activitiestest.NewDeployment("d", 1)
 	w := activitiestest.NewWorld(t, d)
 	step := &kube.Step{WorkflowID: "machinedeployment/shop/d", Name: "refused", BlockedBy: []string{"Refused"}}
 	status := activitiestest.ReportDeployment(
@@ -142,11 +142,11 @@ func TestReportDeploymentShowsRefusedSetCreation(t *testing.T) {
 	assert.Equal(t, []string{"Refused"}, status.CurrentOperation.BlockedBy)
 }
 
-// withOldConditions sets the times of a deployment's conditions to LongAgo.
+// withOldConditions sets the times of a deployment's conditions to OldTime.
 func withOldConditions(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeployment {
 	for i := range d.Status.Conditions {
-		d.Status.Conditions[i].LastTransitionTime = activitiestest.LongAgo
-		d.Status.Conditions[i].LastUpdateTime = activitiestest.LongAgo
+		d.Status.Conditions[i].LastTransitionTime = activitiestest.OldTime
+		d.Status.Conditions[i].LastUpdateTime = activitiestest.OldTime
 	}
 	return d
 }
@@ -154,9 +154,9 @@ func withOldConditions(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeploymen
 func TestReportDeploymentSumsMachineCounts(t *testing.T) {
 	t.Parallel()
 	failing := func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed }
-	d := activitiestest.Deployment("d", 5)
-	now := settledSet(d, "a", 3)
-	old := settledSet(d, "b", 2, activitiestest.WithFormerTemplate)
+	d := activitiestest.NewDeployment("d", 5)
+	now := newSettledSet(d, "a", 3)
+	old := newSettledSet(d, "b", 2, activitiestest.WithFormerTemplate)
 	foreign := activitiestest.WithSetCounts(activitiestest.NewMachineSet("foreign", 9), 9, 9)
 	of := activitiestest.WithOwner[*v1alpha1.Machine]
 	w := activitiestest.NewWorld(
@@ -165,20 +165,20 @@ func TestReportDeploymentSumsMachineCounts(t *testing.T) {
 		now,
 		old,
 		foreign,
-		activitiestest.Machine("f", of(foreign), activitiestest.WithPhase(v1alpha1.MachineRunning), failing),
-		activitiestest.Machine(
+		activitiestest.NewMachine("f", of(foreign), activitiestest.WithPhase(v1alpha1.MachineRunning), failing),
+		activitiestest.NewMachine(
 			"n",
 			of(now),
 			activitiestest.WithPhase(v1alpha1.MachineRunning),
 		),
-		activitiestest.Machine("y", of(now), activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff), failing),
-		activitiestest.Machine("x", of(now), activitiestest.WithPhase(v1alpha1.MachineRunning), failing),
-		activitiestest.Machine(
+		activitiestest.NewMachine("y", of(now), activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff), failing),
+		activitiestest.NewMachine("x", of(now), activitiestest.WithPhase(v1alpha1.MachineRunning), failing),
+		activitiestest.NewMachine(
 			"o",
 			of(old),
 			activitiestest.WithPhase(v1alpha1.MachineRunning),
 		),
-		activitiestest.Machine("a", of(old), activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff), failing),
+		activitiestest.NewMachine("a", of(old), activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff), failing),
 	)
 	step := &kube.Step{WorkflowID: "machinedeployment/shop/d", Name: "await"}
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
@@ -219,10 +219,10 @@ func TestReportDeploymentShowsTemplateChange(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := activitiestest.Deployment("d", 1, row.change)
+			d := activitiestest.NewDeployment("d", 1, row.change)
 			w := activitiestest.NewWorld(
 				t,
-				append(machineSetWithMachines(settledSet(d, "s", 1, activitiestest.WithFormerTemplate)), d)...)
+				append(machineSetWithMachines(newSettledSet(d, "s", 1, activitiestest.WithFormerTemplate)), d)...)
 			status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 			assert.Equal(t, append([]string{"Available True MinimumReplicasAvailable"}, row.says...), conditionsOf(status))
 			assert.Contains(t, status.Conditions[1].Message, row.words)
@@ -233,13 +233,13 @@ func TestReportDeploymentShowsTemplateChange(t *testing.T) {
 
 func TestReportDeploymentShowsNewCurrentSet(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 1)
+	d := activitiestest.NewDeployment("d", 1)
 	w := activitiestest.NewWorld(
 		t,
 		append(
-			machineSetWithMachines(settledSet(d, "s", 1, activitiestest.WithFormerTemplate)),
+			machineSetWithMachines(newSettledSet(d, "s", 1, activitiestest.WithFormerTemplate)),
 			d,
-			settledSet(d, "new", 0, withRevision[*v1alpha1.MachineSet]("2")),
+			newSettledSet(d, "new", 0, withRevision[*v1alpha1.MachineSet]("2")),
 		)...)
 	status := activitiestest.ReportDeployment(
 		w,
@@ -258,9 +258,9 @@ func TestReportDeploymentShowsNewCurrentSet(t *testing.T) {
 // One changed count is enough to write the status.
 func TestAPreservedMachineIsReported(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 2, withRevision[*v1alpha1.MachineDeployment]("1"))
+	d := activitiestest.NewDeployment("d", 2, withRevision[*v1alpha1.MachineDeployment]("1"))
 	objects := machineSetWithMachines(
-		settledSet(d, "s", 2),
+		newSettledSet(d, "s", 2),
 		changeMachineNamed("s-0", activitiestest.WithPhase(v1alpha1.MachineFailed)),
 	)
 	w := activitiestest.NewWorld(t, append(objects, d)...)
@@ -268,7 +268,7 @@ func TestAPreservedMachineIsReported(t *testing.T) {
 	assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 	w.ChangeMachineStatus(
 		"s-0",
-		func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.LongAgo },
+		func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.OldTime },
 	)
 	assert.True(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Report)
 	after := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
@@ -286,7 +286,16 @@ func changeMachineNamed(name string, change func(*v1alpha1.Machine)) func(*v1alp
 
 func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 	t.Parallel()
-	d, a, b := activitiestest.Deployment("d", 0), activitiestest.Deployment("a", 0), activitiestest.Deployment("b", 0)
+	d, a, b := activitiestest.NewDeployment(
+		"d",
+		0,
+	), activitiestest.NewDeployment(
+		"a",
+		0,
+	), activitiestest.NewDeployment(
+		"b",
+		0,
+	)
 	w := activitiestest.NewWorld(t, d, a, b, activitiestest.NewOwnedSet(d, "s", 0))
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.Contains(t, conditionsOf(status), "SelectorOverlap True SelectorOverlap")
@@ -294,7 +303,7 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 		assert.Equal(
 			t,
 			[]string{"Warning SelectorOverlap the selector of a, b matches the machines of this deployment"},
-			w.NewEvents(),
+			w.TakeNewEvents(),
 		)
 	})
 	t.Run("and is taken back when it is mended", func(t *testing.T) {
@@ -308,13 +317,13 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 		w.AwaitCaches()
 		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Len(t, status.Conditions, 2)
-		assert.Empty(t, w.NewEvents())
+		assert.Empty(t, w.TakeNewEvents())
 	})
 }
 
 func TestReportDeploymentWarnsOfIgnoredClassKind(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment(
+	d := activitiestest.NewDeployment(
 		"d",
 		0,
 		func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Kind = "AWSMachineClass" },
@@ -325,7 +334,7 @@ func TestReportDeploymentWarnsOfIgnoredClassKind(t *testing.T) {
 	for _, told := range [][]string{{"Warning ClassKindIgnored " + message}, {}} {
 		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Contains(t, conditionsOf(status), "ClassKindIgnored True ClassKindIgnored")
-		assert.Equal(t, told, w.NewEvents())
+		assert.Equal(t, told, w.TakeNewEvents())
 		w.AwaitCaches()
 	}
 	w.EditObject(
@@ -340,15 +349,15 @@ func TestReportDeploymentWarnsOfIgnoredClassKind(t *testing.T) {
 	w.AwaitCaches()
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.NotContains(t, conditionsOf(status), "ClassKindIgnored True ClassKindIgnored", "it is mended")
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 }
 
-func TestReportDeploymentGone(t *testing.T) {
+func TestReportDeploymentThatIsGone(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Deployment("d", 1))
+	w := activitiestest.NewWorld(t, activitiestest.NewDeployment("d", 1))
 	_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportDeployment, deployment.Report{
 		Input: deployment.Input{
-			ReadInput: kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Deployment("d", 1))},
+			ReadInput: kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewDeployment("d", 1))},
 		},
 	})
 	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
@@ -356,7 +365,7 @@ func TestReportDeploymentGone(t *testing.T) {
 
 // The condition Available reports how many machines must be available. The annotation max-replicas has the largest
 // number of machines that may exist.
-func TestMaxUnavailableAndMaxSurge(t *testing.T) {
+func TestMaxUnavailableAndMaxSurgeLimitMachines(t *testing.T) {
 	t.Parallel()
 	type strategy = v1alpha1.MachineDeploymentStrategy
 	bounds := func(surge, unavailable string) v1alpha1.UpdateConfiguration {
@@ -402,7 +411,7 @@ func TestMaxUnavailableAndMaxSurge(t *testing.T) {
 		"a percentage of more than that":  {rolling("999999999%", "999999999%"), math.MaxInt32, "21474838596008811", "0 needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := activitiestest.Deployment("d", row.replicas)
+			d := activitiestest.NewDeployment("d", row.replicas)
 			d.Spec.Strategy = row.strategy
 			w := activitiestest.NewWorld(t, d)
 			creation := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Create
@@ -410,7 +419,7 @@ func TestMaxUnavailableAndMaxSurge(t *testing.T) {
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).CreateSet,
-				deployment.SetCreation{Deployment: activitiestest.Ref(d), Version: d.ResourceVersion, SetCreation: *creation},
+				deployment.SetCreation{Deployment: activitiestest.NewRef(d), Version: d.ResourceVersion, SetCreation: *creation},
 			)
 			require.NoError(t, err)
 			set, _ := nameOfSet(t, d, nil)
@@ -426,13 +435,13 @@ func TestMaxUnavailableAndMaxSurge(t *testing.T) {
 
 func TestDeploymentStatusHasLimitedSize(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 1300)
+	d := activitiestest.NewDeployment("d", 1300)
 	s := activitiestest.NewOwnedSet(d, "s", 1300)
 	objects := []runtime.Object{d, s}
 	for i := range 1300 {
 		objects = append(
 			objects,
-			activitiestest.Machine(
+			activitiestest.NewMachine(
 				fmt.Sprintf("m-%04d", i),
 				activitiestest.WithOwner[*v1alpha1.Machine](s),
 				func(m *v1alpha1.Machine) {

@@ -30,7 +30,7 @@ func (o workerWorld) decisionInput(after time.Duration) deployment.Input {
 
 func (o workerWorld) decideRollout(after time.Duration) rollout.Decision {
 	o.T.Helper()
-	d, err := activitiestest.RunOnWorker[deployment.Decision](
+	d, err := activitiestest.RunActivityOnWorker[deployment.Decision](
 		o.World,
 		o.worker,
 		newActivities(o.Kube).DecideDeployment,
@@ -42,7 +42,7 @@ func (o workerWorld) decideRollout(after time.Duration) rollout.Decision {
 
 func (o workerWorld) writeReport(record rollout.Progress) {
 	o.T.Helper()
-	_, err := activitiestest.RunOnWorker[string](
+	_, err := activitiestest.RunActivityOnWorker[string](
 		o.World,
 		o.worker,
 		newActivities(o.Kube).ReportDeployment,
@@ -75,9 +75,9 @@ func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 		w, _ := newRolloutWorld(t)
 		careful := activitiestest.NewRolloutPolicy(v1alpha1.RolloutPolicySpec{
-			Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Wait: activitiestest.Duration(5 * time.Minute)}},
+			Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Wait: activitiestest.NewDuration(5 * time.Minute)}},
 		})
-		_, err := w.Machines.MachineV1alpha1().
+		_, err := w.MachineClient.MachineV1alpha1().
 			RolloutPolicies(activitiestest.TestNamespace).
 			Create(t.Context(), careful, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -92,9 +92,9 @@ func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 func TestGrantTimeFollowsServerClock(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
-		d := activitiestest.Deployment("d", 0)
+		d := activitiestest.NewDeployment("d", 0)
 		w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 0)...)
-		_, err := activitiestest.RunOnWorker[deployment.GrantResult](
+		_, err := activitiestest.RunActivityOnWorker[deployment.GrantResult](
 			w,
 			k,
 			newActivities(w.Kube).GrantReplacements,

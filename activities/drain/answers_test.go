@@ -30,8 +30,8 @@ var (
 	errTooManyRequests = apierrors.NewTooManyRequests("too many requests", 0)
 )
 
-// budgetRefusal is the API server's answer when a disruption budget allows no eviction.
-func budgetRefusal(budget string) error {
+// budgetRefusalError is the API server's answer when a disruption budget allows no eviction.
+func budgetRefusalError(budget string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{
 		{
@@ -63,7 +63,7 @@ func TestEvictionErrorsBecomeBlockers(t *testing.T) {
 		again  time.Duration // shortest delay of the next try; the longest delay is a fifth longer
 	}{
 		"refused by a PDB that is not seen": {
-			budgetRefusal("web"), drain.BlockedByBudget, "a PodDisruptionBudget that is not seen here keeps web/a: ",
+			budgetRefusalError("web"), drain.BlockedByBudget, "a PodDisruptionBudget that is not seen here keeps web/a: ",
 			"The disruption budget web needs 2 healthy pods and has 2 currently", 10 * time.Second,
 		},
 		"the namespace is going":         {namespaceTerminatingError(), drain.BlockedByNamespace, "namespace web is being deleted, and web/a with it", "", 30 * time.Second},
@@ -77,7 +77,7 @@ func TestEvictionErrorsBecomeBlockers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				d.SetRequestError(row.answer, "a")
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
 				seen, took := e.AwaitResult(t)
@@ -96,7 +96,7 @@ func TestEvictionErrorsBecomeBlockers(t *testing.T) {
 			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				d.SetRequestError(row.answer, "a")
 				in.Shown = []drain.Blocker{{Kind: row.kind, Name: "", Why: "as people were told"}}
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				d.SetRequestError(nil, "a")
 				d.TakeNewRequests()
@@ -129,7 +129,7 @@ func TestAPodThatIsNotFoundIsGone(t *testing.T) {
 			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Means = means
 				d.SetRequestError(errPodNotFound, "a")
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				seen, _ := e.AwaitResult(t)
 				assert.Equal(t, activities.OutcomeEmpty, seen.Outcome, "whatever the watch says")
 				assert.Zero(t, seen.Accepted)
@@ -149,7 +149,7 @@ func TestMissingEvictionSubresourceDoesNotCountAsGonePod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				d.SetRequestError(answer, "a")
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				assert.Len(t, d.TakeNewRequests(), 1)
 			})
@@ -171,7 +171,7 @@ func TestThrottledEvictionReportsNoBlocker(t *testing.T) {
 			t.Run(name+kept, func(t *testing.T) {
 				runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 					d.SetRequestError(row.answer, "a")
-					e := d.StartEvictPods(in)
+					e := d.StartEviction(in)
 					e.AssertRunning(t)
 					assert.Len(t, d.TakeNewRequests(), 1)
 					activitiestest.AdvanceTime(row.again - time.Millisecond)
@@ -192,8 +192,8 @@ func TestThrottledEvictionReportsNoBlocker(t *testing.T) {
 func TestShortRefusalIsNotReported(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-		d.SetRequestError(budgetRefusal("web"), "a")
-		e := d.StartEvictPods(in)
+		d.SetRequestError(budgetRefusalError("web"), "a")
+		e := d.StartEviction(in)
 		e.AssertRunning(t)
 		activitiestest.AdvanceTime(900 * time.Millisecond)
 		e.AssertRunning(t)
@@ -206,8 +206,8 @@ func TestShortRefusalIsNotReported(t *testing.T) {
 
 func TestBlockersThatChangeBrieflyAreNotReported(t *testing.T) {
 	t.Parallel()
-	protected := func(name string) *corev1.Pod { return activitiestest.Pod(name, withDoNotDisrupt("true")) }
-	job := activitiestest.Pod(
+	protected := func(name string) *corev1.Pod { return activitiestest.NewPod(name, withDoNotDisrupt("true")) }
+	job := activitiestest.NewPod(
 		"job",
 		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "wait-completed"} },
 	)
@@ -215,14 +215,14 @@ func TestBlockersThatChangeBrieflyAreNotReported(t *testing.T) {
 		t,
 		[]runtime.Object{job, protected("a")},
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
-			e := d.StartEvictPods(in)
+			in.Shown = []drain.Blocker{{Kind: drain.BlockedByCompletion}}
+			e := d.StartEviction(in)
 			for range 3 {
 				e.AssertRunning(t)
 				activitiestest.AdvanceTime(900 * time.Millisecond)
 				d.RemovePods("a")
 				activitiestest.AdvanceTime(2 * time.Second)
-				require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, protected("a"), "web"))
+				require.NoError(t, d.TargetClient.Tracker().Create(activitiestest.PodsResource, protected("a"), "web"))
 			}
 			e.AssertRunning(t)
 			_, took := e.AwaitResult(t)
@@ -240,7 +240,7 @@ func TestKnownBlockersAreNotReportedAgain(t *testing.T) {
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = known
 			d.SetRequestError(errWebhookFailed, "a", "b")
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			activitiestest.AdvanceTime(5 * time.Minute)
 			e.AssertRunning(t)
 			d.SetRequestError(nil, "a", "b")

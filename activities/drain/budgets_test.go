@@ -38,13 +38,13 @@ func withBudgetName(name string) func(*policyv1.PodDisruptionBudget) {
 // misconfigureBudget makes a budget that never allows a disruption.
 func misconfigureBudget(b *policyv1.PodDisruptionBudget) { b.Status.ExpectedPods = 5 }
 
-func TestEvictsAsManyPodsAsBudgetAllows(t *testing.T) {
+func TestDrainEvictsAsManyPodsAsBudgetAllows(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
 		append(readyPods("a", "b", "c"), newBudget(2)),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(
 				t,
@@ -77,8 +77,8 @@ func TestBudgetThatAllowsEvictionAgainWakesTheDrain(t *testing.T) {
 				t,
 				append(readyPods("a"), newBudget(0, row.change...)),
 				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-					d.SetRequestError(budgetRefusal("all"), "a")
-					seen, took := d.StartEvictPods(in).AwaitResult(t)
+					d.SetRequestError(budgetRefusalError("all"), "a")
+					seen, took := d.StartEviction(in).AwaitResult(t)
 					assert.Equal(t, time.Second, took)
 					assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 					require.Len(t, seen.Blockers, 1)
@@ -91,7 +91,7 @@ func TestBudgetThatAllowsEvictionAgainWakesTheDrain(t *testing.T) {
 					assert.Empty(t, d.TakeNewRequests(), "its status says enough")
 
 					in.Shown, in.Known = seen.Blockers, seen.Picture.Rows
-					e := d.StartEvictPods(in)
+					e := d.StartEviction(in)
 					activitiestest.AdvanceTime(9*time.Minute + 30*time.Second)
 					e.AssertRunning(t)
 					probes := d.TakeNewRequests()
@@ -113,12 +113,12 @@ func TestBudgetThatAllowsEvictionAgainWakesTheDrain(t *testing.T) {
 			append(readyPods("a"), newBudget(0)),
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				assert.Empty(t, d.TakeNewRequests())
 				require.NoError(
 					t,
-					d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "all", metav1.DeleteOptions{}),
+					d.TargetClient.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "all", metav1.DeleteOptions{}),
 				)
 				synctest.Wait()
 				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
@@ -131,7 +131,7 @@ func TestBudgetThatAllowsEvictionAgainWakesTheDrain(t *testing.T) {
 	for name, change := range map[string]func(*activitiestest.EvictionWorld) error{
 		"is counted again": func(d *activitiestest.EvictionWorld) error { d.UpdateBudgetStatus(newBudget(2)); return nil },
 		"is deleted": func(d *activitiestest.EvictionWorld) error {
-			return d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(d.T.Context(), "all", metav1.DeleteOptions{})
+			return d.TargetClient.PolicyV1().PodDisruptionBudgets("web").Delete(d.T.Context(), "all", metav1.DeleteOptions{})
 		},
 	} {
 		t.Run("one that refused although its status allowed "+name, func(t *testing.T) {
@@ -139,8 +139,8 @@ func TestBudgetThatAllowsEvictionAgainWakesTheDrain(t *testing.T) {
 				t,
 				append(readyPods("a"), newBudget(1)),
 				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-					d.SetRequestError(budgetRefusal("all"), "a")
-					e := d.StartEvictPods(in)
+					d.SetRequestError(budgetRefusalError("all"), "a")
+					e := d.StartEviction(in)
 					e.AssertRunning(t)
 					assert.Len(t, d.TakeNewRequests(), 1)
 					d.SetRequestError(nil, "a")
@@ -148,7 +148,7 @@ func TestBudgetThatAllowsEvictionAgainWakesTheDrain(t *testing.T) {
 					synctest.Wait()
 					assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "at once")
 					d.RemovePods("a")
-					<-e.Ended
+					<-e.Outcome
 				},
 			)
 		})
@@ -160,7 +160,7 @@ func TestPodWithSeveralBudgetsIsReportedAsMisconfigured(t *testing.T) {
 	both := append(readyPods("a"), newBudget(1), newBudget(1, withBudgetName("more")))
 	runEvictionTest(t, both, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		d.SetRequestError(errSeveralBudgets, "a")
-		seen, _ := d.StartEvictPods(in).AwaitResult(t)
+		seen, _ := d.StartEviction(in).AwaitResult(t)
 		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 		require.Len(t, seen.Blockers, 1)
 		assert.Equal(t, drain.Blocker{
@@ -169,7 +169,7 @@ func TestPodWithSeveralBudgetsIsReportedAsMisconfigured(t *testing.T) {
 		}, seen.Blockers[0])
 
 		in.Shown = seen.Blockers
-		e := d.StartEvictPods(in)
+		e := d.StartEviction(in)
 		activitiestest.AdvanceTime(9 * time.Minute)
 		e.AssertRunning(t)
 		assert.LessOrEqual(t, len(d.TakeNewRequests()), 3, "what cannot go is not hammered")
@@ -179,14 +179,14 @@ func TestPodWithSeveralBudgetsIsReportedAsMisconfigured(t *testing.T) {
 		runEvictionTest(t, both, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all and web/more", Bad: true}}
 			d.SetRequestError(errSeveralBudgets, "a")
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			for len(d.TakeNewRequests()) == 0 { // the budget is probed at intervals
 				activitiestest.AdvanceTime(time.Second)
 			}
 			d.SetRequestError(nil, "a")
 			require.NoError(
 				t,
-				d.Target.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "more", metav1.DeleteOptions{}),
+				d.TargetClient.PolicyV1().PodDisruptionBudgets("web").Delete(t.Context(), "more", metav1.DeleteOptions{}),
 			)
 			synctest.Wait()
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "at once")
@@ -203,8 +203,8 @@ func TestEvictionIsTriedIfBudgetStatusIsStale(t *testing.T) {
 		append(readyPods("a", "b"), newBudget(1, old)),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
-			d.SetRequestError(budgetRefusal("all"), "a")
-			e := d.StartEvictPods(in)
+			d.SetRequestError(budgetRefusalError("all"), "a")
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "with one pod")
 			_ = e.CancelAndWait()
@@ -219,13 +219,13 @@ func TestUncountedPodsUseNoDisruption(t *testing.T) {
 		"those not ready, while it has spare": func(p *corev1.Pod) { p.Status.Conditions = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			later := activitiestest.Pod("b", setReady, withDoNotDisrupt("10s"))
+			later := activitiestest.NewPod("b", setReady, withDoNotDisrupt("10s"))
 			runEvictionTest(
 				t,
-				[]runtime.Object{newBudget(1), activitiestest.Pod("a", setReady, uncounted), later},
+				[]runtime.Object{newBudget(1), activitiestest.NewPod("a", setReady, uncounted), later},
 				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 					in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
-					e := d.StartEvictPods(in)
+					e := d.StartEviction(in)
 					e.AssertRunning(t)
 					assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
 					d.RemovePods("a")
@@ -237,7 +237,7 @@ func TestUncountedPodsUseNoDisruption(t *testing.T) {
 						"its turn comes, and nobody has used the budget",
 					)
 					d.RemovePods("b")
-					<-e.Ended
+					<-e.Outcome
 				},
 			)
 		})
@@ -248,7 +248,7 @@ func TestUncountedPodsUseNoDisruption(t *testing.T) {
 func readyPods(names ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range names {
-		list = append(list, activitiestest.Pod(name, setReady))
+		list = append(list, activitiestest.NewPod(name, setReady))
 	}
 	return list
 }
@@ -272,7 +272,7 @@ func TestFailedRequestUsesNoDisruption(t *testing.T) {
 		append(readyPods("a"), newBudget(1)),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			d.SetRequestError(errWebhookFailed, "a")
-			seen, _ := d.StartEvictPods(in).AwaitResult(t)
+			seen, _ := d.StartEviction(in).AwaitResult(t)
 			require.Len(t, seen.Blockers, 1)
 			assert.Equal(t, drain.BlockedByError, seen.Blockers[0].Kind, "the budget keeps nobody: %s", seen.Blockers[0].Why)
 		},

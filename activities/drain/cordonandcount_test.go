@@ -29,15 +29,15 @@ func TestCordonAndCountPods(t *testing.T) {
 		"nothing stands on it":     {nil, nil, 0, 0, []string{"patch nodes"}},
 		"it is cordoned":           {[]func(*corev1.Node){activitiestest.WithCordon}, nil, 0, 0, []string{}},
 		"only pods that may stay":  {nil, stayingPods(), 0, 0, []string{"patch nodes"}},
-		"pods that must go":        {nil, append(stayingPods(), activitiestest.Pod("a"), activitiestest.Pod("done", activitiestest.WithPodPhase(corev1.PodSucceeded)), activitiestest.Pod("b", activitiestest.WithDeletionTimestamp[*corev1.Pod])), 3, 0, []string{"patch nodes"}},
+		"pods that must go":        {nil, append(stayingPods(), activitiestest.NewPod("a"), activitiestest.NewPod("done", activitiestest.WithPodPhase(corev1.PodSucceeded)), activitiestest.NewPod("b", activitiestest.WithDeletionTimestamp[*corev1.Pod])), 3, 0, []string{"patch nodes"}},
 		"volumes":                  {nil, []runtime.Object{activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("", "n"), activitiestest.NewVolumeAttachment("b", "other")}, 0, 2, []string{"patch nodes"}},
 		"somebody has cordoned it": {[]func(*corev1.Node){activitiestest.WithForeignMetadata, activitiestest.WithCordon}, podsToRemove("a"), 1, 0, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
-			w := activitiestest.NewWorld(t, append(row.related, m, activitiestest.Node(row.node...))...)
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+			w := activitiestest.NewWorld(t, append(row.related, m, activitiestest.NewNode(row.node...))...)
 			w.ServePods()
-			load := activitiestest.RunTwice[activities.NodeLoad](
+			load := activitiestest.RunActivityTwice[activities.NodeLoad](
 				w,
 				newActivities(w.Kube).CordonAndCountPods,
 				activitiestest.NewReadInput(m),
@@ -48,21 +48,21 @@ func TestCordonAndCountPods(t *testing.T) {
 			assert.Contains(t, w.Requests(), "list pods", "live: a node that is said to be empty gets no drain")
 		})
 	}
-	other := activitiestest.Machine("other", activitiestest.WithNode)
+	other := activitiestest.NewMachine("other", activitiestest.WithNode)
 	for name, row := range map[string]struct {
 		machine *v1alpha1.Machine
 		related []runtime.Object
 	}{
-		"there is no node":              {activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict)), nil},
-		"the machine has none":          {activitiestest.Machine("m", activitiestest.WithDrain(0, drain.Evict)), []runtime.Object{activitiestest.Node()}},
-		"its node is another machine's": {activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict)), []runtime.Object{activitiestest.Node(activitiestest.WithMachineUID(other)), other}},
+		"there is no node":              {activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict)), nil},
+		"the machine has none":          {activitiestest.NewMachine("m", activitiestest.WithDrain(0, drain.Evict)), []runtime.Object{activitiestest.NewNode()}},
+		"its node is another machine's": {activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict)), []runtime.Object{activitiestest.NewNode(activitiestest.WithMachineUID(other)), other}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, append(row.related, row.machine, activitiestest.Pod("a"))...)
+			w := activitiestest.NewWorld(t, append(row.related, row.machine, activitiestest.NewPod("a"))...)
 			assert.Equal(
 				t,
 				activities.NodeLoad{Versions: kube.MinVersions{}},
-				activitiestest.RunTwice[activities.NodeLoad](
+				activitiestest.RunActivityTwice[activities.NodeLoad](
 					w,
 					newActivities(w.Kube).CordonAndCountPods,
 					activitiestest.NewReadInput(row.machine),
@@ -73,13 +73,13 @@ func TestCordonAndCountPods(t *testing.T) {
 		})
 	}
 	t.Run("the machine is gone", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Node())
+		w := activitiestest.NewWorld(t, activitiestest.NewNode())
 		assert.Zero(
 			t,
-			activitiestest.RunTwice[activities.NodeLoad](
+			activitiestest.RunActivityTwice[activities.NodeLoad](
 				w,
 				newActivities(w.Kube).CordonAndCountPods,
-				activitiestest.NewReadInput(activitiestest.Machine("m")),
+				activitiestest.NewReadInput(activitiestest.NewMachine("m")),
 			).Pods,
 		)
 		assert.Empty(t, w.WriteRequests())
@@ -88,14 +88,14 @@ func TestCordonAndCountPods(t *testing.T) {
 
 func TestCordonIsRetriedIfNodeWriteFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
 	for name, step := range map[string]func(*activitiestest.World) any{
 		"its cordon":    func(w *activitiestest.World) any { return newActivities(w.Kube).CordonAndCountPods },
 		"its condition": func(w *activitiestest.World) any { return (&machine.Activities{Kube: w.Kube}).AnnounceTermination },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node())
-			activitiestest.FailRequests(w.Target, "patch", "nodes", 1, errors.New("no answer"), nil)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+			activitiestest.FailRequests(w.TargetClient, "patch", "nodes", 1, errors.New("no answer"), nil)
 			_, err := activitiestest.RunActivity[any](w, step(w), activitiestest.NewReadInput(m))
 			require.ErrorContains(t, err, "patch node of machine m: no answer")
 			_, retryable := activitiestest.FailureTypeOf(t, err)
@@ -107,8 +107,8 @@ func TestCordonIsRetriedIfNodeWriteFails(t *testing.T) {
 	t.Run("no cache has the node, and the API server does not answer", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
-		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node()))
-		activitiestest.FailRequests(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+		require.NoError(t, w.TargetClient.Tracker().Add(activitiestest.NewNode()))
+		activitiestest.FailRequests(w.TargetClient, "get", "nodes", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.RunActivity[activities.NodeLoad](
 			w,
 			newActivities(w.Kube).CordonAndCountPods,
@@ -117,8 +117,8 @@ func TestCordonIsRetriedIfNodeWriteFails(t *testing.T) {
 		require.ErrorContains(t, err, "get node n of machine m: no answer")
 	})
 	t.Run("its pods cannot be listed", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		activitiestest.FailRequests(w.Target, "list", "pods", 1, errors.New("no answer"), nil)
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+		activitiestest.FailRequests(w.TargetClient, "list", "pods", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).CordonAndCountPods, activitiestest.NewReadInput(m))
 		require.ErrorContains(t, err, "list pods of node n: no answer")
 	})

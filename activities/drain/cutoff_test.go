@@ -27,7 +27,7 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 		runDetachTest(t, []runtime.Object{}, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
 			var now atomic.Pointer[watch.RaceFreeFakeWatcher]
 			var away atomic.Bool
-			d.Target.PrependWatchReactor("volumeattachments", func(clienttesting.Action) (bool, watch.Interface, error) {
+			d.TargetClient.PrependWatchReactor("volumeattachments", func(clienttesting.Action) (bool, watch.Interface, error) {
 				if away.Load() {
 					return true, nil, syscall.ECONNREFUSED
 				}
@@ -35,7 +35,7 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 				now.Store(w)
 				return true, w, nil
 			})
-			cluster, err := cache.NewCluster(d.Machines, d.Target, nil)
+			cluster, err := cache.NewCluster(d.MachineClient, d.TargetClient, nil)
 			require.NoError(t, err)
 			require.NoError(t, cluster.WatchDrains())
 			require.NoError(t, cluster.Start(t.Context()))
@@ -44,7 +44,7 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 			away.Store(true)
 			now.Load().Stop()
 			synctest.Wait()
-			require.False(t, cluster.Target("").HasCurrentAttachments())
+			require.False(t, cluster.Target("").IsAttachmentCacheCurrent())
 			in.Since = time.Now()
 			test(t, d, in, func() *watch.RaceFreeFakeWatcher {
 				before := now.Load()
@@ -61,7 +61,7 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 		cutOff(
 			t,
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait, back func() *watch.RaceFreeFakeWatcher) {
-				a := d.StartAwaitDetach(in)
+				a := d.StartDetachWait(in)
 				activitiestest.AdvanceTime(30 * time.Second)
 				a.AssertRunning(t)
 				back()
@@ -75,7 +75,7 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 		cutOff(
 			t,
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait, back func() *watch.RaceFreeFakeWatcher) {
-				a := d.StartAwaitDetach(in)
+				a := d.StartDetachWait(in)
 				a.AssertRunning(t)
 				back().Add(activitiestest.NewVolumeAttachment("a", "n"))
 				activitiestest.AdvanceTime(10 * time.Second)
@@ -89,7 +89,7 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 		cutOff(
 			t,
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait, _ func() *watch.RaceFreeFakeWatcher) {
-				got, took := d.StartAwaitDetach(in).AwaitResult(t)
+				got, took := d.StartDetachWait(in).AwaitResult(t)
 				assert.Empty(t, got.Left)
 				assert.Equal(t, kube.DefaultDetachTimeout, took)
 			},

@@ -22,7 +22,7 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 			podsToRemove("a", "b"),
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Until = time.Now().Add(time.Minute + 100*time.Millisecond)
-				seen, took := d.StartEvictPods(in).AwaitResult(t)
+				seen, took := d.StartEviction(in).AwaitResult(t)
 				assert.Equal(t, time.Minute+100*time.Millisecond, took)
 				assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 				assert.Equal(t, []string{"web/a", "web/b"}, seen.Left, "they terminate still")
@@ -66,7 +66,7 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 						in.Means, in.Until = means, time.Now().Add(until)
 						d.SetRequestError(errPodNotFound, "a")
 						d.SetRequestError(errWebhookFailed, "b")
-						seen, took := d.StartEvictPods(in).AwaitResult(t)
+						seen, took := d.StartEviction(in).AwaitResult(t)
 						assert.Zero(t, took)
 						assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 						assert.Equal(t, len(names)-2, seen.Accepted)
@@ -86,7 +86,7 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 		runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Until = time.Now().Add(-time.Hour)
 			d.SetRequestError(errPodNotFound, "a")
-			seen, _ := d.StartEvictPods(in).AwaitResult(t)
+			seen, _ := d.StartEviction(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 		})
 	})
@@ -96,7 +96,7 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 			append(readyPods("a"), newBudget(0)),
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Until = time.Now()
-				seen, _ := d.StartEvictPods(in).AwaitResult(t)
+				seen, _ := d.StartEviction(in).AwaitResult(t)
 				assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 				assert.Len(t, seen.Blockers, 1)
 			},
@@ -107,18 +107,18 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 			return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
 		}
 		objects := []runtime.Object{
-			activitiestest.Pod(
+			activitiestest.NewPod(
 				"a",
 				grace(60),
 			),
-			activitiestest.Pod("b", grace(900)),
-			activitiestest.Pod("c", grace(0)),
-			activitiestest.Pod("agent", grace(3600), activitiestest.WithDaemonSetOwner),
-			activitiestest.Pod("gone", grace(1800)),
+			activitiestest.NewPod("b", grace(900)),
+			activitiestest.NewPod("c", grace(0)),
+			activitiestest.NewPod("agent", grace(3600), activitiestest.WithDaemonSetOwner),
+			activitiestest.NewPod("gone", grace(1800)),
 		}
 		runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Until = time.Now().Add(time.Minute)
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			d.RemovePods("gone")
 			seen, _ := e.AwaitResult(t)
@@ -128,14 +128,14 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 	})
 }
 
-func TestProtectionFromDisruptionEndsWithEvictionMeans(t *testing.T) {
+func TestDisruptionProtectionEndsWhenPodsAreDeleted(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
-		[]runtime.Object{activitiestest.Pod("a", withDoNotDisrupt("true"))},
+		[]runtime.Object{activitiestest.NewPod("a", withDoNotDisrupt("true"))},
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Until = time.Now().Add(time.Minute)
-			seen, _ := d.StartEvictPods(in).AwaitResult(t)
+			seen, _ := d.StartEviction(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 			assert.Equal(
 				t,
@@ -143,11 +143,11 @@ func TestProtectionFromDisruptionEndsWithEvictionMeans(t *testing.T) {
 				seen.Blockers,
 			)
 			in.Shown = seen.Blockers
-			seen, _ = d.StartEvictPods(in).AwaitResult(t)
+			seen, _ = d.StartEviction(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 			assert.Empty(t, d.TakeNewRequests())
 			in.Means, in.Until = drain.Delete, time.Now().Add(time.Minute)
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newDeleteRequest("a")}, d.TakeNewRequests())
 			d.RemovePods("a")
@@ -160,10 +160,10 @@ func TestProtectedPodIsEvictedAfterProtectionTime(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
-		[]runtime.Object{activitiestest.Pod("a", withDoNotDisrupt("10s"))},
+		[]runtime.Object{activitiestest.NewPod("a", withDoNotDisrupt("10s"))},
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			activitiestest.AdvanceTime(time.Until(activitiestest.SynctestStartTime.Add(10*time.Second - time.Millisecond)))
 			e.AssertRunning(t)
 			assert.Empty(t, d.TakeNewRequests())
@@ -176,7 +176,7 @@ func TestProtectedPodIsEvictedAfterProtectionTime(t *testing.T) {
 
 func TestDrainWaitsForPodsWithWaitCompleted(t *testing.T) {
 	t.Parallel()
-	job := activitiestest.Pod(
+	job := activitiestest.NewPod(
 		"job",
 		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "Wait-Completed"} },
 	)
@@ -184,15 +184,15 @@ func TestDrainWaitsForPodsWithWaitCompleted(t *testing.T) {
 		t,
 		append(podsToRemove("a"), job),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			in.Shown = []drain.Blocker{{Kind: drain.BlockedByWork}}
-			e := d.StartEvictPods(in)
+			in.Shown = []drain.Blocker{{Kind: drain.BlockedByCompletion}}
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
 			d.RemovePods("a")
 			activitiestest.AdvanceTime(5 * time.Minute)
 			e.AssertRunning(t)
 			assert.Empty(t, d.TakeNewRequests())
-			d.RewritePod("job", activitiestest.WithPodPhase(corev1.PodSucceeded))
+			d.ChangePod("job", activitiestest.WithPodPhase(corev1.PodSucceeded))
 			seen, took := e.AwaitResult(t)
 			assert.Zero(t, took)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)

@@ -71,13 +71,13 @@ type ClusterAPIHook struct {
 }
 
 // ResultCancelled is the result of a drain that is no longer needed. A status can contain the results
-// vocabulary.DrainDrained, DrainForced and DrainSkipped, but never ResultCancelled.
+// vocabulary.DrainResultDrained, DrainForced and DrainSkipped, but never ResultCancelled.
 const ResultCancelled = "Cancelled"
 
 // DecideDrain reads the machine and its node. DecideDrain returns how pods are removed now, and when the drain changes
 // to the next means.
 func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error) {
-	m, live, err := a.Kube.Machine(ctx, in.ReadInput)
+	m, live, err := a.Kube.ReadMachine(ctx, in.ReadInput)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -87,12 +87,12 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 			Why:    "the machine is gone, or its node is not drained for this purpose any more",
 		}, nil
 	}
-	named, unknown := a.Kube.ExistingNode(ctx, m, live)
+	named, unknown := a.Kube.ReadExistingNode(ctx, m, live)
 	related := machine.RelatedObjects{NodeUnknown: unknown != nil}
 	related.RecordNode(a.Kube.Cluster, m, named)
 	node, now := related.OwnNode(), in.Time()
 	facts := machine.DeletionFacts(a.Kube.Cluster, m, related, "")
-	if unknown != nil && facts.Skip == "" && observedrain.ForceReason(m) == "" {
+	if unknown != nil && facts.SkipDrainReason == "" && observedrain.ForceReason(m) == "" {
 		return Decision{}, unknown
 	}
 	purpose := attention.PlanMachine(machine.Facts(m, related, now)).Drain
@@ -105,7 +105,7 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 		ladder.NoPassYet = in.Unasked
 		target := a.Kube.Cluster.Target(m.Namespace)
 		ladder.Unanswered = cmp.Or(machine.TargetDownText(target, m.Namespace), in.Unanswered)
-		d.CompleteWithMeans(ctx, m, target, ladder)
+		d.SetRemovalStep(ctx, m, target, ladder)
 	}
 	return d, nil
 }
@@ -129,9 +129,9 @@ func (a *Activities) escalationFacts(
 	if l.Unusable == "" {
 		return l
 	}
-	// JoinedNodes reads every node: call it only for an unusable node.
-	nodes := machine.JoinedNodes(a.Kube.Cluster, m.Namespace, now)
-	if l.Breaker = replace.LostInstancesDistrustReason(nodes); !l.Lost {
+	// JoinedNodeCounts reads every node: call it only for an unusable node.
+	nodes := machine.JoinedNodeCounts(a.Kube.Cluster, m.Namespace, now)
+	if l.Breaker = replace.UntrustedLossReason(nodes); !l.Lost {
 		_, l.Breaker, _ = replace.BreakerState(nodes, now)
 	}
 	return l
@@ -140,25 +140,25 @@ func (a *Activities) escalationFacts(
 // resultIfDrainNotNeeded returns the result of a drain that is not needed. resultIfDrainNotNeeded returns "" if the
 // drain is needed.
 func resultIfDrainNotNeeded(in Input, facts deletion.Facts, purpose attention.DrainPurpose) (result, why string) {
-	switch doubt := facts.Owner.HasOwnerKind(ownership.InDoubt); {
-	case doubt && facts.Skip == "":
+	switch doubt := facts.Owner.HasOwnerKind(ownership.OwnerInDoubt); {
+	case doubt && facts.SkipDrainReason == "":
 		return ResultCancelled, facts.Owner.Why
-	case !facts.Node && !doubt && facts.Owner.Why != "":
-		return vocabulary.DrainSkipped, facts.Owner.Why
-	case !facts.Node && !doubt && !facts.NodeUnknown:
-		return vocabulary.DrainDrained, "there is no node " + facts.NodeName
+	case !facts.HasNode && !doubt && facts.Owner.Why != "":
+		return vocabulary.DrainResultSkipped, facts.Owner.Why
+	case !facts.HasNode && !doubt && !facts.NodeUnknown:
+		return vocabulary.DrainResultDrained, "there is no node " + facts.NodeName
 	case purpose.For != in.Purpose:
 		return ResultCancelled, "the node does not have to be drained any more"
-	case facts.Skip != "":
-		return vocabulary.DrainSkipped, facts.Skip
+	case facts.SkipDrainReason != "":
+		return vocabulary.DrainResultSkipped, facts.SkipDrainReason
 	default:
 		return "", ""
 	}
 }
 
-// CompleteWithMeans completes the decision about a drain that continues. CompleteWithMeans sets how pods are removed
+// SetRemovalStep completes the decision about a drain that continues. SetRemovalStep sets how pods are removed
 // now, and when the drain changes to the next means.
-func (d *Decision) CompleteWithMeans(
+func (d *Decision) SetRemovalStep(
 	ctx context.Context,
 	m *v1alpha1.Machine,
 	target *cache.Target,
@@ -170,7 +170,7 @@ func (d *Decision) CompleteWithMeans(
 	d.Unanswered = ladder.Unanswered
 	// a drain with a hold does not end here, because an operator may want to see the remaining pods
 	if d.Step.Over && d.Hold == "" {
-		d.Result = vocabulary.DrainForced
+		d.Result = vocabulary.DrainResultForced
 	}
 }
 
@@ -225,7 +225,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) 
 	if err != nil {
 		return NodeLoad{}, err
 	}
-	m, _, err := a.Kube.Machine(ctx, in)
+	m, _, err := a.Kube.ReadMachine(ctx, in)
 	if err != nil {
 		return NodeLoad{}, err
 	}
@@ -235,7 +235,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) 
 	case len(versions) == 0: // no node was cordoned: a node whose owner is in doubt must not count as an empty node
 		return NodeLoad{Versions: versions}, a.Kube.ConfirmNoNode(ctx, m)
 	}
-	p, release, err := a.drainLocation(ctx, in.Ref)
+	p, release, err := a.acquireNodeLocation(ctx, in.Ref)
 	if err != nil {
 		return NodeLoad{}, err
 	}

@@ -1,7 +1,6 @@
 package drain_test
 
 import (
-
 	"errors"
 	"fmt"
 	"testing"
@@ -27,7 +26,7 @@ import (
 
 func withDrainTimeout(d time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
-		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(d)}
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.NewDuration(d)}
 	}
 }
 
@@ -46,8 +45,8 @@ func withReadonlyFilesystem(ago time.Duration, status corev1.ConditionStatus) fu
 // setInstanceGone sets the status of a machine whose instance the provider no longer has.
 func setInstanceGone(m *v1alpha1.Machine) {
 	m.Status.Health = &v1alpha1.MachineHealth{
-		UnhealthySince: activitiestest.LongAgo,
-		InstanceGoneAt: &activitiestest.LongAgo,
+		UnhealthySince: activitiestest.OldTime,
+		InstanceGoneAt: &activitiestest.OldTime,
 	}
 }
 
@@ -89,11 +88,11 @@ func TestDecideDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
-				w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
+				m := activitiestest.NewMachine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
+				w := activitiestest.NewWorld(t, m, activitiestest.NewNode(row.node...))
 				in := activities.Input{ReadInput: activitiestest.NewReadInput(m), Unasked: row.unasked}
 				now := time.Now()
-				d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+				d := activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Equal(t, row.over, d.Step.Over)
 				if row.until != 0 || row.means != drain.Evict {
@@ -104,7 +103,7 @@ func TestDecideDrain(t *testing.T) {
 				} else {
 					assert.False(t, d.Step.Until.After(now), "one pass is enough, or no time ends it")
 				}
-				assert.Equal(t, map[bool]string{true: vocabulary.DrainForced}[row.over], d.Result)
+				assert.Equal(t, map[bool]string{true: vocabulary.DrainResultForced}[row.over], d.Result)
 				assert.NotEmpty(t, d.Why)
 				assert.Equal(t, m.ResourceVersion, d.Version)
 				if record := m.Status.Deletion; record != nil {
@@ -146,18 +145,22 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 				joined := func(m *v1alpha1.Machine) {
 					m.Status.JoinedAt = new(metav1.Now())
 				}
-				m := activitiestest.Machine(
+				m := activitiestest.NewMachine(
 					"m",
 					activitiestest.WithNode,
 					joined,
 					activitiestest.WithDrain(time.Hour, drain.Evict),
 					row.change,
 				)
-				objects := []runtime.Object{m, activitiestest.Node(activitiestest.WithNodeNotReady(7 * time.Minute))}
+				objects := []runtime.Object{m, activitiestest.NewNode(activitiestest.WithNodeNotReady(7 * time.Minute))}
 				for i := range row.others + row.well {
-					other := activitiestest.Machine(fmt.Sprintf("x-%d", i), activitiestest.WithPhase(v1alpha1.MachineRunning), joined)
+					other := activitiestest.NewMachine(
+						fmt.Sprintf("x-%d", i),
+						activitiestest.WithPhase(v1alpha1.MachineRunning),
+						joined,
+					)
 					other.Labels[v1alpha1.LabelNode] = other.Name
-					node := activitiestest.Node(func(n *corev1.Node) { n.Name = other.Name })
+					node := activitiestest.NewNode(func(n *corev1.Node) { n.Name = other.Name })
 					if i < row.going {
 						activitiestest.WithDrain(time.Minute, drain.Evict)(other)
 					}
@@ -171,7 +174,7 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 				}
 				w := activitiestest.NewWorld(t, objects...)
 				now := time.Now()
-				d := activitiestest.RunTwice[activities.Decision](
+				d := activitiestest.RunActivityTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
 					activities.Input{ReadInput: activitiestest.NewReadInput(m)},
@@ -199,14 +202,14 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 func TestAWorkerWhoseClockIsAheadKillsNoPods(t *testing.T) {
 	t.Parallel()
 	server := time.Now().Add(-10 * time.Minute)
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.Evict))
 	in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 	in.At = server
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithNodeNotReady(13*time.Minute)))
+	w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithNodeNotReady(13*time.Minute)))
 	assert.Equal(
 		t,
 		drain.Evict,
-		activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in).Step.Means,
+		activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in).Step.Means,
 	)
 }
 
@@ -217,30 +220,32 @@ func TestDrainContinuesIfCacheLacksNode(t *testing.T) {
 		m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "by ada"}
 	}
 	world := func(t *testing.T, change ...func(*v1alpha1.Machine)) (*activitiestest.World, activities.Input) {
-		m := activitiestest.Machine("m", append(change, activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))...)
+		m := activitiestest.NewMachine(
+			"m",
+			append(change, activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))...)
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
-		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node()))
+		require.NoError(t, w.TargetClient.Tracker().Add(activitiestest.NewNode()))
 		return w, activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 	}
 	t.Run("the API server has it", func(t *testing.T) {
 		w, in := world(t)
-		d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+		d := activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Empty(t, d.Result, d.Why)
 		assert.Equal(t, drain.Evict, d.Step.Means)
 	})
 	t.Run("the API server does not answer", func(t *testing.T) {
 		w, in := world(t)
-		activitiestest.FailRequests(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+		activitiestest.FailRequests(w.TargetClient, "get", "nodes", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.RunActivity[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		require.ErrorContains(t, err, "no answer")
 	})
 	t.Run("the API server does not answer, and a person skips the drain", func(t *testing.T) {
 		w, in := world(t, skip)
-		activitiestest.FailRequests(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+		activitiestest.FailRequests(w.TargetClient, "get", "nodes", 1, errors.New("no answer"), nil)
 		d, err := activitiestest.RunActivity[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		require.NoError(t, err)
-		assert.Equal(t, vocabulary.DrainSkipped, d.Result)
+		assert.Equal(t, vocabulary.DrainResultSkipped, d.Result)
 	})
 }
 
@@ -252,29 +257,29 @@ func TestDrainIsSkippedIfNotNeeded(t *testing.T) {
 	over := func(result string) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = result }
 	}
-	other := activitiestest.Machine("other", activitiestest.WithNode)
+	other := activitiestest.NewMachine("other", activitiestest.WithNode)
 	for name, row := range map[string]struct {
 		machine []func(*v1alpha1.Machine)
 		related []runtime.Object
 		result  string
 	}{
-		"the machine is not to go":        {nil, []runtime.Object{activitiestest.Node()}, activities.ResultCancelled},
-		"there is no node":                {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, nil, vocabulary.DrainDrained},
-		"its node is another instance's":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.WithProviderID("fake:///new"))}, vocabulary.DrainSkipped},
-		"its node is another machine's":   {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.Node(activitiestest.WithMachineUID(other)), other}, vocabulary.DrainSkipped},
-		"it is in doubt whose node it is": {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.Node(), other}, activities.ResultCancelled},
-		"it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
-		"it is excluded before it begins": {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine], excluded}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
-		"excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), excluded}, nil, vocabulary.DrainDrained},
-		"it was drained":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), over("Drained")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainDrained},
-		"it was drained by force":         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Kill), over("Forced")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainForced},
-		"it was skipped":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, ""), over("Skipped")}, []runtime.Object{activitiestest.Node()}, vocabulary.DrainSkipped},
+		"the machine is not to go":        {nil, []runtime.Object{activitiestest.NewNode()}, activities.ResultCancelled},
+		"there is no node":                {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, nil, vocabulary.DrainResultDrained},
+		"its node is another instance's":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.NewNode(activitiestest.WithProviderID("fake:///new"))}, vocabulary.DrainResultSkipped},
+		"its node is another machine's":   {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.NewNode(activitiestest.WithMachineUID(other)), other}, vocabulary.DrainResultSkipped},
+		"it is in doubt whose node it is": {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.NewNode(), other}, activities.ResultCancelled},
+		"it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), excluded}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultSkipped},
+		"it is excluded before it begins": {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine], excluded}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultSkipped},
+		"excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), excluded}, nil, vocabulary.DrainResultDrained},
+		"it was drained":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), over("Drained")}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultDrained},
+		"it was drained by force":         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Kill), over("Forced")}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultForced},
+		"it was skipped":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, ""), over("Skipped")}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultSkipped},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
+			m := activitiestest.NewMachine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
 			w := activitiestest.NewWorld(t, append(row.related, m)...)
 			for _, in := range []kube.ReadInput{activitiestest.NewReadInput(m), activitiestest.NewLiveReadInput(m)} {
-				d := activitiestest.RunTwice[activities.Decision](
+				d := activitiestest.RunActivityTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
 					activities.Input{ReadInput: in},
@@ -286,10 +291,10 @@ func TestDrainIsSkippedIfNotNeeded(t *testing.T) {
 		})
 	}
 	t.Run("the machine is gone, or another one has its name", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
-		w := activitiestest.NewWorld(t, activitiestest.Node(), m)
-		for _, r := range []kube.Ref{activitiestest.Ref(activitiestest.Machine("x")), activitiestest.RefOfFormerObject(m)} {
-			d := activitiestest.RunTwice[activities.Decision](
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+		w := activitiestest.NewWorld(t, activitiestest.NewNode(), m)
+		for _, r := range []kube.Ref{activitiestest.NewRef(activitiestest.NewMachine("x")), activitiestest.NewFormerObjectRef(m)} {
+			d := activitiestest.RunActivityTwice[activities.Decision](
 				w,
 				newActivities(w.Kube).DecideDrain,
 				activities.Input{ReadInput: kube.ReadInput{Ref: r}},
@@ -302,14 +307,14 @@ func TestDrainIsSkippedIfNotNeeded(t *testing.T) {
 func TestDecideDrainUsesLaterOfTwoClocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.Evict))
-		w := activitiestest.NewWorld(t, m, activitiestest.Node())
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.Evict))
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 		in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 		in.At = time.Now().Add(time.Hour)
-		d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+		d := activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Equal(t, drain.Delete, d.Step.Means, "a timer that has fired must not meet a clock that is behind")
 		in.At = time.Now().Add(-time.Hour)
-		d = activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+		d = activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Equal(t, drain.Evict, d.Step.Means)
 		assert.Equal(t, time.Hour, time.Until(d.Step.Until))
 	})
@@ -318,9 +323,9 @@ func TestDecideDrainUsesLaterOfTwoClocks(t *testing.T) {
 func TestDeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(2*time.Hour, drain.Evict))
-		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		d := activitiestest.RunTwice[activities.Decision](
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(2*time.Hour, drain.Evict))
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+		d := activitiestest.RunActivityTwice[activities.Decision](
 			w,
 			newActivities(w.Kube).DecideDrain,
 			activities.Input{ReadInput: activitiestest.NewReadInput(m), Grace: 10 * time.Minute},
@@ -332,7 +337,7 @@ func TestDeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 
 func TestDecideDrainFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
 	for name, row := range map[string]struct {
 		resource, message string
 		fails             error
@@ -341,9 +346,9 @@ func TestDecideDrainFails(t *testing.T) {
 		"the target refuses to say":        {"nodes", "get node n of machine m: ", apierrors.NewInternalError(errors.New("etcd"))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node())
-			activitiestest.FailRequests(w.Machines, "get", row.resource, 1, row.fails, nil)
-			activitiestest.FailRequests(w.Target, "get", row.resource, 1, row.fails, nil)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+			activitiestest.FailRequests(w.MachineClient, "get", row.resource, 1, row.fails, nil)
+			activitiestest.FailRequests(w.TargetClient, "get", row.resource, 1, row.fails, nil)
 			_, err := activitiestest.RunActivity[activities.Decision](
 				w,
 				newActivities(w.Kube).DecideDrain,
@@ -358,9 +363,9 @@ func TestDecideDrainFails(t *testing.T) {
 
 func TestDecideDrainUsesCachedNodeIfTargetIsUnreachable(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	activitiestest.FailRequests(w.Target, "get", "nodes", 1, errors.New("no answer"), nil)
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+	w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+	activitiestest.FailRequests(w.TargetClient, "get", "nodes", 1, errors.New("no answer"), nil)
 	d, err := activitiestest.RunActivity[activities.Decision](
 		w,
 		newActivities(w.Kube).DecideDrain,
@@ -382,22 +387,27 @@ func TestADrainWaitsForATargetThatIsNotConnected(t *testing.T) {
 	}{
 		"past its deadline": {func(*v1alpha1.Machine) {}, 9 * time.Hour, "", "waits for the cluster of the node: " + down},
 		"forced": {
-			activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "true"), time.Minute, vocabulary.DrainForced,
+			activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "true"), time.Minute, vocabulary.DrainResultForced,
 			"; " + down,
 		},
 	} {
 		for _, known := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, its node is known: %t", name, known), func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(row.ago, drain.Evict), row.change)
+				m := activitiestest.NewMachine(
+					"m",
+					activitiestest.WithNode,
+					activitiestest.WithDrain(row.ago, drain.Evict),
+					row.change,
+				)
 				w := activitiestest.NewWorld(t, m)
-				activitiestest.FailRequests(w.Target, "get", "nodes", -1, errors.New("no answer"), nil)
-				target := cache.NewTarget(w.Target, "cluster-1")
+				activitiestest.FailRequests(w.TargetClient, "get", "nodes", -1, errors.New("no answer"), nil)
+				target := cache.NewTarget(w.TargetClient, "cluster-1")
 				require.NoError(t, target.WatchNodes())
 				if known {
-					require.NoError(t, target.Informer(cache.Nodes).GetStore().Add(activitiestest.Node()))
+					require.NoError(t, target.Informer(cache.Nodes).GetStore().Add(activitiestest.NewNode()))
 				}
 				target.SetStatus(cache.TargetStatus{State: cache.TargetUnavailable, Why: "connection refused", Since: time.Now()})
-				w.Cluster.SetTargets(observetest.Targets{activitiestest.TestNamespace: target})
+				w.Cluster.SetTargetSource(observetest.Targets{activitiestest.TestNamespace: target})
 				in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 				d, err := activitiestest.RunActivity[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 				if !known && row.result == "" {
@@ -416,16 +426,16 @@ func TestADrainWaitsForATargetThatIsNotConnected(t *testing.T) {
 
 func TestAnOutageOfTheTargetExtendsTheDrain(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(3*time.Hour, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(3*time.Hour, drain.Evict))
 	w := activitiestest.NewWorld(t, m)
-	target := cache.NewTarget(w.Target, "cluster-1")
+	target := cache.NewTarget(w.TargetClient, "cluster-1")
 	require.NoError(t, target.WatchNodes())
-	require.NoError(t, target.Informer(cache.Nodes).GetStore().Add(activitiestest.Node()))
+	require.NoError(t, target.Informer(cache.Nodes).GetStore().Add(activitiestest.NewNode()))
 	began := m.Status.Deletion.Drain.StartedAt.Time
 	target.AddAbsence(cache.WorkerAbsence{From: began.Add(time.Minute), To: began.Add(2 * time.Hour)})
-	w.Cluster.SetTargets(observetest.Targets{activitiestest.TestNamespace: target})
+	w.Cluster.SetTargetSource(observetest.Targets{activitiestest.TestNamespace: target})
 	in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
-	d := activitiestest.RunTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
+	d := activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 	assert.Equal(t, drain.Evict, d.Step.Means)
 	assert.True(t, began.Add(2*time.Hour+119*time.Minute).Equal(d.Step.Until), d.Why)
 }

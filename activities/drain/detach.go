@@ -42,7 +42,7 @@ type DetachResult struct {
 // nothing.
 func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResult, error) {
 	clock, until := kube.NewServerClock(ctx), in.Since.Add(a.Kube.Draining.Detach)
-	p, release, err := a.drainLocation(ctx, in.Machine)
+	p, release, err := a.acquireNodeLocation(ctx, in.Machine)
 	if err != nil {
 		if !clock.Now().Before(until) { // the timeout ends the wait even if the target cluster does not answer
 			return DetachResult{}, nil
@@ -65,10 +65,10 @@ func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResu
 	}
 	defer stop()
 	for {
-		left := slices.DeleteFunc(p.Target.VolumesAttachedToNode(in.NodeName), stay.Has)
+		left := slices.DeleteFunc(p.Target.AttachedVolumeNames(in.NodeName), stay.Has)
 		activity.RecordHeartbeat(ctx, left[:min(len(left), drain.MaxOverviewRows)])
-		known, now := p.Target.HasCurrentAttachments(), clock.Now()
-		result, next, ends := in.resultOf(left, known, now, until)
+		known, now := p.Target.IsAttachmentCacheCurrent(), clock.Now()
+		result, next, ends := in.resultForVolumes(left, known, now, until)
 		if ends {
 			return result, nil
 		}
@@ -83,8 +83,8 @@ func (a *Activities) AwaitDetach(ctx context.Context, in DetachWait) (DetachResu
 	}
 }
 
-// resultOf returns the result of a wait if the wait ends now, and otherwise the time until the next check.
-func (in DetachWait) resultOf(
+// resultForVolumes returns the result of a wait if the wait ends now, and otherwise the time until the next check.
+func (in DetachWait) resultForVolumes(
 	left []string,
 	areCurrent bool, // the cache of volume attachments is current
 	now, until time.Time,
@@ -94,7 +94,7 @@ func (in DetachWait) resultOf(
 	if areCurrent && len(left) == 0 || !now.Before(until) {
 		return result, 0, true
 	}
-	next = kube.HeartbeatEvery
+	next = kube.HeartbeatInterval
 	if in.hasUnreportedVolumes(shown) {
 		slow := in.Since.Add(slowDetachDelay).Sub(now)
 		if slow <= 0 {

@@ -36,8 +36,8 @@ func runDetachTest(
 
 func TestAwaitDetach(t *testing.T) {
 	t.Parallel()
-	agent := activitiestest.Pod("agent", activitiestest.WithDaemonSetOwner, withClaims("a"))
-	web := activitiestest.Pod("web", withClaims("a"))
+	agent := activitiestest.NewPod("agent", activitiestest.WithDaemonSetOwner, withClaims("a"))
+	web := activitiestest.NewPod("web", withClaims("a"))
 	for name, row := range map[string]struct {
 		objects []runtime.Object
 		left    []string // volumes that stay attached forever
@@ -45,20 +45,20 @@ func TestAwaitDetach(t *testing.T) {
 		"no volumes":                                  {nil, nil},
 		"those of another node":                       {[]runtime.Object{activitiestest.NewVolumeAttachment("a", "other")}, nil},
 		"one of a pod of a DaemonSet":                 {[]runtime.Object{agent, newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, nil},
-		"one of a static pod":                         {[]runtime.Object{activitiestest.Pod("x", activitiestest.WithMirrorAnnotation, withClaims("a")), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, nil},
+		"one of a static pod":                         {[]runtime.Object{activitiestest.NewPod("x", activitiestest.WithMirrorAnnotation, withClaims("a")), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, nil},
 		"one with a claim":                            {[]runtime.Object{newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
 		"one that nobody claims":                      {[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
 		"one that the cluster does not know":          {[]runtime.Object{activitiestest.NewVolumeAttachment("", "n")}, []string{"-on-n"}},
 		"one that is being detached":                  {[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n", activitiestest.WithDetachRequest)}, []string{"pv-a"}},
 		"one that is being attached":                  {[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n", setNotYetAttached)}, []string{"pv-a"}},
-		"one whose pod is being deleted":              {[]runtime.Object{activitiestest.Pod("x", withClaims("a"), activitiestest.WithDeletionTimestamp[*corev1.Pod]), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
+		"one whose pod is being deleted":              {[]runtime.Object{activitiestest.NewPod("x", withClaims("a"), activitiestest.WithDeletionTimestamp[*corev1.Pod]), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
 		"but the others, sorted":                      {[]runtime.Object{agent, newBoundClaim("a"), activitiestest.NewVolumeAttachment("c", "n"), activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")}, []string{"pv-b", "pv-c"}},
 		"one of a pod that has to go":                 {[]runtime.Object{web, newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
 		"a pod of a DaemonSet whose claim is missing": {[]runtime.Object{agent, activitiestest.NewVolumeAttachment("a", "n")}, []string{"pv-a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runDetachTest(t, row.objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
-				got, took := d.StartAwaitDetach(in).AwaitResult(t)
+				got, took := d.StartDetachWait(in).AwaitResult(t)
 				if row.left == nil {
 					assert.Empty(t, got.Left)
 					assert.Zero(t, took, "at once")
@@ -78,7 +78,7 @@ func TestAwaitDetachReturnsWhenLastVolumeDetaches(t *testing.T) {
 		t,
 		[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")},
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
-			a := d.StartAwaitDetach(in)
+			a := d.StartDetachWait(in)
 			activitiestest.AdvanceTime(time.Minute)
 			d.DetachVolume("a")
 			a.AssertRunning(t)
@@ -109,7 +109,7 @@ func TestAwaitDetachTimeout(t *testing.T) {
 				[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n")},
 				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
 					d.Draining.Detach, in.Since = row.detach, in.Since.Add(row.since)
-					got, took := d.StartAwaitDetach(in).AwaitResult(t)
+					got, took := d.StartDetachWait(in).AwaitResult(t)
 					assert.Equal(t, row.took, took)
 					assert.Equal(t, []string{"pv-a"}, got.Left)
 				},
@@ -123,7 +123,7 @@ func TestAwaitDetachTimeout(t *testing.T) {
 		}
 		runDetachTest(t, many, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
 			d.Draining.Detach = 0
-			got, _ := d.StartAwaitDetach(in).AwaitResult(t)
+			got, _ := d.StartDetachWait(in).AwaitResult(t)
 			require.Len(t, got.Left, drain.MaxOverviewRows)
 			assert.Equal(t, 30-drain.MaxOverviewRows, got.More)
 			assert.Equal(t, []string{"pv-00", "pv-19"}, []string{got.Left[0], got.Left[19]})
@@ -148,7 +148,7 @@ func TestAwaitDetachReportsRemainingVolumes(t *testing.T) {
 				{"a", activities.DetachResult{GoesOn: true, Until: until, Left: []string{"pv-b"}}, 0},
 				{"", activities.DetachResult{Left: []string{"pv-b"}}, kube.DefaultDetachTimeout - 5*time.Second},
 			} {
-				a := d.StartAwaitDetach(in)
+				a := d.StartDetachWait(in)
 				if row.detached != "" {
 					a.AssertRunning(t)
 					d.DetachVolume(row.detached)
@@ -168,22 +168,22 @@ func TestAwaitDetachEndsWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	one := []runtime.Object{
 		activitiestest.NewVolumeAttachment("a", "n"),
-		activitiestest.Pod("agent", activitiestest.WithDaemonSetOwner, withClaims("x")),
+		activitiestest.NewPod("agent", activitiestest.WithDaemonSetOwner, withClaims("x")),
 	}
 	t.Run("with its context", func(t *testing.T) {
 		runDetachTest(t, one, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
-			a := d.StartAwaitDetach(in)
+			a := d.StartDetachWait(in)
 			a.AssertRunning(t)
 			assertCanceled(t, a.CancelAndWait())
 		})
 	})
 	t.Run("with the worker, and another attempt is to look again", func(t *testing.T) {
 		runDetachTest(t, one, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
-			a := d.StartAwaitDetach(in)
+			a := d.StartDetachWait(in)
 			a.AssertRunning(t)
-			close(a.Stop)
+			close(a.WorkerStopChannel)
 			var application *temporal.ApplicationError
-			require.ErrorAs(t, (<-a.Ended).Err, &application)
+			require.ErrorAs(t, (<-a.Outcome).Err, &application)
 			assert.Equal(t, "the worker stops while it waits for the volumes of node n", application.Message())
 			assert.False(t, application.NonRetryable())
 		})
@@ -193,7 +193,7 @@ func TestAwaitDetachEndsWhenInterrupted(t *testing.T) {
 	} {
 		t.Run("it cannot see the volumes of the pods that stay: "+row.resource, func(t *testing.T) {
 			runDetachTest(t, one, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
-				activitiestest.FailRequests(d.Target, row.verb, row.resource, 1, errors.New("no answer"), nil)
+				activitiestest.FailRequests(d.TargetClient, row.verb, row.resource, 1, errors.New("no answer"), nil)
 				_, err := activitiestest.RunActivity[activities.DetachResult](d.World, newActivities(d.Kube).AwaitDetach, in)
 				require.ErrorContains(t, err, row.message)
 				_, retryable := activitiestest.FailureTypeOf(t, err)

@@ -34,16 +34,16 @@ func TestEvictPodsEndsWhenInterrupted(t *testing.T) {
 	}{
 		"with the watch":          {func(_ *activitiestest.RunningEviction, pods *watch.FakeWatcher) { pods.Stop() }, "the watch of pods of node n has ended"},
 		"with a watch that fails": {func(_ *activitiestest.RunningEviction, pods *watch.FakeWatcher) { pods.Error(expired) }, "the watch of pods of node n has failed: too old"},
-		"with the worker":         {func(e *activitiestest.RunningEviction, _ *watch.FakeWatcher) { close(e.Stop) }, "the worker stops while it drains node n"},
+		"with the worker":         {func(e *activitiestest.RunningEviction, _ *watch.FakeWatcher) { close(e.WorkerStopChannel) }, "the worker stops while it drains node n"},
 	} {
 		t.Run(name+", and another attempt is to look again", func(t *testing.T) {
 			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				watched := d.UseFakePodWatch()
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				row.end(e, watched)
 				var application *temporal.ApplicationError
-				require.ErrorAs(t, (<-e.Ended).Err, &application)
+				require.ErrorAs(t, (<-e.Outcome).Err, &application)
 				assert.Equal(t, row.message, application.Message())
 				assert.False(t, application.NonRetryable())
 				assert.Equal(t, time.Second, application.NextRetryDelay())
@@ -61,11 +61,11 @@ func TestEvictPodsEndsWhenInterrupted(t *testing.T) {
 			t,
 			podsToRemove("a", "b", "c"),
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				d.RemovePods("a")
 				e.Cancel()
-				end := <-e.Ended
+				end := <-e.Outcome
 				require.NoError(t, end.Err)
 				assert.Equal(t, activities.OutcomeChanged, end.Result.Outcome)
 				assert.Equal(t, 3, end.Result.Accepted)
@@ -78,7 +78,7 @@ func TestEvictPodsFails(t *testing.T) {
 	t.Parallel()
 	t.Run("to list pods", func(t *testing.T) {
 		runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			activitiestest.FailRequests(d.Target, "list", "pods", 1, errors.New("no answer"), nil)
+			activitiestest.FailRequests(d.TargetClient, "list", "pods", 1, errors.New("no answer"), nil)
 			_, err := activitiestest.RunActivity[activities.EvictionResult](d.World, newActivities(d.Kube).EvictPods, in)
 			require.ErrorContains(t, err, "list pods of node n: no answer")
 			_, retryable := activitiestest.FailureTypeOf(t, err)
@@ -88,7 +88,7 @@ func TestEvictPodsFails(t *testing.T) {
 	})
 	t.Run("to watch pods", func(t *testing.T) {
 		runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			d.Target.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+			d.TargetClient.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
 				return true, nil, errors.New("no answer")
 			})
 			_, err := activitiestest.RunActivity[activities.EvictionResult](d.World, newActivities(d.Kube).EvictPods, in)
@@ -104,7 +104,7 @@ func TestNextAttemptContinuesFromHeartbeat(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Gone = 3
-		e := d.StartEvictPods(in, activities.Progress{Gone: 5})
+		e := d.StartEviction(in, activities.Progress{Gone: 5})
 		e.AssertRunning(t)
 		d.RemovePods("a")
 		seen, _ := e.AwaitResult(t)
@@ -117,7 +117,7 @@ func TestNextAttemptContinuesFromHeartbeat(t *testing.T) {
 	})
 	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Gone = 3
-		e := d.StartEvictPods(in, "a heartbeat of another version")
+		e := d.StartEviction(in, "a heartbeat of another version")
 		e.AssertRunning(t)
 		d.RemovePods("a")
 		seen, _ := e.AwaitResult(t)
@@ -131,18 +131,18 @@ func TestOperatorRequestEndsAttempt(t *testing.T) {
 		patch map[string]any
 		ends  bool
 	}{
-		"force":          {activitiestest.AnnotationPatch(v1alpha1.AnnotationForce, "alice: now"), true},
-		"a hold":         {activitiestest.AnnotationPatch(v1alpha1.AnnotationHold, "alice looks"), true},
-		"another try":    {activitiestest.AnnotationPatch(v1alpha1.AnnotationRetry, "1"), true},
-		"something else": {activitiestest.AnnotationPatch("note", "x"), false},
+		"force":          {activitiestest.NewAnnotationPatch(v1alpha1.AnnotationForce, "alice: now"), true},
+		"a hold":         {activitiestest.NewAnnotationPatch(v1alpha1.AnnotationHold, "alice looks"), true},
+		"another try":    {activitiestest.NewAnnotationPatch(v1alpha1.AnnotationRetry, "1"), true},
+		"something else": {activitiestest.NewAnnotationPatch("note", "x"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				d.EditObject(cache.Machines, "m", row.patch)
 				synctest.Wait()
-				require.Len(t, e.Ended, map[bool]int{true: 1}[row.ends])
+				require.Len(t, e.Outcome, map[bool]int{true: 1}[row.ends])
 				if !row.ends {
 					_ = e.CancelAndWait()
 					return
@@ -158,7 +158,7 @@ func TestOperatorRequestEndsAttempt(t *testing.T) {
 			append(readyPods("a"), newBudget(0)),
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Hurry = true
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests(), "whatever its budget says")
 				_ = e.CancelAndWait()
@@ -172,7 +172,7 @@ func TestTheFirstAnswerEndsAWaitForTheCluster(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		in.Unanswered, in.Until = true, time.Time{}
-		seen, took := d.StartEvictPods(in).AwaitResult(t)
+		seen, took := d.StartEviction(in).AwaitResult(t)
 		assert.Zero(t, took)
 		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 		assert.Equal(t, []string{"web/a"}, seen.Left)

@@ -53,17 +53,19 @@ type EvictionResult struct {
 const (
 	OutcomeEmpty    = "Empty"    // no pod that must leave is left on the node
 	OutcomeDeadline = "Deadline" // the deadline has passed, and each pod was tried at least once
-	// OutcomeChanged: the blockers differ from Eviction.Shown, an operator changed the drain, or the cluster answers again.
+	// OutcomeChanged: the blockers differ from Eviction.Shown, an operator changed the drain, or the cluster answers
+	// again.
 	OutcomeChanged    = "Changed"
 	OutcomeUnanswered = "Unanswered" // the cluster did not answer
 )
 
 // EvictPods removes the pods of a node by the given means. EvictPods returns when the node is empty, when the deadline
-// has passed, when the blockers have changed, or when the cluster did not answer. Each attempt begins with a live list of pods and continues with one
-// watch. An attempt that begins after the deadline still tries each pod once. The next attempt continues from the
-// progress in the heartbeats. A second run of EvictPods sends no request for a pod that is already being deleted.
+// has passed, when the blockers have changed, or when the cluster did not answer. Each attempt begins with a live list
+// of pods and continues with one watch. An attempt that begins after the deadline still tries each pod once. The next
+// attempt continues from the progress in the heartbeats. A second run of EvictPods sends no request for a pod that is
+// already being deleted.
 func (a *Activities) EvictPods(ctx context.Context, in Eviction) (EvictionResult, error) {
-	p, release, err := a.drainLocation(ctx, in.Machine)
+	p, release, err := a.acquireNodeLocation(ctx, in.Machine)
 	if err != nil {
 		return ResultWithoutAnswer(ctx, in, err)
 	}
@@ -76,8 +78,8 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (EvictionResult
 const attemptsWithoutAnswer = 3
 
 // ResultWithoutAnswer returns the result of an attempt of EvictPods that could not read the pods of the node because of
-// err. Temporal starts another attempt if ResultWithoutAnswer returns err. If the workflow knows that the cluster does not
-// answer, the attempts go on until it answers.
+// err. Temporal starts another attempt if ResultWithoutAnswer returns err. If the workflow knows that the cluster does
+// not answer, the attempts go on until it answers.
 func ResultWithoutAnswer(ctx context.Context, in Eviction, err error) (EvictionResult, error) {
 	if in.Unanswered || ctx.Err() != nil || activity.GetInfo(ctx).Attempt < attemptsWithoutAnswer {
 		return EvictionResult{}, err
@@ -100,8 +102,8 @@ func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionRe
 		NodeLocation: p, clock: kube.NewServerClock(ctx), client: p.client(), input: in,
 		Progress:   Progress{Gone: in.Gone, Departed: in.Departed},
 		factsByPod: map[string]drain.Pod{}, namespaceLabels: namespaceLabels{}, triesByPod: map[string]drain.TryRecord{},
-		volumesByPod: map[string][]string{}, budgetUses: map[string]budgetUse{}, budgetVersions: map[string]string{},
-		decisionLimiter: rate.NewLimiter(rate.Every(minLookInterval), lookBurst),
+		volumesByPod: map[string][]string{}, budgetUses: map[string]budgetUse{}, budgetVersionsByPod: map[string]string{},
+		decisionLimiter: rate.NewLimiter(rate.Every(minCheckInterval), checkBurst),
 		arrivalLimiter:  rate.NewLimiter(rate.Every(arrivalPause), arrivalBurst),
 	}
 	var last Progress
@@ -126,7 +128,7 @@ func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionRe
 		return EvictionResult{}, err
 	}
 	defer unsubscribe()
-	e.initialRequests = e.operatorRequests()
+	e.initialOperatorRequests = e.operatorRequests()
 	defer func() { e.Kube.Metrics.UpdateBlockedPods(e.metricBlockers, nil) }()
 	return e.run(ctx, changes, notifications)
 }
@@ -149,11 +151,11 @@ type evictionLoop struct {
 	budgetUses   map[string]budgetUse
 	budgetsByPod map[string][]*policyv1.PodDisruptionBudget // budgets that select the pod, by pod UID
 	// the pod's budgets and their versions at the last check, by pod UID
-	budgetVersions   map[string]string
-	acceptedRequests int
-	initialRequests  string // operator requests about the drain when the attempt began
-	eventFilter      atomic.Pointer[eventFilter]
-	metricBlockers   []drain.Blocker
+	budgetVersionsByPod     map[string]string
+	acceptedRequestCount    int
+	initialOperatorRequests string // operator requests about the drain when the attempt began
+	eventFilter             atomic.Pointer[eventFilter]
+	metricBlockers          []drain.Blocker
 	debouncer
 	decisionLimiter *rate.Limiter // limits how often changes make the loop check the pods
 	arrivalLimiter  *rate.Limiter // rate limit of the evictions of pods that arrive during the drain
@@ -198,7 +200,9 @@ func (e *evictionLoop) run(
 			return e.evictionResult(OutcomeEmpty, d), nil
 		case e.isPastDeadline():
 			return e.evictionResult(OutcomeDeadline, d), nil
-		case e.input.Unanswered, e.isReportDue(d.Blockers, e.input.Shown, now), e.operatorRequests() != e.initialRequests:
+		case e.input.Unanswered,
+			e.isReportDue(d.Blockers, e.input.Shown, now),
+			e.operatorRequests() != e.initialOperatorRequests:
 			return e.evictionResult(OutcomeChanged, d), nil
 		}
 		if len(d.Act) > 0 { // some requests were not sent, because the budget lock timed out
@@ -251,7 +255,7 @@ func (e *evictionLoop) operatorRequests() string {
 
 func (e *evictionLoop) evictionResult(outcome string, d drain.Decision) EvictionResult {
 	r := EvictionResult{
-		Outcome: outcome, Picture: d.Picture, Blockers: d.Blockers, Departed: e.Departed, Accepted: e.acceptedRequests,
+		Outcome: outcome, Picture: d.Picture, Blockers: d.Blockers, Departed: e.Departed, Accepted: e.acceptedRequestCount,
 	}
 	for _, pod := range e.factsByPod {
 		if mustPodLeave(pod) {

@@ -20,19 +20,23 @@ import (
 func stayingPods() []runtime.Object {
 	skip := func(p *corev1.Pod) { p.Labels = map[string]string{v1alpha1.LabelDrain: "skip"} }
 	return []runtime.Object{
-		activitiestest.Pod(
+		activitiestest.NewPod(
 			"mirror",
 			activitiestest.WithMirrorAnnotation,
 		),
-		activitiestest.Pod("agent", activitiestest.WithDaemonSetOwner),
-		activitiestest.Pod("kept", skip),
-		activitiestest.Pod("elsewhere", activitiestest.WithOtherNode),
-		activitiestest.Pod(
+		activitiestest.NewPod("agent", activitiestest.WithDaemonSetOwner),
+		activitiestest.NewPod("kept", skip),
+		activitiestest.NewPod("elsewhere", activitiestest.WithOtherNode),
+		activitiestest.NewPod(
 			"broken",
 			activitiestest.WithMirrorAnnotation,
 			activitiestest.WithPodPhase(corev1.PodFailed),
 		),
-		activitiestest.Pod("leaving", activitiestest.WithDaemonSetOwner, activitiestest.WithDeletionTimestamp[*corev1.Pod]),
+		activitiestest.NewPod(
+			"leaving",
+			activitiestest.WithDaemonSetOwner,
+			activitiestest.WithDeletionTimestamp[*corev1.Pod],
+		),
 	}
 }
 
@@ -42,7 +46,7 @@ func TestNodeWithOnlyStayingPodsIsEmpty(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runEvictionTest(t, stayingPods(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Means, in.Until = means, time.Now().Add(-time.Hour)
-				seen := activitiestest.RunTwice[activities.EvictionResult](d.World, newActivities(d.Kube).EvictPods, in)
+				seen := activitiestest.RunActivityTwice[activities.EvictionResult](d.World, newActivities(d.Kube).EvictPods, in)
 				assert.Equal(t, activities.EvictionResult{
 					Outcome: activities.OutcomeEmpty, Picture: drain.Overview{Counts: drain.PodCounts{Skipped: 5}, Why: "empty"},
 				}, seen)
@@ -60,7 +64,7 @@ func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
 		t,
 		append(podsToRemove("a", "b"), stayingPods()...),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(
 				t,
@@ -88,11 +92,11 @@ func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
 func TestPodPastGracePeriodIsReported(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-		seen, took := d.StartEvictPods(in).AwaitResult(t)
+		seen, took := d.StartEviction(in).AwaitResult(t)
 		assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 		assert.GreaterOrEqual(t, took, 91*time.Second, "its grace period, and a minute")
 		require.Len(t, seen.Blockers, 1)
-		assert.Equal(t, drain.BlockedByEnding, seen.Blockers[0].Kind)
+		assert.Equal(t, drain.BlockedByTermination, seen.Blockers[0].Kind)
 		assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
 	})
 }
@@ -103,7 +107,7 @@ func TestOverviewCountsDepartedPods(t *testing.T) {
 		t,
 		append(podsToRemove("a", "b"), stayingPods()...),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			d.RemovePods("a", "agent")
 			e.AssertRunning(t)
@@ -121,12 +125,12 @@ func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 			t,
 			podsToRemove("a", "b"),
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-				first := d.StartEvictPods(in)
+				first := d.StartEviction(in)
 				first.AssertRunning(t)
 				assert.Len(t, d.TakeNewRequests(), 2)
 				require.NoError(t, first.CancelAndWait())
 
-				second := d.StartEvictPods(in)
+				second := d.StartEviction(in)
 				second.AssertRunning(t)
 				assert.Empty(t, d.TakeNewRequests(), "their own deletion timestamps tell")
 				d.RemovePods("a", "b")
@@ -139,11 +143,11 @@ func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 	t.Run("by the next means, unless that kills", func(t *testing.T) {
 		runEvictionTest(
 			t,
-			[]runtime.Object{activitiestest.Pod("a", activitiestest.WithDeletionTimestamp[*corev1.Pod])},
+			[]runtime.Object{activitiestest.NewPod("a", activitiestest.WithDeletionTimestamp[*corev1.Pod])},
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				for means, want := range map[drain.RemovalMeans][]activitiestest.PodRequest{drain.Evict: {}, drain.Delete: {}, drain.Kill: {newKillRequest("a")}} {
 					in.Means = means
-					e := d.StartEvictPods(in)
+					e := d.StartEviction(in)
 					e.AssertRunning(t)
 					assert.ElementsMatch(t, want, d.TakeNewRequests(), means)
 					require.NoError(t, e.CancelAndWait())
@@ -154,24 +158,24 @@ func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 	t.Run("nor is another one of its name", func(t *testing.T) {
 		runEvictionTest(t, podsToRemove("db-0"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			d.UseFakePodWatch() // the pod watch delivers no events
-			d.SetRequestError(budgetRefusal("db"), "db-0")
+			d.SetRequestError(budgetRefusalError("db"), "db-0")
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget}}
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("db-0")}, d.TakeNewRequests())
 
 			d.SetRequestError(nil, "db-0")
 			d.RemovePods("db-0")
-			next := activitiestest.Pod("db-0", activitiestest.WithOtherNode, func(p *corev1.Pod) { p.UID = "uid-next" })
-			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, next, "web"))
+			next := activitiestest.NewPod("db-0", activitiestest.WithOtherNode, func(p *corev1.Pod) { p.UID = "uid-next" })
+			require.NoError(t, d.TargetClient.Tracker().Create(activitiestest.PodsResource, next, "web"))
 			seen, _ := e.AwaitResult(t)
 			assert.Zero(t, seen.Accepted)
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("db-0")}, d.TakeNewRequests(), "it is tried again")
-			p, err := d.Target.Tracker().Get(activitiestest.PodsResource, "web", "db-0")
+			p, err := d.TargetClient.Tracker().Get(activitiestest.PodsResource, "web", "db-0")
 			require.NoError(t, err)
 			assert.Nil(t, p.(*corev1.Pod).DeletionTimestamp)
 
-			seen, _ = d.StartEvictPods(in).AwaitResult(t)
+			seen, _ = d.StartEviction(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
 			assert.Empty(t, d.TakeNewRequests())
 		})
@@ -190,13 +194,13 @@ func TestEachRemovalMeansSendsItsRequest(t *testing.T) {
 		"force, with none":                   {drain.Kill, newKillRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
-			long := activitiestest.Pod("a", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(300)) })
+			long := activitiestest.NewPod("a", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(300)) })
 			runEvictionTest(
 				t,
 				append(stayingPods(), long),
 				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 					in.Means = row.means
-					e := d.StartEvictPods(in)
+					e := d.StartEviction(in)
 					e.AssertRunning(t)
 					assert.Equal(t, []activitiestest.PodRequest{row.want("a")}, d.TakeNewRequests())
 					activitiestest.AdvanceTime(time.Minute)
@@ -214,11 +218,11 @@ func TestEachRemovalMeansSendsItsRequest(t *testing.T) {
 func TestPodsThatArriveDuringDrainAreEvicted(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-		e := d.StartEvictPods(in)
+		e := d.StartEviction(in)
 		e.AssertRunning(t)
 		assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
-		for _, p := range []*corev1.Pod{activitiestest.Pod("late"), activitiestest.Pod("agent", activitiestest.WithDaemonSetOwner), activitiestest.Pod("far", activitiestest.WithOtherNode)} {
-			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, p, "web"))
+		for _, p := range []*corev1.Pod{activitiestest.NewPod("late"), activitiestest.NewPod("agent", activitiestest.WithDaemonSetOwner), activitiestest.NewPod("far", activitiestest.WithOtherNode)} {
+			require.NoError(t, d.TargetClient.Tracker().Create(activitiestest.PodsResource, p, "web"))
 		}
 		d.RemovePods("a")
 		e.AssertRunning(t)
@@ -234,15 +238,15 @@ func TestPodsThatArriveDuringDrainAreEvicted(t *testing.T) {
 func TestPodsThatReturnAgainAndAgainAreEvictedSlowly(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(t, podsToRemove("p0"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-		e := d.StartEvictPods(in)
+		e := d.StartEviction(in)
 		evicted := 0
 		for range 200 {
 			activitiestest.AdvanceTime(300 * time.Millisecond)
 			for _, request := range d.TakeNewRequests() {
 				evicted++
 				d.RemovePods(request.Pod)
-				next := activitiestest.Pod(fmt.Sprintf("p%d", evicted))
-				require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, next, "web"))
+				next := activitiestest.NewPod(fmt.Sprintf("p%d", evicted))
+				require.NoError(t, d.TargetClient.Tracker().Create(activitiestest.PodsResource, next, "web"))
 			}
 			e.AssertRunning(t)
 		}
@@ -256,7 +260,7 @@ func TestHeartbeatsContainDrainOverview(t *testing.T) {
 		t,
 		podsToRemove("a", "b"),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			first := (<-e.Heartbeats).Picture
 			assert.Equal(t, drain.PodCounts{Terminating: 2}, first.Counts)
@@ -283,8 +287,8 @@ func TestAttemptsOfEarlierRunsAreCounted(t *testing.T) {
 		t,
 		podsToRemove("a", "b"),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			in.Known = []drain.PodRow{{Pod: "web/a", State: drain.Blocked, Attempts: 7}, {Pod: "other/b", Attempts: 9}}
-			e := d.StartEvictPods(in)
+			in.Known = []drain.PodRow{{Pod: "web/a", State: drain.StateBlocked, Attempts: 7}, {Pod: "other/b", Attempts: 9}}
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			rows := (<-e.Heartbeats).Picture.Rows
 			require.Len(t, rows, 2)

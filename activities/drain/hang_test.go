@@ -36,24 +36,24 @@ func (p *heartbeatRecorder) InterceptActivity(
 	_ context.Context,
 	next interceptor.ActivityInboundInterceptor,
 ) interceptor.ActivityInboundInterceptor {
-	return &activityInbound{interceptor.ActivityInboundInterceptorBase{Next: next}, p}
+	return &activityInboundInterceptor{interceptor.ActivityInboundInterceptorBase{Next: next}, p}
 }
 
-type activityInbound struct {
+type activityInboundInterceptor struct {
 	interceptor.ActivityInboundInterceptorBase
 	recorder *heartbeatRecorder
 }
 
-func (i *activityInbound) Init(next interceptor.ActivityOutboundInterceptor) error {
-	return i.Next.Init(&activityOutbound{interceptor.ActivityOutboundInterceptorBase{Next: next}, i.recorder})
+func (i *activityInboundInterceptor) Init(next interceptor.ActivityOutboundInterceptor) error {
+	return i.Next.Init(&activityOutboundInterceptor{interceptor.ActivityOutboundInterceptorBase{Next: next}, i.recorder})
 }
 
-type activityOutbound struct {
+type activityOutboundInterceptor struct {
 	interceptor.ActivityOutboundInterceptorBase
 	recorder *heartbeatRecorder
 }
 
-func (o *activityOutbound) RecordHeartbeat(ctx context.Context, details ...any) {
+func (o *activityOutboundInterceptor) RecordHeartbeat(ctx context.Context, details ...any) {
 	o.recorder.mu.Lock()
 	o.recorder.heartbeatTimes = append(o.recorder.heartbeatTimes, time.Now())
 	o.recorder.mu.Unlock()
@@ -125,10 +125,10 @@ func TestEvictionsOfOneBudgetAreSequential(t *testing.T) {
 			objects := append(
 				readyPods("free"),
 				all,
-				activitiestest.Pod("a", setReady, ofWeb),
-				activitiestest.Pod("b", setReady, ofWeb),
-				activitiestest.Pod("c", setReady, ofWeb),
-				activitiestest.Pod("d", setReady, ofWeb),
+				activitiestest.NewPod("a", setReady, ofWeb),
+				activitiestest.NewPod("b", setReady, ofWeb),
+				activitiestest.NewPod("c", setReady, ofWeb),
+				activitiestest.NewPod("d", setReady, ofWeb),
 			)
 			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in drain.Eviction) {
 				var mu sync.Mutex
@@ -147,7 +147,7 @@ func TestEvictionsOfOneBudgetAreSequential(t *testing.T) {
 					return nil
 				})
 				in.Until = begun.Add(row.until)
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				time.Sleep(row.all + time.Second)
 				assert.Len(t, d.TakeNewRequests(), 5, "%v", sent)
 				assert.Equal(t, row.took, sent["free"])

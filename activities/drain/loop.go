@@ -54,7 +54,7 @@ func (e *evictionLoop) restoreTries() {
 
 // decideActions updates the facts of the loop and returns the decision of decide/drain.
 func (e *evictionLoop) decideActions(ctx context.Context) (drain.Decision, error) {
-	e.findVolumes(ctx)
+	e.findAttachedVolumes(ctx)
 	e.updateEventFilter()
 	e.budgetsByPod = make(map[string][]*policyv1.PodDisruptionBudget, len(e.pods))
 	for uid, pod := range e.pods {
@@ -72,26 +72,26 @@ func (e *evictionLoop) decideActions(ctx context.Context) (drain.Decision, error
 			}
 			facts := observedrain.BudgetFacts(b)
 			spent, known := e.budgetUses[facts.Key]
-			if !known && facts.Current && !e.input.Hurry { // a budget with an up-to-date status needs no probe now
+			if !known && facts.IsUpToDate && !e.input.Hurry { // a budget with an up-to-date status needs no probe now
 				spent.nextProbe = drain.NextProbeTime(e.clock.Now(), facts.IsMisconfigured())
 			}
 			if spent.budgetVersion != b.ResourceVersion { // the budget's new status includes the used disruptions
 				spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbe: spent.nextProbe}
 				e.budgetUses[facts.Key] = spent
 			}
-			facts.Used, facts.Next = spent.usedDisruptions, spent.nextProbe
+			facts.SentEvictions, facts.NextProbe = spent.usedDisruptions, spent.nextProbe
 			budgets[facts.Key] = facts
 		}
 	}
 	d := drain.Decide(drain.Facts{
-		Pods:     slices.Collect(maps.Values(e.factsByPod)),
-		Departed: e.Departed,
-		Means:    e.input.Means,
-		Settings: e.Kube.Draining,
-		Now:      e.clock.Now(),
-		Gone:     e.Gone,
-		Budgets:  slices.Collect(maps.Values(budgets)),
-		Volumes:  observedrain.VolumeFacts(e.Target, e.input.NodeName, e.volumeNames()),
+		Pods:         slices.Collect(maps.Values(e.factsByPod)),
+		DepartedPods: e.Departed,
+		Means:        e.input.Means,
+		Settings:     e.Kube.Draining,
+		Now:          e.clock.Now(),
+		GoneCount:    e.Gone,
+		Budgets:      slices.Collect(maps.Values(budgets)),
+		Volumes:      observedrain.VolumeFacts(e.Target, e.input.NodeName, e.volumeNames()),
 	})
 	e.Departed = d.Departed
 	return d, nil
@@ -128,10 +128,10 @@ func (e *evictionLoop) retryChangedBudgets() {
 		for _, b := range list {
 			now += b.Name + " " + b.ResourceVersion + "\n"
 		}
-		if before, known := e.budgetVersions[uid]; known && before != now {
+		if before, known := e.budgetVersionsByPod[uid]; known && before != now {
 			e.triesByPod[uid] = drain.TryRecordWithoutPause(e.triesByPod[uid])
 		}
-		e.budgetVersions[uid] = now
+		e.budgetVersionsByPod[uid] = now
 	}
 }
 
@@ -146,18 +146,18 @@ func (e *evictionLoop) recordAnswers(answers []requestAnswer) (all bool) {
 			all = all && pod == nil
 			continue
 		}
-		tries := drain.TryRecordAfterAttempt(e.triesByPod[a.action.UID], a.EvictionAnswer, now)
+		tries := drain.TryRecordAfterAttempt(e.triesByPod[a.action.UID], a.RequestAnswer, now)
 		if wait := tries.Next.Sub(now); wait > 0 {
 			tries.Next = now.Add(wait + rand.N(wait/5+1))
 		}
 		e.triesByPod[a.action.UID] = tries
-		e.Kube.Metrics.CountEvictionRequest(a.EvictionAnswer)
+		e.Kube.Metrics.CountEvictionRequest(a.RequestAnswer)
 		if a.Result == drain.Gone {
 			e.recordDeparture(pod)
 			continue
 		}
 		if a.Result == drain.Accepted {
-			e.acceptedRequests++
+			e.acceptedRequestCount++
 		}
 		if a.action.Means == drain.Evict {
 			e.recordBudgetUse(pod, a, now)
@@ -171,7 +171,7 @@ func (e *evictionLoop) recordAnswers(answers []requestAnswer) (all bool) {
 // delayed in any case.
 func (e *evictionLoop) recordBudgetUse(pod *corev1.Pod, a requestAnswer, now time.Time) {
 	counted := a.Result == drain.Accepted || a.Result == drain.Refused
-	if !counted && a.Result != drain.Several && len(a.action.Probe) == 0 {
+	if !counted && a.Result != drain.SeveralBudgets && len(a.action.Probe) == 0 {
 		return
 	}
 	uid := string(pod.UID)
@@ -200,7 +200,7 @@ func (e *evictionLoop) recordDeparture(pod *corev1.Pod) {
 	delete(e.pods, uid)
 	delete(e.triesByPod, uid)
 	delete(e.volumesByPod, uid)
-	delete(e.budgetVersions, uid)
+	delete(e.budgetVersionsByPod, uid)
 }
 
 // awaitChange returns when the loop must check the pods again. After a change, awaitChange waits until the rate limit
@@ -211,7 +211,7 @@ func (e *evictionLoop) awaitChange(
 	changes <-chan watch.Event,
 	notifications <-chan struct{},
 ) error {
-	next := kube.HeartbeatEvery
+	next := kube.HeartbeatInterval
 	for _, at := range []time.Time{look, e.input.Until, e.nextReportTime} {
 		if at.After(time.Unix(0, 0)) {
 			next = min(next, max(at.Sub(e.clock.Now()), minTimerWait))

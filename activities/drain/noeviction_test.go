@@ -39,15 +39,15 @@ func evictionResource(version string) *metav1.APIResource {
 	return &metav1.APIResource{Name: "pods/eviction", Group: "policy", Version: version, Kind: "Eviction"}
 }
 
-// discoveryRequests returns the number of discovery requests since the last call of Forget.
-func discoveryRequests(w *activitiestest.World) int {
+// countDiscoveryRequests returns the number of discovery requests since the last call of Forget.
+func countDiscoveryRequests(w *activitiestest.World) int {
 	return len(slices.DeleteFunc(w.Requests(), func(r string) bool { return r != "get resource" }))
 }
 
 // failDiscovery makes discovery fail until the returned function is called.
 func failDiscovery(w *activitiestest.World, err error) (heal func()) {
 	failing := true
-	w.Target.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.TargetClient.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return failing, nil, err
 	})
 	return func() { failing = false }
@@ -68,18 +68,22 @@ func TestDiscoveryOfEvictionIsCached(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-				w := activitiestest.NewWorld(t, m, activitiestest.Node())
-				w.Target.Resources = row.served
-				assert.Zero(t, discoveryRequests(w), "nobody asks before the first drain")
-				d := activitiestest.RunTwice[activities.Decision](
+				m := activitiestest.NewMachine(
+					"m",
+					activitiestest.WithNode,
+					activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+				)
+				w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+				w.TargetClient.Resources = row.served
+				assert.Zero(t, countDiscoveryRequests(w), "nobody asks before the first drain")
+				d := activitiestest.RunActivityTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
 					activities.Input{ReadInput: activitiestest.NewReadInput(m)},
 				)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Contains(t, d.Why, row.why)
-				assert.Equal(t, row.asked, discoveryRequests(w), "the second decision asks nothing")
+				assert.Equal(t, row.asked, countDiscoveryRequests(w), "the second decision asks nothing")
 			})
 		})
 	}
@@ -96,9 +100,13 @@ func TestFailedDiscoveryIsRetried(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-				w := activitiestest.NewWorld(t, m, activitiestest.Node())
-				w.Target.Resources = discoveryAnswer(evictionResource("v1"), false)
+				m := activitiestest.NewMachine(
+					"m",
+					activitiestest.WithNode,
+					activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
+				)
+				w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+				w.TargetClient.Resources = discoveryAnswer(evictionResource("v1"), false)
 				decide := func() activities.Decision {
 					d, err := activitiestest.RunActivity[activities.Decision](
 						w,
@@ -112,7 +120,7 @@ func TestFailedDiscoveryIsRetried(t *testing.T) {
 				for range 2 {
 					w.ForgetRequests()
 					assert.Equal(t, drain.Evict, decide().Step.Means)
-					assert.Equal(t, 1, discoveryRequests(w))
+					assert.Equal(t, 1, countDiscoveryRequests(w))
 				}
 				heal()
 				assert.Equal(t, drain.DeleteInOrder, decide().Step.Means)
@@ -135,15 +143,15 @@ func TestNoDiscoveryUnlessMeansIsEvict(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.WithNode, row.machine)
-				w := activitiestest.NewWorld(t, m, activitiestest.Node())
-				d := activitiestest.RunTwice[activities.Decision](
+				m := activitiestest.NewMachine("m", activitiestest.WithNode, row.machine)
+				w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+				d := activitiestest.RunActivityTwice[activities.Decision](
 					w,
 					newActivities(w.Kube).DecideDrain,
 					activities.Input{ReadInput: activitiestest.NewReadInput(m), Grace: time.Hour},
 				)
 				assert.Equal(t, row.means, d.Step.Means)
-				assert.Zero(t, discoveryRequests(w))
+				assert.Zero(t, countDiscoveryRequests(w))
 			})
 		})
 	}

@@ -17,14 +17,17 @@ type NodeLocation struct {
 	Kube    *kube.Kube                                // settings, metrics, and locks of budgets
 	Name    string                                    // identity of the node's cluster; empty: the target cluster of all namespaces
 	Target  *cache.Target                             // cluster of the node: client, budgets and attachments
-	Sources observedrain.CacheSources                 // caches whose changes wake the drain
+	Sources observedrain.ChangeSources                // caches whose changes wake the drain
 	Machine func() *v1alpha1.Machine                  // returns the cached machine; nil: the machine is gone
 	Rules   func() (observedrain.MachineRules, error) // returns the drain rules that select the machine
 }
 
-// drainLocation returns the NodeLocation of a machine of Millwright, with filled caches of budgets and attachments. The
-// caller must call release when it no longer reads these caches.
-func (a *Activities) drainLocation(ctx context.Context, ref kube.Ref) (p NodeLocation, release func(), err error) {
+// acquireNodeLocation returns the NodeLocation of a machine of Millwright, with filled caches of budgets and
+// attachments. The caller must call release when it no longer reads these caches.
+func (a *Activities) acquireNodeLocation(
+	ctx context.Context,
+	ref kube.Ref,
+) (p NodeLocation, release func(), err error) {
 	a.Kube.Cluster.DemandTarget(ref.Namespace)
 	release, err = a.Kube.Cluster.Target(ref.Namespace).UseDrainCaches(ctx)
 	if err != nil {
@@ -41,7 +44,7 @@ func (a *Activities) nodeLocationOf(ref kube.Ref) NodeLocation {
 		Kube:    a.Kube,
 		Name:    target.Identity(),
 		Target:  target,
-		Sources: observedrain.NewCacheSources(c.Informer(cache.Machines), c.Informer(cache.Rules), target),
+		Sources: observedrain.NewChangeSources(c.Informer(cache.Machines), c.Informer(cache.DrainRules), target),
 	}
 	p.Machine = func() *v1alpha1.Machine {
 		m, _ := c.Machine(ref.Key())

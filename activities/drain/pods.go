@@ -74,20 +74,22 @@ func (p NodeLocation) podFacts(
 }
 
 // mustPodLeave reports whether a drain removes a pod or waits for its end.
-func mustPodLeave(pod drain.Pod) bool { return drain.TreatmentOfPod(pod).Do != drain.Skip }
+func mustPodLeave(pod drain.Pod) bool {
+	return drain.TreatmentOfPod(pod).Behavior != drain.BehaviorSkip
+}
 
 // maxVolumeLookupFailures is how often in a row the lookup of a pod's volumes may fail. Source: MCM tries three times.
 const maxVolumeLookupFailures = 3
 
-// findVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. The drain does not
-// wait for a volume that several pods of the node share, because the volume moves with the last of these pods. A pod is
-// not evicted until the lookup of its volumes succeeds or has failed maxVolumeLookupFailures times. After
+// findAttachedVolumes looks up, for each new pod, which of its persistent volumes are attached to the node. The drain
+// does not wait for a volume that several pods of the node share, because the volume moves with the last of these pods.
+// A pod is not evicted until the lookup of its volumes succeeds or has failed maxVolumeLookupFailures times. After
 // maxVolumeLookupFailures failures, the pod counts as a pod without volumes.
-func (e *evictionLoop) findVolumes(ctx context.Context) {
+func (e *evictionLoop) findAttachedVolumes(ctx context.Context) {
 	if !e.input.Means.KeepsPodOrder() {
 		return // Delete and Kill do not wait for volumes
 	}
-	attached := sets.New(e.Target.VolumesAttachedToNode(e.input.NodeName)...)
+	attached := sets.New(e.Target.AttachedVolumeNames(e.input.NodeName)...)
 	if len(attached) == 0 {
 		return
 	}
@@ -100,7 +102,7 @@ func (e *evictionLoop) findVolumes(ctx context.Context) {
 		if err != nil && e.triesByPod[uid].Failures < maxVolumeLookupFailures {
 			e.triesByPod[uid] = drain.TryRecordAfterAttempt(
 				e.triesByPod[uid],
-				drain.EvictionAnswer{Means: e.input.Means, Result: drain.Failed, Message: kube.ShortenMessage(err.Error())},
+				drain.RequestAnswer{Means: e.input.Means, Result: drain.Failed, Message: kube.ShortenMessage(err.Error())},
 				e.clock.Now(),
 			)
 			continue

@@ -17,12 +17,12 @@ const (
 	// and can follow one change every 30 seconds.
 	debounceDelay    = time.Second
 	maxDebounceDelay = 30 * time.Second
-	// The drain may check the pods up to lookBurst times at intervals of minTimerWait, so that a change takes effect at
-	// once. Later checks are minLookInterval apart, because a budget, a pod and its volume each change a few times
+	// The drain may check the pods up to checkBurst times at intervals of minTimerWait, so that a change takes effect at
+	// once. Later checks are minCheckInterval apart, because a budget, a pod and its volume each change a few times
 	// while a pod is removed. Source: the delay that people notice, and the duration of one check.
-	minTimerWait    = 20 * time.Millisecond
-	minLookInterval = 50 * time.Millisecond
-	lookBurst       = 10
+	minTimerWait     = 20 * time.Millisecond
+	minCheckInterval = 50 * time.Millisecond
+	checkBurst       = 10
 	// A pod that arrives during a drain is evicted at once, up to arrivalBurst pods. Later pods are evicted at
 	// intervals of arrivalPause. Otherwise, a client that places pods on the node by name, or a scheduler that does not
 	// see the cordon yet, would replace each evicted pod at once. Source: the node controller evicts 0.1 pods per

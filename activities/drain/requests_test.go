@@ -36,19 +36,19 @@ func runEvictionTest(
 ) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithNode,
 			activitiestest.WithPhase(v1alpha1.MachineTerminating),
 			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 		)
-		w := activitiestest.NewWorld(t, append([]runtime.Object{m, activitiestest.Node()}, objects...)...)
+		w := activitiestest.NewWorld(t, append([]runtime.Object{m, activitiestest.NewNode()}, objects...)...)
 		w.Draining = drain.Settings{Attach: kube.DefaultAttachTimeout, Detach: kube.DefaultDetachTimeout}
 		w.ServePods()
 		test(
 			t,
 			w.InterceptPodRequests(),
-			activities.Eviction{Machine: activitiestest.Ref(m), NodeName: "n", Means: drain.Evict},
+			activities.Eviction{Machine: activitiestest.NewRef(m), NodeName: "n", Means: drain.Evict},
 		)
 	})
 }
@@ -57,7 +57,7 @@ func runEvictionTest(
 func podsToRemove(names ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range names {
-		list = append(list, activitiestest.Pod(name))
+		list = append(list, activitiestest.NewPod(name))
 	}
 	return list
 }

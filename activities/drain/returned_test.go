@@ -28,14 +28,14 @@ func TestOnlyTolerantPodsThatArriveDuringDrainStay(t *testing.T) {
 			runEvictionTest(t, nil, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Means, in.Started = means, time.Now().Add(-time.Minute)
 				for _, pod := range []*corev1.Pod{
-					activitiestest.Pod("before", created(-time.Hour)),
-					activitiestest.Pod("before-tolerant", created(-time.Hour), tolerant),
-					activitiestest.Pod("late", created(0)),
-					activitiestest.Pod("late-tolerant", created(0), tolerant),
+					activitiestest.NewPod("before", created(-time.Hour)),
+					activitiestest.NewPod("before-tolerant", created(-time.Hour), tolerant),
+					activitiestest.NewPod("late", created(0)),
+					activitiestest.NewPod("late-tolerant", created(0), tolerant),
 				} {
-					assert.NoError(t, d.Target.Tracker().Add(pod))
+					assert.NoError(t, d.TargetClient.Tracker().Add(pod))
 				}
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				var asked []string
 				for _, request := range d.TakeNewRequests() {

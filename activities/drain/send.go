@@ -24,7 +24,7 @@ const maxConcurrentRequests = 20
 
 // requestAnswer is the API server's answer to one request.
 type requestAnswer struct {
-	drain.EvictionAnswer
+	drain.RequestAnswer
 	action drain.Action
 }
 
@@ -52,7 +52,7 @@ func (e *evictionLoop) sendActions(ctx context.Context, actions []drain.Action) 
 			}
 			bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
-			answers[i].EvictionAnswer = classifyAnswer(removePod(bounded, e.client, action.Means, pod))
+			answers[i].RequestAnswer = classifyAnswer(removePod(bounded, e.client, action.Means, pod))
 			answers[i].Means = action.Means
 		})
 	}
@@ -96,11 +96,11 @@ func removePod(ctx context.Context, client kubernetes.Interface, means drain.Rem
 
 // classifyAnswer turns the API server's answer into a result for decide/drain. classifyAnswer reads status codes and
 // causes, never texts.
-func classifyAnswer(err error) drain.EvictionAnswer {
+func classifyAnswer(err error) drain.RequestAnswer {
 	if err == nil {
-		return drain.EvictionAnswer{Result: drain.Accepted}
+		return drain.RequestAnswer{Result: drain.Accepted}
 	}
-	a := drain.EvictionAnswer{Result: drain.Failed, Message: kube.ShortenMessage(err.Error())}
+	a := drain.RequestAnswer{Result: drain.Failed, Message: kube.ShortenMessage(err.Error())}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return a
@@ -117,10 +117,10 @@ func classifyAnswer(err error) drain.EvictionAnswer {
 	case apierrors.IsTooManyRequests(err):
 		a.Result = drain.Throttled
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		a.Result = drain.Going
+		a.Result = drain.NamespaceDeleting
 	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "":
 		// If several budgets select the pod, the API server answers an eviction with 500 and without a reason.
-		a.Result = drain.Several
+		a.Result = drain.SeveralBudgets
 	}
 	return a
 }

@@ -17,17 +17,17 @@ import (
 // A drain never acts on an outdated cached object: it reads the object live, or its write fails.
 func TestDrainDoesNotActOnStaleObjects(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	t.Run("of a node that is gone", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Pod("a"))
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode(), activitiestest.NewPod("a"))
 		activitiestest.FailRequests(
-			w.Target,
+			w.TargetClient,
 			"patch",
 			"nodes",
 			1,
 			nil,
-			func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
+			func() { require.NoError(t, w.TargetClient.Tracker().Delete(nodes, "", "n")) },
 		)
 		load, err := activitiestest.RunActivity[activities.NodeLoad](
 			w,
@@ -38,8 +38,8 @@ func TestDrainDoesNotActOnStaleObjects(t *testing.T) {
 		assert.Equal(t, activities.NodeLoad{Versions: kube.MinVersions{}}, load, "nothing to drain")
 	})
 	t.Run("of a node that somebody has just cordoned", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		activitiestest.FailRequests(w.Target, "patch", "nodes", 1, nil, func() {
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+		activitiestest.FailRequests(w.TargetClient, "patch", "nodes", 1, nil, func() {
 			w.EditObject("nodes", "n", map[string]any{"spec": map[string]any{"unschedulable": true}})
 		})
 		load, err := activitiestest.RunActivity[activities.NodeLoad](
@@ -54,7 +54,7 @@ func TestDrainDoesNotActOnStaleObjects(t *testing.T) {
 	t.Run("of a pod that is another one by now", func(t *testing.T) {
 		runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			d.SetRequestError(apierrors.NewConflict(activitiestest.PodsResource.GroupResource(), "a", nil), "a")
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			d.RemovePods("a")
 			seen, took := e.AwaitResult(t)
@@ -74,10 +74,17 @@ func TestDrainDoesNotActOnStaleObjects(t *testing.T) {
 // The node is cordoned before its pods are listed, so that no pod is scheduled in between.
 func TestNodeIsCordonedBeforePodsAreListed(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Pod("a"))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+	w := activitiestest.NewWorld(t, m, activitiestest.NewNode(), activitiestest.NewPod("a"))
 	w.ServePods()
-	activitiestest.FailRequests(w.Target, "list", "pods", 1, nil, func() { assert.True(t, w.Node().Spec.Unschedulable) })
+	activitiestest.FailRequests(
+		w.TargetClient,
+		"list",
+		"pods",
+		1,
+		nil,
+		func() { assert.True(t, w.Node().Spec.Unschedulable) },
+	)
 	load, err := activitiestest.RunActivity[activities.NodeLoad](
 		w,
 		newActivities(w.Kube).CordonAndCountPods,

@@ -26,8 +26,8 @@ func TestBurstOfChangesCausesFewEvictionRequests(t *testing.T) {
 		append(readyPods("a"), newBudget(1)),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "web/all"}}
-			d.SetRequestError(budgetRefusal("all"), "a")
-			e := d.StartEvictPods(in)
+			d.SetRequestError(budgetRefusalError("all"), "a")
+			e := d.StartEviction(in)
 			activitiestest.AdvanceTime(time.Second) // the first reads of the drain use up part of the rate limit
 			e.AssertRunning(t)
 			d.TakeNewRequests()
@@ -62,15 +62,15 @@ func TestBudgetInNamespaceOfNewPodIsWatched(t *testing.T) {
 				{Kind: drain.BlockedByBudget, Name: "db/all"},
 				{Kind: drain.BlockedByBudget, Name: "web/all"},
 			}
-			e := d.StartEvictPods(eviction)
+			e := d.StartEviction(eviction)
 			e.AssertRunning(t)
 			late := readyPods("late")[0].(*corev1.Pod)
 			late.Namespace = "db"
-			require.NoError(t, d.Target.Tracker().Create(activitiestest.PodsResource, late, "db"))
+			require.NoError(t, d.TargetClient.Tracker().Create(activitiestest.PodsResource, late, "db"))
 			e.AssertRunning(t)
 			assert.Empty(t, d.TakeNewRequests())
-			d.SetRequestError(budgetRefusal("all"), "late")
-			_, err := d.Target.PolicyV1().
+			d.SetRequestError(budgetRefusalError("all"), "late")
+			_, err := d.TargetClient.PolicyV1().
 				PodDisruptionBudgets("db").
 				UpdateStatus(t.Context(), newBudget(1, in("db")), metav1.UpdateOptions{})
 			require.NoError(t, err)
@@ -85,18 +85,19 @@ func TestBudgetInNamespaceOfNewPodIsWatched(t *testing.T) {
 // change.
 func TestFlappingBlockersAreDebounced(t *testing.T) {
 	t.Parallel()
-	job := activitiestest.Pod(
+	job := activitiestest.NewPod(
 		"job",
 		func(p *corev1.Pod) { p.Labels = map[string]string{"cluster.x-k8s.io/drain": "wait-completed"} },
 	)
 	runEvictionTest(t, []runtime.Object{job}, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		begun := time.Now()
-		e := d.StartEvictPods(in)
+		e := d.StartEviction(in)
 		for range 45 { // the 45 rounds take 29.7 s
 			activitiestest.AdvanceTime(330 * time.Millisecond)
 			require.NoError(
 				t,
-				d.Target.Tracker().Create(activitiestest.PodsResource, activitiestest.Pod("a", withDoNotDisrupt("true")), "web"),
+				d.TargetClient.Tracker().
+					Create(activitiestest.PodsResource, activitiestest.NewPod("a", withDoNotDisrupt("true")), "web"),
 			)
 			activitiestest.AdvanceTime(330 * time.Millisecond)
 			d.RemovePods("a")

@@ -48,8 +48,8 @@ func withClaims(names ...string) func(*corev1.Pod) {
 func podsWithVolumes(more ...runtime.Object) []runtime.Object {
 	return append(
 		more,
-		activitiestest.Pod("a", withClaims("a")),
-		activitiestest.Pod("b", withClaims("b")),
+		activitiestest.NewPod("a", withClaims("a")),
+		activitiestest.NewPod("b", withClaims("b")),
 		newBoundClaim("a"),
 		newBoundClaim("b"),
 		activitiestest.NewVolumeAttachment("a", "n"),
@@ -61,9 +61,9 @@ func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
-		podsWithVolumes(activitiestest.Pod("c")),
+		podsWithVolumes(activitiestest.NewPod("c")),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(
 				t,
@@ -77,14 +77,14 @@ func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 			d.DetachVolume("a")
 			e.AssertRunning(t)
 			assert.Empty(t, d.TakeNewRequests(), "its volume is attached nowhere")
-			d.AttachVolume("a")
+			d.AttachVolumeToOtherNode("a")
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("b")}, d.TakeNewRequests())
 			d.RemovePods("b")
 			e.AssertRunning(t)
 			d.DetachVolume("b")
 			e.AssertRunning(t)
-			d.AttachVolume("b")
+			d.AttachVolumeToOtherNode("b")
 			seen, took := e.AwaitResult(t)
 			assert.Zero(t, took)
 			assert.Equal(t, activities.OutcomeEmpty, seen.Outcome)
@@ -98,10 +98,10 @@ func TestPodsWithVolumesAreDeletedInOrderIfEvictionIsUnsupported(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
-		podsWithVolumes(activitiestest.Pod("c"), activitiestest.Pod("kept", withDoNotDisrupt("true"))),
+		podsWithVolumes(activitiestest.NewPod("c"), activitiestest.NewPod("kept", withDoNotDisrupt("true"))),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			in.Means = drain.DeleteInOrder
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(
 				t,
@@ -113,12 +113,12 @@ func TestPodsWithVolumesAreDeletedInOrderIfEvictionIsUnsupported(t *testing.T) {
 			d.DetachVolume("a")
 			e.AssertRunning(t)
 			assert.Empty(t, d.TakeNewRequests(), "its volume is attached nowhere")
-			d.AttachVolume("a")
+			d.AttachVolumeToOtherNode("a")
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newDeleteRequest("b")}, d.TakeNewRequests())
 			d.RemovePods("b")
 			d.DetachVolume("b")
-			d.AttachVolume("b")
+			d.AttachVolumeToOtherNode("b")
 			seen, _ := e.AwaitResult(t)
 			assert.Equal(t, activities.OutcomeChanged, seen.Outcome)
 			assert.Equal(t, []string{"web/kept"}, seen.Left, "its protection ends with the deadline")
@@ -138,7 +138,7 @@ func TestWaitForVolumesHasTimeout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				d.RemovePods("a")
 				if e.AssertRunning(t); row.free {
@@ -154,7 +154,7 @@ func TestWaitForVolumesHasTimeout(t *testing.T) {
 				require.Len(t, seen.Departed, 1)
 
 				in.Shown, in.Departed, in.Gone = seen.Blockers, seen.Departed, seen.Picture.Counts.Gone
-				e = d.StartEvictPods(in)
+				e = d.StartEviction(in)
 				activitiestest.AdvanceTime(row.wait - 31*time.Second - time.Millisecond)
 				assert.Empty(t, d.TakeNewRequests(), "the next run knows what it waits for, and since when")
 				activitiestest.AdvanceTime(2 * time.Millisecond)
@@ -168,7 +168,7 @@ func TestWaitForVolumesHasTimeout(t *testing.T) {
 	}
 	t.Run("a heartbeat tells the next attempt", func(t *testing.T) {
 		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			d.RemovePods("a")
 			var last activities.Progress
@@ -179,11 +179,11 @@ func TestWaitForVolumesHasTimeout(t *testing.T) {
 			}
 			_ = e.CancelAndWait()
 			d.TakeNewRequests()
-			e = d.StartEvictPods(in, last)
+			e = d.StartEviction(in, last)
 			e.AssertRunning(t)
 			assert.Empty(t, d.TakeNewRequests(), "the volume of a pod that it has never seen")
 			d.DetachVolume("a")
-			d.AttachVolume("a")
+			d.AttachVolumeToOtherNode("a")
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("b")}, d.TakeNewRequests())
 			_ = e.CancelAndWait()
@@ -193,12 +193,12 @@ func TestWaitForVolumesHasTimeout(t *testing.T) {
 
 func TestPodsWhoseVolumesNeedNoWaitAreEvictedAtOnce(t *testing.T) {
 	t.Parallel()
-	ephemeral := activitiestest.Pod("b", func(p *corev1.Pod) {
+	ephemeral := activitiestest.NewPod("b", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
 		}
 	})
-	local := activitiestest.Pod("b", func(p *corev1.Pod) {
+	local := activitiestest.NewPod("b", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		}
@@ -206,18 +206,18 @@ func TestPodsWhoseVolumesNeedNoWaitAreEvictedAtOnce(t *testing.T) {
 	unbound := newBoundClaim("b")
 	unbound.Spec.VolumeName = ""
 	for name, objects := range map[string][]runtime.Object{
-		"they share them":                  {activitiestest.Pod("a", withClaims("x")), activitiestest.Pod("b", withClaims("x")), newBoundClaim("x"), activitiestest.NewVolumeAttachment("x", "n")},
-		"a claim that is not there":        {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")},
-		"a claim that is not bound":        {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), newBoundClaim("a"), unbound, activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")},
-		"a volume that is not attached":    {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), newBoundClaim("a"), newBoundClaim("b"), activitiestest.NewVolumeAttachment("a", "n")},
-		"attached to another node":         {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b", withClaims("b")), newBoundClaim("a"), newBoundClaim("b"), activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "other")},
-		"no volumes":                       {activitiestest.Pod("a", withClaims("a")), activitiestest.Pod("b"), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")},
-		"a folder of the node":             {activitiestest.Pod("a", withClaims("a")), local, newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")},
-		"an ephemeral one that is nowhere": {activitiestest.Pod("a", withClaims("a")), ephemeral, newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")},
+		"they share them":                  {activitiestest.NewPod("a", withClaims("x")), activitiestest.NewPod("b", withClaims("x")), newBoundClaim("x"), activitiestest.NewVolumeAttachment("x", "n")},
+		"a claim that is not there":        {activitiestest.NewPod("a", withClaims("a")), activitiestest.NewPod("b", withClaims("b")), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")},
+		"a claim that is not bound":        {activitiestest.NewPod("a", withClaims("a")), activitiestest.NewPod("b", withClaims("b")), newBoundClaim("a"), unbound, activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "n")},
+		"a volume that is not attached":    {activitiestest.NewPod("a", withClaims("a")), activitiestest.NewPod("b", withClaims("b")), newBoundClaim("a"), newBoundClaim("b"), activitiestest.NewVolumeAttachment("a", "n")},
+		"attached to another node":         {activitiestest.NewPod("a", withClaims("a")), activitiestest.NewPod("b", withClaims("b")), newBoundClaim("a"), newBoundClaim("b"), activitiestest.NewVolumeAttachment("a", "n"), activitiestest.NewVolumeAttachment("b", "other")},
+		"no volumes":                       {activitiestest.NewPod("a", withClaims("a")), activitiestest.NewPod("b"), newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")},
+		"a folder of the node":             {activitiestest.NewPod("a", withClaims("a")), local, newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")},
+		"an ephemeral one that is nowhere": {activitiestest.NewPod("a", withClaims("a")), ephemeral, newBoundClaim("a"), activitiestest.NewVolumeAttachment("a", "n")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-				e := d.StartEvictPods(in)
+				e := d.StartEviction(in)
 				e.AssertRunning(t)
 				assert.Equal(
 					t,
@@ -231,11 +231,11 @@ func TestPodsWhoseVolumesNeedNoWaitAreEvictedAtOnce(t *testing.T) {
 	}
 	t.Run("two volumes in one pod, of which one is shared: the other one counts", func(t *testing.T) {
 		objects := []runtime.Object{
-			activitiestest.Pod(
+			activitiestest.NewPod(
 				"a",
 				withClaims("a", "x"),
 			),
-			activitiestest.Pod("b", withClaims("b", "x")),
+			activitiestest.NewPod("b", withClaims("b", "x")),
 			newBoundClaim("a"),
 			newBoundClaim("b"),
 			newBoundClaim("x"),
@@ -244,13 +244,13 @@ func TestPodsWhoseVolumesNeedNoWaitAreEvictedAtOnce(t *testing.T) {
 			activitiestest.NewVolumeAttachment("x", "n"),
 		}
 		runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
 			d.RemovePods("a")
 			synctest.Wait()
 			d.DetachVolume("a")
-			d.AttachVolume("a")
+			d.AttachVolumeToOtherNode("a")
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("b")}, d.TakeNewRequests(), "x is still here")
 			_ = e.CancelAndWait()
@@ -263,8 +263,8 @@ func TestFailedVolumeLookupIsRetriedBeforeEviction(t *testing.T) {
 	t.Run("waits, and is looked up again", func(t *testing.T) {
 		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 			// The claim lookup of each of the two pods fails once.
-			activitiestest.FailRequests(d.Target, "get", "persistentvolumeclaims", 2, errors.New("no answer"), nil)
-			e := d.StartEvictPods(in)
+			activitiestest.FailRequests(d.TargetClient, "get", "persistentvolumeclaims", 2, errors.New("no answer"), nil)
+			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Empty(t, d.TakeNewRequests())
 			seen, _ := e.AwaitResult(t)
@@ -272,7 +272,7 @@ func TestFailedVolumeLookupIsRetriedBeforeEviction(t *testing.T) {
 			assert.Equal(t, drain.BlockedByError, seen.Blockers[0].Kind)
 			assert.Contains(t, seen.Blockers[0].Why, "get claim web/c-a: no answer")
 
-			e = d.StartEvictPods(in)
+			e = d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newEvictRequest("a")}, d.TakeNewRequests())
 			_ = e.CancelAndWait()
@@ -280,9 +280,9 @@ func TestFailedVolumeLookupIsRetriedBeforeEviction(t *testing.T) {
 	})
 	t.Run("for good, goes like one without", func(t *testing.T) {
 		runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			activitiestest.FailRequests(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
+			activitiestest.FailRequests(d.TargetClient, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByError}}
-			e := d.StartEvictPods(in)
+			e := d.StartEviction(in)
 			activitiestest.AdvanceTime(30 * time.Second)
 			assert.Empty(t, d.TakeNewRequests())
 			activitiestest.AdvanceTime(20 * time.Second)
@@ -293,9 +293,9 @@ func TestFailedVolumeLookupIsRetriedBeforeEviction(t *testing.T) {
 	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
 		t.Run("does not outlast its deadline: "+string(means), func(t *testing.T) {
 			runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-				activitiestest.FailRequests(d.Target, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
+				activitiestest.FailRequests(d.TargetClient, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)
 				in.Means, in.Until = means, time.Now()
-				seen, _ := d.StartEvictPods(in).AwaitResult(t)
+				seen, _ := d.StartEviction(in).AwaitResult(t)
 				assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 				assert.Len(t, d.TakeNewRequests(), 2, "asked once all the same")
 			})

@@ -39,7 +39,7 @@ func TestWorkerClockDoesNotMoveDetachDeadline(t *testing.T) {
 		t,
 		[]runtime.Object{activitiestest.NewVolumeAttachment("a", "n")},
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction, server time.Time) {
-			got, took := d.StartAwaitDetach(activities.DetachWait{Machine: in.Machine, NodeName: "n", Since: server}).
+			got, took := d.StartDetachWait(activities.DetachWait{Machine: in.Machine, NodeName: "n", Since: server}).
 				AwaitResult(t)
 			assert.Equal(t, []string{"pv-a"}, got.Left)
 			assert.Equal(t, d.Draining.Detach, took)
@@ -51,18 +51,18 @@ func TestWorkerClockDoesNotMoveDetachDeadline(t *testing.T) {
 // deletion. The annotation do-not-disrupt protects a pod for a time since its start.
 func TestWorkerClockDoesNotEndEvictions(t *testing.T) {
 	t.Parallel()
-	young := activitiestest.Pod("a", withDoNotDisrupt("1h"))
+	young := activitiestest.NewPod("a", withDoNotDisrupt("1h"))
 	forEachWorkerClock(
 		t,
 		[]runtime.Object{young},
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction, server time.Time) {
 			pod := young.DeepCopy()
 			pod.Status.StartTime = new(metav1.NewTime(server.Add(-55 * time.Minute)))
-			_, err := d.Target.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+			_, err := d.TargetClient.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
 			require.NoError(t, err)
 			in.Until = server.Add(4 * time.Minute)
 			in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
-			seen, took := d.StartEvictPods(in).AwaitResult(t)
+			seen, took := d.StartEviction(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 			assert.Equal(t, 4*time.Minute, took)
 			assert.Zero(t, seen.Accepted)

@@ -133,11 +133,12 @@ func isDeniedByWebhook(err error) bool {
 	return errors.As(err, &answer) && phrase.IsWebhookDenial(answer.Status().Message)
 }
 
-// WriteError turns the API server's answer to a write into a failure that workflows distinguish. WriteError returns a
-// failure of type TypeRefused if RefusalMessage returns a message for the error. A temporary error becomes a refusal if
-// the attempt began more than three seconds after the first attempt was due. The API server may have applied a write
-// although it answered with an error, so the next decision reads from the API server.
-func WriteError(ctx context.Context, ref Ref, err error) error {
+// ClassifyWriteError turns the API server's answer to a write into a failure that workflows distinguish.
+// ClassifyWriteError returns a failure of type TypeRefused if RefusalMessage returns a message for the error. A
+// temporary error becomes a refusal if the attempt began more than three seconds after the first attempt was due. The
+// API server may have applied a write although it answered with an error, so the next decision reads from the API
+// server.
+func ClassifyWriteError(ctx context.Context, ref Ref, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -154,9 +155,9 @@ func WriteError(ctx context.Context, ref Ref, err error) error {
 	}
 }
 
-// RefusalMessage returns the API server's message if WriteError reports the write as refused. RefusalMessage returns ""
-// if the error may be temporary or needs a new decision, or if the API server is too busy or does not answer. A denial
-// by an admission webhook is a refusal, whatever status code the webhook returns.
+// RefusalMessage returns the API server's message if ClassifyWriteError reports the write as refused. RefusalMessage
+// returns "" if the error may be temporary or needs a new decision, or if the API server is too busy or does not
+// answer. A denial by an admission webhook is a refusal, whatever status code the webhook returns.
 func RefusalMessage(ctx context.Context, err error) string {
 	var status apierrors.APIStatus
 	switch {
@@ -171,8 +172,9 @@ func RefusalMessage(ctx context.Context, err error) string {
 	}
 }
 
-// SecretError does the same as WriteError for a Secret, but without the API server's message (see ErrorWithoutMessage).
-func SecretError(ctx context.Context, ref Ref, doing string, err error) error {
+// ClassifySecretError does the same as ClassifyWriteError for a Secret, but without the API server's message (see
+// ErrorWithoutMessage).
+func ClassifySecretError(ctx context.Context, ref Ref, doing string, err error) error {
 	switch wordless := ErrorWithoutMessage(doing, err); {
 	case RefusalMessage(ctx, err) != "":
 		return RefusedError(wordless.Error())
@@ -185,13 +187,14 @@ func SecretError(ctx context.Context, ref Ref, doing string, err error) error {
 
 // ClassifyTargetError sets the failure type of an error that the API server of a target cluster returned. A refused
 // request gets TypeDenied and is retried, because people may grant the permission, or change the policy or webhook that
-// refuses. An internal error is handled as in WriteError. ClassifyTargetError returns other errors and nil unchanged.
+// refuses. An internal error is handled as in ClassifyWriteError. ClassifyTargetError returns other errors and nil
+// unchanged.
 func ClassifyTargetError(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err), isDeniedByWebhook(err):
 		return benignFailure(TypeDenied, ShortenMessage(err.Error()), false)
 	case mayBeTransientError(err):
-		return WriteError(ctx, Ref{}, err)
+		return ClassifyWriteError(ctx, Ref{}, err)
 	case RefusalMessage(ctx, err) != "":
 		return benignFailure(TypeDenied, ShortenMessage(err.Error()), false)
 	default:
@@ -199,8 +202,8 @@ func ClassifyTargetError(ctx context.Context, err error) error {
 	}
 }
 
-// IsNotFoundAnswer reports whether an API server answered that an object does not exist. Another 404 proves nothing about
-// the object: the resource type may not exist, or a proxy in front of the API server sent the answer.
+// IsNotFoundAnswer reports whether an API server answered that an object does not exist. Another 404 proves nothing
+// about the object: the resource type may not exist, or a proxy in front of the API server sent the answer.
 func IsNotFoundAnswer(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
 }
@@ -233,32 +236,32 @@ type Problem struct {
 
 // NewClassProblem is a problem of a class or its Secret. People have to fix the class or the Secret.
 func NewClassProblem(reason, format string, words ...any) *Problem {
-	return &Problem{Reason: reason, React: UntilCredential, Message: fmt.Sprintf(format, words...)}
+	return &Problem{Reason: reason, React: ReactionUntilCredentialChange, Message: fmt.Sprintf(format, words...)}
 }
 
-// ClassNotFoundProblem is the problem of a machine whose class does not exist.
-func ClassNotFoundProblem(namespace, name string) *Problem {
+// NewClassNotFoundProblem is the problem of a machine whose class does not exist.
+func NewClassNotFoundProblem(namespace, name string) *Problem {
 	return NewClassProblem(v1alpha1.ReasonClassNotFound, "MachineClass %s does not exist in namespace %s", name, namespace)
 }
 
-// TargetProblem is the problem of a machine whose node cannot join, because the target cluster of the machine's
+// NewTargetProblem is the problem of a machine whose node cannot join, because the target cluster of the machine's
 // namespace is not connected. The worker connects as soon as the Secret and the API server allow it.
-func TargetProblem(message string) *Problem {
+func NewTargetProblem(message string) *Problem {
 	return &Problem{
 		Reason:  vocabulary.BlockedTargetUnavailable,
-		React:   UntilCredential,
+		React:   ReactionUntilCredentialChange,
 		Message: message,
 	}
 }
 
-// TargetTimeoutProblem is the problem of a call that had to wait for the target cluster of the machine's namespace. The
-// call is made again after a back-off.
-func TargetTimeoutProblem(message string) *Problem {
-	return &Problem{Reason: vocabulary.BlockedTargetUnavailable, React: Retry, Message: message, Failures: 1}
+// NewTargetTimeoutProblem is the problem of a call that had to wait for the target cluster of the machine's namespace.
+// The call is made again after a back-off.
+func NewTargetTimeoutProblem(message string) *Problem {
+	return &Problem{Reason: vocabulary.BlockedTargetUnavailable, React: ReactionRetry, Message: message, Failures: 1}
 }
 
-// NoAnswerProblem is the problem of a provider that has not answered in time, or whose task queue no worker serves.
-func NoAnswerProblem(message string) *Problem {
+// NewNoAnswerProblem is the problem of a provider that has not answered in time, or whose task queue no worker serves.
+func NewNoAnswerProblem(message string) *Problem {
 	return &Problem{
 		Reason:   provider.DeadlineExceeded.String(),
 		Message:  message,
@@ -272,38 +275,38 @@ type Reaction string
 
 // Reactions to error codes.
 const (
-	Retry           Reaction = "Retry"           // back off for a short time
-	RetryLong       Reaction = "RetryLong"       // back off for a long time, for quota or capacity
-	UntilSpec       Reaction = "UntilSpec"       // stop until the spec of the machine or class changes
-	UntilCredential Reaction = "UntilCredential" // stop until the class or its Secret changes
+	ReactionRetry                 Reaction = "Retry"           // back off for a short time
+	ReactionRetryLong             Reaction = "RetryLong"       // back off for a long time, for quota or capacity
+	ReactionUntilSpecChange       Reaction = "UntilSpec"       // stop until the spec of the machine or class changes
+	ReactionUntilCredentialChange Reaction = "UntilCredential" // stop until the class or its Secret changes
 )
 
 // ReactionToCode is the only table from codes to reactions. docs/provider.md shows the table.
 func ReactionToCode(code provider.Code) Reaction {
 	switch code {
 	case provider.ResourceExhausted:
-		return RetryLong
+		return ReactionRetryLong
 	case provider.InvalidArgument,
 		provider.FailedPrecondition,
 		provider.OutOfRange,
 		provider.Unimplemented,
 		provider.AlreadyExists:
-		return UntilSpec
+		return ReactionUntilSpecChange
 	case provider.PermissionDenied, provider.Unauthenticated:
-		return UntilCredential
+		return ReactionUntilCredentialChange
 	case provider.OK, provider.Canceled, provider.Unknown, provider.DeadlineExceeded, provider.NotFound, provider.Aborted,
 		// Retry also applies to the codes below and to unknown codes, because these errors may be temporary.
 		provider.Internal, provider.Unavailable, provider.DataLoss, provider.NotInitialized:
 	}
-	return Retry
+	return ReactionRetry
 }
 
-// StartHeartbeats sends a heartbeat every HeartbeatEvery until stop is called. Heartbeats let Temporal cancel a long
+// StartHeartbeats sends a heartbeat every HeartbeatInterval until stop is called. Heartbeats let Temporal cancel a long
 // call and notice a dead worker.
 func StartHeartbeats(ctx context.Context, details ...any) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {
-		_ = wait.PollUntilContextCancel(ctx, HeartbeatEvery, false, func(ctx context.Context) (bool, error) {
+		_ = wait.PollUntilContextCancel(ctx, HeartbeatInterval, false, func(ctx context.Context) (bool, error) {
 			activity.RecordHeartbeat(ctx, details...)
 			return false, nil
 		}) // the poll stops when ctx is cancelled

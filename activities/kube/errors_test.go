@@ -17,7 +17,7 @@ import (
 )
 
 func TestTooLargeWriteBecomesRefusal(t *testing.T) {
-	err := kube.WriteError(
+	err := kube.ClassifyWriteError(
 		t.Context(),
 		kube.Ref{Namespace: "shop", Name: "s"},
 		apierrors.NewRequestEntityTooLargeError("3 MiB"),
@@ -31,7 +31,7 @@ func TestTooLargeWriteBecomesRefusal(t *testing.T) {
 func TestLastingInternalErrorBecomesRefusal(t *testing.T) {
 	down := apierrors.NewInternalError(errors.New(`failed calling webhook "dead.example.com": connection refused`))
 	insist := func(ctx context.Context, _ string) (string, error) {
-		return "", kube.WriteError(ctx, kube.Ref{Namespace: "shop", Name: "s"}, down)
+		return "", kube.ClassifyWriteError(ctx, kube.Ref{Namespace: "shop", Name: "s"}, down)
 	}
 	for tried, refused := range map[time.Duration]bool{0: false, time.Second: false, 5 * time.Second: true} {
 		_, err := activitiestest.ExecuteActivity[string](
@@ -101,7 +101,9 @@ func TestWhichAnswersAreRefusals(t *testing.T) {
 				}
 				isDue := func(after time.Duration) bool { return after != never && tried >= after }
 				wrote, err := fails(
-					func(ctx context.Context) error { return kube.WriteError(ctx, ref, fmt.Errorf("write: %w", answer)) },
+					func(ctx context.Context) error {
+						return kube.ClassifyWriteError(ctx, ref, fmt.Errorf("write: %w", answer))
+					},
 				)
 				assert.Equal(t, isDue(row.refusedAfter), wrote == kube.TypeRefused, "%s after %v", wrote, tried)
 				if wrote == kube.TypeRefused || wrote == kube.TypeInternal {
@@ -113,7 +115,7 @@ func TestWhichAnswersAreRefusals(t *testing.T) {
 				assert.Equal(t, isDue(row.deniedAfter), asked == kube.TypeDenied, "%s after %v", asked, tried)
 				assert.ErrorContains(t, err, "ask: "+answer.ErrStatus.Message)
 				secret, err := fails(
-					func(ctx context.Context) error { return kube.SecretError(ctx, ref, "make the Secret", answer) },
+					func(ctx context.Context) error { return kube.ClassifySecretError(ctx, ref, "make the Secret", answer) },
 				)
 				assert.Equal(t, isDue(row.refusedAfter), secret == kube.TypeRefused, "%s after %v", secret, tried)
 				assert.NotContains(t, err.Error(), "the words of the API server", "a webhook may quote the Secret")

@@ -106,9 +106,9 @@ func (a *Kube) NeedsLiveRead(ctx context.Context, in ReadInput) (live bool, err 
 		a.Metrics.countRead("live")
 		return true, nil
 	}
-	local, limit := activity.GetInfo(ctx).IsLocalActivity, cacheWaitRegular
+	local, limit := activity.GetInfo(ctx).IsLocalActivity, maxCacheWaitInRegularActivity
 	if local {
-		limit = cacheWaitLocal
+		limit = maxCacheWaitInLocalActivity
 	}
 	switch {
 	case a.Cluster.AwaitVersions(ctx, in.Ref.Namespace, in.Versions, limit):
@@ -185,9 +185,9 @@ func ReadLiveAtVersion[O apiObject](
 	}
 }
 
-// Machine returns a machine that is as fresh as in requires, and reports whether the machine was read live. Machine
-// returns a nil machine if the machine is gone.
-func (a *Kube) Machine(ctx context.Context, in ReadInput) (m *v1alpha1.Machine, live bool, err error) {
+// ReadMachine returns a machine that is as fresh as in requires, and reports whether the machine was read live.
+// ReadMachine returns a nil machine if the machine is gone.
+func (a *Kube) ReadMachine(ctx context.Context, in ReadInput) (m *v1alpha1.Machine, live bool, err error) {
 	if !a.IsManaged(in) {
 		return nil, false, nil
 	}
@@ -206,23 +206,23 @@ func (a *Kube) Machine(ctx context.Context, in ReadInput) (m *v1alpha1.Machine, 
 	return m, false, nil
 }
 
-// Node returns the node of a machine, live or from the cache; nil if the machine has no node. If the machine is being
-// deleted and its target cluster does not answer within TargetReadTimeout, Node uses the cache.
-func (a *Kube) Node(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
+// ReadNode returns the node of a machine, live or from the cache; nil if the machine has no node. If the machine is
+// being deleted and its target cluster does not answer within TargetReadTimeout, Node uses the cache.
+func (a *Kube) ReadNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	if !live {
 		return a.Cluster.NodeOfMachine(m), nil
 	}
-	node, err := a.ExistingNode(ctx, m, live)
+	node, err := a.ReadExistingNode(ctx, m, live)
 	if HasNoServerAnswer(err) && m.DeletionTimestamp != nil && ctx.Err() == nil {
 		return nil, nil
 	}
 	return node, err
 }
 
-// ExistingNode is Node for a decision that depends on whether the node exists. The cache may lack a node that joined a
-// moment ago. If the cache lacks the node, ExistingNode reads the node from the API server of the target cluster, and
-// fails if the API server does not answer.
-func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
+// ReadExistingNode is Node for a decision that depends on whether the node exists. The cache may lack a node that
+// joined a moment ago. If the cache lacks the node, ReadExistingNode reads the node from the API server of the target
+// cluster, and fails if the API server does not answer.
+func (a *Kube) ReadExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	name, target, cached := cache.NodeNameOfMachine(m), a.Cluster.TargetClient(m.Namespace), a.Cluster.NodeOfMachine(m)
 	if name == "" || target == nil || cached != nil && !live {
 		return cached, nil
@@ -245,10 +245,10 @@ func (a *Kube) ExistingNode(ctx context.Context, m *v1alpha1.Machine, live bool)
 	return node, nil
 }
 
-// NodeOfInstance lists the nodes of a machine's target cluster live, in pages of 500. NodeOfInstance returns the first
-// node with the machine's provider ID, or nil. NodeOfInstance costs one request per 500 nodes. Use NodeOfInstance only
-// for a machine without any other link to a node.
-func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *corev1.Node, err error) {
+// FindNodeOfInstance lists the nodes of a machine's target cluster live, in pages of 500. FindNodeOfInstance returns
+// the first node with the machine's provider ID, or nil. FindNodeOfInstance costs one request per 500 nodes. Use
+// FindNodeOfInstance only for a machine without any other link to a node.
+func (a *Kube) FindNodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *corev1.Node, err error) {
 	nodes := a.Cluster.TargetClient(m.Namespace).CoreV1().Nodes()
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return nodes.List(ctx, options)
@@ -270,9 +270,9 @@ func (a *Kube) NodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (node *c
 // no node has the provider ID. If the machine owns the node, or the owner is in doubt, ConfirmNoNode returns a
 // ConflictError, and the workflow decides again.
 func (a *Kube) ConfirmNoNode(ctx context.Context, m *v1alpha1.Machine) error {
-	node, err := a.ExistingNode(ctx, m, true)
+	node, err := a.ReadExistingNode(ctx, m, true)
 	if cache.ProviderIDWithoutNodeName(m) != "" && a.Cluster.Target(m.Namespace) != nil {
-		node, err = a.NodeOfInstance(ctx, m)
+		node, err = a.FindNodeOfInstance(ctx, m)
 	}
 	if err != nil || node == nil {
 		return err
@@ -280,8 +280,8 @@ func (a *Kube) ConfirmNoNode(ctx context.Context, m *v1alpha1.Machine) error {
 	if owner := a.Cluster.OwnerOfNode(
 		m,
 		node,
-	); owner.HasOwnerKind(ownership.Ours) ||
-		owner.HasOwnerKind(ownership.InDoubt) {
+	); owner.HasOwnerKind(ownership.OwnerSelf) ||
+		owner.HasOwnerKind(ownership.OwnerInDoubt) {
 		return ConflictError(Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
 	}
 	return nil

@@ -71,7 +71,7 @@ func (m Metrics) CountDrain(result string, took time.Duration) {
 }
 
 // CountEvictionRequest counts a request to evict or delete a pod.
-func (m Metrics) CountEvictionRequest(a drain.EvictionAnswer) {
+func (m Metrics) CountEvictionRequest(a drain.RequestAnswer) {
 	if m.evictionRequests != nil {
 		m.evictionRequests.WithLabelValues(string(a.Means), string(a.Result)).Inc()
 	}

@@ -13,8 +13,8 @@ import (
 // activity. If the caches are still behind, the decision then reads live. Half a second is many times the usual delay
 // of an event; people notice a delay of two seconds. Source: ADR 0004.
 const (
-	cacheWaitLocal   = 500 * time.Millisecond
-	cacheWaitRegular = 1500 * time.Millisecond
+	maxCacheWaitInLocalActivity   = 500 * time.Millisecond
+	maxCacheWaitInRegularActivity = 1500 * time.Millisecond
 )
 
 // TargetReadTimeout is the timeout of a live read of a target cluster. After the timeout, a decision uses the cache,
@@ -29,27 +29,27 @@ const TokenTimeout = 10 * time.Second
 
 // Back-offs and limits of cloud calls.
 const (
-	// DefaultExhaustedRetry is the longest back-off after ResourceExhausted. Source: default of MCM's flag
+	// DefaultMaxExhaustedBackOff is the longest back-off after ResourceExhausted. Source: default of MCM's flag
 	// --resource-exhausted-retry.
-	DefaultExhaustedRetry = 10 * time.Minute
+	DefaultMaxExhaustedBackOff = 10 * time.Minute
 
 	firstShortBackOff = 2 * time.Second // first back-off after a temporary failure; doubled with each further failure
 	maxShortBackOff   = 2 * time.Minute // longest back-off after a temporary failure
 	// firstLongBackOff is the first back-off after ResourceExhausted, because capacity does not come back within
 	// seconds.
-	firstLongBackOff = 30 * time.Second
-	jitterShare      = 0.2             // share of a back-off or poll interval that is added or subtracted at random
-	FirstCallWithin  = 5 * time.Second // if the first attempt starts later, an operator may have reset the activity
+	firstLongBackOff  = 30 * time.Second
+	jitterShare       = 0.2             // share of a back-off or poll interval that is added or subtracted at random
+	MaxFirstCallDelay = 5 * time.Second // if the first attempt starts later, an operator may have reset the activity
 	// for an older machine, a create call may have been made although the status does not record it. Source: ADR 0053
-	NewMachineFor  = 2 * time.Minute
-	HeartbeatEvery = 3 * time.Second // a third of the heartbeat timeout in workflows/run/policies.go
+	MaxNewMachineAge  = 2 * time.Minute
+	HeartbeatInterval = 3 * time.Second // a third of the heartbeat timeout in workflows/run/policies.go
 )
 
 // Intervals between polls of a deleted instance. Source: ADR 0021.
 const (
-	deletePollDivisor = 8                      // the poll interval is one eighth of the time since the delete request
-	minDeletePoll     = 250 * time.Millisecond // shortest poll interval of a deleted instance
-	maxDeletePoll     = 15 * time.Second       // longest poll interval of a deleted instance
+	deletePollDivisor     = 8                      // the poll interval is one eighth of the time since the delete request
+	minDeletePollInterval = 250 * time.Millisecond // shortest poll interval of a deleted instance
+	maxDeletePollInterval = 15 * time.Second       // longest poll interval of a deleted instance
 )
 
 // Default timeouts of a drain's wait for volumes. Source: defaults of MCM's flags --machine-pv-detach-timeout and
@@ -66,8 +66,8 @@ func BackOffAfterProblem(known Problem, exhaustedRetry time.Duration) time.Durat
 		return known.After
 	}
 	wait, most := firstShortBackOff, maxShortBackOff
-	if known.React == RetryLong {
-		wait, most = firstLongBackOff, cmp.Or(exhaustedRetry, DefaultExhaustedRetry)
+	if known.React == ReactionRetryLong {
+		wait, most = firstLongBackOff, cmp.Or(exhaustedRetry, DefaultMaxExhaustedBackOff)
 	}
 	for range known.Failures - 1 {
 		if wait >= most {
@@ -81,7 +81,7 @@ func BackOffAfterProblem(known Problem, exhaustedRetry time.Duration) time.Durat
 // DeletePollInterval returns the pause before the next poll of a deleted instance. The parameter since is the time
 // since the delete request.
 func DeletePollInterval(since time.Duration) time.Duration {
-	return addJitter(min(max(since/deletePollDivisor, minDeletePoll), maxDeletePoll))
+	return addJitter(min(max(since/deletePollDivisor, minDeletePollInterval), maxDeletePollInterval))
 }
 
 // BusyPollInterval returns the pause before the next attempt of a call whose namespace has too many calls in progress.

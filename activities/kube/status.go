@@ -56,9 +56,9 @@ type Event struct {
 // Address is one address of an instance.
 type Address = provider.Address
 
-// maxCauseLength is the maximum length of a step's cause in a status, in bytes. Source: the length of three sentences
+// maxCauseBytes is the maximum length of a step's cause in a status, in bytes. Source: the length of three sentences
 // about blockers of a drain.
-const maxCauseLength = 600
+const maxCauseBytes = 600
 
 // OperationOfStep converts a step to its form in the status.
 func OperationOfStep(s *Step) *v1alpha1.Operation {
@@ -71,7 +71,7 @@ func OperationOfStep(s *Step) *v1alpha1.Operation {
 		Step:       s.Name,
 		Since:      metav1.NewTime(s.Since).Rfc3339Copy(),
 		BlockedBy:  s.BlockedBy,
-		Cause:      phrase.CutText(s.Cause, maxCauseLength),
+		Cause:      phrase.CutText(s.Cause, maxCauseBytes),
 	}
 	if !s.Deadline.IsZero() {
 		o.Deadline = new(metav1.NewTime(s.Deadline).Rfc3339Copy())
@@ -109,9 +109,9 @@ func (a *Kube) RecordEvent(object runtime.Object, e *Event) {
 	a.Recorder.Event(object, kind, e.Reason, ShortenMessage(e.Message))
 }
 
-// maxKindLength is the maximum length of a class's kind in messages, in bytes. Source: the maximum length of a kind's
+// maxKindBytes is the maximum length of a class's kind in messages, in bytes. Source: the maximum length of a kind's
 // name in the API.
-const maxKindLength = 63
+const maxKindBytes = 63
 
 // IgnoredKindMessage returns a message for a class reference with a kind. The kind has no effect, because the class is
 // found by its name alone. IgnoredKindMessage returns "" for the kind MachineClass.
@@ -119,15 +119,15 @@ func IgnoredKindMessage(class v1alpha1.ClassSpec) string {
 	return phrase.TextIf(
 		class.Kind != cache.KindClass,
 		"class.kind %q has no effect: the only kind is %s, and the one named %s is used",
-		phrase.CutText(class.Kind, maxKindLength),
+		phrase.CutText(class.Kind, maxKindBytes),
 		cache.KindClass,
 		class.Name,
 	)
 }
 
-// maxSummaryLength is the maximum length of a machine's description in the status of its set or deployment, in bytes.
+// maxSummaryBytes is the maximum length of a machine's description in the status of its set or deployment, in bytes.
 // Source: the length of one line of text; the machine's own status has the whole description.
-const maxSummaryLength = 200
+const maxSummaryBytes = 200
 
 // SummarizeMachines returns the summaries of the machines with these names, sorted by name, in the form that MCM's
 // dashboards expect.
@@ -140,7 +140,7 @@ func SummarizeMachines(machines []*v1alpha1.Machine, names []string) []v1alpha1.
 				ProviderID:    m.Spec.ProviderID,
 				LastOperation: m.Status.LastOperation,
 			}
-			summary.LastOperation.Description = phrase.CutText(summary.LastOperation.Description, maxSummaryLength)
+			summary.LastOperation.Description = phrase.CutText(summary.LastOperation.Description, maxSummaryBytes)
 			if owner := metav1.GetControllerOf(m); owner != nil {
 				summary.OwnerRef = owner.Name
 			}

@@ -49,8 +49,8 @@ func (t *ClassesWithoutToken) Contains(namespace, class, versions string) bool {
 
 // Parts of a bootstrap token's Secret. Source: Kubernetes, "Authenticating with Bootstrap Tokens".
 const (
-	TokenPrefix       = "bootstrap-token-" // prefix of the token ID in the name of the Secret
-	TokenSecretLength = 16
+	TokenSecretNamePrefix = "bootstrap-token-" // prefix of the token ID in the name of the Secret
+	TokenSecretLength     = 16
 
 	TokenIDKey          = "token-id"
 	TokenSecretKey      = "token-secret"
@@ -67,7 +67,7 @@ func ReadToken(secret *corev1.Secret, now time.Time) (token string, expires time
 	id, half := string(secret.Data[TokenIDKey]), string(secret.Data[TokenSecretKey])
 	expires, err := time.Parse(time.RFC3339, string(secret.Data[TokenExpirationKey]))
 	if err != nil || !now.Before(expires) || secret.DeletionTimestamp != nil ||
-		secret.Type != corev1.SecretTypeBootstrapToken || secret.Name != TokenPrefix+id || len(half) != TokenSecretLength {
+		secret.Type != corev1.SecretTypeBootstrapToken || secret.Name != TokenSecretNamePrefix+id || len(half) != TokenSecretLength {
 		return "", time.Time{}, false
 	}
 	return id + "." + half, expires, true

@@ -114,7 +114,7 @@ func PatchAfterRead[O apiObject](
 		case err == nil:
 			return o.GetResourceVersion(), nil
 		case !apierrors.IsConflict(err):
-			return "", WriteError(ctx, ref, err)
+			return "", ClassifyWriteError(ctx, ref, err)
 		}
 	}
 	return "", RepeatedConflictError(ref)
@@ -149,7 +149,7 @@ func WriteStatus[O apiObject](
 			return before, after, nil
 		}
 		if !apierrors.IsConflict(err) {
-			return none, none, WriteError(ctx, in.Ref, err)
+			return none, none, ClassifyWriteError(ctx, in.Ref, err)
 		}
 		in.Live = true
 	}
@@ -163,7 +163,7 @@ func UnfreezeObject[O apiObject](ctx context.Context, client patcher[O], ref Ref
 		"labels": map[string]any{v1alpha1.LabelFreeze: nil}, "annotations": map[string]any{v1alpha1.AnnotationUnfreeze: nil},
 	}})
 	if err != nil {
-		return "", WriteError(ctx, ref, err)
+		return "", ClassifyWriteError(ctx, ref, err)
 	}
 	return written.GetResourceVersion(), nil
 }
@@ -173,7 +173,7 @@ func UnfreezeObject[O apiObject](ctx context.Context, client patcher[O], ref Ref
 // resourceVersion of the machine, or ObjectGoneError.
 func (a *Kube) ChangeMachine(ctx context.Context, in ReadInput, change func(*v1alpha1.Machine)) (string, error) {
 	return PatchAfterRead(ctx, in.Ref, a.Machines(in.Ref.Namespace), func() (*v1alpha1.Machine, map[string]any, error) {
-		m, _, err := a.Machine(ctx, in)
+		m, _, err := a.ReadMachine(ctx, in)
 		if err != nil || m == nil {
 			return nil, nil, err
 		}
@@ -209,7 +209,7 @@ func (a *Kube) ChangeMachineAtVersion(
 	case apierrors.IsNotFound(err):
 		return "", false, nil
 	case err != nil:
-		return "", false, WriteError(ctx, ref, err)
+		return "", false, ClassifyWriteError(ctx, ref, err)
 	}
 	return m.ResourceVersion, true, nil
 }
@@ -235,7 +235,7 @@ func (a *Kube) ChangeNode(
 	subresources ...string,
 ) (MinVersions, error) {
 	versions := MinVersions{}
-	m, _, err := a.Machine(ctx, in)
+	m, _, err := a.ReadMachine(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -243,8 +243,8 @@ func (a *Kube) ChangeNode(
 		return versions, nil
 	}
 	for attempt := range MaxConflicts {
-		node, err := a.ExistingNode(ctx, m, live || attempt > 0)
-		if err != nil || node == nil || !a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
+		node, err := a.ReadExistingNode(ctx, m, live || attempt > 0)
+		if err != nil || node == nil || !a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerSelf) {
 			return versions, err
 		}
 		changed := node.DeepCopy()
@@ -260,7 +260,7 @@ func (a *Kube) ChangeNode(
 		case apierrors.IsNotFound(err): // the node was deleted after the read
 			return versions, nil
 		case !apierrors.IsConflict(err):
-			return nil, WriteError(ctx, in.Ref, fmt.Errorf("patch node of machine %s: %w", m.Name, err))
+			return nil, ClassifyWriteError(ctx, in.Ref, fmt.Errorf("patch node of machine %s: %w", m.Name, err))
 		}
 	}
 	return nil, RepeatedConflictError(in.Ref)
@@ -321,7 +321,7 @@ func AddOrRemoveFinalizer[O apiObject](
 	}
 	o, err := PatchObject(ctx, client, o, map[string]any{"metadata": map[string]any{"finalizers": list}})
 	if err != nil {
-		return "", WriteError(ctx, ref, err)
+		return "", ClassifyWriteError(ctx, ref, err)
 	}
 	return o.GetResourceVersion(), nil
 }

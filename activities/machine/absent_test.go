@@ -18,10 +18,10 @@ import (
 // newWorldWithStaleCache returns a world whose cache lacks the given objects of the target cluster's API server.
 func newWorldWithStaleCache(t *testing.T, m *v1alpha1.Machine, there ...runtime.Object) *activitiestest.World {
 	t.Helper()
-	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 	w.HoldEvents()
 	for _, o := range there {
-		require.NoError(t, w.Target.Tracker().Add(o))
+		require.NoError(t, w.TargetClient.Tracker().Add(o))
 	}
 	return w
 }
@@ -31,7 +31,7 @@ func newWorldWithStaleCache(t *testing.T, m *v1alpha1.Machine, there ...runtime.
 func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 	t.Parallel()
 	going := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-		return activitiestest.Machine(
+		return activitiestest.NewMachine(
 			"m",
 			append(
 				change,
@@ -46,15 +46,15 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 		stage   deletion.Stage
 		skipped string
 	}{
-		"the API server has it":          {[]runtime.Object{activitiestest.Node()}, nil, deletion.Drain, ""},
-		"the API server has none":        {nil, nil, deletion.Instance, "there is no node n"},
-		"the API server does not answer": {[]runtime.Object{activitiestest.Node()}, errors.New("no answer"), deletion.Drain, ""},
+		"the API server has it":          {[]runtime.Object{activitiestest.NewNode()}, nil, deletion.StageDrain, ""},
+		"the API server has none":        {nil, nil, deletion.StageInstance, "there is no node n"},
+		"the API server does not answer": {[]runtime.Object{activitiestest.NewNode()}, errors.New("no answer"), deletion.StageDrain, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := going()
 			w := newWorldWithStaleCache(t, m, row.there...)
 			if row.err != nil {
-				activitiestest.FailRequests(w.Target, "get", "nodes", 2, row.err, nil)
+				activitiestest.FailRequests(w.TargetClient, "get", "nodes", 2, row.err, nil)
 			}
 			d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 			require.NotNil(t, d.Deletion)
@@ -84,17 +84,17 @@ func TestANodeThatIsGoneIsNoticedAtOnce(t *testing.T) {
 		fails bool
 	}{
 		"it is gone":                     {nil, nil, true},
-		"the cache lacks it":             {[]runtime.Object{activitiestest.Node()}, nil, false},
+		"the cache lacks it":             {[]runtime.Object{activitiestest.NewNode()}, nil, false},
 		"the API server does not answer": {nil, errors.New("no answer"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithCreateAttempt, sick)
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithCreateAttempt, sick)
 			w := newWorldWithStaleCache(t, m, row.there...)
 			if row.err != nil {
-				activitiestest.FailRequests(w.Target, "get", "nodes", 2, row.err, nil)
+				activitiestest.FailRequests(w.TargetClient, "get", "nodes", 2, row.err, nil)
 			}
 			d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
-			assert.Equal(t, row.fails, activitiestest.SetsPhaseFailed(d))
+			assert.Equal(t, row.fails, activitiestest.WritesPhaseFailed(d))
 			if row.fails {
 				assert.Equal(t, "NodeDeleted", d.Health.Due.Reason)
 				assert.Equal(t, "Machine m: node n does not exist any more", d.Health.Due.Message)
@@ -117,8 +117,8 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 		"a few of many are gone": {gone: 1, well: 9, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := activitiestest.NewMachinesWithDeadNodes(row.gone, row.well)
-			m := activitiestest.Machine(
+			objects := activitiestest.NewMachinesWithDeadAndHealthyNodes(row.gone, row.well)
+			m := activitiestest.NewMachine(
 				"m",
 				activitiestest.WithNode,
 				activitiestest.WithCreateAttempt,
@@ -126,12 +126,12 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 			)
 			if row.going {
 				dying := func(n *corev1.Node) { n.Finalizers = []string{activitiestest.BackupFinalizer} }
-				objects = append(objects, activitiestest.Node(activitiestest.WithDeletionTimestamp[*corev1.Node], dying))
+				objects = append(objects, activitiestest.NewNode(activitiestest.WithDeletionTimestamp[*corev1.Node], dying))
 				for _, o := range objects[:row.gone] {
 					name := o.(*v1alpha1.Machine).Name
 					objects = append(
 						objects,
-						activitiestest.Node(
+						activitiestest.NewNode(
 							activitiestest.WithDeletionTimestamp[*corev1.Node],
 							dying,
 							func(n *corev1.Node) { n.Name = name },
@@ -139,9 +139,9 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 					)
 				}
 			}
-			w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Class())...)
+			w := activitiestest.NewWorld(t, append(objects, m, activitiestest.NewClass())...)
 			d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
-			assert.Equal(t, row.fails, activitiestest.SetsPhaseFailed(d))
+			assert.Equal(t, row.fails, activitiestest.WritesPhaseFailed(d))
 			require.NotNil(t, d.Health.Due)
 			assert.Equal(t, "NodeDeleted", d.Health.Due.Reason)
 			if !row.fails {
@@ -156,14 +156,17 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 func TestAWorkerWhoseClockIsAheadEndsNoTimeout(t *testing.T) {
 	t.Parallel()
 	server := time.Now().Add(-10 * time.Minute).Truncate(time.Second)
-	m := activitiestest.Machine(
+	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithNode,
 		activitiestest.WithCreateAttempt,
 		withUnhealthySince(server.Add(-9*time.Minute)),
 	)
-	silent := activitiestest.Node(withReadyCondition("Unknown", server.Add(-9*time.Minute)))
-	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, silent, activitiestest.Class()), readAtTime(m, server))
-	assert.False(t, activitiestest.SetsPhaseFailed(d))
+	silent := activitiestest.NewNode(withReadyCondition("Unknown", server.Add(-9*time.Minute)))
+	d := activitiestest.DecideMachine(
+		activitiestest.NewWorld(t, m, silent, activitiestest.NewClass()),
+		readInputAtTime(m, server),
+	)
+	assert.False(t, activitiestest.WritesPhaseFailed(d))
 	assert.WithinDuration(t, server.Add(time.Minute), d.Health.Deadline, 0)
 }

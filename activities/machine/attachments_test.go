@@ -18,13 +18,13 @@ import (
 
 func TestDeleteNodeDeletesVolumeAttachments(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	removal := machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n", ProviderID: "fake:///n"}
 	objects := func(more ...runtime.Object) []runtime.Object {
 		return append(
 			more,
 			m,
-			activitiestest.Node(),
+			activitiestest.NewNode(),
 			activitiestest.NewVolumeAttachment("a", "n"),
 			activitiestest.NewVolumeAttachment("gone", "n", activitiestest.WithDetachRequest),
 			activitiestest.NewVolumeAttachment("b", "other"),
@@ -33,15 +33,15 @@ func TestDeleteNodeDeletesVolumeAttachments(t *testing.T) {
 	}
 	t.Run("are released, with the node", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
-		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
+		activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Nil(t, w.Node())
-		assert.Nil(t, w.Attachment("a", "n"))
-		assert.Nil(t, w.Attachment("", "n"), "one whose volume is not known, too")
-		assert.NotNil(t, w.Attachment("b", "other"))
-		assert.NotNil(t, w.Attachment("gone", "n"), "its own finalizer holds it: nobody waits for it")
+		assert.Nil(t, w.VolumeAttachment("a", "n"))
+		assert.Nil(t, w.VolumeAttachment("", "n"), "one whose volume is not known, too")
+		assert.NotNil(t, w.VolumeAttachment("b", "other"))
+		assert.NotNil(t, w.VolumeAttachment("gone", "n"), "its own finalizer holds it: nobody waits for it")
 
 		uids := map[string]string{}
-		for _, action := range w.Target.Actions() {
+		for _, action := range w.TargetClient.Actions() {
 			if a, ok := action.(clienttesting.DeleteActionImpl); ok && a.Resource.Resource == "volumeattachments" {
 				require.NotNil(t, a.DeleteOptions.Preconditions)
 				uids[a.Name] = string(*a.DeleteOptions.Preconditions.UID)
@@ -59,10 +59,10 @@ func TestDeleteNodeDeletesVolumeAttachments(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
 		stays := removal
 		stays.InstanceStays = true
-		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, stays)
+		activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, stays)
 		assert.Nil(t, w.Node())
-		assert.NotNil(t, w.Attachment("a", "n"))
-		assert.NotNil(t, w.Attachment("", "n"))
+		assert.NotNil(t, w.VolumeAttachment("a", "n"))
+		assert.NotNil(t, w.VolumeAttachment("", "n"))
 	})
 	resource := storagev1.SchemeGroupVersion.WithResource("volumeattachments").GroupResource()
 	for name, refusal := range map[string]error{
@@ -73,7 +73,7 @@ func TestDeleteNodeDeletesVolumeAttachments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects()...)
-			activitiestest.FailRequests(w.Target, "delete", "volumeattachments", 2, refusal, nil)
+			activitiestest.FailRequests(w.TargetClient, "delete", "volumeattachments", 2, refusal, nil)
 			_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
 			require.NoError(t, err)
 			assert.Nil(t, w.Node())
@@ -81,48 +81,48 @@ func TestDeleteNodeDeletesVolumeAttachments(t *testing.T) {
 	}
 	t.Run("an API server that fails is asked again, and the node waits for that", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
-		activitiestest.FailRequests(w.Target, "delete", "volumeattachments", 1, errors.New("no answer"), nil)
+		activitiestest.FailRequests(w.TargetClient, "delete", "volumeattachments", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
 		require.ErrorContains(t, err, "of node n: no answer")
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
 		assert.NotNil(t, w.Node())
-		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
+		activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Nil(t, w.Node())
-		assert.Nil(t, w.Attachment("a", "n"))
+		assert.Nil(t, w.VolumeAttachment("a", "n"))
 	})
 	for name, related := range map[string][]runtime.Object{
-		"those of another instance's node stay": {m, activitiestest.Node(activitiestest.WithProviderID("fake:///new")), activitiestest.NewVolumeAttachment("a", "n")},
+		"those of another instance's node stay": {m, activitiestest.NewNode(activitiestest.WithProviderID("fake:///new")), activitiestest.NewVolumeAttachment("a", "n")},
 		"those of another machine's node stay": {
-			m, activitiestest.Machine("other", activitiestest.WithNode),
-			activitiestest.Node(activitiestest.WithMachineUID(activitiestest.Machine("other"))), activitiestest.NewVolumeAttachment("a", "n"),
+			m, activitiestest.NewMachine("other", activitiestest.WithNode),
+			activitiestest.NewNode(activitiestest.WithMachineUID(activitiestest.NewMachine("other"))), activitiestest.NewVolumeAttachment("a", "n"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, related...)
-			activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
-			assert.NotNil(t, w.Attachment("a", "n"))
+			activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
+			assert.NotNil(t, w.VolumeAttachment("a", "n"))
 			assert.Empty(t, w.WriteRequests())
 		})
 	}
 }
 
-func TestANodeThatCannotBeRemovedIsTriedAgain(t *testing.T) {
+func TestFailedNodeDeletionIsRetried(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	removal := machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n"}
 	for _, verb := range []string{"get", "delete"} {
 		w := activitiestest.NewWorld(t, m)
 		release := w.HoldEvents()
-		require.NoError(t, w.Target.Tracker().Add(activitiestest.Node())) // the cache lacks the node
-		activitiestest.FailRequests(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
+		require.NoError(t, w.TargetClient.Tracker().Add(activitiestest.NewNode())) // the cache lacks the node
+		activitiestest.FailRequests(w.TargetClient, verb, "nodes", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
 		require.ErrorContains(t, err, verb+" node n: no answer")
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
 		assert.NotNil(t, w.Node())
 		release()
-		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
+		activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Nil(t, w.Node())
 	}
 }

@@ -16,23 +16,23 @@ import (
 // retry succeeds. Without the node, the attachment would block its volume on other nodes for six minutes, or for ever.
 func TestDeleteNodeRetriesThrottledAttachmentDeletion(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	removal := machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n", ProviderID: "fake:///n"}
 	for name, busy := range map[string]error{
 		"429": apierrors.NewTooManyRequests("later", 1),
 		"503": apierrors.NewServiceUnavailable("later"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.NewVolumeAttachment("a", "n"))
-			activitiestest.FailRequests(w.Target, "delete", "volumeattachments", 1, busy, nil)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(), activitiestest.NewVolumeAttachment("a", "n"))
+			activitiestest.FailRequests(w.TargetClient, "delete", "volumeattachments", 1, busy, nil)
 			_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
 			require.ErrorContains(t, err, "delete attachment a-on-n of node n")
 			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
 			assert.NotNil(t, w.Node(), "the node stays until its attachments are deleted")
-			assert.NotNil(t, w.Attachment("a", "n"))
-			activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
-			assert.Nil(t, w.Attachment("a", "n"))
+			assert.NotNil(t, w.VolumeAttachment("a", "n"))
+			activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
+			assert.Nil(t, w.VolumeAttachment("a", "n"))
 			assert.Nil(t, w.Node())
 		})
 	}

@@ -16,8 +16,8 @@ import (
 
 func TestDeletionDecisionWithoutUsableClass(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
+	m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	unusable := activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.Provider = "" })
 	decide := func(t *testing.T, w *activitiestest.World, in kube.ReadInput) machine.Decision {
 		t.Helper()
 		d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
@@ -27,7 +27,7 @@ func TestDeletionDecisionWithoutUsableClass(t *testing.T) {
 	t.Run("that nothing was ever tried is asked of the API server", func(t *testing.T) {
 		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
 			d := decide(t, w, activitiestest.NewReadInput(m))
-			assert.Equal(t, attention.Deletion, d.Need)
+			assert.Equal(t, attention.NeedDeletion, d.Need)
 			assert.NotNil(t, d.Problem)
 			assert.True(t, d.NeverTried)
 			assert.Equal(t, []string{"get machines"}, w.Requests())
@@ -36,16 +36,16 @@ func TestDeletionDecisionWithoutUsableClass(t *testing.T) {
 	t.Run("which may know of a creation that the cache does not", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
-		w.BeginCreation("m")
+		w.RecordCreateAttempt("m")
 		d := decide(t, w, activitiestest.NewReadInput(m))
-		assert.Equal(t, attention.Deletion, d.Need)
+		assert.Equal(t, attention.NeedDeletion, d.Need)
 		assert.False(t, d.NeverTried, "there may be an instance, and only its provider can tell")
 		assert.NotNil(t, d.Problem)
 	})
 	t.Run("or that the machine is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.FailRequests(
-			w.Machines,
+			w.MachineClient,
 			"get",
 			"machines",
 			1,
@@ -57,7 +57,7 @@ func TestDeletionDecisionWithoutUsableClass(t *testing.T) {
 	t.Run("or that another machine has its name", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
-		w.ReplaceByOtherMachine("m")
+		w.ReplaceWithOtherMachine("m")
 		assert.Equal(
 			t,
 			machine.Decision{
@@ -69,7 +69,7 @@ func TestDeletionDecisionWithoutUsableClass(t *testing.T) {
 	})
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.FailRequests(w.Machines, "get", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+		activitiestest.FailRequests(w.MachineClient, "get", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
 		_, err := activitiestest.RunActivity[machine.Decision](
 			w,
 			newActivities(w.Kube).DecideMachine,
@@ -83,12 +83,12 @@ func TestDeletionDecisionWithoutUsableClass(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		assert.True(t, decide(t, w, activitiestest.NewLiveReadInput(m)).NeverTried)
 		assert.Equal(t, []string{"get machines", "get machineclasses"}, w.Requests())
-		used := activitiestest.Machine(
+		used := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 			activitiestest.WithCreateAttempt,
 		)
-		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, used), activitiestest.NewWorld(t, used, activitiestest.Class())} {
+		for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, used), activitiestest.NewWorld(t, used, activitiestest.NewClass())} {
 			decide(t, w, activitiestest.NewReadInput(m))
 			assert.Empty(t, w.Requests())
 		}

@@ -19,9 +19,9 @@ import (
 	"millwright/decide/health"
 )
 
-func TestReportOfTheHealthClock(t *testing.T) {
+func TestReportRecordsUnhealthyClock(t *testing.T) {
 	t.Parallel()
-	hour := func(n int) time.Time { return activitiestest.LongAgo.Add(time.Duration(n) * time.Hour) }
+	hour := func(n int) time.Time { return activitiestest.OldTime.Add(time.Duration(n) * time.Hour) }
 	old := v1alpha1.MachineHealth{
 		UnhealthySince: metav1.NewTime(hour(1)),
 		RecoveredAt:    new(metav1.NewTime(hour(2))),
@@ -73,14 +73,14 @@ func TestReportOfTheHealthClock(t *testing.T) {
 	}
 	t.Run("that the instance is gone leaves the clock as it is", func(t *testing.T) {
 		m := runningMachine()
-		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.LongAgo}
+		m.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: activitiestest.OldTime}
 		got := reportMachine(
 			activitiestest.NewWorld(t, m),
 			machine.Report{Read: activitiestest.NewReadInput(m), InstanceGone: true},
 		).Health
-		assert.True(t, got.UnhealthySince.Equal(&activitiestest.LongAgo))
+		assert.True(t, got.UnhealthySince.Equal(&activitiestest.OldTime))
 		require.NotNil(t, got.InstanceGoneAt)
-		assert.True(t, got.InstanceGoneAt.After(activitiestest.LongAgo.Time))
+		assert.True(t, got.InstanceGoneAt.After(activitiestest.OldTime.Time))
 	})
 }
 
@@ -89,7 +89,7 @@ func TestReportRecordsStoppedCreation(t *testing.T) {
 	since := metav1.NewTime(activitiestest.SynctestStartTime.Add(-time.Hour))
 	ahead := metav1.NewTime(activitiestest.SynctestStartTime.Add(time.Hour))
 	stopped := func(since *metav1.Time, total time.Duration) *v1alpha1.CreationStopped {
-		return &v1alpha1.CreationStopped{Since: since, Total: *activitiestest.Duration(total)}
+		return &v1alpha1.CreationStopped{Since: since, Total: *activitiestest.NewDuration(total)}
 	}
 	for name, row := range map[string]struct {
 		was     *v1alpha1.CreationStopped
@@ -146,13 +146,13 @@ func TestReportRecordsStoppedCreation(t *testing.T) {
 	})
 	t.Run("the beginning of a creation is the end of the wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			m := activitiestest.Machine("m")
+			m := activitiestest.NewMachine("m")
 			m.Status.CreationStopped = stopped(&since, 0)
 			w := activitiestest.NewWorld(t, m)
 			_, err := activitiestest.RunActivity[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
-				creationReport(m),
+				newCreationReport(m),
 			)
 			require.NoError(t, err)
 			got := w.Machine("m").Status.CreationStopped
@@ -207,15 +207,15 @@ func TestReportWritesConditionReplacementDue(t *testing.T) {
 
 	t.Run("since when does not move with what it waits for", func(t *testing.T) {
 		old := w.Machine("m")
-		old.Status.Conditions[1].LastTransitionTime = activitiestest.LongAgo
+		old.Status.Conditions[1].LastTransitionTime = activitiestest.OldTime
 		w.WriteStatus(old)
 		due.Message = "held: half of the nodes are dead"
 		status := reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Conditions: []machine.Condition{due}})
 		assert.Equal(t, due.Message, status.Conditions[1].Message)
-		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.LongAgo))
+		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.OldTime))
 	})
 	t.Run("it outlives the copying of the node's conditions, and reports that do not name it", func(t *testing.T) {
-		w.CreateObjects(activitiestest.Node())
+		w.CreateObjects(activitiestest.NewNode())
 		w.AwaitCaches()
 		status := reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Unknown"})
 		require.Len(t, status.Conditions, 3)
@@ -233,13 +233,13 @@ func TestReportWritesConditionReplacementDue(t *testing.T) {
 }
 
 // If a status write is refused, the status cannot contain the reason, so an event reports the reason.
-func TestAReportThatIsRefusedIsAnEvent(t *testing.T) {
+func TestARefusedReportIsRecordedAsEvent(t *testing.T) {
 	t.Parallel()
 	m := runningMachine()
 	w := activitiestest.NewWorld(t, m)
 	down := apierrors.NewInternalError(errors.New("failed calling webhook dead.example.com"))
-	activitiestest.FailRequests(w.Machines, "update", "machines", 1, down, nil)
-	_, err := activitiestest.RunOnWorker[kube.ReportResult](
+	activitiestest.FailRequests(w.MachineClient, "update", "machines", 1, down, nil)
+	_, err := activitiestest.RunActivityOnWorker[kube.ReportResult](
 		w,
 		activitiestest.Worker{AttemptDelay: 5 * time.Second},
 		newActivities(w.Kube).ReportMachine,
@@ -249,6 +249,6 @@ func TestAReportThatIsRefusedIsAnEvent(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"Warning Refused Internal error occurred: failed calling webhook dead.example.com"},
-		w.NewEvents(),
+		w.TakeNewEvents(),
 	)
 }

@@ -54,7 +54,7 @@ type RecordResult struct {
 // new instance's kubelet would take over that node.
 func (a *Activities) RecordInstance(ctx context.Context, in InstanceRecord) (RecordResult, error) {
 	var stale string
-	told := in.Told || !isLabelValue(in.NodeName)
+	told := in.Told || !isValidLabelValue(in.NodeName)
 	version, err := a.Kube.ChangeMachine(ctx, in.Read, func(m *v1alpha1.Machine) {
 		told = told || m.Status.NodeName != "" && m.Status.NodeName != in.NodeName
 		if in.Tokenless != "" {
@@ -66,7 +66,7 @@ func (a *Activities) RecordInstance(ctx context.Context, in InstanceRecord) (Rec
 		m.Spec.ProviderID = in.ProviderID
 		switch {
 		case in.NodeName == "":
-		case isLabelValue(in.NodeName):
+		case isValidLabelValue(in.NodeName):
 			m.Labels = labels.Merge(m.Labels, labels.Set{v1alpha1.LabelNode: in.NodeName})
 		default:
 			delete(m.Labels, v1alpha1.LabelNode)
@@ -81,7 +81,7 @@ func (a *Activities) RecordInstance(ctx context.Context, in InstanceRecord) (Rec
 	return RecordResult{Version: version, Stale: stale}, err
 }
 
-func isLabelValue(name string) bool { return len(validation.IsValidLabelValue(name)) == 0 }
+func isValidLabelValue(name string) bool { return len(validation.IsValidLabelValue(name)) == 0 }
 
 // recordNodeName writes the name of a machine's node into the machine's status. The result is the resource version of
 // the machine.
@@ -92,7 +92,7 @@ func (a *Activities) recordNodeName(ctx context.Context, in InstanceRecord) (str
 		in.Read,
 		a.Kube.Machines(in.Read.Ref.Namespace),
 		func(read kube.ReadInput) (m, changed *v1alpha1.Machine, err error) {
-			m, _, err = a.Kube.Machine(ctx, read)
+			m, _, err = a.Kube.ReadMachine(ctx, read)
 			if err != nil || m == nil || m.Status.NodeName == in.NodeName {
 				return m, m, err
 			}
@@ -120,7 +120,7 @@ func (a *Activities) staleNodeReason(m *v1alpha1.Machine, in InstanceRecord) str
 	recorded.Spec.ProviderID, recorded.Status.NodeName = in.ProviderID, in.NodeName
 	owner := a.Kube.Cluster.OwnerOfNode(recorded, node)
 	switch {
-	case owner.HasOwnerKind(ownership.Anothers), owner.HasOwnerKind(ownership.Nobodys):
+	case owner.HasOwnerKind(ownership.OwnerOther), owner.HasOwnerKind(ownership.OwnerNone):
 		return "VM using old node obj: " + owner.Why
 	case node.Spec.ProviderID == "" && m.Spec.ProviderID == "" && node.Name != m.Name &&
 		node.CreationTimestamp.Time.Before(m.CreationTimestamp.Time):
@@ -134,7 +134,7 @@ func (a *Activities) staleNodeReason(m *v1alpha1.Machine, in InstanceRecord) str
 // machine needed no token. FinishJoin returns the resource version of the machine. If the machine is gone, FinishJoin
 // fails with ObjectGone. The activity is idempotent.
 func (a *Activities) FinishJoin(ctx context.Context, in kube.ReadInput) (string, error) {
-	m, _, err := a.Kube.Machine(ctx, in)
+	m, _, err := a.Kube.ReadMachine(ctx, in)
 	if err != nil {
 		return "", err
 	}
@@ -164,12 +164,12 @@ type ReleaseInput struct {
 // If the machine never joined, ReleaseMachine first deletes the machine's bootstrap tokens. If Hurry is set, the
 // release does not wait for tokens that cannot be deleted; they expire by themselves.
 func (a *Activities) ReleaseMachine(ctx context.Context, in ReleaseInput) (string, error) {
-	m, _, err := a.Kube.Machine(ctx, in.ReadInput)
+	m, _, err := a.Kube.ReadMachine(ctx, in.ReadInput)
 	if err != nil {
 		return "", err
 	}
 	if m != nil && m.DeletionTimestamp != nil && !machine.IsJoinRecorded(m) && mayHaveTokens(m) {
-		if err := a.revokeBeforeRelease(ctx, in); err != nil {
+		if err := a.revokeTokensBeforeRelease(ctx, in); err != nil {
 			return "", err
 		}
 	}
@@ -180,9 +180,9 @@ func (a *Activities) ReleaseMachine(ctx context.Context, in ReleaseInput) (strin
 	})
 }
 
-// revokeBeforeRelease deletes a machine's bootstrap tokens. If Hurry is set, the deletion times out after
+// revokeTokensBeforeRelease deletes a machine's bootstrap tokens. If Hurry is set, the deletion times out after
 // TargetReadTimeout.
-func (a *Activities) revokeBeforeRelease(ctx context.Context, in ReleaseInput) error {
+func (a *Activities) revokeTokensBeforeRelease(ctx context.Context, in ReleaseInput) error {
 	if !in.Hurry {
 		return a.RevokeTokens(ctx, in.Ref)
 	}
@@ -205,18 +205,18 @@ type CreateIntentResult struct {
 // RecordCreateIntent records in the machine's status that a create call may be in progress from now on. The write
 // requires the resource version that was read, so only one caller gets NeverTried = true, even if the caches are stale.
 // A repeated call returns NeverTried = false, which is the safe answer. NeverTried is also false for a machine that is
-// older than kube.NewMachineFor, because a restored API server may have lost the record of a create call.
+// older than kube.MaxNewMachineAge, because a restored API server may have lost the record of a create call.
 func (a *Activities) RecordCreateIntent(ctx context.Context, in Report) (CreateIntentResult, error) {
 	in.runID = activity.GetInfo(ctx).WorkflowExecution.RunID
 	before, after, err := a.writeReport(ctx, in)
 	if err != nil {
 		return CreateIntentResult{}, err
 	}
-	isNew := in.Read.TimeToRecord(ctx).Sub(before.CreationTimestamp.Time) < kube.NewMachineFor
+	isNew := in.Read.TimeToRecord(ctx).Sub(before.CreationTimestamp.Time) < kube.MaxNewMachineAge
 	return CreateIntentResult{
 		Version:    after.ResourceVersion,
-		NeverTried: isCreationNeverTried(before) && isNew,
+		NeverTried: wasCreationNeverTried(before) && isNew,
 		RunID:      in.runID,
-		Reported:   reportedStatus(after),
+		Reported:   newReportResult(after),
 	}, nil
 }

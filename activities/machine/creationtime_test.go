@@ -15,9 +15,9 @@ import (
 	"millwright/decide/health"
 )
 
-// readAtTime returns a ReadInput of a machine for a decision at the given time.
-func readAtTime(m *v1alpha1.Machine, when time.Time) kube.ReadInput {
-	return kube.ReadInput{Ref: activitiestest.Ref(m), At: when}
+// readInputAtTime returns a ReadInput of a machine for a decision at the given time.
+func readInputAtTime(m *v1alpha1.Machine, when time.Time) kube.ReadInput {
+	return kube.ReadInput{Ref: activitiestest.NewRef(m), At: when}
 }
 
 func withAge(age time.Duration) func(*v1alpha1.Machine) {
@@ -38,21 +38,21 @@ func TestMachineFailsAfterCreationTimeout(t *testing.T) {
 		"a machine without a finalizer": {[]func(*v1alpha1.Machine){activitiestest.WithoutFinalizers[*v1alpha1.Machine]}, "the provider has not created its instance"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", row.change...)
-			w, end := activitiestest.NewWorld(t, m, activitiestest.Class()), m.CreationTimestamp.Add(20*time.Minute)
+			m := activitiestest.NewMachine("m", row.change...)
+			w, end := activitiestest.NewWorld(t, m, activitiestest.NewClass()), m.CreationTimestamp.Add(20*time.Minute)
 			for way, read := range map[string]func(time.Time) kube.ReadInput{
-				"cached": func(when time.Time) kube.ReadInput { return readAtTime(m, when) },
+				"cached": func(when time.Time) kube.ReadInput { return readInputAtTime(m, when) },
 				"live": func(when time.Time) kube.ReadInput {
-					return kube.ReadInput{Ref: activitiestest.Ref(m), At: when, Live: true}
+					return kube.ReadInput{Ref: activitiestest.NewRef(m), At: when, Live: true}
 				},
 			} {
 				before := activitiestest.DecideMachine(w, read(end.Add(-time.Second)))
-				assert.False(t, activitiestest.SetsPhaseFailed(before), way)
+				assert.False(t, activitiestest.WritesPhaseFailed(before), way)
 				assert.True(t, before.Health.Deadline.Equal(end), way)
 				assert.Equal(t, row.why, before.Health.Why, way)
 
 				d := activitiestest.DecideMachine(w, read(end))
-				require.True(t, activitiestest.SetsPhaseFailed(d), way)
+				require.True(t, activitiestest.WritesPhaseFailed(d), way)
 				message := "Machine m failed to join the cluster in 20m: " + row.why
 				assert.Equal(t, health.PhaseChange{
 					Phase: "Failed", Operation: "Create", State: "Failed", Reason: "CreationTimeout", Warning: true, Message: message,
@@ -68,24 +68,24 @@ func setPhaseTimeNow(m *v1alpha1.Machine) { m.Status.CurrentStatus.LastUpdateTim
 // Temporal's clock decides whether a deadline has passed; the worker's clock has no effect.
 func TestDeadlinesFollowTheClockOfTemporal(t *testing.T) {
 	t.Parallel()
-	young, old := activitiestest.Machine("young"), activitiestest.Machine("old", withAge(time.Hour))
-	w := activitiestest.NewWorld(t, young, old, activitiestest.Class())
-	assert.False(t, activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(young))))
+	young, old := activitiestest.NewMachine("young"), activitiestest.NewMachine("old", withAge(time.Hour))
+	w := activitiestest.NewWorld(t, young, old, activitiestest.NewClass())
+	assert.False(t, activitiestest.WritesPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(young))))
 	assert.True(
 		t,
-		activitiestest.SetsPhaseFailed(
-			activitiestest.DecideMachine(w, readAtTime(young, young.CreationTimestamp.Add(20*time.Minute))),
+		activitiestest.WritesPhaseFailed(
+			activitiestest.DecideMachine(w, readInputAtTime(young, young.CreationTimestamp.Add(20*time.Minute))),
 		),
 		"the worker's clock is behind",
 	)
 	assert.True(
 		t,
-		activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(old))),
+		activitiestest.WritesPhaseFailed(activitiestest.DecideMachine(w, activitiestest.NewReadInput(old))),
 		"the workflow does not say",
 	)
 	assert.False(
 		t,
-		activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, readAtTime(old, old.CreationTimestamp.Time))),
+		activitiestest.WritesPhaseFailed(activitiestest.DecideMachine(w, readInputAtTime(old, old.CreationTimestamp.Time))),
 		"the worker's clock is ahead",
 	)
 }
@@ -94,7 +94,7 @@ func TestEffectiveCreationTimeout(t *testing.T) {
 	t.Parallel()
 	patient := func(m *v1alpha1.Machine) {
 		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
-			MachineCreationTimeout: activitiestest.Duration(time.Hour),
+			MachineCreationTimeout: activitiestest.NewDuration(time.Hour),
 		}
 	}
 	for name, row := range map[string]struct {
@@ -111,20 +111,20 @@ func TestEffectiveCreationTimeout(t *testing.T) {
 		"valid, and longer than what is usual": {patient, "48h", 48 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", row.change)
+			m := activitiestest.NewMachine("m", row.change)
 			m.Annotations = map[string]string{v1alpha1.AnnotationEffectiveCreationTimeout: row.annotation}
-			w, end := activitiestest.NewWorld(t, m, activitiestest.Class()), m.CreationTimestamp.Add(row.want)
-			d := activitiestest.DecideMachine(w, readAtTime(m, end.Add(-time.Second)))
+			w, end := activitiestest.NewWorld(t, m, activitiestest.NewClass()), m.CreationTimestamp.Add(row.want)
+			d := activitiestest.DecideMachine(w, readInputAtTime(m, end.Add(-time.Second)))
 			assert.WithinDuration(t, end, d.CreateBy, 0)
-			assert.False(t, activitiestest.SetsPhaseFailed(d))
-			assert.True(t, activitiestest.SetsPhaseFailed(activitiestest.DecideMachine(w, readAtTime(m, end))))
+			assert.False(t, activitiestest.WritesPhaseFailed(d))
+			assert.True(t, activitiestest.WritesPhaseFailed(activitiestest.DecideMachine(w, readInputAtTime(m, end))))
 		})
 	}
 }
 
-func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
+func TestCreationTimeoutIgnoresTimeWaitingForAPerson(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff))
+	m := activitiestest.NewMachine("m", activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff))
 	born := m.CreationTimestamp
 	since := metav1.NewTime(born.Add(15 * time.Minute))
 	for name, row := range map[string]struct {
@@ -133,17 +133,17 @@ func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
 		left    time.Duration // time until the timeout; negative: the machine has failed
 	}{
 		"it waits now":                    {v1alpha1.CreationStopped{Since: &since}, 20 * time.Hour, 5 * time.Minute},
-		"and has waited before":           {v1alpha1.CreationStopped{Since: &since, Total: *activitiestest.Duration(time.Hour)}, 20 * time.Hour, time.Hour + 5*time.Minute},
-		"it waited":                       {v1alpha1.CreationStopped{Total: *activitiestest.Duration(time.Hour)}, 79 * time.Minute, time.Minute},
-		"it waited, and its time is over": {v1alpha1.CreationStopped{Total: *activitiestest.Duration(time.Hour)}, 80 * time.Minute, -1},
+		"and has waited before":           {v1alpha1.CreationStopped{Since: &since, Total: *activitiestest.NewDuration(time.Hour)}, 20 * time.Hour, time.Hour + 5*time.Minute},
+		"it waited":                       {v1alpha1.CreationStopped{Total: *activitiestest.NewDuration(time.Hour)}, 79 * time.Minute, time.Minute},
+		"it waited, and its time is over": {v1alpha1.CreationStopped{Total: *activitiestest.NewDuration(time.Hour)}, 80 * time.Minute, -1},
 		"by a clock that is ahead":        {v1alpha1.CreationStopped{Since: &since}, 10 * time.Minute, 10 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := m.DeepCopy()
 			m.Status.CreationStopped = &row.stopped
 			now := born.Add(row.at)
-			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.Class()), readAtTime(m, now))
-			assert.Equal(t, row.left < 0, activitiestest.SetsPhaseFailed(d))
+			d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m, activitiestest.NewClass()), readInputAtTime(m, now))
+			assert.Equal(t, row.left < 0, activitiestest.WritesPhaseFailed(d))
 			if row.left >= 0 {
 				assert.WithinDuration(t, now.Add(row.left), d.CreateBy, 0)
 			}
@@ -153,14 +153,14 @@ func TestTheTimeInWhichACreationWaitsForAPersonDoesNotCount(t *testing.T) {
 
 func TestMachineWithUnusableClassDoesNotTimeOut(t *testing.T) {
 	t.Parallel()
-	unusable := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })
+	unusable := activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.Provider = "" })
 	for name, p := range map[string]v1alpha1.MachinePhase{"a new machine": "", "one that was tried": v1alpha1.MachineCrashLoopBackOff} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithPhase(p), withAge(100*time.Hour))
+			m := activitiestest.NewMachine("m", activitiestest.WithPhase(p), withAge(100*time.Hour))
 			for _, w := range []*activitiestest.World{activitiestest.NewWorld(t, m), activitiestest.NewWorld(t, m, unusable)} {
 				for _, in := range []kube.ReadInput{activitiestest.NewReadInput(m), activitiestest.NewLiveReadInput(m)} {
 					d := activitiestest.DecideMachine(w, in)
-					assert.Equal(t, attention.Instance, d.Need)
+					assert.Equal(t, attention.NeedInstance, d.Need)
 					assert.NotNil(t, d.Problem)
 					assert.Nil(t, d.Health, "nobody can blame the machine")
 				}
@@ -168,7 +168,7 @@ func TestMachineWithUnusableClassDoesNotTimeOut(t *testing.T) {
 		})
 	}
 	t.Run("one whose instance is there does not wait for its class", func(t *testing.T) {
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithNode,
 			activitiestest.WithPhase(v1alpha1.MachinePending),
@@ -176,6 +176,6 @@ func TestMachineWithUnusableClassDoesNotTimeOut(t *testing.T) {
 		)
 		d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.NewReadInput(m))
 		assert.NotNil(t, d.Problem)
-		assert.True(t, activitiestest.SetsPhaseFailed(d))
+		assert.True(t, activitiestest.WritesPhaseFailed(d))
 	})
 }

@@ -77,7 +77,7 @@ type CallInputs struct {
 
 // DecideMachine reads a machine, its node and its class, and returns what the machine needs next.
 func (a *Activities) DecideMachine(ctx context.Context, in kube.ReadInput) (Decision, error) {
-	m, live, err := a.Kube.Machine(ctx, in)
+	m, live, err := a.Kube.ReadMachine(ctx, in)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -90,7 +90,7 @@ func (a *Activities) DecideMachine(ctx context.Context, in kube.ReadInput) (Deci
 // DecideAfterCreate returns what a machine needs next, after the report that its instance exists. If the machine's node
 // has already joined, the workflow can report the instance and the node in one write.
 func (a *Activities) DecideAfterCreate(ctx context.Context, in Report) (Decision, error) {
-	m, live, err := a.Kube.Machine(ctx, in.Read)
+	m, live, err := a.Kube.ReadMachine(ctx, in.Read)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -141,13 +141,13 @@ func (a *Activities) readFacts(
 		m = m.DeepCopy()
 		m.Status.NodeName = cmp.Or(report.NodeName, m.Status.NodeName) // the node name decides which machine owns the node
 	}
-	if f.related, err = a.readRelated(ctx, m, live); err != nil {
+	if f.related, err = a.readRelatedObjects(ctx, m, live); err != nil {
 		return f, err
 	}
 	if report != nil {
 		applyReport(m, f.related.Node, *report, in.Time())
 	}
-	f.neverTried = isCreationNeverTried(m)
+	f.neverTried = wasCreationNeverTried(m)
 	if f.neverTried && m.DeletionTimestamp != nil && !live {
 		// A machine without a create call can be deleted without its class and Secret. Only a live read can prove that
 		// no create call was started.
@@ -155,11 +155,11 @@ func (a *Activities) readFacts(
 		if err != nil || now == nil {
 			return machineFacts{}, err
 		}
-		f.neverTried = isCreationNeverTried(now)
+		f.neverTried = wasCreationNeverTried(now)
 	}
 	f.machine, f.MachineFacts = m, machine.Facts(m, f.related, in.Time())
 	if health.HasTimedOut(f.Facts) { // the circuit breaker reads every node
-		if open, why, _ := replace.BreakerState(machine.JoinedNodes(a.Kube.Cluster, m.Namespace, f.Now), f.Now); open {
+		if open, why, _ := replace.BreakerState(machine.JoinedNodeCounts(a.Kube.Cluster, m.Namespace, f.Now), f.Now); open {
 			f.Breaker = why
 		}
 	}
@@ -178,7 +178,7 @@ func (a *Activities) callInputsOf(m *v1alpha1.Machine, related machine.RelatedOb
 		c.Versions = observeclass.VersionsText(a.Kube.Cluster, related.Class)
 	}
 	if c.Problem == nil && related.TargetDown != "" && m.DeletionTimestamp == nil {
-		c.Problem = kube.TargetProblem(related.TargetDown)
+		c.Problem = kube.NewTargetProblem(related.TargetDown)
 	}
 	c.Token = !related.NoTargetCluster && a.needsToken(related.Class, c.Versions, live)
 	if machine.MayCallCloud(m) {
@@ -214,12 +214,12 @@ func (f machineFacts) decide() Decision {
 		Blocked:    waits.IsBlocked(),
 		Unsaid:     !machine.StatusShowsBlockers(m, waits),
 	}
-	if d.Need == attention.Instance || d.Need == attention.Deletion {
+	if d.Need == attention.NeedInstance || d.Need == attention.NeedDeletion {
 		d.Call = callHash(m, f.related.Class, f.callInputs)
 	} else {
 		d.Yields = false
 	}
-	if d.Need != attention.Deletion {
+	if d.Need != attention.NeedDeletion {
 		return d
 	}
 	d.Deletion = new(deletion.Decide(f.deletion))
@@ -260,11 +260,16 @@ func objectGoneDecision() Decision {
 	return Decision{Gone: true, MachinePlan: attention.MachinePlan{Decision: kube.ObjectGoneDecision}}
 }
 
-// readRelated returns the related objects of a machine. If the machine was read live, its node and class are also read
-// live, because their caches may be stale as well. A cache alone never proves that a node does not exist. While the
-// target cluster is not connected, the node comes from the cache or is unknown, so that decisions are still made.
-func (a *Activities) readRelated(ctx context.Context, m *v1alpha1.Machine, live bool) (machine.RelatedObjects, error) {
-	related := machine.ReadRelated(a.Kube.Cluster, m)
+// readRelatedObjects returns the related objects of a machine. If the machine was read live, its node and class are
+// also read live, because their caches may be stale as well. A cache alone never proves that a node does not exist.
+// While the target cluster is not connected, the node comes from the cache or is unknown, so that decisions are still
+// made.
+func (a *Activities) readRelatedObjects(
+	ctx context.Context,
+	m *v1alpha1.Machine,
+	live bool,
+) (machine.RelatedObjects, error) {
+	related := machine.ReadRelatedObjects(a.Kube.Cluster, m)
 	if live || machine.DependsOnNode(m) {
 		if err := a.readNode(ctx, m, live && related.TargetDown == "", &related); err != nil {
 			return related, err
@@ -301,7 +306,7 @@ func (a *Activities) readNode(
 	}
 	related.RecordNode(a.Kube.Cluster, m, node)
 	if related.HasUnknownNode(m) {
-		if related.FoundNode, err = a.Kube.NodeOfInstance(ctx, m); err != nil && ctx.Err() != nil {
+		if related.FoundNode, err = a.Kube.FindNodeOfInstance(ctx, m); err != nil && ctx.Err() != nil {
 			return err
 		}
 	}
@@ -309,21 +314,21 @@ func (a *Activities) readNode(
 	return nil
 }
 
-// readNamedNode returns the node that a machine names, as ExistingNode does. If a cached node is not proven to belong
-// to the machine, the node is read live, because another instance may have registered a node with this name.
+// readNamedNode returns the node that a machine names, as ReadExistingNode does. If a cached node is not proven to
+// belong to the machine, the node is read live, because another instance may have registered a node with this name.
 func (a *Activities) readNamedNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
-	node, err := a.Kube.ExistingNode(ctx, m, live)
-	if err != nil || node == nil || live || a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
+	node, err := a.Kube.ReadExistingNode(ctx, m, live)
+	if err != nil || node == nil || live || a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerSelf) {
 		return node, err
 	}
-	return a.Kube.ExistingNode(ctx, m, true)
+	return a.Kube.ReadExistingNode(ctx, m, true)
 }
 
 // providerNameOf returns the name of the provider of a machine, or the problem with the machine's class.
 func providerNameOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, *kube.Problem) {
 	name := m.Spec.Class.Name
 	if class == nil {
-		return "", kube.ClassNotFoundProblem(m.Namespace, name)
+		return "", kube.NewClassNotFoundProblem(m.Namespace, name)
 	}
 	if err := provider.ValidateName(class.ProviderName()); err != nil { // no worker could poll a task queue of this name
 		return "", kube.NewClassProblem(v1alpha1.ReasonClassInvalid, "MachineClass %s cannot be used: %v", name, err)
@@ -331,10 +336,10 @@ func providerNameOf(m *v1alpha1.Machine, class *v1alpha1.MachineClass) (string, 
 	return class.ProviderName(), nil
 }
 
-// isCreationNeverTried reports whether no create call can have been started for a machine: no create intent and no
+// wasCreationNeverTried reports whether no create call can have been started for a machine: no create intent and no
 // operation of another controller is recorded, and the machine names no instance and no node. A cached machine may be
 // stale, so only a live machine proves that no create call was started.
-func isCreationNeverTried(m *v1alpha1.Machine) bool {
+func wasCreationNeverTried(m *v1alpha1.Machine) bool {
 	switch intent := m.Status.CreationIntent; {
 	case m.Spec.ProviderID != "" || cache.NodeNameOfMachine(m) != "": // a machine from a backup may lack a status
 		return false

@@ -26,31 +26,35 @@ func assertObjectGone(t *testing.T, err error) {
 func TestAddFinalizer(t *testing.T) {
 	t.Parallel()
 	t.Run("puts our finalizer behind those of others", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		m.Finalizers = []string{activitiestest.BackupFinalizer}
 		w := activitiestest.NewWorld(t, m)
-		version := activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewReadInput(m))
+		version := activitiestest.RunActivityTwice[string](
+			w,
+			newActivities(w.Kube).AddFinalizer,
+			activitiestest.NewReadInput(m),
+		)
 		assert.Equal(t, []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 		assert.Equal(t, w.Machine("m").ResourceVersion, version, "the version to wait for")
 		assert.Equal(t, []string{"patch machines"}, w.WriteRequests())
 	})
 	t.Run("leaves a machine alone that is being deleted", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+		m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		m.Finalizers = []string{activitiestest.BackupFinalizer}
 		w := activitiestest.NewWorld(t, m)
 		assert.Equal(
 			t,
 			"900",
-			activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewReadInput(m)),
+			activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewReadInput(m)),
 		)
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("an object of the same name is not the machine", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Machine("m", activitiestest.WithoutFinalizers))
+		w := activitiestest.NewWorld(t, activitiestest.NewMachine("m", activitiestest.WithoutFinalizers))
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).AddFinalizer,
-			kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Machine("m"))},
+			kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewMachine("m"))},
 		)
 		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Finalizers)
@@ -59,12 +63,12 @@ func TestAddFinalizer(t *testing.T) {
 
 func TestWritesFailAfterRepeatedConflicts(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	s, d := activitiestest.NewMachineSet(
 		"s",
 		1,
 		activitiestest.WithoutFinalizers,
-	), activitiestest.Deployment(
+	), activitiestest.NewDeployment(
 		"d",
 		1,
 		activitiestest.WithoutFinalizers,
@@ -95,10 +99,10 @@ func TestWritesFailAfterRepeatedConflicts(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, s, d, activitiestest.Class())
+			w := activitiestest.NewWorld(t, m, s, d, activitiestest.NewClass())
 			busy := apierrors.NewConflict(schema.GroupResource{Resource: row.resource}, "x", nil)
-			activitiestest.FailRequests(w.Machines, "patch", row.resource, -1, busy, nil)
-			activitiestest.FailRequests(w.Machines, "update", row.resource, -1, busy, nil)
+			activitiestest.FailRequests(w.MachineClient, "patch", row.resource, -1, busy, nil)
+			activitiestest.FailRequests(w.MachineClient, "update", row.resource, -1, busy, nil)
 			activitiestest.AssertFailure(t, row.activity(w), kube.TypeConflict, true)
 			writes := slices.DeleteFunc(w.WriteRequests(), func(what string) bool { return what == "delete-collection secrets" })
 			assert.Len(t, writes, 3, "a few tries, then its retry policy waits")
@@ -106,7 +110,7 @@ func TestWritesFailAfterRepeatedConflicts(t *testing.T) {
 	}
 }
 
-func creationReport(m *v1alpha1.Machine) machine.Report {
+func newCreationReport(m *v1alpha1.Machine) machine.Report {
 	return machine.Report{
 		Read:      activitiestest.NewReadInput(m),
 		Operation: &machine.LastOperation{Type: "Create", State: "Processing", Description: "Creating"},
@@ -116,12 +120,12 @@ func creationReport(m *v1alpha1.Machine) machine.Report {
 func TestRecordCreateIntent(t *testing.T) {
 	t.Parallel()
 	t.Run("is true for the first caller, and for no other", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, m)
 		first, err := activitiestest.RunActivity[machine.CreateIntentResult](
 			w,
 			newActivities(w.Kube).RecordCreateIntent,
-			creationReport(m),
+			newCreationReport(m),
 		)
 		require.NoError(t, err)
 		version := w.Machine("m").ResourceVersion
@@ -141,22 +145,22 @@ func TestRecordCreateIntent(t *testing.T) {
 		w.AwaitCaches()
 		assert.False(
 			t,
-			activitiestest.RunTwice[machine.CreateIntentResult](
+			activitiestest.RunActivityTwice[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
-				creationReport(m),
+				newCreationReport(m),
 			).NeverTried,
 		)
 	})
 	t.Run("is false when somebody else began and the cache has not heard of it", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
 		for _, never := range []bool{true, false} {
 			begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
-				creationReport(m),
+				newCreationReport(m),
 			)
 			require.NoError(t, err)
 			assert.Equal(t, never, begun.NeverTried)
@@ -164,21 +168,21 @@ func TestRecordCreateIntent(t *testing.T) {
 		}
 	})
 	t.Run("is true when all that happened is somebody's note", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
-		w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("note", "new"))
+		w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("note", "new"))
 		begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 			w,
 			newActivities(w.Kube).RecordCreateIntent,
-			creationReport(m),
+			newCreationReport(m),
 		)
 		require.NoError(t, err)
 		assert.True(t, begun.NeverTried)
 		assert.Equal(t, "new", w.Machine("m").Annotations["note"])
 	})
 	t.Run("leaves its mark whatever it is told to report", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, m)
 		for _, never := range []bool{true, false} {
 			begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
@@ -195,7 +199,7 @@ func TestRecordCreateIntent(t *testing.T) {
 		_, err := activitiestest.RunActivity[machine.CreateIntentResult](
 			w,
 			newActivities(w.Kube).RecordCreateIntent,
-			creationReport(activitiestest.Machine("m")),
+			newCreationReport(activitiestest.NewMachine("m")),
 		)
 		assertObjectGone(t, err)
 	})

@@ -37,7 +37,7 @@ func withTerminatingCondition(status corev1.ConditionStatus, reason string) func
 			Status:             status,
 			Reason:             reason,
 			Message:            "so be it",
-			LastTransitionTime: activitiestest.LongAgo,
+			LastTransitionTime: activitiestest.OldTime,
 		})
 	}
 }
@@ -66,16 +66,16 @@ func TestAnnounceTermination(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine(
+				m := activitiestest.NewMachine(
 					"m",
 					append(row.machine, activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])...)
 				w := activitiestest.NewWorld(
 					t,
 					m,
-					activitiestest.Node(append([]func(*corev1.Node){activitiestest.WithForeignMetadata}, row.node...)...),
+					activitiestest.NewNode(append([]func(*corev1.Node){activitiestest.WithForeignMetadata}, row.node...)...),
 				)
 				before := w.Node()
-				versions := activitiestest.RunTwice[kube.MinVersions](
+				versions := activitiestest.RunActivityTwice[kube.MinVersions](
 					w,
 					newActivities(w.Kube).AnnounceTermination,
 					activitiestest.NewReadInput(m),
@@ -101,26 +101,26 @@ func TestAnnounceTermination(t *testing.T) {
 
 func TestAnnounceTerminationWritesNothing(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-	early := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-	stays := activitiestest.Machine("m", activitiestest.WithNode)
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	early := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	stays := activitiestest.NewMachine("m", activitiestest.WithNode)
 	for name, row := range map[string]struct {
 		in      kube.ReadInput
 		related []runtime.Object
 	}{
-		"of a machine that stays":           {activitiestest.NewReadInput(stays), []runtime.Object{stays, activitiestest.Node()}},
-		"of one without a node":             {activitiestest.NewReadInput(early), []runtime.Object{early, activitiestest.Node()}},
+		"of a machine that stays":           {activitiestest.NewReadInput(stays), []runtime.Object{stays, activitiestest.NewNode()}},
+		"of one without a node":             {activitiestest.NewReadInput(early), []runtime.Object{early, activitiestest.NewNode()}},
 		"of one whose node is gone":         {activitiestest.NewReadInput(m), []runtime.Object{m}},
-		"of one that shares its node":       {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Node()}},
-		"of one that is gone":               {activitiestest.NewReadInput(m), []runtime.Object{activitiestest.Node()}},
-		"of one of another object's name":   {kube.ReadInput{Ref: activitiestest.RefOfFormerObject(m)}, []runtime.Object{m, activitiestest.Node()}},
-		"on a node that goes while we look": {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.Node()}},
+		"of one that shares its node":       {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.NewMachine("other", activitiestest.WithNode), activitiestest.NewNode()}},
+		"of one that is gone":               {activitiestest.NewReadInput(m), []runtime.Object{activitiestest.NewNode()}},
+		"of one of another object's name":   {kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(m)}, []runtime.Object{m, activitiestest.NewNode()}},
+		"on a node that goes while we look": {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.NewNode()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.related...)
 			if name == "on a node that goes while we look" {
-				activitiestest.FailRequests(w.Target, "patch", "nodes", 1, nil, func() {
-					require.NoError(t, w.Target.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n"))
+				activitiestest.FailRequests(w.TargetClient, "patch", "nodes", 1, nil, func() {
+					require.NoError(t, w.TargetClient.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n"))
 				})
 			}
 			versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AnnounceTermination, row.in)
@@ -133,17 +133,17 @@ func TestAnnounceTerminationWritesNothing(t *testing.T) {
 	}
 }
 
-func TestReportOfTheStageOfADeletion(t *testing.T) {
+func TestReportRecordsTheStageOfADeletion(t *testing.T) {
 	t.Parallel()
 	all := []deletion.Stage{
 		"",
-		deletion.PreDrainHooks,
-		deletion.Drain,
-		deletion.Detach,
-		deletion.PreTerminateHooks,
-		deletion.Instance,
-		deletion.Node,
-		deletion.Release,
+		deletion.StagePreDrainHooks,
+		deletion.StageDrain,
+		deletion.StageDetach,
+		deletion.StagePreTerminateHooks,
+		deletion.StageInstance,
+		deletion.StageNode,
+		deletion.StageRelease,
 	}
 	for i, recorded := range all {
 		for j, told := range all {
@@ -151,7 +151,7 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 			if recorded != "" {
 				m.Status.Deletion = &v1alpha1.MachineDeletion{
 					Stage: v1alpha1.MachineDeletionStage(recorded),
-					Since: activitiestest.LongAgo,
+					Since: activitiestest.OldTime,
 				}
 			}
 			got := reportMachine(
@@ -166,7 +166,7 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 			assert.Equal(
 				t,
 				j <= i,
-				got.Since.Equal(&activitiestest.LongAgo),
+				got.Since.Equal(&activitiestest.OldTime),
 				"%s, told %s: its time moves with it",
 				recorded,
 				told,
@@ -195,7 +195,7 @@ func TestReportOfTheStageOfADeletion(t *testing.T) {
 	})
 }
 
-func TestReportOfADrain(t *testing.T) {
+func TestReportRecordsADrain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := runningMachine()
@@ -212,7 +212,7 @@ func TestReportOfADrain(t *testing.T) {
 			assert.Equal(t, encodeDeletionAsStored(t, &want), encodeDeletionAsStored(t, got), message)
 		}
 
-		got := report(machine.DeletionProgress{Stage: deletion.Drain})
+		got := report(machine.DeletionProgress{Stage: deletion.StageDrain})
 		want.Stage, want.Since = v1alpha1.MachineDeletionDrain, clock()
 		check(got, "the stage alone starts no clock of a drain")
 
@@ -220,7 +220,7 @@ func TestReportOfADrain(t *testing.T) {
 		want.Drain = &v1alpha1.MachineDrain{StartedAt: clock(), Means: "Evict", MeansSince: new(clock())}
 		check(got, "the first means does")
 		check(report(machine.DeletionProgress{Means: "Evict"}), "the same again is no news")
-		check(report(machine.DeletionProgress{Stage: deletion.PreDrainHooks, Means: "Evict"}), "nor is an earlier stage")
+		check(report(machine.DeletionProgress{Stage: deletion.StagePreDrainHooks, Means: "Evict"}), "nor is an earlier stage")
 
 		got = report(machine.DeletionProgress{Means: "Delete"})
 		want.Drain.Means, want.Drain.MeansSince = "Delete", new(clock())
@@ -236,7 +236,7 @@ func TestReportOfADrain(t *testing.T) {
 			"nor is it skipped afterwards",
 		)
 
-		got = report(machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"})
+		got = report(machine.DeletionProgress{Stage: deletion.StageInstance, Result: "Skipped"})
 		want.Stage, want.Since = v1alpha1.MachineDeletionInstance, clock()
 		check(got, "the stage goes on")
 	})
@@ -246,7 +246,7 @@ func TestReportOfADrain(t *testing.T) {
 			activitiestest.NewWorld(t, m),
 			machine.Report{
 				Read:     activitiestest.NewReadInput(m),
-				Deletion: &machine.DeletionProgress{Stage: deletion.Instance, Result: "Skipped"},
+				Deletion: &machine.DeletionProgress{Stage: deletion.StageInstance, Result: "Skipped"},
 			},
 		).Deletion
 		assert.Equal(t, v1alpha1.MachineDeletionInstance, got.Stage)

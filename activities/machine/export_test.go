@@ -26,5 +26,5 @@ const MaxTokenNames = maxTokenNames
 
 // TokenName returns the name of the Secret that an attempt tries after n names were already in use.
 func TokenName(uid, attempt string, n int) string {
-	return kube.TokenPrefix + tokenID(types.UID(uid), attempt, n)
+	return kube.TokenSecretNamePrefix + tokenID(types.UID(uid), attempt, n)
 }

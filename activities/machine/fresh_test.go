@@ -20,17 +20,17 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestDecideMachineOfANewMachine(t *testing.T) {
+func TestDecideMachineForANewMachine(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
-	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	m := activitiestest.NewMachine("m", activitiestest.WithoutFinalizers)
+	w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 	d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 	require.NotEmpty(t, d.Call)
 	d.Call = ""
 	createBy := m.CreationTimestamp.Add(20 * time.Minute).In(d.CreateBy.Location())
 	assert.Equal(t, machine.Decision{
 		MachinePlan: attention.MachinePlan{
-			Decision: attention.Decision{Need: attention.Instance, Why: "new: our finalizer is missing"},
+			Decision: attention.Decision{Need: attention.NeedInstance, Why: "new: our finalizer is missing"},
 			Health:   &health.Verdict{Deadline: createBy, Why: "the provider has not created its instance"},
 		},
 		Version:    "900",
@@ -65,12 +65,16 @@ func TestDecideMachineYieldsToOtherSets(t *testing.T) {
 	t.Parallel()
 	huge, small := activitiestest.NewMachineSet("huge", 60), activitiestest.NewMachineSet("small", 60)
 	yields := func(set *v1alpha1.MachineSet, others int) bool {
-		m := activitiestest.Machine("m", activitiestest.WithoutFinalizers, activitiestest.WithOwner[*v1alpha1.Machine](set))
-		objects := []runtime.Object{activitiestest.Class(), huge, small, m}
+		m := activitiestest.NewMachine(
+			"m",
+			activitiestest.WithoutFinalizers,
+			activitiestest.WithOwner[*v1alpha1.Machine](set),
+		)
+		objects := []runtime.Object{activitiestest.NewClass(), huge, small, m}
 		for i := range others {
 			objects = append(
 				objects,
-				activitiestest.Machine(
+				activitiestest.NewMachine(
 					fmt.Sprint("m-", i),
 					activitiestest.WithOwner[*v1alpha1.Machine](huge),
 					func(m *v1alpha1.Machine) {
@@ -91,9 +95,9 @@ func TestDecideMachineYieldsToOtherSets(t *testing.T) {
 // newIdleWorld returns a world with an idle machine that runs on node n.
 func newIdleWorld(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activitiestest.World {
 	t.Helper()
-	w := activitiestest.NewWorld(t, append(objects, m, activitiestest.Node())...)
-	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
-	activitiestest.RunTwice[kube.ReportResult](
+	w := activitiestest.NewWorld(t, append(objects, m, activitiestest.NewNode())...)
+	activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+	activitiestest.RunActivityTwice[kube.ReportResult](
 		w,
 		newActivities(w.Kube).ReportMachine,
 		machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Running"},
@@ -102,12 +106,12 @@ func newIdleWorld(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) 
 	return w
 }
 
-func TestDecideMachineOfAMachineInUse(t *testing.T) {
+func TestDecideMachineForAMachineInUse(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	m.Status.LastKnownState, m.Status.LastOperation.Type = "state-7", v1alpha1.MachineOperationCreate
-	d := activitiestest.DecideMachine(newIdleWorld(t, m, activitiestest.Class()), activitiestest.NewReadInput(m))
-	assert.Equal(t, attention.Nothing, d.Need)
+	d := activitiestest.DecideMachine(newIdleWorld(t, m, activitiestest.NewClass()), activitiestest.NewReadInput(m))
+	assert.Equal(t, attention.NeedNothing, d.Need)
 	assert.Equal(t, "Running", d.Phase)
 	assert.Equal(t, []string{"fake:///n", "n", "state-7"}, []string{d.ProviderID, d.NodeName, d.LastKnownState})
 	assert.False(t, d.NeverTried)
@@ -116,15 +120,15 @@ func TestDecideMachineOfAMachineInUse(t *testing.T) {
 	assert.Nil(t, d.Health)
 }
 
-func TestDecideMachineGone(t *testing.T) {
+func TestDecideMachineThatIsGone(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
-	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	m := activitiestest.NewMachine("m")
+	w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 	for name, in := range map[string]kube.ReadInput{
 		"no such object":                         {Ref: kube.Ref{Namespace: activitiestest.TestNamespace, Name: "x", UID: "uid-x"}},
 		"no such object, read live":              {Ref: kube.Ref{Namespace: activitiestest.TestNamespace, Name: "x", UID: "uid-x"}, Live: true},
-		"another object has its name":            {Ref: activitiestest.RefOfFormerObject(m)},
-		"another object has its name, read live": {Ref: activitiestest.RefOfFormerObject(m), Live: true},
+		"another object has its name":            {Ref: activitiestest.NewFormerObjectRef(m)},
+		"another object has its name, read live": {Ref: activitiestest.NewFormerObjectRef(m), Live: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(
@@ -141,7 +145,7 @@ func TestDecideMachineGone(t *testing.T) {
 
 func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
+	m := activitiestest.NewMachine("m")
 	for name, row := range map[string]struct {
 		w       *activitiestest.World
 		reason  string
@@ -149,7 +153,7 @@ func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 	}{
 		"it does not exist": {activitiestest.NewWorld(t, m), "ClassNotFound", "MachineClass small does not exist in namespace shop"},
 		"it names no provider": {
-			activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })),
+			activitiestest.NewWorld(t, m, activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.Provider = "" })),
 			"ClassInvalid", "MachineClass small cannot be used: name of provider is empty",
 		},
 	} {
@@ -157,15 +161,19 @@ func TestDecideMachineWithoutAUsableClass(t *testing.T) {
 			t.Run(name+", "+way, func(t *testing.T) {
 				d := activitiestest.DecideMachine(row.w, in)
 				require.NotNil(t, d.Problem)
-				assert.Equal(t, kube.Problem{Reason: row.reason, Message: row.message, React: kube.UntilCredential}, *d.Problem)
+				assert.Equal(
+					t,
+					kube.Problem{Reason: row.reason, Message: row.message, React: kube.ReactionUntilCredentialChange},
+					*d.Problem,
+				)
 				assert.Empty(t, d.Provider)
-				assert.Equal(t, attention.Instance, d.Need, "what it needs does not change")
+				assert.Equal(t, attention.NeedInstance, d.Need, "what it needs does not change")
 			})
 		}
 	}
 }
 
-func TestReadsWithStaleCaches(t *testing.T) {
+func TestStaleCachesCauseFailureOrLiveRead(t *testing.T) {
 	t.Parallel()
 	type mode = func(w *activitiestest.World, activity, in any) (machine.Decision, error)
 	local, regular := activitiestest.RunLocalActivity[machine.Decision], activitiestest.RunActivity[machine.Decision]
@@ -181,14 +189,14 @@ func TestReadsWithStaleCaches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m")
-				w := activitiestest.NewWorld(t, m, activitiestest.Class())
+				m := activitiestest.NewMachine("m")
+				w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 				registry := prometheus.NewRegistry()
 				w.Metrics = kube.NewMetrics(registry)
 				w.HoldEvents()
-				w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("note", "new"))
+				w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("note", "new"))
 				in := kube.ReadInput{
-					Ref:      activitiestest.Ref(m),
+					Ref:      activitiestest.NewRef(m),
 					Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion},
 					Live:     row.live,
 				}
@@ -232,9 +240,9 @@ func TestRestoredAPIServerIsReportedAsRewound(t *testing.T) {
 		t.Run(string(resource), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m")
-				w := activitiestest.NewWorld(t, m, activitiestest.Class())
-				in := kube.ReadInput{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{resource: "999999"}}
+				m := activitiestest.NewMachine("m")
+				w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
+				in := kube.ReadInput{Ref: activitiestest.NewRef(m), Versions: kube.MinVersions{resource: "999999"}}
 				_, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 				activitiestest.AssertFailure(t, err, kube.TypeRewound, false)
 			})
@@ -244,26 +252,26 @@ func TestRestoredAPIServerIsReportedAsRewound(t *testing.T) {
 
 func TestALiveDecisionReadsAllObjectsLive(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachinePending))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachinePending))
 	w := activitiestest.NewWorld(t, m)
 	w.HoldEvents() // the caches do not yet contain the node and the class that are created next
-	w.CreateObjects(activitiestest.Node(), activitiestest.Class())
-	in := kube.ReadInput{Ref: activitiestest.Ref(m), Versions: kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}}
+	w.CreateObjects(activitiestest.NewNode(), activitiestest.NewClass())
+	in := kube.ReadInput{Ref: activitiestest.NewRef(m), Versions: kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}}
 	d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 	require.NoError(t, err)
-	assert.Equal(t, attention.Health, d.Need, "the node has joined: nobody tells us a second time")
+	assert.Equal(t, attention.NeedHealth, d.Need, "the node has joined: nobody tells us a second time")
 	assert.Equal(t, "fake", d.Provider)
 }
 
-func TestAReadWaitsForTheVersionsThatWokeIt(t *testing.T) {
+func TestAReadWaitsForTheRequiredVersions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := activitiestest.Machine("m")
-		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		m := activitiestest.NewMachine("m")
+		w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 		release := w.HoldEvents()
-		w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("note", "new"))
+		w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("note", "new"))
 		in := kube.ReadInput{
-			Ref:      activitiestest.Ref(m),
+			Ref:      activitiestest.NewRef(m),
 			Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion},
 		}
 		w.ForgetRequests()
@@ -280,8 +288,8 @@ func TestAReadWaitsForTheVersionsThatWokeIt(t *testing.T) {
 func TestDecideMachineReturnsProviderCallInputs(t *testing.T) {
 	t.Parallel()
 	of := func(change func(*v1alpha1.Machine)) string {
-		m := activitiestest.Machine("m", activitiestest.WithoutFinalizers, change)
-		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		m := activitiestest.NewMachine("m", activitiestest.WithoutFinalizers, change)
+		w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 		return activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Call
 	}
 	annotated := func(key, value string) func(*v1alpha1.Machine) {
@@ -298,9 +306,9 @@ func TestDecideMachineReturnsProviderCallInputs(t *testing.T) {
 	} {
 		require.NotEqual(t, before, of(change), name)
 	}
-	class := activitiestest.Class()
+	class := activitiestest.NewClass()
 	class.Generation++
-	m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
+	m := activitiestest.NewMachine("m", activitiestest.WithoutFinalizers)
 	w := activitiestest.NewWorld(t, m, class)
 	require.NotEqual(t, before, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Call, "class")
 }

@@ -37,7 +37,7 @@ func withUnhealthySince(since time.Time) func(*v1alpha1.Machine) {
 
 // newDeploymentWithSet returns a deployment, its set, and a change that makes a machine a member of the set.
 func newDeploymentWithSet() (d *v1alpha1.MachineDeployment, s *v1alpha1.MachineSet, member func(*v1alpha1.Machine)) {
-	d = activitiestest.Deployment("d", 3)
+	d = activitiestest.NewDeployment("d", 3)
 	s = activitiestest.NewOwnedSet(d, "s", 3)
 	return d, s, activitiestest.WithOwner[*v1alpha1.Machine](s)
 }
@@ -76,18 +76,18 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		"a Running machine does not wait for it": {v1alpha1.MachineRunning, []func(*corev1.Node){held}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(row.phase))
-			n := activitiestest.Node(
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(row.phase))
+			n := activitiestest.NewNode(
 				append(row.node, func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} })...)
 			d := activitiestest.DecideMachine(
-				activitiestest.NewWorld(t, m, n, activitiestest.Class()),
+				activitiestest.NewWorld(t, m, n, activitiestest.NewClass()),
 				activitiestest.NewReadInput(m),
 			)
 			if row.to == "" {
 				assert.True(t, d.Health == nil || d.Health.Change == nil, "%+v", d.Health)
 				return
 			}
-			assert.Equal(t, attention.Health, d.Need)
+			assert.Equal(t, attention.NeedHealth, d.Need)
 			require.NotNil(t, d.Health)
 			require.NotNil(t, d.Health.Change)
 			assert.Equal(t, []string{row.to, row.what}, []string{d.Health.Change.Phase, d.Health.Change.Operation})
@@ -98,10 +98,10 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 			Phase:      "Pending",
 			Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
 		}
-		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(""))
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(""))
 		m.Status.Conditions = nil
 		made.Read = activitiestest.NewReadInput(m)
-		w := activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class())
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode(), activitiestest.NewClass())
 		d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
 		require.NotNil(t, d.Health)
@@ -109,17 +109,17 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		assert.Equal(t, "Running", d.Health.Change.Phase)
 		assert.True(t, d.Health.Change.Joined)
 
-		w = activitiestest.NewWorld(t, m, activitiestest.Class())
+		w = activitiestest.NewWorld(t, m, activitiestest.NewClass())
 		d, err = activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
-		assert.Equal(t, attention.Node, d.Need)
+		assert.Equal(t, attention.NeedNode, d.Need)
 		assert.True(t, d.Health == nil || d.Health.Change == nil)
 
 		m.DeletionTimestamp = &metav1.Time{Time: turned}
-		w = activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class())
+		w = activitiestest.NewWorld(t, m, activitiestest.NewNode(), activitiestest.NewClass())
 		d, err = activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
-		assert.Equal(t, attention.Deletion, d.Need, "whose instance is to be on record all the same")
+		assert.Equal(t, attention.NeedDeletion, d.Need, "whose instance is to be on record all the same")
 		assert.Nil(t, d.Health)
 
 		w = activitiestest.NewWorld(t)
@@ -133,9 +133,9 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 				Phase:      "Pending",
 				Conditions: []machine.Condition{{Type: "InstanceReady", True: true, Reason: "InstanceCreated"}},
 			}
-			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 			again.Read = activitiestest.NewReadInput(m)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class()) // the node is gone
+			w := activitiestest.NewWorld(t, m, activitiestest.NewClass()) // the node is gone
 			d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, again)
 			require.NoError(t, err)
 			assert.Equal(t, "Running", d.Phase)
@@ -148,9 +148,9 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		},
 	)
 	t.Run("it went missing", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 		d := activitiestest.DecideMachine(
-			activitiestest.NewWorld(t, m, activitiestest.Class()),
+			activitiestest.NewWorld(t, m, activitiestest.NewClass()),
 			activitiestest.NewReadInput(m),
 		)
 		require.NotNil(t, d.Health)
@@ -158,9 +158,14 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		assert.True(t, d.Health.Look, "the provider may know why")
 	})
 	t.Run("the clock starts when the node says that it turned bad", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 		d := activitiestest.DecideMachine(
-			activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(withReadyCondition("False", turned))),
+			activitiestest.NewWorld(
+				t,
+				m,
+				activitiestest.NewClass(),
+				activitiestest.NewNode(withReadyCondition("False", turned)),
+			),
 			activitiestest.NewReadInput(m),
 		)
 		require.NotNil(t, d.Health.Clock)
@@ -173,12 +178,12 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	d, s, member := newDeploymentWithSet()
 	impatient := func(m *v1alpha1.Machine) {
-		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: activitiestest.Duration(0)}
+		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineHealthTimeout: activitiestest.NewDuration(0)}
 	}
 	never := func(m *v1alpha1.Machine) {
 		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{DisableHealthTimeout: new(true)}
 	}
-	vanished := func(m *v1alpha1.Machine) { m.Status.Health.InstanceGoneAt = &activitiestest.LongAgo }
+	vanished := func(m *v1alpha1.Machine) { m.Status.Health.InstanceGoneAt = &activitiestest.OldTime }
 	for name, row := range map[string]struct {
 		sick   time.Duration // how long the node has been unhealthy
 		change []func(*v1alpha1.Machine)
@@ -187,22 +192,22 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 		due    string        // reason of the condition
 	}{
 		"not over yet, without a node":               {9 * time.Minute, nil, nil, 0, "NodeDeleted"},
-		"not over yet, with a node":                  {9 * time.Minute, nil, []runtime.Object{activitiestest.Node(withReadyCondition("False", now))}, time.Minute, ""},
+		"not over yet, with a node":                  {9 * time.Minute, nil, []runtime.Object{activitiestest.NewNode(withReadyCondition("False", now))}, time.Minute, ""},
 		"without a timeout, and without a node":      {0, []func(*v1alpha1.Machine){never}, nil, 0, "NodeDeleted"},
-		"over, with a node":                          {10 * time.Minute, nil, []runtime.Object{activitiestest.Node(withReadyCondition("Unknown", now))}, 0, "HealthTimeout"},
-		"a timeout of zero ends at once":             {0, []func(*v1alpha1.Machine){impatient}, []runtime.Object{activitiestest.Node(withReadyCondition("Unknown", now))}, 0, "HealthTimeout"},
-		"without a timeout it never ends":            {1000 * time.Hour, []func(*v1alpha1.Machine){never}, []runtime.Object{activitiestest.Node(withReadyCondition("Unknown", now))}, 0, ""},
+		"over, with a node":                          {10 * time.Minute, nil, []runtime.Object{activitiestest.NewNode(withReadyCondition("Unknown", now))}, 0, "HealthTimeout"},
+		"a timeout of zero ends at once":             {0, []func(*v1alpha1.Machine){impatient}, []runtime.Object{activitiestest.NewNode(withReadyCondition("Unknown", now))}, 0, "HealthTimeout"},
+		"without a timeout it never ends":            {1000 * time.Hour, []func(*v1alpha1.Machine){never}, []runtime.Object{activitiestest.NewNode(withReadyCondition("Unknown", now))}, 0, ""},
 		"unless the instance is gone":                {0, []func(*v1alpha1.Machine){never, vanished}, nil, 0, "InstanceGone"},
 		"an instance that is gone is not waited for": {0, []func(*v1alpha1.Machine){vanished}, nil, 0, "InstanceGone"},
-		"a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.Node(activitiestest.WithDeletionTimestamp[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.BackupFinalizer} })}, 0, "NodeDeleted"},
+		"a node that is being deleted neither":       {0, nil, []runtime.Object{activitiestest.NewNode(activitiestest.WithDeletionTimestamp[*corev1.Node], func(n *corev1.Node) { n.Finalizers = []string{activitiestest.BackupFinalizer} })}, 0, "NodeDeleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine(
+			m := activitiestest.NewMachine(
 				"m",
 				append([]func(*v1alpha1.Machine){member, withUnhealthySince(now.Add(-row.sick))}, row.change...)...)
 			decision := activitiestest.DecideMachine(
-				activitiestest.NewWorld(t, append(row.node, d, s, m, activitiestest.Class())...),
-				readAtTime(m, now),
+				activitiestest.NewWorld(t, append(row.node, d, s, m, activitiestest.NewClass())...),
+				readInputAtTime(m, now),
 			)
 			require.NotNil(t, decision.Health)
 			v := *decision.Health
@@ -241,12 +246,12 @@ func TestWhichMachinesNeedAReplacementGrant(t *testing.T) {
 		for _, change := range []func(*v1alpha1.Machine){func(*v1alpha1.Machine) {}, activitiestest.WithReplacementDue("HealthTimeout")} {
 			// each case also runs for a machine with a recorded reason for its replacement
 			t.Run(name, func(t *testing.T) {
-				m := activitiestest.Machine("m", append(row.owner, withUnhealthySince(now.Add(-time.Hour)), change)...)
+				m := activitiestest.NewMachine("m", append(row.owner, withUnhealthySince(now.Add(-time.Hour)), change)...)
 				decision := activitiestest.DecideMachine(
-					activitiestest.NewWorld(t, d, s, lone, m, activitiestest.Class()),
+					activitiestest.NewWorld(t, d, s, lone, m, activitiestest.NewClass()),
 					activitiestest.NewReadInput(m),
 				)
-				assert.Equal(t, row.fails, activitiestest.SetsPhaseFailed(decision))
+				assert.Equal(t, row.fails, activitiestest.WritesPhaseFailed(decision))
 			})
 		}
 	}
@@ -263,27 +268,27 @@ func TestProviderThatReportsMostInstancesGoneIsNotTrusted(t *testing.T) {
 		var machines []*v1alpha1.Machine
 		for i := range all {
 			name := fmt.Sprintf("x-%d", i)
-			machines = append(machines, activitiestest.Machine(
+			machines = append(machines, activitiestest.NewMachine(
 				name,
 				activitiestest.WithCreateAttempt,
 				withUnhealthySince(time.Now().Add(-time.Minute)),
 				func(m *v1alpha1.Machine) {
 					m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = name, name, "fake:///"+name
-					m.Status.Health.InstanceGoneAt = &activitiestest.LongAgo
+					m.Status.Health.InstanceGoneAt = &activitiestest.OldTime
 				},
 			))
 			objects = append(objects, machines[i])
 			if hasNode {
-				objects = append(objects, activitiestest.Node(
+				objects = append(objects, activitiestest.NewNode(
 					activitiestest.WithNodeNotReady(time.Minute),
 					activitiestest.WithProviderID("fake:///"+name),
 					func(n *corev1.Node) { n.Name = name },
 				))
 			}
 		}
-		w := activitiestest.NewWorld(t, append(objects, activitiestest.Class())...)
+		w := activitiestest.NewWorld(t, append(objects, activitiestest.NewClass())...)
 		d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(machines[0]))
-		assert.Equal(t, !hasNode, activitiestest.SetsPhaseFailed(d))
+		assert.Equal(t, !hasNode, activitiestest.WritesPhaseFailed(d))
 		require.NotNil(t, d.Health.Due)
 		assert.Equal(t, "InstanceGone", d.Health.Due.Reason)
 		if hasNode {
@@ -307,14 +312,14 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 		"too few to judge from": {1, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone := activitiestest.Machine("m", withUnhealthySince(now.Add(-time.Hour)))
-			belongs := activitiestest.Machine("m", member, withUnhealthySince(now.Add(-time.Hour)))
-			objects := append(activitiestest.NewMachinesWithDeadNodes(row.gone, row.well), activitiestest.Class())
+			alone := activitiestest.NewMachine("m", withUnhealthySince(now.Add(-time.Hour)))
+			belongs := activitiestest.NewMachine("m", member, withUnhealthySince(now.Add(-time.Hour)))
+			objects := append(activitiestest.NewMachinesWithDeadAndHealthyNodes(row.gone, row.well), activitiestest.NewClass())
 			decision := activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, append(objects, alone)...),
 				activitiestest.NewReadInput(alone),
 			)
-			assert.Equal(t, !row.holds, activitiestest.SetsPhaseFailed(decision))
+			assert.Equal(t, !row.holds, activitiestest.WritesPhaseFailed(decision))
 			require.NotNil(t, decision.Health.Due, "what is held is said")
 			assert.Equal(t, row.holds, decision.Health.Change == nil)
 			if row.holds {
@@ -324,7 +329,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 				activitiestest.NewWorld(t, append(objects, belongs, s)...),
 				activitiestest.NewReadInput(belongs),
 			)
-			assert.False(t, activitiestest.SetsPhaseFailed(decision))
+			assert.False(t, activitiestest.WritesPhaseFailed(decision))
 			if row.holds {
 				assert.Contains(t, decision.Health.Due.Message, "look dead at once")
 			} else {
@@ -333,7 +338,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 		})
 	}
 	t.Run("a creation that took too long is no sign of that", func(t *testing.T) {
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithNode,
 			activitiestest.WithPhase(v1alpha1.MachinePending),
@@ -341,9 +346,11 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 		)
 		assert.True(
 			t,
-			activitiestest.SetsPhaseFailed(
+			activitiestest.WritesPhaseFailed(
 				activitiestest.DecideMachine(
-					activitiestest.NewWorld(t, append(activitiestest.NewMachinesWithDeadNodes(5, 0), m, activitiestest.Class())...),
+					activitiestest.NewWorld(
+						t,
+						append(activitiestest.NewMachinesWithDeadAndHealthyNodes(5, 0), m, activitiestest.NewClass())...),
 					activitiestest.NewReadInput(m),
 				),
 			),
@@ -355,10 +362,10 @@ func TestARecoveryIsRecorded(t *testing.T) {
 	t.Parallel()
 	since := time.Now().Add(-time.Hour).Truncate(time.Second)
 	now := since.Add(2 * time.Hour)
-	m := activitiestest.Machine("m", withUnhealthySince(since), activitiestest.WithReplacementDue("HealthTimeout"))
+	m := activitiestest.NewMachine("m", withUnhealthySince(since), activitiestest.WithReplacementDue("HealthTimeout"))
 	d := activitiestest.DecideMachine(
-		activitiestest.NewWorld(t, m, activitiestest.Node(), activitiestest.Class()),
-		readAtTime(m, now),
+		activitiestest.NewWorld(t, m, activitiestest.NewNode(), activitiestest.NewClass()),
+		readInputAtTime(m, now),
 	)
 	require.NotNil(t, d.Health.Change)
 	assert.Equal(t, "Running", d.Health.Change.Phase)

@@ -15,8 +15,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func newInPlaceMark(in kube.ReadInput, reason string) machine.InPlaceMark {
-	return machine.InPlaceMark{Read: in, Reason: reason, Message: "told by " + reason}
+func newInPlaceMark(in kube.ReadInput, reason string) machine.InPlaceCondition {
+	return machine.InPlaceCondition{Read: in, Reason: reason, Message: "told by " + reason}
 }
 
 func TestMarkInPlace(t *testing.T) {
@@ -47,10 +47,10 @@ func TestMarkInPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(row.phase))
-				w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
+				m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(row.phase))
+				w := activitiestest.NewWorld(t, m, activitiestest.NewNode(row.node...))
 				before := w.Node()
-				versions := activitiestest.RunTwice[kube.MinVersions](
+				versions := activitiestest.RunActivityTwice[kube.MinVersions](
 					w,
 					newActivities(w.Kube).MarkInPlace,
 					newInPlaceMark(activitiestest.NewReadInput(m), row.reason),
@@ -78,7 +78,7 @@ func TestMarkInPlace(t *testing.T) {
 				assert.Equal(t, before.Labels, n.Labels)
 				assert.Equal(t, activitiestest.EncodeObject(before)["spec"], activitiestest.EncodeObject(n)["spec"])
 				if was := activitiestest.FindUpdateCondition(before); was != nil && was.Reason == row.reason {
-					assert.Equal(t, activitiestest.LongAgo.Unix(), c.LastTransitionTime.Unix(), "still the same step")
+					assert.Equal(t, activitiestest.OldTime.Unix(), c.LastTransitionTime.Unix(), "still the same step")
 				} else {
 					assert.WithinDuration(
 						t,
@@ -109,16 +109,16 @@ func TestCordonNode(t *testing.T) {
 		"called off, and the machine is being deleted": {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, []func(*corev1.Node){activitiestest.WithUpdateCondition("SelectedForUpdate")}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine(
+			m := activitiestest.NewMachine(
 				"m",
 				append(row.machine, activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))...)
 			w := activitiestest.NewWorld(
 				t,
 				m,
-				activitiestest.Node(append([]func(*corev1.Node){activitiestest.WithForeignMetadata}, row.node...)...),
+				activitiestest.NewNode(append([]func(*corev1.Node){activitiestest.WithForeignMetadata}, row.node...)...),
 			)
 			before := w.Node()
-			versions := activitiestest.RunTwice[kube.MinVersions](
+			versions := activitiestest.RunActivityTwice[kube.MinVersions](
 				w,
 				newActivities(w.Kube).CordonNode,
 				activitiestest.NewReadInput(m),

@@ -35,9 +35,9 @@ func nodeWriteActivities(w *activitiestest.World, in kube.ReadInput) map[string]
 
 func TestInPlaceActivitiesWriteNothingIfNotNeeded(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-	early := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
-	chosen := activitiestest.Node(activitiestest.WithSelectedLabels)
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	early := activitiestest.NewMachine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
+	chosen := activitiestest.NewNode(activitiestest.WithSelectedLabels)
 	for name, row := range map[string]struct {
 		in      kube.ReadInput
 		objects []runtime.Object
@@ -46,8 +46,8 @@ func TestInPlaceActivitiesWriteNothingIfNotNeeded(t *testing.T) {
 		"the machine has no node yet":               {activitiestest.NewReadInput(early), []runtime.Object{early, chosen}},
 		"the machine is gone":                       {activitiestest.NewReadInput(m), []runtime.Object{chosen}},
 		"the machine is gone, read live":            {activitiestest.NewLiveReadInput(m), []runtime.Object{chosen}},
-		"another machine has its name":              {kube.ReadInput{Ref: activitiestest.RefOfFormerObject(m)}, []runtime.Object{m, chosen}},
-		"another machine names the node as its own": {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), chosen}},
+		"another machine has its name":              {kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(m)}, []runtime.Object{m, chosen}},
+		"another machine names the node as its own": {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.NewMachine("other", activitiestest.WithNode), chosen}},
 	} {
 		for step := range nodeWriteActivities(nil, row.in) {
 			t.Run(name+", "+step, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestInPlaceActivitiesWriteNothingIfNotNeeded(t *testing.T) {
 	t.Run("because there is no target", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		var err error
-		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
+		w.Cluster, err = cache.NewCluster(w.MachineClient, nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, w.Cluster.Start(t.Context()))
 		for name, step := range nodeWriteActivities(w, activitiestest.NewReadInput(m)) {
@@ -72,7 +72,7 @@ func TestInPlaceActivitiesWriteNothingIfNotNeeded(t *testing.T) {
 		}
 	})
 	t.Run("mark, because the machine is being deleted", func(t *testing.T) {
-		leaving := activitiestest.Machine(
+		leaving := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithNode,
 			activitiestest.WithPhase(v1alpha1.MachineRunning),
@@ -87,18 +87,18 @@ func TestInPlaceActivitiesWriteNothingIfNotNeeded(t *testing.T) {
 
 func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	for step := range nodeWriteActivities(nil, activitiestest.NewReadInput(m)) {
 		t.Run(step+": who wrote something else", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithSelectedLabels))
 			activitiestest.FailRequests(
-				w.Target,
+				w.TargetClient,
 				"patch",
 				"nodes",
 				1,
 				nil,
-				func() { w.EditObject(cache.Nodes, "n", activitiestest.AnnotationPatch("mine", "1")) },
+				func() { w.EditObject(cache.Nodes, "n", activitiestest.NewAnnotationPatch("mine", "1")) },
 			)
 			versions, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 			require.NoError(t, err)
@@ -108,9 +108,9 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 			assert.True(t, w.Node().Spec.Unschedulable || activitiestest.FindUpdateCondition(w.Node()) != nil)
 		})
 		t.Run(step+": each time", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithSelectedLabels))
 			activitiestest.FailRequests(
-				w.Target,
+				w.TargetClient,
 				"patch",
 				"nodes",
 				-1,
@@ -122,14 +122,14 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 			assert.Len(t, w.WriteRequests(), 3)
 		})
 		t.Run(step+": the node goes", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithSelectedLabels))
 			activitiestest.FailRequests(
-				w.Target,
+				w.TargetClient,
 				"patch",
 				"nodes",
 				1,
 				nil,
-				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
+				func() { require.NoError(t, w.TargetClient.Tracker().Delete(nodes, "", "n")) },
 			)
 			versions, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 			require.NoError(t, err)
@@ -137,13 +137,13 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 			assert.Nil(t, w.Node())
 		})
 		t.Run(step+": another node takes its place", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
-			activitiestest.FailRequests(w.Target, "patch", "nodes", 1, nil, func() {
-				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithSelectedLabels))
+			activitiestest.FailRequests(w.TargetClient, "patch", "nodes", 1, nil, func() {
+				require.NoError(t, w.TargetClient.Tracker().Delete(nodes, "", "n"))
 				require.NoError(
 					t,
-					w.Target.Tracker().
-						Create(nodes, activitiestest.Node(activitiestest.WithUpdateCondition("SelectedForUpdate"), func(n *corev1.Node) { n.UID = "uid-new" }), ""),
+					w.TargetClient.Tracker().
+						Create(nodes, activitiestest.NewNode(activitiestest.WithUpdateCondition("SelectedForUpdate"), func(n *corev1.Node) { n.UID = "uid-new" }), ""),
 				)
 			})
 			_, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
@@ -152,7 +152,7 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 			assert.False(t, w.Node().Spec.Unschedulable)
 			assert.Equal(
 				t,
-				activitiestest.LongAgo.Unix(),
+				activitiestest.OldTime.Unix(),
 				activitiestest.FindUpdateCondition(w.Node()).LastTransitionTime.Unix(),
 				"decided anew, for the new one",
 			)
@@ -163,13 +163,13 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
 			m,
-			activitiestest.Node(
+			activitiestest.NewNode(
 				activitiestest.WithSelectedLabels,
 				activitiestest.WithCordon,
 				activitiestest.WithUpdateCondition("SelectedForUpdate"),
 			),
 		)
-		activitiestest.FailRequests(w.Target, "patch", "nodes", 1, nil, func() {
+		activitiestest.FailRequests(w.TargetClient, "patch", "nodes", 1, nil, func() {
 			w.EditObject(
 				cache.Nodes,
 				"n",
@@ -189,12 +189,12 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 
 func TestInPlaceActivitiesReturnWriteErrors(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	for step := range nodeWriteActivities(nil, activitiestest.NewReadInput(m)) {
 		t.Run(step+", for good", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithSelectedLabels))
 			activitiestest.FailRequests(
-				w.Target,
+				w.TargetClient,
 				"patch",
 				"nodes",
 				1,
@@ -206,8 +206,8 @@ func TestInPlaceActivitiesReturnWriteErrors(t *testing.T) {
 		})
 		for verb, message := range map[string]string{"get": "get node n of machine m: no answer", "patch": "patch node of machine m: no answer"} {
 			t.Run(step+", for now, to "+verb, func(t *testing.T) {
-				w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
-				activitiestest.FailRequests(w.Target, verb, "nodes", 1, errors.New("no answer"), nil)
+				w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithSelectedLabels))
+				activitiestest.FailRequests(w.TargetClient, verb, "nodes", 1, errors.New("no answer"), nil)
 				_, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 				require.ErrorContains(t, err, message)
 				_, retryable := activitiestest.FailureTypeOf(t, err)
@@ -217,8 +217,8 @@ func TestInPlaceActivitiesReturnWriteErrors(t *testing.T) {
 			})
 		}
 		t.Run(step+", for now, to read the machine", func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithSelectedLabels))
-			activitiestest.FailRequests(w.Machines, "get", "machines", 1, errors.New("no answer"), nil)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithSelectedLabels))
+			activitiestest.FailRequests(w.MachineClient, "get", "machines", 1, errors.New("no answer"), nil)
 			_, err := nodeWriteActivities(w, activitiestest.NewLiveReadInput(m))[step]()
 			require.ErrorContains(t, err, "get machine shop/m: no answer")
 		})
@@ -227,11 +227,11 @@ func TestInPlaceActivitiesReturnWriteErrors(t *testing.T) {
 
 func TestInPlaceActivitiesChangeNoCachedObject(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Node(activitiestest.WithSelectedLabels, activitiestest.WithUpdateCondition("CandidateForUpdate")),
+		activitiestest.NewNode(activitiestest.WithSelectedLabels, activitiestest.WithUpdateCondition("CandidateForUpdate")),
 	)
 	release := w.HoldEvents()
 	cached, _ := w.Cluster.Target("").Node("n")

@@ -19,27 +19,27 @@ func TestInPlaceUpdateFromStartToEnd(t *testing.T) {
 	begin := func(t *testing.T) *activitiestest.World {
 		w := activitiestest.NewWorld(
 			t,
-			activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning)),
-			activitiestest.Node(activitiestest.WithForeignMetadata),
+			activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning)),
+			activitiestest.NewNode(activitiestest.WithForeignMetadata),
 		)
 		w.ServePods()
 		w.AssertInPlaceSteps()
 		w.SetNodeLabel(v1alpha1.LabelCandidateForUpdate, "true")
-		w.AssertInPlaceSteps(inplace.Condition)
+		w.AssertInPlaceSteps(inplace.StepCondition)
 		assert.Equal(t, v1alpha1.ReasonCandidateForUpdate, w.InPlaceUpdateReason())
 		w.SetNodeLabel(v1alpha1.LabelSelectedForUpdate, "true")
-		require.Equal(t, inplace.Condition, activitiestest.RunInPlaceStep(w).Step)
+		require.Equal(t, inplace.StepCondition, activitiestest.RunInPlaceStep(w).Step)
 		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, w.InPlaceUpdateReason())
 		assert.False(t, w.Node().Spec.Unschedulable)
 		return w
 	}
 	t.Run("to the end, and a second time", func(t *testing.T) {
 		w := begin(t)
-		w.AssertInPlaceSteps(inplace.Drain, inplace.Update, inplace.Ready)
+		w.AssertInPlaceSteps(inplace.StepDrain, inplace.StepUpdate, inplace.StepReady)
 		assert.Equal(t, v1alpha1.ReasonReadyForUpdate, w.InPlaceUpdateReason())
 		assert.True(t, w.Node().Spec.Unschedulable)
 		w.SetNodeLabel(v1alpha1.LabelUpdateResult, v1alpha1.ValueUpdateSuccessful)
-		w.AssertInPlaceSteps(inplace.Condition)
+		w.AssertInPlaceSteps(inplace.StepCondition)
 		assert.Equal(t, v1alpha1.ReasonUpdateSuccessful, w.InPlaceUpdateReason())
 
 		for _, key := range []string{v1alpha1.LabelCandidateForUpdate, v1alpha1.LabelSelectedForUpdate, v1alpha1.LabelUpdateResult} {
@@ -47,45 +47,45 @@ func TestInPlaceUpdateFromStartToEnd(t *testing.T) {
 		}
 		w.AssertInPlaceSteps()
 		w.SetNodeLabel(v1alpha1.LabelCandidateForUpdate, "true")
-		w.AssertInPlaceSteps(inplace.Condition)
+		w.AssertInPlaceSteps(inplace.StepCondition)
 		assert.Equal(t, v1alpha1.ReasonCandidateForUpdate, w.InPlaceUpdateReason())
 	})
 	t.Run("a failure, which is told, and a late success", func(t *testing.T) {
 		w := begin(t)
-		w.AssertInPlaceSteps(inplace.Drain, inplace.Update, inplace.Ready)
-		w.EditObject(cache.Nodes, "n", activitiestest.AnnotationPatch(v1alpha1.AnnotationUpdateFailedReason, "disk full"))
+		w.AssertInPlaceSteps(inplace.StepDrain, inplace.StepUpdate, inplace.StepReady)
+		w.EditObject(cache.Nodes, "n", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationUpdateFailedReason, "disk full"))
 		w.SetNodeLabel(v1alpha1.LabelUpdateResult, v1alpha1.ValueUpdateFailed)
-		w.AssertInPlaceSteps(inplace.Condition)
+		w.AssertInPlaceSteps(inplace.StepCondition)
 		assert.Equal(t, v1alpha1.ReasonUpdateFailed, w.InPlaceUpdateReason())
 		assert.Equal(t, "disk full", activitiestest.FindUpdateCondition(w.Node()).Message)
 		w.SetNodeLabel(v1alpha1.LabelUpdateResult, v1alpha1.ValueUpdateSuccessful)
-		w.AssertInPlaceSteps(inplace.Condition)
+		w.AssertInPlaceSteps(inplace.StepCondition)
 		assert.Equal(t, v1alpha1.ReasonUpdateSuccessful, w.InPlaceUpdateReason())
 	})
 	t.Run("called off, uncordoned, and selected again", func(t *testing.T) {
 		w := begin(t)
 		m := w.Machine("m")
-		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewReadInput(m))
+		activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewReadInput(m))
 		w.SetNodeLabel(v1alpha1.LabelSelectedForUpdate, nil)
 		w.AssertInPlaceSteps()
 		w.EditObject(cache.Nodes, "n", map[string]any{"spec": map[string]any{"unschedulable": nil}})
-		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewReadInput(m))
+		activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).CordonNode, activitiestest.NewReadInput(m))
 		w.AssertInPlaceSteps()
 		assert.False(t, w.Node().Spec.Unschedulable)
 		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, w.InPlaceUpdateReason())
 		w.SetNodeLabel(v1alpha1.LabelSelectedForUpdate, "true")
-		w.AssertInPlaceSteps(inplace.Drain, inplace.Update, inplace.Ready)
+		w.AssertInPlaceSteps(inplace.StepDrain, inplace.StepUpdate, inplace.StepReady)
 	})
 	t.Run("uncordoned when it was empty", func(t *testing.T) {
 		w := begin(t)
-		require.Equal(t, inplace.Drain, activitiestest.RunInPlaceStep(w).Step)
+		require.Equal(t, inplace.StepDrain, activitiestest.RunInPlaceStep(w).Step)
 		assert.Equal(t, v1alpha1.ReasonDrainSuccessful, w.InPlaceUpdateReason())
 		w.EditObject(cache.Nodes, "n", map[string]any{"spec": map[string]any{"unschedulable": nil}})
-		w.AssertInPlaceSteps(inplace.Drain, inplace.Update, inplace.Ready)
+		w.AssertInPlaceSteps(inplace.StepDrain, inplace.StepUpdate, inplace.StepReady)
 	})
 	t.Run("the node goes", func(t *testing.T) {
 		w := begin(t)
-		require.NoError(t, w.Target.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n"))
+		require.NoError(t, w.TargetClient.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n"))
 		assert.Equal(t, inplace.Decision{}, activitiestest.RunInPlaceStep(w))
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"millwright/decide/attention"
 )
 
-// classMissingReport returns the workflow's report about a machine whose class is missing.
-func classMissingReport(m *v1alpha1.Machine, operation string) machine.Report {
+// missingClassReport returns the workflow's report about a machine whose class is missing.
+func missingClassReport(m *v1alpha1.Machine, operation string) machine.Report {
 	return machine.Report{
 		Read:  activitiestest.NewLiveReadInput(m),
 		Phase: "CrashLoopBackOff",
@@ -34,14 +34,14 @@ func decideDeletion(t *testing.T, m *v1alpha1.Machine) machine.Decision {
 	m = m.DeepCopy()
 	activitiestest.WithDeletionTimestamp(m)
 	d := activitiestest.DecideMachine(activitiestest.NewWorld(t, m), activitiestest.NewReadInput(m))
-	require.Equal(t, attention.Deletion, d.Need)
+	require.Equal(t, attention.NeedDeletion, d.Need)
 	require.NotNil(t, d.Problem)
 	return d
 }
 
 func TestMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
+	m := activitiestest.NewMachine("m")
 	w := activitiestest.NewWorld(t, m)
 	for _, operation := range []string{"Create", "Create", "Delete"} {
 		// two reports say that the class is missing for the creation, and a third says that it is missing for the
@@ -49,7 +49,7 @@ func TestMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 		_, err := activitiestest.RunActivity[kube.ReportResult](
 			w,
 			newActivities(w.Kube).ReportMachine,
-			classMissingReport(m, operation),
+			missingClassReport(m, operation),
 		)
 		require.NoError(t, err)
 		assert.Equal(
@@ -76,7 +76,7 @@ func TestMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 	_, err = activitiestest.RunActivity[kube.ReportResult](
 		w,
 		newActivities(w.Kube).ReportMachine,
-		classMissingReport(m, "Create"),
+		missingClassReport(m, "Create"),
 	)
 	require.NoError(t, err)
 	assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "no report takes the mark away")
@@ -92,13 +92,13 @@ func TestMachineOfOtherControllerMayHaveAnInstance(t *testing.T) {
 		"restored, with the name of its node": func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = "n" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", change)
+			m := activitiestest.NewMachine("m", change)
 			w := activitiestest.NewWorld(t, m)
 			assert.False(t, decideDeletion(t, m).NeverTried)
 			_, err := activitiestest.RunActivity[kube.ReportResult](
 				w,
 				newActivities(w.Kube).ReportMachine,
-				classMissingReport(m, "Create"),
+				missingClassReport(m, "Create"),
 			)
 			require.NoError(t, err)
 			assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "a report says nothing about the time before")
@@ -117,12 +117,12 @@ func TestMachineOfOtherControllerMayHaveAnInstance(t *testing.T) {
 func TestCreateIntentOfOldMachineDoesNotSayNeverTried(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 3 * time.Minute: false} {
-		m := activitiestest.Machine("m", withAge(age))
+		m := activitiestest.NewMachine("m", withAge(age))
 		w := activitiestest.NewWorld(t, m)
 		begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 			w,
 			newActivities(w.Kube).RecordCreateIntent,
-			creationReport(m),
+			newCreationReport(m),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, never, begun.NeverTried, "%s", age)

@@ -19,7 +19,7 @@ func TestTheJoinIsRecorded(t *testing.T) {
 		return machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Running", Joined: true}
 	}
 	t.Run("from the write that says Running", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
+		m := activitiestest.NewMachine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
 		w := activitiestest.NewWorld(t, m)
 		status := reportMachine(w, running(m))
 		require.NotNil(t, status.JoinedAt)
@@ -27,27 +27,27 @@ func TestTheJoinIsRecorded(t *testing.T) {
 		assert.Equal(t, []string{"update machines/status"}, w.Requests())
 	})
 	t.Run("and stays", func(t *testing.T) {
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithPhase(v1alpha1.MachinePending),
-			func(m *v1alpha1.Machine) { m.Status.JoinedAt = new(activitiestest.LongAgo) },
+			func(m *v1alpha1.Machine) { m.Status.JoinedAt = new(activitiestest.OldTime) },
 		)
 		w := activitiestest.NewWorld(t, m)
 		assert.Equal(
 			t,
-			activitiestest.LongAgo.Unix(),
+			activitiestest.OldTime.Unix(),
 			reportMachine(w, running(m)).JoinedAt.Unix(),
 			"a node that joins again has not joined for the first time",
 		)
 	})
 	t.Run("also where an annotation says so", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
+		m := activitiestest.NewMachine("m", activitiestest.WithPhase(v1alpha1.MachinePending))
 		m.Annotations = map[string]string{v1alpha1.AnnotationMachineJoinDuration: "7s"}
 		w := activitiestest.NewWorld(t, m)
 		assert.Nil(t, reportMachine(w, running(m)).JoinedAt, "when is not known")
 	})
 	t.Run("and not before the node has joined", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, m)
 		assert.Nil(t, reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Failed"}).JoinedAt)
 	})
@@ -57,15 +57,19 @@ func TestFinishJoin(t *testing.T) {
 	t.Parallel()
 	for name, phase := range map[string]v1alpha1.MachinePhase{"the node has joined": v1alpha1.MachineRunning, "the creation has failed": v1alpha1.MachineFailed} {
 		t.Run("the tokens go: "+name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithPhase(phase))
+			m := activitiestest.NewMachine("m", activitiestest.WithPhase(phase))
 			w := activitiestest.NewWorld(t, m)
 			issueToken(w, m, "1", activitiestest.TokenExpiration())
 			issueToken(w, m, "2", activitiestest.TokenExpiration())
-			other := issueToken(w, activitiestest.Machine("other"), "1", activitiestest.TokenExpiration())
+			other := issueToken(w, activitiestest.NewMachine("other"), "1", activitiestest.TokenExpiration())
 			w.ForgetRequests()
-			version := activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
+			version := activitiestest.RunActivityTwice[string](
+				w,
+				newActivities(w.Kube).FinishJoin,
+				activitiestest.NewReadInput(m),
+			)
 			assert.Equal(t, w.Machine("m").ResourceVersion, version)
-			assert.Equal(t, []string{other.Name}, w.TokenNames())
+			assert.Equal(t, []string{other.Name}, w.TokenSecretNames())
 			assert.Equal(
 				t,
 				[]string{"delete-collection secrets", "delete-collection secrets"},
@@ -75,34 +79,41 @@ func TestFinishJoin(t *testing.T) {
 		})
 	}
 	t.Run("no token is forgotten", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachineRunning))
+		m := activitiestest.NewMachine("m", activitiestest.WithPhase(v1alpha1.MachineRunning))
 		w := activitiestest.NewWorld(t, m)
 		issueToken(w, m, "1", activitiestest.TokenExpiration())
-		activitiestest.FailRequests(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
+		activitiestest.FailRequests(
+			w.TargetClient,
+			"delete-collection",
+			"secrets",
+			1,
+			apierrors.NewServiceUnavailable("away"),
+			nil,
+		)
 		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
 		require.Error(t, err)
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
-		assert.Empty(t, w.TokenNames())
+		activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
+		assert.Empty(t, w.TokenSecretNames())
 	})
 	t.Run("those of a machine that is gone go, too", func(t *testing.T) {
-		m := activitiestest.Machine("m")
-		w := activitiestest.NewWorld(t, activitiestest.Machine("other"))
+		m := activitiestest.NewMachine("m")
+		w := activitiestest.NewWorld(t, activitiestest.NewMachine("other"))
 		issueToken(w, m, "1", activitiestest.TokenExpiration())
 		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
 		assertObjectGone(t, err)
-		assert.Empty(t, w.TokenNames())
+		assert.Empty(t, w.TokenSecretNames())
 	})
 }
 
 func TestReleaseMachine(t *testing.T) {
 	t.Parallel()
 	t.Run("takes off our finalizer, and ours alone", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+		m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		m.Finalizers = append(m.Finalizers, activitiestest.BackupFinalizer)
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.RunTwice[string](
+		activitiestest.RunActivityTwice[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
 			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
@@ -110,7 +121,7 @@ func TestReleaseMachine(t *testing.T) {
 		assert.Equal(t, []string{activitiestest.BackupFinalizer}, w.Machine("m").Finalizers)
 	})
 	t.Run("is the end of a machine that nobody else holds", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+		m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		w := activitiestest.NewWorld(t, m)
 		_, err := activitiestest.RunActivity[string](
 			w,
@@ -128,25 +139,32 @@ func TestReleaseMachine(t *testing.T) {
 		assertObjectGone(t, err)
 	})
 	t.Run("never releases a machine that is to live, nor takes its tokens", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, m)
 		token := issueToken(w, m, "1", activitiestest.TokenExpiration())
 		w.ForgetRequests()
-		activitiestest.RunTwice[string](
+		activitiestest.RunActivityTwice[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
 			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 		)
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
-		assert.NotNil(t, w.Token(token), "its instance may be booting with it")
+		assert.NotNil(t, w.TokenSecret(token), "its instance may be booting with it")
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("takes the tokens of a machine that never joined, before it goes", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+		m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		w := activitiestest.NewWorld(t, m)
 		issueToken(w, m, "1", activitiestest.TokenExpiration())
 		issueToken(w, m, "2", activitiestest.TokenExpiration())
-		activitiestest.FailRequests(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
+		activitiestest.FailRequests(
+			w.TargetClient,
+			"delete-collection",
+			"secrets",
+			1,
+			apierrors.NewServiceUnavailable("away"),
+			nil,
+		)
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,
@@ -160,12 +178,12 @@ func TestReleaseMachine(t *testing.T) {
 			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 		)
 		require.NoError(t, err)
-		assert.Empty(t, w.TokenNames())
+		assert.Empty(t, w.TokenSecretNames())
 		assert.Nil(t, w.Machine("m"))
 	})
 	t.Run("does not look for those of a machine that joined", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-		m.Status.JoinedAt = new(activitiestest.LongAgo)
+		m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+		m.Status.JoinedAt = new(activitiestest.OldTime)
 		w := activitiestest.NewWorld(t, m)
 		_, err := activitiestest.RunActivity[string](
 			w,
@@ -176,10 +194,10 @@ func TestReleaseMachine(t *testing.T) {
 		assert.Equal(t, []string{"patch machines"}, w.Requests())
 	})
 	t.Run("in a hurry it leaves tokens to expire that it cannot take", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+		m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 		w := activitiestest.NewWorld(t, m)
 		issueToken(w, m, "1", activitiestest.TokenExpiration())
-		activitiestest.FailRequests(w.Target, "delete-collection", "secrets", 1, errors.New("no answer"), nil)
+		activitiestest.FailRequests(w.TargetClient, "delete-collection", "secrets", 1, errors.New("no answer"), nil)
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).ReleaseMachine,

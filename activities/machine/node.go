@@ -29,20 +29,20 @@ import (
 // The result holds the node's resource version if the node was written. The activity is idempotent.
 func (a *Activities) SyncNode(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
-	m, live, err := a.Kube.Machine(ctx, in)
+	m, live, err := a.Kube.ReadMachine(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	if m == nil || m.DeletionTimestamp != nil || cache.NodeNameOfMachine(m) == "" {
 		return versions, nil
 	}
-	related, err := a.readRelated(ctx, m, live)
+	related, err := a.readRelatedObjects(ctx, m, live)
 	if err != nil {
 		return nil, err
 	}
 	for attempt := range kube.MaxConflicts {
 		node, err := a.nodeToWrite(ctx, m, related.Node, attempt > 0)
-		if err != nil || node == nil || !a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
+		if err != nil || node == nil || !a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerSelf) {
 			return versions, err
 		}
 		changes := nodesync.Decide(machine.NodeSyncFacts(m, related.Class, node))
@@ -55,7 +55,7 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.ReadInput) (kube.MinV
 		case err == nil, apierrors.IsNotFound(err): // the node is in sync, or was deleted after the read
 			return versions, nil
 		case !apierrors.IsConflict(err):
-			return nil, kube.WriteError(ctx, in.Ref, err)
+			return nil, kube.ClassifyWriteError(ctx, in.Ref, err)
 		}
 	}
 	return nil, kube.RepeatedConflictError(in.Ref)
@@ -79,16 +79,16 @@ func (a *Activities) withScaleDownDisabled(
 ) nodesync.Changes {
 	_, wanted := changes.Annotations.Set[v1alpha1.AnnotationScaleDownDisabled]
 	if wanted || node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || a.Kube.Cluster.WithoutAutoscalerGuard ||
-		!a.isSetRolledOut(set) {
+		!a.isDeploymentRollingOut(set) {
 		return changes
 	}
-	changes.Annotations.Put(v1alpha1.AnnotationScaleDownDisabled, v1alpha1.ValueLowerTrue)
-	changes.Annotations.Put(v1alpha1.AnnotationScaleDownDisabledByMCM, v1alpha1.ValueLowerTrue)
+	changes.Annotations.SetKey(v1alpha1.AnnotationScaleDownDisabled, v1alpha1.ValueLowerTrue)
+	changes.Annotations.SetKey(v1alpha1.AnnotationScaleDownDisabledByMCM, v1alpha1.ValueLowerTrue)
 	return changes
 }
 
-// isSetRolledOut reports whether the status of a set's deployment names a rollout. The set may be nil.
-func (a *Activities) isSetRolledOut(set *v1alpha1.MachineSet) bool {
+// isDeploymentRollingOut reports whether the status of a set's deployment names a rollout. The set may be nil.
+func (a *Activities) isDeploymentRollingOut(set *v1alpha1.MachineSet) bool {
 	if set == nil || !machine.HasDeployment(set) {
 		return false
 	}
@@ -140,7 +140,7 @@ func (a *Activities) nodeToWrite(
 	if known != nil && !conflict {
 		return known, nil
 	}
-	return a.Kube.Node(ctx, m, true)
+	return a.Kube.ReadNode(ctx, m, true)
 }
 
 // writeNodeIfMachineStays writes changes to a node if the node has not changed since it was read. If the changes add
@@ -222,8 +222,8 @@ func editTaints(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
 	return result
 }
 
-// InPlaceMark is the condition InPlaceUpdate that the package decide/inplace chose for a machine's node.
-type InPlaceMark struct {
+// InPlaceCondition is the condition InPlaceUpdate that the package decide/inplace chose for a machine's node.
+type InPlaceCondition struct {
 	Read    kube.ReadInput
 	Reason  string
 	Message string
@@ -234,14 +234,14 @@ type InPlaceMark struct {
 // next step, because the update was cancelled, the agent was faster, or the node to drain was uncordoned. The result
 // holds the node's resource version. The result is empty if the machine has no node, or shares its node with another
 // machine. The activity is idempotent.
-func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceMark) (kube.MinVersions, error) {
+func (a *Activities) MarkInPlace(ctx context.Context, in InPlaceCondition) (kube.MinVersions, error) {
 	return a.Kube.ChangeNode(ctx, in.Read, true, func(m *v1alpha1.Machine, node *corev1.Node) {
 		now := drain.InPlaceFacts(node)
 		next := inplace.Decide(now, string(m.Status.CurrentStatus.Phase))
 		switch {
 		case m.DeletionTimestamp != nil,
 			next.Reason == "", next.Reason != in.Reason,
-			next.Step == inplace.Drain && !now.Cordoned,
+			next.Step == inplace.StepDrain && !now.Cordoned,
 			now.Reason == in.Reason && now.Message == in.Message: // an agent may change the message of a failure
 			return
 		}
@@ -300,10 +300,10 @@ func (a *Activities) AnnounceTermination(ctx context.Context, in kube.ReadInput)
 	return versions, nil
 }
 
-// deleteAttachments deletes the VolumeAttachments of a node whose instance is gone, without waiting for the end of the
-// deletions. Kubernetes would keep the attachments for six minutes, or for ever. A deletion that the API server rejects
-// is logged and ignored. If InstanceStays is set, deleteAttachments does nothing.
-func (a *Activities) deleteAttachments(ctx context.Context, in NodeRemoval) error {
+// deleteVolumeAttachments deletes the VolumeAttachments of a node whose instance is gone, without waiting for the end
+// of the deletions. Kubernetes would keep the attachments for six minutes, or for ever. A deletion that the API server
+// rejects is logged and ignored. If InstanceStays is set, deleteVolumeAttachments does nothing.
+func (a *Activities) deleteVolumeAttachments(ctx context.Context, in NodeRemoval) error {
 	if in.InstanceStays {
 		return nil
 	}
@@ -354,7 +354,7 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	for attempt := range kube.MaxConflicts {
 		// If attachments exist, the node is read live, because the attachments are deleted before the precondition
 		// checks the node.
-		node, err := a.nodeOfRemoval(
+		node, err := a.nodeToRemove(
 			ctx,
 			in,
 			attempt > 0 || len(target.AttachmentsOfNode(in.NodeName)) > 0,
@@ -363,15 +363,15 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 		case err != nil:
 			return err
 		case node != nil:
-			switch owner := a.Kube.Cluster.OwnerOfNode(a.machineOfRemoval(in), node); owner.Whose {
-			case ownership.Ours:
-			case ownership.InDoubt:
+			switch owner := a.Kube.Cluster.OwnerOfNode(a.machineOfNodeToRemove(in), node); owner.Whose {
+			case ownership.OwnerSelf:
+			case ownership.OwnerInDoubt:
 				return kube.ConflictError(in.Machine)
 			default:
 				return nil
 			}
 		}
-		if err := a.deleteAttachments(ctx, in); err != nil || node == nil {
+		if err := a.deleteVolumeAttachments(ctx, in); err != nil || node == nil {
 			return err
 		}
 		if err := removeNode(ctx, target.Client().CoreV1().Nodes(), node); !apierrors.IsConflict(err) {
@@ -381,9 +381,9 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 	return kube.RepeatedConflictError(in.Machine)
 }
 
-// machineOfRemoval returns the machine whose node is removed, from the cache if possible. If the cache lacks the
+// machineOfNodeToRemove returns the machine whose node is removed, from the cache if possible. If the cache lacks the
 // machine, the returned machine has no status, so it cannot prove that the provider reported the node's name.
-func (a *Activities) machineOfRemoval(in NodeRemoval) *v1alpha1.Machine {
+func (a *Activities) machineOfNodeToRemove(in NodeRemoval) *v1alpha1.Machine {
 	removed := &v1alpha1.Machine{}
 	if m, found := a.Kube.Cluster.Machine(in.Machine.Key()); found && string(m.UID) == in.Machine.UID {
 		removed = m.DeepCopy()
@@ -393,9 +393,9 @@ func (a *Activities) machineOfRemoval(in NodeRemoval) *v1alpha1.Machine {
 	return removed
 }
 
-// nodeOfRemoval returns a node from the cache, or from the API server if live is set or the cache lacks the node. The
+// nodeToRemove returns a node from the cache, or from the API server if live is set or the cache lacks the node. The
 // result is nil if the node does not exist.
-func (a *Activities) nodeOfRemoval(ctx context.Context, in NodeRemoval, live bool) (*corev1.Node, error) {
+func (a *Activities) nodeToRemove(ctx context.Context, in NodeRemoval, live bool) (*corev1.Node, error) {
 	if node, found := a.Kube.Cluster.Target(in.Machine.Namespace).Node(in.NodeName); found && !live {
 		return node, nil
 	}

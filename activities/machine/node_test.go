@@ -18,11 +18,11 @@ import (
 
 func TestDeleteNode(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	other := func(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-		return activitiestest.Machine("other", append(change, activitiestest.WithNode)...)
+		return activitiestest.NewMachine("other", append(change, activitiestest.WithNode)...)
 	}
-	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
+	removal := machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n", ProviderID: "fake:///n"}
 	nameless, unknown, regional := removal, removal, removal
 	nameless.NodeName, unknown.ProviderID, regional.ProviderID = "", "", "aws:///eu-1/i-1"
 	for name, row := range map[string]struct {
@@ -31,57 +31,57 @@ func TestDeleteNode(t *testing.T) {
 		deleted bool
 	}{
 		"that of another machine, by its mark": {
-			removal, []runtime.Object{m, other(), activitiestest.Node(activitiestest.WithMachineUID(other()))}, false,
+			removal, []runtime.Object{m, other(), activitiestest.NewNode(activitiestest.WithMachineUID(other()))}, false,
 		},
 		"a node of a machine that names no instance": {
 			unknown,
 			[]runtime.Object{
-				activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]),
-				activitiestest.Node(activitiestest.WithProviderID("fake:///control-plane-0")),
+				activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]),
+				activitiestest.NewNode(activitiestest.WithProviderID("fake:///control-plane-0")),
 			},
 			false,
 		},
-		"the node of the instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.WithProviderID("fake:///n"))}, true},
-		"one that never got a provider ID":                   {removal, []runtime.Object{m, activitiestest.Node()}, true},
-		"one whose instance was never known":                 {unknown, []runtime.Object{m, activitiestest.Node(activitiestest.WithProviderID("fake:///n"))}, true},
-		"one whose provider ID has the zone, not the region": {regional, []runtime.Object{m, activitiestest.Node(activitiestest.WithProviderID("aws:///eu-1a/i-1"))}, true},
-		"that of another instance":                           {removal, []runtime.Object{m, activitiestest.Node(activitiestest.WithProviderID("fake:///new"))}, false},
-		"its own by its mark, which a copy names":            {removal, []runtime.Object{m, other(), activitiestest.Node(activitiestest.WithMachineUID(m))}, true},
-		"none: the machine had no node":                      {nameless, []runtime.Object{m, activitiestest.Node()}, false},
+		"the node of the instance":                           {removal, []runtime.Object{m, activitiestest.NewNode(activitiestest.WithProviderID("fake:///n"))}, true},
+		"one that never got a provider ID":                   {removal, []runtime.Object{m, activitiestest.NewNode()}, true},
+		"one whose instance was never known":                 {unknown, []runtime.Object{m, activitiestest.NewNode(activitiestest.WithProviderID("fake:///n"))}, true},
+		"one whose provider ID has the zone, not the region": {regional, []runtime.Object{m, activitiestest.NewNode(activitiestest.WithProviderID("aws:///eu-1a/i-1"))}, true},
+		"that of another instance":                           {removal, []runtime.Object{m, activitiestest.NewNode(activitiestest.WithProviderID("fake:///new"))}, false},
+		"its own by its mark, which a copy names":            {removal, []runtime.Object{m, other(), activitiestest.NewNode(activitiestest.WithMachineUID(m))}, true},
+		"none: the machine had no node":                      {nameless, []runtime.Object{m, activitiestest.NewNode()}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.objects...)
-			activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, row.in)
+			activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, row.in)
 			assert.Equal(t, row.deleted, w.Node() == nil)
 		})
 	}
 	t.Run("one that a copy names, too, and that has no mark", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, other(), activitiestest.Node(), activitiestest.NewVolumeAttachment("a", "n"))
+		w := activitiestest.NewWorld(t, m, other(), activitiestest.NewNode(), activitiestest.NewVolumeAttachment("a", "n"))
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("a node that was deleted by hand", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
-		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
+		activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 		assert.Empty(t, w.WriteRequests())
 	})
 }
 
 func TestDeleteNodeRemovesOurFinalizerFirst(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Node(
+		activitiestest.NewNode(
 			func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode, activitiestest.BackupFinalizer} },
 		),
 	)
 	_, err := activitiestest.RunActivity[any](
 		w,
 		newActivities(w.Kube).DeleteNode,
-		machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"},
+		machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n"},
 	)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"update nodes", "delete nodes"}, w.WriteRequests())
@@ -94,7 +94,7 @@ func TestDeleteNodeRemovesOurFinalizerFirst(t *testing.T) {
 	assert.NotNil(t, w.Node().DeletionTimestamp)
 
 	var sent clienttesting.DeleteActionImpl
-	for _, action := range w.Target.Actions() {
+	for _, action := range w.TargetClient.Actions() {
 		if d, ok := action.(clienttesting.DeleteActionImpl); ok {
 			sent = d
 		}
@@ -105,38 +105,38 @@ func TestDeleteNodeRemovesOurFinalizerFirst(t *testing.T) {
 
 func TestDeleteNodeKeepsReplacedNode(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithProviderID("fake:///n")))
-	tracker, nodes := w.Target.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
-	activitiestest.FailRequests(w.Target, "delete", "nodes", 1, nil, func() {
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithProviderID("fake:///n")))
+	tracker, nodes := w.TargetClient.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
+	activitiestest.FailRequests(w.TargetClient, "delete", "nodes", 1, nil, func() {
 		require.NoError(t, tracker.Delete(nodes, "", "n"))
-		replacement := activitiestest.Node(activitiestest.WithProviderID("fake:///new"))
+		replacement := activitiestest.NewNode(activitiestest.WithProviderID("fake:///new"))
 		replacement.UID = "uid-new"
 		require.NoError(t, tracker.Create(nodes, replacement, ""))
 	})
-	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n", ProviderID: "fake:///n"}
-	activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
+	removal := machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n", ProviderID: "fake:///n"}
+	activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 	assert.Equal(t, "uid-new", string(w.Node().UID))
 }
 
 func TestDeleteNodeRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Node(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} }),
+		activitiestest.NewNode(func(n *corev1.Node) { n.Finalizers = []string{v1alpha1.FinalizerNode} }),
 	)
 	activitiestest.FailRequests(
-		w.Target,
+		w.TargetClient,
 		"update",
 		"nodes",
 		1,
 		nil,
-		func() { w.EditObject(cache.Nodes, "n", activitiestest.AnnotationPatch("note", "new")) },
+		func() { w.EditObject(cache.Nodes, "n", activitiestest.NewAnnotationPatch("note", "new")) },
 	)
-	removal := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}
-	activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
+	removal := machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n"}
+	activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 	assert.Nil(t, w.Node())
 	assert.Equal(t, []string{"update nodes", "update nodes", "delete nodes"}, w.WriteRequests())
 }

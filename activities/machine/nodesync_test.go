@@ -32,8 +32,8 @@ func withVirtualDongleCapacity(c *v1alpha1.MachineClass) {
 	c.NodeTemplate = &v1alpha1.NodeTemplate{VirtualCapacity: corev1.ResourceList{dongleResource: resource.MustParse("2")}}
 }
 
-// capacityOf returns a node's capacity as text.
-func capacityOf(n *corev1.Node) map[string]string {
+// nodeCapacityTexts returns a node's capacity as text.
+func nodeCapacityTexts(n *corev1.Node) map[string]string {
 	result := map[string]string{}
 	for name, q := range n.Status.Capacity {
 		result[string(name)] = q.String()
@@ -43,12 +43,12 @@ func capacityOf(n *corev1.Node) map[string]string {
 
 func TestSyncNode(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Class(withVirtualDongleCapacity),
-		activitiestest.Node(activitiestest.WithForeignMetadata),
+		activitiestest.NewClass(withVirtualDongleCapacity),
+		activitiestest.NewNode(activitiestest.WithForeignMetadata),
 	)
 	before := w.Node()
 	n := activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
@@ -76,7 +76,7 @@ func TestSyncNode(t *testing.T) {
 		n.Spec.Taints,
 		"those of others stay, and so does when they were added",
 	)
-	assert.Equal(t, map[string]string{"cpu": "4", dongleResource: "2"}, capacityOf(n))
+	assert.Equal(t, map[string]string{"cpu": "4", dongleResource: "2"}, nodeCapacityTexts(n))
 	assert.Equal(t, before.Status.Conditions, n.Status.Conditions)
 }
 
@@ -128,8 +128,13 @@ func TestSyncNodeFollowsTheTemplate(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.WithForeignMetadata))
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
+			w := activitiestest.NewWorld(
+				t,
+				m,
+				activitiestest.NewClass(),
+				activitiestest.NewNode(activitiestest.WithForeignMetadata),
+			)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).SyncNode,
@@ -163,12 +168,12 @@ func TestSyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 		"zeroed by a kubelet": {nil, "0", map[string]string{"cpu": "4", dongleResource: "2"}, both[:1]},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode)
+			m := activitiestest.NewMachine("m", activitiestest.WithNode)
 			w := activitiestest.NewWorld(
 				t,
 				m,
-				activitiestest.Class(withVirtualDongleCapacity),
-				activitiestest.Node(activitiestest.WithForeignMetadata),
+				activitiestest.NewClass(withVirtualDongleCapacity),
+				activitiestest.NewNode(activitiestest.WithForeignMetadata),
 			)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
@@ -178,12 +183,12 @@ func TestSyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 			require.NoError(t, err)
 			n := w.Node()
 			n.Status.Capacity[dongleResource] = resource.MustParse(row.dongles)
-			_, err = w.Target.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+			_, err = w.TargetClient.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
 			require.NoError(t, err)
 			w.EditObject(cache.Classes, "small", map[string]any{"nodeTemplate": row.template})
 			w.AwaitCaches()
 			w.ForgetRequests()
-			assert.Equal(t, row.capacity, capacityOf(activitiestest.SyncNode(w, activitiestest.NewReadInput(m))))
+			assert.Equal(t, row.capacity, nodeCapacityTexts(activitiestest.SyncNode(w, activitiestest.NewReadInput(m))))
 			assert.Equal(t, row.writes, w.WriteRequests())
 		})
 	}
@@ -197,26 +202,26 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 	} {
 		for way, how := range map[string]func(metav1.Object) kube.ReadInput{"cached": activitiestest.NewReadInput, "live": activitiestest.NewLiveReadInput} {
 			t.Run(name+", "+way, func(t *testing.T) {
-				m := activitiestest.Machine("m", activitiestest.WithNode)
+				m := activitiestest.NewMachine("m", activitiestest.WithNode)
 				w := activitiestest.NewWorld(
 					t,
 					m,
-					activitiestest.Class(change),
-					activitiestest.Node(activitiestest.WithForeignMetadata),
+					activitiestest.NewClass(change),
+					activitiestest.NewNode(activitiestest.WithForeignMetadata),
 				)
-				before := capacityOf(activitiestest.SyncNode(w, how(m)))
+				before := nodeCapacityTexts(activitiestest.SyncNode(w, how(m)))
 				w.EditObject(cache.Classes, "small", map[string]any{"nodeTemplate": nil})
 				w.AwaitCaches()
 				w.ForgetRequests()
-				assert.Equal(t, before, capacityOf(activitiestest.SyncNode(w, how(m))), "the capacity stays as it is")
+				assert.Equal(t, before, nodeCapacityTexts(activitiestest.SyncNode(w, how(m))), "the capacity stays as it is")
 				assert.Empty(t, w.WriteRequests())
 			})
 		}
 	}
 	t.Run("no class at all", func(t *testing.T) {
 		for way, how := range map[string]func(metav1.Object) kube.ReadInput{"cached": activitiestest.NewReadInput, "live": activitiestest.NewLiveReadInput} {
-			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(activitiestest.WithForeignMetadata))
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithForeignMetadata))
 			assert.Equal(t, "web", activitiestest.SyncNode(w, how(m)).Labels["pool"], way)
 			assert.Equal(t, []string{"update nodes"}, w.WriteRequests())
 		}
@@ -225,10 +230,10 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 
 func TestSyncNodeAddsCriticalTaintOnce(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate, func(m *v1alpha1.Machine) {
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate, func(m *v1alpha1.Machine) {
 		m.Spec.NodeTemplateSpec.Spec.Taints[0].Key = v1alpha1.TaintCriticalComponentsNotReady
 	})
-	w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
+	w := activitiestest.NewWorld(t, m, activitiestest.NewClass(), activitiestest.NewNode())
 	require.Len(t, activitiestest.SyncNode(w, activitiestest.NewReadInput(m)).Spec.Taints, 1)
 	w.EditObject(cache.Nodes, "n", map[string]any{"spec": map[string]any{"taints": nil}})
 	w.ForgetRequests()
@@ -242,25 +247,25 @@ func TestSyncNodeAddsCriticalTaintOnce(t *testing.T) {
 
 func TestSyncNodeWritesNothing(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
-	leaving := activitiestest.Machine(
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
+	leaving := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithNode,
 		withNodeTemplate,
 		activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 	)
-	early := activitiestest.Machine("m", withNodeTemplate)
+	early := activitiestest.NewMachine("m", withNodeTemplate)
 	for name, row := range map[string]struct {
 		in      kube.ReadInput
 		objects []runtime.Object
 	}{
-		"the node is missing":                       {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.Class(withVirtualDongleCapacity)}},
-		"the machine has no node yet":               {activitiestest.NewReadInput(early), []runtime.Object{early, activitiestest.Class(), activitiestest.Node()}},
-		"the machine is gone":                       {activitiestest.NewReadInput(m), []runtime.Object{activitiestest.Class(), activitiestest.Node()}},
-		"another machine has its name":              {kube.ReadInput{Ref: activitiestest.RefOfFormerObject(m)}, []runtime.Object{m, activitiestest.Class(), activitiestest.Node()}},
-		"the machine is being deleted":              {activitiestest.NewReadInput(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
-		"the machine is being deleted, read live":   {activitiestest.NewLiveReadInput(leaving), []runtime.Object{leaving, activitiestest.Class(), activitiestest.Node()}},
-		"another machine names the node as its own": {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.Machine("other", activitiestest.WithNode), activitiestest.Class(), activitiestest.Node()}},
+		"the node is missing":                       {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.NewClass(withVirtualDongleCapacity)}},
+		"the machine has no node yet":               {activitiestest.NewReadInput(early), []runtime.Object{early, activitiestest.NewClass(), activitiestest.NewNode()}},
+		"the machine is gone":                       {activitiestest.NewReadInput(m), []runtime.Object{activitiestest.NewClass(), activitiestest.NewNode()}},
+		"another machine has its name":              {kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(m)}, []runtime.Object{m, activitiestest.NewClass(), activitiestest.NewNode()}},
+		"the machine is being deleted":              {activitiestest.NewReadInput(leaving), []runtime.Object{leaving, activitiestest.NewClass(), activitiestest.NewNode()}},
+		"the machine is being deleted, read live":   {activitiestest.NewLiveReadInput(leaving), []runtime.Object{leaving, activitiestest.NewClass(), activitiestest.NewNode()}},
+		"another machine names the node as its own": {activitiestest.NewReadInput(m), []runtime.Object{m, activitiestest.NewMachine("other", activitiestest.WithNode), activitiestest.NewClass(), activitiestest.NewNode()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.objects...)
@@ -270,9 +275,9 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 		})
 	}
 	t.Run("because there is no target", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 		var err error
-		w.Cluster, err = cache.NewCluster(w.Machines, nil, nil)
+		w.Cluster, err = cache.NewCluster(w.MachineClient, nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, w.Cluster.Start(t.Context()))
 		for _, in := range []kube.ReadInput{activitiestest.NewReadInput(m), activitiestest.NewLiveReadInput(m)} {
@@ -282,7 +287,7 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 		}
 	})
 	t.Run("but not because of a machine whose instance is gone", func(t *testing.T) {
-		former := activitiestest.Machine(
+		former := activitiestest.NewMachine(
 			"former",
 			activitiestest.WithNode,
 			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
@@ -292,8 +297,8 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 			t,
 			m,
 			former,
-			activitiestest.Class(),
-			activitiestest.Node(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelMachineName: "former"} }),
+			activitiestest.NewClass(),
+			activitiestest.NewNode(func(n *corev1.Node) { n.Labels = map[string]string{v1alpha1.LabelMachineName: "former"} }),
 		)
 		assert.Equal(t, "m", activitiestest.SyncNode(w, activitiestest.NewReadInput(m)).Labels[v1alpha1.LabelMachineName])
 	})
@@ -301,8 +306,8 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
 			m,
-			activitiestest.Class(),
-			activitiestest.Node(activitiestest.WithForeignMetadata, activitiestest.WithDeletionTimestamp[*corev1.Node]),
+			activitiestest.NewClass(),
+			activitiestest.NewNode(activitiestest.WithForeignMetadata, activitiestest.WithDeletionTimestamp[*corev1.Node]),
 		)
 		assert.Equal(
 			t,
@@ -314,9 +319,9 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 
 // While a node joins, its kubelet, the taint controllers and a cloud controller manager write the node within the same
 // second.
-func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
+func TestSyncNodeWritesNewNodeOnce(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine(
+	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithNode,
 		withNodeTemplate,
@@ -327,8 +332,8 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
 			m,
-			activitiestest.Class(),
-			activitiestest.Node(activitiestest.WithForeignMetadata, lived),
+			activitiestest.NewClass(),
+			activitiestest.NewNode(activitiestest.WithForeignMetadata, lived),
 		)
 		release := w.HoldEvents()
 		w.EditObject(cache.Nodes, "n", map[string]any{
@@ -367,11 +372,11 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
 			m,
-			activitiestest.Class(),
-			activitiestest.Node(activitiestest.WithForeignMetadata, lived),
+			activitiestest.NewClass(),
+			activitiestest.NewNode(activitiestest.WithForeignMetadata, lived),
 		)
 		defer w.HoldEvents()()
-		require.NoError(t, w.Target.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}))
+		require.NoError(t, w.TargetClient.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}))
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).SyncNode,
@@ -385,13 +390,13 @@ func TestSyncNodeOfANewNodeIsOneWrite(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
 			m,
-			activitiestest.Class(),
-			activitiestest.Node(activitiestest.WithForeignMetadata, lived),
+			activitiestest.NewClass(),
+			activitiestest.NewNode(activitiestest.WithForeignMetadata, lived),
 		)
 		defer w.HoldEvents()()
 		nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-		require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
-		require.NoError(t, w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) {
+		require.NoError(t, w.TargetClient.Tracker().Delete(nodes, "", "n"))
+		require.NoError(t, w.TargetClient.Tracker().Create(nodes, activitiestest.NewNode(func(n *corev1.Node) {
 			n.UID, n.Labels = "uid-new", map[string]string{v1alpha1.LabelMachineName: "m", "pool": "web"}
 			n.Finalizers = []string{v1alpha1.FinalizerNode}
 		}), ""))
@@ -426,15 +431,15 @@ func TestNewNodeOfRolloutGetsScaleDownDisabled(t *testing.T) {
 		"rollouts keep it off no node":      {rolled: "uid-d", off: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := activitiestest.Deployment("d", 1, func(d *v1alpha1.MachineDeployment) {
+			d := activitiestest.NewDeployment("d", 1, func(d *v1alpha1.MachineDeployment) {
 				d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "rollout", RolloutOf: row.rolled}
 			})
 			s := activitiestest.NewMachineSet("s", 1, activitiestest.WithOwner[*v1alpha1.MachineSet](d))
-			m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithOwner[*v1alpha1.Machine](s))
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithOwner[*v1alpha1.Machine](s))
 			if row.template != "" {
 				m.Spec.NodeTemplateSpec.Annotations = map[string]string{key: row.template}
 			}
-			w := activitiestest.NewWorld(t, d, s, m, activitiestest.Class(), activitiestest.Node(func(n *corev1.Node) {
+			w := activitiestest.NewWorld(t, d, s, m, activitiestest.NewClass(), activitiestest.NewNode(func(n *corev1.Node) {
 				if row.node != "" {
 					n.Annotations = map[string]string{key: row.node}
 				}
@@ -453,15 +458,15 @@ func TestSyncNodeAddsNoFinalizerIfMachineIsGone(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"before the node is read": false, "before the node is read again": true} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate, activitiestest.WithoutFinalizers)
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(func(n *corev1.Node) {
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate, activitiestest.WithoutFinalizers)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewClass(), activitiestest.NewNode(func(n *corev1.Node) {
 				n.Labels = map[string]string{v1alpha1.LabelMachineName: "m"} // the node had Millwright's finalizer
 			}))
 			w.HoldEvents()
 			force := func() {
 				assert.NoError(
 					t,
-					w.Machines.MachineV1alpha1().Machines(m.Namespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
+					w.MachineClient.MachineV1alpha1().Machines(m.Namespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
 				)
 			}
 			if again {

@@ -20,12 +20,12 @@ import (
 
 func TestSyncNodeChangesNoCachedObject(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Class(withVirtualDongleCapacity),
-		activitiestest.Node(activitiestest.WithForeignMetadata, func(n *corev1.Node) {
+		activitiestest.NewClass(withVirtualDongleCapacity),
+		activitiestest.NewNode(activitiestest.WithForeignMetadata, func(n *corev1.Node) {
 			n.Annotations[v1alpha1.AnnotationLastAppliedTemplate] = `{"metadata":{"labels":{"kubernetes.io/os":"linux"}}}`
 			n.Annotations[v1alpha1.AnnotationLastAppliedVirtualCapacity] = `{"cpu":"4"}`
 		}),
@@ -70,14 +70,14 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 	t.Parallel()
 	for name, verb := range map[string]string{"of the capacity": "patch", "of the labels": "update"} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
 			w := activitiestest.NewWorld(
 				t,
 				m,
-				activitiestest.Class(withVirtualDongleCapacity),
-				activitiestest.Node(activitiestest.WithForeignMetadata),
+				activitiestest.NewClass(withVirtualDongleCapacity),
+				activitiestest.NewNode(activitiestest.WithForeignMetadata),
 			)
-			activitiestest.FailRequests(w.Target, verb, "nodes", 1, nil, func() {
+			activitiestest.FailRequests(w.TargetClient, verb, "nodes", 1, nil, func() {
 				w.EditObject(cache.Nodes, "n", map[string]any{
 					"metadata": map[string]any{"labels": map[string]any{"pool": "db", "mine": "1"}},
 					"spec":     map[string]any{"taints": []any{map[string]any{"key": "mine", "effect": "NoSchedule"}}},
@@ -96,14 +96,14 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 				n.Spec.Taints,
 				"what the other one wrote is not lost",
 			)
-			assert.Equal(t, map[string]string{"cpu": "4", dongleResource: "2"}, capacityOf(n))
+			assert.Equal(t, map[string]string{"cpu": "4", dongleResource: "2"}, nodeCapacityTexts(n))
 		})
 	}
 	t.Run("each time", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
-		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
+		w := activitiestest.NewWorld(t, m, activitiestest.NewClass(), activitiestest.NewNode())
 		activitiestest.FailRequests(
-			w.Target,
+			w.TargetClient,
 			"update",
 			"nodes",
 			-1,
@@ -124,16 +124,16 @@ func TestSyncNodeIgnoresDeletedOrReplacedNode(t *testing.T) {
 	t.Parallel()
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	for name, verb := range map[string]string{"before the capacity": "patch", "before the labels": "update"} {
-		m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
 		t.Run("it goes "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(withVirtualDongleCapacity), activitiestest.Node())
+			w := activitiestest.NewWorld(t, m, activitiestest.NewClass(withVirtualDongleCapacity), activitiestest.NewNode())
 			activitiestest.FailRequests(
-				w.Target,
+				w.TargetClient,
 				verb,
 				"nodes",
 				1,
 				nil,
-				func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) },
+				func() { require.NoError(t, w.TargetClient.Tracker().Delete(nodes, "", "n")) },
 			)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
@@ -147,14 +147,14 @@ func TestSyncNodeIgnoresDeletedOrReplacedNode(t *testing.T) {
 			w := activitiestest.NewWorld(
 				t,
 				m,
-				activitiestest.Class(withVirtualDongleCapacity),
-				activitiestest.Node(activitiestest.WithForeignMetadata),
+				activitiestest.NewClass(withVirtualDongleCapacity),
+				activitiestest.NewNode(activitiestest.WithForeignMetadata),
 			)
-			activitiestest.FailRequests(w.Target, verb, "nodes", 1, nil, func() {
-				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
+			activitiestest.FailRequests(w.TargetClient, verb, "nodes", 1, nil, func() {
+				require.NoError(t, w.TargetClient.Tracker().Delete(nodes, "", "n"))
 				require.NoError(
 					t,
-					w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""),
+					w.TargetClient.Tracker().Create(nodes, activitiestest.NewNode(func(n *corev1.Node) { n.UID = "uid-new" }), ""),
 				)
 			})
 			n := activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
@@ -171,11 +171,11 @@ func TestSyncNodeIgnoresDeletedOrReplacedNode(t *testing.T) {
 
 func TestSyncNodeFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, withNodeTemplate)
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil)
 	t.Run("for good, with a template that no node can carry", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
-		activitiestest.FailRequests(w.Target, "update", "nodes", 1, invalid, nil)
+		w := activitiestest.NewWorld(t, m, activitiestest.NewClass(), activitiestest.NewNode())
+		activitiestest.FailRequests(w.TargetClient, "update", "nodes", 1, invalid, nil)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).SyncNode,
@@ -194,11 +194,11 @@ func TestSyncNodeFails(t *testing.T) {
 		"to write the rest": {"update", "nodes", "write labels, annotations and taints of node: no answer", activitiestest.NewReadInput(m), false},
 	} {
 		t.Run("for now, "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(withVirtualDongleCapacity), activitiestest.Node())
+			w := activitiestest.NewWorld(t, m, activitiestest.NewClass(withVirtualDongleCapacity), activitiestest.NewNode())
 			if row.ours {
-				activitiestest.FailRequests(w.Machines, row.verb, row.resource, 1, errors.New("no answer"), nil)
+				activitiestest.FailRequests(w.MachineClient, row.verb, row.resource, 1, errors.New("no answer"), nil)
 			} else {
-				activitiestest.FailRequests(w.Target, row.verb, row.resource, 1, errors.New("no answer"), nil)
+				activitiestest.FailRequests(w.TargetClient, row.verb, row.resource, 1, errors.New("no answer"), nil)
 			}
 			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncNode, row.in)
 			require.ErrorContains(t, err, row.message)
@@ -206,7 +206,7 @@ func TestSyncNodeFails(t *testing.T) {
 			assert.True(t, retryable)
 
 			n := activitiestest.SyncNode(w, row.in)
-			assert.Equal(t, map[string]string{dongleResource: "2"}, capacityOf(n))
+			assert.Equal(t, map[string]string{dongleResource: "2"}, nodeCapacityTexts(n))
 			assert.Contains(t, n.Labels, "pool")
 		})
 	}

@@ -19,9 +19,9 @@ import (
 // A machine without a node template passes through its whole life cycle.
 func TestLifecycleOfMachineWithoutNodeTemplate(t *testing.T) {
 	t.Parallel()
-	c := activitiestest.Class()
+	c := activitiestest.NewClass()
 	require.Nil(t, c.NodeTemplate)
-	m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
+	m := activitiestest.NewMachine("m", activitiestest.WithoutFinalizers)
 	w := activitiestest.NewWorld(t, m, c)
 	o := activitiestest.NewCloudWorld(t, c)
 	cloud := func(step any) cloud.InstanceAnswer {
@@ -29,7 +29,7 @@ func TestLifecycleOfMachineWithoutNodeTemplate(t *testing.T) {
 		answer, err := o.RunActivity(
 			step,
 			cloud.InstanceCall{
-				Machine:    activitiestest.Ref(m),
+				Machine:    activitiestest.NewRef(m),
 				Class:      d.Class,
 				ProviderID: d.ProviderID,
 				NodeName:   d.NodeName,
@@ -41,48 +41,53 @@ func TestLifecycleOfMachineWithoutNodeTemplate(t *testing.T) {
 		return answer
 	}
 
-	assert.Equal(t, attention.Instance, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
-	activitiestest.RunTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewReadInput(m))
+	assert.Equal(t, attention.NeedInstance, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
+	activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewReadInput(m))
 	w.AwaitCaches()
 	_, err := activitiestest.RunActivity[machine.CreateIntentResult](
 		w,
 		newActivities(w.Kube).RecordCreateIntent,
-		creationReport(m),
+		newCreationReport(m),
 	)
 	require.NoError(t, err)
 	w.AwaitCaches()
 	made := cloud(o.CreateInstance)
-	activitiestest.RunTwice[machine.RecordResult](
+	activitiestest.RunActivityTwice[machine.RecordResult](
 		w,
 		newActivities(w.Kube).RecordInstance,
 		machine.InstanceRecord{Read: activitiestest.NewReadInput(m), ProviderID: made.ProviderID, NodeName: made.NodeName},
 	)
 	reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Pending", NodeName: made.NodeName})
-	assert.Equal(t, attention.Node, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
+	assert.Equal(t, attention.NeedNode, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
 
-	w.CreateObjects(activitiestest.Node(func(n *corev1.Node) { n.Name = made.NodeName }))
+	w.CreateObjects(activitiestest.NewNode(func(n *corev1.Node) { n.Name = made.NodeName }))
 	w.AwaitCaches()
 	change := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Health.Change
 	require.NotNil(t, change)
 	assert.True(t, change.Joined)
 	reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Phase: change.Phase})
-	activitiestest.RunTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
-	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
-	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
-	assert.Empty(t, activitiestest.ReadStoredObject[corev1.Node](w.Target.Tracker(), "nodes", "", "m").Status.Capacity)
+	activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
+	activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
+	assert.Equal(t, attention.NeedNothing, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
+	assert.Empty(
+		t,
+		activitiestest.ReadStoredObject[corev1.Node](w.TargetClient.Tracker(), "nodes", "", "m").Status.Capacity,
+	)
 
 	require.NoError(
 		t,
-		w.Machines.MachineV1alpha1().Machines(activitiestest.TestNamespace).Delete(t.Context(), "m", metav1.DeleteOptions{}),
+		w.MachineClient.MachineV1alpha1().
+			Machines(activitiestest.TestNamespace).
+			Delete(t.Context(), "m", metav1.DeleteOptions{}),
 	)
 	w.AwaitCaches()
-	assert.Equal(t, attention.Deletion, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
+	assert.Equal(t, attention.NeedDeletion, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
 	cloud(o.DeleteInstance)
 	assert.Empty(t, o.Cloud.Instances())
-	activitiestest.RunTwice[any](
+	activitiestest.RunActivityTwice[any](
 		w,
 		newActivities(w.Kube).DeleteNode,
-		machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: made.NodeName, ProviderID: made.ProviderID},
+		machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: made.NodeName, ProviderID: made.ProviderID},
 	)
 	_, err = activitiestest.RunActivity[string](
 		w,
@@ -93,21 +98,21 @@ func TestLifecycleOfMachineWithoutNodeTemplate(t *testing.T) {
 	assert.Nil(t, w.Machine("m"))
 }
 
-func TestReasonOfAnUnusableClass(t *testing.T) {
+func TestDecideMachineReportsUnusableClass(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
+	m := activitiestest.NewMachine("m")
 	for name, row := range map[string]struct {
 		w      *activitiestest.World
 		reason string
 	}{
 		"missing":                   {activitiestest.NewWorld(t, m), "ClassNotFound"},
-		"no provider":               {activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "" })), "ClassInvalid"},
-		"a provider of no queue":    {activitiestest.NewWorld(t, m, activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Provider = "A b" })), "ClassInvalid"},
-		"no Secret":                 {activitiestest.NewWorld(t, m, activitiestest.Class()), ""},
+		"no provider":               {activitiestest.NewWorld(t, m, activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.Provider = "" })), "ClassInvalid"},
+		"a provider of no queue":    {activitiestest.NewWorld(t, m, activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.Provider = "A b" })), "ClassInvalid"},
+		"no Secret":                 {activitiestest.NewWorld(t, m, activitiestest.NewClass()), ""},
 		"a Secret":                  {activitiestest.NewWorld(t, m, activitiestest.NewClassWithSecrets("a", "b")), ""},
-		"no finalizer":              {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass])), ""},
-		"a node template":           {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.WithVirtualCapacity)), ""},
-		"one that is being deleted": {activitiestest.NewWorld(t, m, activitiestest.Class(activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass])), ""},
+		"no finalizer":              {activitiestest.NewWorld(t, m, activitiestest.NewClass(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass])), ""},
+		"a node template":           {activitiestest.NewWorld(t, m, activitiestest.NewClass(activitiestest.WithVirtualCapacity)), ""},
+		"one that is being deleted": {activitiestest.NewWorld(t, m, activitiestest.NewClass(activitiestest.WithDeletionTimestamp[*v1alpha1.MachineClass])), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.DecideMachine(row.w, activitiestest.NewReadInput(m))

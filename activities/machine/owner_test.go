@@ -22,14 +22,14 @@ import (
 // copiedMachine returns a copy of machine m in another namespace, such as a trial restore creates. The copy names the
 // same instance and node as m.
 func copiedMachine() *v1alpha1.Machine {
-	c := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithCreateAttempt)
+	c := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithCreateAttempt)
 	c.Namespace, c.UID = "restored", "uid-copy"
 	return c
 }
 
 // machineBeingDeleted returns machine m, which runs on node n and is being deleted.
 func machineBeingDeleted(change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-	return activitiestest.Machine("m", append([]func(*v1alpha1.Machine){
+	return activitiestest.NewMachine("m", append([]func(*v1alpha1.Machine){
 		activitiestest.WithNode,
 		activitiestest.WithCreateAttempt,
 		activitiestest.WithPhase(v1alpha1.MachineRunning),
@@ -51,19 +51,19 @@ func TestOnlyTheOwnNodeOfAMachineIsDrained(t *testing.T) {
 		blockedBy []string
 		skipped   string // a substring of the reason
 	}{
-		"its own": {machineBeingDeleted(), []func(*corev1.Node){id("fake:///n")}, nil, deletion.Drain, nil, ""},
+		"its own": {machineBeingDeleted(), []func(*corev1.Node){id("fake:///n")}, nil, deletion.StageDrain, nil, ""},
 		"its own, by its mark, with a copy in another namespace": {
 			machineBeingDeleted(),
 			[]func(*corev1.Node){id("fake:///n"), activitiestest.WithMachineUID(machineBeingDeleted())},
 			[]runtime.Object{copiedMachine()},
-			deletion.Drain, nil, "",
+			deletion.StageDrain, nil, "",
 		},
 		"a copy, and no mark": {
 			machineBeingDeleted(),
 			[]func(*corev1.Node){id("fake:///n")},
 			[]runtime.Object{copiedMachine()},
-			deletion.Drain,
-			[]string{vocabulary.BlockedOwnership},
+			deletion.StageDrain,
+			[]string{vocabulary.BlockedOwnershipInDoubt},
 			"",
 		},
 		"a copy, and a person who wants no drain": {
@@ -72,39 +72,39 @@ func TestOnlyTheOwnNodeOfAMachineIsDrained(t *testing.T) {
 			}),
 			[]func(*corev1.Node){id("fake:///n")},
 			[]runtime.Object{copiedMachine()},
-			deletion.Instance, nil, "ann: it is empty",
+			deletion.StageInstance, nil, "ann: it is empty",
 		},
 		"as seen from the copy": {
 			machineBeingDeleted(),
 			[]func(*corev1.Node){id("fake:///n"), activitiestest.WithMachineUID(copiedMachine())},
 			[]runtime.Object{copiedMachine()},
-			deletion.Instance, nil, "restored/m",
+			deletion.StageInstance, nil, "restored/m",
 		},
 		"another machine's label": {
 			machineBeingDeleted(),
 			[]func(*corev1.Node){id("fake:///n")},
-			[]runtime.Object{activitiestest.Machine("evil", label)},
-			deletion.Drain, nil, "",
+			[]runtime.Object{activitiestest.NewMachine("evil", label)},
+			deletion.StageDrain, nil, "",
 		},
 		"a provider ID without a scheme": {
 			machineBeingDeleted(func(m *v1alpha1.Machine) { m.Spec.ProviderID = "i-0abc" }),
 			[]func(*corev1.Node){id("i-0abc")},
 			nil,
-			deletion.Drain, nil, "",
+			deletion.StageDrain, nil, "",
 		},
 		"a control plane node, by a label alone": {
-			machineBeingDeleted(bare), []func(*corev1.Node){id("fake:///control-plane-0")}, nil, deletion.Instance, nil, "names no instance",
+			machineBeingDeleted(bare), []func(*corev1.Node){id("fake:///control-plane-0")}, nil, deletion.StageInstance, nil, "names no instance",
 		},
 		"a node without provider ID, by a label alone": {
-			machineBeingDeleted(untold), nil, nil, deletion.Drain, []string{vocabulary.BlockedOwnership}, "",
+			machineBeingDeleted(untold), nil, nil, deletion.StageDrain, []string{vocabulary.BlockedOwnershipInDoubt}, "",
 		},
 		"a reused name": {
-			machineBeingDeleted(), []func(*corev1.Node){id("fake:///new")}, nil, deletion.Instance, nil, "is of instance fake:///new",
+			machineBeingDeleted(), []func(*corev1.Node){id("fake:///new")}, nil, deletion.StageInstance, nil, "is of instance fake:///new",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(
-				t, append(row.others, row.m, activitiestest.Class(), activitiestest.Node(row.node...))...)
+				t, append(row.others, row.m, activitiestest.NewClass(), activitiestest.NewNode(row.node...))...)
 			for _, in := range []kube.ReadInput{activitiestest.NewReadInput(row.m), activitiestest.NewLiveReadInput(row.m)} {
 				d := activitiestest.DecideMachine(w, in)
 				require.NotNil(t, d.Deletion)
@@ -124,24 +124,24 @@ func TestNodeOfMachineWithoutNodeNameIsFoundLive(t *testing.T) {
 		delete(m.Labels, v1alpha1.LabelNode)
 		m.Status.NodeName = ""
 	})
-	joined := activitiestest.Node(activitiestest.WithProviderID("fake:///n"))
+	joined := activitiestest.NewNode(activitiestest.WithProviderID("fake:///n"))
 	for _, in := range []kube.ReadInput{activitiestest.NewReadInput(m), activitiestest.NewLiveReadInput(m)} {
 		d := activitiestest.DecideMachine(newWorldWithStaleCache(t, m, joined), in)
-		assert.Equal(t, attention.Name, d.Need, "first of all")
+		assert.Equal(t, attention.NeedNodeName, d.Need, "first of all")
 		assert.Equal(t, "n", d.NodeFound)
 	}
 	d := activitiestest.DecideMachine(
-		activitiestest.NewWorld(t, m, activitiestest.Class()),
+		activitiestest.NewWorld(t, m, activitiestest.NewClass()),
 		activitiestest.NewReadInput(m),
 	)
 	require.NotNil(t, d.Deletion)
-	assert.Equal(t, deletion.Instance, d.Deletion.Stage, "there is none")
+	assert.Equal(t, deletion.StageInstance, d.Deletion.Stage, "there is none")
 	w := newWorldWithStaleCache(t, m, joined)
 	// DecideMachine runs the activity twice
-	activitiestest.FailRequests(w.Target, "list", "nodes", 3, errors.New("no answer"), nil)
+	activitiestest.FailRequests(w.TargetClient, "list", "nodes", 3, errors.New("no answer"), nil)
 	d = activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 	require.NotNil(t, d.Deletion)
-	assert.Equal(t, deletion.Drain, d.Deletion.Stage, "a node that is unknown is not gone")
+	assert.Equal(t, deletion.StageDrain, d.Deletion.Stage, "a node that is unknown is not gone")
 	count := func(w *activitiestest.World) error {
 		activities := &activitiesdrain.Activities{Kube: w.Kube}
 		_, err := activitiestest.RunActivity[activitiesdrain.NodeLoad](
@@ -151,7 +151,7 @@ func TestNodeOfMachineWithoutNodeNameIsFoundLive(t *testing.T) {
 	}
 	require.ErrorContains(t, count(w), "no answer", "the drain waits")
 	activitiestest.AssertFailure(t, count(w), kube.TypeConflict, false) // the next decision finds the node
-	require.NoError(t, count(activitiestest.NewWorld(t, m, activitiestest.Class())), "there is none")
+	require.NoError(t, count(activitiestest.NewWorld(t, m, activitiestest.NewClass())), "there is none")
 }
 
 // A copy of the machine that appears during a drain neither ends the drain nor makes the node look empty.
@@ -161,8 +161,8 @@ func TestCopiedMachineDoesNotDisturbDrain(t *testing.T) {
 	drains := func(w *activitiestest.World) *activitiesdrain.Activities {
 		return &activitiesdrain.Activities{Kube: w.Kube}
 	}
-	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.Class(),
-		activitiestest.Node(activitiestest.WithProviderID("fake:///n")), activitiestest.Pod("a"))
+	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.NewClass(),
+		activitiestest.NewNode(activitiestest.WithProviderID("fake:///n")), activitiestest.NewPod("a"))
 	_, err := activitiestest.RunActivity[activitiesdrain.NodeLoad](
 		w,
 		drains(w).CordonAndCountPods,
@@ -180,18 +180,18 @@ func TestCopiedMachineDoesNotDisturbDrain(t *testing.T) {
 // doubt.
 func TestNodeWithUnclearOwnerIsNotWritten(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine(
+	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithNode,
 		activitiestest.WithCreateAttempt,
 		activitiestest.WithPhase(v1alpha1.MachineRunning),
 		withNodeTemplate,
 	)
-	node := activitiestest.Node(activitiestest.WithProviderID("fake:///n"))
+	node := activitiestest.NewNode(activitiestest.WithProviderID("fake:///n"))
 	m.Status.Conditions = observe.CopiedConditions(node)
-	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.Class(), node)
+	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.NewClass(), node)
 	d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
-	assert.Equal(t, attention.Sync, d.Need)
+	assert.Equal(t, attention.NeedSync, d.Need)
 	assert.True(t, d.InDoubt)
 	assert.Contains(t, d.Why, "restored/m")
 	versions, err := activitiestest.RunActivity[kube.MinVersions](

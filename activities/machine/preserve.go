@@ -40,7 +40,7 @@ func (a *Activities) PreserveMachine(ctx context.Context, in kube.ReadInput) (ku
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			in.Live = true
 		default:
-			return nil, kube.WriteError(ctx, in.Ref, err)
+			return nil, kube.ClassifyWriteError(ctx, in.Ref, err)
 		}
 	}
 	return nil, kube.RepeatedConflictError(in.Ref)
@@ -59,15 +59,15 @@ type preservation struct {
 // be decided. The node is read live, because a missing annotation ends a preservation, and a stale cache must not end
 // it.
 func (a *Activities) decidePreservation(ctx context.Context, in kube.ReadInput) (*preservation, error) {
-	m, _, err := a.Kube.Machine(ctx, in)
+	m, _, err := a.Kube.ReadMachine(ctx, in)
 	if err != nil || m == nil {
 		return nil, err
 	}
-	node, err := a.Kube.Node(ctx, m, true)
+	node, err := a.Kube.ReadNode(ctx, m, true)
 	if err != nil {
 		return nil, err
 	}
-	if node != nil && !a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
+	if node != nil && !a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerSelf) {
 		return nil, nil // two machines with one node would revert each other's writes
 	}
 	now := in.Time()
@@ -85,11 +85,11 @@ func (a *Activities) decidePreservation(ctx context.Context, in kube.ReadInput) 
 // missing.
 func (p *preservation) writeChanges(ctx context.Context, versions kube.MinVersions) error {
 	steps := []func(context.Context, kube.MinVersions) error{
-		p.writeExpiry, p.writeNodeMarks, p.writeCondition, p.writeMachineAnnotations,
+		p.writeExpiry, p.writeNodeAnnotationsAndTaint, p.writeCondition, p.writeMachineAnnotations,
 	}
-	if !p.decision.Preserve {
+	if !p.decision.IsPreserved {
 		steps = []func(context.Context, kube.MinVersions) error{
-			p.writeCondition, p.writeNodeMarks, p.writeMachineAnnotations, p.writeExpiry,
+			p.writeCondition, p.writeNodeAnnotationsAndTaint, p.writeMachineAnnotations, p.writeExpiry,
 		}
 	}
 	for _, step := range steps {
@@ -103,7 +103,7 @@ func (p *preservation) writeChanges(ctx context.Context, versions kube.MinVersio
 // writeExpiry writes only the end of preservation into the status. The timestamp of the phase must not change, because
 // timeouts start at this timestamp.
 func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersions) error {
-	if !p.decision.StatusChange {
+	if !p.decision.ChangesStatus {
 		return nil
 	}
 	m := p.machine.DeepCopy()
@@ -117,14 +117,14 @@ func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersion
 	}
 	p.machine = m
 	versions.RaiseVersion(cache.Machines, m.ResourceVersion)
-	if p.node == nil || !p.decision.Preserve { // if the node stays preserved, writeCondition records the event
+	if p.node == nil || !p.decision.IsPreserved { // if the node stays preserved, writeCondition records the event
 		p.recordEvent()
 	}
 	return nil
 }
 
-// writeNodeMarks writes the annotations and the taint of the node.
-func (p *preservation) writeNodeMarks(ctx context.Context, versions kube.MinVersions) error {
+// writeNodeAnnotationsAndTaint writes the annotations and the taint of the node.
+func (p *preservation) writeNodeAnnotationsAndTaint(ctx context.Context, versions kube.MinVersions) error {
 	changes := p.decision.Node
 	changes.Condition = nil
 	if changes.IsEmpty() {
@@ -132,10 +132,10 @@ func (p *preservation) writeNodeMarks(ctx context.Context, versions kube.MinVers
 	}
 	node := p.node.DeepCopy()
 	node.Annotations = changes.Annotations.Apply(node.Annotations)
-	if changes.Untaint {
+	if changes.RemovesTaint {
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, machine.IsPreservationTaint)
 	}
-	if changes.Taint {
+	if changes.AddsTaint {
 		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
 			Key:       v1alpha1.TaintPreserved,
 			Effect:    v1alpha1.TaintPreservedEffect,
@@ -178,7 +178,7 @@ func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVers
 	p.node = node
 	versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
 	began := c.True && !cache.IsConditionTrue(before, v1alpha1.NodePreserved)
-	if lost := !c.True && !p.decision.StatusChange; began || lost {
+	if lost := !c.True && !p.decision.ChangesStatus; began || lost {
 		// if the recorded end is still set, writeExpiry records the event
 		p.recordEvent()
 	}
@@ -203,7 +203,7 @@ func (p *preservation) writeMachineAnnotations(ctx context.Context, versions kub
 // recordEvent records the start or end of preservation as an event, with the message of the node's condition.
 func (p *preservation) recordEvent() {
 	reason := "PreservationStopped"
-	if p.decision.Preserve {
+	if p.decision.IsPreserved {
 		reason = "Preserved"
 	}
 	p.Kube.RecordEvent(p.machine, &kube.Event{Reason: reason, Message: p.decision.Message})

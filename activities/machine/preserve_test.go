@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	runningSentence = "Machine preserved until 2100-03-05T12:00:00Z."
-	failedSentence  = "Preserved node is not drained. " + runningSentence
-	stopSentence    = "Machine is no longer preserved: "
+	preservedMachineMessage       = "Machine preserved until 2100-03-05T12:00:00Z."
+	preservedFailedMachineMessage = "Preserved node is not drained. " + preservedMachineMessage
+	preservationStoppedPrefix     = "Machine is no longer preserved: "
 )
 
-// readAfterPreservationStart returns a ReadInput of a machine at PreservationStart plus the given duration.
-func readAfterPreservationStart(m metav1.Object, since time.Duration) kube.ReadInput {
-	return kube.ReadInput{Ref: activitiestest.Ref(m), At: activitiestest.PreservationStart.Add(since)}
+// readInputAfterPreservationStart returns a ReadInput of a machine at PreservationStart plus the given duration.
+func readInputAfterPreservationStart(m metav1.Object, since time.Duration) kube.ReadInput {
+	return kube.ReadInput{Ref: activitiestest.NewRef(m), At: activitiestest.PreservationStart.Add(since)}
 }
 
 func withPreserveAnnotation(value string) func(*v1alpha1.Machine) {
@@ -50,8 +50,8 @@ func setFailedLongAgo(m *v1alpha1.Machine) {
 	m.Status.Conditions = []corev1.NodeCondition{{Type: "Ready", Status: "False", LastTransitionTime: since}}
 }
 
-// setCordonedByOthers gives a node a cordon, taints, annotations and conditions of other controllers.
-func setCordonedByOthers(n *corev1.Node) {
+// addChangesOfOtherControllers gives a node a cordon, taints, annotations and conditions of other controllers.
+func addChangesOfOtherControllers(n *corev1.Node) {
 	since := metav1.Unix(1_700_000_000, 0)
 	n.Spec.Unschedulable = true
 	n.Spec.Taints = []corev1.Taint{
@@ -75,7 +75,7 @@ func preserveMachine(w *activitiestest.World, in kube.ReadInput) {
 	w.ForgetRequests()
 	machineBefore, nodeBefore := w.Machine("m"), w.Node()
 	want := kube.MinVersions{}
-	versions := activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, in)
+	versions := activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, in)
 	if m := w.Machine("m"); m != nil && m.ResourceVersion != machineBefore.ResourceVersion {
 		want[cache.Machines] = m.ResourceVersion
 	}
@@ -106,14 +106,14 @@ func preservedTaint(n *corev1.Node) *corev1.Taint {
 
 func TestPreserveMachine(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine(
+	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithNode,
 		activitiestest.WithPhase(v1alpha1.MachineRunning),
 		withPreserveAnnotation("now"),
 	)
-	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	preserveMachine(w, readAfterPreservationStart(m, 0))
+	w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+	preserveMachine(w, readInputAfterPreservationStart(m, 0))
 	assert.Equal(t, []string{"update machines/status", "update nodes", "patch nodes/status"}, w.WriteRequests())
 	assert.Equal(t, &activitiestest.PreservationEnd, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 	assert.Equal(
@@ -127,30 +127,30 @@ func TestPreserveMachine(t *testing.T) {
 		Type:               v1alpha1.NodePreserved,
 		Status:             "True",
 		Reason:             v1alpha1.ReasonPreservedByUser,
-		Message:            runningSentence,
+		Message:            preservedMachineMessage,
 		LastTransitionTime: began,
 	}, preservedCondition(w.Node()))
-	assert.Equal(t, []string{"Normal Preserved " + runningSentence}, w.NewEvents())
+	assert.Equal(t, []string{"Normal Preserved " + preservedMachineMessage}, w.TakeNewEvents())
 
 	t.Run("it fails: the end stays, the node is tainted, and nobody is told again", func(t *testing.T) {
 		w.UpdateStatusAsWorkflow(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed })
-		preserveMachine(w, readAfterPreservationStart(m, time.Hour))
+		preserveMachine(w, readInputAfterPreservationStart(m, time.Hour))
 		assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.WriteRequests())
 		assert.Equal(t, &activitiestest.PreservationEnd, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 		assert.NotNil(t, preservedTaint(w.Node()))
-		assert.Equal(t, failedSentence, preservedCondition(w.Node()).Message)
+		assert.Equal(t, preservedFailedMachineMessage, preservedCondition(w.Node()).Message)
 		assert.Equal(t, began, preservedCondition(w.Node()).LastTransitionTime, "it was True before")
-		assert.Empty(t, w.NewEvents())
+		assert.Empty(t, w.TakeNewEvents())
 	})
 	t.Run("it recovers: the taint goes, the rest stays", func(t *testing.T) {
 		w.UpdateStatusAsWorkflow(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = v1alpha1.MachineRunning })
-		preserveMachine(w, readAfterPreservationStart(m, 2*time.Hour))
+		preserveMachine(w, readInputAfterPreservationStart(m, 2*time.Hour))
 		assert.Nil(t, preservedTaint(w.Node()))
-		assert.Equal(t, runningSentence, preservedCondition(w.Node()).Message)
+		assert.Equal(t, preservedMachineMessage, preservedCondition(w.Node()).Message)
 		assert.Contains(t, w.Node().Annotations, v1alpha1.AnnotationScaleDownDisabled)
 	})
 	t.Run("its time is over: all of it goes", func(t *testing.T) {
-		preserveMachine(w, readAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout))
+		preserveMachine(w, readInputAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout))
 		assert.Nil(t, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 		assert.Empty(t, w.Machine("m").Annotations)
 		assert.Empty(t, w.Node().Annotations)
@@ -158,26 +158,34 @@ func TestPreserveMachine(t *testing.T) {
 			Type:               v1alpha1.NodePreserved,
 			Status:             "False",
 			Reason:             v1alpha1.ReasonPreservationStopped,
-			Message:            stopSentence + "its time is over.",
+			Message:            preservationStoppedPrefix + "its time is over.",
 			LastTransitionTime: activitiestest.PreservationEnd,
 		}, preservedCondition(w.Node()))
-		assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "its time is over."}, w.NewEvents())
+		assert.Equal(
+			t,
+			[]string{"Normal PreservationStopped " + preservationStoppedPrefix + "its time is over."},
+			w.TakeNewEvents(),
+		)
 	})
 	t.Run("it is asked for again: it begins anew", func(t *testing.T) {
-		w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch(v1alpha1.AnnotationPreserve, "now"))
-		preserveMachine(w, readAfterPreservationStart(m, 2*v1alpha1.DefaultPreserveTimeout))
+		w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationPreserve, "now"))
+		preserveMachine(w, readInputAfterPreservationStart(m, 2*v1alpha1.DefaultPreserveTimeout))
 		again := "Machine preserved until 2100-03-13T12:00:00Z."
 		assert.Equal(t, again, preservedCondition(w.Node()).Message)
-		assert.Equal(t, []string{"Normal Preserved " + again}, w.NewEvents())
+		assert.Equal(t, []string{"Normal Preserved " + again}, w.TakeNewEvents())
 	})
 }
 
 func TestPreserveAFailedMachine(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("when-failed"), setCordonedByOthers))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.NewNode(withNodePreserveAnnotation("when-failed"), addChangesOfOtherControllers),
+	)
 	before := w.Node()
-	preserveMachine(w, readAfterPreservationStart(m, 0))
+	preserveMachine(w, readInputAfterPreservationStart(m, 0))
 	n := w.Node()
 	assert.Equal(
 		t,
@@ -189,7 +197,7 @@ func TestPreserveAFailedMachine(t *testing.T) {
 	added := metav1.NewTime(activitiestest.PreservationStart)
 	assert.Equal(t, &added, preservedTaint(n).TimeAdded)
 	assert.Equal(t, before.Status.Conditions, n.Status.Conditions[:2], "and the kubelet's conditions")
-	assert.Equal(t, failedSentence, preservedCondition(n).Message)
+	assert.Equal(t, preservedFailedMachineMessage, preservedCondition(n).Message)
 	assert.Equal(t, map[string]string{
 		"mine":                                    "1",
 		v1alpha1.AnnotationPreserve:               "when-failed",
@@ -197,7 +205,7 @@ func TestPreserveAFailedMachine(t *testing.T) {
 		v1alpha1.AnnotationScaleDownDisabledByMCM: "true",
 	}, n.Annotations)
 	assert.Equal(t, map[string]string{v1alpha1.AnnotationLastAppliedPreserve: "when-failed"}, w.Machine("m").Annotations)
-	assert.Equal(t, []string{"Normal Preserved " + failedSentence}, w.NewEvents())
+	assert.Equal(t, []string{"Normal Preserved " + preservedFailedMachineMessage}, w.TakeNewEvents())
 
 	t.Run("and stop", func(t *testing.T) {
 		w.EditObject(
@@ -205,7 +213,7 @@ func TestPreserveAFailedMachine(t *testing.T) {
 			"n",
 			map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationPreserve: nil}}},
 		)
-		preserveMachine(w, readAfterPreservationStart(m, time.Hour))
+		preserveMachine(w, readInputAfterPreservationStart(m, time.Hour))
 		after := w.Node()
 		assert.True(t, after.Spec.Unschedulable)
 		assert.Equal(t, before.Spec.Taints, after.Spec.Taints)
@@ -213,17 +221,21 @@ func TestPreserveAFailedMachine(t *testing.T) {
 		assert.Equal(t, map[string]string{"mine": "1"}, after.Annotations)
 		assert.Empty(t, w.Machine("m").Annotations)
 		assert.Nil(t, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
-		assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody requests it."}, w.NewEvents())
+		assert.Equal(
+			t,
+			[]string{"Normal PreservationStopped " + preservationStoppedPrefix + "nobody requests it."},
+			w.TakeNewEvents(),
+		)
 	})
 }
 
 func TestScaleDownThatAUserDisabledStaysDisabled(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, withPreserveAnnotation("now"))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, withPreserveAnnotation("now"))
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Node(
+		activitiestest.NewNode(
 			func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true"} },
 		),
 	)
@@ -231,30 +243,30 @@ func TestScaleDownThatAUserDisabledStaysDisabled(t *testing.T) {
 		{"update machines/status", "patch nodes/status"},
 		{"patch machines", "update machines/status", "patch nodes/status"},
 	} {
-		preserveMachine(w, readAfterPreservationStart(m, time.Duration(since)*v1alpha1.DefaultPreserveTimeout))
+		preserveMachine(w, readInputAfterPreservationStart(m, time.Duration(since)*v1alpha1.DefaultPreserveTimeout))
 		assert.Equal(t, writes, w.WriteRequests())
 		assert.Equal(t, map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true"}, w.Node().Annotations)
 	}
 }
 
-func TestPreservationChangesNoTimes(t *testing.T) {
+func TestPreservationKeepsStatusTimestamps(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node())
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
+	w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 	want := w.Machine("m").Status
-	preserveMachine(w, readAfterPreservationStart(m, 0))
+	preserveMachine(w, readInputAfterPreservationStart(m, 0))
 	kept := w.Machine("m").Status
 	require.NotNil(t, kept.CurrentStatus.PreserveExpiryTime)
 	kept.CurrentStatus.PreserveExpiryTime = nil
 	assert.Equal(t, want, kept, "lastUpdateTime, the health clock and all else of the status")
 
-	preserveMachine(w, readAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout))
+	preserveMachine(w, readInputAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout))
 	assert.Equal(t, want, w.Machine("m").Status)
 }
 
 func TestRecordedPreserveExpiryTimeIsKept(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine(
+	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithNode,
 		setFailedLongAgo,
@@ -263,17 +275,17 @@ func TestRecordedPreserveExpiryTimeIsKept(t *testing.T) {
 			// the end of the preservation was written together with the phase
 			m.Status.CurrentStatus.PreserveExpiryTime = &activitiestest.PreservationEnd
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
-				MachinePreserveTimeout: activitiestest.Duration(time.Minute),
+				MachinePreserveTimeout: activitiestest.NewDuration(time.Minute),
 			}
 		},
 	)
-	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	preserveMachine(w, readAfterPreservationStart(m, time.Hour))
+	w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+	preserveMachine(w, readInputAfterPreservationStart(m, time.Hour))
 	assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.WriteRequests())
 	assert.Equal(
 		t,
-		[]string{"Normal Preserved " + failedSentence},
-		w.NewEvents(),
+		[]string{"Normal Preserved " + preservedFailedMachineMessage},
+		w.TakeNewEvents(),
 		"told when the node says so, whoever wrote the end",
 	)
 }

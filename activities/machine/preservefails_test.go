@@ -22,58 +22,58 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 		at     activitiestest.WriteKind
 		writes int // number of writes, including the failed write and, where needed, a second taint write
 	}{
-		"of the end":         {endWrite, 5},
-		"of the marks":       {marksWrite, 5},
-		"of the condition":   {conditionWrite, 6},
-		"of the annotations": {annotationsWrite, 6},
+		"of the end":         {expiryWrite, 5},
+		"of the marks":       {nodeAnnotationsWrite, 5},
+		"of the condition":   {nodeConditionWrite, 6},
+		"of the annotations": {machineAnnotationsWrite, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(withNodePreserveAnnotation("now")))
 			w.FailWrites(row.at, 1, nil, func() {
 				w.EditObject(cache.Nodes, "n", map[string]any{
 					"metadata": map[string]any{"annotations": map[string]any{"mine": "1"}},
 					"spec":     map[string]any{"taints": []any{map[string]any{"key": "mine", "effect": "NoSchedule"}}},
 				})
-				w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("mine", "1"))
+				w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("mine", "1"))
 			})
-			preserveMachine(w, readAfterPreservationStart(m, 0))
+			preserveMachine(w, readInputAfterPreservationStart(m, 0))
 			assert.Len(t, w.WriteRequests(), row.writes)
 			assert.Equal(t, "1", w.Node().Annotations["mine"], "what the other one wrote is not lost")
 			assert.Equal(t, "1", w.Machine("m").Annotations["mine"])
-			assert.Len(t, w.NewEvents(), 1)
+			assert.Len(t, w.TakeNewEvents(), 1)
 		})
 	}
 	t.Run("who changed the wish", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
-		w := activitiestest.NewWorld(t, m, activitiestest.Node())
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 		w.FailWrites(
-			endWrite,
+			expiryWrite,
 			1,
 			nil,
 			func() {
-				w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch(v1alpha1.AnnotationPreserve, "false"))
+				w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationPreserve, "false"))
 			},
 		)
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).PreserveMachine,
-			readAfterPreservationStart(m, 0),
+			readInputAfterPreservationStart(m, 0),
 		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
 		assert.Equal(t, []string{"update machines/status"}, w.WriteRequests(), "in vain, and then there is nothing to do")
 		assert.Nil(t, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
-		assert.Empty(t, w.NewEvents())
+		assert.Empty(t, w.TakeNewEvents())
 	})
 	t.Run("each time", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
-		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.FailWrites(marksWrite, -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+		w.FailWrites(nodeAnnotationsWrite, -1, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil), nil)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).PreserveMachine,
-			readAfterPreservationStart(m, 0),
+			readInputAfterPreservationStart(m, 0),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 		assert.Len(t, w.WriteRequests(), 4)
@@ -84,55 +84,55 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 func TestPreserveMachineContinuesIfNodeIsDeleted(t *testing.T) {
 	t.Parallel()
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-	for name, at := range map[string]activitiestest.WriteKind{"before the marks": marksWrite, "before the condition": conditionWrite} {
-		m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
+	for name, at := range map[string]activitiestest.WriteKind{"before the marks": nodeAnnotationsWrite, "before the condition": nodeConditionWrite} {
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 		t.Run("it goes "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node())
-			w.FailWrites(at, 1, nil, func() { require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n")) })
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+			w.FailWrites(at, 1, nil, func() { require.NoError(t, w.TargetClient.Tracker().Delete(nodes, "", "n")) })
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).PreserveMachine,
-				readAfterPreservationStart(m, 0),
+				readInputAfterPreservationStart(m, 0),
 			)
 			require.NoError(t, err)
 			assert.Equal(t, &activitiestest.PreservationEnd, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 			assert.Nil(t, w.Node())
 		})
 		t.Run("another one takes its place "+name, func(t *testing.T) {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node())
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 			w.FailWrites(at, 1, nil, func() {
-				require.NoError(t, w.Target.Tracker().Delete(nodes, "", "n"))
+				require.NoError(t, w.TargetClient.Tracker().Delete(nodes, "", "n"))
 				require.NoError(
 					t,
-					w.Target.Tracker().Create(nodes, activitiestest.Node(func(n *corev1.Node) { n.UID = "uid-new" }), ""),
+					w.TargetClient.Tracker().Create(nodes, activitiestest.NewNode(func(n *corev1.Node) { n.UID = "uid-new" }), ""),
 				)
 			})
-			preserveMachine(w, readAfterPreservationStart(m, 0))
+			preserveMachine(w, readInputAfterPreservationStart(m, 0))
 			assert.Equal(t, "uid-new", string(w.Node().UID))
 			assert.NotNil(t, preservedTaint(w.Node()))
-			assert.Equal(t, failedSentence, preservedCondition(w.Node()).Message)
+			assert.Equal(t, preservedFailedMachineMessage, preservedCondition(w.Node()).Message)
 		})
 	}
 	t.Run("the machine goes", func(t *testing.T) {
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithNode,
 			setFailedLongAgo,
 			withPreserveAnnotation("now"),
 			activitiestest.WithoutFinalizers[*v1alpha1.Machine],
 		)
-		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.FailWrites(endWrite, 1, nil, func() {
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+		w.FailWrites(expiryWrite, 1, nil, func() {
 			require.NoError(
 				t,
-				w.Machines.Tracker().
+				w.MachineClient.Tracker().
 					Delete(v1alpha1.SchemeGroupVersion.WithResource("machines"), activitiestest.TestNamespace, "m"),
 			)
 		})
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).PreserveMachine,
-			readAfterPreservationStart(m, 0),
+			readInputAfterPreservationStart(m, 0),
 		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
@@ -141,48 +141,48 @@ func TestPreserveMachineContinuesIfNodeIsDeleted(t *testing.T) {
 
 func TestPreserveMachineFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 	t.Run("for now, to read the node", func(t *testing.T) {
 		for _, answer := range []error{errors.New("no answer"), apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil)} {
-			w := activitiestest.NewWorld(t, m, activitiestest.Node())
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 			w.FailWrites(activitiestest.WriteKind{Verb: "get", Resource: "nodes", InControlCluster: false}, 1, answer, nil)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).PreserveMachine,
-				readAfterPreservationStart(m, 0),
+				readInputAfterPreservationStart(m, 0),
 			)
 			require.ErrorContains(t, err, "get node n of machine m")
 			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
 			assert.Empty(t, w.WriteRequests(), "a node that cannot be read is not a node without wishes")
-			preserveMachine(w, readAfterPreservationStart(m, 0))
-			assert.Equal(t, failedSentence, preservedCondition(w.Node()).Message)
+			preserveMachine(w, readInputAfterPreservationStart(m, 0))
+			assert.Equal(t, preservedFailedMachineMessage, preservedCondition(w.Node()).Message)
 		}
 	})
 	t.Run("for good", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, m, activitiestest.Node())
-		w.FailWrites(marksWrite, 1, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), nil)
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+		w.FailWrites(nodeAnnotationsWrite, 1, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), nil)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).PreserveMachine,
-			readAfterPreservationStart(m, 0),
+			readInputAfterPreservationStart(m, 0),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
 	})
 	for message, at := range map[string]activitiestest.WriteKind{
-		"write end of preservation: no answer":           endWrite,
-		"write annotations and taint of node: no answer": marksWrite,
-		"write condition of node: no answer":             conditionWrite,
-		"write annotations of machine: no answer":        annotationsWrite,
+		"write end of preservation: no answer":           expiryWrite,
+		"write annotations and taint of node: no answer": nodeAnnotationsWrite,
+		"write condition of node: no answer":             nodeConditionWrite,
+		"write annotations of machine: no answer":        machineAnnotationsWrite,
 	} {
 		t.Run("for now: "+message, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(withNodePreserveAnnotation("now")))
 			w.FailWrites(at, 1, errors.New("no answer"), nil)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).PreserveMachine,
-				readAfterPreservationStart(m, 0),
+				readInputAfterPreservationStart(m, 0),
 			)
 			require.ErrorContains(t, err, message)
 		})
@@ -191,8 +191,12 @@ func TestPreserveMachineFails(t *testing.T) {
 
 func TestPreserveMachineChangesNoCachedObject(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("false"))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now"), setCordonedByOthers))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("false"))
+	w := activitiestest.NewWorld(
+		t,
+		m,
+		activitiestest.NewNode(withNodePreserveAnnotation("now"), addChangesOfOtherControllers),
+	)
 	release := w.HoldEvents()
 	cachedMachine, _ := w.Cluster.Machine(activitiestest.TestNamespace + "/m")
 	cachedNode, _ := w.Cluster.Target("").Node("n")
@@ -200,7 +204,7 @@ func TestPreserveMachineChangesNoCachedObject(t *testing.T) {
 	_, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		newActivities(w.Kube).PreserveMachine,
-		readAfterPreservationStart(m, 0),
+		readInputAfterPreservationStart(m, 0),
 	)
 	require.NoError(t, err)
 	assert.Len(t, w.WriteRequests(), 4)
@@ -208,17 +212,17 @@ func TestPreserveMachineChangesNoCachedObject(t *testing.T) {
 	assert.Equal(t, nodeBefore, cachedNode)
 
 	t.Run("and a cache that is behind tells nobody twice", func(t *testing.T) {
-		w.NewEvents()
+		w.TakeNewEvents()
 		before := w.Snapshot()
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).PreserveMachine,
-			readAfterPreservationStart(m, 0),
+			readInputAfterPreservationStart(m, 0),
 		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
 		assert.Equal(t, before, w.Snapshot())
-		assert.Empty(t, w.NewEvents())
+		assert.Empty(t, w.TakeNewEvents())
 	})
 	release()
 }

@@ -37,31 +37,31 @@ func preservationRecords(w *activitiestest.World) []string {
 }
 
 var (
-	endWrite         = activitiestest.WriteKind{Verb: "update", Resource: "machines", InControlCluster: true}
-	marksWrite       = activitiestest.WriteKind{Verb: "update", Resource: "nodes", InControlCluster: false}
-	conditionWrite   = activitiestest.WriteKind{Verb: "patch", Resource: "nodes", InControlCluster: false}
-	annotationsWrite = activitiestest.WriteKind{Verb: "patch", Resource: "machines", InControlCluster: true}
+	expiryWrite             = activitiestest.WriteKind{Verb: "update", Resource: "machines", InControlCluster: true}
+	nodeAnnotationsWrite    = activitiestest.WriteKind{Verb: "update", Resource: "nodes", InControlCluster: false}
+	nodeConditionWrite      = activitiestest.WriteKind{Verb: "patch", Resource: "nodes", InControlCluster: false}
+	machineAnnotationsWrite = activitiestest.WriteKind{Verb: "patch", Resource: "machines", InControlCluster: true}
 )
 
 func TestPreserveResumesAtEachStep(t *testing.T) {
 	t.Parallel()
 	all := []string{"end", "marks", "condition", "machine"}
-	for done, at := range []activitiestest.WriteKind{endWrite, marksWrite, conditionWrite, annotationsWrite} {
+	for done, at := range []activitiestest.WriteKind{expiryWrite, nodeAnnotationsWrite, nodeConditionWrite, machineAnnotationsWrite} {
 		t.Run(at.Verb+" "+at.Resource, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(withNodePreserveAnnotation("now")))
 			w.FailWrites(at, 1, errors.New("no answer"), nil)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).PreserveMachine,
-				readAfterPreservationStart(m, 0),
+				readInputAfterPreservationStart(m, 0),
 			)
 			require.ErrorContains(t, err, "no answer")
 			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
 			assert.Equal(t, all[:done], preservationRecords(w), "what comes before is done, what comes after is not")
 
-			preserveMachine(w, readAfterPreservationStart(m, time.Hour))
+			preserveMachine(w, readInputAfterPreservationStart(m, time.Hour))
 			assert.Equal(t, all, preservationRecords(w))
 			until := activitiestest.PreservationEnd
 			if done == 0 {
@@ -69,7 +69,7 @@ func TestPreserveResumesAtEachStep(t *testing.T) {
 			}
 			assert.True(t, until.Equal(w.Machine("m").Status.CurrentStatus.PreserveExpiryTime))
 			assert.Contains(t, preservedCondition(w.Node()).Message, until.UTC().Format(time.RFC3339))
-			assert.Len(t, w.NewEvents(), 1, "told once")
+			assert.Len(t, w.TakeNewEvents(), 1, "told once")
 		})
 	}
 }
@@ -81,52 +81,56 @@ func TestStopOfPreservationResumesAtEachStep(t *testing.T) {
 		at   activitiestest.WriteKind
 		left []string
 	}{
-		{conditionWrite, all},
-		{marksWrite, []string{"end", "marks", "machine"}},
-		{annotationsWrite, []string{"end", "machine"}},
-		{endWrite, []string{"end"}},
+		{nodeConditionWrite, all},
+		{nodeAnnotationsWrite, []string{"end", "marks", "machine"}},
+		{machineAnnotationsWrite, []string{"end", "machine"}},
+		{expiryWrite, []string{"end"}},
 	} {
 		t.Run(row.at.Verb+" "+row.at.Resource, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(withNodePreserveAnnotation("now")))
-			preserveMachine(w, readAfterPreservationStart(m, 0))
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(withNodePreserveAnnotation("now")))
+			preserveMachine(w, readInputAfterPreservationStart(m, 0))
 			require.Equal(t, all, preservationRecords(w))
-			w.NewEvents()
+			w.TakeNewEvents()
 			w.FailWrites(row.at, 1, errors.New("no answer"), nil)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).PreserveMachine,
-				readAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout),
+				readInputAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout),
 			)
 			require.ErrorContains(t, err, "no answer")
 			assert.Equal(t, row.left, preservationRecords(w))
-			assert.Empty(t, w.NewEvents())
+			assert.Empty(t, w.TakeNewEvents())
 
-			preserveMachine(w, readAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout+time.Hour))
+			preserveMachine(w, readInputAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout+time.Hour))
 			assert.Len(t, w.WriteRequests(), 4-i)
 			assert.Empty(t, preservationRecords(w))
 			assert.Empty(t, w.Node().Annotations)
 			assert.Empty(t, w.Machine("m").Annotations)
 			assert.Equal(
 				t,
-				[]string{"Normal PreservationStopped " + stopSentence + "its time is over."},
-				w.NewEvents(),
+				[]string{"Normal PreservationStopped " + preservationStoppedPrefix + "its time is over."},
+				w.TakeNewEvents(),
 				"told once, at the end",
 			)
-			assert.Equal(t, stopSentence+"its time is over.", preservedCondition(w.Node()).Message)
+			assert.Equal(t, preservationStoppedPrefix+"its time is over.", preservedCondition(w.Node()).Message)
 		})
 	}
 }
 
 func TestPreservationStopsIfExpiryTimeAndAnnotationAreRemoved(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node())
-	preserveMachine(w, readAfterPreservationStart(m, 0))
-	w.NewEvents()
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
+	w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
+	preserveMachine(w, readInputAfterPreservationStart(m, 0))
+	w.TakeNewEvents()
 	w.UpdateStatusAsWorkflow(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = nil })
 	w.EditObject(cache.Machines, "m", map[string]any{"metadata": map[string]any{"annotations": nil}})
-	preserveMachine(w, readAfterPreservationStart(m, time.Hour))
+	preserveMachine(w, readInputAfterPreservationStart(m, time.Hour))
 	assert.Empty(t, preservationRecords(w))
-	assert.Equal(t, []string{"Normal PreservationStopped " + stopSentence + "nobody requests it."}, w.NewEvents())
+	assert.Equal(
+		t,
+		[]string{"Normal PreservationStopped " + preservationStoppedPrefix + "nobody requests it."},
+		w.TakeNewEvents(),
+	)
 }

@@ -76,11 +76,11 @@ func (a *Activities) ReportMachine(ctx context.Context, in Report) (kube.ReportR
 	if err != nil {
 		return kube.ReportResult{}, err
 	}
-	return reportedStatus(after), nil
+	return newReportResult(after), nil
 }
 
-// reportedStatus returns the parts of a machine's status that a workflow needs after a report.
-func reportedStatus(m *v1alpha1.Machine) kube.ReportResult {
+// newReportResult returns the parts of a machine's status that a workflow needs after a report.
+func newReportResult(m *v1alpha1.Machine) kube.ReportResult {
 	r := kube.ReportResult{Version: m.ResourceVersion}
 	if o := m.Status.CurrentOperation; o != nil {
 		r.WaitsFor, r.BlockedBy = o.WaitsFor, o.BlockedBy
@@ -96,13 +96,13 @@ func (a *Activities) writeReport(ctx context.Context, in Report) (before, after 
 		in.Read,
 		machines,
 		func(read kube.ReadInput) (m, changed *v1alpha1.Machine, err error) {
-			m, live, err := a.Kube.Machine(ctx, read)
+			m, live, err := a.Kube.ReadMachine(ctx, read)
 			if err != nil || m == nil {
 				return nil, nil, err
 			}
 			// the status must say why a machine waits for its target, so a target that is not connected is not asked
 			ready := a.Kube.Cluster.Target(m.Namespace).Status().State == cache.TargetReady
-			node, err := a.Kube.Node(ctx, m, live && ready)
+			node, err := a.Kube.ReadNode(ctx, m, live && ready)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -143,9 +143,9 @@ func (a *Activities) nodeForReport(m *v1alpha1.Machine, node *corev1.Node) *core
 		return nil
 	}
 	switch a.Kube.Cluster.OwnerOfNode(m, node).Whose {
-	case ownership.Ours:
+	case ownership.OwnerSelf:
 		m.Status.NodeName = node.Name
-	case ownership.InDoubt:
+	case ownership.OwnerInDoubt:
 	default:
 		return nil
 	}
@@ -267,7 +267,7 @@ func nextCreationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alph
 	// the earlier attempts had no token, but the class now needs one
 	case in.runID != "" && was.WithoutToken && !in.WithoutToken:
 		return &v1alpha1.CreationIntent{RunID: was.RunID, Time: was.Time}
-	case was == nil && in.Operation != nil && isCreationNeverTried(m):
+	case was == nil && in.Operation != nil && wasCreationNeverTried(m):
 		return &v1alpha1.CreationIntent{}
 	default:
 		return was

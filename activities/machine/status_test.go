@@ -20,7 +20,7 @@ import (
 // reportMachine runs ReportMachine twice and returns the resulting status.
 func reportMachine(w *activitiestest.World, in machine.Report) v1alpha1.MachineStatus {
 	w.T.Helper()
-	reported := activitiestest.RunTwice[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, in)
+	reported := activitiestest.RunActivityTwice[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, in)
 	m := w.Machine(in.Read.Ref.Name)
 	assert.Equal(w.T, m.ResourceVersion, reported.Version, "the version to wait for")
 	return m.Status
@@ -28,13 +28,13 @@ func reportMachine(w *activitiestest.World, in machine.Report) v1alpha1.MachineS
 
 func TestReportMachine(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
+	m := activitiestest.NewMachine("m")
 	w := activitiestest.NewWorld(t, m)
 	step := kube.Step{
 		WorkflowID: "machine/shop/m",
 		Name:       "create-instance",
-		Since:      activitiestest.LongAgo.Time,
-		Deadline:   activitiestest.LongAgo.Add(time.Hour),
+		Since:      activitiestest.OldTime.Time,
+		Deadline:   activitiestest.OldTime.Add(time.Hour),
 		BlockedBy:  []string{"Unavailable"},
 		Cause:      "no capacity",
 	}
@@ -62,7 +62,7 @@ func TestReportMachine(t *testing.T) {
 	})
 	assert.Equal(t, "state-7", status.LastKnownState)
 	assert.Equal(t, "create-instance", status.CurrentOperation.Step)
-	assert.True(t, status.CurrentOperation.Since.Equal(&activitiestest.LongAgo))
+	assert.True(t, status.CurrentOperation.Since.Equal(&activitiestest.OldTime))
 	assert.True(t, status.CurrentOperation.Deadline.Time.Equal(step.Deadline))
 	assert.Equal(t, []string{"Unavailable"}, status.CurrentOperation.BlockedBy)
 	assert.Equal(
@@ -81,20 +81,20 @@ func TestReportMachine(t *testing.T) {
 	}, status.Conditions[1])
 
 	t.Run("people hear of it, once", func(t *testing.T) {
-		assert.Equal(t, []string{"Warning ResourceExhausted no capacity"}, w.NewEvents())
+		assert.Equal(t, []string{"Warning ResourceExhausted no capacity"}, w.TakeNewEvents())
 	})
 	assert.Equal(t, []string{"update machines/status"}, w.WriteRequests())
 }
 
 // runningMachine returns a running machine whose status was written long ago.
 func runningMachine() *v1alpha1.Machine {
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-	m.Status.CurrentStatus.LastUpdateTime = activitiestest.LongAgo
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	m.Status.CurrentStatus.LastUpdateTime = activitiestest.OldTime
 	m.Status.LastOperation = v1alpha1.LastOperation{
 		Type:           "Create",
 		State:          "Successful",
 		Description:    "joined",
-		LastUpdateTime: activitiestest.LongAgo,
+		LastUpdateTime: activitiestest.OldTime,
 	}
 	m.Status.LastKnownState = "state-7"
 	m.Status.Conditions = []corev1.NodeCondition{
@@ -102,13 +102,13 @@ func runningMachine() *v1alpha1.Machine {
 			Type:               v1alpha1.MachineInstanceReady,
 			Status:             "True",
 			Reason:             "InstanceCreated",
-			LastTransitionTime: activitiestest.LongAgo,
+			LastTransitionTime: activitiestest.OldTime,
 		},
 	}
 	return m
 }
 
-func TestTimesOfAReportChangeOnlyWithTheirValues(t *testing.T) {
+func TestReportChangesTimestampsOnlyWithValues(t *testing.T) {
 	t.Parallel()
 	same := machine.LastOperation{Type: "Create", State: "Successful", Description: "joined"}
 	for name, row := range map[string]struct {
@@ -126,19 +126,19 @@ func TestTimesOfAReportChangeOnlyWithTheirValues(t *testing.T) {
 			m := runningMachine()
 			row.report.Read = activitiestest.NewReadInput(m)
 			status := reportMachine(activitiestest.NewWorld(t, m), row.report)
-			assert.Equal(t, row.phase, !status.CurrentStatus.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the phase")
-			assert.Equal(t, row.last, !status.LastOperation.LastUpdateTime.Equal(&activitiestest.LongAgo), "of the operation")
+			assert.Equal(t, row.phase, !status.CurrentStatus.LastUpdateTime.Equal(&activitiestest.OldTime), "of the phase")
+			assert.Equal(t, row.last, !status.LastOperation.LastUpdateTime.Equal(&activitiestest.OldTime), "of the operation")
 			assert.Equal(
 				t,
 				row.status,
-				!status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo),
+				!status.Conditions[0].LastTransitionTime.Equal(&activitiestest.OldTime),
 				"of the condition",
 			)
 		})
 	}
 }
 
-func TestFieldsThatAReportOmitsStay(t *testing.T) {
+func TestReportKeepsOmittedFields(t *testing.T) {
 	t.Parallel()
 	m := runningMachine()
 	m.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machine/shop/m"}
@@ -151,7 +151,7 @@ func TestFieldsThatAReportOmitsStay(t *testing.T) {
 	assert.Equal(t, "joined", status.LastOperation.Description)
 	assert.Len(t, status.Conditions, 1)
 	assert.Nil(t, status.CurrentOperation, "except the operation: none means calm")
-	assert.Equal(t, []string{"Normal Calm all is well"}, w.NewEvents())
+	assert.Equal(t, []string{"Normal Calm all is well"}, w.TakeNewEvents())
 
 	t.Run("and where it says nothing new, nothing is written and nobody is told", func(t *testing.T) {
 		w.ForgetRequests()
@@ -164,7 +164,7 @@ func TestFieldsThatAReportOmitsStay(t *testing.T) {
 			},
 		)
 		assert.Empty(t, w.Requests())
-		assert.Empty(t, w.NewEvents())
+		assert.Empty(t, w.TakeNewEvents())
 	})
 }
 
@@ -191,9 +191,9 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 		corev1.NodeCondition{Type: "Ready", Status: "True", Message: "old"},
 		corev1.NodeCondition{Type: "Gone", Status: "True"},
 	)
-	n := activitiestest.Node(func(n *corev1.Node) {
+	n := activitiestest.NewNode(func(n *corev1.Node) {
 		n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
-		n.Status.Conditions[0].LastTransitionTime = activitiestest.LongAgo
+		n.Status.Conditions[0].LastTransitionTime = activitiestest.OldTime
 		n.Status.Conditions = append(
 			n.Status.Conditions,
 			corev1.NodeCondition{Type: v1alpha1.MachineInstanceReady, Status: "False"},
@@ -203,7 +203,7 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 	status := reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m)})
 	require.Len(t, status.Conditions, 2)
 	assert.Equal(t, corev1.NodeConditionType("Ready"), status.Conditions[0].Type)
-	assert.True(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.LongAgo))
+	assert.True(t, status.Conditions[0].LastTransitionTime.Equal(&activitiestest.OldTime))
 	assert.Equal(t, v1alpha1.MachineInstanceReady, status.Conditions[1].Type, "ours stays")
 	assert.Equal(t, corev1.ConditionTrue, status.Conditions[1].Status, "and the node cannot speak for it")
 
@@ -231,25 +231,25 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 
 func TestAChangedMessageAloneIsReported(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-	w := newIdleWorld(t, m, activitiestest.Class())
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	w := newIdleWorld(t, m, activitiestest.NewClass())
 	n := w.Node()
 	n.Status.Conditions[0].Message = "kubelet is posting ready status. AppArmor enabled"
 	w.WriteStatus(n)
-	assert.Equal(t, attention.Health, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
-	activitiestest.RunTwice[kube.ReportResult](
+	assert.Equal(t, attention.NeedHealth, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
+	activitiestest.RunActivityTwice[kube.ReportResult](
 		w,
 		newActivities(w.Kube).ReportMachine,
 		machine.Report{Read: activitiestest.NewReadInput(m)},
 	)
-	assert.Equal(t, attention.Nothing, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
+	assert.Equal(t, attention.NeedNothing, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
 
 	n = w.Node()
 	n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
 	w.WriteStatus(n)
 	assert.Equal(
 		t,
-		attention.Nothing,
+		attention.NeedNothing,
 		activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need,
 		"a heartbeat is no news",
 	)
@@ -257,13 +257,17 @@ func TestAChangedMessageAloneIsReported(t *testing.T) {
 
 func TestReportOfCreatedInstanceClearsError(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff))
+	m := activitiestest.NewMachine(
+		"m",
+		activitiestest.WithNode,
+		activitiestest.WithPhase(v1alpha1.MachineCrashLoopBackOff),
+	)
 	m.Status.Conditions = []corev1.NodeCondition{
 		{
 			Type:               v1alpha1.MachineInstanceReady,
 			Status:             "False",
 			Reason:             "Unavailable",
-			LastTransitionTime: activitiestest.LongAgo,
+			LastTransitionTime: activitiestest.OldTime,
 		},
 	}
 	status := reportMachine(activitiestest.NewWorld(t, m), machine.Report{
@@ -281,7 +285,7 @@ func TestReportOfCreatedInstanceClearsError(t *testing.T) {
 func TestTimeoutActiveDependsOnPhase(t *testing.T) {
 	t.Parallel()
 	for to, want := range map[string]bool{"Pending": true, "Unknown": true, "Running": false, "Failed": false, "Terminating": false} {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		status := reportMachine(
 			activitiestest.NewWorld(t, m),
 			machine.Report{Read: activitiestest.NewReadInput(m), Phase: to},
@@ -290,7 +294,7 @@ func TestTimeoutActiveDependsOnPhase(t *testing.T) {
 	}
 }
 
-func TestReportOfAMachineWithAnIgnoredClassKind(t *testing.T) {
+func TestReportNamesIgnoredClassKind(t *testing.T) {
 	t.Parallel()
 	read := machine.Condition{
 		Type:    "ClassReady",
@@ -310,7 +314,7 @@ func TestReportOfAMachineWithAnIgnoredClassKind(t *testing.T) {
 		"another kind, and no class of that name": {"machineclass", missing, missing.Message},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", func(m *v1alpha1.Machine) { m.Spec.Class.Kind = row.kind })
+			m := activitiestest.NewMachine("m", func(m *v1alpha1.Machine) { m.Spec.Class.Kind = row.kind })
 			status := reportMachine(
 				activitiestest.NewWorld(t, m),
 				machine.Report{Read: activitiestest.NewReadInput(m), Conditions: []machine.Condition{row.own}},
@@ -320,15 +324,15 @@ func TestReportOfAMachineWithAnIgnoredClassKind(t *testing.T) {
 	}
 }
 
-func TestReportMachineOfAnotherObject(t *testing.T) {
+func TestReportMachineRejectsReplacedMachine(t *testing.T) {
 	t.Parallel()
 	t.Run("that has the name now", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
+		w := activitiestest.NewWorld(t, activitiestest.NewMachine("m"))
 		_, err := activitiestest.RunActivity[kube.ReportResult](
 			w,
 			newActivities(w.Kube).ReportMachine,
 			machine.Report{
-				Read:  kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.Machine("m"))},
+				Read:  kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewMachine("m"))},
 				Phase: "Failed",
 			},
 		)
@@ -336,10 +340,10 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
 	})
 	t.Run("of which the cache has not heard", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithoutFinalizers)
+		m := activitiestest.NewMachine("m", activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
-		w.ReplaceMachine(m)
+		w.RecreateMachine(m)
 		_, err := activitiestest.RunActivity[kube.ReportResult](
 			w,
 			newActivities(w.Kube).ReportMachine,
@@ -347,7 +351,7 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 		)
 		assertObjectGone(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
-		assert.Empty(t, w.NewEvents())
+		assert.Empty(t, w.TakeNewEvents())
 	})
 }
 
@@ -355,7 +359,7 @@ func TestReportMachineOfAnotherObject(t *testing.T) {
 func TestMessagesOfAReportAreBounded(t *testing.T) {
 	t.Parallel()
 	huge := strings.Repeat("x", 1<<20)
-	m := activitiestest.Machine("m")
+	m := activitiestest.NewMachine("m")
 	w := activitiestest.NewWorld(t, m)
 	status := reportMachine(w, machine.Report{
 		Read:       activitiestest.NewReadInput(m),
@@ -366,7 +370,7 @@ func TestMessagesOfAReportAreBounded(t *testing.T) {
 	assert.Len(t, status.LastOperation.Description, 1000)
 	require.Len(t, status.Conditions, 1)
 	assert.Len(t, status.Conditions[0].Message, 1000)
-	events := w.NewEvents()
+	events := w.TakeNewEvents()
 	require.Len(t, events, 1)
 	assert.Less(t, len(events[0]), 1100)
 }

@@ -64,7 +64,7 @@ func TestDecideDrainOfNodeWhoseMachineStays(t *testing.T) {
 		Means:      "Delete",
 		MeansSince: new(metav1.Now()),
 	}
-	over := v1alpha1.MachineDrain{StartedAt: metav1.Now(), Result: vocabulary.DrainDrained}
+	over := v1alpha1.MachineDrain{StartedAt: metav1.Now(), Result: vocabulary.DrainResultDrained}
 	running := activitiestest.WithPhase(v1alpha1.MachineRunning)
 	for name, row := range map[string]struct {
 		machine []func(*v1alpha1.Machine)
@@ -79,7 +79,7 @@ func TestDecideDrainOfNodeWhoseMachineStays(t *testing.T) {
 		"the label asks for force":               {[]func(*v1alpha1.Machine){running, activitiestest.WithLabel(v1alpha1.LabelForceDrain, "True")}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
 		"the label of deletions does not":        {[]func(*v1alpha1.Machine){running, activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "True")}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
 		"not ready for more than 5 minutes":      {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){withSelectionTime(at), activitiestest.WithNodeNotReady(6 * time.Minute)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
-		"it is over":                             {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainDrained},
+		"it is over":                             {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainResultDrained},
 		"the update was called off":              {[]func(*v1alpha1.Machine){running}, nil, v1alpha1.DrainForUpdate, "", activitiesdrain.ResultCancelled},
 		"the machine is being deleted":           {[]func(*v1alpha1.Machine){running, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.ResultCancelled},
 		"it is preserved":                        {[]func(*v1alpha1.Machine){withFailureAndPreservation(later)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
@@ -88,9 +88,9 @@ func TestDecideDrainOfNodeWhoseMachineStays(t *testing.T) {
 		"it has recovered":                       {[]func(*v1alpha1.Machine){withFailureAndPreservation(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.ResultCancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
-			w := activitiestest.NewWorld(t, m, activitiestest.Node(row.node...))
-			d := activitiestest.RunTwice[activitiesdrain.Decision](
+			m := activitiestest.NewMachine("m", append([]func(*v1alpha1.Machine){activitiestest.WithNode}, row.machine...)...)
+			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(row.node...))
+			d := activitiestest.RunActivityTwice[activitiesdrain.Decision](
 				w,
 				(&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain,
 				activitiesdrain.Input{ReadInput: activitiestest.NewReadInput(m), Purpose: string(row.purpose)},
@@ -105,23 +105,28 @@ func TestDecideDrainOfNodeWhoseMachineStays(t *testing.T) {
 func TestDrainOfANodeWhoseMachineStaysIsRecorded(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(-time.Minute).Truncate(time.Second)
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-	w := activitiestest.NewWorld(t, m, activitiestest.Node(withSelectionTime(at)))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	w := activitiestest.NewWorld(t, m, activitiestest.NewNode(withSelectionTime(at)))
 	what := attention.DrainPurpose{For: vocabulary.DrainForUpdate, Occasion: at}
 	report := func(d machine.StayingDrain) *v1alpha1.StayingDrain {
 		d.Purpose = what
-		in := machine.Report{Read: kube.ReadInput{Ref: activitiestest.Ref(m), Live: true}, Drain: &d}
-		activitiestest.RunTwice[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, in)
+		in := machine.Report{Read: kube.ReadInput{Ref: activitiestest.NewRef(m), Live: true}, Drain: &d}
+		activitiestest.RunActivityTwice[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, in)
 		return w.Machine("m").Status.Drain
 	}
 	got := report(machine.StayingDrain{Means: "Evict"})
 	began := got.StartedAt
 	assert.Equal(t, "Evict", got.Means)
 	assert.False(t, began.IsZero())
-	got = report(machine.StayingDrain{Result: vocabulary.DrainForced, LeftBehind: []string{"web/a"}})
+	got = report(machine.StayingDrain{Result: vocabulary.DrainResultForced, LeftBehind: []string{"web/a"}})
 	assert.Equal(t, began, got.StartedAt)
 	assert.Equal(t, []string{"web/a"}, got.LeftBehind)
-	assert.Equal(t, vocabulary.DrainForced, report(machine.StayingDrain{Means: "Evict"}).Result, "what ended stays ended")
+	assert.Equal(
+		t,
+		vocabulary.DrainResultForced,
+		report(machine.StayingDrain{Means: "Evict"}).Result,
+		"what ended stays ended",
+	)
 	what.Occasion = at.Add(time.Second)
 	got = report(machine.StayingDrain{Means: "Evict"})
 	assert.Empty(t, got.Result, "another update is another drain")
@@ -131,27 +136,27 @@ func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 	t.Parallel()
 	until := activitiestest.PreservationEnd.Time
 	for result, want := range map[string]string{
-		"":                      "Preserved node is not drained. ",
-		vocabulary.DrainDrained: "Preserved node drained successfully. ",
-		vocabulary.DrainForced:  "Preserved node could not be drained. ",
-		vocabulary.DrainSkipped: "Preserved node could not be drained. ",
+		"":                            "Preserved node is not drained. ",
+		vocabulary.DrainResultDrained: "Preserved node drained successfully. ",
+		vocabulary.DrainResultForced:  "Preserved node could not be drained. ",
+		vocabulary.DrainResultSkipped: "Preserved node could not be drained. ",
 	} {
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithNode,
 			withFailureAndPreservation(until),
 			withStayingDrain(v1alpha1.DrainForPreservation, until, v1alpha1.MachineDrain{Result: result}),
 		)
-		w := activitiestest.NewWorld(t, m, activitiestest.Node())
+		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).PreserveMachine,
-			readAfterPreservationStart(m, time.Hour),
+			readInputAfterPreservationStart(m, time.Hour),
 		)
 		require.NoError(t, err)
 		for _, c := range w.Node().Status.Conditions {
 			if c.Type == v1alpha1.NodePreserved {
-				assert.Equal(t, want+runningSentence, c.Message)
+				assert.Equal(t, want+preservedMachineMessage, c.Message)
 			}
 		}
 		assert.Len(t, w.Node().Status.Conditions, 2)
@@ -160,27 +165,27 @@ func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 
 func TestHeldNodeIsNotCordonedForItsUpdate(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Node(withSelectionTime(time.Now()), func(n *corev1.Node) { n.Spec.Unschedulable = true }),
+		activitiestest.NewNode(withSelectionTime(time.Now()), func(n *corev1.Node) { n.Spec.Unschedulable = true }),
 	)
-	activitiestest.RunTwice[string](
+	activitiestest.RunActivityTwice[string](
 		w,
 		(&activitiesdrain.Activities{Kube: w.Kube}).HoldDrain,
 		activitiesdrain.HoldInput{Read: activitiestest.NewReadInput(m), Why: "alice"},
 	)
-	activitiestest.RunTwice[kube.MinVersions](
+	activitiestest.RunActivityTwice[kube.MinVersions](
 		w,
 		newActivities(w.Kube).UncordonNode,
-		kube.ReadInput{Ref: activitiestest.Ref(m), Live: true},
+		kube.ReadInput{Ref: activitiestest.NewRef(m), Live: true},
 	)
 	assert.False(t, w.Node().Spec.Unschedulable)
-	activitiestest.RunTwice[kube.MinVersions](
+	activitiestest.RunActivityTwice[kube.MinVersions](
 		w,
 		newActivities(w.Kube).CordonNode,
-		kube.ReadInput{Ref: activitiestest.Ref(m), Live: true},
+		kube.ReadInput{Ref: activitiestest.NewRef(m), Live: true},
 	)
 	assert.False(t, w.Node().Spec.Unschedulable)
 }

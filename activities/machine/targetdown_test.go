@@ -24,16 +24,16 @@ import (
 // cache, as after a restart of the worker during an outage.
 func newWorldWithTargetDown(t *testing.T, m *v1alpha1.Machine, state cache.TargetState) *activitiestest.World {
 	t.Helper()
-	w := activitiestest.NewWorld(t, m, activitiestest.Class())
+	w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 	for _, verb := range []string{"get", "list", "patch", "update"} {
-		activitiestest.FailRequests(w.Target, verb, "nodes", -1, errors.New("no answer"), nil)
+		activitiestest.FailRequests(w.TargetClient, verb, "nodes", -1, errors.New("no answer"), nil)
 	}
-	target := cache.NewTarget(w.Target, "cluster-1")
+	target := cache.NewTarget(w.TargetClient, "cluster-1")
 	require.NoError(t, target.WatchNodes())
 	target.SetStatus(cache.TargetStatus{
 		State: state, Why: "connection refused", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	})
-	w.Cluster.SetTargets(observetest.Targets{activitiestest.TestNamespace: target})
+	w.Cluster.SetTargetSource(observetest.Targets{activitiestest.TestNamespace: target})
 	return w
 }
 
@@ -57,18 +57,18 @@ func TestADeletionDrainsTheNodeOfATargetThatIsNotConnected(t *testing.T) {
 		stage  deletion.Stage
 		why    string
 	}{
-		"its node is named": {func(*v1alpha1.Machine) {}, deletion.Drain, "node n is to be drained"},
+		"its node is named": {func(*v1alpha1.Machine) {}, deletion.StageDrain, "node n is to be drained"},
 		"its node has only the provider ID": {
-			nameless, deletion.Drain, "the node with its provider ID is to be drained",
+			nameless, deletion.StageDrain, "the node with its provider ID is to be drained",
 		},
-		"its node was drained": {drained, deletion.Detach, "waits until the volumes of node n are detached"},
+		"its node was drained": {drained, deletion.StageDetach, "waits until the volumes of node n are detached"},
 	} {
 		for _, state := range []cache.TargetState{cache.TargetMissing, cache.TargetConnecting, cache.TargetUnavailable} {
 			for way, read := range map[string]func(metav1.Object) kube.ReadInput{
 				"cached": activitiestest.NewReadInput, "live": activitiestest.NewLiveReadInput,
 			} {
 				t.Run(name+", "+string(state)+", "+way, func(t *testing.T) {
-					m := activitiestest.Machine("m", append(going, row.change)...)
+					m := activitiestest.NewMachine("m", append(going, row.change)...)
 					d := activitiestest.DecideMachine(newWorldWithTargetDown(t, m, state), read(m))
 					require.NotNil(t, d.Deletion)
 					assert.Equal(t, row.stage, d.Deletion.Stage)
@@ -81,20 +81,20 @@ func TestADeletionDrainsTheNodeOfATargetThatIsNotConnected(t *testing.T) {
 		}
 	}
 	t.Run("a person skips the drain", func(t *testing.T) {
-		m := activitiestest.Machine("m", append(going, func(m *v1alpha1.Machine) {
+		m := activitiestest.NewMachine("m", append(going, func(m *v1alpha1.Machine) {
 			m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "alice: the cluster is gone"}
 		})...)
 		w := newWorldWithTargetDown(t, m, cache.TargetUnavailable)
 		d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
-		assert.Equal(t, deletion.Instance, d.Deletion.Stage)
+		assert.Equal(t, deletion.StageInstance, d.Deletion.Stage)
 		assert.Contains(t, d.Deletion.Skipped, "alice: the cluster is gone")
 	})
 	t.Run("the machines of the namespace join no cluster", func(t *testing.T) {
-		m := activitiestest.Machine("m", going...)
+		m := activitiestest.NewMachine("m", going...)
 		w := newWorldWithTargetDown(t, m, cache.TargetMissing)
-		w.Cluster.SetTargets(observetest.Targets{})
+		w.Cluster.SetTargetSource(observetest.Targets{})
 		d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
-		assert.Equal(t, deletion.Instance, d.Deletion.Stage)
+		assert.Equal(t, deletion.StageInstance, d.Deletion.Stage)
 		assert.Equal(t, "there is no node n", d.Deletion.Skipped)
 	})
 }
@@ -102,7 +102,7 @@ func TestADeletionDrainsTheNodeOfATargetThatIsNotConnected(t *testing.T) {
 // A run's first decision reads live, and its status must say why the machine waits.
 func TestADecisionDoesNotWaitForATargetThatIsNotConnected(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineUnknown))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineUnknown))
 	w := newWorldWithTargetDown(t, m, cache.TargetUnavailable)
 	d := activitiestest.DecideMachine(w, activitiestest.NewLiveReadInput(m))
 	require.NotNil(t, d.Health)
@@ -122,19 +122,19 @@ func TestADecisionDoesNotWaitForATargetThatIsNotConnected(t *testing.T) {
 // A proxy in front of an API server may answer 404 for any path while the API server is away.
 func TestA404ThatIsNotFromTheAPIServerProvesNothing(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine(
+	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithNode,
 		activitiestest.WithCreateAttempt,
 		activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 	)
-	w := newWorldWithStaleCache(t, m, activitiestest.Node())
+	w := newWorldWithStaleCache(t, m, activitiestest.NewNode())
 	proxy := apierrors.NewGenericServerResponse(404, "get", v1alpha1.Resource("nodes"), "n", "404 page not found", 0, true)
 	require.True(t, apierrors.IsNotFound(proxy))
-	activitiestest.FailRequests(w.Target, "get", "nodes", -1, proxy, nil)
+	activitiestest.FailRequests(w.TargetClient, "get", "nodes", -1, proxy, nil)
 	d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
-	assert.Equal(t, deletion.Drain, d.Deletion.Stage, d.Deletion.Skipped)
-	in := machine.NodeRemoval{Machine: activitiestest.Ref(m), NodeName: "n"}
+	assert.Equal(t, deletion.StageDrain, d.Deletion.Stage, d.Deletion.Skipped)
+	in := machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n"}
 	_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, in)
 	require.ErrorContains(t, err, "get node n")
 }

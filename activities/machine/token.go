@@ -32,7 +32,7 @@ type TokenRequest struct {
 // IssueToken creates the bootstrap token of an attempt, and returns the reference of its Secret. A repeated call for
 // the same attempt returns the same token.
 func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.TokenRef, error) {
-	m, _, err := a.Kube.Machine(ctx, in.Read)
+	m, _, err := a.Kube.ReadMachine(ctx, in.Read)
 	switch {
 	case err != nil:
 		return kube.TokenRef{}, err
@@ -86,9 +86,9 @@ func (a *Activities) issueToken(
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			machine := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
-			return kube.TokenRef{}, kube.SecretError(ctx, machine, "create secret "+wanted.Name, err)
+			return kube.TokenRef{}, kube.ClassifySecretError(ctx, machine, "create secret "+wanted.Name, err)
 		}
-		kept, err := reuseToken(ctx, secrets, wanted, expires, now)
+		kept, err := tryReuseToken(ctx, secrets, wanted, expires, now)
 		if err != nil {
 			return kube.TokenRef{}, err
 		}
@@ -108,7 +108,7 @@ func (a *Activities) issueToken(
 func (a *Activities) newToken(m *v1alpha1.Machine, attempt string, n int, expires time.Time) *corev1.Secret {
 	id := tokenID(m.UID, attempt, n)
 	secret := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken}
-	secret.Namespace, secret.Name = metav1.NamespaceSystem, kube.TokenPrefix+id
+	secret.Namespace, secret.Name = metav1.NamespaceSystem, kube.TokenSecretNamePrefix+id
 	secret.Labels = map[string]string{v1alpha1.LabelMachineUID: string(m.UID)}
 	secret.Annotations = map[string]string{v1alpha1.AnnotationAttempt: attempt}
 	secret.Data = map[string][]byte{
@@ -145,9 +145,9 @@ func tokenID(uid types.UID, attempt string, n int) string {
 	return string(id)
 }
 
-// reuseToken reports whether the existing Secret with the wanted name is a usable token of the same machine and
+// tryReuseToken reports whether the existing Secret with the wanted name is a usable token of the same machine and
 // attempt. A reused token is extended until expires.
-func reuseToken(
+func tryReuseToken(
 	ctx context.Context,
 	secrets corev1client.SecretInterface,
 	wanted *corev1.Secret,

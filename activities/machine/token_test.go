@@ -33,7 +33,7 @@ func issueToken(w *activitiestest.World, m *v1alpha1.Machine, attempt string, ex
 	w.T.Helper()
 	ref, err := machine.IssueToken(w.T.Context(), newActivities(w.Kube), m, attempt, expires)
 	require.NoError(w.T, err)
-	require.Equal(w.T, activitiestest.KubeSystem, ref.Namespace)
+	require.Equal(w.T, activitiestest.TokenNamespace, ref.Namespace)
 	return ref
 }
 
@@ -50,7 +50,7 @@ func TestIssueTokenWritesBootstrapTokenSecret(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t)
 			w.TokenGroups = row.groups
-			s := w.Token(issueToken(w, activitiestest.Machine("m"), "7", expires))
+			s := w.TokenSecret(issueToken(w, activitiestest.NewMachine("m"), "7", expires))
 			assert.Equal(t, corev1.SecretTypeBootstrapToken, s.Type)
 			assert.Equal(t, map[string]string{"machine.sapcloud.io/machine-uid": "uid-m"}, s.Labels)
 			assert.Equal(t, map[string]string{"machine.sapcloud.io/creation-attempt": "7"}, s.Annotations)
@@ -80,7 +80,7 @@ func TestIssueTokenWritesBootstrapTokenSecret(t *testing.T) {
 func TestTwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t)
-	one, other := activitiestest.Machine("web-5f6d7-abcde"), activitiestest.Machine("api-77c9d-abcde")
+	one, other := activitiestest.NewMachine("web-5f6d7-abcde"), activitiestest.NewMachine("api-77c9d-abcde")
 	a, b := issueToken(
 		w,
 		one,
@@ -93,13 +93,13 @@ func TestTwoMachinesDoNotShareABootstrapToken(t *testing.T) {
 		activitiestest.TokenExpiration(),
 	)
 	assert.NotEqual(t, a.Name, b.Name, "names that end alike")
-	assert.NotEqual(t, w.Token(a).Data["token-secret"], w.Token(b).Data["token-secret"])
+	assert.NotEqual(t, w.TokenSecret(a).Data["token-secret"], w.TokenSecret(b).Data["token-secret"])
 
 	w.RevokeTokensTwice(one)
-	assert.Nil(t, w.Token(a))
-	assert.NotNil(t, w.Token(b), "that one machine has joined is nothing to the other")
+	assert.Nil(t, w.TokenSecret(a))
+	assert.NotNil(t, w.TokenSecret(b), "that one machine has joined is nothing to the other")
 
-	again := activitiestest.Machine("web-5f6d7-abcde")
+	again := activitiestest.NewMachine("web-5f6d7-abcde")
 	again.UID = "uid-of-a-later-one"
 	assert.NotEqual(
 		t,
@@ -113,71 +113,71 @@ func TestEachCreationAttemptHasItsOwnBootstrapToken(t *testing.T) {
 	t.Parallel()
 	t.Run("a name shorter than five bytes", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		assert.NotNil(t, w.Token(issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration())))
+		assert.NotNil(t, w.TokenSecret(issueToken(w, activitiestest.NewMachine("m"), "1", activitiestest.TokenExpiration())))
 	})
 	t.Run("the same attempt finds its token", func(t *testing.T) {
 		w, expires := activitiestest.NewWorld(t), activitiestest.TokenExpiration()
-		first := issueToken(w, activitiestest.Machine("m"), "1", expires)
-		before := w.Token(first)
+		first := issueToken(w, activitiestest.NewMachine("m"), "1", expires)
+		before := w.TokenSecret(first)
 		w.ForgetRequests()
-		assert.Equal(t, first, issueToken(w, activitiestest.Machine("m"), "1", expires))
-		assert.Equal(t, before, w.Token(first))
+		assert.Equal(t, first, issueToken(w, activitiestest.NewMachine("m"), "1", expires))
+		assert.Equal(t, before, w.TokenSecret(first))
 		assert.Equal(t, []string{"create secrets"}, w.WriteRequests(), "which the API server did not take")
-		assert.Equal(t, []string{first.Name}, w.TokenNames())
+		assert.Equal(t, []string{first.Name}, w.TokenSecretNames())
 	})
 	t.Run("another attempt gets another, and the earlier one stays", func(t *testing.T) {
 		w, names, halves := activitiestest.NewWorld(t), []string{}, map[string]bool{}
 		// the names of earlier attempts do not collide with the names of later attempts
 		for n := range machine.MaxTokenNames + 2 {
-			got := issueToken(w, activitiestest.Machine("m"), strconv.Itoa(n), activitiestest.TokenExpiration())
+			got := issueToken(w, activitiestest.NewMachine("m"), strconv.Itoa(n), activitiestest.TokenExpiration())
 			names = append(names, got.Name)
-			halves[string(w.Token(got).Data["token-secret"])] = true
+			halves[string(w.TokenSecret(got).Data["token-secret"])] = true
 		}
-		assert.ElementsMatch(t, names, w.TokenNames())
+		assert.ElementsMatch(t, names, w.TokenSecretNames())
 		assert.Len(t, halves, len(names))
 	})
 	t.Run("an expired token is not used again", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		first := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration())
+		first := issueToken(w, activitiestest.NewMachine("m"), "1", activitiestest.TokenExpiration())
 		w.ChangeTokenSecret(first, "expiration", time.Now().UTC().Add(-time.Second).Format(time.RFC3339))
-		expired := w.Token(first)
-		second := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration())
+		expired := w.TokenSecret(first)
+		second := issueToken(w, activitiestest.NewMachine("m"), "1", activitiestest.TokenExpiration())
 		assert.NotEqual(t, first.Name, second.Name)
-		assert.Equal(t, expired, w.Token(first))
+		assert.Equal(t, expired, w.TokenSecret(first))
 		assert.Equal(
 			t,
 			second,
-			issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration()),
+			issueToken(w, activitiestest.NewMachine("m"), "1", activitiestest.TokenExpiration()),
 			"the one that took its place is found",
 		)
 	})
 	t.Run("none is made that has expired already", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
-		_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.Machine("m"), "1", time.Now())
+		_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.NewMachine("m"), "1", time.Now())
 		require.ErrorContains(t, err, "of machine shop/m would have expired at")
-		assert.Empty(t, w.TokenNames())
+		assert.Empty(t, w.TokenSecretNames())
 	})
 }
 
 func TestBootstrapTokenHasMinimumLifetime(t *testing.T) {
 	t.Parallel()
 	w, expires := activitiestest.NewWorld(t), activitiestest.TokenExpiration()
-	first := issueToken(w, activitiestest.Machine("m"), "1", expires)
-	before := w.Token(first)
+	first := issueToken(w, activitiestest.NewMachine("m"), "1", expires)
+	before := w.TokenSecret(first)
 
-	assert.Equal(t, first, issueToken(w, activitiestest.Machine("m"), "1", expires.Add(-time.Minute)))
-	assert.Equal(t, before, w.Token(first), "it never lives shorter")
+	assert.Equal(t, first, issueToken(w, activitiestest.NewMachine("m"), "1", expires.Add(-time.Minute)))
+	assert.Equal(t, before, w.TokenSecret(first), "it never lives shorter")
 
 	later := expires.Add(time.Minute)
-	activitiestest.FailRequests(w.Target, "patch", "secrets", 1, nil, func() {
+	activitiestest.FailRequests(w.TargetClient, "patch", "secrets", 1, nil, func() {
 		w.ChangeTokenSecret(first, "description", "changed meanwhile")
 	})
-	_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.Machine("m"), "1", later)
+	_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.NewMachine("m"), "1", later)
 	require.EqualError(t, err, "extend secret "+first.Name+": the API server answered 409 Conflict")
-	assert.Equal(t, before.Data["expiration"], w.Token(first).Data["expiration"], "only what was seen is changed")
+	assert.Equal(t, before.Data["expiration"], w.TokenSecret(first).Data["expiration"], "only what was seen is changed")
 
-	assert.Equal(t, first, issueToken(w, activitiestest.Machine("m"), "1", later))
-	after := w.Token(first)
+	assert.Equal(t, first, issueToken(w, activitiestest.NewMachine("m"), "1", later))
+	after := w.TokenSecret(first)
 	assert.Equal(t, later.UTC().Format(time.RFC3339), string(after.Data["expiration"]))
 	assert.Equal(t, before.Data["token-secret"], after.Data["token-secret"])
 }
@@ -197,10 +197,10 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			found := activitiestest.NewTokenSecret(change)
 			w := activitiestest.NewWorld(t, found.DeepCopy())
-			got := issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration())
+			got := issueToken(w, activitiestest.NewMachine("m"), "1", activitiestest.TokenExpiration())
 			assert.Equal(t, machine.TokenName("uid-m", "1", 1), got.Name)
-			assert.Equal(t, found, w.Token(kube.TokenRef{Namespace: activitiestest.KubeSystem, Name: found.Name}))
-			assert.NotEqual(t, found.Data["token-secret"], w.Token(got).Data["token-secret"])
+			assert.Equal(t, found, w.TokenSecret(kube.TokenRef{Namespace: activitiestest.TokenNamespace, Name: found.Name}))
+			assert.NotEqual(t, found.Data["token-secret"], w.TokenSecret(got).Data["token-secret"])
 		})
 	}
 	t.Run("while its own is kept", func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 		assert.Equal(
 			t,
 			activitiestest.NewTokenSecret().Name,
-			issueToken(w, activitiestest.Machine("m"), "1", activitiestest.TokenExpiration()).Name,
+			issueToken(w, activitiestest.NewMachine("m"), "1", activitiestest.TokenExpiration()).Name,
 		)
 	})
 	t.Run("when all names are taken", func(t *testing.T) {
@@ -225,22 +225,22 @@ func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
 		_, err := machine.IssueToken(
 			t.Context(),
 			newActivities(w.Kube),
-			activitiestest.Machine("m"),
+			activitiestest.NewMachine("m"),
 			"1",
 			activitiestest.TokenExpiration(),
 		)
 		require.EqualError(t, err, "all 10 names for a bootstrap token of machine shop/m are taken")
-		assert.Len(t, w.TokenNames(), len(taken))
+		assert.Len(t, w.TokenSecretNames(), len(taken))
 	})
 }
 
 func TestRevokeTokens(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
+	m := activitiestest.NewMachine("m")
 	mark := func(s *corev1.Secret) { s.Labels = map[string]string{v1alpha1.LabelMachineUID: "uid-m"} }
 	opaque := activitiestest.ApplyChanges(
-		activitiestest.Secret("shared", nil),
-		[]func(*corev1.Secret){mark, func(s *corev1.Secret) { s.Namespace = activitiestest.KubeSystem }},
+		activitiestest.NewSecret("shared", nil),
+		[]func(*corev1.Secret){mark, func(s *corev1.Secret) { s.Namespace = activitiestest.TokenNamespace }},
 	)
 	foreign := activitiestest.NewTokenSecret(func(s *corev1.Secret) { s.Name, s.Labels = "bootstrap-token-aaaaaa", nil })
 	elsewhere := activitiestest.NewTokenSecret(func(s *corev1.Secret) { s.Namespace = activitiestest.TestNamespace })
@@ -249,30 +249,37 @@ func TestRevokeTokens(t *testing.T) {
 		w := activitiestest.NewWorld(t)
 		issueToken(w, m, "1", activitiestest.TokenExpiration())
 		w.ForgetRequests()
-		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).RevokeTokens, activitiestest.Ref(m))
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).RevokeTokens, activitiestest.NewRef(m))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"delete-collection secrets"}, w.Requests())
-		assert.Empty(t, w.TokenNames())
+		assert.Empty(t, w.TokenSecretNames())
 	})
 	t.Run("removes all of the machine's, and nothing else", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, opaque.DeepCopy(), foreign.DeepCopy(), elsewhere.DeepCopy())
 		for _, attempt := range []string{"1", "2", "3"} {
 			issueToken(w, m, attempt, activitiestest.TokenExpiration())
 		}
-		other := issueToken(w, activitiestest.Machine("other"), "1", activitiestest.TokenExpiration())
+		other := issueToken(w, activitiestest.NewMachine("other"), "1", activitiestest.TokenExpiration())
 		w.RevokeTokensTwice(m)
-		assert.ElementsMatch(t, []string{opaque.Name, foreign.Name, other.Name}, w.TokenNames())
-		assert.NotNil(t, w.Token(kube.TokenRef{Namespace: activitiestest.TestNamespace, Name: elsewhere.Name}))
+		assert.ElementsMatch(t, []string{opaque.Name, foreign.Name, other.Name}, w.TokenSecretNames())
+		assert.NotNil(t, w.TokenSecret(kube.TokenRef{Namespace: activitiestest.TestNamespace, Name: elsewhere.Name}))
 	})
 	t.Run("an API server that is away", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.NewTokenSecret())
-		activitiestest.FailRequests(w.Target, "delete-collection", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).RevokeTokens, activitiestest.Ref(m))
+		activitiestest.FailRequests(
+			w.TargetClient,
+			"delete-collection",
+			"secrets",
+			1,
+			apierrors.NewServiceUnavailable("away"),
+			nil,
+		)
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).RevokeTokens, activitiestest.NewRef(m))
 		require.ErrorContains(t, err, "away")
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
 		w.RevokeTokensTwice(m)
-		assert.Empty(t, w.TokenNames())
+		assert.Empty(t, w.TokenSecretNames())
 	})
 }
 
@@ -282,13 +289,13 @@ func TestWithoutATargetClusterThereAreNoTokens(t *testing.T) {
 	got, err := machine.IssueToken(
 		t.Context(),
 		newActivities(a),
-		activitiestest.Machine("m"),
+		activitiestest.NewMachine("m"),
 		"1",
 		activitiestest.TokenExpiration(),
 	)
 	require.NoError(t, err)
 	assert.Zero(t, got)
-	assert.NoError(t, newActivities(a).RevokeTokens(t.Context(), activitiestest.Ref(activitiestest.Machine("m"))))
+	assert.NoError(t, newActivities(a).RevokeTokens(t.Context(), activitiestest.NewRef(activitiestest.NewMachine("m"))))
 }
 
 // An admission webhook's error may contain the rejected Secret.
@@ -299,23 +306,23 @@ func TestATokenThatCannotBeWrittenIsNotRevealed(t *testing.T) {
 			w := activitiestest.NewWorld(t)
 			expires := activitiestest.TokenExpiration()
 			if verb == "patch" {
-				issueToken(w, activitiestest.Machine("m"), "1", expires.Add(-time.Minute))
+				issueToken(w, activitiestest.NewMachine("m"), "1", expires.Add(-time.Minute))
 			}
 			quoted := ""
-			w.Target.PrependReactor(verb, "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			w.TargetClient.PrependReactor(verb, "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 				switch a := action.(type) {
 				case clienttesting.CreateActionImpl:
 					quoted = string(a.Object.(*corev1.Secret).Data["token-secret"])
 				case clienttesting.PatchActionImpl:
-					quoted = string(w.Token(kube.TokenRef{Namespace: a.Namespace, Name: a.Name}).Data["token-secret"])
+					quoted = string(w.TokenSecret(kube.TokenRef{Namespace: a.Namespace, Name: a.Name}).Data["token-secret"])
 				}
 				return true, nil, apierrors.NewForbidden(
-					activitiestest.SecretsGVR.GroupResource(),
+					activitiestest.SecretsResource.GroupResource(),
 					"x",
 					errors.New("not allowed: "+quoted),
 				)
 			})
-			_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.Machine("m"), "1", expires)
+			_, err := machine.IssueToken(t.Context(), newActivities(w.Kube), activitiestest.NewMachine("m"), "1", expires)
 			require.Error(t, err)
 			require.Len(t, quoted, 16)
 			assert.NotContains(t, err.Error(), quoted)
@@ -327,17 +334,17 @@ func TestATokenThatCannotBeWrittenIsNotRevealed(t *testing.T) {
 // The provider's worker reports which user data has no placeholder for a token.
 func TestNoTokenIsIssuedIfUserDataHasNoPlaceholder(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
+	m := activitiestest.NewMachine("m")
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.Class(activitiestest.WithSecretRefs("b")),
+		activitiestest.NewClass(activitiestest.WithSecretRefs("b")),
 		activitiestest.NewSecretMetadata("b"),
 	)
 	before := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
 	require.NotEmpty(t, before.Versions)
 	assert.True(t, before.Token, "before anybody has read the user data")
-	in := newInstanceRecord(activitiestest.Machine("m"))
+	in := newInstanceRecord(activitiestest.NewMachine("m"))
 	in.Tokenless = before.Versions
 	_, err := activitiestest.RunActivity[machine.RecordResult](w, newActivities(w.Kube).RecordInstance, in)
 	require.NoError(t, err)
@@ -350,7 +357,7 @@ func TestNoTokenIsIssuedIfUserDataHasNoPlaceholder(t *testing.T) {
 		activitiestest.DecideMachine(w, activitiestest.NewLiveReadInput(m)).Token,
 		"a live decision may follow a call that needed one",
 	)
-	w.EditObject(cache.Classes, "small", activitiestest.AnnotationPatch("edited", "1"))
+	w.EditObject(cache.Classes, "small", activitiestest.NewAnnotationPatch("edited", "1"))
 	w.AwaitCaches()
 	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Token, "another version may need one")
 }
@@ -366,7 +373,7 @@ func TestTokensAreNotRevokedIfNoneWasNeeded(t *testing.T) {
 		"the class needs one by then": {[]bool{true, false}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+			m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 			w := activitiestest.NewWorld(t, m)
 			for _, without := range row.attempts {
 				_, err := activitiestest.RunActivity[machine.CreateIntentResult](
@@ -423,14 +430,14 @@ func TestRequestsAboutATokenOfAHangingTargetEndSoon(t *testing.T) {
 		require.NoError(t, err)
 		cluster, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 		require.NoError(t, err)
-		cluster.SetTargets(hangingTargets{cache.NewTarget(client, "")})
-		a, m := newActivities(&kube.Kube{Cluster: cluster}), activitiestest.Machine("m")
+		cluster.SetTargetSource(hangingTargets{cache.NewTarget(client, "")})
+		a, m := newActivities(&kube.Kube{Cluster: cluster}), activitiestest.NewMachine("m")
 		for _, request := range []func() error{
 			func() error {
 				_, err := machine.IssueToken(t.Context(), a, m, "1", time.Now().Add(time.Hour))
 				return err
 			},
-			func() error { return a.RevokeTokens(t.Context(), activitiestest.Ref(m)) },
+			func() error { return a.RevokeTokens(t.Context(), activitiestest.NewRef(m)) },
 		} {
 			begun := time.Now()
 			err := request()

@@ -17,8 +17,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// withServerAge sets a machine's creation time to the given duration before the server's time.
-func withServerAge(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
+// withMachineAge sets a machine's creation time to the given duration before the server's time.
+func withMachineAge(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = k.ServerTimestamp(ago) }
 }
 
@@ -33,7 +33,7 @@ func reportOnWorker(
 	t.Helper()
 	in.Read = k.NewReadInput(w.Machine("m"))
 	in.Read.At = in.Read.At.Add(after)
-	_, err := activitiestest.RunOnWorker[kube.ReportResult](w, k, newActivities(w.Kube).ReportMachine, in)
+	_, err := activitiestest.RunActivityOnWorker[kube.ReportResult](w, k, newActivities(w.Kube).ReportMachine, in)
 	require.NoError(t, err)
 	w.AwaitCaches()
 }
@@ -41,7 +41,7 @@ func reportOnWorker(
 // decideMachineAtTime decides about machine m at the given time.
 func decideMachineAtTime(w *activitiestest.World, when time.Time) machine.Decision {
 	w.T.Helper()
-	return activitiestest.DecideMachine(w, readAtTime(w.Machine("m"), when))
+	return activitiestest.DecideMachine(w, readInputAtTime(w.Machine("m"), when))
 }
 
 // The creation timeout stops at the workflow's time, even if the clock of the writing worker is wrong.
@@ -49,14 +49,14 @@ func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 		server := k.ServerTime()
-		m := activitiestest.Machine("m", withServerAge(k, 15*time.Minute))
-		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		m := activitiestest.NewMachine("m", withMachineAge(k, 15*time.Minute))
+		w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 		end := m.CreationTimestamp.Add(20 * time.Minute)
 
 		reportOnWorker(t, w, k, 0, machine.Report{Phase: "CrashLoopBackOff", Stopped: true})
 		assert.WithinDuration(t, server, w.Machine("m").Status.CreationStopped.Since.Time, activitiestest.TimestampTolerance)
 		d := decideMachineAtTime(w, server.Add(time.Hour))
-		assert.False(t, activitiestest.SetsPhaseFailed(d))
+		assert.False(t, activitiestest.WritesPhaseFailed(d))
 		assert.WithinDuration(
 			t,
 			end.Add(time.Hour),
@@ -67,11 +67,11 @@ func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 
 		reportOnWorker(t, w, k, time.Hour, machine.Report{Phase: "CrashLoopBackOff"})
 		d = decideMachineAtTime(w, server.Add(time.Hour+4*time.Minute))
-		assert.False(t, activitiestest.SetsPhaseFailed(d))
+		assert.False(t, activitiestest.WritesPhaseFailed(d))
 		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.TimestampTolerance)
 		assert.True(
 			t,
-			activitiestest.SetsPhaseFailed(decideMachineAtTime(w, server.Add(time.Hour+6*time.Minute))),
+			activitiestest.WritesPhaseFailed(decideMachineAtTime(w, server.Add(time.Hour+6*time.Minute))),
 			"and no more than that",
 		)
 	})
@@ -84,18 +84,23 @@ func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 		for phase, over := range map[string]string{"InPlaceUpdating": "InPlaceUpdateFailed", "InPlaceUpdateFailed": "Failed"} {
 			server := k.ServerTime()
-			m := activitiestest.Machine(
+			m := activitiestest.NewMachine(
 				"m",
 				activitiestest.WithNode,
 				activitiestest.WithCreateAttempt,
-				withServerAge(k, time.Hour),
+				withMachineAge(k, time.Hour),
 				activitiestest.WithPhase("Running"),
 			)
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
-				MachineInPlaceUpdateTimeout: activitiestest.Duration(timeout),
-				MachineHealthTimeout:        activitiestest.Duration(timeout),
+				MachineInPlaceUpdateTimeout: activitiestest.NewDuration(timeout),
+				MachineHealthTimeout:        activitiestest.NewDuration(timeout),
 			}
-			w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node(activitiestest.WithSelectedLabels))
+			w := activitiestest.NewWorld(
+				t,
+				m,
+				activitiestest.NewClass(),
+				activitiestest.NewNode(activitiestest.WithSelectedLabels),
+			)
 			reportOnWorker(t, w, k, 0, machine.Report{Phase: phase})
 
 			d := decideMachineAtTime(w, server.Add(timeout-activitiestest.TimestampTolerance))
@@ -118,22 +123,24 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 				server := k.ServerTime()
-				m := activitiestest.Machine(
+				m := activitiestest.NewMachine(
 					"m",
 					activitiestest.WithNode,
 					activitiestest.WithCreateAttempt,
-					withServerAge(k, time.Hour),
+					withMachineAge(k, time.Hour),
 				)
-				m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MachineDrainTimeout: activitiestest.Duration(timeout)}
+				m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
+					MachineDrainTimeout: activitiestest.NewDuration(timeout),
+				}
 				if purpose == "" {
 					activitiestest.WithDeletionTimestamp(m)
 				} else {
 					withFailureAndPreservation(k.ServerTime().Add(time.Hour))(m)
 				}
-				w := activitiestest.NewWorld(t, m, activitiestest.Class(), activitiestest.Node())
+				w := activitiestest.NewWorld(t, m, activitiestest.NewClass(), activitiestest.NewNode())
 				step := func(after time.Duration) activitiesdrain.Decision {
-					in := activitiesdrain.Input{ReadInput: readAtTime(w.Machine("m"), server.Add(after)), Purpose: purpose}
-					d, err := activitiestest.RunOnWorker[activitiesdrain.Decision](
+					in := activitiesdrain.Input{ReadInput: readInputAtTime(w.Machine("m"), server.Add(after)), Purpose: purpose}
+					d, err := activitiestest.RunActivityOnWorker[activitiesdrain.Decision](
 						w,
 						k,
 						(&activitiesdrain.Activities{Kube: w.Kube}).DecideDrain,
@@ -165,11 +172,11 @@ func TestNeverTriedFollowsServerClock(t *testing.T) {
 	for age, never := range map[time.Duration]bool{time.Minute: true, 5 * time.Minute: false} {
 		t.Run(age.String(), func(t *testing.T) {
 			activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
-				m := activitiestest.Machine("m", withServerAge(k, age))
-				w := activitiestest.NewWorld(t, m, activitiestest.Class())
-				in := creationReport(m)
+				m := activitiestest.NewMachine("m", withMachineAge(k, age))
+				w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
+				in := newCreationReport(m)
 				in.Read = k.NewReadInput(m)
-				begun, err := activitiestest.RunOnWorker[machine.CreateIntentResult](
+				begun, err := activitiestest.RunActivityOnWorker[machine.CreateIntentResult](
 					w,
 					k,
 					newActivities(w.Kube).RecordCreateIntent,
@@ -188,13 +195,13 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := activitiestest.Worker{ClockAhead: 10 * time.Minute}
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithNode,
 			activitiestest.WithCreateAttempt,
-			withServerAge(k, 5*time.Hour),
+			withMachineAge(k, 5*time.Hour),
 		)
-		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 		reportOnWorker(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
 		assert.WithinDuration(
 			t,
@@ -203,11 +210,11 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 			activitiestest.TimestampTolerance,
 		)
 
-		late := activitiestest.Machine("m", withServerAge(k, 3*time.Minute))
-		w = activitiestest.NewWorld(t, late, activitiestest.Class())
-		in := creationReport(late)
-		in.Read = kube.ReadInput{Ref: activitiestest.Ref(late), At: late.CreationTimestamp.Time}
-		begun, err := activitiestest.RunOnWorker[machine.CreateIntentResult](
+		late := activitiestest.NewMachine("m", withMachineAge(k, 3*time.Minute))
+		w = activitiestest.NewWorld(t, late, activitiestest.NewClass())
+		in := newCreationReport(late)
+		in.Read = kube.ReadInput{Ref: activitiestest.NewRef(late), At: late.CreationTimestamp.Time}
+		begun, err := activitiestest.RunActivityOnWorker[machine.CreateIntentResult](
 			w,
 			k,
 			newActivities(w.Kube).RecordCreateIntent,
@@ -222,9 +229,13 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 // server differ slightly.
 func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
+	m := activitiestest.NewMachine("m")
 	w := activitiestest.NewWorld(t, m)
-	in := machine.Report{Read: readAtTime(m, m.CreationTimestamp.Add(-2*time.Second)), Phase: "Pending", Stopped: true}
+	in := machine.Report{
+		Read:    readInputAtTime(m, m.CreationTimestamp.Add(-2*time.Second)),
+		Phase:   "Pending",
+		Stopped: true,
+	}
 	_, err := activitiestest.RunLocalActivity[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, in)
 	require.NoError(t, err)
 	status := w.Machine("m").Status
@@ -236,11 +247,11 @@ func TestNoTimeOfAMachineIsBeforeItsCreation(t *testing.T) {
 func TestTheClockOfAWorkerDoesNotExpireABootstrapToken(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
-		m := activitiestest.Machine("m", withServerAge(k, 15*time.Minute))
-		w := activitiestest.NewWorld(t, m, activitiestest.Class())
+		m := activitiestest.NewMachine("m", withMachineAge(k, 15*time.Minute))
+		w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 		issue := func(expires time.Time) (kube.TokenRef, error) {
 			in := machine.TokenRequest{Read: k.NewReadInput(m), Attempt: "1", Expires: expires}
-			return activitiestest.RunOnWorker[kube.TokenRef](w, k, newActivities(w.Kube).IssueToken, in)
+			return activitiestest.RunActivityOnWorker[kube.TokenRef](w, k, newActivities(w.Kube).IssueToken, in)
 		}
 		first, err := issue(k.ServerTime().Add(5 * time.Minute))
 		require.NoError(t, err)

@@ -32,8 +32,12 @@ func newNodeSweep() orphan.NodeSweep {
 
 func TestMarkNodes(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(withOrphanAge(21*time.Minute)))
-	assert.Equal(t, 1, activitiestest.RunTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep()))
+	w := activitiestest.NewWorld(
+		t,
+		activitiestest.NewMachine("other"),
+		activitiestest.NewNode(withOrphanAge(21*time.Minute)),
+	)
+	assert.Equal(t, 1, activitiestest.RunActivityTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep()))
 	n := w.Node()
 	assert.Equal(t, map[string]string{"team": "shop", v1alpha1.AnnotationNotManaged: "1"}, n.Annotations)
 	assert.Equal(t, []string{activitiestest.BackupFinalizer}, n.Finalizers)
@@ -42,13 +46,13 @@ func TestMarkNodes(t *testing.T) {
 func TestNodesThatStayUnmarked(t *testing.T) {
 	t.Parallel()
 	for name, objects := range map[string][]runtime.Object{
-		"19 minutes":         {activitiestest.Machine("other"), activitiestest.Node(withOrphanAge(19 * time.Minute))},
-		"it has its machine": {activitiestest.Machine("m", activitiestest.WithNode), activitiestest.Node(withOrphanAge(time.Hour))},
-		"no machine at all":  {activitiestest.Node(withOrphanAge(time.Hour))},
+		"19 minutes":         {activitiestest.NewMachine("other"), activitiestest.NewNode(withOrphanAge(19 * time.Minute))},
+		"it has its machine": {activitiestest.NewMachine("m", activitiestest.WithNode), activitiestest.NewNode(withOrphanAge(time.Hour))},
+		"no machine at all":  {activitiestest.NewNode(withOrphanAge(time.Hour))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects...)
-			assert.Zero(t, activitiestest.RunTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep()))
+			assert.Zero(t, activitiestest.RunActivityTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep()))
 			assert.Empty(t, w.WriteRequests())
 		})
 	}
@@ -57,11 +61,11 @@ func TestNodesThatStayUnmarked(t *testing.T) {
 // A node keeps its finalizer if its machine is on the API server but not yet in the cache.
 func TestMarkNodesReadsMachinesLive(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(withOrphanAge(time.Hour)))
+	w := activitiestest.NewWorld(t, activitiestest.NewMachine("other"), activitiestest.NewNode(withOrphanAge(time.Hour)))
 	w.HoldEvents()
-	_, err := w.Machines.MachineV1alpha1().
+	_, err := w.MachineClient.MachineV1alpha1().
 		Machines(activitiestest.TestNamespace).
-		Create(t.Context(), activitiestest.Machine("late", activitiestest.WithNode), metav1.CreateOptions{})
+		Create(t.Context(), activitiestest.NewMachine("late", activitiestest.WithNode), metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.ForgetRequests()
 	marked, err := activitiestest.RunActivity[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
@@ -69,7 +73,7 @@ func TestMarkNodesReadsMachinesLive(t *testing.T) {
 	assert.Zero(t, marked)
 	assert.Equal(t, []string{"list machines"}, w.Requests())
 
-	activitiestest.FailRequests(w.Machines, "list", "machines", 1, errors.New("away"), nil)
+	activitiestest.FailRequests(w.MachineClient, "list", "machines", 1, errors.New("away"), nil)
 	_, err = activitiestest.RunActivity[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
 	require.ErrorContains(t, err, "away")
 	assert.Empty(t, w.WriteRequests())
@@ -77,7 +81,7 @@ func TestMarkNodesReadsMachinesLive(t *testing.T) {
 
 func TestChangedNodeIsLeftToNextSweep(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.Machine("other"), activitiestest.Node(withOrphanAge(time.Hour)))
+	w := activitiestest.NewWorld(t, activitiestest.NewMachine("other"), activitiestest.NewNode(withOrphanAge(time.Hour)))
 	release := w.HoldEvents()
 	w.EditObject(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}})
 	marked, err := activitiestest.RunActivity[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
@@ -95,14 +99,14 @@ func TestClaimingMachineRemovesMark(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(
 		t,
-		activitiestest.Machine("other"),
-		activitiestest.Node(withOrphanAge(time.Hour)),
-		activitiestest.Class(),
+		activitiestest.NewMachine("other"),
+		activitiestest.NewNode(withOrphanAge(time.Hour)),
+		activitiestest.NewClass(),
 	)
-	activitiestest.RunTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
-	m, err := w.Machines.MachineV1alpha1().
+	activitiestest.RunActivityTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
+	m, err := w.MachineClient.MachineV1alpha1().
 		Machines(activitiestest.TestNamespace).
-		Create(t.Context(), activitiestest.Machine("m", activitiestest.WithNode), metav1.CreateOptions{})
+		Create(t.Context(), activitiestest.NewMachine("m", activitiestest.WithNode), metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.AwaitCaches()
 	activitiestest.SyncNode(w, activitiestest.NewReadInput(m))

@@ -36,7 +36,7 @@ func machineSetWithRevision(d *v1alpha1.MachineDeployment, name, class, revision
 	)
 	return []runtime.Object{
 		s,
-		activitiestest.Machine(
+		activitiestest.NewMachine(
 			name+"-a",
 			activitiestest.WithPhase(v1alpha1.MachineRunning),
 			activitiestest.WithOwner[*v1alpha1.Machine](s),
@@ -47,16 +47,19 @@ func machineSetWithRevision(d *v1alpha1.MachineDeployment, name, class, revision
 // deploymentInRollout returns a deployment in a rollout from revision 1 to 2. The rollout waits for the approval of its
 // only step.
 func deploymentInRollout(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
-	d := activitiestest.Deployment("d", 2, append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
-		d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
-		d.Status.Rollout = &v1alpha1.RolloutStatus{
-			Revision: 2,
-			Steps:    []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}},
-		}
-	}}, change...)...)
-	former := activitiestest.Class(func(c *v1alpha1.MachineClass) { c.Name, c.UID = "former", "uid-former" })
+	d := activitiestest.NewDeployment(
+		"d",
+		2,
+		append([]func(*v1alpha1.MachineDeployment){func(d *v1alpha1.MachineDeployment) {
+			d.Annotations = map[string]string{v1alpha1.AnnotationRevision: "2"}
+			d.Status.Rollout = &v1alpha1.RolloutStatus{
+				Revision: 2,
+				Steps:    []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}},
+			}
+		}}, change...)...)
+	former := activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.Name, c.UID = "former", "uid-former" })
 	objects := append(
-		[]runtime.Object{d, former, activitiestest.Class()},
+		[]runtime.Object{d, former, activitiestest.NewClass()},
 		machineSetWithRevision(d, "d-1", "former", "1")...)
 	return d, append(objects, machineSetWithRevision(d, "d-2", "small", "2")...)
 }
@@ -111,7 +114,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 		},
 		{
 			"cancel and return", nil,
-			request.CommandOrder{Command: request.Cancel, Actor: "ann", Reason: "it burns", Back: true},
+			request.CommandOrder{Command: request.Cancel, Actor: "ann", Reason: "it burns", RollsBack: true},
 			"ann requested cancel and return: it burns; deployment shop/d returns from revision 2 to revision 1",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
 				assert.Equal(t, &v1alpha1.RollbackConfig{Revision: 1}, d.Spec.RollbackTo)
@@ -143,7 +146,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 			}
 			d, objects := deploymentInRollout(change...)
 			w := activitiestest.NewWorld(t, objects...)
-			answer := activitiestest.RunTwice[activities.Answer](
+			answer := activitiestest.RunActivityTwice[activities.Answer](
 				w,
 				newActivities(w.Kube).ApplyRequest,
 				activitiestest.NewDeploymentRequest(d, c.order),
@@ -151,7 +154,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 			d = w.Deployment("d")
 			c.check(t, d)
 			assert.Equal(t, "2100-03-01T12:00:00.5Z "+c.order.Summary(), d.Annotations[v1alpha1.AnnotationLastRequest])
-			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.NewEvents())
+			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.TakeNewEvents())
 			assert.Equal(t, []string{"patch machinedeployments"}, w.WriteRequests())
 			assert.True(t, answer.Applied)
 			assert.Equal(t, c.told, c.order.Summary()+"; "+answer.Message)
@@ -172,15 +175,15 @@ func TestRepeatedUndoRequestDoesNotUndoItself(t *testing.T) {
 	w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{
 		"rollbackTo": nil, "template": map[string]any{"spec": map[string]any{"class": map[string]any{"name": "former"}}},
 	}})
-	w.EditObject(cache.Sets, "d-1", activitiestest.AnnotationPatch(v1alpha1.AnnotationRevision, "3"))
-	w.NewEvents()
+	w.EditObject(cache.Sets, "d-1", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationRevision, "3"))
+	w.TakeNewEvents()
 	answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.True(t, answer.Applied)
 	assert.Nil(t, w.Deployment("d").Spec.RollbackTo)
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 
-	in.Order.Asked = in.Order.Asked.Add(time.Second)
+	in.Order.RequestedAt = in.Order.RequestedAt.Add(time.Second)
 	_, err = activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, w.Deployment("d").Spec.RollbackTo.Revision, "another one is another one")
@@ -195,7 +198,7 @@ func TestRequestForADeploymentIsRefused(t *testing.T) {
 		told    []string
 	}{
 		"and the answer says so": {
-			request.CommandOrder{Command: request.Approve, Steps: 2}, false, "there is no step 2: the rollout of revision 2 of deployment shop/d has 1 in all", []string{},
+			request.CommandOrder{Command: request.Approve, ApprovedSteps: 2}, false, "there is no step 2: the rollout of revision 2 of deployment shop/d has 1 in all", []string{},
 		},
 		"and an event says so": {
 			request.CommandOrder{Command: request.Undo, Actor: "ann", Reason: "it burns", Revision: new(int64(9))},
@@ -222,7 +225,7 @@ func TestRequestForADeploymentIsRefused(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.message}, answer)
 			assert.Empty(t, w.WriteRequests())
-			assert.Equal(t, c.told, w.NewEvents())
+			assert.Equal(t, c.told, w.TakeNewEvents())
 		})
 	}
 }
@@ -232,15 +235,15 @@ func TestRequestForGoneDeploymentIsRefused(t *testing.T) {
 	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)
 	in := activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Pause})
-	in.Object, in.Unheard = activitiestest.RefOfFormerObject(d), true
+	in.Object, in.Unheard = activitiestest.NewFormerObjectRef(d), true
 	answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.Equal(t, activities.Answer{Message: "object shop/d is gone"}, answer)
 	assert.Empty(t, w.WriteRequests())
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 }
 
-func deploymentConflict() error {
+func newDeploymentConflictError() error {
 	return apierrors.NewConflict(schema.GroupResource{Resource: "machinedeployments"}, "d", errors.New("changed"))
 }
 
@@ -250,7 +253,7 @@ func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
 	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)
-	activitiestest.FailRequests(w.Machines, "patch", "machinedeployments", 1, deploymentConflict(), func() {
+	activitiestest.FailRequests(w.MachineClient, "patch", "machinedeployments", 1, newDeploymentConflictError(), func() {
 		w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"paused": true}})
 	})
 	answer, err := activitiestest.RunActivity[activities.Answer](
@@ -271,7 +274,7 @@ func TestRequestForADeploymentFailsAfterRepeatedConflicts(t *testing.T) {
 	t.Parallel()
 	d, objects := deploymentInRollout()
 	w := activitiestest.NewWorld(t, objects...)
-	activitiestest.FailRequests(w.Machines, "patch", "machinedeployments", 100, deploymentConflict(), nil)
+	activitiestest.FailRequests(w.MachineClient, "patch", "machinedeployments", 100, newDeploymentConflictError(), nil)
 	_, err := activitiestest.RunActivity[activities.Answer](
 		w,
 		newActivities(w.Kube).ApplyRequest,
@@ -279,7 +282,7 @@ func TestRequestForADeploymentFailsAfterRepeatedConflicts(t *testing.T) {
 	)
 	activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
 	assert.Len(t, w.WriteRequests(), 3)
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 }
 
 func TestRequestForADeploymentThatTheAPIServerRejects(t *testing.T) {
@@ -300,18 +303,18 @@ func TestRequestForADeploymentThatTheAPIServerRejects(t *testing.T) {
 			t.Parallel()
 			d, objects := deploymentInRollout()
 			w := activitiestest.NewWorld(t, objects...)
-			activitiestest.FailRequests(w.Machines, c.verb, c.resource, 1, c.fails, nil)
+			activitiestest.FailRequests(w.MachineClient, c.verb, c.resource, 1, c.fails, nil)
 			in := activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Pause, Actor: "ann"})
 			in.Unheard = true
 			answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			if c.answer == "" {
 				require.Error(t, err)
-				assert.Empty(t, w.NewEvents())
+				assert.Empty(t, w.TakeNewEvents())
 				return
 			}
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.answer}, answer)
-			assert.Equal(t, []string{"Warning RequestRefused ann requested pause; refused: " + c.answer}, w.NewEvents())
+			assert.Equal(t, []string{"Warning RequestRefused ann requested pause; refused: " + c.answer}, w.TakeNewEvents())
 		})
 	}
 }

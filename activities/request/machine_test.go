@@ -64,13 +64,13 @@ func TestRequestForAMachineIsWrittenAndRecordedOnce(t *testing.T) {
 		},
 		{
 			"extend until", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
-			request.CommandOrder{Command: request.Extend, Actor: "ann", Until: "2100-03-01T15:00:00+01:00"},
+			request.CommandOrder{Command: request.Extend, Actor: "ann", ExtendUntil: "2100-03-01T15:00:00+01:00"},
 			v1alpha1.AnnotationExtend, "2100-03-01T14:00:00Z ann",
 			`ann requested extend; wrote drain.machine.sapcloud.io/extend-until: "2100-03-01T14:00:00Z ann"`,
 		},
 		{
 			"extend by, which a second time must not add to", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
-			request.CommandOrder{Command: request.Extend, Actor: "ann", Reason: "backup", For: "1h"},
+			request.CommandOrder{Command: request.Extend, Actor: "ann", Reason: "backup", ExtendFor: "1h"},
 			v1alpha1.AnnotationExtend, "2100-03-01T13:00:00Z ann (at 2100-03-01T12:00:00.5Z): backup",
 			`ann requested extend: backup; wrote drain.machine.sapcloud.io/extend-until: "2100-03-01T13:00:00Z ann (at 2100-03-01T12:00:00.5Z): backup"`,
 		},
@@ -89,14 +89,14 @@ func TestRequestForAMachineIsWrittenAndRecordedOnce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			m := activitiestest.Machine("m")
+			m := activitiestest.NewMachine("m")
 			if c.as != nil {
 				c.as(m)
 			}
 			w := activitiestest.NewWorld(t, m)
 			w.AwaitCaches()
 			w.ForgetRequests()
-			answer := activitiestest.RunTwice[activities.Answer](
+			answer := activitiestest.RunActivityTwice[activities.Answer](
 				w,
 				newActivities(w.Kube).ApplyRequest,
 				activitiestest.NewMachineRequest(m, c.order),
@@ -104,7 +104,7 @@ func TestRequestForAMachineIsWrittenAndRecordedOnce(t *testing.T) {
 			value, there := w.Machine("m").Annotations[c.key]
 			assert.Equal(t, c.value, value)
 			assert.Equal(t, c.value != "", there)
-			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.NewEvents())
+			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.TakeNewEvents())
 			assert.Equal(t, []string{"patch machines"}, w.WriteRequests())
 			assert.True(t, answer.Applied)
 			assert.Contains(t, c.told, answer.Message)
@@ -116,13 +116,13 @@ func TestRequestForAMachineIsWrittenAndRecordedOnce(t *testing.T) {
 // The effect of the first run must not make the second run refuse the request.
 func TestARepeatedRequestIsNotRefusedAfterTheMachineHasActed(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine(
+	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithNode,
 		activitiestest.WithDrain(time.Hour, drain.Evict),
 		withMachineAnnotation(v1alpha1.AnnotationSkipDrain, "ann: empty"),
 	)
-	m.Status.Deletion.Drain.Result = vocabulary.DrainSkipped
+	m.Status.Deletion.Drain.Result = vocabulary.DrainResultSkipped
 	w := activitiestest.NewWorld(t, m)
 	answer, err := activitiestest.RunActivity[activities.Answer](
 		w,
@@ -131,7 +131,7 @@ func TestARepeatedRequestIsNotRefusedAfterTheMachineHasActed(t *testing.T) {
 	)
 	require.NoError(t, err)
 	assert.True(t, answer.Applied)
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 }
 
 func TestRequestForAMachineIsRefused(t *testing.T) {
@@ -162,7 +162,7 @@ func TestRequestForAMachineIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := activitiestest.Machine("m", activitiestest.WithPhase(v1alpha1.MachineRunning))
+			m := activitiestest.NewMachine("m", activitiestest.WithPhase(v1alpha1.MachineRunning))
 			w := activitiestest.NewWorld(t, m)
 			in := activitiestest.NewMachineRequest(m, c.order)
 			in.Unheard = c.unheard
@@ -170,32 +170,32 @@ func TestRequestForAMachineIsRefused(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.message}, answer)
 			assert.Empty(t, w.WriteRequests())
-			assert.Equal(t, c.told, w.NewEvents())
+			assert.Equal(t, c.told, w.TakeNewEvents())
 		})
 	}
 }
 
 func TestRequestForGoneMachineIsRefused(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m")
+	m := activitiestest.NewMachine("m")
 	w := activitiestest.NewWorld(t, m)
 	in := activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Preserve})
-	in.Object, in.Unheard = activitiestest.RefOfFormerObject(m), true
+	in.Object, in.Unheard = activitiestest.NewFormerObjectRef(m), true
 	answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.Equal(t, activities.Answer{Message: "object shop/m is gone"}, answer)
 	assert.Empty(t, w.WriteRequests())
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 }
 
 // Each write requires the resource version that was read. If the machine has changed since the read, the request is
 // decided again.
 func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(t, m)
 	activitiestest.FailRequests(
-		w.Machines,
+		w.MachineClient,
 		"patch",
 		"machines",
 		1,
@@ -205,7 +205,7 @@ func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 			changed.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionNode}
 			require.NoError(
 				t,
-				w.Machines.Tracker().
+				w.MachineClient.Tracker().
 					Update(v1alpha1.SchemeGroupVersion.WithResource("machines"), changed, activitiestest.TestNamespace),
 			)
 		},
@@ -236,20 +236,20 @@ func TestRequestForAMachineThatTheAPIServerRejects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := activitiestest.Machine("m")
+			m := activitiestest.NewMachine("m")
 			w := activitiestest.NewWorld(t, m)
-			activitiestest.FailRequests(w.Machines, "patch", "machines", 1, c.fails, nil)
+			activitiestest.FailRequests(w.MachineClient, "patch", "machines", 1, c.fails, nil)
 			in := activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Preserve, Actor: "ann"})
 			in.Unheard = true
 			answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			if c.answer == "" {
 				require.Error(t, err)
-				assert.Empty(t, w.NewEvents())
+				assert.Empty(t, w.TakeNewEvents())
 				return
 			}
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.answer}, answer)
-			assert.Equal(t, []string{"Warning RequestRefused ann requested preserve; refused: " + c.answer}, w.NewEvents())
+			assert.Equal(t, []string{"Warning RequestRefused ann requested preserve; refused: " + c.answer}, w.TakeNewEvents())
 		})
 	}
 }
@@ -257,7 +257,7 @@ func TestRequestForAMachineThatTheAPIServerRejects(t *testing.T) {
 // The machine is read live, because a stale cache could cause a wrong refusal.
 func TestRequestForAMachineIsDecidedFromTheAPIServer(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.Machine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
+	m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
 	w := activitiestest.NewWorld(t, m)
 	w.HoldEvents()
 	_, err := activitiestest.RunActivity[activities.Answer](

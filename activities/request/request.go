@@ -68,14 +68,14 @@ func (a *Activities) writeRequest(
 	in Request,
 	decide func(runtime.Object, request.Facts) map[string]any,
 ) (version string, err error) {
-	if in.Kind == request.MachineDeployment {
+	if in.Kind == request.KindMachineDeployment {
 		client := a.Kube.Deployments(in.Object.Namespace)
 		return kube.PatchAfterRead(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
 			tree, err := activitiesdeployment.ReadTree(ctx, a.Kube, kube.ReadInput{Ref: in.Object, Live: true})
 			if err != nil || tree.Deployment == nil {
 				return nil, nil, err
 			}
-			observed := deployment.RolloutFacts(tree, in.Order.Asked)
+			observed := deployment.RolloutFacts(tree, in.Order.RequestedAt)
 			return tree.Deployment, decide(
 				tree.Deployment,
 				deployment.RequestFacts(tree.Deployment, observed, rollout.Decide(observed)),
@@ -88,7 +88,7 @@ func (a *Activities) writeRequest(
 		if err != nil || m == nil {
 			return nil, nil, err
 		}
-		return m, decide(m, machine.RequestFacts(m, in.Order.Command, in.Order.Asked)), nil
+		return m, decide(m, machine.RequestFacts(m, in.Order.Command, in.Order.RequestedAt)), nil
 	})
 }
 
@@ -107,22 +107,22 @@ func ApplyRequest(k *kube.Kube, in Request, write func(DecideFunc) (version stri
 		return d
 	})
 	if lasting := new(temporal.ApplicationError); errors.As(err, &lasting) && lasting.NonRetryable() {
-		d.Refused = lasting.Message()
+		d.RefusalReason = lasting.Message()
 	} else if err != nil {
 		return Answer{}, err
 	}
-	if d.Refused != "" {
+	if d.RefusalReason != "" {
 		if in.Unheard && found != nil {
-			message := kube.ShortenMessage(in.Order.Summary() + "; refused: " + d.Refused)
+			message := kube.ShortenMessage(in.Order.Summary() + "; refused: " + d.RefusalReason)
 			k.RecordEvent(found, &kube.Event{Warning: true, Reason: reasonRequestRefused, Message: message})
 		}
-		return Answer{Message: d.Refused}, nil
+		return Answer{Message: d.RefusalReason}, nil
 	}
-	if !d.Same {
+	if !d.Repeated {
 		k.RecordEvent(
 			found,
-			&kube.Event{Reason: reasonRequestApplied, Message: kube.ShortenMessage(in.Order.Summary() + "; " + d.Says)},
+			&kube.Event{Reason: reasonRequestApplied, Message: kube.ShortenMessage(in.Order.Summary() + "; " + d.Message)},
 		)
 	}
-	return Answer{Applied: true, Message: d.Says, Version: version}, nil
+	return Answer{Applied: true, Message: d.Message, Version: version}, nil
 }

@@ -43,7 +43,7 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (WriteResu
 	}
 	wanted := func() bool {
 		now, found := a.Kube.Cluster.MachineSet(in.Set.Key())
-		return !found || StillWantsMachines(now, set)
+		return !found || MayStillCreateMachines(now, set)
 	}
 	return CreateInBatches(
 		ctx,
@@ -56,9 +56,9 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (WriteResu
 	)
 }
 
-// StillWantsMachines reports whether the machines of a decision may still be created. It returns false if the set is
-// being deleted, or if its spec is newer than the spec that the decision saw.
-func StillWantsMachines(now, decided metav1.Object) bool {
+// MayStillCreateMachines reports whether the machines of a decision may still be created. It returns false if the set
+// is being deleted, or if its spec is newer than the spec that the decision saw.
+func MayStillCreateMachines(now, decided metav1.Object) bool {
 	return now.GetUID() == decided.GetUID() && now.GetGeneration() <= decided.GetGeneration() &&
 		now.GetDeletionTimestamp() == nil
 }
@@ -95,7 +95,7 @@ func CreateInBatches(
 		}
 		refused := kube.RefusalMessage(ctx, err)
 		if refused == "" {
-			return WriteResult{}, kube.WriteError(ctx, in.Set, err)
+			return WriteResult{}, kube.ClassifyWriteError(ctx, in.Set, err)
 		}
 		done.Failure = scale.WriteFailure{Message: refused}
 		done.Unseen = true // after an internal error, the machine may exist or not

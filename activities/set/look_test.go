@@ -21,7 +21,7 @@ func TestDecideSetWithoutAClass(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1)
 	w := activitiestest.NewWorld(t, s)
-	d := decideScale(w, activitiestest.NewLiveReadInput(s))
+	d := decideSet(w, activitiestest.NewLiveReadInput(s))
 	assert.Empty(t, d.Scale.Create)
 	assert.Equal(t, "1 wanted, 0 there; none is created: MachineClass does not exist", d.Scale.Hold)
 	assert.Empty(t, d.Seen[cache.Classes])
@@ -30,13 +30,13 @@ func TestDecideSetWithoutAClass(t *testing.T) {
 	assert.Equal(t, int32(1), status.ObservedReplicas, "no machine is about to be made")
 	assert.Equal(
 		t,
-		attention.Scale,
-		decideScale(w, activitiestest.NewReadInput(s)).Pending.Need,
+		attention.NeedScale,
+		decideSet(w, activitiestest.NewReadInput(s)).Pending.Need,
 		"its run stays open, and people find it in the list of what is stuck",
 	)
 
 	w.HoldEvents()
-	w.CreateObjects(activitiestest.Class())
+	w.CreateObjects(activitiestest.NewClass())
 	d, err := activitiestest.RunLocalActivity[set.Decision](
 		w,
 		newActivities(w.Kube).DecideSet,
@@ -49,17 +49,17 @@ func TestDecideSetWithoutAClass(t *testing.T) {
 
 // The node of a failed machine may request the machine's preservation, so a later decision must see the same version of
 // the node.
-func TestDecideSetAsksTheNodeOfAFailedMachine(t *testing.T) {
+func TestDecideSetReadsNodeOfFailedMachine(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1)
 	all := append(
 		machineSetWithMachines(s, 1, activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineFailed)),
-		activitiestest.Class(),
+		activitiestest.NewClass(),
 	)
-	d := decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node())...), activitiestest.NewReadInput(s))
+	d := decideSet(activitiestest.NewWorld(t, append(all, activitiestest.NewNode())...), activitiestest.NewReadInput(s))
 	assert.Len(t, d.Scale.Delete, 1)
 	assert.Equal(t, "900", d.Seen[cache.Nodes])
-	d = decideScale(activitiestest.NewWorld(t, append(all, activitiestest.Node(func(n *corev1.Node) {
+	d = decideSet(activitiestest.NewWorld(t, append(all, activitiestest.NewNode(func(n *corev1.Node) {
 		n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
 	}))...), activitiestest.NewReadInput(s))
 	assert.Empty(t, d.Scale.Delete)
@@ -69,9 +69,9 @@ func TestDecideSetAsksTheNodeOfAFailedMachine(t *testing.T) {
 func TestDecideSetReportsRefusedBatchOnce(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1)
-	w := activitiestest.NewWorld(t, s, activitiestest.Class())
+	w := activitiestest.NewWorld(t, s, activitiestest.NewClass())
 	refused := set.Input{ReadInput: activitiestest.NewReadInput(s), Failure: scale.WriteFailure{Message: "quota"}}
-	assert.True(t, activitiestest.RunTwice[set.Decision](w, newActivities(w.Kube).DecideSet, refused).Report)
+	assert.True(t, activitiestest.RunActivityTwice[set.Decision](w, newActivities(w.Kube).DecideSet, refused).Report)
 	status := reportSet(w, set.Report{Input: refused})
 	last := status.Conditions[len(status.Conditions)-2:]
 	assert.Equal(t, v1alpha1.MachineSetReplicaFailure, last[0].Type)
@@ -83,8 +83,8 @@ func TestDecideSetReportsRefusedBatchOnce(t *testing.T) {
 	)
 	require.NotNil(t, status.CurrentOperation)
 	assert.Equal(t, last[1].Message, status.CurrentOperation.WaitsFor)
-	d := activitiestest.RunTwice[set.Decision](w, newActivities(w.Kube).DecideSet, refused)
+	d := activitiestest.RunActivityTwice[set.Decision](w, newActivities(w.Kube).DecideSet, refused)
 	assert.False(t, d.Report)
 	assert.Len(t, d.Scale.Create, 1)
-	assert.True(t, decideScale(w, activitiestest.NewReadInput(s)).Report, "who was refused nothing takes it back")
+	assert.True(t, decideSet(w, activitiestest.NewReadInput(s)).Report, "who was refused nothing takes it back")
 }

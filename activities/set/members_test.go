@@ -19,7 +19,7 @@ import (
 )
 
 func newBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.MachineBatch {
-	b := set.MachineBatch{Set: activitiestest.Ref(s)}
+	b := set.MachineBatch{Set: activitiestest.NewRef(s)}
 	for _, m := range machines {
 		b.Machines = append(
 			b.Machines,
@@ -34,7 +34,7 @@ func TestAdoptMachines(t *testing.T) {
 	s := activitiestest.NewMachineSet("s", 2)
 	other := activitiestest.NewMachineSet("other", 1)
 	t.Run("makes the set their controller, and tells of it", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "mine", UID: "uid-mine"}}
 		m.Annotations = map[string]string{v1alpha1.AnnotationReleasedBy: "uid-s"}
 		w := activitiestest.NewWorld(t, s, m)
@@ -45,24 +45,24 @@ func TestAdoptMachines(t *testing.T) {
 		assert.True(t, metav1.IsControlledBy(got, s))
 		assert.Len(t, got.OwnerReferences, 2, "what else owns it stays")
 		assert.NotContains(t, got.Annotations, v1alpha1.AnnotationReleasedBy)
-		assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: m: so"}, w.NewEvents())
+		assert.Equal(t, []string{"Normal SuccessfulAdopt Adopted Machine: m: so"}, w.TakeNewEvents())
 	})
 	t.Run("takes none that has changed", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, s, m)
-		w.EditObject(cache.Machines, "m", activitiestest.AnnotationPatch("x", "y"))
+		w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("x", "y"))
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("takes none that another set has taken", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](other))
+		m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](other))
 		w := activitiestest.NewWorld(t, s, other, m)
-		activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
+		activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
 		assert.True(t, metav1.IsControlledBy(w.Machine("m"), other))
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("takes none for a set that is being deleted", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(
 			t,
 			activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
@@ -73,17 +73,17 @@ func TestAdoptMachines(t *testing.T) {
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("knows when the set is gone, and when a machine is", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, activitiestest.Machine("m"))
+		w := activitiestest.NewWorld(t, activitiestest.NewMachine("m"))
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).AdoptMachines,
-			newBatch(s, activitiestest.Machine("m")),
+			newBatch(s, activitiestest.NewMachine("m")),
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-		activitiestest.RunTwice[kube.MinVersions](
+		activitiestest.RunActivityTwice[kube.MinVersions](
 			activitiestest.NewWorld(t, s),
 			newActivities(activitiestest.NewWorld(t, s).Kube).AdoptMachines,
-			newBatch(s, activitiestest.Machine("m")),
+			newBatch(s, activitiestest.NewMachine("m")),
 		)
 	})
 }
@@ -91,7 +91,7 @@ func TestAdoptMachines(t *testing.T) {
 func TestReleaseMachines(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 2)
-	m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
+	m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, m)
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, newBatch(s, m))
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestReleaseMachines(t *testing.T) {
 	assert.Equal(t, "uid-s", got.Annotations[v1alpha1.AnnotationReleasedBy])
 	assert.Equal(t, m.Finalizers, got.Finalizers, "it is still taken care of")
 	w.ForgetRequests()
-	activitiestest.RunTwice[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, newBatch(s, got))
+	activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, newBatch(s, got))
 	assert.Empty(t, w.WriteRequests())
 }
 
@@ -108,7 +108,7 @@ func TestSyncMachines(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 2)
 	s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"team": "b"}
-	m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
+	m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, m)
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, newBatch(s, m))
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestSyncMachines(t *testing.T) {
 	t.Run("a machine that admission refuses is told", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s, m)
 		activitiestest.FailRequests(
-			w.Machines,
+			w.MachineClient,
 			"update",
 			"machines",
 			1,
@@ -132,7 +132,7 @@ func TestSyncMachines(t *testing.T) {
 func TestUnmarkMachines(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 2)
-	m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
+	m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	m.Annotations = map[string]string{v1alpha1.AnnotationRemediateMachine: "", "x": "y"}
 	w := activitiestest.NewWorld(t, s, m)
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).UnmarkMachines, newBatch(s, m))
@@ -143,11 +143,11 @@ func TestUnmarkMachines(t *testing.T) {
 func TestFailedDeletionDoesNotStopOtherDeletions(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 0)
-	a := activitiestest.Machine("a", activitiestest.WithOwner[*v1alpha1.Machine](s))
-	b := activitiestest.Machine("b", activitiestest.WithOwner[*v1alpha1.Machine](s))
+	a := activitiestest.NewMachine("a", activitiestest.WithOwner[*v1alpha1.Machine](s))
+	b := activitiestest.NewMachine("b", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, a, b)
 	activitiestest.FailRequests(
-		w.Machines,
+		w.MachineClient,
 		"delete",
 		"machines",
 		1,
@@ -160,7 +160,7 @@ func TestFailedDeletionDoesNotStopOtherDeletions(t *testing.T) {
 	assert.Contains(t, done.Failure.Message, "forbidden")
 	assert.NotEqual(t, isBeingDeleted(w.Machine("a")), isBeingDeleted(w.Machine("b")), "the others go on")
 	in := set.Report{
-		Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Live: true}, Failure: done.Failure},
+		Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.NewRef(s), Live: true}, Failure: done.Failure},
 	}
 	conditions := reportSet(w, in).Conditions
 	assert.True(t, slices.ContainsFunc(conditions, func(c v1alpha1.MachineSetCondition) bool {
@@ -175,7 +175,7 @@ func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 	s := activitiestest.NewMachineSet("s", 1)
 	w := activitiestest.NewWorld(t, s)
 	report := func() {
-		reportSet(w, set.Report{Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Live: true}}})
+		reportSet(w, set.Report{Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.NewRef(s), Live: true}}})
 	}
 	w.EditObject(
 		cache.Sets,
@@ -195,7 +195,7 @@ func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 	assert.NotContains(t, w.MachineSet("s").Labels, v1alpha1.LabelFreeze)
 	assert.NotContains(t, w.MachineSet("s").Annotations, v1alpha1.AnnotationUnfreeze)
 	assert.Equal(t, []string{"a", "b"}, []string{w.MachineSet("s").Labels["team"], w.MachineSet("s").Annotations["note"]})
-	assert.Contains(t, w.NewEvents(), "Normal UnfrozeMachineSet Unfroze MachineSet s")
+	assert.Contains(t, w.TakeNewEvents(), "Normal UnfrozeMachineSet Unfroze MachineSet s")
 	w.ForgetRequests()
 	report()
 	assert.Empty(t, w.WriteRequests())
@@ -211,12 +211,12 @@ func TestFreezeIsReported(t *testing.T) {
 			"s",
 			map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: value}}},
 		)
-		reportSet(w, set.Report{Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Live: true}}})
+		reportSet(w, set.Report{Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.NewRef(s), Live: true}}})
 	}
 	label(nil)
-	assert.Empty(t, w.NewEvents())
+	assert.Empty(t, w.TakeNewEvents())
 	label("True")
-	assert.Equal(t, []string{"Normal FrozeMachineSet Froze MachineSet s: no machine is created"}, w.NewEvents())
+	assert.Equal(t, []string{"Normal FrozeMachineSet Froze MachineSet s: no machine is created"}, w.TakeNewEvents())
 	label(nil)
-	assert.Equal(t, []string{"Normal UnfrozeMachineSet Unfroze MachineSet s"}, w.NewEvents())
+	assert.Equal(t, []string{"Normal UnfrozeMachineSet Unfroze MachineSet s"}, w.TakeNewEvents())
 }

@@ -19,7 +19,7 @@ func TestEachSetReportsItsOwnSurplus(t *testing.T) {
 	var objects []runtime.Object
 	sets := map[string]*v1alpha1.MachineSet{}
 	add := func(name string, strategy v1alpha1.MachineDeploymentStrategyType, wanted, there int32) {
-		d := activitiestest.Deployment(name, wanted)
+		d := activitiestest.NewDeployment(name, wanted)
 		d.Spec.Strategy.Type = strategy
 		s := activitiestest.NewOwnedSet(d, name+"-s", wanted)
 		s.Status.PeakReplicas = wanted
@@ -28,7 +28,7 @@ func TestEachSetReportsItsOwnSurplus(t *testing.T) {
 		for i := range there {
 			objects = append(
 				objects,
-				activitiestest.Machine(
+				activitiestest.NewMachine(
 					fmt.Sprintf("%s-%d", name, i),
 					activitiestest.WithOwner[*v1alpha1.Machine](s),
 					activitiestest.WithPhase(v1alpha1.MachineRunning),

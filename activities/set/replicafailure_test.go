@@ -21,9 +21,9 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		s,
-		activitiestest.Machine("b", of, activitiestest.WithInstanceBlocker("ResourceExhausted", "no room for b")),
-		activitiestest.Machine("a", of, activitiestest.WithInstanceBlocker("ResourceExhausted", "no room for a")),
-		activitiestest.Machine("c", of, activitiestest.WithPhase(v1alpha1.MachineRunning)),
+		activitiestest.NewMachine("b", of, activitiestest.WithInstanceBlocker("ResourceExhausted", "no room for b")),
+		activitiestest.NewMachine("a", of, activitiestest.WithInstanceBlocker("ResourceExhausted", "no room for a")),
+		activitiestest.NewMachine("c", of, activitiestest.WithPhase(v1alpha1.MachineRunning)),
 	)
 	failures := func(status v1alpha1.MachineSetStatus) []v1alpha1.MachineSetCondition {
 		return slices.DeleteFunc(
@@ -35,7 +35,7 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 		return failures(reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)}))
 	}
 
-	assert.True(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
+	assert.True(t, decideSet(w, activitiestest.NewReadInput(s)).Report)
 	list := conditions()
 	require.Len(t, list, 1)
 	first := list[0]
@@ -45,11 +45,11 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 		[]string{string(first.Type), string(first.Status), first.Reason, first.Message},
 	)
 	assert.False(t, first.LastTransitionTime.IsZero())
-	assert.False(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
+	assert.False(t, decideSet(w, activitiestest.NewReadInput(s)).Report)
 
 	t.Run("another sentence is no news", func(t *testing.T) {
 		w.ChangeMachineStatus("a", activitiestest.WithInstanceBlocker("ResourceExhausted", "no room, request 2"))
-		assert.False(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
+		assert.False(t, decideSet(w, activitiestest.NewReadInput(s)).Report)
 		assert.Equal(t, list, conditions())
 		assert.Empty(t, w.WriteRequests())
 	})
@@ -59,7 +59,7 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	})
 	t.Run("another reason is", func(t *testing.T) {
 		w.ChangeMachineStatus("a", activitiestest.WithInstanceBlocker("Unauthenticated", strings.Repeat("x", 5000)))
-		assert.True(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
+		assert.True(t, decideSet(w, activitiestest.NewReadInput(s)).Report)
 		list := conditions()
 		require.Len(t, list, 1)
 		assert.Equal(t, "Unauthenticated", list[0].Reason)
@@ -67,13 +67,13 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	})
 	t.Run("it is gone when none is blocked", func(t *testing.T) {
 		w.ChangeMachineStatus("a", activitiestest.WithPhase(v1alpha1.MachinePending))
-		assert.True(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
+		assert.True(t, decideSet(w, activitiestest.NewReadInput(s)).Report)
 		assert.Empty(t, conditions())
-		assert.False(t, decideScale(w, activitiestest.NewReadInput(s)).Report)
+		assert.False(t, decideSet(w, activitiestest.NewReadInput(s)).Report)
 	})
 	t.Run("what is being deleted is not waited for", func(t *testing.T) {
 		s := activitiestest.WithSetCounts(activitiestest.NewMachineSet("s", 1), 1, 0)
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithOwner[*v1alpha1.Machine](s),
 			activitiestest.WithInstanceBlocker("ResourceExhausted", "no room"),
@@ -88,7 +88,7 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 
 func TestADeploymentSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	t.Parallel()
-	d := activitiestest.Deployment("d", 2)
+	d := activitiestest.NewDeployment("d", 2)
 	failing := func(reason, message string) func(*v1alpha1.MachineSet) {
 		return func(s *v1alpha1.MachineSet) {
 			s.Status.Conditions = []v1alpha1.MachineSetCondition{

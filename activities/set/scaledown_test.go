@@ -23,7 +23,7 @@ import (
 )
 
 func surplusBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.MachineBatch {
-	d := set.MachineBatch{Set: activitiestest.Ref(s)}
+	d := set.MachineBatch{Set: activitiestest.NewRef(s)}
 	for _, m := range machines {
 		d.Machines = append(
 			d.Machines,
@@ -39,20 +39,20 @@ func TestDeleteMachines(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 0)
 	t.Run("deletes what was seen, if it still is what was seen", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
+		m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 		w := activitiestest.NewWorld(t, s, m)
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		require.NoError(t, err)
 		assert.True(t, isBeingDeleted(w.Machine("m")), "its own workflow does the rest")
-		assert.Equal(t, []string{"Normal SuccessfulDelete Deleted Machine: m: surplus"}, w.NewEvents())
+		assert.Equal(t, []string{"Normal SuccessfulDelete Deleted Machine: m: surplus"}, w.TakeNewEvents())
 
-		sent := w.Machines.Actions()[0].(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
+		sent := w.MachineClient.Actions()[0].(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
 		require.NotNil(t, sent)
 		assert.Equal(t, []string{"uid-m", "900"}, []string{string(*sent.UID), *sent.ResourceVersion})
 	})
 	t.Run("run again it meets the version that it made itself, and deletes nothing else", func(t *testing.T) {
-		m := activitiestest.Machine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
-		w := activitiestest.NewWorld(t, s, m, activitiestest.Machine("other"))
+		m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
+		w := activitiestest.NewWorld(t, s, m, activitiestest.NewMachine("other"))
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		require.NoError(t, err)
 		before := w.Snapshot()
@@ -61,7 +61,7 @@ func TestDeleteMachines(t *testing.T) {
 		assert.Equal(t, before, w.Snapshot())
 	})
 	t.Run("a machine without our finalizer gets it first: its instance must not be left", func(t *testing.T) {
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithOwner[*v1alpha1.Machine](s),
 			func(m *v1alpha1.Machine) { m.Finalizers = nil },
@@ -74,15 +74,19 @@ func TestDeleteMachines(t *testing.T) {
 	})
 	t.Run("a machine that is gone is deleted", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.RunTwice[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, activitiestest.Machine("m")))
+		activitiestest.RunActivityTwice[any](
+			w,
+			newActivities(w.Kube).DeleteMachines,
+			surplusBatch(s, activitiestest.NewMachine("m")),
+		)
 	})
 	t.Run("a machine that changed is left alone, and said so when the others are done", func(t *testing.T) {
-		changed := activitiestest.Machine("changed")
-		replaced := activitiestest.Machine("replaced")
-		a := activitiestest.Machine("a")
-		b := activitiestest.Machine("b")
+		changed := activitiestest.NewMachine("changed")
+		replaced := activitiestest.NewMachine("replaced")
+		a := activitiestest.NewMachine("a")
+		b := activitiestest.NewMachine("b")
 		w := activitiestest.NewWorld(t, s, changed, replaced, a, b)
-		w.EditObject(cache.Machines, "changed", activitiestest.AnnotationPatch(v1alpha1.AnnotationMachinePriority, "100"))
+		w.EditObject(cache.Machines, "changed", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationMachinePriority, "100"))
 		batch := surplusBatch(s, changed, replaced, a, b)
 		batch.Machines[1].UID = "uid-of-a-former-one"
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, batch)
@@ -91,12 +95,12 @@ func TestDeleteMachines(t *testing.T) {
 		assert.False(t, isBeingDeleted(w.Machine("replaced")))
 		assert.True(t, isBeingDeleted(w.Machine("a")))
 		assert.True(t, isBeingDeleted(w.Machine("b")))
-		assert.Len(t, w.NewEvents(), 2, "people hear of those that were deleted")
+		assert.Len(t, w.TakeNewEvents(), 2, "people hear of those that were deleted")
 	})
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
-		m := activitiestest.Machine("m")
+		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, s, m)
-		activitiestest.FailRequests(w.Machines, "delete", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
+		activitiestest.FailRequests(w.MachineClient, "delete", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
@@ -108,7 +112,7 @@ func TestDeleteMachines(t *testing.T) {
 
 func reportSet(w *activitiestest.World, in set.Report) v1alpha1.MachineSetStatus {
 	w.T.Helper()
-	version := activitiestest.RunTwice[string](w, newActivities(w.Kube).ReportSet, in)
+	version := activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).ReportSet, in)
 	s := w.MachineSet(in.Ref.Name)
 	assert.Equal(w.T, s.ResourceVersion, version, "the version to wait for")
 	return s.Status
@@ -126,20 +130,20 @@ func TestReportSet(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		s,
-		activitiestest.Machine("z", of, failed),
-		activitiestest.Machine("a", of, failed, activitiestest.WithPhase(v1alpha1.MachineFailed)),
-		activitiestest.Machine(
+		activitiestest.NewMachine("z", of, failed),
+		activitiestest.NewMachine("a", of, failed, activitiestest.WithPhase(v1alpha1.MachineFailed)),
+		activitiestest.NewMachine(
 			"running",
 			of,
 			activitiestest.WithPhase(v1alpha1.MachineRunning),
 		),
-		activitiestest.Machine(
+		activitiestest.NewMachine(
 			"going",
 			of,
 			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 			activitiestest.WithPhase(v1alpha1.MachineTerminating),
 		),
-		activitiestest.Machine("foreign"),
+		activitiestest.NewMachine("foreign"),
 	)
 	status := reportSet(
 		w,
@@ -156,7 +160,7 @@ func TestReportSet(t *testing.T) {
 	assert.Equal(t, int64(7), status.ObservedGeneration)
 	assert.Equal(t, "app=web", status.Selector)
 	assert.Equal(t, "create-machines", status.CurrentOperation.Step)
-	assert.Equal(t, observeset.ReadRelated(w.Cluster, s).MachinesVersion, status.ObservedMachines)
+	assert.Equal(t, observeset.ReadRelatedObjects(w.Cluster, s).MachinesVersion, status.ObservedMachines)
 	assert.NotEmpty(t, status.ObservedMachines, "who knows machines up to there knows those that were counted")
 	require.Len(t, status.FailedMachines, 2, "by name, so that the list does not change by itself")
 	assert.Equal(t, []string{"a", "fake:///i-1", "s", "no capacity"}, []string{
@@ -183,7 +187,7 @@ func TestReportSetClearsOperationOfIdleSet(t *testing.T) {
 	assert.Empty(t, w.WriteRequests())
 }
 
-func TestReportSetOfAnotherObject(t *testing.T) {
+func TestReportSetRejectsReplacedSet(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(t, activitiestest.NewMachineSet("s", 2))
 	_, err := activitiestest.RunActivity[string](
@@ -191,7 +195,7 @@ func TestReportSetOfAnotherObject(t *testing.T) {
 		newActivities(w.Kube).ReportSet,
 		set.Report{
 			Input: set.Input{
-				ReadInput: kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.NewMachineSet("s", 2))},
+				ReadInput: kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewMachineSet("s", 2))},
 			},
 		},
 	)
@@ -224,7 +228,7 @@ func TestFinalizeSet(t *testing.T) {
 		assert.Equal(
 			t,
 			"1001",
-			activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s)),
+			activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s)),
 		)
 		assert.Equal(t, []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine}, w.MachineSet("s").Finalizers)
 	})
@@ -233,28 +237,28 @@ func TestFinalizeSet(t *testing.T) {
 		w := activitiestest.NewWorld(
 			t,
 			machineSetWithMachines(s, 1, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])...)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
+		activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("takes it off when none is left", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
 		s.Finalizers = append(s.Finalizers, activitiestest.BackupFinalizer)
-		w := activitiestest.NewWorld(t, s, activitiestest.Machine("foreign"))
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
+		w := activitiestest.NewWorld(t, s, activitiestest.NewMachine("foreign"))
+		activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
 		assert.Equal(t, []string{activitiestest.BackupFinalizer}, w.MachineSet("s").Finalizers)
 	})
 	t.Run("puts none on a set that is going", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
 		s.Finalizers = []string{activitiestest.BackupFinalizer}
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.RunTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
+		activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, s)
 		w.HoldEvents()
-		w.EditObject(cache.Sets, "s", activitiestest.AnnotationPatch("note", "new"))
+		w.EditObject(cache.Sets, "s", activitiestest.NewAnnotationPatch("note", "new"))
 		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})

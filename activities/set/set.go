@@ -64,7 +64,7 @@ func (a *Activities) DecideSet(ctx context.Context, in Input) (Decision, error) 
 	observed.LastFailure = in.Failure
 	plan := observeset.ExplainPlan(set, related, observed, scale.PlanSet(observed))
 	d := NewDecision(set, plan)
-	d.Prepare = !plan.Facts.Deleting && !plan.Facts.Finalizer
+	d.Prepare = !plan.Facts.Deleting && !plan.Facts.HasFinalizer
 	d.Report = d.Report || plan.Pending.NeedsNothing() && !d.Blocked.IsBlocked() && set.Status.CurrentOperation != nil
 	d.Seen.RaiseVersion(cache.Sets, set.ResourceVersion)
 	d.Seen.RaiseVersion(cache.Classes, related.ClassVersion)
@@ -83,8 +83,8 @@ func NewDecision(set metav1.Object, plan observeset.ExplainedPlan) Decision {
 		Pending: plan.Pending,
 		Version: set.GetResourceVersion(),
 		Scale:   plan.Decision,
-		Free:    plan.Facts.Deleting && plan.Facts.Finalizer && plan.Decision.Done,
-		Report:  plan.Unreported || !plan.IsShownInStatus,
+		Free:    plan.Facts.Deleting && plan.Facts.HasFinalizer && plan.Decision.Done,
+		Report:  plan.NeedsReport || !plan.IsShownInStatus,
 		Blocked: plan.BlockedSummary,
 		Seen:    kube.MinVersions{},
 	}
@@ -108,13 +108,13 @@ func (a *Activities) readSet(
 		if !found || string(set.UID) != in.Ref.UID {
 			return nil, observeset.RelatedObjects{}, nil
 		}
-		return set, observeset.ReadRelatedForWrite(ctx, a.Kube.Cluster, set), nil
+		return set, observeset.ReadRelatedObjectsForWrite(ctx, a.Kube.Cluster, set), nil
 	}
 	set, err := kube.ReadLive(ctx, a.Kube.Sets(in.Ref.Namespace), "set", in.Ref)
 	if err != nil || set == nil {
 		return nil, observeset.RelatedObjects{}, err
 	}
-	related, err := observeset.ReadRelatedLive(ctx, a.Kube.Cluster, set)
+	related, err := observeset.ReadLiveRelatedObjects(ctx, a.Kube.Cluster, set)
 	return set, related, err
 }
 
@@ -154,7 +154,7 @@ func (a *Activities) DeleteMachines(ctx context.Context, in MachineBatch) (Write
 		}
 		return WriteResult{Failure: scale.WriteFailure{Deleting: true, Message: refused}, Unseen: true}, nil
 	}
-	return WriteResult{Versions: versions, Unseen: unseen.Load()}, kube.WriteError(ctx, in.Set, err)
+	return WriteResult{Versions: versions, Unseen: unseen.Load()}, kube.ClassifyWriteError(ctx, in.Set, err)
 }
 
 // deleteMachine deletes a machine, and returns the machine's resource version after the deletion. The version is empty
@@ -386,15 +386,15 @@ func applyReport(set *v1alpha1.MachineSet, related observeset.RelatedObjects, in
 	plan := observeset.ExplainPlan(set, related, observed, scale.PlanSet(observed))
 	observeset.ApplyStatus(s, plan.Status, metav1.NewTime(stamp).Rfc3339Copy())
 	s.ObservedGeneration = set.Generation
-	s.FailedMachines = kube.SummarizeMachines(related.Members, plan.Status.Failed)
+	s.FailedMachines = kube.SummarizeMachines(related.Members, plan.Status.FailedNames)
 	s.Selector = kube.SelectorText(set.Spec.Selector)
-	observeset.ApplyBlocked(s, plan.BlockedSummary)
+	observeset.ApplyBlockedCondition(s, plan.BlockedSummary)
 	s.CurrentOperation = kube.OperationOfStep(in.Step)
-	if plan.Calm { // this report may have been the last pending work
+	if plan.SettledAfterReport { // this report may have been the last pending work
 		s.CurrentOperation = nil
 	}
 	s.CurrentOperation = kube.AddBlockersToOperation(s.CurrentOperation, plan.BlockedSummary)
-	return plan.Thaw
+	return plan.FreezeEnded
 }
 
 // FinalizeSet adds Millwright's finalizer to a set, or removes the finalizer from a set that is being deleted and has

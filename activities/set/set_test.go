@@ -33,7 +33,7 @@ import (
 func machineSetWithMachines(s *v1alpha1.MachineSet, n int, change ...func(*v1alpha1.Machine)) []runtime.Object {
 	objects := []runtime.Object{s}
 	for i := range n {
-		m := activitiestest.Machine(
+		m := activitiestest.NewMachine(
 			fmt.Sprintf("%s-%d", s.Name, i+1),
 			append(change, activitiestest.WithOwner[*v1alpha1.Machine](s))...)
 		m.ResourceVersion = fmt.Sprint(900 + i)
@@ -43,28 +43,28 @@ func machineSetWithMachines(s *v1alpha1.MachineSet, n int, change ...func(*v1alp
 	return objects
 }
 
-func decideScale(w *activitiestest.World, in kube.ReadInput) set.Decision {
+func decideSet(w *activitiestest.World, in kube.ReadInput) set.Decision {
 	w.T.Helper()
-	return activitiestest.RunTwice[set.Decision](w, newActivities(w.Kube).DecideSet, set.Input{ReadInput: in})
+	return activitiestest.RunActivityTwice[set.Decision](w, newActivities(w.Kube).DecideSet, set.Input{ReadInput: in})
 }
 
 func TestDecideSet(t *testing.T) {
 	t.Parallel()
 	t.Run("creates what is missing", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 3)
-		d := decideScale(
-			activitiestest.NewWorld(t, append(machineSetWithMachines(s, 1), activitiestest.Class())...),
+		d := decideSet(
+			activitiestest.NewWorld(t, append(machineSetWithMachines(s, 1), activitiestest.NewClass())...),
 			activitiestest.NewReadInput(s),
 		)
 		assert.Len(t, d.Scale.Create, 2)
 		assert.Equal(t, "create 2 machines: 3 wanted, 1 there", d.Scale.Why)
-		assert.Equal(t, attention.Scale, d.Pending.Need)
+		assert.Equal(t, attention.NeedScale, d.Pending.Need)
 		assert.Equal(t, "900", d.Version)
 		assert.True(t, d.Report)
 	})
 	t.Run("deletes what is too many, as it was seen", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 1)
-		d := decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewReadInput(s))
+		d := decideSet(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewReadInput(s))
 		require.Len(t, d.Scale.Delete, 1)
 		assert.Contains(t, []string{"uid-s-1 900", "uid-s-2 901"}, d.Scale.Delete[0].UID+" "+d.Scale.Delete[0].Version)
 	})
@@ -72,8 +72,8 @@ func TestDecideSet(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2)
 		w := activitiestest.NewWorld(t, machineSetWithMachines(s, 2, activitiestest.WithPhase(v1alpha1.MachineRunning))...)
 		reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
-		d := decideScale(w, activitiestest.NewReadInput(s))
-		assert.Equal(t, attention.Nothing, d.Pending.Need)
+		d := decideSet(w, activitiestest.NewReadInput(s))
+		assert.Equal(t, attention.NeedNothing, d.Pending.Need)
 		assert.False(t, d.Report || d.Prepare || d.Free)
 		assert.Empty(t, d.Scale.Create)
 		assert.Empty(t, d.Scale.Delete)
@@ -85,34 +85,34 @@ func TestDecideSet(t *testing.T) {
 		s = w.MachineSet("s").DeepCopy()
 		s.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "machineset/shop/s"}
 		w.WriteStatus(s)
-		d := decideScale(w, activitiestest.NewReadInput(s))
-		assert.Equal(t, attention.Nothing, d.Pending.Need)
+		d := decideSet(w, activitiestest.NewReadInput(s))
+		assert.Equal(t, attention.NeedNothing, d.Pending.Need)
 		assert.True(t, d.Report)
 	})
 	t.Run("a new set lacks our finalizer", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 0, activitiestest.WithoutFinalizers)
-		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewReadInput(s)).Prepare)
+		assert.True(t, decideSet(activitiestest.NewWorld(t, s), activitiestest.NewReadInput(s)).Prepare)
 	})
 	t.Run("a set that is being deleted deletes its machines, and is released when none is left", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 5, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
-		d := decideScale(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewReadInput(s))
+		d := decideSet(activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...), activitiestest.NewReadInput(s))
 		assert.Len(t, d.Scale.Delete, 2)
 		assert.False(t, d.Free)
-		assert.True(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewReadInput(s)).Free)
+		assert.True(t, decideSet(activitiestest.NewWorld(t, s), activitiestest.NewReadInput(s)).Free)
 	})
 	t.Run("is gone, also when another set has its name", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.NewMachineSet("s", 5))
 		for _, live := range []bool{false, true} {
 			assert.True(
 				t,
-				decideScale(
+				decideSet(
 					w,
-					kube.ReadInput{Ref: activitiestest.RefOfFormerObject(activitiestest.NewMachineSet("s", 5)), Live: live},
+					kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewMachineSet("s", 5)), Live: live},
 				).Gone,
 			)
 			assert.True(
 				t,
-				decideScale(w, kube.ReadInput{Ref: activitiestest.Ref(activitiestest.NewMachineSet("x", 5)), Live: live}).Gone,
+				decideSet(w, kube.ReadInput{Ref: activitiestest.NewRef(activitiestest.NewMachineSet("x", 5)), Live: live}).Gone,
 			)
 		}
 	})
@@ -120,13 +120,13 @@ func TestDecideSet(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 1000)
 		assert.Len(
 			t,
-			decideScale(activitiestest.NewWorld(t, s, activitiestest.Class()), activitiestest.NewReadInput(s)).Scale.Create,
-			scale.MaxCreate,
+			decideSet(activitiestest.NewWorld(t, s, activitiestest.NewClass()), activitiestest.NewReadInput(s)).Scale.Create,
+			scale.MaxCreations,
 		)
 	})
 }
 
-func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
+func TestDecideSetWithStaleCache(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 3)
 	w := activitiestest.NewWorld(t, s)
@@ -134,7 +134,7 @@ func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
 	made, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
-		set.Creation{Set: activitiestest.Ref(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}},
+		set.Creation{Set: activitiestest.NewRef(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}},
 	)
 	require.NoError(t, err)
 
@@ -142,7 +142,7 @@ func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
 		_, err := activitiestest.RunLocalActivity[set.Decision](
 			w,
 			newActivities(w.Kube).DecideSet,
-			set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Versions: made.Versions}},
+			set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.NewRef(s), Versions: made.Versions}},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
 	})
@@ -150,7 +150,7 @@ func TestDecideSetWithACacheThatIsBehind(t *testing.T) {
 		d, err := activitiestest.RunActivity[set.Decision](
 			w,
 			newActivities(w.Kube).DecideSet,
-			set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.Ref(s), Versions: made.Versions}},
+			set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.NewRef(s), Versions: made.Versions}},
 		)
 		require.NoError(t, err)
 		assert.Empty(t, d.Scale.Create)
@@ -174,7 +174,7 @@ func TestCreateMachines(t *testing.T) {
 		s.Spec.Template.Spec.ProviderID = "fake:///of-the-machine-that-was-copied"
 	})
 	w := activitiestest.NewWorld(t, s)
-	versions := activitiestest.RunTwice[set.WriteResult](
+	versions := activitiestest.RunActivityTwice[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
 		activitiestest.NewMachineCreation(s, "s-a", "s-b"),
@@ -210,11 +210,11 @@ func TestCreateMachines(t *testing.T) {
 	assert.ElementsMatch(
 		t,
 		[]string{"Normal SuccessfulCreate Created Machine: s-a", "Normal SuccessfulCreate Created Machine: s-b"},
-		w.NewEvents(),
+		w.TakeNewEvents(),
 	)
 }
 
-func TestCreateMachinesFiftyAtOnce(t *testing.T) {
+func TestCreateMachinesCreatesFiftyMachines(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 50)
 	w := activitiestest.NewWorld(t, s)
@@ -222,14 +222,14 @@ func TestCreateMachinesFiftyAtOnce(t *testing.T) {
 	for i := range 50 {
 		batch = append(batch, fmt.Sprintf("s-%02d", i))
 	}
-	versions := activitiestest.RunTwice[set.WriteResult](
+	versions := activitiestest.RunActivityTwice[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
 		activitiestest.NewMachineCreation(s, batch...),
 	)
 	assert.Len(t, w.Cluster.MachinesOfOwner("uid-s"), 50)
 	assert.Equal(t, "1050", versions.Versions[cache.Machines])
-	assert.Len(t, w.NewEvents(), 50)
+	assert.Len(t, w.TakeNewEvents(), 50)
 }
 
 func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
@@ -242,7 +242,7 @@ func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, s)
 			created := 0
-			w.Machines.PrependReactor("create", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+			w.MachineClient.PrependReactor("create", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 				if created++; created == 1 { // the first machine is created alone
 					w.EditObject(cache.Sets, "s", change)
 					w.AwaitCaches()
@@ -269,15 +269,15 @@ func TestCreateMachinesAfterAFailure(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 4)
 	w := activitiestest.NewWorld(t, s)
-	activitiestest.FailRequests(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+	activitiestest.FailRequests(w.MachineClient, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
 	names := activitiestest.NewMachineCreation(s, "s-a", "s-b", "s-c", "s-d")
 	_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, names)
 	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
 	w.AwaitCaches()
-	activitiestest.RunTwice[set.WriteResult](w, newActivities(w.Kube).CreateMachines, names)
+	activitiestest.RunActivityTwice[set.WriteResult](w, newActivities(w.Kube).CreateMachines, names)
 	assert.Len(t, w.Cluster.MachinesOfOwner("uid-s"), 4, "the same names, so no machine twice")
-	assert.Len(t, w.NewEvents(), 4)
+	assert.Len(t, w.TakeNewEvents(), 4)
 }
 
 func TestCreateMachinesRefusesOutdatedDecision(t *testing.T) {
@@ -285,7 +285,7 @@ func TestCreateMachinesRefusesOutdatedDecision(t *testing.T) {
 	s := activitiestest.NewMachineSet("s", 1)
 	t.Run("a decision about another set", func(t *testing.T) {
 		in := activitiestest.NewMachineCreation(s, "s-a")
-		in.Set = activitiestest.RefOfFormerObject(s)
+		in.Set = activitiestest.NewFormerObjectRef(s)
 		w := activitiestest.NewWorld(t, s)
 		_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, in)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
@@ -311,7 +311,7 @@ func TestCreateMachinesRefusesOutdatedDecision(t *testing.T) {
 		assert.Nil(t, w.Machine("s-a"))
 	})
 	t.Run("the name of a stranger", func(t *testing.T) {
-		w := activitiestest.NewWorld(t, s, activitiestest.Machine("s-a"))
+		w := activitiestest.NewWorld(t, s, activitiestest.NewMachine("s-a"))
 		_, err := activitiestest.RunActivity[set.WriteResult](
 			w,
 			newActivities(w.Kube).CreateMachines,
@@ -323,7 +323,7 @@ func TestCreateMachinesRefusesOutdatedDecision(t *testing.T) {
 	t.Run("a name that was taken and is free again: the set itself is not gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		activitiestest.FailRequests(
-			w.Machines,
+			w.MachineClient,
 			"create",
 			"machines",
 			1,
@@ -339,13 +339,13 @@ func TestCreateMachinesRefusesOutdatedDecision(t *testing.T) {
 	})
 }
 
-func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
+func TestCreateMachinesStopsAfterRefusedWrite(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 50)
 	w := activitiestest.NewWorld(t, s)
 	long := strings.Repeat("x", 5000)
 	activitiestest.FailRequests(
-		w.Machines,
+		w.MachineClient,
 		"create",
 		"machines",
 		-1,
@@ -362,7 +362,7 @@ func TestCreateMachinesThatTheAPIServerRefuses(t *testing.T) {
 	assert.Contains(t, done.Failure.Message, "exceeded quota")
 	assert.Less(t, len(done.Failure.Message), 1100, "an answer that would not fit a history is cut")
 	assert.Len(t, w.WriteRequests(), 1, "what fails for one is not tried for all")
-	events := w.NewEvents()
+	events := w.TakeNewEvents()
 	require.Len(t, events, 1, "people are told")
 	assert.Contains(t, events[0], "Warning FailedCreate Error creating: create machine s-a: ")
 	assert.Less(t, len(events[0]), 1100)
@@ -420,7 +420,7 @@ func TestCreateMachinesWaitsForRunningCreations(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		var underWay sync.WaitGroup
 		underWay.Add(2)
-		cluster, err := cache.NewCluster(slowClient{w.Machines, &underWay}, w.Target, nil)
+		cluster, err := cache.NewCluster(slowClient{w.MachineClient, &underWay}, w.TargetClient, nil)
 		require.NoError(t, err)
 		w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
 		_, err = activitiestest.RunActivity[set.WriteResult](
@@ -451,9 +451,9 @@ func TestCascadeOrphanKeepsTheMachines(t *testing.T) {
 	s := activitiestest.NewMachineSet("s", 2, setOrphanFinalizer)
 	all := machineSetWithMachines(s, 3)
 	all[3].(*v1alpha1.Machine).Labels["app"] = "other"
-	w := activitiestest.NewWorld(t, append(all, activitiestest.Machine("stray"))...)
+	w := activitiestest.NewWorld(t, append(all, activitiestest.NewMachine("stray"))...)
 	for _, live := range []bool{false, true} {
-		d := decideScale(w, kube.ReadInput{Ref: activitiestest.Ref(s), Live: live})
+		d := decideSet(w, kube.ReadInput{Ref: activitiestest.NewRef(s), Live: live})
 		assert.False(
 			t,
 			d.Scale.HasListEntries(),
@@ -461,18 +461,18 @@ func TestCascadeOrphanKeepsTheMachines(t *testing.T) {
 			d.Scale,
 		)
 		assert.False(t, d.Free)
-		assert.Equal(t, attention.Deletion, d.Pending.Need, "the run waits for the garbage collector")
+		assert.Equal(t, attention.NeedDeletion, d.Pending.Need, "the run waits for the garbage collector")
 		assert.Contains(t, d.Pending.Why, "--cascade=orphan")
 	}
 	t.Run("without machines our finalizer waits for the garbage collector, too", func(t *testing.T) {
-		assert.False(t, decideScale(activitiestest.NewWorld(t, s), activitiestest.NewReadInput(s)).Free)
+		assert.False(t, decideSet(activitiestest.NewWorld(t, s), activitiestest.NewReadInput(s)).Free)
 	})
 	t.Run("foreground deletion deletes the machines", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
 		s.Finalizers = append(s.Finalizers, metav1.FinalizerDeleteDependents)
 		assert.Len(
 			t,
-			decideScale(
+			decideSet(
 				activitiestest.NewWorld(t, machineSetWithMachines(s, 2)...),
 				activitiestest.NewReadInput(s),
 			).Scale.Delete,

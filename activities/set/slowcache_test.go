@@ -39,17 +39,17 @@ import (
 func TestSetReachesThousandMachinesDespiteStaleCaches(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1000)
-	l := newMachineSetLoop(t, s, activitiestest.Class())
+	l := newMachineSetLoop(t, s, activitiestest.NewClass())
 	t.Run("out to 1000", func(t *testing.T) {
 		l.failedCacheWaits = 2
-		l.run(t, func(all, _ int) { require.LessOrEqual(t, all, 1000) })
+		l.runUntilIdle(t, func(all, _ int) { require.LessOrEqual(t, all, 1000) })
 		all, live := l.countMachines()
 		assert.Equal(t, []int{1000, 1000}, []int{all, live})
 	})
 	t.Run("in to 400", func(t *testing.T) {
 		l.EditObject(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 400}})
 		l.failedCacheWaits = 1
-		l.run(t, func(_, live int) { require.GreaterOrEqual(t, live, 400) })
+		l.runUntilIdle(t, func(_, live int) { require.GreaterOrEqual(t, live, 400) })
 		_, live := l.countMachines()
 		assert.Equal(t, 400, live)
 	})
@@ -75,11 +75,11 @@ func newMachineSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.Machine
 	w := activitiestest.NewWorld(t, s, c)
 	l := &machineSetLoop{
 		World:  w,
-		client: &delayedEventsClient{Clientset: w.Machines},
+		client: &delayedEventsClient{Clientset: w.MachineClient},
 		random: rand.New(rand.NewPCG(11, 6)),
-		ref:    activitiestest.Ref(s),
+		ref:    activitiestest.NewRef(s),
 	}
-	cluster, err := cache.NewCluster(l.client, w.Target, w.MetadataClient)
+	cluster, err := cache.NewCluster(l.client, w.TargetClient, w.MetadataClient)
 	require.NoError(t, err)
 	require.NoError(t, cluster.Start(t.Context()))
 	for range 7 { // one for each cache
@@ -90,22 +90,22 @@ func newMachineSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.Machine
 		w.EditObject(
 			resource,
 			name,
-			activitiestest.AnnotationPatch("note", "a fake's list has no version that counts, an event has"),
+			activitiestest.NewAnnotationPatch("note", "a fake's list has no version that counts, an event has"),
 		)
 	}
 	return l
 }
 
-// run repeats runTurn until the set has nothing to do for several turns. After each activity, check is called with the
-// number of machines.
-func (l *machineSetLoop) run(t *testing.T, check func(all, live int)) {
+// runUntilIdle repeats runTurn until the set has nothing to do for several turns. After each activity, check is called
+// with the number of machines.
+func (l *machineSetLoop) runUntilIdle(t *testing.T, check func(all, live int)) {
 	l.T, l.checkCounts = t, check
 	l.restartRun()
 	for idle := 0; idle < 5; idle++ {
 		if l.runTurn() {
 			idle = 0
 		}
-		if l.chanceOfOneIn(8) {
+		if l.hasChanceOneIn(8) {
 			l.restartRun()
 		}
 	}
@@ -115,7 +115,7 @@ func (l *machineSetLoop) run(t *testing.T, check func(all, live int)) {
 // restartRun starts another run of the workflow, without any state.
 func (l *machineSetLoop) restartRun() { l.versions, l.readsLive = kube.MinVersions{}, true }
 
-func (l *machineSetLoop) chanceOfOneIn(n int) bool { return l.random.IntN(n) == 0 }
+func (l *machineSetLoop) hasChanceOneIn(n int) bool { return l.random.IntN(n) == 0 }
 
 // runTurn makes one turn of the loop, and reports whether there was anything to do.
 func (l *machineSetLoop) runTurn() bool {
@@ -222,7 +222,7 @@ func (l *machineSetLoop) releaseEventsSlowly(waiting context.Context, versions k
 	defer tick.Stop()
 	for waiting.Err() == nil {
 		if !l.Cluster.AwaitVersions(waiting, activitiestest.TestNamespace, versions, 0) {
-			l.client.events.releaseEvents(20)
+			l.client.machineWatch.releaseEvents(20)
 		}
 		<-tick.C
 	}
@@ -232,23 +232,23 @@ func (l *machineSetLoop) releaseEventsSlowly(waiting context.Context, versions k
 // of a machine, so that the next decision would choose another machine. Machines that are being deleted disappear.
 func (l *machineSetLoop) writeAsOtherClients() {
 	buried := 0
-	for _, m := range l.allMachines() {
+	for _, m := range l.listMachines() {
 		switch {
 		case m.DeletionTimestamp != nil:
-			if buried < 20 && l.chanceOfOneIn(2) {
+			if buried < 20 && l.hasChanceOneIn(2) {
 				buried++
 				l.EditObject(cache.Machines, m.Name, map[string]any{"metadata": map[string]any{"finalizers": nil}})
 			}
-		case l.chanceOfOneIn(500):
-			l.EditObject(cache.Machines, m.Name, activitiestest.AnnotationPatch(v1alpha1.AnnotationMachinePriority, "2"))
+		case l.hasChanceOneIn(500):
+			l.EditObject(cache.Machines, m.Name, activitiestest.NewAnnotationPatch(v1alpha1.AnnotationMachinePriority, "2"))
 		}
 	}
-	l.client.events.releaseEvents(l.random.IntN(30))
+	l.client.machineWatch.releaseEvents(l.random.IntN(30))
 }
 
-func (l *machineSetLoop) allMachines() []v1alpha1.Machine {
+func (l *machineSetLoop) listMachines() []v1alpha1.Machine {
 	gv := v1alpha1.SchemeGroupVersion
-	list, err := l.Machines.Tracker().
+	list, err := l.MachineClient.Tracker().
 		List(gv.WithResource("machines"), gv.WithKind("Machine"), activitiestest.TestNamespace)
 	require.NoError(l.T, err)
 	return list.(*v1alpha1.MachineList).Items
@@ -256,7 +256,7 @@ func (l *machineSetLoop) allMachines() []v1alpha1.Machine {
 
 // countMachines returns the number of machines, and the number of machines that are not being deleted.
 func (l *machineSetLoop) countMachines() (all, live int) {
-	for _, m := range l.allMachines() {
+	for _, m := range l.listMachines() {
 		all++
 		if m.DeletionTimestamp == nil {
 			live++
@@ -270,7 +270,7 @@ func (l *machineSetLoop) countMachines() (all, live int) {
 type delayedEventsClient struct {
 	*fake.Clientset
 	creations, deletions atomic.Int64
-	events               delayedWatch
+	machineWatch         delayedWatch
 }
 
 type delayedEventsGroupClient struct {
@@ -306,10 +306,10 @@ func (m delayedEventsMachineClient) Create(
 func (m delayedEventsMachineClient) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := m.MachineInterface.Watch(ctx, options)
 	if err == nil {
-		m.events.Interface, m.events.resultChan = w, make(chan watch.Event)
-		m.events.watchContext, m.events.stop = context.WithCancel(ctx)
-		go m.events.holdEvents()
-		w = &m.events
+		m.machineWatch.Interface, m.machineWatch.resultChan = w, make(chan watch.Event)
+		m.machineWatch.watchContext, m.machineWatch.cancelWatch = context.WithCancel(ctx)
+		go m.machineWatch.holdEvents()
+		w = &m.machineWatch
 	}
 	return w, err
 }
@@ -355,7 +355,7 @@ type delayedWatch struct {
 	watch.Interface
 	resultChan   chan watch.Event
 	watchContext context.Context // cancelled when the watch stops
-	stop         func()
+	cancelWatch  func()
 	releaseMutex sync.Mutex // locked while events are released
 	heldMutex    sync.Mutex // guards heldEvents
 	heldEvents   []watch.Event
@@ -364,7 +364,7 @@ type delayedWatch struct {
 func (w *delayedWatch) ResultChan() <-chan watch.Event { return w.resultChan }
 
 func (w *delayedWatch) Stop() {
-	w.stop()
+	w.cancelWatch()
 	w.Interface.Stop()
 }
 

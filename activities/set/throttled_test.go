@@ -30,7 +30,7 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 	} {
 		t.Run("to create: "+name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, s)
-			activitiestest.FailRequests(w.Machines, "create", "machines", 1, busy, nil)
+			activitiestest.FailRequests(w.MachineClient, "create", "machines", 1, busy, nil)
 			_, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				newActivities(w.Kube).CreateMachines,
@@ -39,7 +39,7 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 			require.Error(t, err)
 			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
-			assert.Empty(t, w.NewEvents())
+			assert.Empty(t, w.TakeNewEvents())
 			done, err := activitiestest.RunActivity[set.WriteResult](
 				w,
 				newActivities(w.Kube).CreateMachines,
@@ -51,18 +51,18 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 			assert.NotNil(t, w.Machine("s-b"))
 		})
 		t.Run("to delete: "+name, func(t *testing.T) {
-			m := activitiestest.Machine("a", activitiestest.WithOwner[*v1alpha1.Machine](s))
+			m := activitiestest.NewMachine("a", activitiestest.WithOwner[*v1alpha1.Machine](s))
 			w := activitiestest.NewWorld(t, s, m)
 			batch := set.MachineBatch{
-				Set:      activitiestest.Ref(s),
+				Set:      activitiestest.NewRef(s),
 				Machines: []scale.MachineTarget{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}},
 			}
-			activitiestest.FailRequests(w.Machines, "delete", "machines", 1, busy, nil)
+			activitiestest.FailRequests(w.MachineClient, "delete", "machines", 1, busy, nil)
 			_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).DeleteMachines, batch)
 			require.Error(t, err)
 			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
-			assert.Empty(t, w.NewEvents())
+			assert.Empty(t, w.TakeNewEvents())
 		})
 	}
 }
@@ -75,8 +75,8 @@ func TestAWebhookThatIsDownIsReported(t *testing.T) {
 	later := activitiestest.Worker{AttemptDelay: 5 * time.Second}
 	t.Run("to create", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
-		activitiestest.FailRequests(w.Machines, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-		done, err := activitiestest.RunOnWorker[set.WriteResult](
+		activitiestest.FailRequests(w.MachineClient, "create", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+		done, err := activitiestest.RunActivityOnWorker[set.WriteResult](
 			w,
 			later,
 			newActivities(w.Kube).CreateMachines,
@@ -85,19 +85,24 @@ func TestAWebhookThatIsDownIsReported(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, done.Failure.Message, assert.AnError.Error())
 		assert.True(t, done.Unseen, "the machine may have been made")
-		assert.Contains(t, w.NewEvents()[0], v1alpha1.ReasonFailedCreate)
+		assert.Contains(t, w.TakeNewEvents()[0], v1alpha1.ReasonFailedCreate)
 	})
 	t.Run("to delete", func(t *testing.T) {
-		m := activitiestest.Machine("a", activitiestest.WithOwner[*v1alpha1.Machine](s))
+		m := activitiestest.NewMachine("a", activitiestest.WithOwner[*v1alpha1.Machine](s))
 		w := activitiestest.NewWorld(t, s, m)
 		batch := set.MachineBatch{
-			Set:      activitiestest.Ref(s),
+			Set:      activitiestest.NewRef(s),
 			Machines: []scale.MachineTarget{{Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion}},
 		}
-		activitiestest.FailRequests(w.Machines, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
-		done, err := activitiestest.RunOnWorker[set.WriteResult](w, later, newActivities(w.Kube).DeleteMachines, batch)
+		activitiestest.FailRequests(w.MachineClient, "delete", "machines", 1, apierrors.NewInternalError(assert.AnError), nil)
+		done, err := activitiestest.RunActivityOnWorker[set.WriteResult](
+			w,
+			later,
+			newActivities(w.Kube).DeleteMachines,
+			batch,
+		)
 		require.NoError(t, err)
 		assert.True(t, done.Failure.Deleting)
-		assert.Contains(t, w.NewEvents()[0], v1alpha1.ReasonFailedDelete)
+		assert.Contains(t, w.TakeNewEvents()[0], v1alpha1.ReasonFailedDelete)
 	})
 }

@@ -26,8 +26,8 @@ func TestSetWithoutLabelsCreatesNoMachine(t *testing.T) {
 				s.Labels, s.Annotations, s.Spec.Selector = nil, nil, selector
 				s.Spec.Template.Labels, s.Spec.Template.Annotations = nil, nil
 			})
-			bare := activitiestest.Machine("bare", func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil })
-			own := activitiestest.Machine(
+			bare := activitiestest.NewMachine("bare", func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil })
+			own := activitiestest.NewMachine(
 				"own",
 				activitiestest.WithOwner[*v1alpha1.Machine](s),
 				func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil },
@@ -36,7 +36,7 @@ func TestSetWithoutLabelsCreatesNoMachine(t *testing.T) {
 			read := activitiestest.NewReadInput(s)
 			for _, live := range []bool{false, true} {
 				read.Live = live
-				d := decideScale(w, read)
+				d := decideSet(w, read)
 				assert.Empty(t, d.Scale.Adopt, "a set that selects everything adopts nothing")
 				assert.Empty(t, d.Scale.Release, "and loses nothing")
 				assert.Empty(t, d.Scale.Delete)
@@ -54,14 +54,14 @@ func TestSetWithoutLabelsCreatesNoMachine(t *testing.T) {
 func TestARefusedDeletionLeavesTheMachineUnchanged(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 0)
-	m := activitiestest.Machine(
+	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithOwner[*v1alpha1.Machine](s),
 		activitiestest.WithPhase(v1alpha1.MachineRunning),
 	)
 	w := activitiestest.NewWorld(t, s, m)
 	activitiestest.FailRequests(
-		w.Machines,
+		w.MachineClient,
 		"delete",
 		"machines",
 		1,
@@ -76,14 +76,14 @@ func TestARefusedDeletionLeavesTheMachineUnchanged(t *testing.T) {
 	assert.Nil(t, now.DeletionTimestamp)
 	assert.Equal(t, m.ResourceVersion, now.ResourceVersion)
 	assert.Equal(t, m.Status, now.Status)
-	again := decideScale(w, activitiestest.NewReadInput(s)).Scale.Delete
+	again := decideSet(w, activitiestest.NewReadInput(s)).Scale.Delete
 	require.Len(t, again, 1)
 	assert.Equal(t, "m", again[0].Name)
 
 	_, err = activitiestest.RunActivity[set.WriteResult](
 		w,
 		newActivities(w.Kube).DeleteMachines,
-		set.MachineBatch{Set: activitiestest.Ref(s), Machines: again},
+		set.MachineBatch{Set: activitiestest.NewRef(s), Machines: again},
 	)
 	require.NoError(t, err)
 	assert.True(t, isBeingDeleted(w.Machine("m")))

@@ -24,11 +24,11 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 			t,
 			append(machineSetWithMachines(s, 1, activitiestest.WithPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
 				m.CreationTimestamp = k.ServerTimestamp(-time.Second)
-			}), activitiestest.Class())...)
+			}), activitiestest.NewClass())...)
 		decides := func(after time.Duration) set.Decision {
 			in := set.Input{ReadInput: k.NewReadInput(s)}
 			in.At = server.Add(after)
-			d, err := activitiestest.RunOnWorker[set.Decision](w, k, newActivities(w.Kube).DecideSet, in)
+			d, err := activitiestest.RunActivityOnWorker[set.Decision](w, k, newActivities(w.Kube).DecideSet, in)
 			require.NoError(t, err)
 			return d
 		}
@@ -36,7 +36,7 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 		require.NotNil(t, failed)
 		assert.WithinDuration(t, server, failed.Last, activitiestest.TimestampTolerance)
 
-		_, err := activitiestest.RunOnWorker[string](w, k, newActivities(w.Kube).ReportSet, set.Report{
+		_, err := activitiestest.RunActivityOnWorker[string](w, k, newActivities(w.Kube).ReportSet, set.Report{
 			// the back-off is eight minutes
 			Input: set.Input{ReadInput: k.NewReadInput(s)}, Generations: &scale.GenerationRecord{Failed: 4, Last: server},
 		})

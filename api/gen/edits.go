@@ -12,16 +12,16 @@ type schema = map[string]any
 // Bounds of maps, lists and texts. The only purpose of the bounds is that the API server can compute a finite cost of
 // the CEL rules.
 const (
-	maxLabels      = 256    // labels of a template, or of matchLabels; a busy node has about 30 labels
-	maxAnnotations = 256    // annotations of a template
-	maxLabelValue  = 63     // bytes of a label's value; Kubernetes' own bound
-	maxLabelKey    = 317    // bytes of a label's key: prefix 253, slash, name 63; Kubernetes' own bound
-	maxAnnotation  = 262144 // bytes of an annotation's value; Kubernetes' own bound for all annotations together
-	maxExpressions = 64     // matchExpressions of one selector
-	maxValues      = 256    // values of one expression
-	maxOperator    = 16     // bytes of an operator; the longest operator is DoesNotExist
-	maxDuration    = 32     // bytes of a duration; 1h30m0.000000001s has 16 bytes
-	maxResources   = 256    // resources of a capacity
+	maxLabels          = 256    // labels of a template, or of matchLabels; a busy node has about 30 labels
+	maxAnnotations     = 256    // annotations of a template
+	maxLabelValueBytes = 63     // bytes of a label's value; Kubernetes' own bound
+	maxLabelKeyBytes   = 317    // bytes of a label's key: prefix 253, slash, name 63; Kubernetes' own bound
+	maxAnnotationBytes = 262144 // bytes of an annotation's value; Kubernetes' own bound for all annotations together
+	maxExpressions     = 64     // matchExpressions of one selector
+	maxValues          = 256    // values of one expression
+	maxOperatorBytes   = 16     // bytes of an operator; the longest operator is DoesNotExist
+	maxDurationBytes   = 32     // bytes of a duration; 1h30m0.000000001s has 16 bytes
+	maxResources       = 256    // resources of a capacity
 )
 
 // editsByCRD returns the edits of the CRD of each plural name.
@@ -55,12 +55,12 @@ func optionalSelectorEdits(path string) []schemaEdit {
 func selectorLimitEdits(path string) []schemaEdit {
 	return []schemaEdit{
 		{path + ".matchLabels", schema{"maxProperties": maxLabels}},
-		{path + ".matchLabels.{}", schema{"maxLength": maxLabelValue}},
+		{path + ".matchLabels.{}", schema{"maxLength": maxLabelValueBytes}},
 		{path + ".matchExpressions", schema{"maxItems": maxExpressions}},
-		{path + ".matchExpressions.*.key", schema{"maxLength": maxLabelKey}},
-		{path + ".matchExpressions.*.operator", schema{"maxLength": maxOperator}},
+		{path + ".matchExpressions.*.key", schema{"maxLength": maxLabelKeyBytes}},
+		{path + ".matchExpressions.*.operator", schema{"maxLength": maxOperatorBytes}},
 		{path + ".matchExpressions.*.values", schema{"maxItems": maxValues}},
-		{path + ".matchExpressions.*.values.*", schema{"maxLength": maxLabelValue}},
+		{path + ".matchExpressions.*.values.*", schema{"maxLength": maxLabelValueBytes}},
 	}
 }
 
@@ -71,9 +71,9 @@ func templateEdits(path string) []schemaEdit {
 		{meta, schema{"properties": otherObjectMetaSchema()}},
 		{meta + ".labels", schema{"maxProperties": maxLabels}},
 		{meta + ".labels", templateLabelsRule()},
-		{meta + ".labels.{}", schema{"maxLength": maxLabelValue}},
+		{meta + ".labels.{}", schema{"maxLength": maxLabelValueBytes}},
 		{meta + ".annotations", schema{"maxProperties": maxAnnotations}},
-		{meta + ".annotations.{}", schema{"maxLength": maxAnnotation}},
+		{meta + ".annotations.{}", schema{"maxLength": maxAnnotationBytes}},
 	}
 	return append(edits, machineSpecEdits(path+".spec")...)
 }
@@ -98,5 +98,8 @@ func rolloutPolicyEdits() []schemaEdit {
 
 // durationEdits adds the bound and the rule of a duration to a field.
 func durationEdits(path, name string) []schemaEdit {
-	return []schemaEdit{{path + "." + name, schema{"maxLength": maxDuration}}, {path + "." + name, durationRule(name)}}
+	return []schemaEdit{
+		{path + "." + name, schema{"maxLength": maxDurationBytes}},
+		{path + "." + name, durationRule(name)},
+	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const crd = `
+const crdYAML = `
 spec:
   versions:
   - name: v1alpha1
@@ -30,7 +30,7 @@ func TestApplyEditsIsIdempotent(t *testing.T) {
 		{"labels.{}", schema{"maxLength": 4}},
 		{"list.*.key", schema{"maxLength": 5}},
 	}
-	once, err := applyEdits([]byte(crd), edits)
+	once, err := applyEdits([]byte(crdYAML), edits)
 	require.NoError(t, err)
 	assert.YAMLEq(t, `
 spec:
@@ -62,7 +62,7 @@ func TestApplyEditsErrors(t *testing.T) {
 		want string
 	}{
 		"a path that is not there": {
-			crd,
+			crdYAML,
 			schemaEdit{"labels.gone", schema{"maxLength": 1}},
 			"find labels.gone: there is no gone",
 		},

@@ -20,9 +20,9 @@ func rulesSchema(list ...schema) schema {
 }
 
 // durationRule accepts the texts that time.ParseDuration accepts, except negative durations. The rule limits the digits
-// of each unit and accepts hours only once. A text that the rule accepts, of at most maxDuration characters, is less
-// than 2562047h, the maximum of an int64 of nanoseconds. If the API server stored a longer duration, no typed client
-// could read the object.
+// of each unit and accepts hours only once. A text that the rule accepts, of at most maxDurationBytes characters, is
+// less than 2562047h, the maximum of an int64 of nanoseconds. If the API server stored a longer duration, no typed
+// client could read the object.
 func durationRule(field string) schema {
 	number := func(digits int) string { return fmt.Sprintf(`([0-9]{1,%d}([.][0-9]*)?|[.][0-9]+)`, digits) }
 	component := "(" + number(6) + "h|" + number(7) + "m|" + number(9) + "s|" +
@@ -46,8 +46,8 @@ func templateLabelsRule() schema {
 	})
 }
 
-// formatMatchExpression formats one entry of matchExpressions.
-const formatMatchExpression = `'"' + e.key + ' ' + e.operator + (has(e.values) ? ' (' + e.values.join(', ') + ')' : '') + '"'`
+// matchExpressionFormat formats one entry of matchExpressions.
+const matchExpressionFormat = `'"' + e.key + ' ' + e.operator + (has(e.values) ? ' (' + e.values.join(', ') + ')' : '') + '"'`
 
 // selectorRules refuse a selector that selects everything, and a selector that Kubernetes cannot read.
 func selectorRules() schema {
@@ -69,7 +69,7 @@ func expressionRule() schema {
 	return schema{
 		"rule":      `!has(self.matchExpressions) || !self.matchExpressions.exists(e, ` + wrong + `)`,
 		"fieldPath": `.matchExpressions`,
-		"messageExpression": `'matchExpressions has ' + self.matchExpressions.map(e, ` + wrong + `, ` + formatMatchExpression + `)[0] + ` +
+		"messageExpression": `'matchExpressions has ' + self.matchExpressions.map(e, ` + wrong + `, ` + matchExpressionFormat + `)[0] + ` +
 			`'; allowed are In and NotIn with values, Exists and DoesNotExist without'`,
 	}
 }
@@ -101,7 +101,7 @@ func selectorMatchesTemplateRules() schema {
 			"rule":      `!has(self.selector.matchExpressions) || !self.selector.matchExpressions.exists(e, ` + unmet + `)`,
 			"fieldPath": `.template.metadata.labels`,
 			"messageExpression": `'selector.matchExpressions asks for ' + ` +
-				`self.selector.matchExpressions.map(e, ` + unmet + `, ` + formatMatchExpression + `)[0] + ` +
+				`self.selector.matchExpressions.map(e, ` + unmet + `, ` + matchExpressionFormat + `)[0] + ` +
 				`', which template.metadata.labels does not meet; the template must meet every expression of the selector'`,
 		},
 	)

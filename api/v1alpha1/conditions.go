@@ -152,13 +152,13 @@ const (
 
 // Reasons of Drained.
 const (
-	ReasonDraining = vocabulary.ReasonDraining // pods are being evicted, or will be evicted next
-	ReasonBlocked  = vocabulary.ReasonBlocked  // something blocks evictions
-	ReasonForcing  = vocabulary.ReasonForcing  // the deadline has passed or force was requested, so pods are deleted
-	ReasonDrained  = vocabulary.DrainDrained   // the status is True: all pods are gone
+	ReasonDraining = vocabulary.ReasonDraining     // pods are being evicted, or will be evicted next
+	ReasonBlocked  = vocabulary.ReasonBlocked      // something blocks evictions
+	ReasonForcing  = vocabulary.ReasonForcing      // the deadline has passed or force was requested, so pods are deleted
+	ReasonDrained  = vocabulary.DrainResultDrained // the status is True: all pods are gone
 	// the status is True: pods were deleted by force; the message names the pods that were left behind
-	ReasonForced  = vocabulary.DrainForced
-	ReasonSkipped = vocabulary.DrainSkipped // no pod was evicted
+	ReasonForced  = vocabulary.DrainResultForced
+	ReasonSkipped = vocabulary.DrainResultSkipped // no pod was evicted
 )
 
 // Reasons of ReplacementDue.

@@ -65,20 +65,20 @@ const (
 	// annotations for the cluster autoscaler.
 	ValueLowerTrue = vocabulary.ValueLowerTrue
 	// ValueUpdateSuccessful is a value of LabelUpdateResult.
-	ValueUpdateSuccessful = vocabulary.UpdateSuccessful
+	ValueUpdateSuccessful = vocabulary.ValueUpdateSuccessful
 	// ValueUpdateFailed is a value of LabelUpdateResult, on a Node only.
-	ValueUpdateFailed = vocabulary.UpdateFailed
+	ValueUpdateFailed = vocabulary.ValueUpdateFailed
 	// ValueNotManaged is the value of AnnotationNotManaged.
 	ValueNotManaged = "1"
 	// ValuePreserveNow is a value of AnnotationPreserve: the machine is kept from now on.
-	ValuePreserveNow = vocabulary.PreserveNow
+	ValuePreserveNow = vocabulary.ValuePreserveNow
 	// ValuePreserveWhenFailed is a value of AnnotationPreserve: the machine is kept when it fails.
-	ValuePreserveWhenFailed = vocabulary.PreserveWhenFailed
+	ValuePreserveWhenFailed = vocabulary.ValuePreserveWhenFailed
 	// ValuePreserveAuto is a value of AnnotationPreserve: the machine's set keeps the machine because of
 	// autoPreserveFailedMachineMax.
-	ValuePreserveAuto = vocabulary.PreserveAuto
+	ValuePreserveAuto = vocabulary.ValuePreserveAuto
 	// ValuePreserveFalse is a value of AnnotationPreserve: the machine is not kept.
-	ValuePreserveFalse = vocabulary.PreserveFalse
+	ValuePreserveFalse = vocabulary.ValuePreserveFalse
 )
 
 // Annotations on Machine, MachineSet and MachineDeployment.

@@ -48,10 +48,10 @@ const ValueLowerTrue = "true"
 
 // Values of AnnotationPreserve, on a Machine or its Node.
 const (
-	PreserveNow        = "now"            // preserve the machine from now on
-	PreserveWhenFailed = "when-failed"    // preserve the machine if it fails
-	PreserveAuto       = "auto-preserved" // the set preserves the machine, because the machine failed
-	PreserveFalse      = "false"          // do not preserve the machine, and let no set preserve it
+	ValuePreserveNow        = "now"            // preserve the machine from now on
+	ValuePreserveWhenFailed = "when-failed"    // preserve the machine if it fails
+	ValuePreserveAuto       = "auto-preserved" // the set preserves the machine, because the machine failed
+	ValuePreserveFalse      = "false"          // do not preserve the machine, and let no set preserve it
 )
 
 // Priorities of machines, as values of the annotation machinepriority.machine.sapcloud.io. Source: MCM.

@@ -52,13 +52,13 @@ const (
 
 // Results of a drain, in status.deletion.drain.result and status.drain.result, and reasons of the condition Drained.
 const (
-	DrainDrained = "Drained" // all pods are gone
-	DrainForced  = "Forced"  // pods were deleted by force
-	DrainSkipped = "Skipped" // no pod was evicted
+	DrainResultDrained = "Drained" // all pods are gone
+	DrainResultForced  = "Forced"  // pods were deleted by force
+	DrainResultSkipped = "Skipped" // no pod was evicted
 )
 
 // Results of an in-place update, as the agent writes them into the node's label update-result.
 const (
-	UpdateSuccessful = "successful" // the node is updated
-	UpdateFailed     = "failed"     // the annotation update-failed-reason says why
+	ValueUpdateSuccessful = "successful" // the node is updated
+	ValueUpdateFailed     = "failed"     // the annotation update-failed-reason says why
 )

@@ -29,15 +29,15 @@ const ReasonWorkerPolls = "WorkerPolls"
 
 // Reasons of events on a Machine.
 const (
-	ReasonJoined            = "Joined"            // the node has joined
-	ReasonRejoined          = "Rejoined"          // the node is healthy again
-	ReasonDeletionHeld      = "DeletionHeld"      // an operator holds the deletion
-	ReasonInstanceAbandoned = "InstanceAbandoned" // an operator kept the instance
-	ReasonInstanceAnothers  = "InstanceAnothers"  // the instance belongs to another Machine and was not deleted
-	ReasonDrainForced       = "DrainForced"       // the drain deletes or kills pods
-	ReasonCannotEvict       = "CannotEvict"       // the drain deletes pods in order, because the cluster cannot evict
-	ReasonDrainBlocked      = "DrainBlocked"      // the blockers of the drain have changed
-	ReasonDrainMoves        = "DrainMoves"        // nothing blocks the drain any more
+	ReasonJoined                 = "Joined"            // the node has joined
+	ReasonRejoined               = "Rejoined"          // the node is healthy again
+	ReasonDeletionHeld           = "DeletionHeld"      // an operator holds the deletion
+	ReasonInstanceAbandoned      = "InstanceAbandoned" // an operator kept the instance
+	ReasonInstanceOfOtherMachine = "InstanceAnothers"  // the instance belongs to another Machine and was not deleted
+	ReasonDrainForced            = "DrainForced"       // the drain deletes or kills pods
+	ReasonCannotEvict            = "CannotEvict"       // the drain deletes pods in order, because the cluster cannot evict
+	ReasonDrainBlocked           = "DrainBlocked"      // the blockers of the drain have changed
+	ReasonDrainUnblocked         = "DrainMoves"        // nothing blocks the drain any more
 )
 
 // ReasonAnotherController is the reason of an event: Millwright does not reconcile the object, because
@@ -142,16 +142,16 @@ const (
 // Values of status.currentOperation.blockedBy that are not reasons of a condition.
 const (
 	BlockedApproval          = "Approval"          // an operator has to approve a step of the rollout
-	BlockedCall              = "ProviderCall"      // a call of the provider has not ended for a long time
+	BlockedProviderCall      = "ProviderCall"      // a call of the provider has not ended for a long time
 	BlockedHold              = "Hold"              // an operator holds the deletion, the drain or the rollout
 	BlockedRefused           = "Refused"           // the API server refuses a write
-	BlockedNode              = "NodeNotHealthy"    // the node is not healthy, or is gone
+	BlockedNodeNotHealthy    = "NodeNotHealthy"    // the node is not healthy, or is gone
 	BlockedNodeRefused       = "NodeRefused"       // the API server refuses a write to the Node
 	BlockedNoWorker          = "NoWorker"          // no worker serves the provider; also a reason of the condition Served
-	BlockedOwnership         = "OwnershipInDoubt"  // it is not certain to which Machine the node belongs
+	BlockedOwnershipInDoubt  = "OwnershipInDoubt"  // it is not certain to which Machine the node belongs
 	BlockedPaused            = "Paused"            // an operator paused the object
 	BlockedScaleUp           = "ScaleUpBlocked"    // the set must not create machines now
-	BlockedStep              = "Step"              // a step of the rollout lasts for a while
+	BlockedRolloutStep       = "Step"              // a step of the rollout lasts for a while
 	BlockedTargetUnavailable = "TargetUnavailable" // the target cluster does not answer
 )
 

@@ -17,28 +17,28 @@ type Need string
 
 // The needs of an object. Nothing means that the object has no pending work.
 const (
-	Nothing  Need = ""
-	Instance Need = "Instance" // a machine has no instance, or no initialised instance
-	Name     Need = "Name"     // a machine's node was found, and the node's name is not recorded yet
-	Node     Need = "Node"     // a machine's instance exists, and the machine's node has not joined yet
-	Health   Need = "Health"   // a machine's status does not match the state of the machine's node
+	NeedNothing  Need = ""
+	NeedInstance Need = "Instance" // a machine has no instance, or no initialised instance
+	NeedNodeName Need = "Name"     // a machine's node was found, and the node's name is not recorded yet
+	NeedNode     Need = "Node"     // a machine's instance exists, and the machine's node has not joined yet
+	NeedHealth   Need = "Health"   // a machine's status does not match the state of the machine's node
 	// a machine's node is unhealthy, and the machine waits for the recovery or the health timeout
-	Recovery Need = "Recovery"
-	Sync     Need = "Sync" // a node differs from the node template of its machine
+	NeedRecovery Need = "Recovery"
+	NeedSync     Need = "Sync" // a node differs from the node template of its machine
 	// the decision about the machine's preservation is not written to the machine or its node yet
-	Preserve Need = "Preserve"
-	Kept     Need = "Kept"     // a machine is preserved until a recorded time
-	InPlace  Need = "InPlace"  // a machine's node is being updated in place, and Millwright must do the next step
-	Drain    Need = "Drain"    // a machine's node has to be drained although the machine is not being deleted
-	Deletion Need = "Deletion" // the object is being deleted
-	Scale    Need = "Scale"    // the machines, the sets or the status of a set or deployment do not match its spec
-	Rollout  Need = "Rollout"  // a deployment replaces machines of other templates, and waits for its sets
-	Replace  Need = "Replace"  // a deployment has machines that are due for replacement or are being replaced
+	NeedPreservation    Need = "Preserve"
+	NeedPreservationEnd Need = "Kept"     // a machine is preserved until a recorded time
+	NeedInPlaceUpdate   Need = "InPlace"  // a machine's node is being updated in place, and Millwright must do the next step
+	NeedDrain           Need = "Drain"    // a machine's node has to be drained although the machine is not being deleted
+	NeedDeletion        Need = "Deletion" // the object is being deleted
+	NeedScale           Need = "Scale"    // the machines, the sets or the status of a set or deployment do not match its spec
+	NeedRollout         Need = "Rollout"  // a deployment replaces machines of other templates, and waits for its sets
+	NeedReplacement     Need = "Replace"  // a deployment has machines that are due for replacement or are being replaced
 )
 
 // IsDoneInOneStep reports whether the workflow needs only one short step for this need of a machine.
 func (n Need) IsDoneInOneStep() bool {
-	return n == Health || n == Name || n == Sync || n == Preserve || n == InPlace
+	return n == NeedHealth || n == NeedNodeName || n == NeedSync || n == NeedPreservation || n == NeedInPlaceUpdate
 }
 
 // Decision is the need of an object. Decision.Why is one sentence about the need.
@@ -71,28 +71,28 @@ func DecisionIf(holds bool, need Need, format string, values ...any) Decision {
 }
 
 // NeedsNothing reports whether the object has no pending work.
-func (d Decision) NeedsNothing() bool { return d.Need == Nothing }
+func (d Decision) NeedsNothing() bool { return d.Need == NeedNothing }
 
-// Finalizers is the need of a MachineClass if Millwright's finalizer is missing on the class or one of its Secrets, or
-// remains on a Secret that no class needs.
-const Finalizers Need = "Finalizers"
+// NeedFinalizers is the need of a MachineClass if Millwright's finalizer is missing on the class or one of its Secrets,
+// or remains on a Secret that no class needs.
+const NeedFinalizers Need = "Finalizers"
 
-// Serve is the need of a MachineClass whose status does not show whether a worker serves the class's provider.
-const Serve Need = "Serve"
+// NeedServing is the need of a MachineClass whose status does not show whether a worker serves the class's provider.
+const NeedServing Need = "Serve"
 
 // ClassFacts holds the facts about a MachineClass and the Secrets of its namespace.
 type ClassFacts struct {
-	Deleting         bool // metadata.deletionTimestamp is set
-	Finalizer        bool // Millwright's finalizer is on the class
-	Machines         int  // number of machines that refer to the class, including machines that are being deleted
-	Unguarded        int  // number of Secrets that the class needs and that lack Millwright's finalizer
-	Checked          bool // Temporal has reported whether a worker serves the provider
-	Unserved         bool // no worker serves the provider
-	Reported         bool // the status shows whether a worker serves the provider
-	ReportedUnserved bool // the status shows that no worker serves the provider
+	Deleting             bool // metadata.deletionTimestamp is set
+	HasFinalizer         bool // Millwright's finalizer is on the class
+	MachineCount         int  // number of machines that refer to the class, including machines that are being deleted
+	UnguardedSecretCount int  // number of Secrets that the class needs and that lack Millwright's finalizer
+	ServingKnown         bool // Temporal has reported whether a worker serves the provider
+	Unserved             bool // no worker serves the provider
+	ServingReported      bool // the status shows whether a worker serves the provider
+	ReportedUnserved     bool // the status shows that no worker serves the provider
 	// number of Secrets with Millwright's finalizer that no class needs; the resync finds the Secrets of a deleted
 	// class
-	Unused int
+	UnusedSecretCount int
 }
 
 // DecideClass returns the need of a MachineClass. A class that is being deleted first waits for its machines, because a
@@ -100,27 +100,32 @@ type ClassFacts struct {
 // the class's Secrets, then from the class.
 func DecideClass(f ClassFacts) Decision {
 	return cmp.Or(
-		DecisionIf(f.Deleting && !f.Finalizer, Nothing, "released: the API server removes it"),
-		DecisionIf(!f.Finalizer, Finalizers, "new: our finalizer is missing"),
-		DecisionIf(f.Unguarded > 0, Finalizers, "%s to guard", phrase.CountText(f.Unguarded, "Secret")),
-		DecisionIf(f.Deleting && f.Machines == 0, Deletion, "deletion was asked for; no machine refers to it"),
+		DecisionIf(f.Deleting && !f.HasFinalizer, NeedNothing, "released: the API server removes it"),
+		DecisionIf(!f.HasFinalizer, NeedFinalizers, "new: our finalizer is missing"),
 		DecisionIf(
-			f.Unused > 0,
-			Finalizers,
+			f.UnguardedSecretCount > 0,
+			NeedFinalizers,
+			"%s to guard",
+			phrase.CountText(f.UnguardedSecretCount, "Secret"),
+		),
+		DecisionIf(f.Deleting && f.MachineCount == 0, NeedDeletion, "deletion was asked for; no machine refers to it"),
+		DecisionIf(
+			f.UnusedSecretCount > 0,
+			NeedFinalizers,
 			"%s to release: no class needs %s",
-			phrase.CountText(f.Unused, "Secret"),
-			phrase.SingularOrPlural(f.Unused, "it", "them"),
+			phrase.CountText(f.UnusedSecretCount, "Secret"),
+			phrase.SingularOrPlural(f.UnusedSecretCount, "it", "them"),
 		),
 		DecisionIf(
 			f.Deleting,
-			Deletion,
+			NeedDeletion,
 			"deletion was asked for; %s %s to it",
-			phrase.CountText(f.Machines, "machine"),
-			phrase.SingularOrPlural(f.Machines, "refers", "refer"),
+			phrase.CountText(f.MachineCount, "machine"),
+			phrase.SingularOrPlural(f.MachineCount, "refers", "refer"),
 		),
-		DecisionIf(f.Checked && f.Unserved && !f.ReportedUnserved, Serve, "no worker serves its provider"),
-		DecisionIf(f.Checked && !f.Unserved && f.ReportedUnserved, Serve, "a worker serves its provider again"),
-		DecisionIf(f.Checked && !f.Unserved && !f.Reported, Serve, "a worker serves its provider"),
+		DecisionIf(f.ServingKnown && f.Unserved && !f.ReportedUnserved, NeedServing, "no worker serves its provider"),
+		DecisionIf(f.ServingKnown && !f.Unserved && f.ReportedUnserved, NeedServing, "a worker serves its provider again"),
+		DecisionIf(f.ServingKnown && !f.Unserved && !f.ServingReported, NeedServing, "a worker serves its provider"),
 		Decision{Why: "its finalizers are in place"},
 	)
 }

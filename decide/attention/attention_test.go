@@ -77,7 +77,7 @@ func asPreservedMachine(f *attention.MachineFacts) {
 	f.Preservation = preserve.Facts{
 		OnMachine: preserve.Annotation{
 			Present: true,
-			Text:    vocabulary.PreserveNow,
+			Text:    vocabulary.ValuePreserveNow,
 		},
 		NodeExists: true,
 		Expiry:     noon,
@@ -86,7 +86,7 @@ func asPreservedMachine(f *attention.MachineFacts) {
 	}
 	f.Preservation.Failed = f.Phase == vocabulary.PhaseFailed
 	d := preserve.Decide(f.Preservation)
-	f.Preservation.Tainted, f.Preservation.Condition = d.Node.Taint, d.Node.Condition
+	f.Preservation.Tainted, f.Preservation.Condition = d.Node.AddsTaint, d.Node.Condition
 	yes := preserve.Annotation{Present: true, Text: "true"}
 	f.Preservation.ScaleDownDisabled, f.Preservation.DisabledByUs = yes, yes
 }
@@ -113,77 +113,77 @@ func TestNeedOfAMachine(t *testing.T) {
 		need  attention.Need
 		why   string
 	}{
-		{"running with a healthy node", runningMachine(), attention.Nothing, "running"},
-		{"new object", attention.MachineFacts{}, attention.Instance, "new: our finalizer is missing"},
-		{"no instance", runningMachine(withoutInstance, withPhase("")), attention.Instance, "has no initialised instance yet"},
-		{"no instance, whatever the phase", runningMachine(withoutInstance), attention.Instance, "has no initialised instance yet"},
-		{"instance recorded, not initialised", runningMachine(withPhase("")), attention.Instance, "has no initialised instance yet"},
-		{"creation keeps failing", runningMachine(withPhase("CrashLoopBackOff")), attention.Instance, "has no initialised instance yet"},
-		{"node not registered", runningMachine(withPhase("Pending"), withoutNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 has not joined yet"},
-		{"node not ready", runningMachine(withPhase("Pending"), withUnhealthyNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
-		{"node has joined", runningMachine(withPhase("Pending")), attention.Health, "node m-1 has joined"},
-		{"the name of the node is not known", runningMachine(withPhase("Pending"), withoutNodeName), attention.Node, "instance virtual:///eu/i-1 exists; no node has its provider ID yet"},
-		{"a node has its provider ID", runningMachine(withPhase("Pending"), withoutNodeName, withFoundNode), attention.Name, "node ip-10-0-0-1 has the provider ID of its instance"},
-		{"without a target it needs none", runningMachine(withPhase("Available"), withoutTargetCluster, withoutNodeName, withFoundNode), attention.Nothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
-		{"node goes before it has joined", runningMachine(withPhase("Pending"), withDeletingNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 is being deleted"},
-		{"critical components are not ready: it has not joined", runningMachine(withPhase("Pending"), withoutReadyComponents), attention.Node, "instance virtual:///eu/i-1 exists; node m-1: its critical components are not ready"},
-		{"an unhealthy node does not wait for them", runningMachine(withPhase("Unknown"), withoutReadyComponents), attention.Health, "node m-1 is healthy again"},
-		{"nor does a node that is well", runningMachine(withoutReadyComponents), attention.Nothing, "running"},
-		{"node got sick", runningMachine(withUnhealthyNode), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
-		{"node went missing", runningMachine(withoutNode), attention.Health, "node m-1 is not registered"},
-		{"node is being deleted", runningMachine(withDeletingNode), attention.Health, "node m-1 is being deleted"},
-		{"still sick", runningMachine(withPhase("Unknown"), withUnhealthyNode), attention.Recovery, "node m-1: Ready is False (KubeletNotReady)"},
-		{"still missing", runningMachine(withPhase("Unknown"), withoutNode), attention.Recovery, "node m-1 is not registered"},
-		{"its node still goes", runningMachine(withPhase("Unknown"), withDeletingNode), attention.Recovery, "node m-1 is being deleted"},
-		{"well again", runningMachine(withPhase("Unknown")), attention.Health, "node m-1 is healthy again"},
-		{"well again when it was due", runningMachine(withPhase("Unknown"), withReplacementDue), attention.Health, "node m-1 is healthy again"},
-		{"a lone machine is due", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue), attention.Health, "to be replaced: node m-1: Ready is False (KubeletNotReady)"},
-		{"below a deployment it waits", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, needingGrant), attention.Recovery, "node m-1: Ready is False (KubeletNotReady)"},
-		{"until it is granted", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, needingGrant, withReplacementGrant), attention.Health, "its replacement was granted"},
-		{"marked by a person, although all is well", runningMachine(withReplacementGrant), attention.Health, "its replacement was granted"},
-		{"marked by a person before it has an instance", runningMachine(withReplacementGrant, withoutInstance, withPhase("")), attention.Health, "its replacement was granted"},
-		{"conditions to copy", runningMachine(withOutdatedConditions), attention.Health, "conditions of the node are not copied yet; running"},
-		{"conditions to copy of a sick node", runningMachine(withPhase("Unknown"), withUnhealthyNode, withOutdatedConditions), attention.Health, "conditions of the node are not copied yet; node m-1: Ready is False (KubeletNotReady)"},
-		{"conditions to copy before it has joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withOutdatedConditions), attention.Health, "conditions of the node are not copied yet; instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
-		{"with a change of phase they are copied anyway", runningMachine(withUnhealthyNode, withOutdatedConditions), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
-		{"without a node there is nothing to copy or to sync", runningMachine(withPhase("Unknown"), withoutNode, withOutdatedConditions, withUnsyncedNode), attention.Recovery, "node m-1 is not registered"},
-		{"node lacks something", runningMachine(withUnsyncedNode), attention.Sync, "node lacks our finalizer"},
-		{"node lacks something and has not joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withUnsyncedNode), attention.Sync, "node lacks our finalizer"},
-		{"node lacks something and is sick", runningMachine(withPhase("Unknown"), withUnhealthyNode, withUnsyncedNode), attention.Sync, "node lacks our finalizer"},
-		{"health comes before what a node lacks", runningMachine(withUnhealthyNode, withUnsyncedNode), attention.Health, "node m-1: Ready is False (KubeletNotReady)"},
-		{"conditions come before what a node lacks", runningMachine(withOutdatedConditions, withUnsyncedNode), attention.Health, "conditions of the node are not copied yet; running"},
-		{"no target", runningMachine(withPhase("Pending"), withoutTargetCluster), attention.Health, "instance virtual:///eu/i-1 exists; there is no target cluster"},
-		{"no target, and known to be available", runningMachine(withPhase("Available"), withoutTargetCluster), attention.Nothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
-		{"no target, and no instance yet", runningMachine(withPhase(""), withoutTargetCluster, withoutInstance), attention.Instance, "has no initialised instance yet"},
-		{"no target any more", runningMachine(withoutTargetCluster), attention.Health, "instance virtual:///eu/i-1 exists; there is no target cluster"},
-		{"a target came", runningMachine(withPhase("Available"), withoutNode), attention.Node, "instance virtual:///eu/i-1 exists; node m-1 has not joined yet"},
-		{"a target came, and the node has joined", runningMachine(withPhase("Available")), attention.Health, "node m-1 has joined"},
-		{"failed: its set's business", runningMachine(withPhase("Failed"), withoutNode), attention.Nothing, "failed: to be replaced"},
-		{"a phase of another controller", runningMachine(withPhase("Dreaming"), withUnhealthyNode), attention.Nothing, "phase Dreaming"},
-		{"its agent updates it", runningMachine(withPhase("InPlaceUpdating"), withUnhealthyNode), attention.Recovery, "in-place update: node m-1: Ready is False (KubeletNotReady)"},
-		{"its agent is done", runningMachine(withPhase("InPlaceUpdating"), result("successful")), attention.Health, "the in-place update has ended: successful"},
-		{"it failed, and may be mended", runningMachine(withPhase("InPlaceUpdateFailed"), result("failed")), attention.Recovery, "in-place update: node m-1 is healthy"},
-		{"updated", runningMachine(withPhase("InPlaceUpdateSuccessful")), attention.Health, "updated in place; node m-1 is healthy"},
-		{"it is our turn in an update", runningMachine(withPhase("InPlaceUpdating"), our("DrainSuccessful")), attention.InPlace, "in-place update: Ready"},
-		{"its node has to be empty", runningMachine(our("SelectedForUpdate")), attention.Drain, "in-place update: the node has to be empty; running"},
-		{"to be preserved", runningMachine(asFormerlyPreservedMachine), attention.Preserve, why},
-		{"preserved", runningMachine(asPreservedMachine), attention.Kept, "preserved; running"},
-		{"failed, and to be preserved", runningMachine(withPhase("Failed"), withUnhealthyNode, asPreservedMachine, asFormerlyPreservedMachine), attention.Preserve, why},
-		{"failed, and preserved", runningMachine(withPhase("Failed"), withUnhealthyNode, asPreservedMachine), attention.Kept, "failed, and preserved"},
-		{"failed, preserved and well again", runningMachine(withPhase("Failed"), asPreservedMachine), attention.Health, "node m-1 is healthy again"},
-		{"to be deleted", runningMachine(withDeletion), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
-		{"to be deleted, and a node has its provider ID: it has to be drained", runningMachine(withDeletion, withoutNodeName, withFoundNode), attention.Name, "node ip-10-0-0-1 has the provider ID of its instance"},
-		{"to be deleted, and nothing is left to drain", runningMachine(withDeletion, withoutNodeName, withFoundNode, afterDrain), attention.Deletion, "deletion was asked for"},
-		{"to be deleted when it has failed", runningMachine(withDeletion, withPhase("Failed")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
-		{"to be deleted when its replacement was granted", runningMachine(withDeletion, withReplacementGrant), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
-		{"to be deleted while it is created", runningMachine(withDeletion, withoutInstance, withPhase("")), attention.Deletion, "deletion was asked for; node m-1 is healthy"},
-		{"to be deleted, and past the drain", runningMachine(withDeletion, func(f *attention.MachineFacts) { f.Emptied, f.Conditions = true, readyConditions("False") }), attention.Deletion, "deletion was asked for"},
-		{"deleted without finalizer", runningMachine(withDeletion, withoutFinalizer), attention.Nothing, "released: the API server removes it"},
+		{"running with a healthy node", runningMachine(), attention.NeedNothing, "running"},
+		{"new object", attention.MachineFacts{}, attention.NeedInstance, "new: our finalizer is missing"},
+		{"no instance", runningMachine(withoutInstance, withPhase("")), attention.NeedInstance, "has no initialised instance yet"},
+		{"no instance, whatever the phase", runningMachine(withoutInstance), attention.NeedInstance, "has no initialised instance yet"},
+		{"instance recorded, not initialised", runningMachine(withPhase("")), attention.NeedInstance, "has no initialised instance yet"},
+		{"creation keeps failing", runningMachine(withPhase("CrashLoopBackOff")), attention.NeedInstance, "has no initialised instance yet"},
+		{"node not registered", runningMachine(withPhase("Pending"), withoutNode), attention.NeedNode, "instance virtual:///eu/i-1 exists; node m-1 has not joined yet"},
+		{"node not ready", runningMachine(withPhase("Pending"), withUnhealthyNode), attention.NeedNode, "instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
+		{"node has joined", runningMachine(withPhase("Pending")), attention.NeedHealth, "node m-1 has joined"},
+		{"the name of the node is not known", runningMachine(withPhase("Pending"), withoutNodeName), attention.NeedNode, "instance virtual:///eu/i-1 exists; no node has its provider ID yet"},
+		{"a node has its provider ID", runningMachine(withPhase("Pending"), withoutNodeName, withFoundNode), attention.NeedNodeName, "node ip-10-0-0-1 has the provider ID of its instance"},
+		{"without a target it needs none", runningMachine(withPhase("Available"), withoutTargetCluster, withoutNodeName, withFoundNode), attention.NeedNothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"node goes before it has joined", runningMachine(withPhase("Pending"), withDeletingNode), attention.NeedNode, "instance virtual:///eu/i-1 exists; node m-1 is being deleted"},
+		{"critical components are not ready: it has not joined", runningMachine(withPhase("Pending"), withoutReadyComponents), attention.NeedNode, "instance virtual:///eu/i-1 exists; node m-1: its critical components are not ready"},
+		{"an unhealthy node does not wait for them", runningMachine(withPhase("Unknown"), withoutReadyComponents), attention.NeedHealth, "node m-1 is healthy again"},
+		{"nor does a node that is well", runningMachine(withoutReadyComponents), attention.NeedNothing, "running"},
+		{"node got sick", runningMachine(withUnhealthyNode), attention.NeedHealth, "node m-1: Ready is False (KubeletNotReady)"},
+		{"node went missing", runningMachine(withoutNode), attention.NeedHealth, "node m-1 is not registered"},
+		{"node is being deleted", runningMachine(withDeletingNode), attention.NeedHealth, "node m-1 is being deleted"},
+		{"still sick", runningMachine(withPhase("Unknown"), withUnhealthyNode), attention.NeedRecovery, "node m-1: Ready is False (KubeletNotReady)"},
+		{"still missing", runningMachine(withPhase("Unknown"), withoutNode), attention.NeedRecovery, "node m-1 is not registered"},
+		{"its node still goes", runningMachine(withPhase("Unknown"), withDeletingNode), attention.NeedRecovery, "node m-1 is being deleted"},
+		{"well again", runningMachine(withPhase("Unknown")), attention.NeedHealth, "node m-1 is healthy again"},
+		{"well again when it was due", runningMachine(withPhase("Unknown"), withReplacementDue), attention.NeedHealth, "node m-1 is healthy again"},
+		{"a lone machine is due", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue), attention.NeedHealth, "to be replaced: node m-1: Ready is False (KubeletNotReady)"},
+		{"below a deployment it waits", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, needingGrant), attention.NeedRecovery, "node m-1: Ready is False (KubeletNotReady)"},
+		{"until it is granted", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, needingGrant, withReplacementGrant), attention.NeedHealth, "its replacement was granted"},
+		{"marked by a person, although all is well", runningMachine(withReplacementGrant), attention.NeedHealth, "its replacement was granted"},
+		{"marked by a person before it has an instance", runningMachine(withReplacementGrant, withoutInstance, withPhase("")), attention.NeedHealth, "its replacement was granted"},
+		{"conditions to copy", runningMachine(withOutdatedConditions), attention.NeedHealth, "conditions of the node are not copied yet; running"},
+		{"conditions to copy of a sick node", runningMachine(withPhase("Unknown"), withUnhealthyNode, withOutdatedConditions), attention.NeedHealth, "conditions of the node are not copied yet; node m-1: Ready is False (KubeletNotReady)"},
+		{"conditions to copy before it has joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withOutdatedConditions), attention.NeedHealth, "conditions of the node are not copied yet; instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
+		{"with a change of phase they are copied anyway", runningMachine(withUnhealthyNode, withOutdatedConditions), attention.NeedHealth, "node m-1: Ready is False (KubeletNotReady)"},
+		{"without a node there is nothing to copy or to sync", runningMachine(withPhase("Unknown"), withoutNode, withOutdatedConditions, withUnsyncedNode), attention.NeedRecovery, "node m-1 is not registered"},
+		{"node lacks something", runningMachine(withUnsyncedNode), attention.NeedSync, "node lacks our finalizer"},
+		{"node lacks something and has not joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withUnsyncedNode), attention.NeedSync, "node lacks our finalizer"},
+		{"node lacks something and is sick", runningMachine(withPhase("Unknown"), withUnhealthyNode, withUnsyncedNode), attention.NeedSync, "node lacks our finalizer"},
+		{"health comes before what a node lacks", runningMachine(withUnhealthyNode, withUnsyncedNode), attention.NeedHealth, "node m-1: Ready is False (KubeletNotReady)"},
+		{"conditions come before what a node lacks", runningMachine(withOutdatedConditions, withUnsyncedNode), attention.NeedHealth, "conditions of the node are not copied yet; running"},
+		{"no target", runningMachine(withPhase("Pending"), withoutTargetCluster), attention.NeedHealth, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"no target, and known to be available", runningMachine(withPhase("Available"), withoutTargetCluster), attention.NeedNothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"no target, and no instance yet", runningMachine(withPhase(""), withoutTargetCluster, withoutInstance), attention.NeedInstance, "has no initialised instance yet"},
+		{"no target any more", runningMachine(withoutTargetCluster), attention.NeedHealth, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"a target came", runningMachine(withPhase("Available"), withoutNode), attention.NeedNode, "instance virtual:///eu/i-1 exists; node m-1 has not joined yet"},
+		{"a target came, and the node has joined", runningMachine(withPhase("Available")), attention.NeedHealth, "node m-1 has joined"},
+		{"failed: its set's business", runningMachine(withPhase("Failed"), withoutNode), attention.NeedNothing, "failed: to be replaced"},
+		{"a phase of another controller", runningMachine(withPhase("Dreaming"), withUnhealthyNode), attention.NeedNothing, "phase Dreaming"},
+		{"its agent updates it", runningMachine(withPhase("InPlaceUpdating"), withUnhealthyNode), attention.NeedRecovery, "in-place update: node m-1: Ready is False (KubeletNotReady)"},
+		{"its agent is done", runningMachine(withPhase("InPlaceUpdating"), result("successful")), attention.NeedHealth, "the in-place update has ended: successful"},
+		{"it failed, and may be mended", runningMachine(withPhase("InPlaceUpdateFailed"), result("failed")), attention.NeedRecovery, "in-place update: node m-1 is healthy"},
+		{"updated", runningMachine(withPhase("InPlaceUpdateSuccessful")), attention.NeedHealth, "updated in place; node m-1 is healthy"},
+		{"it is our turn in an update", runningMachine(withPhase("InPlaceUpdating"), our("DrainSuccessful")), attention.NeedInPlaceUpdate, "in-place update: Ready"},
+		{"its node has to be empty", runningMachine(our("SelectedForUpdate")), attention.NeedDrain, "in-place update: the node has to be empty; running"},
+		{"to be preserved", runningMachine(asFormerlyPreservedMachine), attention.NeedPreservation, why},
+		{"preserved", runningMachine(asPreservedMachine), attention.NeedPreservationEnd, "preserved; running"},
+		{"failed, and to be preserved", runningMachine(withPhase("Failed"), withUnhealthyNode, asPreservedMachine, asFormerlyPreservedMachine), attention.NeedPreservation, why},
+		{"failed, and preserved", runningMachine(withPhase("Failed"), withUnhealthyNode, asPreservedMachine), attention.NeedPreservationEnd, "failed, and preserved"},
+		{"failed, preserved and well again", runningMachine(withPhase("Failed"), asPreservedMachine), attention.NeedHealth, "node m-1 is healthy again"},
+		{"to be deleted", runningMachine(withDeletion), attention.NeedDeletion, "deletion was asked for; node m-1 is healthy"},
+		{"to be deleted, and a node has its provider ID: it has to be drained", runningMachine(withDeletion, withoutNodeName, withFoundNode), attention.NeedNodeName, "node ip-10-0-0-1 has the provider ID of its instance"},
+		{"to be deleted, and nothing is left to drain", runningMachine(withDeletion, withoutNodeName, withFoundNode, afterDrain), attention.NeedDeletion, "deletion was asked for"},
+		{"to be deleted when it has failed", runningMachine(withDeletion, withPhase("Failed")), attention.NeedDeletion, "deletion was asked for; node m-1 is healthy"},
+		{"to be deleted when its replacement was granted", runningMachine(withDeletion, withReplacementGrant), attention.NeedDeletion, "deletion was asked for; node m-1 is healthy"},
+		{"to be deleted while it is created", runningMachine(withDeletion, withoutInstance, withPhase("")), attention.NeedDeletion, "deletion was asked for; node m-1 is healthy"},
+		{"to be deleted, and past the drain", runningMachine(withDeletion, func(f *attention.MachineFacts) { f.Emptied, f.Conditions = true, readyConditions("False") }), attention.NeedDeletion, "deletion was asked for"},
+		{"deleted without finalizer", runningMachine(withDeletion, withoutFinalizer), attention.NeedNothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := attention.PlanMachine(row.facts)
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, d.Decision)
-			assert.Equal(t, row.need == attention.Nothing, d.NeedsNothing())
+			assert.Equal(t, row.need == attention.NeedNothing, d.NeedsNothing())
 			assert.Nil(t, d.Health, "without a time no timeout is judged")
 		})
 	}
@@ -220,7 +220,7 @@ func TestFailedMachineNeedsNothing(t *testing.T) {
 	forAllEdits("Failed", func(f attention.MachineFacts) {
 		require.Equal(
 			t,
-			attention.Decision{Need: attention.Nothing, Why: "failed: to be replaced"},
+			attention.Decision{Need: attention.NeedNothing, Why: "failed: to be replaced"},
 			attention.PlanMachine(f).Decision,
 			"%+v",
 			f,
@@ -246,7 +246,7 @@ func TestARunningMachineOfATargetThatIsNotConnectedNeedsNothing(t *testing.T) {
 		f.TargetDown = "the target cluster of namespace shop is not connected"
 	}
 	d := attention.PlanMachine(runningMachine(withoutNode, down))
-	assert.Equal(t, attention.Nothing, d.Need)
+	assert.Equal(t, attention.NeedNothing, d.Need)
 	assert.Equal(t, "the target cluster of namespace shop is not connected", d.Why)
-	assert.Equal(t, attention.Health, attention.PlanMachine(runningMachine(withoutNode)).Need)
+	assert.Equal(t, attention.NeedHealth, attention.PlanMachine(runningMachine(withoutNode)).Need)
 }

@@ -75,9 +75,9 @@ func PlanMachine(f MachineFacts) MachinePlan {
 	if f.NodeExists {
 		m.Healthy, m.nodeReason = health.DecideNodeHealth(f.Conditions, f.Bad)
 		m.BadSince = health.BadConditionStart(f.Conditions, f.Bad)
-		m.syncReason = nodesync.Decide(f.Wanted, f.Carries).Why()
+		m.syncReason = nodesync.Decide(f.Wanted, f.Carries).Sentence()
 	}
-	inDoubt := f.Owner.HasOwnerKind(ownership.InDoubt)
+	inDoubt := f.Owner.HasOwnerKind(ownership.OwnerInDoubt)
 	if inDoubt {
 		m.syncReason = f.Owner.Why
 	}
@@ -91,11 +91,11 @@ func PlanMachine(f MachineFacts) MachinePlan {
 	m.drainPurposeName, m.updateStep = p.Drain.For, p.InPlace.Step
 	p.InDoubt, p.Ask = inDoubt, inDoubt && f.Owner.Ask
 	p.Decision = m.decideNeed()
-	if p.Need == Sync {
+	if p.Need == NeedSync {
 		m.syncReason = ""
 		p.Otherwise = m.decideNeed().Need
 	}
-	if p.Need != Nothing && !f.Deleting && !f.Now.IsZero() && (p.Need != Instance || !f.Stuck) {
+	if p.Need != NeedNothing && !f.Deleting && !f.Now.IsZero() && (p.Need != NeedInstance || !f.Stuck) {
 		m.addHealth(&p)
 	}
 	return p
@@ -116,9 +116,9 @@ type plannedMachine struct {
 // machine is drained once.
 func (m plannedMachine) drainPurpose(update inplace.Decision, preservation preserve.Decision) DrainPurpose {
 	switch kept := m.Preservation; {
-	case update.Step == inplace.Drain:
+	case update.Step == inplace.StepDrain:
 		return DrainPurpose{For: vocabulary.DrainForUpdate, Occasion: m.Update.Since}
-	case m.Phase == vocabulary.PhaseFailed && preservation.Preserve && !kept.Expiry.IsZero() && kept.Drained == "":
+	case m.Phase == vocabulary.PhaseFailed && preservation.IsPreserved && !kept.Expiry.IsZero() && kept.Drained == "":
 		return DrainPurpose{For: vocabulary.DrainForPreservation, Occasion: kept.Expiry}
 	default:
 		return DrainPurpose{}
@@ -160,7 +160,8 @@ func (m plannedMachine) addHealth(p *MachinePlan) {
 // decideNeed returns the need of the machine.
 func (m plannedMachine) decideNeed() Decision {
 	d := m.lifecycleNeed()
-	if m.Deleting || m.Phase == vocabulary.PhaseFailed || m.NoTargetCluster || d.Need == Instance || d.Need == Health {
+	if m.Deleting || m.Phase == vocabulary.PhaseFailed || m.NoTargetCluster || d.Need == NeedInstance ||
+		d.Need == NeedHealth {
 		return d
 	}
 	return m.addNodeNeeds(d)
@@ -170,25 +171,28 @@ func (m plannedMachine) decideNeed() Decision {
 func (m plannedMachine) lifecycleNeed() Decision {
 	switch {
 	case m.Deleting && !m.Finalizer:
-		return Decision{Need: Nothing, Why: "released: the API server removes it"}
+		return Decision{Need: NeedNothing, Why: "released: the API server removes it"}
 	case m.Deleting:
 		// while the node is not emptied, its state is part of the reason
 		named := m.NodeName != "" && !m.NoTargetCluster && !m.Emptied
 		return cmp.Or(
 			m.nodeNameNeed(),
-			Decision{Need: Deletion, Why: "deletion was asked for" + phrase.TextIf(named, "; %s", m.nodeState())},
+			Decision{Need: NeedDeletion, Why: "deletion was asked for" + phrase.TextIf(named, "; %s", m.nodeState())},
 		)
 	case m.Phase == vocabulary.PhaseFailed:
 		return m.needOfFailedMachine()
 	case m.Granted:
-		return Decision{Need: Health, Why: "its replacement was granted"}
+		return Decision{Need: NeedHealth, Why: "its replacement was granted"}
 	case !m.Finalizer:
-		return Decision{Need: Instance, Why: "new: our finalizer is missing"}
+		return Decision{Need: NeedInstance, Why: "new: our finalizer is missing"}
 	case m.ProviderID == "", m.Phase == "", m.Phase == vocabulary.PhaseCrashLoopBackOff:
-		return Decision{Need: Instance, Why: "has no initialised instance yet"}
+		return Decision{Need: NeedInstance, Why: "has no initialised instance yet"}
 	case m.NoTargetCluster: // without a target cluster no node joins, so that the machine needs only an instance
 		why := fmt.Sprintf("instance %s exists; there is no target cluster", m.ProviderID)
-		return cmp.Or(DecisionIf(m.Phase != vocabulary.PhaseAvailable, Health, "%s", why), Decision{Need: Nothing, Why: why})
+		return cmp.Or(
+			DecisionIf(m.Phase != vocabulary.PhaseAvailable, NeedHealth, "%s", why),
+			Decision{Need: NeedNothing, Why: why},
+		)
 	}
 	return m.nodeNeed()
 }
@@ -196,12 +200,12 @@ func (m plannedMachine) lifecycleNeed() Decision {
 // addNodeNeeds adds the needs that a machine with an instance can have in every phase.
 func (m plannedMachine) addNodeNeeds(d Decision) Decision {
 	return cmp.Or(
-		DecisionIf(m.NodeExists && m.Uncopied, Health, "conditions of the node are not copied yet; %s", d.Why),
-		DecisionIf(m.syncReason != "", Sync, "%s", m.syncReason),
-		DecisionIf(m.updateStep == inplace.Drain, Drain, "in-place update: the node has to be empty; %s", d.Why),
-		DecisionIf(m.updateStep != inplace.Nothing, InPlace, "in-place update: %s", m.updateStep),
-		DecisionIf(m.preserveReason != "", Preserve, "%s", m.preserveReason),
-		DecisionIf(d.NeedsNothing() && m.Preserved, Kept, "preserved; %s", d.Why),
+		DecisionIf(m.NodeExists && m.Uncopied, NeedHealth, "conditions of the node are not copied yet; %s", d.Why),
+		DecisionIf(m.syncReason != "", NeedSync, "%s", m.syncReason),
+		DecisionIf(m.updateStep == inplace.StepDrain, NeedDrain, "in-place update: the node has to be empty; %s", d.Why),
+		DecisionIf(m.updateStep != inplace.StepNothing, NeedInPlaceUpdate, "in-place update: %s", m.updateStep),
+		DecisionIf(m.preserveReason != "", NeedPreservation, "%s", m.preserveReason),
+		DecisionIf(d.NeedsNothing() && m.Preserved, NeedPreservationEnd, "preserved; %s", d.Why),
 		d,
 	)
 }
@@ -209,15 +213,15 @@ func (m plannedMachine) addNodeNeeds(d Decision) Decision {
 // needOfFailedMachine returns the need of a Failed machine.
 func (m plannedMachine) needOfFailedMachine() Decision {
 	return cmp.Or(
-		DecisionIf(m.preserveReason != "", Preserve, "%s", m.preserveReason),
-		DecisionIf(m.Preserved && m.Healthy && !m.NodeDeleting, Health, "node %s is healthy again", m.NodeName),
+		DecisionIf(m.preserveReason != "", NeedPreservation, "%s", m.preserveReason),
+		DecisionIf(m.Preserved && m.Healthy && !m.NodeDeleting, NeedHealth, "node %s is healthy again", m.NodeName),
 		DecisionIf(
 			m.drainPurposeName == vocabulary.DrainForPreservation,
-			Drain,
+			NeedDrain,
 			"failed, and preserved: its node has to be empty",
 		),
-		DecisionIf(m.Preserved, Kept, "failed, and preserved"),
-		Decision{Need: Nothing, Why: "failed: to be replaced"},
+		DecisionIf(m.Preserved, NeedPreservationEnd, "failed, and preserved"),
+		Decision{Need: NeedNothing, Why: "failed: to be replaced"},
 	)
 }
 
@@ -226,7 +230,7 @@ func (m plannedMachine) needOfFailedMachine() Decision {
 func (m plannedMachine) nodeNameNeed() Decision {
 	return DecisionIf(
 		m.NodeFound != "" && !m.NoTargetCluster && !m.Emptied,
-		Name,
+		NeedNodeName,
 		"node %s has the provider ID of its instance",
 		m.NodeFound,
 	)
@@ -240,33 +244,33 @@ func (m plannedMachine) nodeNeed() Decision {
 	switch well := m.Healthy && !m.NodeDeleting; m.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
 		return cmp.Or(
-			DecisionIf(well && m.NodeWaits == "", Health, "node %s has joined", m.NodeName),
-			Decision{Need: Node, Why: fmt.Sprintf("instance %s exists; %s", m.ProviderID, cmp.Or(
+			DecisionIf(well && m.NodeWaits == "", NeedHealth, "node %s has joined", m.NodeName),
+			Decision{Need: NeedNode, Why: fmt.Sprintf("instance %s exists; %s", m.ProviderID, cmp.Or(
 				phrase.TextIf(!m.NodeExists, "%s", phrase.AwaitedNodeClause(m.NodeName)), m.nodeState(),
 			))},
 		)
 	case vocabulary.PhaseRunning:
 		return cmp.Or(
-			DecisionIf(!well && m.TargetDown == "", Health, "%s", m.nodeState()),
-			Decision{Need: Nothing, Why: cmp.Or(m.TargetDown, "running")},
+			DecisionIf(!well && m.TargetDown == "", NeedHealth, "%s", m.nodeState()),
+			Decision{Need: NeedNothing, Why: cmp.Or(m.TargetDown, "running")},
 		)
 	case vocabulary.PhaseUnknown: // the node was unhealthy at the last evaluation
 		return cmp.Or(
-			DecisionIf(well, Health, "node %s is healthy again", m.NodeName),
-			DecisionIf(m.Due && m.Alone, Health, "to be replaced: %s", m.nodeState()),
-			Decision{Need: Recovery, Why: m.nodeState()},
+			DecisionIf(well, NeedHealth, "node %s is healthy again", m.NodeName),
+			DecisionIf(m.Due && m.Alone, NeedHealth, "to be replaced: %s", m.nodeState()),
+			Decision{Need: NeedRecovery, Why: m.nodeState()},
 		)
 	case vocabulary.PhaseInPlaceUpdating, vocabulary.PhaseInPlaceUpdateFailed: // a failed update can still succeed
-		failed := m.Phase == vocabulary.PhaseInPlaceUpdateFailed && m.UpdateResult == vocabulary.UpdateFailed
+		failed := m.Phase == vocabulary.PhaseInPlaceUpdateFailed && m.UpdateResult == vocabulary.ValueUpdateFailed
 		over := m.UpdateResult != "" && !failed || m.Due && m.Alone
 		return cmp.Or(
-			DecisionIf(over, Health, "the in-place update has ended: %s", m.UpdateResult),
-			Decision{Need: Recovery, Why: "in-place update: " + m.nodeState()},
+			DecisionIf(over, NeedHealth, "the in-place update has ended: %s", m.UpdateResult),
+			Decision{Need: NeedRecovery, Why: "in-place update: " + m.nodeState()},
 		)
 	case vocabulary.PhaseInPlaceUpdateSuccessful:
-		return Decision{Need: Health, Why: "updated in place; " + m.nodeState()}
+		return Decision{Need: NeedHealth, Why: "updated in place; " + m.nodeState()}
 	default:
-		return Decision{Need: Nothing, Why: "phase " + m.Phase}
+		return Decision{Need: NeedNothing, Why: "phase " + m.Phase}
 	}
 }
 

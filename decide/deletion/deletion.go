@@ -18,17 +18,25 @@ type Stage string
 
 // The stages of a deletion in their order. The empty Stage comes before PreDrainHooks: no stage is recorded yet.
 const (
-	PreDrainHooks     Stage = vocabulary.StagePreDrainHooks
-	Drain             Stage = vocabulary.StageDrain
-	Detach            Stage = vocabulary.StageDetach
-	PreTerminateHooks Stage = vocabulary.StagePreTerminateHooks
-	Instance          Stage = vocabulary.StageInstance
-	Node              Stage = vocabulary.StageNode
-	Release           Stage = vocabulary.StageRelease
+	StagePreDrainHooks     Stage = vocabulary.StagePreDrainHooks
+	StageDrain             Stage = vocabulary.StageDrain
+	StageDetach            Stage = vocabulary.StageDetach
+	StagePreTerminateHooks Stage = vocabulary.StagePreTerminateHooks
+	StageInstance          Stage = vocabulary.StageInstance
+	StageNode              Stage = vocabulary.StageNode
+	StageRelease           Stage = vocabulary.StageRelease
 )
 
 func orderedStages() []Stage {
-	return []Stage{PreDrainHooks, Drain, Detach, PreTerminateHooks, Instance, Node, Release}
+	return []Stage{
+		StagePreDrainHooks,
+		StageDrain,
+		StageDetach,
+		StagePreTerminateHooks,
+		StageInstance,
+		StageNode,
+		StageRelease,
+	}
 }
 
 // LaterStage returns the later of two stages. An unknown stage comes before all known stages.
@@ -47,26 +55,26 @@ func NextStage(s Stage) Stage {
 
 // Facts holds the facts about a machine that is being deleted.
 type Facts struct {
-	Recorded Stage  // status.deletion.stage; empty: no stage is recorded yet
-	Done     Stage  // last stage that this run completed and the status does not record; empty: none
-	NodeName string // name of the machine's node; empty: the machine never had a node, or NodeUnknown
-	Node     bool   // the node exists, and belongs to the machine
+	RecordedStage  Stage  // status.deletion.stage; empty: no stage is recorded yet
+	CompletedStage Stage  // last stage that this run completed and the status does not record; empty: none
+	NodeName       string // name of the machine's node; empty: the machine never had a node, or NodeUnknown
+	HasNode        bool   // the node exists, and belongs to the machine
 	// Owner is who owns the node that the machine names; zero: the machine names no node.
 	Owner ownership.OwnerAnswer
 	// NodeUnknown means that the cache contains no node, and that the target cluster is not connected or its API server
 	// does not answer. Only the provider ID identifies an unknown node without a name.
-	NodeUnknown bool
-	AsMCM       bool   // as in MCM, the node gets the condition Terminating even if no pods run on the node
-	Skip        string // why the node is not drained; empty: the node is drained
-	Force       string // why the node's pods are killed at once; empty: no force
-	Result      string // result of the drain; empty: the drain has not ended
+	NodeUnknown     bool
+	BehavesAsMCM    bool   // as in MCM, the node gets the condition Terminating even if no pods run on the node
+	SkipDrainReason string // why the node is not drained; empty: the node is drained
+	ForceReason     string // why the node's pods are killed at once; empty: no force
+	DrainResult     string // result of the drain; empty: the drain has not ended
 
-	Attached          int      // number of volumes attached to the node; at least 1 while the number is unknown
-	Hold              string   // who holds the deletion, and why: "ann: lunch"; empty: no hold
-	Abandon           string   // reason of the operator's abandon-instance; empty: the provider deletes the instance
-	SkipDetach        string   // why the deletion does not wait for volumes; empty: the deletion waits
-	PreDrainHooks     []string // names of the pre-drain hooks, in any order
-	PreTerminateHooks []string
+	AttachedVolumeCount int      // number of volumes attached to the node; at least 1 while the number is unknown
+	Hold                string   // who holds the deletion, and why: "ann: lunch"; empty: no hold
+	AbandonReason       string   // reason of the operator's abandon-instance; empty: the provider deletes the instance
+	SkipDetachReason    string   // why the deletion does not wait for volumes; empty: the deletion waits
+	PreDrainHooks       []string // names of the pre-drain hooks, in any order
+	PreTerminateHooks   []string
 }
 
 // Step is the next step of the deletion.
@@ -93,26 +101,27 @@ func (s Step) IsHeld() bool { return slices.Equal(s.BlockedBy, []string{vocabula
 // Decide returns the first stage with work to do, beginning with the recorded stage. A deletion never returns to an
 // earlier stage, even if the facts change.
 func Decide(f Facts) Step {
-	at := LaterStage(LaterStage(PreDrainHooks, f.Recorded), NextStage(f.Done))
+	at := LaterStage(LaterStage(StagePreDrainHooks, f.RecordedStage), NextStage(f.CompletedStage))
 	first := at
-	s := Step{Stays: f.Abandon != "", Hurry: f.Skip != "" || f.Abandon != ""}
+	s := Step{Stays: f.AbandonReason != "", Hurry: f.SkipDrainReason != "" || f.AbandonReason != ""}
 	for ; ; at = NextStage(at) {
 		if what := f.workOfStage(at); what.Why != "" {
-			s.Stage, s.Record, s.Why, s.BlockedBy, s.Ask = at, at != f.Recorded, what.Why, what.BlockedBy, what.Ask
+			s.Stage, s.Record, s.Why, s.BlockedBy, s.Ask = at, at != f.RecordedStage, what.Why, what.BlockedBy, what.Ask
 			break
 		}
 	}
-	s.Announce = f.Node && f.needsAnnouncement(s.Stage)
-	s.Force = f.Force != "" && s.Stage != Instance && LaterStage(s.Stage, Instance) == Instance
-	if f.Abandon != "" && LaterStage(first, Instance) == Instance && LaterStage(s.Stage, Instance) != Instance {
-		s.Abandoned = f.Abandon
+	s.Announce = f.HasNode && f.needsAnnouncement(s.Stage)
+	s.Force = f.ForceReason != "" && s.Stage != StageInstance && LaterStage(s.Stage, StageInstance) == StageInstance
+	if f.AbandonReason != "" && LaterStage(first, StageInstance) == StageInstance &&
+		LaterStage(s.Stage, StageInstance) != StageInstance {
+		s.Abandoned = f.AbandonReason
 	}
 	if f.Hold != "" {
 		s.BlockedBy, s.Why = []string{vocabulary.BlockedHold}, "held"+phrase.ActorText(f.Hold)
 	}
-	if f.Result == "" &&
-		LaterStage(s.Stage, Drain) != Drain { // the stage is past the drain, and no drain recorded a result
-		if s.Empty = f.Done != "" && LaterStage(f.Done, Drain) == f.Done; !s.Empty {
+	if f.DrainResult == "" &&
+		LaterStage(s.Stage, StageDrain) != StageDrain { // the stage is past the drain, and no drain recorded a result
+		if s.Empty = f.CompletedStage != "" && LaterStage(f.CompletedStage, StageDrain) == f.CompletedStage; !s.Empty {
 			s.Skipped = f.skipReason()
 		}
 	}
@@ -123,54 +132,64 @@ func Decide(f Facts) Step {
 // deletion, or during a drain that the status records. The status does not record the drain of a node without pods. A
 // node without pods gets the condition Terminating only if AsMCM is set.
 func (f Facts) needsAnnouncement(stage Stage) bool {
-	if stage == Drain {
-		return f.Recorded == Drain || f.AsMCM
+	if stage == StageDrain {
+		return f.RecordedStage == StageDrain || f.BehavesAsMCM
 	}
-	return f.Recorded == "" && f.Done == ""
+	return f.RecordedStage == "" && f.CompletedStage == ""
 }
 
 // workOfStage returns the work of a stage. An empty Why means that the stage has no work.
 func (f Facts) workOfStage(s Stage) Step {
-	if s == PreDrainHooks {
-		return hookStep(f.Node || f.NodeUnknown || f.Owner.HasOwnerKind(ownership.InDoubt), "pre-drain", f.PreDrainHooks)
+	if s == StagePreDrainHooks {
+		return hookStep(
+			f.HasNode || f.NodeUnknown || f.Owner.HasOwnerKind(ownership.OwnerInDoubt),
+			"pre-drain",
+			f.PreDrainHooks,
+		)
 	}
-	if s == PreTerminateHooks {
+	if s == StagePreTerminateHooks {
 		return hookStep(true, "pre-terminate", f.PreTerminateHooks)
 	}
-	undrained := f.Result == "" && f.skipReason() == ""
-	if f.Owner.HasOwnerKind(ownership.InDoubt) && (s == Node || s == Drain && undrained) {
-		return f.ownershipStep()
+	undrained := f.DrainResult == "" && f.skipReason() == ""
+	if f.Owner.HasOwnerKind(ownership.OwnerInDoubt) && (s == StageNode || s == StageDrain && undrained) {
+		return f.ownershipDoubtStep()
 	}
-	attached := (f.Node || f.NodeUnknown) && f.Attached != 0 && f.Result == vocabulary.DrainDrained && f.SkipDetach == ""
+	attached := (f.HasNode || f.NodeUnknown) && f.AttachedVolumeCount != 0 &&
+		f.DrainResult == vocabulary.DrainResultDrained &&
+		f.SkipDetachReason == ""
 	return Step{Why: map[Stage]string{
-		Drain:    phrase.TextIf(undrained, "%s is to be drained", phrase.NodeText(f.NodeName)),
-		Detach:   phrase.TextIf(attached, "waits until the volumes of node %s are detached", f.NodeName),
-		Instance: phrase.TextIf(f.Abandon == "", "the instance is to be deleted"),
-		Node:     phrase.TextIf(f.NodeName != "", "the instance is gone; node %s is to be deleted", f.NodeName),
-		Release:  "instance and node are gone; our finalizer is to be removed",
+		StageDrain:    phrase.TextIf(undrained, "%s is to be drained", phrase.NodeText(f.NodeName)),
+		StageDetach:   phrase.TextIf(attached, "waits until the volumes of node %s are detached", f.NodeName),
+		StageInstance: phrase.TextIf(f.AbandonReason == "", "the instance is to be deleted"),
+		StageNode:     phrase.TextIf(f.NodeName != "", "the instance is gone; node %s is to be deleted", f.NodeName),
+		StageRelease:  "instance and node are gone; our finalizer is to be removed",
 	}[s]}
 }
 
-// ownershipStep stops a stage because the owner of the node is in doubt. If Skip is set, the deletion continues without
-// the node.
-func (f Facts) ownershipStep() Step {
-	if f.Skip != "" {
+// ownershipDoubtStep stops a stage because the owner of the node is in doubt. If Skip is set, the deletion continues
+// without the node.
+func (f Facts) ownershipDoubtStep() Step {
+	if f.SkipDrainReason != "" {
 		return Step{}
 	}
-	return Step{Why: f.Owner.Why, BlockedBy: []string{vocabulary.BlockedOwnership}, Ask: f.Owner.Ask}
+	return Step{Why: f.Owner.Why, BlockedBy: []string{vocabulary.BlockedOwnershipInDoubt}, Ask: f.Owner.Ask}
 }
 
 // skipReason returns why the node is not drained; empty: the node is drained. While the owner of the node is in doubt,
 // only an operator can skip the drain.
 func (f Facts) skipReason() string {
-	if f.Owner.HasOwnerKind(ownership.InDoubt) {
-		return f.Skip
+	if f.Owner.HasOwnerKind(ownership.OwnerInDoubt) {
+		return f.SkipDrainReason
 	}
 	return cmp.Or(
-		phrase.TextIf(f.Owner.HasOwnerKind(ownership.Anothers) || f.Owner.HasOwnerKind(ownership.Nobodys), "%s", f.Owner.Why),
+		phrase.TextIf(
+			f.Owner.HasOwnerKind(ownership.OwnerOther) || f.Owner.HasOwnerKind(ownership.OwnerNone),
+			"%s",
+			f.Owner.Why,
+		),
 		phrase.TextIf(f.NodeName == "" && !f.NodeUnknown, "the machine never had a node"),
-		phrase.TextIf(!f.Node && !f.NodeUnknown, "there is no node %s", f.NodeName),
-		f.Skip,
+		phrase.TextIf(!f.HasNode && !f.NodeUnknown, "there is no node %s", f.NodeName),
+		f.SkipDrainReason,
 	)
 }
 

@@ -18,14 +18,14 @@ func forAllFacts(test func(deletion.Facts)) {
 	at := make([]int, len(choices))
 	for {
 		f := deletion.Facts{
-			Recorded: stages[at[0]], Done: stages[at[1]],
-			Skip: []string{"", "excluded"}[at[3]], Result: []string{"", "Drained", "Forced", "Skipped"}[at[4]],
-			Attached: at[5], SkipDetach: []string{"", "excluded"}[at[6]],
+			RecordedStage: stages[at[0]], CompletedStage: stages[at[1]],
+			SkipDrainReason: []string{"", "excluded"}[at[3]], DrainResult: []string{"", "Drained", "Forced", "Skipped"}[at[4]],
+			AttachedVolumeCount: at[5], SkipDetachReason: []string{"", "excluded"}[at[6]],
 			PreDrainHooks: hooks[at[7]], PreTerminateHooks: hooks[at[8]],
-			Hold: []string{"", "somebody"}[at[9]], Abandon: []string{"", "somebody"}[at[10]],
+			Hold: []string{"", "somebody"}[at[9]], AbandonReason: []string{"", "somebody"}[at[10]],
 		}
 		if at[2] > 0 {
-			f.NodeName, f.Node, f.NodeUnknown = "n", at[2] == 2, at[2] >= 3
+			f.NodeName, f.HasNode, f.NodeUnknown = "n", at[2] == 2, at[2] >= 3
 		}
 		if at[2] == 4 {
 			f.NodeName = "" // only the provider ID identifies the node
@@ -50,12 +50,12 @@ func TestNoStageIsEnteredAgain(t *testing.T) {
 	forAllFacts(func(f deletion.Facts) {
 		s := deletion.Decide(f)
 		require.NotEqual(t, -1, stageIndex(s.Stage), "%+v", f)
-		require.GreaterOrEqual(t, stageIndex(s.Stage), stageIndex(f.Recorded), "%+v", f)
-		if f.Done != "" && f.Done != deletion.Release {
-			require.Greater(t, stageIndex(s.Stage), stageIndex(f.Done), "%+v", f)
+		require.GreaterOrEqual(t, stageIndex(s.Stage), stageIndex(f.RecordedStage), "%+v", f)
+		if f.CompletedStage != "" && f.CompletedStage != deletion.StageRelease {
+			require.Greater(t, stageIndex(s.Stage), stageIndex(f.CompletedStage), "%+v", f)
 		}
-		if f.Result != "" {
-			require.NotEqual(t, deletion.Drain, s.Stage, "it is drained once: %+v", f)
+		if f.DrainResult != "" {
+			require.NotEqual(t, deletion.StageDrain, s.Stage, "it is drained once: %+v", f)
 		}
 		reached[s.Stage]++
 		count++
@@ -69,15 +69,16 @@ func TestInvariantsOfDeletionSteps(t *testing.T) {
 		s := deletion.Decide(f)
 		require.Equal(t, s, deletion.Decide(f), "the same facts, the same answer")
 		require.NotEmpty(t, s.Why, "%+v", f)
-		require.Equal(t, s.Stage != f.Recorded, s.Record, "%+v", f)
+		require.Equal(t, s.Stage != f.RecordedStage, s.Record, "%+v", f)
 		require.Equal(
 			t,
-			f.Node && (s.Stage == deletion.Drain && !s.Record || s.Stage != deletion.Drain && f.Recorded == "" && f.Done == ""),
+			f.HasNode &&
+				(s.Stage == deletion.StageDrain && !s.Record || s.Stage != deletion.StageDrain && f.RecordedStage == "" && f.CompletedStage == ""),
 			s.Announce,
 			"%+v",
 			f,
 		)
-		hooked := s.Stage == deletion.PreDrainHooks || s.Stage == deletion.PreTerminateHooks
+		hooked := s.Stage == deletion.StagePreDrainHooks || s.Stage == deletion.StagePreTerminateHooks
 		require.Equal(
 			t,
 			hooked || f.Hold != "",
@@ -86,18 +87,24 @@ func TestInvariantsOfDeletionSteps(t *testing.T) {
 			f,
 		)
 		require.Equal(t, f.Hold != "", s.IsHeld(), "%+v", f)
-		require.False(t, f.Abandon != "" && s.Stage == deletion.Instance, "%+v", f)
+		require.False(t, f.AbandonReason != "" && s.Stage == deletion.StageInstance, "%+v", f)
 		require.False(t, s.Empty && s.Skipped != "", "%+v", f)
 		if s.Skipped != "" || s.Empty {
-			require.Empty(t, f.Result, "%+v", f)
-			require.Greater(t, stageIndex(s.Stage), stageIndex(deletion.Drain), "%+v", f)
+			require.Empty(t, f.DrainResult, "%+v", f)
+			require.Greater(t, stageIndex(s.Stage), stageIndex(deletion.StageDrain), "%+v", f)
 		}
-		if !f.Node && !f.NodeUnknown {
-			require.NotContains(t, []deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.Detach}, s.Stage, "%+v", f)
+		if !f.HasNode && !f.NodeUnknown {
+			require.NotContains(
+				t,
+				[]deletion.Stage{deletion.StagePreDrainHooks, deletion.StageDrain, deletion.StageDetach},
+				s.Stage,
+				"%+v",
+				f,
+			)
 		}
-		if s.Stage == deletion.Detach {
-			require.Equal(t, "Drained", f.Result, "%+v", f)
-			require.Positive(t, f.Attached, "%+v", f)
+		if s.Stage == deletion.StageDetach {
+			require.Equal(t, "Drained", f.DrainResult, "%+v", f)
+			require.Positive(t, f.AttachedVolumeCount, "%+v", f)
 		}
 	})
 }
@@ -108,12 +115,12 @@ func TestEveryDeletionEnds(t *testing.T) {
 		f.PreDrainHooks, f.PreTerminateHooks, f.Hold = nil, nil, ""
 		for range stageOrder {
 			s := deletion.Decide(f)
-			if s.Stage == deletion.Release {
+			if s.Stage == deletion.StageRelease {
 				return
 			}
-			f.Recorded, f.Done = s.Stage, s.Stage
+			f.RecordedStage, f.CompletedStage = s.Stage, s.Stage
 			if s.Skipped != "" {
-				f.Result = "Skipped"
+				f.DrainResult = "Skipped"
 			}
 		}
 		require.Fail(t, "it goes on and on", "%+v", f)
@@ -125,7 +132,7 @@ func TestEveryDeletionEnds(t *testing.T) {
 func TestTextsDoNotChangeTheStage(t *testing.T) {
 	forAllFacts(func(f deletion.Facts) {
 		was := deletion.Decide(f)
-		for _, text := range []*string{&f.Skip, &f.SkipDetach, &f.Hold, &f.Abandon} {
+		for _, text := range []*string{&f.SkipDrainReason, &f.SkipDetachReason, &f.Hold, &f.AbandonReason} {
 			if *text != "" {
 				*text = "Initiate node drain"
 			}

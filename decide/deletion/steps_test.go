@@ -20,34 +20,34 @@ func TestHooksHoldADeletion(t *testing.T) {
 		why       string
 	}{
 		"before the drain": {
-			machineWithAllWork(), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
+			machineWithAllWork(), deletion.StagePreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
 		},
 		"several, in the order of their names": {
-			machineWithAllWork(func(f *deletion.Facts) { f.PreDrainHooks = two }), deletion.PreDrainHooks,
+			machineWithAllWork(func(f *deletion.Facts) { f.PreDrainHooks = two }), deletion.StagePreDrainHooks,
 			[]string{"hook/a", "hook/b"},
 			"waits until these pre-drain hooks are removed: hook/a, hook/b",
 		},
 		"also a node that is not drained": {
-			machineWithAllWork(withSkippedDrain), deletion.PreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
+			machineWithAllWork(withSkippedDrain), deletion.StagePreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
 		},
 		"without a node nothing is drained, and nobody waits": {
-			machineWithAllWork(withoutNode), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
+			machineWithAllWork(withoutNode), deletion.StagePreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
 		},
 		"a machine that never had one is still held before its instance goes": {
-			machineWithAllWork(withoutNodeName), deletion.PreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
+			machineWithAllWork(withoutNodeName), deletion.StagePreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
 		},
-		"none is in the way": {machineWithoutHooks(), deletion.Drain, nil, "node n is to be drained"},
+		"none is in the way": {machineWithoutHooks(), deletion.StageDrain, nil, "node n is to be drained"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)
 			assert.Equal(t, deletion.Step{
 				Stage:     row.stage,
 				Record:    true,
-				Announce:  row.facts.Node && row.stage != deletion.Drain,
+				Announce:  row.facts.HasNode && row.stage != deletion.StageDrain,
 				BlockedBy: row.blockedBy,
 				Why:       row.why,
 				Skipped:   s.Skipped,
-				Hurry:     row.facts.Skip != "",
+				Hurry:     row.facts.SkipDrainReason != "",
 			}, s)
 		})
 	}
@@ -62,7 +62,7 @@ func TestManyHooksAreCounted(t *testing.T) {
 	}
 	for name, facts := range map[string]deletion.Facts{
 		"pre-drain":     machineWithAllWork(func(f *deletion.Facts) { f.PreDrainHooks = forty }),
-		"pre-terminate": machineWithAllWork(withRecordedStage(deletion.PreTerminateHooks), func(f *deletion.Facts) { f.PreTerminateHooks = forty }),
+		"pre-terminate": machineWithAllWork(withRecordedStage(deletion.StagePreTerminateHooks), func(f *deletion.Facts) { f.PreTerminateHooks = forty }),
 	} {
 		s := deletion.Decide(facts)
 		assert.Equal(t, forty[:5], s.BlockedBy, name)
@@ -82,8 +82,8 @@ func TestReasonOfEachStage(t *testing.T) {
 		{machineWithoutHooks(), "node n is to be drained"},
 		{machineWithoutHooks(withDrainResult("Drained")), "waits until the volumes of node n are detached"},
 		{machineWithoutHooks(withSkippedDrain), "the instance is to be deleted"},
-		{machineWithoutHooks(withDoneStage(deletion.Instance)), "the instance is gone; node n is to be deleted"},
-		{machineWithoutHooks(withDoneStage(deletion.Node)), "instance and node are gone; our finalizer is to be removed"},
+		{machineWithoutHooks(withDoneStage(deletion.StageInstance)), "the instance is gone; node n is to be deleted"},
+		{machineWithoutHooks(withDoneStage(deletion.StageNode)), "instance and node are gone; our finalizer is to be removed"},
 	} {
 		assert.Equal(t, row.want, deletion.Decide(row.facts).Why)
 	}
@@ -93,17 +93,17 @@ func TestReasonOfEachStage(t *testing.T) {
 // deleted, the deletion waits for the removal of the node.
 func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 	for stage, want := range map[deletion.Stage]bool{
-		deletion.PreDrainHooks: true, deletion.Drain: true, deletion.Detach: true, deletion.PreTerminateHooks: true,
-		deletion.Instance: false, deletion.Node: false, deletion.Release: false,
+		deletion.StagePreDrainHooks: true, deletion.StageDrain: true, deletion.StageDetach: true, deletion.StagePreTerminateHooks: true,
+		deletion.StageInstance: false, deletion.StageNode: false, deletion.StageRelease: false,
 	} {
 		at := machineWithAllWork(withRecordedStage(stage), withForce)
-		if stage != deletion.PreDrainHooks {
+		if stage != deletion.StagePreDrainHooks {
 			at.PreDrainHooks = nil
 		}
-		if deletion.LaterStage(stage, deletion.Detach) == stage {
-			at.Result = "Drained"
+		if deletion.LaterStage(stage, deletion.StageDetach) == stage {
+			at.DrainResult = "Drained"
 		}
-		if deletion.LaterStage(stage, deletion.Instance) == stage {
+		if deletion.LaterStage(stage, deletion.StageInstance) == stage {
 			at.PreTerminateHooks = nil
 		}
 		s := deletion.Decide(at)
@@ -114,22 +114,22 @@ func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 
 // A node that is unknown, because its target cluster is not connected, is not gone.
 func TestAnUnknownNodeIsDrainedAndDetached(t *testing.T) {
-	unknown := func(f *deletion.Facts) { f.Node, f.NodeUnknown = false, true }
+	unknown := func(f *deletion.Facts) { f.HasNode, f.NodeUnknown = false, true }
 	nameless := func(f *deletion.Facts) { f.NodeName = "" }
 	for name, row := range map[string]struct {
 		facts deletion.Facts
 		stage deletion.Stage
 		why   string
 	}{
-		"it is to be drained": {machineWithoutHooks(unknown), deletion.Drain, "node n is to be drained"},
+		"it is to be drained": {machineWithoutHooks(unknown), deletion.StageDrain, "node n is to be drained"},
 		"only the provider ID identifies it": {
-			machineWithoutHooks(unknown, nameless), deletion.Drain, "the node with its provider ID is to be drained",
+			machineWithoutHooks(unknown, nameless), deletion.StageDrain, "the node with its provider ID is to be drained",
 		},
 		"it was drained": {
-			machineWithoutHooks(unknown, withDrainResult("Drained")), deletion.Detach,
+			machineWithoutHooks(unknown, withDrainResult("Drained")), deletion.StageDetach,
 			"waits until the volumes of node n are detached",
 		},
-		"somebody excludes it": {machineWithoutHooks(unknown, withSkippedDrain), deletion.Instance, "the instance is to be deleted"},
+		"somebody excludes it": {machineWithoutHooks(unknown, withSkippedDrain), deletion.StageInstance, "the instance is to be deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)
@@ -147,12 +147,12 @@ func TestWhichStepsAnnounceTermination(t *testing.T) {
 	}{
 		"hooks hold it":                          {machineWithAllWork(), true},
 		"it is not drained":                      {machineWithoutHooks(withSkippedDrain), true},
-		"its drain is on record":                 {machineWithoutHooks(withRecordedStage(deletion.Drain)), true},
+		"its drain is on record":                 {machineWithoutHooks(withRecordedStage(deletion.StageDrain)), true},
 		"it may have no pod":                     {machineWithoutHooks(), false},
 		"it may have no pod, as in MCM":          {machineWithoutHooks(withMCMBehaviour), true},
-		"it has none":                            {machineWithoutHooks(withDoneStage(deletion.Drain)), false},
-		"its drain is over":                      {machineWithoutHooks(withRecordedStage(deletion.Drain), withDrainResult("Drained")), false},
-		"a later stage is recorded: it was told": {machineWithoutHooks(withRecordedStage(deletion.Instance)), false},
+		"it has none":                            {machineWithoutHooks(withDoneStage(deletion.StageDrain)), false},
+		"its drain is over":                      {machineWithoutHooks(withRecordedStage(deletion.StageDrain), withDrainResult("Drained")), false},
+		"a later stage is recorded: it was told": {machineWithoutHooks(withRecordedStage(deletion.StageInstance)), false},
 		"a machine without a node":               {machineWithoutHooks(withoutNodeName), false},
 		"a node that is gone, or another's":      {machineWithoutHooks(withoutNode), false},
 	} {
@@ -171,17 +171,17 @@ func TestADrainThatIsSkippedSaysWhy(t *testing.T) {
 		"the node is gone":                            {machineWithoutHooks(withoutNode), "there is no node n"},
 		"somebody excludes it":                        {machineWithoutHooks(withSkippedDrain), "somebody excludes it"},
 		"that there is no node is said first":         {machineWithoutHooks(withoutNodeName, withSkippedDrain), "the machine never had a node"},
-		"the node goes while hooks hold the drain":    {machineWithoutHooks(withoutNode, withRecordedStage(deletion.PreDrainHooks)), "there is no node n"},
-		"it is excluded while it is drained":          {machineWithoutHooks(withSkippedDrain, withRecordedStage(deletion.Drain)), "somebody excludes it"},
-		"hooks hold the instance":                     {machineWithAllWork(withSkippedDrain, withRecordedStage(deletion.Drain)), "somebody excludes it"},
+		"the node goes while hooks hold the drain":    {machineWithoutHooks(withoutNode, withRecordedStage(deletion.StagePreDrainHooks)), "there is no node n"},
+		"it is excluded while it is drained":          {machineWithoutHooks(withSkippedDrain, withRecordedStage(deletion.StageDrain)), "somebody excludes it"},
+		"hooks hold the instance":                     {machineWithAllWork(withSkippedDrain, withRecordedStage(deletion.StageDrain)), "somebody excludes it"},
 		"not before it is over: hooks hold the drain": {machineWithAllWork(withSkippedDrain), ""},
-		"it runs":                        {machineWithoutHooks(withRecordedStage(deletion.Drain)), ""},
-		"it ran":                         {machineWithoutHooks(withRecordedStage(deletion.Drain), withDrainResult("Drained")), ""},
-		"it ran, and then the node went": {machineWithoutHooks(withoutNode, withRecordedStage(deletion.Drain), withDrainResult("Forced")), ""},
-		"nothing stood on the node":      {machineWithoutHooks(withRecordedStage(deletion.Drain), withDoneStage(deletion.Detach)), ""},
-		"it is said once":                {machineWithoutHooks(withoutNodeName, withRecordedStage(deletion.Instance), withDrainResult("Skipped")), ""},
+		"it runs":                        {machineWithoutHooks(withRecordedStage(deletion.StageDrain)), ""},
+		"it ran":                         {machineWithoutHooks(withRecordedStage(deletion.StageDrain), withDrainResult("Drained")), ""},
+		"it ran, and then the node went": {machineWithoutHooks(withoutNode, withRecordedStage(deletion.StageDrain), withDrainResult("Forced")), ""},
+		"nothing stood on the node":      {machineWithoutHooks(withRecordedStage(deletion.StageDrain), withDoneStage(deletion.StageDetach)), ""},
+		"it is said once":                {machineWithoutHooks(withoutNodeName, withRecordedStage(deletion.StageInstance), withDrainResult("Skipped")), ""},
 		// The node had no pods and was not drained. The node disappeared together with the instance.
-		"nothing stood on the node, and by now it is gone": {machineWithoutHooks(withoutNode, withRecordedStage(deletion.Instance), withDoneStage(deletion.Instance)), ""},
+		"nothing stood on the node, and by now it is gone": {machineWithoutHooks(withoutNode, withRecordedStage(deletion.StageInstance), withDoneStage(deletion.StageInstance)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, row.skipped, deletion.Decide(row.facts).Skipped)
@@ -194,13 +194,13 @@ func TestANodeWithoutPodsCountsAsDrained(t *testing.T) {
 		facts deletion.Facts
 		empty bool
 	}{
-		"the run has just looked":                {machineWithoutHooks(withRecordedStage(deletion.Drain), withDoneStage(deletion.Detach)), true},
-		"and hooks hold the instance":            {machineWithAllWork(withRecordedStage(deletion.Drain), withDoneStage(deletion.Detach)), true},
-		"and the node went at that moment":       {machineWithoutHooks(withoutNode, withRecordedStage(deletion.Drain), withDoneStage(deletion.Detach)), true},
-		"the status says so":                     {machineWithoutHooks(withRecordedStage(deletion.Instance), withDoneStage(deletion.Detach), withDrainResult("Drained")), false},
-		"the run has done what comes before":     {machineWithoutHooks(withDoneStage(deletion.PreDrainHooks)), false},
-		"the run has done nothing":               {machineWithoutHooks(withRecordedStage(deletion.Instance)), false},
-		"it was drained, and volumes were freed": {machineWithoutHooks(withRecordedStage(deletion.Detach), withDoneStage(deletion.Detach), withDrainResult("Drained")), false},
+		"the run has just looked":                {machineWithoutHooks(withRecordedStage(deletion.StageDrain), withDoneStage(deletion.StageDetach)), true},
+		"and hooks hold the instance":            {machineWithAllWork(withRecordedStage(deletion.StageDrain), withDoneStage(deletion.StageDetach)), true},
+		"and the node went at that moment":       {machineWithoutHooks(withoutNode, withRecordedStage(deletion.StageDrain), withDoneStage(deletion.StageDetach)), true},
+		"the status says so":                     {machineWithoutHooks(withRecordedStage(deletion.StageInstance), withDoneStage(deletion.StageDetach), withDrainResult("Drained")), false},
+		"the run has done what comes before":     {machineWithoutHooks(withDoneStage(deletion.StagePreDrainHooks)), false},
+		"the run has done nothing":               {machineWithoutHooks(withRecordedStage(deletion.StageInstance)), false},
+		"it was drained, and volumes were freed": {machineWithoutHooks(withRecordedStage(deletion.StageDetach), withDoneStage(deletion.StageDetach), withDrainResult("Drained")), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)
@@ -214,31 +214,31 @@ func TestAHoldKeepsTheDeletionInItsStage(t *testing.T) {
 	held := func(f *deletion.Facts) { f.Hold = "alice: she looks" }
 	for _, stage := range stageOrder {
 		f := machineWithoutHooks(withRecordedStage(stage), held)
-		f.Result = "Drained"
+		f.DrainResult = "Drained"
 		s := deletion.Decide(f)
 		assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, stage)
 		assert.Equal(t, "held by alice (she looks)", s.Why, stage)
 	}
 	s := deletion.Decide(machineWithAllWork(held))
 	assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, "also one that hooks hold")
-	assert.Equal(t, deletion.PreDrainHooks, s.Stage)
+	assert.Equal(t, deletion.StagePreDrainHooks, s.Stage)
 }
 
 func TestAbandonInstanceReleasesAMachineWithoutTheProvider(t *testing.T) {
-	release := func(f *deletion.Facts) { f.Abandon = "alice has seen to it" }
+	release := func(f *deletion.Facts) { f.AbandonReason = "alice has seen to it" }
 	for name, row := range map[string]struct {
 		facts    deletion.Facts
 		stage    deletion.Stage
 		released string
 	}{
-		"its node is drained all the same":           {machineWithoutHooks(release), deletion.Drain, ""},
-		"and hooks are waited for":                   {machineWithAllWork(release, withRecordedStage(deletion.Drain), withDrainResult("Drained"), withoutVolumes), deletion.PreTerminateHooks, ""},
-		"then the instance is passed over":           {machineWithoutHooks(release, withRecordedStage(deletion.Drain), withDrainResult("Forced")), deletion.Node, "alice has seen to it"},
-		"also one whose deletion is under way":       {machineWithoutHooks(release, withRecordedStage(deletion.Instance)), deletion.Node, "alice has seen to it"},
-		"one without a node goes at once":            {machineWithoutHooks(withoutNodeName, release, withRecordedStage(deletion.Instance)), deletion.Release, "alice has seen to it"},
-		"it is said once":                            {machineWithoutHooks(release, withRecordedStage(deletion.Node)), deletion.Node, ""},
-		"not of an instance that is gone":            {machineWithoutHooks(release, withRecordedStage(deletion.Instance), withDoneStage(deletion.Instance)), deletion.Node, ""},
-		"nor when everything is gone but the object": {machineWithoutHooks(release, withRecordedStage(deletion.Node), withDoneStage(deletion.Node)), deletion.Release, ""},
+		"its node is drained all the same":           {machineWithoutHooks(release), deletion.StageDrain, ""},
+		"and hooks are waited for":                   {machineWithAllWork(release, withRecordedStage(deletion.StageDrain), withDrainResult("Drained"), withoutVolumes), deletion.StagePreTerminateHooks, ""},
+		"then the instance is passed over":           {machineWithoutHooks(release, withRecordedStage(deletion.StageDrain), withDrainResult("Forced")), deletion.StageNode, "alice has seen to it"},
+		"also one whose deletion is under way":       {machineWithoutHooks(release, withRecordedStage(deletion.StageInstance)), deletion.StageNode, "alice has seen to it"},
+		"one without a node goes at once":            {machineWithoutHooks(withoutNodeName, release, withRecordedStage(deletion.StageInstance)), deletion.StageRelease, "alice has seen to it"},
+		"it is said once":                            {machineWithoutHooks(release, withRecordedStage(deletion.StageNode)), deletion.StageNode, ""},
+		"not of an instance that is gone":            {machineWithoutHooks(release, withRecordedStage(deletion.StageInstance), withDoneStage(deletion.StageInstance)), deletion.StageNode, ""},
+		"nor when everything is gone but the object": {machineWithoutHooks(release, withRecordedStage(deletion.StageNode), withDoneStage(deletion.StageNode)), deletion.StageRelease, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)

@@ -11,19 +11,19 @@ import (
 
 func TestTryRecordAfterEachAnswer(t *testing.T) {
 	for _, row := range []struct {
-		answer drain.EvictionAnswer
+		answer drain.RequestAnswer
 		next   time.Time
 	}{
-		{drain.EvictionAnswer{Result: drain.Accepted}, time.Time{}},
-		{drain.EvictionAnswer{Result: drain.Gone}, time.Time{}},
-		{drain.EvictionAnswer{Result: drain.Refused, Message: "violates"}, epochPlus(10 * time.Second)},
-		{drain.EvictionAnswer{Result: drain.Refused, RetryAfter: time.Hour}, epochPlus(10 * time.Second)},
-		{drain.EvictionAnswer{Result: drain.Several}, epochPlus(time.Minute)},
-		{drain.EvictionAnswer{Result: drain.Throttled}, epochPlus(5 * time.Second)},
-		{drain.EvictionAnswer{Result: drain.Throttled, RetryAfter: time.Second}, epochPlus(5 * time.Second)},
-		{drain.EvictionAnswer{Result: drain.Throttled, RetryAfter: 20 * time.Second}, epochPlus(20 * time.Second)},
-		{drain.EvictionAnswer{Result: drain.Going}, epochPlus(30 * time.Second)},
-		{drain.EvictionAnswer{Result: drain.Failed}, epochPlus(5 * time.Second)},
+		{drain.RequestAnswer{Result: drain.Accepted}, time.Time{}},
+		{drain.RequestAnswer{Result: drain.Gone}, time.Time{}},
+		{drain.RequestAnswer{Result: drain.Refused, Message: "violates"}, epochPlus(10 * time.Second)},
+		{drain.RequestAnswer{Result: drain.Refused, RetryAfter: time.Hour}, epochPlus(10 * time.Second)},
+		{drain.RequestAnswer{Result: drain.SeveralBudgets}, epochPlus(time.Minute)},
+		{drain.RequestAnswer{Result: drain.Throttled}, epochPlus(5 * time.Second)},
+		{drain.RequestAnswer{Result: drain.Throttled, RetryAfter: time.Second}, epochPlus(5 * time.Second)},
+		{drain.RequestAnswer{Result: drain.Throttled, RetryAfter: 20 * time.Second}, epochPlus(20 * time.Second)},
+		{drain.RequestAnswer{Result: drain.NamespaceDeleting}, epochPlus(30 * time.Second)},
+		{drain.RequestAnswer{Result: drain.Failed}, epochPlus(5 * time.Second)},
 	} {
 		t.Run(string(row.answer.Result), func(t *testing.T) {
 			row.answer.Means = drain.Evict
@@ -49,7 +49,7 @@ func TestPauseDoublesAfterFailuresInARow(t *testing.T) {
 	var tries drain.TryRecord
 	var pauses []time.Duration
 	fail := func(means drain.RemovalMeans) time.Duration {
-		tries = drain.TryRecordAfterAttempt(tries, drain.EvictionAnswer{Means: means, Result: drain.Failed}, epoch)
+		tries = drain.TryRecordAfterAttempt(tries, drain.RequestAnswer{Means: means, Result: drain.Failed}, epoch)
 		return tries.Next.Sub(epoch)
 	}
 	for range 6 {
@@ -62,7 +62,7 @@ func TestPauseDoublesAfterFailuresInARow(t *testing.T) {
 	)
 	assert.Equal(t, 6, tries.Attempts)
 	assert.Equal(t, 5*time.Second, fail(drain.Kill), "another means has little time, and begins anew")
-	tries = drain.TryRecordAfterAttempt(tries, drain.EvictionAnswer{Means: drain.Kill, Result: drain.Throttled}, epoch)
+	tries = drain.TryRecordAfterAttempt(tries, drain.RequestAnswer{Means: drain.Kill, Result: drain.Throttled}, epoch)
 	assert.Equal(t, 5*time.Second, fail(drain.Kill), "not in a row")
 	assert.Equal(t, 10*time.Second, fail(drain.Kill))
 }
@@ -70,20 +70,20 @@ func TestPauseDoublesAfterFailuresInARow(t *testing.T) {
 func TestAcceptedRequestStaysAccepted(t *testing.T) {
 	tries := drain.TryRecordAfterAttempt(
 		drain.TryRecord{},
-		drain.EvictionAnswer{Means: drain.Evict, Result: drain.Accepted},
+		drain.RequestAnswer{Means: drain.Evict, Result: drain.Accepted},
 		epoch,
 	)
-	tries = drain.TryRecordAfterAttempt(tries, drain.EvictionAnswer{Means: drain.Kill, Result: drain.Failed}, epoch)
+	tries = drain.TryRecordAfterAttempt(tries, drain.RequestAnswer{Means: drain.Kill, Result: drain.Failed}, epoch)
 	assert.True(t, tries.Accepted)
 }
 
 func TestAChangedBudgetEndsThePausesOfItsPods(t *testing.T) {
 	for result, wakes := range map[drain.RequestResult]bool{
-		drain.Refused: true, drain.Several: true, drain.Throttled: false, drain.Going: false, drain.Failed: false,
+		drain.Refused: true, drain.SeveralBudgets: true, drain.Throttled: false, drain.NamespaceDeleting: false, drain.Failed: false,
 	} {
 		tries := drain.TryRecordAfterAttempt(
 			drain.TryRecord{},
-			drain.EvictionAnswer{Means: drain.Evict, Result: result},
+			drain.RequestAnswer{Means: drain.Evict, Result: result},
 			epoch,
 		)
 		woken := drain.TryRecordWithoutPause(tries)

@@ -11,7 +11,7 @@ import (
 
 // withProbeAtEpoch returns a budget for which a probe was sent at epoch.
 func withProbeAtEpoch(b drain.DisruptionBudget) drain.DisruptionBudget {
-	b.Next = drain.NextProbeTime(epoch, b.IsMisconfigured())
+	b.NextProbe = drain.NextProbeTime(epoch, b.IsMisconfigured())
 	return b
 }
 
@@ -28,9 +28,9 @@ func TestNumberOfEvictionsThatABudgetAllows(t *testing.T) {
 		}
 		return pods
 	}
-	unhealthy := func(b *drain.DisruptionBudget) { b.Unhealthy = true }
-	old := func(b *drain.DisruptionBudget) { b.Current = false }
-	used := func(b *drain.DisruptionBudget) { b.Used = 1 }
+	unhealthy := func(b *drain.DisruptionBudget) { b.AlwaysAllowsUnhealthy = true }
+	old := func(b *drain.DisruptionBudget) { b.IsUpToDate = false }
+	used := func(b *drain.DisruptionBudget) { b.SentEvictions = 1 }
 	for _, row := range []struct {
 		name   string
 		pods   []drain.Pod
@@ -81,8 +81,8 @@ func TestIsMisconfigured(t *testing.T) {
 		{"some of them are not healthy", webBudget(0, 1, 3, 3), true},
 		{"all are healthy and none may go, yet it could", webBudget(0, 3, 2, 3), false},
 		{"it allows one", webBudget(1, 3, 2, 3), false},
-		{"evictions are on their way", changedBudget(webBudget(0, 3, 3, 3), func(b *drain.DisruptionBudget) { b.Disrupted = 1 }), false},
-		{"an old status", changedBudget(webBudget(0, 3, 3, 3), func(b *drain.DisruptionBudget) { b.Current = false }), false},
+		{"evictions are on their way", changedBudget(webBudget(0, 3, 3, 3), func(b *drain.DisruptionBudget) { b.DisruptedCount = 1 }), false},
+		{"an old status", changedBudget(webBudget(0, 3, 3, 3), func(b *drain.DisruptionBudget) { b.IsUpToDate = false }), false},
 		{"it selects no pods", webBudget(0, 0, 0, 0), false},
 		{"in percent, of pods without a controller", webBudget(0, 2, 0, 0), true},
 		{"a pod was deleted by force, the rest is too few", webBudget(0, 2, 2, 3), false},
@@ -108,10 +108,10 @@ func TestBlockerSentenceOfABudget(t *testing.T) {
 		{"never, one pod", webBudget(0, 1, 1, 1), "PodDisruptionBudget shop/web allows none of its 1 healthy pod to go: it needs 1 of 1"},
 		{"never, none is healthy", webBudget(0, 0, 3, 3), "PodDisruptionBudget shop/web allows none of its pods to go: it needs 3 of 3, and none is healthy"},
 		{"in percent, of pods without a controller", webBudget(0, 2, 0, 0), "PodDisruptionBudget shop/web allows none of its 2 healthy pods to go: it is in percent or a maximum, and no controller says how many pods there should be; an integer minAvailable helps"},
-		{"old", changedBudget(webBudget(1, 3, 2, 3), func(b *drain.DisruptionBudget) { b.Current = false }), "PodDisruptionBudget shop/web was changed, and its pods are not counted again yet"},
-		{"used up", changedBudget(webBudget(1, 3, 2, 3), func(b *drain.DisruptionBudget) { b.Used = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3; the one allowed eviction is in progress"},
-		{"several are used up", changedBudget(webBudget(2, 4, 2, 4), func(b *drain.DisruptionBudget) { b.Used = 2 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 4; the 2 allowed evictions are in progress"},
-		{"not counted yet", changedBudget(webBudget(0, 3, 2, 4), func(b *drain.DisruptionBudget) { b.Disrupted = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3, of which 1 is being evicted"},
+		{"old", changedBudget(webBudget(1, 3, 2, 3), func(b *drain.DisruptionBudget) { b.IsUpToDate = false }), "PodDisruptionBudget shop/web was changed, and its pods are not counted again yet"},
+		{"used up", changedBudget(webBudget(1, 3, 2, 3), func(b *drain.DisruptionBudget) { b.SentEvictions = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3; the one allowed eviction is in progress"},
+		{"several are used up", changedBudget(webBudget(2, 4, 2, 4), func(b *drain.DisruptionBudget) { b.SentEvictions = 2 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 4; the 2 allowed evictions are in progress"},
+		{"not counted yet", changedBudget(webBudget(0, 3, 2, 4), func(b *drain.DisruptionBudget) { b.DisruptedCount = 1 }), "PodDisruptionBudget shop/web needs 2 healthy pods and has 3, of which 1 is being evicted"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := drain.Decide(
@@ -151,7 +151,7 @@ func TestOneProbePerBudgetAndMinute(t *testing.T) {
 	assert.Equal(t, epochPlus(time.Minute), d.Look)
 	assert.Equal(t, epochPlus(5*time.Minute), rowOfPod(d, "c").Next, "somebody has to change this one first")
 
-	o.Pods[0] = changedPod(o.Pods[0], withEvictionAnswer(drain.EvictionAnswer{Result: drain.Refused}, -59*time.Second))
+	o.Pods[0] = changedPod(o.Pods[0], withRequestAnswer(drain.RequestAnswer{Result: drain.Refused}, -59*time.Second))
 	o.Now = epochPlus(time.Minute)
 	assert.Equal(t, []string{"b as a probe of shop/web"}, podsWithRequest(drain.Decide(o)), "a was refused a second ago")
 }
@@ -175,8 +175,8 @@ func TestAPodOfSeveralBudgetsIsOnlyProbed(t *testing.T) {
 	}}
 	assert.Equal(t, blocked, d.Blockers)
 
-	o.Pods[0] = changedPod(o.Pods[0], withEvictionAnswer(drain.EvictionAnswer{Result: drain.Several}, 0))
-	o.Budgets[0].Next = drain.NextProbeTime(epoch, true)
+	o.Pods[0] = changedPod(o.Pods[0], withRequestAnswer(drain.RequestAnswer{Result: drain.SeveralBudgets}, 0))
+	o.Budgets[0].NextProbe = drain.NextProbeTime(epoch, true)
 	o.Pods = o.Pods[:2]
 	d = drain.Decide(o)
 	assert.Empty(t, d.Act, "one of the two was tried a moment ago")

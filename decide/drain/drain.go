@@ -55,31 +55,31 @@ type RequestResult string
 
 // The results of a request to remove a pod.
 const (
-	NotTried  RequestResult = ""
-	Accepted  RequestResult = "Accepted"  // the pod is being deleted
-	Gone      RequestResult = "Gone"      // the pod does not exist, or another pod has its name
-	Refused   RequestResult = "Refused"   // a PodDisruptionBudget does not allow the eviction
-	Several   RequestResult = "Several"   // several budgets select the pod, so that the API server rejects the eviction
-	Throttled RequestResult = "Throttled" // the API server is busy
+	NotTried       RequestResult = ""
+	Accepted       RequestResult = "Accepted"  // the pod is being deleted
+	Gone           RequestResult = "Gone"      // the pod does not exist, or another pod has its name
+	Refused        RequestResult = "Refused"   // a PodDisruptionBudget does not allow the eviction
+	SeveralBudgets RequestResult = "Several"   // several budgets select the pod, so that the API server rejects the eviction
+	Throttled      RequestResult = "Throttled" // the API server is busy
 	// the pod's namespace is being deleted, and the namespace controller deletes the pod
-	Going  RequestResult = "Going"
-	Failed RequestResult = "Failed" // any other error
+	NamespaceDeleting RequestResult = "Going"
+	Failed            RequestResult = "Failed" // any other error
 )
 
 // DisruptionBudget is one PodDisruptionBudget.
 type DisruptionBudget struct {
-	Key      string // namespace/name of the PodDisruptionBudget
-	Allowed  int    // status.disruptionsAllowed of the budget
-	Healthy  int    // status.currentHealthy of the budget
-	Desired  int    // status.desiredHealthy of the budget
-	Expected int    // status.expectedPods of the budget
+	Key                string // namespace/name of the PodDisruptionBudget
+	DisruptionsAllowed int    // status.disruptionsAllowed of the budget
+	CurrentHealthy     int    // status.currentHealthy of the budget
+	DesiredHealthy     int    // status.desiredHealthy of the budget
+	ExpectedPods       int    // status.expectedPods of the budget
 	// number of entries of status.disruptedPods, which are accepted evictions that the status does not count yet
-	Disrupted int
-	Current   bool // the budget's status.observedGeneration is its present generation
-	Unhealthy bool // unhealthyPodEvictionPolicy of the budget is AlwaysAllow
+	DisruptedCount        int
+	IsUpToDate            bool // the budget's status.observedGeneration is its present generation
+	AlwaysAllowsUnhealthy bool // unhealthyPodEvictionPolicy of the budget is AlwaysAllow
 
-	Used int       // number of evictions sent for the budget's pods since its status last changed
-	Next time.Time // earliest time of the next probe; zero: at once. See NextProbeTime
+	SentEvictions int       // number of evictions sent for the budget's pods since its status last changed
+	NextProbe     time.Time // earliest time of the next probe; zero: at once. See NextProbeTime
 }
 
 // DepartedPod is a pod with volumes that left the node in this drain. The next pod of the same lane is not removed
@@ -92,8 +92,8 @@ type DepartedPod struct {
 
 // Volume is where a persistent volume is attached.
 type Volume struct {
-	Here      bool // the volume is attached to this node, or is being detached from this node
-	Elsewhere bool // the volume is attached to another node, and ready there
+	AttachedHere      bool // the volume is attached to this node, or is being detached from this node
+	AttachedElsewhere bool // the volume is attached to another node, and ready there
 }
 
 // RemovalMeans is a way to remove pods. When the time limit of the current means has passed, the drain uses the next
@@ -115,14 +115,14 @@ func (m RemovalMeans) KeepsPodOrder() bool { return m == Evict || m == DeleteInO
 
 // Facts holds the facts about a node's pods at one moment.
 type Facts struct {
-	Pods     []Pod // pods on the node, in any order
-	Budgets  []DisruptionBudget
-	Volumes  map[string]Volume // by name of the persistent volume; a volume without an entry is attached to no node
-	Departed []DepartedPod     // pods that have left the node, in any order; see NewDepartedPod
-	Gone     int               // number of pods that left the node in this drain; only for Overview
-	Means    RemovalMeans      // present means of the drain; empty: Evict
-	Settings Settings
-	Now      time.Time
+	Pods         []Pod // pods on the node, in any order
+	Budgets      []DisruptionBudget
+	Volumes      map[string]Volume // by name of the persistent volume; a volume without an entry is attached to no node
+	DepartedPods []DepartedPod     // pods that have left the node, in any order; see NewDepartedPod
+	GoneCount    int               // number of pods that left the node in this drain; only for Overview
+	Means        RemovalMeans      // present means of the drain; empty: Evict
+	Settings     Settings
+	Now          time.Time
 }
 
 // Settings are options that the operator sets.
@@ -175,10 +175,10 @@ type Blocker struct {
 const (
 	BlockedByBudget     = "PodDisruptionBudget"
 	BlockedByProtection = "DoNotDisrupt"
-	BlockedByWork       = "WaitCompleted" // the drain waits until the pod completes
+	BlockedByCompletion = "WaitCompleted" // the drain waits until the pod completes
 	// a volume of a departed pod is still attached to this node, or not attached to another node yet
-	BlockedByVolume = "Volume"
-	BlockedByEnding = "Terminating" // the pod's grace period ended more than a minute ago
+	BlockedByVolume      = "Volume"
+	BlockedByTermination = "Terminating" // the pod's grace period ended more than a minute ago
 	// the pod's namespace is being deleted, and the namespace controller deletes the pod
 	BlockedByNamespace = "Namespace"
 	BlockedByError     = "Error" // the request failed
@@ -219,10 +219,10 @@ type PodRow struct {
 
 // The states of a row in an Overview.
 const (
-	Blocked     = "Blocked"
-	Terminating = "Terminating"
-	Evicting    = "Evicting"  // a request was sent, and the pod has no deletion timestamp yet
-	Detaching   = "Detaching" // the pod left the node, and its volumes are still attached to the node
-	Attaching   = "Attaching" // the pod left the node, and its volumes are not attached to another node yet
-	Waiting     = "Waiting"
+	StateBlocked     = "Blocked"
+	StateTerminating = "Terminating"
+	StateEvicting    = "Evicting"  // a request was sent, and the pod has no deletion timestamp yet
+	StateDetaching   = "Detaching" // the pod left the node, and its volumes are still attached to the node
+	StateAttaching   = "Attaching" // the pod left the node, and its volumes are not attached to another node yet
+	StateWaiting     = "Waiting"
 )

@@ -24,7 +24,7 @@ func nodeWithBlockedPods() drain.Facts {
 
 var blockedPodNames = []string{"budget", "protected", "several", "volume", "work", "high"}
 
-func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
+func TestDeleteInOrderSendsDeletions(t *testing.T) {
 	d := drain.Decide(withMeans(drain.DeleteInOrder, newFacts(newPod("a"), newPod("b"))))
 	assert.Equal(
 		t,
@@ -36,7 +36,7 @@ func TestWithoutEvictionPodsAreDeleted(t *testing.T) {
 // With the means DeleteInOrder, volumes, do-not-disrupt, WaitCompleted and the order of rules have the same effect as
 // with Evict. No budget applies, even if several budgets select one pod, because the API server checks no budget for a
 // deletion.
-func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
+func TestDeleteInOrderKeepsOrderAndLanes(t *testing.T) {
 	o := withMeans(drain.DeleteInOrder, nodeWithBlockedPods())
 	d := drain.Decide(o)
 	assert.Equal(t, []string{"budget", "several", "volume"}, podsWithRequest(d), "volume is the first of its lane")
@@ -51,7 +51,7 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 
 	left := drain.NewDepartedPod(newPod("left", withVolumes("pv-9")), epoch)
 	o = withMeans(drain.DeleteInOrder, newFacts(newPod("volume", withVolumes("pv-2")), newPod("web")))
-	o.Departed, o.Volumes = []drain.DepartedPod{left}, map[string]drain.Volume{"pv-9": {Here: true}}
+	o.DepartedPods, o.Volumes = []drain.DepartedPod{left}, map[string]drain.Volume{"pv-9": {AttachedHere: true}}
 	d = drain.Decide(o)
 	assert.Equal(t, []string{"web"}, podsWithRequest(d), "the lane waits for the volume of the pod before")
 	assert.False(t, d.Done)
@@ -61,8 +61,8 @@ func TestDeleteAndKillRemoveAllPodsAtOnce(t *testing.T) {
 	left := drain.NewDepartedPod(newPod("left", withVolumes("pv-1")), epoch)
 	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
 		o := withMeans(means, nodeWithBlockedPods())
-		o.Departed = []drain.DepartedPod{left}
-		o.Volumes = map[string]drain.Volume{"pv-1": {Here: true}}
+		o.DepartedPods = []drain.DepartedPod{left}
+		o.Volumes = map[string]drain.Volume{"pv-1": {AttachedHere: true}}
 		d := drain.Decide(o)
 		assert.Equal(t, blockedPodNames, podsWithRequest(d), means)
 		assert.Empty(t, d.Blockers)
@@ -71,7 +71,7 @@ func TestDeleteAndKillRemoveAllPodsAtOnce(t *testing.T) {
 				if a.UID == o.Pods[i].UID {
 					o.Pods[i] = changedPod(
 						o.Pods[i],
-						withEvictionAnswer(drain.EvictionAnswer{Means: means, Result: drain.Accepted}, 0),
+						withRequestAnswer(drain.RequestAnswer{Means: means, Result: drain.Accepted}, 0),
 					)
 				}
 			}
@@ -90,12 +90,12 @@ func TestDeleteAndKillRemoveAllPodsAtOnce(t *testing.T) {
 
 func TestDeleteSendsNothingForPodsThatTerminate(t *testing.T) {
 	o := withMeans(drain.Delete, newFacts(
-		newPod("evicted", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, time.Minute)),
-		newPod("gone", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Gone}, time.Minute)),
+		newPod("evicted", withRequestAnswer(drain.RequestAnswer{Result: drain.Accepted}, time.Minute)),
+		newPod("gone", withRequestAnswer(drain.RequestAnswer{Result: drain.Gone}, time.Minute)),
 		newPod(
 			"terminating",
 			withDeletionTime(epochPlus(time.Minute)),
-			withEvictionAnswer(drain.EvictionAnswer{Means: drain.Delete, Result: drain.Failed}, 0),
+			withRequestAnswer(drain.RequestAnswer{Means: drain.Delete, Result: drain.Failed}, 0),
 		),
 	))
 	d := drain.Decide(o)
@@ -113,7 +113,7 @@ func TestKillSendsARequestForPodsThatTerminate(t *testing.T) {
 		"long",
 		withDeletionTime(epochPlus(time.Hour)),
 		func(p *drain.Pod) { p.Grace = time.Hour },
-		withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, time.Minute),
+		withRequestAnswer(drain.RequestAnswer{Result: drain.Accepted}, time.Minute),
 	)
 	assert.Empty(t, drain.Decide(newFacts(long)).Act)
 	assert.Empty(t, drain.Decide(withMeans(drain.Delete, newFacts(long))).Act)
@@ -121,7 +121,7 @@ func TestKillSendsARequestForPodsThatTerminate(t *testing.T) {
 		drain.Kill,
 		newFacts(
 			long,
-			newPod("deleted", withEvictionAnswer(drain.EvictionAnswer{Means: drain.Delete, Result: drain.Accepted}, 0)),
+			newPod("deleted", withRequestAnswer(drain.RequestAnswer{Means: drain.Delete, Result: drain.Accepted}, 0)),
 		),
 	)
 	assert.Equal(
@@ -132,9 +132,9 @@ func TestKillSendsARequestForPodsThatTerminate(t *testing.T) {
 
 	o.Pods[0] = changedPod(
 		o.Pods[0],
-		withEvictionAnswer(drain.EvictionAnswer{Means: drain.Kill, Result: drain.Accepted}, 0),
+		withRequestAnswer(drain.RequestAnswer{Means: drain.Kill, Result: drain.Accepted}, 0),
 	)
-	o.Pods[1] = changedPod(o.Pods[1], withEvictionAnswer(drain.EvictionAnswer{Means: drain.Kill, Result: drain.Gone}, 0))
+	o.Pods[1] = changedPod(o.Pods[1], withRequestAnswer(drain.RequestAnswer{Means: drain.Kill, Result: drain.Gone}, 0))
 	assert.Empty(t, drain.Decide(o).Act)
 }
 
@@ -142,8 +142,8 @@ func TestAFailedRequestIsSentAgain(t *testing.T) {
 	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
 		failed := newPod(
 			"a",
-			withEvictionAnswer(drain.EvictionAnswer{Result: drain.Several}, 0),
-			withEvictionAnswer(drain.EvictionAnswer{Means: means, Result: drain.Failed, Message: "no"}, 0),
+			withRequestAnswer(drain.RequestAnswer{Result: drain.SeveralBudgets}, 0),
+			withRequestAnswer(drain.RequestAnswer{Means: means, Result: drain.Failed, Message: "no"}, 0),
 		)
 		o := withMeans(
 			means,
@@ -151,7 +151,7 @@ func TestAFailedRequestIsSentAgain(t *testing.T) {
 				failed,
 				newPod(
 					"b",
-					withEvictionAnswer(drain.EvictionAnswer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0),
+					withRequestAnswer(drain.RequestAnswer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0),
 				),
 			),
 		)
@@ -166,9 +166,9 @@ func TestAFailedRequestIsSentAgain(t *testing.T) {
 }
 
 func TestEvictionAnswersDelayNoDeletion(t *testing.T) {
-	for _, r := range []drain.RequestResult{drain.Refused, drain.Several, drain.Throttled, drain.Going, drain.Failed} {
+	for _, r := range []drain.RequestResult{drain.Refused, drain.SeveralBudgets, drain.Throttled, drain.NamespaceDeleting, drain.Failed} {
 		d := drain.Decide(
-			withMeans(drain.Delete, newFacts(newPod("a", withEvictionAnswer(drain.EvictionAnswer{Result: r}, 0)))),
+			withMeans(drain.Delete, newFacts(newPod("a", withRequestAnswer(drain.RequestAnswer{Result: r}, 0)))),
 		)
 		assert.Equal(t, []string{"a"}, podsWithRequest(d), r)
 		assert.Empty(t, d.Blockers, r)

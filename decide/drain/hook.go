@@ -5,20 +5,20 @@ import "cmp"
 // HookFacts holds the facts about Millwright's pre-drain hook on a Cluster API Machine. With this hook, Millwright
 // drains the node before Cluster API deletes the Machine.
 type HookFacts struct {
-	Hooked   bool // the machine has the hook
+	HasHook  bool // the machine has the hook
 	Deleting bool
 	Waiting  bool // Cluster API waits until the hook is removed
 
-	Paused   string // why Millwright does nothing to the machine now; empty: the machine is not paused
-	NodeName string // name of the machine's node; empty: the machine has no node
-	NodeGone bool   // the node does not exist any more
-	Result   string // recorded result of the drain; empty: the drain has not ended
-	Skip     string // why an operator skips the drain; empty: the drain is not skipped
-	// Needless is why Cluster API would not drain the node (see RelatedObjects.NoDrainReason); empty: Cluster API would
-	// drain.
-	Needless string
-	// Unknown is why the node could not be read; empty: the node was read.
-	Unknown string
+	PauseReason string // why Millwright does nothing to the machine now; empty: the machine is not paused
+	NodeName    string // name of the machine's node; empty: the machine has no node
+	NodeGone    bool   // the node does not exist any more
+	DrainResult string // recorded result of the drain; empty: the drain has not ended
+	SkipReason  string // why an operator skips the drain; empty: the drain is not skipped
+	// NoDrainReason is why Cluster API would not drain the node (see RelatedObjects.NoDrainReason); empty: Cluster API
+	// would drain.
+	NoDrainReason string
+	// UnknownNodeReason is why the node could not be read; empty: the node was read.
+	UnknownNodeReason string
 }
 
 // HookStep is the next step for the hook of a machine.
@@ -26,40 +26,40 @@ type HookStep string
 
 // The next steps for the hook of a machine.
 const (
-	HookNothing HookStep = "Nothing" // the machine is not being deleted, or does not have the hook
-	HookPaused  HookStep = "Paused"  // the machine is paused
-	HookAwait   HookStep = "Await"   // Cluster API does not wait for the hook yet
-	HookUnknown HookStep = "Unknown" // the node could not be read, because its cluster does not answer
-	HookDrain   HookStep = "Drain"
+	HookNothing     HookStep = "Nothing" // the machine is not being deleted, or does not have the hook
+	HookPaused      HookStep = "Paused"  // the machine is paused
+	HookAwait       HookStep = "Await"   // Cluster API does not wait for the hook yet
+	HookNodeUnknown HookStep = "Unknown" // the node could not be read, because its cluster does not answer
+	HookDrain       HookStep = "Drain"
 	// the drain has ended: Millwright removes the hook, and Cluster API does not drain again
-	HookOver HookStep = "Over"
+	HookDrainEnded HookStep = "Over"
 	// Millwright removes the hook without a drain, and Cluster API continues as if there were no hook
-	HookReturn HookStep = "Return"
+	HookNotNeeded HookStep = "Return"
 )
 
 // Decide returns the next step for the hook, and why. If step is HookDrain, why is empty.
 func (h HookFacts) Decide() (step HookStep, why string) {
 	switch {
-	case !h.Hooked:
+	case !h.HasHook:
 		return HookNothing, "the machine has no hook of Millwright"
 	case !h.Deleting:
 		return HookNothing, "the machine is not being deleted"
-	case h.Paused != "":
-		return HookPaused, h.Paused
-	case h.Result != "":
-		return HookOver, "the drain has already ended"
-	case h.Skip != "":
-		return HookOver, h.Skip
-	case h.Needless != "":
-		return HookReturn, h.Needless
+	case h.PauseReason != "":
+		return HookPaused, h.PauseReason
+	case h.DrainResult != "":
+		return HookDrainEnded, "the drain has already ended"
+	case h.SkipReason != "":
+		return HookDrainEnded, h.SkipReason
+	case h.NoDrainReason != "":
+		return HookNotNeeded, h.NoDrainReason
 	case h.NodeName == "":
-		return HookReturn, "the machine has no node"
+		return HookNotNeeded, "the machine has no node"
 	case !h.Waiting:
 		return HookAwait, "Cluster API has not come to the pre-drain hooks of the machine yet"
-	case h.Unknown != "":
-		return HookUnknown, h.Unknown
+	case h.UnknownNodeReason != "":
+		return HookNodeUnknown, h.UnknownNodeReason
 	case h.NodeGone:
-		return HookOver, "there is no node " + h.NodeName
+		return HookDrainEnded, "there is no node " + h.NodeName
 	default:
 		return HookDrain, ""
 	}
@@ -73,8 +73,8 @@ type RelatedObjects struct {
 	ControlPlane string // kind and name of the control plane object that is being deleted; empty: none
 	// Infrastructure is the kind and name of the infrastructure machine if it is gone or being deleted; empty: it
 	// exists, or its state is not known.
-	Infrastructure string
-	Passed         bool // the deletion has reached the pre-terminate hooks
+	Infrastructure           string
+	ReachedPreTerminateHooks bool // the deletion has reached the pre-terminate hooks
 }
 
 // NoDrainReason returns why Cluster API would not drain the node; empty: Cluster API would drain.
@@ -88,7 +88,7 @@ func (a RelatedObjects) NoDrainReason() string {
 	switch {
 	case a.ClusterGone:
 		return "Cluster " + a.Cluster + " is being deleted, and its nodes are not drained"
-	case a.Passed:
+	case a.ReachedPreTerminateHooks:
 		return "the deletion is past its drain"
 	default:
 		return cmp.Or(

@@ -11,7 +11,7 @@ import (
 
 func TestNextStepOfAHook(t *testing.T) {
 	at := func(change func(*drain.HookFacts)) drain.HookFacts {
-		h := drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "n"}
+		h := drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "n"}
 		change(&h)
 		return h
 	}
@@ -21,18 +21,18 @@ func TestNextStepOfAHook(t *testing.T) {
 		why  string
 	}{
 		"Cluster API waits":                        {at(func(*drain.HookFacts) {}), drain.HookDrain, ""},
-		"no hook":                                  {at(func(h *drain.HookFacts) { h.Hooked = false }), drain.HookNothing, "the machine has no hook of Millwright"},
+		"no hook":                                  {at(func(h *drain.HookFacts) { h.HasHook = false }), drain.HookNothing, "the machine has no hook of Millwright"},
 		"not deleted":                              {at(func(h *drain.HookFacts) { h.Deleting = false }), drain.HookNothing, "the machine is not being deleted"},
-		"a person wants no drain":                  {at(func(h *drain.HookFacts) { h.Skip = "annotation skip" }), drain.HookOver, "annotation skip"},
-		"a skip does not wait for Cluster API":     {at(func(h *drain.HookFacts) { h.Skip, h.Waiting = "annotation skip", false }), drain.HookOver, "annotation skip"},
-		"a skip counts without a node":             {at(func(h *drain.HookFacts) { h.Skip, h.NodeName = "annotation skip", "" }), drain.HookOver, "annotation skip"},
-		"Cluster API would not drain":              {at(func(h *drain.HookFacts) { h.Needless = "it is gone" }), drain.HookReturn, "it is gone"},
-		"no node":                                  {at(func(h *drain.HookFacts) { h.NodeName = "" }), drain.HookReturn, "the machine has no node"},
+		"a person wants no drain":                  {at(func(h *drain.HookFacts) { h.SkipReason = "annotation skip" }), drain.HookDrainEnded, "annotation skip"},
+		"a skip does not wait for Cluster API":     {at(func(h *drain.HookFacts) { h.SkipReason, h.Waiting = "annotation skip", false }), drain.HookDrainEnded, "annotation skip"},
+		"a skip counts without a node":             {at(func(h *drain.HookFacts) { h.SkipReason, h.NodeName = "annotation skip", "" }), drain.HookDrainEnded, "annotation skip"},
+		"Cluster API would not drain":              {at(func(h *drain.HookFacts) { h.NoDrainReason = "it is gone" }), drain.HookNotNeeded, "it is gone"},
+		"no node":                                  {at(func(h *drain.HookFacts) { h.NodeName = "" }), drain.HookNotNeeded, "the machine has no node"},
 		"Cluster API has not come to the hook yet": {at(func(h *drain.HookFacts) { h.Waiting = false }), drain.HookAwait, "Cluster API has not come to the pre-drain hooks of the machine yet"},
-		"the node is gone":                         {at(func(h *drain.HookFacts) { h.NodeGone = true }), drain.HookOver, "there is no node n"},
-		"the cluster does not answer":              {at(func(h *drain.HookFacts) { h.Unknown, h.NodeGone = "no answer", true }), drain.HookUnknown, "no answer"},
-		"paused, whatever else":                    {at(func(h *drain.HookFacts) { h.Paused, h.Result = "Cluster c is paused", "Drained" }), drain.HookPaused, "Cluster c is paused"},
-		"it has ended":                             {at(func(h *drain.HookFacts) { h.Result, h.Needless = "Forced", "gone" }), drain.HookOver, "the drain has already ended"},
+		"the node is gone":                         {at(func(h *drain.HookFacts) { h.NodeGone = true }), drain.HookDrainEnded, "there is no node n"},
+		"the cluster does not answer":              {at(func(h *drain.HookFacts) { h.UnknownNodeReason, h.NodeGone = "no answer", true }), drain.HookNodeUnknown, "no answer"},
+		"paused, whatever else":                    {at(func(h *drain.HookFacts) { h.PauseReason, h.DrainResult = "Cluster c is paused", "Drained" }), drain.HookPaused, "Cluster c is paused"},
+		"it has ended":                             {at(func(h *drain.HookFacts) { h.DrainResult, h.NoDrainReason = "Forced", "gone" }), drain.HookDrainEnded, "the drain has already ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step, why := row.hook.Decide()
@@ -48,10 +48,10 @@ func TestWhenClusterAPIWouldNotDrain(t *testing.T) {
 		why     string
 	}{
 		"all is there":                 {drain.RelatedObjects{Cluster: "c"}, ""},
-		"the Cluster is deleted":       {drain.RelatedObjects{Cluster: "c", ClusterGone: true, Passed: true}, "Cluster c is being deleted, and its nodes are not drained"},
+		"the Cluster is deleted":       {drain.RelatedObjects{Cluster: "c", ClusterGone: true, ReachedPreTerminateHooks: true}, "Cluster c is being deleted, and its nodes are not drained"},
 		"the control plane is deleted": {drain.RelatedObjects{Cluster: "c", ControlPlane: "KubeadmControlPlane cp"}, "KubeadmControlPlane cp is being deleted, and the nodes of its Cluster are not drained"},
 		"the infrastructure is gone":   {drain.RelatedObjects{Cluster: "c", Infrastructure: "DevMachine m"}, "DevMachine m is gone or being deleted, and the node is not drained"},
-		"the pre-terminate hooks":      {drain.RelatedObjects{Cluster: "c", Passed: true}, "the deletion is past its drain"},
+		"the pre-terminate hooks":      {drain.RelatedObjects{Cluster: "c", ReachedPreTerminateHooks: true}, "the deletion is past its drain"},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, row.why, row.related.NoDrainReason()) })
 	}

@@ -63,8 +63,8 @@ type Step struct {
 // DecideStep returns the present means. Pods are evicted until the drain's deadline, then deleted with their own grace
 // period, then killed, then left on the node. If the cluster cannot evict, pods are deleted in order until the
 // deadline. Only an operator can extend the deadline. A drain never returns from a recorded means to an earlier means.
-// If a means began late because no run was active, it still gets its full time. While the node's cluster does not answer,
-// the drain waits, until an operator forces it.
+// If a means began late because no run was active, it still gets its full time. While the node's cluster does not
+// answer, the drain waits, until an operator forces it.
 func DecideStep(l EscalationLadder) Step {
 	if l.Unanswered != "" {
 		return l.unansweredStep()
@@ -108,8 +108,8 @@ func (l EscalationLadder) unansweredStep() Step {
 
 // Deadlines holds the deadlines of the current step of a machine's deletion or drain.
 type Deadlines struct {
-	Ladder   *EscalationLadder // the ladder of the current evictions; nil: no pods are being evicted
-	Recorded time.Time         // deadline of the recorded step; zero: none
+	Ladder           *EscalationLadder // the ladder of the current evictions; nil: no pods are being evicted
+	RecordedDeadline time.Time         // deadline of the recorded step; zero: none
 }
 
 // NextDeadline returns the time at which the next step begins; zero: no deadline starts the next step. NextDeadline
@@ -117,10 +117,10 @@ type Deadlines struct {
 // recorded. When that end has passed, a later recorded deadline counts: an outage of the node's cluster extended it.
 func (d Deadlines) NextDeadline() time.Time {
 	until, _ := d.EvictionDeadline()
-	if !until.IsZero() && (until.After(d.Ladder.Now) || !d.Recorded.After(until)) {
+	if !until.IsZero() && (until.After(d.Ladder.Now) || !d.RecordedDeadline.After(until)) {
 		return until
 	}
-	return d.Recorded
+	return d.RecordedDeadline
 }
 
 // EvictionDeadline returns the deadline of Evict or DeleteInOrder, and the means that follows. EvictionDeadline returns
@@ -182,9 +182,12 @@ func (l EscalationLadder) evictionDeadline() (at time.Time, source string) {
 	allowed := max(l.Timeout, 0)
 	source = cmp.Or(l.Setting, "drainTimeout") + " " + phrase.DurationText(allowed)
 	if l.Retries != nil {
-		// The code divides first, because the largest number of retries times retryDuration overflows a Duration.
-		if retries := time.Duration(max(*l.Retries, 0)); retries <= allowed/retryDuration && retries*retryDuration < allowed {
-			allowed, source = retries*retryDuration, fmt.Sprintf("maxEvictRetries %d", retries)
+		// The code divides first, because the largest number of retries times timePerEvictRetry overflows a Duration.
+		if retries := time.Duration(
+			max(*l.Retries, 0),
+		); retries <= allowed/timePerEvictRetry &&
+			retries*timePerEvictRetry < allowed {
+			allowed, source = retries*timePerEvictRetry, fmt.Sprintf("maxEvictRetries %d", retries)
 		}
 	}
 	at = l.Started.Add(allowed + l.Absent)

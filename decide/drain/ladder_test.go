@@ -55,8 +55,9 @@ func withBreakerReason(l *drain.EscalationLadder) { l.Breaker = "most nodes look
 
 func withoutAnswer(l *drain.EscalationLadder) { l.Unanswered = "the cluster does not answer" }
 
-func withAbsence(sinceStart, inMeans time.Duration) func(*drain.EscalationLadder) {
-	return func(l *drain.EscalationLadder) { l.Absent, l.AbsentInMeans = sinceStart, inMeans }
+// withOutage adds an outage of an hour since the start of the drain, and the part of it in the recorded means.
+func withOutage(inMeans time.Duration) func(*drain.EscalationLadder) {
+	return func(l *drain.EscalationLadder) { l.Absent, l.AbsentInMeans = time.Hour, inMeans }
 }
 
 func beforeFirstPass(l *drain.EscalationLadder) { l.NoPassYet = true }
@@ -147,10 +148,10 @@ func TestEscalationStepAtEachTime(t *testing.T) {
 		{"no answer: waits past the deadline", newTwoHourLadder(3*h, withoutAnswer), evict, never},
 		{"no answer: with the recorded means", newTwoHourLadder(3*h, withReachedMeans(remove, 2*h), withoutAnswer), remove, never},
 		{"no answer: although the node is lost", newTwoHourLadder(12*m, withUnusableNode(notReady, 5*m), withLostNode, withoutAnswer), evict, never},
-		{"after an outage: evicts for longer", newTwoHourLadder(2*h, withAbsence(h, h)), evict, 3 * h},
-		{"after an outage: deletes for longer", newTwoHourLadder(2*h+m, withReachedMeans(remove, 2*h), withAbsence(h, h)), remove, 3*h + 90*s},
-		{"after an outage before the deletions", newTwoHourLadder(3*h, withReachedMeans(remove, 3*h), withAbsence(h, 0)), remove, 3*h + 90*s},
-		{"after an outage: kills for longer", newTwoHourLadder(2*h+m, withReachedMeans(kill, 2*h), withAbsence(h, m)), kill, 2*h + 90*s},
+		{"after an outage: evicts for longer", newTwoHourLadder(2*h, withOutage(h)), evict, 3 * h},
+		{"after an outage: deletes for longer", newTwoHourLadder(2*h+m, withReachedMeans(remove, 2*h), withOutage(h)), remove, 3*h + 90*s},
+		{"after an outage before the deletions", newTwoHourLadder(3*h, withReachedMeans(remove, 3*h), withOutage(0)), remove, 3*h + 90*s},
+		{"after an outage: kills for longer", newTwoHourLadder(2*h+m, withReachedMeans(kill, 2*h), withOutage(m)), kill, 2*h + 90*s},
 		{"by force, at once", newTwoHourLadder(0, withoutStartTime, withForce), kill, 30 * s},
 		{"by force, since then", newTwoHourLadder(20*s, withForce, withReachedMeans(kill, 0)), kill, 30 * s},
 		{"by force, while deleting", newTwoHourLadder(2*h+m, withForce, withReachedMeans(remove, 2*h)), kill, 2*h + 90*s},
@@ -260,6 +261,11 @@ func TestAnOutageExtendsTheDeadlineThatPeopleSee(t *testing.T) {
 		"after it, and nothing was extended": {2 * time.Hour, 2 * time.Hour, 2 * time.Hour},
 	} {
 		l := newTwoHourLadder(row.now)
-		assert.Equal(t, epochPlus(row.want), drain.Deadlines{Ladder: &l, Recorded: epochPlus(row.recorded)}.NextDeadline(), name)
+		assert.Equal(
+			t,
+			epochPlus(row.want),
+			drain.Deadlines{Ladder: &l, RecordedDeadline: epochPlus(row.recorded)}.NextDeadline(),
+			name,
+		)
 	}
 }

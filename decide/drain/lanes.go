@@ -44,7 +44,7 @@ func newEvictionLanes(views []*podState, departed []awaitedVolume, parallel bool
 		own := l.sharedLane(d.Pod)
 		own.isBusy = true
 		if c := d.cause(); own.cause.name == "" ||
-			cmp.Or(c.blockerFrom.Compare(own.cause.blockerFrom), cmp.Compare(c.name, own.cause.name)) < 0 {
+			cmp.Or(c.blockerStart.Compare(own.cause.blockerStart), cmp.Compare(c.name, own.cause.name)) < 0 {
 			own.cause = c
 		}
 	}
@@ -144,7 +144,7 @@ type awaitedVolume struct {
 
 // waitStart returns when the wait for the volume began.
 func (a awaitedVolume) waitStart() time.Time {
-	if a.state == Attaching {
+	if a.state == StateAttaching {
 		return a.Free
 	}
 	return a.At
@@ -152,15 +152,15 @@ func (a awaitedVolume) waitStart() time.Time {
 
 func (a awaitedVolume) cause() blockCause {
 	why := "is still attached to the node"
-	if a.state == Attaching {
+	if a.state == StateAttaching {
 		why = "is not attached to another node yet"
 	}
 	return blockCause{
-		kind:        BlockedByVolume,
-		name:        a.volume,
-		blockerFrom: a.waitStart().Add(slowVolumeAfter),
-		causeEnd:    a.waitEnd,
-		why:         fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why),
+		kind:         BlockedByVolume,
+		name:         a.volume,
+		blockerStart: a.waitStart().Add(slowVolumeAfter),
+		causeEnd:     a.waitEnd,
+		why:          fmt.Sprintf("volume %s of %s %s", a.volume, a.Pod.key(), why),
 	}
 }
 
@@ -174,7 +174,7 @@ func awaitedVolumes(o Facts) []awaitedVolume {
 	}
 	var result []awaitedVolume
 	byTime := func(a, b DepartedPod) int { return cmp.Or(a.At.Compare(b.At), comparePodsByName(a.Pod, b.Pod)) }
-	for _, d := range list.SortedCopy(o.Departed, byTime) {
+	for _, d := range list.SortedCopy(o.DepartedPods, byTime) {
 		if a, waits := nextAwaitedVolume(d, o, used); waits {
 			result = append(result, a)
 		}
@@ -186,7 +186,7 @@ func awaitedVolumes(o Facts) []awaitedVolume {
 // be detached from the node, then all have to be attached to other nodes. If the detachment times out, the lane does
 // not wait for the attachment.
 func nextAwaitedVolume(d DepartedPod, o Facts, used map[string]bool) (awaitedVolume, bool) {
-	if TreatmentOfPod(d.Pod).Do == Skip || d.Pod.Finished && d.Pod.DeletedAt.IsZero() {
+	if TreatmentOfPod(d.Pod).Behavior == BehaviorSkip || d.Pod.Finished && d.Pod.DeletedAt.IsZero() {
 		// a pod that finished without being deleted blocks no volume
 		return awaitedVolume{}, false
 	}
@@ -194,13 +194,13 @@ func nextAwaitedVolume(d DepartedPod, o Facts, used map[string]bool) (awaitedVol
 		return list.FindFirst(d.Pod.Volumes, func(name string) bool { return !used[name] && is(o.Volumes[name]) })
 	}
 	if d.Free.IsZero() {
-		if name := first(func(v Volume) bool { return v.Here }); name != "" {
+		if name := first(func(v Volume) bool { return v.AttachedHere }); name != "" {
 			until := d.At.Add(o.Settings.Detach)
-			return awaitedVolume{d, Detaching, name, until}, until.After(o.Now)
+			return awaitedVolume{d, StateDetaching, name, until}, until.After(o.Now)
 		}
 		d.Free = o.Now
 	}
-	name := first(func(v Volume) bool { return !v.Elsewhere })
+	name := first(func(v Volume) bool { return !v.AttachedElsewhere })
 	until := d.Free.Add(o.Settings.Attach)
-	return awaitedVolume{d, Attaching, name, until}, name != "" && until.After(o.Now)
+	return awaitedVolume{d, StateAttaching, name, until}, name != "" && until.After(o.Now)
 }

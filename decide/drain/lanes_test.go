@@ -16,8 +16,8 @@ import (
 type volumesByName = map[string]drain.Volume
 
 var (
-	attachedHere      = drain.Volume{Here: true}
-	attachedElsewhere = drain.Volume{Elsewhere: true}
+	attachedHere      = drain.Volume{AttachedHere: true}
+	attachedElsewhere = drain.Volume{AttachedElsewhere: true}
 )
 
 func withParallelLanes(o drain.Facts) drain.Facts {
@@ -27,7 +27,7 @@ func withParallelLanes(o drain.Facts) drain.Facts {
 
 // nodeAfterDeparture returns the facts after these pods left the node.
 func nodeAfterDeparture(o drain.Facts, volumes volumesByName, departed ...drain.DepartedPod) drain.Facts {
-	o.Volumes, o.Departed = volumes, departed
+	o.Volumes, o.DepartedPods = volumes, departed
 	return o
 }
 
@@ -51,7 +51,7 @@ func TestPodsWithVolumesAreEvictedOneAfterTheOther(t *testing.T) {
 	assert.Equal(t, []string{"b"}, podsWithRequest(d), "the highest priority first")
 	assert.Equal(t, map[string]string{"a": "Waiting", "b": "Evicting", "c": "Waiting"}, rowStates(d))
 
-	o.Pods[1] = changedPod(o.Pods[1], withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, 0))
+	o.Pods[1] = changedPod(o.Pods[1], withRequestAnswer(drain.RequestAnswer{Result: drain.Accepted}, 0))
 	assert.Empty(t, drain.Decide(o).Act, "it goes")
 	o.Pods[1] = changedPod(o.Pods[1], withDeletionTime(epochPlus(time.Second)))
 	assert.Empty(t, drain.Decide(o).Act, "it terminates")
@@ -73,7 +73,7 @@ func TestALaneWaitsForItsVolumes(t *testing.T) {
 		free    time.Time
 	}{
 		{"still attached here", volumesByName{"pv-a": attachedHere}, departedPod("a", 20*time.Second, "pv-a"), "Detaching", epochPlus(10 * time.Second), time.Time{}},
-		{"here and elsewhere", volumesByName{"pv-a": {Here: true, Elsewhere: true}}, departedPod("a", 20*time.Second, "pv-a"), "Detaching", epochPlus(10 * time.Second), time.Time{}},
+		{"here and elsewhere", volumesByName{"pv-a": {AttachedHere: true, AttachedElsewhere: true}}, departedPod("a", 20*time.Second, "pv-a"), "Detaching", epochPlus(10 * time.Second), time.Time{}},
 		{"here for too long", volumesByName{"pv-a": attachedHere}, departedPod("a", 2*time.Minute, "pv-a"), "", time.Time{}, time.Time{}},
 		{"detached now", volumesByName{}, departedPod("a", 2*time.Minute, "pv-a"), "Attaching", epochPlus(30 * time.Second), epoch},
 		{"detached before", volumesByName{}, withFreedVolumes(departedPod("a", time.Minute, "pv-a"), 40*time.Second), "Attaching", epochPlus(50 * time.Second), epochPlus(-40 * time.Second)},
@@ -312,11 +312,11 @@ func TestABlockedPodDoesNotHoldItsLane(t *testing.T) {
 		{"by a budget", withBudgets("shop/web"), []string{"b"}},
 		{"by several", withBudgets("shop/db", "shop/web"), []string{"b"}},
 		{"by protection", withProtection("true"), []string{"b"}},
-		{"by an error", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed}, 0), []string{"b"}},
-		{"by its namespace", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Going}, 0), []string{"b"}},
-		{"the API server is busy", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Throttled}, 0), nil},
+		{"by an error", withRequestAnswer(drain.RequestAnswer{Result: drain.Failed}, 0), []string{"b"}},
+		{"by its namespace", withRequestAnswer(drain.RequestAnswer{Result: drain.NamespaceDeleting}, 0), []string{"b"}},
+		{"the API server is busy", withRequestAnswer(drain.RequestAnswer{Result: drain.Throttled}, 0), nil},
 		{"it was, and now a budget blocks", func(p *drain.Pod) {
-			*p = changedPod(*p, withEvictionAnswer(drain.EvictionAnswer{Result: drain.Throttled}, time.Hour), withBudgets("shop/web"))
+			*p = changedPod(*p, withRequestAnswer(drain.RequestAnswer{Result: drain.Throttled}, time.Hour), withBudgets("shop/web"))
 		}, []string{"b"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestALaneHasOneProbeAndSaysWhatBlocksTheOthers(t *testing.T) {
 	assert.Equal(t, []string{"a as a probe of shop/web"}, podsWithRequest(d))
 	assert.Equal(t, map[string]string{"a": "Blocked", "b": "Blocked", "c": "Waiting"}, rowStates(d))
 
-	o.Budgets[0].Allowed = 1
+	o.Budgets[0].DisruptionsAllowed = 1
 	d = drain.Decide(o)
 	assert.Equal(t, []string{"a"}, podsWithRequest(d))
 	assert.Equal(
@@ -375,13 +375,13 @@ func TestDepartedPodsHaveLimitedSize(t *testing.T) {
 		p := newPod(
 			name,
 			withVolumes("volume-"+name),
-			withEvictionAnswer(
-				drain.EvictionAnswer{Result: drain.Failed, Message: strings.Repeat("because ", 1000)},
+			withRequestAnswer(
+				drain.RequestAnswer{Result: drain.Failed, Message: strings.Repeat("because ", 1000)},
 				time.Minute,
 			),
 		)
-		o.Volumes[p.Volumes[0]] = drain.Volume{Here: true}
-		o.Departed = append(o.Departed, drain.NewDepartedPod(p, epochPlus(-time.Duration(i)*time.Millisecond)))
+		o.Volumes[p.Volumes[0]] = drain.Volume{AttachedHere: true}
+		o.DepartedPods = append(o.DepartedPods, drain.NewDepartedPod(p, epochPlus(-time.Duration(i)*time.Millisecond)))
 	}
 	left := drain.Decide(o).Departed
 	text, err := json.Marshal(left)
@@ -390,6 +390,6 @@ func TestDepartedPodsHaveLimitedSize(t *testing.T) {
 	assert.Greater(t, len(left), 60)
 	assert.Contains(t, left[0].Pod.Name, "-499", "the first to leave")
 
-	o.Departed = o.Departed[:1]
+	o.DepartedPods = o.DepartedPods[:1]
 	assert.Len(t, drain.Decide(o).Departed, 1)
 }

@@ -20,9 +20,9 @@ type simulatedNode struct {
 	requestCounts map[string]int // number of requests by UID of the pod
 }
 
-// newNode returns a node with random pods and attached volumes. The API server eventually accepts the request for each
-// pod.
-func newNode(seed int, means drain.RemovalMeans) *simulatedNode {
+// newSimulatedNode returns a node with random pods and attached volumes. The API server eventually accepts the request
+// for each pod.
+func newSimulatedNode(seed int, means drain.RemovalMeans) *simulatedNode {
 	n := &simulatedNode{randomSource: randomSource(seed), Facts: newFacts(), requestCounts: map[string]int{}}
 	n.Means, n.Volumes, n.Settings.Parallel = means, volumesByName{}, n.hasChanceOneIn(2)
 	for i := range 3 + n.randomIntBelow(25) {
@@ -39,12 +39,12 @@ func newNode(seed int, means drain.RemovalMeans) *simulatedNode {
 		n.Budgets = append(
 			n.Budgets,
 			drain.DisruptionBudget{
-				Key:      key,
-				Allowed:  n.randomIntBelow(3),
-				Healthy:  5,
-				Desired:  3,
-				Expected: 3 + n.randomIntBelow(4),
-				Current:  !n.hasChanceOneIn(4),
+				Key:                key,
+				DisruptionsAllowed: n.randomIntBelow(3),
+				CurrentHealthy:     5,
+				DesiredHealthy:     3,
+				ExpectedPods:       3 + n.randomIntBelow(4),
+				IsUpToDate:         !n.hasChanceOneIn(4),
 			},
 		)
 	}
@@ -54,16 +54,16 @@ func newNode(seed int, means drain.RemovalMeans) *simulatedNode {
 // executeDecision sends the requests of a decision. Some requests fail; some budgets refuse an eviction that their
 // status allows.
 func (n *simulatedNode) executeDecision(d drain.Decision) {
-	n.Departed = d.Departed
+	n.DepartedPods = d.Departed
 	for _, a := range d.Act {
 		i := slices.IndexFunc(n.Pods, func(p drain.Pod) bool { return p.UID == a.UID })
 		p := &n.Pods[i]
-		answer := drain.EvictionAnswer{Means: a.Means, Result: drain.Accepted}
+		answer := drain.RequestAnswer{Means: a.Means, Result: drain.Accepted}
 		switch {
 		case n.hasChanceOneIn(5):
-			answer.Result = pickItem(&n.randomSource, drain.Throttled, drain.Going, drain.Failed)
+			answer.Result = pickItem(&n.randomSource, drain.Throttled, drain.NamespaceDeleting, drain.Failed)
 		case len(a.Probe) > 1 && n.hasChanceOneIn(2):
-			answer.Result = drain.Several
+			answer.Result = drain.SeveralBudgets
 		case len(a.Probe) == 1 && n.hasChanceOneIn(2), len(p.Budgets) == 1 && n.hasChanceOneIn(5):
 			answer.Result = drain.Refused
 		}
@@ -71,8 +71,8 @@ func (n *simulatedNode) executeDecision(d drain.Decision) {
 		p.Tries = drain.TryRecordAfterAttempt(p.Tries, answer, n.Now)
 		for j := range n.Budgets {
 			if b := &n.Budgets[j]; slices.Contains(p.Budgets, b.Key) {
-				b.Next = drain.NextProbeTime(n.Now, b.IsMisconfigured() || len(a.Probe) > 1)
-				b.Used++
+				b.NextProbe = drain.NextProbeTime(n.Now, b.IsMisconfigured() || len(a.Probe) > 1)
+				b.SentEvictions++
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func (n *simulatedNode) runEvent() bool {
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Volumes)) {
 		inUse := slices.ContainsFunc(n.Pods, func(p drain.Pod) bool { return slices.Contains(p.Volumes, name) })
-		if n.Volumes[name].Here && !inUse && !isStuckVolume(name) {
+		if n.Volumes[name].AttachedHere && !inUse && !isStuckVolume(name) {
 			events = append(events, func() { n.Volumes[name] = pickItem(&n.randomSource, attachedElsewhere, drain.Volume{}) })
 		}
 	}
@@ -111,10 +111,10 @@ func isStuckVolume(volume string) bool { return volume == "pv-1" }
 
 // removePod removes a pod. The pod's replacement is ready on another node at once.
 func (n *simulatedNode) removePod(i int) {
-	n.Departed = append(n.Departed, drain.NewDepartedPod(n.Pods[i], n.Now))
+	n.DepartedPods = append(n.DepartedPods, drain.NewDepartedPod(n.Pods[i], n.Now))
 	for j := range n.Budgets {
-		if b := &n.Budgets[j]; slices.Contains(n.Pods[i].Budgets, b.Key) && b.Used > 0 {
-			b.Used = 0
+		if b := &n.Budgets[j]; slices.Contains(n.Pods[i].Budgets, b.Key) && b.SentEvictions > 0 {
+			b.SentEvictions = 0
 			for k := range n.Pods {
 				if slices.Contains(n.Pods[k].Budgets, b.Key) {
 					n.Pods[k].Tries = drain.TryRecordWithoutPause(n.Pods[k].Tries)
@@ -122,14 +122,14 @@ func (n *simulatedNode) removePod(i int) {
 			}
 		}
 	}
-	n.Pods, n.Gone = slices.Delete(n.Pods, i, i+1), n.Gone+1
+	n.Pods, n.GoneCount = slices.Delete(n.Pods, i, i+1), n.GoneCount+1
 }
 
 // A drain that calls Decide at each event and at the time Look ends with an empty node.
 func TestEveryDrainReachesAnEmptyNode(t *testing.T) {
 	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
 		for seed := range decidetest.RandomRunCount(150) {
-			n := newNode(seed, means)
+			n := newSimulatedNode(seed, means)
 			for step := 0; ; step++ {
 				require.Less(t, step, 2000, "%s, seed %d: does not end", means, seed)
 				d := drain.Decide(n.Facts)

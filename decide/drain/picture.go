@@ -15,9 +15,9 @@ func (p *drainPlan) buildOverview(blockers []Blocker) Overview {
 	in := func(state string) int {
 		return list.CountWhere(p.podStates, func(v *podState) bool { return v.state == state })
 	}
-	blocked, waiting := in(Blocked), in(Waiting)
+	blocked, waiting := in(StateBlocked), in(StateWaiting)
 	result := Overview{Counts: PodCounts{
-		Gone:        p.Gone,
+		Gone:        p.GoneCount,
 		Terminating: len(p.podStates) - blocked - waiting,
 		Blocked:     blocked,
 		Waiting:     waiting,
@@ -33,7 +33,7 @@ func (p *drainPlan) buildOverview(blockers []Blocker) Overview {
 		)
 	}
 	// States that may need a person come first, and pods that wait for their turn come last.
-	states := []string{Blocked, Terminating, Evicting, Detaching, Attaching, Waiting}
+	states := []string{StateBlocked, StateTerminating, StateEvicting, StateDetaching, StateAttaching, StateWaiting}
 	slices.SortFunc(views, func(a, b *podState) int {
 		byState := cmp.Compare(slices.Index(states, a.state), slices.Index(states, b.state))
 		return cmp.Or(byState, a.pod.DeletedAt.Compare(b.pod.DeletedAt), comparePodsByName(a.pod, b.pod))
@@ -43,7 +43,7 @@ func (p *drainPlan) buildOverview(blockers []Blocker) Overview {
 			Pod: v.pod.key(), State: v.state, Since: v.stateSince, Attempts: v.pod.Tries.Attempts,
 			BlockedBy: cmp.Or(v.cause.name, v.cause.kind), Bad: v.cause.needsPerson, Next: v.nextTry,
 		}
-		if v.state == Blocked && v.cause.kind == BlockedByBudget {
+		if v.state == StateBlocked && v.cause.kind == BlockedByBudget {
 			row.Budgets = v.pod.Budgets
 		}
 		result.Rows = append(result.Rows, row)
@@ -55,8 +55,8 @@ func (p *drainPlan) buildOverview(blockers []Blocker) Overview {
 // summary returns one sentence that says what the drain waits for.
 func (p *drainPlan) summary(c PodCounts, blockers []Blocker) string {
 	parts := list.Map(list.SortedCopy(blockers, compareBlockersByImportance), func(b Blocker) string { return b.Why })
-	if len(parts) > maxNames {
-		parts = append(parts[:maxNames], fmt.Sprintf("%d more blockers", len(parts)-maxNames))
+	if len(parts) > maxNamesPerSentence {
+		parts = append(parts[:maxNamesPerSentence], fmt.Sprintf("%d more blockers", len(parts)-maxNamesPerSentence))
 	}
 	parts = append(parts, phrase.NonEmptyTexts(
 		phrase.TextIf(
@@ -82,18 +82,18 @@ const MaxBlockers = 20
 // Limits of a blocker's sentence. Sources of the limits: CAPI lists 3 pods in a line; messages of the API server are
 // far shorter than maxMessageBytes.
 const (
-	maxNames        = 3
-	maxMessageBytes = 300 // maximum length of a message in bytes
+	maxNamesPerSentence = 3
+	maxMessageBytes     = 300 // maximum length of a message in bytes
 )
 
-// causeOfAnswer returns why a pod stays although its budgets allow the eviction. The reason comes from the API server's
-// last answer.
-func causeOfAnswer(p Pod) blockCause {
+// causeFromLastAnswer returns why a pod stays although its budgets allow the eviction. The reason comes from the API
+// server's last answer.
+func causeFromLastAnswer(p Pod) blockCause {
 	tries := p.Tries
-	switch refused := tries.Result == Refused || tries.Result == Several; {
+	switch refused := tries.Result == Refused || tries.Result == SeveralBudgets; {
 	case refused && !tries.Next.IsZero(): // a zero Next means that the pod's budgets have changed since the refusal
 		return blockCause{kind: BlockedByBudget, name: strings.Join(p.Budgets, " and "), why: refusalSentence(p)}
-	case tries.Result == Going:
+	case tries.Result == NamespaceDeleting:
 		return blockCause{kind: BlockedByNamespace}
 	case tries.Result == Failed:
 		return blockCause{kind: BlockedByError}
@@ -121,7 +121,7 @@ func refusalSentence(p Pod) string {
 // the blockers are the volumes for which the drain waits. If brief is true, listBlockers also includes volumes whose
 // wait is shorter than slowVolumeAfter.
 func (p *drainPlan) listBlockers(brief bool) []Blocker {
-	counts := func(c blockCause) bool { return c.kind != "" && (brief || !c.blockerFrom.After(p.Now)) }
+	counts := func(c blockCause) bool { return c.kind != "" && (brief || !c.blockerStart.After(p.Now)) }
 	kept := map[[2]string][]*podState{} // pods by kind and name of their cause
 	for _, v := range list.SortedCopy(p.podStates, func(a, b *podState) int { return comparePodsByName(a.pod, b.pod) }) {
 		if counts(v.cause) {
@@ -155,20 +155,24 @@ func (p *drainPlan) blockerSentence(kind string, views []*podState) string {
 	names := list.Map(views, func(v *podState) string { return v.pod.key() })
 	// the views are sorted by namespace, so Compact finds all duplicates
 	namespaces := slices.Compact(list.Map(views, func(v *podState) string { return v.pod.Namespace }))
-	who := phrase.JoinNames(names, maxNames, ", ")
+	who := phrase.JoinNames(names, maxNamesPerSentence, ", ")
 	switch kind {
 	case BlockedByProtection:
 		if until := views[0].nextTry; len(views) == 1 && !until.IsZero() {
 			return fmt.Sprintf("%s is not to be disrupted before %s", who, phrase.ClockText(until, p.Now))
 		}
 		return fmt.Sprintf("%s %s not to be disrupted", who, phrase.SingularOrPlural(len(views), "is", "are"))
-	case BlockedByWork:
+	case BlockedByCompletion:
 		return fmt.Sprintf("waits for %s to complete", who)
-	case BlockedByEnding:
+	case BlockedByTermination:
 		return fmt.Sprintf("%s should have ended long ago: %s kubelet or a finalizer holds %s",
 			who, phrase.SingularOrPlural(len(views), "its", "their"), phrase.SingularOrPlural(len(views), "it", "them"))
 	case BlockedByNamespace:
-		return fmt.Sprintf("namespace %s is being deleted, and %s with it", phrase.JoinNames(namespaces, maxNames, ", "), who)
+		return fmt.Sprintf(
+			"namespace %s is being deleted, and %s with it",
+			phrase.JoinNames(namespaces, maxNamesPerSentence, ", "),
+			who,
+		)
 	case BlockedByError:
 		return phrase.CutText(fmt.Sprintf("request for %s failed: %s", names[0], views[0].pod.Tries.Message), maxMessageBytes)
 	default:

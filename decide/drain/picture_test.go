@@ -43,7 +43,7 @@ func TestSummaryOfADrain(t *testing.T) {
 		{
 			"many blockers, those first that need somebody", withKnownBudgets(newFacts(
 				newPod("a", withProtection("true")), newPod("b", withProtection("true")), newPod("c", withDrainLabel("wait-completed")),
-				newPod("d", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Going}, 0)), newPod("e", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed, Message: "no"}, 0)),
+				newPod("d", withRequestAnswer(drain.RequestAnswer{Result: drain.NamespaceDeleting}, 0)), newPod("e", withRequestAnswer(drain.RequestAnswer{Result: drain.Failed, Message: "no"}, 0)),
 				newPod("f", withBudgets("shop/web")),
 			), withProbeAtEpoch(webBudget(0, 1, 1, 1))),
 			"6 pods left: PodDisruptionBudget shop/web allows none of its 1 healthy pod to go: it needs 1 of 1; " +
@@ -60,7 +60,7 @@ func TestSummaryOfADrain(t *testing.T) {
 
 func TestOverviewHasLimitedSize(t *testing.T) {
 	o := newFacts()
-	o.Gone = 7
+	o.GoneCount = 7
 	for i := range 100 {
 		name := fmt.Sprintf("%03d", i)
 		o.Pods = append(
@@ -73,13 +73,19 @@ func TestOverviewHasLimitedSize(t *testing.T) {
 			),
 			newPod(
 				"failed-"+name,
-				withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed, Message: strings.Repeat("x", 10_000)}, 0),
+				withRequestAnswer(drain.RequestAnswer{Result: drain.Failed, Message: strings.Repeat("x", 10_000)}, 0),
 			),
 		)
 		o.Budgets = append(
 			o.Budgets,
 			withProbeAtEpoch(
-				drain.DisruptionBudget{Key: "shop/" + name, Desired: 2, Healthy: 2, Expected: 2 + i%2, Current: true},
+				drain.DisruptionBudget{
+					Key:            "shop/" + name,
+					DesiredHealthy: 2,
+					CurrentHealthy: 2,
+					ExpectedPods:   2 + i%2,
+					IsUpToDate:     true,
+				},
 			),
 		)
 	}
@@ -115,13 +121,13 @@ func TestRowsAreSortedByState(t *testing.T) {
 		newPod(
 			"a-young",
 			withDeletionTime(epochPlus(20*time.Second)),
-			withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, 5*time.Second),
+			withRequestAnswer(drain.RequestAnswer{Result: drain.Accepted}, 5*time.Second),
 		),
 		newPod("old", withDeletionTime(epochPlus(10*time.Second))),
 		newPod(
 			"blocked",
 			withBudgets("shop/web"),
-			withEvictionAnswer(drain.EvictionAnswer{Result: drain.Refused}, time.Minute),
+			withRequestAnswer(drain.RequestAnswer{Result: drain.Refused}, time.Minute),
 		),
 	), withProbeAtEpoch(webBudget(0, 1, 1, 2))), volumesByName{"pv-1": attachedHere}, departedPod("b-left", time.Second, "pv-1"), departedPod("a-left", time.Second, "pv-2"))
 	assert.Equal(t, []drain.PodRow{

@@ -22,7 +22,7 @@ type podState struct {
 type blockCause struct {
 	kind, name, why string
 	needsPerson     bool
-	blockerFrom     time.Time // when the cause begins to count as a blocker; zero: at once
+	blockerStart    time.Time // when the cause begins to count as a blocker; zero: at once
 	causeEnd        time.Time // when the cause ends by time alone; zero: it does not end by time
 }
 
@@ -51,7 +51,7 @@ func Decide(o Facts) Decision {
 		if o.Means == DeleteInOrder {
 			pod.Budgets = nil // the API server checks no budget for a deletion
 		}
-		if t := TreatmentOfPod(pod); t.Do == Skip {
+		if t := TreatmentOfPod(pod); t.Behavior == BehaviorSkip {
 			p.skippedCount++
 		} else {
 			p.podStates = append(p.podStates, &podState{pod: pod, treatment: t})
@@ -108,9 +108,9 @@ func (p *drainPlan) requestEvictions() {
 		case v.pod.isLeaving():
 			p.awaitRemoval(v)
 		case v.treatment.Order > first.treatment.Order:
-			v.state = Waiting
-		case v.treatment.Do == WaitCompleted:
-			v.state, v.cause = Blocked, blockCause{kind: BlockedByWork}
+			v.state = StateWaiting
+		case v.treatment.Behavior == BehaviorWaitCompleted:
+			v.state, v.cause = StateBlocked, blockCause{kind: BlockedByCompletion}
 		default:
 			p.tryEviction(v)
 		}
@@ -122,20 +122,20 @@ func (p *drainPlan) requestEvictions() {
 // busy.
 func (p *drainPlan) tryEviction(v *podState) {
 	if protected, until := IsProtected(v.pod, p.Now); protected {
-		v.state, v.cause, v.nextTry = Blocked, blockCause{kind: BlockedByProtection}, until
+		v.state, v.cause, v.nextTry = StateBlocked, blockCause{kind: BlockedByProtection}, until
 		p.setNextDecisionTime(until)
 		return
 	}
 	permit, lane := p.ledger.permitForPod(v.pod), p.lanes.laneOfPod(v.pod)
 	if v.cause = permit.cause; permit.isGiven {
-		v.cause = causeOfAnswer(v.pod)
+		v.cause = causeFromLastAnswer(v.pod)
 	}
 	switch {
 	case lane.isBusy && (v.cause == (blockCause{}) || permit.isTemporary):
-		v.state, v.cause = Waiting, lane.cause
+		v.state, v.cause = StateWaiting, lane.cause
 	case lane.isBusy, !permit.isGiven && len(permit.probeBudgets) == 0 && permit.nextProbe.IsZero():
 		// only a new status of the budget can allow the eviction
-		v.state = Blocked
+		v.state = StateBlocked
 	case p.scheduleRequest(v, phrase.LaterTime(permit.nextProbe, v.pod.Tries.Next)):
 		p.addAction(v, permit.probeBudgets)
 		p.ledger.countEviction(v.pod, permit)
@@ -151,7 +151,7 @@ func (p *drainPlan) requestDeletions() {
 		tries, next := v.pod.Tries, time.Time{}
 		again := tries.Means == p.Means
 		if again {
-			v.cause, next = causeOfAnswer(v.pod), tries.Next
+			v.cause, next = causeFromLastAnswer(v.pod), tries.Next
 		}
 		switch {
 		case p.Means == Kill && again && (tries.Result == Accepted || tries.Result == Gone),
@@ -169,11 +169,11 @@ func (p *drainPlan) scheduleRequest(v *podState, next time.Time) bool {
 	now := !next.After(p.Now)
 	switch {
 	case v.cause != (blockCause{}):
-		v.state = Blocked
+		v.state = StateBlocked
 	case now:
-		v.state, v.stateSince = Evicting, p.Now
+		v.state, v.stateSince = StateEvicting, p.Now
 	default:
-		v.state = Waiting
+		v.state = StateWaiting
 	}
 	if !now {
 		v.nextTry = next
@@ -188,17 +188,17 @@ func (p *drainPlan) addAction(v *podState, probe []string) {
 
 // awaitRemoval sets the state of a pod whose removal was accepted or has begun.
 func (p *drainPlan) awaitRemoval(v *podState) {
-	v.state, v.stateSince, v.cause = Evicting, v.pod.Tries.Last, blockCause{}
+	v.state, v.stateSince, v.cause = StateEvicting, v.pod.Tries.Last, blockCause{}
 	if v.pod.DeletedAt.IsZero() {
 		return
 	}
-	v.state = Terminating
+	v.state = StateTerminating
 	if !v.pod.Tries.Accepted {
 		v.stateSince = v.pod.DeletedAt.Add(-v.pod.Grace)
 	}
 	overdue := v.pod.DeletedAt.Add(stuckAfter)
 	if p.setNextDecisionTime(overdue); !overdue.After(p.Now) {
-		v.cause = blockCause{kind: BlockedByEnding}
+		v.cause = blockCause{kind: BlockedByTermination}
 	}
 }
 
@@ -208,8 +208,8 @@ func (p *drainPlan) setNextDecisionTime(t time.Time) {
 	}
 }
 
-// EvictionAnswer is the API server's answer to a request for a pod.
-type EvictionAnswer struct {
+// RequestAnswer is the API server's answer to a request for a pod.
+type RequestAnswer struct {
 	Means      RemovalMeans // means of the request
 	Result     RequestResult
 	Message    string        // message of the API server in the answer
@@ -217,7 +217,7 @@ type EvictionAnswer struct {
 }
 
 // TryRecordAfterAttempt returns the tries after one more attempt, whose answer arrived at the time now.
-func TryRecordAfterAttempt(t TryRecord, a EvictionAnswer, now time.Time) TryRecord {
+func TryRecordAfterAttempt(t TryRecord, a RequestAnswer, now time.Time) TryRecord {
 	if t.Means != a.Means || a.Result != Failed {
 		t.Failures = 0
 	}
@@ -234,20 +234,20 @@ func TryRecordAfterAttempt(t TryRecord, a EvictionAnswer, now time.Time) TryReco
 }
 
 // retryPause returns the pause before the next request; zero: no pause, because no retry is needed.
-func (a EvictionAnswer) retryPause(failures int) time.Duration {
+func (a RequestAnswer) retryPause(failures int) time.Duration {
 	return map[RequestResult]time.Duration{
-		Refused:   refusedPause,
-		Several:   severalBudgetsPause,
-		Throttled: max(a.RetryAfter, throttledPause),
-		Going:     namespacePause,
-		Failed:    min(firstFailedPause<<min(max(failures-1, 0), 10), longestFailedPause),
+		Refused:           refusedPause,
+		SeveralBudgets:    severalBudgetsPause,
+		Throttled:         max(a.RetryAfter, throttledPause),
+		NamespaceDeleting: namespacePause,
+		Failed:            min(firstFailurePause<<min(max(failures-1, 0), 10), longestFailurePause),
 	}[a.Result]
 }
 
 // TryRecordWithoutPause ends the pause after a refusal, because one of the pod's budgets was changed, created or
 // deleted.
 func TryRecordWithoutPause(t TryRecord) TryRecord {
-	if t.Result == Refused || t.Result == Several {
+	if t.Result == Refused || t.Result == SeveralBudgets {
 		t.Next = time.Time{}
 	}
 	return t

@@ -46,30 +46,30 @@ func TestANodeIsEmptyWhenOnlySkippedPodsAreLeft(t *testing.T) {
 }
 
 func TestALeavingPodIsNotEvictedAgain(t *testing.T) {
-	accepted := newPod("accepted", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Accepted}, time.Hour))
-	gone := newPod("gone", withEvictionAnswer(drain.EvictionAnswer{Result: drain.Gone}, time.Hour))
+	accepted := newPod("accepted", withRequestAnswer(drain.RequestAnswer{Result: drain.Accepted}, time.Hour))
+	gone := newPod("gone", withRequestAnswer(drain.RequestAnswer{Result: drain.Gone}, time.Hour))
 	d := drain.Decide(newFacts(accepted, gone, newPod("deleted", withDeletionTime(epochPlus(time.Second)))))
 	assert.Empty(t, d.Act)
 	assert.False(t, d.Done, "they are waited for")
 	assert.Equal(t, map[string]string{"accepted": "Evicting", "gone": "Evicting", "deleted": "Terminating"}, rowStates(d))
 
-	accepted = changedPod(accepted, withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed}, time.Minute))
+	accepted = changedPod(accepted, withRequestAnswer(drain.RequestAnswer{Result: drain.Failed}, time.Minute))
 	assert.Empty(t, drain.Decide(newFacts(accepted)).Act, "whatever was answered since")
 }
 
-func TestADecisionSendsOnlyTheLowestOrder(t *testing.T) {
+func TestDecisionEvictsOnlyPodsOfLowestOrder(t *testing.T) {
 	answer := func(name string, r drain.RequestResult, message string, ago time.Duration) drain.Pod {
 		return newPod(
 			name,
 			withDrainRule("Drain", 1),
 			withBudgets("shop/web"),
-			withEvictionAnswer(drain.EvictionAnswer{Result: r, Message: message}, ago),
+			withRequestAnswer(drain.RequestAnswer{Result: r, Message: message}, ago),
 		)
 	}
 	o := withKnownBudgets(newFacts(
 		newPod("terminating", withDrainRule("Drain", 1), withDeletionTime(epochPlus(10*time.Second))),
 		changedPod(answer("refused", drain.Refused, "", time.Second), func(p *drain.Pod) { p.Rule.Order = 1 }),
-		changedPod(answer("going", drain.Going, "", time.Second), withBudgets()),
+		changedPod(answer("going", drain.NamespaceDeleting, "", time.Second), withBudgets()),
 		changedPod(answer("failed", drain.Failed, "no such thing", 2*time.Second), withBudgets()),
 		changedPod(answer("throttled", drain.Throttled, "", time.Second), withBudgets()),
 		changedPod(answer("notfound", drain.Gone, "", time.Second), withBudgets()),
@@ -156,15 +156,15 @@ func TestDrainWaitsForPodsWithWaitCompleted(t *testing.T) {
 
 func TestFinishedPodsDelayNoOtherPod(t *testing.T) {
 	o := newFacts(
-		newPod("done", asFinishedPod, withEvictionAnswer(drain.EvictionAnswer{Result: drain.Failed}, 0)),
+		newPod("done", asFinishedPod, withRequestAnswer(drain.RequestAnswer{Result: drain.Failed}, 0)),
 		newPod("a", withDrainRule("Drain", 3)),
 	)
 	assert.Equal(t, []string{"a"}, podsWithRequest(drain.Decide(o)))
 }
 
 func TestUnexpectedRefusalPausesThePod(t *testing.T) {
-	refused := drain.EvictionAnswer{Result: drain.Refused, Message: "would violate shop/db"}
-	a := newPod("a", withBudgets("shop/web"), withEvictionAnswer(refused, time.Second))
+	refused := drain.RequestAnswer{Result: drain.Refused, Message: "would violate shop/db"}
+	a := newPod("a", withBudgets("shop/web"), withRequestAnswer(refused, time.Second))
 	d := drain.Decide(withKnownBudgets(newFacts(a), webBudget(1, 3, 2, 3)))
 	assert.Empty(t, d.Act)
 	assert.Equal(t, epochPlus(9*time.Second), d.Look)
@@ -182,7 +182,7 @@ func TestUnexpectedRefusalPausesThePod(t *testing.T) {
 	assert.Equal(t, []string{"a"}, podsWithRequest(d), "its status has changed")
 	assert.Empty(t, d.Blockers)
 
-	d = drain.Decide(newFacts(newPod("a", withEvictionAnswer(refused, 10*time.Second))))
+	d = drain.Decide(newFacts(newPod("a", withRequestAnswer(refused, 10*time.Second))))
 	assert.Equal(t, []string{"a"}, podsWithRequest(d))
 	assert.Equal(t, []drain.Blocker{
 		{

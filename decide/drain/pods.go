@@ -15,7 +15,7 @@ import (
 // after an eviction that the status allowed, because the API server refuses each probe until the status is updated.
 func NextProbeTime(now time.Time, bad bool) time.Time {
 	if bad {
-		return now.Add(BadProbePause)
+		return now.Add(MisconfiguredProbePause)
 	}
 	return now.Add(ProbePause)
 }
@@ -24,19 +24,21 @@ func NextProbeTime(now time.Time, bad bool) time.Time {
 // as there are pods (maxUnavailable 0, or minAvailable of all), or hasNoExpectedPods is true. A budget is not
 // misconfigured if it only allows no eviction now, if its status is out of date, or if it counts evictions in progress.
 func (b DisruptionBudget) IsMisconfigured() bool {
-	return b.Current && b.Allowed == 0 && b.Disrupted == 0 &&
-		(b.hasNoExpectedPods() || b.Expected > 0 && b.Desired >= b.Expected)
+	return b.IsUpToDate && b.DisruptionsAllowed == 0 && b.DisruptedCount == 0 &&
+		(b.hasNoExpectedPods() || b.ExpectedPods > 0 && b.DesiredHealthy >= b.ExpectedPods)
 }
 
 // hasNoExpectedPods reports whether a budget in percent, or with maxUnavailable, selects pods without a controller that
 // defines the expected number of pods. Source: Kubernetes' disruption controller, which reports such pods with the
 // event UnmanagedPods.
-func (b DisruptionBudget) hasNoExpectedPods() bool { return b.Expected == 0 && b.Healthy > 0 }
+func (b DisruptionBudget) hasNoExpectedPods() bool {
+	return b.ExpectedPods == 0 && b.CurrentHealthy > 0
+}
 
 // exemptsPod reports whether the API server evicts a pod without counting the eviction in this budget. Source: the
 // eviction handler of the API server, for both values of unhealthyPodEvictionPolicy.
 func (b DisruptionBudget) exemptsPod(p Pod) bool {
-	return !p.Ready && (b.Unhealthy || b.Healthy >= b.Desired && b.Desired > 0)
+	return !p.Ready && (b.AlwaysAllowsUnhealthy || b.CurrentHealthy >= b.DesiredHealthy && b.DesiredHealthy > 0)
 }
 
 // CountsPod reports whether the eviction of a pod uses up one of this budget's allowed disruptions.
@@ -44,19 +46,24 @@ func (b DisruptionBudget) CountsPod(p Pod) bool { return !p.Pending && !p.Finish
 
 // remainingEvictions returns how many more evictions the budget's status allows.
 func (b DisruptionBudget) remainingEvictions() int {
-	if !b.Current {
+	if !b.IsUpToDate {
 		return 0
 	}
-	return max(b.Allowed-b.Used, 0)
+	return max(b.DisruptionsAllowed-b.SentEvictions, 0)
 }
 
 // denialReason returns why a budget does not allow an eviction.
 func (b DisruptionBudget) denialReason() string {
-	name, healthy := "PodDisruptionBudget "+b.Key, phrase.CountText(b.Healthy, "healthy pod")
-	needs := fmt.Sprintf("%s needs %s and has %d", name, phrase.CountText(b.Desired, "healthy pod"), b.Healthy)
+	name, healthy := "PodDisruptionBudget "+b.Key, phrase.CountText(b.CurrentHealthy, "healthy pod")
+	needs := fmt.Sprintf(
+		"%s needs %s and has %d",
+		name,
+		phrase.CountText(b.DesiredHealthy, "healthy pod"),
+		b.CurrentHealthy,
+	)
 	never := b.IsMisconfigured()
 	return cmp.Or(
-		phrase.TextIf(!b.Current, "%s was changed, and its pods are not counted again yet", name),
+		phrase.TextIf(!b.IsUpToDate, "%s was changed, and its pods are not counted again yet", name),
 		phrase.TextIf(
 			b.hasNoExpectedPods(),
 			"%s allows none of its %s to go: it is in percent or a maximum, and no controller says how many pods there "+
@@ -65,21 +72,28 @@ func (b DisruptionBudget) denialReason() string {
 			healthy,
 		),
 		phrase.TextIf(
-			never && b.Healthy == 0,
+			never && b.CurrentHealthy == 0,
 			"%s allows none of its pods to go: it needs %d of %d, and none is healthy",
 			name,
-			b.Desired,
-			b.Expected,
+			b.DesiredHealthy,
+			b.ExpectedPods,
 		),
-		phrase.TextIf(never, "%s allows none of its %s to go: it needs %d of %d", name, healthy, b.Desired, b.Expected),
-		phrase.TextIf(b.Allowed == 1, "%s; the one allowed eviction is in progress", needs),
-		phrase.TextIf(b.Allowed > 1, "%s; the %d allowed evictions are in progress", needs, b.Allowed),
 		phrase.TextIf(
-			b.Disrupted > 0 && b.Healthy > b.Desired,
+			never,
+			"%s allows none of its %s to go: it needs %d of %d",
+			name,
+			healthy,
+			b.DesiredHealthy,
+			b.ExpectedPods,
+		),
+		phrase.TextIf(b.DisruptionsAllowed == 1, "%s; the one allowed eviction is in progress", needs),
+		phrase.TextIf(b.DisruptionsAllowed > 1, "%s; the %d allowed evictions are in progress", needs, b.DisruptionsAllowed),
+		phrase.TextIf(
+			b.DisruptedCount > 0 && b.CurrentHealthy > b.DesiredHealthy,
 			"%s, of which %d %s being evicted",
 			needs,
-			b.Disrupted,
-			phrase.SingularOrPlural(b.Disrupted, "is", "are"),
+			b.DisruptedCount,
+			phrase.SingularOrPlural(b.DisruptedCount, "is", "are"),
 		),
 		needs,
 	)
@@ -123,7 +137,7 @@ func (l *budgetLedger) permitForPod(p Pod) evictionPermit {
 	}
 	answer := evictionPermit{
 		cause:       blockCause{kind: BlockedByBudget, name: b.Key, why: b.denialReason(), needsPerson: b.IsMisconfigured()},
-		isTemporary: b.Current && b.Allowed > 0,
+		isTemporary: b.IsUpToDate && b.DisruptionsAllowed > 0,
 	}
 	if b.remainingEvictions() > 0 {
 		return answer // the evictions of this decision use up the budget
@@ -137,7 +151,7 @@ func (l *budgetLedger) permitProbe(p Pod, answer evictionPermit) evictionPermit 
 			answer.nextProbe = time.Time{}
 			return answer
 		}
-		answer.nextProbe = phrase.LaterTime(answer.nextProbe, l.budgets[key].Next)
+		answer.nextProbe = phrase.LaterTime(answer.nextProbe, l.budgets[key].NextProbe)
 	}
 	if !answer.nextProbe.After(l.now) {
 		answer.probeBudgets, answer.nextProbe = p.Budgets, time.Time{}
@@ -160,15 +174,15 @@ func (l *budgetLedger) countEviction(p Pod, with evictionPermit) {
 
 // The values of PodTreatment.Do, which equal the behaviors of a drain rule.
 const (
-	Drain         = "Drain"
-	Skip          = "Skip"          // no means removes the pod
-	WaitCompleted = "WaitCompleted" // the drain waits until the pod completes
+	BehaviorDrain         = "Drain"
+	BehaviorSkip          = "Skip"          // no means removes the pod
+	BehaviorWaitCompleted = "WaitCompleted" // the drain waits until the pod completes
 )
 
 // PodTreatment is how a drain treats a pod.
 type PodTreatment struct {
-	Do    string // Drain, Skip or WaitCompleted
-	Order int32  // pods of a lower order are removed first
+	Behavior string // Drain, Skip or WaitCompleted
+	Order    int32  // pods of a lower order are removed first
 }
 
 // TreatmentOfPod returns the treatment of a pod. The pod's label takes precedence over drain rules. A finished pod is
@@ -178,13 +192,13 @@ func TreatmentOfPod(p Pod) PodTreatment {
 	t := requestedTreatment(p)
 	switch {
 	case p.Mirror, p.DaemonSet, p.Returned: // its controller, or the kubelet, would create the pod again on this node
-		return PodTreatment{Do: Skip}
-	case !p.Finished || t.Do == Skip:
+		return PodTreatment{Behavior: BehaviorSkip}
+	case !p.Finished || t.Behavior == BehaviorSkip:
 		return t
-	case t.Do == WaitCompleted:
-		return PodTreatment{Do: Skip}
+	case t.Behavior == BehaviorWaitCompleted:
+		return PodTreatment{Behavior: BehaviorSkip}
 	default:
-		return PodTreatment{Do: Drain, Order: math.MinInt32}
+		return PodTreatment{Behavior: BehaviorDrain, Order: math.MinInt32}
 	}
 }
 
@@ -192,17 +206,17 @@ func TreatmentOfPod(p Pod) PodTreatment {
 func requestedTreatment(p Pod) PodTreatment {
 	switch label := strings.ToLower(p.Label); {
 	case label == "skip":
-		return PodTreatment{Do: Skip}
+		return PodTreatment{Behavior: BehaviorSkip}
 	case label == "wait-completed":
-		return PodTreatment{Do: WaitCompleted}
+		return PodTreatment{Behavior: BehaviorWaitCompleted}
 	case p.Rule == nil:
-		return PodTreatment{Do: Drain}
-	case p.Rule.Behavior == Drain:
-		return PodTreatment{Do: Drain, Order: p.Rule.Order}
-	case p.Rule.Behavior == Skip, p.Rule.Behavior == WaitCompleted:
-		return PodTreatment{Do: p.Rule.Behavior}
+		return PodTreatment{Behavior: BehaviorDrain}
+	case p.Rule.Behavior == BehaviorDrain:
+		return PodTreatment{Behavior: BehaviorDrain, Order: p.Rule.Order}
+	case p.Rule.Behavior == BehaviorSkip, p.Rule.Behavior == BehaviorWaitCompleted:
+		return PodTreatment{Behavior: p.Rule.Behavior}
 	default: // admission rejects such a rule; the pod is drained, because the node must become empty
-		return PodTreatment{Do: Drain}
+		return PodTreatment{Behavior: BehaviorDrain}
 	}
 }
 

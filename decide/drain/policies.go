@@ -10,9 +10,9 @@ const (
 	// confirms that a pod ended. Source of unusableTimeout: MCM, 5 min for a node that is not Ready or has a read-only
 	// file system.
 	unusableTimeout = 5 * time.Minute
-	// retryDuration is how much time each of the maxEvictRetries adds to the deadline of evictions. Source of
-	// retryDuration: MCM's pause between two evictions of a pod.
-	retryDuration = 20 * time.Second
+	// timePerEvictRetry is how much time each of the maxEvictRetries adds to the deadline of evictions. Source of
+	// timePerEvictRetry: MCM's pause between two evictions of a pod.
+	timePerEvictRetry = 20 * time.Second
 	// extraGrace is how long a drain waits for a deleted pod after the pod's grace period. Source of extraGrace: MCM
 	// waits 30 s for a pod to end.
 	extraGrace = 30 * time.Second
@@ -26,8 +26,8 @@ const OverdueAfter = time.Minute
 // may be old, does not allow. One request per minute is a small load for the API server, even if many nodes are drained
 // at once.
 const (
-	ProbePause    = time.Minute
-	BadProbePause = 5 * time.Minute // for a misconfigured budget; a corrected budget is noticed without a probe
+	ProbePause              = time.Minute
+	MisconfiguredProbePause = 5 * time.Minute // for a misconfigured budget; a corrected budget is noticed without a probe
 )
 
 // slowVolumeAfter is how long a lane waits for a volume before the volume counts as a blocker. Each blocker that begins
@@ -54,6 +54,6 @@ const (
 	namespacePause = 30 * time.Second
 	// Pauses after failures in a row: each pause is twice as long as the previous pause. Sources of the pauses: MCM
 	// retries after 5 s, and one minute is short compared with a drain timeout.
-	firstFailedPause   = 5 * time.Second
-	longestFailedPause = time.Minute
+	firstFailurePause   = 5 * time.Second
+	longestFailurePause = time.Minute
 )

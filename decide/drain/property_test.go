@@ -78,16 +78,16 @@ func randomPod(d *randomSource, name string) drain.Pod {
 // addRandomTries adds random answers to earlier requests, with the means Evict or the present means.
 func addRandomTries(d *randomSource, p *drain.Pod, means drain.RemovalMeans) {
 	for range d.randomIntBelow(3) {
-		a := drain.EvictionAnswer{
+		a := drain.RequestAnswer{
 			Means: pickItem(d, drain.Evict, means),
 			Result: pickItem(
 				d,
 				drain.Accepted,
 				drain.Gone,
 				drain.Refused,
-				drain.Several,
+				drain.SeveralBudgets,
 				drain.Throttled,
-				drain.Going,
+				drain.NamespaceDeleting,
 				drain.Failed,
 			),
 		}
@@ -105,7 +105,7 @@ func addRandomTries(d *randomSource, p *drain.Pod, means drain.RemovalMeans) {
 func randomFacts(d *randomSource) drain.Facts {
 	o := newFacts()
 	o.Means = pickItem(d, drain.Evict, drain.Evict, drain.Evict, drain.DeleteInOrder, drain.Delete, drain.Kill)
-	o.Settings.Parallel, o.Gone, o.Volumes = d.hasChanceOneIn(2), d.randomIntBelow(5), volumesByName{}
+	o.Settings.Parallel, o.GoneCount, o.Volumes = d.hasChanceOneIn(2), d.randomIntBelow(5), volumesByName{}
 	for i := range d.randomIntBelow(30) {
 		p := randomPod(d, fmt.Sprintf("p%02d", i))
 		addRandomTries(d, &p, o.Means)
@@ -114,27 +114,27 @@ func randomFacts(d *randomSource) drain.Facts {
 	for _, key := range []string{"shop/db", "shop/mq", "shop/web"} {
 		if !d.hasChanceOneIn(6) {
 			o.Budgets = append(o.Budgets, drain.DisruptionBudget{
-				Key:       key,
-				Allowed:   d.randomIntBelow(4),
-				Healthy:   d.randomIntBelow(5),
-				Desired:   d.randomIntBelow(4),
-				Expected:  d.randomIntBelow(5),
-				Disrupted: d.randomIntBelow(2),
-				Current:   !d.hasChanceOneIn(5),
-				Unhealthy: d.hasChanceOneIn(4),
-				Used:      d.randomIntBelow(2),
-				Next:      d.randomTime(),
+				Key:                   key,
+				DisruptionsAllowed:    d.randomIntBelow(4),
+				CurrentHealthy:        d.randomIntBelow(5),
+				DesiredHealthy:        d.randomIntBelow(4),
+				ExpectedPods:          d.randomIntBelow(5),
+				DisruptedCount:        d.randomIntBelow(2),
+				IsUpToDate:            !d.hasChanceOneIn(5),
+				AlwaysAllowsUnhealthy: d.hasChanceOneIn(4),
+				SentEvictions:         d.randomIntBelow(2),
+				NextProbe:             d.randomTime(),
 			})
 		}
 	}
 	for _, name := range d.randomSubset("pv-1", "pv-2", "pv-3", "pv-left") {
-		o.Volumes[name] = drain.Volume{Here: d.hasChanceOneIn(2), Elsewhere: d.hasChanceOneIn(2)}
+		o.Volumes[name] = drain.Volume{AttachedHere: d.hasChanceOneIn(2), AttachedElsewhere: d.hasChanceOneIn(2)}
 	}
 	for i := range d.randomIntBelow(3) {
 		p := randomPod(d, fmt.Sprintf("left%d", i))
 		addRandomTries(d, &p, o.Means)
-		o.Departed = append(
-			o.Departed,
+		o.DepartedPods = append(
+			o.DepartedPods,
 			drain.DepartedPod{Pod: p, At: epochPlus(-time.Duration(d.randomIntBelow(150)) * time.Second), Free: d.randomTime()},
 		)
 	}
@@ -173,9 +173,9 @@ func TestInvariantsOfDecide(t *testing.T) {
 		mixed := o
 		mixed.Pods = shuffleItems(&random, o.Pods)
 		mixed.Budgets = shuffleItems(&random, o.Budgets)
-		mixed.Departed = shuffleItems(&random, o.Departed)
+		mixed.DepartedPods = shuffleItems(&random, o.DepartedPods)
 		require.Equal(t, d, drain.Decide(mixed), "seed %d: the order matters", seed)
-		mixed.Departed = d.Departed
+		mixed.DepartedPods = d.Departed
 		require.Equal(t, d, drain.Decide(mixed), "seed %d: what was remembered says something else", seed)
 
 		checkActions(t, seed, o, d)
@@ -247,13 +247,13 @@ func checkActions(t *testing.T, seed int, o drain.Facts, d drain.Decision) {
 		}
 	}
 	for _, b := range o.Budgets {
-		allowed := max(b.Allowed-b.Used, 0)
-		if !b.Current {
+		allowed := max(b.DisruptionsAllowed-b.SentEvictions, 0)
+		if !b.IsUpToDate {
 			allowed = 0
 		}
 		require.LessOrEqual(t, counted[b.Key], allowed, "seed %d: %+v", seed, b)
 		require.LessOrEqual(t, counted["probe of "+b.Key], 1, "seed %d: %+v", seed, b)
-		require.False(t, counted["probe of "+b.Key] > 0 && b.Next.After(o.Now), "seed %d: %+v", seed, b)
+		require.False(t, counted["probe of "+b.Key] > 0 && b.NextProbe.After(o.Now), "seed %d: %+v", seed, b)
 	}
 	if o.Means.KeepsPodOrder() && !o.Settings.Parallel {
 		busy := len(d.Departed) > 0 || slices.ContainsFunc(o.Pods, func(p drain.Pod) bool {
@@ -277,7 +277,7 @@ func checkOverview(t *testing.T, seed int, o drain.Facts, d drain.Decision) {
 	for _, b := range d.Blockers {
 		require.NotEmpty(t, b.Why, "seed %d", seed)
 		require.Equal(t, b.Pods == 0, c.Skipped == len(o.Pods), "seed %d: only the last volumes block no pod", seed)
-		if b.Kind != drain.BlockedByVolume && b.Kind != drain.BlockedByEnding {
+		if b.Kind != drain.BlockedByVolume && b.Kind != drain.BlockedByTermination {
 			blocked += b.Pods
 		}
 	}

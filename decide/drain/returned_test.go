@@ -22,7 +22,7 @@ func TestPodsThatComeBackToACordonedNodeStay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			back := newPod("back", change, returned)
-			assert.Equal(t, drain.PodTreatment{Do: drain.Skip}, drain.TreatmentOfPod(back))
+			assert.Equal(t, drain.PodTreatment{Behavior: drain.BehaviorSkip}, drain.TreatmentOfPod(back))
 			for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
 				d := drain.Decide(drain.Facts{Pods: []drain.Pod{back}, Means: means, Now: epoch})
 				assert.Empty(t, d.Act, means)

@@ -88,7 +88,7 @@ func TestAMachineOutsideTheQueueMayDrain(t *testing.T) {
 	assert.True(t, may, "the caches are behind: it is a rank, and no lock")
 }
 
-func TestQueuedMachineLearnsItsPlace(t *testing.T) {
+func TestMayDrainNowReturnsPlaceInQueue(t *testing.T) {
 	var turns []drain.QueueEntry
 	for i := range 124 {
 		turns = append(turns, newQueueEntry(fmt.Sprintf("m-%03d", i)))

@@ -62,8 +62,8 @@ func withDeletionTime(end time.Time) func(*drain.Pod) {
 	return func(p *drain.Pod) { p.DeletedAt = end }
 }
 
-// withEvictionAnswer adds a request to a pod. The API server answered the request with a at epoch minus ago.
-func withEvictionAnswer(a drain.EvictionAnswer, ago time.Duration) func(*drain.Pod) {
+// withRequestAnswer adds a request to a pod. The API server answered the request with a at epoch minus ago.
+func withRequestAnswer(a drain.RequestAnswer, ago time.Duration) func(*drain.Pod) {
 	if a.Means == "" {
 		a.Means = drain.Evict
 	}
@@ -79,12 +79,12 @@ func asUnreadyPod(p *drain.Pod)   { p.Ready = false }
 // webBudget returns the budget shop/web with a status that is up to date.
 func webBudget(allowed, healthy, desired, expected int) drain.DisruptionBudget {
 	return drain.DisruptionBudget{
-		Key:      "shop/web",
-		Allowed:  allowed,
-		Healthy:  healthy,
-		Desired:  desired,
-		Expected: expected,
-		Current:  true,
+		Key:                "shop/web",
+		DisruptionsAllowed: allowed,
+		CurrentHealthy:     healthy,
+		DesiredHealthy:     desired,
+		ExpectedPods:       expected,
+		IsUpToDate:         true,
 	}
 }
 

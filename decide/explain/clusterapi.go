@@ -36,14 +36,14 @@ const (
 // status. Sources: an instance takes one to five minutes, and kubeadm a few more; by default, a drain waits 30 s for
 // each pod; docs/provider.md gives a cloud five minutes to delete an instance.
 const (
-	slowBootstrap = 2 * time.Minute
-	slowInstance  = 5 * time.Minute
-	slowJoin      = 10 * time.Minute
-	slowRecovery  = 2 * time.Minute
-	slowUpdate    = 10 * time.Minute // Source: an in-place update restarts kubelet, and may reboot the machine
-	slowDrain     = 2 * time.Minute
-	slowDetach    = 2 * time.Minute
-	slowHandling  = 2 * time.Minute // time until a controller of Cluster API has handled a machine
+	slowBootstrapAfter = 2 * time.Minute
+	slowInstanceAfter  = 5 * time.Minute
+	slowJoinAfter      = 10 * time.Minute
+	slowRecoveryAfter  = 2 * time.Minute
+	slowUpdateAfter    = 10 * time.Minute // Source: an in-place update restarts kubelet, and may reboot the machine
+	slowDrainAfter     = 2 * time.Minute
+	slowDetachAfter    = 2 * time.Minute
+	slowHandlingAfter  = 2 * time.Minute // time until a controller of Cluster API has handled a machine
 )
 
 // stageTexts holds the texts for a stage.
@@ -62,31 +62,31 @@ func textsByStage() map[Stage]stageTexts {
 		StageBootstrap: {
 			vocabulary.StepCreateInstance,
 			SingularPlural{"waits for its bootstrap data", "wait for their bootstrap data"},
-			vocabulary.BlockedBootstrapNotReady, "the bootstrap data are not ready", slowBootstrap,
+			vocabulary.BlockedBootstrapNotReady, "the bootstrap data are not ready", slowBootstrapAfter,
 			SingularPlural{},
 		},
 		StageInfrastructure: {
 			vocabulary.StepCreateInstance,
 			SingularPlural{"waits for its instance", "wait for their instances"},
-			vocabulary.BlockedInfrastructureNotReady, "the infrastructure is not ready", slowInstance,
+			vocabulary.BlockedInfrastructureNotReady, "the infrastructure is not ready", slowInstanceAfter,
 			SingularPlural{},
 		},
 		StageJoin: {
 			vocabulary.StepAwaitNode,
 			SingularPlural{"waits for its node to join", "wait for their nodes to join"},
-			vocabulary.BlockedNodeNotJoined, "no node has joined", slowJoin,
+			vocabulary.BlockedNodeNotJoined, "no node has joined", slowJoinAfter,
 			SingularPlural{},
 		},
 		StageRecover: {
 			vocabulary.StepAwaitRecovery,
 			SingularPlural{"waits for its node to recover", "wait for their nodes to recover"},
-			vocabulary.BlockedNode, "the node is not healthy", slowRecovery,
+			vocabulary.BlockedNodeNotHealthy, "the node is not healthy", slowRecoveryAfter,
 			SingularPlural{},
 		},
 		StageUpdate: {
 			vocabulary.StepAwaitUpdate,
 			SingularPlural{"waits for its update in place", "wait for their updates in place"},
-			vocabulary.BlockedInPlaceUpdate, "the update in place does not end", slowUpdate,
+			vocabulary.BlockedInPlaceUpdate, "the update in place does not end", slowUpdateAfter,
 			SingularPlural{},
 		},
 		StagePaused: {
@@ -102,7 +102,7 @@ func textsByStage() map[Stage]stageTexts {
 			leaves,
 			vocabulary.BlockedMachineNotDeleted,
 			"the deletion does not end",
-			slowHandling,
+			slowHandlingAfter,
 			SingularPlural{},
 		},
 		StageHooks: {vocabulary.StepAwaitHooks, leaves, "", "", 0, SingularPlural{}},
@@ -111,15 +111,19 @@ func textsByStage() map[Stage]stageTexts {
 			leaves,
 			vocabulary.BlockedNodeDrain,
 			"Millwright drains the node",
-			slowDrain,
+			slowDrainAfter,
 			SingularPlural{},
 		},
 		StageDrain: {
-			vocabulary.StepDrain, leaves, vocabulary.BlockedNodeDrain, "Cluster API drains the node", slowDrain,
+			vocabulary.StepDrain, leaves, vocabulary.BlockedNodeDrain, "Cluster API drains the node", slowDrainAfter,
 			SingularPlural{"it goes on without the pods that are left", "they go on without the pods that are left"},
 		},
 		StageDetach: {
-			vocabulary.StepAwaitDetach, leaves, vocabulary.BlockedVolumeDetach, "volumes are attached to the node", slowDetach,
+			vocabulary.StepAwaitDetach,
+			leaves,
+			vocabulary.BlockedVolumeDetach,
+			"volumes are attached to the node",
+			slowDetachAfter,
 			SingularPlural{"it goes on without the volumes", "they go on without the volumes"},
 		},
 		StageDeleteInstance: {
@@ -127,7 +131,7 @@ func textsByStage() map[Stage]stageTexts {
 			leaves,
 			vocabulary.BlockedInfrastructureNotDeleted,
 			"the infrastructure is not deleted",
-			slowDeletion,
+			slowDeletionAfter,
 			SingularPlural{},
 		},
 		StageDeleteBootstrap: {
@@ -135,7 +139,7 @@ func textsByStage() map[Stage]stageTexts {
 			leaves,
 			vocabulary.BlockedBootstrapNotDeleted,
 			"the bootstrap configuration is not deleted",
-			slowDeletion,
+			slowDeletionAfter,
 			SingularPlural{},
 		},
 		StageDeleteNode: {
@@ -143,7 +147,7 @@ func textsByStage() map[Stage]stageTexts {
 			leaves,
 			vocabulary.BlockedNodeNotDeleted,
 			"the Node object is not deleted",
-			slowHandling,
+			slowHandlingAfter,
 			SingularPlural{},
 		},
 	}
@@ -158,14 +162,14 @@ type ClusterAPIMachine struct {
 	Since           time.Time // when the stage began, or the latest known time before its beginning
 	Deadline        time.Time // when Cluster API continues without waiting; zero: never
 	Hooks           []string  // keys of the hook annotations that delay the deletion of the machine, in their order
-	Object          string    // object that the command describes, as KIND NAME; empty: the Machine
+	DescribedObject string    // object that the command describes, as KIND NAME; empty: the Machine
 	Unhandled       bool      // no controller of Cluster API has handled the machine in this stage
 	// in the stage OwnDrain: the Millwright Machine that shows the state of the drain, if known
-	Drain Machine
-	// Lost means that the object that the stage creates existed and is gone, or that the stage has failed. A Lost
+	DrainingMachine Machine
+	// HasFailed means that the object that the stage creates existed and is gone, or that the stage has failed. A Lost
 	// machine counts as blocked at once.
-	Lost bool
-	Now  time.Time // time of the decision
+	HasFailed bool
+	Now       time.Time // time of the decision
 }
 
 // StepName returns the machine's step, from package vocabulary; empty: the machine waits for nothing.
@@ -182,8 +186,8 @@ func (m ClusterAPIMachine) CurrentWait() WaitState {
 	switch {
 	case !known:
 		return WaitState{}
-	case m.Drain.Step != "":
-		return m.Drain.CurrentWait()
+	case m.DrainingMachine.Step != "":
+		return m.DrainingMachine.CurrentWait()
 	}
 	message := strings.Join(strings.Fields(m.Message), " ")
 	w := WaitState{
@@ -192,12 +196,12 @@ func (m ClusterAPIMachine) CurrentWait() WaitState {
 		Cause: of.cause + phrase.TextIf(message != "", ": %s", phrase.CutText(message, maxClusterAPIMessageBytes)),
 	}
 	if !m.Deadline.IsZero() {
-		w.Next, w.At = of.deadlineWords, m.Deadline
+		w.NextEvent, w.NextEventTime = of.deadlineWords, m.Deadline
 	}
 	switch {
 	case m.Unhandled:
 		w.Cause = "no controller of Cluster API has looked at it"
-		w.Next, w.At = SingularPlural{}, time.Time{}
+		w.NextEvent, w.NextEventTime = SingularPlural{}, time.Time{}
 	case m.Stage == StageHooks:
 		w.Cause = fmt.Sprintf(
 			"%s %s %s it",
@@ -213,13 +217,13 @@ func (m ClusterAPIMachine) CurrentWait() WaitState {
 }
 
 // isSlow reports whether the stage counts as blocked.
-func (m ClusterAPIMachine) isSlow() bool { return m.Lost || !m.Now.Before(m.standstillStart()) }
+func (m ClusterAPIMachine) isSlow() bool { return m.HasFailed || !m.Now.Before(m.standstillStart()) }
 
 // standstillStart returns the time from which the stage counts as blocked.
 func (m ClusterAPIMachine) standstillStart() time.Time {
 	limit := textsByStage()[m.Stage].slowAfter
 	if m.Unhandled {
-		limit = slowHandling
+		limit = slowHandlingAfter
 	}
 	return m.Since.Add(limit)
 }
@@ -227,7 +231,7 @@ func (m ClusterAPIMachine) standstillStart() time.Time {
 // StandstillTime returns the time at which the machine begins to count as blocked; zero: the machine waits for nothing,
 // or is already blocked.
 func (m ClusterAPIMachine) StandstillTime() time.Time {
-	if m.Stage == "" || m.Drain.Step != "" || m.isSlow() {
+	if m.Stage == "" || m.DrainingMachine.Step != "" || m.isSlow() {
 		return time.Time{}
 	}
 	return m.standstillStart()
@@ -258,7 +262,7 @@ func (m ClusterAPIMachine) command() string {
 	case m.Stage == StagePaused:
 		return fmt.Sprintf("kubectl annotate %s -n %s %s %s-", machines, m.Namespace, m.Name, vocabulary.AnnotationPaused)
 	default:
-		kind, name, _ := strings.Cut(cmp.Or(m.Object, machines+" "+m.Name), " ")
+		kind, name, _ := strings.Cut(cmp.Or(m.DescribedObject, machines+" "+m.Name), " ")
 		return fmt.Sprintf("kubectl describe %s -n %s %s", kind, m.Namespace, name)
 	}
 }

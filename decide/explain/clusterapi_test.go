@@ -34,7 +34,7 @@ func newClusterAPIMachine(
 func TestWaitSentencesOfClusterAPIMachines(t *testing.T) {
 	const describe = "; `kubectl describe machines.cluster.x-k8s.io -n shop m-1`"
 	of := func(object string) func(*explain.ClusterAPIMachine) {
-		return func(m *explain.ClusterAPIMachine) { m.Object = object }
+		return func(m *explain.ClusterAPIMachine) { m.DescribedObject = object }
 	}
 	ends := func(m *explain.ClusterAPIMachine) { m.Deadline = parseClock("11:00:00") }
 	unhandled := func(m *explain.ClusterAPIMachine) { m.Unhandled = true }
@@ -79,7 +79,7 @@ func TestWaitSentencesOfClusterAPIMachines(t *testing.T) {
 		{newClusterAPIMachine(explain.StageOwnDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `millwright drain explain shop/m-1`"},
 		{
 			newClusterAPIMachine(explain.StageOwnDrain, "", func(m *explain.ClusterAPIMachine) {
-				m.Drain = waitingMachine("evict-pods", "a budget", withBlockers("PodDisruptionBudget shop/web"), asEvictingMachine)
+				m.DrainingMachine = waitingMachine("evict-pods", "a budget", withBlockers("PodDisruptionBudget shop/web"), asEvictingMachine)
 			}),
 			"waits to leave", "PodDisruptionBudget shop/web", "a budget (since 09:00:00 UTC); the pods still on its node are deleted; `kubectl edit pdb -n shop web`",
 		},
@@ -101,7 +101,7 @@ func TestWaitSentencesOfClusterAPIMachines(t *testing.T) {
 		assert.Equal(
 			t,
 			[]string{row.goal, row.blocked, row.says},
-			[]string{w.Goal.One, strings.Join(w.Blockers, " "), w.Sentence(now)},
+			[]string{w.Goal.Singular, strings.Join(w.Blockers, " "), w.Sentence(now)},
 		)
 		assert.Equal(
 			t,
@@ -126,7 +126,7 @@ func TestStandstillTimeOfClusterAPIMachine(t *testing.T) {
 			assert.False(t, m.CurrentWait().IsBlocked(), "%s", stage)
 			assert.Empty(t, m.CurrentWait().Command, "nothing is to be done yet")
 			lost := m
-			lost.Lost = true
+			lost.HasFailed = true
 			assert.True(t, lost.CurrentWait().IsBlocked(), "%s", stage)
 			assert.Zero(t, lost.StandstillTime())
 		}
@@ -139,26 +139,26 @@ func TestStandstillTimeOfClusterAPIMachine(t *testing.T) {
 	first.Now, first.Unhandled = parseClock("09:01:00"), true
 	second := newClusterAPIMachine(explain.StageJoin, "")
 	second.Now = first.Now
-	s := explain.MachineSet{Upstream: []explain.ClusterAPIMachine{second, first, {Now: now}}}
-	assert.Equal(t, parseClock("09:02:00"), s.StandstillTime(time.Time{}), "the first one")
-	assert.Equal(t, parseClock("09:01:30"), s.StandstillTime(parseClock("09:01:30")), "something else comes before")
+	s := explain.MachineSet{ClusterAPIMachines: []explain.ClusterAPIMachine{second, first, {Now: now}}}
+	assert.Equal(t, parseClock("09:02:00"), s.NextEvaluationTime(time.Time{}), "the first one")
+	assert.Equal(t, parseClock("09:01:30"), s.NextEvaluationTime(parseClock("09:01:30")), "something else comes before")
 	assert.True(t, s.HasActiveMachine())
-	assert.False(t, explain.MachineSet{Upstream: []explain.ClusterAPIMachine{{Now: now}}}.HasActiveMachine())
+	assert.False(t, explain.MachineSet{ClusterAPIMachines: []explain.ClusterAPIMachine{{Now: now}}}.HasActiveMachine())
 }
 
 // The summary of a Cluster API set has the same form as the summary of another set.
-func TestASetOfClusterAPISumsItsMachinesUp(t *testing.T) {
+func TestClusterAPISetSummarizesItsMachines(t *testing.T) {
 	drained := func(name, message string) explain.ClusterAPIMachine {
 		m := newClusterAPIMachine(explain.StageDrain, message)
 		m.Name = name
 		return m
 	}
 	s := explain.MachineSet{
-		Namespace:  "shop",
-		Name:       "web-1",
-		ClusterAPI: true,
-		Of:         4,
-		Upstream: []explain.ClusterAPIMachine{
+		Namespace:    "shop",
+		Name:         "web-1",
+		IsClusterAPI: true,
+		MachineCount: 4,
+		ClusterAPIMachines: []explain.ClusterAPIMachine{
 			drained("c", "pods"), drained("b", "pods"), drained("a", strings.Repeat("pod x ", 100)), {Name: "d"},
 		},
 	}

@@ -14,31 +14,31 @@ type Deployment struct {
 	Namespace, Name string
 	Conditions      []Condition
 	// machines of other templates exist, or the template has no set; a pause delays these changes
-	Busy       bool
-	ClusterAPI bool   // the deployment is a Cluster API MachineDeployment
-	Resume     string // command that ends the pause of the deployment or its Cluster; empty: no such pause
+	HasPendingChanges bool
+	IsClusterAPI      bool   // the deployment is a Cluster API MachineDeployment
+	ResumeCommand     string // command that ends the pause of the deployment or its Cluster; empty: no such pause
 	// why the machines stay on an earlier revision, without Next and Command; zero: the machines follow the template
-	Pin                  WaitState
+	PinWait              WaitState
 	ReplacementHold      string    // why failed machines are not replaced now; empty: they are replaced, or none failed
 	ReplacementHoldSince time.Time // when ReplacementHold began; zero: the hold begins now
-	// Step describes the rollout step that ends by itself at Until; empty: the rollout is not in such a step.
-	Step     string
-	Until    time.Time
-	Sets     []MachineSet // the deployment's sets; their Machines are empty
-	Machines []Machine
-	Of       int // existing or wanted number of machines, whichever is larger
+	// RolloutStep describes the rollout step that ends by itself at Until; empty: the rollout is not in such a step.
+	RolloutStep    string
+	RolloutStepEnd time.Time
+	Sets           []MachineSet // the deployment's sets; their Machines are empty
+	Machines       []Machine
+	MachineCount   int // existing or wanted number of machines, whichever is larger
 }
 
 // BlockedSummary returns the Summary of the deployment, its sets and its machines.
 func (d Deployment) BlockedSummary(now time.Time) Summary {
 	waits, upstream := d.waitsOfDeployment(), []ClusterAPIMachine(nil)
 	for _, set := range d.Sets {
-		waits, upstream = append(waits, set.waitsOfSet()...), append(upstream, set.Upstream...)
+		waits, upstream = append(waits, set.waitsOfSet()...), append(upstream, set.ClusterAPIMachines...)
 	}
 	return summarizeWaits(
 		waits,
 		append(waitsOfMachines(waits, d.Machines), waitsOfClusterAPIMachines(upstream)...),
-		d.Of,
+		d.MachineCount,
 		now,
 	)
 }
@@ -47,16 +47,20 @@ func (d Deployment) BlockedSummary(now time.Time) Summary {
 // returns no waits.
 func (d Deployment) waitsOfDeployment() []WaitState {
 	var waits []WaitState
-	if d.Pin.IsBlocked() {
-		d.Pin.Next, d.Pin.Command = SingularPlural{One: "change the template, or retry it"}, d.rolloutCommand("retry")
-		waits = append(waits, d.Pin)
+	if d.PinWait.IsBlocked() {
+		d.PinWait.NextEvent, d.PinWait.Command = SingularPlural{
+			Singular: "change the template, or retry it",
+		}, d.rolloutCommand(
+			"retry",
+		)
+		waits = append(waits, d.PinWait)
 	}
 	for _, c := range d.Conditions {
 		if c.Reason == vocabulary.ReasonDeploymentRollbackTemplateNotFound {
 			waits = append(waits, WaitState{
 				Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message,
-				Next:    SingularPlural{One: "create it again, or change the template"},
-				Command: "kubectl edit " + d.objectName(),
+				NextEvent: SingularPlural{Singular: "create it again, or change the template"},
+				Command:   "kubectl edit " + d.objectName(),
 			})
 		}
 		if c.Type != vocabulary.ConditionProgressing {
@@ -64,7 +68,7 @@ func (d Deployment) waitsOfDeployment() []WaitState {
 		}
 		w := d.progressingWait(c)
 		stopped := w.IsBlocked() && (w.Blockers[0] == vocabulary.BlockedPaused || w.Blockers[0] == vocabulary.BlockedHold)
-		if w.IsBlocked() && (!stopped || d.Busy) {
+		if w.IsBlocked() && (!stopped || d.HasPendingChanges) {
 			waits = append(waits, w)
 		}
 	}
@@ -91,29 +95,37 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 		w.Command = "kubectl edit " + object
 	case vocabulary.ReasonMachineSetCreateError:
 		w.Blockers, w.Command = []string{vocabulary.BlockedRefused}, "kubectl edit "+object
-		w.Next = SingularPlural{One: "it is tried again at least every " + phrase.DurationText(RefusedMost)}
+		w.NextEvent = SingularPlural{
+			Singular: "it is tried again at least every " + phrase.DurationText(MaxRefusedRetryPause),
+		}
 	case vocabulary.ReasonPolicyInvalid:
-		w.Next = SingularPlural{One: "give the deployment a progress deadline, or correct the policy"}
+		w.NextEvent = SingularPlural{Singular: "give the deployment a progress deadline, or correct the policy"}
 		w.Command = "kubectl edit rolloutpolicies -n " + d.Namespace
 	case vocabulary.ReasonTemplateNotFound, vocabulary.ReasonScaleUpStopped:
 		w.Command = "kubectl get " + object + " -o yaml"
 	case vocabulary.ReasonExtensionFailed:
-		w.Next = SingularPlural{One: "it is asked again every " + phrase.DurationText(rollout.ExtensionRetryInterval)}
+		w.NextEvent = SingularPlural{
+			Singular: "it is asked again every " + phrase.DurationText(rollout.ExtensionRetryInterval),
+		}
 		w.Command = "kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml"
 	case vocabulary.ReasonDeploymentPaused:
-		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedPaused}, untilResumedWords(), d.rolloutCommand("resume")
-		if d.Resume != "" {
-			w.Next, w.Command = SingularPlural{One: "nothing is done until this has ended"}, d.Resume
+		w.Blockers, w.NextEvent, w.Command = []string{
+			vocabulary.BlockedPaused,
+		}, untilResumedWords(), d.rolloutCommand(
+			"resume",
+		)
+		if d.ResumeCommand != "" {
+			w.NextEvent, w.Command = SingularPlural{Singular: "nothing is done until this has ended"}, d.ResumeCommand
 		}
 	case vocabulary.ReasonRolloutHeld:
-		w.Blockers, w.Next, w.Command = []string{vocabulary.BlockedHold}, untilResumedWords(), d.rolloutCommand("resume")
+		w.Blockers, w.NextEvent, w.Command = []string{vocabulary.BlockedHold}, untilResumedWords(), d.rolloutCommand("resume")
 	case vocabulary.ReasonRolloutWaiting:
 		w.Blockers, w.Command = []string{vocabulary.BlockedApproval}, d.rolloutCommand("approve")+reasonFlag
-		if d.Step != "" {
-			w.Blockers = []string{vocabulary.BlockedStep}
-			w.Cause = d.Step
-			w.Next = SingularPlural{One: "the next step begins"}
-			w.At = d.Until
+		if d.RolloutStep != "" {
+			w.Blockers = []string{vocabulary.BlockedRolloutStep}
+			w.Cause = d.RolloutStep
+			w.NextEvent = SingularPlural{Singular: "the next step begins"}
+			w.NextEventTime = d.RolloutStepEnd
 		}
 	case vocabulary.ReasonProgressDeadlineExceeded:
 		w.Command = d.rolloutCommand("status")
@@ -125,7 +137,7 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 
 // untilResumedWords returns the words for a rollout that a person has stopped.
 func untilResumedWords() SingularPlural {
-	return SingularPlural{One: "nothing is rolled out until somebody resumes it"}
+	return SingularPlural{Singular: "nothing is rolled out until somebody resumes it"}
 }
 
 // objectName returns the arguments with which kubectl names the deployment.
@@ -136,7 +148,7 @@ func (d Deployment) objectName() string {
 // resourceName returns the deployment's resource for kubectl. Both API groups have machinedeployments, so Cluster API's
 // name has the group.
 func (d Deployment) resourceName() string {
-	if d.ClusterAPI {
+	if d.IsClusterAPI {
 		return "machinedeployments.cluster.x-k8s.io"
 	}
 	return "machinedeployment"

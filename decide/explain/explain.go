@@ -16,9 +16,11 @@ import (
 )
 
 // SingularPlural are the forms of a phrase for one object and for several objects.
-type SingularPlural struct{ One, Many string }
+type SingularPlural struct{ Singular, Plural string }
 
-func (w SingularPlural) textForCount(n int) string { return phrase.SingularOrPlural(n, w.One, w.Many) }
+func (w SingularPlural) textForCount(n int) string {
+	return phrase.SingularOrPlural(n, w.Singular, w.Plural)
+}
 
 // WaitState is one wait of an object. The zero WaitState means that the object waits for nothing.
 type WaitState struct {
@@ -31,18 +33,18 @@ type WaitState struct {
 	Cause    string // the reason, as a clause that does not name the object
 	Since    time.Time
 
-	Next    SingularPlural // what happens if no person acts; empty: nothing
-	At      time.Time      // time of Next; zero: unknown
-	Again   bool           // the attempt is repeated at the time At, but the wait ends only if a person acts
-	Command string         // command that removes the blocker or shows it; empty: no such command is known
+	NextEvent     SingularPlural // what happens if no person acts; empty: nothing
+	NextEventTime time.Time      // time of Next; zero: unknown
+	IsRepeated    bool           // the attempt is repeated at the time At, but the wait ends only if a person acts
+	Command       string         // command that removes the blocker or shows it; empty: no such command is known
 }
 
 // endTime returns the time at which the wait ends without a person; zero: never, or unknown.
 func (w WaitState) endTime() time.Time {
-	if w.Again {
+	if w.IsRepeated {
 		return time.Time{}
 	}
-	return w.At
+	return w.NextEventTime
 }
 
 // IsBlocked reports whether something blocks the object.
@@ -71,11 +73,11 @@ func (w WaitState) sinceText(now time.Time) string {
 // nextText describes the next event and the command. nextText contains a time instead of the remaining duration, so
 // that the status text stays the same at each evaluation.
 func (w WaitState) nextText(n int, when string, now time.Time) string {
-	at := phrase.TextIf(!w.At.IsZero(), " "+when, phrase.ClockText(w.At, now))
+	at := phrase.TextIf(!w.NextEventTime.IsZero(), " "+when, phrase.ClockText(w.NextEventTime, now))
 	return phrase.TextIf(
-		w.Next.One != "",
+		w.NextEvent.Singular != "",
 		"; %s%s",
-		w.Next.textForCount(n),
+		w.NextEvent.textForCount(n),
 		at,
 	) + phrase.TextIf(
 		w.Command != "",
@@ -203,12 +205,12 @@ func ReasonOfBlocker(blocker string) string {
 type waitGroup struct {
 	WaitState
 
-	machines    int  // number of machines; zero: the object's own wait
-	timesDiffer bool // the machines' values of At differ
+	machineCount int  // number of machines; zero: the object's own wait
+	timesDiffer  bool // the machines' values of At differ
 }
 
 func (g waitGroup) sentence(of int, now time.Time) string {
-	if g.machines == 0 {
+	if g.machineCount == 0 {
 		return g.Sentence(now)
 	}
 	when := "at %s"
@@ -217,12 +219,12 @@ func (g waitGroup) sentence(of int, now time.Time) string {
 	}
 	return fmt.Sprintf(
 		"%d of %s %s%s: %s%s",
-		g.machines,
+		g.machineCount,
 		phrase.CountText(of, "machine"),
-		g.Goal.textForCount(g.machines),
+		g.Goal.textForCount(g.machineCount),
 		g.sinceText(now),
 		g.Cause,
-		g.nextText(g.machines, when, now),
+		g.nextText(g.machineCount, when, now),
 	)
 }
 
@@ -235,22 +237,22 @@ func groupWaits(machines []WaitState) []waitGroup {
 	var groups []waitGroup
 	at := map[key]int{}
 	for _, w := range machines {
-		k := key{w.Goal, w.Next, w.Cause, strings.Join(w.Blockers, "\x00")}
+		k := key{w.Goal, w.NextEvent, w.Cause, strings.Join(w.Blockers, "\x00")}
 		i, known := at[k]
 		if !known {
 			at[k] = len(groups)
-			groups = append(groups, waitGroup{WaitState: w, machines: 1})
+			groups = append(groups, waitGroup{WaitState: w, machineCount: 1})
 			continue
 		}
 		g := &groups[i]
-		g.machines++
-		g.timesDiffer = g.timesDiffer || !g.At.Equal(w.At)
-		g.Since, g.At = earlierTime(g.Since, w.Since), earlierTime(g.At, w.At)
+		g.machineCount++
+		g.timesDiffer = g.timesDiffer || !g.NextEventTime.Equal(w.NextEventTime)
+		g.Since, g.NextEventTime = earlierTime(g.Since, w.Since), earlierTime(g.NextEventTime, w.NextEventTime)
 	}
 	return list.SortedCopyOfLargeItems(groups, func(a, b *waitGroup) int {
 		if c := cmp.Or(
 			list.CompareFalseFirst(!a.endTime().IsZero(), !b.endTime().IsZero()),
-			cmp.Compare(b.machines, a.machines),
+			cmp.Compare(b.machineCount, a.machineCount),
 			a.Since.Compare(b.Since),
 		); c != 0 {
 			return c
@@ -260,8 +262,8 @@ func groupWaits(machines []WaitState) []waitGroup {
 				a.Cause,
 				b.Cause,
 			),
-			cmp.Compare(a.Goal.One, b.Goal.One),
-			cmp.Compare(a.Next.One, b.Next.One),
+			cmp.Compare(a.Goal.Singular, b.Goal.Singular),
+			cmp.Compare(a.NextEvent.Singular, b.NextEvent.Singular),
 			slices.Compare(a.Blockers, b.Blockers),
 		)
 	})

@@ -25,7 +25,7 @@ var now = parseClock("10:00:00")
 // waitingMachine returns a machine whose step began at 09:00.
 func waitingMachine(step, cause string, change ...func(*explain.Machine)) explain.Machine {
 	m := explain.Machine{
-		Namespace: "shop", Name: "m-1", Node: "n-1", Class: "small", Secret: "shop/creds", Owned: true,
+		Namespace: "shop", Name: "m-1", NodeName: "n-1", ClassName: "small", Secret: "shop/creds", ReplacedBySet: true,
 		Step: step, Cause: cause, Since: parseClock("09:00:00"),
 	}
 	for _, f := range change {
@@ -39,7 +39,7 @@ func withBlockers(by ...string) func(*explain.Machine) {
 }
 
 func withSecretsOfOtherNamespaces(secrets ...string) func(*explain.Machine) {
-	return func(m *explain.Machine) { m.Lenders = secrets }
+	return func(m *explain.Machine) { m.OtherNamespaceSecrets = secrets }
 }
 
 func withDeadline(clock string) func(*explain.Machine) {
@@ -47,7 +47,7 @@ func withDeadline(clock string) func(*explain.Machine) {
 }
 
 func withStoppedCreation(clock string) func(*explain.Machine) {
-	return func(m *explain.Machine) { m.Stopped = parseClock(clock) }
+	return func(m *explain.Machine) { m.CreationStoppedAt = parseClock(clock) }
 }
 
 func withCurrentTime(m *explain.Machine) { m.Now = now }
@@ -55,7 +55,7 @@ func withCurrentTime(m *explain.Machine) { m.Now = now }
 func asDeletingMachine(m *explain.Machine) { m.Deleting = true }
 
 func asEvictingMachine(m *explain.Machine) {
-	m.Deleting, m.Means, m.Then = true, drain.Evict, drain.Delete
+	m.Deleting, m.Means, m.NextMeans = true, drain.Evict, drain.Delete
 }
 
 // Each situation of a machine has a sentence with the cause, its beginning, the next event with its time, and the
@@ -73,7 +73,7 @@ func TestWaitSentencesOfMachines(t *testing.T) {
 			"instance i-1 exists; node n-1 has not joined yet (since 09:00:00 UTC); if its node has not joined, it is replaced at 09:20:00 UTC",
 		},
 		"nobody replaces it": {
-			waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00"), func(m *explain.Machine) { m.Owned = false }), false,
+			waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00"), func(m *explain.Machine) { m.ReplacedBySet = false }), false,
 			"no node (since 09:00:00 UTC); if its node has not joined, it counts as failed at 09:20:00 UTC",
 		},
 		"the API server refuses a write of its node": {
@@ -89,7 +89,7 @@ func TestWaitSentencesOfMachines(t *testing.T) {
 			"two budgets (since 09:00:00 UTC); the pods still on its node are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop a`",
 		},
 		"its pods are deleted now": {
-			waitingMachine("delete", budget, withBlockers("PodDisruptionBudget shop/web"), withDeadline("11:00:30"), func(m *explain.Machine) { m.Deleting, m.Means, m.Then = true, drain.Delete, drain.Kill }), true,
+			waitingMachine("delete", budget, withBlockers("PodDisruptionBudget shop/web"), withDeadline("11:00:30"), func(m *explain.Machine) { m.Deleting, m.Means, m.NextMeans = true, drain.Delete, drain.Kill }), true,
 			budget + " (since 09:00:00 UTC); the pods still on its node are killed at 11:00:30 UTC; `kubectl edit pdb -n shop web`",
 		},
 		"its pods are killed now": {
@@ -157,15 +157,15 @@ func TestWaitSentencesOfMachines(t *testing.T) {
 			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `millwright drain resume shop/m-1`",
 		},
 		"a hook": {
-			waitingMachine(vocabulary.StepAwaitHooks, "waits until these hooks are removed: x/y", asDeletingMachine, withBlockers("x/y"), func(m *explain.Machine) { m.Hook = "x/y" }), true,
+			waitingMachine(vocabulary.StepAwaitHooks, "waits until these hooks are removed: x/y", asDeletingMachine, withBlockers("x/y"), func(m *explain.Machine) { m.HookKey = "x/y" }), true,
 			"waits until these hooks are removed: x/y (since 09:00:00 UTC); `kubectl annotate machine -n shop m-1 x/y-`",
 		},
 		"11: no worker serves its provider": {
-			waitingMachine(vocabulary.StepCreateInstance, "provider aws is creating the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws is creating the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.UnservedReason = "no worker serves provider aws" }), true,
 			"no worker serves provider aws (since 09:00:00 UTC); if its instance is not ready, it is replaced at 09:20:00 UTC; `millwright provider list -n shop`",
 		},
 		"11: no worker serves its provider, and it is to leave": {
-			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", asDeletingMachine, withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker serves provider aws" }), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", asDeletingMachine, withDeadline("09:20:00"), func(m *explain.Machine) { m.UnservedReason = "no worker serves provider aws" }), true,
 			"no worker serves provider aws (since 09:00:00 UTC); `millwright provider list -n shop`",
 		},
 		"12: the provider hangs": {
@@ -189,7 +189,7 @@ func TestWaitSentencesOfMachines(t *testing.T) {
 			"provider aws is creating the instance (since 09:00:00 UTC); if its instance is not ready, it is replaced at 09:20:00 UTC",
 		},
 		"no worker matters only to a call": {
-			waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00"), func(m *explain.Machine) { m.Unserved = "no worker" }), false,
+			waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00"), func(m *explain.Machine) { m.UnservedReason = "no worker" }), false,
 			"no node (since 09:00:00 UTC); if its node has not joined, it is replaced at 09:20:00 UTC",
 		},
 		"the provider does not delete it": {
@@ -215,7 +215,7 @@ func TestWaitSentencesOfMachines(t *testing.T) {
 
 // Machines with the same cause share one sentence, with the earliest beginning and the earliest next event. A cause
 // that only a person can remove comes first.
-func TestASetSumsUpItsMachines(t *testing.T) {
+func TestSetSummarizesItsMachines(t *testing.T) {
 	budget := func(name, since, until string) explain.Machine {
 		m := waitingMachine(
 			vocabulary.StepEvictPods,
@@ -232,7 +232,7 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 		withBlockers("SecretNotFound"),
 	)
 	calm := explain.Machine{}
-	set := explain.MachineSet{Namespace: "shop", Name: "s", Of: 20, Machines: []explain.Machine{
+	set := explain.MachineSet{Namespace: "shop", Name: "s", MachineCount: 20, Machines: []explain.Machine{
 		calm, budget("a", "09:30:00", "11:30:00"), budget("b", "09:10:00", "11:10:00"), secret,
 		waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00")),
 	}}
@@ -250,7 +250,7 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 
 	silent := func(name string) explain.Machine {
 		m := waitingMachine(vocabulary.StepAwaitRecovery, "Ready is Unknown")
-		m.Name, m.Node = name, "n-"+name
+		m.Name, m.NodeName = name, "n-"+name
 		return m
 	}
 	set.Machines = []explain.Machine{silent("a"), silent("b")}
@@ -300,7 +300,7 @@ func TestASetSumsUpItsMachines(t *testing.T) {
 	assert.Equal(t, []string{"Internal"}, s.Blockers)
 }
 
-func TestWhatASetItselfWaitsFor(t *testing.T) {
+func TestOwnWaitsOfSet(t *testing.T) {
 	condition := func(kind, status, reason, message string) explain.Condition {
 		return explain.Condition{Type: kind, Status: status, Reason: reason, Message: message, Since: parseClock("09:00:00")}
 	}
@@ -333,11 +333,11 @@ func TestWhatASetItselfWaitsFor(t *testing.T) {
 			"set s creates no machine: quota exceeded (since 09:00:00 UTC); it is tried again every 10s; `kubectl describe machineset -n shop s`",
 		},
 		"it is paused, and has too few machines": {
-			explain.MachineSet{Busy: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
+			explain.MachineSet{HasPendingChanges: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
 			"set s is paused: MachineSet has the paused annotation (since 09:00:00 UTC); `kubectl annotate machineset -n shop s cluster.x-k8s.io/paused-`",
 		},
 		"it is paused, and being deleted": {
-			explain.MachineSet{Busy: true, Deleting: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
+			explain.MachineSet{HasPendingChanges: true, Deleting: true, Conditions: []explain.Condition{condition("Paused", "True", "Paused", "MachineSet has the paused annotation")}},
 			"set s is being deleted, and waits because it is paused: MachineSet has the paused annotation (since 09:00:00 UTC); `kubectl annotate machineset -n shop s cluster.x-k8s.io/paused-`",
 		},
 		"it is paused, and complete": {
@@ -350,13 +350,13 @@ func TestWhatASetItselfWaitsFor(t *testing.T) {
 		"all is well": {explain.MachineSet{Conditions: []explain.Condition{condition(vocabulary.ConditionMachinesCreated, "True", "MachinesCreated", "")}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			row.set.Namespace, row.set.Name, row.set.Class = "shop", "s", "small"
+			row.set.Namespace, row.set.Name, row.set.ClassName = "shop", "s", "small"
 			assert.Equal(t, row.says, row.set.BlockedSummary(now).Message)
 		})
 	}
 }
 
-func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
+func TestOwnWaitsOfDeployment(t *testing.T) {
 	progressing := func(reason, message string) []explain.Condition {
 		return []explain.Condition{
 			{Type: "Available", Status: "True"},
@@ -368,13 +368,13 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 		reason     string
 		says       string
 	}{
-		"9: it is paused":          {explain.Deployment{Busy: true, Conditions: progressing("DeploymentPaused", "paused by ann (lunch): 1 of 4 up to date")}, "Paused", "paused by ann (lunch): 1 of 4 up to date (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
+		"9: it is paused":          {explain.Deployment{HasPendingChanges: true, Conditions: progressing("DeploymentPaused", "paused by ann (lunch): 1 of 4 up to date")}, "Paused", "paused by ann (lunch): 1 of 4 up to date (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
 		"paused, and complete":     {explain.Deployment{Conditions: progressing("DeploymentPaused", "paused: 4 of 4 up to date")}, "", ""},
-		"9: it was cancelled":      {explain.Deployment{Busy: true, Conditions: progressing("RolloutHeld", "held by ann (bad)")}, "Hold", "held by ann (bad) (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
+		"9: it was cancelled":      {explain.Deployment{HasPendingChanges: true, Conditions: progressing("RolloutHeld", "held by ann (bad)")}, "Hold", "held by ann (bad) (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
 		"9: it waits for approval": {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `millwright rollout approve shop/d --reason …`"},
-		"a step lasts":             {explain.Deployment{Step: "step 1 of 2", Until: parseClock("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `millwright rollout approve shop/d --reason …`"},
+		"a step lasts":             {explain.Deployment{RolloutStep: "step 1 of 2", RolloutStepEnd: parseClock("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `millwright rollout approve shop/d --reason …`"},
 		"an extension": {
-			explain.Deployment{ClusterAPI: true, Conditions: progressing("ExtensionFailed", "no extension says it")},
+			explain.Deployment{IsClusterAPI: true, Conditions: progressing("ExtensionFailed", "no extension says it")},
 			"ExtensionFailed",
 			"no extension says it (since 09:00:00 UTC); it is asked again every 30s; `kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml`",
 		},
@@ -392,14 +392,14 @@ func TestWhatADeploymentItselfWaitsFor(t *testing.T) {
 		"10: the breaker holds": {explain.Deployment{ReplacementHold: "3 of 5 nodes look dead", ReplacementHoldSince: parseClock("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
 		"10: its machines do not repeat it": {
 			explain.Deployment{
-				ReplacementHold: "3 of 5 nodes look dead", ReplacementHoldSince: parseClock("09:30:00"), Of: 5,
+				ReplacementHold: "3 of 5 nodes look dead", ReplacementHoldSince: parseClock("09:30:00"), MachineCount: 5,
 				Machines: []explain.Machine{waitingMachine(vocabulary.StepAwaitReplacement, "not granted: 3 of 5 nodes look dead", withBlockers("ReplacementHeld"))},
 			}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`",
 		},
 		"a rollout that progresses": {explain.Deployment{Conditions: progressing("MachineSetUpdated", "2 of 4")}, "", ""},
 		"7a: the class of its set": {
 			explain.Deployment{Sets: []explain.MachineSet{{
-				Namespace: "shop", Name: "s", Class: "small",
+				Namespace: "shop", Name: "s", ClassName: "small",
 				Conditions: []explain.Condition{{Type: "MachinesCreated", Status: "False", Reason: "TemplateNotFound", Since: parseClock("09:00:00")}},
 			}}},
 			"TemplateNotFound",

@@ -15,26 +15,26 @@ import (
 
 // Machine holds the facts from a Machine's status about its current step, and the names that the commands need.
 type Machine struct {
-	Namespace, Name, Node string
-	Class                 string // name of the machine's class
+	Namespace, Name, NodeName string
+	ClassName                 string // name of the machine's class
 	// Secret is the namespace and name of the class's credentials Secret, separated by a slash; empty: unknown.
-	Secret  string
-	Lenders []string // namespace/name of the Secrets in other namespaces that the machine's class names
+	Secret                string
+	OtherNamespaceSecrets []string // namespace/name of the Secrets in other namespaces that the machine's class names
 
-	Owned     bool // a set replaces the machine when it fails
-	Deleting  bool
-	Step      string // name of the step, from package vocabulary; empty: the machine waits for nothing
-	Cause     string
-	BlockedBy []string
-	Since     time.Time
-	Deadline  time.Time // deadline of the step; zero: none
-	Stopped   time.Time // when the machine's creation began to wait for a person; zero: it does not wait
+	ReplacedBySet     bool // a set replaces the machine when it fails
+	Deleting          bool
+	Step              string // name of the step, from package vocabulary; empty: the machine waits for nothing
+	Cause             string
+	BlockedBy         []string
+	Since             time.Time
+	Deadline          time.Time // deadline of the step; zero: none
+	CreationStoppedAt time.Time // when the machine's creation began to wait for a person; zero: it does not wait
 
-	Means    drain.RemovalMeans // the drain's current means; empty: no drain
-	Then     drain.RemovalMeans // the next means, after this step; empty: the drain ends after this step
-	Hook     string             // key of the first hook annotation of the current stage; empty: none
-	Now      time.Time          // time of the decision
-	Unserved string             // why no worker serves the class's provider; empty: a worker does, or unknown
+	Means          drain.RemovalMeans // the drain's current means; empty: no drain
+	NextMeans      drain.RemovalMeans // the next means, after this step; empty: the drain ends after this step
+	HookKey        string             // key of the first hook annotation of the current stage; empty: none
+	Now            time.Time          // time of the decision
+	UnservedReason string             // why no worker serves the class's provider; empty: a worker does, or unknown
 }
 
 // CurrentWait returns the WaitState of the machine. If the machine waits for nothing, CurrentWait returns the zero
@@ -46,27 +46,29 @@ func (m Machine) CurrentWait() WaitState {
 	// BlockedNoWorker and BlockedCall are removed, because they come from an earlier result of CurrentWait.
 	m.BlockedBy = list.Filter(
 		m.BlockedBy,
-		func(name string) bool { return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedCall },
+		func(name string) bool {
+			return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedProviderCall
+		},
 	)
 	w := WaitState{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
-	w.Next, w.At = m.nextWords()
-	w.Again = m.isRefused()
-	if m.Unserved != "" && m.CallsProvider() {
+	w.NextEvent, w.NextEventTime = m.nextWords()
+	w.IsRepeated = m.isRefused()
+	if m.UnservedReason != "" && m.CallsProvider() {
 		w.Blockers = []string{vocabulary.BlockedNoWorker}
-		w.Cause = m.Unserved
+		w.Cause = m.UnservedReason
 		w.Command = "millwright provider list -n " + m.Namespace
 		return w
 	}
 	switch {
 	case !m.isSlow():
 	case m.Step == vocabulary.StepDeleteInstance: // the provider may answer that the instance is still shutting down
-		w.Blockers, w.Cause = []string{vocabulary.BlockedCall}, "the provider has not deleted the instance yet"
-		w.Next, w.At = repeatWords(), time.Time{}
+		w.Blockers, w.Cause = []string{vocabulary.BlockedProviderCall}, "the provider has not deleted the instance yet"
+		w.NextEvent, w.NextEventTime = repeatWords(), time.Time{}
 	default:
-		w.Blockers, w.Cause = []string{vocabulary.BlockedCall}, "the provider has not answered the call "+m.Step
+		w.Blockers, w.Cause = []string{vocabulary.BlockedProviderCall}, "the provider has not answered the call "+m.Step
 	}
 	if m.Step == vocabulary.StepAwaitRecovery && len(w.Blockers) == 0 {
-		w.Blockers = []string{vocabulary.BlockedNode}
+		w.Blockers = []string{vocabulary.BlockedNodeNotHealthy}
 	}
 	w.Command = m.command(w)
 	return w
@@ -75,7 +77,7 @@ func (m Machine) CurrentWait() WaitState {
 // cause returns the cause without the names of the machine and its node, so that machines with the same cause form one
 // group.
 func (m Machine) cause() string {
-	cause := strings.TrimPrefix(m.Cause, "node "+m.Node+": ")
+	cause := strings.TrimPrefix(m.Cause, "node "+m.NodeName+": ")
 	if call, why, found := strings.Cut(cause, " of machine "+m.Name+": "); found && !strings.Contains(call, ":") {
 		return why
 	}
@@ -86,15 +88,15 @@ func (m Machine) cause() string {
 // a signal and a write of its status. Sources: some clouds answer a create request only when the instance runs, after
 // one to two minutes; an orderly shutdown takes longer.
 const (
-	slowCall     = 2 * time.Minute
-	slowDeletion = 5 * time.Minute
+	slowCallAfter     = 2 * time.Minute
+	slowDeletionAfter = 5 * time.Minute
 )
 
 // isSlow reports whether a step that calls the provider has lasted too long without a known blocker.
 func (m Machine) isSlow() bool {
-	limit := slowCall
+	limit := slowCallAfter
 	if m.Step == vocabulary.StepDeleteInstance {
-		limit = slowDeletion
+		limit = slowDeletionAfter
 	}
 	return m.CallsProvider() && len(m.BlockedBy) == 0 && !m.Since.IsZero() && m.Now.Sub(m.Since) >= limit
 }
@@ -129,7 +131,7 @@ func (m Machine) goal() SingularPlural {
 		return SingularPlural{"waits to be replaced", "wait to be replaced"}
 	case vocabulary.StepAwaitUpdate, vocabulary.StepUpdateInPlace:
 		return SingularPlural{"waits for the update of its node", "wait for the updates of their nodes"}
-	case vocabulary.StepSyncNode, vocabulary.StepPreserve:
+	case vocabulary.StepSyncNode, vocabulary.StepWritePreservation:
 		return SingularPlural{"waits for its node to be written", "wait for their nodes to be written"}
 	case vocabulary.StepHeld, vocabulary.StepDrain:
 		return SingularPlural{"waits for its node to be empty", "wait for their nodes to be empty"}
@@ -159,14 +161,14 @@ func (m Machine) nextWords() (SingularPlural, time.Time) {
 		return m.writeRetryWords(), time.Time{}
 	}
 	switch m.Step {
-	case vocabulary.StepAwaitReplacement, vocabulary.StepPreserved:
+	case vocabulary.StepAwaitReplacement, vocabulary.StepAwaitPreservationEnd:
 		return SingularPlural{}, time.Time{}
 	}
 	end := m.deadlineWords()
-	if m.CallsProvider() && m.repeatsCall() && m.Unserved == "" {
+	if m.CallsProvider() && m.repeatsCall() && m.UnservedReason == "" {
 		advice := phrase.TextIf(m.BlockedBy[0] == "ResourceExhausted", ": ask the cloud for more, or scale down")
 		again := retryWords()
-		end = SingularPlural{again.One + advice + "; " + end.One, again.Many + advice + "; " + end.Many}
+		end = SingularPlural{again.Singular + advice + "; " + end.Singular, again.Plural + advice + "; " + end.Plural}
 	}
 	return end, m.Deadline
 }
@@ -183,10 +185,10 @@ func (m Machine) deadlineWords() SingularPlural {
 	case vocabulary.StepAwaitUpdate, vocabulary.StepUpdateInPlace:
 		unless = SingularPlural{"if its update has not ended", "if their updates have not ended"}
 	}
-	if !m.Owned {
-		return SingularPlural{unless.One + ", it counts as failed", unless.Many + ", they count as failed"}
+	if !m.ReplacedBySet {
+		return SingularPlural{unless.Singular + ", it counts as failed", unless.Plural + ", they count as failed"}
 	}
-	return SingularPlural{unless.One + ", it is replaced", unless.Many + ", they are replaced"}
+	return SingularPlural{unless.Singular + ", it is replaced", unless.Plural + ", they are replaced"}
 }
 
 // retryWords returns the words for a retried creation or write.
@@ -197,12 +199,12 @@ func retryWords() SingularPlural { return SingularPlural{"it is tried again", "t
 func (m Machine) callRetryWords() (SingularPlural, time.Time) {
 	switch {
 	case m.isRefused():
-		return retryWords(), m.Stopped.Add(RecheckStuck)
+		return retryWords(), m.CreationStoppedAt.Add(StuckRetryPause)
 	case !m.Deadline.IsZero() || !m.repeatsCall():
 		return SingularPlural{}, time.Time{}
 	case m.isLastingRefusal():
-		every := " at least every " + phrase.DurationText(RecheckStuck)
-		return SingularPlural{repeatWords().One + every, repeatWords().Many + every}, time.Time{}
+		every := " at least every " + phrase.DurationText(StuckRetryPause)
+		return SingularPlural{repeatWords().Singular + every, repeatWords().Plural + every}, time.Time{}
 	default:
 		return repeatWords(), time.Time{}
 	}
@@ -216,9 +218,9 @@ func repeatWords() SingularPlural {
 // drainEndWords returns what a drain does at the end of its current means, and the time.
 func (m Machine) drainEndWords() (SingularPlural, time.Time) {
 	switch {
-	case m.Then == drain.Kill:
+	case m.NextMeans == drain.Kill:
 		return SingularPlural{"the pods still on its node are killed", "the pods still on their nodes are killed"}, m.Deadline
-	case m.Then != "":
+	case m.NextMeans != "":
 		return SingularPlural{
 			"the pods still on its node are deleted",
 			"the pods still on their nodes are deleted",
@@ -249,13 +251,13 @@ func (m Machine) writeRetryWords() SingularPlural {
 		!slices.Contains(m.BlockedBy, vocabulary.BlockedNodeRefused) {
 		return SingularPlural{}
 	}
-	every := " at least every " + phrase.DurationText(RefusedMost)
-	return SingularPlural{retryWords().One + every, retryWords().Many + every}
+	every := " at least every " + phrase.DurationText(MaxRefusedRetryPause)
+	return SingularPlural{retryWords().Singular + every, retryWords().Plural + every}
 }
 
 // isRefused reports whether the provider has refused the creation, and only a person can change that.
 func (m Machine) isRefused() bool {
-	return m.CallsProvider() && !m.Deleting && !m.Stopped.IsZero() && m.repeatsCall()
+	return m.CallsProvider() && !m.Deleting && !m.CreationStoppedAt.IsZero() && m.repeatsCall()
 }
 
 // isLastingRefusal reports whether the blocker is a provider's refusal that lasts until a person changes something.
@@ -294,17 +296,17 @@ func (m Machine) command(w WaitState) string {
 	switch {
 	case kind == vocabulary.BlockedRefused:
 		return fmt.Sprintf("kubectl describe machine -n %s %s", m.Namespace, m.Name)
-	case m.Hook != "":
-		return fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, m.Hook)
+	case m.HookKey != "":
+		return fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, m.HookKey)
 	// the command shows the running call, or the time of the next call
-	case kind == "ResourceExhausted", kind == vocabulary.BlockedCall:
+	case kind == "ResourceExhausted", kind == vocabulary.BlockedProviderCall:
 		return fmt.Sprintf("millwright explain machine/%s -n %s", m.Name, m.Namespace)
 	case kind == vocabulary.ConditionReplacementHeld: // the nodes are a more likely cause than the machines
 		return "kubectl get nodes"
 	case m.Step == vocabulary.StepAwaitReplacement:
 		return fmt.Sprintf("kubectl delete machine -n %s %s", m.Namespace, m.Name)
 	case m.CallsProvider():
-		return fmt.Sprintf("millwright provider check -n %s %s", m.Namespace, m.Class)
+		return fmt.Sprintf("millwright provider check -n %s %s", m.Namespace, m.ClassName)
 	default:
 		return ""
 	}
@@ -320,16 +322,16 @@ func (m Machine) drainBlockerCommand(kind, name string) string {
 			return fmt.Sprintf("kubectl get secrets -n %s", m.Namespace)
 		}
 		return m.drainCommand("skip") + reasonFlag
-	case vocabulary.BlockedNode, vocabulary.BlockedNodeRefused, vocabulary.BlockedOwnership:
-		return "kubectl describe node " + m.Node
+	case vocabulary.BlockedNodeNotHealthy, vocabulary.BlockedNodeRefused, vocabulary.BlockedOwnershipInDoubt:
+		return "kubectl describe node " + m.NodeName
 	case drain.BlockedByBudget:
 		return "kubectl edit pdb" + objectArguments(name)
 	case drain.BlockedByVolume:
 		return "kubectl describe pv " + name
 	case drain.BlockedByNamespace,
 		drain.BlockedByProtection,
-		drain.BlockedByWork,
-		drain.BlockedByEnding,
+		drain.BlockedByCompletion,
+		drain.BlockedByTermination,
 		drain.BlockedByError:
 		return m.drainCommand("explain")
 	default:
@@ -343,18 +345,21 @@ func (m Machine) classProblemCommand(reason string) string {
 	case vocabulary.ReasonClassNotFound:
 		return "kubectl get machineclasses -n " + m.Namespace
 	case vocabulary.ReasonClassInvalid, "InvalidArgument", "OutOfRange", "Unimplemented":
-		return fmt.Sprintf("kubectl edit machineclass -n %s %s", m.Namespace, m.Class)
+		return fmt.Sprintf("kubectl edit machineclass -n %s %s", m.Namespace, m.ClassName)
 	case vocabulary.ReasonSecretNotFound, vocabulary.ReasonSecretInvalid, "Unauthenticated", "PermissionDenied":
 		switch {
 		case m.Secret == "":
-			return fmt.Sprintf("kubectl describe machineclass -n %s %s", m.Namespace, m.Class)
+			return fmt.Sprintf("kubectl describe machineclass -n %s %s", m.Namespace, m.ClassName)
 		case reason == vocabulary.ReasonSecretNotFound:
 			return "kubectl create secret generic" + objectArguments(m.Secret) + " --from-file …"
 		default:
 			return "kubectl edit secret" + objectArguments(m.Secret)
 		}
 	case vocabulary.ReasonSecretNotAllowed:
-		return cmp.Or(m.allowSecretsCommand(), fmt.Sprintf("kubectl describe machineclass -n %s %s", m.Namespace, m.Class))
+		return cmp.Or(
+			m.allowSecretsCommand(),
+			fmt.Sprintf("kubectl describe machineclass -n %s %s", m.Namespace, m.ClassName),
+		)
 	default:
 		return ""
 	}
@@ -364,7 +369,7 @@ func (m Machine) classProblemCommand(reason string) string {
 // are in several namespaces.
 func (m Machine) allowSecretsCommand() string {
 	from, names := "", ""
-	for _, key := range m.Lenders {
+	for _, key := range m.OtherNamespaceSecrets {
 		namespace, name, _ := strings.Cut(key, "/")
 		if from != "" && from != namespace {
 			return ""

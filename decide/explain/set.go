@@ -18,18 +18,18 @@ type Condition struct {
 
 // MachineSet holds the facts from the status of a set and its machines.
 type MachineSet struct {
-	Namespace, Name string
-	Class           string // name of the class in the set's template
-	ClusterAPI      bool   // the set is a Cluster API MachineSet, whose template has no MachineClass
-	Conditions      []Condition
-	Deleting        bool
-	Busy            bool   // machines are missing, surplus or being deleted; a pause delays these changes
-	Frozen          bool   // the set or its deployment has the label freeze
-	PausedBy        string // deployment whose annotation pauses the set; empty: the set's own annotation pauses the set
-	FrozenBy        string // deployment that has the label freeze; empty: the set has the label
-	Machines        []Machine
-	Upstream        []ClusterAPIMachine // machines of a Cluster API set, instead of Machines
-	Of              int                 // existing or wanted number of machines, whichever is larger
+	Namespace, Name    string
+	ClassName          string // name of the class in the set's template
+	IsClusterAPI       bool   // the set is a Cluster API MachineSet, whose template has no MachineClass
+	Conditions         []Condition
+	Deleting           bool
+	HasPendingChanges  bool   // machines are missing, surplus or being deleted; a pause delays these changes
+	Frozen             bool   // the set or its deployment has the label freeze
+	PausedBy           string // deployment whose annotation pauses the set; empty: the set's own annotation pauses the set
+	FrozenBy           string // deployment that has the label freeze; empty: the set has the label
+	Machines           []Machine
+	ClusterAPIMachines []ClusterAPIMachine // machines of a Cluster API set, instead of Machines
+	MachineCount       int                 // existing or wanted number of machines, whichever is larger
 }
 
 // BlockedSummary returns the Summary of the set and its machines.
@@ -37,22 +37,23 @@ func (s MachineSet) BlockedSummary(now time.Time) Summary {
 	own := s.waitsOfSet()
 	return summarizeWaits(
 		own,
-		append(waitsOfMachines(own, s.Machines), waitsOfClusterAPIMachines(s.Upstream)...),
-		s.Of,
+		append(waitsOfMachines(own, s.Machines), waitsOfClusterAPIMachines(s.ClusterAPIMachines)...),
+		s.MachineCount,
 		now,
 	)
 }
 
 // HasActiveMachine reports whether any Cluster API machine of the set is in a stage.
 func (s MachineSet) HasActiveMachine() bool {
-	return slices.ContainsFunc(s.Upstream, func(m ClusterAPIMachine) bool { return m.Stage != "" })
+	return slices.ContainsFunc(s.ClusterAPIMachines, func(m ClusterAPIMachine) bool { return m.Stage != "" })
 }
 
-// StandstillTime returns the time of the next evaluation if no object changes; zero: never. StandstillTime is the
-// earlier of recheck and the time at which a Cluster API machine begins to count as blocked; a zero recheck is ignored.
-func (s MachineSet) StandstillTime(recheck time.Time) (first time.Time) {
+// NextEvaluationTime returns the time of the next evaluation if no object changes; zero: never. NextEvaluationTime is
+// the earlier of recheck and the time at which a Cluster API machine begins to count as blocked; a zero recheck is
+// ignored.
+func (s MachineSet) NextEvaluationTime(recheck time.Time) (first time.Time) {
 	first = recheck
-	for _, m := range s.Upstream {
+	for _, m := range s.ClusterAPIMachines {
 		first = earlierTime(first, m.StandstillTime())
 	}
 	return first
@@ -65,17 +66,17 @@ func (s MachineSet) waitsOfSet() []WaitState {
 		w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: strings.ReplaceAll(c.Message, "\n", " ")}
 		switch {
 		case c.Type == vocabulary.ConditionMachinesCreated && c.Status == vocabulary.StatusFalse:
-			w.Cause, w.Command = s.noCreationWait(c)
+			w.Cause, w.Command = s.noCreationCause(c)
 			switch {
 			case c.Reason == vocabulary.ReasonMachineCreationFailed:
-				w.Next = writeRetryWords()
+				w.NextEvent = writeRetryWords()
 			case c.Reason == vocabulary.ReasonPreflightCheckFailed && !s.Frozen:
-				w.Next = SingularPlural{One: "it creates its machines by itself once the control plane passes the check"}
+				w.NextEvent = SingularPlural{Singular: "it creates its machines by itself once the control plane passes the check"}
 			}
 		case c.Type == vocabulary.ConditionReplicaFailure && c.Status == vocabulary.StatusTrue && c.Reason == vocabulary.ReasonFailedDelete:
 			w.Cause = "the API server refuses to delete machines: " + w.Cause
-			w.Next = writeRetryWords()
-		case c.Type == vocabulary.ConditionPaused && c.Status == vocabulary.StatusTrue && s.Busy:
+			w.NextEvent = writeRetryWords()
+		case c.Type == vocabulary.ConditionPaused && c.Status == vocabulary.StatusTrue && s.HasPendingChanges:
 			goes := phrase.TextIf(s.Deleting, "being deleted, and waits because it is ")
 			w.Cause = fmt.Sprintf("set %s is %spaused: %s", s.Name, goes, w.Cause)
 			w.Command = s.removalCommand("annotate", s.PausedBy, vocabulary.AnnotationPaused)
@@ -89,20 +90,20 @@ func (s MachineSet) waitsOfSet() []WaitState {
 
 // writeRetryWords returns the words for the retry of a write that the API server refused.
 func writeRetryWords() SingularPlural {
-	return SingularPlural{One: "it is tried again every " + phrase.DurationText(RefusedAgain)}
+	return SingularPlural{Singular: "it is tried again every " + phrase.DurationText(RefusedRetryPause)}
 }
 
-// noCreationWait returns the reason why the set creates no machine, and the command that changes this.
-func (s MachineSet) noCreationWait(c Condition) (cause, command string) {
+// noCreationCause returns the reason why the set creates no machine, and the command that changes this.
+func (s MachineSet) noCreationCause(c Condition) (cause, command string) {
 	switch {
-	case c.Reason == vocabulary.ReasonTemplateNotFound && s.ClusterAPI:
+	case c.Reason == vocabulary.ReasonTemplateNotFound && s.IsClusterAPI:
 		command = fmt.Sprintf("kubectl get %s -n %s %s -o yaml", s.resourceName(), s.Namespace, s.Name)
 	case c.Reason == vocabulary.ReasonTemplateNotFound:
 		return fmt.Sprintf(
 			"set %s creates no machine: MachineClass %s/%s does not exist",
 			s.Name,
 			s.Namespace,
-			s.Class,
+			s.ClassName,
 		), "kubectl get machineclasses -n " + s.Namespace
 	case s.Frozen:
 		command = s.removalCommand("label", s.FrozenBy, vocabulary.LabelFreeze)
@@ -132,7 +133,7 @@ func (s MachineSet) removalCommand(verb, deployment, key string) string {
 // resourceName returns the set's resource for kubectl. Both API groups have machinesets, so Cluster API's name has the
 // group.
 func (s MachineSet) resourceName() string {
-	if s.ClusterAPI {
+	if s.IsClusterAPI {
 		return "machinesets.cluster.x-k8s.io"
 	}
 	return "machineset"

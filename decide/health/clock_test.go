@@ -10,7 +10,7 @@ import (
 	"millwright/decide/health"
 )
 
-func TestCreationCountsFromTheCreationOfTheObject(t *testing.T) {
+func TestCreationTimeoutCountsFromObjectCreation(t *testing.T) {
 	young := func(f *health.Facts) { f.Since = f.Now }
 	for _, phase := range []string{"", "CrashLoopBackOff", "Pending", "Available"} {
 		t.Run("phase "+phase, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestADisabledHealthTimeoutFailsNoMachine(t *testing.T) {
 	})
 }
 
-func TestHealthTimeoutOfZeroMeansAtOnce(t *testing.T) {
+func TestZeroHealthTimeoutEndsAtOnce(t *testing.T) {
 	zero := func(f *health.Facts) { f.Timeout = 0 }
 	v := health.Decide(newFacts("Running", withUnhealthyNode, zero))
 	require.NotNil(t, v.Change)

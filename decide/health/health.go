@@ -212,7 +212,7 @@ func inPlaceUpdateVerdict(f Facts) Verdict {
 		return markMachineRecovered(f)
 	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful:
 		return startUnhealthyClock(f)
-	case f.UpdateResult == vocabulary.UpdateSuccessful:
+	case f.UpdateResult == vocabulary.ValueUpdateSuccessful:
 		message := fmt.Sprintf("Machine %s: its node was updated in place", f.Name)
 		return changePhase(
 			vocabulary.PhaseInPlaceUpdateSuccessful,
@@ -226,7 +226,7 @@ func inPlaceUpdateVerdict(f Facts) Verdict {
 	message := fmt.Sprintf("Machine %s: the in-place update of its node failed", f.Name)
 	deadline := f.Since.Add(f.UpdateTimeout)
 	switch {
-	case f.UpdateResult == vocabulary.UpdateFailed:
+	case f.UpdateResult == vocabulary.ValueUpdateFailed:
 	case f.Now.Before(deadline):
 		return Verdict{Why: "waits for the agent that updates node " + f.NodeName, Deadline: deadline}
 	default:

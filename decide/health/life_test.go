@@ -24,9 +24,9 @@ func applyVerdict(f health.Facts, v health.Verdict, at time.Time) health.Facts {
 	return f
 }
 
-// runEachSecond calls Decide for each second, until the machine is Failed or the duration `until` has passed.
-// runEachSecond returns the machine's facts and the elapsed time. world sets the node's facts for the elapsed time.
-func runEachSecond(
+// decideEachSecond calls Decide for each second, until the machine is Failed or the duration `until` has passed.
+// decideEachSecond returns the machine's facts and the elapsed time. world sets the node's facts for the elapsed time.
+func decideEachSecond(
 	f health.Facts,
 	until time.Duration,
 	world func(*health.Facts, time.Duration),
@@ -69,14 +69,14 @@ func TestFlappingNodeDoesNotPostponeTimeout(t *testing.T) {
 		{"well for longer than it is sick", time.Minute, 9 * time.Minute, 2 * time.Hour},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f, after := runEachSecond(newFacts("Running"), 2*time.Hour, flappingNode(row.sick, row.well))
+			f, after := decideEachSecond(newFacts("Running"), 2*time.Hour, flappingNode(row.sick, row.well))
 			assert.Equal(t, row.failed, after)
 			assert.Equal(t, row.failed < 2*time.Hour, f.Phase == "Failed")
 		})
 	}
 	t.Run("preservation writes all the while", func(t *testing.T) {
 		flap := flappingNode(10*time.Second, 5*time.Second)
-		_, after := runEachSecond(newFacts("Running"), time.Hour, func(f *health.Facts, after time.Duration) {
+		_, after := decideEachSecond(newFacts("Running"), time.Hour, func(f *health.Facts, after time.Duration) {
 			flap(f, after)
 			f.Since = f.Now
 		})
@@ -85,7 +85,7 @@ func TestFlappingNodeDoesNotPostponeTimeout(t *testing.T) {
 }
 
 func TestAMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
-	f, _ := runEachSecond(newFacts("Running", needingGrant), 15*time.Minute, flappingNode(time.Hour, time.Hour))
+	f, _ := decideEachSecond(newFacts("Running", needingGrant), 15*time.Minute, flappingNode(time.Hour, time.Hour))
 	assert.Equal(t, "Unknown", f.Phase)
 	assert.True(t, f.Due, "nobody has granted it")
 
@@ -110,7 +110,7 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 		withOpenBreaker(f)
 		f.BadSince = noon
 	}
-	f, after := runEachSecond(newFacts("Running"), time.Hour, outage)
+	f, after := decideEachSecond(newFacts("Running"), time.Hour, outage)
 	require.Equal(t, time.Hour, after, "held")
 	require.Equal(t, "Unknown", f.Phase)
 	require.True(t, f.Due, "its deadline has passed")
@@ -168,7 +168,7 @@ func TestAnUnstableAPIServerFailsNoMachine(t *testing.T) {
 		{"below a deployment", needingGrant},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f, after := runEachSecond(newFacts("Running", row.edit), 2*time.Hour, func(f *health.Facts, after time.Duration) {
+			f, after := decideEachSecond(newFacts("Running", row.edit), 2*time.Hour, func(f *health.Facts, after time.Duration) {
 				flap(f, after)
 				f.Breaker = ""
 				if !f.Healthy {

@@ -96,7 +96,7 @@ func TestInvariantsOfVerdicts(t *testing.T) {
 		checked++
 		v := health.Decide(f)
 		for _, broken := range []string{
-			checkSameVerdictAgain(f, v), checkFailedMachineStays(f, v), checkFailureReason(f, v), checkTimeouts(f, v), checkConsistency(v),
+			checkVerdictIsRepeatable(f, v), checkFailedMachineStays(f, v), checkFailureReason(f, v), checkTimeouts(f, v), checkConsistency(v),
 		} {
 			if broken != "" {
 				require.Fail(t, broken, "%+v\n%s", f, formatVerdict(v))
@@ -110,7 +110,7 @@ func formatVerdict(v health.Verdict) string {
 	return fmt.Sprintf("%+v change %+v clock %+v due %+v", v, v.Change, v.Clock, v.Due)
 }
 
-func checkSameVerdictAgain(f health.Facts, v health.Verdict) string {
+func checkVerdictIsRepeatable(f health.Facts, v health.Verdict) string {
 	if !equalVerdicts(v, health.Decide(f)) {
 		return "the same facts got another verdict"
 	}

@@ -13,9 +13,9 @@ import (
 
 // Reasons why an in-place update has no next step.
 const (
-	whyUpdated    = "the node was updated in place"
-	whyCalledOff  = "the in-place update of the node was called off before it began; its cordon stays"
-	whyNotInPhase = "the in-place update of the node does not begin in phase "
+	updatedReason          = "the node was updated in place"
+	calledOffReason        = "the in-place update of the node was called off before it began; its cordon stays"
+	wrongPhaseReasonPrefix = "the in-place update of the node does not begin in phase "
 )
 
 // Node holds the labels, annotations and condition of a node that belong to its in-place update. The zero Node means
@@ -37,11 +37,11 @@ type Step string
 // The next steps of an in-place update. Nothing means that no step is left, or that Millwright waits for the rollout, a
 // person or the agent.
 const (
-	Nothing   Step = ""
-	Condition Step = "Condition" // write the condition that the labels request
-	Drain     Step = "Drain"     // cordon and drain the node
-	Update    Step = "Update"    // set the machine's phase to InPlaceUpdating, because the node is empty
-	Ready     Step = "Ready"     // write the condition that starts the agent, because the phase is set
+	StepNothing   Step = ""
+	StepCondition Step = "Condition" // write the condition that the labels request
+	StepDrain     Step = "Drain"     // cordon and drain the node
+	StepUpdate    Step = "Update"    // set the machine's phase to InPlaceUpdating, because the node is empty
+	StepReady     Step = "Ready"     // write the condition that starts the agent, because the phase is set
 )
 
 // Decision is the next step of an in-place update. The zero Decision changes nothing.
@@ -59,12 +59,12 @@ type Decision struct {
 // again only after a successful update, and after its result label was removed.
 func Decide(n Node, phase string) Decision {
 	switch n.Result {
-	case vocabulary.UpdateSuccessful:
+	case vocabulary.ValueUpdateSuccessful:
 		if n.Reason == vocabulary.ReasonUpdateSuccessful {
-			return Decision{Why: whyUpdated}
+			return Decision{Why: updatedReason}
 		}
 		return conditionStep(vocabulary.ReasonUpdateSuccessful, "Node was updated.")
-	case vocabulary.UpdateFailed:
+	case vocabulary.ValueUpdateFailed:
 		return failedStep(n)
 	}
 	switch n.Reason {
@@ -76,7 +76,7 @@ func Decide(n Node, phase string) Decision {
 		return Decision{Why: "the in-place update of the node failed: " + n.Message}
 	case vocabulary.ReasonUpdateSuccessful:
 		if n.Result != "" { // an unknown value
-			return Decision{Why: whyUpdated}
+			return Decision{Why: updatedReason}
 		}
 	}
 	return stepFromLabels(n)
@@ -86,17 +86,17 @@ func Decide(n Node, phase string) Decision {
 // the cordon stay, because Millwright cannot distinguish its own cordon from a person's cordon. The node is neither
 // cordoned again nor updated until the labels are set again.
 func (n Node) IsSelectionWithdrawn() bool {
-	return n.Reason == vocabulary.ReasonSelectedForUpdate && !n.isChosen()
+	return n.Reason == vocabulary.ReasonSelectedForUpdate && !n.isUpdateRequested()
 }
 
-// isChosen reports whether the labels request the update now. Selected without Candidate is a mistake, and requests
-// nothing.
-func (n Node) isChosen() bool { return n.Candidate && n.Selected }
+// isUpdateRequested reports whether the labels request the update now. Selected without Candidate is a mistake, and
+// requests nothing.
+func (n Node) isUpdateRequested() bool { return n.Candidate && n.Selected }
 
 // stepFromLabels returns the step that follows from the labels of a node whose update has not begun.
 func stepFromLabels(n Node) Decision {
 	switch {
-	case n.isChosen():
+	case n.isUpdateRequested():
 		return conditionStep(
 			vocabulary.ReasonSelectedForUpdate,
 			"Node is selected for an in-place update: it is cordoned, and has to be empty.",
@@ -114,9 +114,9 @@ func stepFromLabels(n Node) Decision {
 func selectedStep(n Node, phase string) Decision {
 	switch {
 	case n.IsSelectionWithdrawn():
-		return Decision{Why: whyCalledOff}
+		return Decision{Why: calledOffReason}
 	case !mayBeginUpdate(phase) && phase != vocabulary.PhaseInPlaceUpdating:
-		return Decision{Why: whyNotInPhase + phase}
+		return Decision{Why: wrongPhaseReasonPrefix + phase}
 	default:
 		return drainStep(n)
 	}
@@ -130,21 +130,21 @@ func emptyNodeStep(n Node, phase string) Decision {
 	switch {
 	case begun && n.Reason == vocabulary.ReasonReadyForUpdate:
 		return Decision{Why: "the agent on the node is to update it" + sinceText(n)}
-	case !begun && !n.isChosen():
-		return Decision{Why: whyCalledOff}
+	case !begun && !n.isUpdateRequested():
+		return Decision{Why: calledOffReason}
 	case !begun && !mayBeginUpdate(phase):
-		return Decision{Why: whyNotInPhase + phase}
+		return Decision{Why: wrongPhaseReasonPrefix + phase}
 	case n.Reason == vocabulary.ReasonDrainSuccessful && !n.Cordoned:
 		return drainStep(n)
 	case begun:
 		return Decision{
-			Step:    Ready,
+			Step:    StepReady,
 			Reason:  vocabulary.ReasonReadyForUpdate,
 			Message: "Node is empty: it may be updated.",
 			Why:     "the node is empty; its agent may update it next",
 		}
 	default:
-		return Decision{Step: Update, Why: "the node is empty, and its in-place update is to begin"}
+		return Decision{Step: StepUpdate, Why: "the node is empty, and its in-place update is to begin"}
 	}
 }
 
@@ -155,7 +155,7 @@ func drainStep(n Node) Decision {
 		why = "the node is cordoned, and has to be empty for its in-place update"
 	}
 	return Decision{
-		Step:    Drain,
+		Step:    StepDrain,
 		Reason:  vocabulary.ReasonDrainSuccessful,
 		Message: "Node is cordoned and empty.",
 		Why:     why + sinceText(n),
@@ -179,7 +179,7 @@ func failedStep(n Node) Decision {
 
 func conditionStep(reason, message string) Decision {
 	return Decision{
-		Step:    Condition,
+		Step:    StepCondition,
 		Reason:  reason,
 		Message: message,
 		Why:     "the node's condition becomes " + reason + ": " + message,

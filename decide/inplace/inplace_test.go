@@ -32,7 +32,7 @@ func nodeWithReason(reason string, change ...func(*inplace.Node)) inplace.Node {
 
 func asUpdateCandidate(n *inplace.Node)      { n.Candidate = true }
 func asChosenNode(n *inplace.Node)           { n.Candidate, n.Selected = true, true }
-func asSelectedNodeOnly(n *inplace.Node)     { n.Selected = true }
+func withSelectedLabelOnly(n *inplace.Node)  { n.Selected = true }
 func asCordonedNode(n *inplace.Node)         { n.Cordoned = true }
 func withConditionSinceNoon(n *inplace.Node) { n.Since = noon }
 
@@ -40,7 +40,7 @@ func withUpdateResult(value string) func(*inplace.Node) {
 	return func(n *inplace.Node) { n.Result = value }
 }
 
-func withUpdateMessage(message string) func(*inplace.Node) {
+func withConditionMessage(message string) func(*inplace.Node) {
 	return func(n *inplace.Node) { n.Message = message }
 }
 
@@ -94,7 +94,7 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 			reason: reasonSelected, message: "Node is selected for an in-place update: it is cordoned, and has to be empty.",
 			why: "the node's condition becomes SelectedForUpdate: Node is selected for an in-place update: it is cordoned, and has to be empty.",
 		},
-		{name: "selected, and no candidate", node: nodeWithReason("", asSelectedNodeOnly)},
+		{name: "selected, and no candidate", node: nodeWithReason("", withSelectedLabelOnly)},
 		{name: "no longer a candidate", node: nodeWithReason(reasonCandidate)},
 		{name: "updated, and all labels are gone", node: nodeWithReason(reasonSuccessful)},
 		{name: "updated, with a result that nobody knows", node: nodeWithReason(reasonSuccessful, asChosenNode, withUpdateResult("perhaps")), why: "the node was updated in place"},
@@ -120,22 +120,22 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 			reason: reasonFailed, message: "The agent on the node gave no reason.", why: "the node's condition becomes UpdateFailed: The agent on the node gave no reason.",
 		},
 		{
-			name: "failed for another reason", node: nodeWithReason(reasonFailed, withUpdateMessage("disk full"), withUpdateResult("failed"), withFailedReason("no network")),
+			name: "failed for another reason", node: nodeWithReason(reasonFailed, withConditionMessage("disk full"), withUpdateResult("failed"), withFailedReason("no network")),
 			reason: reasonFailed, message: "no network", why: "the node's condition becomes UpdateFailed: no network",
 		},
 		{
-			name: "failed, as the node says", node: nodeWithReason(reasonFailed, withUpdateMessage("disk full"), withUpdateResult("failed"), withFailedReason("disk full")),
+			name: "failed, as the node says", node: nodeWithReason(reasonFailed, withConditionMessage("disk full"), withUpdateResult("failed"), withFailedReason("disk full")),
 			why: "the in-place update of the node failed: disk full",
 		},
 		{
-			name: "failed, and the result is taken away: selected again does not mean tried again", node: nodeWithReason(reasonFailed, withUpdateMessage("disk full"), asChosenNode),
+			name: "failed, and the result is taken away: selected again does not mean tried again", node: nodeWithReason(reasonFailed, withConditionMessage("disk full"), asChosenNode),
 			why: "the in-place update of the node failed: disk full",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			want := inplace.Decision{Reason: row.reason, Message: row.message, Why: row.why}
 			if row.reason != "" {
-				want.Step = inplace.Condition
+				want.Step = inplace.StepCondition
 			}
 			for _, phase := range []string{"", "Pending", "Running", "Unknown", "Failed", "InPlaceUpdating", "InPlaceUpdateFailed"} {
 				assert.Equal(t, want, inplace.Decide(row.node, phase), phase)
@@ -145,10 +145,10 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 }
 
 func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
-	toDrain := inplace.Decision{Step: inplace.Drain, Reason: reasonDrained, Message: "Node is cordoned and empty."}
-	toUpdate := inplace.Decision{Step: inplace.Update, Why: "the node is empty, and its in-place update is to begin"}
+	toDrain := inplace.Decision{Step: inplace.StepDrain, Reason: reasonDrained, Message: "Node is cordoned and empty."}
+	toUpdate := inplace.Decision{Step: inplace.StepUpdate, Why: "the node is empty, and its in-place update is to begin"}
 	toTell := inplace.Decision{
-		Step:    inplace.Ready,
+		Step:    inplace.StepReady,
 		Reason:  reasonReady,
 		Message: "Node is empty: it may be updated.",
 		Why:     "the node is empty; its agent may update it next",
@@ -182,7 +182,7 @@ func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
 
 		{"called off while it is emptied", nodeWithReason(reasonSelected, asUpdateCandidate, asCordonedNode), "Running", inplace.Decision{}, calledOff},
 		{"called off with all labels", nodeWithReason(reasonSelected), "Running", inplace.Decision{}, calledOff},
-		{"no candidate any more", nodeWithReason(reasonSelected, asSelectedNodeOnly), "Running", inplace.Decision{}, calledOff},
+		{"no candidate any more", nodeWithReason(reasonSelected, withSelectedLabelOnly), "Running", inplace.Decision{}, calledOff},
 		{"called off when it was empty", nodeWithReason(reasonDrained, asUpdateCandidate, asCordonedNode), "Running", inplace.Decision{}, calledOff},
 		{"too late to call it off", nodeWithReason(reasonDrained, asCordonedNode), "InPlaceUpdating", toTell, ""},
 		{"far too late", nodeWithReason(reasonReady), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it"},
@@ -211,7 +211,7 @@ func TestSelectionIsWithdrawn(t *testing.T) {
 		{"only a candidate", nodeWithReason(reasonCandidate), false},
 		{"selected", nodeWithReason(reasonSelected, asChosenNode), false},
 		{"selected, and its label is gone", nodeWithReason(reasonSelected, asUpdateCandidate), true},
-		{"selected, and no candidate", nodeWithReason(reasonSelected, asSelectedNodeOnly), true},
+		{"selected, and no candidate", nodeWithReason(reasonSelected, withSelectedLabelOnly), true},
 		{"empty: that depends on the phase", nodeWithReason(reasonDrained), false},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, row.node.IsSelectionWithdrawn()) })
@@ -226,7 +226,7 @@ func TestLongFailedReasonIsCut(t *testing.T) {
 	d = inplace.Decide(n, "InPlaceUpdating")
 	assert.Equal(t, "x"+strings.Repeat("ä", 498)+"…", d.Message, "no half characters")
 	n.Reason, n.Message = d.Reason, d.Message
-	assert.Equal(t, inplace.Nothing, inplace.Decide(n, "InPlaceUpdating").Step, "written once")
+	assert.Equal(t, inplace.StepNothing, inplace.Decide(n, "InPlaceUpdating").Step, "written once")
 	n.FailedReason = strings.Repeat("x", 1000)
 	assert.Equal(t, n.FailedReason, inplace.Decide(n, "InPlaceUpdating").Message)
 }

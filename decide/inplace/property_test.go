@@ -47,24 +47,24 @@ func TestAnUpdateNeverReturnsToAnEarlierReason(t *testing.T) {
 		require.Equal(t, d, inplace.Decide(n, phase), "the same facts, the same answer")
 		was := n
 		switch d.Step {
-		case inplace.Nothing:
+		case inplace.StepNothing:
 			require.Empty(t, d.Reason)
-		case inplace.Update:
+		case inplace.StepUpdate:
 			require.True(t, n.Cordoned && (n.Reason == reasonDrained || n.Reason == reasonReady), "%+v", n)
 			phase = "InPlaceUpdating"
-		case inplace.Drain:
+		case inplace.StepDrain:
 			if n.Cordoned = true; !held {
 				n.Reason = d.Reason
 			}
-		case inplace.Ready:
+		case inplace.StepReady:
 			require.True(t, n.Cordoned && n.Reason == reasonDrained && phase == "InPlaceUpdating", "%+v", n)
 			n.Reason = d.Reason
-		case inplace.Condition:
+		case inplace.StepCondition:
 			require.NotEqual(t, n.Reason, d.Reason)
 			n.Reason, n.Message = d.Reason, d.Message
 		}
-		require.Equal(t, d.Step == inplace.Nothing || d.Step == inplace.Update, d.Reason == "", "%+v", d)
-		require.True(t, d.Step == inplace.Nothing || d.Why != "")
+		require.Equal(t, d.Step == inplace.StepNothing || d.Step == inplace.StepUpdate, d.Reason == "", "%+v", d)
+		require.True(t, d.Step == inplace.StepNothing || d.Why != "")
 		if was.Reason != reasonSuccessful && n.Result == "" {
 			require.GreaterOrEqual(t, slices.Index(order, n.Reason), slices.Index(order, was.Reason), "%+v", was)
 		}

@@ -60,30 +60,30 @@ func Decide(wanted WantedState, node Node) Changes {
 		annotations[vocabulary.AnnotationMachineUID] = wanted.MachineUID
 	}
 	changes := Changes{
-		Labels: d.compareKeys("label", "template", labels, applied.Metadata.Labels, node.Labels),
-		Annotations: d.compareKeys(
+		Labels: d.diffKeys("label", "template", labels, applied.Metadata.Labels, node.Labels),
+		Annotations: d.diffKeys(
 			"annotation",
 			"template",
 			annotations,
 			applied.Metadata.Annotations,
 			node.Annotations,
 		),
-		Taints: d.compareTaints(want.Spec.Taints, applied.Spec.Taints, node.Taints),
+		Taints: d.diffTaints(want.Spec.Taints, applied.Spec.Taints, node.Taints),
 	}
 	if !readable || !want.hasEqualContents(applied) {
 		d.updateRecord(
 			"template",
 			&changes.Annotations,
 			vocabulary.AnnotationLastAppliedTemplate,
-			textOfRecord(want.hasEqualContents(nodeTemplate{}), want),
+			formatRecord(want.hasEqualContents(nodeTemplate{}), want),
 			node.Annotations,
 		)
 	}
 	if wanted.Capacity != nil {
 		applied, readable := parseRecord[map[string]string](node.Annotations[vocabulary.AnnotationLastAppliedVirtualCapacity])
-		changes.Capacity = d.compareKeys("capacity", "class", wanted.Capacity, applied, node.Capacity)
+		changes.Capacity = d.diffKeys("capacity", "class", wanted.Capacity, applied, node.Capacity)
 		if !readable || !maps.Equal(wanted.Capacity, applied) {
-			record := textOfRecord(len(wanted.Capacity) == 0, wanted.Capacity)
+			record := formatRecord(len(wanted.Capacity) == 0, wanted.Capacity)
 			d.updateRecord(
 				"virtual capacity",
 				&changes.Annotations,
@@ -94,7 +94,7 @@ func Decide(wanted WantedState, node Node) Changes {
 		}
 	}
 	if _, marked := node.Annotations[vocabulary.AnnotationNotManaged]; marked {
-		changes.Annotations.Drop(vocabulary.AnnotationNotManaged)
+		changes.Annotations.RemoveKey(vocabulary.AnnotationNotManaged)
 		d.addReason("is marked as a node without a machine")
 	}
 	if !node.Finalizer && !node.Deleting { // the API server rejects a new finalizer on an object that is being deleted
@@ -110,9 +110,9 @@ type reasonCollector struct{ reasons []string }
 
 func (d *reasonCollector) addReason(reason string) { d.reasons = append(d.reasons, reason) }
 
-// compareKeys returns the edit that changes the map `has` into wanted. Only keys that were applied before are removed;
+// diffKeys returns the edit that changes the map `has` into wanted. Only keys that were applied before are removed;
 // all other keys belong to other parties.
-func (d *reasonCollector) compareKeys(what, source string, wanted, applied, has map[string]string) MapEdit {
+func (d *reasonCollector) diffKeys(what, source string, wanted, applied, has map[string]string) MapEdit {
 	var edit MapEdit
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		value, there := has[key]
@@ -124,22 +124,22 @@ func (d *reasonCollector) compareKeys(what, source string, wanted, applied, has 
 		default:
 			continue
 		}
-		edit.Put(key, wanted[key])
+		edit.SetKey(key, wanted[key])
 	}
 	for _, key := range slices.Sorted(maps.Keys(applied)) {
 		_, stays := wanted[key]
 		if _, there := has[key]; there && !stays {
-			edit.Drop(key)
+			edit.RemoveKey(key)
 			d.addReason("has " + what + " " + key + " that left the " + source)
 		}
 	}
 	return edit
 }
 
-// compareTaints returns the edit of the taints. wanted and applied have no duplicates. The taint for critical
+// diffTaints returns the edit of the taints. wanted and applied have no duplicates. The taint for critical
 // components is added only once. Another controller removes the taint when the components run, and a second taint would
 // keep the node from becoming ready.
-func (d *reasonCollector) compareTaints(wanted, applied, has []Taint) TaintEdit {
+func (d *reasonCollector) diffTaints(wanted, applied, has []Taint) TaintEdit {
 	var edit TaintEdit
 	want, was, on := taintsByIdentity(wanted), taintsByIdentity(applied), taintsByIdentity(has)
 	for _, t := range wanted {
@@ -170,9 +170,9 @@ func (d *reasonCollector) compareTaints(wanted, applied, has []Taint) TaintEdit 
 // updateRecord updates a record of what was applied. If nothing is wanted, updateRecord removes the annotation.
 func (d *reasonCollector) updateRecord(of string, edit *MapEdit, key, text string, has map[string]string) {
 	if text != "" {
-		edit.Put(key, text)
+		edit.SetKey(key, text)
 	} else if _, there := has[key]; there {
-		edit.Drop(key)
+		edit.RemoveKey(key)
 	}
 	d.addReason("has no current record of the " + of)
 }
@@ -223,9 +223,9 @@ func (e TaintEdit) IsEmpty() bool { return len(e.Set) == 0 && len(e.Remove) == 0
 // pods, and a status must stay readable.
 const maxNamedReasons = 20
 
-// Why describes the changes in one sentence, by keys and without values: "node lacks label a, has taint b:NoSchedule
-// that left the template". Why is empty if there is no change.
-func (c Changes) Why() string {
+// Sentence describes the changes in one sentence, by keys and without values: "node lacks label a, has taint
+// b:NoSchedule that left the template". Sentence is empty if there is no change.
+func (c Changes) Sentence() string {
 	if len(c.Reasons) == 0 {
 		return ""
 	}
@@ -239,16 +239,16 @@ func (e MapEdit) Apply(to map[string]string) map[string]string {
 	return result
 }
 
-// Put adds or overwrites a key.
-func (e *MapEdit) Put(key, value string) {
+// SetKey adds or overwrites a key.
+func (e *MapEdit) SetKey(key, value string) {
 	if e.Set == nil {
 		e.Set = map[string]string{}
 	}
 	e.Set[key] = value
 }
 
-// Drop adds a key to the keys to remove.
-func (e *MapEdit) Drop(key string) {
+// RemoveKey adds a key to the keys to remove.
+func (e *MapEdit) RemoveKey(key string) {
 	e.Remove = append(e.Remove, key)
 	slices.Sort(e.Remove)
 }
@@ -304,8 +304,8 @@ func parseRecord[T any](text string) (applied T, readable bool) {
 	return applied, true
 }
 
-// textOfRecord returns a value as the text of a record; if empty is true, textOfRecord returns an empty string.
-func textOfRecord(empty bool, of any) string {
+// formatRecord returns a value as the text of a record; if empty is true, formatRecord returns an empty string.
+func formatRecord(empty bool, of any) string {
 	if empty {
 		return ""
 	}

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	nameLabel            = "node.gardener.cloud/machine-name"
-	templateRecord       = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
-	capacityRecord       = "node.machine.sapcloud.io/last-applied-virtual-capacity"
-	notManagedAnnotation = "node.machine.sapcloud.io/not-managed-by-mcm"
-	criticalTaint        = "node.gardener.cloud/critical-components-not-ready"
+	machineNameLabel         = "node.gardener.cloud/machine-name"
+	templateRecordAnnotation = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
+	capacityRecordAnnotation = "node.machine.sapcloud.io/last-applied-virtual-capacity"
+	notManagedAnnotation     = "node.machine.sapcloud.io/not-managed-by-mcm"
+	criticalTaint            = "node.gardener.cloud/critical-components-not-ready"
 )
 
 type (
@@ -103,11 +103,11 @@ func TestVirtualCapacityFollowsTheClass(t *testing.T) {
 			case "":
 				assert.True(t, c.Annotations.IsEmpty())
 			case "-":
-				assert.Equal(t, nodesync.MapEdit{Remove: []string{capacityRecord}}, c.Annotations)
+				assert.Equal(t, nodesync.MapEdit{Remove: []string{capacityRecordAnnotation}}, c.Annotations)
 			default:
-				assert.Equal(t, nodesync.MapEdit{Set: textMap{capacityRecord: row.record}}, c.Annotations)
+				assert.Equal(t, nodesync.MapEdit{Set: textMap{capacityRecordAnnotation: row.record}}, c.Annotations)
 			}
-			assert.Equal(t, row.why, c.Why())
+			assert.Equal(t, row.why, c.Sentence())
 			assert.True(t, nodesync.Decide(wanted, applyChanges(node, c)).IsEmpty(), "one time is enough")
 		})
 	}
@@ -117,7 +117,7 @@ func TestNewNodeGetsAllChanges(t *testing.T) {
 	wanted := baseWantedState()
 	wanted.Taints = append(wanted.Taints, newTaint("a", "", "NoExecute"))
 	c := nodesync.Decide(wanted, nodesync.Node{Labels: textMap{"pool": "web"}})
-	assert.Equal(t, nodesync.MapEdit{Set: textMap{nameLabel: "m"}}, c.Labels)
+	assert.Equal(t, nodesync.MapEdit{Set: textMap{machineNameLabel: "m"}}, c.Labels)
 	assert.Equal(
 		t,
 		taintList{newTaint("a", "", "NoExecute"), newTaint("only", "web", "NoSchedule")},
@@ -126,22 +126,22 @@ func TestNewNodeGetsAllChanges(t *testing.T) {
 	)
 	assert.Equal(t, textMap{
 		"team": "shop",
-		templateRecord: `{"metadata":{"annotations":{"team":"shop"},"labels":{"pool":"web"}},` +
+		templateRecordAnnotation: `{"metadata":{"annotations":{"team":"shop"},"labels":{"pool":"web"}},` +
 			`"spec":{"taints":[{"key":"a","effect":"NoExecute"},{"key":"only","value":"web","effect":"NoSchedule"}]}}`,
-		capacityRecord: `{"example.com/dongle":"2"}`,
+		capacityRecordAnnotation: `{"example.com/dongle":"2"}`,
 	}, c.Annotations.Set)
 	assert.Equal(t, textMap{"example.com/dongle": "2"}, c.Capacity.Set)
 	assert.True(t, c.Finalizer)
 	assert.Equal(t, "node lacks label node.gardener.cloud/machine-name, lacks annotation team, lacks taint a:NoExecute, "+
 		"lacks taint only:NoSchedule, has no current record of the template, lacks capacity example.com/dongle, "+
-		"has no current record of the virtual capacity, lacks our finalizer", c.Why())
+		"has no current record of the virtual capacity, lacks our finalizer", c.Sentence())
 }
 
 func TestANodeWithoutATemplateCarriesNoRecords(t *testing.T) {
 	wanted := nodesync.WantedState{MachineName: "m", Capacity: textMap{}}
 	assert.Equal(
 		t,
-		nodesync.Node{Labels: textMap{nameLabel: "m"}, Annotations: textMap{}, Capacity: textMap{}, Finalizer: true},
+		nodesync.Node{Labels: textMap{machineNameLabel: "m"}, Annotations: textMap{}, Capacity: textMap{}, Finalizer: true},
 		syncedNode(t, wanted),
 	)
 }
@@ -152,9 +152,9 @@ func TestMachineNameLabelIsSet(t *testing.T) {
 		has  textMap
 		set  textMap
 	}{
-		{"missing", nil, textMap{nameLabel: "m"}},
-		{"that of a former machine", textMap{nameLabel: "old"}, textMap{nameLabel: "m"}},
-		{"right", textMap{nameLabel: "m"}, nil},
+		{"missing", nil, textMap{machineNameLabel: "m"}},
+		{"that of a former machine", textMap{machineNameLabel: "old"}, textMap{machineNameLabel: "m"}},
+		{"right", textMap{machineNameLabel: "m"}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := nodesync.Decide(nodesync.WantedState{MachineName: "m"}, nodesync.Node{Labels: row.has})
@@ -174,7 +174,7 @@ func TestFinalizerIsAddedUnlessNodeIsDeleted(t *testing.T) {
 		{"on, while the node is being deleted", true, true, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			node := nodesync.Node{Labels: textMap{nameLabel: "m"}, Finalizer: row.on, Deleting: row.deleting}
+			node := nodesync.Node{Labels: textMap{machineNameLabel: "m"}, Finalizer: row.on, Deleting: row.deleting}
 			c := nodesync.Decide(nodesync.WantedState{MachineName: "m"}, node)
 			assert.Equal(t, row.putOn, c.Finalizer)
 			assert.Equal(t, !row.putOn, c.IsEmpty())
@@ -187,7 +187,7 @@ func TestNotManagedAnnotationIsRemoved(t *testing.T) {
 	node.Annotations[notManagedAnnotation] = "1"
 	c := nodesync.Decide(baseWantedState(), node)
 	assert.Equal(t, nodesync.MapEdit{Remove: []string{notManagedAnnotation}}, c.Annotations)
-	assert.Equal(t, "node is marked as a node without a machine", c.Why())
+	assert.Equal(t, "node is marked as a node without a machine", c.Sentence())
 }
 
 func TestTheCriticalTaintIsAddedOnce(t *testing.T) {
@@ -255,26 +255,26 @@ func TestOwnKeysAreRemovedOnlyIfTheTemplateSetThem(t *testing.T) {
 
 func TestATemplateCannotChangeKeysThatOnlyMillwrightWrites(t *testing.T) {
 	wanted := baseWantedState()
-	wanted.Labels[nameLabel] = "another"
-	for _, key := range []string{templateRecord, capacityRecord, notManagedAnnotation} {
+	wanted.Labels[machineNameLabel] = "another"
+	for _, key := range []string{templateRecordAnnotation, capacityRecordAnnotation, notManagedAnnotation} {
 		wanted.Annotations[key] = "mine"
 	}
 	node := syncedNode(t, wanted)
 	assert.Equal(t, syncedNode(t, baseWantedState()), node)
 
 	t.Run("even if a record says that it did", func(t *testing.T) {
-		node.Annotations[templateRecord] = `{"metadata":{"labels":{"` + nameLabel + `":"m","pool":"web"},"annotations":{"` +
-			templateRecord + `":"x","team":"shop"}},"spec":{"taints":[{"key":"only","value":"web","effect":"NoSchedule"}]}}`
+		node.Annotations[templateRecordAnnotation] = `{"metadata":{"labels":{"` + machineNameLabel + `":"m","pool":"web"},"annotations":{"` +
+			templateRecordAnnotation + `":"x","team":"shop"}},"spec":{"taints":[{"key":"only","value":"web","effect":"NoSchedule"}]}}`
 		assert.True(t, nodesync.Decide(baseWantedState(), node).IsEmpty())
 	})
 }
 
-func TestWhyNamesTwentyKeysAtMostAndNoValues(t *testing.T) {
+func TestSentenceNamesAtMostTwentyKeysAndNoValues(t *testing.T) {
 	wanted := nodesync.WantedState{MachineName: "m", Labels: textMap{}}
 	for i := range 30 {
 		wanted.Labels[fmt.Sprintf("key-%02d", i)] = "secret"
 	}
-	why := nodesync.Decide(wanted, nodesync.Node{}).Why()
+	why := nodesync.Decide(wanted, nodesync.Node{}).Sentence()
 	assert.Contains(t, why, "node lacks label key-00, lacks label key-01, ")
 	assert.Contains(t, why, "lacks label key-19 and 13 more")
 	assert.NotContains(t, why, "key-20")

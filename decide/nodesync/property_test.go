@@ -15,7 +15,7 @@ import (
 // randomSource generates random templates and nodes from few keys, so that equal keys are frequent.
 type randomSource struct{ *rand.Rand }
 
-func (d randomSource) randomTexts(keys ...string) textMap {
+func (d randomSource) randomTextMap(keys ...string) textMap {
 	m := textMap{}
 	for _, key := range keys {
 		if d.Intn(2) == 0 {
@@ -25,7 +25,7 @@ func (d randomSource) randomTexts(keys ...string) textMap {
 	return m
 }
 
-func (d randomSource) randomTaints() taintList {
+func (d randomSource) randomTaintList() taintList {
 	var list taintList
 	for _, key := range []string{criticalTaint, "a", "b"} {
 		for _, effect := range []string{"NoSchedule", "NoExecute"} {
@@ -38,15 +38,15 @@ func (d randomSource) randomTaints() taintList {
 	return list
 }
 
-func (d randomSource) randomWanted() nodesync.WantedState {
+func (d randomSource) randomWantedState() nodesync.WantedState {
 	w := nodesync.WantedState{
 		MachineName: "m",
-		Labels:      d.randomTexts("a", "b", "c", nameLabel),
-		Annotations: d.randomTexts("a", "b", "c", notManagedAnnotation, templateRecord),
-		Taints:      d.randomTaints(),
+		Labels:      d.randomTextMap("a", "b", "c", machineNameLabel),
+		Annotations: d.randomTextMap("a", "b", "c", notManagedAnnotation, templateRecordAnnotation),
+		Taints:      d.randomTaintList(),
 	}
 	if d.Intn(4) > 0 {
-		w.Capacity = d.randomTexts("x", "y", "z")
+		w.Capacity = d.randomTextMap("x", "y", "z")
 	}
 	return w
 }
@@ -64,16 +64,16 @@ func (d randomSource) randomNode(former nodesync.WantedState) nodesync.Node {
 	if d.Intn(3) > 0 {
 		n = applyChanges(n, nodesync.Decide(former, n))
 	}
-	maps.Copy(n.Labels, d.randomTexts("a", "c", "foreign"))
-	maps.Copy(n.Annotations, d.randomTexts("a", "c", "foreign", notManagedAnnotation))
-	maps.Copy(n.Capacity, d.randomTexts("x", "z", "cpu"))
-	for _, key := range []string{"a", "b", templateRecord, capacityRecord} {
+	maps.Copy(n.Labels, d.randomTextMap("a", "c", "foreign"))
+	maps.Copy(n.Annotations, d.randomTextMap("a", "c", "foreign", notManagedAnnotation))
+	maps.Copy(n.Capacity, d.randomTextMap("x", "z", "cpu"))
+	for _, key := range []string{"a", "b", templateRecordAnnotation, capacityRecordAnnotation} {
 		if d.Intn(6) == 0 {
 			delete(n.Annotations, key)
 		}
 	}
 	if d.Intn(2) == 0 {
-		n.Taints = d.randomTaints()
+		n.Taints = d.randomTaintList()
 	}
 	return n
 }
@@ -82,7 +82,7 @@ func TestASyncedNodeNeedsNoChange(t *testing.T) {
 	d := randomSource{rand.New(rand.NewSource(1))}
 	empty := 0
 	for range 5_000 {
-		former, wanted := d.randomWanted(), d.randomWanted()
+		former, wanted := d.randomWantedState(), d.randomWantedState()
 		if d.Intn(4) == 0 {
 			wanted = former
 		}
@@ -91,13 +91,13 @@ func TestASyncedNodeNeedsNoChange(t *testing.T) {
 		if c.IsEmpty() {
 			empty++
 		}
-		require.Equal(t, c.IsEmpty(), c.Why() == "", "%+v", c)
+		require.Equal(t, c.IsEmpty(), c.Sentence() == "", "%+v", c)
 		require.Equal(t, c, nodesync.Decide(wanted, node), "the same facts, the same answer")
 
 		after := applyChanges(node, c)
 		require.Equal(t, nodesync.Changes{}, nodesync.Decide(wanted, after), "wanted %+v, node %+v", wanted, node)
 		for key, value := range wanted.Labels {
-			if key != nameLabel {
+			if key != machineNameLabel {
 				require.Equal(t, value, after.Labels[key])
 			}
 		}

@@ -130,7 +130,7 @@ func TestANodeFollowsItsTemplate(t *testing.T) {
 		{
 			name:   "what left the template and is not on the node any more: only the record changes",
 			wanted: func(w *nodesync.WantedState) { w.Labels, w.Taints = nil, nil },
-			node:   func(n *nodesync.Node) { n.Labels, n.Taints = textMap{nameLabel: "m"}, nil },
+			node:   func(n *nodesync.Node) { n.Labels, n.Taints = textMap{machineNameLabel: "m"}, nil },
 			why:    "node has no current record of the template",
 		},
 	} {
@@ -146,14 +146,14 @@ func TestANodeFollowsItsTemplate(t *testing.T) {
 			assert.Equal(t, row.labels, c.Labels)
 			assert.Equal(t, row.taints, c.Taints)
 			others := c.Annotations
-			_, recorded := others.Set[templateRecord]
+			_, recorded := others.Set[templateRecordAnnotation]
 			assert.Equal(t, row.wanted != nil && row.why != "", recorded, "a new record with a new template, and only then")
 			others.Set = maps.Clone(others.Set)
-			if delete(others.Set, templateRecord); len(others.Set) == 0 {
+			if delete(others.Set, templateRecordAnnotation); len(others.Set) == 0 {
 				others.Set = nil
 			}
 			assert.Equal(t, row.others, others)
-			assert.Equal(t, row.why, c.Why())
+			assert.Equal(t, row.why, c.Sentence())
 			assert.Equal(t, row.why == "", c.IsEmpty())
 			assert.True(t, nodesync.Decide(wanted, applyChanges(node, c)).IsEmpty(), "one time is enough")
 		})

@@ -30,13 +30,13 @@ func newClaimIndex(machines []Machine) claimIndex {
 // machine, only the name links the machine to the instance. In the class's namespace, a machine of the same name with
 // another UID was created later, and claims nothing.
 func (c claimIndex) claimant(i Instance) (m Machine, why string) {
-	if m, found := c.machineByUID[i.UID]; found {
+	if m, found := c.machineByUID[i.MachineUID]; found {
 		return m, m.String() + " exists"
 	}
 	if m, found := c.machineByProviderID[i.ProviderID]; found {
 		return m, m.String() + " names instance " + i.ProviderID
 	}
-	if m, found := c.otherNamespaceMachineByName[i.Machine]; found {
+	if m, found := c.otherNamespaceMachineByName[i.MachineName]; found {
 		return m, m.String() + " has the name of the instance's machine and does not know its instance yet"
 	}
 	return Machine{}, ""
@@ -46,30 +46,30 @@ func (c claimIndex) claimant(i Instance) (m Machine, why string) {
 // machine.
 func (c claimIndex) isUnclaimed(i Instance) bool {
 	_, named := c.machineByProviderID[i.ProviderID]
-	_, here := c.localMachineByName[i.Machine]
-	_, moved := c.otherNamespaceMachineByName[i.Machine]
-	return i.ProviderID != "" && i.Machine != "" && !named && !here && !moved
+	_, here := c.localMachineByName[i.MachineName]
+	_, moved := c.otherNamespaceMachineByName[i.MachineName]
+	return i.ProviderID != "" && i.MachineName != "" && !named && !here && !moved
 }
 
 // ownershipProblem returns why the owner of an instance without a UID tag is not known; empty: the instance belongs to
 // a machine. Other controllers tag instances only with the machine's name. The machine of that name adopts such an
 // instance, unless the machine's provider ID names another instance.
 func (c claimIndex) ownershipProblem(i Instance) string {
-	namesake, found := c.localMachineByName[i.Machine]
+	namesake, found := c.localMachineByName[i.MachineName]
 	_, named := c.machineByProviderID[i.ProviderID]
 	switch {
-	case named, i.UID == "" && found && namesake.ProviderID == "" && i.ProviderID != "":
+	case named, i.MachineUID == "" && found && namesake.ProviderID == "" && i.ProviderID != "":
 		return ""
 	case i.ProviderID == "":
 		return "has no provider ID"
-	case i.Machine == "" && i.UID == "":
+	case i.MachineName == "" && i.MachineUID == "":
 		return "has neither the name nor the UID of a machine"
-	case i.Machine == "":
+	case i.MachineName == "":
 		return "has no name of a machine"
 	case found:
 		return fmt.Sprintf("has no UID, and the name of %s, which names instance %s", namesake, namesake.ProviderID)
 	default:
-		return fmt.Sprintf("has no UID, and the name of Machine %s, which does not exist", i.Machine)
+		return fmt.Sprintf("has no UID, and the name of Machine %s, which does not exist", i.MachineName)
 	}
 }
 
@@ -77,7 +77,7 @@ func (c claimIndex) ownershipProblem(i Instance) string {
 func ClaimReason(t DeletionTarget, machines []Machine) string {
 	c := newClaimIndex(machines)
 	for _, id := range t.ProviderIDs {
-		if _, why := c.claimant(Instance{ProviderID: id, Machine: t.Machine, UID: t.UID}); why != "" {
+		if _, why := c.claimant(Instance{ProviderID: id, MachineName: t.Machine, MachineUID: t.UID}); why != "" {
 			return why
 		}
 	}

@@ -22,7 +22,7 @@ func Decide(f Facts) Decision {
 			d.Machines++
 		}
 	}
-	orphans := d.sortInstances(f)
+	orphans := d.groupUnclaimedInstances(f)
 	for _, g := range orphans {
 		d.Orphans += len(g.members)
 	}
@@ -38,9 +38,9 @@ func Decide(f Facts) Decision {
 
 // instanceGroup holds all instances with one UID. All instances of a group are kept, or all are deleted.
 type instanceGroup struct {
-	machine, uid   string
-	members        []Instance // instances of the group, sorted by provider ID
-	firstSeenTimes []time.Time
+	machineName, machineUID string
+	members                 []Instance // instances of the group, sorted by provider ID
+	firstSeenTimes          []time.Time
 }
 
 // latestFirstSeenTime returns when the last member of the group was first seen without a machine.
@@ -48,30 +48,30 @@ func (g instanceGroup) latestFirstSeenTime() time.Time {
 	return slices.MaxFunc(g.firstSeenTimes, time.Time.Compare)
 }
 
-// sortInstances counts the instances, and returns the groups that no machine claims, sorted by UID.
-func (d *Decision) sortInstances(f Facts) []instanceGroup {
+// groupUnclaimedInstances counts the instances, and returns the groups that no machine claims, sorted by UID.
+func (d *Decision) groupUnclaimedInstances(f Facts) []instanceGroup {
 	var unclear noteList
 	var orphans []instanceGroup
 	claims := newClaimIndex(f.Machines)
 	for _, g := range groupByUID(f) {
-		if f.Named && g.uid == "" && claims.isUnclaimed(g.members[0]) {
+		if f.IdentifiedByName && g.machineUID == "" && claims.isUnclaimed(g.members[0]) {
 			orphans = append(orphans, g)
 			continue
 		}
-		if g.uid == "" || g.machine == "" || g.members[0].ProviderID == "" {
+		if g.machineUID == "" || g.machineName == "" || g.members[0].ProviderID == "" {
 			for _, i := range g.members {
 				if why := claims.ownershipProblem(i); why != "" {
 					d.Unknown++
 					unclear.addNote(
 						"instance %s %s: it is not deleted",
-						cmp.Or(i.ProviderID, i.Machine, i.UID, "without any name"),
+						cmp.Or(i.ProviderID, i.MachineName, i.MachineUID, "without any name"),
 						why,
 					)
 				}
 			}
 			continue
 		}
-		owner, claimed := claims.machineByUID[g.uid]
+		owner, claimed := claims.machineByUID[g.machineUID]
 		for _, i := range g.members {
 			if m, why := claims.claimant(i); why != "" && !claimed {
 				owner, claimed = m, true
@@ -103,21 +103,30 @@ func groupByUID(f Facts) []instanceGroup {
 		since[[2]string{s.ProviderID, s.UID}] = s.Since
 	}
 	sorted := list.SortedCopy(f.Instances, func(a, b Instance) int {
-		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.ProviderID, b.ProviderID))
+		return cmp.Or(
+			cmp.Compare(a.MachineUID, b.MachineUID),
+			cmp.Compare(a.MachineName, b.MachineName),
+			cmp.Compare(a.ProviderID, b.ProviderID),
+		)
 	})
 	var all []instanceGroup
 	for _, i := range sorted {
 		seen := f.Now
-		if earlier, known := since[[2]string{i.ProviderID, i.UID}]; known && earlier.Before(f.Now) {
+		if earlier, known := since[[2]string{i.ProviderID, i.MachineUID}]; known && earlier.Before(f.Now) {
 			seen = earlier
 		}
-		if last := len(all) - 1; last >= 0 && i.UID != "" && all[last].uid == i.UID {
+		if last := len(all) - 1; last >= 0 && i.MachineUID != "" && all[last].machineUID == i.MachineUID {
 			all[last].members, all[last].firstSeenTimes = append(all[last].members, i), append(all[last].firstSeenTimes, seen)
 			continue
 		}
 		all = append(
 			all,
-			instanceGroup{machine: i.Machine, uid: i.UID, members: []Instance{i}, firstSeenTimes: []time.Time{seen}},
+			instanceGroup{
+				machineName:    i.MachineName,
+				machineUID:     i.MachineUID,
+				members:        []Instance{i},
+				firstSeenTimes: []time.Time{seen},
+			},
 		)
 	}
 	return all
@@ -137,7 +146,7 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 	case wrong != "":
 		return 0, fmt.Sprintf(
 			"the annotation collect-orphans says %s, which %s: nothing is deleted",
-			strconv.Quote(phrase.CutText(strings.TrimSpace(f.Allowed), maxNoteBytes)),
+			strconv.Quote(phrase.CutText(strings.TrimSpace(f.AllowedDeletions), maxNoteBytes)),
 			wrong,
 		)
 	case allowed != nil:
@@ -171,7 +180,7 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 // 2026-11-24T12:00:00Z". The number is nil if there is no annotation, or if its time has passed. The number 0 needs no
 // end time. The result wrong is the reason why the annotation is invalid.
 func (f Facts) parseAllowedDeletions() (n *int, wrong string) {
-	fields := strings.Fields(f.Allowed)
+	fields := strings.Fields(f.AllowedDeletions)
 	if len(fields) == 0 {
 		return nil, ""
 	}
@@ -219,13 +228,13 @@ func (d *Decision) selectTargets(f Facts, orphans []instanceGroup, most int) {
 			notes.addNote(
 				"instance %s of Machine %s, which does not exist, is not deleted yet: %s",
 				g.providerIDText(),
-				g.machine,
+				g.machineName,
 				why,
 			)
 			continue
 		}
 		count, size = count+len(g.members), size+g.targetBytes()
-		d.Collect = append(d.Collect, DeletionTarget{g.machine, g.uid, g.providerIDs()})
+		d.Collect = append(d.Collect, DeletionTarget{g.machineName, g.machineUID, g.providerIDs()})
 	}
 	d.Notes = notes.limitedNotes()
 }
@@ -254,12 +263,12 @@ func SightingsWithoutDeleted(all []Sighting, gone []string) []Sighting {
 
 // Limits that keep the JSON of a Decision below 16 KiB for any number of instances and any length of names.
 const (
-	maxSightings     = 100
-	maxSightingBytes = 7 << 10
-	maxTargetBytes   = 3 << 10
-	maxNotes         = 10
-	maxNoteBytes     = 200
-	jsonOverhead     = 80 // bytes of one sighting or target: keys, quotes and the time
+	maxSightings      = 100
+	maxSightingBytes  = 7 << 10
+	maxTargetBytes    = 3 << 10
+	maxNotes          = 10
+	maxNoteBytes      = 200
+	jsonOverheadBytes = 80 // bytes of one sighting or target: keys, quotes and the time
 )
 
 // nextSightings returns the sightings for the next sweep, the oldest first, as many as fit into a history. For an
@@ -268,13 +277,13 @@ func nextSightings(orphans []instanceGroup) []Sighting {
 	var all []Sighting
 	for _, g := range orphans {
 		for i, m := range g.members {
-			all = append(all, Sighting{ProviderID: m.ProviderID, UID: g.uid, Since: g.firstSeenTimes[i]})
+			all = append(all, Sighting{ProviderID: m.ProviderID, UID: g.machineUID, Since: g.firstSeenTimes[i]})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Sighting) int { return a.Since.Compare(b.Since) })
 	size := 0
 	for i, s := range all {
-		if size += len(s.ProviderID) + len(s.UID) + jsonOverhead; i == maxSightings || size > maxSightingBytes {
+		if size += len(s.ProviderID) + len(s.UID) + jsonOverheadBytes; i == maxSightings || size > maxSightingBytes {
 			return all[:i]
 		}
 	}
@@ -283,7 +292,7 @@ func nextSightings(orphans []instanceGroup) []Sighting {
 
 // targetBytes returns the size of the group's target in a history, in bytes.
 func (g instanceGroup) targetBytes() int {
-	size := len(g.machine) + len(g.uid) + jsonOverhead
+	size := len(g.machineName) + len(g.machineUID) + jsonOverheadBytes
 	for _, m := range g.members {
 		size += len(m.ProviderID) + len(`"",`)
 	}

@@ -10,22 +10,22 @@ import (
 // Facts holds the facts that a sweep has read about the instances of one class. The instances must be read before the
 // machines, because otherwise an instance that is created between the two reads would seem to have no machine.
 type Facts struct {
-	Now       time.Time
-	Allowed   string     // value of the class's annotation collect-orphans; empty: no annotation
-	Instances []Instance // all instances of the class
+	Now              time.Time
+	AllowedDeletions string     // value of the class's annotation collect-orphans; empty: no annotation
+	Instances        []Instance // all instances of the class
 	// instances of this cloud have no UID tag, so that an instance belongs to the machine of the same name
-	Named     bool
-	Machines  []Machine  // all machines of all namespaces, of every class and in every phase
-	Sightings []Sighting // the Sightings of the previous sweep's Decision
-	Settings  Settings
+	IdentifiedByName bool
+	Machines         []Machine  // all machines of all namespaces, of every class and in every phase
+	Sightings        []Sighting // the Sightings of the previous sweep's Decision
+	Settings         Settings
 }
 
 // Instance is an instance in the list of its cloud.
 type Instance struct {
-	ProviderID string
-	Machine    string    // tag: name of the instance's machine
-	UID        string    // tag: UID of the instance's machine
-	Created    time.Time // creation time of the instance; zero: the cloud does not report it
+	ProviderID  string
+	MachineName string    // tag: name of the instance's machine
+	MachineUID  string    // tag: UID of the instance's machine
+	Created     time.Time // creation time of the instance; zero: the cloud does not report it
 }
 
 // Machine is an existing Machine object. A machine keeps its instance in every phase, also during the machine's
@@ -94,7 +94,7 @@ type DeletionTarget struct {
 
 func (s Settings) withDefaults() Settings {
 	return Settings{
-		Confirm:     cmp.Or(max(s.Confirm, 0), DefaultConfirm),
+		Confirm:     cmp.Or(max(s.Confirm, 0), DefaultConfirmTime),
 		MinAge:      cmp.Or(max(s.MinAge, 0), DefaultMinAge),
 		MaxPerSweep: min(cmp.Or(max(s.MaxPerSweep, 0), DefaultMaxPerSweep), MaxDeletionsPerSweep),
 	}
@@ -102,18 +102,18 @@ func (s Settings) withDefaults() Settings {
 
 // Node is a node of the target cluster.
 type Node struct {
-	Name       string
-	ProviderID string // provider ID of the node; empty: the node has none
-	Machine    string // name of the node's machine from the node's label; empty: no label
-	Created    time.Time
-	NotManaged bool // the node has the annotation not-managed-by-mcm
-	Guarded    bool // the node has Millwright's finalizer
+	Name         string
+	ProviderID   string // provider ID of the node; empty: the node has none
+	MachineName  string // name of the node's machine from the node's label; empty: no label
+	Created      time.Time
+	NotManaged   bool // the node has the annotation not-managed-by-mcm
+	HasFinalizer bool // the node has Millwright's finalizer
 }
 
 // NodeOwner is a Machine of any namespace, with the fields that can link it to a node.
 type NodeOwner struct {
 	Name       string
-	Node       string // name of the machine's node; empty: not known
+	NodeName   string // name of the machine's node; empty: not known
 	ProviderID string // provider ID of the machine's instance; empty: not known
 }
 
@@ -132,15 +132,16 @@ func UnmanagedNodes(now time.Time, nodes []Node, owners []NodeOwner) []string {
 	claimed := map[NodeOwner]bool{} // each entry has exactly one of the fields Name, Node and ProviderID
 	for _, o := range owners {
 		claimed[NodeOwner{Name: o.Name}] = true
-		claimed[NodeOwner{Node: o.Node}] = true
+		claimed[NodeOwner{NodeName: o.NodeName}] = true
 		claimed[NodeOwner{ProviderID: o.ProviderID}] = true
 	}
 	delete(claimed, NodeOwner{}) // an empty field claims no node
 	var names []string
 	for _, n := range nodes {
-		done := n.NotManaged && !n.Guarded
+		done := n.NotManaged && !n.HasFinalizer
 		young := now.Before(n.Created.Add(DefaultMinAge))
-		tied := claimed[NodeOwner{Name: n.Name}] || claimed[NodeOwner{Name: n.Machine}] || claimed[NodeOwner{Node: n.Name}] ||
+		tied := claimed[NodeOwner{Name: n.Name}] || claimed[NodeOwner{Name: n.MachineName}] ||
+			claimed[NodeOwner{NodeName: n.Name}] ||
 			claimed[NodeOwner{ProviderID: n.ProviderID}]
 		if !done && !young && !tied && len(names) < MaxUnmanagedNodes {
 			names = append(names, n.Name)

@@ -23,7 +23,7 @@ func timeAgo(d time.Duration) time.Time { return now.Add(-d) }
 
 // newInstance returns an instance with the tags of a machine, created an hour ago.
 func newInstance(id, machine string) orphan.Instance {
-	return orphan.Instance{ProviderID: id, Machine: machine, UID: "uid-" + machine, Created: timeAgo(time.Hour)}
+	return orphan.Instance{ProviderID: id, MachineName: machine, MachineUID: "uid-" + machine, Created: timeAgo(time.Hour)}
 }
 
 func newMachine(name, providerID string) orphan.Machine {
@@ -46,7 +46,7 @@ func withInstances(f orphan.Facts, seen time.Duration, instances ...orphan.Insta
 	f.Instances = append(f.Instances, instances...)
 	for _, i := range instances {
 		if seen > 0 {
-			f.Sightings = append(f.Sightings, orphan.Sighting{ProviderID: i.ProviderID, UID: i.UID, Since: timeAgo(seen)})
+			f.Sightings = append(f.Sightings, orphan.Sighting{ProviderID: i.ProviderID, UID: i.MachineUID, Since: timeAgo(seen)})
 		}
 	}
 	return f
@@ -54,9 +54,9 @@ func withInstances(f orphan.Facts, seen time.Duration, instances ...orphan.Insta
 
 // withoutInstanceUIDs removes the UIDs of the instances, as in a cloud that tags instances only with names.
 func withoutInstanceUIDs(f orphan.Facts) orphan.Facts {
-	f.Named = true
+	f.IdentifiedByName = true
 	for i := range f.Instances {
-		f.Instances[i].UID = ""
+		f.Instances[i].MachineUID = ""
 	}
 	for i := range f.Sightings {
 		f.Sightings[i].UID = ""
@@ -139,23 +139,23 @@ func TestDecide(t *testing.T) {
 		{name: "first sighting", facts: withInstances(healthyFacts(3), 0, gone), says: "first seen at 12:00:00 UTC"},
 		{name: "a second look that comes too early", facts: withInstances(healthyFacts(3), 15*time.Minute-1, gone), says: "not confirmed"},
 		{name: "exactly at the time", facts: withInstances(healthyFacts(3), 15*time.Minute, gone), goes: []string{"i-gone"}},
-		{name: "too young", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-young", Machine: "y", UID: "uid-y", Created: timeAgo(20*time.Minute - 1)}), says: "too young until 12:00:00"},
-		{name: "old enough", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-young", Machine: "y", UID: "uid-y", Created: timeAgo(20 * time.Minute)}), goes: []string{"i-young"}},
-		{name: "a cloud that does not tell ages", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-gone", Machine: "y", UID: "uid-y"}), goes: []string{"i-gone"}},
-		{name: "a cloud whose clock is ahead", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-gone", Machine: "y", UID: "uid-y", Created: now.Add(time.Hour)}), says: "too young"},
+		{name: "too young", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-young", MachineName: "y", MachineUID: "uid-y", Created: timeAgo(20*time.Minute - 1)}), says: "too young until 12:00:00"},
+		{name: "old enough", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-young", MachineName: "y", MachineUID: "uid-y", Created: timeAgo(20 * time.Minute)}), goes: []string{"i-young"}},
+		{name: "a cloud that does not tell ages", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-gone", MachineName: "y", MachineUID: "uid-y"}), goes: []string{"i-gone"}},
+		{name: "a cloud whose clock is ahead", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-gone", MachineName: "y", MachineUID: "uid-y", Created: now.Add(time.Hour)}), says: "too young"},
 		{name: "a sighting of the future counts from now", facts: withInstances(healthyFacts(3), -time.Hour, gone), says: "first seen at 12:00:00 UTC"},
 		{name: "a provider ID that is used again is another instance", facts: changedFacts(withInstances(healthyFacts(3), 0, gone), func(f *orphan.Facts) {
 			f.Sightings = []orphan.Sighting{{ProviderID: "i-gone", UID: "uid-former", Since: timeAgo(time.Hour)}}
 		}), says: "first seen at 12:00:00 UTC"},
-		{name: "without a UID", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-x", Machine: "x", Created: timeAgo(time.Hour)}), says: "instance i-x has no UID, and the name of Machine x, which does not exist"},
-		{name: "without a UID, with the name of a machine that adopts it", facts: changedFacts(withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-x", Machine: "x", Created: timeAgo(time.Hour)}), func(f *orphan.Facts) {
+		{name: "without a UID", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-x", MachineName: "x", Created: timeAgo(time.Hour)}), says: "instance i-x has no UID, and the name of Machine x, which does not exist"},
+		{name: "without a UID, with the name of a machine that adopts it", facts: changedFacts(withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-x", MachineName: "x", Created: timeAgo(time.Hour)}), func(f *orphan.Facts) {
 			f.Machines = append(f.Machines, newMachine("x", ""))
 		})},
-		{name: "without a UID, with the name of a machine that has another instance", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-x", Machine: "m-0", Created: timeAgo(time.Hour)}), says: "instance i-x has no UID, and the name of Machine m-0, which names instance i-m-0"},
-		{name: "without a name", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-x", UID: "uid-x", Created: timeAgo(time.Hour)}), says: "instance i-x has no name of a machine"},
-		{name: "without a provider ID", facts: withInstances(healthyFacts(3), long, orphan.Instance{UID: "uid-x", Machine: "x", Created: timeAgo(time.Hour)}), says: "instance x has no provider ID"},
-		{name: "two of one UID, one of them without a provider ID", facts: withInstances(healthyFacts(3), long, gone, orphan.Instance{UID: "uid-gone", Machine: "gone"}), says: "has no provider ID"},
-		{name: "without a UID, but named by a machine", facts: changedFacts(healthyFacts(3), func(f *orphan.Facts) { f.Instances[1].UID = "" })},
+		{name: "without a UID, with the name of a machine that has another instance", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-x", MachineName: "m-0", Created: timeAgo(time.Hour)}), says: "instance i-x has no UID, and the name of Machine m-0, which names instance i-m-0"},
+		{name: "without a name", facts: withInstances(healthyFacts(3), long, orphan.Instance{ProviderID: "i-x", MachineUID: "uid-x", Created: timeAgo(time.Hour)}), says: "instance i-x has no name of a machine"},
+		{name: "without a provider ID", facts: withInstances(healthyFacts(3), long, orphan.Instance{MachineUID: "uid-x", MachineName: "x", Created: timeAgo(time.Hour)}), says: "instance x has no provider ID"},
+		{name: "two of one UID, one of them without a provider ID", facts: withInstances(healthyFacts(3), long, gone, orphan.Instance{MachineUID: "uid-gone", MachineName: "gone"}), says: "has no provider ID"},
+		{name: "without a UID, but named by a machine", facts: changedFacts(healthyFacts(3), func(f *orphan.Facts) { f.Instances[1].MachineUID = "" })},
 		{name: "no machine at all", facts: withInstances(orphan.Facts{Now: now}, long, gone), held: "1 instance and no machine at all: moved or restored control plane?"},
 		{name: "no machine at all, and no instance of ours", facts: withInstances(orphan.Facts{Now: now}, long, orphan.Instance{ProviderID: "i-x"}), says: "i-x"},
 		{name: "only machines of other classes are there", facts: withInstances(orphan.Facts{Now: now, Machines: []orphan.Machine{{Name: "other", UID: "uid-other", ProviderID: "i-of-another-class"}}}, long, gone), held: "no machine claims any of the class's 1 instance"},
@@ -164,16 +164,16 @@ func TestDecide(t *testing.T) {
 		{name: "a tenth", facts: withInstances(healthyFacts(45), long, lostInstances(5)...), goes: []string{"i-lost-0", "i-lost-1", "i-lost-2", "i-lost-3", "i-lost-4"}},
 		{name: "more than a tenth", facts: withInstances(healthyFacts(44), long, lostInstances(5)...), held: "5 of 49 instances"},
 		{name: "those that were just seen count, too", facts: withInstances(withInstances(healthyFacts(10), long, gone), 0, lostInstances(2)...), held: "3 of 13 instances"},
-		{name: "a person lets some go", facts: changedFacts(withInstances(orphan.Facts{Now: now}, long, lostInstances(5)...), func(f *orphan.Facts) { f.Allowed = " 2 until 2026-11-22T12:00:01Z " }), goes: []string{"i-lost-0", "i-lost-1"}, says: "one sweep deletes at most 2"},
-		{name: "a person lets none go", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "0" }), says: "one sweep deletes at most 0"},
-		{name: "a person who is hard to understand", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "all" }), held: `says "all", which is not a number`},
-		{name: "a person who counts down", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "-1" }), held: `says "-1", which is not a number`},
-		{name: "a person does not shorten the time between two looks", facts: changedFacts(withInstances(healthyFacts(3), 0, gone), func(f *orphan.Facts) { f.Allowed = allowanceForAnHour(9) }), says: "not confirmed"},
-		{name: "a person's number that has ended: the breaker holds", facts: changedFacts(withInstances(orphan.Facts{Now: now}, long, lostInstances(5)...), func(f *orphan.Facts) { f.Allowed = "2 until 2026-11-22T12:00:00Z" }), held: "no machine at all"},
-		{name: "a person's number that has ended replaces no limit", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "0 until 2026-11-22T11:00:00Z" }), goes: []string{"i-gone"}},
-		{name: "a person's number without an end", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "2" }), held: `says "2", which has no end`},
-		{name: "a person's number with an end that is far away", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "2 until 2026-11-23T12:00:01Z" }), held: "more than 24h from now"},
-		{name: "a person's time that is none", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.Allowed = "2 until tomorrow" }), held: `says "2 until tomorrow", which has no end`},
+		{name: "a person lets some go", facts: changedFacts(withInstances(orphan.Facts{Now: now}, long, lostInstances(5)...), func(f *orphan.Facts) { f.AllowedDeletions = " 2 until 2026-11-22T12:00:01Z " }), goes: []string{"i-lost-0", "i-lost-1"}, says: "one sweep deletes at most 2"},
+		{name: "a person lets none go", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.AllowedDeletions = "0" }), says: "one sweep deletes at most 0"},
+		{name: "a person who is hard to understand", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.AllowedDeletions = "all" }), held: `says "all", which is not a number`},
+		{name: "a person who counts down", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.AllowedDeletions = "-1" }), held: `says "-1", which is not a number`},
+		{name: "a person does not shorten the time between two looks", facts: changedFacts(withInstances(healthyFacts(3), 0, gone), func(f *orphan.Facts) { f.AllowedDeletions = allowanceForAnHour(9) }), says: "not confirmed"},
+		{name: "a person's number that has ended: the breaker holds", facts: changedFacts(withInstances(orphan.Facts{Now: now}, long, lostInstances(5)...), func(f *orphan.Facts) { f.AllowedDeletions = "2 until 2026-11-22T12:00:00Z" }), held: "no machine at all"},
+		{name: "a person's number that has ended replaces no limit", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.AllowedDeletions = "0 until 2026-11-22T11:00:00Z" }), goes: []string{"i-gone"}},
+		{name: "a person's number without an end", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.AllowedDeletions = "2" }), held: `says "2", which has no end`},
+		{name: "a person's number with an end that is far away", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.AllowedDeletions = "2 until 2026-11-23T12:00:01Z" }), held: "more than 24h from now"},
+		{name: "a person's time that is none", facts: changedFacts(withInstances(healthyFacts(3), long, gone), func(f *orphan.Facts) { f.AllowedDeletions = "2 until tomorrow" }), held: `says "2 until tomorrow", which has no end`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := orphan.Decide(row.facts)
@@ -188,7 +188,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestASweepDeletesAtMostTheCapOldestFirst(t *testing.T) {
+func TestSweepDeletesOldestOrphansUpToTheLimit(t *testing.T) {
 	f := healthyFacts(200)
 	for i, o := range lostInstances(12) {
 		f = withInstances(f, time.Hour-time.Duration(i)*time.Minute, o)
@@ -204,14 +204,14 @@ func TestASweepDeletesAtMostTheCapOldestFirst(t *testing.T) {
 	assert.Len(t, d.Sightings, 12)
 	assert.Len(t, orphan.SightingsWithoutDeleted(d.Sightings, collectedIDs(d)), 2)
 	assert.Equal(t, []int{212, 200, 12}, []int{d.Instances, d.Machines, d.Orphans})
-	f.Allowed = allowanceForAnHour(100)
+	f.AllowedDeletions = allowanceForAnHour(100)
 	assert.Len(t, orphan.Decide(f).Collect, 12)
 	assert.Len(
 		t,
 		orphan.Decide(
 			changedFacts(
 				withInstances(f, time.Hour, lostInstances(60)[12:]...),
-				func(f *orphan.Facts) { f.Allowed = allowanceForAnHour(100) },
+				func(f *orphan.Facts) { f.AllowedDeletions = allowanceForAnHour(100) },
 			),
 		).Collect,
 		orphan.MaxDeletionsPerSweep,
@@ -262,7 +262,7 @@ func TestDecisionHasLimitedSize(t *testing.T) {
 			long := strings.Repeat("x", length)
 			f := withInstances(healthyFacts(2000), time.Hour)
 			for _, i := range lostInstances(1500) {
-				i.ProviderID, i.Machine = i.ProviderID+long, i.Machine+long
+				i.ProviderID, i.MachineName = i.ProviderID+long, i.MachineName+long
 				f = withInstances(f, time.Hour, i)
 			}
 			for i := range 500 {
@@ -272,7 +272,7 @@ func TestDecisionHasLimitedSize(t *testing.T) {
 					newInstance(fmt.Sprint("i-twin-", i, long), fmt.Sprint("m-", i)),
 				)
 			}
-			f.Allowed = allowanceForAnHour(1000)
+			f.AllowedDeletions = allowanceForAnHour(1000)
 			d := orphan.Decide(f)
 			text, err := json.Marshal(d)
 			require.NoError(t, err)

@@ -7,7 +7,7 @@ import "time"
 // Defaults of a sweep's Settings. Sources of the defaults: the period of MCM's sweep, MCM's creation timeout, and one
 // fifth of the machines that a set deletes at a time.
 const (
-	DefaultConfirm     = 15 * time.Minute
+	DefaultConfirmTime = 15 * time.Minute
 	DefaultMinAge      = 20 * time.Minute
 	DefaultMaxPerSweep = 10
 )

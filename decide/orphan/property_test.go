@@ -47,13 +47,13 @@ func (c *simulatedCloud) makeRandomChange() {
 		}
 		switch c.randomIntBelow(8) {
 		case 0:
-			i.UID = ""
+			i.MachineUID = ""
 		case 1:
-			i.Machine = ""
+			i.MachineName = ""
 		case 2:
 			c.Instances = append(c.Instances, newInstance("i-twin-"+name, name))
 		case 3: // a machine that was restored from a backup
-			i.UID, m.ProviderID = "uid-former", i.ProviderID
+			i.MachineUID, m.ProviderID = "uid-former", i.ProviderID
 		default:
 		}
 		c.Machines = append(c.Machines, m)
@@ -78,7 +78,7 @@ func isClaimedInstance(f orphan.Facts, id string) bool {
 	at := slices.IndexFunc(f.Instances, func(i orphan.Instance) bool { return i.ProviderID == id })
 	return slices.ContainsFunc(
 		f.Machines,
-		func(m orphan.Machine) bool { return m.UID == f.Instances[at].UID || m.ProviderID == id },
+		func(m orphan.Machine) bool { return m.UID == f.Instances[at].MachineUID || m.ProviderID == id },
 	)
 }
 
@@ -90,7 +90,7 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 		first := map[string]time.Time{}
 		for range 40 {
 			c.makeRandomChange()
-			c.Allowed = []string{"", "", "", "3 until " + c.Now.Add(time.Minute).Format(time.RFC3339), "nonsense"}[c.randomIntBelow(5)]
+			c.AllowedDeletions = []string{"", "", "", "3 until " + c.Now.Add(time.Minute).Format(time.RFC3339), "nonsense"}[c.randomIntBelow(5)]
 			d := orphan.Decide(c.Facts)
 			require.Equal(t, d, orphan.Decide(c.Facts), "the same facts, the same answer")
 			for id := range first {
@@ -103,15 +103,15 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 			for _, id := range gone {
 				require.False(t, isClaimedInstance(c.Facts, id), "seed %d: %s has a machine", seed, id)
 				require.Contains(t, first, id, "seed %d: %s was not seen before", seed, id)
-				require.GreaterOrEqual(t, c.Now.Sub(first[id]), orphan.DefaultConfirm, "seed %d: %s", seed, id)
+				require.GreaterOrEqual(t, c.Now.Sub(first[id]), orphan.DefaultConfirmTime, "seed %d: %s", seed, id)
 			}
 			for _, i := range c.Instances { // a provider deletes all instances with the UID
-				together := slices.ContainsFunc(d.Collect, func(t orphan.DeletionTarget) bool { return t.UID == i.UID })
+				together := slices.ContainsFunc(d.Collect, func(t orphan.DeletionTarget) bool { return t.UID == i.MachineUID })
 				require.Equal(t, together, slices.Contains(gone, i.ProviderID), "seed %d: %s", seed, i.ProviderID)
 			}
-			most := map[string]int{"": orphan.DefaultMaxPerSweep, "3": 3}[strings.Split(c.Allowed, " ")[0]]
+			most := map[string]int{"": orphan.DefaultMaxPerSweep, "3": 3}[strings.Split(c.AllowedDeletions, " ")[0]]
 			require.LessOrEqual(t, len(gone), most, "seed %d", seed)
-			if c.Allowed == "" && len(gone) > 0 {
+			if c.AllowedDeletions == "" && len(gone) > 0 {
 				require.NotEmpty(t, c.Machines, "seed %d", seed)
 				require.LessOrEqual(t, d.Orphans, max(2, len(c.Instances)/10), "seed %d", seed)
 			}

@@ -23,10 +23,10 @@ type OwnerKind string
 // The possible owners in an answer. Only Ours permits the caller to write to, drain, delete or adopt the object.
 // InDoubt stops the step until a person decides; the caller must not treat the step as done.
 const (
-	Ours     OwnerKind = "Ours"
-	Anothers OwnerKind = "Another's"
-	Nobodys  OwnerKind = "Nobody's" // owned by no known Machine
-	InDoubt  OwnerKind = "InDoubt"
+	OwnerSelf    OwnerKind = "Ours"
+	OwnerOther   OwnerKind = "Another's"
+	OwnerNone    OwnerKind = "Nobody's" // owned by no known Machine
+	OwnerInDoubt OwnerKind = "InDoubt"
 )
 
 // OwnerAnswer is the answer about one node or instance. The zero OwnerAnswer means that the owner was not determined.
@@ -53,17 +53,17 @@ func (m Machine) String() string { return fmt.Sprintf("Machine %s/%s", m.Namespa
 
 // Node is a node whose owner is requested.
 type Node struct {
-	Name       string
-	ProviderID string // spec.providerID; empty: not known yet, or not set by the cloud
-	Mark       string // UID of the Machine that marked the node as its own; empty: no mark
-	Twin       string // name of another node with the same provider ID; empty: no such node
+	Name              string
+	ProviderID        string // spec.providerID; empty: not known yet, or not set by the cloud
+	MarkUID           string // UID of the Machine that marked the node as its own; empty: no mark
+	DuplicateNodeName string // name of another node with the same provider ID; empty: no such node
 }
 
 // Instance is an instance whose owner is requested.
 type Instance struct {
-	ProviderID string
-	UID        string // tag: UID of the Machine for which the instance was created; empty: no such tag
-	Machine    string // tag: name of the Machine for which the instance was created; empty: no such tag
+	ProviderID  string
+	MachineUID  string // tag: UID of the Machine for which the instance was created; empty: no such tag
+	MachineName string // tag: name of the Machine for which the instance was created; empty: no such tag
 }
 
 // IsSameInstance reports whether two provider IDs name the same instance: the IDs are equal, or they have the same
@@ -118,17 +118,17 @@ func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 		return answerForOtherInstance(n, me, all)
 	}
 	what := fmt.Sprintf("node %s is of instance %s", n.Name, n.ProviderID)
-	marked, isMarked := all.findByUID(n.Mark)
+	marked, isMarked := all.findByUID(n.MarkUID)
 	rival, hasRival := all.findByProviderID(n.ProviderID)
 	switch {
-	case n.Twin != "":
+	case n.DuplicateNodeName != "":
 		return doubtAnswer(
 			"nodes %s and %s both have the provider ID %s: delete the Node that is not in use, or request skip",
 			n.Name,
-			n.Twin,
+			n.DuplicateNodeName,
 			n.ProviderID,
 		)
-	case n.Mark == me.UID:
+	case n.MarkUID == me.UID:
 		return ownAnswer("%s, and has the mark of this Machine", what)
 	case isMarked && IsSameInstance(marked.ProviderID, n.ProviderID):
 		return otherOwnerAnswer("%s, which %s names, too, and has the mark of that Machine", what, marked)
@@ -147,10 +147,10 @@ func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 func answerForMachineWithoutInstance(n Node, me Machine, all otherMachineList) OwnerAnswer {
 	rival, has := all.findByProviderID(n.ProviderID)
 	if !has {
-		rival, has = all.findByUID(n.Mark)
+		rival, has = all.findByUID(n.MarkUID)
 	}
 	switch {
-	case n.Mark == me.UID && has:
+	case n.MarkUID == me.UID && has:
 		return doubtAnswer(
 			"node %s has the mark of this Machine, which names no instance, and is of instance %s, which %s names: "+
 				"restore spec.providerID",
@@ -158,7 +158,7 @@ func answerForMachineWithoutInstance(n Node, me Machine, all otherMachineList) O
 			n.ProviderID,
 			rival,
 		)
-	case n.Mark == me.UID:
+	case n.MarkUID == me.UID:
 		return ownAnswer("node %s has the mark of this Machine", n.Name)
 	case has:
 		return otherOwnerAnswer("node %s is of %s", n.Name, rival)
@@ -170,10 +170,10 @@ func answerForMachineWithoutInstance(n Node, me Machine, all otherMachineList) O
 // answerForNodeWithoutID is OwnerOfNode for a node without a provider ID, and a Machine with a provider ID.
 func answerForNodeWithoutID(n Node, me Machine, all otherMachineList) OwnerAnswer {
 	what := fmt.Sprintf("node %s has no provider ID", n.Name)
-	marked, isMarked := all.findByUID(n.Mark)
+	marked, isMarked := all.findByUID(n.MarkUID)
 	told, isTold := all.findMachine(func(m Machine) bool { return !m.InstanceGone && m.Told == n.Name })
 	switch {
-	case n.Mark == me.UID:
+	case n.MarkUID == me.UID:
 		return ownAnswer("%s, and has the mark of this Machine", what)
 	case isMarked && !marked.InstanceGone:
 		return otherOwnerAnswer("%s, and has the mark of %s", what, marked)
@@ -203,7 +203,7 @@ func answerForOtherInstance(n Node, me Machine, all otherMachineList) OwnerAnswe
 	what := fmt.Sprintf("node %s is of instance %s, and not of %s", n.Name, n.ProviderID, me.ProviderID)
 	rival, has := all.findByProviderID(n.ProviderID)
 	switch {
-	case n.Mark == me.UID:
+	case n.MarkUID == me.UID:
 		return doubtAnswer("%s, but has the mark of this Machine: correct spec.providerID", what)
 	case has:
 		return otherOwnerAnswer("%s: it is the node of %s", what, rival)
@@ -219,20 +219,20 @@ func OwnerOfInstance(i Instance, me Machine, others []Machine) OwnerAnswer {
 	all := otherMachines(others, me)
 	what := "instance " + i.ProviderID
 	named := IsSameInstance(i.ProviderID, me.ProviderID)
-	maker, isMade := all.findByUID(i.UID)
+	maker, isMade := all.findByUID(i.MachineUID)
 	rival, hasRival := all.findByProviderID(i.ProviderID)
-	byName := i.UID == "" && me.ProviderID == "" && i.Machine != "" && i.Machine == me.Name
+	byName := i.MachineUID == "" && me.ProviderID == "" && i.MachineName != "" && i.MachineName == me.Name
 	switch {
-	case i.UID != "" && i.UID == me.UID:
+	case i.MachineUID != "" && i.MachineUID == me.UID:
 		return ownAnswer("%s has the UID of this Machine", what)
 	case isMade:
 		return otherOwnerAnswer("%s has the UID of %s", what, maker)
 	case hasRival && (named || byName):
 		return doubtAnswer("%s has %s, and %s names it, too: clear spec.providerID of the copy",
-			what, cmp.Or(phrase.TextIf(i.UID != "", "the UID of a Machine that does not exist"), "no UID"), rival)
+			what, cmp.Or(phrase.TextIf(i.MachineUID != "", "the UID of a Machine that does not exist"), "no UID"), rival)
 	case hasRival:
 		return otherOwnerAnswer("%s names %s", rival, what)
-	case named && i.UID != "":
+	case named && i.MachineUID != "":
 		return ownAnswer("this Machine names %s, whose own Machine does not exist any more", what)
 	case named:
 		return ownAnswer("this Machine names %s, and no other does", what)
@@ -243,15 +243,17 @@ func OwnerOfInstance(i Instance, me Machine, others []Machine) OwnerAnswer {
 	}
 }
 
-func ownAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Ours, format, args) }
+func ownAnswer(format string, args ...any) OwnerAnswer { return newAnswer(OwnerSelf, format, args) }
 
 func otherOwnerAnswer(format string, args ...any) OwnerAnswer {
-	return newAnswer(Anothers, format, args)
+	return newAnswer(OwnerOther, format, args)
 }
 
-func noOwnerAnswer(format string, args ...any) OwnerAnswer { return newAnswer(Nobodys, format, args) }
+func noOwnerAnswer(format string, args ...any) OwnerAnswer { return newAnswer(OwnerNone, format, args) }
 
-func doubtAnswer(format string, args ...any) OwnerAnswer { return newAnswer(InDoubt, format, args) }
+func doubtAnswer(format string, args ...any) OwnerAnswer {
+	return newAnswer(OwnerInDoubt, format, args)
+}
 
 func newAnswer(w OwnerKind, format string, args []any) OwnerAnswer {
 	return OwnerAnswer{Whose: w, Why: phrase.CutMessage(fmt.Sprintf(format, args...))} // a provider ID may be long

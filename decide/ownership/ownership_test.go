@@ -38,14 +38,14 @@ func machineWithoutInstance() ownership.Machine {
 	return changedOwnMachine(func(m *ownership.Machine) { m.ProviderID, m.Told = "", "" })
 }
 
-// oneOtherMachine returns a list with one other existing Machine.
-func oneOtherMachine(providerID, told string) []ownership.Machine {
+// listWithOtherMachine returns a list with one other existing Machine.
+func listWithOtherMachine(providerID, told string) []ownership.Machine {
 	return []ownership.Machine{{Namespace: "copy", Name: "m", UID: "uid-c", ProviderID: providerID, Told: told}}
 }
 
-// oneLostMachine returns a list with one other Machine whose instance is gone, as the provider reported.
-func oneLostMachine(providerID, told string) []ownership.Machine {
-	all := oneOtherMachine(providerID, told)
+// listWithLostMachine returns a list with one other Machine whose instance is gone, as the provider reported.
+func listWithLostMachine(providerID, told string) []ownership.Machine {
+	all := listWithOtherMachine(providerID, told)
 	all[0].InstanceGone = true
 	return all
 }
@@ -62,137 +62,137 @@ var nodeTable = []nodeRow{
 	{
 		"the node has the Machine's provider ID, and no other Machine names it",
 		ownership.Node{ProviderID: ownProviderID},
-		ownMachine, oneOtherMachine(otherProviderID, "x"), ownership.Ours,
+		ownMachine, listWithOtherMachine(otherProviderID, "x"), ownership.OwnerSelf,
 	},
 	{
 		"node and Machine have the same ID in two forms: region instead of zone",
 		ownership.Node{ProviderID: "aws:///eu/i-1"},
-		ownMachine, nil, ownership.Ours,
+		ownMachine, nil, ownership.OwnerSelf,
 	},
 	{
 		"machine and node have an equal ID without \"://\"",
 		ownership.Node{ProviderID: "i-0abc"},
-		changedOwnMachine(func(m *ownership.Machine) { m.ProviderID = "i-0abc" }), nil, ownership.Ours,
+		changedOwnMachine(func(m *ownership.Machine) { m.ProviderID = "i-0abc" }), nil, ownership.OwnerSelf,
 	},
 	{
 		"after a restore: the mark names a Machine that does not exist any more",
-		ownership.Node{ProviderID: ownProviderID, Mark: "uid-before"},
-		ownMachine, nil, ownership.Ours,
+		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-before"},
+		ownMachine, nil, ownership.OwnerSelf,
 	},
 	{
 		"the Machine has a copy in another namespace, and the node has the Machine's mark",
-		ownership.Node{ProviderID: ownProviderID, Mark: "uid-m"},
-		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.Ours,
+		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-m"},
+		ownMachine, listWithOtherMachine(ownProviderID, "n"), ownership.OwnerSelf,
 	},
 	{
 		"the Machine is the copy, and the node has the mark of the original",
-		ownership.Node{ProviderID: ownProviderID, Mark: "uid-c"},
-		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.Anothers,
+		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-c"},
+		ownMachine, listWithOtherMachine(ownProviderID, "n"), ownership.OwnerOther,
 	},
 	{
 		"the Machine has a copy, and the node has no mark, or the mark of a Machine that does not exist any more",
-		ownership.Node{ProviderID: ownProviderID, Mark: "uid-before"},
-		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.InDoubt,
+		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-before"},
+		ownMachine, listWithOtherMachine(ownProviderID, "n"), ownership.OwnerInDoubt,
 	},
 	{
 		"the Machine has a copy whose instance is gone, and the node has no mark",
 		ownership.Node{ProviderID: ownProviderID},
-		ownMachine, oneLostMachine(ownProviderID, "n"), ownership.Ours,
+		ownMachine, listWithLostMachine(ownProviderID, "n"), ownership.OwnerSelf,
 	},
 	{
 		"another Machine has a label with the node's name, and no instance",
 		ownership.Node{ProviderID: ownProviderID},
-		ownMachine, oneOtherMachine("", ""), ownership.Ours,
+		ownMachine, listWithOtherMachine("", ""), ownership.OwnerSelf,
 	},
 	{
 		"the node has the mark of a Machine that names another instance now",
-		ownership.Node{ProviderID: ownProviderID, Mark: "uid-c"},
-		ownMachine, oneOtherMachine(otherProviderID, ""), ownership.InDoubt,
+		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-c"},
+		ownMachine, listWithOtherMachine(otherProviderID, ""), ownership.OwnerInDoubt,
 	},
 	{
 		"two nodes have the Machine's provider ID",
-		ownership.Node{ProviderID: ownProviderID, Twin: "n-2"},
-		ownMachine, nil, ownership.InDoubt,
+		ownership.Node{ProviderID: ownProviderID, DuplicateNodeName: "n-2"},
+		ownMachine, nil, ownership.OwnerInDoubt,
 	},
 	{
 		"a reused name: the node has the provider ID of another instance, which another Machine names",
 		ownership.Node{ProviderID: otherProviderID},
-		ownMachine, oneOtherMachine(otherProviderID, "n"), ownership.Anothers,
+		ownMachine, listWithOtherMachine(otherProviderID, "n"), ownership.OwnerOther,
 	},
 	{
 		"a reused name: the node has the provider ID of an instance that no Machine names",
 		ownership.Node{ProviderID: otherProviderID},
-		ownMachine, nil, ownership.Nobodys,
+		ownMachine, nil, ownership.OwnerNone,
 	},
 	{
 		"the node has another provider ID and the Machine's mark: somebody changed spec.providerID",
-		ownership.Node{ProviderID: otherProviderID, Mark: "uid-m"},
-		ownMachine, nil, ownership.InDoubt,
+		ownership.Node{ProviderID: otherProviderID, MarkUID: "uid-m"},
+		ownMachine, nil, ownership.OwnerInDoubt,
 	},
 	{
 		"the node has no provider ID, but the Machine's mark",
-		ownership.Node{Mark: "uid-m"},
-		machineWithoutNodeName(), oneOtherMachine(otherProviderID, "n"), ownership.Ours,
+		ownership.Node{MarkUID: "uid-m"},
+		machineWithoutNodeName(), listWithOtherMachine(otherProviderID, "n"), ownership.OwnerSelf,
 	},
 	{
 		"the node has no provider ID yet, and the provider returned its name for the Machine's instance",
 		ownership.Node{},
-		ownMachine, nil, ownership.Ours,
+		ownMachine, nil, ownership.OwnerSelf,
 	},
 	{
 		"the node has no provider ID, and the provider returned its name for the instances of two Machines",
 		ownership.Node{},
-		ownMachine, oneOtherMachine(otherProviderID, "n"), ownership.InDoubt,
+		ownMachine, listWithOtherMachine(otherProviderID, "n"), ownership.OwnerInDoubt,
 	},
 	{
 		"the provider returned the node's name for two Machines, and the other instance is gone: a reused address",
 		ownership.Node{},
-		ownMachine, oneLostMachine(otherProviderID, "n"), ownership.Ours,
+		ownMachine, listWithLostMachine(otherProviderID, "n"), ownership.OwnerSelf,
 	},
 	{
 		"the node has no provider ID, but the mark of another Machine",
-		ownership.Node{Mark: "uid-c"},
-		ownMachine, oneOtherMachine(otherProviderID, "n"), ownership.Anothers,
+		ownership.Node{MarkUID: "uid-c"},
+		ownMachine, listWithOtherMachine(otherProviderID, "n"), ownership.OwnerOther,
 	},
 	{
 		"the node has the mark of another Machine whose instance is gone",
-		ownership.Node{Mark: "uid-c"},
-		ownMachine, oneLostMachine(otherProviderID, "n"), ownership.Ours,
+		ownership.Node{MarkUID: "uid-c"},
+		ownMachine, listWithLostMachine(otherProviderID, "n"), ownership.OwnerSelf,
 	},
 	{
 		"the node has no provider ID, and the provider returned its name for another Machine's instance alone",
 		ownership.Node{},
-		machineWithoutNodeName(), oneOtherMachine(otherProviderID, "n"), ownership.Anothers,
+		machineWithoutNodeName(), listWithOtherMachine(otherProviderID, "n"), ownership.OwnerOther,
 	},
 	{
 		"the node has no provider ID, and only the Machine's label has its name: the provider is asked",
 		ownership.Node{},
-		machineWithoutNodeName(), nil, ownership.InDoubt,
+		machineWithoutNodeName(), nil, ownership.OwnerInDoubt,
 	},
 	{
 		"the Machine names no instance, and its label has the node's name",
 		ownership.Node{ProviderID: otherProviderID},
-		machineWithoutInstance(), nil, ownership.Nobodys,
+		machineWithoutInstance(), nil, ownership.OwnerNone,
 	},
 	{
 		"the Machine names no instance, and its label names a node without provider ID",
 		ownership.Node{},
-		machineWithoutInstance(), nil, ownership.Nobodys,
+		machineWithoutInstance(), nil, ownership.OwnerNone,
 	},
 	{
 		"the Machine names no instance, and another Machine names the node's instance",
 		ownership.Node{ProviderID: otherProviderID},
-		machineWithoutInstance(), oneOtherMachine(otherProviderID, "n"), ownership.Anothers,
+		machineWithoutInstance(), listWithOtherMachine(otherProviderID, "n"), ownership.OwnerOther,
 	},
 	{
 		"the Machine's spec.providerID was removed, and the node has the Machine's mark",
-		ownership.Node{ProviderID: ownProviderID, Mark: "uid-m"},
-		machineWithoutInstance(), nil, ownership.Ours,
+		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-m"},
+		machineWithoutInstance(), nil, ownership.OwnerSelf,
 	},
 	{
 		"the Machine's spec.providerID was removed, and another Machine names the node's instance",
-		ownership.Node{ProviderID: ownProviderID, Mark: "uid-m"},
-		machineWithoutInstance(), oneOtherMachine(ownProviderID, "n"), ownership.InDoubt,
+		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-m"},
+		machineWithoutInstance(), listWithOtherMachine(ownProviderID, "n"), ownership.OwnerInDoubt,
 	},
 }
 
@@ -205,7 +205,7 @@ func TestOwnerOfANode(t *testing.T) {
 			assert.NotEmpty(t, got.Why)
 			assert.Contains(t, got.Why, "n", "it names the node")
 			if got.Ask {
-				assert.True(t, got.HasOwnerKind(ownership.InDoubt))
+				assert.True(t, got.HasOwnerKind(ownership.OwnerInDoubt))
 			}
 		})
 	}
@@ -224,70 +224,70 @@ type instanceRow struct {
 var instanceTable = []instanceRow{
 	{
 		"the instance has the Machine's UID",
-		ownership.Instance{UID: "uid-m"},
-		machineWithoutInstance(), nil, ownership.Ours,
+		ownership.Instance{MachineUID: "uid-m"},
+		machineWithoutInstance(), nil, ownership.OwnerSelf,
 	},
 	{
 		"the instance has the Machine's UID, and a copy of the Machine names its provider ID",
-		ownership.Instance{UID: "uid-m"},
-		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.Ours,
+		ownership.Instance{MachineUID: "uid-m"},
+		ownMachine, listWithOtherMachine(ownProviderID, "n"), ownership.OwnerSelf,
 	},
 	{
 		"the instance has the UID of another Machine that exists, and the Machine names its provider ID: a copy, " +
 			"a template with a providerID, a stranger",
-		ownership.Instance{UID: "uid-c"},
-		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.Anothers,
+		ownership.Instance{MachineUID: "uid-c"},
+		ownMachine, listWithOtherMachine(ownProviderID, "n"), ownership.OwnerOther,
 	},
 	{
 		"the instance has the UID of another Machine that does not know its instance yet",
-		ownership.Instance{UID: "uid-c"},
-		ownMachine, oneOtherMachine("", ""), ownership.Anothers,
+		ownership.Instance{MachineUID: "uid-c"},
+		ownMachine, listWithOtherMachine("", ""), ownership.OwnerOther,
 	},
 	{
 		"after a restore: the instance has the UID of a Machine that does not exist any more, and the Machine alone names it",
-		ownership.Instance{UID: "uid-before"},
-		ownMachine, nil, ownership.Ours,
+		ownership.Instance{MachineUID: "uid-before"},
+		ownMachine, nil, ownership.OwnerSelf,
 	},
 	{
 		"after two restores: the instance has such a UID, and two Machines name it",
-		ownership.Instance{UID: "uid-before"},
-		ownMachine, oneOtherMachine(ownProviderID, "n"), ownership.InDoubt,
+		ownership.Instance{MachineUID: "uid-before"},
+		ownMachine, listWithOtherMachine(ownProviderID, "n"), ownership.OwnerInDoubt,
 	},
 	{
 		"the instance has no UID, as with MCM's drivers, and the Machine alone names it",
-		ownership.Instance{Machine: "m"},
-		ownMachine, oneOtherMachine(otherProviderID, ""), ownership.Ours,
+		ownership.Instance{MachineName: "m"},
+		ownMachine, listWithOtherMachine(otherProviderID, ""), ownership.OwnerSelf,
 	},
 	{
 		"the instance has no UID, and two Machines name it",
-		ownership.Instance{Machine: "m"},
-		ownMachine, oneOtherMachine(ownProviderID, ""), ownership.InDoubt,
+		ownership.Instance{MachineName: "m"},
+		ownMachine, listWithOtherMachine(ownProviderID, ""), ownership.OwnerInDoubt,
 	},
 	{
 		"the instance has no UID and the Machine's name, no Machine names it, and the Machine names none: " +
 			"another controller made it for the Machine",
-		ownership.Instance{Machine: "m"},
-		machineWithoutInstance(), nil, ownership.Ours,
+		ownership.Instance{MachineName: "m"},
+		machineWithoutInstance(), nil, ownership.OwnerSelf,
 	},
 	{
 		"the instance has no UID and the Machine's name, and another Machine names it",
-		ownership.Instance{Machine: "m"},
-		machineWithoutInstance(), oneOtherMachine(ownProviderID, ""), ownership.InDoubt,
+		ownership.Instance{MachineName: "m"},
+		machineWithoutInstance(), listWithOtherMachine(ownProviderID, ""), ownership.OwnerInDoubt,
 	},
 	{
 		"the instance has no UID and the Machine's name, and the Machine names another instance",
-		ownership.Instance{Machine: "m"},
-		changedOwnMachine(func(m *ownership.Machine) { m.ProviderID = otherProviderID }), nil, ownership.Nobodys,
+		ownership.Instance{MachineName: "m"},
+		changedOwnMachine(func(m *ownership.Machine) { m.ProviderID = otherProviderID }), nil, ownership.OwnerNone,
 	},
 	{
 		"the instance has the Machine's name, but the UID of a Machine that does not exist",
-		ownership.Instance{UID: "uid-before", Machine: "m"},
-		machineWithoutInstance(), nil, ownership.Nobodys,
+		ownership.Instance{MachineUID: "uid-before", MachineName: "m"},
+		machineWithoutInstance(), nil, ownership.OwnerNone,
 	},
 	{
 		"the instance has neither UID nor name, and another Machine names it",
 		ownership.Instance{},
-		machineWithoutInstance(), oneOtherMachine(ownProviderID, ""), ownership.Anothers,
+		machineWithoutInstance(), listWithOtherMachine(ownProviderID, ""), ownership.OwnerOther,
 	},
 }
 
@@ -317,17 +317,17 @@ func TestOwnershipDocsMatchTheTestTables(t *testing.T) {
 		}
 	}
 	for _, row := range nodeTable {
-		want = append(want, tableRow(row.situation, row.answer))
+		want = append(want, formatTableRow(row.situation, row.answer))
 	}
 	for _, row := range instanceTable {
-		want = append(want, tableRow(row.situation, row.answer))
+		want = append(want, formatTableRow(row.situation, row.answer))
 	}
 	assert.Equal(t, strings.Join(want, "\n"), strings.Join(page, "\n"))
 }
 
-func tableRow(situation string, answer ownership.OwnerKind) string {
+func formatTableRow(situation string, answer ownership.OwnerKind) string {
 	said := map[ownership.OwnerKind]string{
-		ownership.Ours: "ours", ownership.Anothers: "another's", ownership.Nobodys: "nobody's", ownership.InDoubt: "**in doubt**",
+		ownership.OwnerSelf: "ours", ownership.OwnerOther: "another's", ownership.OwnerNone: "nobody's", ownership.OwnerInDoubt: "**in doubt**",
 	}[answer]
 	return fmt.Sprintf("| %s%s | %s |", strings.ToUpper(situation[:1]), situation[1:], said)
 }

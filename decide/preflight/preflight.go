@@ -15,13 +15,13 @@ import (
 
 // Names of the checks, from Cluster API. All means every check, both in Settings.Checks and in Settings.Skip.
 const (
-	All                   = "All"
-	ControlPlaneIsStable  = "ControlPlaneIsStable"
-	KubernetesVersionSkew = "KubernetesVersionSkew"
-	KubeadmVersionSkew    = "KubeadmVersionSkew"
-	// ControlPlaneVersionSkew runs only with Settings.Strict, and only if a topology sets the version of the control
+	CheckAll                   = "All"
+	CheckControlPlaneIsStable  = "ControlPlaneIsStable"
+	CheckKubernetesVersionSkew = "KubernetesVersionSkew"
+	CheckKubeadmVersionSkew    = "KubeadmVersionSkew"
+	// CheckControlPlaneVersionSkew runs only with Settings.Strict, and only if a topology sets the version of the control
 	// plane.
-	ControlPlaneVersionSkew = "ControlPlaneVersionSkew"
+	CheckControlPlaneVersionSkew = "ControlPlaneVersionSkew"
 )
 
 // ControlPlane holds the facts about the control plane that the machines of a set join.
@@ -74,10 +74,10 @@ func Decide(o Facts) []CheckFailure {
 		return nil
 	}
 	failures := list.Filter([]CheckFailure{
-		{ControlPlaneIsStable, stabilityFailure(o)},
-		{KubernetesVersionSkew, kubernetesSkewFailure(o)},
-		{KubeadmVersionSkew, kubeadmSkewFailure(o)},
-		{ControlPlaneVersionSkew, controlPlaneSkewFailure(o)},
+		{CheckControlPlaneIsStable, stabilityFailure(o)},
+		{CheckKubernetesVersionSkew, kubernetesSkewFailure(o)},
+		{CheckKubeadmVersionSkew, kubeadmSkewFailure(o)},
+		{CheckControlPlaneVersionSkew, controlPlaneSkewFailure(o)},
 	}, func(f CheckFailure) bool { return f.Why != "" && o.Settings.isEnabled(f.Check) })
 	for i, f := range failures {
 		failures[i].Why = fmt.Sprintf("%s (%q preflight check failed)", f.Why, f.Check)
@@ -88,7 +88,7 @@ func Decide(o Facts) []CheckFailure {
 // isEnabled reports whether a check is enabled and not skipped.
 func (s Settings) isEnabled(check string) bool {
 	skipped := list.Map(strings.Split(s.Skip, ","), strings.TrimSpace)
-	has := func(names []string) bool { return slices.Contains(names, All) || slices.Contains(names, check) }
+	has := func(names []string) bool { return slices.Contains(names, CheckAll) || slices.Contains(names, check) }
 	return has(s.Checks) && !has(skipped)
 }
 
@@ -118,7 +118,7 @@ func stabilityFailure(o Facts) string {
 
 // kubernetesSkewFailure checks that the control plane supports the machines' kubelets.
 func kubernetesSkewFailure(o Facts) string {
-	return compareVersions(o, "the kubernetes", func(m, c *version) string {
+	return versionSkewFailure(o, "the kubernetes", func(m, c *version) string {
 		return cmp.Or(
 			phrase.TextIf(m.major != c.major, "their major versions differ"),
 			phrase.TextIf(m.minor > c.minor, "MachineSet version is higher than ControlPlane version"),
@@ -134,7 +134,7 @@ func kubeadmSkewFailure(o Facts) string {
 	if !o.Machines.Kubeadm {
 		return ""
 	}
-	return compareVersions(o, "kubeadm", func(m, c *version) string {
+	return versionSkewFailure(o, "kubeadm", func(m, c *version) string {
 		return cmp.Or(
 			phrase.TextIf(m.major != c.major || o.Settings.Strict && m.minor != c.minor,
 				"kubeadm only supports joining with the same major+minor version as the control plane"),
@@ -155,9 +155,9 @@ func controlPlaneSkewFailure(o Facts) string {
 	)
 }
 
-// compareVersions returns why the versions of machines and control plane violate a policy, or why a version cannot be
-// parsed. Empty versions are not compared.
-func compareVersions(o Facts, policy string, differ func(machines, controlPlane *version) string) string {
+// versionSkewFailure returns why the versions of machines and control plane violate a policy, or why a version cannot
+// be parsed. Empty versions are not compared.
+func versionSkewFailure(o Facts, policy string, differ func(machines, controlPlane *version) string) string {
 	c, readable := parseVersion(o.ControlPlane.Version)
 	m, ok := parseVersion(o.Machines.Version)
 	switch {

@@ -21,7 +21,7 @@ func passingFacts(changes ...func(*preflight.Facts)) preflight.Facts {
 			Available: 3,
 		},
 		Machines: preflight.MachineFacts{Version: "v1.26.2", Kubeadm: true},
-		Settings: preflight.Settings{Checks: []string{preflight.All}},
+		Settings: preflight.Settings{Checks: []string{preflight.CheckAll}},
 	}
 	for _, change := range changes {
 		change(&o)
@@ -72,8 +72,8 @@ func failedChecks(failures []preflight.CheckFailure) string {
 
 func TestPreflightChecks(t *testing.T) {
 	const (
-		cp, kube, adm = preflight.ControlPlaneIsStable, preflight.KubernetesVersionSkew, preflight.KubeadmVersionSkew
-		same          = preflight.ControlPlaneVersionSkew
+		cp, kube, adm = preflight.CheckControlPlaneIsStable, preflight.CheckKubernetesVersionSkew, preflight.CheckKubeadmVersionSkew
+		same          = preflight.CheckControlPlaneVersionSkew
 		invalid       = "invalid " + kube + ", invalid " + adm
 	)
 	for _, row := range []struct {
@@ -141,7 +141,7 @@ func TestPreflightChecks(t *testing.T) {
 }
 
 func TestWhichPreflightChecksRun(t *testing.T) {
-	all := preflight.ControlPlaneIsStable + ", " + preflight.KubernetesVersionSkew + ", " + preflight.KubeadmVersionSkew
+	all := preflight.CheckControlPlaneIsStable + ", " + preflight.CheckKubernetesVersionSkew + ", " + preflight.CheckKubeadmVersionSkew
 	broken := func(changes ...func(*preflight.Facts)) preflight.Facts {
 		return passingFacts(
 			append([]func(*preflight.Facts){withAvailableReplicas(0), withMachineVersion("v1.20.0")}, changes...)...)
@@ -151,11 +151,11 @@ func TestWhichPreflightChecksRun(t *testing.T) {
 		o          preflight.Facts
 	}{
 		{"all", all, broken()},
-		{"one", preflight.KubernetesVersionSkew, broken(withChecks(preflight.KubernetesVersionSkew))},
+		{"one", preflight.CheckKubernetesVersionSkew, broken(withChecks(preflight.CheckKubernetesVersionSkew))},
 		{"all, and all skipped", "", broken(withSkippedChecks("All"))},
-		{"one, and all skipped", "", broken(withChecks(preflight.KubernetesVersionSkew), withSkippedChecks("KubeadmVersionSkew, All"))},
-		{"all, and one skipped", preflight.ControlPlaneIsStable + ", " + preflight.KubernetesVersionSkew, broken(withSkippedChecks("KubeadmVersionSkew"))},
-		{"one, and that one skipped", "", broken(withChecks(preflight.ControlPlaneIsStable), withSkippedChecks("ControlPlaneIsStable"))},
+		{"one, and all skipped", "", broken(withChecks(preflight.CheckKubernetesVersionSkew), withSkippedChecks("KubeadmVersionSkew, All"))},
+		{"all, and one skipped", preflight.CheckControlPlaneIsStable + ", " + preflight.CheckKubernetesVersionSkew, broken(withSkippedChecks("KubeadmVersionSkew"))},
+		{"one, and that one skipped", "", broken(withChecks(preflight.CheckControlPlaneIsStable), withSkippedChecks("ControlPlaneIsStable"))},
 		{"a name that nobody knows skips nothing", all, broken(withSkippedChecks("all,,Something"))},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, failedChecks(preflight.Decide(row.o))) })

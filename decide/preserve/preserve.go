@@ -53,9 +53,9 @@ func Decide(f Facts) Decision {
 	case !known && f.Expiry.IsZero():
 		return Decision{}
 	case !known:
-		return Decision{Preserve: true, Expiry: f.Expiry}
+		return Decision{IsPreserved: true, Expiry: f.Expiry}
 	}
-	if v := f.judgeValue(value); !v.isPreserved {
+	if v := f.evaluateValue(value); !v.isPreserved {
 		return endPreservation(f, value, v)
 	}
 	return keepPreservation(f, value)
@@ -70,7 +70,7 @@ func IsProtected(f Facts) bool {
 	}
 	f.Failed = true
 	value, known := f.requestedValue()
-	return known && f.judgeValue(value).isPreserved
+	return known && f.evaluateValue(value).isPreserved
 }
 
 // isExpired reports whether the recorded end has passed. With a zero Now, isExpired is false.
@@ -84,13 +84,13 @@ type verdict struct {
 	reason            string // why the machine is not preserved
 }
 
-func (f Facts) judgeValue(value string) verdict {
-	asked := value == vocabulary.PreserveNow ||
-		f.Failed && (value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto)
+func (f Facts) evaluateValue(value string) verdict {
+	asked := value == vocabulary.ValuePreserveNow ||
+		f.Failed && (value == vocabulary.ValuePreserveWhenFailed || value == vocabulary.ValuePreserveAuto)
 	// a preservation has ended, or would end as soon as it begins
 	over := f.isExpired() || asked && f.Expiry.IsZero() && f.Timeout <= 0
 	switch {
-	case value == vocabulary.PreserveFalse:
+	case value == vocabulary.ValuePreserveFalse:
 		return verdict{reason: "the annotation says false"}
 	case over:
 		return verdict{forgetsAnnotation: true, reason: "its time is over"}
@@ -99,17 +99,17 @@ func (f Facts) judgeValue(value string) verdict {
 	case value == "":
 		return verdict{reason: "nobody requests it"}
 	default: // auto-preserved is for one failure, and when-failed is for every failure
-		return verdict{forgetsAnnotation: value == vocabulary.PreserveAuto, reason: "the machine has not failed"}
+		return verdict{forgetsAnnotation: value == vocabulary.ValuePreserveAuto, reason: "the machine has not failed"}
 	}
 }
 
 // keepPreservation returns the missing changes of a preservation. Without a node, only the machine's status shows the
 // preservation.
 func keepPreservation(f Facts, value string) Decision {
-	d := Decision{Value: value, Preserve: true, Expiry: f.Expiry}
+	d := Decision{RequestedValue: value, IsPreserved: true, Expiry: f.Expiry}
 	l := changeLedger{Decision: &d}
 	if f.Expiry.IsZero() {
-		d.StatusChange = true
+		d.ChangesStatus = true
 		l.addReason("its end is not recorded")
 		if !f.Now.IsZero() {
 			// now + timeout, rounded up to whole seconds, the precision of times in the API
@@ -131,16 +131,16 @@ func keepPreservation(f Facts, value string) Decision {
 // other changes are still missing. The autoscaler's annotations do not show whether changes are missing, because
 // rollouts also set these annotations.
 func endPreservation(f Facts, value string, v verdict) Decision {
-	d := Decision{Value: value, StatusChange: !f.Expiry.IsZero()}
+	d := Decision{RequestedValue: value, ChangesStatus: !f.Expiry.IsZero()}
 	l := changeLedger{Decision: &d}
 	state := "not preserved, as " + v.reason
-	if d.StatusChange || f.Tainted || f.Condition != nil && f.Condition.True {
+	if d.ChangesStatus || f.Tainted || f.Condition != nil && f.Condition.True {
 		state = "no longer preserved, as " + v.reason
 		l.revokeCondition(f, v.reason)
 		l.unmarkNode(f)
 	}
 	l.recordNodeValue(f, v.forgetsAnnotation)
-	if d.StatusChange {
+	if d.ChangesStatus {
 		l.addReason("its end is still recorded")
 	}
 	l.setWhy(state)
@@ -163,7 +163,8 @@ func (l *changeLedger) setWhy(state string) {
 
 // requestsPreservation reports whether a value requests preservation.
 func requestsPreservation(value string) bool {
-	return value == vocabulary.PreserveNow || value == vocabulary.PreserveWhenFailed || value == vocabulary.PreserveAuto
+	return value == vocabulary.ValuePreserveNow || value == vocabulary.ValuePreserveWhenFailed ||
+		value == vocabulary.ValuePreserveAuto
 }
 
 // requestedValue returns the annotation value that applies; empty: nobody requests preservation. If the node's value
@@ -178,7 +179,7 @@ func (f Facts) requestedValue() (value string, known bool) {
 		return "", false
 	case f.NodeExists && f.LastApplied.Text != "":
 		return "", true
-	case requestsPreservation(f.OnMachine.Text), f.OnMachine.Text == vocabulary.PreserveFalse:
+	case requestsPreservation(f.OnMachine.Text), f.OnMachine.Text == vocabulary.ValuePreserveFalse:
 		return f.OnMachine.Text, true
 	default:
 		return "", true
@@ -187,27 +188,27 @@ func (f Facts) requestedValue() (value string, known bool) {
 
 // nodeHasKnownValue reports whether the node has a known value.
 func (f Facts) nodeHasKnownValue() bool {
-	return f.NodeExists && (requestsPreservation(f.OnNode.Text) || f.OnNode.Text == vocabulary.PreserveFalse)
+	return f.NodeExists && (requestsPreservation(f.OnNode.Text) || f.OnNode.Text == vocabulary.ValuePreserveFalse)
 }
 
 // Decision says whether a machine is preserved, and which changes are missing.
 type Decision struct {
-	Value        string    // the value that applies; empty: no request, or the node's value is unknown
-	Preserve     bool      // the machine is preserved
-	Expiry       time.Time // end of the preservation; zero: not preserved, or Now is zero and no end is recorded
-	Node         NodeChanges
-	Machine      MachineChanges
-	StatusChange bool   // write Expiry as the recorded end; if Expiry is zero, remove the recorded end
-	Message      string // message for status and events, as in the node's condition; may be set even if nothing changes
-	Why          string // one sentence about the missing changes; empty: none
+	RequestedValue string    // the value that applies; empty: no request, or the node's value is unknown
+	IsPreserved    bool      // the machine is preserved
+	Expiry         time.Time // end of the preservation; zero: not preserved, or Now is zero and no end is recorded
+	Node           NodeChanges
+	Machine        MachineChanges
+	ChangesStatus  bool   // write Expiry as the recorded end; if Expiry is zero, remove the recorded end
+	Message        string // message for status and events, as in the node's condition; may be set even if nothing changes
+	Why            string // one sentence about the missing changes; empty: none
 }
 
 // NodeChanges holds the changes to the node.
 type NodeChanges struct {
-	Annotations MapEdit
-	Taint       bool       // add the taint of preserved nodes
-	Untaint     bool       // remove the taint of preserved nodes
-	Condition   *Condition // new condition Preserved; nil: no change
+	Annotations  MapEdit
+	AddsTaint    bool       // add the taint of preserved nodes
+	RemovesTaint bool       // remove the taint of preserved nodes
+	Condition    *Condition // new condition Preserved; nil: no change
 }
 
 // MachineChanges holds the changes to the machine, except its status.
@@ -218,12 +219,12 @@ type MapEdit = nodesync.MapEdit
 
 // IsEmpty reports whether there is no change.
 func (d Decision) IsEmpty() bool {
-	return d.Node.IsEmpty() && d.Machine.Annotations.IsEmpty() && !d.StatusChange
+	return d.Node.IsEmpty() && d.Machine.Annotations.IsEmpty() && !d.ChangesStatus
 }
 
 // IsEmpty reports whether there is no change.
 func (c NodeChanges) IsEmpty() bool {
-	return c.Annotations.IsEmpty() && !c.Taint && !c.Untaint && c.Condition == nil
+	return c.Annotations.IsEmpty() && !c.AddsTaint && !c.RemovesTaint && c.Condition == nil
 }
 
 // markNode adds the annotation that stops the autoscaler from removing the node. If the machine is Failed, markNode
@@ -232,15 +233,15 @@ func (c NodeChanges) IsEmpty() bool {
 func (l *changeLedger) markNode(f Facts) {
 	ours := f.DisabledByUs.Text == vocabulary.ValueLowerTrue
 	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != vocabulary.ValueLowerTrue {
-		l.Node.Annotations.Put(vocabulary.AnnotationScaleDownDisabled, vocabulary.ValueLowerTrue)
+		l.Node.Annotations.SetKey(vocabulary.AnnotationScaleDownDisabled, vocabulary.ValueLowerTrue)
 		l.addReason("node lacks annotation " + vocabulary.AnnotationScaleDownDisabled)
 		if !ours {
-			l.Node.Annotations.Put(vocabulary.AnnotationScaleDownDisabledByMCM, vocabulary.ValueLowerTrue)
+			l.Node.Annotations.SetKey(vocabulary.AnnotationScaleDownDisabledByMCM, vocabulary.ValueLowerTrue)
 		}
 	}
 	switch {
 	case f.Failed && !f.Tainted:
-		l.Node.Taint = true
+		l.Node.AddsTaint = true
 		l.addReason("node of a failed machine lacks its taint")
 	case !f.Failed && f.Tainted:
 		l.removeTaint()
@@ -250,8 +251,8 @@ func (l *changeLedger) markNode(f Facts) {
 // unmarkNode removes Millwright's annotations and taint from the node.
 func (l *changeLedger) unmarkNode(f Facts) {
 	if f.DisabledByUs.Text == vocabulary.ValueLowerTrue {
-		l.Node.Annotations.Drop(vocabulary.AnnotationScaleDownDisabled)
-		l.Node.Annotations.Drop(vocabulary.AnnotationScaleDownDisabledByMCM)
+		l.Node.Annotations.RemoveKey(vocabulary.AnnotationScaleDownDisabled)
+		l.Node.Annotations.RemoveKey(vocabulary.AnnotationScaleDownDisabledByMCM)
 		l.addReason("node still has our annotations against the autoscaler")
 	}
 	if f.Tainted {
@@ -260,7 +261,7 @@ func (l *changeLedger) unmarkNode(f Facts) {
 }
 
 func (l *changeLedger) removeTaint() {
-	l.Node.Untaint = true
+	l.Node.RemovesTaint = true
 	l.addReason("node has the taint of a preserved failed machine")
 }
 
@@ -271,23 +272,23 @@ func (l *changeLedger) recordNodeValue(f Facts, forget bool) {
 	nodeSays := f.OnNode.Text
 	if forget && requestsPreservation(nodeSays) {
 		nodeSays = ""
-		l.Node.Annotations.Drop(vocabulary.AnnotationPreserve)
+		l.Node.Annotations.RemoveKey(vocabulary.AnnotationPreserve)
 		l.addReason("node still requests it")
 	}
 	switch {
 	case f.OnMachine.Present && f.nodeHasKnownValue():
-		l.Machine.Annotations.Drop(vocabulary.AnnotationPreserve)
+		l.Machine.Annotations.RemoveKey(vocabulary.AnnotationPreserve)
 		l.addReason("machine and node both have the annotation")
 	case forget && requestsPreservation(f.OnMachine.Text):
-		l.Machine.Annotations.Drop(vocabulary.AnnotationPreserve)
+		l.Machine.Annotations.RemoveKey(vocabulary.AnnotationPreserve)
 		l.addReason("machine still requests it")
 	}
 	switch {
 	case nodeSays == "" && f.LastApplied.Present:
-		l.Machine.Annotations.Drop(vocabulary.AnnotationLastAppliedPreserve)
+		l.Machine.Annotations.RemoveKey(vocabulary.AnnotationLastAppliedPreserve)
 		l.addReason("machine records an annotation that its node no longer has")
 	case nodeSays != f.LastApplied.Text:
-		l.Machine.Annotations.Put(vocabulary.AnnotationLastAppliedPreserve, nodeSays)
+		l.Machine.Annotations.SetKey(vocabulary.AnnotationLastAppliedPreserve, nodeSays)
 		l.addReason("machine does not record the annotation of its node")
 	}
 }
@@ -308,15 +309,15 @@ func (l *changeLedger) setCondition(f Facts) {
 	mcms := until + l.Expiry.UTC().String() + "." // the message in the format of machine-controller-manager
 	if f.Failed {
 		drained := map[string]string{
-			"":                      "Preserved node is not drained.",
-			vocabulary.DrainDrained: vocabulary.MessagePreservedNodeDrained,
+			"":                            "Preserved node is not drained.",
+			vocabulary.DrainResultDrained: vocabulary.MessagePreservedNodeDrained,
 		}
 		// after a skipped drain, the message also states that the node was not drained
 		drain := cmp.Or(drained[f.Drained], vocabulary.MessagePreservedNodeNotDrained) + " "
 		l.Message, mcms = drain+l.Message, drain+mcms
 	}
 	c := Condition{True: true, Reason: vocabulary.ReasonPreservedByUser, Message: l.Message}
-	if l.Value == vocabulary.PreserveAuto {
+	if l.RequestedValue == vocabulary.ValuePreserveAuto {
 		c.Reason = vocabulary.ReasonPreservedByMCM
 	}
 	if is := f.Condition; is == nil || *is != c && *is != (Condition{c.True, c.Reason, mcms}) {

@@ -12,21 +12,21 @@ import (
 	"millwright/decide/preserve"
 )
 
-// randomSource generates random facts from few values, so that equal values are frequent.
-type randomSource struct{ *rand.Rand }
+// factsGenerator generates random facts from few values, so that equal values are frequent.
+type factsGenerator struct{ *rand.Rand }
 
-func (d randomSource) randomAnnotation(texts ...string) preserve.Annotation {
+func (d factsGenerator) randomAnnotation(texts ...string) preserve.Annotation {
 	if d.Intn(3) == 0 {
 		return preserve.Annotation{}
 	}
 	return annotationWithText(texts[d.Intn(len(texts))])
 }
 
-func (d randomSource) randomRequest() preserve.Annotation {
+func (d factsGenerator) randomRequest() preserve.Annotation {
 	return d.randomAnnotation("now", "when-failed", "auto-preserved", "false", "forever", "")
 }
 
-func (d randomSource) randomFacts() preserve.Facts {
+func (d factsGenerator) randomFacts() preserve.Facts {
 	f := preserve.Facts{
 		OnMachine: d.randomRequest(), LastApplied: d.randomRequest(), Failed: d.Intn(2) == 0, Now: noon,
 		Timeout: []time.Duration{0, time.Hour, 96 * time.Hour}[d.Intn(3)],
@@ -50,17 +50,17 @@ func (d randomSource) randomFacts() preserve.Facts {
 }
 
 func TestDecisionsConverge(t *testing.T) {
-	d := randomSource{rand.New(rand.NewSource(1))}
+	d := factsGenerator{rand.New(rand.NewSource(1))}
 	seen, rounds := map[bool]int{}, decidetest.RandomRunCount(20_000)
 	for range rounds {
 		f := d.randomFacts()
 		decision := preserve.Decide(f)
 		require.Equal(t, decision, preserve.Decide(f), "the same facts, the same answer")
 		require.Equal(t, decision.IsEmpty(), decision.Why == "", "%+v", decision)
-		require.Equal(t, decision.Preserve, !decision.Expiry.IsZero())
+		require.Equal(t, decision.IsPreserved, !decision.Expiry.IsZero())
 		require.True(t, decision.Expiry.IsZero() || decision.Expiry.After(f.Now), "%+v", f)
 		require.True(t, isSorted(decision.Node.Annotations) && isSorted(decision.Machine.Annotations))
-		require.False(t, decision.Node.Taint && decision.Node.Untaint)
+		require.False(t, decision.Node.AddsTaint && decision.Node.RemovesTaint)
 		if !f.NodeExists {
 			require.True(t, decision.Node.IsEmpty())
 		}
@@ -68,7 +68,7 @@ func TestDecisionsConverge(t *testing.T) {
 			require.Equal(t, f.ScaleDownDisabled, applyAllChanges(t, f).ScaleDownDisabled, "what others disabled is theirs")
 		}
 		end := applyAllChanges(t, f)
-		if final := preserve.Decide(end); final.Preserve {
+		if final := preserve.Decide(end); final.IsPreserved {
 			require.Equal(t, end.Expiry, final.Expiry)
 		} else if f.NodeExists && end.OnNode.Text != "forever" {
 			require.Zero(t, end.Expiry)
@@ -82,7 +82,7 @@ func TestDecisionsConverge(t *testing.T) {
 			"who knows no time sees the same: %+v",
 			f,
 		)
-		seen[decision.Preserve]++
+		seen[decision.IsPreserved]++
 	}
 	assert.Greater(t, seen[true], rounds/10)
 	assert.Greater(t, seen[false], rounds/10)
@@ -90,7 +90,7 @@ func TestDecisionsConverge(t *testing.T) {
 
 // TestRecordedExpiryNeverMoves applies random events to a machine, and interrupts the writes at random.
 func TestRecordedExpiryNeverMoves(t *testing.T) {
-	d := randomSource{rand.New(rand.NewSource(2))}
+	d := factsGenerator{rand.New(rand.NewSource(2))}
 	var began, ended, failedMeanwhile int
 	lives := decidetest.RandomRunCount(500)
 	for range lives {
@@ -120,19 +120,19 @@ func TestRecordedExpiryNeverMoves(t *testing.T) {
 			case before.IsZero():
 				if !f.Expiry.IsZero() {
 					began++
-					require.True(t, decision.Preserve)
+					require.True(t, decision.IsPreserved)
 					require.False(t, f.Expiry.Before(f.Now.Add(f.Timeout)), "the whole timeout")
 				}
 			case f.Expiry.IsZero():
 				ended++
-				require.False(t, decision.Preserve)
+				require.False(t, decision.IsPreserved)
 			default:
 				require.Equal(t, before, f.Expiry, "once on record it stands")
 				if f.Failed {
 					failedMeanwhile++
 				}
 			}
-			if decision.Preserve && !before.IsZero() {
+			if decision.IsPreserved && !before.IsZero() {
 				require.Equal(t, before, decision.Expiry)
 			}
 		}

@@ -10,23 +10,23 @@ import (
 	"millwright/decide/preserve"
 )
 
-func TestStepsOfAPreservation(t *testing.T) {
+func TestPreservationSteps(t *testing.T) {
 	d := preserve.Decide(newFacts(withNodeValue("when-failed"), withMachineValue("now"), asFailedMachine))
 	assert.Equal(t, preserve.Decision{
-		Value:        "when-failed",
-		Preserve:     true,
-		Expiry:       noonPlus96h,
-		StatusChange: true,
+		RequestedValue: "when-failed",
+		IsPreserved:    true,
+		Expiry:         noonPlus96h,
+		ChangesStatus:  true,
 		Node: preserve.NodeChanges{
-			Annotations: preserve.MapEdit{Set: textMap{scaleDownDisabledKey: "true", disabledByUsKey: "true"}},
-			Taint:       true,
+			Annotations: preserve.MapEdit{Set: annotationMap{scaleDownDisabledKey: "true", disabledByMCMKey: "true"}},
+			AddsTaint:   true,
 			Condition: &preserve.Condition{
 				True: true, Reason: "Preserved by user.",
 				Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
 			},
 		},
 		Machine: preserve.MachineChanges{
-			Annotations: preserve.MapEdit{Set: textMap{lastAppliedKey: "when-failed"}, Remove: []string{preserveKey}},
+			Annotations: preserve.MapEdit{Set: annotationMap{lastAppliedKey: "when-failed"}, Remove: []string{preserveKey}},
 		},
 		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
 		Why: "preserved (when-failed): its end is not recorded, node lacks annotation " + scaleDownDisabledKey + ", node of a failed machine lacks its taint, " +
@@ -45,7 +45,7 @@ func checkResumption(t *testing.T, f preserve.Facts) {
 		for _, write := range writes[:done] {
 			write(&g)
 		}
-		if done > 0 && preserve.Decide(f).Preserve { // before the first write the end is not recorded
+		if done > 0 && preserve.Decide(f).IsPreserved { // before the first write the end is not recorded
 			g.Now = g.Now.Add(time.Hour)
 		}
 		got := applyAllChanges(t, g)
@@ -72,7 +72,7 @@ func TestAPreservationResumesAtEachStep(t *testing.T) {
 	t.Run("the node joins when its machine is preserved already", func(t *testing.T) {
 		f := newFacts(withoutNode, withMachineValue("now"), withCompletePreservation(t))
 		f.NodeExists = true
-		assert.Equal(t, "machine=now, for 96h0m0s, disabled by us, "+byUser, renderFacts(applyAllChanges(t, f)))
+		assert.Equal(t, "machine=now, for 96h0m0s, disabled by us, "+preservedByUserText, renderFacts(applyAllChanges(t, f)))
 	})
 }
 
@@ -93,7 +93,7 @@ func TestAnAnnotationOfAnotherPartyIsNotChanged(t *testing.T) {
 			f := newFacts(withMachineValue("now"), withCompletePreservation(t))
 			f.ScaleDownDisabled = text
 			d := preserve.Decide(f)
-			assert.Equal(t, preserve.MapEdit{Set: textMap{scaleDownDisabledKey: "true"}}, d.Node.Annotations)
+			assert.Equal(t, preserve.MapEdit{Set: annotationMap{scaleDownDisabledKey: "true"}}, d.Node.Annotations)
 		}
 	})
 	t.Run("a mark with another value proves nothing", func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestAnAnnotationOfAnotherPartyIsNotChanged(t *testing.T) {
 	})
 	t.Run("the marks of a rollout stay where nothing is preserved", func(t *testing.T) {
 		for _, f := range []preserve.Facts{
-			newFacts(withScaleDownDisabledByUs), newFacts(withScaleDownDisabledByUs, withMachineValue("when-failed")), newFacts(withScaleDownDisabledByUs, withMachineValue("false")),
-			newFacts(withScaleDownDisabledByUs, func(f *preserve.Facts) { f.Condition = &preserve.Condition{Reason: "Preservation stopped."} }),
+			newFacts(withScaleDownDisabledByMillwright), newFacts(withScaleDownDisabledByMillwright, withMachineValue("when-failed")), newFacts(withScaleDownDisabledByMillwright, withMachineValue("false")),
+			newFacts(withScaleDownDisabledByMillwright, func(f *preserve.Facts) { f.Condition = &preserve.Condition{Reason: "Preservation stopped."} }),
 		} {
 			assert.True(t, preserve.Decide(f).IsEmpty())
 		}
@@ -131,23 +131,23 @@ func TestOnlyAPreservedFailedMachineIsTainted(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := preserve.Decide(row.facts).Node
-			assert.Equal(t, row.taint, c.Taint)
-			assert.Equal(t, row.untaint, c.Untaint)
+			assert.Equal(t, row.taint, c.AddsTaint)
+			assert.Equal(t, row.untaint, c.RemovesTaint)
 		})
 	}
 }
 
-func TestStepsOfTheEndOfAPreservation(t *testing.T) {
+func TestPreservationEndSteps(t *testing.T) {
 	gone := preserve.NodeChanges{
-		Annotations: preserve.MapEdit{Remove: []string{scaleDownDisabledKey, disabledByUsKey}},
-		Untaint:     true,
+		Annotations:  preserve.MapEdit{Remove: []string{scaleDownDisabledKey, disabledByMCMKey}},
+		RemovesTaint: true,
 		Condition: &preserve.Condition{
 			Reason:  "Preservation stopped.",
 			Message: "Machine is no longer preserved: nobody requests it.",
 		},
 	}
 	asked := gone
-	asked.Annotations = preserve.MapEdit{Remove: []string{scaleDownDisabledKey, disabledByUsKey, preserveKey}}
+	asked.Annotations = preserve.MapEdit{Remove: []string{scaleDownDisabledKey, disabledByMCMKey, preserveKey}}
 	asked.Condition = &preserve.Condition{
 		Reason:  "Preservation stopped.",
 		Message: "Machine is no longer preserved: its time is over.",
@@ -203,15 +203,15 @@ func TestStepsOfTheEndOfAPreservation(t *testing.T) {
 			d := preserve.Decide(row.facts)
 			assert.Equal(t, row.node, d.Node)
 			assert.Equal(t, row.machine, d.Machine.Annotations)
-			assert.Equal(t, row.status, d.StatusChange)
+			assert.Equal(t, row.status, d.ChangesStatus)
 			assert.Equal(t, row.why, d.Why)
-			assert.False(t, d.Preserve)
+			assert.False(t, d.IsPreserved)
 			assert.Zero(t, d.Expiry)
 		})
 	}
 }
 
-func TestTheEndOfAPreservationResumesAtEachStep(t *testing.T) {
+func TestAnEndingPreservationResumesAtEachStep(t *testing.T) {
 	for name, f := range map[string]preserve.Facts{
 		"asked for on the machine no more":   newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations),
 		"asked for on the node no more":      newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations),

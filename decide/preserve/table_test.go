@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	byUser   = "condition true: Preserved by user. Machine preserved until 2026-03-05T12:00:00Z."
-	byUserNo = "condition true: Preserved by user. Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z."
-	byMCMNo  = "condition true: Preserved by MCM. Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z."
-	stopped  = "condition false: Preservation stopped. Machine is no longer preserved: "
+	preservedByUserText     = "condition true: Preserved by user. Machine preserved until 2026-03-05T12:00:00Z."
+	undrainedByUserText     = "condition true: Preserved by user. Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z."
+	undrainedByMCMText      = "condition true: Preserved by MCM. Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z."
+	preservationStoppedText = "condition false: Preservation stopped. Machine is no longer preserved: "
 )
 
-func TestWhatPreservesAMachineAndWhatEndsIt(t *testing.T) {
+func TestWhenAMachineIsPreserved(t *testing.T) {
 	const over = 96 * time.Hour
 	for _, row := range []struct {
 		name     string
@@ -24,43 +24,43 @@ func TestWhatPreservesAMachineAndWhatEndsIt(t *testing.T) {
 		preserve bool
 		then     string
 	}{
-		{"now", newFacts(withMachineValue("now")), true, "machine=now, for 96h0m0s, disabled by us, " + byUser},
-		{"now, failed", newFacts(withMachineValue("now"), asFailedMachine), true, "machine=now, for 96h0m0s, disabled by us, tainted, " + byUserNo},
-		{"now on the node", newFacts(withNodeValue("now"), withMachineValue("false")), true, "node=now, last=now, for 96h0m0s, disabled by us, " + byUser},
-		{"now, time-out", newFacts(withMachineValue("now"), withCompletePreservation(t), afterDuration(over)), false, stopped + "its time is over."},
-		{"now, failed, time-out", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, stopped + "its time is over."},
-		{"now on the node, time-out", newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, stopped + "its time is over."},
-		{"now, a moment before the time-out", newFacts(withMachineValue("now"), withCompletePreservation(t), afterDuration(over-1)), true, "machine=now, for 96h0m0s, disabled by us, " + byUser},
-		{"now, recovery", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), true, "machine=now, for 96h0m0s, disabled by us, " + byUser},
+		{"now", newFacts(withMachineValue("now")), true, "machine=now, for 96h0m0s, disabled by us, " + preservedByUserText},
+		{"now, failed", newFacts(withMachineValue("now"), asFailedMachine), true, "machine=now, for 96h0m0s, disabled by us, tainted, " + undrainedByUserText},
+		{"now on the node", newFacts(withNodeValue("now"), withMachineValue("false")), true, "node=now, last=now, for 96h0m0s, disabled by us, " + preservedByUserText},
+		{"now, time-out", newFacts(withMachineValue("now"), withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"now, failed, time-out", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"now on the node, time-out", newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"now, a moment before the time-out", newFacts(withMachineValue("now"), withCompletePreservation(t), afterDuration(over-1)), true, "machine=now, for 96h0m0s, disabled by us, " + preservedByUserText},
+		{"now, recovery", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), true, "machine=now, for 96h0m0s, disabled by us, " + preservedByUserText},
 
 		{"when-failed, running", newFacts(withMachineValue("when-failed")), false, "machine=when-failed"},
-		{"when-failed, failed", newFacts(withMachineValue("when-failed"), asFailedMachine), true, "machine=when-failed, for 96h0m0s, disabled by us, tainted, " + byUserNo},
-		{"when-failed on the node, failed", newFacts(withNodeValue("when-failed"), asFailedMachine), true, "node=when-failed, last=when-failed, for 96h0m0s, disabled by us, tainted, " + byUserNo},
-		{"when-failed, recovery: the wish stays", newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), false, "machine=when-failed, " + stopped + "the machine has not failed."},
-		{"when-failed, time-out", newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, stopped + "its time is over."},
-		{"when-failed, time-out after a recovery", newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine, afterDuration(over)), false, stopped + "its time is over."},
-		{"when-failed after now, running", newFacts(withMachineValue("now"), withCompletePreservation(t), withMachineValue("when-failed")), false, "machine=when-failed, " + stopped + "the machine has not failed."},
+		{"when-failed, failed", newFacts(withMachineValue("when-failed"), asFailedMachine), true, "machine=when-failed, for 96h0m0s, disabled by us, tainted, " + undrainedByUserText},
+		{"when-failed on the node, failed", newFacts(withNodeValue("when-failed"), asFailedMachine), true, "node=when-failed, last=when-failed, for 96h0m0s, disabled by us, tainted, " + undrainedByUserText},
+		{"when-failed, recovery: the wish stays", newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), false, "machine=when-failed, " + preservationStoppedText + "the machine has not failed."},
+		{"when-failed, time-out", newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"when-failed, time-out after a recovery", newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine, afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"when-failed after now, running", newFacts(withMachineValue("now"), withCompletePreservation(t), withMachineValue("when-failed")), false, "machine=when-failed, " + preservationStoppedText + "the machine has not failed."},
 
-		{"auto-preserved, failed", newFacts(withMachineValue("auto-preserved"), asFailedMachine), true, "machine=auto-preserved, for 96h0m0s, disabled by us, tainted, " + byMCMNo},
-		{"auto-preserved, recovery: the wish goes", newFacts(withMachineValue("auto-preserved"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), false, stopped + "the machine has not failed."},
+		{"auto-preserved, failed", newFacts(withMachineValue("auto-preserved"), asFailedMachine), true, "machine=auto-preserved, for 96h0m0s, disabled by us, tainted, " + undrainedByMCMText},
+		{"auto-preserved, recovery: the wish goes", newFacts(withMachineValue("auto-preserved"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), false, preservationStoppedText + "the machine has not failed."},
 		{"auto-preserved, running", newFacts(withMachineValue("auto-preserved")), false, ""},
 		{"auto-preserved on the node, running", newFacts(withNodeValue("auto-preserved")), false, ""},
-		{"auto-preserved, time-out", newFacts(withMachineValue("auto-preserved"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, stopped + "its time is over."},
+		{"auto-preserved, time-out", newFacts(withMachineValue("auto-preserved"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
 
 		{"false, running", newFacts(withMachineValue("false")), false, "machine=false"},
 		{"false, failed", newFacts(withMachineValue("false"), asFailedMachine), false, "machine=false"},
-		{"false after now: the refusal stays", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withMachineValue("false")), false, "machine=false, " + stopped + "the annotation says false."},
-		{"false on the node after now on the machine", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withNodeValue("false")), false, "node=false, last=false, " + stopped + "the annotation says false."},
-		{"false, time-out: the refusal stays", newFacts(withMachineValue("now"), withCompletePreservation(t), withMachineValue("false"), afterDuration(over)), false, "machine=false, " + stopped + "the annotation says false."},
+		{"false after now: the refusal stays", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withMachineValue("false")), false, "machine=false, " + preservationStoppedText + "the annotation says false."},
+		{"false on the node after now on the machine", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withNodeValue("false")), false, "node=false, last=false, " + preservationStoppedText + "the annotation says false."},
+		{"false, time-out: the refusal stays", newFacts(withMachineValue("now"), withCompletePreservation(t), withMachineValue("false"), afterDuration(over)), false, "machine=false, " + preservationStoppedText + "the annotation says false."},
 
-		{"false after now on the node, time-out: the refusal stays", newFacts(withNodeValue("now"), withCompletePreservation(t), withoutAnnotations, withMachineValue("false"), afterDuration(over)), false, "machine=false, " + stopped + "its time is over."},
+		{"false after now on the node, time-out: the refusal stays", newFacts(withNodeValue("now"), withCompletePreservation(t), withoutAnnotations, withMachineValue("false"), afterDuration(over)), false, "machine=false, " + preservationStoppedText + "its time is over."},
 
 		{"no wish", newFacts(), false, ""},
 		{"no wish, failed", newFacts(asFailedMachine), false, ""},
-		{"the machine's wish is gone", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), false, stopped + "nobody requests it."},
-		{"the machine's wish is one that is not known", newFacts(withMachineValue("now"), withCompletePreservation(t), withMachineValue("forever")), false, "machine=forever, " + stopped + "nobody requests it."},
-		{"the node's wish is gone", newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), false, stopped + "nobody requests it."},
-		{"the node's wish is emptied", newFacts(withNodeValue("when-failed"), asFailedMachine, withCompletePreservation(t), withNodeValue("")), false, "node=, " + stopped + "nobody requests it."},
+		{"the machine's wish is gone", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), false, preservationStoppedText + "nobody requests it."},
+		{"the machine's wish is one that is not known", newFacts(withMachineValue("now"), withCompletePreservation(t), withMachineValue("forever")), false, "machine=forever, " + preservationStoppedText + "nobody requests it."},
+		{"the node's wish is gone", newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), false, preservationStoppedText + "nobody requests it."},
+		{"the node's wish is emptied", newFacts(withNodeValue("when-failed"), asFailedMachine, withCompletePreservation(t), withNodeValue("")), false, "node=, " + preservationStoppedText + "nobody requests it."},
 
 		{"a time-out of zero keeps nothing", newFacts(withMachineValue("now"), asFailedMachine, func(f *preserve.Facts) { f.Timeout = 0 }), false, ""},
 		{"a time-out of zero waits for a failure", newFacts(withMachineValue("when-failed"), func(f *preserve.Facts) { f.Timeout = 0 }), false, "machine=when-failed"},
@@ -70,7 +70,7 @@ func TestWhatPreservesAMachineAndWhatEndsIt(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := preserve.Decide(row.facts)
-			assert.Equal(t, row.preserve, d.Preserve)
+			assert.Equal(t, row.preserve, d.IsPreserved)
 			if row.preserve {
 				assert.Equal(t, noonPlus96h, d.Expiry)
 			} else {
@@ -103,7 +103,10 @@ func TestChangedTimeoutDoesNotMoveTheExpiry(t *testing.T) {
 		f := newFacts(withMachineValue("now"), withCompletePreservation(t))
 		f.Timeout = timeout
 		assert.Equal(t, preserve.Decision{
-			Value: "now", Preserve: true, Expiry: noonPlus96h, Message: "Machine preserved until 2026-03-05T12:00:00Z.",
+			RequestedValue: "now",
+			IsPreserved:    true,
+			Expiry:         noonPlus96h,
+			Message:        "Machine preserved until 2026-03-05T12:00:00Z.",
 		}, preserve.Decide(f), "%s", timeout)
 	}
 }
@@ -123,10 +126,10 @@ func TestExpiryIsInWholeSecondsAndNeverTooEarly(t *testing.T) {
 	}
 }
 
-func TestDecideWithoutNow(t *testing.T) {
+func TestDecideWithoutCurrentTime(t *testing.T) {
 	t.Run("sees that an end is missing", func(t *testing.T) {
 		d := preserve.Decide(newFacts(withoutCurrentTime, withMachineValue("now")))
-		assert.True(t, d.StatusChange)
+		assert.True(t, d.ChangesStatus)
 		assert.Zero(t, d.Expiry)
 		assert.Nil(t, d.Node.Condition, "it cannot say until when")
 	})

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/preserve"
 )
 
-func TestWhichValueOfMachineAndNodeCounts(t *testing.T) {
+func TestPrecedenceOfNodeAndMachineValues(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		facts preserve.Facts
@@ -36,8 +36,8 @@ func TestWhichValueOfMachineAndNodeCounts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := preserve.Decide(row.facts)
-			assert.Equal(t, row.value, d.Value)
-			assert.False(t, d.Preserve)
+			assert.Equal(t, row.value, d.RequestedValue)
+			assert.False(t, d.IsPreserved)
 			assert.Equal(t, row.then, renderFacts(applyAllChanges(t, row.facts)))
 		})
 	}
@@ -50,11 +50,11 @@ func TestMachineAnnotationAppliesAfterNodeAnnotationIsRemoved(t *testing.T) {
 		asFailedMachine,
 	) // a person moved the annotation from the node to the machine
 	d := preserve.Decide(f)
-	assert.False(t, d.Preserve, "the node's was stopped")
+	assert.False(t, d.IsPreserved, "the node's was stopped")
 	f = applyDecision(f, d)
 	assert.Equal(t, "machine=now", renderFacts(f))
 	assert.True(t, preserve.IsProtected(f), "nobody takes it in between")
-	assert.True(t, preserve.Decide(f).Preserve)
+	assert.True(t, preserve.Decide(f).IsPreserved)
 }
 
 func TestAnUnknownValueOfTheNodeChangesNothing(t *testing.T) {
@@ -68,7 +68,7 @@ func TestAnUnknownValueOfTheNodeChangesNothing(t *testing.T) {
 			f.OnNode = annotationWithText("forever")
 			assert.Equal(
 				t,
-				preserve.Decision{Preserve: true, Expiry: noonPlus96h},
+				preserve.Decision{IsPreserved: true, Expiry: noonPlus96h},
 				preserve.Decide(f),
 				"its end stands, and nothing changes",
 			)
@@ -87,9 +87,9 @@ func TestAnUnknownValueOfTheNodeChangesNothing(t *testing.T) {
 	t.Run("but its end, which nobody can read away", func(t *testing.T) {
 		f := preserve.Facts{NodeExists: true, OnNode: annotationWithText("forever"), Expiry: noon, Now: noon, Tainted: true}
 		d := preserve.Decide(f)
-		assert.False(t, d.Preserve)
-		assert.True(t, d.StatusChange)
+		assert.False(t, d.IsPreserved)
+		assert.True(t, d.ChangesStatus)
 		assert.Zero(t, d.Expiry)
-		assert.True(t, d.Node.Untaint)
+		assert.True(t, d.Node.RemovesTaint)
 	})
 }

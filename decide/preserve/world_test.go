@@ -16,12 +16,12 @@ const (
 	preserveKey          = "node.machine.sapcloud.io/preserve"
 	lastAppliedKey       = "node.machine.sapcloud.io/last-applied-node-preserve-value"
 	scaleDownDisabledKey = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-	disabledByUsKey      = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	disabledByMCMKey     = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
 )
 
 type (
-	textMap     = map[string]string
-	factsChange = func(*preserve.Facts)
+	annotationMap = map[string]string
+	factsChange   = func(*preserve.Facts)
 )
 
 // noon is the time of most tests. noonPlus96h is noon plus 96 hours.
@@ -69,7 +69,7 @@ func withoutAnnotations(f *preserve.Facts) {
 	f.OnMachine, f.OnNode = preserve.Annotation{}, preserve.Annotation{}
 }
 
-func withScaleDownDisabledByUs(f *preserve.Facts) {
+func withScaleDownDisabledByMillwright(f *preserve.Facts) {
 	f.ScaleDownDisabled, f.DisabledByUs = annotationWithText("true"), annotationWithText("true")
 }
 
@@ -106,7 +106,7 @@ func applyAllChanges(t *testing.T, f preserve.Facts) preserve.Facts {
 // writesOfDecision returns the writes of a decision, in the order in which the activity executes them.
 func writesOfDecision(d preserve.Decision) []factsChange {
 	expiry := func(f *preserve.Facts) {
-		if d.StatusChange {
+		if d.ChangesStatus {
 			f.Expiry = d.Expiry
 		}
 	}
@@ -116,10 +116,10 @@ func writesOfDecision(d preserve.Decision) []factsChange {
 			map[string]*preserve.Annotation{
 				preserveKey:          &f.OnNode,
 				scaleDownDisabledKey: &f.ScaleDownDisabled,
-				disabledByUsKey:      &f.DisabledByUs,
+				disabledByMCMKey:     &f.DisabledByUs,
 			},
 		)
-		f.Tainted = f.Tainted && !d.Node.Untaint || d.Node.Taint
+		f.Tainted = f.Tainted && !d.Node.RemovesTaint || d.Node.AddsTaint
 	}
 	condition := func(f *preserve.Facts) {
 		if d.Node.Condition != nil {
@@ -132,7 +132,7 @@ func writesOfDecision(d preserve.Decision) []factsChange {
 			map[string]*preserve.Annotation{preserveKey: &f.OnMachine, lastAppliedKey: &f.LastApplied},
 		)
 	}
-	if d.Preserve {
+	if d.IsPreserved {
 		return []factsChange{expiry, marks, condition, machine}
 	}
 	return []factsChange{condition, marks, machine, expiry}

@@ -69,7 +69,7 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			open, why, until := replace.BreakerState(
-				replace.NodeCounts{Joined: row.joined, Dead: row.dead, Recovered: row.recovered},
+				replace.NodeCounts{Joined: row.joined, Dead: row.dead, RecoveryTimes: row.recovered},
 				epoch,
 			)
 			assert.Equal(t, row.closes != 0, open)
@@ -84,10 +84,10 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 func TestOpenBreakerHoldsOnlyDueMachines(t *testing.T) {
 	o := deploymentWithBudgetOne(healthyMachine("p"))
 	o.Budget, o.Nodes = rollout.IntOrPercent{Value: 9}, replace.NodeCounts{Joined: 4, Dead: 3}
-	assert.Empty(t, replace.Decide(o).Hold)
+	assert.Empty(t, replace.Decide(o).HoldReason)
 }
 
-func TestTheOpenBreakerHoldsEverything(t *testing.T) {
+func TestTheOpenBreakerHoldsAllReplacements(t *testing.T) {
 	never := changedMachine(newReplacement("never", epoch), func(m *replace.Machine) { m.Failed, m.Due = true, true })
 	o := deploymentWithBudgetOne(
 		overdueMachine("x", time.Minute),
@@ -98,18 +98,18 @@ func TestTheOpenBreakerHoldsEverything(t *testing.T) {
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("recorded", time.Hour), grantOfMachine("gone", time.Hour)}
 	o.Budget, o.Nodes = rollout.IntOrPercent{Value: 9}, replace.NodeCounts{Joined: 4, Dead: 3}
 	d := replace.Decide(o)
-	assert.Empty(t, d.Mark)
+	assert.Empty(t, d.UIDsToAnnotate)
 	assert.Equal(t, []string{"recorded", "p"}, grantNames(d.Grants), "what is true is recorded all the same")
 	_, why, _ := replace.BreakerState(o.Nodes, o.Now)
-	assert.Equal(t, "3 machines are due; "+why, d.Hold)
+	assert.Equal(t, "3 machines are due; "+why, d.HoldReason)
 	assert.Equal(
 		t,
-		"replacement of machine gone is complete; record machine p: it was granted by a person; hold: "+d.Hold,
+		"replacement of machine gone is complete; record machine p: it was granted by a person; hold: "+d.HoldReason,
 		d.Why,
 	)
 
 	o.Nodes = healthyNodes
-	assert.ElementsMatch(t, []string{"uid-recorded", "uid-x", "uid-never"}, replace.Decide(o).Mark)
+	assert.ElementsMatch(t, []string{"uid-recorded", "uid-x", "uid-never"}, replace.Decide(o).UIDsToAnnotate)
 
 	o.Machines, o.Grants, o.Nodes = []replace.Machine{healthyMachine("y")}, nil, replace.NodeCounts{Joined: 4, Dead: 3}
 	assert.Equal(t, replace.Decision{Why: "no machine is due, and none is being replaced"}, replace.Decide(o))
@@ -120,16 +120,16 @@ func TestMachinesOfDeletedNodesBypassBudgetAndBreaker(t *testing.T) {
 	free := func(name string) replace.Machine {
 		return changedMachine(
 			overdueMachine(name, time.Minute),
-			func(m *replace.Machine) { m.Free, m.Reason = true, "NodeDeleted" },
+			func(m *replace.Machine) { m.BypassesBudget, m.Reason = true, "NodeDeleted" },
 		)
 	}
 	o := deploymentWithBudgetOne(free("a"), free("b"), free("recorded"), overdueMachine("x", time.Hour))
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("recorded", time.Hour)}
 	o.Nodes = replace.NodeCounts{Joined: 4, Dead: 3}
 	d := replace.Decide(o)
-	assert.ElementsMatch(t, []string{"uid-a", "uid-b", "uid-recorded"}, d.Mark)
+	assert.ElementsMatch(t, []string{"uid-a", "uid-b", "uid-recorded"}, d.UIDsToAnnotate)
 	assert.ElementsMatch(t, []string{"recorded", "a", "b"}, grantNames(d.Grants))
-	assert.Contains(t, d.Hold, "1 machine is due; 3 of 4 nodes look dead at once")
+	assert.Contains(t, d.HoldReason, "1 machine is due; 3 of 4 nodes look dead at once")
 	assert.Contains(t, d.Why, "grant replacement of machine a: NodeDeleted, beside the budget")
 
 	o.Nodes = healthyNodes
@@ -137,15 +137,15 @@ func TestMachinesOfDeletedNodesBypassBudgetAndBreaker(t *testing.T) {
 	assert.ElementsMatch(
 		t,
 		[]string{"uid-a", "uid-b", "uid-recorded"},
-		d.Mark,
+		d.UIDsToAnnotate,
 		"what is free uses the budget of the others",
 	)
-	assert.Contains(t, d.Hold, "the replacement budget of zone a (1) is used by")
+	assert.Contains(t, d.HoldReason, "the replacement budget of zone a (1) is used by")
 
 	for i := range 2 * replace.MaxBatch {
 		o.Machines = append(o.Machines, free(fmt.Sprintf("m-%02d", i)))
 	}
-	assert.Len(t, replace.Decide(o).Mark, replace.MaxBatch)
+	assert.Len(t, replace.Decide(o).UIDsToAnnotate, replace.MaxBatch)
 }
 
 // While the API server of the target cluster is unavailable, no node renews its Lease, and the health timeouts of all
@@ -172,9 +172,9 @@ func TestAnUnstableAPIServerCausesNoReplacement(t *testing.T) {
 			o := deploymentWithBudgetOne(look.machines...)
 			o.Grants, o.Nodes, o.Now = grants, look.nodes, epoch.Add(time.Duration(flap)*25*time.Second)
 			d := replace.Decide(o)
-			assert.Empty(t, d.Mark)
+			assert.Empty(t, d.UIDsToAnnotate)
 			assert.Empty(t, d.Grants)
-			assert.False(t, d.Changed)
+			assert.False(t, d.GrantsChanged)
 			grants = d.Grants
 		}
 	}
@@ -187,16 +187,16 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 		overdueMachine("z", time.Hour),
 	)
 	o.Budget, o.Nodes = rollout.IntOrPercent{Value: 3}, replace.NodeCounts{Joined: 3, Dead: 3}
-	assert.Empty(t, replace.Decide(o).Mark)
+	assert.Empty(t, replace.Decide(o).UIDsToAnnotate)
 
 	o.Machines = []replace.Machine{healthyMachine("x"), overdueMachine("y", time.Hour), healthyMachine("z")}
-	o.Nodes = replace.NodeCounts{Joined: 3, Dead: 1, Recovered: []time.Time{o.Now, o.Now}}
+	o.Nodes = replace.NodeCounts{Joined: 3, Dead: 1, RecoveryTimes: []time.Time{o.Now, o.Now}}
 	d := replace.Decide(o)
-	assert.Empty(t, d.Mark)
-	assert.Contains(t, d.Hold, "1 machine is due; most of the 3 nodes looked dead at once")
+	assert.Empty(t, d.UIDsToAnnotate)
+	assert.Contains(t, d.HoldReason, "1 machine is due; most of the 3 nodes looked dead at once")
 	o.Now = d.HoldUntil
 	d = replace.Decide(o)
-	assert.Equal(t, []string{"uid-y"}, d.Mark)
+	assert.Equal(t, []string{"uid-y"}, d.UIDsToAnnotate)
 	assert.Zero(t, d.HoldUntil)
 }
 
@@ -210,9 +210,9 @@ func TestTheBreakerKeepsNoState(t *testing.T) {
 			o.Grants = replace.Decide(o).Grants
 			o.Now = epoch.Add(away)
 			o.Nodes = replace.NodeCounts{Joined: 3, Dead: 3}
-			assert.Empty(t, replace.Decide(o).Mark)
+			assert.Empty(t, replace.Decide(o).UIDsToAnnotate)
 			o.Nodes = replace.NodeCounts{Joined: 3, Dead: 1}
-			assert.Equal(t, []string{"uid-x"}, replace.Decide(o).Mark)
+			assert.Equal(t, []string{"uid-x"}, replace.Decide(o).UIDsToAnnotate)
 		}
 	}
 }

@@ -16,10 +16,10 @@ import (
 
 // domainState is the state of one failure domain.
 type domainState struct {
-	activeMachines int      // number of machines that are not being deleted
-	replacements   []string // replacements in progress, as the names of the machines
-	waitingCount   int      // number of due machines whose replacement was not granted
-	budget         int      // replacement budget of the domain
+	activeMachineCount int      // number of machines that are not being deleted
+	replacements       []string // replacements in progress, as the names of the machines
+	waitingCount       int      // number of due machines whose replacement was not granted
+	budget             int      // replacement budget of the domain
 }
 
 // grantWaitingMachines grants replacements to the waiting machines in their order, within the budget of each domain.
@@ -28,12 +28,12 @@ func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machin
 	domains := domainsByName(o, r, waiting)
 	for _, m := range waiting {
 		in := domains[m.Domain]
-		if len(in.replacements) >= in.budget || len(d.Mark) >= MaxBatch || len(d.Grants) >= MaxGrants {
+		if len(in.replacements) >= in.budget || len(d.UIDsToAnnotate) >= MaxBatch || len(d.Grants) >= MaxGrants {
 			in.waitingCount++
 			continue
 		}
 		in.replacements = append(in.replacements, "machine "+m.Name)
-		d.Grants, d.Mark = append(d.Grants, newGrant(m, o.Now)), append(d.Mark, m.UID)
+		d.Grants, d.UIDsToAnnotate = append(d.Grants, newGrant(m, o.Now)), append(d.UIDsToAnnotate, m.UID)
 		steps = append(steps, fmt.Sprintf("grant replacement of machine %s: %s (%d of %d%s)",
 			m.Name, cmp.Or(m.Reason, "due"), len(in.replacements), in.budget, zonePhrase(" in", m.Domain)))
 	}
@@ -55,7 +55,7 @@ func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machin
 			holds = append(holds, holdReason(name, *in, o.Budget))
 		}
 	}
-	d.Hold = phrase.JoinNames(holds, maxHolds, "; ")
+	d.HoldReason = phrase.JoinNames(holds, maxHoldReasons, "; ")
 	return steps
 }
 
@@ -65,14 +65,14 @@ func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machin
 func (d *Decision) grantMachinesWithoutBudget(o Facts, r *grantReview, waiting []Machine) (steps []string) {
 	free := map[string]bool{} // UIDs of machines that are replaced regardless of the budget and the breaker
 	for _, m := range o.Machines {
-		free[m.UID] = m.Free
+		free[m.UID] = m.BypassesBudget
 	}
 	again := list.Filter(r.unmarkedUIDs, func(uid string) bool { return free[uid] })
-	d.Mark = append(d.Mark, again[:min(len(again), MaxBatch)]...)
+	d.UIDsToAnnotate = append(d.UIDsToAnnotate, again[:min(len(again), MaxBatch)]...)
 	r.unmarkedUIDs = slices.DeleteFunc(r.unmarkedUIDs, func(uid string) bool { return free[uid] })
-	waiting = list.Filter(waiting, func(m Machine) bool { return m.Free })
-	for _, m := range waiting[:max(0, min(len(waiting), MaxBatch-len(d.Mark), MaxGrants-len(d.Grants)))] {
-		d.Grants, d.Mark = append(d.Grants, newGrant(m, o.Now)), append(d.Mark, m.UID)
+	waiting = list.Filter(waiting, func(m Machine) bool { return m.BypassesBudget })
+	for _, m := range waiting[:max(0, min(len(waiting), MaxBatch-len(d.UIDsToAnnotate), MaxGrants-len(d.Grants)))] {
+		d.Grants, d.UIDsToAnnotate = append(d.Grants, newGrant(m, o.Now)), append(d.UIDsToAnnotate, m.UID)
 		steps = append(
 			steps,
 			fmt.Sprintf("grant replacement of machine %s: %s, beside the budget", m.Name, cmp.Or(m.Reason, "due")),
@@ -92,18 +92,18 @@ func domainsByName(o Facts, r grantReview, waiting []Machine) map[string]*domain
 	}
 	for _, m := range o.Machines {
 		if !m.Deleting {
-			of(m.Domain).activeMachines++
+			of(m.Domain).activeMachineCount++
 		}
 	}
 	for _, g := range r.grants {
 		d := of(g.Domain)
 		d.replacements = append(
 			d.replacements,
-			phrase.TextIf(r.awaitsReplacement[g.UID], "the substitute of ")+"machine "+g.Name,
+			phrase.TextIf(r.awaitingUIDs[g.UID], "the substitute of ")+"machine "+g.Name,
 		)
 	}
 	for _, m := range waiting {
-		of(m.Domain).budget = o.Budget.CountOfTotal(of(m.Domain).activeMachines, true)
+		of(m.Domain).budget = o.Budget.ScaledValue(of(m.Domain).activeMachineCount, true)
 	}
 	return domains
 }
@@ -115,16 +115,17 @@ const minDeadNodes = 3
 
 // BreakerState reports whether the breaker is open. The breaker is open if at least minDeadNodes nodes, and at least
 // half of all nodes, are dead or recovered within recoveryWindow. If so many nodes are dead at once, the machines are
-// probably not the cause. The breaker is also open while the states of the nodes are not known. While the breaker is open, no machine is replaced, and why gives the reason in one sentence.
-// until is when the breaker closes if nothing else changes; it is zero if nodes must recover first. BreakerState keeps
-// no state, so an unstable API server has no later effect.
+// probably not the cause. The breaker is also open while the states of the nodes are not known. While the breaker is
+// open, no machine is replaced, and why gives the reason in one sentence. until is when the breaker closes if nothing
+// else changes; it is zero if nodes must recover first. BreakerState keeps no state, so an unstable API server has no
+// later effect.
 //
 // Source of the share of one half: kube-controller-manager stops evictions from a small zone at 0.55
 // (--unhealthy-zone-threshold). A replacement destroys more than an eviction, so the breaker opens at a smaller
 // share.
 func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until time.Time) {
-	if n.Unknown != "" {
-		return true, n.Unknown + "; nothing is replaced until the states of the nodes are known", until
+	if n.UnknownReason != "" {
+		return true, n.UnknownReason + "; nothing is replaced until the states of the nodes are known", until
 	}
 	n = n.WithCheckedNodes()
 	if isOutage(n.Dead, n.Joined) {
@@ -135,7 +136,7 @@ func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until tim
 		) + phrase.TextIf(n.Lost > 0, "; %s", lostMachinesSentence(n)), until
 	}
 	recent := slices.DeleteFunc(
-		slices.Clone(n.Recovered),
+		slices.Clone(n.RecoveryTimes),
 		func(at time.Time) bool { return now.Sub(at) >= recoveryWindow },
 	)
 	if len(recent) == 0 || !isOutage(n.Dead+len(recent), n.Joined) {
@@ -149,10 +150,10 @@ func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until tim
 	), until
 }
 
-// LostInstancesDistrustReason returns why the provider's report of missing instances is not trusted. The report is not
+// UntrustedLossReason returns why the provider's report of missing instances is not trusted. The report is not
 // trusted if it is about at least minDeadNodes machines, and at least half of all machines. If the reason is empty, the
 // report is trusted, even while the nodes of other machines look dead.
-func LostInstancesDistrustReason(n NodeCounts) string {
+func UntrustedLossReason(n NodeCounts) string {
 	return phrase.TextIf(isOutage(n.Lost, n.Joined), "%s", lostMachinesSentence(n))
 }
 
@@ -170,19 +171,24 @@ func isOutage(dead, joined int) bool { return dead >= minDeadNodes && 2*dead >= 
 // Limits of a decision's texts. Source of the limits: a decision may have 20 sentences, few deployments have more than
 // five zones, and a sentence with more than five names is hard to read.
 const (
-	maxSteps = 15
-	maxHolds = 5
-	maxNames = 5
+	maxStepSentences    = 15
+	maxHoldReasons      = 5
+	maxNamesPerSentence = 5
 )
 
 // holdReason returns why the due machines of a domain have no grant.
 func holdReason(name string, d domainState, b rollout.IntOrPercent) string {
 	budget := dueSentence(d.waitingCount) + "; the replacement budget" + zonePhrase(" of", name)
-	switch amount := phrase.TextIf(b.Percent, "%d%%: ", b.Value) + strconv.Itoa(d.budget); {
+	switch amount := phrase.TextIf(b.IsPercent, "%d%%: ", b.Value) + strconv.Itoa(d.budget); {
 	case d.budget == 0:
 		return budget + " is 0: none is replaced"
 	case len(d.replacements) >= d.budget:
-		return fmt.Sprintf("%s (%s) is used by %s", budget, amount, phrase.JoinNames(d.replacements, maxNames, ", "))
+		return fmt.Sprintf(
+			"%s (%s) is used by %s",
+			budget,
+			amount,
+			phrase.JoinNames(d.replacements, maxNamesPerSentence, ", "),
+		)
 	default:
 		return fmt.Sprintf(
 			"%s%s; at most %d are granted at once, the others follow",
@@ -205,9 +211,9 @@ func zonePhrase(preposition, name string) string {
 type grantReview struct {
 	grants []ReplacementGrant // recorded grants that remain
 	// UIDs of granted machines that lack the annotation, because a write was interrupted
-	unmarkedUIDs      []string
-	awaitsReplacement map[string]bool // UIDs of machines that are gone and whose replacement machine has not joined
-	steps             []string
+	unmarkedUIDs []string
+	awaitingUIDs map[string]bool // UIDs of machines that are gone and whose replacement machine has not joined
+	steps        []string
 }
 
 func (r *grantReview) addStep(format string, args ...any) {
@@ -217,7 +223,7 @@ func (r *grantReview) addStep(format string, args ...any) {
 // reviewGrants ends complete grants, withdraws grants that are no longer needed, and adds grants for machines that a
 // person annotated.
 func reviewGrants(o Facts) grantReview {
-	r := grantReview{awaitsReplacement: map[string]bool{}}
+	r := grantReview{awaitingUIDs: map[string]bool{}}
 	var gone []ReplacementGrant
 	at := make(map[string]int, len(o.Machines)) // index in o.Machines, by UID
 	for i, m := range o.Machines {
@@ -225,12 +231,12 @@ func reviewGrants(o Facts) grantReview {
 	}
 	for _, g := range o.Grants {
 		if i, exists := at[g.UID]; exists {
-			r.reviewExistingMachine(g, o.Machines[i])
+			r.reviewGrantOfExistingMachine(g, o.Machines[i])
 		} else {
 			gone = append(gone, g)
 		}
 	}
-	r.reviewGoneMachines(gone, o)
+	r.reviewGrantsOfGoneMachines(gone, o)
 	known := machineUIDs(o.Grants)
 	for _, m := range o.Machines {
 		if m.Granted && !m.Preserved && !known[m.UID] {
@@ -243,9 +249,9 @@ func reviewGrants(o Facts) grantReview {
 	return r
 }
 
-// reviewExistingMachine decides about a grant whose machine still exists. An annotation is never removed, because the
-// machine may have acted on the annotation.
-func (r *grantReview) reviewExistingMachine(g ReplacementGrant, m Machine) {
+// reviewGrantOfExistingMachine decides about a grant whose machine still exists. An annotation is never removed,
+// because the machine may have acted on the annotation.
+func (r *grantReview) reviewGrantOfExistingMachine(g ReplacementGrant, m Machine) {
 	switch marked := m.Deleting || m.Granted; {
 	case m.Preserved && !m.Deleting:
 		r.addStep("release the grant of machine %s: it is preserved", m.Name)
@@ -259,12 +265,12 @@ func (r *grantReview) reviewExistingMachine(g ReplacementGrant, m Machine) {
 	r.grants = append(r.grants, g)
 }
 
-// reviewGoneMachines decides about the grants whose machine is gone. The grant of a machine that is gone waits for a
-// new machine in the same domain. The new machine was created after the grant and has not joined, or does not exist
-// yet. The newest grant chooses first, because the fewest machines are newer than this grant. In this order, no grant
-// takes the only possible machine of another grant, and a repeated review keeps the same grants. The zone of a missing
-// machine is not known yet, so grants of every domain may wait for it.
-func (r *grantReview) reviewGoneMachines(gone []ReplacementGrant, o Facts) {
+// reviewGrantsOfGoneMachines decides about the grants whose machine is gone. The grant of a machine that is gone waits
+// for a new machine in the same domain. The new machine was created after the grant and has not joined, or does not
+// exist yet. The newest grant chooses first, because the fewest machines are newer than this grant. In this order, no
+// grant takes the only possible machine of another grant, and a repeated review keeps the same grants. The zone of a
+// missing machine is not known yet, so grants of every domain may wait for it.
+func (r *grantReview) reviewGrantsOfGoneMachines(gone []ReplacementGrant, o Facts) {
 	// `making` holds the machines that may still join. Due machines are not in `making`, because they need a grant
 	// themselves. If an earlier grant waited for a due machine, a budget of one would never become free.
 	making := map[string][]time.Time{} // creation times by domain
@@ -280,15 +286,15 @@ func (r *grantReview) reviewGoneMachines(gone []ReplacementGrant, o Facts) {
 	for _, g := range slices.Backward(gone) {
 		last := len(making[g.Domain]) - 1
 		switch {
-		case last >= 0 && !making[g.Domain][last].Before(g.At.Add(-clockSlack)):
+		case last >= 0 && !making[g.Domain][last].Before(g.GrantedAt.Add(-maxClockSkew)):
 			making[g.Domain] = making[g.Domain][:last]
-		case await[g.Domain] < o.Missing:
+		case await[g.Domain] < o.MissingMachineCount:
 			await[g.Domain]++
 		default:
 			r.addStep("replacement of machine %s is complete", g.Name)
 			continue
 		}
 		r.grants = append(r.grants, g)
-		r.awaitsReplacement[g.UID] = true
+		r.awaitingUIDs[g.UID] = true
 	}
 }

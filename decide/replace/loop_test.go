@@ -27,7 +27,7 @@ func (d *randomSource) randomIntBelow(n int) int {
 
 func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
-func shuffleItems[T any](d *randomSource, items []T) []T {
+func shuffledItems[T any](d *randomSource, items []T) []T {
 	items = slices.Clone(items)
 	for i := range items {
 		j := i + d.randomIntBelow(len(items)-i)
@@ -40,9 +40,9 @@ func shuffleItems[T any](d *randomSource, items []T) []T {
 type simulatedPool struct {
 	randomSource
 	replace.Facts
-	wantedByZone map[string]int // number of wanted machines by zone
-	isSlow       bool           // sets create missing machines with a delay
-	createdCount int
+	wantedByZone  map[string]int // number of wanted machines by zone
+	createsSlowly bool           // sets create missing machines with a delay
+	createdCount  int
 }
 
 func newSimulatedPool(seed int, zones []string, each int) *simulatedPool {
@@ -66,7 +66,7 @@ func (p *simulatedPool) writeDecision(d replace.Decision) {
 	}
 	p.Grants = d.Grants
 	for i, m := range p.Machines {
-		if slices.Contains(d.Mark, m.UID) && !p.hasChanceOneIn(5) {
+		if slices.Contains(d.UIDsToAnnotate, m.UID) && !p.hasChanceOneIn(5) {
 			p.Machines[i].Granted = true
 		}
 	}
@@ -92,15 +92,15 @@ func (p *simulatedPool) simulateStep() {
 	}
 	p.createMissingMachines()
 	p.Machines = slices.DeleteFunc(p.Machines, func(m replace.Machine) bool { return m.Deleting && p.hasChanceOneIn(3) })
-	if p.isSlow {
-		p.Missing = p.missingMachineCount()
+	if p.createsSlowly {
+		p.MissingMachineCount = p.missingMachineCount()
 	}
 }
 
 func (p *simulatedPool) createMissingMachines() {
 	for _, zone := range []string{"", "a", "b", "c"} {
 		for n := p.countMachines(zone, func(m replace.Machine) bool { return !m.Deleting }); n < p.wantedByZone[zone]; n++ {
-			if p.isSlow && !p.hasChanceOneIn(4) {
+			if p.createsSlowly && !p.hasChanceOneIn(4) {
 				continue
 			}
 			p.createdCount++
@@ -137,7 +137,7 @@ func (p *simulatedPool) isHealed() bool {
 // budgetOfZone returns the budget of a zone with this number of machines. budgetOfZone does not use the package's
 // functions.
 func budgetOfZone(b rollout.IntOrPercent, machines int) int {
-	if !b.Percent {
+	if !b.IsPercent {
 		return b.Value
 	}
 	n := 0
@@ -158,19 +158,19 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 	}{
 		{"one at a time", []string{""}, 50, rollout.IntOrPercent{Value: 1}, false, 1},
 		{"one at a time, sets are slow", []string{""}, 50, rollout.IntOrPercent{Value: 1}, true, 1},
-		{"20% of each of three zones", []string{"a", "b", "c"}, 17, rollout.IntOrPercent{Value: 20, Percent: true}, false, 12},
-		{"20% of each of three zones, sets are slow", []string{"a", "b", "c"}, 17, rollout.IntOrPercent{Value: 20, Percent: true}, true, 12},
+		{"20% of each of three zones", []string{"a", "b", "c"}, 17, rollout.IntOrPercent{Value: 20, IsPercent: true}, false, 12},
+		{"20% of each of three zones, sets are slow", []string{"a", "b", "c"}, 17, rollout.IntOrPercent{Value: 20, IsPercent: true}, true, 12},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for seed := range decidetest.RandomRunCount(10) {
 				p := newSimulatedPool(seed, row.zones, row.each)
-				p.Budget, p.isSlow = row.budget, row.lazy
-				require.Len(t, replace.Decide(p.Facts).Mark, row.first)
+				p.Budget, p.createsSlowly = row.budget, row.lazy
+				require.Len(t, replace.Decide(p.Facts).UIDsToAnnotate, row.first)
 				replaced := map[string]bool{}
 				for step := 0; !p.isHealed(); step++ {
 					require.Less(t, step, 5000, "does not end")
 					d := replace.Decide(p.Facts)
-					p.Machines, p.Grants = shuffleItems(&p.randomSource, p.Machines), shuffleItems(&p.randomSource, p.Grants)
+					p.Machines, p.Grants = shuffledItems(&p.randomSource, p.Machines), shuffledItems(&p.randomSource, p.Grants)
 					require.Equal(t, d, replace.Decide(p.Facts), "the order matters")
 					for _, zone := range row.zones {
 						most := budgetOfZone(row.budget, row.each)
@@ -210,10 +210,10 @@ func randomFacts(d *randomSource) replace.Facts {
 		Now:    epoch,
 	}
 	if d.hasChanceOneIn(2) {
-		o.Budget = rollout.IntOrPercent{Value: d.randomIntBelow(120), Percent: true}
+		o.Budget = rollout.IntOrPercent{Value: d.randomIntBelow(120), IsPercent: true}
 	}
 	for range d.randomIntBelow(25) {
-		o.Nodes.Recovered = append(o.Nodes.Recovered, epoch.Add(-time.Duration(d.randomIntBelow(120))*time.Second))
+		o.Nodes.RecoveryTimes = append(o.Nodes.RecoveryTimes, epoch.Add(-time.Duration(d.randomIntBelow(120))*time.Second))
 	}
 	for i := range d.randomIntBelow(40) {
 		m := replace.Machine{
@@ -236,10 +236,10 @@ func randomFacts(d *randomSource) replace.Facts {
 			o.Grants = append(
 				o.Grants,
 				replace.ReplacementGrant{
-					UID:    m.UID,
-					Name:   m.Name,
-					Domain: m.Domain,
-					At:     epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
+					UID:       m.UID,
+					Name:      m.Name,
+					Domain:    m.Domain,
+					GrantedAt: epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
 				},
 			)
 		}
@@ -249,10 +249,10 @@ func randomFacts(d *randomSource) replace.Facts {
 		o.Grants = append(
 			o.Grants,
 			replace.ReplacementGrant{
-				UID:    name,
-				Name:   name,
-				Domain: []string{"", "a", "b"}[d.randomIntBelow(3)],
-				At:     epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
+				UID:       name,
+				Name:      name,
+				Domain:    []string{"", "a", "b"}[d.randomIntBelow(3)],
+				GrantedAt: epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
 			},
 		)
 	}
@@ -268,8 +268,8 @@ func maxGrantsOfGoneMachines(o replace.Facts, zone string) int {
 		exists := slices.ContainsFunc(o.Machines, func(m replace.Machine) bool { return m.UID == g.UID })
 		if g.Domain == zone && !exists {
 			gone++
-			if first.IsZero() || g.At.Before(first) {
-				first = g.At
+			if first.IsZero() || g.GrantedAt.Before(first) {
+				first = g.GrantedAt
 			}
 		}
 	}
@@ -310,7 +310,7 @@ func TestInvariantsOfDecide(t *testing.T) {
 		}
 		open, _, _ := replace.BreakerState(o.Nodes, o.Now)
 		if open {
-			require.Empty(t, d.Mark, "seed %d", seed)
+			require.Empty(t, d.UIDsToAnnotate, "seed %d", seed)
 			require.Empty(t, fresh, "seed %d", seed)
 		}
 		waiting := 0
@@ -335,7 +335,7 @@ func TestInvariantsOfDecide(t *testing.T) {
 			waiting += due - fresh[zone]
 		}
 		if !open {
-			require.Equal(t, waiting > 0, d.Hold != "", "seed %d", seed)
+			require.Equal(t, waiting > 0, d.HoldReason != "", "seed %d", seed)
 		}
 		checkSettledDecision(t, seed, o, d)
 	}
@@ -347,13 +347,13 @@ func checkSettledDecision(t *testing.T, seed int, o replace.Facts, d replace.Dec
 	t.Helper()
 	o.Machines, o.Grants = slices.Clone(o.Machines), d.Grants
 	for i, m := range o.Machines {
-		if slices.Contains(d.Mark, m.UID) {
+		if slices.Contains(d.UIDsToAnnotate, m.UID) {
 			require.False(t, m.Granted || m.Deleting, "seed %d marks %+v", seed, m)
 			o.Machines[i].Granted = true
 		}
 	}
 	again := replace.Decide(o)
-	require.False(t, again.Changed, "seed %d", seed)
-	require.Empty(t, again.Mark, "seed %d", seed)
+	require.False(t, again.GrantsChanged, "seed %d", seed)
+	require.Empty(t, again.UIDsToAnnotate, "seed %d", seed)
 	require.Equal(t, d.Grants, again.Grants, "seed %d", seed)
 }

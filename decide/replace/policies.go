@@ -11,11 +11,11 @@ import "time"
 // the cause.
 const recoveryWindow = time.Minute
 
-// clockSlack is how far the clock of Temporal's server may be ahead of the API server's clock. Temporal's clock sets
+// maxClockSkew is how far the clock of Temporal's server may be ahead of the API server's clock. Temporal's clock sets
 // the time of a grant, and the API server's clock sets the creation time of a machine. A machine that a scale-up
-// created less than clockSlack before a grant may count as the replacement for this grant. The only effect is that the
-// next grant is later.
-const clockSlack = 10 * time.Second
+// created less than maxClockSkew before a grant may count as the replacement for this grant. The only effect is that
+// the next grant is later.
+const maxClockSkew = 10 * time.Second
 
 // MaxGrants is the largest number of replacements in progress in one deployment. Source of MaxGrants: each grant
 // needs 250 bytes in the status and 250 bytes in managedFields; 500 grants are a sixth of etcd's object size limit

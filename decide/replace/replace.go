@@ -32,52 +32,53 @@ type Machine struct {
 	Joined    bool // the node has joined; without a target cluster: the machine is Available; false during creation
 	Failed    bool // the machine is in phase Failed
 	// a person deletes the machine's Node, so the machine is replaced regardless of the budget and the breaker
-	Free    bool
-	Created time.Time
+	BypassesBudget bool
+	Created        time.Time
 }
 
 // ReplacementGrant is one use of the replacement budget, as recorded in the deployment's status.
 type ReplacementGrant struct {
-	UID    string // UID of the machine to replace
-	Name   string
-	Domain string // domain of the machine at the time of the grant
-	Reason string
-	At     time.Time // time of the grant in whole seconds, like all times of a status
+	UID       string // UID of the machine to replace
+	Name      string
+	Domain    string // domain of the machine at the time of the grant
+	Reason    string
+	GrantedAt time.Time // time of the grant in whole seconds, like all times of a status
 }
 
 // NodeCounts holds the numbers of nodes in the whole target cluster, not of one deployment.
 type NodeCounts struct {
-	// Unknown is why the states of the nodes are not known, as a sentence without a period; empty: the states are known.
-	Unknown string
+	// UnknownReason is why the states of the nodes are not known, as a sentence without a period; empty: the states are
+	// known.
+	UnknownReason string
 
 	Joined int // number of machines that have joined
 	Dead   int // number of joined machines whose node is missing, unhealthy or being deleted
 	Lost   int // number of dead machines whose instance is gone, as the provider reported
-	// Recovered has the time of the last recovery of each node that is not dead, in any order. A node that was never
+	// RecoveryTimes has the time of the last recovery of each node that is not dead, in any order. A node that was never
 	// unhealthy has no entry.
-	Recovered []time.Time
-	Unjudged  []Node // nodes that count in Joined, and are not yet in Dead or Recovered
+	RecoveryTimes  []time.Time
+	UncheckedNodes []Node // nodes that count in Joined, and are not yet in Dead or Recovered
 }
 
 // Node is the node of one machine.
 type Node struct {
-	Conditions []health.Condition
-	Bad        []string  // condition types that make the node unhealthy
-	Deleting   bool      // the Node is being deleted
-	Recovered  time.Time // time of the last recovery if the node is healthy; zero: the node was never unhealthy
+	Conditions              []health.Condition
+	UnhealthyConditionTypes []string  // condition types that make the node unhealthy
+	Deleting                bool      // the Node is being deleted
+	RecoveredAt             time.Time // time of the last recovery if the node is healthy; zero: the node was never unhealthy
 }
 
 // WithCheckedNodes adds the nodes of Unjudged to Dead and Recovered.
 func (n NodeCounts) WithCheckedNodes() NodeCounts {
-	n.Recovered = slices.Clone(n.Recovered)
-	for _, node := range n.Unjudged {
-		if healthy, _ := health.DecideNodeHealth(node.Conditions, node.Bad); !healthy || node.Deleting {
+	n.RecoveryTimes = slices.Clone(n.RecoveryTimes)
+	for _, node := range n.UncheckedNodes {
+		if healthy, _ := health.DecideNodeHealth(node.Conditions, node.UnhealthyConditionTypes); !healthy || node.Deleting {
 			n.Dead++
-		} else if !node.Recovered.IsZero() {
-			n.Recovered = append(n.Recovered, node.Recovered)
+		} else if !node.RecoveredAt.IsZero() {
+			n.RecoveryTimes = append(n.RecoveryTimes, node.RecoveredAt)
 		}
 	}
-	n.Unjudged = nil
+	n.UncheckedNodes = nil
 	return n
 }
 
@@ -87,7 +88,7 @@ type Facts struct {
 	Grants   []ReplacementGrant // recorded grants of the deployment, in any order
 	// number of wanted machines that do not exist yet; a grant whose machine is gone waits for one of the missing
 	// machines
-	Missing int
+	MissingMachineCount int
 	// largest number of replacements in progress in one failure domain; a percentage is of the domain's machines that
 	// are not being deleted, rounded up
 	Budget rollout.IntOrPercent
@@ -101,9 +102,9 @@ type Decision struct {
 	Grants []ReplacementGrant // all grants to record, oldest first: replacements in progress and new grants
 	// UIDs from Grants of the machines to annotate now; the next decision repeats a UID whose annotation was not
 	// written
-	Mark    []string
-	Changed bool   // Grants differs from the recorded grants
-	Hold    string // why due machines wait; empty: no due machine waits
+	UIDsToAnnotate []string
+	GrantsChanged  bool   // Grants differs from the recorded grants
+	HoldReason     string // why due machines wait; empty: no due machine waits
 	// HoldUntil is when to call Decide again, because due machines may stop waiting then; zero if this time is unknown.
 	// HoldUntil is only set with Hold.
 	HoldUntil time.Time
@@ -133,17 +134,19 @@ func Decide(o Facts) Decision {
 	waiting = list.Filter(waiting, func(m Machine) bool { return !granted[m.UID] })
 	if open, why, until := BreakerState(o.Nodes, o.Now); open {
 		if held := len(waiting) + len(r.unmarkedUIDs); held > 0 {
-			d.Hold, d.HoldUntil = dueSentence(held)+"; "+why, until
+			d.HoldReason, d.HoldUntil = dueSentence(held)+"; "+why, until
 		}
 	} else {
-		d.Mark = append(d.Mark, r.unmarkedUIDs[:min(len(r.unmarkedUIDs), MaxBatch-len(d.Mark))]...)
+		d.UIDsToAnnotate = append(
+			d.UIDsToAnnotate,
+			r.unmarkedUIDs[:min(len(r.unmarkedUIDs), MaxBatch-len(d.UIDsToAnnotate))]...)
 		steps = append(d.grantWaitingMachines(o, r, waiting), steps...)
 	}
 	slices.SortFunc(d.Grants, compareGrantsByAge)
-	d.Changed = !slices.Equal(d.Grants, o.Grants) // all remaining grants are unchanged copies of the recorded grants
+	d.GrantsChanged = !slices.Equal(d.Grants, o.Grants) // all remaining grants are unchanged copies of the recorded grants
 	sentences := phrase.NonEmptyTexts(
-		phrase.JoinNames(steps, maxSteps, "; "),
-		phrase.TextIf(d.Hold != "", "hold: %s", d.Hold),
+		phrase.JoinNames(steps, maxStepSentences, "; "),
+		phrase.TextIf(d.HoldReason != "", "hold: %s", d.HoldReason),
 	)
 	d.Why = cmp.Or(strings.Join(sentences, "; "), replacementsSentence(d.Grants))
 	return d
@@ -158,7 +161,7 @@ func replacementsSentence(grants []ReplacementGrant) string {
 			"%s %s being replaced: %s",
 			phrase.CountText(len(names), "machine"),
 			phrase.SingularOrPlural(len(names), "is", "are"),
-			phrase.JoinNames(names, maxSteps, ", "),
+			phrase.JoinNames(names, maxStepSentences, ", "),
 		),
 		"no machine is due, and none is being replaced",
 	)
@@ -169,7 +172,7 @@ func compareByDueTime(a, b *Machine) int {
 }
 
 func compareGrantsByAge(a, b ReplacementGrant) int {
-	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	return cmp.Or(a.GrantedAt.Compare(b.GrantedAt), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
 // machineUIDs returns the UIDs of the machines of grants.
@@ -178,5 +181,11 @@ func machineUIDs(grants []ReplacementGrant) map[string]bool {
 }
 
 func newGrant(m Machine, now time.Time) ReplacementGrant {
-	return ReplacementGrant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, At: now.Truncate(time.Second)}
+	return ReplacementGrant{
+		UID:       m.UID,
+		Name:      m.Name,
+		Domain:    m.Domain,
+		Reason:    m.Reason,
+		GrantedAt: now.Truncate(time.Second),
+	}
 }

@@ -50,11 +50,11 @@ func newReplacement(name string, created time.Time) replace.Machine {
 // grantOfMachine returns a grant for a machine of zone a. The grant is older than epoch by the duration ago.
 func grantOfMachine(name string, ago time.Duration) replace.ReplacementGrant {
 	return replace.ReplacementGrant{
-		UID:    "uid-" + name,
-		Name:   name,
-		Domain: "a",
-		Reason: "HealthTimeout",
-		At:     epoch.Add(-ago),
+		UID:       "uid-" + name,
+		Name:      name,
+		Domain:    "a",
+		Reason:    "HealthTimeout",
+		GrantedAt: epoch.Add(-ago),
 	}
 }
 
@@ -74,11 +74,11 @@ func deploymentWithBudgetOne(machines ...replace.Machine) replace.Facts {
 func TestDeploymentsDoNotBlockEachOther(t *testing.T) {
 	first := replace.Decide(deploymentWithBudgetOne(overdueMachine("x", time.Minute)))
 	second := replace.Decide(deploymentWithBudgetOne(overdueMachine("y", time.Minute)))
-	assert.Equal(t, []string{"uid-x"}, first.Mark)
-	assert.Equal(t, []string{"uid-y"}, second.Mark)
+	assert.Equal(t, []string{"uid-x"}, first.UIDsToAnnotate)
+	assert.Equal(t, []string{"uid-y"}, second.UIDsToAnnotate)
 	assert.Equal(t, []replace.ReplacementGrant{grantOfMachine("x", 0)}, first.Grants)
-	assert.True(t, first.Changed)
-	assert.Empty(t, first.Hold)
+	assert.True(t, first.GrantsChanged)
+	assert.Empty(t, first.HoldReason)
 	assert.Equal(t, "grant replacement of machine x: HealthTimeout (1 of 1 in zone a)", first.Why)
 }
 
@@ -86,10 +86,10 @@ func TestTheMachineThatIsDueLongerIsReplacedFirst(t *testing.T) {
 	d := replace.Decide(
 		deploymentWithBudgetOne(overdueMachine("a-young", time.Minute), overdueMachine("b-old", time.Hour)),
 	)
-	assert.Equal(t, []string{"uid-b-old"}, d.Mark)
+	assert.Equal(t, []string{"uid-b-old"}, d.UIDsToAnnotate)
 	assert.Equal(t, []string{"b-old"}, grantNames(d.Grants))
-	assert.Equal(t, "1 machine is due; the replacement budget of zone a (1) is used by machine b-old", d.Hold)
-	assert.Equal(t, "grant replacement of machine b-old: HealthTimeout (1 of 1 in zone a); hold: "+d.Hold, d.Why)
+	assert.Equal(t, "1 machine is due; the replacement budget of zone a (1) is used by machine b-old", d.HoldReason)
+	assert.Equal(t, "grant replacement of machine b-old: HealthTimeout (1 of 1 in zone a); hold: "+d.HoldReason, d.Why)
 }
 
 // In MCM, each unhealthy machine blocks every replacement of the deployment. In Millwright, only a replacement in
@@ -108,7 +108,7 @@ func TestOtherUnhealthyMachinesDoNotBlockReplacements(t *testing.T) {
 			assert.Equal(
 				t,
 				[]string{"uid-x"},
-				replace.Decide(deploymentWithBudgetOne(row.other, overdueMachine("x", time.Minute))).Mark,
+				replace.Decide(deploymentWithBudgetOne(row.other, overdueMachine("x", time.Minute))).UIDsToAnnotate,
 			)
 		})
 	}
@@ -146,16 +146,16 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := deploymentWithBudgetOne(append(row.machines, next)...)
-			o.Grants, o.Missing = []replace.ReplacementGrant{grantOfMachine("x", day)}, row.missing
+			o.Grants, o.MissingMachineCount = []replace.ReplacementGrant{grantOfMachine("x", day)}, row.missing
 			d := replace.Decide(o)
 			want, mark := []string{"next"}, []string{"uid-next"}
 			if row.open {
 				want, mark = []string{"x"}, nil
 			}
 			assert.Equal(t, want, grantNames(d.Grants))
-			assert.Equal(t, mark, d.Mark)
-			assert.Equal(t, !row.open, d.Changed)
-			assert.Equal(t, row.open, d.Hold != "")
+			assert.Equal(t, mark, d.UIDsToAnnotate)
+			assert.Equal(t, !row.open, d.GrantsChanged)
+			assert.Equal(t, row.open, d.HoldReason != "")
 			assert.Contains(t, d.Why, row.why)
 		})
 	}
@@ -163,19 +163,19 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 
 // The only new machine was created after the older grant, and before the newer grant. The new machine therefore counts
 // as the replacement for the older grant. Each later decision keeps the same grants.
-func TestGrantsWhoseMachineIsGoneKeepTheirOwnSubstitutes(t *testing.T) {
+func TestGrantsOfGoneMachinesKeepTheirReplacements(t *testing.T) {
 	o := deploymentWithBudgetOne(newReplacement("s", epoch.Add(-5*time.Minute)))
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("new", time.Minute), grantOfMachine("old", time.Hour)}
 	d := replace.Decide(o)
 	assert.Equal(t, []string{"old"}, grantNames(d.Grants))
 	o.Grants = d.Grants
-	assert.False(t, replace.Decide(o).Changed)
+	assert.False(t, replace.Decide(o).GrantsChanged)
 
 	o.Machines = []replace.Machine{newReplacement("s", epoch)}
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("old", time.Hour), grantOfMachine("new", time.Minute)}
 	assert.Equal(t, []string{"new"}, grantNames(replace.Decide(o).Grants), "either may have it: the newer one")
 
-	o.Machines, o.Missing = nil, 1
+	o.Machines, o.MissingMachineCount = nil, 1
 	assert.Equal(t, []string{"new"}, grantNames(replace.Decide(o).Grants), "one machine is missing, not two")
 	o.Grants[0].Domain = "b"
 	assert.Equal(t, []string{"old", "new"}, grantNames(replace.Decide(o).Grants), "in which zone is not known")
@@ -187,24 +187,24 @@ func TestGrantedMachinesAreMarkedForAnnotation(t *testing.T) {
 		o := deploymentWithBudgetOne(x, y)
 		o.Grants = []replace.ReplacementGrant{grantOfMachine("x", time.Minute)}
 		d := replace.Decide(o)
-		assert.Equal(t, []string{"uid-x"}, d.Mark)
+		assert.Equal(t, []string{"uid-x"}, d.UIDsToAnnotate)
 		assert.Equal(t, o.Grants, d.Grants)
-		assert.False(t, d.Changed)
+		assert.False(t, d.GrantsChanged)
 	})
 	t.Run("it failed without the mark", func(t *testing.T) {
 		o := deploymentWithBudgetOne(changedMachine(healthyMachine("x"), func(m *replace.Machine) { m.Failed = true }))
 		o.Grants = []replace.ReplacementGrant{grantOfMachine("x", time.Minute)}
-		assert.Equal(t, []string{"uid-x"}, replace.Decide(o).Mark)
+		assert.Equal(t, []string{"uid-x"}, replace.Decide(o).UIDsToAnnotate)
 	})
 	t.Run("a person's mark is recorded, counted and kept", func(t *testing.T) {
 		d := replace.Decide(deploymentWithBudgetOne(grantedMachine(healthyMachine("p")), y))
 		assert.Equal(
 			t,
-			[]replace.ReplacementGrant{{UID: "uid-p", Name: "p", Domain: "a", Reason: "RequestedByPerson", At: epoch}},
+			[]replace.ReplacementGrant{{UID: "uid-p", Name: "p", Domain: "a", Reason: "RequestedByPerson", GrantedAt: epoch}},
 			d.Grants,
 		)
-		assert.Empty(t, d.Mark)
-		assert.True(t, d.Changed)
+		assert.Empty(t, d.UIDsToAnnotate)
+		assert.True(t, d.GrantsChanged)
 		assert.Equal(
 			t,
 			"record machine p: it was granted by a person; hold: 1 machine is due; the replacement budget of zone a (1) is used by machine p",
@@ -216,7 +216,7 @@ func TestGrantedMachinesAreMarkedForAnnotation(t *testing.T) {
 			deploymentWithBudgetOne(grantedMachine(healthyMachine("p")), grantedMachine(healthyMachine("q")), y),
 		)
 		assert.Equal(t, []string{"p", "q"}, grantNames(d.Grants))
-		assert.Empty(t, d.Mark)
+		assert.Empty(t, d.UIDsToAnnotate)
 	})
 	t.Run("a person marks a substitute: one grant for both", func(t *testing.T) {
 		o := deploymentWithBudgetOne(grantedMachine(newReplacement("s", epoch)))
@@ -244,10 +244,10 @@ func TestGrantedMachinesAreMarkedForAnnotation(t *testing.T) {
 		o := deploymentWithBudgetOne(x)
 		o.Now = epoch.Add(700 * time.Millisecond)
 		d := replace.Decide(o)
-		assert.Equal(t, epoch, d.Grants[0].At)
+		assert.Equal(t, epoch, d.Grants[0].GrantedAt)
 		o.Machines = []replace.Machine{newReplacement("s", epoch)} // created at 12:00:00.7, stored in whole seconds
 		o.Grants = d.Grants
-		assert.False(t, replace.Decide(o).Changed)
+		assert.False(t, replace.Decide(o).GrantsChanged)
 	})
 }
 
@@ -260,14 +260,14 @@ func TestReplacementBudget(t *testing.T) {
 		granted  int
 	}{
 		{"none", rollout.IntOrPercent{}, 5, 0, 0},
-		{"no percent", rollout.IntOrPercent{Percent: true}, 5, 0, 0},
+		{"no percent", rollout.IntOrPercent{IsPercent: true}, 5, 0, 0},
 		{"a number", rollout.IntOrPercent{Value: 2}, 5, 0, 2},
 		{"more than there are", rollout.IntOrPercent{Value: 9}, 5, 0, 5},
-		{"20% of 5", rollout.IntOrPercent{Value: 20, Percent: true}, 5, 0, 1},
-		{"20% of 6, rounded up", rollout.IntOrPercent{Value: 20, Percent: true}, 6, 0, 2},
-		{"20% of the 5 that stay", rollout.IntOrPercent{Value: 20, Percent: true}, 6, 1, 1},
-		{"1% of 1", rollout.IntOrPercent{Value: 1, Percent: true}, 1, 0, 1},
-		{"200%", rollout.IntOrPercent{Value: 200, Percent: true}, 3, 0, 3},
+		{"20% of 5", rollout.IntOrPercent{Value: 20, IsPercent: true}, 5, 0, 1},
+		{"20% of 6, rounded up", rollout.IntOrPercent{Value: 20, IsPercent: true}, 6, 0, 2},
+		{"20% of the 5 that stay", rollout.IntOrPercent{Value: 20, IsPercent: true}, 6, 1, 1},
+		{"1% of 1", rollout.IntOrPercent{Value: 1, IsPercent: true}, 1, 0, 1},
+		{"200%", rollout.IntOrPercent{Value: 200, IsPercent: true}, 3, 0, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var machines []replace.Machine
@@ -279,8 +279,8 @@ func TestReplacementBudget(t *testing.T) {
 			o := deploymentWithBudgetOne(machines...)
 			o.Budget = row.budget
 			d := replace.Decide(o)
-			assert.Len(t, d.Mark, row.granted)
-			assert.Equal(t, row.machines-row.deleting > row.granted, d.Hold != "")
+			assert.Len(t, d.UIDsToAnnotate, row.granted)
+			assert.Equal(t, row.machines-row.deleting > row.granted, d.HoldReason != "")
 		})
 	}
 	t.Run("each zone has its own", func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestReplacementBudget(t *testing.T) {
 		assert.Equal(t, []string{"a1", "b1", "c1"}, grantNames(d.Grants))
 		assert.Equal(t, "1 machine is due; the replacement budget (1) is used by machine c1; "+
 			"1 machine is due; the replacement budget of zone a (1) is used by machine a1; "+
-			"1 machine is due; the replacement budget of zone b (1) is used by machine b1", d.Hold)
+			"1 machine is due; the replacement budget of zone b (1) is used by machine b1", d.HoldReason)
 	})
 	t.Run("said", func(t *testing.T) {
 		o := deploymentWithBudgetOne(overdueMachine("x", time.Minute), overdueMachine("y", time.Minute))
@@ -304,11 +304,11 @@ func TestReplacementBudget(t *testing.T) {
 			"hold: 2 machines are due; the replacement budget of zone a is 0: none is replaced",
 			replace.Decide(o).Why,
 		)
-		o.Budget = rollout.IntOrPercent{Value: 10, Percent: true}
+		o.Budget = rollout.IntOrPercent{Value: 10, IsPercent: true}
 		assert.Equal(
 			t,
 			"1 machine is due; the replacement budget of zone a (10%: 1) is used by machine x",
-			replace.Decide(o).Hold,
+			replace.Decide(o).HoldReason,
 		)
 	})
 }
@@ -322,16 +322,16 @@ func TestADecisionHasABoundedSize(t *testing.T) {
 		machines = append(machines, m)
 	}
 	o := deploymentWithBudgetOne(machines...)
-	o.Budget = rollout.IntOrPercent{Value: 100, Percent: true}
+	o.Budget = rollout.IntOrPercent{Value: 100, IsPercent: true}
 	d := replace.Decide(o)
-	assert.Len(t, d.Mark, replace.MaxBatch)
+	assert.Len(t, d.UIDsToAnnotate, replace.MaxBatch)
 	assert.Len(t, d.Grants, replace.MaxBatch)
 	assert.Contains(
 		t,
-		d.Hold,
+		d.HoldReason,
 		"9 machines are due in zone europe-west-1000; at most 50 are granted at once, the others follow; ",
 	)
-	assert.True(t, strings.HasSuffix(d.Hold, " and 95 more"), d.Hold)
+	assert.True(t, strings.HasSuffix(d.HoldReason, " and 95 more"), d.HoldReason)
 	assert.Contains(t, d.Why, " and 35 more; hold: ")
 	data, err := json.Marshal(d)
 	require.NoError(t, err)
@@ -344,7 +344,7 @@ func TestADecisionHasABoundedSize(t *testing.T) {
 		o.Grants = append(o.Grants, grantOfMachine(fmt.Sprintf("m-%d", i), time.Minute))
 	}
 	d = replace.Decide(o)
-	assert.Len(t, d.Mark, replace.MaxBatch, "marks of earlier grants count too")
+	assert.Len(t, d.UIDsToAnnotate, replace.MaxBatch, "marks of earlier grants count too")
 	assert.Len(t, d.Grants, 60)
 
 	o.Budget = rollout.IntOrPercent{Value: 5}
@@ -352,12 +352,12 @@ func TestADecisionHasABoundedSize(t *testing.T) {
 	assert.True(
 		t,
 		strings.HasSuffix(
-			replace.Decide(o).Hold,
+			replace.Decide(o).HoldReason,
 			"is used by machine m-0, machine m-1, machine m-2, machine m-3, machine m-4",
 		),
 	)
 	o.Budget, o.Grants = rollout.IntOrPercent{Value: 7}, o.Grants[:7]
-	assert.True(t, strings.HasSuffix(replace.Decide(o).Hold, ", machine m-4 and 2 more"))
+	assert.True(t, strings.HasSuffix(replace.Decide(o).HoldReason, ", machine m-4 and 2 more"))
 }
 
 // A status has an entry for each grant, and etcd limits the size of an object.
@@ -365,7 +365,7 @@ func TestTheGrantsOfADeploymentAreBounded(t *testing.T) {
 	o := deploymentWithBudgetOne(
 		overdueMachine("x", time.Minute),
 		overdueMachine("y", time.Minute),
-		changedMachine(overdueMachine("free", time.Minute), func(m *replace.Machine) { m.Free = true }),
+		changedMachine(overdueMachine("free", time.Minute), func(m *replace.Machine) { m.BypassesBudget = true }),
 	)
 	o.Budget = rollout.IntOrPercent{Value: 2 * replace.MaxGrants}
 	for i := range replace.MaxGrants - 2 {
@@ -379,23 +379,23 @@ func TestTheGrantsOfADeploymentAreBounded(t *testing.T) {
 		)
 	}
 	d := replace.Decide(o)
-	assert.Equal(t, []string{"uid-free", "uid-x"}, d.Mark)
+	assert.Equal(t, []string{"uid-free", "uid-x"}, d.UIDsToAnnotate)
 	assert.Len(t, d.Grants, replace.MaxGrants)
 	assert.Equal(
 		t,
 		"1 machine is due in zone a; 500 replacements are in progress, and a deployment may have no more",
-		d.Hold,
+		d.HoldReason,
 	)
 	o.Grants = d.Grants
 	o.Machines[2] = changedMachine(
 		overdueMachine("free", time.Minute),
-		func(m *replace.Machine) { m.Free, m.Granted = true, true },
+		func(m *replace.Machine) { m.BypassesBudget, m.Granted = true, true },
 	)
 	o.Machines = append(
 		o.Machines,
-		changedMachine(overdueMachine("another", time.Minute), func(m *replace.Machine) { m.Free = true }),
+		changedMachine(overdueMachine("another", time.Minute), func(m *replace.Machine) { m.BypassesBudget = true }),
 	)
-	assert.Equal(t, []string{"uid-x"}, replace.Decide(o).Mark, "beside the budget there is no room either")
+	assert.Equal(t, []string{"uid-x"}, replace.Decide(o).UIDsToAnnotate, "beside the budget there is no room either")
 }
 
 func TestDecideDoesNotChangeItsInput(t *testing.T) {

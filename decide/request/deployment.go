@@ -12,61 +12,61 @@ import (
 
 // DeploymentFacts holds the facts about the deployment of a request.
 type DeploymentFacts struct {
-	Name string // namespace/name of the deployment
-	UID  string
-	Now  time.Time
-	Last string // record of the last request; empty: no record
+	Name       string // namespace/name of the deployment
+	UID        string
+	Now        time.Time
+	LastRecord string // record of the last request; empty: no record
 
-	Deleting  bool
-	Invalid   string // why the spec is invalid, in one sentence; empty: the spec is valid
-	Paused    bool
-	Held      string  // actor and reason of the hold of the current revision; empty: no hold
-	Rolling   bool    // the deployment has machines of other templates
-	OnDelete  bool    // the deployment's strategy is OnDelete
-	Revision  int64   // revision of the current set, or of the set to create; 0: no set exists yet
-	Revisions []int64 // revisions of earlier templates to which the deployment can return
+	Deleting         bool
+	InvalidReason    string // why the spec is invalid, in one sentence; empty: the spec is valid
+	Paused           bool
+	HoldReason       string  // actor and reason of the hold of the current revision; empty: no hold
+	Rolling          bool    // the deployment has machines of other templates
+	OnDelete         bool    // the deployment's strategy is OnDelete
+	Revision         int64   // revision of the current set, or of the set to create; 0: no set exists yet
+	EarlierRevisions []int64 // revisions of earlier templates to which the deployment can return
 	// the missing object that prevents a rollback to a revision, by revision
-	Lacking    map[int64]string
-	RollbackTo *int64 // requested rollback that is not complete yet; 0: to the previous revision; nil: no request
+	MissingObjects map[int64]string
+	RollbackTo     *int64 // requested rollback that is not complete yet; 0: to the previous revision; nil: no request
 
 	RolloutSteps
-	Pinned
+	PinFacts
 	RestartedAt string // time of the last start command; empty: none
-	// ClusterAPI means that the object is a MachineDeployment of Cluster API, which does not keep its restart time in
+	// IsClusterAPI means that the object is a MachineDeployment of Cluster API, which does not keep its restart time in
 	// the template.
-	ClusterAPI bool
+	IsClusterAPI bool
 }
 
 // RolloutSteps are the facts about the steps of a rollout.
 type RolloutSteps struct {
-	Steps     int // number of steps of the current rollout; 0: none
-	NextSteps int // number of steps of a rollout that begins now; 0: none
-	WaitsAt   int // step at which the current rollout waits, counted from 1; 0: none
-	Approved  int // number of approved steps of this revision, counted from the first step
+	StepCount            int // number of steps of the current rollout; 0: none
+	NextRolloutStepCount int // number of steps of a rollout that begins now; 0: none
+	WaitingStep          int // step at which the current rollout waits, counted from 1; 0: none
+	ApprovedSteps        int // number of approved steps of this revision, counted from the first step
 }
 
-// Pinned are the facts about the pin of a revision.
-type Pinned struct {
+// PinFacts are the facts about the pin of a revision.
+type PinFacts struct {
 	// revisions of other sets with the present template, such as the set before a restart; only a pin can roll back to
 	// them
-	Twins    []int64
-	PinnedTo int64 // earlier revision to which the machines are pinned; 0: no pin
-	Attempt  int   // number of retries of this revision that were requested or are recorded
-	Good     int64 // earlier revision whose rollout was the last complete rollout; 0: none, or unknown
+	DuplicateRevisions []int64
+	PinnedRevision     int64 // earlier revision to which the machines are pinned; 0: no pin
+	RetryCount         int   // number of retries of this revision that were requested or are recorded
+	LastGoodRevision   int64 // earlier revision whose rollout was the last complete rollout; 0: none, or unknown
 }
 
-func (f DeploymentFacts) kindAndUID() (Kind, string) { return MachineDeployment, f.UID }
+func (f DeploymentFacts) kindAndUID() (Kind, string) { return KindMachineDeployment, f.UID }
 
 func (f DeploymentFacts) decideOrder(o CommandOrder) Decision {
-	record := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339Nano) + " " + o.Summary()
-	if !o.Asked.IsZero() && f.Last == record {
+	record := cmp.Or(o.RequestedAt, f.Now).UTC().Format(time.RFC3339Nano) + " " + o.Summary()
+	if !o.RequestedAt.IsZero() && f.LastRecord == record {
 		return unchangedDecision("deployment %s got this request before: nothing was written", f.Name)
 	}
 	d := decisionUnlessRefused(
 		phrase.TextIf(f.Deleting, "deployment %s is being deleted: %s would change nothing", f.Name, o.Command),
 		f.decideCommand(o),
 	)
-	if d.Refused == "" && !d.Same {
+	if d.RefusalReason == "" && !d.Repeated {
 		d.Record = record
 	}
 	return d
@@ -78,14 +78,14 @@ func (f DeploymentFacts) decideCommand(o CommandOrder) Decision {
 		return unchangedDecision("deployment %s is paused already", f.Name)
 	case o.Command == Pause:
 		return Decision{
-			Paused:     new(true),
-			Annotation: new(o.actorAndReason()),
-			Says:       fmt.Sprintf("deployment %s is paused", f.Name),
+			Paused:          new(true),
+			AnnotationValue: new(o.actorAndReason()),
+			Message:         fmt.Sprintf("deployment %s is paused", f.Name),
 		}
 	case o.Command == Resume:
 		return f.decideResume()
-	case f.Invalid != "":
-		return refusedDecision("deployment %s cannot be rolled out: %s; correct that first", f.Name, f.Invalid)
+	case f.InvalidReason != "":
+		return refusedDecision("deployment %s cannot be rolled out: %s; correct that first", f.Name, f.InvalidReason)
 	case o.Command == Start:
 		return f.decideStart(o)
 	case o.Command == Undo:
@@ -97,7 +97,7 @@ func (f DeploymentFacts) decideCommand(o CommandOrder) Decision {
 	case !f.Rolling:
 		return refusedDecision("no rollout of deployment %s is under way: there is nothing to cancel; "+
 			"to go back to a former revision, undo", f.Name)
-	case o.Back:
+	case o.RollsBack:
 		return f.decideUndo(o)
 	default:
 		return f.decideHold(o)
@@ -107,50 +107,60 @@ func (f DeploymentFacts) decideCommand(o CommandOrder) Decision {
 // decideResume ends a pause and a hold. decideResume does not approve a step at which the rollout waits.
 func (f DeploymentFacts) decideResume() (d Decision) {
 	if f.Paused {
-		d.Paused, d.Says = new(false), fmt.Sprintf("deployment %s is no longer paused", f.Name)
+		d.Paused, d.Message = new(false), fmt.Sprintf("deployment %s is no longer paused", f.Name)
 	}
-	if f.Held != "" {
-		d.Annotation = new("")
-		d.Says += phrase.TextIf(
+	if f.HoldReason != "" {
+		d.AnnotationValue = new("")
+		d.Message += phrase.TextIf(
 			f.Paused,
 			", and ",
 		) + fmt.Sprintf(
 			"%s is no longer held (former hold: %s)",
 			f.rolloutName(),
-			f.Held,
+			f.HoldReason,
 		)
 	}
 	return decisionUnlessRefused(
-		phrase.TextIf(d.Says == "", "deployment %s is neither paused nor held: there is nothing to resume", f.Name),
+		phrase.TextIf(d.Message == "", "deployment %s is neither paused nor held: there is nothing to resume", f.Name),
 		d,
 	)
 }
 
 // decideStart replaces all machines: it changes only the restart time, in the template or in spec.rollout.after.
 func (f DeploymentFacts) decideStart(o CommandOrder) Decision {
-	at := cmp.Or(o.Asked, f.Now).UTC().Format(time.RFC3339)
-	if f.Held == "" && f.busyReason() == "" && f.RestartedAt == at {
-		return unchangedDecision("%s of deployment %s says %s already", f.startField(), f.Name, at)
+	at := cmp.Or(o.RequestedAt, f.Now).UTC().Format(time.RFC3339)
+	if f.HoldReason == "" && f.busyReason() == "" && f.RestartedAt == at {
+		return unchangedDecision("%s of deployment %s says %s already", f.startFieldName(), f.Name, at)
 	}
 	return decisionUnlessRefused(cmp.Or(
 		f.busyReason(),
 		phrase.TextIf(
-			f.Held != "",
+			f.HoldReason != "",
 			"%s is held (%s), and nothing is rolled out: resume or undo it first",
 			f.rolloutName(),
-			f.Held,
+			f.HoldReason,
 		),
 	), Decision{
-		RestartedAt: &at, Annotation: new("started by " + o.actorAndReason()),
-		Says: fmt.Sprintf("wrote %s into %s of deployment %s: all its machines are replaced%s", at, f.startField(), f.Name,
-			phrase.TextIf(f.OnDelete, ", each when somebody deletes the old one")) +
-			phrase.TextIf(f.ClusterAPI && f.RestartedAt > at, "; it overwrites the later time %s", f.RestartedAt),
+		RestartedAt:     &at,
+		AnnotationValue: new("started by " + o.actorAndReason()),
+		Message: fmt.Sprintf(
+			"wrote %s into %s of deployment %s: all its machines are replaced%s",
+			at,
+			f.startFieldName(),
+			f.Name,
+			phrase.TextIf(f.OnDelete, ", each when somebody deletes the old one"),
+		) +
+			phrase.TextIf(
+				f.IsClusterAPI && f.RestartedAt > at,
+				"; it overwrites the later time %s",
+				f.RestartedAt,
+			),
 	})
 }
 
-// startField returns the name of the field that a start changes.
-func (f DeploymentFacts) startField() string {
-	return cmp.Or(phrase.TextIf(f.ClusterAPI, "spec.rollout.after"), "the template")
+// startFieldName returns the name of the field that a start changes.
+func (f DeploymentFacts) startFieldName() string {
+	return cmp.Or(phrase.TextIf(f.IsClusterAPI, "spec.rollout.after"), "the template")
 }
 
 // busyReason returns why a change of the template would not be rolled out now. If busyReason is empty, the change would
@@ -179,33 +189,33 @@ func (f DeploymentFacts) busyReason() string {
 // always writes the number of the revision, because the previous revision changes when a set is created or deleted.
 func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 	to := revisionOrZero(o.Revision)
-	if o.Pin {
-		f.Revisions = slices.Concat(f.Revisions, f.Twins)
+	if o.PinsMachines {
+		f.EarlierRevisions = slices.Concat(f.EarlierRevisions, f.DuplicateRevisions)
 	}
-	if to == 0 && slices.Contains(f.Revisions, f.Good) {
-		to = f.Good
+	if to == 0 && slices.Contains(f.EarlierRevisions, f.LastGoodRevision) {
+		to = f.LastGoodRevision
 	}
-	if all := slices.AppendSeq(slices.Clone(f.Revisions), maps.Keys(f.Lacking)); to == 0 && len(all) > 0 {
+	if all := slices.AppendSeq(slices.Clone(f.EarlierRevisions), maps.Keys(f.MissingObjects)); to == 0 && len(all) > 0 {
 		to = slices.Max(all)
 	}
-	if !f.Paused && f.RollbackTo != nil && *f.RollbackTo == to && slices.Contains(f.Revisions, to) {
+	if !f.Paused && f.RollbackTo != nil && *f.RollbackTo == to && slices.Contains(f.EarlierRevisions, to) {
 		return unchangedDecision("deployment %s was asked to return to revision %d already", f.Name, to)
 	}
-	if o.Pin && f.PinnedTo == to && to != 0 {
+	if o.PinsMachines && f.PinnedRevision == to && to != 0 {
 		return unchangedDecision("deployment %s is pinned to revision %d already", f.Name, to)
 	}
 	return decisionUnlessRefused(cmp.Or(
 		f.busyReason(),
 		phrase.TextIf(
-			f.Lacking[to] != "",
+			f.MissingObjects[to] != "",
 			"revision %d of deployment %s cannot return: %s does not exist any more%s",
 			to,
 			f.Name,
-			f.Lacking[to],
-			phrase.TextIf(len(f.Revisions) > 0, "; it can go back to %s", f.earlierRevisions()),
+			f.MissingObjects[to],
+			phrase.TextIf(len(f.EarlierRevisions) > 0, "; it can go back to %s", f.earlierRevisionsText()),
 		),
 		phrase.TextIf(
-			len(f.Revisions) == 0,
+			len(f.EarlierRevisions) == 0,
 			"deployment %s has no set of a former template: there is nothing to go back to",
 			f.Name,
 		),
@@ -214,23 +224,28 @@ func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 			"revision %d is the one that deployment %s has: it can go back to %s",
 			to,
 			f.Name,
-			f.earlierRevisions(),
+			f.earlierRevisionsText(),
 		),
-		phrase.TextIf(!slices.Contains(f.Revisions, to), "deployment %s has no set of revision %d: it can go back to %s",
-			f.Name, to, f.earlierRevisions()),
-		phrase.TextIf(o.Pin, "%s", f.staleReason(CommandOrder{Command: o.Command})),
+		phrase.TextIf(
+			!slices.Contains(f.EarlierRevisions, to),
+			"deployment %s has no set of revision %d: it can go back to %s",
+			f.Name,
+			to,
+			f.earlierRevisionsText(),
+		),
+		phrase.TextIf(o.PinsMachines, "%s", f.staleReason(CommandOrder{Command: o.Command})),
 	), f.undoDecision(o, to))
 }
 
 // undoDecision returns the Decision that rolls the deployment back to a revision, by a pin or by an edit of the
 // template.
 func (f DeploymentFacts) undoDecision(o CommandOrder, to int64) Decision {
-	if o.Pin {
+	if o.PinsMachines {
 		return Decision{
-			PinTo:      &to,
-			Unhold:     f.Held != "",
-			Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
-			Says: fmt.Sprintf(
+			PinTo:           &to,
+			RemovesHold:     f.HoldReason != "",
+			AnnotationValue: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
+			Message: fmt.Sprintf(
 				"deployment %s is pinned to revision %d as long as its template is that of revision %d",
 				f.Name,
 				to,
@@ -239,8 +254,8 @@ func (f DeploymentFacts) undoDecision(o CommandOrder, to int64) Decision {
 		}
 	}
 	return Decision{
-		RollbackTo: &to, Annotation: new(fmt.Sprintf("%d %s", to, o.actorAndReason())),
-		Says: fmt.Sprintf("deployment %s returns%s to revision %d", f.Name,
+		RollbackTo: &to, AnnotationValue: new(fmt.Sprintf("%d %s", to, o.actorAndReason())),
+		Message: fmt.Sprintf("deployment %s returns%s to revision %d", f.Name,
 			phrase.TextIf(f.Revision != 0, " from revision %d", f.Revision), to),
 	}
 }
@@ -251,36 +266,43 @@ func (f DeploymentFacts) decideRetry(o CommandOrder) Decision {
 		f.busyReason(),
 		f.staleReason(o),
 		phrase.TextIf(
-			f.PinnedTo == 0,
+			f.PinnedRevision == 0,
 			"revision %d of deployment %s is not pinned: there is nothing to retry",
 			f.Revision,
 			f.Name,
 		),
 	), Decision{
-		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, f.Attempt+1, o.actorAndReason())),
-		Unpin:      true,
-		Unhold:     f.Held != "",
-		Says:       fmt.Sprintf("revision %d of deployment %s is rolled out again", f.Revision, f.Name) + f.endedHoldClause(),
+		AnnotationValue: new(fmt.Sprintf("%d/%d %s", f.Revision, f.RetryCount+1, o.actorAndReason())),
+		RemovesPin:      true,
+		RemovesHold:     f.HoldReason != "",
+		Message: fmt.Sprintf(
+			"revision %d of deployment %s is rolled out again",
+			f.Revision,
+			f.Name,
+		) + f.endedHoldClause(),
 	})
 }
 
 // endedHoldClause returns the part of a message that mentions that the request also ends the hold. The part is empty
 // without a hold.
 func (f DeploymentFacts) endedHoldClause() string {
-	return phrase.TextIf(f.Held != "", ", and is no longer held (former hold: %s)", f.Held)
+	return phrase.TextIf(f.HoldReason != "", ", and is no longer held (former hold: %s)", f.HoldReason)
 }
 
 // decideHold stops the rollout of this revision at its present state.
 func (f DeploymentFacts) decideHold(o CommandOrder) Decision {
 	why := cmp.Or(phrase.TextIf(!f.Paused, "%s", f.busyReason()), f.staleReason(o))
-	if why == "" && f.Held == o.actorAndReason() {
-		return unchangedDecision("%s is held already: %s", f.rolloutName(), f.Held)
+	if why == "" && f.HoldReason == o.actorAndReason() {
+		return unchangedDecision("%s is held already: %s", f.rolloutName(), f.HoldReason)
 	}
 	return decisionUnlessRefused(
-		cmp.Or(why, phrase.TextIf(f.Held != "", "%s is held already: %s; resume it, or undo it", f.rolloutName(), f.Held)),
+		cmp.Or(
+			why,
+			phrase.TextIf(f.HoldReason != "", "%s is held already: %s; resume it, or undo it", f.rolloutName(), f.HoldReason),
+		),
 		Decision{
-			Annotation: new(fmt.Sprintf("%d %s", f.Revision, o.actorAndReason())),
-			Says:       f.rolloutName() + " is held where it is",
+			AnnotationValue: new(fmt.Sprintf("%d %s", f.Revision, o.actorAndReason())),
+			Message:         f.rolloutName() + " is held where it is",
 		},
 	)
 }
@@ -307,18 +329,18 @@ func (f DeploymentFacts) staleReason(o CommandOrder) string {
 
 // decideApproval approves the steps up to o.Steps, or up to the step at which the rollout waits if o.Steps is 0.
 func (f DeploymentFacts) decideApproval(o CommandOrder) Decision {
-	passed, to := max(f.Approved, f.WaitsAt-1), cmp.Or(o.Steps, f.WaitsAt)
+	passed, to := max(f.ApprovedSteps, f.WaitingStep-1), cmp.Or(o.ApprovedSteps, f.WaitingStep)
 	return decisionUnlessRefused(cmp.Or(
-		phrase.TextIf(f.Steps == 0, "a rollout of deployment %s has no steps: there is nothing to approve", f.Name),
+		phrase.TextIf(f.StepCount == 0, "a rollout of deployment %s has no steps: there is nothing to approve", f.Name),
 		phrase.TextIf(!f.Rolling, "no rollout of deployment %s is under way: there is no step to approve", f.Name),
 		f.staleReason(o),
 		phrase.TextIf(to == 0, "%s waits at no step now: wait until it does, or pass steps in advance with %s",
 			f.rolloutName(), o.argumentName("steps")),
-		phrase.TextIf(to > f.Steps, "there is no step %d: %s has %d in all", to, f.rolloutName(), f.Steps),
-		phrase.TextIf(to <= passed, "%s has passed step %d of %d already", f.rolloutName(), passed, f.Steps),
+		phrase.TextIf(to > f.StepCount, "there is no step %d: %s has %d in all", to, f.rolloutName(), f.StepCount),
+		phrase.TextIf(to <= passed, "%s has passed step %d of %d already", f.rolloutName(), passed, f.StepCount),
 	), Decision{
-		Annotation: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
-		Says: fmt.Sprintf("%s passes step %d of %d%s", f.rolloutName(), to, f.Steps,
-			phrase.TextIf(f.Paused || f.Held != "", ", once it is resumed")),
+		AnnotationValue: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
+		Message: fmt.Sprintf("%s passes step %d of %d%s", f.rolloutName(), to, f.StepCount,
+			phrase.TextIf(f.Paused || f.HoldReason != "", ", once it is resumed")),
 	})
 }

@@ -27,11 +27,11 @@ func applyChanges[T any](v T, change []func(*T)) T {
 }
 
 func withForArgument(d string) func(*request.CommandOrder) {
-	return func(o *request.CommandOrder) { o.For = d }
+	return func(o *request.CommandOrder) { o.ExtendFor = d }
 }
 
 func withUntilArgument(t string) func(*request.CommandOrder) {
-	return func(o *request.CommandOrder) { o.Until = t }
+	return func(o *request.CommandOrder) { o.ExtendUntil = t }
 }
 
 func withUID(text string) func(*request.CommandOrder) {
@@ -43,73 +43,80 @@ func withRevision(n int64) func(*request.CommandOrder) {
 }
 
 func withSteps(n int) func(*request.CommandOrder) {
-	return func(o *request.CommandOrder) { o.Steps = n }
+	return func(o *request.CommandOrder) { o.ApprovedSteps = n }
 }
 
 func withReason(text string) func(*request.CommandOrder) {
 	return func(o *request.CommandOrder) { o.Reason = text }
 }
-func withBackArgument(o *request.CommandOrder)      { o.Back = true }
-func withPin(o *request.CommandOrder)               { o.Pin = true }
+func withBackArgument(o *request.CommandOrder)      { o.RollsBack = true }
+func withPin(o *request.CommandOrder)               { o.PinsMachines = true }
 func withInAdvanceArgument(o *request.CommandOrder) { o.InAdvance = true }
-func withRequestTime(o *request.CommandOrder)       { o.Asked = now }
+func withRequestTime(o *request.CommandOrder)       { o.RequestedAt = now }
 func withoutActor(o *request.CommandOrder)          { o.Actor, o.Reason = "", "" }
-func withFlagSyntax(o *request.CommandOrder)        { o.Flags = true }
+func withFlagSyntax(o *request.CommandOrder)        { o.FromCommandLine = true }
 
-// deletedMachine returns a machine that is being deleted.
-func deletedMachine(change ...func(*request.MachineFacts)) request.MachineFacts {
+// deletingMachine returns a machine that is being deleted.
+func deletingMachine(change ...func(*request.MachineFacts)) request.MachineFacts {
 	f := runningMachine()
-	f.Phase, f.Deleting, f.Stage = "Terminating", true, deletion.Drain
+	f.Phase, f.Deleting, f.Stage = "Terminating", true, deletion.StageDrain
 	return applyChanges(f, change)
 }
 
 func runningMachine(change ...func(*request.MachineFacts)) request.MachineFacts {
 	return applyChanges(request.MachineFacts{
-		Name: "shop/m-1", UID: "u-1", Phase: "Running", Annotation: "key", Now: now, Keeps: 96 * time.Hour, Node: "n-1",
+		Name:                 "shop/m-1",
+		UID:                  "u-1",
+		Phase:                "Running",
+		AnnotationKey:        "key",
+		Now:                  now,
+		PreservationDuration: 96 * time.Hour,
+		Node:                 "n-1",
 	}, change)
 }
 
 // withDrainedNode makes a machine whose node is being drained although the machine is not being deleted.
-func withDrainedNode(f *request.MachineFacts) { f.Emptying, f.Means = true, drain.Evict }
+func withDrainedNode(f *request.MachineFacts) { f.NodeDraining, f.Means = true, drain.Evict }
 
 // withAnnotation sets the value of the command's annotation.
 func withAnnotation(text string) func(*request.MachineFacts) {
-	return func(f *request.MachineFacts) { f.Value = &text }
+	return func(f *request.MachineFacts) { f.AnnotationValue = &text }
 }
 
 func withDeadline(t time.Time) func(*request.MachineFacts) {
-	return func(f *request.MachineFacts) { f.Deadlines.Recorded, f.Means = t, drain.Evict }
+	return func(f *request.MachineFacts) { f.Deadlines.RecordedDeadline, f.Means = t, drain.Evict }
 }
 
-func withMeans(m drain.RemovalMeans) func(*request.MachineFacts) {
+func withRemovalMeans(m drain.RemovalMeans) func(*request.MachineFacts) {
 	return func(f *request.MachineFacts) { f.Means = m }
 }
 
 func withEndedDrain(stage deletion.Stage) func(*request.MachineFacts) {
-	return func(f *request.MachineFacts) { f.Stage, f.DrainOver = stage, true }
+	return func(f *request.MachineFacts) { f.Stage, f.DrainEnded = stage, true }
 }
 
-// writtenDecision returns the decision to write a value on a machine, with the earlier value of the annotation, if any.
-func writtenDecision(value string, before ...string) request.Decision {
-	d := request.Decision{Annotation: &value, Says: `wrote key: "` + value + `"`}
+// valueWriteDecision returns the decision to write a value on a machine, with the earlier value of the annotation, if
+// any.
+func valueWriteDecision(value string, before ...string) request.Decision {
+	d := request.Decision{AnnotationValue: &value, Message: `wrote key: "` + value + `"`}
 	for _, b := range before {
-		d.Says += `; before: "` + b + `"`
+		d.Message += `; before: "` + b + `"`
 	}
 	return d
 }
 
 func alreadySetDecision(value string) request.Decision {
-	return request.Decision{Same: true, Says: `key is already set: "` + value + `"`}
+	return request.Decision{Repeated: true, Message: `key is already set: "` + value + `"`}
 }
 
-func removedDecision(before string) request.Decision {
-	return request.Decision{Annotation: new(""), Says: `removed key: "` + before + `"`}
+func valueRemovalDecision(before string) request.Decision {
+	return request.Decision{AnnotationValue: new(""), Message: `removed key: "` + before + `"`}
 }
 
 // idleDeployment returns a deployment of revision 7 whose rollout is complete.
 func idleDeployment(change ...func(*request.DeploymentFacts)) request.DeploymentFacts {
 	return applyChanges(
-		request.DeploymentFacts{Name: "shop/d", UID: "u-1", Now: now, Revision: 7, Revisions: []int64{3, 6, 5}},
+		request.DeploymentFacts{Name: "shop/d", UID: "u-1", Now: now, Revision: 7, EarlierRevisions: []int64{3, 6, 5}},
 		change,
 	)
 }
@@ -118,27 +125,27 @@ func idleDeployment(change ...func(*request.DeploymentFacts)) request.Deployment
 // step.
 func rollingDeployment(change ...func(*request.DeploymentFacts)) request.DeploymentFacts {
 	return applyChanges(
-		idleDeployment(func(f *request.DeploymentFacts) { f.Rolling, f.Steps, f.WaitsAt = true, 3, 2 }),
+		idleDeployment(func(f *request.DeploymentFacts) { f.Rolling, f.StepCount, f.WaitingStep = true, 3, 2 }),
 		change,
 	)
 }
 
 func asPausedDeployment(f *request.DeploymentFacts)       { f.Paused = true }
 func withDeletion(f *request.DeploymentFacts)             { f.Deleting = true }
-func withInvalidSpec(f *request.DeploymentFacts)          { f.Invalid = "the selector is empty" }
+func withInvalidSpec(f *request.DeploymentFacts)          { f.InvalidReason = "the selector is empty" }
 func withOnDeleteStrategy(f *request.DeploymentFacts)     { f.OnDelete = true }
-func withSameTemplateRevision(f *request.DeploymentFacts) { f.Twins = []int64{8} }
-func withPinnedRevision(f *request.DeploymentFacts)       { f.PinnedTo = 6 }
-func withoutPausePoint(f *request.DeploymentFacts)        { f.WaitsAt = 0 }
-func withoutEarlierRevisions(f *request.DeploymentFacts)  { f.Revisions = nil }
-func withoutCurrentSet(f *request.DeploymentFacts)        { f.Revision, f.Revisions = 0, []int64{6, 7} }
+func withSameTemplateRevision(f *request.DeploymentFacts) { f.DuplicateRevisions = []int64{8} }
+func withPinnedRevision(f *request.DeploymentFacts)       { f.PinnedRevision = 6 }
+func withoutPausePoint(f *request.DeploymentFacts)        { f.WaitingStep = 0 }
+func withoutEarlierRevisions(f *request.DeploymentFacts)  { f.EarlierRevisions = nil }
+func withoutCurrentSet(f *request.DeploymentFacts)        { f.Revision, f.EarlierRevisions = 0, []int64{6, 7} }
 
 func withGoodRevision(n int64) func(*request.DeploymentFacts) {
-	return func(f *request.DeploymentFacts) { f.Good = n }
+	return func(f *request.DeploymentFacts) { f.LastGoodRevision = n }
 }
 
 func withRevisionHold(by string) func(*request.DeploymentFacts) {
-	return func(f *request.DeploymentFacts) { f.Held = by }
+	return func(f *request.DeploymentFacts) { f.HoldReason = by }
 }
 
 func withRollback(to int64) func(*request.DeploymentFacts) {
@@ -146,12 +153,12 @@ func withRollback(to int64) func(*request.DeploymentFacts) {
 }
 
 func withApproval(n int) func(*request.DeploymentFacts) {
-	return func(f *request.DeploymentFacts) { f.Approved = n }
+	return func(f *request.DeploymentFacts) { f.ApprovedSteps = n }
 }
 
 // writesAnything reports whether a decision has at least one write.
 func writesAnything(d request.Decision) bool {
-	return d.Paused != nil || d.RollbackTo != nil || d.Annotation != nil || d.RestartedAt != nil || d.Record != ""
+	return d.Paused != nil || d.RollbackTo != nil || d.AnnotationValue != nil || d.RestartedAt != nil || d.Record != ""
 }
 
 // deploymentAfterDecision returns the deployment after a decision was written. If done is true, the deployment already
@@ -162,34 +169,37 @@ func deploymentAfterDecision(
 	d request.Decision,
 	done bool,
 ) request.DeploymentFacts {
-	f.Last = d.Record
+	f.LastRecord = d.Record
 	if d.Paused != nil {
 		f.Paused = *d.Paused
 	}
 	if d.RestartedAt != nil {
 		f.RestartedAt, f.Revision = *d.RestartedAt, 0
-	} else if d.Annotation != nil && d.RollbackTo == nil && (o.Command == request.Cancel || o.Command == request.Resume) {
-		f.Held = ""
-		if *d.Annotation != "" {
-			f.Held = (*d.Annotation)[2:]
+	} else if d.AnnotationValue != nil && d.RollbackTo == nil && (o.Command == request.Cancel || o.Command == request.Resume) {
+		f.HoldReason = ""
+		if *d.AnnotationValue != "" {
+			f.HoldReason = (*d.AnnotationValue)[2:]
 		}
 	}
 	switch {
 	case o.Command == request.Approve:
-		f.Approved = o.Steps
+		f.ApprovedSteps = o.ApprovedSteps
 	case o.Command == request.Retry:
-		f.PinnedTo, f.Attempt = 0, f.Attempt+1
+		f.PinnedRevision, f.RetryCount = 0, f.RetryCount+1
 	case d.PinTo != nil:
-		f.PinnedTo = *d.PinTo
+		f.PinnedRevision = *d.PinTo
 	}
 	f.RollbackTo = d.RollbackTo
 	if !done {
 		return f
 	}
-	f.WaitsAt, f.Rolling = 0, false
+	f.WaitingStep, f.Rolling = 0, false
 	if to := f.RollbackTo; to != nil {
-		f.Revisions = append(slices.DeleteFunc(slices.Clone(f.Revisions), func(r int64) bool { return r == *to }), 7)
-		f.Revision, f.RollbackTo, f.Held = 8, nil, ""
+		f.EarlierRevisions = append(
+			slices.DeleteFunc(slices.Clone(f.EarlierRevisions), func(r int64) bool { return r == *to }),
+			7,
+		)
+		f.Revision, f.RollbackTo, f.HoldReason = 8, nil, ""
 	}
 	return f
 }

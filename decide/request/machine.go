@@ -14,41 +14,41 @@ import (
 
 // MachineFacts holds the facts about the machine of a request.
 type MachineFacts struct {
-	Name       string // namespace/name of the machine
-	UID        string
-	Phase      string  // phase of the machine, for messages
-	Annotation string  // key of the annotation that the command writes
-	Value      *string // value of the annotation; nil: no annotation
-	Now        time.Time
+	Name            string // namespace/name of the machine
+	UID             string
+	Phase           string  // phase of the machine, for messages
+	AnnotationKey   string  // key of the annotation that the command writes
+	AnnotationValue *string // value of the annotation; nil: no annotation
+	Now             time.Time
 
-	Deleting  bool
-	Emptying  bool               // the node is being drained although the machine is not being deleted
-	Stage     deletion.Stage     // recorded stage of the deletion; empty: none
-	DrainOver bool               // the drain of the node has ended
-	Means     drain.RemovalMeans // how the drain removes pods at present; empty: no drain
-	Deadlines drain.Deadlines
-	Extended  time.Time // end of an earlier extension of the drain; zero: none
+	Deleting      bool
+	NodeDraining  bool               // the node is being drained although the machine is not being deleted
+	Stage         deletion.Stage     // recorded stage of the deletion; empty: none
+	DrainEnded    bool               // the drain of the node has ended
+	Means         drain.RemovalMeans // how the drain removes pods at present; empty: no drain
+	Deadlines     drain.Deadlines
+	ExtendedUntil time.Time // end of an earlier extension of the drain; zero: none
 
 	Node string // name of the node; empty: none
 	// last applied value of the node's annotation preserve, which overrides the machine's annotation
-	NodeSays string
-	Keeps    time.Duration // duration of a preservation of this machine
-	KeptTill time.Time     // recorded end of the preservation; zero: not preserved
+	NodePreserveValue    string
+	PreservationDuration time.Duration // duration of a preservation of this machine
+	PreservedUntil       time.Time     // recorded end of the preservation; zero: not preserved
 }
 
-func (f MachineFacts) kindAndUID() (Kind, string) { return Machine, f.UID }
+func (f MachineFacts) kindAndUID() (Kind, string) { return KindMachine, f.UID }
 
 func (f MachineFacts) decideOrder(o CommandOrder) Decision {
-	again := !o.Asked.IsZero()
+	again := !o.RequestedAt.IsZero()
 	switch {
-	case o.Command == Resume && f.Value != nil:
-		return Decision{Annotation: new(""), Says: fmt.Sprintf("removed %s: %q", f.Annotation, *f.Value)}
+	case o.Command == Resume && f.AnnotationValue != nil:
+		return Decision{AnnotationValue: new(""), Message: fmt.Sprintf("removed %s: %q", f.AnnotationKey, *f.AnnotationValue)}
 	case o.Command == Resume && again:
-		return unchangedDecision("%s is not there: nothing was removed", f.Annotation)
+		return unchangedDecision("%s is not there: nothing was removed", f.AnnotationKey)
 	case o.Command == Resume:
 		return refusedDecision("machine %s is not held: there is nothing to resume", f.Name)
-	case again && f.Value != nil && o.hasWrittenValue(*f.Value):
-		return f.writeAnnotation(*f.Value)
+	case again && f.AnnotationValue != nil && o.hasWrittenValue(*f.AnnotationValue):
+		return f.writeAnnotation(*f.AnnotationValue)
 	case o.Command == Preserve || o.Command == Unpreserve:
 		return decisionUnlessRefused(f.preservationRefusal(o), f.writeAnnotation(o.annotationValue(f.Now)))
 	case o.Command == Extend:
@@ -59,26 +59,26 @@ func (f MachineFacts) decideOrder(o CommandOrder) Decision {
 }
 
 func (f MachineFacts) writeAnnotation(value string) Decision {
-	if f.Value != nil && *f.Value == value {
-		return unchangedDecision("%s is already set: %q", f.Annotation, value)
+	if f.AnnotationValue != nil && *f.AnnotationValue == value {
+		return unchangedDecision("%s is already set: %q", f.AnnotationKey, value)
 	}
-	before := *cmp.Or(f.Value, new(""))
-	says := fmt.Sprintf("wrote %s: %q", f.Annotation, value) + phrase.TextIf(before != "", "; before: %q", before)
-	return Decision{Annotation: &value, Says: says}
+	before := *cmp.Or(f.AnnotationValue, new(""))
+	says := fmt.Sprintf("wrote %s: %q", f.AnnotationKey, value) + phrase.TextIf(before != "", "; before: %q", before)
+	return Decision{AnnotationValue: &value, Message: says}
 }
 
 // ineffectiveReason returns why a command for a deletion has no effect on the machine now, or comes too late. If
 // ineffectiveReason is empty, the command has an effect. AbandonInstance is never too late, because every stage can
 // wait for the target cluster.
 func (f MachineFacts) ineffectiveReason(o CommandOrder) string {
-	drains := f.Deleting || f.Emptying && o.Command != AbandonInstance
+	drains := f.Deleting || f.NodeDraining && o.Command != AbandonInstance
 	late := f.Means == drain.Delete || f.Means == drain.Kill
 	ofPods := slices.Contains([]Command{Extend, Force, Skip}, o.Command)
-	mayWait := slices.Contains(commandsWithArgument(Machine, "in-advance"), string(o.Command))
+	mayWait := slices.Contains(commandsWithArgument(KindMachine, "in-advance"), string(o.Command))
 	hint := phrase.TextIf(mayWait, "; with %s, %s waits for its deletion", o.argumentName("in-advance"), o.Command)
 	return cmp.Or(
 		phrase.TextIf(!drains && !o.InAdvance, "machine %s is not being deleted: its phase is %s%s", f.Name, f.Phase, hint),
-		phrase.TextIf(f.DrainOver && ofPods, "the drain of machine %s is over, "+
+		phrase.TextIf(f.DrainEnded && ofPods, "the drain of machine %s is over, "+
 			"and its deletion is in stage %s: %s would change nothing", f.Name, f.Stage, o.Command),
 		phrase.TextIf(o.Command == Extend && late, "the deadline of machine %s has passed, its pods are deleted, "+
 			"and nothing is evicted again: extend comes too late", f.Name),
@@ -88,15 +88,15 @@ func (f MachineFacts) ineffectiveReason(o CommandOrder) string {
 // preservationRefusal returns why Preserve or Unpreserve has no effect, or an empty string if the command has an
 // effect.
 func (f MachineFacts) preservationRefusal(o CommandOrder) string {
-	ended := !f.KeptTill.IsZero() && !f.Now.Before(f.KeptTill)
+	ended := !f.PreservedUntil.IsZero() && !f.Now.Before(f.PreservedUntil)
 	return cmp.Or(
 		phrase.TextIf(f.Deleting, "machine %s is being deleted: %s would change nothing", f.Name, o.Command),
 		phrase.TextIf(
-			f.Node != "" && f.NodeSays != "",
+			f.Node != "" && f.NodePreserveValue != "",
 			"node %s says %q for machine %s, which counts as long as the node is there: "+
 				"annotate the node instead",
 			f.Node,
-			f.NodeSays,
+			f.NodePreserveValue,
 			f.Name,
 		),
 		phrase.TextIf(
@@ -104,10 +104,14 @@ func (f MachineFacts) preservationRefusal(o CommandOrder) string {
 			"the preservation of machine %s has ended at %s, and is being removed: "+
 				"try again when it is removed",
 			f.Name,
-			phrase.ClockText(f.KeptTill, f.Now),
+			phrase.ClockText(f.PreservedUntil, f.Now),
 		),
-		phrase.TextIf(o.Command == Preserve && f.KeptTill.IsZero() && f.Keeps <= 0,
-			"machine %s cannot be preserved: its machinePreserveTimeout is %s", f.Name, phrase.DurationText(f.Keeps)),
+		phrase.TextIf(
+			o.Command == Preserve && f.PreservedUntil.IsZero() && f.PreservationDuration <= 0,
+			"machine %s cannot be preserved: its machinePreserveTimeout is %s",
+			f.Name,
+			phrase.DurationText(f.PreservationDuration),
+		),
 	)
 }
 
@@ -115,14 +119,14 @@ func (f MachineFacts) preservationRefusal(o CommandOrder) string {
 // deadline, and than an earlier extension.
 func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 	present, from := f.Deadlines.NextDeadline(), f.Now
-	if f.Extended.After(present) { // the extension was written before the drain began
-		present = f.Extended
+	if f.ExtendedUntil.After(present) { // the extension was written before the drain began
+		present = f.ExtendedUntil
 	}
 	if present.After(from) {
 		from = present
 	}
-	until, _ := time.Parse(time.RFC3339, o.Until)
-	if more, err := time.ParseDuration(o.For); err == nil {
+	until, _ := time.Parse(time.RFC3339, o.ExtendUntil)
+	if more, err := time.ParseDuration(o.ExtendFor); err == nil {
 		until = from.Add(more)
 	}
 	until = until.Truncate(time.Second) // the annotation has a precision of one second
@@ -153,7 +157,7 @@ func (o CommandOrder) annotationValue(now time.Time) string {
 	case Retry:
 		return o.timeActorAndReason(now)
 	case Extend:
-		until, _ := time.Parse(time.RFC3339, o.Until)
+		until, _ := time.Parse(time.RFC3339, o.ExtendUntil)
 		return o.timeActorAndReason(until)
 	default:
 		return o.actorAndReason()
@@ -163,9 +167,9 @@ func (o CommandOrder) annotationValue(now time.Time) string {
 // hasWrittenValue reports whether an annotation's value was written by this order. The value of an extension by a
 // duration contains the time of the request, so that a repeated execution does not extend the drain again.
 func (o CommandOrder) hasWrittenValue(value string) bool {
-	if o.For != "" {
+	if o.ExtendFor != "" {
 		_, value, _ = strings.Cut(value, " ")
 		return value == o.actorAndReason()
 	}
-	return value == o.annotationValue(o.Asked)
+	return value == o.annotationValue(o.RequestedAt)
 }

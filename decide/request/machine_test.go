@@ -17,94 +17,94 @@ func TestRequestsWriteTheMachine(t *testing.T) {
 		facts request.MachineFacts
 		want  request.Decision
 	}{
-		"force":                            {newOrder(request.Force), deletedMachine(), writtenDecision("ann: why")},
-		"force in advance":                 {newOrder(request.Force, withInAdvanceArgument), runningMachine(), writtenDecision("ann: why")},
-		"force, in several lines":          {newOrder(request.Force, func(o *request.CommandOrder) { o.Reason = " it\n burns\t" }), deletedMachine(), writtenDecision("ann: it burns")},
-		"force, once more":                 {newOrder(request.Force), deletedMachine(withAnnotation("ann: why")), alreadySetDecision("ann: why")},
-		"force, by another one":            {newOrder(request.Force), deletedMachine(withAnnotation("bob: why")), writtenDecision("ann: why", "bob: why")},
-		"skip":                             {newOrder(request.Skip), deletedMachine(), writtenDecision("ann: why")},
-		"hold":                             {newOrder(request.Hold), deletedMachine(), writtenDecision("ann: why")},
-		"hold in a later stage":            {newOrder(request.Hold), deletedMachine(withEndedDrain(deletion.Instance)), writtenDecision("ann: why")},
-		"resume":                           {newOrder(request.Resume), deletedMachine(withAnnotation("bob: wait")), removedDecision("bob: wait")},
-		"resume of what is not deleted":    {newOrder(request.Resume, withoutActor), runningMachine(withAnnotation("")), removedDecision("")},
-		"retry":                            {newOrder(request.Retry), deletedMachine(), writtenDecision("2026-11-21T14:06:07Z ann: why")},
-		"retry, by nobody":                 {newOrder(request.Retry, withoutActor), deletedMachine(), writtenDecision("2026-11-21T14:06:07Z somebody")},
-		"retry, in a later stage":          {newOrder(request.Retry), deletedMachine(withEndedDrain(deletion.Instance)), writtenDecision("2026-11-21T14:06:07Z ann: why")},
-		"abandon":                          {newOrder(request.AbandonInstance), deletedMachine(), writtenDecision("ann: why")},
-		"abandon when it is time":          {newOrder(request.AbandonInstance), deletedMachine(withEndedDrain(deletion.Instance)), writtenDecision("ann: why")},
-		"abandon of what is left":          {newOrder(request.AbandonInstance), deletedMachine(withEndedDrain(deletion.Node)), writtenDecision("ann: why")},
-		"abandon at the very end":          {newOrder(request.AbandonInstance), deletedMachine(withEndedDrain(deletion.Release)), writtenDecision("ann: why")},
-		"force of a node that is emptied":  {newOrder(request.Force), runningMachine(withDrainedNode), writtenDecision("ann: why")},
-		"skip of a node that is emptied":   {newOrder(request.Skip), runningMachine(withDrainedNode), writtenDecision("ann: why")},
-		"hold of a node that is emptied":   {newOrder(request.Hold), runningMachine(withDrainedNode), writtenDecision("ann: why")},
-		"resume of such a drain":           {newOrder(request.Resume), runningMachine(withDrainedNode, withAnnotation("bob: wait")), removedDecision("bob: wait")},
-		"retry of such a drain":            {newOrder(request.Retry), runningMachine(withDrainedNode), writtenDecision("2026-11-21T14:06:07Z ann: why")},
-		"extend such a drain":              {newOrder(request.Extend, withForArgument("1h")), runningMachine(withDrainedNode, withDeadline(nowPlus(time.Hour))), writtenDecision("2026-11-21T16:06:07Z ann: why")},
-		"preserve while it is emptied":     {newOrder(request.Preserve), runningMachine(withDrainedNode), writtenDecision("now")},
-		"extend by":                        {newOrder(request.Extend, withForArgument("1h")), deletedMachine(), writtenDecision("2026-11-21T15:06:07Z ann: why")},
-		"extend the deadline":              {newOrder(request.Extend, withForArgument("1h")), deletedMachine(withDeadline(nowPlus(time.Hour))), writtenDecision("2026-11-21T16:06:07Z ann: why")},
-		"extend what somebody extended":    {newOrder(request.Extend, withForArgument("1h")), deletedMachine(func(f *request.MachineFacts) { f.Extended = nowPlus(2 * time.Hour) }), writtenDecision("2026-11-21T17:06:07Z ann: why")},
-		"extend a deadline that passed":    {newOrder(request.Extend, withForArgument("90m")), deletedMachine(withDeadline(nowPlus(-time.Hour))), writtenDecision("2026-11-21T15:36:07Z ann: why")},
-		"extend until, in another zone":    {newOrder(request.Extend, withUntilArgument("2026-11-21T19:00:00+01:00")), deletedMachine(), writtenDecision("2026-11-21T18:00:00Z ann: why")},
-		"extend in advance":                {newOrder(request.Extend, withForArgument("1h"), withInAdvanceArgument), runningMachine(), writtenDecision("2026-11-21T15:06:07Z ann: why")},
-		"preserve":                         {newOrder(request.Preserve), runningMachine(), writtenDecision("now")},
-		"preserve without a reason":        {newOrder(request.Preserve, withoutActor), runningMachine(), writtenDecision("now")},
-		"preserve what is preserved":       {newOrder(request.Preserve), runningMachine(withAnnotation("now"), func(f *request.MachineFacts) { f.KeptTill = nowPlus(time.Hour) }), alreadySetDecision("now")},
-		"preserve what its set preserved":  {newOrder(request.Preserve), runningMachine(withAnnotation("auto-preserved"), func(f *request.MachineFacts) { f.KeptTill = nowPlus(time.Hour) }), writtenDecision("now", "auto-preserved")},
-		"preserve when the node is gone":   {newOrder(request.Preserve), runningMachine(func(f *request.MachineFacts) { f.Node, f.NodeSays = "", "now" }), writtenDecision("now")},
-		"unpreserve":                       {newOrder(request.Unpreserve), runningMachine(withAnnotation("now")), writtenDecision("false", "now")},
-		"unpreserve what nobody preserves": {newOrder(request.Unpreserve), runningMachine(func(f *request.MachineFacts) { f.Keeps = 0 }), writtenDecision("false")},
-		"for the machine that is meant":    {newOrder(request.Retry, func(o *request.CommandOrder) { o.UID = "u-1" }), deletedMachine(), writtenDecision("2026-11-21T14:06:07Z ann: why")},
-		"resume, the second time":          {newOrder(request.Resume, withRequestTime), deletedMachine(), request.Decision{Same: true, Says: "key is not there: nothing was removed"}},
-		"skip, when it has acted":          {newOrder(request.Skip, withRequestTime), deletedMachine(withEndedDrain(deletion.Instance), withAnnotation("ann: why")), alreadySetDecision("ann: why")},
-		"extend by, at that time":          {newOrder(request.Extend, withForArgument("1h"), withRequestTime), deletedMachine(), writtenDecision("2026-11-21T15:06:07Z ann (at 2026-11-21T14:06:07.5Z): why")},
-		"extend until, when it is over":    {newOrder(request.Extend, withUntilArgument("2026-11-21T18:00:00Z"), withRequestTime), deletedMachine(withAnnotation("2026-11-21T18:00:00Z ann: why"), withMeans(drain.Delete)), alreadySetDecision("2026-11-21T18:00:00Z ann: why")},
+		"force":                            {newOrder(request.Force), deletingMachine(), valueWriteDecision("ann: why")},
+		"force in advance":                 {newOrder(request.Force, withInAdvanceArgument), runningMachine(), valueWriteDecision("ann: why")},
+		"force, in several lines":          {newOrder(request.Force, func(o *request.CommandOrder) { o.Reason = " it\n burns\t" }), deletingMachine(), valueWriteDecision("ann: it burns")},
+		"force, once more":                 {newOrder(request.Force), deletingMachine(withAnnotation("ann: why")), alreadySetDecision("ann: why")},
+		"force, by another one":            {newOrder(request.Force), deletingMachine(withAnnotation("bob: why")), valueWriteDecision("ann: why", "bob: why")},
+		"skip":                             {newOrder(request.Skip), deletingMachine(), valueWriteDecision("ann: why")},
+		"hold":                             {newOrder(request.Hold), deletingMachine(), valueWriteDecision("ann: why")},
+		"hold in a later stage":            {newOrder(request.Hold), deletingMachine(withEndedDrain(deletion.StageInstance)), valueWriteDecision("ann: why")},
+		"resume":                           {newOrder(request.Resume), deletingMachine(withAnnotation("bob: wait")), valueRemovalDecision("bob: wait")},
+		"resume of what is not deleted":    {newOrder(request.Resume, withoutActor), runningMachine(withAnnotation("")), valueRemovalDecision("")},
+		"retry":                            {newOrder(request.Retry), deletingMachine(), valueWriteDecision("2026-11-21T14:06:07Z ann: why")},
+		"retry, by nobody":                 {newOrder(request.Retry, withoutActor), deletingMachine(), valueWriteDecision("2026-11-21T14:06:07Z somebody")},
+		"retry, in a later stage":          {newOrder(request.Retry), deletingMachine(withEndedDrain(deletion.StageInstance)), valueWriteDecision("2026-11-21T14:06:07Z ann: why")},
+		"abandon":                          {newOrder(request.AbandonInstance), deletingMachine(), valueWriteDecision("ann: why")},
+		"abandon when it is time":          {newOrder(request.AbandonInstance), deletingMachine(withEndedDrain(deletion.StageInstance)), valueWriteDecision("ann: why")},
+		"abandon of what is left":          {newOrder(request.AbandonInstance), deletingMachine(withEndedDrain(deletion.StageNode)), valueWriteDecision("ann: why")},
+		"abandon at the very end":          {newOrder(request.AbandonInstance), deletingMachine(withEndedDrain(deletion.StageRelease)), valueWriteDecision("ann: why")},
+		"force of a node that is emptied":  {newOrder(request.Force), runningMachine(withDrainedNode), valueWriteDecision("ann: why")},
+		"skip of a node that is emptied":   {newOrder(request.Skip), runningMachine(withDrainedNode), valueWriteDecision("ann: why")},
+		"hold of a node that is emptied":   {newOrder(request.Hold), runningMachine(withDrainedNode), valueWriteDecision("ann: why")},
+		"resume of such a drain":           {newOrder(request.Resume), runningMachine(withDrainedNode, withAnnotation("bob: wait")), valueRemovalDecision("bob: wait")},
+		"retry of such a drain":            {newOrder(request.Retry), runningMachine(withDrainedNode), valueWriteDecision("2026-11-21T14:06:07Z ann: why")},
+		"extend such a drain":              {newOrder(request.Extend, withForArgument("1h")), runningMachine(withDrainedNode, withDeadline(nowPlus(time.Hour))), valueWriteDecision("2026-11-21T16:06:07Z ann: why")},
+		"preserve while it is emptied":     {newOrder(request.Preserve), runningMachine(withDrainedNode), valueWriteDecision("now")},
+		"extend by":                        {newOrder(request.Extend, withForArgument("1h")), deletingMachine(), valueWriteDecision("2026-11-21T15:06:07Z ann: why")},
+		"extend the deadline":              {newOrder(request.Extend, withForArgument("1h")), deletingMachine(withDeadline(nowPlus(time.Hour))), valueWriteDecision("2026-11-21T16:06:07Z ann: why")},
+		"extend what somebody extended":    {newOrder(request.Extend, withForArgument("1h")), deletingMachine(func(f *request.MachineFacts) { f.ExtendedUntil = nowPlus(2 * time.Hour) }), valueWriteDecision("2026-11-21T17:06:07Z ann: why")},
+		"extend a deadline that passed":    {newOrder(request.Extend, withForArgument("90m")), deletingMachine(withDeadline(nowPlus(-time.Hour))), valueWriteDecision("2026-11-21T15:36:07Z ann: why")},
+		"extend until, in another zone":    {newOrder(request.Extend, withUntilArgument("2026-11-21T19:00:00+01:00")), deletingMachine(), valueWriteDecision("2026-11-21T18:00:00Z ann: why")},
+		"extend in advance":                {newOrder(request.Extend, withForArgument("1h"), withInAdvanceArgument), runningMachine(), valueWriteDecision("2026-11-21T15:06:07Z ann: why")},
+		"preserve":                         {newOrder(request.Preserve), runningMachine(), valueWriteDecision("now")},
+		"preserve without a reason":        {newOrder(request.Preserve, withoutActor), runningMachine(), valueWriteDecision("now")},
+		"preserve what is preserved":       {newOrder(request.Preserve), runningMachine(withAnnotation("now"), func(f *request.MachineFacts) { f.PreservedUntil = nowPlus(time.Hour) }), alreadySetDecision("now")},
+		"preserve what its set preserved":  {newOrder(request.Preserve), runningMachine(withAnnotation("auto-preserved"), func(f *request.MachineFacts) { f.PreservedUntil = nowPlus(time.Hour) }), valueWriteDecision("now", "auto-preserved")},
+		"preserve when the node is gone":   {newOrder(request.Preserve), runningMachine(func(f *request.MachineFacts) { f.Node, f.NodePreserveValue = "", "now" }), valueWriteDecision("now")},
+		"unpreserve":                       {newOrder(request.Unpreserve), runningMachine(withAnnotation("now")), valueWriteDecision("false", "now")},
+		"unpreserve what nobody preserves": {newOrder(request.Unpreserve), runningMachine(func(f *request.MachineFacts) { f.PreservationDuration = 0 }), valueWriteDecision("false")},
+		"for the machine that is meant":    {newOrder(request.Retry, func(o *request.CommandOrder) { o.UID = "u-1" }), deletingMachine(), valueWriteDecision("2026-11-21T14:06:07Z ann: why")},
+		"resume, the second time":          {newOrder(request.Resume, withRequestTime), deletingMachine(), request.Decision{Repeated: true, Message: "key is not there: nothing was removed"}},
+		"skip, when it has acted":          {newOrder(request.Skip, withRequestTime), deletingMachine(withEndedDrain(deletion.StageInstance), withAnnotation("ann: why")), alreadySetDecision("ann: why")},
+		"extend by, at that time":          {newOrder(request.Extend, withForArgument("1h"), withRequestTime), deletingMachine(), valueWriteDecision("2026-11-21T15:06:07Z ann (at 2026-11-21T14:06:07.5Z): why")},
+		"extend until, when it is over":    {newOrder(request.Extend, withUntilArgument("2026-11-21T18:00:00Z"), withRequestTime), deletingMachine(withAnnotation("2026-11-21T18:00:00Z ann: why"), withRemovalMeans(drain.Delete)), alreadySetDecision("2026-11-21T18:00:00Z ann: why")},
 	} {
 		assert.Equal(t, c.want, request.Decide(c.order, c.facts), name)
 	}
 }
 
-func TestRequestsForAMachineAreRefused(t *testing.T) {
+func TestRefusalsOfMachineRequests(t *testing.T) {
 	for _, c := range []struct {
 		order request.CommandOrder
 		facts request.MachineFacts
 		want  string
 	}{
-		{newOrder(request.Extend, withUntilArgument("2026-11-21T14:06:07Z")), deletedMachine(), "extend until 14:06:07 UTC is not in the future: it is 14:06:07 UTC"},
-		{newOrder(request.Extend, withUntilArgument("2026-11-21T15:06:07Z")), deletedMachine(withDeadline(nowPlus(time.Hour))), "extend until 15:06:07 UTC is not later than the present deadline of machine shop/m-1, 15:06:07 UTC (in 1h): extend only gives more time"},
-		{newOrder(request.Extend, withForArgument("1h")), deletedMachine(withMeans(drain.Delete)), "the deadline of machine shop/m-1 has passed, its pods are deleted, and nothing is evicted again: extend comes too late"},
-		{newOrder(request.Extend, withForArgument("1h")), deletedMachine(withMeans(drain.Kill)), "extend comes too late"},
+		{newOrder(request.Extend, withUntilArgument("2026-11-21T14:06:07Z")), deletingMachine(), "extend until 14:06:07 UTC is not in the future: it is 14:06:07 UTC"},
+		{newOrder(request.Extend, withUntilArgument("2026-11-21T15:06:07Z")), deletingMachine(withDeadline(nowPlus(time.Hour))), "extend until 15:06:07 UTC is not later than the present deadline of machine shop/m-1, 15:06:07 UTC (in 1h): extend only gives more time"},
+		{newOrder(request.Extend, withForArgument("1h")), deletingMachine(withRemovalMeans(drain.Delete)), "the deadline of machine shop/m-1 has passed, its pods are deleted, and nothing is evicted again: extend comes too late"},
+		{newOrder(request.Extend, withForArgument("1h")), deletingMachine(withRemovalMeans(drain.Kill)), "extend comes too late"},
 		{newOrder(request.Retry), runningMachine(), "machine shop/m-1 is not being deleted: its phase is Running"},
 		{newOrder(request.AbandonInstance), runningMachine(), "machine shop/m-1 is not being deleted: its phase is Running"},
 		{newOrder(request.Extend, withForArgument("1h")), runningMachine(), "machine shop/m-1 is not being deleted: its phase is Running; with inAdvance, extend waits for its deletion"},
 		{newOrder(request.Hold, withFlagSyntax), runningMachine(), "with --in-advance, hold waits for its deletion"},
-		{newOrder(request.Resume), deletedMachine(), "machine shop/m-1 is not held: there is nothing to resume"},
-		{newOrder(request.Force), deletedMachine(withEndedDrain(deletion.Instance)), "the drain of machine shop/m-1 is over, and its deletion is in stage Instance: force would change nothing"},
-		{newOrder(request.Force), deletedMachine(withEndedDrain(deletion.Instance), withAnnotation("ann: why")), "the drain of machine shop/m-1 is over"},
-		{newOrder(request.Skip), deletedMachine(withEndedDrain(deletion.Detach)), "the drain of machine shop/m-1 is over"},
-		{newOrder(request.Extend, withForArgument("1h")), runningMachine(withDrainedNode, withMeans(drain.Delete)), "extend comes too late"},
+		{newOrder(request.Resume), deletingMachine(), "machine shop/m-1 is not held: there is nothing to resume"},
+		{newOrder(request.Force), deletingMachine(withEndedDrain(deletion.StageInstance)), "the drain of machine shop/m-1 is over, and its deletion is in stage Instance: force would change nothing"},
+		{newOrder(request.Force), deletingMachine(withEndedDrain(deletion.StageInstance), withAnnotation("ann: why")), "the drain of machine shop/m-1 is over"},
+		{newOrder(request.Skip), deletingMachine(withEndedDrain(deletion.StageDetach)), "the drain of machine shop/m-1 is over"},
+		{newOrder(request.Extend, withForArgument("1h")), runningMachine(withDrainedNode, withRemovalMeans(drain.Delete)), "extend comes too late"},
 		{newOrder(request.AbandonInstance), runningMachine(withDrainedNode), "machine shop/m-1 is not being deleted: its phase is Running"},
-		{newOrder(request.Preserve), deletedMachine(), "machine shop/m-1 is being deleted: preserve would change nothing"},
-		{newOrder(request.Unpreserve), deletedMachine(), "machine shop/m-1 is being deleted: unpreserve would change nothing"},
-		{newOrder(request.Preserve), runningMachine(func(f *request.MachineFacts) { f.NodeSays = "false" }), `node n-1 says "false" for machine shop/m-1, which counts as long as the node is there: annotate the node instead`},
-		{newOrder(request.Preserve), runningMachine(func(f *request.MachineFacts) { f.Keeps = 0 }), "machine shop/m-1 cannot be preserved: its machinePreserveTimeout is 0s"},
-		{newOrder(request.Preserve), runningMachine(func(f *request.MachineFacts) { f.KeptTill = now }), "the preservation of machine shop/m-1 has ended at 14:06:07 UTC, and is being removed: try again when it is removed"},
+		{newOrder(request.Preserve), deletingMachine(), "machine shop/m-1 is being deleted: preserve would change nothing"},
+		{newOrder(request.Unpreserve), deletingMachine(), "machine shop/m-1 is being deleted: unpreserve would change nothing"},
+		{newOrder(request.Preserve), runningMachine(func(f *request.MachineFacts) { f.NodePreserveValue = "false" }), `node n-1 says "false" for machine shop/m-1, which counts as long as the node is there: annotate the node instead`},
+		{newOrder(request.Preserve), runningMachine(func(f *request.MachineFacts) { f.PreservationDuration = 0 }), "machine shop/m-1 cannot be preserved: its machinePreserveTimeout is 0s"},
+		{newOrder(request.Preserve), runningMachine(func(f *request.MachineFacts) { f.PreservedUntil = now }), "the preservation of machine shop/m-1 has ended at 14:06:07 UTC, and is being removed: try again when it is removed"},
 	} {
 		d := request.Decide(c.order, c.facts)
-		assert.Contains(t, d.Refused, c.want)
-		assert.Equal(t, request.Decision{Refused: d.Refused}, d, "what is refused writes nothing")
+		assert.Contains(t, d.RefusalReason, c.want)
+		assert.Equal(t, request.Decision{RefusalReason: d.RefusalReason}, d, "what is refused writes nothing")
 	}
 }
 
-func TestADeadlineOfAnotherDayIsNamedWithItsDay(t *testing.T) {
+func TestDeadlineOnAnotherDayIsShownWithItsDate(t *testing.T) {
 	late := time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC)
 	d := request.Decide(
 		newOrder(request.Extend, withUntilArgument("2026-11-22T00:00:00Z")),
-		deletedMachine(withDeadline(late)),
+		deletingMachine(withDeadline(late)),
 	)
 	assert.Contains(
 		t,
-		d.Refused,
+		d.RefusalReason,
 		"extend until 2026-11-22 00:00:00 UTC is not later than the present deadline of machine shop/m-1, "+
 			"2026-11-23 01:00:00 UTC (in 34h53m52s)",
 	)

@@ -22,7 +22,7 @@ func forAllRequests(kind request.Kind, test func(request.CommandOrder, request.F
 		commands = append(commands, s.Command)
 	}
 	for _, c := range commands {
-		if kind == request.Machine {
+		if kind == request.KindMachine {
 			forAllMachineOrders(c, func(o request.CommandOrder) {
 				forAllMachines(func(f request.MachineFacts) { test(o, f) })
 			})
@@ -51,21 +51,21 @@ func forAllMachineOrders(c request.Command, test func(request.CommandOrder)) {
 func forAllMachines(test func(request.MachineFacts)) {
 	stages := []deletion.Stage{
 		"",
-		deletion.PreDrainHooks,
-		deletion.Drain,
-		deletion.Detach,
-		deletion.Instance,
-		deletion.Node,
+		deletion.StagePreDrainHooks,
+		deletion.StageDrain,
+		deletion.StageDetach,
+		deletion.StageInstance,
+		deletion.StageNode,
 	}
 	for _, stage := range stages {
 		for _, present := range []time.Time{{}, nowPlus(-time.Hour), nowPlus(time.Hour)} {
 			for _, said := range []string{"", "bob: x", "2026-11-21T15:30:00Z bob", "now"} {
-				f := deletedMachine(withDeadline(present))
-				f.Stage, f.DrainOver = stage, slices.Index(stages, stage) > 2
-				f.Deleting, f.KeptTill = stage != "", present
-				f.Emptying = !f.Deleting && said != "bob: x"
+				f := deletingMachine(withDeadline(present))
+				f.Stage, f.DrainEnded = stage, slices.Index(stages, stage) > 2
+				f.Deleting, f.PreservedUntil = stage != "", present
+				f.NodeDraining = !f.Deleting && said != "bob: x"
 				if said != "" {
-					f.Value = &said
+					f.AnnotationValue = &said
 				}
 				test(f)
 			}
@@ -89,7 +89,7 @@ func forAllDeployments(test func(request.DeploymentFacts)) {
 		withOnDeleteStrategy,
 		withPinnedRevision,
 		func(f *request.DeploymentFacts) { f.Rolling = false },
-		func(f *request.DeploymentFacts) { f.Steps, f.WaitsAt = 0, 0 },
+		func(f *request.DeploymentFacts) { f.StepCount, f.WaitingStep = 0, 0 },
 	}
 	for set := range uint(1) << len(switches) {
 		if bits.OnesCount(set) > 3 {
@@ -106,34 +106,34 @@ func forAllDeployments(test func(request.DeploymentFacts)) {
 }
 
 func TestDecisionEitherRefusesRepeatsOrWrites(t *testing.T) {
-	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
+	for _, kind := range []request.Kind{request.KindMachine, request.KindMachineDeployment} {
 		given, same, refused := map[request.Command]int{}, map[request.Command]int{}, map[request.Command]int{}
 		forAllRequests(kind, func(o request.CommandOrder, f request.Facts) {
 			d := request.Decide(o, f)
 			require.Equal(t, d, request.Decide(o, f), "the same facts, the same answer")
 			switch {
-			case d.Refused != "":
+			case d.RefusalReason != "":
 				refused[o.Command]++
-				require.Equal(t, request.Decision{Refused: d.Refused}, d)
-			case d.Same:
+				require.Equal(t, request.Decision{RefusalReason: d.RefusalReason}, d)
+			case d.Repeated:
 				same[o.Command]++
-				require.Equal(t, request.Decision{Same: true, Says: d.Says}, d)
-				require.NotEmpty(t, d.Says)
+				require.Equal(t, request.Decision{Repeated: true, Message: d.Message}, d)
+				require.NotEmpty(t, d.Message)
 			default:
 				given[o.Command]++
-				require.NotEmpty(t, d.Says)
+				require.NotEmpty(t, d.Message)
 				require.True(t, writesAnything(d))
-				require.Equal(t, kind == request.MachineDeployment, d.Record != "")
+				require.Equal(t, kind == request.KindMachineDeployment, d.Record != "")
 				require.Contains(
 					t,
-					d.Says,
-					map[request.Kind]string{request.Machine: "key", request.MachineDeployment: "shop/d"}[kind],
+					d.Message,
+					map[request.Kind]string{request.KindMachine: "key", request.KindMachineDeployment: "shop/d"}[kind],
 				)
 			}
 			if why := request.CheckOrder(kind, "u-1", o); why != "" {
-				require.Equal(t, why, d.Refused)
+				require.Equal(t, why, d.RefusalReason)
 			}
-			require.False(t, strings.HasSuffix(d.Refused+d.Says, "."), d.Refused+d.Says)
+			require.False(t, strings.HasSuffix(d.RefusalReason+d.Message, "."), d.RefusalReason+d.Message)
 		})
 		assert.Len(t, given, len(request.CommandSpecs(kind)), "each command is of use")
 		assert.Len(t, refused, len(request.CommandSpecs(kind))+2, "and can be refused")
@@ -142,7 +142,7 @@ func TestDecisionEitherRefusesRepeatsOrWrites(t *testing.T) {
 }
 
 func TestNoOrderWritesOnAnotherObject(t *testing.T) {
-	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
+	for _, kind := range []request.Kind{request.KindMachine, request.KindMachineDeployment} {
 		meant := 0
 		forAllRequests(kind, func(o request.CommandOrder, f request.Facts) {
 			free := request.Decide(o, f)
@@ -154,8 +154,8 @@ func TestNoOrderWritesOnAnotherObject(t *testing.T) {
 			o.UID = "u-2"
 			d := request.Decide(o, f)
 			require.NotEmpty(t, request.CheckOrder(kind, "u-1", o))
-			require.Equal(t, request.Decision{Refused: d.Refused}, d, "%+v", o)
-			require.NotEmpty(t, d.Refused)
+			require.Equal(t, request.Decision{RefusalReason: d.RefusalReason}, d, "%+v", o)
+			require.NotEmpty(t, d.RefusalReason)
 		})
 		assert.Positive(t, meant)
 	}
@@ -164,73 +164,73 @@ func TestNoOrderWritesOnAnotherObject(t *testing.T) {
 // If an order for a machine is executed again, it does not change the annotation, whatever the first execution changed.
 func TestARepeatedOrderForAMachineWritesOnce(t *testing.T) {
 	tried := map[request.Command]int{}
-	forAllRequests(request.Machine, func(o request.CommandOrder, facts request.Facts) {
+	forAllRequests(request.KindMachine, func(o request.CommandOrder, facts request.Facts) {
 		f := facts.(request.MachineFacts)
-		o.Asked = now
+		o.RequestedAt = now
 		first := request.Decide(o, f)
-		if first.Refused != "" {
+		if first.RefusalReason != "" {
 			return
 		}
-		if f.Value = first.Annotation; first.Annotation != nil && *first.Annotation == "" {
-			f.Value = nil
-		} else if first.Same {
+		if f.AnnotationValue = first.AnnotationValue; first.AnnotationValue != nil && *first.AnnotationValue == "" {
+			f.AnnotationValue = nil
+		} else if first.Repeated {
 			return
 		}
 		if o.Command == request.Extend {
-			f.Extended, _ = time.Parse(time.RFC3339, (*first.Annotation)[:len("2026-11-21T15:30:00Z")])
+			f.ExtendedUntil, _ = time.Parse(time.RFC3339, (*first.AnnotationValue)[:len("2026-11-21T15:30:00Z")])
 		}
-		f.Stage, f.DrainOver, f.Means = deletion.Node, true, drain.Kill
+		f.Stage, f.DrainEnded, f.Means = deletion.StageNode, true, drain.Kill
 		if o.Command == request.Preserve || o.Command == request.Unpreserve {
 			f.Deleting = true
 		}
 		second := request.Decide(o, f)
-		require.True(t, second.Same, "%+v %+v", o, second)
+		require.True(t, second.Repeated, "%+v %+v", o, second)
 		require.False(t, writesAnything(second))
 		tried[o.Command]++
 	})
-	assert.Len(t, tried, len(request.CommandSpecs(request.Machine)))
+	assert.Len(t, tried, len(request.CommandSpecs(request.KindMachine)))
 }
 
 // If an order for a deployment is executed again, it writes nothing, even before the effect of the first execution is
 // complete.
 func TestARepeatedOrderForADeploymentWritesOnce(t *testing.T) {
 	tried := map[request.Command]int{}
-	forAllRequests(request.MachineDeployment, func(o request.CommandOrder, facts request.Facts) {
+	forAllRequests(request.KindMachineDeployment, func(o request.CommandOrder, facts request.Facts) {
 		f := facts.(request.DeploymentFacts)
-		o.Asked = now
+		o.RequestedAt = now
 		first := request.Decide(o, f)
-		if first.Refused != "" || first.Same {
+		if first.RefusalReason != "" || first.Repeated {
 			return
 		}
 		for _, done := range []bool{false, true} {
 			after := deploymentAfterDecision(f, o, first, done)
 			after.Now = now.Add(time.Minute)
 			second := request.Decide(o, after)
-			require.Empty(t, second.Refused, "%+v %+v", o, after)
-			require.True(t, second.Same)
+			require.Empty(t, second.RefusalReason, "%+v %+v", o, after)
+			require.True(t, second.Repeated)
 			require.False(t, writesAnything(second))
 			after.Deleting = true
-			require.True(t, request.Decide(o, after).Same, "and not when somebody deletes it meanwhile")
+			require.True(t, request.Decide(o, after).Repeated, "and not when somebody deletes it meanwhile")
 		}
 		tried[o.Command]++
 	})
-	assert.Len(t, tried, len(request.CommandSpecs(request.MachineDeployment)))
+	assert.Len(t, tried, len(request.CommandSpecs(request.KindMachineDeployment)))
 }
 
 // A repeated undo does not undo itself. Orders with different arguments have different records.
 func TestDifferentOrdersHaveDifferentRecords(t *testing.T) {
 	first := request.Decide(newOrder(request.Undo, withRequestTime), idleDeployment())
 	done := deploymentAfterDecision(idleDeployment(), newOrder(request.Undo), first, true)
-	assert.True(t, request.Decide(newOrder(request.Undo, withRequestTime), done).Same)
+	assert.True(t, request.Decide(newOrder(request.Undo, withRequestTime), done).Repeated)
 	for name, o := range map[string]request.CommandOrder{
-		"later":     newOrder(request.Undo, func(o *request.CommandOrder) { o.Asked = now.Add(time.Nanosecond) }),
+		"later":     newOrder(request.Undo, func(o *request.CommandOrder) { o.RequestedAt = now.Add(time.Nanosecond) }),
 		"by bob":    newOrder(request.Undo, withRequestTime, func(o *request.CommandOrder) { o.Actor = "bob" }),
 		"elsewhere": newOrder(request.Undo, withRequestTime, withRevision(5)),
 		"why not":   newOrder(request.Undo, withRequestTime, withReason("why not")),
 		"not twice": newOrder(request.Undo),
 	} {
 		d := request.Decide(o, done)
-		assert.False(t, d.Same, name)
+		assert.False(t, d.Repeated, name)
 		assert.NotNil(t, d.RollbackTo, name)
 	}
 }
@@ -238,18 +238,18 @@ func TestDifferentOrdersHaveDifferentRecords(t *testing.T) {
 // An extension is later than now and later than every earlier deadline.
 func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 	tried := 0
-	forAllRequests(request.Machine, func(o request.CommandOrder, facts request.Facts) {
+	forAllRequests(request.KindMachine, func(o request.CommandOrder, facts request.Facts) {
 		f := facts.(request.MachineFacts)
-		f.Extended = nowPlus(45 * time.Minute)
+		f.ExtendedUntil = nowPlus(45 * time.Minute)
 		d := request.Decide(o, f)
-		if o.Command != request.Extend || d.Refused != "" || d.Same {
+		if o.Command != request.Extend || d.RefusalReason != "" || d.Repeated {
 			return
 		}
-		until, err := time.Parse(time.RFC3339, (*d.Annotation)[:len("2026-11-21T15:30:00Z")])
+		until, err := time.Parse(time.RFC3339, (*d.AnnotationValue)[:len("2026-11-21T15:30:00Z")])
 		require.NoError(t, err)
 		require.True(
 			t,
-			until.After(now) && until.After(f.Deadlines.NextDeadline()) && until.After(f.Extended),
+			until.After(now) && until.After(f.Deadlines.NextDeadline()) && until.After(f.ExtendedUntil),
 			"%s %+v",
 			until,
 			f,
@@ -262,43 +262,43 @@ func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 // A command for a deletion or a drain is refused if it comes too late. A command is also refused if the deletion or the
 // drain has not begun, unless InAdvance is set.
 func TestDeletionCommandsNeedADeletion(t *testing.T) {
-	forAllRequests(request.Machine, func(o request.CommandOrder, facts request.Facts) {
+	forAllRequests(request.KindMachine, func(o request.CommandOrder, facts request.Facts) {
 		f, d := facts.(request.MachineFacts), request.Decide(o, facts)
 		ofDeletion := !slices.Contains([]request.Command{request.Resume, request.Preserve, request.Unpreserve}, o.Command)
-		if ofDeletion && d.Refused == "" && !d.Same {
-			require.True(t, f.Deleting || f.Emptying || o.InAdvance, "%+v", o)
+		if ofDeletion && d.RefusalReason == "" && !d.Repeated {
+			require.True(t, f.Deleting || f.NodeDraining || o.InAdvance, "%+v", o)
 			require.True(t, f.Deleting || o.Command != request.AbandonInstance, "%+v", o)
 			ofPods := slices.Contains([]request.Command{request.Extend, request.Force, request.Skip}, o.Command)
-			require.False(t, f.DrainOver && ofPods, "%+v", o)
+			require.False(t, f.DrainEnded && ofPods, "%+v", o)
 		}
 	})
 }
 
 // A request that has no effect on a deployment writes nothing.
 func TestIneffectiveRequestsWriteNothingOnADeployment(t *testing.T) {
-	forAllRequests(request.MachineDeployment, func(o request.CommandOrder, facts request.Facts) {
+	forAllRequests(request.KindMachineDeployment, func(o request.CommandOrder, facts request.Facts) {
 		f, d := facts.(request.DeploymentFacts), request.Decide(o, facts)
 		if !writesAnything(d) {
 			return
 		}
 		require.False(t, f.Deleting)
 		if d.RollbackTo != nil {
-			require.False(t, f.Paused || f.Invalid != "", "it would not be carried out")
-			require.Contains(t, f.Revisions, *d.RollbackTo)
+			require.False(t, f.Paused || f.InvalidReason != "", "it would not be carried out")
+			require.Contains(t, f.EarlierRevisions, *d.RollbackTo)
 			require.NotEqual(t, f.Revision, *d.RollbackTo)
 		}
 		if d.RestartedAt != nil {
-			require.False(t, f.Paused || f.Held != "" || f.Invalid != "" || f.RollbackTo != nil)
+			require.False(t, f.Paused || f.HoldReason != "" || f.InvalidReason != "" || f.RollbackTo != nil)
 			at, err := time.Parse(time.RFC3339, *d.RestartedAt)
 			require.NoError(t, err)
 			require.Equal(t, now.Truncate(time.Second), at)
 		}
-		if o.Command == request.Approve || d.Annotation != nil && o.Command == request.Cancel && d.RollbackTo == nil {
+		if o.Command == request.Approve || d.AnnotationValue != nil && o.Command == request.Cancel && d.RollbackTo == nil {
 			require.True(t, f.Rolling && f.Revision == 7)
 		}
 		if o.Command == request.Approve {
-			require.True(t, strings.HasPrefix(*d.Annotation, "7/"))
-			require.Positive(t, f.Steps)
+			require.True(t, strings.HasPrefix(*d.AnnotationValue, "7/"))
+			require.Positive(t, f.StepCount)
 		}
 	})
 }

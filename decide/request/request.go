@@ -19,8 +19,8 @@ type Kind string
 
 // The kinds of objects for which requests exist.
 const (
-	Machine           Kind = "machine"
-	MachineDeployment Kind = "deployment"
+	KindMachine           Kind = "machine"
+	KindMachineDeployment Kind = "deployment"
 )
 
 // Command is the name of a command.
@@ -55,7 +55,7 @@ type CommandSpec struct {
 
 // CommandSpecs returns the commands of a kind, with the most frequent commands first.
 func CommandSpecs(kind Kind) []CommandSpec {
-	if kind == MachineDeployment {
+	if kind == KindMachineDeployment {
 		return []CommandSpec{
 			{Start, false, nil},
 			{Pause, false, nil},
@@ -87,22 +87,22 @@ type CommandOrder struct {
 	Reason string `json:"reason,omitempty"`
 	UID    string `json:"uid,omitempty"` // UID of the object; empty: the request is for any object with the name
 	// extension as a Go duration, counted from the present deadline, or from now without a deadline
-	For       string `json:"for,omitempty"`
-	Until     string `json:"until,omitempty"`     // end of the extension as an RFC 3339 time
-	InAdvance bool   `json:"inAdvance,omitempty"` // also valid for a machine that is not being deleted yet
+	ExtendFor   string `json:"for,omitempty"`
+	ExtendUntil string `json:"until,omitempty"`     // end of the extension as an RFC 3339 time
+	InAdvance   bool   `json:"inAdvance,omitempty"` // also valid for a machine that is not being deleted yet
 	// revision to roll back to (0: the previous revision), or revision that the request is for (nil: any)
-	Revision *int64    `json:"revision,omitempty"`
-	Back     bool      `json:"back,omitempty"`   // roll back to an earlier revision instead of stopping the rollout
-	Pin      bool      `json:"pin,omitempty"`    // keep the template, and pin the machines to the earlier revision
-	Steps    int       `json:"steps,omitempty"`  // total number of approved steps; 0: up to the pause point
-	Asked    time.Time `json:"asked,omitzero"`   // time of the request; zero: the order is executed only once
-	Unread   string    `json:"unread,omitempty"` // why the request could not be parsed; empty: the request was parsed
-	Flags    bool      `json:"-"`                // the order came from the command line, so refusals name flags
+	Revision        *int64    `json:"revision,omitempty"`
+	RollsBack       bool      `json:"back,omitempty"`   // roll back to an earlier revision instead of stopping the rollout
+	PinsMachines    bool      `json:"pin,omitempty"`    // keep the template, and pin the machines to the earlier revision
+	ApprovedSteps   int       `json:"steps,omitempty"`  // total number of approved steps; 0: up to the pause point
+	RequestedAt     time.Time `json:"asked,omitzero"`   // time of the request; zero: the order is executed only once
+	ParseError      string    `json:"unread,omitempty"` // why the request could not be parsed; empty: the request was parsed
+	FromCommandLine bool      `json:"-"`                // the order came from the command line, so refusals name flags
 }
 
 // WithCleanTexts returns the order with each text in one line of at most 200 bytes.
 func (o CommandOrder) WithCleanTexts() CommandOrder {
-	for _, text := range []*string{(*string)(&o.Command), &o.Actor, &o.Reason, &o.UID, &o.For, &o.Until, &o.Unread} {
+	for _, text := range []*string{(*string)(&o.Command), &o.Actor, &o.Reason, &o.UID, &o.ExtendFor, &o.ExtendUntil, &o.ParseError} {
 		*text = strings.Join(strings.Fields(strings.ToValidUTF8(*text, "")), " ")
 		*text = strings.ToValidUTF8((*text)[:min(len(*text), maxTextBytes)], "")
 	}
@@ -122,8 +122,8 @@ func CheckOrder(kind Kind, uid string, o CommandOrder) (refused string) {
 	specs := CommandSpecs(kind)
 	at := slices.IndexFunc(specs, func(s CommandSpec) bool { return s.Command == o.Command })
 	switch {
-	case o.Unread != "":
-		return "the request cannot be read: " + o.Unread
+	case o.ParseError != "":
+		return "the request cannot be read: " + o.ParseError
 	case at < 0:
 		return fmt.Sprintf(
 			"there is no command %q: the commands are %s",
@@ -131,7 +131,15 @@ func CheckOrder(kind Kind, uid string, o CommandOrder) (refused string) {
 			strings.Join(commandsWithArgument(kind, ""), ", "),
 		)
 	}
-	given := []bool{o.For != "", o.Until != "", o.InAdvance, o.Revision != nil, o.Back, o.Steps != 0, o.Pin}
+	given := []bool{
+		o.ExtendFor != "",
+		o.ExtendUntil != "",
+		o.InAdvance,
+		o.Revision != nil,
+		o.RollsBack,
+		o.ApprovedSteps != 0,
+		o.PinsMachines,
+	}
 	for i, argument := range []string{"for", "until", "in-advance", "revision", "back", "steps", "pin"} {
 		if given[i] && !slices.Contains(specs[at].Arguments, argument) {
 			others := commandsWithArgument(kind, argument)
@@ -151,7 +159,7 @@ func CheckOrder(kind Kind, uid string, o CommandOrder) (refused string) {
 			"%d is not a revision: revisions count from 1",
 			revisionOrZero(o.Revision),
 		),
-		phrase.TextIf(o.Steps < 0, "%s is %d: steps count from 1", o.argumentName("steps"), o.Steps),
+		phrase.TextIf(o.ApprovedSteps < 0, "%s is %d: steps count from 1", o.argumentName("steps"), o.ApprovedSteps),
 		phrase.TextIf(o.UID != "" && uid != "" && o.UID != uid,
 			"the request is for a %s with UID %s, and this one has UID %s", kind, o.UID, uid),
 		phrase.TextIf(o.Command == Extend, "%s", o.extensionProblem()),
@@ -159,13 +167,13 @@ func CheckOrder(kind Kind, uid string, o CommandOrder) (refused string) {
 }
 
 func (o CommandOrder) extensionProblem() string {
-	more, err := time.ParseDuration(o.For)
-	_, unread := time.Parse(time.RFC3339, o.Until)
+	more, err := time.ParseDuration(o.ExtendFor)
+	_, unread := time.Parse(time.RFC3339, o.ExtendUntil)
 	byFor, byUntil := o.argumentName("for"), o.argumentName("until")
 	return cmp.Or(
-		phrase.TextIf((o.For == "") == (o.Until == "") || err == nil && more == 0,
+		phrase.TextIf((o.ExtendFor == "") == (o.ExtendUntil == "") || err == nil && more == 0,
 			"extend needs either %s DURATION or %s TIME", byFor, byUntil),
-		phrase.TextIf(o.For != "" && err != nil, "%s is not a duration such as 1h30m: %v", byFor, err),
+		phrase.TextIf(o.ExtendFor != "" && err != nil, "%s is not a duration such as 1h30m: %v", byFor, err),
 		phrase.TextIf(
 			more < 0,
 			"%s %s would shorten the drain; extend only gives more time",
@@ -173,7 +181,7 @@ func (o CommandOrder) extensionProblem() string {
 			phrase.DurationText(more),
 		),
 		phrase.TextIf(
-			o.Until != "" && unread != nil,
+			o.ExtendUntil != "" && unread != nil,
 			"%s is not an RFC 3339 time such as 2026-11-21T18:00:00Z: %v",
 			byUntil,
 			unread,
@@ -190,33 +198,33 @@ type Facts interface {
 // Decision is the answer to a request. Each field of a Decision that is not nil is written. If Refused is set, or
 // Same is true, nothing is written.
 type Decision struct {
-	Refused     string  // why the request is refused, in one sentence; empty: the request is accepted
-	Same        bool    // the order was executed before, so nothing is written now
-	Says        string  // what is written, in one sentence without a full stop; empty if Refused is set
-	Annotation  *string // new value of the command's annotation; empty: the annotation is removed
-	Paused      *bool
-	RollbackTo  *int64
-	PinTo       *int64  // revision to which Annotation pins the deployment
-	Unpin       bool    // the request for a pin is removed
-	Unhold      bool    // the hold is removed
-	RestartedAt *string // restart time, for the template or for spec.rollout.after
-	Record      string  // for a deployment: identifies a repeated execution of the same order
+	RefusalReason   string  // why the request is refused, in one sentence; empty: the request is accepted
+	Repeated        bool    // the order was executed before, so nothing is written now
+	Message         string  // what is written, in one sentence without a full stop; empty if Refused is set
+	AnnotationValue *string // new value of the command's annotation; empty: the annotation is removed
+	Paused          *bool
+	RollbackTo      *int64
+	PinTo           *int64  // revision to which Annotation pins the deployment
+	RemovesPin      bool    // the request for a pin is removed
+	RemovesHold     bool    // the hold is removed
+	RestartedAt     *string // restart time, for the template or for spec.rollout.after
+	Record          string  // for a deployment: identifies a repeated execution of the same order
 }
 
 // decisionUnlessRefused returns a refusal with the reason why, or d if why is empty.
 func decisionUnlessRefused(why string, d Decision) Decision {
 	if why != "" {
-		return Decision{Refused: why}
+		return Decision{RefusalReason: why}
 	}
 	return d
 }
 
 func refusedDecision(format string, values ...any) Decision {
-	return Decision{Refused: fmt.Sprintf(format, values...)}
+	return Decision{RefusalReason: fmt.Sprintf(format, values...)}
 }
 
 func unchangedDecision(format string, values ...any) Decision {
-	return Decision{Same: true, Says: fmt.Sprintf(format, values...)}
+	return Decision{Repeated: true, Message: fmt.Sprintf(format, values...)}
 }
 
 // Decide returns what an order writes on an object, or why the order is refused. An order is refused if it is invalid,
@@ -238,17 +246,21 @@ const (
 func (o CommandOrder) Summary() string {
 	o = o.WithCleanTexts()
 	return cmp.Or(o.Actor, "somebody") + " requested " + cmp.Or(string(o.Command), "?") +
-		phrase.TextIf(o.Back, " and return") +
-		phrase.TextIf(o.Pin, " by a pin") +
+		phrase.TextIf(o.RollsBack, " and return") +
+		phrase.TextIf(o.PinsMachines, " by a pin") +
 		phrase.TextIf(o.Revision != nil, " (revision %d)", revisionOrZero(o.Revision)) +
-		phrase.TextIf(o.Steps != 0, " (steps: %d)", o.Steps) +
+		phrase.TextIf(o.ApprovedSteps != 0, " (steps: %d)", o.ApprovedSteps) +
 		phrase.TextIf(o.Reason != "", ": %s", o.Reason)
 }
 
 // actorAndReason returns actor and reason. For an extension by a duration, actorAndReason also contains the time of
 // the request.
 func (o CommandOrder) actorAndReason() string {
-	at := phrase.TextIf(o.For != "" && !o.Asked.IsZero(), " (at %s)", o.Asked.UTC().Format(time.RFC3339Nano))
+	at := phrase.TextIf(
+		o.ExtendFor != "" && !o.RequestedAt.IsZero(),
+		" (at %s)",
+		o.RequestedAt.UTC().Format(time.RFC3339Nano),
+	)
 	return cmp.Or(o.Actor, "somebody") + at + phrase.TextIf(o.Reason != "", ": %s", o.Reason)
 }
 
@@ -259,7 +271,7 @@ func (o CommandOrder) timeActorAndReason(t time.Time) string {
 
 // argumentName returns the name of an argument as the sender wrote it: a flag or a field.
 func (o CommandOrder) argumentName(argument string) string {
-	if o.Flags {
+	if o.FromCommandLine {
 		return "--" + argument
 	}
 	return strings.Replace(argument, "in-advance", "inAdvance", 1)
@@ -273,9 +285,9 @@ func (f DeploymentFacts) rolloutName() string {
 	return fmt.Sprintf("the rollout of revision %d of deployment %s", f.Revision, f.Name)
 }
 
-// earlierRevisions returns the list of earlier revisions for messages, the newest first.
-func (f DeploymentFacts) earlierRevisions() string {
-	newestFirst := list.SortedCopy(f.Revisions, func(a, b int64) int { return cmp.Compare(b, a) })
+// earlierRevisionsText returns the list of earlier revisions for messages, the newest first.
+func (f DeploymentFacts) earlierRevisionsText() string {
+	newestFirst := list.SortedCopy(f.EarlierRevisions, func(a, b int64) int { return cmp.Compare(b, a) })
 	return phrase.JoinNames(
 		list.Map(newestFirst, func(revision int64) string { return fmt.Sprint(revision) }),
 		maxRevisions,

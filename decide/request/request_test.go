@@ -13,7 +13,7 @@ import (
 )
 
 func TestInvalidOrders(t *testing.T) {
-	unread := func(o *request.CommandOrder) { o.Unread = "it is no JSON" }
+	unread := func(o *request.CommandOrder) { o.ParseError = "it is no JSON" }
 	const six = "2026-11-21T18:00:00Z"
 	const ofMachines = "extend, retry, hold, resume, force, skip, abandon-instance, preserve, unpreserve"
 	for _, c := range []struct {
@@ -21,53 +21,58 @@ func TestInvalidOrders(t *testing.T) {
 		order request.CommandOrder
 		want  string
 	}{
-		{request.Machine, newOrder(""), `there is no command "": the commands are ` + ofMachines},
-		{request.Machine, newOrder("Force"), `there is no command "Force": the commands are ` + ofMachines},
-		{request.Machine, newOrder(request.Undo), `there is no command "undo": the commands are ` + ofMachines},
-		{request.MachineDeployment, newOrder(""), `there is no command "": the commands are start, pause, resume, cancel, undo, retry, approve`},
-		{request.MachineDeployment, newOrder("Undo"), `there is no command "Undo": the commands are start, pause, resume, cancel, undo, retry, approve`},
-		{request.Machine, newOrder(request.Hold, unread), "the request cannot be read: it is no JSON"},
-		{request.MachineDeployment, newOrder(request.Undo, unread), "the request cannot be read: it is no JSON"},
-		{request.Machine, newOrder(request.Force, withoutActor), "force needs a reason: reason TEXT"},
-		{request.Machine, newOrder(request.Force, withoutActor, withFlagSyntax), "force needs a reason: --reason TEXT"},
-		{request.Machine, newOrder(request.AbandonInstance, withReason(" \n")), "abandon-instance needs a reason: reason TEXT"},
-		{request.MachineDeployment, newOrder(request.Cancel, withoutActor), "cancel needs a reason: reason TEXT"},
-		{request.MachineDeployment, newOrder(request.Cancel, withoutActor, withFlagSyntax), "cancel needs a reason: --reason TEXT"},
+		{request.KindMachine, newOrder(""), `there is no command "": the commands are ` + ofMachines},
+		{request.KindMachine, newOrder("Force"), `there is no command "Force": the commands are ` + ofMachines},
+		{request.KindMachine, newOrder(request.Undo), `there is no command "undo": the commands are ` + ofMachines},
+		{request.KindMachineDeployment, newOrder(""), `there is no command "": the commands are start, pause, resume, cancel, undo, retry, approve`},
+		{request.KindMachineDeployment, newOrder("Undo"), `there is no command "Undo": the commands are start, pause, resume, cancel, undo, retry, approve`},
+		{request.KindMachine, newOrder(request.Hold, unread), "the request cannot be read: it is no JSON"},
+		{request.KindMachineDeployment, newOrder(request.Undo, unread), "the request cannot be read: it is no JSON"},
+		{request.KindMachine, newOrder(request.Force, withoutActor), "force needs a reason: reason TEXT"},
+		{request.KindMachine, newOrder(request.Force, withoutActor, withFlagSyntax), "force needs a reason: --reason TEXT"},
+		{request.KindMachine, newOrder(request.AbandonInstance, withReason(" \n")), "abandon-instance needs a reason: reason TEXT"},
+		{request.KindMachineDeployment, newOrder(request.Cancel, withoutActor), "cancel needs a reason: reason TEXT"},
+		{request.KindMachineDeployment, newOrder(request.Cancel, withoutActor, withFlagSyntax), "cancel needs a reason: --reason TEXT"},
 
-		{request.Machine, newOrder(request.Force, withForArgument("1h")), `force does not take "for": it is for extend`},
-		{request.Machine, newOrder(request.Preserve, withUntilArgument(six)), `preserve does not take "until": it is for extend`},
-		{request.Machine, newOrder(request.Retry, withInAdvanceArgument), `retry does not take "inAdvance": it is for extend, hold, force, skip`},
-		{request.Machine, newOrder(request.AbandonInstance, withInAdvanceArgument, withFlagSyntax), `abandon-instance does not take "--in-advance": it is for extend, hold, force, skip`},
-		{request.Machine, newOrder(request.Force, withRevision(1)), `force does not take "revision"`},
-		{request.MachineDeployment, newOrder(request.Start, withRevision(1)), `start does not take "revision": it is for cancel, undo, retry, approve`},
-		{request.MachineDeployment, newOrder(request.Undo, withBackArgument), `undo does not take "back": it is for cancel`},
-		{request.MachineDeployment, newOrder(request.Pause, withSteps(1)), `pause does not take "steps": it is for approve`},
+		{request.KindMachine, newOrder(request.Force, withForArgument("1h")), `force does not take "for": it is for extend`},
+		{request.KindMachine, newOrder(request.Preserve, withUntilArgument(six)), `preserve does not take "until": it is for extend`},
+		{request.KindMachine, newOrder(request.Retry, withInAdvanceArgument), `retry does not take "inAdvance": it is for extend, hold, force, skip`},
+		{request.KindMachine, newOrder(request.AbandonInstance, withInAdvanceArgument, withFlagSyntax), `abandon-instance does not take "--in-advance": it is for extend, hold, force, skip`},
+		{request.KindMachine, newOrder(request.Force, withRevision(1)), `force does not take "revision"`},
+		{request.KindMachineDeployment, newOrder(request.Start, withRevision(1)), `start does not take "revision": it is for cancel, undo, retry, approve`},
+		{request.KindMachineDeployment, newOrder(request.Undo, withBackArgument), `undo does not take "back": it is for cancel`},
+		{request.KindMachineDeployment, newOrder(request.Pause, withSteps(1)), `pause does not take "steps": it is for approve`},
 
-		{request.Machine, newOrder(request.Extend), "extend needs either for DURATION or until TIME"},
-		{request.Machine, newOrder(request.Extend, withForArgument("0s")), "extend needs either for DURATION or until TIME"},
-		{request.Machine, newOrder(request.Extend, withForArgument("1h"), withUntilArgument(six), withFlagSyntax), "extend needs either --for DURATION or --until TIME"},
-		{request.Machine, newOrder(request.Extend, withForArgument("-1h")), "for -1h would shorten the drain; extend only gives more time"},
-		{request.Machine, newOrder(request.Extend, withForArgument("an hour")), `for is not a duration such as 1h30m: time: invalid duration "an hour"`},
+		{request.KindMachine, newOrder(request.Extend), "extend needs either for DURATION or until TIME"},
+		{request.KindMachine, newOrder(request.Extend, withForArgument("0s")), "extend needs either for DURATION or until TIME"},
+		{request.KindMachine, newOrder(request.Extend, withForArgument("1h"), withUntilArgument(six), withFlagSyntax), "extend needs either --for DURATION or --until TIME"},
+		{request.KindMachine, newOrder(request.Extend, withForArgument("-1h")), "for -1h would shorten the drain; extend only gives more time"},
+		{request.KindMachine, newOrder(request.Extend, withForArgument("an hour")), `for is not a duration such as 1h30m: time: invalid duration "an hour"`},
 		{
-			request.Machine, newOrder(request.Extend, withUntilArgument("tomorrow")), `until is not an RFC 3339 time such as 2026-11-21T18:00:00Z: ` +
+			request.KindMachine, newOrder(request.Extend, withUntilArgument("tomorrow")), `until is not an RFC 3339 time such as 2026-11-21T18:00:00Z: ` +
 				`parsing time "tomorrow" as "2006-01-02T15:04:05Z07:00": cannot parse "tomorrow" as "2006"`,
 		},
-		{request.MachineDeployment, newOrder(request.Undo, withRevision(-1)), "-1 is not a revision: revisions count from 1"},
-		{request.MachineDeployment, newOrder(request.Approve, withSteps(-1), withFlagSyntax), "--steps is -1: steps count from 1"},
+		{request.KindMachineDeployment, newOrder(request.Undo, withRevision(-1)), "-1 is not a revision: revisions count from 1"},
+		{request.KindMachineDeployment, newOrder(request.Approve, withSteps(-1), withFlagSyntax), "--steps is -1: steps count from 1"},
 
-		{request.Machine, newOrder(request.Retry, withUID("u-2")), "the request is for a machine with UID u-2, and this one has UID u-1"},
-		{request.MachineDeployment, newOrder(request.Pause, withUID("u-\n2")), "the request is for a deployment with UID u- 2, and this one has UID u-1"},
+		{request.KindMachine, newOrder(request.Retry, withUID("u-2")), "the request is for a machine with UID u-2, and this one has UID u-1"},
+		{request.KindMachineDeployment, newOrder(request.Pause, withUID("u-\n2")), "the request is for a deployment with UID u- 2, and this one has UID u-1"},
 	} {
 		assert.Equal(t, c.want, request.CheckOrder(c.kind, "u-1", c.order))
-		facts := request.Facts(deletedMachine())
-		if c.kind == request.MachineDeployment {
+		facts := request.Facts(deletingMachine())
+		if c.kind == request.KindMachineDeployment {
 			facts = rollingDeployment()
 		}
-		assert.Equal(t, request.Decision{Refused: c.want}, request.Decide(c.order, facts), "what is refused writes nothing")
+		assert.Equal(
+			t,
+			request.Decision{RefusalReason: c.want},
+			request.Decide(c.order, facts),
+			"what is refused writes nothing",
+		)
 	}
 	assert.Empty(
 		t,
-		request.CheckOrder(request.Machine, "", newOrder(request.Retry, withUID("u-2"))),
+		request.CheckOrder(request.KindMachine, "", newOrder(request.Retry, withUID("u-2"))),
 		"which one it is, is not known yet",
 	)
 }
@@ -87,16 +92,16 @@ func TestRequestsAreSummarised(t *testing.T) {
 func TestUserTextsAreCutToOneShortLine(t *testing.T) {
 	long := strings.Repeat("ü ", 300) + "\xff"
 	o := request.CommandOrder{
-		Command: "x\ny",
-		Actor:   long,
-		Reason:  long,
-		UID:     long,
-		For:     long,
-		Until:   long,
-		Unread:  long,
+		Command:     "x\ny",
+		Actor:       long,
+		Reason:      long,
+		UID:         long,
+		ExtendFor:   long,
+		ExtendUntil: long,
+		ParseError:  long,
 	}.WithCleanTexts()
 	assert.Equal(t, request.Command("x y"), o.Command)
-	for _, text := range []string{o.Actor, o.Reason, o.UID, o.For, o.Until, o.Unread} {
+	for _, text := range []string{o.Actor, o.Reason, o.UID, o.ExtendFor, o.ExtendUntil, o.ParseError} {
 		assert.LessOrEqual(t, len(text), 200)
 		assert.Greater(t, len(text), 190)
 		assert.True(t, utf8.ValidString(text))
@@ -105,7 +110,7 @@ func TestUserTextsAreCutToOneShortLine(t *testing.T) {
 }
 
 // Orders are recorded in histories, so their JSON must not change.
-func TestJSONOfAnOrder(t *testing.T) {
+func TestOrderJSONDoesNotChange(t *testing.T) {
 	full := newOrder(
 		request.Cancel,
 		withBackArgument,
@@ -118,7 +123,7 @@ func TestJSONOfAnOrder(t *testing.T) {
 		withRequestTime,
 		withFlagSyntax,
 	)
-	full.Unread = "y"
+	full.ParseError = "y"
 	text, err := json.Marshal(full)
 	require.NoError(t, err)
 	assert.JSONEq(

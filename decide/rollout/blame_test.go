@@ -11,11 +11,17 @@ import (
 // denialCausesRollback reports whether the rollout is rolled back if a new machine fails with this denial.
 func denialCausesRollback(denied rollout.Denial, was, is rollout.Source, good ...func(*rollout.Member)) bool {
 	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
-	o.Automatic, o.Progress = rollout.AutoRollback{Failed: true}, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
+	o.RollbackPolicy, o.Progress = rollout.AutoRollback{
+		HasMaxFailed: true,
+	}, rollout.Progress{
+		Revision: 3,
+		Set:      "ms3",
+		Good:     "ms2",
+	}
 	o.Sets[1].Source, o.Sets[2].Source = was, is
 	o.Sets[1] = withMachine(o.Sets[1], 0, good...)
-	o.Sets[2] = withMachine(o.Sets[2], 0, asFailedMachine, func(m *rollout.Member) { m.Denied = denied })
-	return pinOf(o) != nil
+	o.Sets[2] = withMachine(o.Sets[2], 0, asFailedMachine, func(m *rollout.Member) { m.DenialReason = denied })
+	return recordedPin(o) != nil
 }
 
 // A denial counts against the new template only if the earlier template is known not to cause the same denial.
@@ -61,35 +67,35 @@ func TestWhichDenialsCauseRollback(t *testing.T) {
 func TestDenialSharedByGoodSetCausesNoRollback(t *testing.T) {
 	was, is := rollout.Source{Object: "v1", Type: "small"}, rollout.Source{Object: "v2", Type: "large"}
 	for _, denial := range []rollout.Denial{rollout.DeniedByTemplate, rollout.DeniedByQuota} {
-		alike := func(m *rollout.Member) { m.Denied = denial }
+		alike := func(m *rollout.Member) { m.DenialReason = denial }
 		assert.True(t, denialCausesRollback(denial, was, is), denial)
 		assert.False(t, denialCausesRollback(denial, was, is, alike), denial)
 		assert.True(t, denialCausesRollback(denial, was, is, alike, asDeletingMachine), "it is not waited for")
 	}
 	assert.True(t, denialCausesRollback(rollout.DeniedByQuota, was, is, func(m *rollout.Member) {
-		m.Denied = rollout.DeniedByNetwork
+		m.DenialReason = rollout.DeniedByNetwork
 	}), "another reason")
 }
 
-// withoutObject makes a set whose template refers to a missing object. The set is of MCM's kinds or of Cluster API.
-func withoutObject(clusterAPI bool) func(*rollout.MachineSet) {
+// withMissingObject makes a set whose template refers to a missing object. The set is of MCM's kinds or of Cluster API.
+func withMissingObject(clusterAPI bool) func(*rollout.MachineSet) {
 	return func(s *rollout.MachineSet) {
 		if clusterAPI {
-			s.ClusterAPI.Lacks = "X shop/x"
+			s.ClusterAPI.MissingObject = "X shop/x"
 		} else {
-			s.MCM.Lacks = "X shop/x"
+			s.MCM.MissingClass = "X shop/x"
 		}
 	}
 }
 
 // An automatic rollback never selects a set that cannot create machines, and the condition Degraded gives the reason.
-func TestNoPinToASetThatLacksAnObject(t *testing.T) {
+func TestASetThatLacksAnObjectIsNeverPinned(t *testing.T) {
 	for _, clusterAPI := range []bool{false, true} {
-		lacks := withoutObject(clusterAPI)
+		lacks := withMissingObject(clusterAPI)
 		t.Run("an automatic rollback", func(t *testing.T) {
-			o := newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+			o := newFailingRollout(2, rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 1})
 			lacks(&o.Sets[1])
-			assert.Nil(t, pinOf(o))
+			assert.Nil(t, recordedPin(o))
 			const says = "revision 3 failed (2 machines of it failed, 1 allowed) and does not go back to revision 2: " +
 				"X shop/x does not exist any more"
 			o = withRecordedProgress(o)
@@ -97,8 +103,8 @@ func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 				Type: "Degraded", Status: "True", Reason: "DeploymentRollbackTemplateNotFound", Message: says,
 			}, plannedCondition(o, "Degraded"))
 			assert.Contains(t, rollout.Decide(o).Why, says)
-			o.Sets[1].MCM.Lacks, o.Sets[1].ClusterAPI.Lacks = "", ""
-			assert.NotNil(t, pinOf(o), "the object is there again")
+			o.Sets[1].MCM.MissingClass, o.Sets[1].ClusterAPI.MissingObject = "", ""
+			assert.NotNil(t, recordedPin(o), "the object is there again")
 		})
 		t.Run("without a policy there is nothing to say", func(t *testing.T) {
 			o := newFailingRollout(2, rollout.AutoRollback{})
@@ -109,9 +115,9 @@ func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 		t.Run("a person's pin", func(t *testing.T) {
 			o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
 			o.Progress = rollout.Progress{Revision: 2, Set: "ms2", Completed: epoch, Good: "ms2"}
-			o.PinTo, o.PinBy = 1, "ann: slow"
+			o.PinTo, o.PinnedBy = 1, "ann: slow"
 			lacks(&o.Sets[0])
-			assert.Nil(t, pinOf(o))
+			assert.Nil(t, recordedPin(o))
 			assert.Equal(
 				t,
 				"revision 2 is not pinned to revision 1, as requested by ann (slow): X shop/x does not exist any more",
@@ -119,10 +125,10 @@ func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 			)
 		})
 		t.Run("a person's pin does not hide a rollback that is possible", func(t *testing.T) {
-			o := newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
-			o.PinTo, o.PinBy = 1, "ann: slow"
+			o := newFailingRollout(2, rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 1})
+			o.PinTo, o.PinnedBy = 1, "ann: slow"
 			lacks(&o.Sets[0])
-			assert.Equal(t, "ms2", pinOf(o).Set)
+			assert.Equal(t, "ms2", recordedPin(o).Set)
 		})
 		t.Run("an undo", func(t *testing.T) {
 			o := newFailingRollout(0, rollout.AutoRollback{})
@@ -147,7 +153,7 @@ func TestNoPinToASetThatLacksAnObject(t *testing.T) {
 
 // The history limit does not delete the set that a rollback would use, until the rollout is complete.
 func TestTheHistoryLimitKeepsTheGoodSet(t *testing.T) {
-	o := newFailingRollout(0, rollout.AutoRollback{Failed: true})
+	o := newFailingRollout(0, rollout.AutoRollback{HasMaxFailed: true})
 	o.Sets[0], o.Sets[1] = oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0)
 	o.HistoryLimit = new(0)
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(pausedDeployment(o)).Delete))
@@ -158,13 +164,13 @@ func TestTheHistoryLimitKeepsTheGoodSet(t *testing.T) {
 
 // A restart in Cluster API creates another set with the same template. A pin can still move the machines back to the
 // set before the restart.
-func TestAPinToTheSetBeforeARestart(t *testing.T) {
-	o := newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
-	o.Sets[1].ClusterAPI.Twin = true
-	assert.Equal(t, "ms2", pinOf(o).Set)
-	o.Automatic, o.PinTo = rollout.AutoRollback{}, 2
-	assert.Equal(t, "ms2", pinOf(o).Set)
+func TestMachinesCanBePinnedToTheSetBeforeARestart(t *testing.T) {
+	o := newFailingRollout(2, rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 1})
+	o.Sets[1].ClusterAPI.DuplicatesTemplate = true
+	assert.Equal(t, "ms2", recordedPin(o).Set)
+	o.RollbackPolicy, o.PinTo = rollout.AutoRollback{}, 2
+	assert.Equal(t, "ms2", recordedPin(o).Set)
 	o = withRecordedProgress(o)
-	o.ClusterAPI.Extension = true
+	o.ClusterAPI.UsesExtension = true
 	assert.Empty(t, rollout.Decide(o).Ask, "machines of the same template are replaced, not updated in place")
 }

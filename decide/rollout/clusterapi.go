@@ -22,13 +22,13 @@ type ClusterAPIMember struct {
 
 // ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
-	// Twin means that the set has the deployment's current template, although another set is Current. A rollback to a
-	// Twin would change nothing, because the deployment already has the template of the Twin. A pin can move the
-	// machines to a Twin, such as the set before a restart.
-	Twin bool
-	// Lacks names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join";
+	// DuplicatesTemplate means that the set has the deployment's current template, although another set is Current. A
+	// rollback to a DuplicatesTemplate would change nothing, because the deployment already has the template of the Twin.
+	// A pin can move the machines to a Twin, such as the set before a restart.
+	DuplicatesTemplate bool
+	// MissingObject names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join";
 	// empty: none is missing. A set that lacks an object is never the target of a rollback.
-	Lacks string
+	MissingObject string
 	// an extension's answer whether this set's machines can be updated to the current template; zero: no answer
 	// requested
 	Answer   ExtensionAnswer
@@ -38,13 +38,13 @@ type ClusterAPISet struct {
 // ClusterAPIDeployment holds the facts that only deployments of Cluster API have. Only the files clusterapi*.go read
 // ClusterAPIDeployment.
 type ClusterAPIDeployment struct {
-	Extension bool // the strategy RollingUpdate updates machines in place if an extension can do so
-	// Suspended is the reason why Millwright neither changes the deployment nor deletes its sets, whatever the spec
-	// requests. Suspended is empty if the deployment is not suspended.
-	Suspended string
-	// Wake is the time at which another set becomes current although no object changes. The next decision follows at
-	// Wake; zero: never.
-	Wake time.Time
+	UsesExtension bool // the strategy RollingUpdate updates machines in place if an extension can do so
+	// SuspensionReason is the reason why Millwright neither changes the deployment nor deletes its sets, whatever the spec
+	// requests. SuspensionReason is empty if the deployment is not suspended.
+	SuspensionReason string
+	// RecheckTime is the time at which another set becomes current although no object changes. The next decision follows
+	// at RecheckTime; zero: never.
+	RecheckTime time.Time
 	// Machines holds the facts for Cluster API's conditions; nil: the deployment has MCM's conditions.
 	Machines *scale.DeploymentMachines
 }
@@ -52,11 +52,11 @@ type ClusterAPIDeployment struct {
 // ExtensionAnswer is the answer of a Cluster API runtime extension about the machines of an old set; zero: no request
 // was sent.
 type ExtensionAnswer struct {
-	Set      string    // UID of the set with the template to which the machines would be updated
-	Possible bool      // the extension can update the machines in place to the template of the set
-	Failed   bool      // the extension did not answer
-	Why      string    // reason why Possible is false or Failed is true
-	At       time.Time // time of the request to the extension
+	TargetSetUID string    // UID of the set with the template to which the machines would be updated
+	Possible     bool      // the extension can update the machines in place to the template of the set
+	Failed       bool      // the extension did not answer
+	Why          string    // reason why Possible is false or Failed is true
+	RequestedAt  time.Time // time of the request to the extension
 }
 
 // ExtensionRetryInterval is the time between a failed request to an extension and its retry. Source: own choice, so
@@ -77,17 +77,19 @@ type MachineTransfer struct {
 func (s MachineSet) machineTransfer() MachineTransfer { return s.ClusterAPI.Transfer }
 
 // IsTemplateDuplicate reports whether the set has the deployment's current template although another set is Current.
-func (s MachineSet) IsTemplateDuplicate() bool { return s.ClusterAPI.Twin }
+func (s MachineSet) IsTemplateDuplicate() bool { return s.ClusterAPI.DuplicatesTemplate }
 
 // MissingObject names the missing object that prevents a rollback to the set; empty: none is missing.
-func (s MachineSet) MissingObject() string { return cmp.Or(s.ClusterAPI.Lacks, s.missingClass()) }
+func (s MachineSet) MissingObject() string {
+	return cmp.Or(s.ClusterAPI.MissingObject, s.missingClass())
+}
 
-func (o Facts) suspensionReason() string { return o.ClusterAPI.Suspended }
+func (o Facts) suspensionReason() string { return o.ClusterAPI.SuspensionReason }
 
-func (o Facts) wakeTime() time.Time { return o.ClusterAPI.Wake }
+func (o Facts) recheckTime() time.Time { return o.ClusterAPI.RecheckTime }
 
-// hasNoUnavailableCount reports whether the status omits the number of unavailable machines.
-func (o Facts) hasNoUnavailableCount() bool { return o.ClusterAPI.Machines != nil }
+// omitsUnavailableCount reports whether the status omits the number of unavailable machines.
+func (o Facts) omitsUnavailableCount() bool { return o.ClusterAPI.Machines != nil }
 
 // machineConditions returns the conditions about machines. The first condition is Available.
 func (p *planner) machineConditions() []Condition {
@@ -100,7 +102,7 @@ func (p *planner) machineConditions() []Condition {
 // clusterAPIConditions returns the conditions of a Cluster API MachineDeployment. The first condition is Available.
 func (p *planner) clusterAPIConditions() []Condition {
 	return append(
-		[]Condition{p.clusterAPIAvailable()},
+		[]Condition{p.clusterAPIAvailableCondition()},
 		list.Map(
 			scale.DeploymentConditions(p.facts.Now, p.facts.Replicas, p.facts.Deletion, *p.facts.ClusterAPI.Machines),
 			func(c scale.Condition) Condition {
@@ -109,9 +111,9 @@ func (p *planner) clusterAPIConditions() []Condition {
 		)...)
 }
 
-// clusterAPIAvailable returns the condition Available, which is True if enough machines are available. Source of
-// reasons and messages: Cluster API.
-func (p *planner) clusterAPIAvailable() Condition {
+// clusterAPIAvailableCondition returns the condition Available, which is True if enough machines are available. Source
+// of reasons and messages: Cluster API.
+func (p *planner) clusterAPIAvailableCondition() Condition {
 	const kind = vocabulary.ConditionAvailable
 	_, unavailable := SurgeAndUnavailable(p.facts)
 	needed, available := p.facts.Replicas-min(unavailable, p.facts.Replicas), p.countMachines().Available
@@ -119,7 +121,7 @@ func (p *planner) clusterAPIAvailable() Condition {
 	if p.facts.Strategy == RollingUpdate {
 		bounds = fmt.Sprintf(
 			" (spec.strategy.rollout.maxUnavailable is %s, spec.replicas is %d)",
-			p.facts.Unavailable,
+			p.facts.MaxUnavailable,
 			p.facts.Replicas,
 		)
 	}
@@ -128,7 +130,7 @@ func (p *planner) clusterAPIAvailable() Condition {
 		fmt.Sprintf("%d available replicas, at least %d required%s", available, needed, bounds),
 	)
 	return cmp.Or(
-		list.ValueIf(p.facts.ClusterAPI.Machines.Unsized, Condition{
+		list.ValueIf(p.facts.ClusterAPI.Machines.ReplicasUnset, Condition{
 			Type:    kind,
 			Status:  vocabulary.StatusUnknown,
 			Reason:  vocabulary.ReasonWaitingForReplicasSet,
@@ -140,4 +142,4 @@ func (p *planner) clusterAPIAvailable() Condition {
 }
 
 // String returns the value in the form of a spec, such as "3" or "25%".
-func (b IntOrPercent) String() string { return fmt.Sprint(b.Value) + phrase.TextIf(b.Percent, "%%") }
+func (b IntOrPercent) String() string { return fmt.Sprint(b.Value) + phrase.TextIf(b.IsPercent, "%%") }

@@ -13,7 +13,7 @@ import (
 )
 
 // withDrift returns the set with a difference from its deployment.
-func withDrift(s rollout.MachineSet) rollout.MachineSet { s.Drift = true; return s }
+func withDrift(s rollout.MachineSet) rollout.MachineSet { s.Drifted = true; return s }
 
 // While a Cluster API deployment or its Cluster is paused, Millwright deletes no set, creates no set and writes no
 // finalizer.
@@ -23,13 +23,13 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 		"being deleted":       func(o *rollout.Facts) { o.Deleting = true },
 		"without a set":       func(o *rollout.Facts) { o.Sets = nil },
 		"a rollback is asked": func(o *rollout.Facts) { o.RollbackTo = new(int64(1)) },
-		"a set differs":       func(o *rollout.Facts) { o.Sets[0].Drift = true },
-		"it is invalid":       func(o *rollout.Facts) { o.Invalid = "no" },
+		"a set differs":       func(o *rollout.Facts) { o.Sets[0].Drifted = true },
+		"it is invalid":       func(o *rollout.Facts) { o.InvalidReason = "no" },
 	} {
 		o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 		change(&o)
-		require.True(t, rollout.Decide(o).HasActions() || o.Invalid != "", name)
-		o.ClusterAPI.Suspended, o.Finalizer, o.Generation, o.ObservedGeneration = "its Cluster is paused", false, 1, 1
+		require.True(t, rollout.Decide(o).HasActions() || o.InvalidReason != "", name)
+		o.ClusterAPI.SuspensionReason, o.HasFinalizer, o.Generation, o.ObservedGeneration = "its Cluster is paused", false, 1, 1
 		plan := rollout.PlanDeployment(o)
 		assert.False(t, plan.Decision.HasActions(), name)
 		assert.False(t, plan.Decision.Done, name)
@@ -42,9 +42,9 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 		assert.NotContains(t, plan.Pending.Why, "finalizer", name)
 	}
 	o := rollingUpdate(0, 1, 0)
-	o.Deleting, o.Finalizer, o.ClusterAPI.Suspended = true, true, "its Cluster is paused"
+	o.Deleting, o.HasFinalizer, o.ClusterAPI.SuspensionReason = true, true, "its Cluster is paused"
 	plan := rollout.PlanDeployment(o)
-	assert.Equal(t, attention.Deletion, plan.Pending.Need, "its run stays open")
+	assert.Equal(t, attention.NeedDeletion, plan.Pending.Need, "its run stays open")
 	assert.Equal(t, "its Cluster is paused", plan.Pending.Why)
 }
 
@@ -54,7 +54,7 @@ func TestASetIsCreatedOnlyIfTheObjectsOfTheTemplateExist(t *testing.T) {
 	lack := rollout.Problem{Reason: "TemplateNotFound", Message: "X shop/x does not exist"}
 	o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))
 	require.NotNil(t, rollout.Decide(o).Create)
-	o.NoCreate = lack
+	o.CreationProblem = lack
 	plan := rollout.PlanDeployment(o)
 	d := plan.Decision
 	assert.Nil(t, d.Create)
@@ -63,19 +63,25 @@ func TestASetIsCreatedOnlyIfTheObjectsOfTheTemplateExist(t *testing.T) {
 	assert.Equal(t, []string{rollout.HeldByMachines, lack.Message, lack.Message}, []string{d.HoldBy, d.Hold, d.Why})
 	assert.Equal(
 		t,
-		rollout.Condition{Type: "Progressing", Status: "False", Reason: lack.Reason, Message: lack.Message, Updated: epoch},
+		rollout.Condition{
+			Type:           "Progressing",
+			Status:         "False",
+			Reason:         lack.Reason,
+			Message:        lack.Message,
+			LastUpdateTime: epoch,
+		},
 		plan.Status.Conditions[1],
 	)
 
 	o = rollingUpdate(5, 1, 0, oldSet(1, 3, 3, 3))
-	o.NoCreate = lack
+	o.CreationProblem = lack
 	assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(o)))
 	o = rollingUpdate(1, 1, 0, oldSet(1, 3, 3, 3))
-	o.NoCreate = lack
+	o.CreationProblem = lack
 	assert.Equal(t, map[string]int{"ms1": 1}, changedSizes(rollout.Decide(o)))
 
 	o = rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
-	o.NoCreate = lack
+	o.CreationProblem = lack
 	assert.Equal(
 		t,
 		map[string]int{"ms2": 1},
@@ -109,17 +115,17 @@ func TestAllSetsFollowTheDeployment(t *testing.T) {
 }
 
 // Recheck is the next time at which the decision changes although no object changes.
-func TestADecisionIsRepeatedAtTheWakeTime(t *testing.T) {
+func TestADecisionIsRepeatedAtTheRecheckTime(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	assert.Zero(t, rollout.Decide(o).Recheck)
-	o.ClusterAPI.Wake, o.Finalizer = epochPlus(time.Hour), true
+	o.ClusterAPI.RecheckTime, o.HasFinalizer = epochPlus(time.Hour), true
 	plan := rollout.PlanDeployment(o)
 	assert.Equal(t, epochPlus(time.Hour), plan.Decision.Recheck)
-	o.Deadline, o.Progress.Revision, o.Progress.Set = new(time.Minute), 2, "ms2"
+	o.ProgressDeadline, o.Progress.Revision, o.Progress.Set = new(time.Minute), 2, "ms2"
 	o.Sets = []rollout.MachineSet{oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0)}
-	o.Reported = rollout.Status{
+	o.ReportedStatus = rollout.Status{
 		Counts:     rollout.MachineCounts{Replicas: 4, Updated: 1, Ready: 3, Available: 3},
-		Conditions: []rollout.Condition{{Type: "Progressing", Reason: "MachineSetUpdated", Updated: epoch}},
+		Conditions: []rollout.Condition{{Type: "Progressing", Reason: "MachineSetUpdated", LastUpdateTime: epoch}},
 	}
 	assert.Equal(t, epochPlus(time.Minute), rollout.Decide(o).Recheck, "the earlier of both")
 }
@@ -127,9 +133,9 @@ func TestADecisionIsRepeatedAtTheWakeTime(t *testing.T) {
 // No rollback returns to a set that has the current template or refers to a missing object.
 func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
 	twin := oldSet(1, 0, 0, 0)
-	twin.ClusterAPI.Twin = true
+	twin.ClusterAPI.DuplicatesTemplate = true
 	lacking := oldSet(2, 0, 0, 0)
-	lacking.ClusterAPI.Lacks = "X shop/x"
+	lacking.ClusterAPI.MissingObject = "X shop/x"
 	to := func(revision int64) *rollout.Rollback {
 		o := rollingUpdate(3, 1, 0, twin, lacking, currentSet(3, 3, 3, 3))
 		o.RollbackTo = &revision
@@ -153,18 +159,18 @@ func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
 	assert.Equal(t, gone, to(0), "the one before")
 
 	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), lacking, withMachine(currentSet(3, 3, 3, 2), 2, asFailedMachine))
-	o.Automatic, o.Progress = rollout.AutoRollback{
-		Failed: true,
+	o.RollbackPolicy, o.Progress = rollout.AutoRollback{
+		HasMaxFailed: true,
 	}, rollout.Progress{
 		Revision: 3,
 		Set:      "ms3",
 		Failed:   []string{"ms3-02"},
 	}
 	o.Progress.Good = "ms1"
-	require.NotNil(t, pinOf(o))
-	assert.EqualValues(t, 1, pinOf(o).Revision)
+	require.NotNil(t, recordedPin(o))
+	assert.EqualValues(t, 1, recordedPin(o).Revision)
 	o.Progress.Good = lacking.Name
-	assert.Nil(t, pinOf(o), "its objects are gone")
+	assert.Nil(t, recordedPin(o), "its objects are gone")
 }
 
 // The conditions of Cluster API replace the condition Available. The condition Progressing remains. The status omits
@@ -172,7 +178,7 @@ func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
 func TestConditionsOfClusterAPI(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2))
 	o.ClusterAPI.Machines = &scale.DeploymentMachines{}
-	o.Finalizer = true
+	o.HasFinalizer = true
 	status := rollout.PlannedStatus(o)
 	var kinds []string
 	for _, c := range status.Conditions {
@@ -195,8 +201,8 @@ func TestConditionsOfClusterAPI(t *testing.T) {
 		Type: "Available", Status: "False", Reason: "NotAvailable",
 		Message: "2 available replicas, at least 3 required (spec.strategy.rollout.maxUnavailable is 0, spec.replicas is 3)",
 	}, status.Conditions[0])
-	o.Reported = status
-	o.Reported = rollout.PlannedStatus(o)
-	o.Reported.Counts.Unavailable = 0
-	assert.False(t, rollout.PlanDeployment(o).Unreported)
+	o.ReportedStatus = status
+	o.ReportedStatus = rollout.PlannedStatus(o)
+	o.ReportedStatus.Counts.Unavailable = 0
+	assert.False(t, rollout.PlanDeployment(o).NeedsReport)
 }

@@ -14,31 +14,32 @@ import (
 // update in place. A set with the current template is not a candidate for in-place updates, because its machines are
 // replaced.
 func (p *planner) inPlaceCandidates() []*setPlan {
-	if !p.facts.ClusterAPI.Extension || p.facts.Strategy != RollingUpdate || p.current == nil ||
-		p.current.size >= p.stepTarget {
+	if !p.facts.ClusterAPI.UsesExtension || p.facts.Strategy != RollingUpdate || p.currentSet == nil ||
+		p.currentSet.size >= p.stepTarget {
 		return nil
 	}
-	ofTemplate := func(set *setPlan) bool { return set == p.template || set.ClusterAPI.Twin }
+	ofTemplate := func(set *setPlan) bool { return set == p.templateSet || set.ClusterAPI.DuplicatesTemplate }
 	return list.Filter(p.oldSets(), func(set *setPlan) bool {
-		return (!ofTemplate(set) || !ofTemplate(p.current)) && (set.size > 0 || set.activeMachines > 0)
+		return (!ofTemplate(set) || !ofTemplate(p.currentSet)) && (set.size > 0 || set.activeMachineCount > 0)
 	})
 }
 
-// remainingTransfers returns how many more machines may move to the current set: stepTarget, minus the size of the
+// remainingTransferCount returns how many more machines may move to the current set: stepTarget, minus the size of the
 // current set, minus the number of machines that are already due to move.
-func (p *planner) remainingTransfers() int {
-	return p.stepTarget - p.current.size - sumOverSets(p.oldSets(), func(set *setPlan) int {
+func (p *planner) remainingTransferCount() int {
+	return p.stepTarget - p.currentSet.size - sumOverSets(p.oldSets(), func(set *setPlan) int {
 		if set.transfer.To == "" {
 			return 0
 		}
-		return max(set.activeMachines-set.size, 0)
+		return max(set.activeMachineCount-set.size, 0)
 	})
 }
 
 // hasAnswer reports whether an extension has answered the request whether a set's machines can be updated in place to
 // the current template.
 func (p *planner) hasAnswer(set *setPlan) bool {
-	return set.ClusterAPI.Answer.Set == p.current.UID && p.current.UID != "" && !set.ClusterAPI.Answer.Failed
+	return set.ClusterAPI.Answer.TargetSetUID == p.currentSet.UID && p.currentSet.UID != "" &&
+		!set.ClusterAPI.Answer.Failed
 }
 
 // waitsForAnswer reports whether the rollout waits for an extension. If the extension does not answer, old sets still
@@ -49,11 +50,11 @@ func (p *planner) waitsForAnswer() bool {
 		p.assignTransfers(all)
 		return false
 	}
-	if p.current.transfer.From == "" { // if From is set, machines may be moving to the current set
+	if p.currentSet.transfer.From == "" { // if From is set, machines may be moving to the current set
 		p.assignTransfers(nil)
 	}
 	if why := p.extensionFailure(); why != "" {
-		p.followReplicasByOldSet()
+		p.followReplicasInOldSet()
 		p.idleReason = why
 	}
 	return true
@@ -63,7 +64,7 @@ func (p *planner) waitsForAnswer() bool {
 // failed, extensionFailure returns an empty string.
 func (p *planner) extensionFailure() string {
 	for _, set := range p.inPlaceCandidates() {
-		if a := set.ClusterAPI.Answer; a.Failed && a.Set == p.current.UID {
+		if a := set.ClusterAPI.Answer; a.Failed && a.TargetSetUID == p.currentSet.UID {
 			return fmt.Sprintf(
 				"no runtime extension says whether the machines of set %s can be updated in place: %s",
 				set.Name,
@@ -74,10 +75,10 @@ func (p *planner) extensionFailure() string {
 	return ""
 }
 
-// followReplicasByOldSet adapts the sizes to spec.replicas like followReplicas, but adds machines to the newest old
+// followReplicasInOldSet adapts the sizes to spec.replicas like followReplicas, but adds machines to the newest old
 // set.
-func (p *planner) followReplicasByOldSet() {
-	if missing := p.missingMachines(); missing > 0 {
+func (p *planner) followReplicasInOldSet() {
+	if missing := p.missingMachineCount(); missing > 0 {
 		p.enlargeSet(newestSet(p.oldSets()), missing)
 		return
 	}
@@ -92,7 +93,7 @@ func (p *planner) assignTransfers(all []*setPlan) {
 		possible := slices.Contains(all, set) && set.ClusterAPI.Answer.Possible
 		set.deletesBeforeTransfer = possible && set.transfer.To == "" && !set.hasReachedSize()
 		if set.transfer.To = ""; possible && !set.deletesBeforeTransfer {
-			set.transfer.To, set.unhealthyMachines = p.current.Name, 0 // a transfer moves machines with nodes first
+			set.transfer.To, set.unhealthyMachineCount = p.currentSet.Name, 0 // a transfer moves machines with nodes first
 		}
 	}
 	p.setTransferSources()
@@ -100,7 +101,7 @@ func (p *planner) assignTransfers(all []*setPlan) {
 
 // hasReachedSize reports whether a set has no surplus and its workflow has acted on its size.
 func (set *setPlan) hasReachedSize() bool {
-	return set.activeMachines <= set.size && set.ActedOn == set.Replicas
+	return set.activeMachineCount <= set.size && set.ActedOnSize == set.Replicas
 }
 
 // continueTransfers continues the transfers of sets with surplus machines, and ends all other transfers. Without a
@@ -126,16 +127,16 @@ func (p *planner) setTransferSources() {
 	}
 }
 
-// missingMachines returns spec.replicas, minus the sizes of all sets, minus the number of machines that are moving
+// missingMachineCount returns spec.replicas, minus the sizes of all sets, minus the number of machines that are moving
 // between sets. A negative result means that there are too many machines.
-func (p *planner) missingMachines() int {
-	return p.facts.Replicas - sumOverSets(p.sets, sizeOfSet) - p.movingMachines()
+func (p *planner) missingMachineCount() int {
+	return p.facts.Replicas - sumOverSets(p.sets, sizeOfSet) - p.movingMachineCount()
 }
 
-// movingMachines returns how many machines are moving between sets. Moving machines are not part of any set's size.
-func (p *planner) movingMachines() int {
+// movingMachineCount returns how many machines are moving between sets. Moving machines are not part of any set's size.
+func (p *planner) movingMachineCount() int {
 	return sumOverSets(p.sets, func(set *setPlan) int {
-		n := max(set.activeMachines-set.size, 0)
+		n := max(set.activeMachineCount-set.size, 0)
 		if set.transfer.To == "" {
 			n = min(n, list.CountWhere(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting }))
 		}
@@ -146,21 +147,21 @@ func (p *planner) movingMachines() int {
 // hasTransfers reports whether an old set transfers machines to the current set, or will do so after it has deleted
 // unavailable machines.
 func (p *planner) hasTransfers() bool {
-	return p.current.transfer.From != "" ||
+	return p.currentSet.transfer.From != "" ||
 		slices.ContainsFunc(p.sets, func(set *setPlan) bool { return set.deletesBeforeTransfer })
 }
 
 // askExtension sends a request to the extension for each set without an answer. After a failed request, askExtension
 // waits ExtensionRetryInterval before the retry.
 func (p *planner) askExtension(d *Decision) {
-	if p.facts.StopReason() != "" || p.current == nil || p.current.UID == "" {
+	if p.facts.StopReason() != "" || p.currentSet == nil || p.currentSet.UID == "" {
 		return
 	}
 	for _, set := range p.inPlaceCandidates() {
 		switch {
 		case p.hasAnswer(set):
-		case set.ClusterAPI.Answer.Set == p.current.UID && p.facts.Now.Before(set.ClusterAPI.Answer.At.Add(ExtensionRetryInterval)):
-			d.limitRecheckTime(set.ClusterAPI.Answer.At.Add(ExtensionRetryInterval))
+		case set.ClusterAPI.Answer.TargetSetUID == p.currentSet.UID && p.facts.Now.Before(set.ClusterAPI.Answer.RequestedAt.Add(ExtensionRetryInterval)):
+			d.limitRecheckTime(set.ClusterAPI.Answer.RequestedAt.Add(ExtensionRetryInterval))
 		default:
 			appendBounded(&d.Ask, set.asTarget("the template is new"))
 		}
@@ -178,11 +179,11 @@ func (d *Decision) limitRecheckTime(at time.Time) {
 // keeps enough machines available while another machine is updated in place. Source: Cluster API.
 func (p *planner) addSurgeMachine() {
 	busy := func(set *setPlan) bool {
-		return set.size != set.activeMachines || set.terminatingMachines > 0 || set.ActedOn != set.size ||
-			set.updatingMachines > 0
+		return set.size != set.activeMachineCount || set.terminatingMachineCount > 0 || set.ActedOnSize != set.size ||
+			set.updatingMachineCount > 0
 	}
 	if !p.hasTransfers() || !p.leavesSizesUnchanged() || slices.ContainsFunc(p.sets, busy) ||
-		p.current.availableMachines != p.current.size {
+		p.currentSet.availableMachineCount != p.currentSet.size {
 		return
 	}
 	p.growCurrentSet(min(p.surge, 1))
@@ -200,7 +201,7 @@ func (p *planner) acknowledgeMoves() {
 		)
 		fresh := list.Filter(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting })
 		fresh = fresh[:min(len(fresh), max(MaxBatch-len(counted), 0))]
-		size := set.size + min(len(fresh), max(set.activeMachines-set.size, 0))
+		size := set.size + min(len(fresh), max(set.activeMachineCount-set.size, 0))
 		if set.raiseSize(size-set.size, "machines that are updated in place have moved to it"); set.size >= size {
 			counted = append(counted, fresh...)
 		}

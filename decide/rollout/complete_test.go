@@ -13,8 +13,8 @@ import (
 // A rollout is complete when the current set has acted on its size and all machines are available. A machine that has
 // been ready for less than minReadySeconds may still fail. A set whose status does not show its new size yet may still
 // create or delete machines.
-func TestWhenARolloutIsComplete(t *testing.T) {
-	seen := func(n int, s rollout.MachineSet) rollout.MachineSet { s.ActedOn = n; return s }
+func TestRolloutCompletion(t *testing.T) {
+	seen := func(n int, s rollout.MachineSet) rollout.MachineSet { s.ActedOnSize = n; return s }
 	tooYoung := func(m *rollout.Member) { m.Available = false }
 	for _, row := range []struct {
 		name string
@@ -34,7 +34,7 @@ func TestWhenARolloutIsComplete(t *testing.T) {
 	}
 	t.Run("the status says so only then, and the deadline runs until then", func(t *testing.T) {
 		o := rollingUpdate(3, 1, 0, withMachine(currentSet(2, 3, 3, 3), 1, tooYoung))
-		o.Deadline = new(time.Minute)
+		o.ProgressDeadline = new(time.Minute)
 		for _, c := range rollout.PlannedStatus(o).Conditions {
 			if c.Type == vocabulary.ConditionProgressing {
 				assert.NotEqual(t, vocabulary.ReasonNewMachineSetAvailable, c.Reason)
@@ -46,7 +46,7 @@ func TestWhenARolloutIsComplete(t *testing.T) {
 // An unhealthy machine that is updated in place counts toward the rollout step. The update of an unhealthy machine does
 // not reduce the number of available machines, but the rollout step limits the number of machines with the new
 // template.
-func TestUnhealthyMachinesTakePlacesOfAnInPlaceStep(t *testing.T) {
+func TestUnhealthyMachinesCountTowardAnInPlaceStep(t *testing.T) {
 	oldSet := withMachine(candidateSet(oldSet(1, 6, 6, 6)), 5, asUnhealthyMachine)
 	for _, row := range []struct {
 		name string
@@ -60,7 +60,7 @@ func TestUnhealthyMachinesTakePlacesOfAnInPlaceStep(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			o := withRolloutSteps(
 				inPlaceUpdate(6, 0, 4, oldSet, currentSet(2, 0, 0, 0)),
-				rollout.Step{Size: countBound(row.step), Approve: true},
+				rollout.Step{Size: countBound(row.step), NeedsApproval: true},
 			)
 			assert.Equal(t, row.want, targetNames(rollout.Decide(o).Select))
 		})

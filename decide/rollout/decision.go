@@ -156,11 +156,12 @@ func targetsOfSets(sets []*setPlan, why string) []ObjectTarget {
 // a set with the label scale-up-disabled must create machines, the label is removed first.
 func (p *planner) addResizes(d *Decision) {
 	for _, set := range p.sets {
-		if set.NoScaleUp && set.size > set.Replicas && (set == p.current || set.size > set.activeMachines) {
+		if set.ScaleUpDisabled && set.size > set.Replicas && (set == p.currentSet || set.size > set.activeMachineCount) {
 			d.AllowScaleUp = append(d.AllowScaleUp, set.asTarget(set.sizeReason))
 			continue
 		}
-		stale := (set.size > 0 || set == p.current) && (set.Desired != p.facts.Replicas || set.Max != maxReplicas(p.facts))
+		stale := (set.size > 0 || set == p.currentSet) &&
+			(set.DesiredReplicas != p.facts.Replicas || set.MaxReplicas != maxReplicas(p.facts))
 		if stale || set.size != set.Replicas || set.transfer != set.machineTransfer() {
 			appendBounded(&d.Resize, SetResize{
 				Name:     set.Name,
@@ -168,7 +169,7 @@ func (p *planner) addResizes(d *Decision) {
 				Version:  set.Version,
 				From:     set.Replicas,
 				To:       set.size,
-				ActedOn:  set.ActedOn,
+				ActedOn:  set.ActedOnSize,
 				Desired:  p.facts.Replicas,
 				Max:      maxReplicas(p.facts),
 				Forced:   set.isForced,
@@ -246,7 +247,7 @@ func (s *listSpace) reserve(entries, bytes int) bool {
 // entriesThatFit returns the longest prefix of entries that fits into the remaining space.
 func entriesThatFit[T any](s *listSpace, entries []T) []T {
 	for i, entry := range entries {
-		if !s.reserve(1, encodedBytes(entry)) {
+		if !s.reserve(1, encodedSize(entry)) {
 			s.entries = 0 // no space is left, so that later lists get no entries before this list is complete
 			return entries[:i]
 		}
@@ -254,8 +255,8 @@ func entriesThatFit[T any](s *listSpace, entries []T) []T {
 	return entries
 }
 
-// encodedBytes returns the size of an entry in a history, in bytes.
-func encodedBytes(entry any) int {
+// encodedSize returns the size of an entry in a history, in bytes.
+func encodedSize(entry any) int {
 	text, _ := json.Marshal(entry) // Marshal of plain structs and strings never fails
 	return len(text) + len(",")
 }
@@ -301,7 +302,7 @@ func (d *Decision) limitNodeLists(s *listSpace) {
 			if entries[t.UID]++; entries[t.UID] == 1 {
 				order = append(order, t.UID)
 			}
-			bytes[t.UID] += encodedBytes(t)
+			bytes[t.UID] += encodedSize(t)
 		}
 	}
 	kept := map[string]bool{}

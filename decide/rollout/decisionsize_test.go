@@ -26,21 +26,21 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Facts {
 	o := rollout.Facts{
 		Now: epoch,
 		Settings: rollout.Settings{
-			Replicas:     200 * each,
-			Strategy:     strategy,
-			Surge:        percentBound(10),
-			Unavailable:  percentBound(10),
-			HistoryLimit: new(3),
-			Steps:        []rollout.Step{{Size: percentBound(50)}},
-			Automatic:    rollout.AutoRollback{Failed: true, MaxFailed: 4000},
+			Replicas:       200 * each,
+			Strategy:       strategy,
+			MaxSurge:       percentBound(10),
+			MaxUnavailable: percentBound(10),
+			HistoryLimit:   new(3),
+			Steps:          []rollout.Step{{Size: percentBound(50)}},
+			RollbackPolicy: rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 4000},
 		},
-		MCM: rollout.MCMDeployment{Guard: true},
+		MCM: rollout.MCMDeployment{ProtectsFromAutoscaler: true},
 	}
 	var named []string
 	for n := range 200 {
 		s := oldSet(n+1, each, each, each*4/5)
 		s.Name, s.UID = longName(name, fmt.Sprint("-", n)), fmt.Sprintf("0d9ad1a5-2f8e-4b7a-9a0e-%012d", n)
-		s.NoScaleUp = n%2 == 0
+		s.ScaleUpDisabled = n%2 == 0
 		for i := range s.Machines {
 			m := &s.Machines[i]
 			m.Name = longName(name, fmt.Sprintf("-%d-%d", n, i))
@@ -55,7 +55,7 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Facts {
 			case 2:
 				named = append(named, longName(name, fmt.Sprintf("-gone-%d-%d", n, i)))
 			case 3:
-				m.MCM.UpdateLabels = true
+				m.MCM.HasUpdateLabels = true
 			}
 		}
 		o.Sets = append(o.Sets, s)
@@ -65,7 +65,7 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Facts {
 	for i := range last.Machines {
 		asFailedMachine(&last.Machines[i])
 	}
-	o.MCM.Trigger = strings.Join(named, ",") // the annotation in the old form, without times
+	o.MCM.TriggerAnnotation = strings.Join(named, ",") // the annotation in the old form, without times
 	return o
 }
 
@@ -91,12 +91,12 @@ func requireBoundedLists(t *testing.T, d rollout.Decision) {
 	require.NoError(t, err)
 	require.Less(t, len(text), 12<<10, "%s", text)
 	require.LessOrEqual(t, countEntries(d), rollout.MaxBatch, "%s", text)
-	require.LessOrEqual(t, len(d.Why), rollout.MaxSentence+300)
+	require.LessOrEqual(t, len(d.Why), rollout.MaxSentenceBytes+300)
 }
 
 // Entries that do not fit into a decision are in the next decision. A rollout of 5000 machines in 200 sets becomes
 // complete.
-func TestTheDecisionsOfAHugeRolloutAreBoundedAndEnd(t *testing.T) {
+func TestAHugeRolloutEndsWithBoundedDecisions(t *testing.T) {
 	for strategy, each := range map[rollout.Strategy]int{
 		// an in-place update has nine steps per machine
 		rollout.RollingUpdate: 25, rollout.Recreate: 25, rollout.InPlaceAuto: 5,
@@ -113,7 +113,7 @@ func TestTheDecisionsOfAHugeRolloutAreBoundedAndEnd(t *testing.T) {
 }
 
 // Names of 253 bytes fit into a decision.
-func TestADecisionWithLongNamesNamesFewer(t *testing.T) {
+func TestADecisionWithLongNamesHasFewerEntries(t *testing.T) {
 	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto} {
 		o := hugeDeployment(strategy, 25, 253)
 		steps := 0
@@ -129,14 +129,14 @@ func TestADecisionWithLongNamesNamesFewer(t *testing.T) {
 }
 
 // Sets that get the label scale-up-disabled are split into batches.
-func TestManySetsAreClosedInBatches(t *testing.T) {
+func TestScaleUpOfManySetsIsDisabledInBatches(t *testing.T) {
 	o := hugeDeployment(rollout.OnDelete, 25, 253)
-	o.MCM.Trigger = ""
+	o.MCM.TriggerAnnotation = ""
 	for i := range o.Sets {
 		for j := range o.Sets[i].Machines {
 			o.Sets[i].Machines[j].MCM.MarkedAt = ""
 		}
-		o.Sets[i].NoScaleUp = false
+		o.Sets[i].ScaleUpDisabled = false
 	}
 	d := rollout.Decide(o)
 	requireBoundedLists(t, d)
@@ -161,9 +161,9 @@ func TestADeploymentOfManySetsIsTornDownInBatches(t *testing.T) {
 func TestADecisionCutsLongReasons(t *testing.T) {
 	endless := strings.Repeat("because ", 10000)
 	held := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
-	held.Held = endless
+	held.HoldReason = endless
 	wrong := rollingUpdate(3, 1, 0)
-	wrong.Invalid = endless
+	wrong.InvalidReason = endless
 	for _, o := range []rollout.Facts{held, wrong} {
 		requireBoundedLists(t, rollout.Decide(o))
 	}
@@ -172,7 +172,7 @@ func TestADecisionCutsLongReasons(t *testing.T) {
 // Failed machines are recorded in batches. No failed machine is lost or counted twice.
 func TestManyFailedMachinesAreRecordedInBatches(t *testing.T) {
 	o := rollingUpdate(200, 1, 0, withAllMachines(currentSet(1, 200, 200, 0), asFailedMachine))
-	o.Automatic = rollout.AutoRollback{Failed: true, MaxFailed: 500}
+	o.RollbackPolicy = rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 500}
 	o.Progress.Completed = time.Time{}
 	for _, want := range []int{50, 100, 150, 200} {
 		d := rollout.Decide(o)
@@ -182,14 +182,14 @@ func TestManyFailedMachinesAreRecordedInBatches(t *testing.T) {
 		require.Len(t, o.Progress.Failed, want)
 	}
 	require.Nil(t, rollout.Decide(o).Record)
-	o.Automatic = rollout.AutoRollback{}
+	o.RollbackPolicy = rollout.AutoRollback{}
 	require.Nil(t, rollout.Decide(o).Record, "what is on record stays")
 }
 
 // A simulated plan includes the steps that follow when the cluster autoscaler chooses machines for deletion.
-func TestAPlanMarksMachinesThatTheAutoscalerNamed(t *testing.T) {
+func TestPredictedStepsMarkMachinesChosenByTheAutoscaler(t *testing.T) {
 	o := rollingUpdate(2, 1, 0, currentSet(1, 3, 3, 3))
-	o.MCM.Trigger = "ms1-00~2026-01-01T10:00:00Z,gone~2026-01-01T10:00:00Z"
+	o.MCM.TriggerAnnotation = "ms1-00~2026-01-01T10:00:00Z,gone~2026-01-01T10:00:00Z"
 	plan := simulate.PredictSteps(o)
 	require.NotEmpty(t, plan)
 	assert.Equal(t, []simulate.SizeOfSet{{Set: "ms1", Replicas: 2, Current: true}}, plan[len(plan)-1].Sizes)

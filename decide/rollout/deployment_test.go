@@ -27,7 +27,7 @@ func TestSetWithTheTemplateIsFoundOrCreated(t *testing.T) {
 		{"OnDelete begins with none", withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Revision: 2, Desired: 3, Max: 3}},
 		{"one that is being deleted is none", rollingUpdate(3, 1, 0, withDeletion(currentSet(1, 0, 0, 0))), &rollout.SetCreation{Replicas: 3, Revision: 2, Desired: 3, Max: 4}},
 		{"paused: none is made", pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), nil},
-		{"in steps: as many as the first wants", withRolloutSteps(rollingUpdate(10, 5, 0, oldSet(1, 10, 10, 10)), rollout.Step{Size: countBound(2), Approve: true}), &rollout.SetCreation{Replicas: 2, Revision: 2, Desired: 10, Max: 15}},
+		{"in steps: as many as the first wants", withRolloutSteps(rollingUpdate(10, 5, 0, oldSet(1, 10, 10, 10)), rollout.Step{Size: countBound(2), NeedsApproval: true}), &rollout.SetCreation{Replicas: 2, Revision: 2, Desired: 10, Max: 15}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
@@ -63,13 +63,13 @@ func TestSetWithTheTemplateIsFoundOrCreated(t *testing.T) {
 				d.Why,
 			)
 			free := withDeletion(currentSet(2, 3, 0, 0))
-			free.Finalizer = true
+			free.HasFinalizer = true
 			assert.False(
 				t,
 				rollout.Decide(rollingUpdate(3, 3, 0, free)).HasActions(),
 				"the garbage collector is done, and the set is not gone yet",
 			)
-			free.Finalizer = false
+			free.HasFinalizer = false
 			assert.NotNil(
 				t,
 				rollout.Decide(rollingUpdate(3, 3, 0, free)).Create,
@@ -94,7 +94,7 @@ func TestSetWithTheTemplateIsFoundOrCreated(t *testing.T) {
 }
 
 func invalidDeployment(o rollout.Facts) rollout.Facts {
-	o.Invalid = "the selector is empty"
+	o.InvalidReason = "the selector is empty"
 	return o
 }
 func pausedDeployment(o rollout.Facts) rollout.Facts { o.Paused = true; return o }
@@ -120,7 +120,7 @@ func TestRecreate(t *testing.T) {
 	t.Run("it waits until no old set may create a machine", func(t *testing.T) {
 		empty := oldSet(1, 1, 0, 0)
 		assert.Equal(t, map[string]int{"ms1": 0}, changedSizes(recreate(empty, currentSet(2, 0, 0, 0))))
-		empty.Replicas, empty.ActedOn = 0, 1
+		empty.Replicas, empty.ActedOnSize = 0, 1
 		assert.Empty(t, changedSizes(recreate(empty, currentSet(2, 0, 0, 0))))
 	})
 	t.Run("then the new set gets its full size", func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestSurgeAndUnavailable(t *testing.T) {
 		{"in-place Manual has no surge", withStrategy(rollout.InPlaceManual, rollingUpdate(5, 1, 0)), 0, 1},
 		{"in-place Auto", withStrategy(rollout.InPlaceAuto, rollingUpdate(5, 1, 0)), 1, 0},
 		{"both zero", rollingUpdate(5, 0, 0), 0, 1},
-		{"surge is rounded up, unavailable down", rollout.Facts{Settings: rollout.Settings{Strategy: rollout.RollingUpdate, Replicas: 5, Surge: percentBound(25), Unavailable: percentBound(25)}}, 2, 1},
+		{"surge is rounded up, unavailable down", rollout.Facts{Settings: rollout.Settings{Strategy: rollout.RollingUpdate, Replicas: 5, MaxSurge: percentBound(25), MaxUnavailable: percentBound(25)}}, 2, 1},
 		{"no number below zero", rollingUpdate(5, -3, 1), 0, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -221,15 +221,15 @@ func TestSurgeAndUnavailable(t *testing.T) {
 }
 
 func TestScalingWhilePaused(t *testing.T) {
-	max12 := func(s rollout.MachineSet) rollout.MachineSet { s.Desired, s.Max = 10, 12; return s }
-	max10 := func(s rollout.MachineSet) rollout.MachineSet { s.Desired, s.Max = 10, 10; return s }
+	max12 := func(s rollout.MachineSet) rollout.MachineSet { s.DesiredReplicas, s.MaxReplicas = 10, 12; return s }
+	max10 := func(s rollout.MachineSet) rollout.MachineSet { s.DesiredReplicas, s.MaxReplicas = 10, 10; return s }
 	frozen := func(replicas, surge int, sets ...rollout.MachineSet) rollout.Decision {
 		o := rollout.Facts{
 			Now: epoch,
 			Settings: rollout.Settings{
 				Replicas: replicas,
 				Strategy: rollout.RollingUpdate,
-				Surge:    countBound(surge),
+				MaxSurge: countBound(surge),
 			},
 			Sets:             sets,
 			OperatorRequests: rollout.OperatorRequests{Paused: true},
@@ -238,11 +238,11 @@ func TestScalingWhilePaused(t *testing.T) {
 		for _, s := range sets {
 			for _, m := range s.Machines {
 				if m.MCM.MarkedAt != "" {
-					o.MCM.Trigger += "," + m.Name + "~" + m.MCM.MarkedAt
+					o.MCM.TriggerAnnotation += "," + m.Name + "~" + m.MCM.MarkedAt
 				}
 			}
 		}
-		o.MCM.Trigger = strings.TrimPrefix(o.MCM.Trigger, ",")
+		o.MCM.TriggerAnnotation = strings.TrimPrefix(o.MCM.TriggerAnnotation, ",")
 		return rollout.Decide(o)
 	}
 	for _, row := range []struct {
@@ -269,7 +269,7 @@ func TestScalingWhilePaused(t *testing.T) {
 	}
 	t.Run("held is like paused", func(t *testing.T) {
 		o := rollingUpdate(10, 2, 0, oldSet(1, 8, 8, 8), currentSet(2, 4, 4, 4))
-		o.Held = "cancelled by ann"
+		o.HoldReason = "cancelled by ann"
 		d := rollout.Decide(o)
 		assert.False(t, d.HasActions())
 		assert.Equal(t, []string{"Held", "held (cancelled by ann)"}, []string{d.HoldBy, d.Hold})
@@ -281,9 +281,9 @@ func TestScalingWhilePaused(t *testing.T) {
 	})
 	t.Run("an outdated annotation is put right", func(t *testing.T) {
 		o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3), oldSet(2, 0, 0, 0))
-		o.Sets[0].Desired = 7
+		o.Sets[0].DesiredReplicas = 7
 		o.Sets[0].Revision = 3
-		o.Sets[1].Desired = 7
+		o.Sets[1].DesiredReplicas = 7
 		d := rollout.Decide(o)
 		assert.Equal(
 			t,
@@ -309,8 +309,8 @@ func TestScalingWhilePaused(t *testing.T) {
 			),
 		)
 		assert.Empty(t, changedSizes(rollout.Decide(o)))
-		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: epochPlus(-time.Hour)},
+		o.ReportedStatus.Conditions = []rollout.Condition{
+			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", LastUpdateTime: epochPlus(-time.Hour)},
 		}
 		assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(o)))
 		assert.Equal(t, "NewMachineSetAvailable", rollout.PlannedStatus(o).Conditions[1].Reason)
@@ -319,16 +319,16 @@ func TestScalingWhilePaused(t *testing.T) {
 		t.Run("outside of a rollout, a smaller number is taken back before it is carried out: "+name, func(t *testing.T) {
 			o := rollingUpdate(wanted, 1, 0, withObservedReplicas(currentSet(1, 0, 7, 7), 10))
 			assert.Empty(t, changedSizes(rollout.Decide(o)), "while a rollout lasts, two numbers say what there may be")
-			o.Reported.Conditions = []rollout.Condition{
-				{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: epochPlus(-time.Hour)},
+			o.ReportedStatus.Conditions = []rollout.Condition{
+				{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", LastUpdateTime: epochPlus(-time.Hour)},
 			}
 			assert.Equal(t, map[string]int{"ms1": wanted}, changedSizes(rollout.Decide(o)))
 		})
 	}
 	t.Run("a larger number is carried out first: what is being made is not known yet", func(t *testing.T) {
 		o := rollingUpdate(0, 1, 0, withObservedReplicas(currentSet(1, 10, 0, 0), 0))
-		o.Reported.Conditions = []rollout.Condition{
-			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", Updated: epochPlus(-time.Hour)},
+		o.ReportedStatus.Conditions = []rollout.Condition{
+			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", LastUpdateTime: epochPlus(-time.Hour)},
 		}
 		assert.Empty(t, changedSizes(rollout.Decide(o)))
 	})

@@ -1,4 +1,4 @@
 package rollout
 
-// MaxSentence is the maximum length in bytes of the list of resizes in Decision.Why.
-const MaxSentence = maxSentenceBytes
+// MaxSentenceBytes is the maximum length in bytes of the list of resizes in Decision.Why.
+const MaxSentenceBytes = maxSentenceBytes

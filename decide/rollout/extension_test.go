@@ -23,19 +23,19 @@ var (
 // withExtensionAnswer returns a rolling update in place, with answer a of the extension for all old sets and the
 // current set. The extension has given answer a for all old sets and the current set.
 func withExtensionAnswer(a rollout.ExtensionAnswer, o rollout.Facts) rollout.Facts {
-	o.ClusterAPI.Extension, o.Sets = true, slices.Clone(o.Sets)
+	o.ClusterAPI.UsesExtension, o.Sets = true, slices.Clone(o.Sets)
 	current := slices.IndexFunc(o.Sets, func(s rollout.MachineSet) bool { return s.Current })
 	for i := range o.Sets {
 		if !o.Sets[i].Current && a != (rollout.ExtensionAnswer{}) {
 			o.Sets[i].ClusterAPI.Answer = a
-			o.Sets[i].ClusterAPI.Answer.Set, o.Sets[i].ClusterAPI.Answer.At = o.Sets[current].UID, epoch
+			o.Sets[i].ClusterAPI.Answer.TargetSetUID, o.Sets[i].ClusterAPI.Answer.RequestedAt = o.Sets[current].UID, epoch
 		}
 	}
 	return o
 }
 
-// setThatMovesMachines returns the set with a transfer of its surplus machines to set ms2.
-func setThatMovesMachines(s rollout.MachineSet) rollout.MachineSet {
+// transferringSet returns the set with a transfer of its surplus machines to set ms2.
+func transferringSet(s rollout.MachineSet) rollout.MachineSet {
 	s.ClusterAPI.Transfer.To = "ms2"
 	return s
 }
@@ -51,7 +51,7 @@ func receivingSet(s rollout.MachineSet, from, acknowledged string) rollout.Machi
 // the machine as included.
 func asMovedMachine(m *rollout.Member) {
 	asUpdatingMachine(m)
-	m.MCM.Candidate, m.MCM.UpdateLabels, m.ClusterAPI.Unacknowledged, m.ClusterAPI.Moved = false, false, true, true
+	m.MCM.IsUpdateCandidate, m.MCM.HasUpdateLabels, m.ClusterAPI.Unacknowledged, m.ClusterAPI.Moved = false, false, true, true
 }
 
 func asAcknowledgedMachine(m *rollout.Member) { asMovedMachine(m); m.ClusterAPI.Unacknowledged = false }
@@ -83,38 +83,38 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 			sizes: map[string]int{"ms1": 5}, transfers: map[string]rollout.MachineTransfer{"ms1": to, "ms2": from},
 		},
 		"the lent one makes a move possible": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
 			sizes: map[string]int{"ms1": 2}, transfers: map[string]rollout.MachineTransfer{"ms1": to},
 		},
 		"the lent one is not available yet": {
-			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 0), "ms1", ""))),
+			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 0), "ms1", ""))),
 			why: "1 new machine is not available yet: 3 are available, 3 are needed",
 		},
 		"a machine that has moved is counted": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 1, 2, 2), "ms1", ""), 1, asMovedMachine))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 1, 2, 2), "ms1", ""), 1, asMovedMachine))),
 			sizes: map[string]int{"ms2": 2}, transfers: map[string]rollout.MachineTransfer{"ms2": {From: "ms1", Acknowledged: "ms2-01"}},
 		},
 		"it is counted once": {
-			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, asAcknowledgedMachine))),
+			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, asAcknowledgedMachine))),
 			why: "1 machine is updated in place: 3 available, 3 needed",
 		},
 		"its name goes once its update has begun": {
-			o:         withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, asUpdatingMachine))),
+			o:         withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, asUpdatingMachine))),
 			transfers: map[string]rollout.MachineTransfer{"ms2": from},
 		},
 		"no machine is lent while one is updated": {
-			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 1, setThatMovesMachines(oldSet(1, 5, 5, 5)), withMachine(receivingSet(currentSet(2, 1, 1, 1), "ms1", ""), 0, asUpdatingMachine))),
+			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 1, transferringSet(oldSet(1, 5, 5, 5)), withMachine(receivingSet(currentSet(2, 1, 1, 1), "ms1", ""), 0, asUpdatingMachine))),
 			why: "1 machine is updated in place: 5 available, 5 needed",
 		},
 		"no machine is lent while one moves": {
-			o: withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 1, setThatMovesMachines(oldSet(1, 5, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", ""))),
+			o: withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 1, transferringSet(oldSet(1, 5, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", ""))),
 		},
 		"the last one is deleted: all wanted ones are there": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 1, 1, 1)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 1, 1, 1)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
 			sizes: map[string]int{"ms1": 0}, transfers: map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}},
 		},
 		"no more move than there are places": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(4, 1, 2, setThatMovesMachines(oldSet(1, 2, 2, 2)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(4, 1, 2, transferringSet(oldSet(1, 2, 2, 2)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
 			sizes: map[string]int{"ms1": 1}, transfers: map[string]rollout.MachineTransfer{"ms1": to},
 		},
 		"it cannot: machines are replaced": {
@@ -122,19 +122,19 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.MachineTransfer{"ms2": {}},
 		},
 		"a scale-up beside it is not dropped": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
 			sizes: map[string]int{"ms2": 3}, transfers: map[string]rollout.MachineTransfer{"ms2": from},
 		},
 		"nobody asked for it": {
 			o: func() rollout.Facts {
-				o := withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, setThatMovesMachines(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))
-				o.ClusterAPI.Extension = false
+				o := withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))
+				o.ClusterAPI.UsesExtension = false
 				return o
 			}(),
 			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}},
 		},
 		"OnDelete": {
-			o:         withExtensionAnswer(possibleAnswer, withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, withoutScaleUp(setThatMovesMachines(oldSet(1, 3, 3, 3))), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))),
+			o:         withExtensionAnswer(possibleAnswer, withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, withoutScaleUp(transferringSet(oldSet(1, 3, 3, 3))), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))),
 			transfers: map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}},
 			why:       "3 machines of old templates stay until somebody deletes them",
 		},
@@ -169,9 +169,9 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 
 // In a transfer, a set moves available machines, because it moves machines with nodes first. A smaller size may
 // therefore remove available machines although the set has unavailable machines.
-func TestSetThatMovesMachinesKeepsAvailableOnes(t *testing.T) {
+func TestATransferLeavesEnoughAvailableMachines(t *testing.T) {
 	// The set's workflow may create four machines, and then transfers available machines.
-	creating := setThatMovesMachines(oldSet(1, 8, 4, 4))
+	creating := transferringSet(oldSet(1, 8, 4, 4))
 	d := rollout.Decide(
 		withExtensionAnswer(
 			possibleAnswer,
@@ -181,7 +181,7 @@ func TestSetThatMovesMachinesKeepsAvailableOnes(t *testing.T) {
 	assert.Equal(t, map[string]int{"ms1": 7}, changedSizes(d), "5 are available, 4 needed")
 
 	deleting := oldSet(1, 3, 11, 5) // the set must delete its six unavailable machines first
-	deleting.ActedOn = 11
+	deleting.ActedOnSize = 11
 	o := withExtensionAnswer(possibleAnswer, rollingUpdate(6, 0, 2, deleting, currentSet(2, 1, 1, 1)))
 	d = rollout.Decide(o)
 	assert.Empty(t, transfersBySet(d)["ms1"].To, "it would hand over the five that are available")
@@ -198,23 +198,23 @@ func TestPausedDeploymentMovesNoFurtherMachine(t *testing.T) {
 		o.Paused = true
 		return rollout.Decide(o)
 	}
-	calm, taker := setThatMovesMachines(oldSet(1, 6, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")
+	calm, taker := transferringSet(oldSet(1, 6, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")
 	d := paused(4, calm, taker)
 	assert.Equal(t, map[string]int{"ms1": 4}, changedSizes(d))
 	assert.Equal(t, map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}}, transfersBySet(d), "the surplus is deleted")
 
-	moving := setThatMovesMachines(oldSet(1, 4, 6, 6))
+	moving := transferringSet(oldSet(1, 4, 6, 6))
 	assert.Empty(t, paused(6, moving, taker).Resize, "two of six are on their way")
 	assert.Empty(t, paused(4, moving, taker).Resize, "a smaller number waits until they have moved")
 	// The set's workflow may still act on the larger size 3, so the size must not grow now.
 	refused := receivingSet(currentSet(2, 0, 2, 2), "ms1", "")
-	refused.ActedOn = 3
+	refused.ActedOnSize = 3
 	assert.Empty(
 		t,
 		changedSizes(
 			paused(
 				6,
-				setThatMovesMachines(oldSet(1, 4, 4, 4)),
+				transferringSet(oldSet(1, 4, 4, 4)),
 				withMachine(withMachine(refused, 0, asMovedMachine), 1, asMovedMachine),
 			),
 		),
@@ -230,9 +230,9 @@ func TestAtMostMaxBatchMachinesAreAcknowledgedAtATime(t *testing.T) {
 		s = withMachine(s, i, asMovedMachine)
 	}
 	s = withMachine(withMachine(s, 10, asAcknowledgedMachine), 11, asAcknowledgedMachine)
-	s.Replicas, s.ActedOn = 12, 12
+	s.Replicas, s.ActedOnSize = 12, 12
 	d := rollout.Decide(
-		withExtensionAnswer(possibleAnswer, rollingUpdate(200, 1, 100, setThatMovesMachines(oldSet(1, 100, 100, 100)), s)),
+		withExtensionAnswer(possibleAnswer, rollingUpdate(200, 1, 100, transferringSet(oldSet(1, 100, 100, 100)), s)),
 	)
 	assert.Equal(t, 60, changedSizes(d)["ms2"])
 	assert.Len(t, strings.Split(transfersBySet(d)["ms2"].Acknowledged, ","), rollout.MaxBatch)
@@ -249,7 +249,7 @@ func emptyMapIfNil(m map[string]int) map[string]int {
 // still follow spec.replicas.
 func TestAnExtensionIsAskedFirst(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))
-	o.ClusterAPI.Extension = true
+	o.ClusterAPI.UsesExtension = true
 	d := rollout.Decide(o)
 	require.NotNil(t, d.Create)
 	assert.Zero(t, d.Create.Replicas)
@@ -262,7 +262,7 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 	assert.True(t, d.HasActions())
 
 	other := withExtensionAnswer(possibleAnswer, o)
-	other.Sets[0].ClusterAPI.Answer.Set = "uid-ms0"
+	other.Sets[0].ClusterAPI.Answer.TargetSetUID = "uid-ms0"
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(other).Ask), "it was asked about another template")
 
 	more := withExtensionAnswer(
@@ -282,7 +282,7 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 		rollout.ExtensionAnswer{},
 		rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
 	)
-	same.Sets[0].ClusterAPI.Twin = true
+	same.Sets[0].ClusterAPI.DuplicatesTemplate = true
 	d = rollout.Decide(same)
 	assert.Empty(t, d.Ask, "the machines of the same template are to be replaced")
 	assert.Equal(t, map[string]int{"ms2": 1}, changedSizes(d))
@@ -314,12 +314,12 @@ func TestExtensionWithoutAnswerIsAskedAgain(t *testing.T) {
 }
 
 // A rollout step that needs approval limits the number of machines that move.
-func TestMachinesMoveOnlyAsFarAsTheStep(t *testing.T) {
+func TestRolloutStepLimitsMovedMachines(t *testing.T) {
 	o := withExtensionAnswer(
 		possibleAnswer,
-		rollingUpdate(6, 1, 0, setThatMovesMachines(oldSet(1, 5, 5, 5)), receivingSet(currentSet(2, 2, 2, 2), "ms1", "")),
+		rollingUpdate(6, 1, 0, transferringSet(oldSet(1, 5, 5, 5)), receivingSet(currentSet(2, 2, 2, 2), "ms1", "")),
 	)
-	o.Steps = []rollout.Step{{Size: countBound(2), Approve: true}}
+	o.Steps = []rollout.Step{{Size: countBound(2), NeedsApproval: true}}
 	d := rollout.Decide(o)
 	assert.Equal(t, map[string]int{"ms1": 4}, changedSizes(d), "the surplus goes")
 	assert.Equal(t, map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}}, transfersBySet(d))
@@ -327,7 +327,7 @@ func TestMachinesMoveOnlyAsFarAsTheStep(t *testing.T) {
 
 // In Cluster API's in-place rollouts, all machines keep their names, except the machine that the surge machine
 // replaces.
-func TestSequencesOfRolloutsInPlace(t *testing.T) {
+func TestSequencesOfInPlaceRollouts(t *testing.T) {
 	for _, row := range []struct{ replicas, surge, unavailable, kept int }{
 		{3, 1, 0, 2},
 		{6, 1, 0, 5},
@@ -345,16 +345,16 @@ func TestSequencesOfRolloutsInPlace(t *testing.T) {
 		for seed := range uint64(decidetest.RandomRunCount(40)) {
 			spec := rollout.Facts{
 				Settings: rollout.Settings{
-					Replicas:    row.replicas,
-					Strategy:    rollout.RollingUpdate,
-					Surge:       countBound(row.surge),
-					Unavailable: countBound(row.unavailable),
+					Replicas:       row.replicas,
+					Strategy:       rollout.RollingUpdate,
+					MaxSurge:       countBound(row.surge),
+					MaxUnavailable: countBound(row.unavailable),
 				},
-				ClusterAPI: rollout.ClusterAPIDeployment{Extension: true},
+				ClusterAPI: rollout.ClusterAPIDeployment{UsesExtension: true},
 			}
 			w := newSimulation(seed, spec)
 			w.isClusterAPI, w.extensionAnswer = true, func() rollout.ExtensionAnswer { return possibleAnswer }
-			w.createFirstTemplate(t)
+			w.rollOutFirstTemplate(t)
 			before := map[string]bool{}
 			for _, name := range w.machineNames() {
 				before[name] = true

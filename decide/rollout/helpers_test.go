@@ -13,7 +13,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func epochPlus(after time.Duration) time.Time { return epoch.Add(after) }
 
 func countBound(n int) rollout.IntOrPercent   { return rollout.IntOrPercent{Value: n} }
-func percentBound(n int) rollout.IntOrPercent { return rollout.IntOrPercent{Value: n, Percent: true} }
+func percentBound(n int) rollout.IntOrPercent { return rollout.IntOrPercent{Value: n, IsPercent: true} }
 
 // newMachine returns an available machine with a node of its own.
 func newMachine(name string, changes ...func(*rollout.Member)) rollout.Member {
@@ -36,23 +36,32 @@ func newMachine(name string, changes ...func(*rollout.Member)) rollout.Member {
 // asUnavailableMachine makes the machine unavailable but not Unhealthy, so the set need not delete it first.
 func asUnavailableMachine(m *rollout.Member) { m.Ready, m.Available = false, false }
 func asUnhealthyMachine(m *rollout.Member)   { asUnavailableMachine(m); m.Unhealthy = true }
-func asFailedMachine(m *rollout.Member)      { asUnhealthyMachine(m); m.Failed, m.MCM.Troubled = true, true }
-func asPreservedMachine(m *rollout.Member)   { m.MCM.Preserved = true }
-func asDeletingMachine(m *rollout.Member)    { asUnavailableMachine(m); m.Deleting = true }
+func asFailedMachine(m *rollout.Member) {
+	asUnhealthyMachine(m)
+	m.Failed, m.MCM.LastOperationFailed = true, true
+}
+func asPreservedMachine(m *rollout.Member) { m.MCM.Preserved = true }
+func asDeletingMachine(m *rollout.Member)  { asUnavailableMachine(m); m.Deleting = true }
 func asUpdatingMachine(m *rollout.Member) {
 	asUnavailableMachine(m)
-	m.MCM.Candidate, m.Updating, m.MCM.UpdateLabels = true, true, true
+	m.MCM.IsUpdateCandidate, m.Updating, m.MCM.HasUpdateLabels = true, true, true
 }
-func asUpdateCandidate(m *rollout.Member) { m.MCM.Candidate, m.MCM.UpdateLabels = true, true }
-func asUpdatedMachine(m *rollout.Member) {
-	m.MCM.Candidate, m.MCM.Updated, m.MCM.UpdateLabels = true, true, true
-}
-func asHandedOverMachine(m *rollout.Member)       { asUpdatedMachine(m); m.MCM.HandedOver = true }
-func withTaintedNode(m *rollout.Member)           { m.MCM.Tainted = true }
-func withScaleDownDisabledNode(m *rollout.Member) { m.MCM.Guard, m.MCM.Guarded = "true", true }
-func withoutNode(m *rollout.Member)               { m.MCM.Node = "" }
 
-func asMachineToDeleteFirst(m *rollout.Member) { m.First = true }
+func asUpdateCandidate(m *rollout.Member) {
+	m.MCM.IsUpdateCandidate, m.MCM.HasUpdateLabels = true, true
+}
+
+func asUpdatedMachine(m *rollout.Member) {
+	m.MCM.IsUpdateCandidate, m.MCM.Updated, m.MCM.HasUpdateLabels = true, true, true
+}
+func asHandedOverMachine(m *rollout.Member) { asUpdatedMachine(m); m.MCM.HandedOver = true }
+func withTaintedNode(m *rollout.Member)     { m.MCM.Tainted = true }
+func withScaleDownDisabledNode(m *rollout.Member) {
+	m.MCM.ScaleDownDisabledValue, m.MCM.ScaleDownDisabledByMillwright = "true", true
+}
+func withoutNode(m *rollout.Member) { m.MCM.Node = "" }
+
+func asMachineToDeleteFirst(m *rollout.Member) { m.DeleteFirst = true }
 func asChosenMachine(m *rollout.Member)        { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
 
 // oldSet returns old set number n of a deployment, with the given size and number of live machines. The first
@@ -60,13 +69,13 @@ func asChosenMachine(m *rollout.Member)        { m.Priority, m.MCM.MarkedAt = 1,
 func oldSet(n, replicas, live, available int) rollout.MachineSet {
 	name := fmt.Sprintf("ms%d", n)
 	s := rollout.MachineSet{
-		Name:     name,
-		UID:      "uid-" + name,
-		Version:  "5",
-		Created:  epochPlus(time.Duration(n) * time.Hour),
-		Replicas: replicas,
-		ActedOn:  replicas,
-		Revision: int64(n),
+		Name:        name,
+		UID:         "uid-" + name,
+		Version:     "5",
+		Created:     epochPlus(time.Duration(n) * time.Hour),
+		Replicas:    replicas,
+		ActedOnSize: replicas,
+		Revision:    int64(n),
 	}
 	for i := range live {
 		m := newMachine(fmt.Sprintf("%s-%02d", name, i), withTaintedNode)
@@ -105,7 +114,7 @@ func withMachines(s rollout.MachineSet, list ...rollout.Member) rollout.MachineS
 
 // withoutScaleUp returns the set with the label scale-up-disabled.
 func withoutScaleUp(s rollout.MachineSet) rollout.MachineSet {
-	s.NoScaleUp = true
+	s.ScaleUpDisabled = true
 	return s
 }
 
@@ -114,10 +123,10 @@ func rollingUpdate(replicas, surge, unavailable int, sets ...rollout.MachineSet)
 	o := rollout.Facts{
 		Now: epoch,
 		Settings: rollout.Settings{
-			Replicas:    replicas,
-			Strategy:    rollout.RollingUpdate,
-			Surge:       countBound(surge),
-			Unavailable: countBound(unavailable),
+			Replicas:       replicas,
+			Strategy:       rollout.RollingUpdate,
+			MaxSurge:       countBound(surge),
+			MaxUnavailable: countBound(unavailable),
 		},
 		Sets: sets,
 	}
@@ -139,7 +148,7 @@ func withAnnotations(o rollout.Facts) rollout.Facts {
 	o.Sets = slices.Clone(o.Sets)
 	for i := range o.Sets {
 		s := &o.Sets[i]
-		s.Desired, s.Max = o.Replicas, o.Replicas+surge
+		s.DesiredReplicas, s.MaxReplicas = o.Replicas, o.Replicas+surge
 		o.Progress.Revision = max(o.Progress.Revision, s.Revision)
 		if s.Current {
 			o.Progress.Set = s.Name

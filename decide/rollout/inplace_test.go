@@ -84,7 +84,7 @@ func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 	t.Run("old sets are closed, then their nodes become candidates", func(t *testing.T) {
 		o := inPlaceUpdate(3, 0, 1, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 		assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).ForbidScaleUp))
-		o.Sets[0].NoScaleUp = true
+		o.Sets[0].ScaleUpDisabled = true
 		assert.Len(t, rollout.Decide(o).Candidates, 3)
 	})
 	t.Run("an updated machine is handed over before others are selected", func(t *testing.T) {
@@ -122,10 +122,12 @@ func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 		o.Sets[1] = withMachine(
 			o.Sets[1],
 			0,
-			func(m *rollout.Member) { m.MCM.Updated, m.MCM.UpdateLabels, m.MCM.Candidate = false, false, false },
+			func(m *rollout.Member) {
+				m.MCM.Updated, m.MCM.HasUpdateLabels, m.MCM.IsUpdateCandidate = false, false, false
+			},
 		)
 		assert.Equal(t, []string{"ms2-00"}, targetNames(rollout.Decide(o).ClearUpdateResult))
-		o.Sets[1].ActedOn = 0
+		o.Sets[1].ActedOnSize = 0
 		assert.Empty(
 			t,
 			rollout.Decide(o).ClearUpdateResult,
@@ -159,7 +161,9 @@ func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 		give := withMachine(
 			withMachine(oldSet(1, 0, 1, 1), 0, asHandedOverMachine),
 			0,
-			func(m *rollout.Member) { m.MCM.Updated, m.MCM.UpdateLabels, m.MCM.Candidate = false, false, false },
+			func(m *rollout.Member) {
+				m.MCM.Updated, m.MCM.HasUpdateLabels, m.MCM.IsUpdateCandidate = false, false, false
+			},
 		)
 		o := rollingUpdate(3, 0, 1, withoutScaleUp(give), currentSet(2, 1, 1, 1))
 		assert.Empty(t, rollout.Decide(o).ClearUpdateResult)
@@ -189,7 +193,7 @@ func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 		o := inPlaceUpdate(3, 0, 1, candidateSet(currentSet(1, 3, 3, 3)), oldSet(2, 0, 0, 0))
 		o.Sets[0].Revision = 3
 		assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).AllowScaleUp))
-		o.Sets[0].NoScaleUp = false
+		o.Sets[0].ScaleUpDisabled = false
 		assert.Len(t, rollout.Decide(o).ClearUpdateLabels, 3)
 	})
 	t.Run("it does not make again what it gave away", func(t *testing.T) {

@@ -13,40 +13,40 @@ import (
 
 // MCMMember holds the facts that only machines of MCM's kinds have. Only the files mcm*.go read MCMMember.
 type MCMMember struct {
-	Node      string // name of the machine's node; empty: unknown
-	Troubled  bool   // status.lastOperation failed
-	Preserved bool
-	MarkedAt  string // annotation marked-for-deletion-time; empty: no annotation
+	Node                string // name of the machine's node; empty: unknown
+	LastOperationFailed bool   // status.lastOperation failed
+	Preserved           bool
+	MarkedAt            string // annotation marked-for-deletion-time; empty: no annotation
 
-	Tainted      bool   // the machine's node has the taint prefer-no-schedule
-	Guard        string // value of the node's annotation scale-down-disabled; empty: no annotation
-	Guarded      bool   // the node has Millwright's marker, so Millwright wrote the value in Guard
-	Updated      bool   // the node's in-place update succeeded, and the machine has left phase InPlaceUpdating
-	HandedOver   bool   // the machine was moved to this set after its update, and still has the label update-result
-	UpdateLabels bool   // the machine's node has labels of an in-place update
-	Candidate    bool   // the machine's node has the label candidate-for-update
+	Tainted                       bool   // the machine's node has the taint prefer-no-schedule
+	ScaleDownDisabledValue        string // value of the node's annotation scale-down-disabled; empty: no annotation
+	ScaleDownDisabledByMillwright bool   // the node has Millwright's marker, so Millwright wrote the value in Guard
+	Updated                       bool   // the node's in-place update succeeded, and the machine has left phase InPlaceUpdating
+	HandedOver                    bool   // the machine was moved to this set after its update, and still has the label update-result
+	HasUpdateLabels               bool   // the machine's node has labels of an in-place update
+	IsUpdateCandidate             bool   // the machine's node has the label candidate-for-update
 }
 
 // MCMSet holds the facts that only sets of MCM's kinds have. Only the files mcm*.go read MCMSet.
 type MCMSet struct {
-	Foreign bool // the deployment's selector does not match the set's labels
-	Frozen  bool // the set has the label freeze
-	// Lacks names the missing class of an old set, such as "MachineClass shop/small"; empty: the class exists, or is
-	// unknown.
-	Lacks string
+	Unselected bool // the deployment's selector does not match the set's labels
+	Frozen     bool // the set has the label freeze
+	// MissingClass names the missing class of an old set, such as "MachineClass shop/small"; empty: the class exists, or
+	// is unknown.
+	MissingClass string
 }
 
 // MCMDeployment holds the facts that only deployments of MCM's kinds have. Only the files mcm*.go read MCMDeployment.
 type MCMDeployment struct {
-	Frozen   bool // the deployment has the label freeze
-	Unfreeze bool // the annotation unfreeze ends the freeze of the deployment and of its sets
-	Thaws    bool // the deployment's freeze ends as soon as none of its sets is frozen
+	Frozen             bool // the deployment has the label freeze
+	UnfreezeRequested  bool // the annotation unfreeze ends the freeze of the deployment and of its sets
+	FreezeEndsWithSets bool // the deployment's freeze ends as soon as none of its sets is frozen
 
-	Guard     bool   // a rollout stops the cluster autoscaler from removing the deployment's nodes
-	Trigger   string // value of the annotation trigger-deletion-by-mcm
-	Scaled    string // annotation last-deployment-replica-change-by-scaler-time
-	Due       int    // number of machines that wait for a replacement grant
-	Replacing int    // number of grants whose replacement is not complete
+	ProtectsFromAutoscaler bool   // a rollout stops the cluster autoscaler from removing the deployment's nodes
+	TriggerAnnotation      string // value of the annotation trigger-deletion-by-mcm
+	AutoscaledAt           string // annotation last-deployment-replica-change-by-scaler-time
+	DueMachineCount        int    // number of machines that wait for a replacement grant
+	PendingGrantCount      int    // number of grants whose replacement is not complete
 }
 
 // WithEndedFreeze returns the facts after the deployment's freeze has ended. If the annotation unfreeze ends the
@@ -54,17 +54,18 @@ type MCMDeployment struct {
 func (o Facts) WithEndedFreeze() Facts {
 	o.Sets = slices.Clone(o.Sets)
 	for i := range o.Sets {
-		o.Sets[i].MCM.Frozen = o.Sets[i].MCM.Frozen && !o.MCM.Unfreeze
+		o.Sets[i].MCM.Frozen = o.Sets[i].MCM.Frozen && !o.MCM.UnfreezeRequested
 	}
-	o.MCM.Frozen, o.MCM.Unfreeze, o.MCM.Thaws = false, false, false
+	o.MCM.Frozen, o.MCM.UnfreezeRequested, o.MCM.FreezeEndsWithSets = false, false, false
 	return o
 }
 
 // hasFreezeEnded reports whether the freeze has ended, so that the label freeze and the annotation unfreeze must be
 // removed.
 func (o Facts) hasFreezeEnded() bool {
-	return o.MCM.Unfreeze ||
-		o.MCM.Thaws && o.MCM.Frozen && !slices.ContainsFunc(o.Sets, func(s MachineSet) bool { return s.MCM.Frozen })
+	return o.MCM.UnfreezeRequested ||
+		o.MCM.FreezeEndsWithSets && o.MCM.Frozen &&
+			!slices.ContainsFunc(o.Sets, func(s MachineSet) bool { return s.MCM.Frozen })
 }
 
 // frozenCondition returns the condition Frozen. The label freeze of the deployment is checked first, and then the
@@ -85,15 +86,15 @@ func (p *planner) frozenCondition() Condition {
 
 // pendingReplacements returns the replacements of broken machines that are in progress or waiting, as pending work.
 func (o Facts) pendingReplacements() attention.Decision {
-	waiting, running := o.MCM.Due, o.MCM.Replacing
+	waiting, running := o.MCM.DueMachineCount, o.MCM.PendingGrantCount
 	const says = "replacements: %d in progress, %d waiting"
-	return attention.DecisionIf(waiting+running > 0, attention.Replace, says, running, waiting)
+	return attention.DecisionIf(waiting+running > 0, attention.NeedReplacement, says, running, waiting)
 }
 
 // missingClass names the missing class of an old set; empty: none is missing.
-func (s MachineSet) missingClass() string { return s.MCM.Lacks }
+func (s MachineSet) missingClass() string { return s.MCM.MissingClass }
 
-func (s MachineSet) isNotSelected() bool { return s.MCM.Foreign }
+func (s MachineSet) isUnselected() bool { return s.MCM.Unselected }
 
 // handedOverCount returns how many machines were moved to the set after their in-place update.
 func (s MachineSet) handedOverCount() int {
@@ -107,7 +108,9 @@ func (m Member) isPreservedFailed() bool { return m.Failed && m.MCM.Preserved }
 
 // lastOperationFailed reports whether the machine's last operation failed. For a preserved Failed machine,
 // lastOperationFailed returns false.
-func (m Member) lastOperationFailed() bool { return m.MCM.Troubled && !m.isPreservedFailed() }
+func (m Member) lastOperationFailed() bool {
+	return m.MCM.LastOperationFailed && !m.isPreservedFailed()
+}
 
 // asTarget returns the machine and its node as an ObjectTarget of a decision.
 func (m Member) asTarget(why string) ObjectTarget {
@@ -117,23 +120,23 @@ func (m Member) asTarget(why string) ObjectTarget {
 // resizeInPlace sets the sizes of the sets of an in-place update from the number of moved machines. resizeInPlace runs
 // with each decision, so that the sizes also follow changes of spec.replicas.
 func (p *planner) resizeInPlace() {
-	current := p.current
-	p.lowerOldSetsToActive()
+	current := p.currentSet
+	p.lowerOldSetsToMachineCount()
 	p.growCurrentSet(p.surge)
 	// The rollout step does not limit the growth of the current set, because old sets create no machines any more.
 	p.enlargeSet(current, p.facts.Replicas-sumOverSets(p.sets, sizeOfSet))
-	if current.size >= p.facts.Replicas && current.availableMachines >= min(p.minAvailable, current.size) {
+	if current.size >= p.facts.Replicas && current.availableMachineCount >= min(p.minAvailable, current.size) {
 		for _, set := range p.oldSets() { // surge machines replace the machines that are left in old sets
 			p.lowerSize(set, set.size, "the new set has all machines that are wanted")
 		}
 	}
 	p.lowerOldSets()
 	if old := sumOverSets(p.oldSets(), sizeOfSet); old > 0 && p.leavesSizesUnchanged() {
-		n := p.updatingOldMachines()
+		n := p.updatingOldMachineCount()
 		p.idleReason = cmp.Or(
-			phrase.TextIf(n > 0, "%s being updated in place", machineCount(n)),
+			phrase.TextIf(n > 0, "%s being updated in place", machineCountText(n)),
 			phrase.TextIf(p.facts.Strategy == InPlaceManual, "a person has to select the next nodes"),
-			fmt.Sprintf("%d available, %d needed", p.availableMachines(), p.minAvailable),
+			fmt.Sprintf("%d available, %d needed", p.availableMachineCount(), p.minAvailable),
 		)
 	}
 }
@@ -145,16 +148,16 @@ func (p *planner) lowerOldSets() {
 	for _, set := range p.oldSets() {
 		over -= p.lowerSize(
 			set,
-			min(over, set.size-set.updatingMachines),
+			min(over, set.size-set.updatingMachineCount),
 			fmt.Sprintf("%d are allowed in all", p.facts.Replicas+p.surge),
 		)
 	}
 	p.trimCurrentSet()
 }
 
-// updatingOldMachines returns how many machines of old sets are being updated in place.
-func (p *planner) updatingOldMachines() int {
-	return sumOverSets(p.oldSets(), func(set *setPlan) int { return set.updatingMachines })
+// updatingOldMachineCount returns how many machines of old sets are being updated in place.
+func (p *planner) updatingOldMachineCount() int {
+	return sumOverSets(p.oldSets(), func(set *setPlan) int { return set.updatingMachineCount })
 }
 
 // MachineMove moves a machine that was updated in place to the current set.
@@ -169,12 +172,15 @@ type MachineMove struct {
 // current set before more nodes are selected. Nodes are selected only if no size changes.
 func (p *planner) handOverMachines(d *Decision) {
 	p.finishInPlaceUpdates(d)
-	if p.current == nil || !p.facts.isInPlace() {
+	if p.currentSet == nil || !p.facts.isInPlace() {
 		return
 	}
 	p.visitMachines(func(set *setPlan, m Member) {
-		if set != p.current && m.MCM.Updated && !m.MCM.HandedOver {
-			appendBounded(&d.Move, MachineMove{m.asTarget("it was updated in place"), set.Name, p.current.Name, p.current.UID})
+		if set != p.currentSet && m.MCM.Updated && !m.MCM.HandedOver {
+			appendBounded(
+				&d.Move,
+				MachineMove{m.asTarget("it was updated in place"), set.Name, p.currentSet.Name, p.currentSet.UID},
+			)
 		}
 	})
 	if len(d.Move) > 0 {
@@ -182,7 +188,7 @@ func (p *planner) handOverMachines(d *Decision) {
 	}
 	p.visitMachines(func(set *setPlan, m Member) {
 		// If HandedOver is true, the label update-result must be removed first.
-		if set != p.current && !m.MCM.Candidate && !m.MCM.HandedOver && m.MCM.Node != "" {
+		if set != p.currentSet && !m.MCM.IsUpdateCandidate && !m.MCM.HandedOver && m.MCM.Node != "" {
 			appendBounded(&d.Candidates, m.asTarget("its set is old"))
 		}
 	})
@@ -209,13 +215,13 @@ func (p *planner) visitMachines(visit func(*setPlan, Member)) {
 // would otherwise seem to have the current template.
 func (p *planner) finishInPlaceUpdates(d *Decision) {
 	p.visitMachines(func(set *setPlan, m Member) {
-		current := set == p.current
+		current := set == p.currentSet
 		switch {
-		case m.MCM.UpdateLabels && m.MCM.Updated && (m.MCM.HandedOver || current || !p.facts.isInPlace()):
+		case m.MCM.HasUpdateLabels && m.MCM.Updated && (m.MCM.HandedOver || current || !p.facts.isInPlace()):
 			appendBounded(&d.FinishUpdate, m.asTarget("it was updated, and serves again"))
-		case m.MCM.UpdateLabels && !m.Updating && current:
+		case m.MCM.HasUpdateLabels && !m.Updating && current:
 			appendBounded(&d.ClearUpdateLabels, m.asTarget("its set is the current one: there is nothing to update"))
-		case m.MCM.HandedOver && !m.MCM.UpdateLabels && p.mayUnprotectMachines(set):
+		case m.MCM.HandedOver && !m.MCM.HasUpdateLabels && p.mayUnprotectMachines(set):
 			appendBounded(&d.ClearUpdateResult, m.asTarget("its set counts it now"))
 		}
 	})
@@ -226,10 +232,10 @@ func (p *planner) finishInPlaceUpdates(d *Decision) {
 // cached machines. An old set may delete as many machines as the deployment can spare. With the strategy Recreate, it
 // may delete all its machines.
 func (p *planner) mayUnprotectMachines(set *setPlan) bool {
-	counts := min(set.Replicas, set.ActedOn)
+	counts := min(set.Replicas, set.ActedOnSize)
 	// The budget treats the moved machines as lost.
-	lost := set != p.current && (p.facts.Strategy == Recreate || p.removalBudget() >= 0)
-	return set.activeMachines <= counts || lost || set == p.current && counts >= p.facts.Replicas
+	lost := set != p.currentSet && (p.facts.Strategy == Recreate || p.removalBudget() >= 0)
+	return set.activeMachineCount <= counts || lost || set == p.currentSet && counts >= p.facts.Replicas
 }
 
 // appendBounded appends an entry if the list has fewer than MaxBatch entries.
@@ -244,14 +250,14 @@ func appendBounded[T any](list *[]T, entry T) {
 // from the oldest set to the newest. The formulas are from MCM, but a machine that is being updated is counted only
 // once.
 func (p *planner) selectNodesToUpdate(d *Decision) {
-	under := p.updatingOldMachines()
-	waiting := max(p.current.size-p.current.availableMachines, 0)
-	places := p.stepTarget - p.current.size - under
+	under := p.updatingOldMachineCount()
+	waiting := max(p.currentSet.size-p.currentSet.availableMachineCount, 0)
+	places := p.stepTarget - p.currentSet.size - under
 	free := min(sumOverSets(p.sets, sizeOfSet)-p.minAvailable-waiting-under, places)
 	var unhealthy, healthy []Member
 	p.visitMachines(func(set *setPlan, m Member) {
 		switch {
-		case set == p.current || !m.MCM.Candidate || m.Updating || m.MCM.Updated || m.Failed || m.MCM.Node == "":
+		case set == p.currentSet || !m.MCM.IsUpdateCandidate || m.Updating || m.MCM.Updated || m.Failed || m.MCM.Node == "":
 		case m.Available:
 			healthy = append(healthy, m)
 		default:
@@ -273,10 +279,10 @@ func (p *planner) selectNodesToUpdate(d *Decision) {
 // them. After the rollout, markNodes removes Millwright's annotations. markNodes does not change an annotation of
 // another party, and does not remove the annotation of a preserved machine.
 func (p *planner) markNodes(d *Decision, rolls bool) {
-	taint := rolls && p.current != nil && p.facts.Strategy != Recreate
-	guard := p.facts.MCM.Guard && d.Rolling
+	taint := rolls && p.currentSet != nil && p.facts.Strategy != Recreate
+	guard := p.facts.MCM.ProtectsFromAutoscaler && d.Rolling
 	p.visitMachines(func(set *setPlan, m Member) {
-		switch old := set != p.current; {
+		switch old := set != p.currentSet; {
 		case m.MCM.Node == "":
 			return
 		case m.MCM.Tainted == old: // the taint is already correct
@@ -286,9 +292,9 @@ func (p *planner) markNodes(d *Decision, rolls bool) {
 			appendBounded(&d.Taint, m.asTarget("its set is old"))
 		}
 		switch {
-		case guard && rolls && m.MCM.Guard != vocabulary.ValueLowerTrue:
+		case guard && rolls && m.MCM.ScaleDownDisabledValue != vocabulary.ValueLowerTrue:
 			appendBounded(&d.ProtectFromAutoscaler, m.asTarget("a rollout is under way"))
-		case !guard && m.MCM.Guarded && !m.MCM.Preserved:
+		case !guard && m.MCM.ScaleDownDisabledByMillwright && !m.MCM.Preserved:
 			appendBounded(&d.UnprotectFromAutoscaler, m.asTarget("no rollout is under way"))
 		}
 	})

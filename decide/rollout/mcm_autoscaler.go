@@ -24,7 +24,7 @@ type TriggerAnnotationUpdate struct {
 // Apply returns the new value of the annotation; if the value is empty, the annotation is removed. Apply drops invalid
 // entries and converts entries of the old form. Apply is idempotent.
 func (t TriggerAnnotationUpdate) Apply(annotation string) string {
-	return t.formatKeptRequests(scaleDownRequests(annotation, t.At))
+	return t.formatKeptRequests(parseScaleDownRequests(annotation, t.At))
 }
 
 // formatKeptRequests returns the annotation value without the entries that Drop names.
@@ -37,9 +37,9 @@ func (t TriggerAnnotationUpdate) formatKeptRequests(requests []scaleDownRequest)
 // scaleDownRequest is one entry of the annotation trigger-deletion-by-mcm.
 type scaleDownRequest struct{ name, chosenAt string }
 
-// scaleDownRequests parses an annotation of the form name~time,name~time. In the old form name,name, all entries get
-// the time of the last change of the size. Invalid entries are dropped, as in MCM.
-func scaleDownRequests(annotation, last string) []scaleDownRequest {
+// parseScaleDownRequests parses an annotation of the form name~time,name~time. In the old form name,name, all entries
+// get the time of the last change of the size. Invalid entries are dropped, as in MCM.
+func parseScaleDownRequests(annotation, last string) []scaleDownRequest {
 	var requests []scaleDownRequest
 	known := make(map[string]bool, strings.Count(annotation, ",")+1)
 	for entry := range strings.SplitSeq(annotation, ",") {
@@ -59,8 +59,8 @@ func scaleDownRequests(annotation, last string) []scaleDownRequest {
 // markChosenMachines removes machines that are gone, being deleted or Failed from the annotation. markChosenMachines is
 // idempotent.
 func (o Facts) markChosenMachines(d *Decision) {
-	t := TriggerAnnotationUpdate{At: cmp.Or(o.MCM.Scaled, o.Now.UTC().Format(time.RFC3339))}
-	requests := scaleDownRequests(o.MCM.Trigger, t.At)
+	t := TriggerAnnotationUpdate{At: cmp.Or(o.MCM.AutoscaledAt, o.Now.UTC().Format(time.RFC3339))}
+	requests := parseScaleDownRequests(o.MCM.TriggerAnnotation, t.At)
 	named, serving := make(map[string]string, len(requests)), map[string]bool{}
 	for _, w := range requests {
 		named[w.name] = w.chosenAt
@@ -73,7 +73,7 @@ func (o Facts) markChosenMachines(d *Decision) {
 	}
 	over := list.Filter(requests, func(r scaleDownRequest) bool { return !serving[r.name] })
 	t.Drop = list.Map(over, func(r scaleDownRequest) string { return r.name })
-	if t.formatKeptRequests(requests) != o.MCM.Trigger {
+	if t.formatKeptRequests(requests) != o.MCM.TriggerAnnotation {
 		d.Trigger = &t
 	}
 }
@@ -100,6 +100,6 @@ func (m Member) isChosen() bool {
 // autoscaler chose the machine before or at the time of its last change of the size.
 func (o Facts) isDeletedAtAnySize(m Member) bool {
 	at, err := time.Parse(time.RFC3339, m.MCM.MarkedAt)
-	last, none := time.Parse(time.RFC3339, o.MCM.Scaled)
+	last, none := time.Parse(time.RFC3339, o.MCM.AutoscaledAt)
 	return m.Priority == vocabulary.PriorityChosen && err == nil && none == nil && !at.After(last)
 }

@@ -34,8 +34,10 @@ func TestNodesOfOldMachinesAreTainted(t *testing.T) {
 	})
 }
 
-func TestNodesAreKeptFromTheAutoscalerDuringARollout(t *testing.T) {
-	own := func(value string) func(*rollout.Member) { return func(m *rollout.Member) { m.MCM.Guard = value } }
+func TestNodesAreProtectedFromTheAutoscalerDuringARollout(t *testing.T) {
+	own := func(value string) func(*rollout.Member) {
+		return func(m *rollout.Member) { m.MCM.ScaleDownDisabledValue = value }
+	}
 	mixed := func(changes ...func(*rollout.Member)) rollout.Facts {
 		o := rollingUpdate(
 			2,
@@ -44,7 +46,7 @@ func TestNodesAreKeptFromTheAutoscalerDuringARollout(t *testing.T) {
 			withAllMachines(oldSet(1, 2, 2, 2), withScaleDownDisabledNode),
 			withMachine(currentSet(2, 1, 1, 0), 0, changes...),
 		)
-		o.MCM.Guard = true
+		o.MCM.ProtectsFromAutoscaler = true
 		return o
 	}
 	for _, row := range []struct {
@@ -73,9 +75,9 @@ func TestNodesAreKeptFromTheAutoscalerDuringARollout(t *testing.T) {
 			asPreservedMachine,
 		)
 		o := rollingUpdate(3, 1, 0, s)
-		o.MCM.Guard = true
+		o.MCM.ProtectsFromAutoscaler = true
 		assert.Equal(t, []string{"ms1-00"}, targetNames(rollout.Decide(o).UnprotectFromAutoscaler))
-		o.MCM.Guard = false
+		o.MCM.ProtectsFromAutoscaler = false
 		assert.Equal(t, []string{"ms1-00"}, targetNames(rollout.Decide(o).UnprotectFromAutoscaler))
 	})
 }
@@ -87,7 +89,7 @@ func TestMachinesThatTheAutoscalerNamesAreMarked(t *testing.T) {
 	}
 	named := func(trigger string, set rollout.MachineSet) rollout.Decision {
 		o := rollingUpdate(3, 1, 0, set)
-		o.MCM.Trigger, o.MCM.Scaled = trigger, at2
+		o.MCM.TriggerAnnotation, o.MCM.AutoscaledAt = trigger, at2
 		return rollout.Decide(o)
 	}
 	drop := func(names ...string) *rollout.TriggerAnnotationUpdate {
@@ -122,12 +124,12 @@ func TestMachinesThatTheAutoscalerNamesAreMarked(t *testing.T) {
 	}
 	t.Run("without such a time it is now", func(t *testing.T) {
 		o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
-		o.MCM.Trigger = "ms1-00"
+		o.MCM.TriggerAnnotation = "ms1-00"
 		assert.Equal(t, "2026-01-01T00:00:00Z", rollout.Decide(o).Mark[0].At)
 	})
 	t.Run("marks stand before a size changes", func(t *testing.T) {
 		o := rollingUpdate(2, 1, 0, currentSet(1, 3, 3, 3))
-		o.MCM.Trigger = "ms1-00~" + at1
+		o.MCM.TriggerAnnotation = "ms1-00~" + at1
 		assert.Empty(t, rollout.Decide(o).Resize)
 		o.Sets[0] = withMachine(o.Sets[0], 0, marked(at1))
 		assert.Equal(t, map[string]int{"ms1": 2}, changedSizes(rollout.Decide(o)))
@@ -136,14 +138,14 @@ func TestMachinesThatTheAutoscalerNamesAreMarked(t *testing.T) {
 
 // If the autoscaler chooses a new machine during a rollout, the new set deletes this machine even if its size does not
 // require it. The smaller size of the new set therefore does not allow the deletion of an old machine.
-func TestAChoiceOfTheAutoscalerCostsNoNeededMachine(t *testing.T) {
+func TestAutoscalerChoiceDeletesNoNeededMachine(t *testing.T) {
 	const before, scaled, later = "2026-01-01T09:00:00Z", "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
 	marked := func(at string) func(*rollout.Member) {
 		return func(m *rollout.Member) { m.Priority, m.MCM.MarkedAt = 1, at }
 	}
 	decide := func(at string, replicas int, oldOnes, newOnes rollout.MachineSet) map[string]int {
 		o := rollingUpdate(replicas, 1, 0, oldOnes, newOnes)
-		o.MCM.Scaled = at
+		o.MCM.AutoscaledAt = at
 		var requests []string
 		for _, set := range o.Sets {
 			for _, m := range set.Machines {
@@ -152,7 +154,7 @@ func TestAChoiceOfTheAutoscalerCostsNoNeededMachine(t *testing.T) {
 				}
 			}
 		}
-		o.MCM.Trigger = strings.Join(requests, ",")
+		o.MCM.TriggerAnnotation = strings.Join(requests, ",")
 		return changedSizes(rollout.Decide(o))
 	}
 	one := currentSet(2, 1, 1, 1)

@@ -24,15 +24,15 @@ const (
 
 // IntOrPercent is a number of machines, or a percentage of a number of machines.
 type IntOrPercent struct {
-	Value   int
-	Percent bool
+	Value     int
+	IsPercent bool
 }
 
 // Step is one entry of spec.rollout.steps.
 type Step struct {
-	Size    IntOrPercent  // number of new machines; a percentage is rounded up
-	Wait    time.Duration // how long the rollout waits after all machines of the step exist; zero: no wait
-	Approve bool          // a person must approve the step before the rollout continues
+	Size          IntOrPercent  // number of new machines; a percentage is rounded up
+	Wait          time.Duration // how long the rollout waits after all machines of the step exist; zero: no wait
+	NeedsApproval bool          // a person must approve the step before the rollout continues
 }
 
 // Progress is the record of a rollout in the status. The zero value means that there is no record. A record for another
@@ -68,14 +68,14 @@ type Member struct {
 	// Unhealthy means that the set deletes this machine before each available machine. The machine failed, its creation
 	// keeps failing, it has no node, or its node is unhealthy. If the health is unknown, Unhealthy is false, because
 	// this is the worst case for a decision.
-	Unhealthy bool
-	Failed    bool // phase Failed; in Cluster API: the health check failed
-	Joined    bool // the machine's node was healthy once
-	Requested bool // a person requested the machine's replacement or deletion
-	Denied    Denial
-	Priority  int  // machines with a lower priority are deleted first; 3 without the annotation
-	First     bool // an operator chose the machine for the next scale-down
-	Updating  bool // the machine's in-place update has begun and has not succeeded
+	Unhealthy        bool
+	Failed           bool // phase Failed; in Cluster API: the health check failed
+	Joined           bool // the machine's node was healthy once
+	RemovalRequested bool // a person requested the machine's replacement or deletion
+	DenialReason     Denial
+	Priority         int  // machines with a lower priority are deleted first; 3 without the annotation
+	DeleteFirst      bool // an operator chose the machine for the next scale-down
+	Updating         bool // the machine's in-place update has begun and has not succeeded
 
 	MCM        MCMMember        // zero for a machine of Cluster API
 	ClusterAPI ClusterAPIMember // zero for a machine of MCM's kinds
@@ -93,20 +93,20 @@ type MachineSet struct {
 	scale.Deletion
 	Replicas int // spec.replicas
 
-	Machines []Member // members in any order
-	Counted  int      // number of machines in the set's status if the machine cache may be outdated; zero otherwise
-	// ActedOn is the size for which the set's workflow last wrote the status. If ActedOn differs from Replicas, the
-	// workflow may still create or delete machines for any size from ActedOn to Replicas.
-	ActedOn int
+	Machines           []Member // members in any order
+	StatusMachineCount int      // number of machines in the set's status if the machine cache may be outdated; zero otherwise
+	// ActedOnSize is the size for which the set's workflow last wrote the status. If ActedOnSize differs from Replicas,
+	// the workflow may still create or delete machines for any size from ActedOnSize to Replicas.
+	ActedOnSize int
 
-	Revision  int64  // zero: no revision yet
-	History   string // old revisions, comma-separated
-	Desired   int    // annotation desired-replicas; -1: no annotation
-	Max       int    // annotation max-replicas; -1: no annotation
-	NoScaleUp bool   // the set has the label scale-up-disabled and creates no machine
-	Drift     bool   // the set differs from the settings that the deployment copies to its sets
-	Source    Source // zero: unknown
-	Failure   Problem
+	Revision        int64  // zero: no revision yet
+	History         string // old revisions, comma-separated
+	DesiredReplicas int    // annotation desired-replicas; -1: no annotation
+	MaxReplicas     int    // annotation max-replicas; -1: no annotation
+	ScaleUpDisabled bool   // the set has the label scale-up-disabled and creates no machine
+	Drifted         bool   // the set differs from the settings that the deployment copies to its sets
+	Source          Source // zero: unknown
+	Failure         Problem
 
 	MCM        MCMSet        // zero for a set of Cluster API
 	ClusterAPI ClusterAPISet // zero for a set of MCM's kinds
@@ -130,36 +130,36 @@ type Condition struct {
 	Type            string
 	Status          string // status: True, False or Unknown
 	Reason, Message string
-	Updated         time.Time // lastUpdateTime; for Progressing: time of the last progress
+	LastUpdateTime  time.Time // lastUpdateTime; for Progressing: time of the last progress
 }
 
 // Settings holds the fields of a spec and a policy that a plan uses.
 type Settings struct {
-	Replicas    int // wanted number of machines
-	Strategy    Strategy
-	Surge       IntOrPercent // maxSurge; percentages are rounded up
-	Unavailable IntOrPercent // maxUnavailable; percentages are rounded down
-	Steps       []Step       // steps in order; without steps, all machines are replaced in one step
-	NextSteps   int          // number of steps of a rollout that begins now
-	// If FreeWhenDeleting is true, a machine that is being deleted is not counted, and its replacement does not wait
-	// for the deletion. If FreeWhenDeleting is false (the default), the number of machines, including machines that are
-	// being deleted, never exceeds Replicas plus surge.
-	FreeWhenDeleting bool
-	HistoryLimit     *int           // number of old sets without machines to keep; nil: keep all
-	Deadline         *time.Duration // longest time without progress; nil: unlimited
-	Automatic        AutoRollback
+	Replicas             int // wanted number of machines
+	Strategy             Strategy
+	MaxSurge             IntOrPercent // maxSurge; percentages are rounded up
+	MaxUnavailable       IntOrPercent // maxUnavailable; percentages are rounded down
+	Steps                []Step       // steps in order; without steps, all machines are replaced in one step
+	NextRolloutStepCount int          // number of steps of a rollout that begins now
+	// If IgnoresDeletingMachines is true, a machine that is being deleted is not counted, and its replacement does not
+	// wait for the deletion. If IgnoresDeletingMachines is false (the default), the number of machines, including machines
+	// that are being deleted, never exceeds Replicas plus surge.
+	IgnoresDeletingMachines bool
+	HistoryLimit            *int           // number of old sets without machines to keep; nil: keep all
+	ProgressDeadline        *time.Duration // longest time without progress; nil: unlimited
+	RollbackPolicy          AutoRollback
 }
 
 // OperatorRequests holds the requests of people.
 type OperatorRequests struct {
-	Paused     bool   // spec.paused
-	PausedBy   string // who paused the deployment, and why, such as "ann: lunch"; empty: unknown
-	Held       string // actor and reason of the hold of this revision; empty: not held
-	Approved   int    // number of approved steps of this revision, counted from the first step
-	RollbackTo *int64 // requested revision; 0: the previous revision; nil: no request
-	Retry      int    // number of retries of this revision that people requested
-	PinTo      int64  // old revision to which a person pins this revision; zero: no request
-	PinBy      string // who requested PinTo, and why, such as "ann: lunch"
+	Paused        bool   // spec.paused
+	PausedBy      string // who paused the deployment, and why, such as "ann: lunch"; empty: unknown
+	HoldReason    string // actor and reason of the hold of this revision; empty: not held
+	ApprovedSteps int    // number of approved steps of this revision, counted from the first step
+	RollbackTo    *int64 // requested revision; 0: the previous revision; nil: no request
+	RetryCount    int    // number of retries of this revision that people requested
+	PinTo         int64  // old revision to which a person pins this revision; zero: no request
+	PinnedBy      string // who requested PinTo, and why, such as "ann: lunch"
 }
 
 // Facts holds the facts that the deployment's activity read at one moment.
@@ -168,17 +168,17 @@ type Facts struct {
 	Settings
 	scale.Deletion
 	OperatorRequests
-	Invalid  string        // one sentence why the deployment is invalid; empty: valid
-	NoCreate Problem       // why no set may be created for a template without a set; zero: a set may be created
-	NoSet    string        // why the last creation of the current set failed; empty: no failure
-	Absent   time.Duration // time without a running worker since the last progress; the deadline does not include it
-	Progress Progress      // the recorded Progress
-	Sets     []MachineSet  // in any order
-	Orphans  []Orphan      // in any order
+	InvalidReason   string        // one sentence why the deployment is invalid; empty: valid
+	CreationProblem Problem       // why no set may be created for a template without a set; zero: a set may be created
+	CreationError   string        // why the last creation of the current set failed; empty: no failure
+	WorkerDowntime  time.Duration // time without a running worker since the last progress; the deadline does not include it
+	Progress        Progress      // the recorded Progress
+	Sets            []MachineSet  // in any order
+	Orphans         []Orphan      // in any order
 
 	Generation         int64  // metadata.generation
 	ObservedGeneration int64  // status.observedGeneration
-	Reported           Status // the current status, with conditions of all types
+	ReportedStatus     Status // the current status, with conditions of all types
 
 	MCM        MCMDeployment        // zero for a deployment of Cluster API
 	ClusterAPI ClusterAPIDeployment // zero for a deployment of MCM's kinds
@@ -205,14 +205,14 @@ func (o Facts) SortedCopy() Facts {
 
 // reportedCondition returns the current condition of a type; zero: no such condition.
 func (o Facts) reportedCondition(kind string) Condition {
-	return list.FindFirst(o.Reported.Conditions, func(c Condition) bool { return c.Type == kind })
+	return list.FindFirst(o.ReportedStatus.Conditions, func(c Condition) bool { return c.Type == kind })
 }
 
-// CountOfTotal returns the number of machines that b means for a total. A percentage is rounded up if up is true, and
+// ScaledValue returns the number of machines that b means for a total. A percentage is rounded up if up is true, and
 // down otherwise. A negative value counts as 0.
-func (b IntOrPercent) CountOfTotal(total int, up bool) int {
+func (b IntOrPercent) ScaledValue(total int, up bool) int {
 	value := max(b.Value, 0)
-	if !b.Percent {
+	if !b.IsPercent {
 		return value
 	}
 	n := value * total
@@ -231,9 +231,9 @@ func SurgeAndUnavailable(o Facts) (surge, unavailable int) {
 		return 0, 0
 	}
 	if o.Strategy != InPlaceManual {
-		surge = o.Surge.CountOfTotal(o.Replicas, true)
+		surge = o.MaxSurge.ScaledValue(o.Replicas, true)
 	}
-	unavailable = o.Unavailable.CountOfTotal(o.Replicas, false)
+	unavailable = o.MaxUnavailable.ScaledValue(o.Replicas, false)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
@@ -262,7 +262,7 @@ func (o Facts) NextStepCount() int {
 	if !o.usesSteps() {
 		return 0
 	}
-	return o.NextSteps
+	return o.NextRolloutStepCount
 }
 
 // StepCount returns the number of steps of a rollout, or zero if the rollout or the strategy has no steps.

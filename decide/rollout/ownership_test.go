@@ -16,7 +16,7 @@ func TestOwnershipOfSets(t *testing.T) {
 		}
 		return o
 	}
-	foreign := func(s rollout.MachineSet) rollout.MachineSet { s.MCM.Foreign = true; return s }
+	foreign := func(s rollout.MachineSet) rollout.MachineSet { s.MCM.Unselected = true; return s }
 	for _, row := range []struct {
 		name           string
 		in             rollout.Facts

@@ -12,9 +12,9 @@ import (
 
 // withCurrentStatus returns the deployment with a finalizer and with the status that PlannedStatus returns.
 func withCurrentStatus(o rollout.Facts) rollout.Facts {
-	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
+	o.HasFinalizer, o.Generation, o.ObservedGeneration = true, 2, 2
 	for range 2 { // the second report depends on the first
-		o.Reported = rollout.PlannedStatus(o)
+		o.ReportedStatus = rollout.PlannedStatus(o)
 		if record := rollout.Decide(o).Record; record != nil {
 			o.Progress = o.Progress.MergedWith(*record)
 		}
@@ -26,7 +26,7 @@ func TestPendingWork(t *testing.T) {
 	calm := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	waits := withRolloutSteps(
 		rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)),
-		rollout.Step{Size: countBound(1), Approve: true},
+		rollout.Step{Size: countBound(1), NeedsApproval: true},
 	)
 	change := func(o rollout.Facts, edit func(*rollout.Facts)) rollout.Facts {
 		o = withCurrentStatus(o)
@@ -34,36 +34,36 @@ func TestPendingWork(t *testing.T) {
 		return o
 	}
 	goes := func(o *rollout.Facts) { o.Deleting = true }
-	bare := func(o *rollout.Facts) { o.Finalizer = false }
+	bare := func(o *rollout.Facts) { o.HasFinalizer = false }
 	both := func(a, b func(*rollout.Facts)) func(*rollout.Facts) {
 		return func(o *rollout.Facts) { a(o); b(o) }
 	}
-	due := func(o *rollout.Facts) { o.MCM.Due = 2 }
-	scale, all := attention.Scale, "3 machines wanted and there, all of revision 1"
+	due := func(o *rollout.Facts) { o.MCM.DueMachineCount = 2 }
+	scale, all := attention.NeedScale, "3 machines wanted and there, all of revision 1"
 	for _, row := range []struct {
 		name string
 		o    rollout.Facts
 		need attention.Need
 		why  string
 	}{
-		{"calm", withCurrentStatus(calm), attention.Nothing, all},
+		{"calm", withCurrentStatus(calm), attention.NeedNothing, all},
 		{"no finalizer", change(calm, bare), scale, "new: our finalizer is missing"},
 		{"spec changed", change(calm, func(o *rollout.Facts) { o.Generation = 3 }), scale, "generation 3 was not seen yet (last seen: 2)"},
 		{"something to do", change(calm, func(o *rollout.Facts) { o.Replicas = 4 }), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
-		{"status late", change(calm, func(o *rollout.Facts) { o.Reported.Counts.Ready = 1 }), scale, "status is out of date"},
-		{"a rollout waits", change(waits, due), attention.Rollout, "revision 2: step 1 of 1 done (1 of 3 machines), waits for approval"},
+		{"status late", change(calm, func(o *rollout.Facts) { o.ReportedStatus.Counts.Ready = 1 }), scale, "status is out of date"},
+		{"a rollout waits", change(waits, due), attention.NeedRollout, "revision 2: step 1 of 1 done (1 of 3 machines), waits for approval"},
 		{"a rollout that somebody cancelled", change(waits, func(o *rollout.Facts) {
-			o.Held = "ann"
-			o.Reported = rollout.PlannedStatus(*o)
-		}), attention.Nothing, "held (ann)"},
-		{"to be deleted", change(calm, goes), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"released", change(calm, both(goes, bare)), attention.Nothing, "released: the API server removes it"},
-		{"machines wait to be replaced", change(calm, due), attention.Replace, "replacements: 0 in progress, 2 waiting"},
-		{"machines are being replaced", change(calm, both(due, func(o *rollout.Facts) { o.MCM.Replacing = 1 })), attention.Replace, "replacements: 1 in progress, 2 waiting"},
-		{"the last one is being replaced", change(calm, func(o *rollout.Facts) { o.MCM.Replacing = 1 }), attention.Replace, "replacements: 1 in progress, 0 waiting"},
+			o.HoldReason = "ann"
+			o.ReportedStatus = rollout.PlannedStatus(*o)
+		}), attention.NeedNothing, "held (ann)"},
+		{"to be deleted", change(calm, goes), attention.NeedDeletion, "deletion was asked for; 3 machines left"},
+		{"released", change(calm, both(goes, bare)), attention.NeedNothing, "released: the API server removes it"},
+		{"machines wait to be replaced", change(calm, due), attention.NeedReplacement, "replacements: 0 in progress, 2 waiting"},
+		{"machines are being replaced", change(calm, both(due, func(o *rollout.Facts) { o.MCM.PendingGrantCount = 1 })), attention.NeedReplacement, "replacements: 1 in progress, 2 waiting"},
+		{"the last one is being replaced", change(calm, func(o *rollout.Facts) { o.MCM.PendingGrantCount = 1 }), attention.NeedReplacement, "replacements: 1 in progress, 0 waiting"},
 		{"its size comes first", change(calm, both(due, func(o *rollout.Facts) { o.Replicas = 4 })), scale, "resize set ms1 3→4: room for 4 machines, 4 wanted"},
-		{"to be deleted: nothing is replaced", change(calm, both(due, goes)), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"released: nothing is replaced", change(calm, both(due, both(goes, bare))), attention.Nothing, "released: the API server removes it"},
+		{"to be deleted: nothing is replaced", change(calm, both(due, goes)), attention.NeedDeletion, "deletion was asked for; 3 machines left"},
+		{"released: nothing is replaced", change(calm, both(due, both(goes, bare))), attention.NeedNothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			is := rollout.PlanDeployment(row.o).Pending
@@ -72,16 +72,16 @@ func TestPendingWork(t *testing.T) {
 	}
 	t.Run("as time passes it is late", func(t *testing.T) {
 		o := withCurrentStatus(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2)))
-		o.Deadline = new(time.Minute)
-		o.Reported.Conditions[1] = rollout.Condition{
-			Type:    "Progressing",
-			Status:  "True",
-			Reason:  "MachineSetUpdated",
-			Updated: o.Now,
+		o.ProgressDeadline = new(time.Minute)
+		o.ReportedStatus.Conditions[1] = rollout.Condition{
+			Type:           "Progressing",
+			Status:         "True",
+			Reason:         "MachineSetUpdated",
+			LastUpdateTime: o.Now,
 		}
-		o.Reported.Conditions[1].Message = rollout.PlannedStatus(o).Conditions[1].Message
+		o.ReportedStatus.Conditions[1].Message = rollout.PlannedStatus(o).Conditions[1].Message
 		plan := rollout.PlanDeployment(o)
-		assert.False(t, plan.Unreported)
+		assert.False(t, plan.NeedsReport)
 		assert.Equal(
 			t,
 			attention.Decision{
@@ -98,9 +98,9 @@ func TestPendingWork(t *testing.T) {
 func TestWaitTextIgnoresPendingStatusWrite(t *testing.T) {
 	calm := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
 	all := "3 machines wanted and there, all of revision 1"
-	late := func(o *rollout.Facts) { o.Reported.Counts.Ready = 1 }
+	late := func(o *rollout.Facts) { o.ReportedStatus.Counts.Ready = 1 }
 	newer := func(o *rollout.Facts) { o.Generation = 3 }
-	replacing := func(o *rollout.Facts) { o.MCM.Replacing = 1 }
+	replacing := func(o *rollout.Facts) { o.MCM.PendingGrantCount = 1 }
 	for _, row := range []struct {
 		name     string
 		edits    []func(*rollout.Facts)
@@ -112,7 +112,7 @@ func TestWaitTextIgnoresPendingStatusWrite(t *testing.T) {
 		{"its generation was not seen", []func(*rollout.Facts){newer}, all, false},
 		{"its status is late while a machine is replaced", []func(*rollout.Facts){late, replacing}, "replacements: 1 in progress, 0 waiting", true},
 		{"its generation was not seen, and a set gets another size", []func(*rollout.Facts){newer, func(o *rollout.Facts) { o.Replicas = 4 }}, "resize set ms1 3→4: room for 4 machines, 4 wanted", false},
-		{"it was held", []func(*rollout.Facts){func(o *rollout.Facts) { o.Held = "ann" }}, "held (ann)", false},
+		{"it was held", []func(*rollout.Facts){func(o *rollout.Facts) { o.HoldReason = "ann" }}, "held (ann)", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := withCurrentStatus(calm)
@@ -121,7 +121,7 @@ func TestWaitTextIgnoresPendingStatusWrite(t *testing.T) {
 			}
 			plan := rollout.PlanDeployment(o)
 			assert.Equal(t, row.says, plan.Pending.WaitText())
-			assert.Equal(t, row.replaces, plan.Replaces)
+			assert.Equal(t, row.replaces, plan.ReplacementPending)
 		})
 	}
 }
@@ -130,7 +130,7 @@ func TestWaitTextIgnoresPendingStatusWrite(t *testing.T) {
 func TestTheStatusIsWrittenIfOneNumberChanged(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2))
 	o.Sets[0].Failure = rollout.Problem{Reason: "ResourceExhausted", Message: "machine a: no"}
-	o.Sets[0].Machines[0].MCM.Troubled, o.MCM.Frozen = true, true
+	o.Sets[0].Machines[0].MCM.LastOperationFailed, o.MCM.Frozen = true, true
 	condition := func(i int, edit func(*rollout.Condition)) func(*rollout.Status) {
 		return func(s *rollout.Status) { edit(&s.Conditions[i]) }
 	}
@@ -147,37 +147,37 @@ func TestTheStatusIsWrittenIfOneNumberChanged(t *testing.T) {
 		{"Available", func(s *rollout.Status) { s.Counts.Available = 0 }, false},
 		{"Unavailable", func(s *rollout.Status) { s.Counts.Unavailable = 0 }, false},
 		{"PreservedFailed", func(s *rollout.Status) { s.Counts.PreservedFailed++ }, false},
-		{"Failed", func(s *rollout.Status) { s.Failed = nil }, false},
-		{"Failed", func(s *rollout.Status) { s.Failed = []string{"c"} }, false},
+		{"Failed", func(s *rollout.Status) { s.FailedNames = nil }, false},
+		{"Failed", func(s *rollout.Status) { s.FailedNames = []string{"c"} }, false},
 		{"no condition", func(s *rollout.Status) { s.Conditions = nil }, false},
 		{"one condition less", condition(0, other), false},
 		{"a status", condition(0, func(c *rollout.Condition) { c.Status = "Unknown" }), false},
 		{"a reason", condition(0, func(c *rollout.Condition) { c.Reason = "R" }), false},
 		{"a message", condition(0, func(c *rollout.Condition) { c.Message = "m" }), false},
-		{"a time", condition(0, func(c *rollout.Condition) { c.Updated = epochPlus(time.Hour) }), true},
+		{"a time", condition(0, func(c *rollout.Condition) { c.LastUpdateTime = epochPlus(time.Hour) }), true},
 		{"the machine that ReplicaFailure names", condition(2, func(c *rollout.Condition) { c.Message = "machine b: no" }), true},
 		{"another type", func(s *rollout.Status) { s.Conditions = append(s.Conditions, rollout.Condition{Type: "Other"}) }, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := withCurrentStatus(o)
-			row.change(&o.Reported)
-			assert.Equal(t, !row.same, rollout.PlanDeployment(o).Unreported)
+			row.change(&o.ReportedStatus)
+			assert.Equal(t, !row.same, rollout.PlanDeployment(o).NeedsReport)
 		})
 	}
 	t.Run("Frozen is over", func(t *testing.T) {
 		o := withCurrentStatus(o)
 		o.MCM.Frozen = false
-		assert.True(t, rollout.PlanDeployment(o).Unreported)
+		assert.True(t, rollout.PlanDeployment(o).NeedsReport)
 	})
 	t.Run("ReplicaFailure is over", func(t *testing.T) {
 		o := withCurrentStatus(o)
 		o.Sets[0].Failure = rollout.Problem{}
-		assert.True(t, rollout.PlanDeployment(o).Unreported)
+		assert.True(t, rollout.PlanDeployment(o).NeedsReport)
 	})
 	t.Run("machines get no instance for another reason", func(t *testing.T) {
 		o := withCurrentStatus(o)
 		o.Sets[0].Failure = rollout.Problem{Reason: "Internal", Message: "machine b: odd"}
-		assert.True(t, rollout.PlanDeployment(o).Unreported)
+		assert.True(t, rollout.PlanDeployment(o).NeedsReport)
 		assert.Equal(t, "machine b: odd", rollout.PlannedStatus(o).Conditions[2].Message)
 	})
 }

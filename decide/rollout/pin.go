@@ -23,10 +23,10 @@ type Pin struct {
 
 // AutoRollback is the policy for automatic rollbacks. The zero value means no automatic rollback.
 type AutoRollback struct {
-	OnDeadline bool          // roll back when the progress deadline passes
-	MaxFailed  int           // if Failed is set, roll back when more than MaxFailed new machines have failed
-	Failed     bool          // MaxFailed applies, even if it is 0
-	Bake       time.Duration // how long failures count after the rollout is complete; zero: not at all
+	OnDeadline   bool          // roll back when the progress deadline passes
+	MaxFailed    int           // if Failed is set, roll back when more than MaxFailed new machines have failed
+	HasMaxFailed bool          // MaxFailed applies, even if it is 0
+	BakeTime     time.Duration // how long failures count after the rollout is complete; zero: not at all
 }
 
 // Denial is the reason why the cloud never created the instance of a machine.
@@ -77,15 +77,15 @@ func areKnownToDiffer(x, y string) bool { return x != "" && y != "" && x != y }
 // activePin returns the pin that is in force; nil: there is none. A pin is valid for one attempt at one template.
 func (p *planner) activePin() *Pin {
 	r := p.facts.Progress
-	if r.Pin == nil || p.template == nil || p.template.Name != r.Set || p.facts.Retry > r.Attempt ||
-		p.setOfName(r.Pin.Set) == nil {
+	if r.Pin == nil || p.templateSet == nil || p.templateSet.Name != r.Set || p.facts.RetryCount > r.Attempt ||
+		p.setByName(r.Pin.Set) == nil {
 		return nil
 	}
 	return r.Pin
 }
 
-// setOfName returns the set with this name; nil: no such set exists, or it is being deleted.
-func (p *planner) setOfName(name string) *setPlan {
+// setByName returns the set with this name; nil: no such set exists, or it is being deleted.
+func (p *planner) setByName(name string) *setPlan {
 	return list.FindFirst(p.sets, func(set *setPlan) bool { return set.Name == name })
 }
 
@@ -110,7 +110,7 @@ func (p *planner) nextPin(record Progress) (pin *Pin, lacks string) {
 		if due == nil {
 			continue
 		}
-		if missing := p.setOfName(due.Set).MissingObject(); missing == "" || pin == nil || lacks != "" {
+		if missing := p.setByName(due.Set).MissingObject(); missing == "" || pin == nil || lacks != "" {
 			pin, lacks = due, missing
 		}
 	}
@@ -138,14 +138,14 @@ func (p *planner) blockedPinSentence() string {
 // requestedPin returns the pin that a person requested, or nil if there is no request or the requested pin is already
 // in force.
 func (p *planner) requestedPin() *Pin {
-	if p.facts.PinTo == 0 || p.template == nil {
+	if p.facts.PinTo == 0 || p.templateSet == nil {
 		return nil
 	}
-	to := p.setOfRevision(p.facts.PinTo)
+	to := p.setByRevision(p.facts.PinTo)
 	if to == nil || !p.canReturnToSet(to) || p.pin != nil && p.pin.Set == to.Name {
 		return nil
 	}
-	return p.newPin(to, p.facts.PinBy, "")
+	return p.newPin(to, p.facts.PinnedBy, "")
 }
 
 // automaticPin returns the pin of an automatic rollback; nil: no rollback is due. The rollback returns to the last
@@ -155,18 +155,18 @@ func (p *planner) automaticPin(record Progress) *Pin {
 	if to == nil || p.pin != nil || p.facts.StopReason() != "" || !p.isAutoRollbackActive(record) {
 		return nil
 	}
-	a := p.facts.Automatic
-	if a.Failed && len(record.Failed) > a.MaxFailed {
-		return p.newPin(to, "", fmt.Sprintf("%s of it failed, %d allowed", machineCount(len(record.Failed)), a.MaxFailed))
+	a := p.facts.RollbackPolicy
+	if a.HasMaxFailed && len(record.Failed) > a.MaxFailed {
+		return p.newPin(to, "", fmt.Sprintf("%s of it failed, %d allowed", machineCountText(len(record.Failed)), a.MaxFailed))
 	}
 	if !a.OnDeadline || !p.isLate() || p.suspectCount() == 0 {
 		return nil
 	}
-	deadline := phrase.DurationText(p.facts.Deadline.Round(time.Second))
+	deadline := phrase.DurationText(p.facts.ProgressDeadline.Round(time.Second))
 	suspects := p.suspectCount()
 	return p.newPin(to, "", fmt.Sprintf(
 		"no progress for %s: %s of it %s not available",
-		deadline, machineCount(suspects), phrase.SingularOrPlural(suspects, "is", "are"),
+		deadline, machineCountText(suspects), phrase.SingularOrPlural(suspects, "is", "are"),
 	))
 }
 
@@ -183,26 +183,29 @@ func (p *planner) newPin(to *setPlan, by, why string) *Pin {
 // isAutoRollbackActive reports whether failed machines count. Failed machines count during the rollout, and for the
 // bake time after the rollout.
 func (p *planner) isAutoRollbackActive(record Progress) bool {
-	return record.Completed.IsZero() || p.facts.Now.Before(record.Completed.Add(p.facts.Automatic.Bake))
+	return record.Completed.IsZero() || p.facts.Now.Before(record.Completed.Add(p.facts.RollbackPolicy.BakeTime))
 }
 
 // canReturnToSet reports whether a pin can move the machines to a set if no object is missing.
-func (p *planner) canReturnToSet(set *setPlan) bool { return set != p.template && !set.Current }
+func (p *planner) canReturnToSet(set *setPlan) bool { return set != p.templateSet && !set.Current }
 
 // lastGoodSet returns the set to which an automatic rollback returns; nil: there is none. The good set is the set of
 // the last complete rollout. If the rollout of the template is complete, the good set is the set of the complete
 // rollout before. If no complete rollout is recorded, the good set is the set with the highest revision among the old
 // sets that have an available machine.
 func (p *planner) lastGoodSet() *setPlan {
-	if p.template == nil {
+	if p.templateSet == nil {
 		return nil
 	}
 	r := p.facts.Progress
-	good := list.ValueIf(r.Good == p.template.Name, r.FormerGood)
+	good := list.ValueIf(r.Good == p.templateSet.Name, r.FormerGood)
 	if good = cmp.Or(good, r.Good); good != "" {
 		return list.FindFirst(p.sets, func(set *setPlan) bool { return set.Name == good && p.canReturnToSet(set) })
 	}
-	serving := list.Filter(p.sets, func(set *setPlan) bool { return p.canReturnToSet(set) && set.availableMachines > 0 })
+	serving := list.Filter(
+		p.sets,
+		func(set *setPlan) bool { return p.canReturnToSet(set) && set.availableMachineCount > 0 },
+	)
 	if len(serving) == 0 {
 		return nil
 	}
@@ -213,24 +216,24 @@ func (p *planner) lastGoodSet() *setPlan {
 // if a person requested the deletion or the replacement, if the cloud also denies machines of the good set, or if the
 // machine was healthy once and no bake time runs.
 func (p *planner) isTemplateAtFault(m Member, baking bool) bool {
-	return !m.Requested && (baking || !m.Joined) && !p.isAlsoDeniedForGoodSet(m)
+	return !m.RemovalRequested && (baking || !m.Joined) && !p.isAlsoDeniedForGoodSet(m)
 }
 
 // isAlsoDeniedForGoodSet reports whether the cloud denies a machine of the good set for the same reason, or would deny
 // it.
 func (p *planner) isAlsoDeniedForGoodSet(m Member) bool {
 	good := p.lastGoodSet()
-	if m.Denied == "" || good == nil {
+	if m.DenialReason == "" || good == nil {
 		return false
 	}
-	alike := func(other Member) bool { return !other.Deleting && other.Denied == m.Denied }
-	return slices.ContainsFunc(good.Machines, alike) || !p.template.Source.differs(good.Source, m.Denied)
+	alike := func(other Member) bool { return !other.Deleting && other.DenialReason == m.DenialReason }
+	return slices.ContainsFunc(good.Machines, alike) || !p.templateSet.Source.differs(good.Source, m.DenialReason)
 }
 
 // suspectCount returns how many new machines are not available, perhaps because of their template. If there is none,
 // the rollout waits for drains of old machines, for budgets or for people.
 func (p *planner) suspectCount() int {
-	return list.CountWhere(p.template.Machines, func(m Member) bool {
+	return list.CountWhere(p.templateSet.Machines, func(m Member) bool {
 		return !m.Deleting && !m.Available && !m.Updating && !m.isPreserved() && p.isTemplateAtFault(m, false)
 	})
 }
@@ -245,7 +248,7 @@ func (p *planner) degradedCondition() Condition {
 		})
 	}
 	return Condition{
-		Type: vocabulary.ConditionDegraded, Status: "True", Message: p.pin.Sentence(p.template.Revision, p.facts.Now),
+		Type: vocabulary.ConditionDegraded, Status: "True", Message: p.pin.Sentence(p.templateSet.Revision, p.facts.Now),
 		Reason: p.pin.Reason(),
 	}
 }

@@ -18,17 +18,17 @@ func newFailingRollout(failures int, policy rollout.AutoRollback) rollout.Facts 
 	for i := range failures {
 		o.Sets[2] = withMachine(o.Sets[2], i, asFailedMachine)
 	}
-	o.Automatic = policy
+	o.RollbackPolicy = policy
 	o.Progress = rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 	return o
 }
 
 // withPassedDeadline returns the rollout after its progress deadline of one minute has passed.
 func withPassedDeadline(o rollout.Facts) rollout.Facts {
-	o.Deadline = new(time.Minute)
-	o.Reported.Counts = rollout.PlannedStatus(o).Counts
-	o.Reported.Conditions = []rollout.Condition{
-		{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: epochPlus(-time.Minute)},
+	o.ProgressDeadline = new(time.Minute)
+	o.ReportedStatus.Counts = rollout.PlannedStatus(o).Counts
+	o.ReportedStatus.Conditions = []rollout.Condition{
+		{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", LastUpdateTime: epochPlus(-time.Minute)},
 	}
 	return o
 }
@@ -43,16 +43,16 @@ func withRecordedProgress(o rollout.Facts) rollout.Facts {
 
 // deploymentAfterRollback returns a rollout with the recorded pin of an automatic rollback.
 func deploymentAfterRollback() rollout.Facts {
-	return withRecordedProgress(newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1}))
+	return withRecordedProgress(newFailingRollout(2, rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 1}))
 }
 
-// beforeDeadline returns the rollout one second before its deadline passes.
-func beforeDeadline(o rollout.Facts) rollout.Facts {
+// rolloutBeforeDeadline returns the rollout one second before its deadline passes.
+func rolloutBeforeDeadline(o rollout.Facts) rollout.Facts {
 	o.Now = o.Now.Add(-time.Second)
 	return o
 }
 
-func pinOf(o rollout.Facts) *rollout.Pin {
+func recordedPin(o rollout.Facts) *rollout.Pin {
 	if record := rollout.Decide(o).Record; record != nil {
 		return record.Pin
 	}
@@ -69,7 +69,7 @@ func plannedCondition(o rollout.Facts, kind string) rollout.Condition {
 }
 
 func TestAutomaticRollbackPinsTheLastGoodRevision(t *testing.T) {
-	o := newFailingRollout(2, rollout.AutoRollback{Failed: true, MaxFailed: 1})
+	o := newFailingRollout(2, rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 1})
 	d := rollout.Decide(o)
 	pin := &rollout.Pin{
 		Set:      "ms2",
@@ -140,7 +140,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 	})
 	t.Run("rollout steps are skipped", func(t *testing.T) {
 		o := deploymentAfterRollback()
-		o.Steps = []rollout.Step{{Size: countBound(1), Approve: true}}
+		o.Steps = []rollout.Step{{Size: countBound(1), NeedsApproval: true}}
 		assert.Nil(t, rollout.Decide(o).Pause)
 		assert.NotEmpty(t, rollout.Decide(o).Resize)
 	})
@@ -156,7 +156,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 	})
 	t.Run("a person may stop the way back", func(t *testing.T) {
 		o := deploymentAfterRollback()
-		o.Held = "ann"
+		o.HoldReason = "ann"
 		assert.Empty(t, rollout.Decide(o).Resize)
 	})
 	t.Run("a changed template ends the pin, and a second bad one goes back to the good one", func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		assert.Equal(t, &rollout.Progress{Revision: 4, Set: "ms4", Good: "ms2"}, d.Record)
 		o = withRecordedProgress(o)
 		o.Sets[3] = withMachine(withMachine(o.Sets[3], 0, asFailedMachine), 1, asFailedMachine)
-		assert.Equal(t, "ms2", pinOf(o).Set, "and not to the newest former one")
+		assert.Equal(t, "ms2", recordedPin(o).Set, "and not to the newest former one")
 	})
 	t.Run("the former template, written into the spec, ends the pin", func(t *testing.T) {
 		o := back()
@@ -181,7 +181,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 	})
 	t.Run("a retry ends the pin once, and a second failure pins again", func(t *testing.T) {
 		o := back()
-		o.Retry = 1
+		o.RetryCount = 1
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Pin)
 		assert.Equal(
@@ -196,10 +196,10 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 			withMachines(currentSet(3, 2, 0, 0), newMachine("ms3-x", asFailedMachine)),
 			newMachine("ms3-y", asFailedMachine),
 		)
-		assert.NotNil(t, pinOf(o))
+		assert.NotNil(t, recordedPin(o))
 		o = withRecordedProgress(o)
 		assert.NotNil(t, rollout.Decide(o).Pin, "the same request does not retry for ever")
-		o.Retry = 2
+		o.RetryCount = 2
 		assert.Nil(t, rollout.Decide(o).Pin)
 	})
 	t.Run("a pin to a set that is gone ends", func(t *testing.T) {
@@ -217,8 +217,8 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 func TestAPersonPinsAFormerRevision(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
 	o.Progress = rollout.Progress{Revision: 3, Set: "ms3", Completed: epochPlus(-time.Hour), Good: "ms3"}
-	o.PinTo, o.PinBy = 1, "ann: v3 is slow"
-	pin := pinOf(o)
+	o.PinTo, o.PinnedBy = 1, "ann: v3 is slow"
+	pin := recordedPin(o)
 	assert.Equal(t, &rollout.Pin{Set: "ms1", Revision: 1, Since: o.Now, By: "ann: v3 is slow"}, pin)
 	o = withRecordedProgress(o)
 	assert.Equal(t, "Pinned", plannedCondition(o, "Degraded").Reason)
@@ -229,19 +229,19 @@ func TestAPersonPinsAFormerRevision(t *testing.T) {
 	)
 	assert.Equal(t, "ms1", rollout.Decide(o).Resize[0].Name)
 	o.PinTo = 2
-	assert.Equal(t, "ms2", pinOf(o).Set, "another revision")
+	assert.Equal(t, "ms2", recordedPin(o).Set, "another revision")
 	o.PinTo = 9
 	assert.Nil(t, rollout.Decide(o).Record, "none that does not exist")
 	assert.NotNil(t, rollout.Decide(o).Pin)
 }
 
 func TestWhichFailuresCauseRollback(t *testing.T) {
-	count, deadline := rollout.AutoRollback{Failed: true}, rollout.AutoRollback{OnDeadline: true}
+	count, deadline := rollout.AutoRollback{HasMaxFailed: true}, rollout.AutoRollback{OnDeadline: true}
 	denied := func(d rollout.Denial) func(*rollout.Member) {
-		return func(m *rollout.Member) { m.Failed, m.Denied = true, d }
+		return func(m *rollout.Member) { m.Failed, m.DenialReason = true, d }
 	}
 	joined := func(m *rollout.Member) { m.Joined = true }
-	asked := func(m *rollout.Member) { m.Requested = true }
+	asked := func(m *rollout.Member) { m.RemovalRequested = true }
 	sources := func(was, is rollout.Source) func(*rollout.Facts) {
 		return func(o *rollout.Facts) { o.Sets[1].Source, o.Sets[2].Source = was, is }
 	}
@@ -253,7 +253,7 @@ func TestWhichFailuresCauseRollback(t *testing.T) {
 		}
 	}
 	bake := func(d time.Duration) func(*rollout.Facts) {
-		return func(o *rollout.Facts) { o.Automatic.Bake = d }
+		return func(o *rollout.Facts) { o.RollbackPolicy.BakeTime = d }
 	}
 	for name, c := range map[string]struct {
 		of     rollout.AutoRollback
@@ -283,7 +283,7 @@ func TestWhichFailuresCauseRollback(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
-			o.Automatic, o.Progress = c.of, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
+			o.RollbackPolicy, o.Progress = c.of, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 			if c.of.OnDeadline {
 				o.Sets[2] = withMachine(o.Sets[2], 0, c.member)
 			} else {
@@ -294,26 +294,26 @@ func TestWhichFailuresCauseRollback(t *testing.T) {
 			}
 			if c.of.OnDeadline {
 				o = withPassedDeadline(o)
-				assert.Nil(t, pinOf(beforeDeadline(o)), "not before the deadline")
+				assert.Nil(t, recordedPin(rolloutBeforeDeadline(o)), "not before the deadline")
 			}
-			assert.Equal(t, c.want, pinOf(o) != nil)
-			o.Held = "ann"
-			assert.Nil(t, pinOf(o), "a person who holds the rollout decides")
+			assert.Equal(t, c.want, recordedPin(o) != nil)
+			o.HoldReason = "ann"
+			assert.Nil(t, recordedPin(o), "a person who holds the rollout decides")
 		})
 	}
 	t.Run("a budget that blocks the drain of an old machine rolls nothing back", func(t *testing.T) {
 		o := withPassedDeadline(rollingUpdate(5, 1, 0, oldSet(2, 5, 5, 5), currentSet(3, 1, 1, 1)))
-		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
+		o.RollbackPolicy, o.Progress = deadline, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 		o.Sets[0] = withMachine(o.Sets[0], 0, asDeletingMachine)
-		o.Reported.Counts = rollout.PlannedStatus(o).Counts
+		o.ReportedStatus.Counts = rollout.PlannedStatus(o).Counts
 		require.True(t, rollout.Decide(o).Late)
-		assert.Nil(t, pinOf(o))
+		assert.Nil(t, recordedPin(o))
 	})
 	t.Run("nor does a drain before the first new machine", func(t *testing.T) {
 		o := withPassedDeadline(rollingUpdate(5, 0, 1, oldSet(2, 4, 5, 4), currentSet(3, 0, 0, 0)))
-		o.Automatic, o.Progress = deadline, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
-		o.Reported.Counts = rollout.PlannedStatus(o).Counts
-		assert.Nil(t, pinOf(o))
+		o.RollbackPolicy, o.Progress = deadline, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
+		o.ReportedStatus.Counts = rollout.PlannedStatus(o).Counts
+		assert.Nil(t, recordedPin(o))
 	})
 }
 
@@ -333,21 +333,21 @@ func TestTheRecordOfACompleteRollout(t *testing.T) {
 }
 
 func TestServingRevisionCountsAsGoodIfNoRolloutWasComplete(t *testing.T) {
-	o := newFailingRollout(1, rollout.AutoRollback{Failed: true})
+	o := newFailingRollout(1, rollout.AutoRollback{HasMaxFailed: true})
 	o.Progress.Good = ""
-	assert.Equal(t, "ms2", pinOf(o).Set)
+	assert.Equal(t, "ms2", recordedPin(o).Set)
 	o.Sets[1] = oldSet(2, 5, 5, 0)
-	assert.Nil(t, pinOf(o), "nothing is known to be good")
-	o = newFailingRollout(1, rollout.AutoRollback{Failed: true})
+	assert.Nil(t, recordedPin(o), "nothing is known to be good")
+	o = newFailingRollout(1, rollout.AutoRollback{HasMaxFailed: true})
 	o.Progress.Good = "ms3"
-	assert.Nil(t, pinOf(o), "the revision was complete before")
+	assert.Nil(t, recordedPin(o), "the revision was complete before")
 }
 
 // If machines fail after the rollout is complete, a rollback in the bake time needs the earlier set. The history limit
 // does not delete the earlier set.
-func TestTheBakeTimeReturnsToTheFormerGoodSet(t *testing.T) {
+func TestRollbackDuringTheBakeTimeUsesTheFormerGoodSet(t *testing.T) {
 	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
-	o.Automatic = rollout.AutoRollback{Failed: true, Bake: time.Hour}
+	o.RollbackPolicy = rollout.AutoRollback{HasMaxFailed: true, BakeTime: time.Hour}
 	o.Progress = rollout.Progress{Revision: 3, Set: "ms3", Good: "ms1"}
 	o.HistoryLimit = new(0)
 	assert.Equal(t, []string{"ms2"}, targetNames(rollout.Decide(o).Delete))
@@ -358,12 +358,12 @@ func TestTheBakeTimeReturnsToTheFormerGoodSet(t *testing.T) {
 	failed := o
 	failed.Sets = slices.Clone(o.Sets)
 	failed.Sets[2] = withMachine(o.Sets[2], 0, asFailedMachine, func(m *rollout.Member) { m.Joined = true })
-	require.NotNil(t, pinOf(failed))
-	assert.Equal(t, "ms1", pinOf(failed).Set)
+	require.NotNil(t, recordedPin(failed))
+	assert.Equal(t, "ms1", recordedPin(failed).Set)
 	o.Now = o.Now.Add(time.Hour)
 	assert.Equal(t, []string{"ms1", "ms2"}, targetNames(rollout.Decide(o).Delete), "the bake time is over")
 	failed.Now = o.Now
-	assert.Nil(t, pinOf(failed))
+	assert.Nil(t, recordedPin(failed))
 }
 
 // After a person deleted the failed set, a set of another template may get the revision of the failed set.
@@ -382,14 +382,14 @@ func TestARetryDoesNotCountFormerMachines(t *testing.T) {
 	former := epochPlus(-time.Minute)
 	leaving := func(m *rollout.Member) { m.Deleting, m.Failed, m.Created = true, true, former }
 	o.Sets[2] = withMachine(withMachine(currentSet(3, 0, 2, 0), 0, leaving), 1, leaving)
-	o.Retry = 1
+	o.RetryCount = 1
 	record := rollout.Decide(o).Record
 	assert.Equal(t, &rollout.Progress{Revision: 3, Set: "ms3", Attempt: 1, Good: "ms2", FormerMachines: former}, record)
 	o = withRecordedProgress(o)
-	assert.Nil(t, pinOf(o))
+	assert.Nil(t, recordedPin(o))
 	newer := func(m *rollout.Member) { m.Created = epoch }
 	o.Sets[2] = withMachine(withMachine(currentSet(3, 2, 2, 0), 0, asFailedMachine, newer), 1, asFailedMachine, newer)
-	assert.NotNil(t, pinOf(o))
+	assert.NotNil(t, recordedPin(o))
 }
 
 // MCM derives the name of a set from its template.
@@ -438,7 +438,7 @@ func TestConditionsForGitOps(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"Reconciling MachineSetUpdated"},
-		of(beforeDeadline(withPassedDeadline(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0))))),
+		of(rolloutBeforeDeadline(withPassedDeadline(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0))))),
 		"rolling",
 	)
 	assert.Equal(
@@ -453,7 +453,7 @@ func TestConditionsForGitOps(t *testing.T) {
 	)
 	assert.Equal(t, []string{"Degraded RolledBack", "Stalled RolledBack"}, of(deploymentAfterRollback()))
 	invalid := calm
-	invalid.Invalid = "the selector is empty"
+	invalid.InvalidReason = "the selector is empty"
 	assert.Equal(t, []string{"Stalled Invalid"}, of(invalid))
 	leaving := deploymentAfterRollback()
 	leaving.Deleting = true

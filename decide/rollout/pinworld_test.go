@@ -28,10 +28,10 @@ func (w *rolloutSimulation) checkPin(d rollout.Decision) {
 // ready.
 type rollbackSimulation struct {
 	*rolloutSimulation
-	pins      int
-	bakePins  int             // pins that began in the bake time
-	isGood    bool            // no template is bad
-	completed map[string]bool // UIDs of sets whose rollout was complete
+	pinCount             int
+	bakePinCount         int             // pins that began in the bake time
+	hasOnlyGoodTemplates bool            // no template is bad
+	completedSetUIDs     map[string]bool // UIDs of sets whose rollout was complete
 }
 
 // newRollbackSimulation returns a simulation in which the rollout of the first template is complete.
@@ -42,26 +42,26 @@ func newRollbackSimulation(t *testing.T, seed uint64) *rollbackSimulation {
 	spec.Replicas = 1 + d.randomIntBelow(8)
 	spec.Strategy = pickRandomItem(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.Recreate)
 	spec.HistoryLimit = nil
-	spec.Deadline = new(time.Minute)
-	spec.Automatic = rollout.AutoRollback{
-		OnDeadline: d.hasChanceOneIn(2),
-		Failed:     d.hasChanceOneIn(2),
-		MaxFailed:  d.randomIntBelow(3),
-		Bake:       time.Duration(d.randomIntBelow(3)) * time.Minute,
+	spec.ProgressDeadline = new(time.Minute)
+	spec.RollbackPolicy = rollout.AutoRollback{
+		OnDeadline:   d.hasChanceOneIn(2),
+		HasMaxFailed: d.hasChanceOneIn(2),
+		MaxFailed:    d.randomIntBelow(3),
+		BakeTime:     time.Duration(d.randomIntBelow(3)) * time.Minute,
 	}
 	w := &rollbackSimulation{
-		rolloutSimulation: newSimulation(seed, spec),
-		isGood:            d.hasChanceOneIn(2),
-		completed:         map[string]bool{},
+		rolloutSimulation:    newSimulation(seed, spec),
+		hasOnlyGoodTemplates: d.hasChanceOneIn(2),
+		completedSetUIDs:     map[string]bool{},
 	}
-	w.isBadTemplate = func(template string) bool { return !w.isGood && template != "v1" && template != "v4" }
-	w.createFirstTemplate(t)
+	w.isBadTemplate = func(template string) bool { return !w.hasOnlyGoodTemplates && template != "v1" && template != "v4" }
+	w.rollOutFirstTemplate(t)
 	for _, g := range w.sets {
-		w.completed[g.UID] = true
+		w.completedSetUIDs[g.UID] = true
 	}
-	w.creationTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 700 * time.Millisecond }
-	w.deletionTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 600 * time.Millisecond }
-	w.actsLate, w.turnsPerUserAction = seed%2 == 1, 5
+	w.creationDuration = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 700 * time.Millisecond }
+	w.deletionDuration = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 600 * time.Millisecond }
+	w.writesLate, w.turnsPerUserAction = seed%2 == 1, 5
 	return w
 }
 
@@ -71,16 +71,16 @@ func (w *rollbackSimulation) runCheckedTurn() {
 	w.runTurn(true)
 	for _, g := range w.sets {
 		if w.lastDecision.Complete && w.lastDecision.Pin == nil && g.template == w.template {
-			w.completed[g.UID] = true
+			w.completedSetUIDs[g.UID] = true
 		}
 	}
 	pin := w.spec.Progress.Pin
 	if pin == nil || before != nil && *pin == *before {
 		return
 	}
-	w.pins++
+	w.pinCount++
 	if !w.spec.Progress.Completed.IsZero() {
-		w.bakePins++
+		w.bakePinCount++
 	}
 	failed, set := w.setByName(w.spec.Progress.Set), w.setByName(pin.Set)
 	switch {
@@ -89,7 +89,7 @@ func (w *rollbackSimulation) runCheckedTurn() {
 	// during the bake time, machines that fail in a power cut count
 	case !w.isBadTemplate(failed.template) && w.spec.Progress.Completed.IsZero():
 		w.recordBrokenInvariant("the good template %s is rolled back: %s", failed.template, pin.Why)
-	case !w.completed[set.UID]:
+	case !w.completedSetUIDs[set.UID]:
 		w.recordBrokenInvariant("the machines return to %s, which was never complete", set.template)
 	}
 }
@@ -113,12 +113,12 @@ func (w *rollbackSimulation) makeRandomDisturbance() {
 			w.failureTimes = append(w.failureTimes, w.now)
 		}
 	case 1:
-		u.Requested = true // a person requests the replacement
+		u.RemovalRequested = true // a person requests the replacement
 		asFailedMachine(&u.Member)
 		w.failureTimes = append(w.failureTimes, w.now)
 	case 2:
 		if !u.Joined && !u.willFail { // the cloud denies the instance for longer than the progress deadline
-			u.Denied, u.readyTime = rollout.DeniedByNetwork, w.now.Add(3*time.Minute)
+			u.DenialReason, u.readyTime = rollout.DeniedByNetwork, w.now.Add(3*time.Minute)
 		}
 	case 3:
 		w.deleteMachineByHand(w.setOfMachine(u), u)
@@ -139,7 +139,7 @@ func (w *rollbackSimulation) makeRandomDisturbance() {
 // also advance, so that they still count as recent.
 func (w *rollbackSimulation) passTimeWithoutWorker(d time.Duration) {
 	w.now = w.now.Add(d)
-	w.spec.Absent += d
+	w.spec.WorkerDowntime += d
 	for _, times := range [][]time.Time{w.failureTimes, w.removalTimes} {
 		for i := range times {
 			times[i] = times[i].Add(d)
@@ -173,7 +173,7 @@ func TestInvariantsHoldWithAutomaticRollbacks(t *testing.T) {
 			w.runCheckedTurn()
 			mayEnd = w.lastDecision.Pin == nil
 		}
-		require.Empty(t, w.brokenInvariant, "seed %d %s %+v", seed, w.spec.Strategy, w.spec.Automatic)
+		require.Empty(t, w.brokenInvariant, "seed %d %s %+v", seed, w.spec.Strategy, w.spec.RollbackPolicy)
 		require.True(
 			t,
 			!mayEnd || w.isRolloutDone(),
@@ -183,7 +183,7 @@ func TestInvariantsHoldWithAutomaticRollbacks(t *testing.T) {
 			w.stateLine(),
 			w.lastDecision.Why,
 		)
-		pins, bakePins = pins+w.pins, bakePins+w.bakePins
+		pins, bakePins = pins+w.pinCount, bakePins+w.bakePinCount
 	}
 	require.Greater(t, pins, decidetest.RandomRunCount(1000)/4, "many templates are rolled back")
 	require.Positive(t, bakePins, "some of them in the bake time")

@@ -12,17 +12,17 @@ import (
 // setPlan is the state of a set during a decision: its facts as numbers, and its new size.
 type setPlan struct {
 	MachineSet
-	size                int // the size decided so far
-	activeMachines      int // number of machines that are not being deleted
-	terminatingMachines int // number of machines that are being deleted
-	availableMachines   int
-	unhealthyMachines   int // unavailable machines that the set deletes before available machines
-	updatingMachines    int
-	chosenMachines      int // machines that the autoscaler or an operator chose for deletion
+	size                    int // the size decided so far
+	activeMachineCount      int // number of machines that are not being deleted
+	terminatingMachineCount int // number of machines that are being deleted
+	availableMachineCount   int
+	unhealthyMachineCount   int // unavailable machines that the set deletes before available machines
+	updatingMachineCount    int
+	chosenMachineCount      int // machines that the autoscaler or an operator chose for deletion
 	// available machines that the set deletes even if its size does not require it, because the autoscaler chose them
-	leavingMachines int
-	sizeReason      string // reason of the last change of size
-	isForced        bool
+	leavingMachineCount int
+	sizeReason          string // reason of the last change of size
+	isForced            bool
 	// a scale-down may be reverted at once, because no other size depends on the smaller size
 	isRevertible          bool
 	transfer              MachineTransfer
@@ -31,16 +31,16 @@ type setPlan struct {
 
 // planner is the state of a deployment during a decision.
 type planner struct {
-	facts               Facts
-	surge               int
-	minAvailable        int        // number of machines that must be available
-	sets                []*setPlan // sets that are not being deleted, from the oldest to the newest
-	template            *setPlan   // the set of the deployment's template; nil: no such set
-	current             *setPlan   // the set that gets the machines: template or, while a pin is in force, an old set
-	pin                 *Pin       // the pin that is in force; nil: none
-	terminatingMachines int        // number of machines of sets that are being deleted
-	stepTarget          int        // number of new machines that the current rollout step requires
-	idleReason          string     // the reason why no size changes
+	facts                   Facts
+	surge                   int
+	minAvailable            int        // number of machines that must be available
+	sets                    []*setPlan // sets that are not being deleted, from the oldest to the newest
+	templateSet             *setPlan   // the set of the deployment's template; nil: no such set
+	currentSet              *setPlan   // the set that gets the machines: template or, while a pin is in force, an old set
+	pin                     *Pin       // the pin that is in force; nil: none
+	terminatingMachineCount int        // number of machines of sets that are being deleted
+	stepTarget              int        // number of new machines that the current rollout step requires
+	idleReason              string     // the reason why no size changes
 }
 
 // newPlanner returns the planner of these facts. The facts must be sorted.
@@ -50,22 +50,22 @@ func newPlanner(o Facts) *planner {
 	preserved := 0
 	for _, s := range o.Sets {
 		set := newSetPlan(s)
-		set.leavingMachines = list.CountWhere(s.Machines, func(m Member) bool {
+		set.leavingMachineCount = list.CountWhere(s.Machines, func(m Member) bool {
 			return m.Available && !m.Updating && !m.Deleting && o.isDeletedAtAnySize(m)
 		})
 		preserved += list.CountWhere(s.Machines, func(m Member) bool { return m.isPreservedFailed() && !m.Deleting })
 		if s.Deleting {
-			p.terminatingMachines += max(set.activeMachines+set.terminatingMachines, s.Counted)
+			p.terminatingMachineCount += max(set.activeMachineCount+set.terminatingMachineCount, s.StatusMachineCount)
 			continue
 		}
 		p.sets = append(p.sets, set)
-		if s.Current && p.template == nil {
-			p.template = set
+		if s.Current && p.templateSet == nil {
+			p.templateSet = set
 		}
 	}
-	p.current = p.template
+	p.currentSet = p.templateSet
 	if p.pin = p.activePin(); p.pin != nil {
-		p.current = p.setOfName(p.pin.Set)
+		p.currentSet = p.setByName(p.pin.Set)
 	}
 	p.minAvailable = max(o.Replicas-unavailable-preserved, 0)
 	for _, set := range p.sets {
@@ -78,33 +78,33 @@ func newSetPlan(s MachineSet) *setPlan {
 	active := list.Filter(s.Machines, func(m Member) bool { return !m.Deleting })
 	of := func(holds func(Member) bool) int { return list.CountWhere(active, holds) }
 	set := &setPlan{
-		MachineSet:          s,
-		size:                s.Replicas,
-		activeMachines:      len(active),
-		terminatingMachines: len(s.Machines) - len(active),
-		transfer:            s.machineTransfer(),
-		updatingMachines:    of(func(m Member) bool { return m.Updating }),
-		availableMachines:   of(func(m Member) bool { return m.Available && !m.Updating }),
-		unhealthyMachines: of(
+		MachineSet:              s,
+		size:                    s.Replicas,
+		activeMachineCount:      len(active),
+		terminatingMachineCount: len(s.Machines) - len(active),
+		transfer:                s.machineTransfer(),
+		updatingMachineCount:    of(func(m Member) bool { return m.Updating }),
+		availableMachineCount:   of(func(m Member) bool { return m.Available && !m.Updating }),
+		unhealthyMachineCount: of(
 			func(m Member) bool { return m.Unhealthy && !m.isPreserved() && !m.Available && !m.Updating },
 		),
-		chosenMachines: of(func(m Member) bool { return m.First || m.isChosen() }),
+		chosenMachineCount: of(func(m Member) bool { return m.DeleteFirst || m.isChosen() }),
 	}
 	exposed := slices.ContainsFunc(active, func(m Member) bool {
 		// Before an unavailable machine, the set may delete an available machine that has a low priority or that an
 		// operator chose.
-		return m.Available && !m.Updating && (m.First || m.Priority < vocabulary.PriorityDefault)
+		return m.Available && !m.Updating && (m.DeleteFirst || m.Priority < vocabulary.PriorityDefault)
 	})
-	if exposed || s.ActedOn != s.Replicas || s.machineTransfer().To != "" {
+	if exposed || s.ActedOnSize != s.Replicas || s.machineTransfer().To != "" {
 		// The set's workflow may have chosen machines for deletion earlier, when other machines were unhealthy.
-		set.unhealthyMachines = 0
+		set.unhealthyMachineCount = 0
 	}
 	return set
 }
 
 // oldSets returns the sets of other templates, from the oldest to the newest.
 func (p *planner) oldSets() []*setPlan {
-	return slices.DeleteFunc(slices.Clone(p.sets), func(set *setPlan) bool { return set == p.current })
+	return slices.DeleteFunc(slices.Clone(p.sets), func(set *setPlan) bool { return set == p.currentSet })
 }
 
 func sumOverSets(sets []*setPlan, of func(*setPlan) int) int {
@@ -117,20 +117,21 @@ func sumOverSets(sets []*setPlan, of func(*setPlan) int) int {
 
 func sizeOfSet(set *setPlan) int { return set.size }
 
-// occupiedPlaces returns the number of a set's machines that count against Replicas plus surge. occupiedPlaces includes
-// existing machines, machines that the set may create now and, unless FreeWhenDeleting is true, machines that are being
-// deleted. occupiedPlaces uses the largest size that the set's workflow may act on, because the workflow may be
-// creating machines now. A growing set may still delete the surplus of a smaller size and then create other machines.
-func (p *planner) occupiedPlaces(set *setPlan) int {
-	most := max(set.size, set.Replicas, set.ActedOn)
-	here := max(most, set.activeMachines)
-	if p.facts.FreeWhenDeleting {
+// occupiedPlaceCount returns the number of a set's machines that count against Replicas plus surge. occupiedPlaceCount
+// includes existing machines, machines that the set may create now and, unless IgnoresDeletingMachines is true,
+// machines that are being deleted. occupiedPlaceCount uses the largest size that the set's workflow may act on, because
+// the workflow may be creating machines now. A growing set may still delete the surplus of a smaller size and then
+// create other machines.
+func (p *planner) occupiedPlaceCount(set *setPlan) int {
+	most := max(set.size, set.Replicas, set.ActedOnSize)
+	here := max(most, set.activeMachineCount)
+	if p.facts.IgnoresDeletingMachines {
 		return here
 	}
-	if set.ActedOn <= set.Replicas {
-		here = most + max(set.activeMachines-set.ActedOn, 0)
+	if set.ActedOnSize <= set.Replicas {
+		here = most + max(set.activeMachineCount-set.ActedOnSize, 0)
 	}
-	return max(here+set.terminatingMachines, set.Counted)
+	return max(here+set.terminatingMachineCount, set.StatusMachineCount)
 }
 
 // isOnlyScaling reports whether the number of machines is the only difference from the spec. No machine has another
@@ -141,42 +142,45 @@ func (p *planner) isOnlyScaling() bool {
 		p.facts.reportedCondition(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonNewMachineSetAvailable
 }
 
-// remainingPlaces returns how many machines may be added now. If no machine may be added, the returned text gives the
-// reason.
-func (p *planner) remainingPlaces(surge int) (int, string) {
+// remainingPlaceCount returns how many machines may be added now. If no machine may be added, the returned text gives
+// the reason.
+func (p *planner) remainingPlaceCount(surge int) (int, string) {
 	if p.isOnlyScaling() {
 		return p.facts.Replicas, ""
 	}
-	taken := sumOverSets(p.sets, p.occupiedPlaces)
-	if !p.facts.FreeWhenDeleting {
-		taken += p.terminatingMachines
+	taken := sumOverSets(p.sets, p.occupiedPlaceCount)
+	if !p.facts.IgnoresDeletingMachines {
+		taken += p.terminatingMachineCount
 	}
 	if taken >= p.facts.Replicas+surge {
-		here := min(taken, p.existingMachines())
+		here := min(taken, p.existingMachineCount())
 		return 0, fmt.Sprintf(
-			"no room: %d of at most %s exist or are being deleted", here, machineCount(p.facts.Replicas+surge)) +
+			"no room: %d of at most %s exist or are being deleted", here, machineCountText(p.facts.Replicas+surge)) +
 			phrase.TextIf(taken > here, "; %d more may exist or be created", taken-here)
 	}
 	return p.facts.Replicas + surge - taken, ""
 }
 
-// existingMachines returns the number of existing machines that count against Replicas plus surge. Machines that a set
-// may still create are not included.
-func (p *planner) existingMachines() int {
-	active := sumOverSets(p.sets, func(set *setPlan) int { return set.activeMachines })
-	if p.facts.FreeWhenDeleting {
+// existingMachineCount returns the number of existing machines that count against Replicas plus surge. Machines that a
+// set may still create are not included.
+func (p *planner) existingMachineCount() int {
+	active := sumOverSets(p.sets, func(set *setPlan) int { return set.activeMachineCount })
+	if p.facts.IgnoresDeletingMachines {
 		return active
 	}
-	return active + sumOverSets(p.sets, func(set *setPlan) int { return set.terminatingMachines }) + p.terminatingMachines
+	return active + sumOverSets(
+		p.sets,
+		func(set *setPlan) int { return set.terminatingMachineCount },
+	) + p.terminatingMachineCount
 }
 
-// guaranteedAvailableMachines returns how many machines of a set are certain to stay available if the size becomes n.
+// guaranteedAvailableCount returns how many machines of a set are certain to stay available if the size becomes n.
 // The set deletes unhealthy machines first, but may then delete available machines before other unavailable machines.
 // The set's workflow may still act on a smaller size. Machines that the autoscaler chose are deleted at any size.
-func (set *setPlan) guaranteedAvailableMachines(n int) int {
-	return set.availableMachines - min(
-		max(set.safeSize()-min(n, set.smallestSize()), set.leavingMachines),
-		set.availableMachines,
+func (set *setPlan) guaranteedAvailableCount(n int) int {
+	return set.availableMachineCount - min(
+		max(set.safeSize()-min(n, set.smallestSize()), set.leavingMachineCount),
+		set.availableMachineCount,
 	)
 }
 
@@ -185,13 +189,13 @@ func (set *setPlan) guaranteedAvailableMachines(n int) int {
 // creating.
 func (set *setPlan) safeSize() int {
 	if set.transfer.To != "" {
-		return max(set.activeMachines, set.size, set.Replicas, set.ActedOn)
+		return max(set.activeMachineCount, set.size, set.Replicas, set.ActedOnSize)
 	}
-	return set.activeMachines - set.unhealthyMachines
+	return set.activeMachineCount - set.unhealthyMachineCount
 }
 
 // smallestSize returns the smallest size that the set's workflow may act on.
-func (set *setPlan) smallestSize() int { return min(set.size, set.Replicas, set.ActedOn) }
+func (set *setPlan) smallestSize() int { return min(set.size, set.Replicas, set.ActedOnSize) }
 
 // setSize sets a set's size, and reports whether the size changed. Until the set's workflow has acted on the last size,
 // the size changes only in the same direction. The number of the set's machines is therefore between the old and the
@@ -199,8 +203,8 @@ func (set *setPlan) smallestSize() int { return min(set.size, set.Replicas, set.
 // reverted, because the cache may not contain the machines that are being created. If a scale-up were reverted, a new
 // template could add the same number of machines again.
 func (set *setPlan) setSize(n int, why string) bool {
-	if n == set.size || n > set.Replicas && set.ActedOn > set.Replicas && !set.isRevertible ||
-		n < set.Replicas && set.ActedOn < set.Replicas {
+	if n == set.size || n > set.Replicas && set.ActedOnSize > set.Replicas && !set.isRevertible ||
+		n < set.Replicas && set.ActedOnSize < set.Replicas {
 		return false
 	}
 	set.size, set.sizeReason = n, why
@@ -212,7 +216,7 @@ func (set *setPlan) setSize(n int, why string) bool {
 func (p *planner) removalBudget() int {
 	return sumOverSets(
 		p.sets,
-		func(set *setPlan) int { return set.guaranteedAvailableMachines(set.size) },
+		func(set *setPlan) int { return set.guaranteedAvailableCount(set.size) },
 	) - p.minAvailable
 }
 
@@ -224,7 +228,7 @@ func (p *planner) lowerSize(set *setPlan, by int, why string) int {
 		return 0
 	}
 	budget := max(p.removalBudget(), 0)
-	if set.guaranteedAvailableMachines(set.size)-set.guaranteedAvailableMachines(n) > budget {
+	if set.guaranteedAvailableCount(set.size)-set.guaranteedAvailableCount(n) > budget {
 		n = max(min(set.smallestSize(), set.safeSize())-budget, n)
 	}
 	if by = set.size - n; by <= 0 || !set.setSize(n, why) {

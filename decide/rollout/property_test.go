@@ -27,7 +27,7 @@ func randomDeployment(d *randomSource, most int) rollout.Facts {
 		rollout.InPlaceManual,
 		rollout.OnDelete,
 	)
-	o.Deleting, o.Paused, o.FreeWhenDeleting, o.MCM.Frozen = d.hasChanceOneIn(
+	o.Deleting, o.Paused, o.IgnoresDeletingMachines, o.MCM.Frozen = d.hasChanceOneIn(
 		15,
 	), d.hasChanceOneIn(
 		8,
@@ -36,28 +36,28 @@ func randomDeployment(d *randomSource, most int) rollout.Facts {
 	), d.hasChanceOneIn(
 		9,
 	)
-	o.Approved, o.MCM.Guard = d.randomIntBelow(3), d.hasChanceOneIn(2)
+	o.ApprovedSteps, o.MCM.ProtectsFromAutoscaler = d.randomIntBelow(3), d.hasChanceOneIn(2)
 	if d.hasChanceOneIn(8) {
-		o.Held = "cancelled"
+		o.HoldReason = "cancelled"
 	}
 	if d.hasChanceOneIn(8) {
 		o.RollbackTo = new(int64(d.randomIntBelow(5)))
 	}
 	if d.hasChanceOneIn(4) {
-		o.Automatic = rollout.AutoRollback{OnDeadline: true, Failed: true, MaxFailed: d.randomIntBelow(4)}
-		o.Deadline = new(time.Minute)
-		o.Reported.Conditions = []rollout.Condition{
+		o.RollbackPolicy = rollout.AutoRollback{OnDeadline: true, HasMaxFailed: true, MaxFailed: d.randomIntBelow(4)}
+		o.ProgressDeadline = new(time.Minute)
+		o.ReportedStatus.Conditions = []rollout.Condition{
 			{
-				Type:    "Progressing",
-				Reason:  pickRandomItem(d, "MachineSetUpdated", "DeploymentPaused", "NewMachineSetAvailable"),
-				Updated: epochPlus(-time.Hour),
+				Type:           "Progressing",
+				Reason:         pickRandomItem(d, "MachineSetUpdated", "DeploymentPaused", "NewMachineSetAvailable"),
+				LastUpdateTime: epochPlus(-time.Hour),
 			},
 		}
 	}
 	for n := range d.randomIntBelow(5) {
 		live := d.randomIntBelow(most)
 		s := oldSet(n+1, d.randomIntBelow(most), live, d.randomIntBelow(live+1))
-		s.Current, s.Deleting, s.NoScaleUp, s.Drift = d.hasChanceOneIn(
+		s.Current, s.Deleting, s.ScaleUpDisabled, s.Drifted = d.hasChanceOneIn(
 			4,
 		), d.hasChanceOneIn(
 			9,
@@ -66,9 +66,15 @@ func randomDeployment(d *randomSource, most int) rollout.Facts {
 		), d.hasChanceOneIn(
 			9,
 		)
-		s.Counted, s.Desired, s.Max = d.randomIntBelow(most), d.randomIntBelow(most), d.randomIntBelow(most)
+		s.StatusMachineCount, s.DesiredReplicas, s.MaxReplicas = d.randomIntBelow(
+			most,
+		), d.randomIntBelow(
+			most,
+		), d.randomIntBelow(
+			most,
+		)
 		if d.hasChanceOneIn(3) {
-			s.ActedOn = d.randomIntBelow(most)
+			s.ActedOnSize = d.randomIntBelow(most)
 		}
 		for i := range s.Machines {
 			change := pickRandomItem(
@@ -116,7 +122,7 @@ func TestInvariantsOfRandomDecisions(t *testing.T) {
 			require.GreaterOrEqual(t, r.To, 0)
 			require.NotEmpty(t, r.Version)
 		}
-		if o.Paused || o.Held != "" {
+		if o.Paused || o.HoldReason != "" {
 			require.Empty(t, got.Select)
 			require.Nil(t, got.Create)
 		}
@@ -175,9 +181,9 @@ func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 	}
 }
 
-func TestARecreateDeploymentHidesNoOvershoot(t *testing.T) {
+func TestARecreateRolloutReportsAnOvershoot(t *testing.T) {
 	w := newSimulation(1, rollout.Facts{Settings: rollout.Settings{Replicas: 4, Strategy: rollout.Recreate}})
-	w.createFirstTemplate(t)
+	w.rollOutFirstTemplate(t)
 	w.template = "v2"
 	for range 6 {
 		w.runTurn(false)
@@ -188,18 +194,18 @@ func TestARecreateDeploymentHidesNoOvershoot(t *testing.T) {
 		w.addMachine(g, fmt.Sprintf("too-many-%d", i))
 	}
 	o := g.observeSet(w)
-	o.Reported.Peak = 2
+	o.ReportedStatus.Peak = 2
 	assert.Positive(t, scale.PlanSet(o).Status.Overshoot)
 	assert.True(t, w.runUntilDone(false, 500), "and the rollout ends all the same")
 }
 
 // The simulation runs the benchmark's rollout: 100 machines, 2 s for a creation, 1 s for a deletion.
-func TestTheRolloutOfTheBenchmarkIsNearIdeal(t *testing.T) {
+func TestTheBenchmarkRolloutIsNearlyIdeal(t *testing.T) {
 	w := newSimulation(
 		1,
-		rollout.Facts{Settings: rollout.Settings{Replicas: 100, Strategy: rollout.RollingUpdate, Surge: countBound(10)}},
+		rollout.Facts{Settings: rollout.Settings{Replicas: 100, Strategy: rollout.RollingUpdate, MaxSurge: countBound(10)}},
 	)
-	w.createFirstTemplate(t)
+	w.rollOutFirstTemplate(t)
 	w.template = "v2"
 	began := w.now
 	ideal, complete := simulate.IdealDuration(w.observeDeployment(), 2*time.Second, time.Second)

@@ -23,7 +23,7 @@ func (p *planner) countMachines() MachineCounts {
 		c.PreservedFailed += of(func(m Member) bool { return m.isPreservedFailed() })
 		c.Ready += of(func(m Member) bool { return m.Ready && !m.Deleting })
 		c.Available += of(func(m Member) bool { return m.Available })
-		if p.template != nil && s.UID == p.template.UID {
+		if p.templateSet != nil && s.UID == p.templateSet.UID {
 			c.Updated += len(s.Machines)
 		}
 		if !s.Deleting {
@@ -38,9 +38,9 @@ func (p *planner) countMachines() MachineCounts {
 // preserved Failed machine counts as available.
 func (p *planner) isComplete() bool {
 	c := p.countMachines()
-	return p.current != nil && p.current.size == p.facts.Replicas && p.current.Replicas == p.facts.Replicas &&
-		p.current.ActedOn == p.facts.Replicas &&
-		len(p.current.Machines) == p.facts.Replicas &&
+	return p.currentSet != nil && p.currentSet.size == p.facts.Replicas && p.currentSet.Replicas == p.facts.Replicas &&
+		p.currentSet.ActedOnSize == p.facts.Replicas &&
+		len(p.currentSet.Machines) == p.facts.Replicas &&
 		c.Replicas == p.facts.Replicas &&
 		c.Available+c.PreservedFailed >= p.facts.Replicas
 }
@@ -52,7 +52,7 @@ func (p *planner) hasProgressed() bool {
 	if p.isNewAttempt() {
 		return true
 	}
-	c, r := p.countMachines(), p.facts.Reported.Counts
+	c, r := p.countMachines(), p.facts.ReportedStatus.Counts
 	more, fewer := c.Updated-r.Updated, (r.Replicas-r.Updated)-(c.Replicas-c.Updated)
 	if p.pin != nil { // machines of the template are replaced by machines of an old set
 		more, fewer = -fewer, -more
@@ -71,8 +71,8 @@ func (p *planner) hasProgressed() bool {
 // of a set, another set may get its revision.
 func (p *planner) isNewAttempt() bool {
 	r := p.facts.Progress
-	return p.template != nil && p.pin == nil &&
-		(r.Revision != p.highestRevision() || r.Set != p.template.Name || r.Attempt != p.attempt())
+	return p.templateSet != nil && p.pin == nil &&
+		(r.Revision != p.highestRevision() || r.Set != p.templateSet.Name || r.Attempt != p.retryCount())
 }
 
 // progressDeadline returns the time at which the progress deadline passes; zero: it never passes, or has already
@@ -80,12 +80,13 @@ func (p *planner) isNewAttempt() bool {
 func (p *planner) progressDeadline() time.Time {
 	last := p.facts.reportedCondition(vocabulary.ConditionProgressing)
 	late := last.Reason == vocabulary.ReasonProgressDeadlineExceeded
-	if p.facts.Deadline == nil || late || p.isOnlyScaling() || p.facts.StopReason() != "" || last.Updated.IsZero() ||
+	if p.facts.ProgressDeadline == nil || late || p.isOnlyScaling() || p.facts.StopReason() != "" ||
+		last.LastUpdateTime.IsZero() ||
 		p.isComplete() ||
 		p.hasProgressed() {
 		return time.Time{}
 	}
-	return last.Updated.Add(*p.facts.Deadline + p.facts.Absent)
+	return last.LastUpdateTime.Add(*p.facts.ProgressDeadline + p.facts.WorkerDowntime)
 }
 
 // isLate reports whether the progress deadline has passed. isLate stays true until there is progress.
@@ -93,7 +94,7 @@ func (p *planner) isLate() bool {
 	reported := p.facts.reportedCondition(
 		vocabulary.ConditionProgressing,
 	).Reason == vocabulary.ReasonProgressDeadlineExceeded
-	if reported && p.facts.Deadline != nil && !p.hasProgressed() && !p.isComplete() {
+	if reported && p.facts.ProgressDeadline != nil && !p.hasProgressed() && !p.isComplete() {
 		return true
 	}
 	due := p.progressDeadline()
@@ -104,12 +105,12 @@ func (p *planner) isLate() bool {
 func (o Facts) StopReason() string {
 	return cmp.Or(
 		phrase.TextIf(o.Paused, "paused%s", phrase.ActorText(o.PausedBy)),
-		phrase.TextIf(o.Held != "", "held%s", phrase.ActorText(o.Held)),
+		phrase.TextIf(o.HoldReason != "", "held%s", phrase.ActorText(o.HoldReason)),
 	)
 }
 
-// ConditionsPresentOnlyWhileTrue returns the types of conditions that a status has only while they are True.
-func ConditionsPresentOnlyWhileTrue() []string {
+// OptionalConditionTypes returns the types of conditions that a status has only while they are True.
+func OptionalConditionTypes() []string {
 	return []string{
 		vocabulary.ConditionReplicaFailure, vocabulary.ConditionFrozen, vocabulary.ConditionDegraded,
 		vocabulary.ConditionReconciling, vocabulary.ConditionStalled,
@@ -119,12 +120,12 @@ func ConditionsPresentOnlyWhileTrue() []string {
 // Status is the desired status of the deployment.
 type Status struct {
 	Counts MachineCounts
-	// Available and Progressing are always present; the types of ConditionsPresentOnlyWhileTrue only while they are
+	// Available and Progressing are always present; the types of OptionalConditionTypes only while they are
 	// True
 	Conditions []Condition
-	// Failed has the names of machines whose last operation failed, as scale.FirstFailedNames returns them. Failed does
-	// not include preserved machines.
-	Failed []string
+	// FailedNames has the names of machines whose last operation failed, as scale.FirstFailedNames returns them.
+	// FailedNames does not include preserved machines.
+	FailedNames []string
 }
 
 // PlannedStatus returns the Status of PlanDeployment.
@@ -145,15 +146,15 @@ func (p *planner) buildStatus() Status {
 	for _, set := range p.facts.Sets {
 		for _, m := range set.Machines {
 			if m.lastOperationFailed() {
-				s.Failed = append(s.Failed, m.Name)
+				s.FailedNames = append(s.FailedNames, m.Name)
 			}
 		}
 	}
 	s.Conditions[0].Message = strings.Join(
-		phrase.NonEmptyTexts(s.Conditions[0].Message, scale.UnnamedFailuresText(len(s.Failed))),
+		phrase.NonEmptyTexts(s.Conditions[0].Message, scale.UnnamedFailuresText(len(s.FailedNames))),
 		"; ",
 	)
-	s.Failed = scale.FirstFailedNames(s.Failed)
+	s.FailedNames = scale.FirstFailedNames(s.FailedNames)
 	for i := range s.Conditions {
 		s.Conditions[i].Message = phrase.CutMessage(s.Conditions[i].Message)
 	}
@@ -169,8 +170,8 @@ func (p *planner) availableCondition() Condition {
 		Reason: vocabulary.ReasonMinimumReplicasAvailable,
 		Message: fmt.Sprintf(
 			"%d of %s available, %d needed",
-			p.availableMachines(),
-			machineCount(p.facts.Replicas),
+			p.availableMachineCount(),
+			machineCountText(p.facts.Replicas),
 			p.minAvailable,
 		),
 	}
@@ -188,14 +189,14 @@ func (p *planner) progressingCondition() Condition {
 		return was
 	}
 	c := p.progressingState(was.Reason)
-	c.Type, c.Updated = vocabulary.ConditionProgressing, was.Updated
+	c.Type, c.LastUpdateTime = vocabulary.ConditionProgressing, was.LastUpdateTime
 	progressing := []string{
 		vocabulary.ReasonNewMachineSetCreated,
 		vocabulary.ReasonFoundNewMachineSet,
 		vocabulary.ReasonMachineSetUpdated,
 	}
-	if was.Reason != c.Reason || c.Updated.IsZero() || p.hasProgressed() && slices.Contains(progressing, c.Reason) {
-		c.Updated = p.facts.Now
+	if was.Reason != c.Reason || c.LastUpdateTime.IsZero() || p.hasProgressed() && slices.Contains(progressing, c.Reason) {
+		c.LastUpdateTime = p.facts.Now
 	}
 	return c
 }
@@ -206,24 +207,28 @@ func (p *planner) progressingState(was string) Condition {
 	done := fmt.Sprintf(
 		"%d of %s up to date, %d available",
 		counts.Updated,
-		machineCount(p.facts.Replicas),
+		machineCountText(p.facts.Replicas),
 		counts.Available,
 	)
 	here := 0
-	if p.current != nil {
-		here = len(p.current.Machines)
+	if p.currentSet != nil {
+		here = len(p.currentSet.Machines)
 	}
 	if p.pin != nil {
 		done = fmt.Sprintf(
-			"%d of %s back on revision %d, %d available", here, machineCount(p.facts.Replicas), p.pin.Revision, counts.Available,
+			"%d of %s back on revision %d, %d available",
+			here,
+			machineCountText(p.facts.Replicas),
+			p.pin.Revision,
+			counts.Available,
 		)
 	}
 	// If only the number of machines changed, there is no rollout.
 	scaled := p.isOnlyScaling() && counts.Replicas == here && p.facts.StopReason() == ""
 	return cmp.Or(
 		list.ValueIf(
-			p.facts.Invalid != "",
-			Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.facts.Invalid},
+			p.facts.InvalidReason != "",
+			Condition{Status: "False", Reason: vocabulary.ReasonInvalid, Message: p.facts.InvalidReason},
 		),
 		list.ValueIf(
 			p.facts.suspensionReason() != "",
@@ -242,13 +247,13 @@ func (p *planner) progressingState(was string) Condition {
 			},
 		),
 		list.ValueIf(
-			p.facts.Held != "",
+			p.facts.HoldReason != "",
 			Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutHeld, Message: p.pausedMessage(p.facts.StopReason())},
 		),
-		list.ValueIf(p.facts.NoSet != "" && p.current == nil && !p.facts.Deleting,
-			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.facts.NoSet}),
-		list.ValueIf(p.facts.NoCreate.Reason != "" && p.current == nil && !p.facts.Deleting,
-			Condition{Status: "False", Reason: p.facts.NoCreate.Reason, Message: p.facts.NoCreate.Message}),
+		list.ValueIf(p.facts.CreationError != "" && p.currentSet == nil && !p.facts.Deleting,
+			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.facts.CreationError}),
+		list.ValueIf(p.facts.CreationProblem.Reason != "" && p.currentSet == nil && !p.facts.Deleting,
+			Condition{Status: "False", Reason: p.facts.CreationProblem.Reason, Message: p.facts.CreationProblem.Message}),
 		p.runningState(was, done),
 	)
 }
@@ -265,7 +270,7 @@ func (p *planner) runningState(was, done string) Condition {
 		return Condition{
 			Status:  "True",
 			Reason:  begun,
-			Message: fmt.Sprintf("set %s is now the current one; %s", p.current.Name, done),
+			Message: fmt.Sprintf("set %s is now the current one; %s", p.currentSet.Name, done),
 		}
 	case was == vocabulary.ReasonDeploymentPaused || was == vocabulary.ReasonRolloutHeld:
 		return Condition{
@@ -276,7 +281,11 @@ func (p *planner) runningState(was, done string) Condition {
 	case pause != nil:
 		return Condition{Status: "Unknown", Reason: vocabulary.ReasonRolloutWaiting, Message: pause.waitSentence(p.facts.Now)}
 	case p.isLate():
-		message := fmt.Sprintf("no progress for %s; %s", phrase.DurationText(p.facts.Deadline.Round(time.Second)), done)
+		message := fmt.Sprintf(
+			"no progress for %s; %s",
+			phrase.DurationText(p.facts.ProgressDeadline.Round(time.Second)),
+			done,
+		)
 		return Condition{Status: "False", Reason: vocabulary.ReasonProgressDeadlineExceeded, Message: message}
 	default:
 		return Condition{Status: "True", Reason: vocabulary.ReasonMachineSetUpdated, Message: done}
@@ -287,11 +296,11 @@ func (p *planner) runningState(was, done string) Condition {
 // startReason returns "".
 func (p *planner) startReason(was string) string {
 	switch {
-	case p.isNewAttempt() && (p.current.History != "" || p.current.Revision != p.highestRevision()):
+	case p.isNewAttempt() && (p.currentSet.History != "" || p.currentSet.Revision != p.highestRevision()):
 		return vocabulary.ReasonFoundNewMachineSet
 	case p.isNewAttempt():
 		return vocabulary.ReasonNewMachineSetCreated
-	case p.current != nil && !p.hasProgressed() && (was == vocabulary.ReasonNewMachineSetCreated || was == vocabulary.ReasonFoundNewMachineSet):
+	case p.currentSet != nil && !p.hasProgressed() && (was == vocabulary.ReasonNewMachineSetCreated || was == vocabulary.ReasonFoundNewMachineSet):
 		return was
 	default:
 		return ""
@@ -299,10 +308,10 @@ func (p *planner) startReason(was string) string {
 }
 
 func (p *planner) pausedMessage(why string) string {
-	if p.current == nil {
+	if p.currentSet == nil {
 		return why + ": the template is not rolled out"
 	}
-	return fmt.Sprintf("%s: %d of %s up to date", why, p.countMachines().Updated, machineCount(p.facts.Replicas))
+	return fmt.Sprintf("%s: %d of %s up to date", why, p.countMachines().Updated, machineCountText(p.facts.Replicas))
 }
 
 // replicaFailureCondition returns the condition ReplicaFailure of the current set. If the current set has none, it
@@ -310,7 +319,7 @@ func (p *planner) pausedMessage(why string) string {
 // same, the message does not change, because a failure of another machine is not a new failure.
 func (p *planner) replicaFailureCondition() Condition {
 	failing := func(set *setPlan) bool { return set != nil && set.Failure.Reason != "" }
-	set := cmp.Or(list.FindFirst(append([]*setPlan{p.current}, p.sets...), failing), &setPlan{})
+	set := cmp.Or(list.FindFirst(append([]*setPlan{p.currentSet}, p.sets...), failing), &setPlan{})
 	c := Condition{
 		Type:    vocabulary.ConditionReplicaFailure,
 		Status:  "True",

@@ -11,7 +11,7 @@ import (
 
 // progressingConditions returns the condition Progressing with the given reason and time.
 func progressingConditions(reason string, updated time.Time) []rollout.Condition {
-	return []rollout.Condition{{Type: "Progressing", Status: "True", Reason: reason, Updated: updated}}
+	return []rollout.Condition{{Type: "Progressing", Status: "True", Reason: reason, LastUpdateTime: updated}}
 }
 
 func TestMachineCounts(t *testing.T) {
@@ -31,7 +31,7 @@ func TestMachineCounts(t *testing.T) {
 		rollout.MachineCounts{Replicas: 6, Updated: 2, Ready: 3, Available: 3, Unavailable: 2, PreservedFailed: 1},
 		status.Counts,
 	)
-	assert.Equal(t, []string{"ms2-01"}, status.Failed)
+	assert.Equal(t, []string{"ms2-01"}, status.FailedNames)
 	t.Run("a change of one number alone is seen", func(t *testing.T) {
 		before := rollout.PlannedStatus(rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine)))
 		after := rollout.PlannedStatus(
@@ -62,19 +62,19 @@ func TestAvailableCondition(t *testing.T) {
 	}
 }
 
-func withCreateError(o rollout.Facts) rollout.Facts        { o.NoSet = "quota exceeded"; return o }
+func withCreateError(o rollout.Facts) rollout.Facts        { o.CreationError = "quota exceeded"; return o }
 func withDeploymentDeletion(o rollout.Facts) rollout.Facts { o.Deleting = true; return o }
 
 func TestProgressingCondition(t *testing.T) {
 	half := func() rollout.Facts { return rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1)) }
 	reported := func(o rollout.Facts, reason string, updated time.Time) rollout.Facts {
-		o.Reported = rollout.PlannedStatus(o)
-		o.Reported.Conditions = progressingConditions(reason, updated)
+		o.ReportedStatus = rollout.PlannedStatus(o)
+		o.ReportedStatus.Conditions = progressingConditions(reason, updated)
 		return o
 	}
-	due := func(o rollout.Facts) rollout.Facts { o.Deadline = new(time.Minute); return o }
-	held := func(o rollout.Facts) rollout.Facts { o.Held = "cancelled by ann"; return o }
-	progress := func(o rollout.Facts) rollout.Facts { o.Reported.Counts.Available--; return o }
+	due := func(o rollout.Facts) rollout.Facts { o.ProgressDeadline = new(time.Minute); return o }
+	held := func(o rollout.Facts) rollout.Facts { o.HoldReason = "cancelled by ann"; return o }
+	progress := func(o rollout.Facts) rollout.Facts { o.ReportedStatus.Counts.Available--; return o }
 	unrecorded := func(o rollout.Facts) rollout.Facts { o.Progress = rollout.Progress{}; return o }
 	again := func(s rollout.MachineSet) rollout.MachineSet { s.History = "1"; return s }
 	early := epochPlus(-time.Hour)
@@ -110,14 +110,14 @@ func TestProgressingCondition(t *testing.T) {
 		{"resumed", reported(half(), "DeploymentPaused", early), "Unknown", "DeploymentResumed", epoch},
 		{"resumed, and its time begins anew", reported(due(half()), "DeploymentResumed", early), "True", "MachineSetUpdated", epoch},
 		{"held", reported(held(half()), "MachineSetUpdated", early), "Unknown", "RolloutHeld", epoch},
-		{"waits at a step", withRolloutSteps(rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)), rollout.Step{Size: countBound(1), Approve: true}), "Unknown", "RolloutWaiting", epoch},
+		{"waits at a step", withRolloutSteps(rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)), rollout.Step{Size: countBound(1), NeedsApproval: true}), "Unknown", "RolloutWaiting", epoch},
 		{"invalid", invalidDeployment(half()), "False", "Invalid", epoch},
 		{"paused, and the template has no set", pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), "Unknown", "DeploymentPaused", epoch},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := rollout.PlannedStatus(row.in).Conditions[1]
 			assert.Equal(t, []string{"Progressing", row.status, row.reason}, []string{c.Type, c.Status, c.Reason})
-			assert.Equal(t, row.updated, c.Updated)
+			assert.Equal(t, row.updated, c.LastUpdateTime)
 			for _, other := range rollout.PlannedStatus(row.in).Conditions[2:] {
 				assert.Contains(t, []string{"Reconciling", "Stalled"}, other.Type)
 			}
@@ -143,10 +143,10 @@ func TestEndOfAFreeze(t *testing.T) {
 		{"as MCM: nothing is frozen", false, false, true, false, false},
 	} {
 		o := rollingUpdate(3, 1, 0, currentSet(3, 3, 3, 3))
-		o.MCM.Frozen, o.MCM.Unfreeze, o.MCM.Thaws, o.Sets[0].MCM.Frozen = row.frozen, row.unfreeze, row.thaws, row.sets
+		o.MCM.Frozen, o.MCM.UnfreezeRequested, o.MCM.FreezeEndsWithSets, o.Sets[0].MCM.Frozen = row.frozen, row.unfreeze, row.thaws, row.sets
 		plan := rollout.PlanDeployment(o)
-		assert.Equal(t, row.want, plan.Thaw, row.name)
-		assert.True(t, !plan.Thaw || plan.Unreported, row.name)
+		assert.Equal(t, row.want, plan.FreezeEnded, row.name)
+		assert.True(t, !plan.FreezeEnded || plan.NeedsReport, row.name)
 	}
 }
 

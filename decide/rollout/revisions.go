@@ -27,7 +27,7 @@ func (p *planner) requestedRollback() *Rollback {
 	if p.facts.RollbackTo == nil {
 		return nil
 	}
-	switch set := p.setOfRevision(*p.facts.RollbackTo); {
+	switch set := p.setByRevision(*p.facts.RollbackTo); {
 	case set == nil:
 		why := fmt.Sprintf("there is no set of revision %d to return to", *p.facts.RollbackTo)
 		return &Rollback{Revision: *p.facts.RollbackTo, Reason: "DeploymentRollbackRevisionNotFound", Why: why}
@@ -47,9 +47,9 @@ func (p *planner) requestedRollback() *Rollback {
 	}
 }
 
-// setOfRevision returns the set of a revision. For revision 0, setOfRevision returns the set with the second highest
-// revision. Source: MCM. setOfRevision ignores sets that are being deleted.
-func (p *planner) setOfRevision(revision int64) *setPlan {
+// setByRevision returns the set of a revision. For revision 0, setByRevision returns the set with the second highest
+// revision. Source: MCM. setByRevision ignores sets that are being deleted.
+func (p *planner) setByRevision(revision int64) *setPlan {
 	sets := slices.Clone(p.sets)
 	slices.SortStableFunc(sets, func(x, y *setPlan) int { return cmp.Compare(y.Revision, x.Revision) })
 	if revision == 0 && len(sets) > 1 {
@@ -73,7 +73,7 @@ type RevisionChange struct {
 func (p *planner) highestRevision() int64 {
 	revision := int64(1)
 	for _, s := range p.facts.Sets {
-		if p.template == nil || s.UID != p.template.UID {
+		if p.templateSet == nil || s.UID != p.templateSet.UID {
 			s.Revision++ // the revision of the template's set exceeds the revision of each other set
 		}
 		revision = max(revision, s.Revision)
@@ -85,32 +85,33 @@ func (p *planner) highestRevision() int64 {
 // changes.
 func (p *planner) reviseTemplateSet() *RevisionChange {
 	revision := p.highestRevision()
-	if p.template == nil || p.template.Revision == revision {
+	if p.templateSet == nil || p.templateSet.Revision == revision {
 		return nil
 	}
-	former := phrase.TextIf(p.template.Revision > 0, "%d", p.template.Revision)
-	history := phrase.NonEmptyTexts(append(strings.Split(p.template.History, ","), former)...)
+	former := phrase.TextIf(p.templateSet.Revision > 0, "%d", p.templateSet.Revision)
+	history := phrase.NonEmptyTexts(append(strings.Split(p.templateSet.History, ","), former)...)
 	history = history[max(len(history)-maxHistoryEntries, 0):]
 	return &RevisionChange{
-		p.template.asTarget(fmt.Sprintf("it is revision %d now", revision)),
+		p.templateSet.asTarget(fmt.Sprintf("it is revision %d now", revision)),
 		revision,
 		strings.Join(history, ","),
 	}
 }
 
-// setsBeyondHistory returns the old sets that have no machines and exceed the history limit, from the lowest revision
-// to the highest.
-func (p *planner) setsBeyondHistory(record Progress) []ObjectTarget {
+// setsBeyondHistoryLimit returns the old sets that have no machines and exceed the history limit, from the lowest
+// revision to the highest.
+func (p *planner) setsBeyondHistoryLimit(record Progress) []ObjectTarget {
 	if p.facts.HistoryLimit == nil {
 		return nil
 	}
 	good := p.lastGoodSet() // an automatic rollback needs the set good, and a pin needs the set of the template
 	old := list.Filter(p.oldSets(), func(set *setPlan) bool {
-		return set != p.template && (set != good || !p.isAutoRollbackActive(record))
+		return set != p.templateSet && (set != good || !p.isAutoRollbackActive(record))
 	})
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 	empty := func(set *setPlan) bool {
-		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.Counted == 0 && set.ActedOn == 0
+		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.StatusMachineCount == 0 &&
+			set.ActedOnSize == 0
 	}
 	why := fmt.Sprintf("%d old sets are kept", *p.facts.HistoryLimit)
 	return targetsOfSets(list.Filter(old[:max(len(old)-max(*p.facts.HistoryLimit, 0), 0)], empty), why)
@@ -136,7 +137,7 @@ func (at *PausePoint) waitSentence(now time.Time) string {
 // the step waits.
 func (at *PausePoint) ReachedClause() string {
 	return fmt.Sprintf(
-		"revision %d: step %d of %d done (%d of %s)", at.Rolls, at.Step+1, at.Of, at.Size, machineCount(at.All),
+		"revision %d: step %d of %d done (%d of %s)", at.Rolls, at.Step+1, at.Of, at.Size, machineCountText(at.All),
 	)
 }
 
@@ -145,17 +146,17 @@ func (at *PausePoint) ReachedClause() string {
 // does not change, and all steps are skipped.
 func (p *planner) currentProgress() (Progress, *PausePoint) {
 	record := p.facts.Progress
-	if p.current == nil || p.pin != nil {
+	if p.currentSet == nil || p.pin != nil {
 		return record, nil
 	}
 	if p.isNewAttempt() {
-		record = p.newAttempt()
+		record = p.newAttemptProgress()
 	}
 	pause := p.advanceStep(&record)
 	// A complete rollout without machines proves nothing about the template.
 	if record.Completed.IsZero() && p.facts.Replicas > 0 && p.isComplete() {
-		if record.Good != p.template.Name {
-			record.Good, record.FormerGood = p.template.Name, record.Good
+		if record.Good != p.templateSet.Name {
+			record.Good, record.FormerGood = p.templateSet.Name, record.Good
 		}
 		record.Completed = p.facts.Now.Truncate(time.Second)
 	}
@@ -165,28 +166,28 @@ func (p *planner) currentProgress() (Progress, *PausePoint) {
 	return record, pause
 }
 
-// newAttempt returns the record for a new attempt.
-func (p *planner) newAttempt() Progress {
+// newAttemptProgress returns the record for a new attempt.
+func (p *planner) newAttemptProgress() Progress {
 	was := p.facts.Progress
-	record := Progress{Revision: p.highestRevision(), Set: p.template.Name, Attempt: p.attempt(), Good: was.Good}
+	record := Progress{Revision: p.highestRevision(), Set: p.templateSet.Name, Attempt: p.retryCount(), Good: was.Good}
 	if was.Set == record.Set && was.Revision == record.Revision {
-		for _, m := range p.template.Machines {
+		for _, m := range p.templateSet.Machines {
 			record.FormerMachines = phrase.LaterTime(record.FormerMachines, m.Created)
 		}
 	}
 	return record
 }
 
-// attempt returns the number of retries of the template's revision. A set that gets the revision of a deleted set
+// retryCount returns the number of retries of the template's revision. A set that gets the revision of a deleted set
 // starts with a higher number than the deleted set had.
-func (p *planner) attempt() int {
+func (p *planner) retryCount() int {
 	switch r := p.facts.Progress; {
 	case r.Revision != p.highestRevision():
-		return p.facts.Retry
-	case r.Set != "" && r.Set != p.template.Name:
-		return max(p.facts.Retry, r.Attempt+1)
+		return p.facts.RetryCount
+	case r.Set != "" && r.Set != p.templateSet.Name:
+		return max(p.facts.RetryCount, r.Attempt+1)
 	default:
-		return max(p.facts.Retry, r.Attempt)
+		return max(p.facts.RetryCount, r.Attempt)
 	}
 }
 
@@ -197,25 +198,25 @@ func (p *planner) advanceStep(record *Progress) *PausePoint {
 	}
 	for ; record.Step < len(p.facts.Steps); record.Step, record.Reached = record.Step+1, (time.Time{}) {
 		step := p.facts.Steps[record.Step]
-		if record.Step < p.facts.Approved { // an approved step is skipped even if some of its machines do not exist
+		if record.Step < p.facts.ApprovedSteps { // an approved step is skipped even if some of its machines do not exist
 			continue
 		}
-		p.stepTarget = min(step.Size.CountOfTotal(p.facts.Replicas, true), p.facts.Replicas)
+		p.stepTarget = min(step.Size.ScaledValue(p.facts.Replicas, true), p.facts.Replicas)
 		if record.Reached.IsZero() {
 			over := sumOverSets(p.sets, sizeOfSet) > p.facts.Replicas && p.facts.Strategy == RollingUpdate
-			if over || p.current.availableMachines < p.stepTarget {
+			if over || p.currentSet.availableMachineCount < p.stepTarget {
 				return nil
 			}
 			record.Reached = p.facts.Now.Truncate(time.Second)
 		}
 		at := &PausePoint{
 			Step: record.Step, Of: len(p.facts.Steps), Size: p.stepTarget, All: p.facts.Replicas, Rolls: record.Revision,
-			Approve: step.Approve,
+			Approve: step.NeedsApproval,
 		}
-		if !step.Approve {
+		if !step.NeedsApproval {
 			at.Until = record.Reached.Add(step.Wait)
 		}
-		if step.Approve || p.facts.Now.Before(at.Until) {
+		if step.NeedsApproval || p.facts.Now.Before(at.Until) {
 			return at
 		}
 	}
@@ -227,22 +228,22 @@ func (p *planner) advanceStep(record *Progress) *PausePoint {
 func (p *planner) hasOldMachines() bool {
 	return sumOverSets(
 		p.oldSets(),
-		func(set *setPlan) int { return max(set.size, set.activeMachines+set.terminatingMachines) },
+		func(set *setPlan) int { return max(set.size, set.activeMachineCount+set.terminatingMachineCount) },
 	) > 0
 }
 
 // addFailedMachines adds the names of failed new machines to the record, up to MaxFailed + 1 names in all. If MaxFailed
 // does not apply, addFailedMachines adds no name. Recorded names stay.
 func (p *planner) addFailedMachines(record Progress) []string {
-	if !p.facts.Automatic.Failed {
+	if !p.facts.RollbackPolicy.HasMaxFailed {
 		return record.Failed
 	}
 	names := slices.Clone(record.Failed)
 	recorded := list.KeySet(names, list.Identity)
-	for _, m := range p.template.Machines {
+	for _, m := range p.templateSet.Machines {
 		counts := m.Failed && p.isTemplateAtFault(m, !record.Completed.IsZero()) &&
 			(record.FormerMachines.IsZero() || m.Created.After(record.FormerMachines))
-		if counts && !recorded[m.Name] && len(names) <= p.facts.Automatic.MaxFailed {
+		if counts && !recorded[m.Name] && len(names) <= p.facts.RollbackPolicy.MaxFailed {
 			names = append(names, m.Name)
 		}
 	}

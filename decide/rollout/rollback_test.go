@@ -39,12 +39,12 @@ func TestRollback(t *testing.T) {
 	})
 	t.Run("a held rollout is undone", func(t *testing.T) {
 		o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3))
-		o.RollbackTo, o.Held = new(int64(1)), "cancelled"
+		o.RollbackTo, o.HoldReason = new(int64(1)), "cancelled"
 		assert.NotNil(t, rollout.Decide(o).Rollback)
 	})
 }
 
-func TestHistory(t *testing.T) {
+func TestRevisionHistory(t *testing.T) {
 	t.Run("a set that is used again gets a new revision, and remembers the former", func(t *testing.T) {
 		o := rollingUpdate(3, 1, 0, currentSet(1, 0, 0, 0), oldSet(2, 3, 3, 3))
 		o.Sets[0].History = "7"
@@ -58,7 +58,7 @@ func TestHistory(t *testing.T) {
 		o.Sets[0].History = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20"
 		assert.Equal(t, "2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,1", rollout.Decide(o).Revise.History)
 		o.Sets[0].Revision = 5
-		o.Sets[0].Drift = true
+		o.Sets[0].Drifted = true
 		d := rollout.Decide(o)
 		assert.Nil(t, d.Revise)
 		assert.Equal(t, []string{"ms1"}, targetNames(d.Sync))

@@ -8,7 +8,7 @@ import (
 	"millwright/decide/rollout"
 )
 
-func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
+func TestARollingUpdateResizesTheCurrentSet(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		in   rollout.Facts
@@ -24,7 +24,7 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 		},
 		{
 			"unless they are not to",
-			withPlacesFreeWhenDeleting(rollingUpdate(1, 0, 0, withMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)), currentSet(2, 0, 0, 0))),
+			withIgnoredDeletingMachines(rollingUpdate(1, 0, 0, withMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)), currentSet(2, 0, 0, 0))),
 			map[string]int{"ms2": 1},
 		},
 		{
@@ -56,11 +56,20 @@ func TestARollingUpdateSizesTheCurrentSet(t *testing.T) {
 	})
 }
 
-func withPlacesFreeWhenDeleting(o rollout.Facts) rollout.Facts { o.FreeWhenDeleting = true; return o }
+func withIgnoredDeletingMachines(o rollout.Facts) rollout.Facts {
+	o.IgnoresDeletingMachines = true
+	return o
+}
 
-func withCountedMachines(s rollout.MachineSet, n int) rollout.MachineSet { s.Counted = n; return s }
+func withCountedMachines(s rollout.MachineSet, n int) rollout.MachineSet {
+	s.StatusMachineCount = n
+	return s
+}
 
-func withObservedReplicas(s rollout.MachineSet, n int) rollout.MachineSet { s.ActedOn = n; return s }
+func withObservedReplicas(s rollout.MachineSet, n int) rollout.MachineSet {
+	s.ActedOnSize = n
+	return s
+}
 
 func withDeletion(s rollout.MachineSet) rollout.MachineSet    { s.Deleting = true; return s }
 func listOfSets(s ...rollout.MachineSet) []rollout.MachineSet { return s }
@@ -75,7 +84,7 @@ func withAllMachines(s rollout.MachineSet, f func(*rollout.Member)) rollout.Mach
 	return s
 }
 
-func TestARollingUpdateSizesOldSets(t *testing.T) {
+func TestARollingUpdateResizesOldSets(t *testing.T) {
 	held := map[string]int{}
 	for _, row := range []struct {
 		name string
@@ -129,7 +138,7 @@ func TestARollingUpdateSizesOldSets(t *testing.T) {
 		},
 		{
 			"but not where a person chose an available one",
-			rollingUpdateOfSets(3, 1, 0, listOfSets(withMachine(withMachine(oldSet(1, 3, 3, 3), 2, asUnhealthyMachine), 0, func(m *rollout.Member) { m.First = true }), currentSet(2, 2, 2, 1))), held,
+			rollingUpdateOfSets(3, 1, 0, listOfSets(withMachine(withMachine(oldSet(1, 3, 3, 3), 2, asUnhealthyMachine), 0, func(m *rollout.Member) { m.DeleteFirst = true }), currentSet(2, 2, 2, 1))), held,
 		},
 		{
 			"a failed machine that is preserved is not waited for",
@@ -194,7 +203,7 @@ func TestADeadlockIsBroken(t *testing.T) {
 
 // A set whose status does not show its new size may still create machines. Machines that the set may still create count
 // against Replicas plus surge, but are not existing machines.
-func TestTheReasonOfNoGrowthCountsExistingMachines(t *testing.T) {
+func TestIdleReasonCountsExistingMachines(t *testing.T) {
 	gone := func(s rollout.MachineSet) rollout.MachineSet {
 		return withMachines(s, newMachine("out", asDeletingMachine))
 	}

@@ -16,12 +16,12 @@ import (
 
 // PlanResult is the result of one evaluation of a deployment.
 type PlanResult struct {
-	Decision   Decision
-	Status     Status
-	Unreported bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
-	Thaw       bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
-	Pending    attention.Decision // the most urgent pending work
-	Replaces   bool               // once Status is written, replacements are the most urgent pending work
+	Decision           Decision
+	Status             Status
+	NeedsReport        bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
+	FreezeEnded        bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
+	Pending            attention.Decision // the most urgent pending work
+	ReplacementPending bool               // once Status is written, replacements are the most urgent pending work
 }
 
 // PlanDeployment plans the next changes of a deployment. A change that must be visible before sizes change gets its own
@@ -32,11 +32,11 @@ type PlanResult struct {
 func PlanDeployment(o Facts) PlanResult {
 	p := newPlanner(o.SortedCopy())
 	plan := PlanResult{Status: p.buildStatus()} // the status must show the sizes from before this decision
-	plan.Thaw = o.hasFreezeEnded()
-	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.statusMatches(plan.Status)
+	plan.FreezeEnded = o.hasFreezeEnded()
+	plan.NeedsReport = plan.FreezeEnded || o.Generation != o.ObservedGeneration || !o.statusMatches(plan.Status)
 	plan.Decision = p.decide()
 	left := o.remainingWork(plan.Decision)
-	plan.Pending, plan.Replaces = o.pendingWork(plan, left), left.Need == attention.Replace
+	plan.Pending, plan.ReplacementPending = o.pendingWork(plan, left), left.Need == attention.NeedReplacement
 	return plan
 }
 
@@ -48,7 +48,7 @@ func (p *planner) decide() Decision {
 	if !exclusive {
 		d = p.decideSizes()
 	}
-	if p.template != nil && d.Create == nil {
+	if p.templateSet != nil && d.Create == nil {
 		d.Revision = p.highestRevision()
 	}
 	d.Pin = p.pin
@@ -63,14 +63,14 @@ func (o Facts) statusMatches(want Status) bool {
 		return is.Status != c.Status || is.Reason != c.Reason || is.Message != c.Message
 	}
 	over := func(c Condition) bool {
-		return slices.Contains(ConditionsPresentOnlyWhileTrue(), c.Type) &&
+		return slices.Contains(OptionalConditionTypes(), c.Type) &&
 			!slices.ContainsFunc(want.Conditions, func(w Condition) bool { return w.Type == c.Type })
 	}
-	if o.hasNoUnavailableCount() {
-		want.Counts.Unavailable = o.Reported.Counts.Unavailable
+	if o.omitsUnavailableCount() {
+		want.Counts.Unavailable = o.ReportedStatus.Counts.Unavailable
 	}
-	return want.Counts == o.Reported.Counts && slices.Equal(want.Failed, o.Reported.Failed) &&
-		!slices.ContainsFunc(want.Conditions, differs) && !slices.ContainsFunc(o.Reported.Conditions, over)
+	return want.Counts == o.ReportedStatus.Counts && slices.Equal(want.FailedNames, o.ReportedStatus.FailedNames) &&
+		!slices.ContainsFunc(want.Conditions, differs) && !slices.ContainsFunc(o.ReportedStatus.Conditions, over)
 }
 
 // pendingWork returns the deployment's pending work for this plan. left is the work that is still pending after the
@@ -78,13 +78,22 @@ func (o Facts) statusMatches(want Status) bool {
 func (o Facts) pendingWork(plan PlanResult, left attention.Decision) attention.Decision {
 	d, replicas := plan.Decision, plan.Status.Counts.Replicas
 	return cmp.Or(
-		attention.DecisionIf(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
-		attention.DecisionIf(o.Orphaning || o.Deleting && o.suspensionReason() != "", attention.Deletion, "%s", d.Why),
-		attention.DecisionIf(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machineCount(replicas)),
-		attention.DecisionIf(!o.Finalizer && o.suspensionReason() == "", attention.Scale, "new: our finalizer is missing"),
-		left.HigherPriorityDecision(o.Generation != o.ObservedGeneration, attention.Scale,
+		attention.DecisionIf(o.Deleting && !o.HasFinalizer, attention.NeedNothing, "released: the API server removes it"),
+		attention.DecisionIf(o.Orphaning || o.Deleting && o.suspensionReason() != "", attention.NeedDeletion, "%s", d.Why),
+		attention.DecisionIf(
+			o.Deleting,
+			attention.NeedDeletion,
+			"deletion was asked for; %s left",
+			machineCountText(replicas),
+		),
+		attention.DecisionIf(
+			!o.HasFinalizer && o.suspensionReason() == "",
+			attention.NeedScale,
+			"new: our finalizer is missing",
+		),
+		left.HigherPriorityDecision(o.Generation != o.ObservedGeneration, attention.NeedScale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.HigherPriorityDecision(plan.Unreported && !d.HasActions(), attention.Scale, "status is out of date"),
+		left.HigherPriorityDecision(plan.NeedsReport && !d.HasActions(), attention.NeedScale, "status is out of date"),
 		left,
 	)
 }
@@ -93,21 +102,21 @@ func (o Facts) pendingWork(plan PlanResult, left attention.Decision) attention.D
 func (o Facts) remainingWork(d Decision) attention.Decision {
 	calm := attention.Decision{Why: d.Why}
 	return cmp.Or(
-		attention.DecisionIf(d.HasActions(), attention.Scale, "%s", d.Why),
-		attention.DecisionIf(d.Rolling && d.HoldBy != HeldBy, attention.Rollout, "%s", d.Why),
+		attention.DecisionIf(d.HasActions(), attention.NeedScale, "%s", d.Why),
+		attention.DecisionIf(d.Rolling && d.HoldBy != HeldByCancel, attention.NeedRollout, "%s", d.Why),
 		o.pendingReplacements(),
-		calm.HigherPriorityDecision(!d.Recheck.IsZero(), attention.Scale, "%s; it waits for the time to pass", d.Why),
+		calm.HigherPriorityDecision(!d.Recheck.IsZero(), attention.NeedScale, "%s; it waits for the time to pass", d.Why),
 		calm,
 	)
 }
 
 // Values of Decision.HoldBy.
 const (
-	HeldBy         = "Held" // a person cancelled the rollout
-	HeldByPause    = "Paused"
-	HeldByStep     = "Step"
-	HeldByMachines = "Machines"
-	HeldByFault    = "Invalid" // the deployment is invalid
+	HeldByCancel      = "Held" // a person cancelled the rollout
+	HeldByPause       = "Paused"
+	HeldByStep        = "Step"
+	HeldByMachines    = "Machines"
+	HeldByInvalidSpec = "Invalid" // the deployment is invalid
 )
 
 // tearDownSets deletes all sets of a deployment that is being deleted. With --cascade=orphan, tearDownSets waits until
@@ -134,14 +143,14 @@ func (p *planner) tearDownSets() Decision {
 // resizeSets sets each set's size according to the strategy.
 func (p *planner) resizeSets() {
 	p.acknowledgeMoves()
-	if p.facts.StopReason() != "" || p.current == nil {
+	if p.facts.StopReason() != "" || p.currentSet == nil {
 		p.followReplicas()
 		return
 	}
 	for _, set := range p.sets {
 		// A set keeps the machines that were moved to it, even if the template or the strategy has changed since.
 		set.raiseSize(
-			min(set.handedOverCount(), set.activeMachines-set.size),
+			min(set.handedOverCount(), set.activeMachineCount-set.size),
 			"machines that were updated in place are in it now",
 		)
 	}
@@ -166,8 +175,8 @@ func (p *planner) decideSizes() Decision {
 	p.resizeSets()
 	stopped := p.facts.StopReason()
 	d := Decision{
-		Rolling:  p.hasOldMachines() && p.current != nil,
-		NoSet:    p.current == nil,
+		Rolling:  p.hasOldMachines() && p.currentSet != nil,
+		NoSet:    p.currentSet == nil,
 		Complete: p.isComplete(),
 		Pause:    pause,
 		Late:     p.isLate(),
@@ -181,13 +190,13 @@ func (p *planner) decideSizes() Decision {
 	}
 	p.markNodes(&d, stopped == "")
 	if d.Complete || p.facts.Paused {
-		d.Delete = p.setsBeyondHistory(record)
+		d.Delete = p.setsBeyondHistoryLimit(record)
 	}
 	d.limitLists()
 	if pause != nil {
 		d.limitRecheckTime(pause.Until)
 	}
-	d.limitRecheckTime(p.facts.wakeTime())
+	d.limitRecheckTime(p.facts.recheckTime())
 	p.setHold(&d, stopped)
 	d.Why = p.decisionSentence(d)
 	return d
@@ -199,9 +208,9 @@ func (p *planner) setHold(d *Decision, stopped string) {
 	case p.facts.Paused:
 		d.HoldBy, d.Hold = HeldByPause, stopped
 	case stopped != "":
-		d.HoldBy, d.Hold = HeldBy, phrase.CutText(stopped, maxReasonBytes)
+		d.HoldBy, d.Hold = HeldByCancel, phrase.CutText(stopped, maxReasonBytes)
 	case d.NoSet:
-		d.HoldBy, d.Hold = HeldByMachines, phrase.CutText(p.facts.NoCreate.Message, maxReasonBytes)
+		d.HoldBy, d.Hold = HeldByMachines, phrase.CutText(p.facts.CreationProblem.Message, maxReasonBytes)
 	case d.Pause != nil:
 		d.HoldBy, d.Hold = HeldByStep, d.Pause.waitSentence(p.facts.Now)
 	case p.idleReason != "" && len(d.Select)+len(d.Move)+len(d.Ask) == 0:
@@ -223,8 +232,8 @@ func (p *planner) actionSentence(d Decision) string {
 			"ask a runtime extension whether it can update the machines of %s in place",
 			phrase.CountText(len(d.Ask), "set"),
 		),
-		phrase.TextIf(len(d.Move) > 0, "hand over %s", machineCount(len(d.Move))),
-		phrase.TextIf(len(d.Select) > 0, "select %s for the in-place update", machineCount(len(d.Select))),
+		phrase.TextIf(len(d.Move) > 0, "hand over %s", machineCountText(len(d.Move))),
+		phrase.TextIf(len(d.Select) > 0, "select %s for the in-place update", machineCountText(len(d.Select))),
 	)...)
 	if n := len(d.Delete); n > 0 {
 		why = append(why, fmt.Sprintf("delete %s: %d are kept", phrase.CountText(n, "old set"), *p.facts.HistoryLimit))
@@ -235,10 +244,18 @@ func (p *planner) actionSentence(d Decision) string {
 	case d.Hold != "":
 		return d.Hold
 	case d.Complete:
-		return fmt.Sprintf("%s wanted and there, all of revision %d", machineCount(p.facts.Replicas), p.current.Revision) +
-			phrase.TextIf(p.pin != nil, "; %s", p.degradedCondition().Message)
+		return fmt.Sprintf(
+			"%s wanted and there, all of revision %d",
+			machineCountText(p.facts.Replicas),
+			p.currentSet.Revision,
+		) +
+			phrase.TextIf(
+				p.pin != nil,
+				"; %s",
+				p.degradedCondition().Message,
+			)
 	default:
-		return fmt.Sprintf("%s wanted, %d available", machineCount(p.facts.Replicas), p.availableMachines())
+		return fmt.Sprintf("%s wanted, %d available", machineCountText(p.facts.Replicas), p.availableMachineCount())
 	}
 }
 
@@ -272,9 +289,9 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 		return Decision{HoldBy: HeldByPause, Hold: why, Complete: p.isComplete(), Why: why}, true
 	case p.facts.Deleting:
 		return p.tearDownSets(), true
-	case p.facts.Invalid != "":
-		why := phrase.CutText(p.facts.Invalid, maxReasonBytes)
-		return Decision{HoldBy: HeldByFault, Hold: why, Why: why}, true
+	case p.facts.InvalidReason != "":
+		why := phrase.CutText(p.facts.InvalidReason, maxReasonBytes)
+		return Decision{HoldBy: HeldByInvalidSpec, Hold: why, Why: why}, true
 	case owned.HasActions():
 		return owned, true
 	case r != nil && !p.facts.Paused:
@@ -282,13 +299,13 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 	}
 	if p.facts.markChosenMachines(&d); d.HasActions() {
 		d.limitLists()
-		d.Why = fmt.Sprintf("mark %s for the cluster autoscaler, unmark %d", machineCount(len(d.Mark)), len(d.Unmark))
+		d.Why = fmt.Sprintf("mark %s for the cluster autoscaler, unmark %d", machineCountText(len(d.Mark)), len(d.Unmark))
 		return d, true
 	}
 	if d = p.alignSetsWithDeployment(); d.HasActions() {
 		return d, true
 	}
-	if p.current == nil {
+	if p.currentSet == nil {
 		return p.createTemplateSet()
 	}
 	return p.beginPin()
@@ -297,8 +314,8 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 // alignSetsWithDeployment decides which sets may create machines, and copies the deployment's settings to sets that
 // differ.
 func (p *planner) alignSetsWithDeployment() (d Decision) {
-	if p.current != nil {
-		if p.allowScaleUp(&d); d.HasActions() {
+	if p.currentSet != nil {
+		if p.decideScaleUp(&d); d.HasActions() {
 			d.limitLists()
 			d.Why = "allow the current set to create machines, and no old set"
 			return d
@@ -306,11 +323,14 @@ func (p *planner) alignSetsWithDeployment() (d Decision) {
 		d.Revise = p.reviseTemplateSet()
 	}
 	// The write for Revise also copies the settings.
-	drifted := list.Filter(p.sets, func(set *setPlan) bool { return set.Drift && (set != p.template || d.Revise == nil) })
+	drifted := list.Filter(
+		p.sets,
+		func(set *setPlan) bool { return set.Drifted && (set != p.templateSet || d.Revise == nil) },
+	)
 	d.Sync = targetsOfSets(drifted, "it differs from the deployment")
 	d.limitLists()
 	if d.Revise != nil {
-		drifted = append(drifted, p.template)
+		drifted = append(drifted, p.templateSet)
 	}
 	d.Why = "bring " + phrase.TextIf(len(drifted) != 1, "%s", phrase.CountText(len(drifted), "set"))
 	if len(drifted) == 1 {
@@ -322,7 +342,7 @@ func (p *planner) alignSetsWithDeployment() (d Decision) {
 
 // createTemplateSet creates the set of the template, unless the deployment is stopped or must not create sets.
 func (p *planner) createTemplateSet() (d Decision, found bool) {
-	if p.facts.StopReason() != "" || p.facts.NoCreate.Reason != "" { // the existing sets follow spec.replicas
+	if p.facts.StopReason() != "" || p.facts.CreationProblem.Reason != "" { // the existing sets follow spec.replicas
 		return d, false
 	}
 	if why := p.facts.creationBlocker(); why != "" {
@@ -331,23 +351,26 @@ func (p *planner) createTemplateSet() (d Decision, found bool) {
 	return p.createSet(), true
 }
 
-// allowScaleUp decides which sets may create machines. The current set may create machines. An old set may create
+// decideScaleUp decides which sets may create machines. The current set may create machines. An old set may create
 // machines, unless machines move between sets in place, or people delete old machines (OnDelete).
-func (p *planner) allowScaleUp(d *Decision) {
+func (p *planner) decideScaleUp(d *Decision) {
 	switch {
-	case !p.current.NoScaleUp:
-	case p.current.size > p.current.activeMachines && sumOverSets(p.sets, p.occupiedPlaces) > p.facts.Replicas+p.surge:
+	case !p.currentSet.ScaleUpDisabled:
+	case p.currentSet.size > p.currentSet.activeMachineCount && sumOverSets(p.sets, p.occupiedPlaceCount) > p.facts.Replicas+p.surge:
 		// The set transferred machines to another set, and must not create them again.
-		p.current.setSize(p.current.activeMachines, fmt.Sprintf("it has %s left", machineCount(p.current.activeMachines)))
+		p.currentSet.setSize(
+			p.currentSet.activeMachineCount,
+			fmt.Sprintf("it has %s left", machineCountText(p.currentSet.activeMachineCount)),
+		)
 		p.addResizes(d)
 		return
 	default:
-		d.AllowScaleUp = append(d.AllowScaleUp, p.current.asTarget("it is the current set"))
+		d.AllowScaleUp = append(d.AllowScaleUp, p.currentSet.asTarget("it is the current set"))
 	}
 	if p.facts.StopReason() != "" || !p.facts.isInPlace() && p.facts.Strategy != OnDelete {
 		return
 	}
-	mayCreate := func(set *setPlan) bool { return !set.NoScaleUp && (set.size > 0 || set.activeMachines > 0) }
+	mayCreate := func(set *setPlan) bool { return !set.ScaleUpDisabled && (set.size > 0 || set.activeMachineCount > 0) }
 	d.ForbidScaleUp = targetsOfSets(list.Filter(p.oldSets(), mayCreate), "it is old: its machines are not created again")
 }
 
@@ -358,7 +381,7 @@ func (p *planner) changeOwnership() Decision {
 	adoptable := list.Filter(p.facts.Orphans, func(s Orphan) bool { return s.Matches && !s.Deleting })
 	d := Decision{
 		SetChanges: SetChanges{
-			Release: targetsOfSets(list.Filter(p.sets, func(set *setPlan) bool { return set.isNotSelected() }), foreign),
+			Release: targetsOfSets(list.Filter(p.sets, func(set *setPlan) bool { return set.isUnselected() }), foreign),
 			Adopt: list.Map(
 				adoptable,
 				func(s Orphan) ObjectTarget {
@@ -382,7 +405,7 @@ const maxReleasedSets = 2
 // creationBlocker returns the reason why no set is created for a template without a set; empty: a set is created.
 func (o Facts) creationBlocker() string {
 	leaving := list.FindFirst(o.Sets, func(s MachineSet) bool {
-		return s.Current && s.Deleting && (s.Orphaning || s.Finalizer && len(s.Machines) == 0)
+		return s.Current && s.Deleting && (s.Orphaning || s.HasFinalizer && len(s.Machines) == 0)
 	})
 	released := list.CountWhere(o.Orphans, func(s Orphan) bool { return s.Released && !s.Deleting })
 	return cmp.Or(
@@ -404,10 +427,10 @@ func (o Facts) creationBlocker() string {
 // whether the pin is valid.
 func (p *planner) createSet() Decision {
 	current := &setPlan{MachineSet: MachineSet{Name: "the new set", Current: true, Revision: p.highestRevision()}}
-	p.template, p.current, p.sets = current, current, append(p.sets, current)
+	p.templateSet, p.currentSet, p.sets = current, current, append(p.sets, current)
 	p.currentProgress()
 	p.resizeSets()
-	if r := p.facts.Progress; r.Pin != nil && p.setOfName(r.Set) == nil {
+	if r := p.facts.Progress; r.Pin != nil && p.setByName(r.Set) == nil {
 		current.size = 0
 	}
 	return Decision{
@@ -422,10 +445,10 @@ func (p *planner) createSet() Decision {
 		Rolling: p.hasOldMachines(),
 		Why: fmt.Sprintf(
 			"create a set of %s for revision %d: the template has none",
-			machineCount(current.size),
+			machineCountText(current.size),
 			current.Revision,
 		),
 	}
 }
 
-func machineCount(n int) string { return phrase.CountText(n, "machine") }
+func machineCountText(n int) string { return phrase.CountText(n, "machine") }

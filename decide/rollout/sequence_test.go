@@ -138,16 +138,16 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*rolloutSimulatio
 		seed,
 		rollout.Facts{
 			Settings: rollout.Settings{
-				Replicas:    s.replicas,
-				Strategy:    s.strategy,
-				Surge:       countBound(s.surge),
-				Unavailable: countBound(s.unavailable),
+				Replicas:       s.replicas,
+				Strategy:       s.strategy,
+				MaxSurge:       countBound(s.surge),
+				MaxUnavailable: countBound(s.unavailable),
 			},
 		},
 	)
 	w.isClusterAPI = s.isClusterAPI
-	w.creationTime, w.deletionTime = func() time.Duration { return time.Second }, func() time.Duration { return time.Second }
-	w.createFirstTemplate(t)
+	w.creationDuration, w.deletionDuration = func() time.Duration { return time.Second }, func() time.Duration { return time.Second }
+	w.rollOutFirstTemplate(t)
 	var trace strings.Builder
 	fmt.Fprintf(&trace, "%s\n%34s\n", s.name, strings.TrimSpace(w.stateLine()))
 	w.template, w.turnTexts = "v2", nil
@@ -195,7 +195,7 @@ func (s sequence) changeSpec(w *rolloutSimulation) {
 func (w *rolloutSimulation) deleteOldMachines(n int) {
 	for _, g := range w.sets {
 		for _, u := range sortedMachines(g.machines) {
-			if n > 0 && g.template != w.template && g.NoScaleUp && !u.Deleting {
+			if n > 0 && g.template != w.template && g.ScaleUpDisabled && !u.Deleting {
 				n--
 				w.deleteMachineByHand(g, u)
 				w.appendTrace("a person deletes %s", u.Name)
@@ -204,12 +204,12 @@ func (w *rolloutSimulation) deleteOldMachines(n int) {
 	}
 }
 
-func TestSequences(t *testing.T) {
+func TestSequencesOfRollouts(t *testing.T) {
 	for _, s := range sequences() {
 		t.Run(s.name, func(t *testing.T) {
 			w, trace := s.run(t, 1, false)
 			assert.Empty(t, w.brokenInvariant)
-			assert.Zero(t, w.forcedResizes)
+			assert.Zero(t, w.forcedResizeCount)
 			compareGolden(t, strings.NewReplacer(", ", "-", " ", "-").Replace(s.name), trace)
 			for seed := range uint64(decidetest.RandomRunCount(20)) {
 				w, _ := s.run(t, seed, true)
@@ -230,7 +230,7 @@ func TestSequencesOfClusterAPI(t *testing.T) {
 			for seed := range uint64(decidetest.RandomRunCount(40)) {
 				w, _ := s.run(t, seed, seed > 0)
 				require.Empty(t, w.brokenInvariant, "seed %d", seed)
-				require.Zero(t, w.forcedResizes, "seed %d", seed)
+				require.Zero(t, w.forcedResizeCount, "seed %d", seed)
 			}
 		})
 	}

@@ -43,7 +43,7 @@ func (w *rolloutSimulation) actAsPerson() {
 			case g.template == w.template || w.random.randomIntBelow(3) > 0:
 			case w.spec.Strategy == rollout.OnDelete && !u.Deleting:
 				w.deleteMachineByHand(g, u)
-			case w.spec.Strategy == rollout.InPlaceManual && u.MCM.Candidate && !u.Updating && !u.MCM.Updated && !u.Deleting:
+			case w.spec.Strategy == rollout.InPlaceManual && u.MCM.IsUpdateCandidate && !u.Updating && !u.MCM.Updated && !u.Deleting:
 				w.beginUpdate(u)
 				w.removalTimes = append(w.removalTimes, w.now)
 			}
@@ -53,15 +53,15 @@ func (w *rolloutSimulation) actAsPerson() {
 
 // approveStep approves the pending step if the last decision read the current spec.
 func (w *rolloutSimulation) approveStep() {
-	if g := w.lastDecision.Pause; g != nil && g.Approve && w.decidedAtEdit == w.editCount {
-		w.spec.Approved, w.approvedRevision = g.Step+1, w.lastDecision.Revision
+	if g := w.lastDecision.Pause; g != nil && g.Approve && w.editCountAtDecision == w.editCount {
+		w.spec.ApprovedSteps, w.approvedRevision = g.Step+1, w.lastDecision.Revision
 	}
 }
 
 // deleteMachineByHand acts as a person who deletes a machine. The machine's set creates a replacement at once, unless
 // the set has the label scale-up-disabled.
 func (w *rolloutSimulation) deleteMachineByHand(g *simulatedSet, u *simulatedMachine) {
-	u.isReplacedEarly = !g.NoScaleUp
+	u.isReplacedEarly = !g.ScaleUpDisabled
 	w.deleteMachine(u)
 	w.removalTimes = append(w.removalTimes, w.now)
 }
@@ -69,13 +69,13 @@ func (w *rolloutSimulation) deleteMachineByHand(g *simulatedSet, u *simulatedMac
 // changeTemplate sets the deployment's template. A new template ends a hold, because a hold applies to one revision.
 func (w *rolloutSimulation) changeTemplate(template string) {
 	if template != w.template {
-		w.template, w.spec.Held = template, ""
+		w.template, w.spec.HoldReason = template, ""
 	}
 }
 
 // checkRequests records a broken invariant if a decision ignores a pause, a hold or a step without approval.
 func (w *rolloutSimulation) checkRequests(o rollout.Facts, d rollout.Decision) {
-	if o.Paused || o.Held != "" {
+	if o.Paused || o.HoldReason != "" {
 		w.checkHold(o, d)
 		return
 	}
@@ -149,9 +149,10 @@ func (w *rolloutSimulation) checkHold(o rollout.Facts, d rollout.Decision) {
 // maxNewMachines returns how many new machines may exist before a person approves the next step.
 func maxNewMachines(o rollout.Facts) int {
 	for i, step := range o.Steps {
-		if step.Approve && i >= o.Approved && (o.Strategy == rollout.RollingUpdate || o.Strategy == rollout.InPlaceAuto) {
+		if step.NeedsApproval && i >= o.ApprovedSteps &&
+			(o.Strategy == rollout.RollingUpdate || o.Strategy == rollout.InPlaceAuto) {
 			n := step.Size.Value
-			if step.Size.Percent {
+			if step.Size.IsPercent {
 				n = (n*o.Replicas + 99) / 100
 			}
 			return min(n, o.Replicas)
@@ -178,8 +179,8 @@ func (w *rolloutSimulation) runUntilDone(random bool, turns int) bool {
 	return w.isRolloutDone()
 }
 
-// createFirstTemplate runs until all machines of the first template are available.
-func (w *rolloutSimulation) createFirstTemplate(t *testing.T) {
+// rollOutFirstTemplate runs until all machines of the first template are available.
+func (w *rolloutSimulation) rollOutFirstTemplate(t *testing.T) {
 	t.Helper()
 	require.True(
 		t,
@@ -198,21 +199,21 @@ func randomStrategy(d *randomSource) rollout.Strategy {
 func randomSpec(d *randomSource) rollout.Facts {
 	o := rollout.Facts{
 		Settings: rollout.Settings{
-			Replicas:    d.randomIntBelow(13),
-			Strategy:    randomStrategy(d),
-			Surge:       countBound(d.randomIntBelow(5)),
-			Unavailable: countBound(d.randomIntBelow(4)),
+			Replicas:       d.randomIntBelow(13),
+			Strategy:       randomStrategy(d),
+			MaxSurge:       countBound(d.randomIntBelow(5)),
+			MaxUnavailable: countBound(d.randomIntBelow(4)),
 		},
-		MCM: rollout.MCMDeployment{Guard: d.hasChanceOneIn(2)},
+		MCM: rollout.MCMDeployment{ProtectsFromAutoscaler: d.hasChanceOneIn(2)},
 	}
-	o.FreeWhenDeleting = d.hasChanceOneIn(3)
+	o.IgnoresDeletingMachines = d.hasChanceOneIn(3)
 	if d.hasChanceOneIn(4) {
-		o.Surge, o.Unavailable = percentBound(d.randomIntBelow(60)), percentBound(d.randomIntBelow(60))
+		o.MaxSurge, o.MaxUnavailable = percentBound(d.randomIntBelow(60)), percentBound(d.randomIntBelow(60))
 	}
 	if d.hasChanceOneIn(3) {
 		o.Steps = []rollout.Step{
 			{Size: countBound(1), Wait: time.Duration(d.randomIntBelow(5)) * time.Second},
-			{Size: percentBound(50), Wait: time.Second, Approve: d.hasChanceOneIn(2)},
+			{Size: percentBound(50), Wait: time.Second, NeedsApproval: d.hasChanceOneIn(2)},
 		}
 	}
 	if d.hasChanceOneIn(2) {
@@ -221,13 +222,13 @@ func randomSpec(d *randomSource) rollout.Facts {
 	return o
 }
 
-// changeSpec changes the spec at random.
-func (w *rolloutSimulation) changeSpec() {
+// changeSpecAtRandom changes the spec at random.
+func (w *rolloutSimulation) changeSpecAtRandom() {
 	w.editCount++
 	switch w.random.randomIntBelow(7) {
 	case 6:
 		w.spec.Strategy = randomStrategy(&w.random)
-		w.minServing = min(w.minServing, w.servingMachines()) // the strategy determines which machines are serving
+		w.minServing = min(w.minServing, w.servingMachineCount()) // the strategy determines which machines are serving
 	case 0:
 		w.spec.Replicas = w.random.randomIntBelow(13)
 	case 1:
@@ -237,23 +238,27 @@ func (w *rolloutSimulation) changeSpec() {
 	case 3:
 		w.spec.Paused = !w.spec.Paused
 	case 4:
-		w.setHold(w.spec.Held == "")
+		w.setHold(w.spec.HoldReason == "")
 	default:
-		w.spec.Surge, w.spec.Unavailable = countBound(w.random.randomIntBelow(5)), countBound(w.random.randomIntBelow(4))
+		w.spec.MaxSurge, w.spec.MaxUnavailable = countBound(
+			w.random.randomIntBelow(5),
+		), countBound(
+			w.random.randomIntBelow(4),
+		)
 	}
 	w.updateBounds()
 }
 
 // setHold acts as a person who holds the revision or releases it.
 func (w *rolloutSimulation) setHold(held bool) {
-	w.spec.Held = ""
+	w.spec.HoldReason = ""
 	if held {
-		w.spec.Held = "ann: it looks odd"
+		w.spec.HoldReason = "ann: it looks odd"
 	}
 }
 
 // endPauseAndHold ends a pause and a hold.
-func (w *rolloutSimulation) endPauseAndHold() { w.spec.Paused, w.spec.Held = false, "" }
+func (w *rolloutSimulation) endPauseAndHold() { w.spec.Paused, w.spec.HoldReason = false, "" }
 
 // The invariants hold with any changes of the spec and any order of actors. There are never more machines than replicas
 // plus surge. No decision reduces the number of available machines below replicas minus maxUnavailable. The rollout
@@ -267,7 +272,7 @@ func TestInvariantsHoldInAnyOrderOfEvents(t *testing.T) {
 			for range w.random.randomIntBelow(15) {
 				w.runTurn(random)
 			}
-			w.changeSpec()
+			w.changeSpecAtRandom()
 		}
 		w.endPauseAndHold()
 		require.True(
@@ -280,7 +285,7 @@ func TestInvariantsHoldInAnyOrderOfEvents(t *testing.T) {
 			w.lastDecision.Why,
 		)
 		require.Empty(t, w.brokenInvariant, "seed %d %s", seed, w.spec.Strategy)
-		require.Zero(t, w.forcedResizes, "seed %d", seed)
+		require.Zero(t, w.forcedResizeCount, "seed %d", seed)
 	}
 }
 
@@ -301,16 +306,16 @@ func checkInvariantsOfClusterAPI(t *testing.T, seed uint64, extension func(*rand
 	d := new(randomSource(seed * 733))
 	spec := randomSpec(d)
 	spec.Strategy = pickRandomItem(d, rollout.RollingUpdate, rollout.RollingUpdate, rollout.OnDelete)
-	spec.ClusterAPI.Extension = extension(d)
+	spec.ClusterAPI.UsesExtension = extension(d)
 	w := newSimulation(seed, spec)
 	w.isClusterAPI = true
 	w.extensionAnswer = func() rollout.ExtensionAnswer {
 		return pickRandomItem(&w.random, possibleAnswer, possibleAnswer, impossibleAnswer, failedAnswer)
 	}
-	w.createFirstTemplate(t)
-	w.creationTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 700 * time.Millisecond }
-	w.deletionTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 600 * time.Millisecond }
-	w.actsLate, w.template, w.turnsPerUserAction = seed%2 == 1, "v2", 2+w.random.randomIntBelow(15)
+	w.rollOutFirstTemplate(t)
+	w.creationDuration = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 700 * time.Millisecond }
+	w.deletionDuration = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 600 * time.Millisecond }
+	w.writesLate, w.template, w.turnsPerUserAction = seed%2 == 1, "v2", 2+w.random.randomIntBelow(15)
 	if seed%3 == 0 {
 		w.newMachineFails = func() bool { return w.random.hasChanceOneIn(4) }
 	}
@@ -356,13 +361,13 @@ func TestInvariantsHoldWhileMachinesFail(t *testing.T) {
 			rollout.OnDelete,
 		)
 		w := newSimulation(seed, spec)
-		w.createFirstTemplate(t)
+		w.rollOutFirstTemplate(t)
 		w.template, w.turnsPerUserAction = "v2", 6
 		w.newMachineFails = func() bool { return w.random.hasChanceOneIn(4) }
 		for i := range 60 {
 			w.runTurn(true)
 			if i%20 == 19 {
-				w.changeSpec()
+				w.changeSpecAtRandom()
 			}
 		}
 		w.newMachineFails = func() bool { return false }
@@ -377,10 +382,10 @@ func TestInvariantsHoldWhileMachinesFail(t *testing.T) {
 func newStartedSimulation(t *testing.T, seed uint64, spec rollout.Facts) *rolloutSimulation {
 	t.Helper()
 	w := newSimulation(seed, spec)
-	w.createFirstTemplate(t)
-	w.creationTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 700 * time.Millisecond }
-	w.deletionTime = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 600 * time.Millisecond }
-	w.actsLate = seed%2 == 1
+	w.rollOutFirstTemplate(t)
+	w.creationDuration = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 700 * time.Millisecond }
+	w.deletionDuration = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 600 * time.Millisecond }
+	w.writesLate = seed%2 == 1
 	w.template = "v2"
 	return w
 }
@@ -398,7 +403,7 @@ func (w *rolloutSimulation) oldMachineNames() []string {
 	return list
 }
 
-func (w *rolloutSimulation) availableMachines(template string) int {
+func (w *rolloutSimulation) availableMachineCount(template string) int {
 	n := 0
 	for _, g := range w.sets {
 		for _, u := range g.machines {
@@ -454,22 +459,22 @@ func TestHeldRolloutDeletesNoOldMachine(t *testing.T) {
 	require.Greater(t, stayed, seeds/2, "most are held half way")
 }
 
-// With FreeWhenDeleting, machines whose deletion never ends do not block the creation of new machines. The other
+// With IgnoresDeletingMachines, machines whose deletion never ends do not block the creation of new machines. The other
 // machines never exceed replicas plus surge.
-func TestDeletingMachinesThatFreePlacesBlockNoNewMachine(t *testing.T) {
+func TestIgnoredDeletingMachinesBlockNoNewMachine(t *testing.T) {
 	for seed := range uint64(decidetest.RandomRunCount(200)) {
 		d := new(randomSource(seed * 271))
 		spec := randomSpec(d)
-		spec.Strategy, spec.FreeWhenDeleting = pickRandomItem(d, rollout.RollingUpdate, rollout.OnDelete), true
+		spec.Strategy, spec.IgnoresDeletingMachines = pickRandomItem(d, rollout.RollingUpdate, rollout.OnDelete), true
 		w := newStartedSimulation(t, seed, spec)
-		w.deletionTime, w.turnsPerUserAction = func() time.Duration { return 24 * time.Hour }, 5
-		for turn := 0; turn < 2000 && (len(w.oldMachineNames()) > 0 || w.availableMachines(w.template) < spec.Replicas); turn++ {
+		w.deletionDuration, w.turnsPerUserAction = func() time.Duration { return 24 * time.Hour }, 5
+		for turn := 0; turn < 2000 && (len(w.oldMachineNames()) > 0 || w.availableMachineCount(w.template) < spec.Replicas); turn++ {
 			w.runTurn(true)
 		}
 		require.Equal(
 			t,
 			spec.Replicas,
-			w.availableMachines(w.template),
+			w.availableMachineCount(w.template),
 			"seed %d %s:%s; %s",
 			seed,
 			spec.Strategy,
@@ -490,8 +495,8 @@ func TestRolloutDoesNotPassAnUnapprovedStep(t *testing.T) {
 		spec := randomSpec(d)
 		spec.Strategy = pickRandomItem(d, rollout.RollingUpdate, rollout.InPlaceAuto)
 		spec.Steps = []rollout.Step{
-			{Size: countBound(1 + d.randomIntBelow(3)), Approve: true},
-			{Size: percentBound(30 + d.randomIntBelow(60)), Approve: true},
+			{Size: countBound(1 + d.randomIntBelow(3)), NeedsApproval: true},
+			{Size: percentBound(30 + d.randomIntBelow(60)), NeedsApproval: true},
 		}
 		w := newStartedSimulation(t, seed, spec)
 		may := 0
@@ -499,7 +504,7 @@ func TestRolloutDoesNotPassAnUnapprovedStep(t *testing.T) {
 			w.runTurn(true)
 			fresh := -len(w.oldMachineNames())
 			for _, g := range w.sets {
-				fresh += g.liveMachines()
+				fresh += g.liveMachineCount()
 			}
 			may = max(may, maxNewMachines(w.spec)) // the next step may allow fewer machines
 			require.LessOrEqual(t, fresh, may, "seed %d %s:%s", seed, w.spec.Strategy, w.stateLine())
@@ -517,7 +522,7 @@ func TestRolloutDoesNotPassAnUnapprovedStep(t *testing.T) {
 			w.lastDecision.Why,
 		)
 		require.Empty(t, w.brokenInvariant, "seed %d %s", seed, w.spec.Strategy)
-		waited += w.spec.Approved
+		waited += w.spec.ApprovedSteps
 	}
 	require.Greater(t, waited, seeds, "most wait at both")
 }

@@ -13,11 +13,11 @@ import (
 )
 
 func TestRolloutSteps(t *testing.T) {
-	steps := []rollout.Step{{Size: countBound(1), Approve: true}, {Size: percentBound(50), Wait: time.Hour}}
+	steps := []rollout.Step{{Size: countBound(1), NeedsApproval: true}, {Size: percentBound(50), Wait: time.Hour}}
 	at10 := func(step int, reached time.Time, approved int, sets ...rollout.MachineSet) rollout.Facts {
 		o := withRolloutSteps(rollingUpdate(10, 2, 0, sets...), steps...)
 		o.Progress = rollout.Progress{Revision: 2, Set: "ms2", Step: step, Reached: reached}
-		o.Approved = approved
+		o.ApprovedSteps = approved
 		return o
 	}
 	none := time.Time{}
@@ -84,7 +84,7 @@ func TestPredictSteps(t *testing.T) {
 		plan := simulate.PredictSteps(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)))
 		var steps []string
 		for _, s := range plan {
-			steps = append(steps, s.Step)
+			steps = append(steps, s.Action)
 		}
 		assert.Equal(t, []string{
 			"create a set of 1 machine for revision 2: the template has none",
@@ -101,14 +101,14 @@ func TestPredictSteps(t *testing.T) {
 	t.Run("paused, with steps: what would follow", func(t *testing.T) {
 		o := withRolloutSteps(
 			pausedDeployment(rollingUpdate(4, 1, 0, oldSet(1, 4, 4, 4))),
-			rollout.Step{Size: countBound(1), Approve: true},
+			rollout.Step{Size: countBound(1), NeedsApproval: true},
 			rollout.Step{Size: countBound(2), Wait: time.Hour},
 		)
 		plan := simulate.PredictSteps(o)
-		assert.Equal(t, "paused; these steps follow when it resumes", plan[0].Step)
+		assert.Equal(t, "paused; these steps follow when it resumes", plan[0].Action)
 		var held int
 		for _, s := range plan {
-			if strings.Contains(s.Step, ": step ") {
+			if strings.Contains(s.Action, ": step ") {
 				held++
 			}
 		}
@@ -118,7 +118,7 @@ func TestPredictSteps(t *testing.T) {
 	t.Run("an undo", func(t *testing.T) {
 		o := rollingUpdate(2, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 2, 2, 2))
 		o.RollbackTo = new(int64(1))
-		assert.Equal(t, []simulate.PredictedStep{{Step: "return to revision 1, set ms1"}}, simulate.PredictSteps(o))
+		assert.Equal(t, []simulate.PredictedStep{{Action: "return to revision 1, set ms1"}}, simulate.PredictSteps(o))
 	})
 	t.Run(
 		"nothing to do",
@@ -136,9 +136,9 @@ func TestPredictSteps(t *testing.T) {
 				withMachine(withMachines(oldSet(1, 3, 3, 3), newMachine("out", asDeletingMachine)), 0, asUnhealthyMachine),
 			),
 		)
-		o.HistoryLimit, o.MCM.Guard = new(0), true
+		o.HistoryLimit, o.MCM.ProtectsFromAutoscaler = new(0), true
 		plan := simulate.PredictSteps(o)
-		assert.Equal(t, "delete 1 old set: 0 are kept", plan[len(plan)-1].Step)
+		assert.Equal(t, "delete 1 old set: 0 are kept", plan[len(plan)-1].Action)
 		assert.Equal(t, []simulate.SizeOfSet{{Set: "(new)", Replicas: 3, Current: true}}, plan[len(plan)-1].Sizes)
 	})
 	t.Run("every strategy but OnDelete ends with the new set alone", func(t *testing.T) {
@@ -160,8 +160,8 @@ func TestIdealDuration(t *testing.T) {
 		{"100 machines, surge 10: ten times a creation and a deletion", rollingUpdate(100, 10, 0, oldSet(1, 100, 100, 100)), 30 * time.Second, true},
 		{"surge of all", rollingUpdate(100, 100, 0, oldSet(1, 100, 100, 100)), 3 * time.Second, true},
 		{"no surge: each machine goes before one comes", rollingUpdate(3, 0, 1, oldSet(1, 3, 3, 3)), 9 * time.Second, true},
-		{"a machine on its way out holds no place", withPlacesFreeWhenDeleting(rollingUpdate(100, 10, 0, oldSet(1, 100, 100, 100))), 21 * time.Second, true},
-		{"steps", withRolloutSteps(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)), rollout.Step{Size: countBound(1), Wait: time.Minute}, rollout.Step{Size: countBound(2), Approve: true}), 65 * time.Second, true},
+		{"a machine on its way out holds no place", withIgnoredDeletingMachines(rollingUpdate(100, 10, 0, oldSet(1, 100, 100, 100))), 21 * time.Second, true},
+		{"steps", withRolloutSteps(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)), rollout.Step{Size: countBound(1), Wait: time.Minute}, rollout.Step{Size: countBound(2), NeedsApproval: true}), 65 * time.Second, true},
 		{"OnDelete never ends by itself", withStrategy(rollout.OnDelete, rollingUpdate(3, 0, 0, oldSet(1, 3, 3, 3))), 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -32,15 +32,15 @@ func (p *planner) resizeRolling() {
 // growCurrentSet enlarges the current set as far as the surge permits, and returns the reason why it cannot enlarge the
 // set further, or an empty string if the set has all machines.
 func (p *planner) growCurrentSet(surge int) string {
-	current, goal := p.current, p.stepTarget
+	current, goal := p.currentSet, p.stepTarget
 	if current.size > p.facts.Replicas {
 		current.setSize(p.facts.Replicas, fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 	}
 	if current.size >= goal {
 		return ""
 	}
-	room, why := p.remainingPlaces(surge)
-	current.raiseSize(min(room, goal-current.size), fmt.Sprintf("room for %s, %d wanted", machineCount(room), goal))
+	room, why := p.remainingPlaceCount(surge)
+	current.raiseSize(min(room, goal-current.size), fmt.Sprintf("room for %s, %d wanted", machineCountText(room), goal))
 	return why
 }
 
@@ -48,25 +48,25 @@ func (p *planner) growCurrentSet(surge int) string {
 // therefore keeps the wanted number of machines.
 func (p *planner) growNewestOldSet() {
 	old := p.oldSets()
-	missing := p.oldMachinesToKeep() - sumOverSets(old, sizeOfSet)
+	missing := p.minOldMachineCount() - sumOverSets(old, sizeOfSet)
 	if missing <= 0 || len(old) == 0 {
 		return
 	}
 	last := newestSet(old)
-	room, _ := p.remainingPlaces(p.surge)
+	room, _ := p.remainingPlaceCount(p.surge)
 	last.raiseSize(
 		min(room, missing),
 		fmt.Sprintf(
 			"%d wanted in all, and this step has %s of the new template",
 			p.facts.Replicas,
-			machineCount(p.stepTarget),
+			machineCountText(p.stepTarget),
 		),
 	)
 }
 
-// oldMachinesToKeep returns the number of old machines that must remain during the rollout step.
-func (p *planner) oldMachinesToKeep() int {
-	return max(p.facts.Replicas-max(p.stepTarget, p.current.size), 0)
+// minOldMachineCount returns the number of old machines that must remain during the rollout step.
+func (p *planner) minOldMachineCount() int {
+	return max(p.facts.Replicas-max(p.stepTarget, p.currentSet.size), 0)
 }
 
 // newestSet returns the youngest set that has machines. If no set has machines, newestSet returns the youngest set.
@@ -84,25 +84,25 @@ func newestSet(sets []*setPlan) *setPlan {
 // become available before available old machines are removed.
 func (p *planner) shrinkOldSets() {
 	old := p.oldSets()
-	waiting := max(p.current.size-p.current.availableMachines, 0)
+	waiting := max(p.currentSet.size-p.currentSet.availableMachineCount, 0)
 	spare := sumOverSets(
 		p.sets,
 		sizeOfSet,
 	) - p.minAvailable - waiting - sumOverSets(
 		old,
-		func(set *setPlan) int { return set.updatingMachines },
+		func(set *setPlan) int { return set.updatingMachineCount },
 	)
-	spare = min(spare, sumOverSets(old, sizeOfSet)-p.oldMachinesToKeep())
+	spare = min(spare, sumOverSets(old, sizeOfSet)-p.minOldMachineCount())
 	if p.hasTransfers() {
-		spare = min(spare, p.remainingTransfers())
+		spare = min(spare, p.remainingTransferCount())
 	}
 	old = list.Filter(old, func(set *setPlan) bool { return !set.deletesBeforeTransfer })
 	for _, set := range old {
-		spare -= p.lowerSize(set, min(spare, set.leavingMachines), "the autoscaler chose machines of it")
-		broken := set.size - set.availableMachines - set.updatingMachines
+		spare -= p.lowerSize(set, min(spare, set.leavingMachineCount), "the autoscaler chose machines of it")
+		broken := set.size - set.availableMachineCount - set.updatingMachineCount
 		spare -= p.lowerSize(set, min(spare, broken), "it has machines that are not available")
 	}
-	why := fmt.Sprintf("%d available, %d needed", p.availableMachines(), p.minAvailable)
+	why := fmt.Sprintf("%d available, %d needed", p.availableMachineCount(), p.minAvailable)
 	for _, set := range old {
 		if spare <= 0 {
 			return
@@ -115,8 +115,8 @@ func (p *planner) shrinkOldSets() {
 // spec.replicas was reduced.
 func (p *planner) trimCurrentSet() {
 	over := sumOverSets(p.sets, sizeOfSet) - p.facts.Replicas - p.surge
-	idle := p.current.size - p.current.availableMachines
-	p.lowerSize(p.current, min(over, idle), fmt.Sprintf("%d are allowed in all", p.facts.Replicas+p.surge))
+	idle := p.currentSet.size - p.currentSet.availableMachineCount
+	p.lowerSize(p.currentSet, min(over, idle), fmt.Sprintf("%d are allowed in all", p.facts.Replicas+p.surge))
 }
 
 // breakDeadlock reduces the size of an old set with an unavailable machine if no other size can change. In a deadlock,
@@ -124,15 +124,15 @@ func (p *planner) trimCurrentSet() {
 // old set might delete an available machine. Source: Cluster API.
 func (p *planner) breakDeadlock() {
 	busy := func(set *setPlan) bool {
-		return set.size != set.activeMachines || set.terminatingMachines > 0 || set.ActedOn != set.size
+		return set.size != set.activeMachineCount || set.terminatingMachineCount > 0 || set.ActedOnSize != set.size
 	}
-	stuck := p.leavesSizesUnchanged() && p.current.availableMachines == p.current.activeMachines &&
-		sumOverSets(p.oldSets(), sizeOfSet) > p.oldMachinesToKeep()
+	stuck := p.leavesSizesUnchanged() && p.currentSet.availableMachineCount == p.currentSet.activeMachineCount &&
+		sumOverSets(p.oldSets(), sizeOfSet) > p.minOldMachineCount()
 	if !stuck || slices.ContainsFunc(p.sets, busy) {
 		return
 	}
 	for _, set := range p.oldSets() {
-		if set.size > 0 && set.activeMachines > set.availableMachines+set.updatingMachines {
+		if set.size > 0 && set.activeMachineCount > set.availableMachineCount+set.updatingMachineCount {
 			set.size, set.isForced = set.size-1, true
 			set.sizeReason = "no other size can change, and it has a machine that is not available"
 			return
@@ -140,8 +140,8 @@ func (p *planner) breakDeadlock() {
 	}
 }
 
-func (p *planner) availableMachines() int {
-	return sumOverSets(p.sets, func(set *setPlan) int { return set.availableMachines })
+func (p *planner) availableMachineCount() int {
+	return sumOverSets(p.sets, func(set *setPlan) int { return set.availableMachineCount })
 }
 
 // recordIdleReason records the reason why no size changes.
@@ -150,17 +150,17 @@ func (p *planner) recordIdleReason(why string) {
 		return
 	}
 	old := sumOverSets(p.oldSets(), sizeOfSet)
-	updating := sumOverSets(p.sets, func(set *setPlan) int { return set.updatingMachines })
-	switch joining := p.current.size - p.current.availableMachines; {
+	updating := sumOverSets(p.sets, func(set *setPlan) int { return set.updatingMachineCount })
+	switch joining := p.currentSet.size - p.currentSet.availableMachineCount; {
 	case updating > 0 && p.hasTransfers():
 		p.idleReason = fmt.Sprintf(
 			"%s %s updated in place: %d available, %d needed",
-			machineCount(updating),
+			machineCountText(updating),
 			phrase.SingularOrPlural(updating, "is", "are"),
-			p.availableMachines(),
+			p.availableMachineCount(),
 			p.minAvailable,
 		)
-	case joining > 0 && p.current.size > 0:
+	case joining > 0 && p.currentSet.size > 0:
 		kind := cmp.Or(phrase.TextIf(old > 0, "new machine"), "machine")
 		is := func(n int) string { return phrase.SingularOrPlural(n, "is", "are") }
 		p.idleReason = fmt.Sprintf(
@@ -170,15 +170,15 @@ func (p *planner) recordIdleReason(why string) {
 				kind,
 			),
 			is(joining),
-			p.availableMachines(),
-			is(p.availableMachines()),
+			p.availableMachineCount(),
+			is(p.availableMachineCount()),
 			p.minAvailable,
 			is(p.minAvailable),
 		)
 	case why != "":
 		p.idleReason = why
-	case old > p.oldMachinesToKeep():
-		p.idleReason = fmt.Sprintf("%d available, %d needed", p.availableMachines(), p.minAvailable)
+	case old > p.minOldMachineCount():
+		p.idleReason = fmt.Sprintf("%d available, %d needed", p.availableMachineCount(), p.minAvailable)
 	}
 }
 
@@ -186,37 +186,37 @@ func (p *planner) recordIdleReason(why string) {
 // the workflow of an old set may still create counts as an existing machine. If a pinned set cannot create machines,
 // the machines of the template are not removed.
 func (p *planner) resizeRecreate() {
-	if lacks := p.current.MissingObject(); p.pin != nil && lacks != "" {
-		p.idleReason = fmt.Sprintf("%s does not exist: revision %d gets no machines", lacks, p.current.Revision)
+	if lacks := p.currentSet.MissingObject(); p.pin != nil && lacks != "" {
+		p.idleReason = fmt.Sprintf("%s does not exist: revision %d gets no machines", lacks, p.currentSet.Revision)
 		return
 	}
-	left := p.terminatingMachines
+	left := p.terminatingMachineCount
 	for _, set := range p.oldSets() {
 		set.setSize(0, "old machines are deleted first")
-		left += max(set.activeMachines+set.terminatingMachines, set.Counted, set.Replicas, set.ActedOn)
+		left += max(set.activeMachineCount+set.terminatingMachineCount, set.StatusMachineCount, set.Replicas, set.ActedOnSize)
 	}
 	if left == 0 {
 		p.idleReason = p.growCurrentSet(0)
 		return
 	}
-	p.idleReason = fmt.Sprintf("%s of old templates still there", machineCount(left))
+	p.idleReason = fmt.Sprintf("%s of old templates still there", machineCountText(left))
 }
 
 // resizeOnDelete uses machines of the current set to replace machines that people deleted from old sets. A new template
 // does not cause the deletion of a machine. If spec.replicas became smaller, unavailable new machines are removed
 // first, then old machines.
 func (p *planner) resizeOnDelete() {
-	p.lowerOldSetsToActive()
+	p.lowerOldSetsToMachineCount()
 	p.growCurrentSet(0)
 	over := max(sumOverSets(p.sets, sizeOfSet)-p.facts.Replicas, 0)
 	idle, why := min(
 		over,
-		max(p.current.size-p.current.availableMachines, 0),
+		max(p.currentSet.size-p.currentSet.availableMachineCount, 0),
 	), fmt.Sprintf(
 		"%d wanted in all",
 		p.facts.Replicas,
 	)
-	p.current.setSize(p.current.size-idle, why)
+	p.currentSet.setSize(p.currentSet.size-idle, why)
 	over -= idle // also if setSize did not change the size, because the old machines are not deleted
 	for _, set := range p.oldSets() {
 		by := min(over, set.size)
@@ -224,15 +224,16 @@ func (p *planner) resizeOnDelete() {
 		over -= by
 	}
 	if old := sumOverSets(p.oldSets(), sizeOfSet); old > 0 {
-		p.idleReason = fmt.Sprintf("%s of old templates stay until somebody deletes them", machineCount(old))
+		p.idleReason = fmt.Sprintf("%s of old templates stay until somebody deletes them", machineCountText(old))
 	}
 }
 
-// lowerOldSetsToActive lowers each old set's size to its number of machines, unless the set may still create a machine.
-func (p *planner) lowerOldSetsToActive() {
+// lowerOldSetsToMachineCount lowers each old set's size to its number of machines, unless the set may still create a
+// machine.
+func (p *planner) lowerOldSetsToMachineCount() {
 	for _, set := range p.oldSets() {
-		if set.NoScaleUp && set.activeMachines < set.size {
-			set.setSize(set.activeMachines, fmt.Sprintf("it has %s left", machineCount(set.activeMachines)))
+		if set.ScaleUpDisabled && set.activeMachineCount < set.size {
+			set.setSize(set.activeMachineCount, fmt.Sprintf("it has %s left", machineCountText(set.activeMachineCount)))
 		}
 	}
 }
@@ -243,45 +244,45 @@ func (p *planner) lowerOldSetsToActive() {
 func (p *planner) followReplicas() {
 	p.continueTransfers()
 	nonEmpty := list.Filter(p.sets, func(set *setPlan) bool { return set.size != 0 })
-	missing := p.missingMachines()
+	missing := p.missingMachineCount()
 	switch {
 	case len(p.sets) == 0:
-	case p.movingMachines() > 0 && missing <= 0: // the sizes follow a smaller spec.replicas when all moves are complete
+	case p.movingMachineCount() > 0 && missing <= 0: // the sizes follow a smaller spec.replicas when all moves are complete
 	case missing > 0 && len(nonEmpty) == 1:
 		p.enlargeSet(nonEmpty[0], missing)
 	case missing > 0:
-		p.enlargeSet(cmp.Or(p.current, newestSet(p.sets)), missing)
+		p.enlargeSet(cmp.Or(p.currentSet, newestSet(p.sets)), missing)
 	case len(nonEmpty) == 1:
 		nonEmpty[0].setSize(p.facts.Replicas, fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 	default:
-		p.shareSurplus(nonEmpty, -missing-p.surge)
+		p.removeProportionally(nonEmpty, -missing-p.surge)
 	}
 }
 
 // enlargeSet adds at most `by` machines to a set, as far as the surge permits.
 func (p *planner) enlargeSet(set *setPlan, by int) {
-	room, _ := p.remainingPlaces(p.surge)
+	room, _ := p.remainingPlaceCount(p.surge)
 	set.raiseSize(min(room, by), fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 }
 
-// shareSurplus removes a surplus from sets in proportion to their sizes. The largest set loses the machines that remain
-// after rounding. Machines that the autoscaler or an operator chose are removed first, from any set. No set loses an
-// available machine that is needed. As in MCM, the proportion is the size times the number of machines allowed now,
-// divided by the number allowed when the set got its size.
-func (p *planner) shareSurplus(sets []*setPlan, over int) {
+// removeProportionally removes a surplus from sets in proportion to their sizes. The largest set loses the machines
+// that remain after rounding. Machines that the autoscaler or an operator chose are removed first, from any set. No set
+// loses an available machine that is needed. As in MCM, the proportion is the size times the number of machines allowed
+// now, divided by the number allowed when the set got its size.
+func (p *planner) removeProportionally(sets []*setPlan, over int) {
 	if over <= 0 {
 		return
 	}
 	why := fmt.Sprintf("%d wanted in all, shared among the sets", p.facts.Replicas)
 	take := func(set *setPlan, n int) { over -= p.lowerSize(set, min(n, over), why) }
 	for _, set := range sets {
-		take(set, set.chosenMachines)
+		take(set, set.chosenMachineCount)
 	}
 	slices.SortStableFunc(sets, func(x, y *setPlan) int { return cmp.Compare(y.size, x.size) })
 	parts := make([]int, len(sets))
 	total := sumOverSets(sets, sizeOfSet)
 	for i, set := range sets {
-		before := set.Max
+		before := set.MaxReplicas
 		if before <= 0 || before < total-over {
 			before = total
 		}

@@ -32,14 +32,14 @@ type simulatedSet struct {
 	formerSize                     int // size when the status last showed the current generation
 }
 
-// asClusterAPIReports returns the facts from the status of a Cluster API set. The status shows whether the set has
+// withClusterAPIStatus returns the facts from the status of a Cluster API set. The status shows whether the set has
 // observed its generation, but not the size that the set's workflow used. Source: seen() and set() of
 // observe/capi/deployment.
-func (g *simulatedSet) asClusterAPIReports(s rollout.MachineSet) rollout.MachineSet {
-	if s.ActedOn = s.Replicas; g.reportedGeneration < g.generation {
-		s.ActedOn = g.formerSize
+func (g *simulatedSet) withClusterAPIStatus(s rollout.MachineSet) rollout.MachineSet {
+	if s.ActedOnSize = s.Replicas; g.reportedGeneration < g.generation {
+		s.ActedOnSize = g.formerSize
 	}
-	if g.liveMachines() > s.Replicas {
+	if g.liveMachineCount() > s.Replicas {
 		for i := range s.Machines {
 			s.Machines[i].Unhealthy = false
 		}
@@ -50,47 +50,47 @@ func (g *simulatedSet) asClusterAPIReports(s rollout.MachineSet) rollout.Machine
 // rolloutSimulation is a small simulated cluster in which rollout.Decide and scale.Decide run a deployment. The
 // simulation checks the invariants after every action.
 type rolloutSimulation struct {
-	random             randomSource
-	now                time.Time
-	spec               rollout.Facts // the deployment's spec
-	template           string
-	editCount          int   // number of changes of the deployment
-	decidedAtEdit      int   // value of edits at the last decision
-	approvedRevision   int64 // the revision that spec.Approved applies to
-	sets               []*simulatedSet
-	createdSets        int
-	createdMachines    int
-	creationTime       func() time.Duration
-	deletionTime       func() time.Duration
-	newMachineFails    func() bool
-	isClusterAPI       bool                           // the sets are Cluster API sets
-	actsLate           bool                           // other actors may act between a decision and its writes
-	extensionAnswer    func() rollout.ExtensionAnswer // an extension's answer about a set
-	turnsPerUserAction int                            // people act once in turnsPerUserAction turns; zero: never
-	isBadTemplate      func(string) bool              // no machine of a bad template becomes ready
-	pendingDecision    *rollout.Decision
+	random              randomSource
+	now                 time.Time
+	spec                rollout.Facts // the deployment's spec
+	template            string
+	editCount           int   // number of changes of the deployment
+	editCountAtDecision int   // value of edits at the last decision
+	approvedRevision    int64 // the revision that spec.Approved applies to
+	sets                []*simulatedSet
+	createdSetCount     int
+	createdMachineCount int
+	creationDuration    func() time.Duration
+	deletionDuration    func() time.Duration
+	newMachineFails     func() bool
+	isClusterAPI        bool                           // the sets are Cluster API sets
+	writesLate          bool                           // other actors may act between a decision and its writes
+	extensionAnswer     func() rollout.ExtensionAnswer // an extension's answer about a set
+	turnsPerUserAction  int                            // people act once in turnsPerUserAction turns; zero: never
+	isBadTemplate       func(string) bool              // no machine of a bad template becomes ready
+	pendingDecision     *rollout.Decision
 
-	turnTexts        []string
-	brokenInvariant  string      // the first broken invariant
-	maxMachines      int         // maximum number of machines that may exist
-	minServing       int         // minimum number of machines that servingMachines must return
-	failureTimes     []time.Time // times of machine failures
-	removalTimes     []time.Time // times at which people deleted or selected machines
-	forcedResizes    int
-	forcedResizeTime time.Time
-	lastDecision     rollout.Decision
+	turnTexts         []string
+	brokenInvariant   string      // the first broken invariant
+	maxMachines       int         // maximum number of machines that may exist
+	minServing        int         // minimum number of machines that servingMachineCount must return
+	failureTimes      []time.Time // times of machine failures
+	removalTimes      []time.Time // times at which people deleted or selected machines
+	forcedResizeCount int
+	forcedResizeTime  time.Time
+	lastDecision      rollout.Decision
 }
 
 func newSimulation(seed uint64, spec rollout.Facts) *rolloutSimulation {
 	w := &rolloutSimulation{
-		random:          randomSource(seed),
-		now:             epoch,
-		spec:            spec,
-		template:        "v1",
-		creationTime:    func() time.Duration { return 2 * time.Second },
-		deletionTime:    func() time.Duration { return time.Second },
-		newMachineFails: func() bool { return false },
-		isBadTemplate:   func(string) bool { return false },
+		random:           randomSource(seed),
+		now:              epoch,
+		spec:             spec,
+		template:         "v1",
+		creationDuration: func() time.Duration { return 2 * time.Second },
+		deletionDuration: func() time.Duration { return time.Second },
+		newMachineFails:  func() bool { return false },
+		isBadTemplate:    func(string) bool { return false },
 	}
 	w.updateBounds()
 	return w
@@ -99,11 +99,11 @@ func newSimulation(seed uint64, spec rollout.Facts) *rolloutSimulation {
 // observeDeployment returns the facts that the deployment's activity would read.
 func (w *rolloutSimulation) observeDeployment() rollout.Facts {
 	o := w.spec
-	o.Now, o.Sets, o.Approved = w.now, nil, 0
+	o.Now, o.Sets, o.ApprovedSteps = w.now, nil, 0
 	for _, g := range w.sets {
 		s := g.MachineSet
 		if s.Current = g.template == w.template; s.Current && s.Revision == w.approvedRevision {
-			o.Approved = w.spec.Approved
+			o.ApprovedSteps = w.spec.ApprovedSteps
 		}
 		s.Machines = nil
 		for _, u := range g.machines {
@@ -112,7 +112,7 @@ func (w *rolloutSimulation) observeDeployment() rollout.Facts {
 			s.Machines = append(s.Machines, m)
 		}
 		if w.isClusterAPI {
-			s = g.asClusterAPIReports(s)
+			s = g.withClusterAPIStatus(s)
 		}
 		o.Sets = append(o.Sets, s)
 	}
@@ -125,19 +125,19 @@ func (w *rolloutSimulation) takeRolloutTurn() {
 	if w.pendingDecision == nil {
 		o := w.observeDeployment()
 		d := rollout.Decide(o)
-		w.pendingDecision, w.lastDecision, w.decidedAtEdit = &d, d, w.editCount
+		w.pendingDecision, w.lastDecision, w.editCountAtDecision = &d, d, w.editCount
 		w.checkRequests(o, d)
-		if w.actsLate && w.random.hasChanceOneIn(2) {
+		if w.writesLate && w.random.hasChanceOneIn(2) {
 			return
 		}
 	}
 	d := *w.pendingDecision
 	w.pendingDecision = nil
-	before := w.servingMachines()
+	before := w.servingMachineCount()
 	w.carryOutDecision(d)
 	w.checkServingMachines(before, "rollout: "+d.Why)
 	status := rollout.PlannedStatus(w.observeDeployment())
-	w.spec.Reported = status
+	w.spec.ReportedStatus = status
 	w.checkMaxMachines("rollout: " + d.Why)
 }
 
@@ -153,7 +153,7 @@ func (w *rolloutSimulation) setByUID(uid, version string) *simulatedSet {
 func (g *simulatedSet) bumpVersion() { g.Version += "+" }
 
 func (w *rolloutSimulation) carryOutDecision(d rollout.Decision) {
-	if d.Create != nil && w.decidedAtEdit == w.editCount {
+	if d.Create != nil && w.editCountAtDecision == w.editCount {
 		w.addSet(w.template, *d.Create)
 	}
 	if d.Record != nil {
@@ -161,13 +161,13 @@ func (w *rolloutSimulation) carryOutDecision(d rollout.Decision) {
 	}
 	for _, t := range d.AllowScaleUp {
 		if g := w.setByUID(t.UID, t.Version); g != nil {
-			g.NoScaleUp = false
+			g.ScaleUpDisabled = false
 			g.bumpVersion()
 		}
 	}
 	for _, t := range d.ForbidScaleUp {
 		if g := w.setByUID(t.UID, t.Version); g != nil {
-			g.NoScaleUp = true
+			g.ScaleUpDisabled = true
 			g.bumpVersion()
 		}
 	}
@@ -186,12 +186,12 @@ func (w *rolloutSimulation) carryOutDecision(d rollout.Decision) {
 			w.appendTrace("resize %s %d→%d", g.Name, r.From, r.To)
 		}
 		if r.Forced {
-			w.forcedResizes, w.forcedResizeTime = w.forcedResizes+1, w.now
+			w.forcedResizeCount, w.forcedResizeTime = w.forcedResizeCount+1, w.now
 		}
 		if g.reportedGeneration == g.generation {
 			g.formerSize = g.Replicas
 		}
-		g.Replicas, g.Desired, g.Max, g.ClusterAPI.Transfer = r.To, r.Desired, r.Max, r.Transfer
+		g.Replicas, g.DesiredReplicas, g.MaxReplicas, g.ClusterAPI.Transfer = r.To, r.Desired, r.Max, r.Transfer
 		g.generation++
 		g.bumpVersion()
 	}
@@ -200,16 +200,22 @@ func (w *rolloutSimulation) carryOutDecision(d rollout.Decision) {
 			w.sets = slices.DeleteFunc(w.sets, func(x *simulatedSet) bool { return x == g })
 		}
 	}
-	w.answerExtension(d.Ask)
+	w.recordExtensionAnswer(d.Ask)
 	w.changeMachines(d)
 }
 
 func (w *rolloutSimulation) addSet(template string, c rollout.SetCreation) *simulatedSet {
-	w.createdSets++
-	name := fmt.Sprintf("ms%d", w.createdSets)
+	w.createdSetCount++
+	name := fmt.Sprintf("ms%d", w.createdSetCount)
 	g := &simulatedSet{template: template, generation: 1, MachineSet: rollout.MachineSet{
-		Name: name, UID: "uid-" + name, Version: "1", Created: w.now.Add(time.Duration(w.createdSets)), Replicas: c.Replicas,
-		Revision: c.Revision, Desired: c.Desired, Max: c.Max,
+		Name:            name,
+		UID:             "uid-" + name,
+		Version:         "1",
+		Created:         w.now.Add(time.Duration(w.createdSetCount)),
+		Replicas:        c.Replicas,
+		Revision:        c.Revision,
+		DesiredReplicas: c.Desired,
+		MaxReplicas:     c.Max,
 	}}
 	w.sets = append(w.sets, g)
 	w.appendTrace("create %s with %d", name, c.Replicas)
@@ -225,18 +231,24 @@ func (w *rolloutSimulation) changeMachines(d rollout.Decision) {
 			}
 		}
 	}
-	each(d.Candidates, func(u *simulatedMachine) { u.MCM.Candidate, u.MCM.UpdateLabels = true, true })
+	each(d.Candidates, func(u *simulatedMachine) { u.MCM.IsUpdateCandidate, u.MCM.HasUpdateLabels = true, true })
 	each(d.Select, w.beginUpdate)
 	each(
 		d.FinishUpdate,
-		func(u *simulatedMachine) { u.MCM.Candidate, u.MCM.UpdateLabels, u.MCM.Updated = false, false, false },
+		func(u *simulatedMachine) {
+			u.MCM.IsUpdateCandidate, u.MCM.HasUpdateLabels, u.MCM.Updated = false, false, false
+		},
 	)
-	each(d.ClearUpdateLabels, func(u *simulatedMachine) { u.MCM.Candidate, u.MCM.UpdateLabels = false, false })
+	each(d.ClearUpdateLabels, func(u *simulatedMachine) { u.MCM.IsUpdateCandidate, u.MCM.HasUpdateLabels = false, false })
 	each(d.ClearUpdateResult, func(u *simulatedMachine) { u.MCM.HandedOver = false })
 	each(d.Taint, func(u *simulatedMachine) { u.MCM.Tainted = true })
 	each(d.Untaint, func(u *simulatedMachine) { u.MCM.Tainted = false })
-	each(d.ProtectFromAutoscaler, func(u *simulatedMachine) { u.MCM.Guard, u.MCM.Guarded = "true", true })
-	each(d.UnprotectFromAutoscaler, func(u *simulatedMachine) { u.MCM.Guard, u.MCM.Guarded = "", false })
+	each(d.ProtectFromAutoscaler, func(u *simulatedMachine) {
+		u.MCM.ScaleDownDisabledValue, u.MCM.ScaleDownDisabledByMillwright = "true", true
+	})
+	each(d.UnprotectFromAutoscaler, func(u *simulatedMachine) {
+		u.MCM.ScaleDownDisabledValue, u.MCM.ScaleDownDisabledByMillwright = "", false
+	})
 	for _, move := range d.Move {
 		from, to, u := w.setByUID(
 			w.ownerUID(move.Machine.UID),
@@ -260,7 +272,7 @@ func (w *rolloutSimulation) changeMachines(d rollout.Decision) {
 // beginUpdate begins the in-place update of a machine. The machine is unavailable during the update.
 func (w *rolloutSimulation) beginUpdate(u *simulatedMachine) {
 	u.Updating, u.Available, u.Ready = true, false, false
-	u.readyTime = w.now.Add(w.creationTime())
+	u.readyTime = w.now.Add(w.creationDuration())
 	w.appendTrace("select %s", u.Name)
 }
 

@@ -8,13 +8,13 @@ import (
 	"millwright/decide/scale"
 )
 
-// answerExtension records an extension's answer on the sets.
-func (w *rolloutSimulation) answerExtension(sets []rollout.ObjectTarget) {
+// recordExtensionAnswer records an extension's answer on the sets.
+func (w *rolloutSimulation) recordExtensionAnswer(sets []rollout.ObjectTarget) {
 	current := slices.IndexFunc(w.sets, func(g *simulatedSet) bool { return g.template == w.template })
 	for _, t := range sets {
 		if g := w.setByUID(t.UID, t.Version); g != nil && current >= 0 {
 			g.ClusterAPI.Answer = w.extensionAnswer()
-			g.ClusterAPI.Answer.Set, g.ClusterAPI.Answer.At = w.sets[current].UID, w.now
+			g.ClusterAPI.Answer.TargetSetUID, g.ClusterAPI.Answer.RequestedAt = w.sets[current].UID, w.now
 			g.bumpVersion()
 		}
 	}
@@ -35,8 +35,8 @@ func (g *simulatedSet) acknowledgesMachine(u *simulatedMachine) bool {
 	return slices.Contains(strings.Split(g.ClusterAPI.Transfer.Acknowledged, ","), u.Name)
 }
 
-// moveAndUpdate carries out a set's decision about machines that an extension updates in place.
-func (w *rolloutSimulation) moveAndUpdate(g *simulatedSet, d scale.Decision) {
+// moveAndUpdateMachines carries out a set's decision about machines that an extension updates in place.
+func (w *rolloutSimulation) moveAndUpdateMachines(g *simulatedSet, d scale.Decision) {
 	for _, t := range d.Move {
 		to, u := w.setByName(g.ClusterAPI.Transfer.To), w.machineByUID(t.UID)
 		if to == nil || u == nil || u.Deleting || w.ownerUID(t.UID) != g.UID {
@@ -49,7 +49,7 @@ func (w *rolloutSimulation) moveAndUpdate(g *simulatedSet, d scale.Decision) {
 	}
 	for _, t := range d.Update {
 		if u := w.machineByUID(t.UID); u != nil && !u.Deleting && w.ownerUID(t.UID) == g.UID {
-			u.ClusterAPI.Moved, u.hasUpdateBegun, u.readyTime = false, true, w.now.Add(w.creationTime())
+			u.ClusterAPI.Moved, u.hasUpdateBegun, u.readyTime = false, true, w.now.Add(w.creationDuration())
 			w.appendTrace("update %s", u.Name)
 		}
 	}

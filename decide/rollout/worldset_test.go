@@ -20,14 +20,14 @@ func (w *rolloutSimulation) takeSetTurn(g *simulatedSet) {
 			g.pendingDecision = &d
 			return
 		}
-		g.ActedOn, g.reportedGeneration = g.intendedSize, g.generation
+		g.ActedOnSize, g.reportedGeneration = g.intendedSize, g.generation
 		return
 	}
-	d, before := *g.pendingDecision, w.servingMachines()
+	d, before := *g.pendingDecision, w.servingMachineCount()
 	// The status may already have a later size that the workflow has not acted on.
-	g.pendingDecision, g.ActedOn, g.reportedGeneration = nil, g.intendedSize, g.generation
+	g.pendingDecision, g.ActedOnSize, g.reportedGeneration = nil, g.intendedSize, g.generation
 	for _, name := range d.Create {
-		w.createdMachines++
+		w.createdMachineCount++
 		w.addMachine(g, name)
 	}
 	for _, t := range slices.Concat(d.Delete, d.Remediate) {
@@ -36,14 +36,14 @@ func (w *rolloutSimulation) takeSetTurn(g *simulatedSet) {
 			w.deleteMachine(u)
 		}
 	}
-	w.moveAndUpdate(g, d)
+	w.moveAndUpdateMachines(g, d)
 	w.checkServingMachines(before, "set "+g.Name+": "+d.Why)
 	w.checkMaxMachines("set " + g.Name + ": " + d.Why)
 }
 
 func (w *rolloutSimulation) addMachine(g *simulatedSet, name string) {
 	fails := w.newMachineFails() || w.isBadTemplate(g.template)
-	u := &simulatedMachine{willFail: fails, readyTime: w.now.Add(w.creationTime())}
+	u := &simulatedMachine{willFail: fails, readyTime: w.now.Add(w.creationDuration())}
 	u.Member = newMachine(name, asUnhealthyMachine, withoutNode)
 	u.Created = w.now
 	g.machines = append(g.machines, u)
@@ -52,24 +52,24 @@ func (w *rolloutSimulation) addMachine(g *simulatedSet, name string) {
 // deleteMachine begins the deletion of a machine.
 func (w *rolloutSimulation) deleteMachine(u *simulatedMachine) {
 	asDeletingMachine(&u.Member)
-	u.deletionEndTime = w.now.Add(w.deletionTime())
+	u.deletionEndTime = w.now.Add(w.deletionDuration())
 }
 
 // observeSet returns the facts that the set's activity would read.
 func (g *simulatedSet) observeSet(w *rolloutSimulation) scale.Facts {
 	o := scale.Facts{
 		Now:        w.now,
-		Naming:     []string{g.Name + "-", ""},
+		NameParts:  []string{g.Name + "-", ""},
 		Settings:   scale.Settings{Replicas: g.Replicas},
-		Seed:       uint64(w.createdMachines*31 + len(g.Name)),
+		NameSeed:   uint64(w.createdMachineCount*31 + len(g.Name)),
 		ClusterAPI: scale.ClusterAPISet{MoveTo: g.ClusterAPI.Transfer.To},
 	}
-	if g.NoScaleUp {
-		o.Stopped = []string{"MachineSet has the label scale-up-disabled"}
+	if g.ScaleUpDisabled {
+		o.StopReasons = []string{"MachineSet has the label scale-up-disabled"}
 	}
 	if to := w.setByName(g.ClusterAPI.Transfer.To); o.ClusterAPI.MoveTo != "" &&
 		(to == nil || !slices.Contains(strings.Split(to.ClusterAPI.Transfer.From, ","), g.Name)) {
-		o.ClusterAPI.NoMove = "it takes none"
+		o.ClusterAPI.NoMoveReason = "it takes none"
 	}
 	for _, u := range g.machines {
 		m := scale.Member{
@@ -79,15 +79,15 @@ func (g *simulatedSet) observeSet(w *rolloutSimulation) scale.Facts {
 			Created: u.Created,
 			Matches: true,
 			MCM: scale.MCMMember{
-				Labelled: true,
-				Failed:   u.Failed,
-				Replace:  u.Failed,
+				Labelled:    true,
+				Failed:      u.Failed,
+				Replaceable: u.Failed,
 			},
-			Template:      scale.Template{UpToDate: scale.True},
-			Deleting:      u.Deleting,
-			DeletingSince: w.now,
-			Updating:      u.Updating,
-			Updated:       u.MCM.HandedOver || u.ClusterAPI.Moved,
+			TemplateDifferences: scale.TemplateDifferences{UpToDate: scale.ConditionTrue},
+			Deleting:            u.Deleting,
+			DeletingSince:       w.now,
+			Updating:            u.Updating,
+			MovedForUpdate:      u.MCM.HandedOver || u.ClusterAPI.Moved,
 			ClusterAPI: scale.ClusterAPIMember{
 				UpdateDue: u.Updating && !u.hasUpdateBegun && (!u.ClusterAPI.Moved || g.acknowledgesMachine(u)) && w.isClusterAPI,
 			},
@@ -97,21 +97,21 @@ func (g *simulatedSet) observeSet(w *rolloutSimulation) scale.Facts {
 		}
 		switch {
 		case u.Available:
-			m.Node, m.Ready, m.ReadyFrom = scale.NodeHealthy, scale.True, u.Created
+			m.Node, m.Ready, m.ReadySince = scale.NodeHealthy, scale.ConditionTrue, u.Created
 		case u.MCM.Node != "":
-			m.Node, m.Ready = scale.NodeUnhealthy, scale.False
+			m.Node, m.Ready = scale.NodeUnhealthy, scale.ConditionFalse
 		default:
-			m.Ready = scale.False
+			m.Ready = scale.ConditionFalse
 		}
 		o.Members = append(o.Members, m)
 	}
 	return o
 }
 
-// servingMachines returns the number of available machines. OnDelete guarantees only that a new template deletes no
-// machine. With OnDelete, servingMachines includes all machines that have not failed, and machines that the current set
-// will create.
-func (w *rolloutSimulation) servingMachines() int {
+// servingMachineCount returns the number of available machines. OnDelete guarantees only that a new template deletes no
+// machine. With OnDelete, servingMachineCount includes all machines that have not failed, and machines that the current
+// set will create.
+func (w *rolloutSimulation) servingMachineCount() int {
 	n := 0
 	for _, g := range w.sets {
 		here, onDelete := 0, w.spec.Strategy == rollout.OnDelete
@@ -120,7 +120,7 @@ func (w *rolloutSimulation) servingMachines() int {
 				here++
 			}
 		}
-		if onDelete && g.template == w.template && !g.NoScaleUp {
+		if onDelete && g.template == w.template && !g.ScaleUpDisabled {
 			here = max(here, g.Replicas)
 		}
 		n += here
@@ -128,13 +128,14 @@ func (w *rolloutSimulation) servingMachines() int {
 	return n
 }
 
-// existingMachines returns the number of machines that count against replicas plus surge. Machines that are being
-// deleted count, unless FreeWhenDeleting is true. A machine whose set creates a replacement early does not count.
-func (w *rolloutSimulation) existingMachines() int {
+// existingMachineCount returns the number of machines that count against replicas plus surge. Machines that are being
+// deleted count, unless IgnoresDeletingMachines is true. A machine whose set creates a replacement early does not
+// count.
+func (w *rolloutSimulation) existingMachineCount() int {
 	n := 0
 	for _, g := range w.sets {
 		for _, u := range g.machines {
-			if !u.isReplacedEarly && (!u.Deleting || !w.spec.FreeWhenDeleting) {
+			if !u.isReplacedEarly && (!u.Deleting || !w.spec.IgnoresDeletingMachines) {
 				n++
 			}
 		}
@@ -142,11 +143,12 @@ func (w *rolloutSimulation) existingMachines() int {
 	return n
 }
 
-// possibleMachines returns the number of machines that exist or may be created without another decision of the rollout.
-func (w *rolloutSimulation) possibleMachines() int {
-	n := w.deletingMachines()
+// possibleMachineCount returns the number of machines that exist or may be created without another decision of the
+// rollout.
+func (w *rolloutSimulation) possibleMachineCount() int {
+	n := w.deletingMachineCount()
 	for _, g := range w.sets {
-		live := g.liveMachines()
+		live := g.liveMachineCount()
 		if g.pendingDecision != nil {
 			live += len(g.pendingDecision.Create)
 		}
@@ -155,8 +157,8 @@ func (w *rolloutSimulation) possibleMachines() int {
 	return n
 }
 
-// liveMachines counts machines that are not being deleted.
-func (g *simulatedSet) liveMachines() int {
+// liveMachineCount counts machines that are not being deleted.
+func (g *simulatedSet) liveMachineCount() int {
 	n := 0
 	for _, u := range g.machines {
 		if !u.Deleting {
@@ -172,15 +174,15 @@ func (w *rolloutSimulation) updateBounds() {
 	surge, unavailable := rollout.SurgeAndUnavailable(w.spec)
 	limit, floor := w.spec.Replicas+surge, w.spec.Replicas-unavailable
 	if w.isOnlyScaling() {
-		limit += w.deletingMachines() // without a rollout, sizes follow spec.replicas at once
+		limit += w.deletingMachineCount() // without a rollout, sizes follow spec.replicas at once
 	}
 	if w.spec.Strategy == rollout.Recreate {
 		floor = 0 // Recreate does not guarantee availability
 	}
-	if w.maxMachines = max(w.maxMachines, limit); w.pendingDecision == nil && w.possibleMachines() <= limit {
+	if w.maxMachines = max(w.maxMachines, limit); w.pendingDecision == nil && w.possibleMachineCount() <= limit {
 		w.maxMachines = limit
 	}
-	if w.minServing = min(w.minServing, floor); w.servingMachines() >= floor && w.isSettled() {
+	if w.minServing = min(w.minServing, floor); w.servingMachineCount() >= floor && w.isSettled() {
 		w.minServing = floor
 	}
 }
@@ -203,15 +205,16 @@ func (w *rolloutSimulation) isOnlyScaling() bool {
 			return false
 		}
 	}
-	return len(w.spec.Reported.Conditions) > 1 && w.spec.Reported.Conditions[1].Reason == "NewMachineSetAvailable"
+	return len(w.spec.ReportedStatus.Conditions) > 1 &&
+		w.spec.ReportedStatus.Conditions[1].Reason == "NewMachineSetAvailable"
 }
 
-// deletingMachines returns the number of machines that are being deleted and count against replicas plus surge.
-func (w *rolloutSimulation) deletingMachines() int {
+// deletingMachineCount returns the number of machines that are being deleted and count against replicas plus surge.
+func (w *rolloutSimulation) deletingMachineCount() int {
 	n := 0
 	for _, g := range w.sets {
-		if !w.spec.FreeWhenDeleting {
-			n += len(g.machines) - g.liveMachines()
+		if !w.spec.IgnoresDeletingMachines {
+			n += len(g.machines) - g.liveMachineCount()
 		}
 	}
 	return n
@@ -220,16 +223,16 @@ func (w *rolloutSimulation) deletingMachines() int {
 // isSettled reports whether no set has a machine to delete and no decision is pending.
 func (w *rolloutSimulation) isSettled() bool {
 	for _, g := range w.sets {
-		if g.liveMachines() > g.Replicas || g.pendingDecision != nil || g.ActedOn != g.Replicas {
+		if g.liveMachineCount() > g.Replicas || g.pendingDecision != nil || g.ActedOnSize != g.Replicas {
 			return false
 		}
 	}
 	return w.pendingDecision == nil
 }
 
-// recentLosses returns the number of machines that failed or that people deleted within the last seconds. A decision
+// recentLossCount returns the number of machines that failed or that people deleted within the last seconds. A decision
 // that is executed now may be older than the recent losses.
-func (w *rolloutSimulation) recentLosses() int {
+func (w *rolloutSimulation) recentLossCount() int {
 	n := 0
 	for _, t := range w.failureTimes {
 		if w.now.Sub(t) < 15*time.Second {
@@ -246,7 +249,7 @@ func (w *rolloutSimulation) recentLosses() int {
 
 // wasResizeForcedRecently reports whether a Forced resize was written within the last 15 s.
 func (w *rolloutSimulation) wasResizeForcedRecently() bool {
-	return w.forcedResizes > 0 && w.now.Sub(w.forcedResizeTime) < 15*time.Second
+	return w.forcedResizeCount > 0 && w.now.Sub(w.forcedResizeTime) < 15*time.Second
 }
 
 // recordBrokenInvariant records the first broken invariant.
@@ -259,14 +262,14 @@ func (w *rolloutSimulation) recordBrokenInvariant(format string, values ...any) 
 // checkServingMachines records a broken invariant if a decision left too few serving machines. Machines that failed or
 // that people deleted are not counted against the decision.
 func (w *rolloutSimulation) checkServingMachines(before int, act string) {
-	if n := w.servingMachines(); n < before && n+w.recentLosses() < w.minServing && !w.wasResizeForcedRecently() {
+	if n := w.servingMachineCount(); n < before && n+w.recentLossCount() < w.minServing && !w.wasResizeForcedRecently() {
 		w.recordBrokenInvariant("%s: %d serve, %d did, %d have to", act, n, before, w.minServing)
 	}
 }
 
 // checkMaxMachines records a broken invariant if there are too many machines.
 func (w *rolloutSimulation) checkMaxMachines(after string) {
-	if n := w.existingMachines(); n > w.maxMachines {
+	if n := w.existingMachineCount(); n > w.maxMachines {
 		w.recordBrokenInvariant("after %s: %d machines, %d allowed", after, n, w.maxMachines)
 	}
 	w.updateBounds()

@@ -29,7 +29,7 @@ func (w *rolloutSimulation) passTime(d time.Duration) {
 				u.Available, u.Ready, u.Unhealthy = true, true, false
 			default:
 				u.Available, u.Ready, u.Unhealthy, u.MCM.Node = true, true, false, "node-"+u.Name
-				u.Joined, u.Denied = true, ""
+				u.Joined, u.DenialReason = true, ""
 			}
 		}
 	}

@@ -10,23 +10,23 @@ import (
 // ClusterAPIMember holds the facts that only machines of Cluster API have. Only the files clusterapi*.go read
 // ClusterAPIMember.
 type ClusterAPIMember struct {
-	UpdateDue bool   // the machine was moved to this set for an in-place update that the set must begin now
-	MarkedWhy string // message with which a health check marked the machine for replacement; empty: no message
+	UpdateDue   bool   // the machine was moved to this set for an in-place update that the set must begin now
+	MarkMessage string // message with which a health check marked the machine for replacement; empty: no message
 }
 
 // ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
 	// MoveTo is the set that receives this set's surplus machines and updates them in place; empty: the surplus is
 	// deleted.
-	MoveTo string
-	NoMove string // why the set MoveTo receives no machine now; empty: it receives machines
-	// LeavingUpToDate is the number of members that are being deleted and match the template. Cluster API counts
+	MoveTo       string
+	NoMoveReason string // why the set MoveTo receives no machine now; empty: it receives machines
+	// DeletingUpToDateCount is the number of members that are being deleted and match the template. Cluster API counts
 	// members that are being deleted as up to date if they match the template.
-	LeavingUpToDate int
+	DeletingUpToDateCount int
 }
 
-// deletingUpToDate returns the number of members that are being deleted and count as up to date.
-func (o *planner) deletingUpToDate() int { return o.ClusterAPI.LeavingUpToDate }
+// deletingUpToDateCount returns the number of members that are being deleted and count as up to date.
+func (o *planner) deletingUpToDateCount() int { return o.ClusterAPI.DeletingUpToDateCount }
 
 // movesSurplus reports whether surplus machines move to another set.
 func (o *planner) movesSurplus() bool { return o.ClusterAPI.MoveTo != "" }
@@ -36,10 +36,10 @@ func (o *planner) movesSurplus() bool { return o.ClusterAPI.MoveTo != "" }
 // that a health check has marked for replacement is deleted. A member without a node is deleted if no member has a
 // node, because there is nothing to update yet. If the other set receives no machine now, the surplus waits.
 func moveSurplus(o *planner, active []Member, surplus int) Decision {
-	if o.ClusterAPI.NoMove != "" {
+	if o.ClusterAPI.NoMoveReason != "" {
 		return Decision{}
 	}
-	movable := func(m Member) bool { return !m.Updated && !m.Updating }
+	movable := func(m Member) bool { return !m.MovedForUpdate && !m.Updating }
 	if marked := rankedMembers(
 		o,
 		active,
@@ -62,7 +62,7 @@ func moveSurplus(o *planner, active []Member, surplus int) Decision {
 	}
 	d.Why = fmt.Sprintf(
 		"move %s to MachineSet %s, which updates them in place: %d wanted, %d there",
-		machineCount(len(d.Move)),
+		machineCountText(len(d.Move)),
 		o.ClusterAPI.MoveTo,
 		o.Replicas,
 		len(active),
@@ -72,25 +72,25 @@ func moveSurplus(o *planner, active []Member, surplus int) Decision {
 
 // moveBlocker returns the reason why the surplus is not moved; empty: there is no surplus, or it is moved.
 func moveBlocker(o *planner) string {
-	surplus := list.CountWhere(o.liveMembers, func(m Member) bool { return !m.Updated }) - o.Replicas
+	surplus := list.CountWhere(o.liveMembers, func(m Member) bool { return !m.MovedForUpdate }) - o.Replicas
 	return phrase.TextIf(
-		o.ClusterAPI.MoveTo != "" && o.ClusterAPI.NoMove != "" && surplus > 0,
+		o.ClusterAPI.MoveTo != "" && o.ClusterAPI.NoMoveReason != "" && surplus > 0,
 		"%s to be moved to MachineSet %s wait: %s",
-		machineCount(max(surplus, 0)),
+		machineCountText(max(surplus, 0)),
 		o.ClusterAPI.MoveTo,
-		o.ClusterAPI.NoMove,
+		o.ClusterAPI.NoMoveReason,
 	)
 }
 
 // beginUpdates begins the in-place updates of members that were moved to this set for an update. No update begins if
 // the template's objects do not exist.
 func beginUpdates(o *planner, active []Member) Decision {
-	if len(o.Missing) > 0 {
+	if len(o.MissingKinds) > 0 {
 		return Decision{}
 	}
 	due := firstTargets(
 		list.Filter(active, func(m Member) bool { return m.ClusterAPI.UpdateDue }),
 		"it was moved to this set to be updated in place",
 	)
-	return Decision{Update: due, Why: fmt.Sprintf("begin the update in place of %s", machineCount(len(due)))}
+	return Decision{Update: due, Why: fmt.Sprintf("begin the update in place of %s", machineCountText(len(due)))}
 }

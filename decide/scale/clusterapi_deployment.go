@@ -14,10 +14,10 @@ import (
 
 // DeploymentMachines holds the facts about the machines of a Cluster API MachineDeployment that its conditions use.
 type DeploymentMachines struct {
-	Members []Member // members of all sets of the deployment, in any order
-	Missing []string // kinds of the template's objects that do not exist
-	Pauses  []string // who paused the deployment, as one sentence for each pause
-	Unsized bool     // spec.replicas is not set yet
+	Members       []Member // members of all sets of the deployment, in any order
+	MissingKinds  []string // kinds of the template's objects that do not exist
+	Pauses        []string // who paused the deployment, as one sentence for each pause
+	ReplicasUnset bool     // spec.replicas is not set yet
 }
 
 // DeploymentConditions returns the conditions about the machines of a Cluster API MachineDeployment, in a fixed order.
@@ -25,14 +25,14 @@ type DeploymentMachines struct {
 func DeploymentConditions(now time.Time, replicas int, deletion Deletion, machines DeploymentMachines) []Condition {
 	o := newPlanner(Facts{
 		Now: now, Settings: Settings{Replicas: replicas}, Deletion: deletion,
-		Members: machines.Members, Missing: machines.Missing, Pauses: machines.Pauses,
+		Members: machines.Members, MissingKinds: machines.MissingKinds, Pauses: machines.Pauses,
 	})
 	all := []Condition{
 		machinesReadyCondition(o),
 		upToDateCondition(o),
 		rollingOutCondition(o),
-		deploymentScalingUpCondition(o, machines.Unsized),
-		deploymentScalingDownCondition(o, machines.Unsized),
+		deploymentScalingUpCondition(o, machines.ReplicasUnset),
+		deploymentScalingDownCondition(o, machines.ReplicasUnset),
 		deploymentRemediatingCondition(o),
 		deletingCondition(o),
 		pausedCondition(o),
@@ -47,42 +47,42 @@ func DeploymentConditions(now time.Time, replicas int, deletion Deletion, machin
 // differences come first.
 func rollingOutCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionRollingOut
-	old := list.Filter(o.Members, func(m Member) bool { return m.UpToDate == False })
+	old := list.Filter(o.Members, func(m Member) bool { return m.UpToDate == ConditionFalse })
 	if len(old) == 0 {
-		return Condition{kind, False, vocabulary.ReasonNotRollingOut, ""}
+		return Condition{kind, ConditionFalse, vocabulary.ReasonNotRollingOut, ""}
 	}
 	var reasons []string
 	for _, m := range old {
-		reasons = append(reasons, phrase.NonEmptyTexts(strings.Split(m.UpToDateWhy, "\n")...)...)
+		reasons = append(reasons, phrase.NonEmptyTexts(strings.Split(m.OutdatedReason, "\n")...)...)
 	}
 	ofVersion := func(reason string) bool { return strings.HasPrefix(reason, "* Version") }
 	slices.SortFunc(reasons, func(a, b string) int {
 		return cmp.Or(list.CompareFalseFirst(!ofVersion(a), !ofVersion(b)), cmp.Compare(a, b))
 	})
 	text := append([]string{fmt.Sprintf("Rolling out %d not up-to-date replicas", len(old))}, slices.Compact(reasons)...)
-	return Condition{kind, True, kind, strings.Join(text, "\n")}
+	return Condition{kind, ConditionTrue, kind, strings.Join(text, "\n")}
 }
 
 // noReplicasCondition returns the condition of a deployment without spec.replicas.
 func noReplicasCondition(is bool, kind string) Condition {
 	return list.ValueIf(
 		is,
-		Condition{kind, Unknown, vocabulary.ReasonWaitingForReplicasSet, "Waiting for spec.replicas set"},
+		Condition{kind, ConditionUnknown, vocabulary.ReasonWaitingForReplicasSet, "Waiting for spec.replicas set"},
 	)
 }
 
 // deploymentScalingUpCondition is True while the deployment has fewer machines than wanted.
 func deploymentScalingUpCondition(o *planner, noSize bool) Condition {
 	const kind = vocabulary.ConditionScalingUp
-	blocked := phrase.TextIf(len(o.Missing) > 0, " blocked because %s", missingTemplateObjects(o))
+	blocked := phrase.TextIf(len(o.MissingKinds) > 0, " blocked because %s", missingKindsText(o))
 	there := fmt.Sprintf("Scaling up from %d to %d replicas", len(o.Members), o.Replicas) +
 		phrase.TextIf(blocked != "", " is%s", blocked)
 	return cmp.Or(
 		noReplicasCondition(noSize, kind),
-		list.ValueIf(len(o.Members) < o.wantedReplicas(), Condition{kind, True, kind, there}),
+		list.ValueIf(len(o.Members) < o.wantedReplicas(), Condition{kind, ConditionTrue, kind, there}),
 		Condition{
 			kind,
-			False,
+			ConditionFalse,
 			vocabulary.ReasonNotScalingUp,
 			phrase.TextIf(blocked != "" && !o.Deleting, "Scaling up would be%s", blocked),
 		},
@@ -102,8 +102,8 @@ func deploymentScalingDownCondition(o *planner, noSize bool) Condition {
 	)
 	return cmp.Or(
 		noReplicasCondition(noSize, kind),
-		list.ValueIf(len(o.Members) > o.wantedReplicas(), Condition{kind, True, kind, message}),
-		Condition{kind, False, vocabulary.ReasonNotScalingDown, ""},
+		list.ValueIf(len(o.Members) > o.wantedReplicas(), Condition{kind, ConditionTrue, kind, message}),
+		Condition{kind, ConditionFalse, vocabulary.ReasonNotScalingDown, ""},
 	)
 }
 
@@ -115,24 +115,29 @@ func deploymentRemediatingCondition(o *planner) Condition {
 	var others []string
 	for _, m := range o.Members {
 		switch {
-		case m.Marked && m.Healthy == False:
-			replaced = append(replaced, machineMessage{m.Name, cmp.Or(m.ClusterAPI.MarkedWhy, "Waiting for remediation")})
-		case m.Healthy == False:
+		case m.Marked && m.Healthy == ConditionFalse:
+			replaced = append(replaced, machineMessage{m.Name, cmp.Or(m.ClusterAPI.MarkMessage, "Waiting for remediation")})
+		case m.Healthy == ConditionFalse:
 			others = append(others, m.Name)
 		}
 	}
 	if len(replaced) > 0 {
-		return Condition{kind, True, kind, strings.Join(messageLines(replaced, maxMessageLines, "other issues"), "\n")}
+		return Condition{
+			kind,
+			ConditionTrue,
+			kind,
+			strings.Join(messageLines(replaced, maxMessageLines, "other issues"), "\n"),
+		}
 	}
 	are := phrase.SingularOrPlural(len(others), " is ", " are ")
 	return Condition{
 		kind,
-		False,
+		ConditionFalse,
 		vocabulary.ReasonNotRemediating,
 		phrase.TextIf(
 			len(others) > 0,
 			"%snot healthy (not to be remediated by MachineDeployment/MachineSet)",
-			nameMachines(others)+are,
+			machineNamesText(others)+are,
 		),
 	}
 }

@@ -15,7 +15,7 @@ import (
 // plane.
 func TestStopReasonsPreventCreations(t *testing.T) {
 	const why = "Cluster c does not exist"
-	stop := func(o *scale.Facts) { o.Stopped = []string{why} }
+	stop := func(o *scale.Facts) { o.StopReasons = []string{why} }
 	t.Run("a missing machine waits", func(t *testing.T) {
 		o := withChange(newSet(3, runningMembers(1)...), stop)
 		d := scale.Decide(o)
@@ -23,7 +23,7 @@ func TestStopReasonsPreventCreations(t *testing.T) {
 		assert.Equal(t, "3 wanted, 1 there; none is created: "+why, d.Hold)
 		assert.Equal(
 			t,
-			scale.Condition{Type: "MachinesCreated", Status: scale.False, Reason: "ScaleUpStopped", Message: why},
+			scale.Condition{Type: "MachinesCreated", Status: scale.ConditionFalse, Reason: "ScaleUpStopped", Message: why},
 			reportedCondition(t, o, "MachinesCreated"),
 		)
 		assert.Equal(
@@ -33,7 +33,7 @@ func TestStopReasonsPreventCreations(t *testing.T) {
 		)
 	})
 	t.Run("it comes after the missing templates", func(t *testing.T) {
-		o := withChange(newSet(1), func(o *scale.Facts) { stop(o); o.Missing = []string{"DockerMachineTemplate"} })
+		o := withChange(newSet(1), func(o *scale.Facts) { stop(o); o.MissingKinds = []string{"DockerMachineTemplate"} })
 		assert.Equal(
 			t,
 			"1 wanted, 0 there; none is created: DockerMachineTemplate does not exist; "+why,
@@ -52,7 +52,7 @@ func TestStopReasonsPreventCreations(t *testing.T) {
 	t.Run("a complete set waits for nothing", func(t *testing.T) {
 		o := withChange(newSet(1, runningMembers(1)...), stop)
 		assert.Empty(t, scale.Decide(o).Hold)
-		assert.Equal(t, scale.True, reportedCondition(t, o, "MachinesCreated").Status)
+		assert.Equal(t, scale.ConditionTrue, reportedCondition(t, o, "MachinesCreated").Status)
 	})
 }
 
@@ -64,7 +64,7 @@ func TestAPausedClusterPausesTheSet(t *testing.T) {
 	assert.Equal(t, why, scale.Decide(o).Hold)
 	assert.Equal(
 		t,
-		scale.Condition{Type: "Paused", Status: scale.True, Reason: "Paused", Message: why},
+		scale.Condition{Type: "Paused", Status: scale.ConditionTrue, Reason: "Paused", Message: why},
 		reportedCondition(t, o, "Paused"),
 	)
 	assert.True(
@@ -81,7 +81,7 @@ func TestAPausedClusterPausesTheSet(t *testing.T) {
 		reportedCondition(t, both, "Paused").Message,
 		"the Cluster first, as in Cluster API",
 	)
-	assert.Equal(t, scale.False, reportedCondition(t, newSet(1), "Paused").Status)
+	assert.Equal(t, scale.ConditionFalse, reportedCondition(t, newSet(1), "Paused").Status)
 }
 
 const randomPattern = "[bcdfghjklmnpqrstvwxz2456789]{5}"
@@ -89,7 +89,7 @@ const randomPattern = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 // setWithNaming returns a set with a template for machine names. "*" separates the parts of the template.
 func setWithNaming(template string, n int) scale.Facts {
 	o := newSet(n)
-	o.Naming = strings.Split(template, "*")
+	o.NameParts = strings.Split(template, "*")
 	return o
 }
 
@@ -154,7 +154,7 @@ func TestLongNamesEndWithRandomCharacters(t *testing.T) {
 
 func TestReasonsWhyMarkedMachinesStay(t *testing.T) {
 	limit := func(n int) func(*scale.Facts) {
-		return func(o *scale.Facts) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, n }
+		return func(o *scale.Facts) { o.Remediation.HasMaxInFlight, o.Remediation.MaxInFlight = true, n }
 	}
 	const tooMany = "Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 1)"
 	for _, row := range []struct {
@@ -175,7 +175,7 @@ func TestReasonsWhyMarkedMachinesStay(t *testing.T) {
 			false,
 		},
 		{
-			"a template is missing", withChange(newSet(1, markedMembers(1)...), func(o *scale.Facts) { o.Missing = []string{"DockerMachineTemplate"} }),
+			"a template is missing", withChange(newSet(1, markedMembers(1)...), func(o *scale.Facts) { o.MissingKinds = []string{"DockerMachineTemplate"} }),
 			map[string]string{"m-1": "DockerMachineTemplate does not exist"},
 			false,
 		},

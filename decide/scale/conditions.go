@@ -35,13 +35,13 @@ func machinesReadyCondition(o *planner) Condition {
 func (m Member) readiness() (ConditionStatus, string) {
 	switch {
 	case m.Deleting:
-		return False, cmp.Or(m.ReadyWhy, "Deleting: Machine deletion in progress")
-	case m.Ready == True:
-		return True, ""
+		return ConditionFalse, cmp.Or(m.NotReadyReason, "Deleting: Machine deletion in progress")
+	case m.Ready == ConditionTrue:
+		return ConditionTrue, ""
 	case m.Ready == "":
-		return Unknown, cmp.Or(m.ReadyWhy, "Condition Ready not yet reported")
+		return ConditionUnknown, cmp.Or(m.NotReadyReason, "Condition Ready not yet reported")
 	default:
-		return m.Ready, cmp.Or(m.ReadyWhy, "phase "+cmp.Or(m.Phase, "new"))
+		return m.Ready, cmp.Or(m.NotReadyReason, "phase "+cmp.Or(m.Phase, "new"))
 	}
 }
 
@@ -52,9 +52,9 @@ func upToDateCondition(o *planner) Condition {
 	for _, m := range o.Members {
 		switch {
 		case m.UpToDate != "":
-			t.addMessage(m.Name, m.UpToDate, m.UpToDateWhy)
+			t.addMessage(m.Name, m.UpToDate, m.OutdatedReason)
 		case !o.Now.Before(m.Created.Add(youngMachineAge)):
-			t.addMessage(m.Name, Unknown, "Condition UpToDate not yet reported")
+			t.addMessage(m.Name, ConditionUnknown, "Condition UpToDate not yet reported")
 		}
 	}
 	return t.condition(
@@ -77,7 +77,7 @@ func remediatingCondition(o *planner) Condition {
 		switch {
 		case m.needsReplacement(), m.isMarkedUnhealthy() && !m.isProtected():
 			replaced = append(replaced, machineMessage{m.Name, cmp.Or(why[m.Name], deletingMessage)})
-		case m.Healthy == False, m.isFailed() && !m.Deleting:
+		case m.Healthy == ConditionFalse, m.isFailed() && !m.Deleting:
 			others = append(others, m.Name)
 		}
 	}
@@ -85,14 +85,14 @@ func remediatingCondition(o *planner) Condition {
 	message := phrase.TextIf(
 		len(others) > 0,
 		"%snot healthy (not to be remediated by MachineSet)",
-		nameMachines(others)+are,
+		machineNamesText(others)+are,
 	)
 	return cmp.Or(
 		list.ValueIf(
 			len(replaced) > 0,
-			Condition{kind, True, kind, strings.Join(messageLines(replaced, maxMessageLines, "other issues"), "\n")},
+			Condition{kind, ConditionTrue, kind, strings.Join(messageLines(replaced, maxMessageLines, "other issues"), "\n")},
 		),
-		Condition{kind, False, vocabulary.ReasonNotRemediating, message},
+		Condition{kind, ConditionFalse, vocabulary.ReasonNotRemediating, message},
 	)
 }
 
@@ -100,10 +100,10 @@ func remediatingCondition(o *planner) Condition {
 type messagesByStatus map[ConditionStatus][]machineMessage
 
 func (t messagesByStatus) addMessage(name string, a ConditionStatus, message string) {
-	if a != True && a != False {
-		a = Unknown
+	if a != ConditionTrue && a != ConditionFalse {
+		a = ConditionUnknown
 	}
-	if a == True {
+	if a == ConditionTrue {
 		t[a] = nil // the entry for True has no messages, because nobody reads them
 		return
 	}
@@ -116,14 +116,16 @@ type statusReasons struct{ ifTrue, ifFalse, ifUnknown string }
 // condition returns a condition that is False if the status of any machine is False, otherwise Unknown if any status is
 // Unknown, and otherwise True.
 func (t messagesByStatus) condition(kind string, why statusReasons) Condition {
-	text := messageLines(t[False], maxMessageLines, "other issues")
-	text = append(text, messageLines(t[Unknown], maxMessageLines-min(len(text), maxMessageLines), "status unknown")...)
+	text := messageLines(t[ConditionFalse], maxMessageLines, "other issues")
+	text = append(
+		text,
+		messageLines(t[ConditionUnknown], maxMessageLines-min(len(text), maxMessageLines), "status unknown")...)
 	message := strings.Join(text, "\n")
 	return cmp.Or(
-		list.ValueIf(len(t) == 0, Condition{kind, True, vocabulary.ReasonNoReplicas, ""}),
-		list.ValueIf(len(t[False]) > 0, Condition{kind, False, why.ifFalse, message}),
-		list.ValueIf(len(t[Unknown]) > 0, Condition{kind, Unknown, why.ifUnknown, message}),
-		Condition{kind, True, why.ifTrue, ""},
+		list.ValueIf(len(t) == 0, Condition{kind, ConditionTrue, vocabulary.ReasonNoReplicas, ""}),
+		list.ValueIf(len(t[ConditionFalse]) > 0, Condition{kind, ConditionFalse, why.ifFalse, message}),
+		list.ValueIf(len(t[ConditionUnknown]) > 0, Condition{kind, ConditionUnknown, why.ifUnknown, message}),
+		Condition{kind, ConditionTrue, why.ifTrue, ""},
 	)
 }
 
@@ -151,7 +153,7 @@ func messageLines(all []machineMessage, most int, rest string) []string {
 	var result []string
 	left := len(all)
 	for _, g := range groups[:min(most, len(groups))] {
-		result = append(result, "* "+nameMachines(g.names)+":"+indentMessage(g.message))
+		result = append(result, "* "+machineNamesText(g.names)+":"+indentMessage(g.message))
 		left -= len(g.names)
 	}
 	if left > 0 {
@@ -183,8 +185,8 @@ func indentMessage(message string) string {
 	return text.String()
 }
 
-// nameMachines returns names in one of these forms: Machine a; Machines a, b; Machines a, b, c, ... (2 more).
-func nameMachines(names []string) string {
+// machineNamesText returns names in one of these forms: Machine a; Machines a, b; Machines a, b, c, ... (2 more).
+func machineNamesText(names []string) string {
 	text := strings.Join(names[:min(len(names), maxNamesPerLine)], ", ")
 	switch {
 	case len(names) == 1:
@@ -215,20 +217,23 @@ func createdCondition(o *planner) Condition {
 	), o.LastFailure
 	return cmp.Or(
 		list.ValueIf(
-			lacks && len(o.Missing) > 0,
-			Condition{kind, False, vocabulary.ReasonTemplateNotFound, missingTemplateObjects(o)},
+			lacks && len(o.MissingKinds) > 0,
+			Condition{kind, ConditionFalse, vocabulary.ReasonTemplateNotFound, missingKindsText(o)},
 		),
 		list.ValueIf(
 			lacks && len(preflight.Decide(o.Preflight)) > 0,
-			Condition{kind, False, vocabulary.ReasonPreflightCheckFailed, blocked},
+			Condition{kind, ConditionFalse, vocabulary.ReasonPreflightCheckFailed, blocked},
 		),
-		list.ValueIf(lacks && blocked != "", Condition{kind, False, vocabulary.ReasonScaleUpStopped, blocked}),
-		list.ValueIf(lacks && o.Invalid != "", Condition{kind, False, vocabulary.ReasonMachineSetInvalid, o.Invalid}),
+		list.ValueIf(lacks && blocked != "", Condition{kind, ConditionFalse, vocabulary.ReasonScaleUpStopped, blocked}),
+		list.ValueIf(
+			lacks && o.InvalidReason != "",
+			Condition{kind, ConditionFalse, vocabulary.ReasonMachineSetInvalid, o.InvalidReason},
+		),
 		list.ValueIf(
 			lacks && failed.Message != "" && !failed.Deleting,
-			Condition{kind, False, vocabulary.ReasonMachineCreationFailed, failed.Message},
+			Condition{kind, ConditionFalse, vocabulary.ReasonMachineCreationFailed, failed.Message},
 		),
-		Condition{kind, True, kind, ""},
+		Condition{kind, ConditionTrue, kind, ""},
 	)
 }
 
@@ -239,23 +244,30 @@ func scalingUpCondition(o *planner) Condition {
 	active := o.liveMembers
 	joining := list.CountWhere(active, func(m Member) bool { return !m.Joined && !m.isFailed() })
 	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(active), o.Replicas)
-	if why := phrase.NonEmptyTexts(slices.Concat(creationBlockers(o), o.Pauses, []string{o.Invalid})...); len(why) > 0 {
+	if why := phrase.NonEmptyTexts(
+		slices.Concat(creationBlockers(o), o.Pauses, []string{o.InvalidReason})...); len(
+		why,
+	) > 0 {
 		message += " is blocked because:\n* " + strings.Join(why, "\n* ")
 	}
-	waits := fmt.Sprintf("Scaling up to %d replicas: waiting for %s to become ready", o.Replicas, machineCount(joining))
+	waits := fmt.Sprintf(
+		"Scaling up to %d replicas: waiting for %s to become ready",
+		o.Replicas,
+		machineCountText(joining),
+	)
 	return cmp.Or(
-		list.ValueIf(len(active) < o.wantedReplicas(), Condition{kind, True, kind, message}),
-		list.ValueIf(len(active) == o.wantedReplicas() && joining > 0, Condition{kind, True, kind, waits}),
+		list.ValueIf(len(active) < o.wantedReplicas(), Condition{kind, ConditionTrue, kind, message}),
+		list.ValueIf(len(active) == o.wantedReplicas() && joining > 0, Condition{kind, ConditionTrue, kind, waits}),
 		list.ValueIf(
-			!o.Deleting && len(o.Missing) > 0,
+			!o.Deleting && len(o.MissingKinds) > 0,
 			Condition{
 				kind,
-				False,
+				ConditionFalse,
 				vocabulary.ReasonNotScalingUp,
-				"Scaling up would be blocked because " + missingTemplateObjects(o),
+				"Scaling up would be blocked because " + missingKindsText(o),
 			},
 		),
-		Condition{kind, False, vocabulary.ReasonNotScalingUp, ""},
+		Condition{kind, ConditionFalse, vocabulary.ReasonNotScalingUp, ""},
 	)
 }
 
@@ -273,9 +285,9 @@ func scalingDownCondition(o *planner) Condition {
 	return cmp.Or(
 		list.ValueIf(
 			!o.Orphaning && len(o.Members) > o.wantedReplicas() && len(o.liveMembers) >= o.wantedReplicas(),
-			Condition{kind, True, kind, message},
+			Condition{kind, ConditionTrue, kind, message},
 		),
-		Condition{kind, False, vocabulary.ReasonNotScalingDown, ""},
+		Condition{kind, ConditionFalse, vocabulary.ReasonNotScalingDown, ""},
 	)
 }
 
@@ -283,19 +295,24 @@ func scalingDownCondition(o *planner) Condition {
 func deletingCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionDeleting
 	return cmp.Or(
-		list.ValueIf(!o.Deleting, Condition{kind, False, vocabulary.ReasonNotDeleting, ""}),
-		list.ValueIf(o.Orphaning, Condition{kind, True, kind, o.orphaningSentence()}),
-		list.ValueIf(len(o.Members) == 0, Condition{kind, True, kind, "Deletion completed"}),
-		Condition{kind, True, kind, "Deleting " + phrase.CountText(len(o.Members), "Machine") + staleDeletionsLine(o)},
+		list.ValueIf(!o.Deleting, Condition{kind, ConditionFalse, vocabulary.ReasonNotDeleting, ""}),
+		list.ValueIf(o.Orphaning, Condition{kind, ConditionTrue, kind, o.orphaningSentence()}),
+		list.ValueIf(len(o.Members) == 0, Condition{kind, ConditionTrue, kind, "Deletion completed"}),
+		Condition{
+			kind,
+			ConditionTrue,
+			kind,
+			"Deleting " + phrase.CountText(len(o.Members), "Machine") + staleDeletionsLine(o),
+		},
 	)
 }
 
 // pausedCondition reports whether the set is paused, and by whom.
 func pausedCondition(o *planner) Condition {
 	if why := o.Pauses; len(why) > 0 {
-		return Condition{vocabulary.ConditionPaused, True, vocabulary.ConditionPaused, strings.Join(why, ", ")}
+		return Condition{vocabulary.ConditionPaused, ConditionTrue, vocabulary.ConditionPaused, strings.Join(why, ", ")}
 	}
-	return Condition{vocabulary.ConditionPaused, False, vocabulary.ReasonNotPaused, ""}
+	return Condition{vocabulary.ConditionPaused, ConditionFalse, vocabulary.ReasonNotPaused, ""}
 }
 
 // staleDeletionsLine names the machines whose deletion has lasted longer than staleDeletionAge, or returns an empty
@@ -307,7 +324,7 @@ func staleDeletionsLine(o *planner) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "\n* " + nameMachines(
+	return "\n* " + machineNamesText(
 		names,
 	) + phrase.SingularOrPlural(
 		len(names),

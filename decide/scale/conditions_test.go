@@ -10,8 +10,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// conditionText is a condition without its type.
-type conditionText struct {
+// untypedCondition is a condition without its type.
+type untypedCondition struct {
 	status          scale.ConditionStatus
 	reason, message string
 }
@@ -19,7 +19,7 @@ type conditionText struct {
 type conditionRow struct {
 	name  string
 	facts scale.Facts
-	want  conditionText
+	want  untypedCondition
 }
 
 func checkCondition(t *testing.T, kind string, rows []conditionRow) {
@@ -27,26 +27,30 @@ func checkCondition(t *testing.T, kind string, rows []conditionRow) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			c := reportedCondition(t, row.facts, kind)
-			assert.Equal(t, row.want, conditionText{c.Status, c.Reason, c.Message})
+			assert.Equal(t, row.want, untypedCondition{c.Status, c.Reason, c.Message})
 		})
 	}
 }
 
 func TestScalingUpCondition(t *testing.T) {
-	noClass := func(o *scale.Facts) { o.Missing = []string{"MachineClass"} }
+	noClass := func(o *scale.Facts) { o.MissingKinds = []string{"MachineClass"} }
 	checkCondition(t, "ScalingUp", []conditionRow{
-		{"nothing to do", newSet(0), conditionText{scale.False, "NotScalingUp", ""}},
+		{"nothing to do", newSet(0), untypedCondition{scale.ConditionFalse, "NotScalingUp", ""}},
 		{
 			"would be blocked",
 			withChange(newSet(0), noClass),
-			conditionText{scale.False, "NotScalingUp", "Scaling up would be blocked because MachineClass does not exist"},
+			untypedCondition{
+				scale.ConditionFalse,
+				"NotScalingUp",
+				"Scaling up would be blocked because MachineClass does not exist",
+			},
 		},
-		{"under way", newSet(3), conditionText{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas"}},
+		{"under way", newSet(3), untypedCondition{scale.ConditionTrue, "ScalingUp", "Scaling up from 0 to 3 replicas"}},
 		{
 			"blocked",
 			withChange(newSet(3), noClass),
-			conditionText{
-				scale.True,
+			untypedCondition{
+				scale.ConditionTrue,
 				"ScalingUp",
 				"Scaling up from 0 to 3 replicas is blocked because:\n* MachineClass does not exist",
 			},
@@ -54,13 +58,13 @@ func TestScalingUpCondition(t *testing.T) {
 		{
 			"blocked by everything",
 			withChange(newSet(3), func(o *scale.Facts) {
-				o.Missing = []string{"MachineClass", "Secret"}
+				o.MissingKinds = []string{"MachineClass", "Secret"}
 				o.Preflight = upgradingControlPlane()
-				o.MCM.Freeze.Label, o.Stopped, o.Invalid = true, []string{noScaleUpReason}, "the selector is empty"
+				o.MCM.Freeze.HasLabel, o.StopReasons, o.InvalidReason = true, []string{noScaleUpReason}, "the selector is empty"
 				pauseSet(o)
 			}),
-			conditionText{
-				scale.True,
+			untypedCondition{
+				scale.ConditionTrue,
 				"ScalingUp",
 				"Scaling up from 0 to 3 replicas is blocked because:\n* ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed)\n* MachineClass and Secret do not exist\n* MachineSet is frozen\n* MachineSet has the label scale-up-disabled\n* MachineSet has the cluster.x-k8s.io/paused annotation\n* the selector is empty",
 			},
@@ -69,34 +73,38 @@ func TestScalingUpCondition(t *testing.T) {
 			"a set that goes does not tell",
 			withChange(
 				newSet(3, runningMembers(3)...),
-				func(o *scale.Facts) { o.Deleting, o.Missing = true, []string{"MachineClass"} },
+				func(o *scale.Facts) { o.Deleting, o.MissingKinds = true, []string{"MachineClass"} },
 			),
-			conditionText{scale.False, "NotScalingUp", ""},
+			untypedCondition{scale.ConditionFalse, "NotScalingUp", ""},
 		},
 		{
 			"machines that go are gone",
 			newSet(3, runningMembers(3, asDeletingMachine)...),
-			conditionText{scale.True, "ScalingUp", "Scaling up from 0 to 3 replicas"},
+			untypedCondition{scale.ConditionTrue, "ScalingUp", "Scaling up from 0 to 3 replicas"},
 		},
 		{
 			"machines that were never ready",
 			newSet(3, append(runningMembers(1), newMember("x", 0, asFreshMachine), newMember("y", 0, asCrashingMachine))...),
-			conditionText{scale.True, "ScalingUp", "Scaling up to 3 replicas: waiting for 2 machines to become ready"},
+			untypedCondition{
+				scale.ConditionTrue,
+				"ScalingUp",
+				"Scaling up to 3 replicas: waiting for 2 machines to become ready",
+			},
 		},
 		{
 			"a machine that is not ready any more is no scaling",
 			newSet(2, runningMembers(2, withUnhealthyNode)...),
-			conditionText{scale.False, "NotScalingUp", ""},
+			untypedCondition{scale.ConditionFalse, "NotScalingUp", ""},
 		},
 		{
 			"nor is one that failed",
 			newSet(1, runningMembers(1, asNeverJoinedMachine, withoutReplacement)...),
-			conditionText{scale.False, "NotScalingUp", ""},
+			untypedCondition{scale.ConditionFalse, "NotScalingUp", ""},
 		},
 		{
 			"nor is it while there are too many",
 			newSet(1, runningMembers(2, asPendingMachine)...),
-			conditionText{scale.False, "NotScalingUp", ""},
+			untypedCondition{scale.ConditionFalse, "NotScalingUp", ""},
 		},
 	})
 }
@@ -111,23 +119,23 @@ func TestScalingDownCondition(t *testing.T) {
 	}
 	goes := func(o *scale.Facts) { o.Deleting = true }
 	checkCondition(t, "ScalingDown", []conditionRow{
-		{"nothing to do", newSet(0), conditionText{scale.False, "NotScalingDown", ""}},
-		{"not while scaling up", newSet(1), conditionText{scale.False, "NotScalingDown", ""}},
+		{"nothing to do", newSet(0), untypedCondition{scale.ConditionFalse, "NotScalingDown", ""}},
+		{"not while scaling up", newSet(1), untypedCondition{scale.ConditionFalse, "NotScalingDown", ""}},
 		{
 			"also when those that go are many",
 			newSet(2, append(runningMembers(5, asDeletingMachine), newMember("x", 0))...),
-			conditionText{scale.False, "NotScalingDown", ""},
+			untypedCondition{scale.ConditionFalse, "NotScalingDown", ""},
 		},
 		{
 			"to zero",
 			newSet(0, runningMembers(1)...),
-			conditionText{scale.True, "ScalingDown", "Scaling down from 1 to 0 replicas"},
+			untypedCondition{scale.ConditionTrue, "ScalingDown", "Scaling down from 1 to 0 replicas"},
 		},
 		{
 			"one for long",
 			newSet(1, stale("stale-1")...),
-			conditionText{
-				scale.True,
+			untypedCondition{
+				scale.ConditionTrue,
 				"ScalingDown",
 				"Scaling down from 2 to 1 replicas\n* Machine stale-1 is in deletion since more than 15m",
 			},
@@ -135,8 +143,8 @@ func TestScalingDownCondition(t *testing.T) {
 		{
 			"three for long",
 			newSet(1, stale("stale-2", "stale-1", "stale-3")...),
-			conditionText{
-				scale.True,
+			untypedCondition{
+				scale.ConditionTrue,
 				"ScalingDown",
 				"Scaling down from 4 to 1 replicas\n* Machines stale-1, stale-2, stale-3 are in deletion since more than 15m",
 			},
@@ -144,36 +152,42 @@ func TestScalingDownCondition(t *testing.T) {
 		{
 			"five for long",
 			newSet(1, stale("stale-5", "stale-4", "stale-2", "stale-3", "stale-1")...),
-			conditionText{
-				scale.True,
+			untypedCondition{
+				scale.ConditionTrue,
 				"ScalingDown",
 				"Scaling down from 6 to 1 replicas\n* Machines stale-1, stale-2, stale-3, ... (2 more) are in deletion since more than 15m",
 			},
 		},
-		{"a set that goes, without machines", withChange(newSet(1), goes), conditionText{scale.False, "NotScalingDown", ""}},
+		{
+			"a set that goes, without machines",
+			withChange(newSet(1), goes),
+			untypedCondition{scale.ConditionFalse, "NotScalingDown", ""},
+		},
 		{
 			"a set that goes, with one",
 			withChange(newSet(1, runningMembers(1)...), goes),
-			conditionText{scale.True, "ScalingDown", "Scaling down from 1 to 0 replicas"},
+			untypedCondition{scale.ConditionTrue, "ScalingDown", "Scaling down from 1 to 0 replicas"},
 		},
 		{
 			"objects count until they are gone",
 			newSet(3, append(runningMembers(3), newMember("z", day, asDeletingMachine))...),
-			conditionText{scale.True, "ScalingDown", "Scaling down from 4 to 3 replicas"},
+			untypedCondition{scale.ConditionTrue, "ScalingDown", "Scaling down from 4 to 3 replicas"},
 		},
 	})
 }
 
 func TestMachinesReadyCondition(t *testing.T) {
-	no := func(why string) memberChange { return func(m *scale.Member) { m.Ready, m.ReadyWhy = scale.False, why } }
+	no := func(why string) memberChange {
+		return func(m *scale.Member) { m.Ready, m.NotReadyReason = scale.ConditionFalse, why }
+	}
 	checkCondition(t, "MachinesReady", []conditionRow{
-		{"no machines", newSet(0), conditionText{scale.True, "NoReplicas", ""}},
-		{"one", newSet(1, runningMembers(1)...), conditionText{scale.True, "Ready", ""}},
-		{"all", newSet(2, runningMembers(2)...), conditionText{scale.True, "Ready", ""}},
+		{"no machines", newSet(0), untypedCondition{scale.ConditionTrue, "NoReplicas", ""}},
+		{"one", newSet(1, runningMembers(1)...), untypedCondition{scale.ConditionTrue, "Ready", ""}},
+		{"all", newSet(2, runningMembers(2)...), untypedCondition{scale.ConditionTrue, "Ready", ""}},
 		{
 			"one has not reported",
 			newSet(2, append(runningMembers(1), newMember("m-2", 0, asFreshMachine))...),
-			conditionText{scale.Unknown, "ReadyUnknown", "* Machine m-2: Condition Ready not yet reported"},
+			untypedCondition{scale.ConditionUnknown, "ReadyUnknown", "* Machine m-2: Condition Ready not yet reported"},
 		},
 		{
 			"not ready, unknown and deleted",
@@ -181,16 +195,20 @@ func TestMachinesReadyCondition(t *testing.T) {
 				4,
 				newMember("m-1", day),
 				newMember("m-2", day, no("NodeHealthy: some message")),
-				newMember("m-3", day, func(m *scale.Member) { m.Ready, m.ReadyWhy = scale.Unknown, "some unknown message" }),
+				newMember(
+					"m-3",
+					day,
+					func(m *scale.Member) { m.Ready, m.NotReadyReason = scale.ConditionUnknown, "some unknown message" },
+				),
 				newMember(
 					"m-4",
 					day,
 					asDeletingMachine,
-					func(m *scale.Member) { m.ReadyWhy = "Deleting: Machine deletion in progress, stage: drain" },
+					func(m *scale.Member) { m.NotReadyReason = "Deleting: Machine deletion in progress, stage: drain" },
 				),
 			),
-			conditionText{
-				scale.False,
+			untypedCondition{
+				scale.ConditionFalse,
 				"NotReady",
 				"* Machine m-2: NodeHealthy: some message\n* Machine m-4: Deleting: Machine deletion in progress, stage: drain\n* Machine m-3: some unknown message",
 			},
@@ -203,8 +221,8 @@ func TestMachinesReadyCondition(t *testing.T) {
 				newMember("b", 0, no("* one")),
 				newMember("c", 0, no("three:\n* four")),
 			),
-			conditionText{
-				scale.False,
+			untypedCondition{
+				scale.ConditionFalse,
 				"NotReady",
 				"* Machine a:\n  * one\n  * two\n* Machine b:\n  * one\n* Machine c:\n  * three:\n    * four",
 			},
@@ -212,12 +230,12 @@ func TestMachinesReadyCondition(t *testing.T) {
 		{
 			"one without words",
 			newSet(1, runningMembers(1, asPendingMachine)...),
-			conditionText{scale.False, "NotReady", "* Machine m-1: phase Pending"},
+			untypedCondition{scale.ConditionFalse, "NotReady", "* Machine m-1: phase Pending"},
 		},
 		{
 			"a deleted one without words",
 			newSet(0, runningMembers(1, asDeletingMachine)...),
-			conditionText{scale.False, "NotReady", "* Machine m-1: Deleting: Machine deletion in progress"},
+			untypedCondition{scale.ConditionFalse, "NotReady", "* Machine m-1: Deleting: Machine deletion in progress"},
 		},
 		{
 			"no more than three messages",
@@ -232,8 +250,8 @@ func TestMachinesReadyCondition(t *testing.T) {
 				newMember("g", 0, asFreshMachine),
 				newMember("h", 0, asFreshMachine),
 			),
-			conditionText{
-				scale.False,
+			untypedCondition{
+				scale.ConditionFalse,
 				"NotReady",
 				"* Machines b, e: two\n* Machine a: one\n* Machine c:\n  * two\n  * lines\nAnd 2 Machines with other issues\nAnd 2 Machines with status unknown",
 			},
@@ -247,8 +265,8 @@ func TestMachinesReadyCondition(t *testing.T) {
 				newMember("c", 0, no("three")),
 				newMember("d", 0, no("four")),
 			),
-			conditionText{
-				scale.False,
+			untypedCondition{
+				scale.ConditionFalse,
 				"NotReady",
 				"* Machine a: one\n* Machine b: two\n* Machine c: three\nAnd 1 Machine with other issues",
 			},
@@ -257,32 +275,37 @@ func TestMachinesReadyCondition(t *testing.T) {
 }
 
 func TestMachinesUpToDateCondition(t *testing.T) {
-	no := func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, "This is not up-to-date message" }
+	no := func(m *scale.Member) {
+		m.UpToDate, m.OutdatedReason = scale.ConditionFalse, "This is not up-to-date message"
+	}
 	untold := func(m *scale.Member) { m.UpToDate = "" }
 	checkCondition(t, "MachinesUpToDate", []conditionRow{
-		{"no machines", newSet(0), conditionText{scale.True, "NoReplicas", ""}},
-		{"one", newSet(1, runningMembers(1)...), conditionText{scale.True, "UpToDate", ""}},
+		{"no machines", newSet(0), untypedCondition{scale.ConditionTrue, "NoReplicas", ""}},
+		{"one", newSet(1, runningMembers(1)...), untypedCondition{scale.ConditionTrue, "UpToDate", ""}},
 		{
 			"one unknown",
 			newSet(
 				1,
-				runningMembers(1, func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.Unknown, "some unknown message" })...),
-			conditionText{scale.Unknown, "UpToDateUnknown", "* Machine m-1: some unknown message"},
+				runningMembers(
+					1,
+					func(m *scale.Member) { m.UpToDate, m.OutdatedReason = scale.ConditionUnknown, "some unknown message" },
+				)...),
+			untypedCondition{scale.ConditionUnknown, "UpToDateUnknown", "* Machine m-1: some unknown message"},
 		},
 		{
 			"one is not",
 			newSet(1, runningMembers(1, no)...),
-			conditionText{scale.False, "NotUpToDate", "* Machine m-1: This is not up-to-date message"},
+			untypedCondition{scale.ConditionFalse, "NotUpToDate", "* Machine m-1: This is not up-to-date message"},
 		},
 		{
 			"a young one is passed over",
 			newSet(2, newMember("old", 10*time.Second, untold), newMember("young", 9*time.Second, untold)),
-			conditionText{scale.Unknown, "UpToDateUnknown", "* Machine old: Condition UpToDate not yet reported"},
+			untypedCondition{scale.ConditionUnknown, "UpToDateUnknown", "* Machine old: Condition UpToDate not yet reported"},
 		},
 		{
 			"and when there is no other, all is well",
 			newSet(1, newMember("young", 0, untold)),
-			conditionText{scale.True, "NoReplicas", ""},
+			untypedCondition{scale.ConditionTrue, "NoReplicas", ""},
 		},
 		{
 			"several of each kind",
@@ -295,8 +318,8 @@ func TestMachinesUpToDateCondition(t *testing.T) {
 				newMember("none-1", day, untold),
 				newMember("none-2", day, untold),
 			),
-			conditionText{
-				scale.False,
+			untypedCondition{
+				scale.ConditionFalse,
 				"NotUpToDate",
 				"* Machines not-1, not-2: This is not up-to-date message\n* Machines none-1, none-2: Condition UpToDate not yet reported",
 			},
@@ -307,7 +330,7 @@ func TestMachinesUpToDateCondition(t *testing.T) {
 func TestRemediatingCondition(t *testing.T) {
 	blocked := func(o *scale.Facts) { o.Preflight = upgradingControlPlane() }
 	checkCondition(t, "Remediating", []conditionRow{
-		{"none unhealthy", newSet(2, runningMembers(2)...), conditionText{scale.False, "NotRemediating", ""}},
+		{"none unhealthy", newSet(2, runningMembers(2)...), untypedCondition{scale.ConditionFalse, "NotRemediating", ""}},
 		{
 			"being replaced",
 			newSet(
@@ -316,7 +339,7 @@ func TestRemediatingCondition(t *testing.T) {
 				newMember("m2", day, asUnhealthyMachine),
 				newMember("m3", day, asUnhealthyMachine, asMarkedMachine),
 			),
-			conditionText{scale.True, "Remediating", "* Machine m3: Machine is deleting"},
+			untypedCondition{scale.ConditionTrue, "Remediating", "* Machine m3: Machine is deleting"},
 		},
 		{
 			"one is going, one waits for preflight",
@@ -329,8 +352,8 @@ func TestRemediatingCondition(t *testing.T) {
 				),
 				blocked,
 			),
-			conditionText{
-				scale.True,
+			untypedCondition{
+				scale.ConditionTrue,
 				"Remediating",
 				"* Machine m3: Machine is deleting\n* Machine m4: ControlPlane cp is upgrading (\"ControlPlaneIsStable\" preflight check failed)",
 			},
@@ -338,27 +361,39 @@ func TestRemediatingCondition(t *testing.T) {
 		{
 			"one that is not ours",
 			newSet(2, newMember("m1", day), newMember("m2", day, asUnhealthyMachine)),
-			conditionText{scale.False, "NotRemediating", "Machine m2 is not healthy (not to be remediated by MachineSet)"},
+			untypedCondition{
+				scale.ConditionFalse,
+				"NotRemediating",
+				"Machine m2 is not healthy (not to be remediated by MachineSet)",
+			},
 		},
 		{
 			"two that are not ours",
 			newSet(3, newMember("m1", day, asUnhealthyMachine), newMember("m2", day, asUnhealthyMachine), newMember("m3", day)),
-			conditionText{scale.False, "NotRemediating", "Machines m1, m2 are not healthy (not to be remediated by MachineSet)"},
+			untypedCondition{
+				scale.ConditionFalse,
+				"NotRemediating",
+				"Machines m1, m2 are not healthy (not to be remediated by MachineSet)",
+			},
 		},
 		{
 			"failed, and to be replaced",
 			newSet(1, runningMembers(1, asFailedMachine)...),
-			conditionText{scale.True, "Remediating", "* Machine m-1: Machine is deleting"},
+			untypedCondition{scale.ConditionTrue, "Remediating", "* Machine m-1: Machine is deleting"},
 		},
 		{
 			"and until it is gone",
 			newSet(0, runningMembers(1, asFailedMachine, asDeletingMachine)...),
-			conditionText{scale.True, "Remediating", "* Machine m-1: Machine is deleting"},
+			untypedCondition{scale.ConditionTrue, "Remediating", "* Machine m-1: Machine is deleting"},
 		},
 		{
 			"failed, and its deployment has not agreed",
 			newSet(1, runningMembers(1, asFailedMachine, withoutReplacement)...),
-			conditionText{scale.False, "NotRemediating", "Machine m-1 is not healthy (not to be remediated by MachineSet)"},
+			untypedCondition{
+				scale.ConditionFalse,
+				"NotRemediating",
+				"Machine m-1 is not healthy (not to be remediated by MachineSet)",
+			},
 		},
 	})
 }
@@ -366,13 +401,17 @@ func TestRemediatingCondition(t *testing.T) {
 func TestDeletingCondition(t *testing.T) {
 	goes := func(o *scale.Facts) { o.Deleting = true }
 	checkCondition(t, "Deleting", []conditionRow{
-		{"not deleted", newSet(1), conditionText{scale.False, "NotDeleting", ""}},
+		{"not deleted", newSet(1), untypedCondition{scale.ConditionFalse, "NotDeleting", ""}},
 		{
 			"one is left",
 			withChange(newSet(1, runningMembers(1)...), goes),
-			conditionText{scale.True, "Deleting", "Deleting 1 Machine"},
+			untypedCondition{scale.ConditionTrue, "Deleting", "Deleting 1 Machine"},
 		},
-		{"none is left", withChange(newSet(1), goes), conditionText{scale.True, "Deleting", "Deletion completed"}},
+		{
+			"none is left",
+			withChange(newSet(1), goes),
+			untypedCondition{scale.ConditionTrue, "Deleting", "Deletion completed"},
+		},
 		{
 			"in deletion for long",
 			withChange(
@@ -384,26 +423,30 @@ func TestDeletingCondition(t *testing.T) {
 				),
 				goes,
 			),
-			conditionText{scale.True, "Deleting", "Deleting 3 Machines\n* Machines m1, m2 are in deletion since more than 15m"},
+			untypedCondition{
+				scale.ConditionTrue,
+				"Deleting",
+				"Deleting 3 Machines\n* Machines m1, m2 are in deletion since more than 15m",
+			},
 		},
 	})
 }
 
 func TestPausedCondition(t *testing.T) {
 	checkCondition(t, "Paused", []conditionRow{
-		{"not paused", newSet(1), conditionText{scale.False, "NotPaused", ""}},
+		{"not paused", newSet(1), untypedCondition{scale.ConditionFalse, "NotPaused", ""}},
 		{
 			"by the set",
 			withChange(newSet(1), pauseSet),
-			conditionText{scale.True, "Paused", "MachineSet has the cluster.x-k8s.io/paused annotation"},
+			untypedCondition{scale.ConditionTrue, "Paused", "MachineSet has the cluster.x-k8s.io/paused annotation"},
 		},
 		{
 			"by both",
 			withChange(newSet(1), func(o *scale.Facts) {
 				o.Pauses = []string{phrase.PausedSentence("MachineDeployment"), phrase.PausedSentence("MachineSet")}
 			}),
-			conditionText{
-				scale.True,
+			untypedCondition{
+				scale.ConditionTrue,
 				"Paused",
 				"MachineDeployment has the cluster.x-k8s.io/paused annotation, MachineSet has the cluster.x-k8s.io/paused annotation",
 			},
@@ -413,12 +456,12 @@ func TestPausedCondition(t *testing.T) {
 
 func TestMachinesCreatedCondition(t *testing.T) {
 	checkCondition(t, "MachinesCreated", []conditionRow{
-		{"all there", newSet(1, runningMembers(1)...), conditionText{scale.True, "MachinesCreated", ""}},
-		{"under way", newSet(3), conditionText{scale.True, "MachinesCreated", ""}},
+		{"all there", newSet(1, runningMembers(1)...), untypedCondition{scale.ConditionTrue, "MachinesCreated", ""}},
+		{"under way", newSet(3), untypedCondition{scale.ConditionTrue, "MachinesCreated", ""}},
 		{
 			"the class is missing",
-			withChange(newSet(1), func(o *scale.Facts) { o.Missing = []string{"MachineClass"} }),
-			conditionText{scale.False, "TemplateNotFound", "MachineClass does not exist"},
+			withChange(newSet(1), func(o *scale.Facts) { o.MissingKinds = []string{"MachineClass"} }),
+			untypedCondition{scale.ConditionFalse, "TemplateNotFound", "MachineClass does not exist"},
 		},
 		{
 			"a preflight check fails",
@@ -426,8 +469,8 @@ func TestMachinesCreatedCondition(t *testing.T) {
 				o.Preflight = upgradingControlPlane()
 				o.Preflight.ControlPlane.Version = "latest"
 			}),
-			conditionText{
-				scale.False,
+			untypedCondition{
+				scale.ConditionFalse,
 				"PreflightCheckFailed",
 				`ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed); ` +
 					`version "latest" of ControlPlane cp cannot be read ("KubernetesVersionSkew" preflight check failed)`,
@@ -437,34 +480,37 @@ func TestMachinesCreatedCondition(t *testing.T) {
 			"as MCM, more than MCM would freeze",
 			withChange(
 				newSet(1, runningMembers(0)...),
-				func(o *scale.Facts) { o.MCM.Freeze = scale.FreezeState{Label: true, EndsAt: 1} },
+				func(o *scale.Facts) { o.MCM.Freeze = scale.FreezeState{HasLabel: true, EndMachineCount: 1} },
 			),
-			conditionText{scale.True, "MachinesCreated", ""},
+			untypedCondition{scale.ConditionTrue, "MachinesCreated", ""},
 		},
 		{
 			"frozen",
-			withChange(newSet(1), func(o *scale.Facts) { o.MCM.Freeze.Label = true }),
-			conditionText{scale.False, "ScaleUpStopped", "MachineSet is frozen"},
+			withChange(newSet(1), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }),
+			untypedCondition{scale.ConditionFalse, "ScaleUpStopped", "MachineSet is frozen"},
 		},
 		{
 			"invalid",
-			withChange(newSet(1), func(o *scale.Facts) { o.Invalid = "the selector is empty" }),
-			conditionText{scale.False, "MachineSetInvalid", "the selector is empty"},
+			withChange(newSet(1), func(o *scale.Facts) { o.InvalidReason = "the selector is empty" }),
+			untypedCondition{scale.ConditionFalse, "MachineSetInvalid", "the selector is empty"},
 		},
 		{
 			"creation failed",
 			withChange(newSet(1), func(o *scale.Facts) { o.LastFailure.Message = "quota" }),
-			conditionText{scale.False, "MachineCreationFailed", "quota"},
+			untypedCondition{scale.ConditionFalse, "MachineCreationFailed", "quota"},
 		},
 		{
 			"deletion failed",
 			withChange(newSet(1), func(o *scale.Facts) { o.LastFailure = scale.WriteFailure{Deleting: true, Message: "quota"} }),
-			conditionText{scale.True, "MachinesCreated", ""},
+			untypedCondition{scale.ConditionTrue, "MachinesCreated", ""},
 		},
 		{
 			"what blocks is of no interest when none is missing",
-			withChange(newSet(0), func(o *scale.Facts) { o.Missing, o.MCM.Freeze.Label = []string{"MachineClass"}, true }),
-			conditionText{scale.True, "MachinesCreated", ""},
+			withChange(
+				newSet(0),
+				func(o *scale.Facts) { o.MissingKinds, o.MCM.Freeze.HasLabel = []string{"MachineClass"}, true },
+			),
+			untypedCondition{scale.ConditionTrue, "MachinesCreated", ""},
 		},
 	})
 }

@@ -11,16 +11,17 @@ import (
 	"millwright/decide/preflight"
 )
 
-// maxCreateBatch is the maximum number of creations in one batch. Source: a client with machine-controller-manager's
-// default of 20 requests per second sends 96 requests (three for each Cluster API machine) within 5 s.
-const maxCreateBatch = 32
+// maxCreationsPerBatch is the maximum number of creations in one batch. Source: a client with
+// machine-controller-manager's default of 20 requests per second sends 96 requests (three for each Cluster API machine)
+// within 5 s.
+const maxCreationsPerBatch = 32
 
 // BatchSizes returns the sizes of the batches in which n creations are sent: 1, 2, 4 and so on up to 32. A batch is
 // sent only after the previous batch had no error. If every creation fails, only few requests are sent. BatchSizes
 // returns nil if n is not positive.
 func BatchSizes(n int) []int {
 	var sizes []int
-	for size := 1; n > 0; size = min(2*size, maxCreateBatch) {
+	for size := 1; n > 0; size = min(2*size, maxCreationsPerBatch) {
 		size = min(size, n)
 		sizes = append(sizes, size)
 		n -= size
@@ -34,11 +35,11 @@ func createMachines(o *planner, active []Member) Decision {
 	if missing <= 0 || len(creationBlockers(o)) > 0 {
 		return Decision{}
 	}
-	n := min(missing, MaxCreate)
+	n := min(missing, MaxCreations)
 	return Decision{
 		Create: newMachineNames(o, n),
-		Hold:   waitReasons(o),
-		Why:    fmt.Sprintf("create %s: %d wanted, %d there", machineCount(n), o.Replicas, len(active)),
+		Hold:   waitReasonsText(o),
+		Why:    fmt.Sprintf("create %s: %d wanted, %d there", machineCountText(n), o.Replicas, len(active)),
 	}
 }
 
@@ -46,39 +47,39 @@ func createMachines(o *planner, active []Member) Decision {
 func creationBlockers(o *planner) []string {
 	// If another program removes the labels of new machines, the set would release each machine and create another
 	// machine forever. Source of the limit: MCM treats a set with 2 * replicas + 2 machines or more as overshot.
-	runaway := o.Released > 0 && len(o.liveMembers)+o.Released >= 2*o.Replicas+2
+	runaway := o.ReleasedCount > 0 && len(o.liveMembers)+o.ReleasedCount >= 2*o.Replicas+2
 	return append(
 		list.Map(preflight.Decide(o.Preflight), func(f preflight.CheckFailure) string { return f.Why }),
 		phrase.NonEmptyTexts(
-			missingTemplateObjects(o),
+			missingKindsText(o),
 			phrase.TextIf(o.isFrozen(), "MachineSet is frozen"),
-			strings.Join(o.Stopped, "; "),
-			phrase.TextIf(runaway, "%d Machines that the MachineSet released have no owner", o.Released),
+			strings.Join(o.StopReasons, "; "),
+			phrase.TextIf(runaway, "%d Machines that the MachineSet released have no owner", o.ReleasedCount),
 		)...)
 }
 
-// missingTemplateObjects names the kinds of the template's objects that do not exist; empty: all objects exist.
-func missingTemplateObjects(o *planner) string {
+// missingKindsText names the kinds of the template's objects that do not exist; empty: all objects exist.
+func missingKindsText(o *planner) string {
 	return phrase.TextIf(
-		len(o.Missing) > 0,
+		len(o.MissingKinds) > 0,
 		"%s %s",
-		strings.Join(o.Missing, " and "),
-		phrase.SingularOrPlural(len(o.Missing), "does not exist", "do not exist"),
+		strings.Join(o.MissingKinds, " and "),
+		phrase.SingularOrPlural(len(o.MissingKinds), "does not exist", "do not exist"),
 	)
 }
 
-// stoppedCreation returns the number of missing machines and the reasons why the set does not create them, or an empty
-// string if the set needs or creates all machines.
-func stoppedCreation(o *planner) string {
+// stoppedCreationText returns the number of missing machines and the reasons why the set does not create them, or an
+// empty string if the set needs or creates all machines.
+func stoppedCreationText(o *planner) string {
 	b := creationBlockers(o)
 	return phrase.TextIf(len(o.liveMembers) < o.Replicas && len(b) > 0,
 		"%d wanted, %d there; none is created: %s", o.Replicas, len(o.liveMembers), strings.Join(b, "; "))
 }
 
-// waitReasons returns the changes that the set cannot make now, with the reasons, or an empty string if no change
+// waitReasonsText returns the changes that the set cannot make now, with the reasons, or an empty string if no change
 // waits.
-func waitReasons(o *planner) string {
-	why := phrase.NonEmptyTexts(stoppedCreation(o), moveBlocker(o))
+func waitReasonsText(o *planner) string {
+	why := phrase.NonEmptyTexts(stoppedCreationText(o), moveBlocker(o))
 	for _, s := range o.postponedMembers {
 		if !slices.Contains(why, s.message) {
 			why = append(why, s.message)
@@ -90,8 +91,8 @@ func waitReasons(o *planner) string {
 // Lengths of machine names. Sources: a machine's name becomes a label value of its node, and a label value has at most
 // 63 characters. Kubernetes' generateName adds five random characters.
 const (
-	maxNameLength = 63
-	randomLength  = 5
+	maxNameLength      = 63
+	randomSuffixLength = 5
 )
 
 // newMachineNames returns n names that no machine in the facts has. A name that is too long is cut, and ends with the
@@ -105,23 +106,23 @@ func newMachineNames(o *planner, n int) []string {
 	for _, m := range o.Orphans {
 		taken[m.Name] = true
 	}
-	parts := o.Naming
+	parts := o.NameParts
 	for len(parts) < 2 {
 		parts = append(slices.Clone(parts), "")
 	}
-	state := o.Seed
+	state := o.NameSeed
 	result := make([]string, 0, n)
 	for len(result) < n {
 		var bits uint64
 		state, bits = nextRandomValue(state)
 		random := ""
-		for range randomLength {
+		for range randomSuffixLength {
 			random += string(letters[bits%uint64(len(letters))])
 			bits /= uint64(len(letters))
 		}
 		name := strings.Join(parts, random)
 		if len(name) > maxNameLength {
-			name = name[:maxNameLength-randomLength] + random
+			name = name[:maxNameLength-randomSuffixLength] + random
 		}
 		if !taken[name] {
 			taken[name] = true
@@ -142,9 +143,9 @@ func nextRandomValue(state uint64) (next, value uint64) {
 	return next, z ^ (z >> 31)
 }
 
-// nextRecheck returns the next time at which the decision or the status changes although no object changes; zero:
+// nextRecheckTime returns the next time at which the decision or the status changes although no object changes; zero:
 // never.
-func nextRecheck(o *planner) time.Time {
+func nextRecheckTime(o *planner) time.Time {
 	var next time.Time
 	at := func(t time.Time) {
 		if t.After(o.Now) && (next.IsZero() || t.Before(next)) {
@@ -158,8 +159,8 @@ func nextRecheck(o *planner) time.Time {
 		switch {
 		case m.Deleting:
 			at(m.DeletingSince.Add(staleDeletionAge))
-		case m.Ready == True:
-			at(m.ReadyFrom.Add(o.MinReady))
+		case m.Ready == ConditionTrue:
+			at(m.ReadySince.Add(o.MinReady))
 		}
 		if !m.Deleting && (m.needsReplacement() || m.isMarkedUnhealthy()) && !mayBeDeletedNow(o, m) {
 			at(nextDeletionTime(o))

@@ -11,7 +11,7 @@ import (
 	"millwright/decide/scale"
 )
 
-func TestCreate(t *testing.T) {
+func TestMissingMachinesAreCreated(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		o      scale.Facts
@@ -25,17 +25,19 @@ func TestCreate(t *testing.T) {
 		{name: "one that is fresh counts", o: newSet(1, runningMembers(1, asFreshMachine)...)},
 		{name: "one that failed and may not be replaced yet counts", o: newSet(1, runningMembers(1, asFailedMachine, withoutReplacement)...)},
 		{name: "one that is being deleted does not", o: newSet(2, append(runningMembers(1), newMember("z", 0, asDeletingMachine))...), create: 1},
-		{name: "at most one batch at a time", o: newSet(1000), create: scale.MaxCreate},
+		{name: "at most one batch at a time", o: newSet(1000), create: scale.MaxCreations},
 		{name: "members without any labels", o: newSet(2, runningMembers(1, func(m *scale.Member) { m.MCM.Labelled = false })...), create: 1},
 		{name: "a set that is being deleted creates nothing", o: withChange(newSet(3), func(o *scale.Facts) { o.Deleting = true })},
-		{name: "an invalid set changes nothing", o: withChange(newSet(3, runningMembers(1, asFailedMachine)...), func(o *scale.Facts) { o.Invalid = "the selector does not match the template" }), hold: "the selector does not match the template"},
-		{name: "what makes no sense in other fields is tolerated", o: withChange(newSet(1), func(o *scale.Facts) { o.Order, o.MCM.Keep, o.Reported.Peak, o.MinReady = "Unheard", -3, -1, -5 }), create: 1},
+		{name: "an invalid set changes nothing", o: withChange(newSet(3, runningMembers(1, asFailedMachine)...), func(o *scale.Facts) { o.InvalidReason = "the selector does not match the template" }), hold: "the selector does not match the template"},
+		{name: "what makes no sense in other fields is tolerated", o: withChange(newSet(1), func(o *scale.Facts) {
+			o.DeleteOrder, o.MCM.MaxAutoPreserved, o.ReportedStatus.Peak, o.MinReady = "Unheard", -3, -1, -5
+		}), create: 1},
 		{name: "a size below zero wants none", o: newSet(-2)},
 		{name: "paused", o: withChange(newSet(3), pauseSet), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
 		{name: "paused by its owner", o: withChange(newSet(3), func(o *scale.Facts) { o.Pauses = []string{phrase.PausedSentence("MachineDeployment")} }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{name: "frozen", o: withChange(newSet(3, runningMembers(1)...), func(o *scale.Facts) { o.MCM.Freeze.Label = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
+		{name: "frozen", o: withChange(newSet(3, runningMembers(1)...), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
 		{name: "not to scale up", o: withChange(newSet(1), stopScaleUp), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
-		{name: "what the template names is missing", o: withChange(newSet(1), func(o *scale.Facts) { o.Missing = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
+		{name: "what the template names is missing", o: withChange(newSet(1), func(o *scale.Facts) { o.MissingKinds = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
 		{name: "a preflight check fails", o: withChange(newSet(1), func(o *scale.Facts) { o.Preflight = upgradingControlPlane() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
 		{name: "and is of no interest when none is missing", o: withChange(newSet(1, runningMembers(1)...), func(o *scale.Facts) { o.Preflight = upgradingControlPlane() })},
 	} {
@@ -102,7 +104,7 @@ func TestNamesOfNewMachines(t *testing.T) {
 	t.Run("too long, it is cut and keeps its random end", func(t *testing.T) {
 		for _, length := range []int{57, 58, 200} {
 			o := newSet(2)
-			o.Naming = []string{strings.Repeat("x", length) + "-", ""}
+			o.NameParts = []string{strings.Repeat("x", length) + "-", ""}
 			d := scale.Decide(o)
 			for _, name := range d.Create {
 				assert.LessOrEqual(t, len(name), 63, "%d characters", length)
@@ -115,7 +117,7 @@ func TestNamesOfNewMachines(t *testing.T) {
 
 // Template changes that need no new machine are copied to the machines last, so that a failed write of a machine does
 // not delay other changes.
-func TestTheTemplateReachesLiveMachines(t *testing.T) {
+func TestTemplateChangesAreCopiedToLiveMachines(t *testing.T) {
 	stale := withDrift("node template")
 	for _, row := range []struct {
 		name string
@@ -126,7 +128,7 @@ func TestTheTemplateReachesLiveMachines(t *testing.T) {
 		{"no write without a difference", newSet(2, runningMembers(2)...), nil},
 		{"one that is being deleted, too: its timeouts are told to it", newSet(0, newMember("a", 0, stale, asDeletingMachine)), []string{"a"}},
 		{"creation comes before", newSet(2, newMember("a", 0, stale)), nil},
-		{"what waits is no hindrance", withChange(newSet(2, newMember("a", 0, stale)), func(o *scale.Facts) { o.MCM.Freeze.Label = true }), []string{"a"}},
+		{"what waits is no hindrance", withChange(newSet(2, newMember("a", 0, stale)), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }), []string{"a"}},
 		{"a set that is being deleted still hurries its machines", withChange(newSet(1, newMember("a", 0, stale, asDeletingMachine)), func(o *scale.Facts) { o.Deleting = true }), []string{"a"}},
 		{"a paused one does not", withChange(newSet(1, newMember("a", 0, stale)), pauseSet), nil},
 	} {

@@ -9,7 +9,7 @@ import (
 	"millwright/decide/scale"
 )
 
-func TestDelete(t *testing.T) {
+func TestSurplusAndFailedMachinesAreDeleted(t *testing.T) {
 	before, after := epochPlus(-time.Hour), epochPlus(-time.Minute)
 	a, b, c := newMember("a", 3*time.Hour), newMember("b", 2*time.Hour), newMember("c", time.Hour)
 	of := func(m scale.Member, changes ...memberChange) scale.Member {
@@ -20,7 +20,7 @@ func TestDelete(t *testing.T) {
 	}
 	scaled := func(replicas int, members ...scale.Member) scale.Facts {
 		o := newSet(replicas, members...)
-		o.MCM.Scaled = epochPlus(-time.Minute)
+		o.MCM.AutoscaledAt = epochPlus(-time.Minute)
 		return o
 	}
 	for _, row := range []struct {
@@ -72,7 +72,7 @@ func TestADeletedSetDeletesItsMachines(t *testing.T) {
 			newMember("u", 0, asUpdatedMachine),
 			newMember("z", 0, asDeletingMachine),
 		)...)
-	o.Deleting, o.MCM.Freeze.Label, o.Remediation.Outdated = true, true, true
+	o.Deleting, o.MCM.Freeze.HasLabel, o.Remediation.Outdated = true, true, true
 	d := scale.Decide(o)
 	assert.ElementsMatch(t, []string{"m-1", "m-2", "u"}, targetNames(d.Delete))
 	assert.Equal(t, "delete all 3 machines: the set is being deleted", d.Why)
@@ -101,12 +101,12 @@ func TestADeletedSetDeletesItsMachines(t *testing.T) {
 		assert.False(t, scale.Decide(o).Done)
 	})
 	t.Run("an invalid set can be deleted", func(t *testing.T) {
-		o.Pauses, o.Invalid, o.Members = nil, "the selector is empty", runningMembers(1, asUnmatchedMachine)
+		o.Pauses, o.InvalidReason, o.Members = nil, "the selector is empty", runningMembers(1, asUnmatchedMachine)
 		assert.Equal(t, []string{"m-1"}, targetNames(scale.Decide(o).Delete))
 	})
 }
 
-func TestFailedMachinesAreKept(t *testing.T) {
+func TestFailedMachinesArePreserved(t *testing.T) {
 	old, young := newMember("old", time.Hour, asFailedMachine), newMember("young", time.Minute, asFailedMachine)
 	for _, row := range []struct {
 		name    string
@@ -125,7 +125,7 @@ func TestFailedMachinesAreKept(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(len(row.members), row.members...)
-			o.MCM.Keep = row.most
+			o.MCM.MaxAutoPreserved = row.most
 			d := scale.Decide(o)
 			assert.Equal(t, row.keep, targetNames(d.Keep))
 			assert.Equal(t, row.remove, targetNames(d.Delete))
@@ -134,7 +134,7 @@ func TestFailedMachinesAreKept(t *testing.T) {
 }
 
 // The activity in observe/set converts the annotations of machine and node into the facts Replace and Preserved.
-func TestAFailedMachineIsTerminatedOrKept(t *testing.T) {
+func TestAFailedMachineIsDeletedOrPreserved(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		changes []memberChange
@@ -144,7 +144,7 @@ func TestAFailedMachineIsTerminatedOrKept(t *testing.T) {
 		{"kept on purpose, and its time is not on record yet", []memberChange{asFailedMachine, asPreservedMachine}, false},
 		{"its time is over, or nobody wants it", []memberChange{asFailedMachine}, true},
 		{"nobody wants it kept", []memberChange{asFailedMachine, withForbiddenPreservation}, true},
-		{"preserved and allowed to go: it stays", []memberChange{asFailedMachine, asPreservedMachine, func(m *scale.Member) { m.MCM.Replace = true }}, false},
+		{"preserved and allowed to go: it stays", []memberChange{asFailedMachine, asPreservedMachine, func(m *scale.Member) { m.MCM.Replaceable = true }}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(newSet(1, runningMembers(1, row.changes...)...))

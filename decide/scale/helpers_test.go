@@ -20,18 +20,18 @@ type memberChange func(*scale.Member)
 // newMember returns a machine of the given age with a ready node. The machine matches its set and its template.
 func newMember(name string, age time.Duration, changes ...memberChange) scale.Member {
 	m := scale.Member{
-		Name:      name,
-		UID:       "uid-" + name,
-		Version:   "7",
-		Created:   epochPlus(-age),
-		Matches:   true,
-		MCM:       scale.MCMMember{Labelled: true},
-		Template:  scale.Template{UpToDate: scale.True},
-		Phase:     "Running",
-		Joined:    true,
-		Node:      scale.NodeHealthy,
-		Readiness: scale.Readiness{Ready: scale.True, ReadyFrom: epochPlus(-age)},
-		Priority:  3,
+		Name:                name,
+		UID:                 "uid-" + name,
+		Version:             "7",
+		Created:             epochPlus(-age),
+		Matches:             true,
+		MCM:                 scale.MCMMember{Labelled: true},
+		TemplateDifferences: scale.TemplateDifferences{UpToDate: scale.ConditionTrue},
+		Phase:               "Running",
+		Joined:              true,
+		Node:                scale.NodeHealthy,
+		Readiness:           scale.Readiness{Ready: scale.ConditionTrue, ReadySince: epochPlus(-age)},
+		Priority:            3,
 	}
 	for _, c := range changes {
 		c(&m)
@@ -50,19 +50,22 @@ func runningMembers(n int, changes ...memberChange) []scale.Member {
 
 // asFreshMachine makes the machine look as if it was just created.
 func asFreshMachine(m *scale.Member) {
-	m.Phase, m.Joined, m.Node, m.Ready, m.ReadyFrom = "", false, scale.NoNode, "", time.Time{}
+	m.Phase, m.Joined, m.Node, m.Ready, m.ReadySince = "", false, scale.NoNode, "", time.Time{}
 }
 
-func asPendingMachine(m *scale.Member) { asFreshMachine(m); m.Phase, m.Ready = "Pending", scale.False }
+func asPendingMachine(m *scale.Member) {
+	asFreshMachine(m)
+	m.Phase, m.Ready = "Pending", scale.ConditionFalse
+}
 
 func asCrashingMachine(m *scale.Member) {
 	asFreshMachine(m)
-	m.Phase, m.MCM.Crashing, m.Ready = "CrashLoopBackOff", true, scale.False
+	m.Phase, m.MCM.Crashing, m.Ready = "CrashLoopBackOff", true, scale.ConditionFalse
 }
 
 // asFailedMachine makes the machine one that joined, later failed, and may be replaced now.
 func asFailedMachine(m *scale.Member) {
-	m.Phase, m.MCM.Failed, m.MCM.Replace, m.Ready, m.Node = "Failed", true, true, scale.False, scale.NodeUnhealthy
+	m.Phase, m.MCM.Failed, m.MCM.Replaceable, m.Ready, m.Node = "Failed", true, true, scale.ConditionFalse, scale.NodeUnhealthy
 }
 
 // asNeverJoinedMachine makes the machine one that failed before it joined.
@@ -74,9 +77,9 @@ func asNeverJoinedMachine(m *scale.Member) {
 const noScaleUpReason = "MachineSet has the label scale-up-disabled"
 
 func pauseSet(o *scale.Facts)    { o.Pauses = []string{phrase.PausedSentence("MachineSet")} }
-func stopScaleUp(o *scale.Facts) { o.Stopped = []string{noScaleUpReason} }
+func stopScaleUp(o *scale.Facts) { o.StopReasons = []string{noScaleUpReason} }
 
-func withoutReplacement(m *scale.Member) { m.MCM.Replace = false }
+func withoutReplacement(m *scale.Member) { m.MCM.Replaceable = false }
 
 func asDeletingMachine(m *scale.Member) {
 	m.Deleting, m.DeletingSince, m.Phase = true, epochPlus(-time.Minute), "Terminating"
@@ -86,25 +89,25 @@ func withDeletionDuration(d time.Duration) memberChange {
 	return func(m *scale.Member) { asDeletingMachine(m); m.DeletingSince = epochPlus(-d) }
 }
 
-func asPreservedMachine(m *scale.Member) { m.MCM.Preserved, m.MCM.Replace = true, false }
+func asPreservedMachine(m *scale.Member) { m.MCM.Preserved, m.MCM.Replaceable = true, false }
 
 func withPreservationEnd(t time.Time) memberChange {
 	return func(m *scale.Member) { asPreservedMachine(m); m.MCM.PreservedUntil = t }
 }
 
-func asAutoPreservedMachine(m *scale.Member)    { asPreservedMachine(m); m.MCM.Kept = true }
-func withForbiddenPreservation(m *scale.Member) { m.MCM.Dismissed = true }
+func asAutoPreservedMachine(m *scale.Member)    { asPreservedMachine(m); m.MCM.AutoPreserved = true }
+func withForbiddenPreservation(m *scale.Member) { m.MCM.PreservationForbidden = true }
 func asMachineToDeleteFirst(m *scale.Member)    { m.DeleteFirst = true }
 func asUpdatingMachine(m *scale.Member)         { m.Updating, m.Phase = true, "InPlaceUpdating" }
-func asUpdatedMachine(m *scale.Member)          { m.Updated = true }
+func asUpdatedMachine(m *scale.Member)          { m.MovedForUpdate = true }
 func withoutNode(m *scale.Member)               { m.Node = scale.NoNode }
 func withUnhealthyNode(m *scale.Member) {
-	m.Node, m.Ready, m.Phase = scale.NodeUnhealthy, scale.False, "Unknown"
+	m.Node, m.Ready, m.Phase = scale.NodeUnhealthy, scale.ConditionFalse, "Unknown"
 }
 func withUnknownNode(m *scale.Member)         { m.Node = scale.NodeUnknown }
-func asUnhealthyMachine(m *scale.Member)      { m.Healthy = scale.False }
-func asHealthyMachine(m *scale.Member)        { m.Healthy = scale.True }
-func withUnknownHealth(m *scale.Member)       { m.Healthy = scale.Unknown }
+func asUnhealthyMachine(m *scale.Member)      { m.Healthy = scale.ConditionFalse }
+func asHealthyMachine(m *scale.Member)        { m.Healthy = scale.ConditionTrue }
+func withUnknownHealth(m *scale.Member)       { m.Healthy = scale.ConditionUnknown }
 func asMarkedMachine(m *scale.Member)         { m.Marked = true }
 func asMachineToReplaceFirst(m *scale.Member) { m.Urgent = true }
 func withoutCreationTime(m *scale.Member)     { m.Created = time.Time{} }
@@ -113,7 +116,7 @@ func withDrift(what string) memberChange      { return func(m *scale.Member) { m
 func withPriority(p int) memberChange         { return func(m *scale.Member) { m.Priority = p } }
 
 func withChoiceTime(t time.Time) memberChange {
-	return func(m *scale.Member) { m.Priority, m.MCM.Chosen = 1, t }
+	return func(m *scale.Member) { m.Priority, m.MCM.ChosenAt = 1, t }
 }
 
 func newOrphan(name string) scale.Orphan {
@@ -123,11 +126,11 @@ func newOrphan(name string) scale.Orphan {
 // newSet returns a set with the given size and members.
 func newSet(replicas int, members ...scale.Member) scale.Facts {
 	return scale.Facts{
-		Now:      epoch,
-		Naming:   []string{"s-", ""},
-		Settings: scale.Settings{Replicas: replicas},
-		Members:  members,
-		Seed:     7,
+		Now:       epoch,
+		NameParts: []string{"s-", ""},
+		Settings:  scale.Settings{Replicas: replicas},
+		Members:   members,
+		NameSeed:  7,
 	}
 }
 
@@ -173,6 +176,6 @@ func shuffledItems[T any](d *randomSource, items []T) []T {
 func upgradingControlPlane() preflight.Facts {
 	return preflight.Facts{
 		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Upgrading: true},
-		Settings:     preflight.Settings{Checks: []string{preflight.All}, Strict: true},
+		Settings:     preflight.Settings{Checks: []string{preflight.CheckAll}, Strict: true},
 	}
 }

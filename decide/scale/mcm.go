@@ -12,56 +12,59 @@ import (
 
 // MCMMember holds the facts that only machines of MCM's kinds have. Only the files mcm*.go read MCMMember.
 type MCMMember struct {
-	Labelled bool // the machine has all labels of the template
-	Failed   bool // the machine is in phase Failed
-	Troubled bool // the machine's last operation failed
-	Crashing bool // the creation of the machine's instance keeps failing
-	Serves   bool // the machine counts as available without a node, because there is no target cluster
-	// Blocked is the reason why the provider creates no instance; zero: no problem.
-	Blocked Problem
+	Labelled            bool // the machine has all labels of the template
+	Failed              bool // the machine is in phase Failed
+	LastOperationFailed bool // the machine's last operation failed
+	Crashing            bool // the creation of the machine's instance keeps failing
+	ServesWithoutNode   bool // the machine counts as available without a node, because there is no target cluster
+	// CreationProblem is the reason why the provider creates no instance; zero: no problem.
+	CreationProblem Problem
 
-	Replace        bool // the machine failed and may be replaced now; also true while the machine is being deleted
-	Preserved      bool // the machine is preserved, so the set deletes it last
-	PreservedUntil time.Time
-	Kept           bool      // the set preserved the machine because it failed
-	Dismissed      bool      // the machine's annotation forbids its preservation
-	Chosen         time.Time // when the autoscaler chose the machine for deletion; zero: not chosen
+	Replaceable           bool // the machine failed and may be replaced now; also true while the machine is being deleted
+	Preserved             bool // the machine is preserved, so the set deletes it last
+	PreservedUntil        time.Time
+	AutoPreserved         bool      // the set preserved the machine because it failed
+	PreservationForbidden bool      // the machine's annotation forbids its preservation
+	ChosenAt              time.Time // when the autoscaler chose the machine for deletion; zero: not chosen
 }
 
 // MCMSet holds the facts that only sets of MCM's kinds have. Only the files mcm*.go read MCMSet.
 type MCMSet struct {
-	Keep   int // maximum number of failed members that the set preserves
-	Freeze FreezeState
-	Scaled time.Time // when the autoscaler last changed the size; zero: never
+	MaxAutoPreserved int // maximum number of failed members that the set preserves
+	Freeze           FreezeState
+	AutoscaledAt     time.Time // when the autoscaler last changed the size; zero: never
 
 	Generations GenerationRecord // the recorded Generations
 }
 
 // FreezeState describes the label freeze of a set. The freeze stops the creation of machines.
 type FreezeState struct {
-	Label    bool // the set has the label freeze
-	Owner    bool // the deployment has the label, and the deployment's freeze has not ended
-	Unfreeze bool // the set has the annotation unfreeze
-	EndsAt   int  // the freeze ends when the number of machines is at most EndsAt; zero: only the annotation ends it
+	HasLabel          bool // the set has the label freeze
+	OwnerIsFrozen     bool // the deployment has the label, and the deployment's freeze has not ended
+	UnfreezeRequested bool // the set has the annotation unfreeze
+	EndMachineCount   int  // the freeze ends when the number of machines is at most EndsAt; zero: only the annotation ends it
 }
 
 // hasFreezeEnded reports whether the set's freeze has ended, so that the set's label or annotation must be removed.
 func (o *planner) hasFreezeEnded() bool {
-	return o.MCM.Freeze.Unfreeze || o.MCM.Freeze.Label && o.MCM.Freeze.EndsAt > 0 && len(o.Members) <= o.MCM.Freeze.EndsAt
+	return o.MCM.Freeze.UnfreezeRequested ||
+		o.MCM.Freeze.HasLabel && o.MCM.Freeze.EndMachineCount > 0 && len(o.Members) <= o.MCM.Freeze.EndMachineCount
 }
 
 // isFrozen reports whether a freeze stops the creation of machines.
 func (o *planner) isFrozen() bool {
-	return o.MCM.Freeze.Owner || o.MCM.Freeze.Label && !o.hasFreezeEnded()
+	return o.MCM.Freeze.OwnerIsFrozen || o.MCM.Freeze.HasLabel && !o.hasFreezeEnded()
 }
 
 // preserveFailedMembers preserves failed members instead of replacing them. preserveFailedMembers starts with the
 // oldest member, and preserves at most o.MCM.Keep members in all.
 func preserveFailedMembers(o *planner, active []Member) Decision {
-	left := o.MCM.Keep - list.CountWhere(active, func(m Member) bool { return m.MCM.Kept })
+	left := o.MCM.MaxAutoPreserved - list.CountWhere(active, func(m Member) bool { return m.MCM.AutoPreserved })
 	failed := memberPointers(
 		active,
-		func(m Member) bool { return m.MCM.Failed && !m.MCM.Kept && !m.MCM.Preserved && !m.MCM.Dismissed },
+		func(m Member) bool {
+			return m.MCM.Failed && !m.MCM.AutoPreserved && !m.MCM.Preserved && !m.MCM.PreservationForbidden
+		},
 	)
 	slices.SortFunc(
 		failed,
@@ -69,7 +72,7 @@ func preserveFailedMembers(o *planner, active []Member) Decision {
 	)
 	failed = firstBatch(failed[:max(min(left, len(failed)), 0)])
 	d := Decision{Keep: list.Map(failed, func(m *Member) MachineTarget { return m.asTarget("failed") })}
-	d.Why = fmt.Sprintf("keep %s that failed, of at most %d", machineCount(len(d.Keep)), o.MCM.Keep)
+	d.Why = fmt.Sprintf("keep %s that failed, of at most %d", machineCountText(len(d.Keep)), o.MCM.MaxAutoPreserved)
 	return d
 }
 
@@ -86,7 +89,8 @@ func removeFailedMembers(o *planner, active []Member) Decision {
 // next change.
 func removeChosenMembers(o *planner, active []Member) Decision {
 	return deleteMembers(o, active, rankedMembers(o, active, func(m Member) bool {
-		return m.Priority == vocabulary.PriorityChosen && !m.MCM.Chosen.IsZero() && !m.MCM.Chosen.After(o.MCM.Scaled) &&
+		return m.Priority == vocabulary.PriorityChosen && !m.MCM.ChosenAt.IsZero() &&
+			!m.MCM.ChosenAt.After(o.MCM.AutoscaledAt) &&
 			!m.isProtected()
 	}), " that the autoscaler chose")
 }
@@ -103,10 +107,10 @@ func waitingFailedMembers(o *planner) (later []machineMessage) {
 }
 
 // needsReplacement reports whether a member failed and must be deleted as soon as mayBeDeletedNow returns true.
-func (m Member) needsReplacement() bool { return m.MCM.Replace && !m.isProtected() }
+func (m Member) needsReplacement() bool { return m.MCM.Replaceable && !m.isProtected() }
 
 // isProtected reports whether a member is preserved, or was updated in place and is not part of the set's size yet.
-func (m Member) isProtected() bool { return m.MCM.Preserved || m.Updated }
+func (m Member) isProtected() bool { return m.MCM.Preserved || m.MovedForUpdate }
 
 // isFailed reports whether a member is in phase Failed.
 func (m Member) isFailed() bool { return m.MCM.Failed }
@@ -115,20 +119,22 @@ func (m Member) isFailed() bool { return m.MCM.Failed }
 func (m Member) isCrashing() bool { return m.MCM.Crashing }
 
 // servesWithoutNode reports whether a member counts as available without a node.
-func (m Member) servesWithoutNode() bool { return m.MCM.Serves }
+func (m Member) servesWithoutNode() bool { return m.MCM.ServesWithoutNode }
 
 // isChosen reports whether the autoscaler chose a member.
-func (m Member) isChosen() bool { return !m.MCM.Chosen.IsZero() }
+func (m Member) isChosen() bool { return !m.MCM.ChosenAt.IsZero() }
 
 // lastOperationFailed reports whether a member's last operation failed. For a preserved Failed member,
 // lastOperationFailed returns false.
 func (m Member) lastOperationFailed() bool {
-	return m.MCM.Troubled && (!m.MCM.Failed || !m.MCM.Preserved)
+	return m.MCM.LastOperationFailed && (!m.MCM.Failed || !m.MCM.Preserved)
 }
 
 // compareChoiceTimes compares the times at which the autoscaler chose two members. The earliest choice comes first, and
 // members without a choice come last.
-func compareChoiceTimes(a, b *Member) int { return list.CompareKnownFirst(a.MCM.Chosen, b.MCM.Chosen) }
+func compareChoiceTimes(a, b *Member) int {
+	return list.CompareKnownFirst(a.MCM.ChosenAt, b.MCM.ChosenAt)
+}
 
 // comparePreservation sorts members that are not preserved first, then members that the set preserved, then other
 // preserved members. Members that are preserved in the same way are sorted by the end of the preservation.
@@ -136,14 +142,17 @@ func comparePreservation(a, b *Member) int {
 	if !a.MCM.Preserved || !b.MCM.Preserved {
 		return list.CompareFalseFirst(a.MCM.Preserved, b.MCM.Preserved)
 	}
-	return cmp.Or(list.CompareFalseFirst(b.MCM.Kept, a.MCM.Kept), a.MCM.PreservedUntil.Compare(b.MCM.PreservedUntil))
+	return cmp.Or(
+		list.CompareFalseFirst(b.MCM.AutoPreserved, a.MCM.AutoPreserved),
+		a.MCM.PreservedUntil.Compare(b.MCM.PreservedUntil),
+	)
 }
 
 // countMCMMembers adds the counts that only the status of MCM's kinds has.
 func (c *MachineCounts) countMCMMembers(members []Member) {
 	c.Labelled = list.CountWhere(members, func(m Member) bool { return m.MCM.Labelled })
 	c.PreservedFailed = list.CountWhere(members, func(m Member) bool { return m.MCM.Failed && m.MCM.Preserved })
-	c.AutoPreserved = list.CountWhere(members, func(m Member) bool { return m.MCM.Kept && !m.Deleting })
+	c.AutoPreserved = list.CountWhere(members, func(m Member) bool { return m.MCM.AutoPreserved && !m.Deleting })
 }
 
 // noInstanceCondition returns the reason why machines get no instance. If Reason is empty, each machine gets its
@@ -151,7 +160,7 @@ func (c *MachineCounts) countMCMMembers(members []Member) {
 // message of the first machine by name.
 func noInstanceCondition(o *planner) (c Condition) {
 	for _, m := range o.Members {
-		if why := m.MCM.Blocked; !m.Deleting && why.Reason > c.Reason {
+		if why := m.MCM.CreationProblem; !m.Deleting && why.Reason > c.Reason {
 			c.Reason = why.Reason
 			c.Message = fmt.Sprintf("machines get no instance; machine %s: %s", m.Name, why.Message)
 		}

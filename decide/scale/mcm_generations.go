@@ -20,17 +20,17 @@ type GenerationRecord struct {
 // deleted after a back-off, so that a class whose machines never join causes fewer and fewer creations. All other
 // machines may be deleted at once.
 func mayBeDeletedNow(o *planner, m Member) bool {
-	return failedGenerations(o) == 0 || !isNewGeneration(o, m) || !o.Now.Before(nextDeletionTime(o))
+	return failedGenerationCount(o) == 0 || !isNewGeneration(o, m) || !o.Now.Before(nextDeletionTime(o))
 }
 
 // isNewGeneration reports whether a machine belongs to a generation that is not recorded yet.
 func isNewGeneration(o *planner, m Member) bool {
-	return !m.Joined && (failedGenerations(o) == 0 || !m.Created.Before(o.MCM.Generations.Last.Add(-clockSlack)))
+	return !m.Joined && (failedGenerationCount(o) == 0 || !m.Created.Before(o.MCM.Generations.Last.Add(-maxClockSkew)))
 }
 
-// failedGenerations returns the number of consecutive failed generations. failedGenerations returns 0 if a machine that
-// was created after the last generation has joined.
-func failedGenerations(o *planner) int {
+// failedGenerationCount returns the number of consecutive failed generations. failedGenerationCount returns 0 if a
+// machine that was created after the last generation has joined.
+func failedGenerationCount(o *planner) int {
 	if o.hasJoinedAfterFailure {
 		return 0
 	}
@@ -43,7 +43,7 @@ func nextDeletionTime(o *planner) time.Time {
 	if most <= 0 {
 		most = 365 * 24 * time.Hour // prevents an overflow when pause is doubled
 	}
-	for range failedGenerations(o) - 1 {
+	for range failedGenerationCount(o) - 1 {
 		if pause *= 2; pause >= most {
 			break
 		}
@@ -57,18 +57,20 @@ func generationsToRecord(o *planner, deleted []Member) *GenerationRecord {
 	if o.Remediation.Backoff <= 0 || !slices.ContainsFunc(deleted, func(m Member) bool { return isNewGeneration(o, m) }) {
 		return nil
 	}
-	return &GenerationRecord{Failed: failedGenerations(o) + 1, Last: o.Now.Truncate(time.Second)}
+	return &GenerationRecord{Failed: failedGenerationCount(o) + 1, Last: o.Now.Truncate(time.Second)}
 }
 
 // generationWaitReason returns the reason why the next generation waits.
 func generationWaitReason(o *planner) string {
-	until, n := phrase.ClockText(nextDeletionTime(o), o.Now), phrase.CountText(failedGenerations(o), "generation")
+	until, n := phrase.ClockText(nextDeletionTime(o), o.Now), phrase.CountText(failedGenerationCount(o), "generation")
 	return fmt.Sprintf("Waiting until %s because %s of machines failed in a row before they had joined", until, n)
 }
 
 // hasRecovered reports whether a machine has joined since the recorded generations failed, so that the record must be
 // cleared.
-func hasRecovered(o *planner) bool { return o.MCM.Generations.Failed != 0 && failedGenerations(o) <= 0 }
+func hasRecovered(o *planner) bool {
+	return o.MCM.Generations.Failed != 0 && failedGenerationCount(o) <= 0
+}
 
 // isAfterFailure reports whether a machine was created after the last failed generation.
 func (o *planner) isAfterFailure(m Member) bool { return m.Created.After(o.MCM.Generations.Last) }

@@ -43,7 +43,7 @@ func TestASetMovesItsSurplus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := withChange(newSet(test.replicas, test.members...), func(o *scale.Facts) {
 				moving(o)
-				o.ClusterAPI.NoMove, o.Remediation.Outdated = test.refused, true
+				o.ClusterAPI.NoMoveReason, o.Remediation.Outdated = test.refused, true
 			})
 			d := scale.Decide(o)
 			assert.Equal(t, test.moved, targetNames(d.Move))
@@ -69,7 +69,9 @@ func TestASetBeginsUpdatesInPlace(t *testing.T) {
 	assert.Equal(t, "begin the update in place of 1 machine", d.Why)
 	assert.True(
 		t,
-		isIdleDecision(scale.Decide(withChange(o, func(o *scale.Facts) { o.Missing = []string{"DockerMachineTemplate"} }))),
+		isIdleDecision(
+			scale.Decide(withChange(o, func(o *scale.Facts) { o.MissingKinds = []string{"DockerMachineTemplate"} })),
+		),
 		"there is no template to update to",
 	)
 	assert.True(

@@ -15,9 +15,9 @@ type DeletionOrder string
 
 // Values of DeletionOrder. The empty DeletionOrder means Newest.
 const (
-	Newest DeletionOrder = "Newest" // youngest machines first, because older machines are known to work
-	Oldest DeletionOrder = "Oldest"
-	Random DeletionOrder = "Random" // by a hash of the name, so that the order does not depend on the age
+	NewestFirst DeletionOrder = "Newest" // youngest machines first, because older machines are known to work
+	OldestFirst DeletionOrder = "Oldest"
+	RandomOrder DeletionOrder = "Random" // by a hash of the name, so that the order does not depend on the age
 )
 
 // ConditionStatus is the status of a condition. An empty ConditionStatus means that the status is not reported yet.
@@ -25,9 +25,9 @@ type ConditionStatus string
 
 // Values of ConditionStatus.
 const (
-	True    ConditionStatus = vocabulary.StatusTrue
-	False   ConditionStatus = vocabulary.StatusFalse
-	Unknown ConditionStatus = vocabulary.StatusUnknown
+	ConditionTrue    ConditionStatus = vocabulary.StatusTrue
+	ConditionFalse   ConditionStatus = vocabulary.StatusFalse
+	ConditionUnknown ConditionStatus = vocabulary.StatusUnknown
 )
 
 // NodeState is the state of a machine's node.
@@ -50,7 +50,7 @@ type Member struct {
 	Matches       bool // the machine's labels match the selector
 	Deleting      bool
 	DeletingSince time.Time
-	Template
+	TemplateDifferences
 
 	Phase  string // phase for messages
 	Joined bool   // the machine's node has joined; without a target cluster: the machine is Available
@@ -58,9 +58,9 @@ type Member struct {
 	Readiness
 	HealthCheck
 	Updating bool // the machine is being updated in place
-	// Updated means that another set moved the machine to this set, before or after an in-place update. The machine is
-	// not deleted until it is part of this set's size.
-	Updated bool
+	// MovedForUpdate means that another set moved the machine to this set, before or after an in-place update. The machine
+	// is not deleted until it is part of this set's size.
+	MovedForUpdate bool
 
 	DeleteFirst bool // an operator chose the machine for the next scale-down
 	Priority    int  // machines with a lower priority are deleted first; 3 without the annotation
@@ -69,18 +69,18 @@ type Member struct {
 	ClusterAPI ClusterAPIMember // zero for a machine of MCM's kinds
 }
 
-// Template holds the differences between a machine and the template.
-type Template struct {
-	Drift       string          // differences that can be changed in place; empty: none
-	UpToDate    ConditionStatus // whether the machine matches the current template
-	UpToDateWhy string          // differences from the current template; empty if UpToDate is True
+// TemplateDifferences holds the differences between a machine and the template.
+type TemplateDifferences struct {
+	Drift          string          // differences that can be changed in place; empty: none
+	UpToDate       ConditionStatus // whether the machine matches the current template
+	OutdatedReason string          // differences from the current template; empty if UpToDate is True
 }
 
 // Readiness says whether a machine's node is ready.
 type Readiness struct {
-	Ready     ConditionStatus
-	ReadyWhy  string // reason why the node is not ready
-	ReadyFrom time.Time
+	Ready          ConditionStatus
+	NotReadyReason string // reason why the node is not ready
+	ReadySince     time.Time
 }
 
 // HealthCheck is the result of a machine's health check.
@@ -106,8 +106,8 @@ type Orphan struct {
 
 // RemediationPolicy is the policy for the replacement of failed and unhealthy machines.
 type RemediationPolicy struct {
-	Limited     bool // MaxInFlight applies; if false, there is no limit
-	MaxInFlight int  // largest number of marked machines being deleted at a time; percentages are rounded up
+	HasMaxInFlight bool // MaxInFlight applies; if false, there is no limit
+	MaxInFlight    int  // largest number of marked machines being deleted at a time; percentages are rounded up
 	// Backoff is the wait time before the deletion of the second consecutive generation that never joined. The wait
 	// time doubles with each further generation, up to MaxBackoff. If Backoff is zero, there is no wait time.
 	Backoff    time.Duration
@@ -118,7 +118,7 @@ type RemediationPolicy struct {
 // Settings holds the fields of a spec that a plan uses.
 type Settings struct {
 	Replicas    int // wanted number of machines
-	Order       DeletionOrder
+	DeleteOrder DeletionOrder
 	MinReady    time.Duration // minReadySeconds: how long a machine must be ready before it counts as available
 	Remediation RemediationPolicy
 }
@@ -128,8 +128,8 @@ type Deletion struct {
 	Deleting bool
 	// Orphaning means that the object is being deleted with --cascade=orphan. The garbage collector must still remove
 	// the owner references that point to the object.
-	Orphaning bool
-	Finalizer bool // Millwright's finalizer is on the object
+	Orphaning    bool
+	HasFinalizer bool // Millwright's finalizer is on the object
 }
 
 // WriteFailure is an error of the last batch of writes. The zero WriteFailure means that there was no error.
@@ -143,21 +143,22 @@ type Facts struct {
 	Now time.Time
 	Settings
 	Deletion
-	// Invalid is the reason why the spec is invalid, such as a selector that does not match the template; empty: valid.
-	Invalid    string
-	SelectsAll bool     // the selector is empty, so the set adopts no machine
-	Naming     []string // parts of the name of a new machine, with random characters between the parts
-	Seed       uint64   // seed of the random characters
-	Members    []Member // members in any order
-	Orphans    []Orphan // orphans in any order
+	// InvalidReason is the reason why the spec is invalid, such as a selector that does not match the template; empty:
+	// valid.
+	InvalidReason string
+	SelectsAll    bool     // the selector is empty, so the set adopts no machine
+	NameParts     []string // parts of the name of a new machine, with random characters between the parts
+	NameSeed      uint64   // seed of the random characters
+	Members       []Member // members in any order
+	Orphans       []Orphan // orphans in any order
 	// number of machines that this set released, that have no controller, and that are not being deleted
-	Released int
+	ReleasedCount int
 
 	Pauses []string // who paused the set, as one sentence for each pause; empty: not paused
-	// Stopped has reasons why no machine is created, each as one sentence. Reasons that follow from other facts are not
-	// in Stopped.
-	Stopped []string
-	Missing []string // kinds of the template's objects that do not exist
+	// StopReasons has reasons why no machine is created, each as one sentence. Reasons that follow from other facts are
+	// not in Stopped.
+	StopReasons  []string
+	MissingKinds []string // kinds of the template's objects that do not exist
 	// facts for the preflight checks; zero: no control plane is configured, and nothing is checked
 	Preflight preflight.Facts
 
@@ -165,7 +166,7 @@ type Facts struct {
 
 	Generation         int64  // metadata.generation
 	ObservedGeneration int64  // status.observedGeneration
-	Reported           Status // the current status
+	ReportedStatus     Status // the current status
 
 	MCM        MCMSet        // zero for a set of Cluster API
 	ClusterAPI ClusterAPISet // zero for a set of MCM's kinds

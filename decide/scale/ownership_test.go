@@ -34,7 +34,7 @@ func TestOwnership(t *testing.T) {
 		},
 		{
 			name: "nor does a set whose selector is refused, and it makes none", replicas: 1, orphans: []scale.Orphan{newOrphan("a")},
-			change: func(o *scale.Facts) { o.SelectsAll, o.Invalid = true, "the selector is empty" },
+			change: func(o *scale.Facts) { o.SelectsAll, o.InvalidReason = true, "the selector is empty" },
 		},
 		{
 			name: "a set that is being deleted adopts nothing", orphans: []scale.Orphan{newOrphan("a")},
@@ -107,7 +107,7 @@ func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 	made := 0
 	for range 50 {
 		d := scale.Decide(o)
-		o.Released += len(d.Release)
+		o.ReleasedCount += len(d.Release)
 		if len(d.Release) > 0 {
 			o.Members = nil
 		}
@@ -115,7 +115,7 @@ func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 			o.Members = append(o.Members, newMember(name, 0, asFreshMachine, asUnmatchedMachine))
 			made++
 		}
-		o.Seed++
+		o.NameSeed++
 	}
 	assert.Equal(t, 9, made)
 	d := scale.Decide(o)
@@ -126,14 +126,14 @@ func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 		reportedCondition(t, o, "ScalingUp").Message,
 		"* 9 Machines that the MachineSet released have no owner",
 	)
-	o.Released = 0 // a person has deleted the released machines or given them an owner
+	o.ReleasedCount = 0 // a person has deleted the released machines or given them an owner
 	assert.Len(t, scale.Decide(o).Create, 3)
 }
 
 // If a person removes one machine from a set by changing its labels, the set creates one replacement.
 func TestAReleasedMachineIsReplacedOnce(t *testing.T) {
 	o := newSet(3, runningMembers(2)...)
-	o.Released = 1
+	o.ReleasedCount = 1
 	assert.Len(t, scale.Decide(o).Create, 1)
 	o = newSet(3, append(runningMembers(2), newMember("x", time.Hour, asUnmatchedMachine))...)
 	assert.Empty(t, scale.Decide(o).Create, "while the set owns it, it counts")

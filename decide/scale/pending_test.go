@@ -14,20 +14,20 @@ import (
 
 // withCurrentStatus returns the set with a finalizer and with the status that PlanSet returns.
 func withCurrentStatus(o scale.Facts) scale.Facts {
-	o.Finalizer, o.Generation, o.ObservedGeneration = true, 2, 2
-	o.Reported = scale.PlanSet(o).Status
+	o.HasFinalizer, o.Generation, o.ObservedGeneration = true, 2, 2
+	o.ReportedStatus = scale.PlanSet(o).Status
 	return o
 }
 
 // These functions change a set that has all wanted machines and a current status.
 func deleteSet(o *scale.Facts)            { o.Deleting = true }
-func removeFinalizer(o *scale.Facts)      { o.Finalizer = false }
+func removeFinalizer(o *scale.Facts)      { o.HasFinalizer = false }
 func raiseGeneration(o *scale.Facts)      { o.Generation = 3 }
 func raiseReplicas(o *scale.Facts)        { o.Replicas = 4 }
-func changeReportedStatus(o *scale.Facts) { o.Reported.Overshoot = 7 }
-func withRecheckLater(o *scale.Facts)     { o.MinReady = o.Now.Sub(o.Members[0].ReadyFrom) + time.Minute }
+func changeReportedStatus(o *scale.Facts) { o.ReportedStatus.Overshoot = 7 }
+func withRecheckLater(o *scale.Facts)     { o.MinReady = o.Now.Sub(o.Members[0].ReadySince) + time.Minute }
 
-func pendingWorkAfter(edits ...func(*scale.Facts)) scale.Facts {
+func factsAfterEdits(edits ...func(*scale.Facts)) scale.Facts {
 	o := withCurrentStatus(newSet(3, runningMembers(3)...))
 	for _, edit := range edits {
 		edit(&o)
@@ -36,29 +36,29 @@ func pendingWorkAfter(edits ...func(*scale.Facts)) scale.Facts {
 }
 
 func TestPendingWork(t *testing.T) {
-	told := func(o scale.Facts) scale.Facts { o.Reported = scale.PlanSet(o).Status; return o }
+	told := func(o scale.Facts) scale.Facts { o.ReportedStatus = scale.PlanSet(o).Status; return o }
 	for _, row := range []struct {
 		name string
 		o    scale.Facts
 		need attention.Need
 		why  string
 	}{
-		{"as many as wanted", pendingWorkAfter(), attention.Nothing, "3 machines wanted, 3 there"},
-		{"what is missing cannot be made now", told(pendingWorkAfter(raiseReplicas, func(o *scale.Facts) { o.MCM.Freeze.Label = true })), attention.Scale, "4 wanted, 3 there; none is created: MachineSet is frozen"},
-		{"no finalizer", pendingWorkAfter(removeFinalizer), attention.Scale, "new: our finalizer is missing"},
-		{"no finalizer comes before all else", pendingWorkAfter(removeFinalizer, raiseGeneration, raiseReplicas, changeReportedStatus), attention.Scale, "new: our finalizer is missing"},
-		{"spec changed", pendingWorkAfter(raiseGeneration), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
-		{"status of a spec that was", pendingWorkAfter(func(o *scale.Facts) { o.ObservedGeneration = 1 }), attention.Scale, "generation 2 was not seen yet (last seen: 1)"},
-		{"spec changed, and that shows", pendingWorkAfter(raiseGeneration, raiseReplicas, changeReportedStatus), attention.Scale, "generation 3 was not seen yet (last seen: 2)"},
-		{"something to do", pendingWorkAfter(raiseReplicas), attention.Scale, "create 1 machine: 4 wanted, 3 there"},
-		{"something to do comes before what is to be told", pendingWorkAfter(raiseReplicas, changeReportedStatus), attention.Scale, "create 1 machine: 4 wanted, 3 there"},
-		{"status late", pendingWorkAfter(changeReportedStatus), attention.Scale, "status is out of date"},
-		{"status late comes before the clock", pendingWorkAfter(withRecheckLater), attention.Scale, "status is out of date"},
-		{"the clock will say something else", told(pendingWorkAfter(withRecheckLater)), attention.Scale, "3 machines wanted, 3 there; it waits for the time to pass"},
-		{"to be deleted", pendingWorkAfter(deleteSet), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"to be deleted, whatever else there is", pendingWorkAfter(deleteSet, raiseGeneration, raiseReplicas, changeReportedStatus), attention.Deletion, "deletion was asked for; 3 machines left"},
-		{"released", pendingWorkAfter(deleteSet, removeFinalizer), attention.Nothing, "released: the API server removes it"},
-		{"released, whatever else there is", pendingWorkAfter(deleteSet, removeFinalizer, raiseGeneration, raiseReplicas, changeReportedStatus), attention.Nothing, "released: the API server removes it"},
+		{"as many as wanted", factsAfterEdits(), attention.NeedNothing, "3 machines wanted, 3 there"},
+		{"what is missing cannot be made now", told(factsAfterEdits(raiseReplicas, func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true })), attention.NeedScale, "4 wanted, 3 there; none is created: MachineSet is frozen"},
+		{"no finalizer", factsAfterEdits(removeFinalizer), attention.NeedScale, "new: our finalizer is missing"},
+		{"no finalizer comes before all else", factsAfterEdits(removeFinalizer, raiseGeneration, raiseReplicas, changeReportedStatus), attention.NeedScale, "new: our finalizer is missing"},
+		{"spec changed", factsAfterEdits(raiseGeneration), attention.NeedScale, "generation 3 was not seen yet (last seen: 2)"},
+		{"status of a spec that was", factsAfterEdits(func(o *scale.Facts) { o.ObservedGeneration = 1 }), attention.NeedScale, "generation 2 was not seen yet (last seen: 1)"},
+		{"spec changed, and that shows", factsAfterEdits(raiseGeneration, raiseReplicas, changeReportedStatus), attention.NeedScale, "generation 3 was not seen yet (last seen: 2)"},
+		{"something to do", factsAfterEdits(raiseReplicas), attention.NeedScale, "create 1 machine: 4 wanted, 3 there"},
+		{"something to do comes before what is to be told", factsAfterEdits(raiseReplicas, changeReportedStatus), attention.NeedScale, "create 1 machine: 4 wanted, 3 there"},
+		{"status late", factsAfterEdits(changeReportedStatus), attention.NeedScale, "status is out of date"},
+		{"status late comes before the clock", factsAfterEdits(withRecheckLater), attention.NeedScale, "status is out of date"},
+		{"the clock will say something else", told(factsAfterEdits(withRecheckLater)), attention.NeedScale, "3 machines wanted, 3 there; it waits for the time to pass"},
+		{"to be deleted", factsAfterEdits(deleteSet), attention.NeedDeletion, "deletion was asked for; 3 machines left"},
+		{"to be deleted, whatever else there is", factsAfterEdits(deleteSet, raiseGeneration, raiseReplicas, changeReportedStatus), attention.NeedDeletion, "deletion was asked for; 3 machines left"},
+		{"released", factsAfterEdits(deleteSet, removeFinalizer), attention.NeedNothing, "released: the API server removes it"},
+		{"released, whatever else there is", factsAfterEdits(deleteSet, removeFinalizer, raiseGeneration, raiseReplicas, changeReportedStatus), attention.NeedNothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			plan := scale.PlanSet(row.o)
@@ -81,15 +81,15 @@ func TestWaitTextOfASetIgnoresPendingStatusWrite(t *testing.T) {
 		o    scale.Facts
 		says string
 	}{
-		{"its status is late", pendingWorkAfter(changeReportedStatus), "3 machines wanted, 3 there"},
-		{"its generation was not seen", pendingWorkAfter(raiseGeneration), "3 machines wanted, 3 there"},
-		{"its generation was not seen, and a machine is missing", pendingWorkAfter(raiseGeneration, raiseReplicas), "create 1 machine: 4 wanted, 3 there"},
-		{"a machine is being deleted", pendingWorkAfter(going), "1 machine is being deleted: m-1"},
-		{"machines are not ready for long enough", pendingWorkAfter(withRecheckLater), "3 machines are not available yet: m-1, m-2, m-3"},
+		{"its status is late", factsAfterEdits(changeReportedStatus), "3 machines wanted, 3 there"},
+		{"its generation was not seen", factsAfterEdits(raiseGeneration), "3 machines wanted, 3 there"},
+		{"its generation was not seen, and a machine is missing", factsAfterEdits(raiseGeneration, raiseReplicas), "create 1 machine: 4 wanted, 3 there"},
+		{"a machine is being deleted", factsAfterEdits(going), "1 machine is being deleted: m-1"},
+		{"machines are not ready for long enough", factsAfterEdits(withRecheckLater), "3 machines are not available yet: m-1, m-2, m-3"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.says, scale.PlanSet(row.o).Pending.WaitText())
-			row.o.Reported = scale.PlanSet(row.o).Status
+			row.o.ReportedStatus = scale.PlanSet(row.o).Status
 			assert.Equal(t, row.says, scale.PlanSet(row.o).Pending.WaitText(), "once that is written")
 		})
 	}
@@ -111,14 +111,20 @@ func TestSetWithoutPendingWorkNeedsNothing(t *testing.T) {
 				chosen = append(chosen, e)
 			}
 		}
-		o := pendingWorkAfter(chosen...)
+		o := factsAfterEdits(chosen...)
 		plan := scale.PlanSet(o)
-		gone := o.Deleting && !o.Finalizer
+		gone := o.Deleting && !o.HasFinalizer
 		require.Equal(t, bits == 0 || gone, plan.Pending.NeedsNothing(), "%+v", o)
-		require.Equal(t, o.Deleting && o.Finalizer, plan.Pending.Need == attention.Deletion, "%+v", o)
+		require.Equal(t, o.Deleting && o.HasFinalizer, plan.Pending.Need == attention.NeedDeletion, "%+v", o)
 		require.NotEmpty(t, plan.Pending.Why, "%+v", o)
-		o.Reported, o.ObservedGeneration = plan.Status, o.Generation
-		require.Equal(t, scale.PlanSet(o).Pending.NeedsNothing(), plan.Calm, "once the status is written: %+v", o)
+		o.ReportedStatus, o.ObservedGeneration = plan.Status, o.Generation
+		require.Equal(
+			t,
+			scale.PlanSet(o).Pending.NeedsNothing(),
+			plan.SettledAfterReport,
+			"once the status is written: %+v",
+			o,
+		)
 	}
 }
 
@@ -127,8 +133,8 @@ func TestALongMessageIsReportedOnce(t *testing.T) {
 	o := newSet(3, runningMembers(2)...)
 	o.LastFailure = scale.WriteFailure{Message: strings.Repeat("é", 900)}
 	o = withCurrentStatus(o)
-	assert.False(t, scale.PlanSet(o).Unreported)
-	for _, c := range o.Reported.Conditions {
+	assert.False(t, scale.PlanSet(o).NeedsReport)
+	for _, c := range o.ReportedStatus.Conditions {
 		assert.LessOrEqual(t, len(c.Message), 1003)
 	}
 }
@@ -138,15 +144,15 @@ func TestALongMessageIsReportedOnce(t *testing.T) {
 func TestReplicaFailureKeepsItsSentence(t *testing.T) {
 	o := newSet(1, runningMembers(1)...)
 	says := func(reason, message string) (text string, news bool) {
-		o.Members[0].MCM.Blocked = scale.Problem{Reason: reason, Message: message}
+		o.Members[0].MCM.CreationProblem = scale.Problem{Reason: reason, Message: message}
 		plan := scale.PlanSet(o)
-		news, o.Reported = plan.Unreported, plan.Status
+		news, o.ReportedStatus = plan.NeedsReport, plan.Status
 		for _, c := range plan.Status.Conditions {
 			if c.Type == "ReplicaFailure" {
 				text = c.Message
 			}
 		}
-		require.False(t, scale.PlanSet(o).Unreported)
+		require.False(t, scale.PlanSet(o).NeedsReport)
 		return text, news
 	}
 	expect := func(text string, news bool) func(string, bool) {

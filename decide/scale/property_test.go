@@ -41,7 +41,7 @@ func randomMember(d *randomSource, name string) scale.Member {
 		m.Priority = d.randomIntBelow(5)
 	}
 	if m.MCM.Failed && d.hasChanceOneIn(3) {
-		m.MCM.Replace = false
+		m.MCM.Replaceable = false
 	}
 	return m
 }
@@ -59,18 +59,18 @@ func randomSet(d *randomSource, most int) scale.Facts {
 		m.Matches, m.Deleting = !d.hasChanceOneIn(3), d.hasChanceOneIn(4)
 		o.Orphans = append(o.Orphans, m)
 	}
-	o.Seed, o.MCM.Keep, o.Order = uint64(
+	o.NameSeed, o.MCM.MaxAutoPreserved, o.DeleteOrder = uint64(
 		*d,
 	), d.randomIntBelow(
 		3,
 	), pickRandomItem(
 		d,
-		scale.Newest,
-		scale.Oldest,
-		scale.Random,
+		scale.NewestFirst,
+		scale.OldestFirst,
+		scale.RandomOrder,
 		"",
 	)
-	o.Deleting, o.MCM.Freeze.Label, o.SelectsAll = d.hasChanceOneIn(10), d.hasChanceOneIn(10), d.hasChanceOneIn(10)
+	o.Deleting, o.MCM.Freeze.HasLabel, o.SelectsAll = d.hasChanceOneIn(10), d.hasChanceOneIn(10), d.hasChanceOneIn(10)
 	if d.hasChanceOneIn(15) {
 		pauseSet(&o)
 	}
@@ -81,23 +81,23 @@ func randomSet(d *randomSource, most int) scale.Facts {
 		o.Preflight = upgradingControlPlane()
 	}
 	if d.hasChanceOneIn(2) {
-		o.MCM.Scaled = epochPlus(-time.Duration(d.randomIntBelow(120)) * time.Minute)
+		o.MCM.AutoscaledAt = epochPlus(-time.Duration(d.randomIntBelow(120)) * time.Minute)
 	}
 	o.Remediation = scale.RemediationPolicy{
-		Limited:     d.hasChanceOneIn(2),
-		MaxInFlight: d.randomIntBelow(4),
-		Backoff:     time.Duration(d.randomIntBelow(3)) * time.Hour,
-		Outdated:    d.hasChanceOneIn(8),
+		HasMaxInFlight: d.hasChanceOneIn(2),
+		MaxInFlight:    d.randomIntBelow(4),
+		Backoff:        time.Duration(d.randomIntBelow(3)) * time.Hour,
+		Outdated:       d.hasChanceOneIn(8),
 	}
 	o.MCM.Generations = scale.GenerationRecord{Failed: d.randomIntBelow(4), Last: epochPlus(-time.Hour)}
-	o.Reported.Peak = d.randomIntBelow(most)
-	o.Released = d.randomIntBelow(3)
+	o.ReportedStatus.Peak = d.randomIntBelow(most)
+	o.ReleasedCount = d.randomIntBelow(3)
 	return o
 }
 
-// mustNotCreate reports whether the set must create no machine now.
-func mustNotCreate(o scale.Facts) bool {
-	return len(o.Pauses)+len(o.Stopped) > 0 || o.MCM.Freeze.Label || o.Deleting || o.Preflight.ControlPlane != nil
+// mustNotCreateMachines reports whether the set must create no machine now.
+func mustNotCreateMachines(o scale.Facts) bool {
+	return len(o.Pauses)+len(o.StopReasons) > 0 || o.MCM.Freeze.HasLabel || o.Deleting || o.Preflight.ControlPlane != nil
 }
 
 // requireDecisionInvariants fails the test if a decision breaks a rule for all decisions.
@@ -121,8 +121,8 @@ func requireDecisionInvariants(t *testing.T, o scale.Facts, d scale.Decision) {
 	for _, l := range lists {
 		require.LessOrEqual(t, len(l), scale.MaxBatch)
 	}
-	require.LessOrEqual(t, len(d.Create), max(min(scale.MaxCreate, o.Replicas-len(live)), 0), "more than are missing")
-	require.False(t, mustNotCreate(o) && len(d.Create) > 0, "creates although it must not")
+	require.LessOrEqual(t, len(d.Create), max(min(scale.MaxCreations, o.Replicas-len(live)), 0), "more than are missing")
+	require.False(t, mustNotCreateMachines(o) && len(d.Create) > 0, "creates although it must not")
 	for _, target := range slices.Concat(d.Release, d.Keep, d.Unmark, d.Remediate, d.Delete) {
 		require.Contains(t, live, target.UID)
 		require.Equal(t, live[target.UID].Version, target.Version)
@@ -151,12 +151,12 @@ func requireProtectedMembers(t *testing.T, o scale.Facts, d scale.Decision, live
 			kept++
 		}
 		if !o.Deleting {
-			require.False(t, live[target.UID].Updated, "deletes a machine that was handed over")
+			require.False(t, live[target.UID].MovedForUpdate, "deletes a machine that was handed over")
 		}
 	}
 	for uid, m := range live {
 		if kept > 0 && !going[uid] && !o.Deleting {
-			require.True(t, m.MCM.Preserved || m.Updated, "deletes a preserved machine while there are others")
+			require.True(t, m.MCM.Preserved || m.MovedForUpdate, "deletes a preserved machine while there are others")
 		}
 	}
 }
@@ -186,16 +186,16 @@ func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 			w.failsToJoin = func(name string) bool { return name[len(name)-1] == 'b' }
 		}
 		w.SelectsAll = false
-		w.Released = 0
+		w.ReleasedCount = 0
 		for round := 0; ; round++ {
 			require.Less(t, round, 2000, "does not end")
 			d := scale.Decide(w.Facts)
 			requireDecisionInvariants(t, w.Facts, d)
-			made, live := w.createdMachines, w.liveMachines()
+			made, live := w.createdMachineCount, w.liveMachineCount()
 			w.carryOutOneDecision(d)
-			require.LessOrEqual(t, live+w.createdMachines-made, max(w.Replicas, live), "more than wanted")
+			require.LessOrEqual(t, live+w.createdMachineCount-made, max(w.Replicas, live), "more than wanted")
 			s := scale.PlanSet(w.Facts).Status
-			w.Reported.Peak, w.Reported.ActedOn = s.Peak, s.ActedOn
+			w.ReportedStatus.Peak, w.ReportedStatus.ActedOnSize = s.Peak, s.ActedOnSize
 			if isIdleDecision(d) && !w.hasPendingChanges() && (d.Recheck.IsZero() || d.Recheck.After(w.Now.Add(24*time.Hour))) {
 				break
 			}
@@ -207,16 +207,16 @@ func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 				w.changeMachines()
 			}
 		}
-		require.Equal(t, w.Replicas, w.Reported.ActedOn, "all is done for a size that was not seen")
-		if !mustNotCreate(w.Facts) && w.Released < w.Replicas+2 {
+		require.Equal(t, w.Replicas, w.ReportedStatus.ActedOnSize, "all is done for a size that was not seen")
+		if !mustNotCreateMachines(w.Facts) && w.ReleasedCount < w.Replicas+2 {
 			handed := 0
 			for _, m := range w.Members {
-				if m.Updated && !m.Deleting {
+				if m.MovedForUpdate && !m.Deleting {
 					handed++
 				}
 			}
-			require.GreaterOrEqual(t, w.liveMachines(), w.Replicas)
-			require.LessOrEqual(t, w.liveMachines()-handed, w.Replicas)
+			require.GreaterOrEqual(t, w.liveMachineCount(), w.Replicas)
+			require.LessOrEqual(t, w.liveMachineCount()-handed, w.Replicas)
 		}
 		if w.Deleting && len(w.Pauses) == 0 {
 			require.Empty(t, w.Members)

@@ -17,7 +17,7 @@ func markedMembers(n int, changes ...memberChange) []scale.Member {
 
 func TestRemediation(t *testing.T) {
 	limit := func(n int) func(*scale.Facts) {
-		return func(o *scale.Facts) { o.Remediation.Limited, o.Remediation.MaxInFlight = true, n }
+		return func(o *scale.Facts) { o.Remediation.HasMaxInFlight, o.Remediation.MaxInFlight = true, n }
 	}
 	for _, row := range []struct {
 		name    string
@@ -36,10 +36,10 @@ func TestRemediation(t *testing.T) {
 			nil, `* Machines m-1, m-2: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
 		},
 		{
-			"blocked, and a limit", markedMembers(3), func(o *scale.Facts) { limit(1)(o); o.MCM.Freeze.Label = true }, nil,
+			"blocked, and a limit", markedMembers(3), func(o *scale.Facts) { limit(1)(o); o.MCM.Freeze.HasLabel = true }, nil,
 			"* Machines m-1, m-2: Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 1)\n* Machine m-3: MachineSet is frozen",
 		},
-		{"a frozen set makes no other", markedMembers(1), func(o *scale.Facts) { o.MCM.Freeze.Label = true }, nil, "* Machine m-1: MachineSet is frozen"},
+		{"a frozen set makes no other", markedMembers(1), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }, nil, "* Machine m-1: MachineSet is frozen"},
 		{
 			"a set of an old revision", markedMembers(2), func(o *scale.Facts) { o.Remediation.Outdated = true }, nil,
 			"* Machines m-1, m-2: Machine won't be remediated because it is pending removal due to rollout",
@@ -158,7 +158,7 @@ func TestFailedGenerationsAreRetriedWithBackOff(t *testing.T) {
 		want := "Waiting until 00:20:00 UTC because 4 generations of machines failed in a row before they had joined"
 		assert.Equal(t, want, scale.Decide(o).Hold)
 		assert.Equal(t, "* Machine young: "+want, reportedCondition(t, o, "Remediating").Message)
-		assert.Equal(t, scale.True, reportedCondition(t, o, "Remediating").Status)
+		assert.Equal(t, scale.ConditionTrue, reportedCondition(t, o, "Remediating").Status)
 	})
 }
 

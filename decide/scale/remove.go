@@ -13,9 +13,9 @@ import (
 
 // Messages about marked machines. Source: Cluster API.
 const (
-	deletingMessage = "Machine is deleting"
-	outdatedMessage = "Machine won't be remediated because it is pending removal due to rollout"
-	tooManyMessage  = "Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is %d)"
+	deletingMessage            = "Machine is deleting"
+	outdatedMessage            = "Machine won't be remediated because it is pending removal due to rollout"
+	tooManyRemediationsMessage = "Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is %d)"
 )
 
 // machineMessage is a message about one machine.
@@ -33,21 +33,21 @@ func remediateMarkedMembers(o *planner, active []Member) Decision {
 // removeSurplus deletes the surplus members in the deletion order. Members that were moved to this set for an in-place
 // update are not surplus, because the set's size will include them.
 func removeSurplus(o *planner, active []Member) Decision {
-	surplus := list.CountWhere(active, func(m Member) bool { return !m.Updated }) - o.Replicas
+	surplus := list.CountWhere(active, func(m Member) bool { return !m.MovedForUpdate }) - o.Replicas
 	switch {
 	case surplus <= 0:
 		return Decision{}
 	case o.movesSurplus():
 		return moveSurplus(o, active, surplus)
 	}
-	all := rankedMembers(o, active, func(m Member) bool { return !m.Updated })
+	all := rankedMembers(o, active, func(m Member) bool { return !m.MovedForUpdate })
 	return deleteMembers(o, active, all[:min(len(all), surplus)], "")
 }
 
 // rankedMembers returns the members for which holds returns true, in the deletion order, at most MaxBatch.
 func rankedMembers(o *planner, active []Member, holds func(Member) bool) []Member {
 	all := memberPointers(active, holds)
-	slices.SortFunc(all, deletionOrder(o.Order))
+	slices.SortFunc(all, deletionComparator(o.DeleteOrder))
 	return list.Map(firstBatch(all), func(m *Member) Member { return *m })
 }
 
@@ -70,9 +70,15 @@ func deleteMembers(o *planner, active, from []Member, which string) Decision {
 	}
 	d := Decision{
 		Delete: list.Map(from, func(m Member) MachineTarget { return m.asTarget(m.surplusReason()) }),
-		Hold:   waitReasons(o),
+		Hold:   waitReasonsText(o),
 	}
-	d.Why = fmt.Sprintf("delete %s%s: %d wanted, %d there", machineCount(len(d.Delete)), which, o.Replicas, len(active))
+	d.Why = fmt.Sprintf(
+		"delete %s%s: %d wanted, %d there",
+		machineCountText(len(d.Delete)),
+		which,
+		o.Replicas,
+		len(active),
+	)
 	return d
 }
 
@@ -91,7 +97,7 @@ func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 		)
 	})
 	left := len(marked)
-	if o.Remediation.Limited {
+	if o.Remediation.HasMaxInFlight {
 		left = o.Remediation.MaxInFlight - list.CountWhere(
 			o.Members,
 			func(m Member) bool { return m.Deleting && m.isMarkedUnhealthy() },
@@ -103,7 +109,7 @@ func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 	), generationWaitReason(
 		o,
 	), fmt.Sprintf(
-		tooManyMessage,
+		tooManyRemediationsMessage,
 		o.Remediation.MaxInFlight,
 	)
 	for _, m := range marked {
@@ -127,9 +133,9 @@ func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 
 // isMarkedUnhealthy reports whether the health check requests the member's replacement and the member is still
 // unhealthy.
-func (m Member) isMarkedUnhealthy() bool { return m.Marked && m.Healthy == False }
+func (m Member) isMarkedUnhealthy() bool { return m.Marked && m.Healthy == ConditionFalse }
 
-// deletionOrder compares members in the order of deletion. The member whose deletion costs least comes first:
+// deletionComparator compares members in the order of deletion. The member whose deletion costs least comes first:
 //  1. members that are not preserved, then members that the set preserved, then by the end of the preservation
 //  2. members with the annotation cluster.x-k8s.io/delete-machine
 //  3. lower priority
@@ -141,7 +147,7 @@ func (m Member) isMarkedUnhealthy() bool { return m.Marked && m.Healthy == False
 // The order is from MCM in 1 and 3 to 5, and from Cluster API in 2, 5 and 6. A failed machine is therefore deleted
 // before a new machine and before a machine that is being updated. DeletionOrder Random sorts healthy members by a hash
 // of the name, and all other members by name.
-func deletionOrder(order DeletionOrder) func(a, b *Member) int {
+func deletionComparator(order DeletionOrder) func(a, b *Member) int {
 	return func(a, b *Member) int {
 		return cmp.Or(
 			comparePreservation(a, b),
@@ -158,9 +164,9 @@ func deletionOrder(order DeletionOrder) func(a, b *Member) int {
 // compareAge compares ages. A member without a creation time counts as the youngest.
 func compareAge(order DeletionOrder, a, b *Member) int {
 	switch order {
-	case Oldest:
+	case OldestFirst:
 		return list.CompareKnownFirst(a.Created, b.Created)
-	case Random:
+	case RandomOrder:
 		if defectRank(a) == noDefectRank && !a.DeleteFirst {
 			return cmp.Compare(hashName(a.Name), hashName(b.Name))
 		}
@@ -184,7 +190,7 @@ func defectRank(m *Member) int {
 		m.isCrashing(),
 		m.Updating,
 		m.Node == NoNode && !m.servesWithoutNode(),
-		m.Node == NodeUnhealthy || m.Healthy == False,
+		m.Node == NodeUnhealthy || m.Healthy == ConditionFalse,
 		true,
 	}, true)
 }

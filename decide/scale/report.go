@@ -40,26 +40,26 @@ type Status struct {
 	// Overshoot is the number of members in excess of Peak. Overshoot is only reported. Overshoot does not stop any
 	// change, and surplus members are deleted anyway.
 	Overshoot int
-	// Failed has the names of members whose last operation failed, as FirstFailedNames returns them. Failed does not
-	// include preserved members.
-	Failed []string
-	// ActedOn is the last wanted number for which every creation and deletion has been started. A blocked creation or
+	// FailedNames has the names of members whose last operation failed, as FirstFailedNames returns them. FailedNames does
+	// not include preserved members.
+	FailedNames []string
+	// ActedOnSize is the last wanted number for which every creation and deletion has been started. A blocked creation or
 	// deletion counts as started, and so does a failed creation or deletion that will be retried.
-	ActedOn int
+	ActedOnSize int
 }
 
 // buildStatus returns the Status after decision d. o must be sorted.
 func buildStatus(o *planner, d Decision) Status {
-	s := Status{Counts: new(countMembers(o)), ActedOn: o.Reported.ActedOn}
+	s := Status{Counts: new(countMembers(o)), ActedOnSize: o.ReportedStatus.ActedOnSize}
 	failed := memberPointers(o.Members, Member.lastOperationFailed)
-	s.Failed = FirstFailedNames(list.Map(failed, (*Member).name))
+	s.FailedNames = FirstFailedNames(list.Map(failed, (*Member).name))
 	s.Peak, s.Overshoot = measureOvershoot(o)
 	// Changes of ownership, marks and preservation are made before creations and deletions. While a change of
 	// ownership, marks or preservation is pending, creations or deletions may still follow. The template is copied to
 	// the machines after all creations and deletions.
 	pending := d.HasListEntries() && len(d.Sync) == 0 && o.LastFailure.Message == ""
 	if !pending {
-		s.ActedOn = o.Replicas
+		s.ActedOnSize = o.Replicas
 	}
 	s.Conditions = []Condition{
 		createdCondition(o),
@@ -99,7 +99,7 @@ func UnnamedFailuresText(n int) string {
 	return phrase.TextIf(
 		n > maxFailedNames,
 		"%s whose last operation failed; failedMachines names %d",
-		machineCount(n),
+		machineCountText(n),
 		maxFailedNames,
 	)
 }
@@ -107,7 +107,7 @@ func UnnamedFailuresText(n int) string {
 // equals reports whether a status equals the wanted status.
 func (s Status) equals(want Status) bool {
 	return s.Counts != nil && *s.Counts == *want.Counts && s.Peak == want.Peak && s.Overshoot == want.Overshoot &&
-		s.ActedOn == want.ActedOn && slices.Equal(s.Failed, want.Failed) && slices.Equal(s.Conditions, want.Conditions)
+		s.ActedOnSize == want.ActedOnSize && slices.Equal(s.FailedNames, want.FailedNames) && slices.Equal(s.Conditions, want.Conditions)
 }
 
 // countMembers counts the members. A member that is being updated in place or deleted is neither ready nor available
@@ -118,9 +118,9 @@ func countMembers(o *planner) MachineCounts {
 	}
 	c := MachineCounts{
 		Replicas:  len(o.Members),
-		Ready:     serving(func(m Member) bool { return m.Ready == True }),
+		Ready:     serving(func(m Member) bool { return m.Ready == ConditionTrue }),
 		Available: serving(func(m Member) bool { return m.IsAvailable(o.Now, o.MinReady) }),
-		UpToDate:  serving(func(m Member) bool { return m.UpToDate == True }) + o.deletingUpToDate(),
+		UpToDate:  serving(func(m Member) bool { return m.UpToDate == ConditionTrue }) + o.deletingUpToDateCount(),
 	}
 	c.countMCMMembers(o.Members)
 	return c
@@ -128,20 +128,20 @@ func countMembers(o *planner) MachineCounts {
 
 // IsAvailable reports whether a member has been ready for at least the duration after.
 func (m Member) IsAvailable(now time.Time, after time.Duration) bool {
-	return m.servesWithoutNode() || m.Ready == True && !now.Before(m.ReadyFrom.Add(after))
+	return m.servesWithoutNode() || m.Ready == ConditionTrue && !now.Before(m.ReadySince.Add(after))
 }
 
 // measureOvershoot returns the new Peak, and the number of members in excess of it. A smaller size reduces Peak only
 // when the surplus is gone, so that an ordinary scale-down is not an overshoot.
 func measureOvershoot(o *planner) (peak, beyond int) {
 	if o.Deleting {
-		return o.Reported.Peak, 0
+		return o.ReportedStatus.Peak, 0
 	}
-	active := list.CountWhere(o.Members, func(m Member) bool { return !m.Deleting && !m.Updated })
+	active := list.CountWhere(o.Members, func(m Member) bool { return !m.Deleting && !m.MovedForUpdate })
 	if active <= o.Replicas {
 		return o.Replicas, 0
 	}
-	peak = max(o.Reported.Peak, o.Replicas)
+	peak = max(o.ReportedStatus.Peak, o.Replicas)
 	return peak, max(active-peak, 0)
 }
 
@@ -149,15 +149,22 @@ func measureOvershoot(o *planner) (peak, beyond int) {
 func optionalConditions(o *planner, s Status) []Condition {
 	failure := replicaFailureCondition(o)
 	same := func(was Condition) bool { return was.Type == failure.Type && was.Reason == failure.Reason }
-	failure.Message = cmp.Or(list.FindFirst(o.Reported.Conditions, same), failure).Message
+	failure.Message = cmp.Or(list.FindFirst(o.ReportedStatus.Conditions, same), failure).Message
 	const frozen = "No machine is created while the label freeze is True"
-	beyond := fmt.Sprintf("%s more than the %d wanted at most; the surplus is deleted", machineCount(s.Overshoot), s.Peak)
+	beyond := fmt.Sprintf(
+		"%s more than the %d wanted at most; the surplus is deleted",
+		machineCountText(s.Overshoot),
+		s.Peak,
+	)
 	return list.Filter([]Condition{
 		failure,
-		list.ValueIf(o.isFrozen(), Condition{vocabulary.ConditionFrozen, True, vocabulary.ReasonFreezeLabel, frozen}),
+		list.ValueIf(
+			o.isFrozen(),
+			Condition{vocabulary.ConditionFrozen, ConditionTrue, vocabulary.ReasonFreezeLabel, frozen},
+		),
 		list.ValueIf(
 			s.Overshoot > 0,
-			Condition{vocabulary.ConditionOvershoot, True, vocabulary.ReasonOverShootingReplicaCount, beyond},
+			Condition{vocabulary.ConditionOvershoot, ConditionTrue, vocabulary.ReasonOverShootingReplicaCount, beyond},
 		),
 	}, func(c Condition) bool { return c.Reason != "" })
 }
@@ -166,7 +173,7 @@ func optionalConditions(o *planner, s Status) []Condition {
 // instance. An empty Reason means that there is no failure. While the reason is the same, the message does not change,
 // because a failure of another machine is not a new failure.
 func replicaFailureCondition(o *planner) Condition {
-	c := Condition{Type: vocabulary.ConditionReplicaFailure, Status: True}
+	c := Condition{Type: vocabulary.ConditionReplicaFailure, Status: ConditionTrue}
 	if f := o.LastFailure; f.Message != "" {
 		c.Reason, c.Message = vocabulary.ReasonFailedCreate, f.Message
 		if f.Deleting {

@@ -25,12 +25,12 @@ func hasCondition(o scale.Facts, kind string) bool {
 }
 
 func TestMachineCounts(t *testing.T) {
-	notReady := func(m *scale.Member) { m.Ready = scale.False }
+	notReady := func(m *scale.Member) { m.Ready = scale.ConditionFalse }
 	notReported := func(m *scale.Member) { m.Ready = "" }
-	unknown := func(m *scale.Member) { m.Ready = scale.Unknown }
-	outdated := func(m *scale.Member) { m.UpToDate = scale.False }
+	unknown := func(m *scale.Member) { m.Ready = scale.ConditionUnknown }
+	outdated := func(m *scale.Member) { m.UpToDate = scale.ConditionFalse }
 	untold := func(m *scale.Member) { m.UpToDate = "" }
-	serves := func(m *scale.Member) { m.MCM.Serves = true }
+	serves := func(m *scale.Member) { m.MCM.ServesWithoutNode = true }
 	for _, row := range []struct {
 		name    string
 		members []scale.Member
@@ -66,7 +66,7 @@ func TestMachineCounts(t *testing.T) {
 }
 
 func TestAMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
-	readyFor := func(d time.Duration) memberChange { return func(m *scale.Member) { m.ReadyFrom = epochPlus(-d) } }
+	readyFor := func(d time.Duration) memberChange { return func(m *scale.Member) { m.ReadySince = epochPlus(-d) } }
 	for _, row := range []struct {
 		name      string
 		least     time.Duration
@@ -134,25 +134,25 @@ func TestOvershoot(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(row.wanted, row.members...)
-			o.Reported.Peak = row.peak
+			o.ReportedStatus.Peak = row.peak
 			s := scale.PlanSet(o).Status
 			assert.Equal(t, row.next, s.Peak)
 			assert.Equal(t, row.beyond, s.Overshoot)
 			assert.Equal(t, row.beyond > 0, hasCondition(o, "Overshoot"))
 			assert.False(t, hasCondition(o, "Frozen"))
-			o.Reported.Peak = s.Peak
+			o.ReportedStatus.Peak = s.Peak
 			assert.Equal(t, s, scale.PlanSet(o).Status, "said once, it stays so")
 		})
 	}
 	t.Run("it is told, and what is too much goes", func(t *testing.T) {
 		o := newSet(6, runningMembers(8)...)
-		o.Reported.Peak = 6
+		o.ReportedStatus.Peak = 6
 		c := reportedCondition(t, o, "Overshoot")
 		assert.Equal(
 			t,
 			scale.Condition{
 				Type:    "Overshoot",
-				Status:  scale.True,
+				Status:  scale.ConditionTrue,
 				Reason:  "OverShootingReplicaCount",
 				Message: "2 machines more than the 6 wanted at most; the surplus is deleted",
 			},
@@ -167,11 +167,11 @@ func TestOvershoot(t *testing.T) {
 	})
 }
 
-func TestTheConditionsThatArePresentOnlyWhileTrue(t *testing.T) {
+func TestOptionalConditions(t *testing.T) {
 	blocked := func(reason, message string) memberChange {
 		return func(m *scale.Member) {
 			asCrashingMachine(m)
-			m.MCM.Blocked = scale.Problem{Reason: reason, Message: message}
+			m.MCM.CreationProblem = scale.Problem{Reason: reason, Message: message}
 		}
 	}
 	t.Run("none", func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestTheConditionsThatArePresentOnlyWhileTrue(t *testing.T) {
 	})
 	t.Run("frozen", func(t *testing.T) {
 		o := newSet(1)
-		o.MCM.Freeze.Label = true
+		o.MCM.Freeze.HasLabel = true
 		assert.Equal(t, "FreezeLabel", reportedCondition(t, o, "Frozen").Reason)
 	})
 	t.Run("no instance", func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestTheConditionsThatArePresentOnlyWhileTrue(t *testing.T) {
 			t,
 			scale.Condition{
 				Type:    "ReplicaFailure",
-				Status:  scale.True,
+				Status:  scale.ConditionTrue,
 				Reason:  "FailedCreate",
 				Message: "create machine s-x: quota",
 			},

@@ -14,15 +14,15 @@ import (
 // transitionRow is a row of Cluster API's transition tables, with facts, expected changes, and the status after the
 // changes.
 type transitionRow struct {
-	name       string
-	facts      scale.Facts
-	create     int
-	delete     []string
-	counts     scale.MachineCounts              // Labelled and UpToDate are not compared
-	conditions map[string][2]string             // status and reason by condition type, after the changes
-	messages   map[string]string                // condition messages by condition type, after the changes
-	extraCheck func(*testing.T, *setSimulation) // further checks
-	hold       string
+	name         string
+	facts        scale.Facts
+	createdCount int
+	deletedNames []string
+	counts       scale.MachineCounts              // Labelled and UpToDate are not compared
+	conditions   map[string][2]string             // status and reason by condition type, after the changes
+	messages     map[string]string                // condition messages by condition type, after the changes
+	extraCheck   func(*testing.T, *setSimulation) // further checks
+	holdReason   string
 }
 
 func runTransitions(t *testing.T, rows []transitionRow) {
@@ -30,9 +30,9 @@ func runTransitions(t *testing.T, rows []transitionRow) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(row.facts)
-			assert.Len(t, d.Create, row.create)
-			assert.Equal(t, row.delete, targetNames(append(d.Delete, d.Remediate...)))
-			assert.Contains(t, d.Hold, row.hold)
+			assert.Len(t, d.Create, row.createdCount)
+			assert.Equal(t, row.deletedNames, targetNames(append(d.Delete, d.Remediate...)))
+			assert.Contains(t, d.Hold, row.holdReason)
 			w := newSetSimulation(row.facts)
 			w.carryOutDecisions()
 			if counts := scale.PlanSet(w.Facts).Status.Counts; counts != nil {
@@ -59,18 +59,18 @@ func TestTransitionsOfNormalReconciliation(t *testing.T) {
 	down := [2]string{"True", "ScalingDown"}
 	runTransitions(t, []transitionRow{
 		{
-			name:   "normal 1: 0 of 3, initial creation",
-			facts:  newSet(3),
-			create: 3,
+			name:         "normal 1: 0 of 3, initial creation",
+			facts:        newSet(3),
+			createdCount: 3,
 			counts: scale.MachineCounts{
 				Replicas: 3,
 			},
 			conditions: map[string][2]string{"ScalingUp": up, "MachinesCreated": {"True", "MachinesCreated"}},
 		},
 		{
-			name:   "normal 2: 1 of 3, not ready",
-			facts:  newSet(3, runningMembers(1, asPendingMachine)...),
-			create: 2,
+			name:         "normal 2: 1 of 3, not ready",
+			facts:        newSet(3, runningMembers(1, asPendingMachine)...),
+			createdCount: 2,
 			counts: scale.MachineCounts{
 				Replicas: 3,
 			},
@@ -86,13 +86,13 @@ func TestTransitionsOfNormalReconciliation(t *testing.T) {
 			counts: ready, conditions: map[string][2]string{"ScalingUp": notUp, "MachinesReady": {"True", "Ready"}},
 		},
 		{
-			name: "normal 4: 3, scaled up to 5", facts: newSet(5, runningMembers(3)...), create: 2,
+			name: "normal 4: 3, scaled up to 5", facts: newSet(5, runningMembers(3)...), createdCount: 2,
 			counts: scale.MachineCounts{Replicas: 5, Ready: 3, Available: 3}, conditions: map[string][2]string{"ScalingUp": up},
 		},
 		{
-			name:   "normal 5: 5, scaled down to 3",
-			facts:  newSet(3, runningMembers(5)...),
-			delete: []string{"m-5", "m-4"},
+			name:         "normal 5: 5, scaled down to 3",
+			facts:        newSet(3, runningMembers(5)...),
+			deletedNames: []string{"m-5", "m-4"},
 			counts: scale.MachineCounts{
 				Replicas:  5,
 				Ready:     3,
@@ -105,15 +105,18 @@ func TestTransitionsOfNormalReconciliation(t *testing.T) {
 			name: "normal 6: the template changed",
 			facts: newSet(
 				3,
-				runningMembers(3, func(m *scale.Member) { m.UpToDate, m.UpToDateWhy = scale.False, "class differs" })...),
+				runningMembers(
+					3,
+					func(m *scale.Member) { m.UpToDate, m.OutdatedReason = scale.ConditionFalse, "class differs" },
+				)...),
 			counts:     ready,
 			conditions: map[string][2]string{"MachinesUpToDate": {"False", "NotUpToDate"}, "ScalingUp": notUp},
 			messages:   map[string]string{"MachinesUpToDate": "* Machines m-1, m-2, m-3: class differs"},
 		},
 		{
-			name:   "normal 7: the health check marks a machine",
-			facts:  newSet(3, append(runningMembers(2), newMember("x", day, asUnhealthyMachine, asMarkedMachine))...),
-			delete: []string{"x"},
+			name:         "normal 7: the health check marks a machine",
+			facts:        newSet(3, append(runningMembers(2), newMember("x", day, asUnhealthyMachine, asMarkedMachine))...),
+			deletedNames: []string{"x"},
 			counts: scale.MachineCounts{
 				Replicas:  4,
 				Ready:     2,
@@ -125,7 +128,7 @@ func TestTransitionsOfNormalReconciliation(t *testing.T) {
 }
 
 func TestTransitionsWithPreflightChecks(t *testing.T) {
-	settings := preflight.Settings{Checks: []string{preflight.All}}
+	settings := preflight.Settings{Checks: []string{preflight.CheckAll}}
 	checked := func(c preflight.ControlPlane, m preflight.MachineFacts) scale.Facts {
 		c.Kind, c.Name = "ControlPlane", "cp"
 		o := newSet(1)
@@ -141,7 +144,7 @@ func TestTransitionsWithPreflightChecks(t *testing.T) {
 			name:       "preflight 1: ControlPlaneIsStable",
 			facts:      checked(preflight.ControlPlane{Replicas: 3, Available: 2}, preflight.MachineFacts{}),
 			conditions: blocked,
-			hold:       `("ControlPlaneIsStable" preflight check failed)`,
+			holdReason: `("ControlPlaneIsStable" preflight check failed)`,
 		},
 		{
 			name: "preflight 2: KubeadmVersionSkew",
@@ -150,13 +153,13 @@ func TestTransitionsWithPreflightChecks(t *testing.T) {
 				preflight.MachineFacts{Version: "v1.29.0", Kubeadm: true},
 			),
 			conditions: blocked,
-			hold:       `("KubeadmVersionSkew" preflight check failed)`,
+			holdReason: `("KubeadmVersionSkew" preflight check failed)`,
 		},
 		{
 			name:       "preflight 3: KubernetesVersionSkew",
 			facts:      checked(preflight.ControlPlane{Version: "v1.31.0"}, preflight.MachineFacts{Version: "v1.32.0"}),
 			conditions: blocked,
-			hold:       `("KubernetesVersionSkew" preflight check failed)`,
+			holdReason: `("KubernetesVersionSkew" preflight check failed)`,
 		},
 		{
 			name: "preflight 4: all pass",
@@ -164,9 +167,12 @@ func TestTransitionsWithPreflightChecks(t *testing.T) {
 				preflight.ControlPlane{Version: "v1.31.0", Replicas: 3, Available: 3},
 				preflight.MachineFacts{Version: "v1.30.0", Kubeadm: true},
 			),
-			create:     1,
-			counts:     scale.MachineCounts{Replicas: 1},
-			conditions: map[string][2]string{"ScalingUp": {"True", "ScalingUp"}, "MachinesCreated": {"True", "MachinesCreated"}},
+			createdCount: 1,
+			counts:       scale.MachineCounts{Replicas: 1},
+			conditions: map[string][2]string{
+				"ScalingUp":       {"True", "ScalingUp"},
+				"MachinesCreated": {"True", "MachinesCreated"},
+			},
 		},
 	})
 }
@@ -179,9 +185,9 @@ func TestTransitionsOfDeletion(t *testing.T) {
 	}
 	runTransitions(t, []transitionRow{
 		{
-			name:   "deletion 1: all owned machines are deleted",
-			facts:  withChange(newSet(2, runningMembers(2)...), goes),
-			delete: []string{"m-2", "m-1"},
+			name:         "deletion 1: all owned machines are deleted",
+			facts:        withChange(newSet(2, runningMembers(2)...), goes),
+			deletedNames: []string{"m-2", "m-1"},
 			counts: scale.MachineCounts{
 				Replicas: 2,
 			},
@@ -208,7 +214,7 @@ func TestTransitionsOfDeletion(t *testing.T) {
 
 func TestTransitionsAfterErrors(t *testing.T) {
 	missing := func(kind string) scale.Facts {
-		return withChange(newSet(2), func(o *scale.Facts) { o.Missing = []string{kind} })
+		return withChange(newSet(2), func(o *scale.Facts) { o.MissingKinds = []string{kind} })
 	}
 	blocked := map[string][2]string{"MachinesCreated": {"False", "TemplateNotFound"}, "ScalingUp": {"True", "ScalingUp"}}
 	refused := newSetSimulation(newSet(3))
@@ -222,20 +228,20 @@ func TestTransitionsAfterErrors(t *testing.T) {
 			messages: map[string]string{
 				"ScalingUp": "Scaling up from 0 to 2 replicas is blocked because:\n* MachineClass does not exist",
 			},
-			hold: "MachineClass does not exist",
+			holdReason: "MachineClass does not exist",
 		},
 		{
 			name: "error 2: what nodes are started with does not exist", facts: missing("Secret"), conditions: blocked,
-			messages: map[string]string{"MachinesCreated": "Secret does not exist"}, hold: "Secret does not exist",
+			messages: map[string]string{"MachinesCreated": "Secret does not exist"}, holdReason: "Secret does not exist",
 		},
 		{
-			name:       "error 3: a creation failed: a part is made, the rest follows",
-			facts:      withChange(refused.Facts, func(o *scale.Facts) { o.Now = epochPlus(time.Minute) }),
-			create:     1,
-			counts:     scale.MachineCounts{Replicas: 3},
-			conditions: map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},
+			name:         "error 3: a creation failed: a part is made, the rest follows",
+			facts:        withChange(refused.Facts, func(o *scale.Facts) { o.Now = epochPlus(time.Minute) }),
+			createdCount: 1,
+			counts:       scale.MachineCounts{Replicas: 3},
+			conditions:   map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},
 		},
 	})
-	assert.Equal(t, 2, refused.liveMachines(), "the others of the batch were made")
+	assert.Equal(t, 2, refused.liveMachineCount(), "the others of the batch were made")
 	assert.Equal(t, "create machine 2: refused", reportedCondition(t, refused.Facts, "MachinesCreated").Message)
 }

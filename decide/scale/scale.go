@@ -18,9 +18,9 @@ import (
 // Source: 50 targets of about 180 bytes stay below 16 KiB.
 const MaxBatch = 50
 
-// MaxCreate is the largest number of machines that one decision creates. Source: 1000 names of 63 characters are 64
+// MaxCreations is the largest number of machines that one decision creates. Source: 1000 names of 63 characters are 64
 // KiB, a quarter of Temporal's warning limit, and a set reaches this size in one decision (ADR 0089).
-const MaxCreate = 1000
+const MaxCreations = 1000
 
 // MachineTarget identifies a machine by the version that was read.
 type MachineTarget struct {
@@ -29,8 +29,8 @@ type MachineTarget struct {
 	Why       string // reason as one sentence, for events and the history
 }
 
-// Decision contains the next changes of a set. At most one list has entries. Create has at most MaxCreate entries, and
-// any other list at most MaxBatch. All lists are empty if there is no change to execute now.
+// Decision contains the next changes of a set. At most one list has entries. Create has at most MaxCreations entries,
+// and any other list at most MaxBatch. All lists are empty if there is no change to execute now.
 type Decision struct {
 	Release   []MachineTarget // remove Millwright's controller reference
 	Adopt     []MachineTarget // set Millwright's controller reference, after a live read of the set
@@ -64,14 +64,14 @@ func (d Decision) HasListEntries() bool {
 
 // PlanResult is the result of one evaluation of a set.
 type PlanResult struct {
-	Decision   Decision
-	Status     Status
-	Unreported bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
-	Thaw       bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
-	Pending    attention.Decision // the most urgent pending work
-	Calm       bool               // when Status is written, no other work is pending
-	Postponed  []MachineTarget    // marked members that are not deleted yet, each with the reason
-	Outdated   bool               // the set is an old set, so Postponed members remain until the rollout removes them
+	Decision           Decision
+	Status             Status
+	NeedsReport        bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
+	FreezeEnded        bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
+	Pending            attention.Decision // the most urgent pending work
+	SettledAfterReport bool               // when Status is written, no other work is pending
+	Postponed          []MachineTarget    // marked members that are not deleted yet, each with the reason
+	Outdated           bool               // the set is an old set, so Postponed members remain until the rollout removes them
 }
 
 // PlanSet plans one step towards the wanted number of machines. The order is: release members that do not match, adopt
@@ -87,11 +87,11 @@ func PlanSet(o Facts) PlanResult {
 func (o *planner) makePlan() PlanResult {
 	plan := PlanResult{Decision: decide(o)}
 	plan.Status = buildStatus(o, plan.Decision)
-	plan.Thaw = o.hasFreezeEnded()
-	plan.Unreported = plan.Thaw || o.Generation != o.ObservedGeneration || !o.Reported.equals(plan.Status)
-	plan.Pending = o.pendingWork(plan.Decision, plan.Unreported)
+	plan.FreezeEnded = o.hasFreezeEnded()
+	plan.NeedsReport = plan.FreezeEnded || o.Generation != o.ObservedGeneration || !o.ReportedStatus.equals(plan.Status)
+	plan.Pending = o.pendingWork(plan.Decision, plan.NeedsReport)
 	o.ObservedGeneration = o.Generation
-	plan.Calm = o.pendingWork(plan.Decision, false).NeedsNothing()
+	plan.SettledAfterReport = o.pendingWork(plan.Decision, false).NeedsNothing()
 	plan.Postponed, plan.Outdated = postponedTargets(o), o.Remediation.Outdated
 	return plan
 }
@@ -113,28 +113,33 @@ func Decide(o Facts) Decision { return decide(newPlanner(o)) }
 
 // pendingWork returns the set's pending work.
 func (o *planner) pendingWork(d Decision, unreported bool) attention.Decision {
-	there := fmt.Sprintf("%s wanted, %d there", machineCount(o.Replicas), len(o.Members))
+	there := fmt.Sprintf("%s wanted, %d there", machineCountText(o.Replicas), len(o.Members))
 	left := cmp.Or(
-		attention.DecisionIf(d.HasActions(), attention.Scale, "%s", d.Why),
+		attention.DecisionIf(d.HasActions(), attention.NeedScale, "%s", d.Why),
 		attention.Decision{
-			Why: cmp.Or(o.ongoingChanges(), there),
+			Why: cmp.Or(o.ongoingChangesText(), there),
 		}.HigherPriorityDecision(
 			!d.Recheck.IsZero(),
-			attention.Scale,
+			attention.NeedScale,
 			"%s; it waits for the time to pass",
 			there,
 		),
-		attention.DecisionIf(stoppedCreation(o) != "", attention.Scale, "%s", d.Hold),
+		attention.DecisionIf(stoppedCreationText(o) != "", attention.NeedScale, "%s", d.Hold),
 		attention.Decision{Why: there},
 	)
 	return cmp.Or(
-		attention.DecisionIf(o.Deleting && !o.Finalizer, attention.Nothing, "released: the API server removes it"),
-		attention.DecisionIf(o.Orphaning, attention.Deletion, "%s", d.Why),
-		attention.DecisionIf(o.Deleting, attention.Deletion, "deletion was asked for; %s left", machineCount(len(o.Members))),
-		attention.DecisionIf(!o.Finalizer, attention.Scale, "new: our finalizer is missing"),
-		left.HigherPriorityDecision(o.Generation != o.ObservedGeneration, attention.Scale,
+		attention.DecisionIf(o.Deleting && !o.HasFinalizer, attention.NeedNothing, "released: the API server removes it"),
+		attention.DecisionIf(o.Orphaning, attention.NeedDeletion, "%s", d.Why),
+		attention.DecisionIf(
+			o.Deleting,
+			attention.NeedDeletion,
+			"deletion was asked for; %s left",
+			machineCountText(len(o.Members)),
+		),
+		attention.DecisionIf(!o.HasFinalizer, attention.NeedScale, "new: our finalizer is missing"),
+		left.HigherPriorityDecision(o.Generation != o.ObservedGeneration, attention.NeedScale,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.HigherPriorityDecision(unreported && !d.HasActions(), attention.Scale, "status is out of date"),
+		left.HigherPriorityDecision(unreported && !d.HasActions(), attention.NeedScale, "status is out of date"),
 		left,
 	)
 }
@@ -142,9 +147,9 @@ func (o *planner) pendingWork(d Decision, unreported bool) attention.Decision {
 // maxNamesPerSentence is how many machines a sentence names. Source: the length of a terminal line.
 const maxNamesPerSentence = 3
 
-// ongoingChanges names the members that are being deleted and the members that are not available yet, or returns an
+// ongoingChangesText names the members that are being deleted and the members that are not available yet, or returns an
 // empty string.
-func (o *planner) ongoingChanges() string {
+func (o *planner) ongoingChangesText() string {
 	names := func(holds func(Member) bool) []string {
 		return list.Map(memberPointers(o.Members, holds), (*Member).name)
 	}
@@ -152,7 +157,7 @@ func (o *planner) ongoingChanges() string {
 		return phrase.TextIf(
 			len(names) > 0,
 			"%s %s: %s",
-			machineCount(len(names)),
+			machineCountText(len(names)),
 			phrase.SingularOrPlural(len(names), one, several),
 			phrase.JoinNames(names, maxNamesPerSentence, ", "),
 		)
@@ -169,7 +174,7 @@ func (o *planner) ongoingChanges() string {
 
 func decide(o *planner) Decision {
 	d := nextStep(o)
-	d.Recheck = nextRecheck(o)
+	d.Recheck = nextRecheckTime(o)
 	if d.Generations == nil && hasRecovered(o) {
 		// the record is cleared now, because the machine that joined may be deleted before the next decision
 		d.Generations = &GenerationRecord{}
@@ -184,8 +189,8 @@ func nextStep(o *planner) Decision {
 		return holdDecision(o.Pauses[0])
 	case o.Orphaning:
 		return Decision{Why: o.orphaningSentence()}
-	case o.Invalid != "" && !o.Deleting:
-		return holdDecision(o.Invalid)
+	case o.InvalidReason != "" && !o.Deleting:
+		return holdDecision(o.InvalidReason)
 	}
 	if o.Deleting {
 		return tearDownSet(o, active)
@@ -198,8 +203,8 @@ func nextStep(o *planner) Decision {
 		}
 	}
 	d := syncTemplate(o)
-	d.Hold = waitReasons(o)
-	d.Why = cmp.Or(d.Why, d.Hold, machineCount(o.Replicas)+" wanted and there")
+	d.Hold = waitReasonsText(o)
+	d.Why = cmp.Or(d.Why, d.Hold, machineCountText(o.Replicas)+" wanted and there")
 	return d
 }
 
@@ -208,7 +213,7 @@ func holdDecision(why string) Decision { return Decision{Hold: why, Why: why} }
 // orphaningSentence returns the reason for the wait of a set that is being deleted with --cascade=orphan.
 func (o *planner) orphaningSentence() string {
 	return "deleted with --cascade=orphan: waits until the garbage collector has removed the owner reference of " +
-		machineCount(len(o.Members)) + " and the finalizer orphan"
+		machineCountText(len(o.Members)) + " and the finalizer orphan"
 }
 
 // releaseMembers removes the controller reference from members whose labels do not match. A member belongs to the set
@@ -220,7 +225,7 @@ func releaseMembers(o *planner, active []Member) Decision {
 	}
 	const why = "the labels do not match the selector"
 	d := Decision{Release: firstTargets(list.Filter(active, func(m Member) bool { return !m.Matches }), why)}
-	d.Why = fmt.Sprintf("release %s: %s", machineCount(len(d.Release)), why)
+	d.Why = fmt.Sprintf("release %s: %s", machineCountText(len(d.Release)), why)
 	return d
 }
 
@@ -231,15 +236,15 @@ func adoptOrphans(o *planner, _ []Member) Decision {
 	orphans := firstBatch(list.Filter(o.Orphans, func(m Orphan) bool { return m.Matches && !m.Deleting && !o.SelectsAll }))
 	return Decision{
 		Adopt: list.Map(orphans, func(m Orphan) MachineTarget { return MachineTarget{m.Name, m.UID, m.Version, why} }),
-		Why:   fmt.Sprintf("adopt %s: %s", machineCount(len(orphans)), why),
+		Why:   fmt.Sprintf("adopt %s: %s", machineCountText(len(orphans)), why),
 	}
 }
 
 // unmarkHealthyMembers removes the mark from members that are healthy again.
 func unmarkHealthyMembers(_ *planner, active []Member) Decision {
-	healthy := list.Filter(active, func(m Member) bool { return m.Marked && m.Healthy == True })
+	healthy := list.Filter(active, func(m Member) bool { return m.Marked && m.Healthy == ConditionTrue })
 	d := Decision{Unmark: firstTargets(healthy, "healthy again")}
-	d.Why = fmt.Sprintf("unmark %s: healthy again", machineCount(len(d.Unmark)))
+	d.Why = fmt.Sprintf("unmark %s: healthy again", machineCountText(len(d.Unmark)))
 	return d
 }
 
@@ -247,13 +252,16 @@ func unmarkHealthyMembers(_ *planner, active []Member) Decision {
 func tearDownSet(o *planner, active []Member) Decision {
 	if len(active) > 0 {
 		return Decision{
-			Delete: firstTargets(list.SortedCopyOfLargeItems(active, deletionOrder(o.Order)), "the set is being deleted"),
-			Why:    fmt.Sprintf("delete all %s: the set is being deleted", machineCount(len(active))),
+			Delete: firstTargets(
+				list.SortedCopyOfLargeItems(active, deletionComparator(o.DeleteOrder)),
+				"the set is being deleted",
+			),
+			Why: fmt.Sprintf("delete all %s: the set is being deleted", machineCountText(len(active))),
 		}
 	}
 	d := syncTemplate(o) // an operator may have shortened a timeout to speed up the deletion
 	d.Done = len(o.Members) == 0
-	d.Why = cmp.Or(d.Why, fmt.Sprintf("the set is being deleted, %s left", machineCount(len(o.Members))))
+	d.Why = cmp.Or(d.Why, fmt.Sprintf("the set is being deleted, %s left", machineCountText(len(o.Members))))
 	return d
 }
 
@@ -263,7 +271,7 @@ func syncTemplate(o *planner) Decision {
 	stale := firstBatch(memberPointers(o.Members, func(m Member) bool { return m.Drift != "" }))
 	return Decision{
 		Sync: list.Map(stale, func(m *Member) MachineTarget { return m.asTarget(m.Drift) }),
-		Why:  phrase.TextIf(len(stale) > 0, "copy the template to %s in place", machineCount(len(stale))),
+		Why:  phrase.TextIf(len(stale) > 0, "copy the template to %s in place", machineCountText(len(stale))),
 	}
 }
 
@@ -274,4 +282,4 @@ func firstTargets(members []Member, why string) []MachineTarget {
 	return list.Map(firstBatch(members), func(m Member) MachineTarget { return m.asTarget(why) })
 }
 
-func machineCount(n int) string { return phrase.CountText(n, "machine") }
+func machineCountText(n int) string { return phrase.CountText(n, "machine") }

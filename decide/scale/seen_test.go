@@ -10,8 +10,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// A deployment reads from the status the last size for which the set has started all creations and deletions. ActedOn
-// becomes the new size when all creations and deletions for it have been started.
+// A deployment reads from the status the last size for which the set has started all creations and deletions.
+// ActedOnSize becomes the new size when all creations and deletions for it have been started.
 func TestObservedReplicasFollowStartedChanges(t *testing.T) {
 	refused := func(deleting bool) func(*scale.Facts) {
 		return func(o *scale.Facts) { o.LastFailure = scale.WriteFailure{Deleting: deleting, Message: "quota"} }
@@ -33,13 +33,13 @@ func TestObservedReplicasFollowStartedChanges(t *testing.T) {
 		{"more than wanted were handed over: the size follows", newSet(2, runningMembers(3, asUpdatedMachine)...), true},
 		{"scaled to none, and none is left", newSet(0), true},
 
-		{"frozen, one is missing", withChange(newSet(3, runningMembers(2)...), func(o *scale.Facts) { o.MCM.Freeze.Label = true }), true},
-		{"frozen, one is too many", withChange(newSet(3, runningMembers(4)...), func(o *scale.Facts) { o.MCM.Freeze.Label = true }), false},
+		{"frozen, one is missing", withChange(newSet(3, runningMembers(2)...), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }), true},
+		{"frozen, one is too many", withChange(newSet(3, runningMembers(4)...), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }), false},
 		{"closed", withChange(newSet(3), stopScaleUp), true},
 		{"preflight fails", withChange(newSet(3), func(o *scale.Facts) { o.Preflight = upgradingControlPlane() }), true},
-		{"its class is missing", withChange(newSet(3), func(o *scale.Facts) { o.Missing = []string{"MachineClass"} }), true},
+		{"its class is missing", withChange(newSet(3), func(o *scale.Facts) { o.MissingKinds = []string{"MachineClass"} }), true},
 		{"paused", withChange(newSet(3, runningMembers(4)...), pauseSet), true},
-		{"invalid", withChange(newSet(3, runningMembers(4)...), func(o *scale.Facts) { o.Invalid = "the selector is empty" }), true},
+		{"invalid", withChange(newSet(3, runningMembers(4)...), func(o *scale.Facts) { o.InvalidReason = "the selector is empty" }), true},
 		{"the next generation waits", withChange(newSet(1, newMember("z", 0, asNeverJoinedMachine)), func(o *scale.Facts) {
 			o.Remediation.Backoff, o.MCM.Generations = day, scale.GenerationRecord{Failed: 1, Last: epochPlus(-time.Hour)}
 		}), true},
@@ -49,34 +49,34 @@ func TestObservedReplicasFollowStartedChanges(t *testing.T) {
 
 		{"what is adopted or released may change what follows", withChange(newSet(1, runningMembers(1)...), func(o *scale.Facts) { o.Orphans = []scale.Orphan{newOrphan("o")} }), false},
 		{"one is to be released", newSet(1, append(runningMembers(1), newMember("z", day, asUnmatchedMachine))...), false},
-		{"one is to be kept", withChange(newSet(1, runningMembers(1, asFailedMachine)...), func(o *scale.Facts) { o.MCM.Keep = 1 }), false},
+		{"one is to be kept", withChange(newSet(1, runningMembers(1, asFailedMachine)...), func(o *scale.Facts) { o.MCM.MaxAutoPreserved = 1 }), false},
 		{"a mark is to be taken off", newSet(1, runningMembers(1, asHealthyMachine, asMarkedMachine)...), false},
 		{"what is copied in place changes no number", newSet(1, runningMembers(1, withDrift("labels"))...), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			row.o.Reported.ActedOn = 7
+			row.o.ReportedStatus.ActedOnSize = 7
 			want := 7
 			if row.seen {
 				want = row.o.Replicas
 			}
 			plan := scale.PlanSet(row.o)
-			assert.Equal(t, want, plan.Status.ActedOn, plan.Decision.Why)
+			assert.Equal(t, want, plan.Status.ActedOnSize, plan.Decision.Why)
 			assert.Equal(t, scale.Decide(row.o), plan.Decision)
 		})
 	}
 	t.Run("no size is below zero", func(t *testing.T) {
-		assert.Zero(t, scale.PlanSet(newSet(-1)).Status.ActedOn)
+		assert.Zero(t, scale.PlanSet(newSet(-1)).Status.ActedOnSize)
 	})
 }
 
-// While machines are created in batches, ActedOn is still the previous size.
+// While machines are created in batches, ActedOnSize is still the previous size.
 func TestObservedReplicasChangeAfterTheLastBatch(t *testing.T) {
-	w := newSetSimulation(newSet(2*scale.MaxCreate + 50))
-	for _, alive := range []int{scale.MaxCreate, 2 * scale.MaxCreate, 2*scale.MaxCreate + 50} {
-		require.Zero(t, w.Reported.ActedOn)
+	w := newSetSimulation(newSet(2*scale.MaxCreations + 50))
+	for _, alive := range []int{scale.MaxCreations, 2 * scale.MaxCreations, 2*scale.MaxCreations + 50} {
+		require.Zero(t, w.ReportedStatus.ActedOnSize)
 		w.carryOutOneDecision(scale.Decide(w.Facts))
 		w.writeStatus()
-		require.Equal(t, alive, w.liveMachines())
+		require.Equal(t, alive, w.liveMachineCount())
 	}
-	assert.Equal(t, 2*scale.MaxCreate+50, w.Reported.ActedOn)
+	assert.Equal(t, 2*scale.MaxCreations+50, w.ReportedStatus.ActedOnSize)
 }

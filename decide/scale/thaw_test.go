@@ -17,24 +17,24 @@ func TestEndOfAFreeze(t *testing.T) {
 		frozen, thaw bool
 	}{
 		{"no freeze", scale.FreezeState{}, false, false},
-		{"frozen", scale.FreezeState{Label: true}, true, false},
-		{"its deployment is frozen", scale.FreezeState{Owner: true}, true, false},
-		{"the annotation ends it", scale.FreezeState{Label: true, Unfreeze: true}, false, true},
-		{"an annotation without a freeze is removed, too", scale.FreezeState{Unfreeze: true}, false, true},
-		{"its deployment is still frozen", scale.FreezeState{Owner: true, Label: true, Unfreeze: true}, true, true},
-		{"as MCM: as many as end it", scale.FreezeState{Label: true, EndsAt: 2}, false, true},
-		{"as MCM: one more", scale.FreezeState{Label: true, EndsAt: 1}, true, false},
-		{"as MCM: not frozen", scale.FreezeState{EndsAt: 5}, false, false},
+		{"frozen", scale.FreezeState{HasLabel: true}, true, false},
+		{"its deployment is frozen", scale.FreezeState{OwnerIsFrozen: true}, true, false},
+		{"the annotation ends it", scale.FreezeState{HasLabel: true, UnfreezeRequested: true}, false, true},
+		{"an annotation without a freeze is removed, too", scale.FreezeState{UnfreezeRequested: true}, false, true},
+		{"its deployment is still frozen", scale.FreezeState{OwnerIsFrozen: true, HasLabel: true, UnfreezeRequested: true}, true, true},
+		{"as MCM: as many as end it", scale.FreezeState{HasLabel: true, EndMachineCount: 2}, false, true},
+		{"as MCM: one more", scale.FreezeState{HasLabel: true, EndMachineCount: 1}, true, false},
+		{"as MCM: not frozen", scale.FreezeState{EndMachineCount: 5}, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(3, runningMembers(2)...)
 			o.MCM.Freeze = row.freeze
 			plan := scale.PlanSet(o)
-			assert.Equal(t, []bool{row.frozen, row.thaw}, []bool{len(plan.Decision.Create) == 0, plan.Thaw})
+			assert.Equal(t, []bool{row.frozen, row.thaw}, []bool{len(plan.Decision.Create) == 0, plan.FreezeEnded})
 			if row.thaw {
 				o.Replicas = 2
-				o.Reported, o.ObservedGeneration = scale.PlanSet(o).Status, o.Generation
-				assert.Equal(t, attention.Scale, scale.PlanSet(o).Pending.Need, "the label has to go")
+				o.ReportedStatus, o.ObservedGeneration = scale.PlanSet(o).Status, o.Generation
+				assert.Equal(t, attention.NeedScale, scale.PlanSet(o).Pending.Need, "the label has to go")
 			}
 		})
 	}

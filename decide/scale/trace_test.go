@@ -48,7 +48,7 @@ func TestTraceOfTheLifecycleOfASet(t *testing.T) {
 	compareGolden(t, "life", w)
 	assert.Empty(t, w.Members)
 	assert.True(t, scale.Decide(w.Facts).Done)
-	assert.Equal(t, 6, w.createdMachines)
+	assert.Equal(t, 6, w.createdMachineCount)
 }
 
 func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
@@ -60,7 +60,7 @@ func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
 	bad = false
 	w.runSteps(12)
 	compareGolden(t, "generations", w)
-	assert.Equal(t, 2, w.liveMachines())
+	assert.Equal(t, 2, w.liveMachineCount())
 	assert.Equal(t, 0, scale.PlanSet(w.Facts).Status.Overshoot)
 }
 
@@ -68,22 +68,22 @@ func TestTraceOfBlockedCreations(t *testing.T) {
 	w := newSetSimulation(newSet(2))
 	w.Preflight = preflight.Facts{
 		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Replicas: 3, Available: 2},
-		Settings:     preflight.Settings{Checks: []string{preflight.All}},
+		Settings:     preflight.Settings{Checks: []string{preflight.CheckAll}},
 	}
 	w.logNote("the control plane is not stable").runSteps(2).logNote("it is")
 	w.Preflight = preflight.Facts{}
 	w.runSteps(3).logNote("frozen, and scaled to 3")
-	w.MCM.Freeze.Label, w.Replicas = true, 3
+	w.MCM.Freeze.HasLabel, w.Replicas = true, 3
 	w.runSteps(2).logNote("frozen, and scaled to 1")
 	w.Replicas = 1
 	w.runSteps(4).logNote("no longer frozen, but paused, and scaled to 2")
-	w.MCM.Freeze.Label, w.Replicas = false, 2
+	w.MCM.Freeze.HasLabel, w.Replicas = false, 2
 	pauseSet(&w.Facts)
 	w.runSteps(2).logNote("the pause ends")
 	w.Pauses = nil
 	w.runSteps(3)
 	compareGolden(t, "blocked", w)
-	assert.Equal(t, 2, w.liveMachines())
+	assert.Equal(t, 2, w.liveMachineCount())
 }
 
 func TestTraceOfOwnership(t *testing.T) {
@@ -93,8 +93,8 @@ func TestTraceOfOwnership(t *testing.T) {
 	w.Members[0].Matches = false
 	w.runSteps(4)
 	compareGolden(t, "ownership", w)
-	assert.Equal(t, 2, w.createdMachines)
-	assert.Equal(t, 3, w.liveMachines())
+	assert.Equal(t, 2, w.createdMachineCount)
+	assert.Equal(t, 3, w.liveMachineCount())
 }
 
 func TestExactlyTheMachinesThatTheAutoscalerMarkedAreDeleted(t *testing.T) {
@@ -102,23 +102,23 @@ func TestExactlyTheMachinesThatTheAutoscalerMarkedAreDeleted(t *testing.T) {
 	w.logNote("the autoscaler marks m-2 and m-4, and scales to 3")
 	w.Now = w.Now.Add(time.Minute)
 	for _, i := range []int{1, 3} {
-		w.Members[i].Priority, w.Members[i].MCM.Chosen = 1, w.Now
+		w.Members[i].Priority, w.Members[i].MCM.ChosenAt = 1, w.Now
 	}
-	w.MCM.Scaled, w.Replicas = w.Now, 3
+	w.MCM.AutoscaledAt, w.Replicas = w.Now, 3
 	w.runSteps(3).logNote("scaled out to 4 again")
-	w.MCM.Scaled, w.Replicas = w.Now, 4
+	w.MCM.AutoscaledAt, w.Replicas = w.Now, 4
 	w.runSteps(3)
 	compareGolden(t, "scaler", w)
 	assert.ElementsMatch(t, []string{"m-2", "m-4"}, w.deletedNames)
-	assert.Equal(t, 1, w.createdMachines)
+	assert.Equal(t, 1, w.createdMachineCount)
 }
 
 func TestTraceOfRemediation(t *testing.T) {
 	w := newSetSimulation(newSet(5, runningMembers(5)...))
-	w.Remediation.Limited, w.Remediation.MaxInFlight = true, 2
+	w.Remediation.HasMaxInFlight, w.Remediation.MaxInFlight = true, 2
 	w.logNote("three machines are marked unhealthy, two at a time may go")
 	for i := range 3 {
-		w.Members[i].Healthy, w.Members[i].Marked = scale.False, true
+		w.Members[i].Healthy, w.Members[i].Marked = scale.ConditionFalse, true
 	}
 	w.runSteps(6)
 	compareGolden(t, "remediation", w)
@@ -130,7 +130,7 @@ func TestSetNeverHasTooManyMachines(t *testing.T) {
 	throws := randomSource(3)
 	w := newSetSimulation(newSet(1000))
 	w.refusesCreation = func(int) bool { return throws.hasChanceOneIn(40) }
-	for w.liveMachines() < 1000 {
+	for w.liveMachineCount() < 1000 {
 		d := scale.Decide(w.Facts)
 		failing := w.refusesCreation
 		w.carryOutOneDecision(d)
@@ -139,9 +139,9 @@ func TestSetNeverHasTooManyMachines(t *testing.T) {
 			w.carryOutOneDecision(d) // a worker died, and its activity runs again
 			w.refusesCreation = failing
 		}
-		require.LessOrEqual(t, w.liveMachines(), 1000)
+		require.LessOrEqual(t, w.liveMachineCount(), 1000)
 	}
-	assert.Equal(t, 1000, w.createdMachines)
+	assert.Equal(t, 1000, w.createdMachineCount)
 	assert.Empty(t, scale.Decide(w.Facts).Create)
 }
 
@@ -150,23 +150,23 @@ func TestFailingCreationsAreRetriedInSmallBatches(t *testing.T) {
 	w := newSetSimulation(newSet(30))
 	w.refusesCreation = func(nth int) bool { return nth%3 == 0 }
 	w.runStep()
-	assert.Equal(t, 3, w.requestedCreations, "one, then two of which one failed; no more are asked for")
-	assert.Equal(t, 2, w.liveMachines(), "those that were made stay")
+	assert.Equal(t, 3, w.requestedCreationCount, "one, then two of which one failed; no more are asked for")
+	assert.Equal(t, 2, w.liveMachineCount(), "those that were made stay")
 	assert.Equal(
 		t,
 		scale.Condition{
 			Type:    "MachinesCreated",
-			Status:  scale.False,
+			Status:  scale.ConditionFalse,
 			Reason:  "MachineCreationFailed",
 			Message: "create machine 3: refused",
 		},
 		reportedCondition(t, w.Facts, "MachinesCreated"),
 	)
-	for w.liveMachines() < 30 {
+	for w.liveMachineCount() < 30 {
 		w.runStep()
 	}
-	assert.Equal(t, 30, w.createdMachines)
-	assert.Equal(t, scale.True, reportedCondition(t, w.Facts, "MachinesCreated").Status)
+	assert.Equal(t, 30, w.createdMachineCount)
+	assert.Equal(t, scale.ConditionTrue, reportedCondition(t, w.Facts, "MachinesCreated").Status)
 }
 
 func TestAScaleDownReportsNoOvershoot(t *testing.T) {
@@ -178,6 +178,6 @@ func TestAScaleDownReportsNoOvershoot(t *testing.T) {
 	}
 	w.Replicas = 6
 	w.runSteps(3)
-	assert.Equal(t, 6, w.liveMachines())
+	assert.Equal(t, 6, w.liveMachineCount())
 	assert.Equal(t, []string{"m-3", "m-4", "m-5", "m-6"}, slices.Sorted(slices.Values(w.deletedNames)))
 }

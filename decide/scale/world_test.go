@@ -13,17 +13,17 @@ import (
 // step and Running after two. A deleted machine is gone after two steps.
 type setSimulation struct {
 	scale.Facts
-	failsToJoin        func(name string) bool // whether a machine fails instead of joining; nil: none fails
-	refusesCreation    func(nth int) bool     // whether the API server refuses the nth creation; nil: none
-	createdMachines    int                    // number of machines ever created
-	requestedCreations int                    // number of requested creations
-	deletedNames       []string               // names in the order of deletion
-	log                strings.Builder
-	lastTexts          map[string]string
+	failsToJoin            func(name string) bool // whether a machine fails instead of joining; nil: none fails
+	refusesCreation        func(nth int) bool     // whether the API server refuses the nth creation; nil: none
+	createdMachineCount    int                    // number of machines ever created
+	requestedCreationCount int                    // number of requested creations
+	deletedNames           []string               // names in the order of deletion
+	log                    strings.Builder
+	lastTextByTopic        map[string]string
 }
 
 func newSetSimulation(o scale.Facts) *setSimulation {
-	return &setSimulation{Facts: o, lastTexts: map[string]string{}}
+	return &setSimulation{Facts: o, lastTextByTopic: map[string]string{}}
 }
 
 // runSteps runs the given number of steps.
@@ -64,24 +64,24 @@ func (w *setSimulation) changeMachines() {
 		switch {
 		case m.Deleting || m.MCM.Failed:
 		case m.Phase == "":
-			m.Phase, m.Ready = "Pending", scale.False
+			m.Phase, m.Ready = "Pending", scale.ConditionFalse
 		case m.Phase == "Pending" && w.failsToJoin != nil && w.failsToJoin(m.Name):
 			asNeverJoinedMachine(m)
 		case m.Phase == "Pending":
-			m.Phase, m.Joined, m.Node, m.Ready, m.ReadyFrom = "Running", true, scale.NodeHealthy, scale.True, w.Now
+			m.Phase, m.Joined, m.Node, m.Ready, m.ReadySince = "Running", true, scale.NodeHealthy, scale.ConditionTrue, w.Now
 		}
 	}
 }
 
 // carryOutOneDecision carries out a decision. carryOutOneDecision returns false if a creation failed.
 func (w *setSimulation) carryOutOneDecision(d scale.Decision) bool {
-	w.Seed++
+	w.NameSeed++
 	if d.Generations != nil {
 		w.MCM.Generations = *d.Generations
 	}
 	for _, target := range d.Release {
 		w.removeMember(target)
-		w.Released++
+		w.ReleasedCount++
 	}
 	for _, target := range d.Adopt {
 		w.Orphans = slices.DeleteFunc(w.Orphans, func(m scale.Orphan) bool { return m.UID == target.UID })
@@ -111,15 +111,15 @@ func (w *setSimulation) createBatches(names []string) bool {
 	w.LastFailure = scale.WriteFailure{}
 	for _, size := range scale.BatchSizes(len(names)) {
 		for _, name := range names[:size] {
-			w.requestedCreations++
+			w.requestedCreationCount++
 			switch {
-			case w.refusesCreation != nil && w.refusesCreation(w.requestedCreations):
-				w.LastFailure.Message = fmt.Sprintf("create machine %d: refused", w.requestedCreations)
+			case w.refusesCreation != nil && w.refusesCreation(w.requestedCreationCount):
+				w.LastFailure.Message = fmt.Sprintf("create machine %d: refused", w.requestedCreationCount)
 			case !slices.ContainsFunc(w.Members, func(m scale.Member) bool { return m.Name == name }):
 				m := newMember(name, 0, asFreshMachine)
 				m.Created = w.Now
 				w.Members = append(w.Members, m)
-				w.createdMachines++
+				w.createdMachineCount++
 			}
 		}
 		if names = names[size:]; w.LastFailure.Message != "" {
@@ -144,18 +144,18 @@ func (w *setSimulation) removeMember(target scale.MachineTarget) {
 // writeStatus writes the status, and logs each changed condition.
 func (w *setSimulation) writeStatus() {
 	s := scale.PlanSet(w.Facts).Status
-	w.Reported.Peak, w.Reported.ActedOn = s.Peak, s.ActedOn
+	w.ReportedStatus.Peak, w.ReportedStatus.ActedOnSize = s.Peak, s.ActedOnSize
 	for _, c := range s.Conditions {
 		w.logChange(c.Type, fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
 	}
 }
 
 func (w *setSimulation) logChange(topic, text string) {
-	if w.lastTexts[topic] == text {
+	if w.lastTextByTopic[topic] == text {
 		return
 	}
-	first := w.lastTexts[topic] == ""
-	w.lastTexts[topic] = text
+	first := w.lastTextByTopic[topic] == ""
+	w.lastTextByTopic[topic] = text
 	if topic != "" && first &&
 		(strings.HasPrefix(text, "False") || strings.HasPrefix(text, "True NoReplicas") || topic == "MachinesCreated" && strings.HasPrefix(text, "True")) {
 		return // a condition in its initial state is not logged
@@ -173,8 +173,8 @@ func (w *setSimulation) logNote(text string) *setSimulation {
 	return w
 }
 
-// liveMachines returns the number of machines that are not being deleted.
-func (w *setSimulation) liveMachines() int {
+// liveMachineCount returns the number of machines that are not being deleted.
+func (w *setSimulation) liveMachineCount() int {
 	n := 0
 	for _, m := range w.Members {
 		if !m.Deleting {

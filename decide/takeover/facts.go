@@ -13,23 +13,23 @@ type Facts struct {
 	AsMCM     bool // worker and bridge will run with --as-mcm
 
 	// other namespaces that have Machines, and that the flags of worker and bridge do not exclude
-	Others       []OtherNamespace
-	Leases       []Lease       // Leases of MCM's processes
-	Controllers  []Controller  // Deployments that run MCM
-	MissingKinds []string      // kinds of Millwright that the API server does not serve
-	Unreadable   []string      // objects that could not be read, and why
-	Classes      []Class       // existing MachineClasses, and missing classes that a template or a machine names
-	Deployments  []Deployment  // facts about the MachineDeployments
-	Sets         []MachineSet  // facts about the MachineSets
-	Machines     []Machine     // facts about the Machines
-	Refused      []RefusedSpec // templates whose machines the API server rejects
+	OtherNamespaces   []OtherNamespace
+	Leases            []Lease       // Leases of MCM's processes
+	Controllers       []Controller  // Deployments that run MCM
+	MissingKinds      []string      // kinds of Millwright that the API server does not serve
+	UnreadableObjects []string      // objects that could not be read, and why
+	Classes           []Class       // existing MachineClasses, and missing classes that a template or a machine names
+	Deployments       []Deployment  // facts about the MachineDeployments
+	Sets              []MachineSet  // facts about the MachineSets
+	Machines          []Machine     // facts about the Machines
+	RefusedSpecs      []RefusedSpec // templates whose machines the API server rejects
 }
 
 // Lease is the Lease of a leader election.
 type Lease struct {
 	Name, Holder string
-	Renewed      time.Time
-	Lasts        time.Duration // how long the Lease is valid after a renewal
+	RenewedAt    time.Time
+	Duration     time.Duration // how long the Lease is valid after a renewal
 }
 
 // Controller is a Deployment whose pods run MCM.
@@ -40,20 +40,20 @@ type Controller struct {
 
 // Class is a MachineClass.
 type Class struct {
-	Name     string
-	Exists   bool
-	Provider string // name of the provider in lower case
-	BadName  string // why Provider is not a valid provider name; empty: valid
-	Machines int    // number of machines that name the class
-	Lenders  []SecretOfOtherNamespace
+	Name                     string
+	Exists                   bool
+	Provider                 string // name of the provider in lower case
+	InvalidProviderReason    string // why Provider is not a valid provider name; empty: valid
+	MachineCount             int    // number of machines that name the class
+	SecretsOfOtherNamespaces []SecretOfOtherNamespace
 }
 
 // SecretOfOtherNamespace is a Secret of another namespace that a class uses.
 type SecretOfOtherNamespace struct {
-	Namespace, Name string
-	Allows          bool   // classes of the class's namespace may use the Secret
-	Allowed         string // value of the Secret's annotation allowed-class-namespaces
-	Unread          string // why the Secret could not be read; empty: the Secret was read
+	Namespace, Name   string
+	AllowsUse         bool   // classes of the class's namespace may use the Secret
+	AllowedNamespaces string // value of the Secret's annotation allowed-class-namespaces
+	ReadError         string // why the Secret could not be read; empty: the Secret was read
 }
 
 // RefusedSpec is a template whose machines the API server rejects.
@@ -61,36 +61,36 @@ type RefusedSpec struct{ Object, Why string }
 
 // Deployment is a MachineDeployment, with Millwright's present decision about it.
 type Deployment struct {
-	Name     string
-	Invalid  string // why the spec is invalid for Millwright; empty: valid
-	MinReady time.Duration
-	Frozen   bool
-	NewSet   bool   // no set has the deployment's template, so Millwright creates a new set
-	Rolling  bool   // machines of other templates are replaced
-	Why      string // what Millwright does next
+	Name          string
+	InvalidReason string // why the spec is invalid for Millwright; empty: valid
+	MinReady      time.Duration
+	Frozen        bool
+	NeedsNewSet   bool   // no set has the deployment's template, so Millwright creates a new set
+	Rolling       bool   // machines of other templates are replaced
+	Why           string // what Millwright does next
 }
 
 // MachineSet is a MachineSet, with Millwright's present decision about it.
 type MachineSet struct {
-	Name             string
-	Alone            bool // no deployment controls the set
-	Invalid          string
-	MinReady         time.Duration
-	Frozen           bool
-	Creates, Deletes int    // number of machines that Millwright creates or deletes
-	Relabels         int    // number of machines to adopt, to release, or to update with metadata of the template
-	Why              string // what Millwright does next
+	Name                         string
+	Standalone                   bool // no deployment controls the set
+	InvalidReason                string
+	MinReady                     time.Duration
+	Frozen                       bool
+	CreationCount, DeletionCount int    // number of machines that Millwright creates or deletes
+	RelabelCount                 int    // number of machines to adopt, to release, or to update with metadata of the template
+	Why                          string // what Millwright does next
 }
 
 // Machine is a Machine, with Millwright's present decision about it.
 type Machine struct {
-	Name         string
-	Node         string // name of the node; empty: not known
-	ProviderID   string
-	NodeInstance string // provider ID of the node, if it names another instance than the machine's provider ID
-	Deleting     bool
-	Need         attention.Need
-	Why          string
-	Fails        bool // the phase is Failed or becomes Failed, so the machine is replaced
-	Kept         bool // the machine is preserved
+	Name           string
+	Node           string // name of the node; empty: not known
+	ProviderID     string
+	NodeProviderID string // provider ID of the node, if it names another instance than the machine's provider ID
+	Deleting       bool
+	Need           attention.Need
+	Why            string
+	Fails          bool // the phase is Failed or becomes Failed, so the machine is replaced
+	Preserved      bool // the machine is preserved
 }

@@ -8,8 +8,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// fleetLabel and fleetLabelValue are the label, in the plan of a takeover in waves, of the namespaces that Millwright acts
-// on.
+// fleetLabel and fleetLabelValue are the label, in the plan of a takeover in waves, of the namespaces that Millwright
+// acts on.
 const (
 	fleetLabel      = "millwright"
 	fleetLabelValue = "yes"
@@ -18,8 +18,9 @@ const (
 // controllerObject is the object of the findings about MCM's processes.
 const controllerObject = "machine-controller-manager"
 
-// PlanWaves returns the steps of the takeover of many namespaces, at most perWave of them at a time (0: all at once), and
-// the steps of the return of one wave. Namespaces with other blockers than MCM itself are in no wave; the second step names them.
+// PlanWaves returns the steps of the takeover of many namespaces, at most perWave of them at a time (0: all at once),
+// and the steps of the return of one wave. Namespaces with other blockers than MCM itself are in no wave; the second
+// step names them.
 func PlanWaves(all []Facts, perWave int) (there, back []Step) {
 	var ready []Facts
 	var todo []string
@@ -30,13 +31,13 @@ func PlanWaves(all []Facts, perWave int) (there, back []Step) {
 			continue
 		}
 		todo = append(todo, fmt.Sprintf(
-			"%s: %s: %s%s", f.Namespace, others[0].Object, others[0].Says,
+			"%s: %s: %s%s", f.Namespace, others[0].Object, others[0].Message,
 			phrase.TextIf(len(others) > 1, "; and %s", phrase.CountText(len(others)-1, "more finding")),
 		))
 	}
 	there = []Step{{
 		Title: "Install Millwright for the namespaces with the label " + fleetLabel + "=" + fleetLabelValue,
-		Says: []string{
+		Sentences: []string{
 			"No namespace has the label yet, so Millwright acts on nothing.",
 			"Machine-controller-manager works with Millwright's CRDs, too.",
 		},
@@ -52,7 +53,7 @@ func PlanWaves(all []Facts, perWave int) (there, back []Step) {
 				"Correct what is in the way in %s, which no wave contains",
 				phrase.CountText(len(todo), "namespace"),
 			),
-			Says: todo,
+			Sentences: todo,
 		})
 	}
 	if perWave <= 0 {
@@ -63,12 +64,12 @@ func PlanWaves(all []Facts, perWave int) (there, back []Step) {
 		number++
 		there = append(there, planWave(number, wave))
 	}
-	return there, returnOfWave()
+	return there, waveReturnSteps()
 }
 
 // planWave returns the step of one wave.
 func planWave(number int, wave []Facts) Step {
-	s := Step{Says: []string{
+	s := Step{Sentences: []string{
 		"Whoever scales machine-controller-manager up again, such as Gardener's gardenlet, must be told not to.",
 		"With Gardener's cluster autoscaler, delete the Deployments afterwards, and add the namespaces to the value autoscalerGuard.namespaces.",
 	}}
@@ -97,11 +98,11 @@ func planWave(number int, wave []Facts) Step {
 	return s
 }
 
-// returnOfWave returns the steps of the return of a namespace, or of all namespaces of a wave.
-func returnOfWave() []Step {
+// waveReturnSteps returns the steps of the return of a namespace, or of all namespaces of a wave.
+func waveReturnSteps() []Step {
 	return []Step{{
 		Title: "For each namespace of the wave",
-		Says: []string{
+		Sentences: []string{
 			"A drain or a creation that is in progress is continued by machine-controller-manager.",
 			"It does not read RolloutPolicies, nor requests of millwright: a rollout that waits for approval goes on, and a held deletion too.",
 		},

@@ -25,9 +25,9 @@ func (f Facts) ownershipFindings() (all []Finding) {
 				continue
 			}
 			all = append(all, Finding{
-				First,
+				WeightBlocker,
 				"machine/" + m.Name,
-				fmt.Sprintf("machines %s name the same %s %s", phrase.JoinNames(names, maxNames, ", "), what, tie),
+				fmt.Sprintf("machines %s name the same %s %s", phrase.JoinNames(names, maxNamesPerFinding, ", "), what, tie),
 				"find out whose it is; to remove the object of the other machine and nothing else: millwright drain abandon-instance",
 			})
 		}
@@ -35,14 +35,14 @@ func (f Facts) ownershipFindings() (all []Finding) {
 	shared("instance", func(m Machine) string { return m.ProviderID })
 	shared("node", func(m Machine) string { return m.Node })
 	for _, m := range f.Machines {
-		if m.NodeInstance != "" {
+		if m.NodeProviderID != "" {
 			all = append(all, Finding{
-				First,
+				WeightBlocker,
 				"machine/" + m.Name,
 				fmt.Sprintf(
 					"its node %s belongs to instance %s, and the machine names %s: the node would not be drained before the instance is deleted",
 					m.Node,
-					m.NodeInstance,
+					m.NodeProviderID,
 					m.ProviderID,
 				),
 				"find out which of the two is right, and correct the other one",
@@ -53,26 +53,26 @@ func (f Facts) ownershipFindings() (all []Finding) {
 }
 
 // needTexts holds the texts of the finding about all machines with the same need.
-type needTexts struct{ says, do string }
+type needTexts struct{ message, advice string }
 
 // textsByNeed returns the texts for each need that requires work by Millwright.
 func textsByNeed() map[attention.Need]needTexts {
 	return map[attention.Need]needTexts{
-		attention.Instance: {
+		attention.NeedInstance: {
 			"being created: Millwright adopts the instance that has the name of the machine, or creates one",
 			"",
 		},
-		attention.Name:     {"with a node whose name is not recorded yet: it is recorded", ""},
-		attention.Node:     {"waiting for a node to join: Millwright waits on, and the creation timeout runs on", ""},
-		attention.Recovery: {"unhealthy: Millwright waits on, and the health timeout runs on", ""},
-		attention.Sync: {
+		attention.NeedNodeName: {"with a node whose name is not recorded yet: it is recorded", ""},
+		attention.NeedNode:     {"waiting for a node to join: Millwright waits on, and the creation timeout runs on", ""},
+		attention.NeedRecovery: {"unhealthy: Millwright waits on, and the health timeout runs on", ""},
+		attention.NeedSync: {
 			"with a node that is not as template and class want it: Millwright changes it, as machine-controller-manager would",
 			"",
 		},
-		attention.Preserve: {"with a preservation that begins or ends: machine and node are changed", ""},
-		attention.InPlace:  {"updated in place: the update goes on", ""},
-		attention.Drain:    {"with a node that has to be empty: its drain goes on", ""},
-		attention.Deletion: {
+		attention.NeedPreservation:  {"with a preservation that begins or ends: machine and node are changed", ""},
+		attention.NeedInPlaceUpdate: {"updated in place: the update goes on", ""},
+		attention.NeedDrain:         {"with a node that has to be empty: its drain goes on", ""},
+		attention.NeedDeletion: {
 			"being deleted: Millwright goes on; a node that is empty is drained within seconds, and then the instance is deleted",
 			"",
 		},
@@ -94,7 +94,7 @@ func (f Facts) machineFindings() (all []Finding) {
 			members[key{need: m.Need}] = append(members[key{need: m.Need}], m)
 		default: // the machine needs no work, or only a write of its status
 			rest++
-			if m.Kept {
+			if m.Preserved {
 				kept++
 			}
 		}
@@ -108,19 +108,19 @@ func (f Facts) machineFindings() (all []Finding) {
 		said := map[string]bool{}
 		for _, m := range of {
 			names = append(names, m.Name)
-			if k.need == attention.Sync && !said[m.Why] {
+			if k.need == attention.NeedSync && !said[m.Why] {
 				said[m.Why] = true
 				whys = append(whys, m.Why)
 			}
 		}
-		says := fmt.Sprintf("%s %s (%s)", phrase.CountText(len(of), "machine"), what.says, joinNames(names))
+		says := fmt.Sprintf("%s %s (%s)", phrase.CountText(len(of), "machine"), what.message, joinNames(names))
 		all = append(
 			all,
 			Finding{
-				Note,
+				WeightNote,
 				"machines",
 				strings.Join(append([]string{says}, phrase.NonEmptyTexts(joinNames(whys))...), "; "),
-				what.do,
+				what.advice,
 			},
 		)
 	}
@@ -129,12 +129,12 @@ func (f Facts) machineFindings() (all []Finding) {
 		needTexts{"failed: each is replaced when its budget allows that", "to keep one for inspection: millwright preserve"},
 	)
 	for _, need := range []attention.Need{
-		attention.Instance, attention.Name, attention.Node, attention.Recovery, attention.Sync, attention.Preserve, attention.InPlace,
-		attention.Drain, attention.Deletion,
+		attention.NeedInstance, attention.NeedNodeName, attention.NeedNode, attention.NeedRecovery, attention.NeedSync, attention.NeedPreservation, attention.NeedInPlaceUpdate,
+		attention.NeedDrain, attention.NeedDeletion,
 	} {
 		add(key{need: need}, textsByNeed()[need])
 	}
 	says := "machine is as wanted: machine, node and instance stay as they are"
 	says += phrase.TextIf(kept > 0, "; %d preserved", kept)
-	return append(all, okFinding(rest, "machines", says, strings.Replace(says, "machine is", "machines are", 1))...)
+	return append(all, okFindings(rest, "machines", says, strings.Replace(says, "machine is", "machines are", 1))...)
 }

@@ -10,30 +10,38 @@ import (
 
 // OtherNamespace is another namespace in which Millwright would act when it starts.
 type OtherNamespace struct {
-	Namespace string
-	Machines  int
-	Leases    []Lease // Leases of MCM's processes in the namespace
+	Namespace    string
+	MachineCount int
+	Leases       []Lease // Leases of MCM's processes in the namespace
 }
 
 // namespaceFindings returns findings about the other namespaces that Millwright would take over at the same time. The
 // flags of worker and bridge can exclude namespaces. All namespaces have the same target cluster.
 func (f Facts) namespaceFindings() (all []Finding) {
 	others := slices.SortedFunc(
-		slices.Values(f.Others),
+		slices.Values(f.OtherNamespaces),
 		func(a, b OtherNamespace) int { return strings.Compare(a.Namespace, b.Namespace) },
 	)
 	for i, o := range others {
-		if i == maxNames {
+		if i == maxNamesPerFinding {
 			return append(
 				all,
-				Finding{First, "namespaces", fmt.Sprintf("%d more namespaces have Machines", len(others)-i), f.namespaceHint()},
+				Finding{
+					WeightBlocker,
+					"namespaces",
+					fmt.Sprintf("%d more namespaces have Machines", len(others)-i),
+					f.namespaceHint(),
+				},
 			)
 		}
-		says := "Millwright acts on its " + phrase.CountText(o.Machines, "Machine") + ", too, with the same target cluster"
+		says := "Millwright acts on its " + phrase.CountText(
+			o.MachineCount,
+			"Machine",
+		) + ", too, with the same target cluster"
 		if slices.ContainsFunc(o.Leases, f.isFreshLease) {
 			says += ", while machine-controller-manager is at work there"
 		}
-		all = append(all, Finding{First, "namespace/" + o.Namespace, says, f.namespaceHint()})
+		all = append(all, Finding{WeightBlocker, "namespace/" + o.Namespace, says, f.namespaceHint()})
 	}
 	return all
 }
@@ -44,4 +52,6 @@ func (f Facts) namespaceHint() string {
 }
 
 // isFreshLease reports whether a Lease is valid and has a holder.
-func (f Facts) isFreshLease(l Lease) bool { return l.Holder != "" && f.Now.Sub(l.Renewed) <= l.Lasts }
+func (f Facts) isFreshLease(l Lease) bool {
+	return l.Holder != "" && f.Now.Sub(l.RenewedAt) <= l.Duration
+}

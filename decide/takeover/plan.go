@@ -11,9 +11,9 @@ import (
 
 // Step is one step of a takeover, or of the return to MCM.
 type Step struct {
-	Title    string   `json:"title"`
-	Says     []string `json:"says,omitempty"`     // sentences about the step
-	Commands []string `json:"commands,omitempty"` // commands to execute
+	Title     string   `json:"title"`
+	Sentences []string `json:"says,omitempty"`     // sentences about the step
+	Commands  []string `json:"commands,omitempty"` // commands to execute
 }
 
 // PlanSteps returns the steps of the takeover of a namespace, and the steps of the return to MCM, each in order.
@@ -34,14 +34,14 @@ func PlanSteps(f Facts) (there, back []Step) {
 func (f Facts) preparationSteps(findings []Finding) []Step {
 	var todo []string
 	for _, x := range findings {
-		if x.Weight == First && x.Object != controllerObject && x.Object != "CRDs" {
-			todo = append(todo, fmt.Sprintf("%s: %s: %s", x.Object, x.Says, x.Do))
+		if x.Weight == WeightBlocker && x.Object != controllerObject && x.Object != "CRDs" {
+			todo = append(todo, fmt.Sprintf("%s: %s: %s", x.Object, x.Message, x.Advice))
 		}
 	}
 	steps := []Step{
 		{
-			Title: "Install Millwright, without pods",
-			Says:  []string{"Machine-controller-manager works with Millwright's CRDs, too: nothing else changes yet."},
+			Title:     "Install Millwright, without pods",
+			Sentences: []string{"Machine-controller-manager works with Millwright's CRDs, too: nothing else changes yet."},
 			Commands: []string{
 				"kubectl apply -k deploy/crds",
 				"helm install millwright deploy/chart --namespace millwright --create-namespace --set crds.install=false,worker.replicas=0,bridge.replicas=0 --values VALUES",
@@ -49,7 +49,7 @@ func (f Facts) preparationSteps(findings []Finding) []Step {
 		},
 	}
 	if len(todo) > 0 {
-		steps = append(steps, Step{Title: "Correct what is in the way", Says: todo})
+		steps = append(steps, Step{Title: "Correct what is in the way", Sentences: todo})
 	}
 	return steps
 }
@@ -57,7 +57,7 @@ func (f Facts) preparationSteps(findings []Finding) []Step {
 // stopSteps returns the step that stops MCM, with notes about calls in progress.
 func (f Facts) stopSteps() []Step {
 	says := []string{"Whoever scales it up again, such as Gardener's gardenlet, must be told not to."}
-	if creating := f.machineNames(func(m Machine) bool { return m.Need == attention.Instance }); len(creating) > 0 {
+	if creating := f.machineNames(func(m Machine) bool { return m.Need == attention.NeedInstance }); len(creating) > 0 {
 		says = append(
 			says,
 			"Wait until its calls to the cloud have ended: Millwright does not see a call that is still in progress. It was creating "+joinNames(
@@ -73,8 +73,8 @@ func (f Facts) stopSteps() []Step {
 		}
 	}
 	return []Step{{
-		Title: "Stop machine-controller-manager",
-		Says:  says,
+		Title:     "Stop machine-controller-manager",
+		Sentences: says,
 		Commands: []string{
 			fmt.Sprintf("kubectl scale deployment %s --namespace %s --replicas=0", strings.Join(controllers, " "), f.Namespace),
 			"millwright migrate check --namespace " + f.Namespace + phrase.TextIf(
@@ -113,8 +113,8 @@ func (f Facts) startSteps() []Step {
 	}
 	return []Step{
 		{
-			Title: "Start Millwright",
-			Says:  says,
+			Title:     "Start Millwright",
+			Sentences: says,
 			Commands: []string{
 				"helm upgrade millwright deploy/chart --namespace millwright --values VALUES --set crds.install=false",
 				"millwright doctor --cluster-name NAME",
@@ -127,12 +127,12 @@ func (f Facts) startSteps() []Step {
 func (f Facts) objectSteps(findings []Finding) []Step {
 	var says []string
 	for _, x := range findings {
-		if x.Weight == Note ||
-			x.Weight == OK && strings.HasPrefix(x.Object, "machine") && x.Object != controllerObject {
-			says = append(says, fmt.Sprintf("%s: %s.", x.Object, x.Says))
+		if x.Weight == WeightNote ||
+			x.Weight == WeightOK && strings.HasPrefix(x.Object, "machine") && x.Object != controllerObject {
+			says = append(says, fmt.Sprintf("%s: %s.", x.Object, x.Message))
 		}
 	}
-	return []Step{{Title: "What then happens by itself", Says: append(
+	return []Step{{Title: "What then happens by itself", Sentences: append(
 		says,
 		"Bootstrap tokens of machine-controller-manager stay valid for the nodes that boot with them, and end by themselves at their time.",
 	)}}
@@ -143,7 +143,7 @@ func (f Facts) checkSteps() []Step {
 	return []Step{
 		{
 			Title: "Look",
-			Says: []string{
+			Sentences: []string{
 				"Each machine has the same provider ID and the same node as before, and the column WAITS-FOR is empty, except for the machines above.",
 			},
 			Commands: []string{"kubectl get machinedeployments,machinesets,machines --namespace " + f.Namespace + " -o wide"},
@@ -155,7 +155,7 @@ func (f Facts) checkSteps() []Step {
 func (f Facts) autoscalerSteps() []Step {
 	return []Step{{
 		Title: "With Gardener's cluster autoscaler: answer it",
-		Says: []string{
+		Sentences: []string{
 			"It scales only if the namespace has a Deployment machine-controller-manager with available replicas. Until then it scales nothing.",
 			"Keep the manifest of the old Deployment for the way back: it has the name of the new one.",
 		},
@@ -170,15 +170,15 @@ func (f Facts) autoscalerSteps() []Step {
 func (f Facts) returnSteps() []Step {
 	return []Step{
 		{
-			Title: "Stop Millwright",
-			Says:  []string{"A drain or a creation that is in progress is continued by machine-controller-manager."},
+			Title:     "Stop Millwright",
+			Sentences: []string{"A drain or a creation that is in progress is continued by machine-controller-manager."},
 			Commands: []string{
 				"kubectl scale deployment --namespace millwright --selector app.kubernetes.io/part-of=millwright --replicas=0",
 			},
 		},
 		{
 			Title: "Start machine-controller-manager",
-			Says: []string{
+			Sentences: []string{
 				"Leave Millwright's CRDs: its own would drop fields of the status.",
 				"It does not read RolloutPolicies, nor requests of millwright: a rollout that waits for approval goes on, and a held deletion too.",
 				"It deletes instances whose name no Machine has.",
@@ -200,4 +200,4 @@ func (f Facts) machineNames(fits func(Machine) bool) (names []string) {
 	return names
 }
 
-func joinNames(names []string) string { return phrase.JoinNames(names, maxNames, ", ") }
+func joinNames(names []string) string { return phrase.JoinNames(names, maxNamesPerFinding, ", ") }

@@ -18,22 +18,23 @@ type FindingWeight string
 
 // The weights of findings, with the most important weight first.
 const (
-	First FindingWeight = "first" // must be resolved before Millwright starts
+	WeightBlocker FindingWeight = "first" // must be resolved before Millwright starts
 	// an action or a behaviour of Millwright after its start that needs no preparation
-	Note FindingWeight = "note"
-	OK   FindingWeight = "ok"
+	WeightNote FindingWeight = "note"
+	WeightOK   FindingWeight = "ok"
 )
 
 // Finding is one result of the check.
 type Finding struct {
-	Weight FindingWeight `json:"weight"`
-	Object string        `json:"object"`       // kind/name, or the part of the installation with the finding
-	Says   string        `json:"says"`         // one sentence
-	Do     string        `json:"do,omitempty"` // what to do; empty: nothing
+	Weight  FindingWeight `json:"weight"`
+	Object  string        `json:"object"`       // kind/name, or the part of the installation with the finding
+	Message string        `json:"says"`         // one sentence
+	Advice  string        `json:"do,omitempty"` // what to do; empty: nothing
 }
 
-// maxNames is the largest number of objects that one finding names. Source of maxNames: the width of a terminal.
-const maxNames = 5
+// maxNamesPerFinding is the largest number of objects that one finding names. Source of maxNamesPerFinding: the width
+// of a terminal.
+const maxNamesPerFinding = 5
 
 // Decide returns the findings, with the most important findings first.
 func Decide(f Facts) []Finding {
@@ -47,7 +48,7 @@ func Decide(f Facts) []Finding {
 		f.ownershipFindings(),
 		f.machineFindings(),
 	)
-	order := []FindingWeight{First, Note, OK}
+	order := []FindingWeight{WeightBlocker, WeightNote, WeightOK}
 	slices.SortStableFunc(
 		all,
 		func(a, b Finding) int { return slices.Index(order, a.Weight) - slices.Index(order, b.Weight) },
@@ -57,7 +58,7 @@ func Decide(f Facts) []Finding {
 
 // Blockers returns the findings that must be resolved before Millwright starts.
 func Blockers(findings []Finding) []Finding {
-	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Weight != First })
+	return slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Weight != WeightBlocker })
 }
 
 // installationFindings returns findings about MCM's processes and about Millwright's kinds in the API server.
@@ -65,21 +66,24 @@ func (f Facts) installationFindings() (all []Finding) {
 	const stop = "stop it, and wait until its calls to the cloud have ended"
 	working := f.signsOfRunningMCM()
 	for _, w := range working {
-		all = append(all, Finding{First, controllerObject, w, stop})
+		all = append(all, Finding{WeightBlocker, controllerObject, w, stop})
 	}
 	if len(working) == 0 {
-		all = append(all, Finding{OK, controllerObject, "it is not at work in namespace " + f.Namespace, ""})
+		all = append(all, Finding{WeightOK, controllerObject, "it is not at work in namespace " + f.Namespace, ""})
 	}
 	if len(f.MissingKinds) > 0 {
 		all = append(all, Finding{
-			First, "CRDs", "the API server has no " + phrase.JoinNames(f.MissingKinds, maxNames, ", "),
+			WeightBlocker, "CRDs", "the API server has no " + phrase.JoinNames(f.MissingKinds, maxNamesPerFinding, ", "),
 			"kubectl apply -k deploy/crds; machine-controller-manager works with these CRDs, too",
 		})
 	} else {
-		all = append(all, Finding{OK, "CRDs", "the API server has all kinds of Millwright", ""})
+		all = append(all, Finding{WeightOK, "CRDs", "the API server has all kinds of Millwright", ""})
 	}
-	for _, u := range f.Unreadable {
-		all = append(all, Finding{First, "rights", u, "use a kubeconfig that may do this: what is not read is not checked"})
+	for _, u := range f.UnreadableObjects {
+		all = append(
+			all,
+			Finding{WeightBlocker, "rights", u, "use a kubeconfig that may do this: what is not read is not checked"},
+		)
 	}
 	return all
 }
@@ -90,7 +94,7 @@ func (f Facts) signsOfRunningMCM() (signs []string) {
 		if f.isFreshLease(l) {
 			signs = append(
 				signs,
-				fmt.Sprintf("it is at work: %s renewed Lease %s at %s", l.Holder, l.Name, phrase.ClockText(l.Renewed, f.Now)),
+				fmt.Sprintf("it is at work: %s renewed Lease %s at %s", l.Holder, l.Name, phrase.ClockText(l.RenewedAt, f.Now)),
 			)
 		}
 	}
@@ -109,29 +113,29 @@ func (f Facts) classFindings() (all []Finding) {
 		switch {
 		case !c.Exists:
 			all = append(all, Finding{
-				Note,
+				WeightNote,
 				object,
 				fmt.Sprintf(
 					"it does not exist, and %s it: their instances can be neither created nor deleted",
-					machinesNameText(c.Machines),
+					namingMachinesClause(c.MachineCount),
 				),
 				"create the class, if its machines are wanted",
 			})
 		case c.Provider == "":
 			all = append(all, Finding{
-				First, object, "it has no provider: Millwright does not know which worker to ask for its instances",
+				WeightBlocker, object, "it has no provider: Millwright does not know which worker to ask for its instances",
 				"set the field provider to the name of the cloud, such as aws: the worker of that name serves it",
 			})
-		case c.BadName != "":
-			all = append(all, Finding{First, object, c.BadName, "change the field provider"})
+		case c.InvalidProviderReason != "":
+			all = append(all, Finding{WeightBlocker, object, c.InvalidProviderReason, "change the field provider"})
 		default:
 			well++
 		}
-		for _, l := range c.Lenders {
+		for _, l := range c.SecretsOfOtherNamespaces {
 			all = append(all, f.secretFindings(object, l)...)
 		}
 	}
-	return append(all, okFinding(well, "machineclasses", "class names its provider", "classes name their providers")...)
+	return append(all, okFindings(well, "machineclasses", "class names its provider", "classes name their providers")...)
 }
 
 // secretFindings returns a finding if a class uses a Secret of another namespace that does not permit the use.
@@ -141,12 +145,12 @@ func (f Facts) secretFindings(object string, l SecretOfOtherNamespace) []Finding
 	refused := "instances of its machines can be neither created nor deleted"
 	flag := ", or start the workers of providers with --allow-secrets-without-consent"
 	switch {
-	case l.Unread != "":
-		says := fmt.Sprintf("%scannot be read: %s; without the annotation %s, %s", secret, l.Unread, annotation, refused)
+	case l.ReadError != "":
+		says := fmt.Sprintf("%scannot be read: %s; without the annotation %s, %s", secret, l.ReadError, annotation, refused)
 		do := fmt.Sprintf("let its owner add %s to the annotation %s", f.Namespace, annotation)
-		return []Finding{{Note, object, says, do + flag}}
-	case !l.Allows:
-		value := strings.Join(phrase.NonEmptyTexts(l.Allowed, f.Namespace), ",")
+		return []Finding{{WeightNote, object, says, do + flag}}
+	case !l.AllowsUse:
+		value := strings.Join(phrase.NonEmptyTexts(l.AllowedNamespaces, f.Namespace), ",")
 		do := fmt.Sprintf(
 			"kubectl annotate secret --namespace %s %s --overwrite '%s=%s'",
 			l.Namespace,
@@ -154,28 +158,28 @@ func (f Facts) secretFindings(object string, l SecretOfOtherNamespace) []Finding
 			annotation,
 			value,
 		)
-		return []Finding{{First, object, secret + "does not allow that: " + refused, do + flag}}
+		return []Finding{{WeightBlocker, object, secret + "does not allow that: " + refused, do + flag}}
 	default:
 		return nil
 	}
 }
 
-func machinesNameText(machines int) string {
+func namingMachinesClause(machines int) string {
 	return phrase.CountText(machines, "machine") + phrase.SingularOrPlural(machines, " names", " name")
 }
 
-// okFinding returns one finding with the number n of objects that have no other finding, or nothing if n is 0.
-func okFinding(n int, object, one, several string) []Finding {
+// okFindings returns one finding with the number n of objects that have no other finding, or nothing if n is 0.
+func okFindings(n int, object, one, several string) []Finding {
 	if n == 0 {
 		return nil
 	}
-	return []Finding{{OK, object, fmt.Sprint(n, " ", phrase.SingularOrPlural(n, one, several)), ""}}
+	return []Finding{{WeightOK, object, fmt.Sprint(n, " ", phrase.SingularOrPlural(n, one, several)), ""}}
 }
 
 func (f Facts) refusedSpecFindings() (all []Finding) {
-	for _, r := range f.Refused {
+	for _, r := range f.RefusedSpecs {
 		all = append(all, Finding{
-			First, r.Object, "the API server takes no machine of its template: " + r.Why,
+			WeightBlocker, r.Object, "the API server takes no machine of its template: " + r.Why,
 			"correct this field of the template",
 		})
 	}
@@ -186,18 +190,23 @@ func (f Facts) deploymentFindings() (all []Finding) {
 	rest := 0
 	for _, d := range f.Deployments {
 		object, before := "machinedeployment/"+d.Name, len(all)
-		if d.Invalid != "" {
-			all = append(
-				all,
-				Finding{First, object, d.Invalid, "correct its spec: Millwright changes nothing of an invalid deployment"},
-			)
-		}
-		switch {
-		case d.NewSet:
+		if d.InvalidReason != "" {
 			all = append(
 				all,
 				Finding{
-					Note,
+					WeightBlocker,
+					object,
+					d.InvalidReason,
+					"correct its spec: Millwright changes nothing of an invalid deployment",
+				},
+			)
+		}
+		switch {
+		case d.NeedsNewSet:
+			all = append(
+				all,
+				Finding{
+					WeightNote,
 					object,
 					"none of its sets has its template: a rollout begins; " + d.Why,
 					pauseCommand(d.Name, f.Namespace),
@@ -206,7 +215,7 @@ func (f Facts) deploymentFindings() (all []Finding) {
 		case d.Rolling:
 			all = append(
 				all,
-				Finding{Note, object, "a rollout is in progress, and goes on: " + d.Why, pauseCommand(d.Name, f.Namespace)},
+				Finding{WeightNote, object, "a rollout is in progress, and goes on: " + d.Why, pauseCommand(d.Name, f.Namespace)},
 			)
 		}
 		all = append(all, f.behaviourFindings(object, d.MinReady, d.Frozen)...)
@@ -216,7 +225,7 @@ func (f Facts) deploymentFindings() (all []Finding) {
 	}
 	return append(
 		all,
-		okFinding(
+		okFindings(
 			rest,
 			"machinedeployments",
 			"deployment keeps its sets and revisions",
@@ -236,7 +245,7 @@ func (f Facts) behaviourFindings(object string, minReady time.Duration, frozen b
 	}
 	if minReady > 0 {
 		all = append(all, Finding{
-			Note,
+			WeightNote,
 			object,
 			fmt.Sprintf(
 				"minReadySeconds is obeyed: a machine is available %s after it is ready, and not at once",
@@ -247,7 +256,7 @@ func (f Facts) behaviourFindings(object string, minReady time.Duration, frozen b
 	}
 	if frozen {
 		all = append(all, Finding{
-			Note, object, "it is frozen, and stays so: it creates no machines",
+			WeightNote, object, "it is frozen, and stays so: it creates no machines",
 			"annotate it with safety.machine.sapcloud.io/unfreeze, or start worker and bridge with --as-mcm",
 		})
 	}
@@ -258,29 +267,29 @@ func (f Facts) setFindings() (all []Finding) {
 	rest := 0
 	for _, s := range f.Sets {
 		object, before := "machineset/"+s.Name, len(all)
-		if s.Invalid != "" {
+		if s.InvalidReason != "" {
 			all = append(
 				all,
-				Finding{First, object, s.Invalid, "correct its spec: Millwright changes nothing of an invalid set"},
+				Finding{WeightBlocker, object, s.InvalidReason, "correct its spec: Millwright changes nothing of an invalid set"},
 			)
 		}
 		work := phrase.NonEmptyTexts(
-			phrase.TextIf(s.Creates > 0, "%s to create", phrase.CountText(s.Creates, "machine")),
-			phrase.TextIf(s.Deletes > 0, "%s to delete", phrase.CountText(s.Deletes, "machine")),
-			phrase.TextIf(s.Relabels > 0, "%s to relabel", phrase.CountText(s.Relabels, "machine")),
+			phrase.TextIf(s.CreationCount > 0, "%s to create", phrase.CountText(s.CreationCount, "machine")),
+			phrase.TextIf(s.DeletionCount > 0, "%s to delete", phrase.CountText(s.DeletionCount, "machine")),
+			phrase.TextIf(s.RelabelCount > 0, "%s to relabel", phrase.CountText(s.RelabelCount, "machine")),
 		)
 		if len(work) > 0 {
 			all = append(
 				all,
 				Finding{
-					Note,
+					WeightNote,
 					object,
-					"it is not of the wanted size or template: " + phrase.JoinNames(work, maxNames, ", ") + "; " + s.Why,
+					"it is not of the wanted size or template: " + phrase.JoinNames(work, maxNamesPerFinding, ", ") + "; " + s.Why,
 					"",
 				},
 			)
 		}
-		if s.Alone {
+		if s.Standalone {
 			all = append(all, f.behaviourFindings(object, s.MinReady, s.Frozen)...)
 		} else {
 			all = append(all, f.behaviourFindings(object, 0, s.Frozen)...)
@@ -289,5 +298,5 @@ func (f Facts) setFindings() (all []Finding) {
 			rest++
 		}
 	}
-	return append(all, okFinding(rest, "machinesets", "set has the wanted size", "sets have the wanted sizes")...)
+	return append(all, okFindings(rest, "machinesets", "set has the wanted size", "sets have the wanted sizes")...)
 }

@@ -26,7 +26,7 @@ func newFacts(change func(*takeover.Facts)) takeover.Facts {
 func findingsOfObject(f takeover.Facts, object string) (lines []string) {
 	for _, x := range takeover.Decide(f) {
 		if x.Object == object {
-			lines = append(lines, string(x.Weight)+" "+x.Says)
+			lines = append(lines, string(x.Weight)+" "+x.Message)
 		}
 	}
 	return lines
@@ -36,9 +36,9 @@ func findingsOfObject(f takeover.Facts, object string) (lines []string) {
 func TestTheAnnotationOfASecretKeepsItsOldValue(t *testing.T) {
 	for before, after := range map[string]string{"": "shop", "bakery": "bakery,shop"} {
 		f := newFacts(func(f *takeover.Facts) {
-			l := takeover.SecretOfOtherNamespace{Namespace: "credentials", Name: "account", Allowed: before}
+			l := takeover.SecretOfOtherNamespace{Namespace: "credentials", Name: "account", AllowedNamespaces: before}
 			f.Classes = []takeover.Class{
-				{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.SecretOfOtherNamespace{l}},
+				{Name: "c", Exists: true, Provider: "aws", SecretsOfOtherNamespaces: []takeover.SecretOfOtherNamespace{l}},
 			}
 		})
 		first := takeover.Decide(f)[0]
@@ -48,7 +48,7 @@ func TestTheAnnotationOfASecretKeepsItsOldValue(t *testing.T) {
 			"kubectl annotate secret --namespace credentials account --overwrite "+
 				"'machine.sapcloud.io/allowed-class-namespaces="+after+"', "+
 				"or start the workers of providers with --allow-secrets-without-consent",
-			first.Do,
+			first.Advice,
 		)
 	}
 }
@@ -56,7 +56,10 @@ func TestTheAnnotationOfASecretKeepsItsOldValue(t *testing.T) {
 func TestManyNamespacesAreNotAllNamed(t *testing.T) {
 	f := newFacts(func(f *takeover.Facts) {
 		for i := range 8 {
-			f.Others = append(f.Others, takeover.OtherNamespace{Namespace: fmt.Sprintf("n-%d", 8-i), Machines: 2})
+			f.OtherNamespaces = append(
+				f.OtherNamespaces,
+				takeover.OtherNamespace{Namespace: fmt.Sprintf("n-%d", 8-i), MachineCount: 2},
+			)
 		}
 	})
 	assert.Equal(
@@ -70,7 +73,12 @@ func TestManyNamespacesAreNotAllNamed(t *testing.T) {
 
 func TestTakeoverFindings(t *testing.T) {
 	lease := func(ago time.Duration) takeover.Lease {
-		return takeover.Lease{Name: "machine-controller", Holder: "pod-1", Renewed: now.Add(-ago), Lasts: 15 * time.Second}
+		return takeover.Lease{
+			Name:      "machine-controller",
+			Holder:    "pod-1",
+			RenewedAt: now.Add(-ago),
+			Duration:  15 * time.Second,
+		}
 	}
 	for name, row := range map[string]struct {
 		change func(*takeover.Facts)
@@ -80,34 +88,38 @@ func TestTakeoverFindings(t *testing.T) {
 		"MCM has stopped":      {func(f *takeover.Facts) { f.Leases = []takeover.Lease{lease(16 * time.Second)} }, "machine-controller-manager", []string{"ok it is not at work in namespace shop"}},
 		"MCM renews its Lease": {func(f *takeover.Facts) { f.Leases = []takeover.Lease{lease(15 * time.Second)} }, "machine-controller-manager", []string{"first it is at work: pod-1 renewed Lease machine-controller at 14:05:52 UTC"}},
 		"MCM gave its Lease back": {func(f *takeover.Facts) {
-			f.Leases = []takeover.Lease{{Name: "machine-controller", Renewed: now, Lasts: 15 * time.Second}}
+			f.Leases = []takeover.Lease{{Name: "machine-controller", RenewedAt: now, Duration: 15 * time.Second}}
 		}, "machine-controller-manager", []string{"ok it is not at work in namespace shop"}},
 		"MCM without a Lease": {func(f *takeover.Facts) {
 			f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 2}}
 		}, "machine-controller-manager", []string{"first Deployment machine-controller-manager has 2 replicas"}},
 		"MCM scaled to 0":             {func(f *takeover.Facts) { f.Controllers = []takeover.Controller{{Name: "machine-controller-manager"}} }, "machine-controller-manager", []string{"ok it is not at work in namespace shop"}},
 		"the CRDs of MCM":             {func(f *takeover.Facts) { f.MissingKinds = []string{"machinedrainrules", "rolloutpolicies"} }, "CRDs", []string{"first the API server has no machinedrainrules, rolloutpolicies"}},
-		"not everything can be read":  {func(f *takeover.Facts) { f.Unreadable = []string{"leases is forbidden"} }, "rights", []string{"first leases is forbidden"}},
-		"a class that does not exist": {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Machines: 2}} }, "machineclass/c", []string{"note it does not exist, and 2 machines name it: their instances can be neither created nor deleted"}},
-		"a class without a provider":  {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Exists: true, BadName: "is empty"}} }, "machineclass/c", []string{"first it has no provider: Millwright does not know which worker to ask for its instances"}},
+		"not everything can be read":  {func(f *takeover.Facts) { f.UnreadableObjects = []string{"leases is forbidden"} }, "rights", []string{"first leases is forbidden"}},
+		"a class that does not exist": {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", MachineCount: 2}} }, "machineclass/c", []string{"note it does not exist, and 2 machines name it: their instances can be neither created nor deleted"}},
+		"a class without a provider": {func(f *takeover.Facts) {
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, InvalidProviderReason: "is empty"}}
+		}, "machineclass/c", []string{"first it has no provider: Millwright does not know which worker to ask for its instances"}},
 		"a provider that cannot be a name": {func(f *takeover.Facts) {
-			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "a_b", BadName: "a_b is no name"}}
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "a_b", InvalidProviderReason: "a_b is no name"}}
 		}, "machineclass/c", []string{"first a_b is no name"}},
 		"classes that are well": {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws"}} }, "machineclasses", []string{"ok 1 class names its provider"}},
 		"a Secret of another namespace that does not allow it": {func(f *takeover.Facts) {
-			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.SecretOfOtherNamespace{
-				{Namespace: "credentials", Name: "data", Allows: true}, {Namespace: "credentials", Name: "account"},
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", SecretsOfOtherNamespaces: []takeover.SecretOfOtherNamespace{
+				{Namespace: "credentials", Name: "data", AllowsUse: true}, {Namespace: "credentials", Name: "account"},
 			}}}
 		}, "machineclass/c", []string{"first it uses Secret credentials/account of another namespace, which does not allow that: instances of its machines can be neither created nor deleted"}},
 		"a Secret of another namespace that cannot be read": {func(f *takeover.Facts) {
-			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", Lenders: []takeover.SecretOfOtherNamespace{{Namespace: "credentials", Name: "account", Unread: "forbidden"}}}}
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", SecretsOfOtherNamespaces: []takeover.SecretOfOtherNamespace{{Namespace: "credentials", Name: "account", ReadError: "forbidden"}}}}
 		}, "machineclass/c", []string{"note it uses Secret credentials/account of another namespace, which cannot be read: forbidden; without the annotation machine.sapcloud.io/allowed-class-namespaces, instances of its machines can be neither created nor deleted"}},
 		"a template that is refused": {func(f *takeover.Facts) {
-			f.Refused = []takeover.RefusedSpec{{Object: "machinedeployment/d", Why: "spec.drainTimeout: is negative"}}
+			f.RefusedSpecs = []takeover.RefusedSpec{{Object: "machinedeployment/d", Why: "spec.drainTimeout: is negative"}}
 		}, "machinedeployment/d", []string{"first the API server takes no machine of its template: spec.drainTimeout: is negative"}},
-		"a deployment that is not valid": {func(f *takeover.Facts) { f.Deployments = []takeover.Deployment{{Name: "d", Invalid: "no selector"}} }, "machinedeployment/d", []string{"first no selector"}},
+		"a deployment that is not valid": {func(f *takeover.Facts) {
+			f.Deployments = []takeover.Deployment{{Name: "d", InvalidReason: "no selector"}}
+		}, "machinedeployment/d", []string{"first no selector"}},
 		"no set has the template": {func(f *takeover.Facts) {
-			f.Deployments = []takeover.Deployment{{Name: "d", NewSet: true, Rolling: true, Why: "create a set"}}
+			f.Deployments = []takeover.Deployment{{Name: "d", NeedsNewSet: true, Rolling: true, Why: "create a set"}}
 		}, "machinedeployment/d", []string{"note none of its sets has its template: a rollout begins; create a set"}},
 		"a rollout in progress": {func(f *takeover.Facts) {
 			f.Deployments = []takeover.Deployment{{Name: "d", Rolling: true, Why: "d-2: 1 -> 2"}}
@@ -121,15 +133,15 @@ func TestTakeoverFindings(t *testing.T) {
 		"a freeze that was left":         {func(f *takeover.Facts) { f.Sets = []takeover.MachineSet{{Name: "s", Frozen: true}} }, "machineset/s", []string{"note it is frozen, and stays so: it creates no machines"}},
 		"a freeze that was left, as MCM": {func(f *takeover.Facts) { f.AsMCM, f.Sets = true, []takeover.MachineSet{{Name: "s", Frozen: true}} }, "machinesets", []string{"ok 1 set has the wanted size"}},
 		"minReadySeconds of a set alone": {func(f *takeover.Facts) {
-			f.Sets = []takeover.MachineSet{{Name: "s", Alone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
+			f.Sets = []takeover.MachineSet{{Name: "s", Standalone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
 		}, "machineset/s", []string{"note minReadySeconds is obeyed: a machine is available 60s after it is ready, and not at once"}},
 		"that of a deployment's set is one": {func(f *takeover.Facts) {
-			f.Sets = []takeover.MachineSet{{Name: "s", Alone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
+			f.Sets = []takeover.MachineSet{{Name: "s", Standalone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
 		}, "machinesets", []string{"ok 1 set has the wanted size"}},
 		"a set that is not as it should be": {func(f *takeover.Facts) {
-			f.Sets = []takeover.MachineSet{{Name: "s", Creates: 2, Deletes: 1, Relabels: 3, Why: "create 2"}}
+			f.Sets = []takeover.MachineSet{{Name: "s", CreationCount: 2, DeletionCount: 1, RelabelCount: 3, Why: "create 2"}}
 		}, "machineset/s", []string{"note it is not of the wanted size or template: 2 machines to create, 1 machine to delete, 3 machines to relabel; create 2"}},
-		"a set that is not valid": {func(f *takeover.Facts) { f.Sets = []takeover.MachineSet{{Name: "s", Invalid: "no selector"}} }, "machineset/s", []string{"first no selector"}},
+		"a set that is not valid": {func(f *takeover.Facts) { f.Sets = []takeover.MachineSet{{Name: "s", InvalidReason: "no selector"}} }, "machineset/s", []string{"first no selector"}},
 		"two machines with one instance": {func(f *takeover.Facts) {
 			f.Machines = []takeover.Machine{{Name: "a", ProviderID: "x:///1"}, {Name: "b", ProviderID: "x:///1"}, {Name: "c", ProviderID: "x:///2"}}
 		}, "machine/a", []string{"first machines a, b name the same instance x:///1"}},
@@ -137,19 +149,19 @@ func TestTakeoverFindings(t *testing.T) {
 			f.Machines = []takeover.Machine{{Name: "a", Node: "n"}, {Name: "b", Node: "n"}, {Name: "c"}, {Name: "d"}}
 		}, "machine/a", []string{"first machines a, b name the same node n"}},
 		"a node of another instance": {func(f *takeover.Facts) {
-			f.Machines = []takeover.Machine{{Name: "a", Node: "n", ProviderID: "x:///1", NodeInstance: "x:///2"}}
+			f.Machines = []takeover.Machine{{Name: "a", Node: "n", ProviderID: "x:///1", NodeProviderID: "x:///2"}}
 		}, "machine/a", []string{"first its node n belongs to instance x:///2, and the machine names x:///1: the node would not be drained before the instance is deleted"}},
 		"machines that are as they should be": {func(f *takeover.Facts) {
-			f.Machines = []takeover.Machine{{Name: "a"}, {Name: "b", Need: attention.Kept, Kept: true}, {Name: "c", Need: attention.Health}}
+			f.Machines = []takeover.Machine{{Name: "a"}, {Name: "b", Need: attention.NeedPreservationEnd, Preserved: true}, {Name: "c", Need: attention.NeedHealth}}
 		}, "machines", []string{"ok 3 machines are as wanted: machine, node and instance stay as they are; 1 preserved"}},
 		"one machine": {func(f *takeover.Facts) { f.Machines = []takeover.Machine{{Name: "a"}} }, "machines", []string{"ok 1 machine is as wanted: machine, node and instance stay as they are"}},
 		"machines in every state": {func(f *takeover.Facts) {
 			for need, name := range map[attention.Need]string{
-				attention.Instance: "i", attention.Node: "n", attention.Recovery: "r", attention.Sync: "s", attention.Deletion: "d",
+				attention.NeedInstance: "i", attention.NeedNode: "n", attention.NeedRecovery: "r", attention.NeedSync: "s", attention.NeedDeletion: "d",
 			} {
 				f.Machines = append(f.Machines, takeover.Machine{Name: name, Need: need, Why: "node lacks our finalizer"})
 			}
-			f.Machines = append(f.Machines, takeover.Machine{Name: "f", Need: attention.Health, Fails: true})
+			f.Machines = append(f.Machines, takeover.Machine{Name: "f", Need: attention.NeedHealth, Fails: true})
 		}, "machines", []string{
 			"note 1 machine failed: each is replaced when its budget allows that (f)",
 			"note 1 machine being created: Millwright adopts the instance that has the name of the machine, or creates one (i)",
@@ -172,11 +184,23 @@ func TestFindingsAreSortedByWeight(t *testing.T) {
 	var weights []takeover.FindingWeight
 	for _, f := range findings {
 		weights = append(weights, f.Weight)
-		assert.Equal(t, f.Weight == takeover.First, f.Weight == takeover.First && f.Do != "", "it says what to do: %+v", f)
+		assert.Equal(
+			t,
+			f.Weight == takeover.WeightBlocker,
+			f.Weight == takeover.WeightBlocker && f.Advice != "",
+			"it says what to do: %+v",
+			f,
+		)
 	}
 	assert.Equal(
 		t,
-		[]takeover.FindingWeight{takeover.First, takeover.First, takeover.Note, takeover.OK, takeover.OK},
+		[]takeover.FindingWeight{
+			takeover.WeightBlocker,
+			takeover.WeightBlocker,
+			takeover.WeightNote,
+			takeover.WeightOK,
+			takeover.WeightOK,
+		},
 		weights,
 	)
 	assert.Len(t, takeover.Blockers(findings), 2)
@@ -192,7 +216,7 @@ func TestTakeoverSteps(t *testing.T) {
 			{Name: "b", Exists: true, Provider: "aws"},
 			{Name: "c", Exists: true},
 		}
-		f.Machines = []takeover.Machine{{Name: "m-1", Need: attention.Instance}, {Name: "m-2"}}
+		f.Machines = []takeover.Machine{{Name: "m-1", Need: attention.NeedInstance}, {Name: "m-2"}}
 	}))
 	titles := func(steps []takeover.Step) (all []string) {
 		for _, s := range steps {
@@ -210,16 +234,16 @@ func TestTakeoverSteps(t *testing.T) {
 		"With Gardener's cluster autoscaler: answer it",
 	}, titles(there))
 	require.Equal(t, []string{"Stop Millwright", "Start machine-controller-manager"}, titles(back))
-	assert.Len(t, there[1].Says, 1)
-	assert.Contains(t, there[1].Says[0], "machineclass/c: it has no provider")
+	assert.Len(t, there[1].Sentences, 1)
+	assert.Contains(t, there[1].Sentences[0], "machineclass/c: it has no provider")
 	assert.Equal(t, []string{
 		"kubectl scale deployment machine-controller-manager --namespace shop --replicas=0",
 		"millwright migrate check --namespace shop --as-mcm   # until its exit code is 0",
 	}, there[2].Commands)
-	assert.Contains(t, strings.Join(there[2].Says, " "), "It was creating m-1.")
-	assert.Contains(t, there[3].Says, "Workers are needed for provider aws.")
-	assert.Contains(t, there[3].Says, "Add --as-mcm to worker.args and to bridge.args of your values.")
-	assert.Contains(t, strings.Join(there[4].Says, " "), "1 machine being created")
+	assert.Contains(t, strings.Join(there[2].Sentences, " "), "It was creating m-1.")
+	assert.Contains(t, there[3].Sentences, "Workers are needed for provider aws.")
+	assert.Contains(t, there[3].Sentences, "Add --as-mcm to worker.args and to bridge.args of your values.")
+	assert.Contains(t, strings.Join(there[4].Sentences, " "), "1 machine being created")
 	assert.Equal(
 		t,
 		[]string{"kubectl scale deployment machine-controller-manager --namespace shop --replicas=1"},
@@ -229,7 +253,7 @@ func TestTakeoverSteps(t *testing.T) {
 	there, _ = takeover.PlanSteps(newFacts(func(*takeover.Facts) {}))
 	assert.NotContains(t, titles(there), "Correct what is in the way", "nothing is")
 	for _, s := range there {
-		assert.NotContains(t, strings.Join(append(s.Says, s.Commands...), " "), "as-mcm")
+		assert.NotContains(t, strings.Join(append(s.Sentences, s.Commands...), " "), "as-mcm")
 	}
 }
 

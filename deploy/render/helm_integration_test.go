@@ -43,7 +43,7 @@ func startCluster(t *testing.T) *cluster {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
-	kubeconfig, in := s.KubeconfigPath(component.Admin), namespace
+	kubeconfig, in := s.KubeconfigPath(component.AdminIdentity), namespace
 	c := &cluster{helmConfig: new(action.Configuration)}
 	c.config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	require.NoError(t, err)

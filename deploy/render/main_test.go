@@ -113,7 +113,7 @@ func TestManifestsEqualTheRenderedChart(t *testing.T) {
 	}
 }
 
-func TestHelmAndKustomizeInstallTheSame(t *testing.T) {
+func TestHelmAndKustomizeInstallTheSameObjects(t *testing.T) {
 	for overlay, example := range map[string]string{"example": "virtual", "incus": "incus", "libvirt": "libvirt", "mcm": "mcm"} {
 		t.Run(overlay, func(t *testing.T) {
 			helm := renderedObjects(t, loadChart(t), exampleValues(t)[example])
@@ -374,7 +374,7 @@ func TestDisabledObjectsAreNotRendered(t *testing.T) {
 
 // The chart of a release has the release's version. The released chart renders the same objects as the repository's
 // chart, by default with images of the release's version.
-func TestReleasedChartHasItsVersionAndSameObjects(t *testing.T) {
+func TestReleasedChartDiffersOnlyInItsVersion(t *testing.T) {
 	to := t.TempDir()
 	require.NoError(t, writeChart(deployFolder, "v9.8.7-rc.1", to))
 	released, err := loader.Load(filepath.Join(to, "millwright"))

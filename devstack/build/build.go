@@ -18,25 +18,25 @@ import (
 
 // The heavy binaries.
 const (
-	Kubernetes = "kubernetes" // etcd, API server, controllers, scheduler, kubectl and KWOK in one multi-call binary
-	Temporal   = "temporal"   // Temporal's server and UI
-	Kubelet    = "kubelet"    // only for real nodes
-	MCM        = "mcm"        // a released machine-controller-manager, only for the takeover test
+	KubernetesBinary = "kubernetes" // etcd, API server, controllers, scheduler, kubectl and KWOK in one multi-call binary
+	TemporalBinary   = "temporal"   // Temporal's server and UI
+	KubeletBinary    = "kubelet"    // only for real nodes
+	MCMBinary        = "mcm"        // a released machine-controller-manager, only for the takeover test
 )
 
 // HeavyBinaryNames returns the names of the heavy binaries that every stack needs: all except Kubelet and MCM.
-func HeavyBinaryNames() []string { return []string{Kubernetes, Temporal} }
+func HeavyBinaryNames() []string { return []string{KubernetesBinary, TemporalBinary} }
 
 // describeBinary returns the description of a heavy binary in progress messages; any other name is returned unchanged.
 func describeBinary(name string) string {
 	switch name {
-	case Kubernetes:
+	case KubernetesBinary:
 		return "etcd, kube-apiserver, controller-manager, scheduler, kubectl and KWOK as one binary"
-	case Temporal:
+	case TemporalBinary:
 		return "Temporal's server and UI as one binary"
-	case Kubelet:
+	case KubeletBinary:
 		return "Kubernetes' kubelet, for real nodes"
-	case MCM:
+	case MCMBinary:
 		return "machine-controller-manager, for the test of a takeover"
 	}
 	return name
@@ -47,11 +47,11 @@ func describeBinary(name string) string {
 // processes may call HeavyBinary at once: one process builds, and the other processes wait. A second call takes
 // milliseconds.
 func HeavyBinary(ctx context.Context, repo, name string, progress io.Writer) (string, error) {
-	if all := append(HeavyBinaryNames(), Kubelet, MCM); !slices.Contains(all, name) {
+	if all := append(HeavyBinaryNames(), KubeletBinary, MCMBinary); !slices.Contains(all, name) {
 		return "", fmt.Errorf("build %s: no such binary: have %v", name, all)
 	}
 	module := filepath.Join(repo, "devstack", name)
-	flags, err := linkerFlags(name, module)
+	flags, err := goBuildFlags(name, module)
 	if err != nil {
 		return "", err
 	}

@@ -67,16 +67,16 @@ func TestCachedBinaryIsNotBuiltAgain(t *testing.T) {
 	t.Setenv("MILLWRIGHT_CACHE", t.TempDir())
 	cache, err := CacheDir()
 	require.NoError(t, err)
-	module := filepath.Join(repo, "devstack", Kubernetes)
-	flags, err := linkerFlags(Kubernetes, module)
+	module := filepath.Join(repo, "devstack", KubernetesBinary)
+	flags, err := goBuildFlags(KubernetesBinary, module)
 	require.NoError(t, err)
 	key, err := cacheKey(t.Context(), module, flags, nil)
 	require.NoError(t, err)
-	dir := createCacheEntry(t, cache, Kubernetes+"-"+key, time.Hour)
+	dir := createCacheEntry(t, cache, KubernetesBinary+"-"+key, time.Hour)
 
-	path, err := HeavyBinary(t.Context(), repo, Kubernetes, io.Discard)
+	path, err := HeavyBinary(t.Context(), repo, KubernetesBinary, io.Discard)
 	require.NoError(t, err)
-	assert.Equal(t, filepath.Join(dir, Kubernetes), path)
+	assert.Equal(t, filepath.Join(dir, KubernetesBinary), path)
 }
 
 func TestSecondBuilderWaitsForTheLock(t *testing.T) {

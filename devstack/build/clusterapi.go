@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// ClusterAPI is the folder of the nested module that pins the versions of Cluster API, and the name of the cache
+// ClusterAPIFolder is the folder of the nested module that pins the versions of Cluster API, and the name of the cache
 // entries with Cluster API's programs.
-const ClusterAPI = "clusterapi"
+const ClusterAPIFolder = "clusterapi"
 
 // These are the file names of Cluster API's programs in the folder that ClusterAPIPrograms returns.
 const (
@@ -112,8 +112,8 @@ func (e sourceEdit) applyTo(folder string) error {
 // kustomization.yaml with the labels of the CustomResourceDefinitions. If the cache lacks the folder,
 // ClusterAPIPrograms builds the programs, which takes minutes. A second call takes milliseconds.
 func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (string, error) {
-	module := filepath.Join(repo, "devstack", ClusterAPI)
-	flags, err := linkerFlags(ClusterAPI, module)
+	module := filepath.Join(repo, "devstack", ClusterAPIFolder)
+	flags, err := goBuildFlags(ClusterAPIFolder, module)
 	if err != nil {
 		return "", err
 	}
@@ -122,7 +122,7 @@ func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (s
 		return "", fmt.Errorf("compute cache key of Cluster API's programs: %w", err)
 	}
 	recipe := fmt.Sprintf("%s %v %v", key, clusterAPIPrograms(), loopbackEdits())
-	return CachedFolder(ctx, ClusterAPI, recipe, progress, func(dir string) error {
+	return CachedFolder(ctx, ClusterAPIFolder, recipe, progress, func(dir string) error {
 		_, _ = fmt.Fprintln(
 			progress,
 			"building Cluster API's core, kubeadm providers and development provider: five minutes or so on two cores, once",
@@ -145,8 +145,8 @@ func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (s
 // call takes milliseconds.
 func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	const name = "clusterctl"
-	module := filepath.Join(repo, "devstack", ClusterAPI)
-	flags, err := linkerFlags(name, module)
+	module := filepath.Join(repo, "devstack", ClusterAPIFolder)
+	flags, err := goBuildFlags(name, module)
 	if err != nil {
 		return "", err
 	}
@@ -173,7 +173,7 @@ func buildClusterAPIPrograms(
 	flags []string,
 	progress io.Writer,
 ) error {
-	if err := runGoCommand(ctx, module, ClusterAPI, nil, []string{"mod", "download"}, progress); err != nil {
+	if err := runGoCommand(ctx, module, ClusterAPIFolder, nil, []string{"mod", "download"}, progress); err != nil {
 		return err
 	}
 	goMod, err := copyEditedModules(ctx, module, edited)

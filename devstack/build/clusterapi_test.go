@@ -41,13 +41,13 @@ func TestCopyConfigFillsOneFolder(t *testing.T) {
 
 // The nested module lists each program as a tool, and requires each module that loopbackEdits names.
 func TestNestedModuleHasTheProgramsOfClusterAPI(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", ClusterAPI, "go.mod"))
+	text, err := os.ReadFile(filepath.Join("..", ClusterAPIFolder, "go.mod"))
 	require.NoError(t, err)
 	for _, p := range clusterAPIPrograms() {
 		assert.Contains(t, string(text), "\t"+p.module+"/"+p.mainFolder+"\n")
 	}
 	assert.Contains(t, string(text), "\t"+clusterAPIModule+"/cmd/clusterctl\n")
-	versions := readModuleVersions(t, ClusterAPI)
+	versions := readModuleVersions(t, ClusterAPIFolder)
 	for _, e := range loopbackEdits() {
 		assert.NotEmpty(t, versions[e.module], e.module)
 	}

@@ -15,9 +15,9 @@ import (
 
 const (
 	progressInterval = 15 * time.Second // time between two progress lines; short enough to show that the build runs
-	// A build that compiles at least coldBuildPackages packages has a cold Go build cache.
-	coldBuildPackages = 20
-	maxMessageLines   = 40 // number of lines of the compiler's output in an error
+	// A build that compiles at least minColdBuildPackages packages has a cold Go build cache.
+	minColdBuildPackages = 20
+	maxMessageLines      = 40 // number of lines of the compiler's output in an error
 )
 
 // runGoCommand runs the go command in dir with additional environment variables, and reports progress. If the context
@@ -66,9 +66,9 @@ func runGoCommand(ctx context.Context, dir, what string, environment, arguments 
 
 // compilerOutput parses the output of `go build -v`. The field lastMessages may be read after parse has returned.
 type compilerOutput struct {
-	compiledPackages  atomic.Int64 // packages compiled so far; the go command does not print cached packages
-	downloadedModules atomic.Int64 // modules downloaded so far
-	lastMessages      []string     // the last lines that name neither a package nor a download
+	compiledPackageCount  atomic.Int64 // packages compiled so far; the go command does not print cached packages
+	downloadedModuleCount atomic.Int64 // modules downloaded so far
+	lastMessages          []string     // the last lines that name neither a package nor a download
 }
 
 // parseLines reads lines until the output ends. A line without a space names a package. A line with a space is a
@@ -79,9 +79,9 @@ func (o *compilerOutput) parseLines(output io.Reader) {
 	for lines.Scan() {
 		switch line := lines.Text(); {
 		case strings.HasPrefix(line, "go: downloading "):
-			o.downloadedModules.Add(1)
+			o.downloadedModuleCount.Add(1)
 		case line != "" && !strings.ContainsAny(line, " \t"):
-			o.compiledPackages.Add(1)
+			o.compiledPackageCount.Add(1)
 		default:
 			o.lastMessages = append(o.lastMessages, line)
 			if len(o.lastMessages) > maxMessageLines {
@@ -94,15 +94,15 @@ func (o *compilerOutput) parseLines(output io.Reader) {
 
 // progressLine returns one progress line. If the Go build cache is cold, the line also gives the time of a whole build.
 func (o *compilerOutput) progressLine(what string, took time.Duration) string {
-	packages := o.compiledPackages.Load()
+	packages := o.compiledPackageCount.Load()
 	text := fmt.Sprintf(
 		"  %s: %s, %d packages compiled, %d modules downloaded",
 		what,
 		took.Round(time.Second),
 		packages,
-		o.downloadedModules.Load(),
+		o.downloadedModuleCount.Load(),
 	)
-	if packages >= coldBuildPackages && describeBinary(what) != what {
+	if packages >= minColdBuildPackages && describeBinary(what) != what {
 		text += "; all takes five minutes or so on two cores, once"
 	}
 	return text

@@ -20,8 +20,8 @@ func TestCompilerOutputIsClassified(t *testing.T) {
 			"go: downloading k8s.io/api v0.36.3\nk8s.io/api/core/v1\nmillwright/worker\n# millwright/worker\nmain.go:3:1: no\n",
 		),
 	)
-	assert.EqualValues(t, 1, out.downloadedModules.Load())
-	assert.EqualValues(t, 2, out.compiledPackages.Load())
+	assert.EqualValues(t, 1, out.downloadedModuleCount.Load())
+	assert.EqualValues(t, 2, out.compiledPackageCount.Load())
 	assert.Equal(t, []string{"# millwright/worker", "main.go:3:1: no"}, out.lastMessages)
 }
 
@@ -29,18 +29,18 @@ func TestCompilerOutputIsClassified(t *testing.T) {
 // cache takes seconds.
 func TestOnlyAColdBuildReportsAnEstimate(t *testing.T) {
 	var warm, cold compilerOutput
-	warm.compiledPackages.Add(coldBuildPackages - 1)
+	warm.compiledPackageCount.Add(minColdBuildPackages - 1)
 	assert.Equal(
 		t,
 		"  kubernetes: 15s, 19 packages compiled, 0 modules downloaded",
-		warm.progressLine(Kubernetes, 15*time.Second),
+		warm.progressLine(KubernetesBinary, 15*time.Second),
 	)
-	cold.compiledPackages.Add(800)
-	cold.downloadedModules.Add(3)
+	cold.compiledPackageCount.Add(800)
+	cold.downloadedModuleCount.Add(3)
 	assert.Equal(
 		t,
 		"  kubernetes: 30s, 800 packages compiled, 3 modules downloaded; all takes five minutes or so on two cores, once",
-		cold.progressLine(Kubernetes, 30*time.Second),
+		cold.progressLine(KubernetesBinary, 30*time.Second),
 	)
 	assert.NotContains(t, cold.progressLine("worker", time.Minute), "minutes", "ours take seconds")
 
@@ -50,7 +50,7 @@ func TestOnlyAColdBuildReportsAnEstimate(t *testing.T) {
 	var progress bytes.Buffer
 	require.NoError(
 		t,
-		compileIntoCache(t.Context(), filepath.Join(cache, "kubernetes-1"), Kubernetes, module, nil, &progress),
+		compileIntoCache(t.Context(), filepath.Join(cache, "kubernetes-1"), KubernetesBinary, module, nil, &progress),
 	)
 	assert.Contains(t, progress.String(), "building kubernetes (etcd, ")
 	assert.NotContains(t, progress.String(), "minutes")
@@ -95,7 +95,7 @@ func TestFindRepoFromSubfolder(t *testing.T) {
 }
 
 func TestProductsErrorNamesMissingProgram(t *testing.T) {
-	_, err := Products(t.Context(), t.TempDir(), io.Discard, Worker)
+	_, err := Products(t.Context(), t.TempDir(), io.Discard, WorkerFolder)
 	require.ErrorContains(t, err, "worker")
 	require.ErrorContains(t, err, "holds no Go files")
 	_, err = Products(t.Context(), t.TempDir(), io.Discard, "elsewhere")

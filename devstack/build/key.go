@@ -18,11 +18,11 @@ import (
 // few entries.
 const cacheKeyLength = 16
 
-// linkerFlags returns the flags of go build for a heavy binary.
-func linkerFlags(name, module string) ([]string, error) {
+// goBuildFlags returns the flags of go build for a heavy binary.
+func goBuildFlags(name, module string) ([]string, error) {
 	stamp := ""
-	if name == Kubernetes || name == Kubelet {
-		version, err := kubernetesVersion(filepath.Join(module, "go.mod"))
+	if name == KubernetesBinary || name == KubeletBinary {
+		version, err := readKubernetesRelease(filepath.Join(module, "go.mod"))
 		if err != nil {
 			return nil, err
 		}
@@ -33,8 +33,8 @@ func linkerFlags(name, module string) ([]string, error) {
 
 type kubernetesRelease struct{ gitVersion, major, minor string }
 
-// kubernetesVersion reads the version of Kubernetes from a go.mod.
-func kubernetesVersion(goMod string) (kubernetesRelease, error) {
+// readKubernetesRelease reads the version of Kubernetes from a go.mod.
+func readKubernetesRelease(goMod string) (kubernetesRelease, error) {
 	text, err := os.ReadFile(goMod)
 	if err != nil {
 		return kubernetesRelease{}, fmt.Errorf("read version of Kubernetes: %w", err)
@@ -61,7 +61,7 @@ func (v kubernetesRelease) versionFlags() string {
 
 // goEnvironment returns the additional environment variables of the go command that builds a heavy binary.
 func goEnvironment(name string) []string {
-	if name == Kubelet {
+	if name == KubeletBinary {
 		return []string{"CGO_ENABLED=0"} // the kubelet runs in the node's image, whose C library may differ
 	}
 	return nil

@@ -61,23 +61,23 @@ func TestKubernetesVersionComesFromTheNestedModule(t *testing.T) {
 			0o600,
 		),
 	)
-	v, err := kubernetesVersion(goMod)
+	v, err := readKubernetesRelease(goMod)
 	require.NoError(t, err)
 	assert.Equal(t, "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 "+
 		"-X k8s.io/component-base/version.gitMinor=36", v.versionFlags())
 
-	_, err = kubernetesVersion(filepath.Join("..", "kubernetes", "go.mod"))
+	_, err = readKubernetesRelease(filepath.Join("..", "kubernetes", "go.mod"))
 	require.NoError(t, err, "the real one")
 
 	require.NoError(t, os.WriteFile(goMod, []byte("module x\n"), 0o600))
-	_, err = kubernetesVersion(goMod)
+	_, err = readKubernetesRelease(goMod)
 	assert.ErrorContains(t, err, "requires no k8s.io/kubernetes")
 }
 
 // The kubelet and the control plane are separate modules only because of the build cache. If both go.mod files require
 // a module, they must require the same version.
 func TestKubeletHasTheVersionsOfTheControlPlane(t *testing.T) {
-	controlPlane, kubelet := readModuleVersions(t, Kubernetes), readModuleVersions(t, Kubelet)
+	controlPlane, kubelet := readModuleVersions(t, KubernetesBinary), readModuleVersions(t, KubeletBinary)
 	assert.Greater(t, len(kubelet), 100)
 	for module, version := range kubelet {
 		if want, both := controlPlane[module]; both {

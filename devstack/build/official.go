@@ -16,9 +16,9 @@ const (
 	TemporalUI      = "ui-server"
 )
 
-// officialPackages returns the main package of each program in Temporal's official images. The go.mod of
+// temporalProgramPackages returns the main package of each program in Temporal's official images. The go.mod of
 // devstack/temporal names these packages as tools.
-func officialPackages() map[string]string {
+func temporalProgramPackages() map[string]string {
 	return map[string]string{
 		TemporalServer:  "go.temporal.io/server/cmd/server",
 		TemporalSQLTool: "go.temporal.io/server/cmd/tools/sql",
@@ -31,16 +31,16 @@ func officialPackages() map[string]string {
 // TemporalPrograms builds the programs. Callers should build the heavy binary Temporal first, because its build
 // compiles nearly all packages that TemporalPrograms links.
 func TemporalPrograms(ctx context.Context, repo string, progress io.Writer) (string, error) {
-	module := filepath.Join(repo, "devstack", Temporal)
-	flags, err := linkerFlags(Temporal, module)
+	module := filepath.Join(repo, "devstack", TemporalBinary)
+	flags, err := goBuildFlags(TemporalBinary, module)
 	if err != nil {
 		return "", err
 	}
-	key, err := cacheKey(ctx, module, flags, goEnvironment(Temporal))
+	key, err := cacheKey(ctx, module, flags, goEnvironment(TemporalBinary))
 	if err != nil {
 		return "", fmt.Errorf("compute cache key of Temporal's programs: %w", err)
 	}
-	packages := officialPackages()
+	packages := temporalProgramPackages()
 	recipe := fmt.Sprintf("%s %v", key, packages)
 	return CachedFolder(ctx, "official", recipe, progress, func(dir string) error {
 		_, _ = fmt.Fprintln(
@@ -50,7 +50,7 @@ func TemporalPrograms(ctx context.Context, repo string, progress io.Writer) (str
 		began := time.Now()
 		for _, name := range []string{TemporalServer, TemporalSQLTool, TemporalUI} {
 			arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{packages[name]})
-			if err := runGoCommand(ctx, module, name, goEnvironment(Temporal), arguments, progress); err != nil {
+			if err := runGoCommand(ctx, module, name, goEnvironment(TemporalBinary), arguments, progress); err != nil {
 				return err
 			}
 		}

@@ -14,16 +14,16 @@ import (
 
 // The folders of the main packages of Millwright's own binaries. A binary is named after the last part of its folder.
 const (
-	Worker       = "worker"
-	Bridge       = "k8sbridge"
-	Starter      = "starter/millwright"
-	Devstack     = "devstack"
-	VirtualCloud = "devstack/virtualcloud"
+	WorkerFolder       = "worker"
+	BridgeFolder       = "k8sbridge"
+	StarterFolder      = "starter/millwright"
+	DevstackFolder     = "devstack"
+	VirtualCloudFolder = "devstack/virtualcloud"
 )
 
-// ProductNames returns the folders of all of Millwright's own binaries.
-func ProductNames() []string {
-	return []string{Worker, Bridge, Starter, Devstack, VirtualCloud}
+// ProductFolders returns the folders of all of Millwright's own binaries.
+func ProductFolders() []string {
+	return []string{WorkerFolder, BridgeFolder, StarterFolder, DevstackFolder, VirtualCloudFolder}
 }
 
 // Products builds Millwright's own binaries of these folders into <repo>/bin and returns their paths by folder. The Go
@@ -68,10 +68,10 @@ func compileProducts(ctx context.Context, repo, module, output string, packages 
 	return runGoCommand(ctx, filepath.Join(repo, module), strings.Join(packages, ", "), nil, arguments, progress)
 }
 
-// checkProductFolder returns an error if a folder is not in ProductNames, does not exist, or has no Go files.
+// checkProductFolder returns an error if a folder is not in ProductFolders, does not exist, or has no Go files.
 func checkProductFolder(repo, folder string) error {
-	if !slices.Contains(ProductNames(), folder) {
-		return fmt.Errorf("build %s: not one of our binaries: have %v", folder, ProductNames())
+	if !slices.Contains(ProductFolders(), folder) {
+		return fmt.Errorf("build %s: not one of our binaries: have %v", folder, ProductFolders())
 	}
 	found, err := filepath.Glob(filepath.Join(repo, folder, "*.go"))
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 // internal workers and its UI, and one for Millwright's processes. A second call replaces the CA. A server that starts
 // after the second call accepts only clients with the new certificates.
 func WriteTemporalCertificates(l Layout) error {
-	ca, err := authority.New("temporal-ca", l.TemporalCACertificate(), l.Path("pki", "temporal-ca.key"))
+	ca, err := authority.New("temporal-ca", l.TemporalCACertificateFile(), l.Path("pki", "temporal-ca.key"))
 	if err != nil {
 		return err
 	}
 	server := authority.CertificateTemplate("temporal", x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
 	server.DNSNames, server.IPAddresses = []string{"localhost"}, []net.IP{net.ParseIP(loopbackAddress)}
-	if err := ca.IssueCertificate(server, l.temporalCertificate(), l.temporalServerKey()); err != nil {
+	if err := ca.IssueCertificate(server, l.temporalServerCertificateFile(), l.temporalServerKeyFile()); err != nil {
 		return fmt.Errorf("make Temporal's certificate: %w", err)
 	}
 	if err := ca.IssueCertificate(
 		authority.CertificateTemplate("millwright", x509.ExtKeyUsageClientAuth),
-		l.TemporalClientCertificate(),
-		l.TemporalClientKey(),
+		l.TemporalClientCertificateFile(),
+		l.TemporalClientKeyFile(),
 	); err != nil {
 		return fmt.Errorf("make the certificate of Temporal's clients: %w", err)
 	}
@@ -33,7 +33,7 @@ func WriteTemporalCertificates(l Layout) error {
 
 // writeClusterAPICertificates writes a new CA and the certificate of Cluster API's webhooks.
 func writeClusterAPICertificates(l Layout) error {
-	ca, err := authority.New("cluster-api-ca", l.ClusterAPICACertificate(), l.Path("pki", "cluster-api-ca.key"))
+	ca, err := authority.New("cluster-api-ca", l.ClusterAPICACertificateFile(), l.Path("pki", "cluster-api-ca.key"))
 	if err != nil {
 		return err
 	}

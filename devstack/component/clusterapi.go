@@ -12,7 +12,7 @@ import (
 const (
 	WatchFilterLabel = "cluster.x-k8s.io/watch-filter"
 	UpstreamFilter   = "upstream"
-	OurFilter        = "millwright" // label value of Millwright's MachineSets, also used in deploy/rbac/cluster-api
+	MillwrightFilter = "millwright" // label value of Millwright's MachineSets, also used in deploy/rbac/cluster-api
 )
 
 // ClusterAPICoreUser is the user of Cluster API's core in deploy/rbac/cluster-api. In the stack, core has the user
@@ -28,10 +28,10 @@ const coreFeatureGates = "RuntimeSDK=true,InPlaceUpdates=true"
 // clusterAPIFilterFlags are the additional flags of worker and bridge in a stack with Cluster API; nil in any other
 // stack.
 func (p Plan) clusterAPIFilterFlags() []string {
-	if p.ClusterAPI == "" {
+	if p.ClusterAPIFolder == "" {
 		return nil
 	}
-	return []string{"--cluster-api-watch-filter", OurFilter, "--cluster-api-upstream-watch-filter", UpstreamFilter}
+	return []string{"--cluster-api-watch-filter", MillwrightFilter, "--cluster-api-upstream-watch-filter", UpstreamFilter}
 }
 
 // ClusterAPINames returns the names of Cluster API's components, in starting order.

@@ -13,10 +13,10 @@ import (
 )
 
 func TestClusterAPIServesWebhooksWithACertificateOfTheStack(t *testing.T) {
-	plan := Plan{Dir: t.TempDir(), Kubectl: "/bin/echo", Components: []string{ClusterAPICore}}
+	plan := Plan{Dir: t.TempDir(), KubernetesBinary: "/bin/echo", Components: []string{ClusterAPICore}}
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
 	l := plan.Layout()
-	authority, err := os.ReadFile(l.ClusterAPICACertificate())
+	authority, err := os.ReadFile(l.ClusterAPICACertificateFile())
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(authority))
@@ -51,8 +51,8 @@ func TestWorkloadClustersOfTwoStacksHaveTwoAddresses(t *testing.T) {
 	for _, port := range []int{
 		16443,
 		firstBlockPort + 2,
-		firstBlockPort + blockSize + 2,
-		firstBlockPort + (portBlockCount-1)*blockSize + 2,
+		firstBlockPort + portBlockSize + 2,
+		firstBlockPort + (portBlockCount-1)*portBlockSize + 2,
 	} {
 		plan := Plan{Ports: map[string]int{APIServer: port}}
 		address, err := netip.ParseAddr(plan.WorkloadClusterAddress())

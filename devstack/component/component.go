@@ -56,35 +56,45 @@ type Component struct {
 // ExtraComponent is a component that the caller adds to the component table. Plan.Binaries has the extra's program, and
 // Plan.Args has its command line. An extra component gets one port.
 type ExtraComponent struct {
-	Name  string   `json:"name"`
-	Needs []string `json:"needs,omitempty"` // like Component.NeededComponents
-	Ready string   `json:"ready"`           // HTTP path of the readiness check at the extra's port; 200 means ready
+	Name             string   `json:"name"`
+	NeededComponents []string `json:"needs,omitempty"` // like Component.NeededComponents
+	ReadinessPath    string   `json:"ready"`           // HTTP path of the readiness check at the extra's port; 200 means ready
 }
 
 // All returns the components of the table and then the extra components, in starting order. No component needs a later
 // component.
 func All(extras ...ExtraComponent) []Component {
 	table := []Component{
-		{Name: Etcd, HeavyBinary: build.Kubernetes},
-		{Name: APIServer, NeededComponents: []string{Etcd}, HeavyBinary: build.Kubernetes},
-		{Name: ControllerManager, NeededComponents: []string{APIServer}, HeavyBinary: build.Kubernetes},
-		{Name: Scheduler, NeededComponents: []string{APIServer}, HeavyBinary: build.Kubernetes},
-		{Name: Kwok, NeededComponents: []string{APIServer}, HeavyBinary: build.Kubernetes},
-		{Name: Temporal, HeavyBinary: build.Temporal},
-		{Name: VirtualCloud, NeededComponents: []string{APIServer}, MainFolder: build.VirtualCloud},
-		{Name: Bootstrap, NeededComponents: []string{APIServer}, StartsAfter: []string{Temporal}, MainFolder: build.Starter},
-		{Name: Worker, NeededComponents: []string{Bootstrap, Temporal, VirtualCloud}, MainFolder: build.Worker},
-		{Name: Bridge, NeededComponents: []string{Bootstrap, Temporal}, MainFolder: build.Bridge},
+		{Name: Etcd, HeavyBinary: build.KubernetesBinary},
+		{Name: APIServer, NeededComponents: []string{Etcd}, HeavyBinary: build.KubernetesBinary},
+		{Name: ControllerManager, NeededComponents: []string{APIServer}, HeavyBinary: build.KubernetesBinary},
+		{Name: Scheduler, NeededComponents: []string{APIServer}, HeavyBinary: build.KubernetesBinary},
+		{Name: Kwok, NeededComponents: []string{APIServer}, HeavyBinary: build.KubernetesBinary},
+		{Name: Temporal, HeavyBinary: build.TemporalBinary},
+		{Name: VirtualCloud, NeededComponents: []string{APIServer}, MainFolder: build.VirtualCloudFolder},
+		{
+			Name:             Bootstrap,
+			NeededComponents: []string{APIServer},
+			StartsAfter:      []string{Temporal},
+			MainFolder:       build.StarterFolder,
+		},
+		{Name: Worker, NeededComponents: []string{Bootstrap, Temporal, VirtualCloud}, MainFolder: build.WorkerFolder},
+		{Name: Bridge, NeededComponents: []string{Bootstrap, Temporal}, MainFolder: build.BridgeFolder},
 		{
 			Name:             ProviderWorker,
 			NeededComponents: []string{Bootstrap, Temporal, VirtualCloud},
-			MainFolder:       build.Worker,
+			MainFolder:       build.WorkerFolder,
 			IsOnDemand:       true,
 		},
-		{Name: SecondBridge, NeededComponents: []string{Bridge}, MainFolder: build.Bridge, IsOnDemand: true},
-		{Name: SecondWorker, NeededComponents: []string{Worker}, MainFolder: build.Worker, IsOnDemand: true},
-		{Name: MCMManager, NeededComponents: []string{Bootstrap}, HeavyBinary: build.MCM, IsOnDemand: true},
-		{Name: MCMMachines, NeededComponents: []string{Bootstrap, VirtualCloud}, HeavyBinary: build.MCM, IsOnDemand: true},
+		{Name: SecondBridge, NeededComponents: []string{Bridge}, MainFolder: build.BridgeFolder, IsOnDemand: true},
+		{Name: SecondWorker, NeededComponents: []string{Worker}, MainFolder: build.WorkerFolder, IsOnDemand: true},
+		{Name: MCMManager, NeededComponents: []string{Bootstrap}, HeavyBinary: build.MCMBinary, IsOnDemand: true},
+		{
+			Name:             MCMMachines,
+			NeededComponents: []string{Bootstrap, VirtualCloud},
+			HeavyBinary:      build.MCMBinary,
+			IsOnDemand:       true,
+		},
 		// Core needs ControllerManager, whose garbage collector deletes the objects that a deleted Cluster owns.
 		{
 			Name:                ClusterAPICore,
@@ -97,7 +107,7 @@ func All(extras ...ExtraComponent) []Component {
 		{Name: ClusterAPIDev, NeededComponents: []string{Bootstrap}, IsClusterAPIProgram: true, IsOnDemand: true},
 	}
 	for _, e := range extras {
-		table = append(table, Component{Name: e.Name, NeededComponents: e.Needs, IsOnDemand: true})
+		table = append(table, Component{Name: e.Name, NeededComponents: e.NeededComponents, IsOnDemand: true})
 	}
 	return table
 }

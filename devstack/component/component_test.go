@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWithNeedsAddsNeededComponents(t *testing.T) {
+func TestWithNeededComponents(t *testing.T) {
 	for _, c := range []struct {
 		chosen, want []string
 	}{
@@ -46,7 +46,7 @@ func TestNoComponentNeedsALaterComponent(t *testing.T) {
 	}
 }
 
-func TestBootstrapWaitsForTemporalOnlyWhenThereIsOne(t *testing.T) {
+func TestBootstrapWaitsForTemporalOnlyIfItIsChosen(t *testing.T) {
 	c, err := FindByName(Bootstrap)
 	require.NoError(t, err)
 	assert.Equal(t, []string{APIServer}, c.AwaitedComponents([]string{Etcd, APIServer, Bootstrap}))
@@ -64,8 +64,8 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 // The stack chooses, orders, starts and probes an extra component in the same way as a component of the table.
 func TestExtraComponentIsChosenStartedAndProbed(t *testing.T) {
 	extras := []ExtraComponent{
-		{Name: "cloud", Needs: []string{APIServer}, Ready: "/ready"},
-		{Name: "client", Needs: []string{"cloud"}, Ready: "/"},
+		{Name: "cloud", NeededComponents: []string{APIServer}, ReadinessPath: "/ready"},
+		{Name: "client", NeededComponents: []string{"cloud"}, ReadinessPath: "/"},
 	}
 	chosen, err := WithNeededComponents([]string{"client"}, extras...)
 	require.NoError(t, err)

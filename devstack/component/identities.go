@@ -19,9 +19,9 @@ import (
 // The identities of the stack. Each process has its own identity, so that the audit log shows the sender of each
 // request.
 const (
-	Admin            = "admin" // identity of people and of kubectl
-	Test             = "test"  // identity of integration tests
-	StarterUser      = "millwright"
+	AdminIdentity    = "admin" // identity of people and of kubectl
+	TestIdentity     = "test"  // identity of integration tests
+	StarterIdentity  = "millwright"
 	WorkerIdentity   = "millwright-worker"
 	BridgeIdentity   = "millwright-bridge"
 	ProviderIdentity = "millwright-provider"
@@ -68,7 +68,7 @@ const mastersGroup = "system:masters"
 
 func identities() []identity {
 	return []identity{
-		{Admin, Admin, mastersGroup},
+		{AdminIdentity, AdminIdentity, mastersGroup},
 		{ControllerManager, "system:" + ControllerManager, ""},
 		{Scheduler, "system:" + Scheduler, ""},
 		{Kwok, Kwok, mastersGroup},
@@ -78,8 +78,8 @@ func identities() []identity {
 		{ProviderIdentity, ProviderIdentity, ""},
 		{MCMIdentity, MCMIdentity, mastersGroup},
 		{ClusterAPIIdentity, ClusterAPIIdentity, mastersGroup},
-		{StarterUser, StarterUser, mastersGroup},
-		{Test, Test, mastersGroup},
+		{StarterIdentity, StarterIdentity, mastersGroup},
+		{TestIdentity, TestIdentity, mastersGroup},
 	}
 }
 
@@ -102,7 +102,7 @@ func writeIdentities(l Layout, server string) error {
 			return fmt.Errorf("write token of %s: %w", who.name, err)
 		}
 		if err := clientcmd.WriteToFile(
-			newKubeconfig(server, l.APIServerCertificate(), who.name, token),
+			newKubeconfig(server, l.APIServerCertificateFile(), who.name, token),
 			l.Kubeconfig(who.name),
 		); err != nil {
 			return fmt.Errorf("write kubeconfig of %s: %w", who.name, err)

@@ -29,7 +29,7 @@ func (p Plan) etcdURL() string { return "http://" + Address(p.Ports[Etcd]) }
 func (p Plan) APIServerURL() string { return "https://" + Address(p.Ports[APIServer]) }
 
 func (p Plan) etcdFlags() []string {
-	peer := "http://" + Address(p.Ports[etcdPeerPort])
+	peer := "http://" + Address(p.Ports[etcdPeerPortName])
 	return []string{
 		Etcd,
 		"--name=devstack",
@@ -60,9 +60,9 @@ func (p Plan) apiServerFlags() []string {
 		"--authorization-mode=Node,RBAC",
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + l.serviceAccountKey(),
-		"--service-account-signing-key-file=" + l.serviceAccountKey(),
-		"--audit-policy-file=" + l.auditPolicy(),
+		"--service-account-key-file=" + l.serviceAccountKeyFile(),
+		"--service-account-signing-key-file=" + l.serviceAccountKeyFile(),
+		"--audit-policy-file=" + l.auditPolicyFile(),
 		"--audit-log-path=" + l.AuditLogFile(),
 		"--audit-log-mode=batch", // in batch mode, requests do not wait for the log file
 		"--audit-log-batch-buffer-size=100000",
@@ -81,8 +81,8 @@ func (p Plan) controllerManagerFlags() []string {
 		"--authentication-skip-lookup=true", // the stack has no client CA to look up
 		"--leader-elect=false",
 		"--use-service-account-credentials=true",
-		"--service-account-private-key-file=" + l.serviceAccountKey(),
-		"--root-ca-file=" + l.APIServerCertificate(),
+		"--service-account-private-key-file=" + l.serviceAccountKeyFile(),
+		"--root-ca-file=" + l.APIServerCertificateFile(),
 		"--kube-api-qps=500", // with the default of 20, the controllers need 8 s until each has a token of its own
 		"--kube-api-burst=1000",
 		"--node-monitor-period=2s",
@@ -149,10 +149,10 @@ type nodeTimes struct{ leaseDuration, gracePeriod time.Duration }
 // missed renewals, and for stale caches of the controllers after an outage of the API server. A flapping Node leaves
 // pods that never become ready again, because KWOK makes a pod ready only once.
 func (p Plan) nodeTimes() nodeTimes {
-	if p.NodeLease > 0 {
-		return nodeTimes{leaseDuration: p.NodeLease, gracePeriod: p.NodeLease + p.NodeLease/4}
+	if p.NodeLeaseDuration > 0 {
+		return nodeTimes{leaseDuration: p.NodeLeaseDuration, gracePeriod: p.NodeLeaseDuration + p.NodeLeaseDuration/4}
 	}
-	if p.Quiet {
+	if p.UseLongLeases {
 		return nodeTimes{leaseDuration: 240 * time.Second, gracePeriod: 300 * time.Second}
 	}
 	return nodeTimes{leaseDuration: 40 * time.Second, gracePeriod: time.Minute}

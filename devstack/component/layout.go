@@ -25,33 +25,33 @@ func (l Layout) AuditLogFile() string { return l.Path("logs", "audit.log") }
 // KubectlPath is the path of the script that runs kubectl as the admin.
 func (l Layout) KubectlPath() string { return l.Path("kubectl") }
 
-func (l Layout) auditPolicy() string { return l.Path("config", "audit-policy.yaml") }
-func (l Layout) stagesFile() string  { return l.Path("config", "stages.yaml") }
-func (l Layout) tokensFile() string  { return l.Path("pki", "tokens.csv") }
+func (l Layout) auditPolicyFile() string { return l.Path("config", "audit-policy.yaml") }
+func (l Layout) stagesFile() string      { return l.Path("config", "stages.yaml") }
+func (l Layout) tokensFile() string      { return l.Path("pki", "tokens.csv") }
 
-// serviceAccountKey is the path of the key that signs ServiceAccount tokens. Key and tokens survive restarts.
-func (l Layout) serviceAccountKey() string { return l.Path("pki", "service-account.key") }
+// serviceAccountKeyFile is the path of the key that signs ServiceAccount tokens. Key and tokens survive restarts.
+func (l Layout) serviceAccountKeyFile() string { return l.Path("pki", "service-account.key") }
 
-// APIServerCertificate is the path of a file with the API server's certificate and its CA. The API server creates the
-// file if absent.
-func (l Layout) APIServerCertificate() string { return l.Path("pki", "apiserver.crt") }
+// APIServerCertificateFile is the path of a file with the API server's certificate and its CA. The API server creates
+// the file if absent.
+func (l Layout) APIServerCertificateFile() string { return l.Path("pki", "apiserver.crt") }
 
-// TemporalCACertificate is the path of the certificate of the CA that signs the certificates of Temporal's server and
-// clients. The file exists only if Temporal's frontend requires certificates.
-func (l Layout) TemporalCACertificate() string { return l.Path("pki", "temporal-ca.crt") }
+// TemporalCACertificateFile is the path of the certificate of the CA that signs the certificates of Temporal's server
+// and clients. The file exists only if Temporal's frontend requires certificates.
+func (l Layout) TemporalCACertificateFile() string { return l.Path("pki", "temporal-ca.crt") }
 
-// TemporalClientCertificate is the path of the certificate of Temporal's clients. The file exists only if Temporal's
-// frontend requires certificates.
-func (l Layout) TemporalClientCertificate() string { return l.Path("pki", "temporal-client.crt") }
+// TemporalClientCertificateFile is the path of the certificate of Temporal's clients. The file exists only if
+// Temporal's frontend requires certificates.
+func (l Layout) TemporalClientCertificateFile() string { return l.Path("pki", "temporal-client.crt") }
 
-// TemporalClientKey is the path of the private key of TemporalClientCertificate.
-func (l Layout) TemporalClientKey() string { return l.Path("pki", "temporal-client.key") }
+// TemporalClientKeyFile is the path of the private key of TemporalClientCertificateFile.
+func (l Layout) TemporalClientKeyFile() string { return l.Path("pki", "temporal-client.key") }
 
-func (l Layout) temporalCertificate() string { return l.Path("pki", "temporal.crt") }
-func (l Layout) temporalServerKey() string   { return l.Path("pki", "temporal.key") }
+func (l Layout) temporalServerCertificateFile() string { return l.Path("pki", "temporal.crt") }
+func (l Layout) temporalServerKeyFile() string         { return l.Path("pki", "temporal.key") }
 
-// ClusterAPICACertificate is the path of the CA certificate of Cluster API's webhooks.
-func (l Layout) ClusterAPICACertificate() string { return l.Path("pki", "cluster-api-ca.crt") }
+// ClusterAPICACertificateFile is the path of the CA certificate of Cluster API's webhooks.
+func (l Layout) ClusterAPICACertificateFile() string { return l.Path("pki", "cluster-api-ca.crt") }
 
 // clusterAPIWebhooksFolder is the folder with the certificate and the key of Cluster API's webhooks. The file names are
 // the names that Cluster API expects.

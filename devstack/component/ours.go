@@ -20,20 +20,20 @@ func (p Plan) temporalFlags() []string {
 	flags := []string{
 		"--db", p.Layout().Path(Temporal, "temporal.db"),
 		"--port", strconv.Itoa(p.Ports[Temporal]),
-		"--ui-port", strconv.Itoa(p.Ports[temporalUIPort]),
-		"--internal-port", strconv.Itoa(p.Ports[temporalInternalPort]),
+		"--ui-port", strconv.Itoa(p.Ports[temporalUIPortName]),
+		"--internal-port", strconv.Itoa(p.Ports[temporalInternalPortName]),
 		"--ui-namespace", TemporalNamespace,
 	}
-	if p.TemporalTLS {
+	if p.RequireTemporalTLS {
 		l := p.Layout()
 		flags = append(
 			flags,
 			"--tls-cert",
-			l.temporalCertificate(),
+			l.temporalServerCertificateFile(),
 			"--tls-key",
-			l.temporalServerKey(),
+			l.temporalServerKeyFile(),
 			"--tls-ca",
-			l.TemporalCACertificate(),
+			l.TemporalCACertificateFile(),
 		)
 	}
 	return flags
@@ -81,16 +81,16 @@ func (p Plan) mcmFlags(name, process string) []string {
 
 func (p Plan) temporalClientFlags() []string {
 	flags := []string{"--temporal-address", Address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
-	if p.TemporalTLS {
+	if p.RequireTemporalTLS {
 		l := p.Layout()
 		flags = append(
 			flags,
 			"--temporal-tls-cert-path",
-			l.TemporalClientCertificate(),
+			l.TemporalClientCertificateFile(),
 			"--temporal-tls-key-path",
-			l.TemporalClientKey(),
+			l.TemporalClientKeyFile(),
 			"--temporal-tls-ca-path",
-			l.TemporalCACertificate(),
+			l.TemporalCACertificateFile(),
 		)
 	}
 	return flags
@@ -98,7 +98,7 @@ func (p Plan) temporalClientFlags() []string {
 
 // TemporalOptions returns the options of a client of the stack's Temporal, without a logger.
 func (p Plan) TemporalOptions() (client.Options, error) {
-	if !p.TemporalTLS { // do not use this process' environment, which may name another Temporal server
+	if !p.RequireTemporalTLS { // do not use this process' environment, which may name another Temporal server
 		return client.Options{HostPort: Address(p.Ports[Temporal]), Namespace: TemporalNamespace}, nil
 	}
 	var flags connection.Flags
@@ -146,4 +146,4 @@ func (p Plan) Command(name string) []string {
 func (p Plan) CloudURL() string { return "http://" + Address(p.Ports[VirtualCloud]) }
 
 // TemporalUIURL returns the URL of Temporal's UI.
-func (p Plan) TemporalUIURL() string { return "http://" + Address(p.Ports[temporalUIPort]) }
+func (p Plan) TemporalUIURL() string { return "http://" + Address(p.Ports[temporalUIPortName]) }

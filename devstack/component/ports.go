@@ -18,10 +18,10 @@ const loopbackAddress = "127.0.0.1"
 
 // The names of the components' additional ports. A component's main port has the component's name.
 const (
-	etcdPeerPort   = "etcd-peer"
-	temporalUIPort = "temporal-ui"
+	etcdPeerPortName   = "etcd-peer"
+	temporalUIPortName = "temporal-ui"
 
-	temporalInternalPort      = "temporal-internal" // first of temporalInternalPortCount ports
+	temporalInternalPortName  = "temporal-internal" // first of temporalInternalPortCount ports
 	temporalInternalPortCount = 8
 
 	firstExtraPort   = 16495 // documented port of the first extra
@@ -45,13 +45,13 @@ type stackPort struct {
 func portTable(extras ...ExtraComponent) []stackPort {
 	table := []stackPort{
 		{Etcd, Etcd, 16379, 0},
-		{etcdPeerPort, Etcd, 16380, 1},
+		{etcdPeerPortName, Etcd, 16380, 1},
 		{APIServer, APIServer, 16443, 2},
 		{ControllerManager, ControllerManager, 16257, 3},
 		{Scheduler, Scheduler, 16259, 4},
 		{Kwok, Kwok, 16247, 5},
 		{Temporal, Temporal, 7233, 6},
-		{temporalUIPort, Temporal, 8233, 7},
+		{temporalUIPortName, Temporal, 8233, 7},
 		{VirtualCloud, VirtualCloud, 16480, 8},
 		{Worker, Worker, 16490, 9}, // the ports of worker, bridge and their variants serve metrics and health
 		{Bridge, Bridge, 16491, 10},
@@ -60,10 +60,10 @@ func portTable(extras ...ExtraComponent) []stackPort {
 		{SecondWorker, SecondWorker, 16494, 21},
 		{MCMManager, MCMManager, 16499, 26}, // the ports of both MCM processes serve metrics and health
 		{MCMMachines, MCMMachines, 16500, 27},
-		{temporalInternalPort, Temporal, 16234, 13},
+		{temporalInternalPortName, Temporal, 16234, 13},
 	}
 	for i := 1; i < temporalInternalPortCount; i++ {
-		table = append(table, stackPort{fmt.Sprintf("%s-%d", temporalInternalPort, i), Temporal, 16234 + i, 13 + i})
+		table = append(table, stackPort{fmt.Sprintf("%s-%d", temporalInternalPortName, i), Temporal, 16234 + i, 13 + i})
 	}
 	for i, e := range extras {
 		table = append(table, stackPort{e.Name, e.Name, firstExtraPort + i, firstExtraOffset + i})
@@ -82,7 +82,7 @@ func portTable(extras ...ExtraComponent) []stackPort {
 // All ports of the free blocks are lower than Linux' range of outgoing ports.
 const (
 	firstBlockPort = 20000
-	blockSize      = 36
+	portBlockSize  = 36
 	portBlockCount = 350
 )
 
@@ -115,7 +115,7 @@ func FindFreePorts(ctx context.Context, chosen []string, extras ...ExtraComponen
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		first := firstBlockPort + i*blockSize
+		first := firstBlockPort + i*portBlockSize
 		held, err := TryLock(filepath.Join(locks, strconv.Itoa(first)+".lock"))
 		if errors.Is(err, ErrLocked) {
 			continue
@@ -134,7 +134,7 @@ func FindFreePorts(ctx context.Context, chosen []string, extras ...ExtraComponen
 	}
 	return nil, nil, fmt.Errorf(
 		"find free ports: every block of %d ports from %d on is in use",
-		blockSize,
+		portBlockSize,
 		firstBlockPort,
 	)
 }

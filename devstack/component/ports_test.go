@@ -24,11 +24,11 @@ func TestPortsAreUnique(t *testing.T) {
 		assert.False(t, names[p.name], "name %s", p.name)
 		standard[p.standardPort], offsets[p.blockOffset], names[p.name] = p.name, p.name, true
 		assert.Less(t, p.standardPort, firstOutgoingPort)
-		assert.Less(t, p.blockOffset, blockSize)
+		assert.Less(t, p.blockOffset, portBlockSize)
 		_, err := FindByName(p.componentName, extras...)
 		assert.NoError(t, err)
 	}
-	assert.LessOrEqual(t, firstBlockPort+portBlockCount*blockSize, firstOutgoingPort)
+	assert.LessOrEqual(t, firstBlockPort+portBlockCount*portBlockSize, firstOutgoingPort)
 	assert.Equal(t, "temporal", standard[7233])
 	assert.Equal(t, "temporal-ui", standard[8233])
 }

@@ -24,10 +24,10 @@ func WriteStackFiles(ctx context.Context, plan Plan) error {
 	if err := writeOptionalCertificates(plan); err != nil {
 		return err
 	}
-	if plan.Kubectl == "" {
+	if plan.KubernetesBinary == "" {
 		return nil // the stack has no API server
 	}
-	if err := writeServiceAccountKey(l.serviceAccountKey()); err != nil {
+	if err := writeServiceAccountKey(l.serviceAccountKeyFile()); err != nil {
 		return err
 	}
 	if err := writeIdentities(l, plan.APIServerURL()); err != nil {
@@ -47,7 +47,7 @@ func WriteStackFiles(ctx context.Context, plan Plan) error {
 // writeOptionalCertificates writes files that only some stacks need: the certificates of Temporal and of Cluster API's
 // webhooks.
 func writeOptionalCertificates(plan Plan) error {
-	if plan.TemporalTLS {
+	if plan.RequireTemporalTLS {
 		if err := WriteTemporalCertificates(plan.Layout()); err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func writeOptionalCertificates(plan Plan) error {
 
 // writeKwokStages writes the KWOK stages, which simulate nodes and pods.
 func writeKwokStages(ctx context.Context, plan Plan) error {
-	stages, err := exec.CommandContext(ctx, plan.Kubectl, "stages").Output()
+	stages, err := exec.CommandContext(ctx, plan.KubernetesBinary, "stages").Output()
 	if err != nil {
 		return fmt.Errorf("print KWOK stages: %w", err)
 	}
@@ -76,7 +76,7 @@ func writeKwokStages(ctx context.Context, plan Plan) error {
 func writeKubectlScript(plan Plan) error {
 	l := plan.Layout()
 	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s KUBECONFIG=%s exec %s kubectl \"$@\"\n",
-		shellQuote(l.Path("kubectl-cache")), shellQuote(l.Kubeconfig(Admin)), shellQuote(plan.Kubectl))
+		shellQuote(l.Path("kubectl-cache")), shellQuote(l.Kubeconfig(AdminIdentity)), shellQuote(plan.KubernetesBinary))
 	if err := os.WriteFile(l.KubectlPath(), []byte(script), 0o700); err != nil {
 		return fmt.Errorf("write kubectl script: %w", err)
 	}
@@ -96,9 +96,9 @@ func writeAuditPolicy(l Layout) error {
 		VirtualCloud,
 		MCMIdentity,
 		ClusterAPIIdentity,
-		StarterUser,
-		Admin,
-		Test,
+		StarterIdentity,
+		AdminIdentity,
+		TestIdentity,
 	}
 	policy, err := yaml.Marshal(map[string]any{
 		"apiVersion": "audit.k8s.io/v1",
@@ -111,7 +111,7 @@ func writeAuditPolicy(l Layout) error {
 		},
 	})
 	if err == nil {
-		err = os.WriteFile(l.auditPolicy(), policy, 0o600)
+		err = os.WriteFile(l.auditPolicyFile(), policy, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write audit policy: %w", err)

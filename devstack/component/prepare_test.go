@@ -20,7 +20,7 @@ import (
 // writeTestStackFiles prepares the files of a stack without starting the stack, and returns the stack's folder.
 func writeTestStackFiles(t *testing.T) Layout {
 	t.Helper()
-	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: "/bin/echo"}
+	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, KubernetesBinary: "/bin/echo"}
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
 	return plan.Layout()
 }
@@ -40,7 +40,7 @@ func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 		context := config.Contexts[config.CurrentContext]
 		assert.Equal(t, rows[i][0], config.AuthInfos[context.AuthInfo].Token, name)
 		assert.Equal(t, "https://127.0.0.1:16443", config.Clusters[context.Cluster].Server)
-		assert.Equal(t, l.APIServerCertificate(), config.Clusters[context.Cluster].CertificateAuthority)
+		assert.Equal(t, l.APIServerCertificateFile(), config.Clusters[context.Cluster].CertificateAuthority)
 		groups[rows[i][1]] = rows[i][3]
 		tokens[rows[i][0]] = true
 		info, err := os.Stat(l.Kubeconfig(name))
@@ -48,7 +48,7 @@ func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 		assert.Zero(t, info.Mode().Perm()&0o077, "%s is readable by others", name)
 	}
 	assert.Len(t, tokens, len(rows), "tokens differ")
-	assert.Equal(t, mastersGroup, groups[Admin])
+	assert.Equal(t, mastersGroup, groups[AdminIdentity])
 	for _, product := range []string{WorkerIdentity, BridgeIdentity} {
 		group, known := groups[product]
 		assert.True(t, known)
@@ -57,12 +57,12 @@ func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 }
 
 func TestWriteStackFilesAgainKeepsTheServiceAccountKey(t *testing.T) {
-	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: "/bin/echo"}
+	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, KubernetesBinary: "/bin/echo"}
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
-	before, err := os.ReadFile(plan.Layout().serviceAccountKey())
+	before, err := os.ReadFile(plan.Layout().serviceAccountKeyFile())
 	require.NoError(t, err)
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
-	after, err := os.ReadFile(plan.Layout().serviceAccountKey())
+	after, err := os.ReadFile(plan.Layout().serviceAccountKeyFile())
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
 }
@@ -73,7 +73,7 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 	dir := t.TempDir()
 	kubectl := filepath.Join(dir, "it's")
 	require.NoError(t, os.WriteFile(kubectl, []byte("#!/bin/sh\nprintf '%s\\n' \"$KUBECONFIG\" \"$@\"\n"), 0o700))
-	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, Kubectl: kubectl}
+	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, KubernetesBinary: kubectl}
 	require.NoError(t, writeKubectlScript(plan))
 	script := exec.Command(plan.Layout().KubectlPath(), "millwright", "top", "a b")
 	script.Env = []string{"KUBECONFIG=/another", "PATH=" + os.Getenv("PATH")}
@@ -81,7 +81,7 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(
 		t,
-		[]string{plan.Layout().Kubeconfig(Admin), "kubectl", "millwright", "top", "a b"},
+		[]string{plan.Layout().Kubeconfig(AdminIdentity), "kubectl", "millwright", "top", "a b"},
 		strings.Split(strings.TrimSpace(string(out)), "\n"),
 	)
 	assert.Equal(t, `'it'\''s'`, shellQuote("it's"))
@@ -89,13 +89,13 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 
 // A second call replaces the CA, so the new certificates do not verify against the old CA.
 func TestTemporalCertificatesAreReplaced(t *testing.T) {
-	plan := Plan{Dir: t.TempDir(), TemporalTLS: true}
+	plan := Plan{Dir: t.TempDir(), RequireTemporalTLS: true}
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
 	l := plan.Layout()
 	verify := func(ca []byte) (server, client error) {
 		roots := x509.NewCertPool()
 		require.True(t, roots.AppendCertsFromPEM(ca))
-		shown, err := authority.ReadPEM(l.temporalCertificate(), x509.ParseCertificate)
+		shown, err := authority.ReadPEM(l.temporalServerCertificateFile(), x509.ParseCertificate)
 		require.NoError(t, err)
 		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 			_, err = shown.Verify(
@@ -103,12 +103,12 @@ func TestTemporalCertificatesAreReplaced(t *testing.T) {
 			)
 			server = errors.Join(server, err)
 		}
-		ours, err := authority.ReadPEM(l.TemporalClientCertificate(), x509.ParseCertificate)
+		ours, err := authority.ReadPEM(l.TemporalClientCertificateFile(), x509.ParseCertificate)
 		require.NoError(t, err)
 		_, client = ours.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		return server, client
 	}
-	before, err := os.ReadFile(l.TemporalCACertificate())
+	before, err := os.ReadFile(l.TemporalCACertificateFile())
 	require.NoError(t, err)
 	server, client := verify(before)
 	require.NoError(t, server)
@@ -120,7 +120,7 @@ func TestTemporalCertificatesAreReplaced(t *testing.T) {
 	server, client = verify(before)
 	require.Error(t, server)
 	require.Error(t, client)
-	after, err := os.ReadFile(l.TemporalCACertificate())
+	after, err := os.ReadFile(l.TemporalCACertificateFile())
 	require.NoError(t, err)
 	server, client = verify(after)
 	require.NoError(t, server)

@@ -19,8 +19,8 @@ import (
 
 // The interval and the timeout of readiness probes.
 const (
-	ProbeEvery   = 50 * time.Millisecond // time between two probes
-	probeTimeout = 2 * time.Second       // timeout of one probe
+	ProbeInterval = 50 * time.Millisecond // time between two probes
+	probeTimeout  = 2 * time.Second       // timeout of one probe
 )
 
 // ProbeComponent checks once whether a component is ready, and returns nil if the component is ready.
@@ -47,7 +47,7 @@ func (p Plan) ProbeComponent(ctx context.Context, name string) error {
 	}
 	path := "/readyz" // readiness path of worker, bridge and Cluster API's programs
 	if e, isExtra := p.findExtra(name); isExtra {
-		path = e.Ready
+		path = e.ReadinessPath
 	}
 	return checkHealth(ctx, "http://"+Address(p.Ports[name])+path)
 }
@@ -80,7 +80,7 @@ func checkHealth(ctx context.Context, url string) error {
 
 // Clientset returns a client of the API server with the admin's identity.
 func (p Plan) Clientset() (*kubernetes.Clientset, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", p.Layout().Kubeconfig(Admin))
+	config, err := clientcmd.BuildConfigFromFlags("", p.Layout().Kubeconfig(AdminIdentity))
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}

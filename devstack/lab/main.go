@@ -46,7 +46,7 @@ packages. All commands of devstack also work on this stack: status, logs, kubect
 
 func upCommand(p *stackFlags) *cobra.Command {
 	var o stack.Options
-	var with parts.Parts
+	var with parts.Selection
 	var nodes string
 	command := &cobra.Command{
 		Use:   "up",
@@ -110,13 +110,13 @@ func printAddresses(c *cobra.Command, s *stack.Stack) error {
 		if err != nil {
 			return err
 		}
-		row("Incus", server.Address+", data in "+server.Dir)
+		row("Incus", server.URL+", data in "+server.Dir)
 	}
 	if has(parts.Prometheus) {
-		row("Prometheus", s.MetricsAddress(parts.Prometheus))
-		row("Alertmanager", s.MetricsAddress(parts.Alertmanager))
+		row("Prometheus", s.MetricsURL(parts.Prometheus))
+		row("Alertmanager", s.MetricsURL(parts.Alertmanager))
 	}
-	row("kubeconfig", s.KubeconfigPath(component.Admin))
+	row("kubeconfig", s.KubeconfigPath(component.AdminIdentity))
 	row("all else", "devstack up says where it is")
 	return table.Flush()
 }

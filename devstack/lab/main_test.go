@@ -10,7 +10,7 @@ import (
 )
 
 // Each lab command in the documentation and in the help texts parses without an error.
-func TestCommandsInTheDocuments(t *testing.T) {
+func TestDocumentedCommandsHaveValidSyntax(t *testing.T) {
 	calls, err := pages.CallsInDocuments("../..", "lab")
 	require.NoError(t, err)
 	require.Greater(t, len(calls), 3)

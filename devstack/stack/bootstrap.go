@@ -31,10 +31,10 @@ import (
 // fieldManager is the field manager of bootstrap's server-side apply.
 const fieldManager = "devstack"
 
-// applyProductObjects applies Millwright's objects to the API server, and waits until the API server serves the CRDs. A
-// second call is safe.
-func applyProductObjects(ctx context.Context, p component.Plan) error {
-	objects, err := productObjects(p)
+// applyBootstrapObjects applies Millwright's objects to the API server, and waits until the API server serves the CRDs.
+// A second call is safe.
+func applyBootstrapObjects(ctx context.Context, p component.Plan) error {
+	objects, err := bootstrapObjects(p)
 	if err != nil || len(objects) == 0 {
 		return err
 	}
@@ -57,27 +57,27 @@ func applyProductObjects(ctx context.Context, p component.Plan) error {
 	return nil
 }
 
-// productObjects returns all objects that applyProductObjects applies: Millwright's CRDs and RBAC (deploy/crds,
+// bootstrapObjects returns all objects that applyBootstrapObjects applies: Millwright's CRDs and RBAC (deploy/crds,
 // deploy/rbac, deploy/rbac/tokens), bindings of Millwright's roles to the stack's users, Millwright's FlowSchemas and
-// priority level, and the plan's own manifests. In a stack with Cluster API, productObjects also returns Cluster API's
-// CRDs and webhooks, and the policy that limits what Cluster API's core may change.
-func productObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
+// priority level, and the plan's own manifests. In a stack with Cluster API, bootstrapObjects also returns Cluster
+// API's CRDs and webhooks, and the policy that limits what Cluster API's core may change.
+func bootstrapObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	folders := []string{"deploy/crds", "deploy/rbac", "deploy/rbac/tokens"}
-	if p.ClusterAPI != "" {
+	if p.ClusterAPIFolder != "" {
 		folders = append(folders, "deploy/rbac/cluster-api")
 	}
 	for i := range folders {
 		folders[i] = filepath.Join(p.Repo, folders[i])
 	}
-	for _, folder := range append(folders, p.Manifests...) {
+	for _, folder := range append(folders, p.ManifestFolders...) {
 		found, err := readManifests(folder)
 		if err != nil {
 			return nil, err
 		}
 		objects = append(objects, found...)
 	}
-	replaceUserOfClusterAPICore(objects)
+	replaceClusterAPICoreUser(objects)
 	bindings, err := roleBindings(objects)
 	if err != nil {
 		return nil, err
@@ -93,8 +93,8 @@ func productObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 	return slices.Concat(objects, bindings, flows, upstream), nil
 }
 
-// replaceUserOfClusterAPICore replaces the user of Cluster API's core in admission policies by core's user in the stack.
-func replaceUserOfClusterAPICore(objects []*unstructured.Unstructured) {
+// replaceClusterAPICoreUser replaces the user of Cluster API's core in admission policies by core's user in the stack.
+func replaceClusterAPICoreUser(objects []*unstructured.Unstructured) {
 	for _, o := range objects {
 		if o.GetKind() != "ValidatingAdmissionPolicy" {
 			continue
@@ -232,7 +232,7 @@ type applier struct {
 }
 
 func newApplier(p component.Plan) (applier, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", p.Layout().Kubeconfig(component.Admin))
+	config, err := clientcmd.BuildConfigFromFlags("", p.Layout().Kubeconfig(component.AdminIdentity))
 	if err != nil {
 		return applier{}, fmt.Errorf("read kubeconfig: %w", err)
 	}

@@ -43,7 +43,7 @@ func TestLogTailBeginsAtTheLastStart(t *testing.T) {
 	assert.Empty(t, logTail(path+".absent"))
 }
 
-func TestRolesOfTheProductAreBoundToOurUsers(t *testing.T) {
+func TestMillwrightRolesAreBoundToStackUsers(t *testing.T) {
 	bindings, err := roleBindings([]*unstructured.Unstructured{
 		{Object: map[string]any{"kind": "ClusterRole", "metadata": map[string]any{"name": component.WorkerIdentity}}},
 		{
@@ -73,7 +73,7 @@ func TestRolesOfTheProductAreBoundToOurUsers(t *testing.T) {
 	assert.Len(t, subjects, 1)
 }
 
-func TestFlowSchemasOfTheProductMatchOurUsers(t *testing.T) {
+func TestMillwrightFlowSchemasMatchStackUsers(t *testing.T) {
 	objects, err := flowControlObjects("../..")
 	require.NoError(t, err)
 	var schemas []string

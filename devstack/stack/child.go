@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// terminationGrace is the time from SIGTERM to SIGKILL. The grace period is short, because no component needs more, and
-// data survive SIGKILL.
-const terminationGrace = 3 * time.Second
+// terminationGracePeriod is the time from SIGTERM to SIGKILL. The grace period is short, because no component needs
+// more, and data survive SIGKILL.
+const terminationGracePeriod = 3 * time.Second
 
 // childProcess is one process of a component, a child of the supervisor.
 type childProcess struct {
@@ -43,12 +43,12 @@ func (s *supervisor) startComponent(ctx context.Context, name string) error {
 		}
 	}
 	if name == component.Bootstrap && !slices.Contains(s.plan.Components, component.Temporal) {
-		s.changeComponent(name, func(status *ComponentStatus) { status.State = StateDone })
+		s.changeComponentStatus(name, func(status *ComponentStatus) { status.State = StateDone })
 		return nil
 	}
 	c, err := s.ensureProcess(name)
 	if err != nil {
-		s.changeComponent(name, func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() })
+		s.changeComponentStatus(name, func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() })
 		return err
 	}
 	if err := s.awaitReadyComponent(ctx, c); err != nil {
@@ -60,11 +60,11 @@ func (s *supervisor) startComponent(ctx context.Context, name string) error {
 // bootstrapAPIServer applies CRDs, roles and FlowSchemas, which is the part of bootstrap that needs no process.
 // bootstrapAPIServer records a failure in the component's status.
 func (s *supervisor) bootstrapAPIServer(ctx context.Context) error {
-	s.changeComponent(component.Bootstrap, func(status *ComponentStatus) { status.State = StateStarting })
-	err := applyProductObjects(ctx, s.plan)
+	s.changeComponentStatus(component.Bootstrap, func(status *ComponentStatus) { status.State = StateStarting })
+	err := applyBootstrapObjects(ctx, s.plan)
 	if err != nil {
 		err = fmt.Errorf("bootstrap: %w", err)
-		s.changeComponent(
+		s.changeComponentStatus(
 			component.Bootstrap,
 			func(status *ComponentStatus) { status.State, status.Error = StateFailed, err.Error() },
 		)
@@ -126,9 +126,15 @@ func (s *supervisor) startProcess(name string) (*childProcess, error) {
 		return nil, errors.Join(err, command.Process.Kill(), command.Wait())
 	}
 	slog.Info("started", "component", name, "pid", c.process.PID)
-	s.changeComponent(name, func(status *ComponentStatus) {
+	s.changeComponentStatus(name, func(status *ComponentStatus) {
 		s.children[name] = c
-		*status = ComponentStatus{Name: name, State: StateStarting, Process: c.process, Port: status.Port, Since: c.startedAt}
+		*status = ComponentStatus{
+			Name:       name,
+			State:      StateStarting,
+			Process:    c.process,
+			Port:       status.Port,
+			StateSince: c.startedAt,
+		}
 	})
 	go s.recordProcessEnd(c, command)
 	return c, nil
@@ -139,11 +145,11 @@ func (s *supervisor) recordProcessEnd(c *childProcess, command *exec.Cmd) {
 	c.hasSucceeded = command.Wait() == nil
 	c.exitReason = command.ProcessState.String()
 	slog.Info("ended", "component", c.name, "pid", c.process.PID, "how", c.exitReason)
-	s.changeComponent(c.name, func(status *ComponentStatus) {
+	s.changeComponentStatus(c.name, func(status *ComponentStatus) {
 		delete(s.children, c.name)
 		status.Process = Process{}
 		if c.name == component.Bootstrap && c.hasSucceeded {
-			status.State, status.Took = StateDone, time.Since(c.startedAt)
+			status.State, status.StartDuration = StateDone, time.Since(c.startedAt)
 			return
 		}
 		status.State, status.Error = StateExited, c.exitReason
@@ -154,7 +160,7 @@ func (s *supervisor) recordProcessEnd(c *childProcess, command *exec.Cmd) {
 // awaitReadyComponent waits until the component is ready. If the process or ctx ends earlier, awaitReadyComponent
 // returns the reason.
 func (s *supervisor) awaitReadyComponent(ctx context.Context, c *childProcess) error {
-	ticker := time.NewTicker(component.ProbeEvery)
+	ticker := time.NewTicker(component.ProbeInterval)
 	defer ticker.Stop()
 	for {
 		var notReady error
@@ -180,9 +186,9 @@ func (s *supervisor) awaitReadyComponent(ctx context.Context, c *childProcess) e
 
 // recordReadyState sets the component's state to ready, unless the process has ended in the meantime.
 func (s *supervisor) recordReadyState(c *childProcess) {
-	s.changeComponent(c.name, func(status *ComponentStatus) {
+	s.changeComponentStatus(c.name, func(status *ComponentStatus) {
 		if status.State == StateStarting && status.Process == c.process {
-			status.State, status.Took = StateReady, time.Since(c.startedAt)
+			status.State, status.StartDuration = StateReady, time.Since(c.startedAt)
 		}
 	})
 }
@@ -196,8 +202,8 @@ func (s *supervisor) killComponent(name string) {
 	}
 }
 
-// terminateComponent sends SIGTERM to a component's process, and SIGKILL after terminationGrace. terminateComponent
-// also sends SIGCONT, because a paused process does not handle SIGTERM.
+// terminateComponent sends SIGTERM to a component's process, and SIGKILL after terminationGracePeriod.
+// terminateComponent also sends SIGCONT, because a paused process does not handle SIGTERM.
 func (s *supervisor) terminateComponent(name string) {
 	c := s.findChild(name)
 	if c == nil {
@@ -207,7 +213,7 @@ func (s *supervisor) terminateComponent(name string) {
 	_ = c.osProcess.Signal(syscall.SIGCONT)
 	select {
 	case <-c.done:
-	case <-time.After(terminationGrace):
+	case <-time.After(terminationGracePeriod):
 		_ = c.osProcess.Signal(syscall.SIGKILL)
 		<-c.done
 	}

@@ -23,7 +23,7 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 		if !slices.Contains(p.Components, name) {
 			continue
 		}
-		folder := filepath.Join(p.ClusterAPI, "config", name)
+		folder := filepath.Join(p.ClusterAPIFolder, "config", name)
 		objects, err := readManifests(folder)
 		if err != nil {
 			return nil, err
@@ -32,11 +32,11 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
-		authority, err := os.ReadFile(p.Layout().ClusterAPICACertificate())
+		authority, err := os.ReadFile(p.Layout().ClusterAPICACertificateFile())
 		if err != nil {
 			return nil, fmt.Errorf("read the CA of Cluster API's webhooks: %w", err)
 		}
-		w := webhooksOfProgram{name: name, url: p.ClusterAPIWebhooksURL(name), caCertificate: authority}
+		w := webhookServer{name: name, url: p.ClusterAPIWebhooksURL(name), caCertificate: authority}
 		for _, object := range objects {
 			if err := w.redirectToProgram(object, labels); err != nil {
 				return nil, fmt.Errorf("direct %s %s to %s: %w", object.GetKind(), object.GetName(), name, err)
@@ -67,8 +67,8 @@ func readCRDLabels(path string) (map[string]string, error) {
 	return labels, nil
 }
 
-// webhooksOfProgram describes the webhook server of one program of Cluster API.
-type webhooksOfProgram struct {
+// webhookServer describes the webhook server of one program of Cluster API.
+type webhookServer struct {
 	name          string // name of the program
 	url           string // base URL of the webhooks
 	caCertificate []byte // CA certificate of the webhooks, as PEM
@@ -77,7 +77,7 @@ type webhooksOfProgram struct {
 // redirectToProgram changes a CRD or a webhook configuration of upstream's manifests. After the change, the API server
 // calls the program on this machine for CRD conversions and for each webhook. Every CRD gets the labels. A webhook
 // configuration gets the program's name as a prefix, because the manifests of all programs use the same name.
-func (w webhooksOfProgram) redirectToProgram(object *unstructured.Unstructured, labels map[string]string) error {
+func (w webhookServer) redirectToProgram(object *unstructured.Unstructured, labels map[string]string) error {
 	switch kind := object.GetKind(); kind {
 	case "CustomResourceDefinition":
 		object.SetLabels(labels)
@@ -110,6 +110,6 @@ func (w webhooksOfProgram) redirectToProgram(object *unstructured.Unstructured, 
 	}
 }
 
-func (w webhooksOfProgram) clientConfig(path string) map[string]any {
+func (w webhookServer) clientConfig(path string) map[string]any {
 	return map[string]any{"url": w.url + path, "caBundle": base64.StdEncoding.EncodeToString(w.caCertificate)}
 }

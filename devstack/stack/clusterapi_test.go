@@ -44,11 +44,14 @@ webhooks:
 func planWithCore(t *testing.T, manifests string) component.Plan {
 	t.Helper()
 	plan := component.Plan{
-		Dir: t.TempDir(), ClusterAPI: t.TempDir(), Kubectl: "/bin/echo", Components: []string{component.ClusterAPICore},
-		Ports: map[string]int{component.APIServer: 16443, component.ClusterAPICore + "-webhooks": 16505},
+		Dir:              t.TempDir(),
+		ClusterAPIFolder: t.TempDir(),
+		KubernetesBinary: "/bin/echo",
+		Components:       []string{component.ClusterAPICore},
+		Ports:            map[string]int{component.APIServer: 16443, component.ClusterAPICore + "-webhooks": 16505},
 	}
 	require.NoError(t, component.WriteStackFiles(t.Context(), plan))
-	folder := filepath.Join(plan.ClusterAPI, "config", component.ClusterAPICore)
+	folder := filepath.Join(plan.ClusterAPIFolder, "config", component.ClusterAPICore)
 	require.NoError(t, os.MkdirAll(folder, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "manifests.yaml"), []byte(manifests), 0o600))
 	labels := "labels:\n- pairs: {cluster.x-k8s.io/v1beta2: v1beta2}\n"
@@ -61,7 +64,7 @@ func TestTheAPIServerCallsClusterAPIOnThisMachine(t *testing.T) {
 	objects, err := clusterAPIObjects(plan)
 	require.NoError(t, err)
 	require.Len(t, objects, 3)
-	authority, err := os.ReadFile(plan.Layout().ClusterAPICACertificate())
+	authority, err := os.ReadFile(plan.Layout().ClusterAPICACertificateFile())
 	require.NoError(t, err)
 	client := func(path string) map[string]any {
 		return map[string]any{

@@ -26,20 +26,20 @@ import (
 func (s *supervisor) serveControlAPI(listener net.Listener) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { s.cancelRun(errStackStopped) })
-	s.handleAction(mux, "start", func(r *http.Request, name string) error {
+	s.registerActionHandler(mux, "start", func(r *http.Request, name string) error {
 		ctx, cancel := context.WithTimeout(r.Context(), s.plan.Timeout)
 		defer cancel()
 		return s.startComponent(ctx, name)
 	})
-	s.handleAction(mux, "stop", func(_ *http.Request, name string) error {
+	s.registerActionHandler(mux, "stop", func(_ *http.Request, name string) error {
 		s.terminateComponent(name)
 		return nil
 	})
-	s.handleAction(mux, "kill", func(_ *http.Request, name string) error {
+	s.registerActionHandler(mux, "kill", func(_ *http.Request, name string) error {
 		s.killComponent(name)
 		return nil
 	})
-	s.handleAction(mux, "signal/{number}", func(r *http.Request, name string) error {
+	s.registerActionHandler(mux, "signal/{number}", func(r *http.Request, name string) error {
 		number, err := strconv.Atoi(r.PathValue("number"))
 		if err != nil {
 			return fmt.Errorf("signal %s: %w", name, err)
@@ -54,8 +54,12 @@ func (s *supervisor) serveControlAPI(listener net.Listener) {
 	slog.Error("control API ended", "error", server.Serve(listener))
 }
 
-// handleAction registers the handler of one action on a component.
-func (s *supervisor) handleAction(mux *http.ServeMux, verb string, do func(r *http.Request, name string) error) {
+// registerActionHandler registers the handler of one action on a component.
+func (s *supervisor) registerActionHandler(
+	mux *http.ServeMux,
+	verb string,
+	do func(r *http.Request, name string) error,
+) {
 	mux.HandleFunc("POST /components/{name}/"+verb, func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
 		if !slices.Contains(s.plan.Components, name) {
@@ -71,7 +75,7 @@ func (s *supervisor) handleAction(mux *http.ServeMux, verb string, do func(r *ht
 // requireToken returns a handler that serves only requests with the token.
 func (s *supervisor) requireToken(next http.Handler) http.Handler {
 	s.mu.Lock()
-	want := []byte("Bearer " + s.state.Token)
+	want := []byte("Bearer " + s.state.ControlToken)
 	s.mu.Unlock()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {

@@ -23,7 +23,7 @@ func (s *Stack) Down(ctx context.Context) error { return Down(ctx, s.Dir()) }
 // starting, or without a supervisor after a kill. Down keeps data and logs. If there is no stack, Down does nothing.
 func Down(ctx context.Context, dir string) error {
 	patience := time.Now().Add(downTimeout)
-	ticker := time.NewTicker(component.ProbeEvery)
+	ticker := time.NewTicker(component.ProbeInterval)
 	defer ticker.Stop()
 	for told := false; ; {
 		lock, err := component.TryLock(component.Layout(dir).LockFile())

@@ -27,7 +27,7 @@ func joinRunningStack(ctx context.Context, o Options) (*Stack, error) {
 		return nil, err
 	}
 	for _, c := range status {
-		if c.State.IsAlive() || c.State == StatePaused {
+		if c.State.IsReadyOrDone() || c.State == StatePaused {
 			continue
 		}
 		_, _ = fmt.Fprintf(o.Output, "starting %s again (%s %s)\n", c.Name, c.State, c.Error)
@@ -40,10 +40,10 @@ func joinRunningStack(ctx context.Context, o Options) (*Stack, error) {
 
 // followStackStart prints a line for each component that becomes ready, and returns when the whole stack is ready.
 func followStackStart(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
-	ticker := time.NewTicker(component.ProbeEvery)
+	ticker := time.NewTicker(component.ProbeInterval)
 	defer ticker.Stop()
 	told := map[string]bool{}
-	deadline := time.Now().Add(o.Timeout + terminationGrace) // the supervisor's own timeout ends earlier
+	deadline := time.Now().Add(o.Timeout + terminationGracePeriod) // the supervisor's own timeout ends earlier
 	for {
 		state, live, err := readLiveState(o.Dir)
 		if err != nil {
@@ -58,7 +58,7 @@ func followStackStart(ctx context.Context, o Options, ended <-chan error) (*Stac
 		case !live && ended == nil && isLockFree(o.Dir):
 			return nil, supervisorEndError(o.Dir, ErrNotRunning)
 		case time.Now().After(deadline):
-			return nil, fmt.Errorf("the stack in %s is not ready after %s", o.Dir, o.Timeout+terminationGrace)
+			return nil, fmt.Errorf("the stack in %s is not ready after %s", o.Dir, o.Timeout+terminationGracePeriod)
 		}
 		select {
 		case err := <-ended:
@@ -84,13 +84,13 @@ func isLockFree(dir string) bool {
 // reportReadyComponents prints the components that became ready since the last call.
 func reportReadyComponents(o Options, state State, told map[string]bool) {
 	for _, c := range state.Components {
-		if c.State.IsAlive() && !told[c.Name] {
+		if c.State.IsReadyOrDone() && !told[c.Name] {
 			told[c.Name] = true
 			pid := "-"
 			if c.Process.PID != 0 {
 				pid = strconv.Itoa(c.Process.PID)
 			}
-			_, _ = fmt.Fprintf(o.Output, "  %-24s %-6s pid %-8s %5.1f s\n", c.Name, c.State, pid, c.Took.Seconds())
+			_, _ = fmt.Fprintf(o.Output, "  %-24s %-6s pid %-8s %5.1f s\n", c.Name, c.State, pid, c.StartDuration.Seconds())
 		}
 	}
 }

@@ -32,9 +32,9 @@ type Options struct {
 	UseFreePorts bool
 	// Components are the components to start. Up adds the components that the chosen components need. Empty means all.
 	Components []string
-	// ClusterAPI adds the released Cluster API: its core with the watch filter component.UpstreamFilter, the kubeadm
+	// WithClusterAPI adds the released Cluster API: its core with the watch filter component.UpstreamFilter, the kubeadm
 	// providers, and the development provider, which keeps its workload clusters in memory.
-	ClusterAPI bool
+	WithClusterAPI bool
 	// Output receives progress messages; nil means no messages.
 	Output io.Writer
 	// EndsWithThisProcess ends the stack when this process ends, even by SIGKILL. Tests use this option.
@@ -46,12 +46,12 @@ type Options struct {
 	// Binaries are paths of binaries that replace the clone's binaries, by component name. A path may also be the
 	// program of an extra component.
 	Binaries map[string]string
-	// TemporalTLS makes Temporal's frontend require client certificates (mTLS): see
+	// RequireTemporalTLS makes Temporal's frontend require client certificates (mTLS): see
 	// component.WriteTemporalCertificates. Millwright's processes get client certificates.
-	TemporalTLS bool
-	// Quiet makes Nodes renew their Leases six times less often, for benchmarks, because 5,000 idle Nodes would
+	RequireTemporalTLS bool
+	// UseLongLeases makes Nodes renew their Leases six times less often, for benchmarks, because 5,000 idle Nodes would
 	// otherwise use one core. With Quiet, the detection of a dead Node takes five minutes instead of one minute.
-	Quiet bool
+	UseLongLeases bool
 	// NodeLeaseDuration is the Lease duration of a virtual Node. A Node renews its Lease after a quarter of
 	// NodeLeaseDuration. A dead Node is detected after 1.25 times NodeLeaseDuration. If NodeLeaseDuration is zero, the
 	// duration is 240 s with Quiet and 40 s without Quiet. NodeLeaseDuration is for large fleets: 10,000 Nodes with a
@@ -106,7 +106,7 @@ func (o Options) withDefaults() (Options, error) {
 	if len(o.Extras) > component.MaxExtras {
 		return o, fmt.Errorf("there are ports for %d extras, not for %d", component.MaxExtras, len(o.Extras))
 	}
-	if o.ClusterAPI {
+	if o.WithClusterAPI {
 		if len(o.Components) == 0 {
 			o.Components = component.Names()
 		}

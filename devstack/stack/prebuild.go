@@ -15,17 +15,17 @@ import (
 // still without ports, and the path of the supervisor's binary.
 func buildBinaries(ctx context.Context, o Options) (component.Plan, string, error) {
 	plan := component.Plan{
-		Dir:         o.Dir,
-		Repo:        o.Repo,
-		Components:  o.Components,
-		Extras:      o.Extras,
-		Binaries:    map[string]string{},
-		Env:         o.Env,
-		Args:        map[string][]string{},
-		Quiet:       o.Quiet,
-		NodeLease:   o.NodeLeaseDuration,
-		Timeout:     o.Timeout,
-		TemporalTLS: o.TemporalTLS,
+		Dir:                o.Dir,
+		Repo:               o.Repo,
+		Components:         o.Components,
+		Extras:             o.Extras,
+		Binaries:           map[string]string{},
+		Env:                o.Env,
+		Args:               map[string][]string{},
+		UseLongLeases:      o.UseLongLeases,
+		NodeLeaseDuration:  o.NodeLeaseDuration,
+		Timeout:            o.Timeout,
+		RequireTemporalTLS: o.RequireTemporalTLS,
 	}
 	maps.Copy(plan.Args, o.Args)
 	heavy, folders, err := programSources(o.Components, o.Extras)
@@ -33,7 +33,7 @@ func buildBinaries(ctx context.Context, o Options) (component.Plan, string, erro
 		return plan, "", err
 	}
 	if o.SupervisorProgram == "" {
-		folders[build.Devstack] = append(folders[build.Devstack], supervisorLogName)
+		folders[build.DevstackFolder] = append(folders[build.DevstackFolder], supervisorLogName)
 	}
 	for _, name := range slices.Sorted(maps.Keys(heavy)) {
 		path, err := build.HeavyBinary(ctx, o.Repo, name, o.Output)
@@ -43,8 +43,8 @@ func buildBinaries(ctx context.Context, o Options) (component.Plan, string, erro
 		for _, user := range heavy[name] {
 			plan.Binaries[user] = path
 		}
-		if name == build.Kubernetes {
-			plan.Kubectl = path
+		if name == build.KubernetesBinary {
+			plan.KubernetesBinary = path
 		}
 	}
 	if err := addClusterAPI(ctx, &plan, o.Output); err != nil {
@@ -63,7 +63,7 @@ func buildBinaries(ctx context.Context, o Options) (component.Plan, string, erro
 	if o.SupervisorProgram != "" {
 		return plan, o.SupervisorProgram, nil
 	}
-	return plan, ours[build.Devstack], nil
+	return plan, ours[build.DevstackFolder], nil
 }
 
 // addClusterAPI adds the binaries of the chosen Cluster API programs, and the folder with their manifests, to a plan.
@@ -74,10 +74,10 @@ func addClusterAPI(ctx context.Context, plan *component.Plan, output io.Writer) 
 			continue
 		}
 		var err error
-		if plan.ClusterAPI, err = build.ClusterAPIPrograms(ctx, plan.Repo, output); err != nil {
+		if plan.ClusterAPIFolder, err = build.ClusterAPIPrograms(ctx, plan.Repo, output); err != nil {
 			return err
 		}
-		plan.Binaries[name] = filepath.Join(plan.ClusterAPI, name)
+		plan.Binaries[name] = filepath.Join(plan.ClusterAPIFolder, name)
 	}
 	return nil
 }

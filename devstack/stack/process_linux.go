@@ -19,7 +19,7 @@ func processWithPID(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, fmt.Errorf("look at process %d: %w", pid, err)
 	}
-	return Process{PID: pid, Start: bootID() + "/" + stat.startTicks}, nil
+	return Process{PID: pid, StartID: bootID() + "/" + stat.startTicks}, nil
 }
 
 // bootID identifies the boot of the machine, because clock ticks start at zero with each boot.
@@ -62,7 +62,7 @@ func (p Process) readStatistics() (procStat, error) {
 	if err != nil {
 		return procStat{}, err
 	}
-	if p.Start != bootID()+"/"+stat.startTicks {
+	if p.StartID != bootID()+"/"+stat.startTicks {
 		return procStat{}, os.ErrProcessDone
 	}
 	return stat, nil

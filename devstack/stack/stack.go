@@ -56,8 +56,8 @@ func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 	}
 	status := now.state.Components
 	for i := range status {
-		status[i].CPU, status[i].Memory = status[i].Process.resourceUsage()
-		if status[i].State.IsAlive() && status[i].Process.isPaused() {
+		status[i].CPUTime, status[i].MemoryBytes = status[i].Process.resourceUsage()
+		if status[i].State.IsReadyOrDone() && status[i].Process.isPaused() {
 			status[i].State = StatePaused
 		}
 	}
@@ -105,11 +105,11 @@ func (s *Stack) postComponentAction(ctx context.Context, name, verb string) erro
 
 // postToSupervisor sends a request to the supervisor's HTTP API.
 func (s State) postToSupervisor(ctx context.Context, path string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Control+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.ControlAddress+path, nil)
 	if err != nil {
 		return fmt.Errorf("call the supervisor: %w", err)
 	}
-	request.Header.Set("Authorization", "Bearer "+s.Token)
+	request.Header.Set("Authorization", "Bearer "+s.ControlToken)
 	response, err := component.LoopbackHTTPClient.Do(request)
 	if err != nil {
 		return fmt.Errorf("call the supervisor: %w", err)
@@ -153,18 +153,18 @@ func (s *Stack) TemporalOptions() (client.Options, error) { return s.state.Plan.
 // Layout returns the folder of the stack.
 func (s *Stack) Layout() component.Layout { return s.state.Plan.Layout() }
 
-// TemporalUIAddress returns the URL of Temporal's UI.
-func (s *Stack) TemporalUIAddress() string { return s.state.Plan.TemporalUIURL() }
+// TemporalUIURL returns the URL of Temporal's UI.
+func (s *Stack) TemporalUIURL() string { return s.state.Plan.TemporalUIURL() }
 
-// CloudAddress returns the URL of virtualcloud.
-func (s *Stack) CloudAddress() string { return s.state.Plan.CloudURL() }
+// CloudURL returns the URL of virtualcloud.
+func (s *Stack) CloudURL() string { return s.state.Plan.CloudURL() }
 
 // APIServerURL returns the URL of the API server.
 func (s *Stack) APIServerURL() string { return s.state.Plan.APIServerURL() }
 
-// MetricsAddress returns the URL at which a worker or bridge serves /metrics and /readyz, or the URL of an extra
+// MetricsURL returns the URL at which a worker or bridge serves /metrics and /readyz, or the URL of an extra
 // component.
-func (s *Stack) MetricsAddress(name string) string {
+func (s *Stack) MetricsURL(name string) string {
 	return "http://" + component.Address(s.state.Plan.Ports[name])
 }
 
@@ -175,8 +175,8 @@ func (s *Stack) LogPath(name string) string { return s.state.Plan.Layout().LogFi
 // in the audit policy.
 func (s *Stack) AuditLogPath() string { return s.state.Plan.Layout().AuditLogFile() }
 
-// Kubectl runs kubectl as the admin and returns kubectl's output. The error contains kubectl's messages.
-func (s *Stack) Kubectl(ctx context.Context, arguments ...string) ([]byte, error) {
+// RunKubectl runs kubectl as the admin and returns kubectl's output. The error contains kubectl's messages.
+func (s *Stack) RunKubectl(ctx context.Context, arguments ...string) ([]byte, error) {
 	command := exec.CommandContext(ctx, s.state.Plan.Layout().KubectlPath(), arguments...)
 	var complaint bytes.Buffer
 	command.Stderr = &complaint

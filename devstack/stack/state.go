@@ -36,41 +36,42 @@ const (
 	StateFailed   ComponentState = "failed" // the component did not start or did not become ready
 )
 
-// IsAlive reports whether a component in this state is ready, or, in the case of bootstrap, has completed its work.
-func (s ComponentState) IsAlive() bool { return s == StateReady || s == StateDone }
+// IsReadyOrDone reports whether a component in this state is ready, or, in the case of bootstrap, has completed its
+// work.
+func (s ComponentState) IsReadyOrDone() bool { return s == StateReady || s == StateDone }
 
 // Process identifies a process uniquely, because a PID alone may later belong to another process.
 type Process struct {
-	PID   int    `json:"pid,omitempty"`   // process ID; zero: there is no process
-	Start string `json:"start,omitempty"` // boot ID and clock tick at the start of the process
+	PID     int    `json:"pid,omitempty"`   // process ID; zero: there is no process
+	StartID string `json:"start,omitempty"` // boot ID and clock tick at the start of the process
 }
 
 // ComponentStatus is the status of one component when the status was read.
 type ComponentStatus struct {
-	Name    string         `json:"name"`
-	State   ComponentState `json:"state"`
-	Process Process        `json:"process"`
-	Port    int            `json:"port,omitempty"`  // main port; zero: the component has none
-	Since   time.Time      `json:"since,omitzero"`  // time of the last change of State; zero while the component waits
-	Took    time.Duration  `json:"took,omitempty"`  // time from the component's start until it was ready
-	Error   string         `json:"error,omitempty"` // why the component ended or failed
+	Name          string         `json:"name"`
+	State         ComponentState `json:"state"`
+	Process       Process        `json:"process"`
+	Port          int            `json:"port,omitempty"`  // main port; zero: the component has none
+	StateSince    time.Time      `json:"since,omitzero"`  // time of the last change of State; zero while the component waits
+	StartDuration time.Duration  `json:"took,omitempty"`  // time from the component's start until it was ready
+	Error         string         `json:"error,omitempty"` // why the component ended or failed
 
-	CPU    time.Duration `json:"-"` // processor time used so far; only Stack.Status sets it
-	Memory int64         `json:"-"` // resident memory in bytes; only Stack.Status sets it
+	CPUTime     time.Duration `json:"-"` // processor time used so far; only Stack.Status sets it
+	MemoryBytes int64         `json:"-"` // resident memory in bytes; only Stack.Status sets it
 }
 
 // State is the content of stack.json. Only the supervisor writes the file, and replaces the whole file.
 type State struct {
-	Plan       component.Plan    `json:"plan"`
-	Supervisor Process           `json:"supervisor"`
-	Control    string            `json:"control"` // address of the supervisor's HTTP API on loopback
-	Token      string            `json:"token"`   // token in requests to the supervisor's HTTP API
-	Phase      Phase             `json:"phase"`
-	Error      string            `json:"error,omitempty"`
-	Started    time.Time         `json:"started"`
-	Took       time.Duration     `json:"took,omitempty"` // time from the start until all components were ready
-	Versions   map[string]string `json:"versions"`       // version of each component
-	Components []ComponentStatus `json:"components"`     // in starting order
+	Plan           component.Plan    `json:"plan"`
+	Supervisor     Process           `json:"supervisor"`
+	ControlAddress string            `json:"control"` // address of the supervisor's HTTP API on loopback
+	ControlToken   string            `json:"token"`   // token in requests to the supervisor's HTTP API
+	Phase          Phase             `json:"phase"`
+	Error          string            `json:"error,omitempty"`
+	StartedAt      time.Time         `json:"started"`
+	StartDuration  time.Duration     `json:"took,omitempty"` // time from the start until all components were ready
+	Versions       map[string]string `json:"versions"`       // version of each component
+	Components     []ComponentStatus `json:"components"`     // in starting order
 }
 
 // readState reads stack.json. If the folder never had a stack, the error is fs.ErrNotExist.

@@ -37,7 +37,7 @@ func TestProcessWithAReusedPIDIsNotAlive(t *testing.T) {
 	assert.True(t, process.isAlive())
 	assert.False(
 		t,
-		Process{PID: process.PID, Start: "another-boot/1"}.isAlive(),
+		Process{PID: process.PID, StartID: "another-boot/1"}.isAlive(),
 		"the number was given to another process",
 	)
 	assert.False(t, Process{}.isAlive())
@@ -63,7 +63,7 @@ func TestStateOfADeadSupervisorIsStale(t *testing.T) {
 	_, err = Open(dir)
 	require.NoError(t, err)
 
-	state.Supervisor.Start = "before/the-reboot"
+	state.Supervisor.StartID = "before/the-reboot"
 	require.NoError(t, state.writeFile())
 	_, live, err = readLiveState(dir)
 	require.NoError(t, err)
@@ -78,10 +78,10 @@ func TestDownKillsOnlyLeftoverProcesses(t *testing.T) {
 	stranger, _ := startSleepProcess(t) // this process has a PID that once belonged to a component
 	state := State{
 		Plan:       component.Plan{Dir: dir},
-		Supervisor: Process{PID: stranger.PID, Start: "before/the-reboot"},
+		Supervisor: Process{PID: stranger.PID, StartID: "before/the-reboot"},
 		Components: []ComponentStatus{
 			{Name: component.Etcd, Process: leftover},
-			{Name: component.Kwok, Process: Process{PID: stranger.PID, Start: "before/the-reboot"}},
+			{Name: component.Kwok, Process: Process{PID: stranger.PID, StartID: "before/the-reboot"}},
 			{Name: component.Worker},
 		},
 	}

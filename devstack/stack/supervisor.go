@@ -23,8 +23,8 @@ import (
 
 // supervisorInput is what Up writes to the supervisor's standard input.
 type supervisorInput struct {
-	Plan  component.Plan `json:"plan"`
-	Files int            `json:"files"` // number of inherited locks, which are the file descriptors from 3 on
+	Plan      component.Plan `json:"plan"`
+	LockCount int            `json:"files"` // number of inherited locks, which are the file descriptors from 3 on
 }
 
 // supervisor is the parent process of all components.
@@ -51,7 +51,7 @@ func RunSupervisor(ctx context.Context, input io.Reader) error {
 	if err := json.NewDecoder(input).Decode(&given); err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
-	for fd := 3; fd < 3+given.Files; fd++ {
+	for fd := 3; fd < 3+given.LockCount; fd++ {
 		syscall.CloseOnExec(fd) // children must not inherit the locks
 	}
 	ctx, unregister := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -93,8 +93,8 @@ func (s *supervisor) writeFirstState(control string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = State{
-		Plan: s.plan, Supervisor: self, Control: control, Token: rand.Text(), Phase: PhaseStarting,
-		Started: time.Now(), Versions: component.Versions(s.plan),
+		Plan: s.plan, Supervisor: self, ControlAddress: control, ControlToken: rand.Text(), Phase: PhaseStarting,
+		StartedAt: time.Now(), Versions: component.Versions(s.plan),
 	}
 	for _, name := range s.plan.Components {
 		status := ComponentStatus{Name: name, State: StateWaiting, Port: s.plan.Ports[name]}
@@ -145,7 +145,7 @@ func (s *supervisor) startAllComponents(ctx context.Context) error {
 	}
 	s.changeState(func(state *State) {
 		state.Phase = PhaseReady
-		state.Took = time.Since(state.Started)
+		state.StartDuration = time.Since(state.StartedAt)
 	})
 	return nil
 }
@@ -183,14 +183,14 @@ func (s *supervisor) changeState(edit func(*State)) {
 	}
 }
 
-// changeComponent edits one component's status and writes stack.json.
-func (s *supervisor) changeComponent(name string, edit func(*ComponentStatus)) {
+// changeComponentStatus edits one component's status and writes stack.json.
+func (s *supervisor) changeComponentStatus(name string, edit func(*ComponentStatus)) {
 	s.changeState(func(state *State) {
 		i := slices.IndexFunc(state.Components, func(c ComponentStatus) bool { return c.Name == name })
 		before := state.Components[i].State
 		edit(&state.Components[i])
 		if state.Components[i].State != before {
-			state.Components[i].Since = time.Now()
+			state.Components[i].StateSince = time.Now()
 		}
 	})
 }

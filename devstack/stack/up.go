@@ -43,7 +43,7 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	ended, err := reservePortsAndLaunch(ctx, o, plan, supervisor, lock)
+	ended, err := reservePortsAndLaunchSupervisor(ctx, o, plan, supervisor, lock)
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +59,10 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	return nil, err
 }
 
-// reservePortsAndLaunch starts a supervisor after killing leftover processes. The supervisor inherits the stack's lock
-// and the lock of its ports. This process closes its copies of the locks when reservePortsAndLaunch returns, so that
-// the locks are released when the supervisor ends.
-func reservePortsAndLaunch(
+// reservePortsAndLaunchSupervisor starts a supervisor after killing leftover processes. The supervisor inherits the
+// stack's lock and the lock of its ports. This process closes its copies of the locks when
+// reservePortsAndLaunchSupervisor returns, so that the locks are released when the supervisor ends.
+func reservePortsAndLaunchSupervisor(
 	ctx context.Context,
 	o Options,
 	plan component.Plan,
@@ -105,7 +105,7 @@ func reservePortsAndLaunch(
 // process reaches the supervisor. If withParent is true, the supervisor ends with this process. The returned channel
 // receives the result of Wait when the supervisor ends.
 func launchSupervisor(binary string, plan component.Plan, locks []*os.File, withParent bool) (<-chan error, error) {
-	text, err := json.Marshal(supervisorInput{Plan: plan, Files: len(locks)})
+	text, err := json.Marshal(supervisorInput{Plan: plan, LockCount: len(locks)})
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}

@@ -18,9 +18,9 @@ import (
 	"millwright/process/commandline"
 )
 
-// shutdownGrace is the time that pending calls have after SIGTERM. Calls that wait for a latency or a hang are refused
-// at once.
-const shutdownGrace = 3 * time.Second
+// shutdownGracePeriod is the time that pending calls have after SIGTERM. Calls that wait for a latency or a hang are
+// refused at once.
+const shutdownGracePeriod = 3 * time.Second
 
 func main() {
 	commandline.Main(newCommand())
@@ -52,11 +52,11 @@ func newCommand() *cobra.Command {
 func runCloud(ctx context.Context, address, data, kubeconfig string, logger *slog.Logger) error {
 	options := cloud.Options{Dir: data, Logger: logger}
 	if kubeconfig != "" {
-		nodes, err := cloud.NewKubeNodes(kubeconfig)
+		nodes, err := cloud.NewKubeNodeClient(kubeconfig)
 		if err != nil {
 			return err
 		}
-		options.Nodes = nodes
+		options.NodeClient = nodes
 	}
 	c, err := cloud.Open(options)
 	if err != nil {
@@ -77,7 +77,7 @@ func runCloud(ctx context.Context, address, data, kubeconfig string, logger *slo
 		err = fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 		logger.Info("virtualcloud is stopping")
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGracePeriod)
 		defer cancel()
 		if server.Shutdown(grace) != nil {
 			err = server.Close()

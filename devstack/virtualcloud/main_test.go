@@ -72,7 +72,7 @@ func testClass() provider.Class {
 const eventuallyTimeout = 2 * time.Minute
 
 // After kill -9, each answered create request has its instance. An unanswered create request has at most one instance.
-func TestKilledCloudKeepsAnsweredCreates(t *testing.T) {
+func TestKilledCloudKeepsConfirmedInstances(t *testing.T) {
 	dir := t.TempDir()
 	process, address := startCloudProcess(t, dir)
 	p := virtual.New(address)
@@ -143,7 +143,7 @@ func TestWaitingCallsDoNotBlockSIGTERM(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		stats, err := back.Stats(t.Context())
-		return err == nil && stats.Creating == 1
+		return err == nil && stats.PendingCreates == 1
 	}, eventuallyTimeout, time.Millisecond)
 	require.NoError(t, process.Process.Signal(syscall.SIGTERM))
 	assert.Equal(t, provider.Unavailable, provider.CodeOfError(<-ended))

@@ -21,7 +21,10 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, conformance.Harness{NewCloud: func(t *testing.T) conformance.Cloud { return newCloud(t).Cloud }})
+	conformance.Run(
+		t,
+		conformance.Harness{NewCloud: func(t *testing.T) conformance.Cloud { return newTestCloud(t).Cloud }},
+	)
 }
 
 // errorNumbers are libvirt's error numbers by the code to which the driver maps them.
@@ -46,7 +49,7 @@ type testCloud struct {
 	proxy *proxy
 }
 
-func newCloud(t *testing.T) testCloud {
+func newTestCloud(t *testing.T) testCloud {
 	socket := startDaemon(t, "none")
 	person := connectToDaemon(t, socket)
 	between := newProxy(t, socket)
@@ -65,10 +68,10 @@ func newCloud(t *testing.T) testCloud {
 	denied := class(startDaemon(t, "sasl")) // this daemon requires a password, which the driver does not have
 	return testCloud{Libvirt: person, proxy: between, Cloud: conformance.Cloud{
 		Provider: libvirt.New(
-			driver.WithRequestLife(100*time.Millisecond),
+			driver.WithRequestLifetime(100*time.Millisecond),
 			driver.WithSearchInterval(20*time.Millisecond),
 		),
-		Class:       class(between.socket),
+		Class:       class(between.socketPath),
 		DeniedClass: &denied,
 		FailNextCall: func(method provider.Method, err *provider.Error) {
 			between.refuseNextRequest(method, errorNumbers[err.Code], err.Message)
@@ -78,14 +81,14 @@ func newCloud(t *testing.T) testCloud {
 		HangCalls:        between.holdRequests,
 		CreateByHand: func(m provider.Machine) {
 			id := uuid.New()
-			_, err := person.DomainCreateXML(domainMadeByHand(m, id), 0)
+			_, err := person.DomainCreateXML(foreignDomainXML(m, id), 0)
 			require.NoError(t, err)
 		},
 	}}
 }
 
-// domainMadeByHand returns the XML of a domain that another program has created with Millwright's tags.
-func domainMadeByHand(m provider.Machine, id uuid.UUID) string {
+// foreignDomainXML returns the XML of a domain that another program has created with Millwright's tags.
+func foreignDomainXML(m provider.Machine, id uuid.UUID) string {
 	tags := fmt.Sprintf("cluster='%s' class='shop/small' name='%s'", m.Cluster, m.Name)
 	if m.UID != "" {
 		tags += fmt.Sprintf(" uid='%s'", m.UID)

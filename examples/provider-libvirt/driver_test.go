@@ -44,7 +44,7 @@ func (c testCloud) millwrightDomains(t *testing.T) []client.Domain {
 // Even without the search in package driver, libvirt makes only one domain from all create requests with the same
 // token.
 func TestOneTokenMakesOneDomain(t *testing.T) {
-	c := newCloud(t)
+	c := newTestCloud(t)
 	const requests = 8
 	ids := make([]string, requests)
 	var work sync.WaitGroup
@@ -65,7 +65,7 @@ func TestOneTokenMakesOneDomain(t *testing.T) {
 
 // The connection breaks after the daemon has received the create request. The next call adopts the domain.
 func TestCreateAfterALostAnswerAdoptsTheDomain(t *testing.T) {
-	c := newCloud(t)
+	c := newTestCloud(t)
 	c.proxy.loseNextAnswer(provider.MethodCreateInstance)
 	_, err := c.Provider.CreateInstance(t.Context(), c.Class, testMachine)
 	assert.Equal(t, provider.Unavailable, provider.CodeOfError(err), err)
@@ -79,16 +79,16 @@ func TestCreateAfterALostAnswerAdoptsTheDomain(t *testing.T) {
 // DeleteInstance deletes a domain of Millwright completely, even if a person has made the domain persistent, and
 // deletes no other domain.
 func TestDeletionDeletesOnlyTheMachinesDomain(t *testing.T) {
-	c := newCloud(t)
+	c := newTestCloud(t)
 	c.Class.Spec = []byte("{}") // a deletion needs no valid spec
 	id := uuid.New()
-	persistent, err := c.DomainDefineXML(domainMadeByHand(testMachine, id))
+	persistent, err := c.DomainDefineXML(foreignDomainXML(testMachine, id))
 	require.NoError(t, err)
 	require.NoError(t, c.DomainCreate(persistent))
 	require.NoError(t, c.Provider.DeleteInstance(t.Context(), c.Class, testMachine))
 	assert.Empty(t, c.millwrightDomains(t))
 
-	stopped, err := c.DomainDefineXML(domainMadeByHand(testMachine, id))
+	stopped, err := c.DomainDefineXML(foreignDomainXML(testMachine, id))
 	require.NoError(t, err)
 	require.Equal(t, id, uuid.UUID(stopped.UUID))
 	require.NoError(t, c.Provider.DeleteInstance(t.Context(), c.Class, testMachine))
@@ -96,7 +96,7 @@ func TestDeletionDeletesOnlyTheMachinesDomain(t *testing.T) {
 }
 
 func TestUserDataReachTheDomain(t *testing.T) {
-	c := newCloud(t)
+	c := newTestCloud(t)
 	c.Class.Spec = []byte(
 		`{"type": "test", "definition": "<memory>65536</memory><os><type>hvm</type></os>", "userDataEntry": "opt/user-data"}`,
 	)
@@ -110,7 +110,7 @@ func TestUserDataReachTheDomain(t *testing.T) {
 }
 
 func TestDefinitionRefusedByLibvirtIsInvalidArgument(t *testing.T) {
-	c := newCloud(t)
+	c := newTestCloud(t)
 	c.Class.Spec = []byte(`{"type": "test", "definition": "<memory>much</memory>"}`)
 	_, err := c.Provider.CreateInstance(t.Context(), c.Class, testMachine)
 	assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err), err)

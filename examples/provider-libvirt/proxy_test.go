@@ -27,7 +27,7 @@ var procedureNumbers = map[provider.Method]uint32{
 // proxy forwards packets between the provider and the daemon. A proxy can refuse requests, block requests, and drop
 // answers.
 type proxy struct {
-	socket string
+	socketPath string
 
 	mu             sync.Mutex
 	refusals       map[uint32][]refusal
@@ -43,12 +43,12 @@ type refusal struct {
 func newProxy(t *testing.T, daemon string) *proxy {
 	t.Helper()
 	p := &proxy{
-		socket:         filepath.Join(filepath.Dir(daemon), "proxy"),
+		socketPath:     filepath.Join(filepath.Dir(daemon), "proxy"),
 		refusals:       map[uint32][]refusal{},
 		heldProcedures: map[uint32]bool{},
 		lostAnswers:    map[uint32]bool{},
 	}
-	listener, err := net.Listen("unix", p.socket)
+	listener, err := net.Listen("unix", p.socketPath)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
@@ -85,7 +85,7 @@ func (p *proxy) serveConnection(from net.Conn, daemon string) {
 		case held:
 		case refused.number != 0:
 			_, err = from.Write(refused.answerPacket(packet))
-		case p.mustLoseAnswer(packet):
+		case p.shouldLoseAnswer(packet):
 			_ = from.Close()
 			_, _ = to.Write(packet)
 			<-answered // the daemon has executed the request, and the proxy drops the answer
@@ -153,7 +153,7 @@ func (p *proxy) loseNextAnswer(method provider.Method) {
 	p.lostAnswers[procedureNumbers[method]] = true
 }
 
-func (p *proxy) mustLoseAnswer(packet []byte) bool {
+func (p *proxy) shouldLoseAnswer(packet []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	procedure := binary.BigEndian.Uint32(packet[12:])

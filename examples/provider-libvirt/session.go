@@ -17,9 +17,9 @@ import (
 
 // Keys of a class's Secret.
 const (
-	keyOfSocket   = "socket" // path of the daemon's socket, such as /run/libvirt/libvirt-sock; required
-	keyOfURI      = "uri"    // connection URI of a driver of the daemon; empty: qemu:///system
-	keyOfUserData = "userData"
+	socketKey   = "socket" // path of the daemon's socket, such as /run/libvirt/libvirt-sock; required
+	uriKey      = "uri"    // connection URI of a driver of the daemon; empty: qemu:///system
+	userDataKey = "userData"
 )
 
 // session is a connection to a daemon for one call of the Driver.
@@ -32,9 +32,9 @@ type session struct {
 // openSession connects to the daemon of the class. The client of libvirt does not support contexts. Therefore the end
 // of the context closes the connection, which ends every wait for an answer.
 func openSession(ctx context.Context, class provider.Class) (session, error) {
-	path, uri := string(class.Secret[keyOfSocket]), string(class.Secret[keyOfURI])
+	path, uri := string(class.Secret[socketKey]), string(class.Secret[uriKey])
 	if path == "" {
-		return session{}, provider.Errorf(provider.Unauthenticated, "Secret key %s: is missing", keyOfSocket)
+		return session{}, provider.Errorf(provider.Unauthenticated, "Secret key %s: is missing", socketKey)
 	}
 	if uri == "" {
 		uri = string(libvirt.QEMUSystem)
@@ -99,7 +99,7 @@ func (s session) readTaggedInstance(d libvirt.Domain) (taggedInstance, error) {
 	if err != nil {
 		return taggedInstance{}, s.toProviderError(err)
 	}
-	var of tags
+	var of machineTags
 	if err := xml.Unmarshal([]byte(text), &of); err != nil {
 		return taggedInstance{}, provider.Errorf(provider.Internal, "read the tags of domain %s: %v", uuid.UUID(d.UUID), err)
 	}

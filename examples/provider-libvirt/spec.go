@@ -80,19 +80,19 @@ func checkDefinition(definition string) error {
 
 // domainXML is the XML document of a create request.
 type domainXML struct {
-	XMLName  xml.Name    `xml:"domain"`
-	Type     string      `xml:"type,attr"`
-	Name     string      `xml:"name"`
-	UUID     string      `xml:"uuid"`
-	Title    string      `xml:"title"`
-	Tags     tags        `xml:"metadata>machine"`
-	UserData *fwcfgEntry `xml:"sysinfo"`
-	Rest     string      `xml:",innerxml"`
+	XMLName    xml.Name        `xml:"domain"`
+	Type       string          `xml:"type,attr"`
+	Name       string          `xml:"name"`
+	UUID       string          `xml:"uuid"`
+	Title      string          `xml:"title"`
+	Tags       machineTags     `xml:"metadata>machine"`
+	UserData   *sysinfoElement `xml:"sysinfo"`
+	Definition string          `xml:",innerxml"`
 }
 
-// tags is the element <machine> in the metadata of a domain. The driver writes the element in the XML namespace
+// machineTags is the element <machine> in the metadata of a domain. The driver writes the element in the XML namespace
 // tagsURI, because libvirt requires a namespace. libvirt removes the namespace from its answers.
-type tags struct {
+type machineTags struct {
 	XMLName xml.Name
 	Cluster string `xml:"cluster,attr"`
 	Class   string `xml:"class,attr"` // namespace/name of the MachineClass
@@ -103,8 +103,8 @@ type tags struct {
 // tagsURI is the XML namespace of the element <machine>.
 const tagsURI = "urn:millwright:machine"
 
-// fwcfgEntry is the element <sysinfo> of a domain, with the fw_cfg entry for the user data.
-type fwcfgEntry struct {
+// sysinfoElement is the element <sysinfo> of a domain, with the fw_cfg entry for the user data.
+type sysinfoElement struct {
 	Type  string `xml:"type,attr"`
 	Entry struct {
 		Name  string `xml:"name,attr"`
@@ -122,20 +122,20 @@ func domainDefinition(class provider.Class, machine provider.Machine, uuid strin
 	}
 	// The domain's name is also the UUID: libvirt requires names that are unique on the host, but Machine names are
 	// unique only in a namespace.
-	wanted := domainXML{Type: spec.Type, Name: uuid, UUID: uuid, Title: machine.Name, Rest: spec.Definition}
-	wanted.Tags = tags{
+	wanted := domainXML{Type: spec.Type, Name: uuid, UUID: uuid, Title: machine.Name, Definition: spec.Definition}
+	wanted.Tags = machineTags{
 		XMLName: xml.Name{Space: tagsURI, Local: "machine"},
 		Cluster: machine.Cluster, Class: classTag(class), Name: machine.Name, UID: machine.UID,
 	}
-	if data, has := class.Secret[keyOfUserData]; has && spec.UserDataEntry != "" {
+	if data, has := class.Secret[userDataKey]; has && spec.UserDataEntry != "" {
 		if !utf8.Valid(data) {
 			return "", provider.Errorf(
 				provider.InvalidArgument,
 				"Secret key %s: is not UTF-8 text, and XML carries nothing else",
-				keyOfUserData,
+				userDataKey,
 			)
 		}
-		wanted.UserData = &fwcfgEntry{Type: "fwcfg"}
+		wanted.UserData = &sysinfoElement{Type: "fwcfg"}
 		wanted.UserData.Entry.Name, wanted.UserData.Entry.Value = spec.UserDataEntry, string(data)
 	}
 	text, err := xml.Marshal(wanted)

@@ -18,11 +18,11 @@ func classWithSpec(spec string) provider.Class {
 		Namespace: "shop",
 		Name:      "small",
 		Spec:      json.RawMessage(spec),
-		Secret:    provider.Secret{keyOfUserData: []byte("name: \"a\"\n<b>")},
+		Secret:    provider.Secret{userDataKey: []byte("name: \"a\"\n<b>")},
 	}
 }
 
-func TestDomainDefinition(t *testing.T) {
+func TestDomainDefinitionHasTagsAndUserData(t *testing.T) {
 	machine := provider.Machine{Cluster: "c", Namespace: "shop", Name: "m-1", UID: "u-1"}
 	id := "4c2b6a1e-0000-4000-8000-000000000001"
 	got, err := domainDefinition(
@@ -40,12 +40,12 @@ func TestDomainDefinition(t *testing.T) {
 	assert.NotContains(t, got, "sysinfo")
 
 	binary := classWithSpec(`{"type": "kvm", "definition": "<memory>1</memory>", "userDataEntry": "opt/user-data"}`)
-	binary.Secret[keyOfUserData] = []byte{0x1f, 0x8b}
+	binary.Secret[userDataKey] = []byte{0x1f, 0x8b}
 	_, err = domainDefinition(binary, machine, id)
 	assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err))
 }
 
-func TestInvalidSpecs(t *testing.T) {
+func TestInvalidSpecsAreRefused(t *testing.T) {
 	for spec, message := range map[string]string{
 		``:                                     "providerSpec: EOF",
 		`{"definition": "<a/>"}`:               "providerSpec.type: is required",
@@ -66,7 +66,7 @@ func TestInvalidSpecs(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestProviderID(t *testing.T) {
+func TestProviderIDRoundTrip(t *testing.T) {
 	id := uuid.MustParse("4c2b6a1e-0000-4000-8000-000000000001")
 	got, err := parseProviderID(providerID(id))
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestProviderID(t *testing.T) {
 
 // A message of libvirt may quote lines of the request's XML, which contain the XML-escaped user data.
 func TestMessagesHaveOneLineAndNoSecrets(t *testing.T) {
-	s := session{class: provider.Class{Secret: provider.Secret{keyOfUserData: []byte(`password="top & secret"`)}}}
+	s := session{class: provider.Class{Secret: provider.Secret{userDataKey: []byte(`password="top & secret"`)}}}
 	err := s.toProviderError(
 		libvirt.Error{
 			Code:    uint32(libvirt.ErrXMLError),
@@ -92,7 +92,7 @@ func TestMessagesHaveOneLineAndNoSecrets(t *testing.T) {
 	assert.Contains(t, err.Message, "line 1: <entry>")
 }
 
-func TestProviderCodeOfEachLibvirtError(t *testing.T) {
+func TestLibvirtErrorsMapToProviderCodes(t *testing.T) {
 	assert.Equal(
 		t,
 		provider.Unavailable,

@@ -20,10 +20,10 @@ type (
 	clusterAPIDeployment = *clusterv1.MachineDeployment
 )
 
-// sumByCluster returns a gauge with one series per Cluster: the sum of value over the Cluster API objects of one kind
-// that Millwright reconciles. A label with the object's name would create one series per object.
+// clusterSumGauge returns a gauge with one series per Cluster: the sum of value over the Cluster API objects of one
+// kind that Millwright reconciles. A label with the object's name would create one series per object.
 // machine-controller-manager's metric names have no label for the API group, so these gauges have their own names.
-func sumByCluster[T metav1.Object](name, help string, clusterOf func(T) string, value func(T) *int32) gauge[T] {
+func clusterSumGauge[T metav1.Object](name, help string, clusterOf func(T) string, value func(T) *int32) gauge[T] {
 	return gauge[T]{
 		newDesc(
 			"millwright_cluster_api_"+name,
@@ -31,7 +31,7 @@ func sumByCluster[T metav1.Object](name, help string, clusterOf func(T) string, 
 			"namespace",
 			"cluster",
 		),
-		func(objects []T, send emitSampleFunc) {
+		func(objects []T, send sendSampleFunc) {
 			sums := map[[2]string]float64{}
 			for _, o := range objects {
 				of := [2]string{o.GetNamespace(), clusterOf(o)}
@@ -57,7 +57,7 @@ func oneIfTrue(counts bool) *int32 {
 
 func clusterAPISetGauges() []gauge[clusterAPISet] {
 	sum := func(name, help string, value func(clusterAPISet) *int32) gauge[clusterAPISet] {
-		return sumByCluster("set_"+name, help, func(s clusterAPISet) string { return s.Spec.ClusterName }, value)
+		return clusterSumGauge("set_"+name, help, func(s clusterAPISet) string { return s.Spec.ClusterName }, value)
 	}
 	return []gauge[clusterAPISet]{
 		sum("items", "MachineSets", func(clusterAPISet) *int32 { return oneIfTrue(true) }),
@@ -91,7 +91,7 @@ func clusterAPISetGauges() []gauge[clusterAPISet] {
 
 func clusterAPIDeploymentGauges() []gauge[clusterAPIDeployment] {
 	sum := func(name, help string, value func(clusterAPIDeployment) *int32) gauge[clusterAPIDeployment] {
-		return sumByCluster(
+		return clusterSumGauge(
 			"deployment_"+name,
 			help,
 			func(d clusterAPIDeployment) string { return d.Spec.ClusterName },
@@ -148,30 +148,31 @@ func clusterAPIDeploymentGauges() []gauge[clusterAPIDeployment] {
 func clusterAPIMachineGauges() []gauge[*clusterv1.Machine] {
 	help := "Machines of the MachineSets of Cluster API that Millwright reconciles, by phase. Phase None: not processed yet."
 	return []gauge[*clusterv1.Machine]{
-		{newDesc("millwright_cluster_api_machines", help, "phase"), func(machines []*clusterv1.Machine, send emitSampleFunc) {
+		{newDesc("millwright_cluster_api_machines", help, "phase"), func(machines []*clusterv1.Machine, send sendSampleFunc) {
 			phases := map[string]int{}
 			for _, m := range machines {
 				phases[m.Status.Phase]++
 			}
 			for phase, n := range phases {
-				send(float64(n), orNoneLabel(phase))
+				send(float64(n), labelValueOrNone(phase))
 			}
 		}},
 	}
 }
 
-// kindOfMachine is the value of the label kind for machines of Cluster API, which have no workflow of Millwright.
-const kindOfMachine = "ClusterAPIMachine"
+// clusterAPIMachineKind is the value of the label kind for machines of Cluster API, which have no workflow of
+// Millwright.
+const clusterAPIMachineKind = "ClusterAPIMachine"
 
 // collectClusterAPI sends the gauges of the Cluster API objects, and returns the operations and blockers of these
 // objects.
 func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []objectWork) {
-	now, sets, machines := time.Now(), g.apiCache.MachineSets(), []*clusterv1.Machine{}
+	now, sets, machines := time.Now(), g.clusterAPICache.MachineSets(), []*clusterv1.Machine{}
 	for _, s := range sets {
-		machines = append(machines, g.apiCache.MachinesOfSet(s)...)
+		machines = append(machines, g.clusterAPICache.MachinesOfSet(s)...)
 		all = append(all, clusterAPIObjectWork(string(run.KindClusterAPISet), capiset.OperationOfSet(s)))
 	}
-	deployments := g.apiCache.Deployments()
+	deployments := g.clusterAPICache.Deployments()
 	for _, d := range deployments {
 		all = append(
 			all,
@@ -179,11 +180,11 @@ func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []obje
 		)
 	}
 	for _, m := range machines {
-		all = append(all, clusterAPIObjectWork(kindOfMachine, capiset.MachineOperation(m, now)))
+		all = append(all, clusterAPIObjectWork(clusterAPIMachineKind, capiset.MachineOperation(m, now)))
 	}
-	collectGauges(samples, g.clusterAPIDeployments, deployments)
-	collectGauges(samples, g.clusterAPISets, sets)
-	collectGauges(samples, g.clusterAPIMachines, machines)
+	collectGauges(samples, g.clusterAPIDeploymentGauges, deployments)
+	collectGauges(samples, g.clusterAPISetGauges, sets)
+	collectGauges(samples, g.clusterAPIMachineGauges, machines)
 	return all
 }
 

@@ -21,7 +21,7 @@ import (
 
 // The gauges count the Cluster API deployments and sets that Millwright reconciles, and their machines, but no
 // others. A set of the other API group with the same name must not fail the scrape.
-func TestMetricsOfClusterAPI(t *testing.T) {
+func TestGaugesCountClusterAPIObjects(t *testing.T) {
 	says := func(kind string, status metav1.ConditionStatus, reason string, since metav1.Time) capitest.SetChange {
 		return func(s *clusterv1.MachineSet) {
 			s.Status.Conditions = append(
@@ -57,7 +57,7 @@ func TestMetricsOfClusterAPI(t *testing.T) {
 	)
 	drained.DeletionTimestamp, drained.Status.Phase = new(timeAt(20)), "Deleting"
 	pool := func(name string, replicas int32, available, progressing metav1.ConditionStatus, change ...capitest.DeploymentChange) *clusterv1.MachineDeployment {
-		d := capitest.PreparedDeployment(replicas, change...)
+		d := capitest.NewPreparedDeployment(replicas, change...)
 		d.Name, d.UID = name, types.UID(name)
 		d.Status.Conditions = []metav1.Condition{
 			{Type: "Available", Status: available},
@@ -94,7 +94,7 @@ func TestMetricsOfClusterAPI(t *testing.T) {
 		capitest.NewMachine("new", calm, func(m *clusterv1.Machine) { m.Status.Phase = "" }),
 	)
 
-	ours := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: capitest.Shop, Name: "s"}}
+	ours := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: capitest.Namespace, Name: "s"}}
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(ours), nil, nil)
 	require.NoError(t, err)
 	api, err := capi.WatchObjects(t.Context(), cluster, server.Client, capitest.DefaultSettings)

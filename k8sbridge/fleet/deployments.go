@@ -13,14 +13,14 @@ type deployment = *v1alpha1.MachineDeployment
 func deploymentGauges() []gauge[deployment] {
 	const prefix = "mcm_machine_deployment_"
 	return append(
-		specGauges(prefix+"info_spec_"),
+		deploymentSpecGauges(prefix+"info_spec_"),
 		totalGauge[deployment](prefix+"items_total", "MachineDeployments."),
 		samplesGauge(
 			prefix+"info",
 			"1 for each MachineDeployment, with its strategy.",
 			[]string{"createdAt", "spec_strategy_type"},
-			func(d deployment, send emitSampleFunc) {
-				send(1, createdAt(d), string(d.Spec.Strategy.EffectiveType()))
+			func(d deployment, send sendSampleFunc) {
+				send(1, creationUnixSeconds(d), string(d.Spec.Strategy.EffectiveType()))
 			},
 		),
 		numberGauge(
@@ -46,13 +46,13 @@ func deploymentGauges() []gauge[deployment] {
 			prefix+"status_collision_count",
 			"How often the name of a new MachineSet was in use. Absent: never.",
 			nil,
-			func(d deployment, send emitSampleFunc) { sendOptionalValue(send, d.Status.CollisionCount) },
+			func(d deployment, send sendSampleFunc) { sendOptionalValue(send, d.Status.CollisionCount) },
 		),
 		samplesGauge(
 			prefix+"status_condition",
 			"Conditions: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},
-			func(d deployment, send emitSampleFunc) {
+			func(d deployment, send sendSampleFunc) {
 				sendConditions(send, d.Status.Conditions, func(c v1alpha1.MachineDeploymentCondition) (kind, status string) {
 					return string(c.Type), string(c.Status)
 				})
@@ -63,7 +63,7 @@ func deploymentGauges() []gauge[deployment] {
 	)
 }
 
-func specGauges(prefix string) []gauge[deployment] {
+func deploymentSpecGauges(prefix string) []gauge[deployment] {
 	return []gauge[deployment]{
 		numberGauge(
 			prefix+"replicas",
@@ -85,27 +85,27 @@ func specGauges(prefix string) []gauge[deployment] {
 			prefix+"rolling_update_max_surge",
 			"Machines that a rolling update may add. Absent for other strategies.",
 			nil,
-			func(d deployment, send emitSampleFunc) { sendRollingUpdate(d, send, true) },
+			func(d deployment, send sendSampleFunc) { sendRollingUpdateLimit(d, send, true) },
 		),
 		samplesGauge(
 			prefix+"rolling_update_max_unavailable",
 			"Machines that may be missing during a rolling update. Absent for other strategies.",
 			nil,
-			func(d deployment, send emitSampleFunc) { sendRollingUpdate(d, send, false) },
+			func(d deployment, send sendSampleFunc) { sendRollingUpdateLimit(d, send, false) },
 		),
 		samplesGauge(prefix+"revision_history_limit", "Old MachineSets that are kept. Absent: all.", nil,
-			func(d deployment, send emitSampleFunc) { sendOptionalValue(send, d.Spec.RevisionHistoryLimit) }),
+			func(d deployment, send sendSampleFunc) { sendOptionalValue(send, d.Spec.RevisionHistoryLimit) }),
 		samplesGauge(
 			prefix+"progress_deadline_seconds",
 			"Seconds for which a rollout may make no progress. Absent: without limit.",
 			nil,
-			func(d deployment, send emitSampleFunc) { sendOptionalValue(send, d.Spec.ProgressDeadlineSeconds) },
+			func(d deployment, send sendSampleFunc) { sendOptionalValue(send, d.Spec.ProgressDeadlineSeconds) },
 		),
 		samplesGauge(
 			prefix+"rollback_to_revision",
 			"Revision to which a rollback was requested; 0 means the one before the newest. Absent: none.",
 			nil,
-			func(d deployment, send emitSampleFunc) {
+			func(d deployment, send sendSampleFunc) {
 				if r := d.Spec.RollbackTo; r != nil {
 					send(float64(r.Revision))
 				}
@@ -114,9 +114,9 @@ func specGauges(prefix string) []gauge[deployment] {
 	}
 }
 
-// sendRollingUpdate sends maxSurge or maxUnavailable as a number of machines. A string without % also counts as a
+// sendRollingUpdateLimit sends maxSurge or maxUnavailable as a number of machines. A string without % also counts as a
 // percentage.
-func sendRollingUpdate(d deployment, send emitSampleFunc, surge bool) {
+func sendRollingUpdateLimit(d deployment, send sendSampleFunc, surge bool) {
 	if d.Spec.Strategy.EffectiveType() != v1alpha1.RollingUpdateMachineDeploymentStrategyType {
 		return
 	}

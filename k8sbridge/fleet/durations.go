@@ -13,9 +13,9 @@ import (
 	observemachine "millwright/observe/machine"
 )
 
-// Durations measures how long machines take to be created, to join, to be drained and to be deleted. Use NewDurations
-// to create Durations.
-type Durations struct {
+// DurationMetrics measures how long machines take to be created, to join, to be drained and to be deleted. Use
+// NewDurationMetrics to create Durations.
+type DurationMetrics struct {
 	lastDurations     map[string]*prometheus.GaugeVec // metrics with machine-controller-manager's names
 	histograms        map[string]*prometheus.HistogramVec
 	lastDrainDuration *prometheus.GaugeVec
@@ -29,9 +29,12 @@ const (
 	durationDelete = "delete"
 )
 
-// NewDurations registers the metrics. Call NewDurations once per registry.
-func NewDurations(registry prometheus.Registerer) Durations {
-	d := Durations{lastDurations: map[string]*prometheus.GaugeVec{}, histograms: map[string]*prometheus.HistogramVec{}}
+// NewDurationMetrics registers the metrics. Call NewDurationMetrics once per registry.
+func NewDurationMetrics(registry prometheus.Registerer) DurationMetrics {
+	d := DurationMetrics{
+		lastDurations: map[string]*prometheus.GaugeVec{},
+		histograms:    map[string]*prometheus.HistogramVec{},
+	}
 	of := []string{"namespace", "machine_deployment", "instance_type", "zone"}
 	for what, help := range map[string]string{
 		durationCreate: "from the creation of the Machine until the provider has created its instance",
@@ -61,9 +64,9 @@ func NewDurations(registry prometheus.Registerer) Durations {
 
 // WatchMachines measures durations from cache events until stop is called. WatchMachines does not measure changes
 // before the call, or while no bridge is the leader.
-func (d Durations) WatchMachines(cluster *cache.Cluster) (stop func(), err error) {
+func (d DurationMetrics) WatchMachines(cluster *cache.Cluster) (stop func(), err error) {
 	machines, deployments := cluster.Informer(cache.Machines), cluster.Informer(cache.Deployments)
-	w := machineWatcher{Durations: d, cluster: cluster}
+	w := machineWatcher{DurationMetrics: d, cluster: cluster}
 	onMachines, err := machines.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
 			if m := after.(machine); cluster.ActsOnMachines(m.Namespace) {
@@ -95,7 +98,7 @@ func (d Durations) WatchMachines(cluster *cache.Cluster) (stop func(), err error
 }
 
 // deleteSeries deletes the series of a deleted deployment; otherwise the number of series would grow without limit.
-func (d Durations) deleteSeries(object any) {
+func (d DurationMetrics) deleteSeries(object any) {
 	key, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
 	if err != nil {
 		return
@@ -114,7 +117,7 @@ func (d Durations) deleteSeries(object any) {
 
 // machineWatcher compares two versions of a machine.
 type machineWatcher struct {
-	Durations
+	DurationMetrics
 
 	cluster *cache.Cluster
 }

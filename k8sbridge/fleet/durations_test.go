@@ -32,7 +32,7 @@ func TestMachineDurationsFromCreationToDeletion(t *testing.T) {
 	setController(m, "MachineSet", "web-1", "s")
 	cluster, client := filledCaches(t, d, s, class, m)
 	registry := prometheus.NewRegistry()
-	stop, err := fleet.NewDurations(registry).WatchMachines(cluster)
+	stop, err := fleet.NewDurationMetrics(registry).WatchMachines(cluster)
 	require.NoError(t, err)
 	of := client.MachineV1alpha1().Machines("shop")
 	update := func() {
@@ -121,7 +121,7 @@ func TestMachineThatDoesNotJoinCountsAsFailedJoin(t *testing.T) {
 	m.Spec.Class.Name = "small"
 	cluster, client := filledCaches(t, class, m)
 	registry := prometheus.NewRegistry()
-	stop, err := fleet.NewDurations(registry).WatchMachines(cluster)
+	stop, err := fleet.NewDurationMetrics(registry).WatchMachines(cluster)
 	require.NoError(t, err)
 	fail := func(reason string, status corev1.ConditionStatus) {
 		m = m.DeepCopy()
@@ -144,7 +144,7 @@ func TestMachineThatDoesNotJoinCountsAsFailedJoin(t *testing.T) {
 	counts(2)
 	stop()
 	other := prometheus.NewRegistry()
-	_, err = fleet.NewDurations(other).WatchMachines(cluster)
+	_, err = fleet.NewDurationMetrics(other).WatchMachines(cluster)
 	require.NoError(t, err)
 	fail(v1alpha1.ReasonRecovered, corev1.ConditionFalse)
 	fail(v1alpha1.ReasonCreationTimeout, corev1.ConditionTrue)

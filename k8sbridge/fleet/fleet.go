@@ -20,42 +20,42 @@ import (
 
 // Gauges is a collector of gauges that are computed from the caches at each scrape. Use NewGauges to create Gauges.
 type Gauges struct {
-	cluster     *cache.Cluster
-	machines    []gauge[*v1alpha1.Machine]
-	machineSets []gauge[*v1alpha1.MachineSet]
-	deployments []gauge[*v1alpha1.MachineDeployment]
-	waitGauges  waitGauges
+	cluster          *cache.Cluster
+	machineGauges    []gauge[*v1alpha1.Machine]
+	machineSetGauges []gauge[*v1alpha1.MachineSet]
+	deploymentGauges []gauge[*v1alpha1.MachineDeployment]
+	waitGauges       waitGauges
 
-	apiCache              *capi.Cache // nil: Cluster API is not watched
-	clusterAPIDeployments []gauge[*clusterv1.MachineDeployment]
-	clusterAPISets        []gauge[*clusterv1.MachineSet]
-	clusterAPIMachines    []gauge[*clusterv1.Machine]
+	clusterAPICache            *capi.Cache // nil: Cluster API is not watched
+	clusterAPIDeploymentGauges []gauge[*clusterv1.MachineDeployment]
+	clusterAPISetGauges        []gauge[*clusterv1.MachineSet]
+	clusterAPIMachineGauges    []gauge[*clusterv1.Machine]
 }
 
 // NewGauges returns the gauges of the objects in a cluster's caches and of the Cluster API objects that Millwright
 // reconciles (api == nil: none). The caches are read only at a scrape.
 func NewGauges(cluster *cache.Cluster, api *capi.Cache) *Gauges {
 	return &Gauges{
-		cluster:               cluster,
-		machines:              machineGauges(),
-		machineSets:           machineSetGauges(),
-		deployments:           deploymentGauges(),
-		waitGauges:            newWaitGauges(),
-		apiCache:              api,
-		clusterAPIDeployments: clusterAPIDeploymentGauges(),
-		clusterAPISets:        clusterAPISetGauges(),
-		clusterAPIMachines:    clusterAPIMachineGauges(),
+		cluster:                    cluster,
+		machineGauges:              machineGauges(),
+		machineSetGauges:           machineSetGauges(),
+		deploymentGauges:           deploymentGauges(),
+		waitGauges:                 newWaitGauges(),
+		clusterAPICache:            api,
+		clusterAPIDeploymentGauges: clusterAPIDeploymentGauges(),
+		clusterAPISetGauges:        clusterAPISetGauges(),
+		clusterAPIMachineGauges:    clusterAPIMachineGauges(),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(descs chan<- *prometheus.Desc) {
-	describeGauges(descs, g.machines)
-	describeGauges(descs, g.machineSets)
-	describeGauges(descs, g.deployments)
-	describeGauges(descs, g.clusterAPIDeployments)
-	describeGauges(descs, g.clusterAPISets)
-	describeGauges(descs, g.clusterAPIMachines)
+	describeGauges(descs, g.machineGauges)
+	describeGauges(descs, g.machineSetGauges)
+	describeGauges(descs, g.deploymentGauges)
+	describeGauges(descs, g.clusterAPIDeploymentGauges)
+	describeGauges(descs, g.clusterAPISetGauges)
+	describeGauges(descs, g.clusterAPIMachineGauges)
 	g.waitGauges.describe(descs)
 }
 
@@ -64,11 +64,11 @@ func (g *Gauges) Collect(samples chan<- prometheus.Metric) {
 	machines := millwrightObjects[*v1alpha1.Machine](g.cluster, cache.Machines)
 	sets := millwrightObjects[*v1alpha1.MachineSet](g.cluster, cache.Sets)
 	deployments := millwrightObjects[*v1alpha1.MachineDeployment](g.cluster, cache.Deployments)
-	collectGauges(samples, g.machines, machines)
-	collectGauges(samples, g.machineSets, sets)
-	collectGauges(samples, g.deployments, deployments)
+	collectGauges(samples, g.machineGauges, machines)
+	collectGauges(samples, g.machineSetGauges, sets)
+	collectGauges(samples, g.deploymentGauges, deployments)
 	moving := millwrightObjectWork(machines, sets, deployments)
-	if g.apiCache != nil {
+	if g.clusterAPICache != nil {
 		moving = append(moving, g.collectClusterAPI(samples)...)
 	}
 	g.waitGauges.collect(samples, moving)
@@ -88,13 +88,13 @@ func millwrightObjects[T metav1.Object](cluster *cache.Cluster, resource cache.R
 	})
 }
 
-// emitSampleFunc sends one sample. The label values have the order of the gauge's label names.
-type emitSampleFunc func(value float64, labels ...string)
+// sendSampleFunc sends one sample. The label values have the order of the gauge's label names.
+type sendSampleFunc func(value float64, labels ...string)
 
 // gauge is a metric about the objects of one kind.
 type gauge[T any] struct {
-	desc    *prometheus.Desc
-	samples func(objects []T, send emitSampleFunc)
+	desc        *prometheus.Desc
+	sendSamples func(objects []T, send sendSampleFunc)
 }
 
 func describeGauges[T any](descs chan<- *prometheus.Desc, gauges []gauge[T]) {
@@ -105,7 +105,7 @@ func describeGauges[T any](descs chan<- *prometheus.Desc, gauges []gauge[T]) {
 
 func collectGauges[T any](samples chan<- prometheus.Metric, gauges []gauge[T], objects []T) {
 	for _, g := range gauges {
-		g.samples(objects, func(value float64, labels ...string) {
+		g.sendSamples(objects, func(value float64, labels ...string) {
 			samples <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, labels...)
 		})
 	}
@@ -115,20 +115,20 @@ func collectGauges[T any](samples chan<- prometheus.Metric, gauges []gauge[T], o
 func totalGauge[T any](name, help string) gauge[T] {
 	return gauge[T]{
 		prometheus.NewDesc(name, help, nil, nil),
-		func(objects []T, send emitSampleFunc) { send(float64(len(objects))) },
+		func(objects []T, send sendSampleFunc) { send(float64(len(objects))) },
 	}
 }
 
 // numberGauge returns a gauge with one sample per object, with the labels name and namespace.
 func numberGauge[T metav1.Object](name, help string, value func(T) float64) gauge[T] {
-	return samplesGauge(name, help, nil, func(object T, send emitSampleFunc) { send(value(object)) })
+	return samplesGauge(name, help, nil, func(object T, send sendSampleFunc) { send(value(object)) })
 }
 
 // samplesGauge returns a gauge with any number of samples per object, with the labels name, namespace and more.
-func samplesGauge[T metav1.Object](name, help string, more []string, samples func(T, emitSampleFunc)) gauge[T] {
+func samplesGauge[T metav1.Object](name, help string, more []string, samples func(T, sendSampleFunc)) gauge[T] {
 	return gauge[T]{
 		prometheus.NewDesc(name, help, append([]string{"name", "namespace"}, more...), nil),
-		func(objects []T, send emitSampleFunc) {
+		func(objects []T, send sendSampleFunc) {
 			for _, object := range objects {
 				samples(object, func(value float64, labels ...string) {
 					send(value, append([]string{object.GetName(), object.GetNamespace()}, labels...)...)
@@ -139,7 +139,7 @@ func samplesGauge[T metav1.Object](name, help string, more []string, samples fun
 }
 
 // sendOptionalValue sends a number if it is present.
-func sendOptionalValue[N int32 | int64](send emitSampleFunc, value *N) {
+func sendOptionalValue[N int32 | int64](send sendSampleFunc, value *N) {
 	if value != nil {
 		send(float64(*value))
 	}
@@ -155,7 +155,7 @@ func failedMachinesGauge[T metav1.Object](name, help string, failed func(T) []v1
 		"failed_machine_last_operation_state",
 		"failed_machine_last_operation_machine_operation_type",
 	}
-	return samplesGauge(name, help, labels, func(object T, send emitSampleFunc) {
+	return samplesGauge(name, help, labels, func(object T, send sendSampleFunc) {
 		sent := map[string]bool{} // a duplicate name would fail the whole scrape
 		for _, m := range failed(object) {
 			if !sent[m.Name] {
@@ -168,7 +168,7 @@ func failedMachinesGauge[T metav1.Object](name, help string, failed func(T) []v1
 
 // sendConditions sends one sample per condition: 1 for True, 0 for False, 2 for Unknown. The values are the same as in
 // machine-controller-manager.
-func sendConditions[C any](send emitSampleFunc, all []C, read func(C) (kind, status string)) {
+func sendConditions[C any](send sendSampleFunc, all []C, read func(C) (kind, status string)) {
 	sent := map[string]bool{} // the API allows a duplicate type in a Machine, but it would fail the scrape
 	for _, c := range all {
 		kind, status := read(c)
@@ -188,7 +188,7 @@ func sendConditions[C any](send emitSampleFunc, all []C, read func(C) (kind, sta
 	}
 }
 
-// createdAt returns the creation time in seconds since 1970, as in machine-controller-manager's metrics.
-func createdAt(object metav1.Object) string {
+// creationUnixSeconds returns the creation time in seconds since 1970, as in machine-controller-manager's metrics.
+func creationUnixSeconds(object metav1.Object) string {
 	return strconv.FormatInt(object.GetCreationTimestamp().Unix(), 10)
 }

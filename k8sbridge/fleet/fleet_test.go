@@ -71,7 +71,7 @@ func scrapeGauges(t *testing.T, prefix string, objects ...runtime.Object) map[st
 	return got
 }
 
-func TestMetricsOfASet(t *testing.T) {
+func TestMachineSetHasItsMetrics(t *testing.T) {
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", CreationTimestamp: timeAt(0)}}
 	s.Spec.Replicas, s.Spec.MinReadySeconds = 5, 7
 	s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{APIGroup: "machine.sapcloud.io", Kind: "MachineClass", Name: "small"}
@@ -106,7 +106,7 @@ func TestMetricsOfASet(t *testing.T) {
 	}, scrapeGauges(t, "mcm_machine_set_", s))
 }
 
-func TestMetricsOfADeployment(t *testing.T) {
+func TestMachineDeploymentHasItsMetrics(t *testing.T) {
 	d := &v1alpha1.MachineDeployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: timeAt(0)},
 	}
@@ -178,7 +178,7 @@ func machineInPhase(
 	return m
 }
 
-func TestMetricsOfAMachine(t *testing.T) {
+func TestMachineHasItsMetrics(t *testing.T) {
 	m := machineInPhase("m", v1alpha1.MachineTerminating, "", timeAt(0), "")
 	m.Spec = v1alpha1.MachineSpec{ProviderID: "cloud:///m", Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}}
 	m.Status.NodeName = "n"
@@ -196,7 +196,7 @@ func TestMetricsOfAMachine(t *testing.T) {
 	}, scrapeGauges(t, "mcm_machine_", m))
 }
 
-func TestPhaseGaugesOfMachines(t *testing.T) {
+func TestPhaseGaugesCountMachines(t *testing.T) {
 	var objects []runtime.Object
 	for _, phase := range []v1alpha1.MachinePhase{
 		"", v1alpha1.MachinePending, v1alpha1.MachineRunning, v1alpha1.MachineUnknown, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineFailed, v1alpha1.MachineAvailable,
@@ -218,7 +218,7 @@ func TestPhaseGaugesOfMachines(t *testing.T) {
 	}, scrapeGauges(t, "millwright_machines", objects...))
 }
 
-func TestMetricsOfBlockedObjects(t *testing.T) {
+func TestBlockedObjectsAreCounted(t *testing.T) {
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s"}}
 	s.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-machines", Since: timeAt(40)}
 	s.Status.Conditions = []v1alpha1.MachineSetCondition{

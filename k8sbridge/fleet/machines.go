@@ -15,21 +15,29 @@ func machineGauges() []gauge[machine] {
 		totalGauge[machine](prefix+"items_total", "Machines."),
 		{
 			newDesc("millwright_machines", "Machines, by phase. Phase None: not processed yet.", "phase"),
-			func(machines []machine, send emitSampleFunc) {
+			func(machines []machine, send sendSampleFunc) {
 				phases := map[v1alpha1.MachinePhase]int{}
 				for _, m := range machines {
 					phases[m.Status.CurrentStatus.Phase]++
 				}
 				for phase, n := range phases {
-					send(float64(n), orNoneLabel(string(phase)))
+					send(float64(n), labelValueOrNone(string(phase)))
 				}
 			},
 		},
 		samplesGauge(prefix+"info", "1 for each Machine, with its instance, class and node.",
 			[]string{"createdAt", "spec_provider_id", "spec_class_api_group", "spec_class_kind", "spec_class_name", "node_name"},
-			func(m machine, send emitSampleFunc) {
+			func(m machine, send sendSampleFunc) {
 				class := m.Spec.Class
-				send(1, createdAt(m), m.Spec.ProviderID, class.APIGroup, class.Kind, class.Name, cache.NodeNameOfMachine(m))
+				send(
+					1,
+					creationUnixSeconds(m),
+					m.Spec.ProviderID,
+					class.APIGroup,
+					class.Kind,
+					class.Name,
+					cache.NodeNameOfMachine(m),
+				)
 			}),
 		numberGauge(
 			prefix+"current_status_phase",
@@ -40,7 +48,7 @@ func machineGauges() []gauge[machine] {
 			prefix+"status_condition",
 			"Conditions, those of the node included: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},
-			func(m machine, send emitSampleFunc) {
+			func(m machine, send sendSampleFunc) {
 				sendConditions(
 					send,
 					m.Status.Conditions,

@@ -10,9 +10,9 @@ func machineSetGauges() []gauge[machineSet] {
 		totalGauge[machineSet](prefix+"items_total", "MachineSets."),
 		samplesGauge(prefix+"info", "1 for each MachineSet, with its class.",
 			[]string{"createdAt", "spec_machine_class_api_group", "spec_machine_class_kind", "spec_machine_class_name"},
-			func(s machineSet, send emitSampleFunc) {
+			func(s machineSet, send sendSampleFunc) {
 				class := s.Spec.Template.Spec.Class
-				send(1, createdAt(s), class.APIGroup, class.Kind, class.Name)
+				send(1, creationUnixSeconds(s), class.APIGroup, class.Kind, class.Name)
 			}),
 		numberGauge(
 			prefix+"info_spec_replicas",
@@ -42,7 +42,7 @@ func machineSetGauges() []gauge[machineSet] {
 			prefix+"status_condition",
 			"Conditions: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},
-			func(s machineSet, send emitSampleFunc) {
+			func(s machineSet, send sendSampleFunc) {
 				sendConditions(
 					send,
 					s.Status.Conditions,

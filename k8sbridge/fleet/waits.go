@@ -10,13 +10,13 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// noneLabel is the value for an empty label, because Prometheus does not distinguish an empty label from an absent
+// noneLabelValue is the value for an empty label, because Prometheus does not distinguish an empty label from an absent
 // label.
-const noneLabel = "None"
+const noneLabelValue = "None"
 
-func orNoneLabel(value string) string {
+func labelValueOrNone(value string) string {
 	if value == "" {
-		return noneLabel
+		return noneLabelValue
 	}
 	return value
 }
@@ -68,13 +68,13 @@ type objectWork struct {
 // millwrightObjectWork returns the operation and the blocker of each object of Millwright.
 func millwrightObjectWork(machines []machine, sets []machineSet, deployments []deployment) (all []objectWork) {
 	for _, m := range machines {
-		reason, since := blockedReasonOf(m.Status.Conditions, func(c corev1.NodeCondition) (bool, string, metav1.Time) {
+		reason, since := findBlockedReason(m.Status.Conditions, func(c corev1.NodeCondition) (bool, string, metav1.Time) {
 			return c.Type == v1alpha1.MachineBlocked && c.Status == corev1.ConditionTrue, c.Reason, c.LastTransitionTime
 		})
 		all = append(all, objectWork{"Machine", m.Status.CurrentOperation, reason, since})
 	}
 	for _, s := range sets {
-		reason, since := blockedReasonOf(
+		reason, since := findBlockedReason(
 			s.Status.Conditions,
 			func(c v1alpha1.MachineSetCondition) (bool, string, metav1.Time) {
 				return c.Type == v1alpha1.MachineSetBlocked && c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
@@ -83,7 +83,7 @@ func millwrightObjectWork(machines []machine, sets []machineSet, deployments []d
 		all = append(all, objectWork{"MachineSet", s.Status.CurrentOperation, reason, since})
 	}
 	for _, d := range deployments {
-		reason, since := blockedReasonOf(
+		reason, since := findBlockedReason(
 			d.Status.Conditions,
 			func(c v1alpha1.MachineDeploymentCondition) (bool, string, metav1.Time) {
 				return c.Type == v1alpha1.MachineDeploymentBlocked &&
@@ -102,22 +102,22 @@ func (w waitGauges) collect(samples chan<- prometheus.Metric, all []objectWork) 
 			blocked.addObject(m.blockedSince, m.kind, m.blockedReason)
 		}
 		if m.operation != nil {
-			open.addObject(m.operation.Since.Time, m.kind, orNoneLabel(m.operation.Step), orNoneLabel(m.blockedReason))
+			open.addObject(m.operation.Since.Time, m.kind, labelValueOrNone(m.operation.Step), labelValueOrNone(m.blockedReason))
 		}
 	}
 	open.sendSamples(samples, w.openOperations, w.oldestOperation)
 	blocked.sendSamples(samples, w.blockedObjects, w.oldestBlock)
 }
 
-// blockedReasonOf returns the reason of the condition Blocked and its transition time. The reason is empty if Blocked
+// findBlockedReason returns the reason of the condition Blocked and its transition time. The reason is empty if Blocked
 // is not True.
-func blockedReasonOf[C any](
+func findBlockedReason[C any](
 	conditions []C,
 	read func(C) (blocked bool, reason string, since metav1.Time),
 ) (string, time.Time) {
 	for _, c := range conditions {
 		if blocked, reason, since := read(c); blocked {
-			return orNoneLabel(reason), since.Time
+			return labelValueOrNone(reason), since.Time
 		}
 	}
 	return "", time.Time{}

@@ -22,8 +22,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// WorkflowStarter contains the methods of a Temporal client that the bridge uses.
-type WorkflowStarter interface {
+// WorkflowClient contains the methods of a Temporal client that the bridge uses.
+type WorkflowClient interface {
 	SignalWithStartWorkflow(
 		ctx context.Context,
 		workflowID, signalName string,
@@ -52,8 +52,8 @@ type objectKey struct {
 	name      string
 }
 
-// wakeRequest contains the changes of an object since the last signal to its workflow.
-type wakeRequest struct {
+// signalRequest contains the changes of an object since the last signal to its workflow.
+type signalRequest struct {
 	versions       cache.MinVersions
 	deletedObjects []deletedObject // deleted objects with the name of this key
 	// earliest time of a signal to the workflows of deletedObjects; ignored if an object with this name exists again
@@ -66,8 +66,8 @@ type deletedObject struct {
 	workflowIDs []string // IDs of the object's own workflow and, for a deployment, of the rollout in its last status
 }
 
-// mergeWakeRequest adds a later wake to w.
-func (w *wakeRequest) mergeWakeRequest(other wakeRequest) {
+// mergeSignalRequest adds a later wake to w.
+func (w *signalRequest) mergeSignalRequest(other signalRequest) {
 	if w.versions == nil {
 		w.versions = cache.MinVersions{}
 	}
@@ -86,33 +86,33 @@ type Bridge struct {
 	shards          *shard.Map // record of the shards; nil: the shard has all namespaces
 	shardChanges    chan struct{}
 	cluster         *cache.Cluster
-	starter         WorkflowStarter
+	workflowClient  WorkflowClient
 	log             *slog.Logger
 	metrics         *Metrics
 	evaluationQueue workqueue.TypedDelayingInterface[objectKey]
 	backoff         workqueue.TypedRateLimiter[objectKey]
 	signalLimiter   flowcontrol.RateLimiter
-	orphanSchedules *sweepSchedules
+	sweepScheduler  *sweepScheduler
 	// the cache of the Cluster API objects; nil: Cluster API is not watched
-	clusterAPI *capi.Cache
-	nodes      nodeWatches
+	clusterAPICache *capi.Cache
+	nodeWatches     nodeWatches
 	// nil: the bridge does not count the pollers of providers
 	countPollers func(ctx context.Context, provider string) (int, error)
 
-	mu                  sync.Mutex
-	storedFingerprints  map[string]fingerprints        // of all objects but nodes; the key is resource and UID
-	pendingWakes        map[objectKey]wakeRequest      // content of the next signal
-	nextSignalTimes     map[objectKey]time.Time        // earliest time of the object's next signal
-	workersByProvider   map[string]int                 // number of workers by provider; nil: unknown
-	targetReports       toolscache.SharedIndexInformer // ConfigMap of the workers' reports about targets; nil: not watched
-	temporalUnreachable bool                           // Temporal did not answer the last request
+	mu                    sync.Mutex
+	storedFingerprints    map[string]fingerprints        // of all objects but nodes; the key is resource and UID
+	pendingSignals        map[objectKey]signalRequest    // content of the next signal
+	nextSignalTimes       map[objectKey]time.Time        // earliest time of the object's next signal
+	workerCountByProvider map[string]int                 // number of workers by provider; nil: unknown
+	targetReports         toolscache.SharedIndexInformer // ConfigMap of the workers' reports about targets; nil: not watched
+	temporalUnreachable   bool                           // Temporal did not answer the last request
 }
 
 // New returns a bridge of a shard. The caches of cluster must be running.
 func New(
 	of run.Shard,
 	cluster *cache.Cluster,
-	starter WorkflowStarter,
+	starter WorkflowClient,
 	metrics *Metrics,
 	log *slog.Logger,
 ) *Bridge {
@@ -120,13 +120,13 @@ func New(
 		shard:           of,
 		shardChanges:    make(chan struct{}, 1),
 		cluster:         cluster,
-		starter:         starter,
+		workflowClient:  starter,
 		log:             log,
 		metrics:         metrics,
 		evaluationQueue: workqueue.NewTypedDelayingQueue[objectKey](),
 		backoff:         workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](firstRetryDelay, maxRetryDelay),
 		signalLimiter:   flowcontrol.NewTokenBucketRateLimiter(signalsPerSecond, signalsPerSecond),
-		orphanSchedules: &sweepSchedules{
+		sweepScheduler: &sweepScheduler{
 			shard:            of,
 			cluster:          cluster,
 			metrics:          metrics,
@@ -135,11 +135,11 @@ func New(
 			lastTriggerTimes: map[cache.ObjectRef]time.Time{},
 		},
 		storedFingerprints: map[string]fingerprints{},
-		nodes:              nodeWatches{byNamespace: map[string]*nodeWatch{}},
-		pendingWakes:       map[objectKey]wakeRequest{},
+		nodeWatches:        nodeWatches{byNamespace: map[string]*nodeWatch{}},
+		pendingSignals:     map[objectKey]signalRequest{},
 		nextSignalTimes:    map[objectKey]time.Time{},
 	}
-	b.orphanSchedules.serves = b.serves
+	b.sweepScheduler.servesNamespace = b.servesNamespace
 	return b
 }
 
@@ -149,7 +149,7 @@ func New(
 func (b *Bridge) Run(ctx context.Context) error {
 	defer b.evaluationQueue.ShutDown()
 	for _, resource := range []cache.Resource{
-		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Policies, cache.Secrets, cache.ControlPlanes,
+		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.RolloutPolicies, cache.Secrets, cache.ControlPlanes,
 		capi.ClustersResource, capi.DeploymentsResource, capi.SetsResource, capi.MachinesResource,
 	} {
 		informer := b.cluster.Informer(resource)
@@ -163,11 +163,11 @@ func (b *Bridge) Run(ctx context.Context) error {
 		defer func() { _ = informer.RemoveEventHandler(registration) }()
 	}
 	defer b.watchNodes()()
-	if b.clusterAPI != nil {
+	if b.clusterAPICache != nil {
 		b.watchTemplates(ctx)
 	}
 	var group sync.WaitGroup
-	if err := b.runTargetReports(ctx, &group); err != nil {
+	if err := b.runTargetReportWatch(ctx, &group); err != nil {
 		return fmt.Errorf("watch the reports about targets: %w", err)
 	}
 	defer b.watchShards()()
@@ -177,7 +177,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	group.Go(func() { b.resync(ctx) })
 	group.Go(func() { b.watchPollers(ctx) })
 	group.Go(func() { b.signalLongCalls(ctx) })
-	b.orphanSchedules.run(ctx, &group)
+	b.sweepScheduler.run(ctx, &group)
 	<-ctx.Done()
 	b.evaluationQueue.ShutDown()
 	group.Wait()
@@ -187,35 +187,35 @@ func (b *Bridge) Run(ctx context.Context) error {
 // enqueue schedules the evaluation of an object after the delay, or at the earliest time of the object's next signal
 // if that is later. If an earlier evaluation is already scheduled, its signal also contains this wake. enqueue ignores
 // objects of other shards.
-func (b *Bridge) enqueue(k objectKey, w wakeRequest, delay time.Duration) {
-	if b.serves(k.namespace) {
-		b.add(k, w, delay)
+func (b *Bridge) enqueue(k objectKey, w signalRequest, delay time.Duration) {
+	if b.servesNamespace(k.namespace) {
+		b.enqueueInAnyShard(k, w, delay)
 	}
 }
 
-// add is enqueue for an object of any shard.
-func (b *Bridge) add(k objectKey, w wakeRequest, delay time.Duration) {
+// enqueueInAnyShard is enqueue for an object of any shard.
+func (b *Bridge) enqueueInAnyShard(k objectKey, w signalRequest, delay time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	merged := b.pendingWakes[k]
-	merged.mergeWakeRequest(w)
-	b.pendingWakes[k] = merged
+	merged := b.pendingSignals[k]
+	merged.mergeSignalRequest(w)
+	b.pendingSignals[k] = merged
 	// without a positive delay, AddAfter adds the object at once
 	b.evaluationQueue.AddAfter(k, max(delay, time.Until(b.nextSignalTimes[k])))
 }
 
-// takeWakeRequest removes and returns the pending wake of an object. claimed is false if there is no pending wake.
-// Before the earliest time of the next signal, takeWakeRequest returns no wake and reschedules the evaluation: all
+// takeSignalRequest removes and returns the pending wake of an object. claimed is false if there is no pending wake.
+// Before the earliest time of the next signal, takeSignalRequest returns no wake and reschedules the evaluation: all
 // wakes until then are merged.
-func (b *Bridge) takeWakeRequest(k objectKey) (w wakeRequest, claimed bool) {
+func (b *Bridge) takeSignalRequest(k objectKey) (w signalRequest, claimed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w, claimed = b.pendingWakes[k]
+	w, claimed = b.pendingSignals[k]
 	if wait := time.Until(b.nextSignalTimes[k]); claimed && wait > 0 {
 		b.evaluationQueue.AddAfter(k, wait)
-		return wakeRequest{}, false
+		return signalRequest{}, false
 	}
-	delete(b.pendingWakes, k)
+	delete(b.pendingSignals, k)
 	return w, claimed
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 func deletingClass() *v1alpha1.MachineClass {
-	return changedCopy(aClass(), setDeleting[*v1alpha1.MachineClass])
+	return changedCopy(testClass(), setDeleting[*v1alpha1.MachineClass])
 }
 
 // withSecret makes a class refer only to this Secret, for the credentials.
@@ -38,7 +38,7 @@ func withClass(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Spec.Class = v1alpha1.ClassSpec{Kind: "MachineClass", Name: name} }
 }
 
-func TestClassFingerprints(t *testing.T) {
+func TestRelevantClassChangesAlterFingerprints(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*v1alpha1.MachineClass)
@@ -57,7 +57,7 @@ func TestClassFingerprints(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				differingFingerprints(classFingerprints(aClass()), classFingerprints(changedCopy(aClass(), row.change))),
+				differingFingerprints(classFingerprints(testClass()), classFingerprints(changedCopy(testClass(), row.change))),
 			)
 		})
 	}
@@ -71,38 +71,38 @@ func TestEveryClassFactSignalsTheClass(t *testing.T) {
 	}
 	going := []runtime.Object{deletingClass()}
 	other := secretWithName("other")
-	assertFactsSendSignals(t, reflect.TypeFor[attention.ClassFacts](), aClass(), read, []factTestCase{
+	assertFactsSendSignals(t, reflect.TypeFor[attention.ClassFacts](), testClass(), read, []factTestCase{
 		{fact: "Deleting", change: putChangedObject(deletingClass())},
-		{fact: "Finalizer", change: putChangedObject(aClass(), removeFinalizers[*v1alpha1.MachineClass])},
-		{fact: "Machines", before: going, change: func(w *bridgeTestEnv) { w.deleteObject(aMachine()) }},
-		{fact: "Machines", before: going, change: putChangedObject(machineWithName("second"))},
-		{fact: "Machines", before: going, change: putChangedObject(aMachine(), withClass("large"))},
+		{fact: "HasFinalizer", change: putChangedObject(testClass(), removeFinalizers[*v1alpha1.MachineClass])},
+		{fact: "MachineCount", initialObjects: going, change: func(w *bridgeTestEnv) { w.deleteObject(testMachine()) }},
+		{fact: "MachineCount", initialObjects: going, change: putChangedObject(machineWithName("second"))},
+		{fact: "MachineCount", initialObjects: going, change: putChangedObject(testMachine(), withClass("large"))},
 		{
-			fact:   "Machines",
-			before: append(going, changedCopy(aMachine(), withClass("large"))),
-			change: putChangedObject(aMachine()),
+			fact:           "MachineCount",
+			initialObjects: append(going, changedCopy(testMachine(), withClass("large"))),
+			change:         putChangedObject(testMachine()),
 		},
-		{fact: "Unguarded", change: putChangedObject(aSecret(), removeFinalizers[secretMetadata])},
+		{fact: "UnguardedSecretCount", change: putChangedObject(testSecret(), removeFinalizers[secretMetadata])},
 		{
-			fact:   "Unguarded",
-			before: []runtime.Object{other},
-			change: putChangedObject(aClass(), func(c *v1alpha1.MachineClass) {
+			fact:           "UnguardedSecretCount",
+			initialObjects: []runtime.Object{other},
+			change: putChangedObject(testClass(), func(c *v1alpha1.MachineClass) {
 				c.Generation, c.CredentialsSecretRef = 2, &corev1.SecretReference{Name: "other"}
 			}),
 		},
 		{
-			fact: "Unguarded",
-			before: []runtime.Object{
-				changedCopy(aSecret(), removeFinalizers[secretMetadata]),
-				changedCopy(aClass(), withSecret("other")),
+			fact: "UnguardedSecretCount",
+			initialObjects: []runtime.Object{
+				changedCopy(testSecret(), removeFinalizers[secretMetadata]),
+				changedCopy(testClass(), withSecret("other")),
 			},
 			change: putChangedObject(other),
 		},
 		{
-			fact:   "Unused",
-			change: putChangedObject(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil }),
+			fact:   "UnusedSecretCount",
+			change: putChangedObject(testClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.SecretRef = 2, nil }),
 		},
-	}, map[string]string{"Checked": "the bridge asks itself", "Unserved": "the bridge asks itself", "Reported": "written by the class's own workflow", "ReportedUnserved": "written by the class's own workflow"})
+	}, map[string]string{"ServingKnown": "the bridge asks itself", "Unserved": "the bridge asks itself", "ServingReported": "written by the class's own workflow", "ReportedUnserved": "written by the class's own workflow"})
 }
 
 // The bridge asks Temporal for the workers of each provider. The bridge wakes a class if the class's status differs
@@ -110,9 +110,14 @@ func TestEveryClassFactSignalsTheClass(t *testing.T) {
 func TestClassesAreSignaledWhenTheirProviderLosesItsWorker(t *testing.T) {
 	var workers atomic.Int32
 	synctest.Test(t, func(t *testing.T) {
-		w := newBridgeTestEnv(t, aClass(), aSecret(), changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) {
-			m.OwnerReferences, m.Status.CurrentOperation = nil, &v1alpha1.Operation{Step: "create-instance"}
-		}))
+		w := newBridgeTestEnv(
+			t,
+			testClass(),
+			testSecret(),
+			changedCopy(testMachine(), setNotCreated, func(m *v1alpha1.Machine) {
+				m.OwnerReferences, m.Status.CurrentOperation = nil, &v1alpha1.Operation{Step: "create-instance"}
+			}),
+		)
 		w.prepareBridge = func(b *Bridge) {
 			b.EnablePollerChecks(func(context.Context, string) (int, error) { return int(workers.Load()), nil })
 		}
@@ -120,12 +125,17 @@ func TestClassesAreSignaledWhenTheirProviderLosesItsWorker(t *testing.T) {
 		w.advanceClock(3 * time.Second)
 		w.takeCalls()
 		w.advanceClock(25 * time.Second)
-		assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests(), "no worker, and the status does not say so")
-		w.putObject(changedCopy(aClass(), withoutWorker))
+		assert.Equal(
+			t,
+			[]string{signalWithStartLine(testClass())},
+			w.takeRequests(),
+			"no worker, and the status does not say so",
+		)
+		w.putObject(changedCopy(testClass(), withoutWorker))
 		w.advanceClock(25 * time.Second)
 		assert.Equal(
 			t,
-			[]string{startSignalOf(aMachine())},
+			[]string{signalWithStartLine(testMachine())},
 			w.takeRequests(),
 			"the machine at work has to say so; the class has said it",
 		)
@@ -134,7 +144,7 @@ func TestClassesAreSignaledWhenTheirProviderLosesItsWorker(t *testing.T) {
 		assert.Contains(
 			t,
 			w.takeRequests(),
-			startSignalOf(aClass()),
+			signalWithStartLine(testClass()),
 			"there is a worker, and the status says that there is none",
 		)
 	})
@@ -144,7 +154,7 @@ func TestClassesAreSignaledWhenTheirProviderLosesItsWorker(t *testing.T) {
 // wakes the class until the class's status names the worker, and does not wake the class's machines.
 func TestClassIsSignaledUntilItsStatusNamesTheWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newBridgeTestEnv(t, aClass(), aSecret())
+		w := newBridgeTestEnv(t, testClass(), testSecret())
 		w.prepareBridge = func(b *Bridge) {
 			b.EnablePollerChecks(func(context.Context, string) (int, error) { return 1, nil })
 		}
@@ -152,8 +162,13 @@ func TestClassIsSignaledUntilItsStatusNamesTheWorker(t *testing.T) {
 		w.advanceClock(3 * time.Second)
 		w.takeCalls()
 		w.advanceClock(25 * time.Second)
-		assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests(), "its status does not say that it is served")
-		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) {
+		assert.Equal(
+			t,
+			[]string{signalWithStartLine(testClass())},
+			w.takeRequests(),
+			"its status does not say that it is served",
+		)
+		w.putObject(changedCopy(testClass(), func(c *v1alpha1.MachineClass) {
 			c.Status.Conditions = []metav1.Condition{
 				{Type: v1alpha1.ClassServed, Status: metav1.ConditionTrue, Reason: "WorkerPolls"},
 			}
@@ -172,11 +187,11 @@ func withoutWorker(c *v1alpha1.MachineClass) {
 // A new class is signaled once. When the class's workflow later writes the class or its Secret, neither the class nor
 // the machines that are being created are signaled.
 func TestNewClassIsSignaledOnce(t *testing.T) {
-	class := changedCopy(aClass(), removeFinalizers[*v1alpha1.MachineClass])
-	waiting := changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
+	class := changedCopy(testClass(), removeFinalizers[*v1alpha1.MachineClass])
+	waiting := changedCopy(testMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.OwnerReferences = nil })
 	runBridgeTest(
 		t,
-		[]runtime.Object{changedCopy(aSecret(), removeFinalizers[secretMetadata]), waiting},
+		[]runtime.Object{changedCopy(testSecret(), removeFinalizers[secretMetadata]), waiting},
 		func(w *bridgeTestEnv) {
 			w.takeCalls()
 			version := w.putObject(class)
@@ -193,9 +208,9 @@ func TestNewClassIsSignaledOnce(t *testing.T) {
 			assert.Equal(t, run.StartAttributes("ns", run.ParentNames{Provider: "virtual"}), c.options.TypedSearchAttributes)
 			w.advanceClock(2 * time.Second)
 
-			w.putObject(aClass())
+			w.putObject(testClass())
 			w.advanceClock(2 * time.Second)
-			w.putObject(aSecret())
+			w.putObject(testSecret())
 			w.advanceClock(2 * time.Second)
 			assert.Empty(t, w.takeRequests(), "its own writes")
 		},
@@ -206,14 +221,14 @@ func TestAChangedMachineDoesNotSignalItsClass(t *testing.T) {
 	runBridgeTest(t, append(stackWithoutPendingWork(), deletingClass()), func(w *bridgeTestEnv) {
 		w.advanceClock(time.Second)
 		w.takeCalls()
-		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown), setDeleting[*v1alpha1.Machine]))
+		w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineUnknown), setDeleting[*v1alpha1.Machine]))
 		w.advanceClock(5 * time.Second)
-		assert.NotContains(t, w.takeRequests(), startSignalOf(aClass()), "it still refers to the class")
-		version := w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }))
-		w.deleteObject(aMachine())
+		assert.NotContains(t, w.takeRequests(), signalWithStartLine(testClass()), "it still refers to the class")
+		version := w.putObject(changedCopy(testMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = "red" }))
+		w.deleteObject(testMachine())
 		w.runDueWork()
 		for _, c := range w.takeCalls() {
-			if c.workflowID == workflowIDOf(aClass()) {
+			if c.workflowID == workflowIDOf(testClass()) {
 				assert.Equal(t, version, c.signalContent.Versions[cache.Machines], "a cache that is older still has the machine")
 				return
 			}
@@ -240,7 +255,7 @@ func TestDeletedClassGetsFourSignalsASecondForItsMachines(t *testing.T) {
 		w.advanceClock(2 * time.Second)
 		signaled := 0
 		for _, c := range w.takeCalls() {
-			if c.workflowID == workflowIDOf(aClass()) {
+			if c.workflowID == workflowIDOf(testClass()) {
 				signaled++
 			}
 		}
@@ -252,16 +267,16 @@ func TestWorkflowOfADeletedClassIsSignaled(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(deletingClass())
 		w.runDueWork()
-		assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests())
-		w.deleteObject(aClass())
-		w.advanceClock(deletionGrace)
-		assert.Contains(t, w.takeRequests(), "signal "+workflowIDOf(aClass()))
+		assert.Equal(t, []string{signalWithStartLine(testClass())}, w.takeRequests())
+		w.deleteObject(testClass())
+		w.advanceClock(deletionGracePeriod)
+		assert.Contains(t, w.takeRequests(), "signal "+workflowIDOf(testClass()))
 	})
 }
 
 func TestResyncSignalsClassesWithPendingWork(t *testing.T) {
 	named := func(name string, changes ...func(*v1alpha1.MachineClass)) *v1alpha1.MachineClass {
-		class := changedCopy(aClass(), changes...)
+		class := changedCopy(testClass(), changes...)
 		class.Name, class.UID, class.SecretRef = name, types.UID("uid-"+name), nil
 		return class
 	}
@@ -272,13 +287,13 @@ func TestResyncSignalsClassesWithPendingWork(t *testing.T) {
 		"waiting",
 		setDeleting[*v1alpha1.MachineClass],
 	)
-	m := changedCopy(aMachine(), withClass("waiting"))
-	runBridgeTest(t, []runtime.Object{named("calm"), fresh, waiting, m, aNode()}, func(w *bridgeTestEnv) {
+	m := changedCopy(testMachine(), withClass("waiting"))
+	runBridgeTest(t, []runtime.Object{named("calm"), fresh, waiting, m, testNode()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{
 			// signal, not only start: the class should have got its finalizer at once, so a signal may be lost
-			startSignalOf(fresh),
+			signalWithStartLine(fresh),
 			"start " + workflowIDOf(waiting), // the class waits for its machine
 		}, w.takeRequests())
 		w.putObject(guardedSecret("left-behind")) // a Secret of a class that was removed by hand
@@ -287,7 +302,7 @@ func TestResyncSignalsClassesWithPendingWork(t *testing.T) {
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(
 			t,
-			[]string{startSignalOf(named("calm")), startSignalOf(fresh), startSignalOf(waiting)},
+			[]string{signalWithStartLine(named("calm")), signalWithStartLine(fresh), signalWithStartLine(waiting)},
 			w.takeRequests(),
 			"each would release it",
 		)

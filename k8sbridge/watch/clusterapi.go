@@ -27,13 +27,13 @@ import (
 
 // WatchClusterAPI makes the bridge also signal the workflows of Cluster API's MachineDeployments and MachineSets. Call
 // WatchClusterAPI before Run. With api == nil WatchClusterAPI changes nothing.
-func (b *Bridge) WatchClusterAPI(api *capi.Cache) { b.clusterAPI = api }
+func (b *Bridge) WatchClusterAPI(api *capi.Cache) { b.clusterAPICache = api }
 
 // watchTemplates adds handlers to the caches of templates and control planes. The cache of a template kind starts
 // when a set refers to an object of that kind. When the cache is filled, all sets and deployments of Cluster API are
 // evaluated, because no event reports that an object is missing.
 func (b *Bridge) watchTemplates(ctx context.Context) {
-	b.clusterAPI.OnTrackedResource(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
+	b.clusterAPICache.OnTrackedResource(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
 		if ctx.Err() != nil {
 			return // the term of this bridge as the leader has ended
 		}
@@ -44,8 +44,8 @@ func (b *Bridge) watchTemplates(ctx context.Context) {
 		}
 		go func() {
 			if cache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
-				b.enqueueClusterAPISets(func(*clusterv1.MachineSet) bool { return true }, wakeRequest{})
-				b.enqueueClusterAPIDeployments(func(*clusterv1.MachineDeployment) bool { return true }, wakeRequest{})
+				b.enqueueClusterAPISets(func(*clusterv1.MachineSet) bool { return true }, signalRequest{})
+				b.enqueueClusterAPIDeployments(func(*clusterv1.MachineDeployment) bool { return true }, signalRequest{})
 			}
 			<-ctx.Done()
 			_ = informer.RemoveEventHandler(registration)
@@ -53,9 +53,9 @@ func (b *Bridge) watchTemplates(ctx context.Context) {
 	})
 }
 
-// handleClusterAPI enqueues the sets and deployments affected by a change of a Cluster API object or of a provider's
-// object.
-func (b *Bridge) handleClusterAPI(e event) {
+// handleClusterAPIEvent enqueues the sets and deployments affected by a change of a Cluster API object or of a
+// provider's object.
+func (b *Bridge) handleClusterAPIEvent(e event) {
 	switch object := e.object.(type) {
 	case *clusterv1.MachineSet:
 		b.handleClusterAPISet(e, object)
@@ -71,18 +71,18 @@ func (b *Bridge) handleClusterAPI(e event) {
 			enqueueObjects(
 				b,
 				run.KindClusterAPIDrain,
-				capidrain.MachinesWithDrainHook(b.clusterAPI, func(m *clusterv1.Machine) bool {
+				capidrain.MachinesWithDrainHook(b.clusterAPICache, func(m *clusterv1.Machine) bool {
 					return isDeleting(m) && m.Namespace == object.Namespace && m.Spec.ClusterName == object.Name
 				}),
-				e.toWakeRequest(),
+				e.toSignalRequest(),
 				0,
 			)
 			b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
 				return s.Namespace == object.Namespace && s.Spec.ClusterName == object.Name
-			}, e.toWakeRequest())
+			}, e.toSignalRequest())
 			b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
 				return d.Namespace == object.Namespace && d.Spec.ClusterName == object.Name
-			}, e.toWakeRequest())
+			}, e.toSignalRequest())
 		}
 	case *unstructured.Unstructured:
 		c := b.compareAndStoreFingerprints(
@@ -99,15 +99,15 @@ func (b *Bridge) handleClusterAPI(e event) {
 		)
 		if c.specChanged {
 			b.enqueueClusterAPISets(
-				func(s *clusterv1.MachineSet) bool { return b.clusterAPI.RefersToObject(s, object) },
-				e.toWakeRequest(),
+				func(s *clusterv1.MachineSet) bool { return b.clusterAPICache.SetRefersToObject(s, object) },
+				e.toSignalRequest(),
 			)
 			b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
 				return d.Namespace == object.GetNamespace() && (capi.SpecNamesTemplate(&d.Spec.Template.Spec, object) ||
-					slices.ContainsFunc(b.clusterAPI.SetsOfDeployment(d), func(s *clusterv1.MachineSet) bool {
+					slices.ContainsFunc(b.clusterAPICache.SetsOfDeployment(d), func(s *clusterv1.MachineSet) bool {
 						return capi.SpecNamesTemplate(&s.Spec.Template.Spec, object)
 					}))
-			}, e.toWakeRequest())
+			}, e.toSignalRequest())
 		}
 	}
 }
@@ -118,24 +118,24 @@ func (b *Bridge) handleClusterAPI(e event) {
 func (b *Bridge) handleClusterAPIMachine(e event, m *clusterv1.Machine) {
 	c := b.compareAndStoreFingerprints(e, clusterAPIMachineFingerprints(m))
 	b.enqueueClusterAPIDrain(e, m, c)
-	delay := debounce
-	if c.wakesParentNow {
+	delay := debounceDelay
+	if c.enqueuesParentsNow {
 		delay = 0
 	}
 	for _, parent := range c.parentNames {
-		b.enqueue(objectKey{run.KindClusterAPISet, m.Namespace, parent}, e.toWakeRequest(), delay)
-		if name := b.clusterAPIDeploymentOf(m.Namespace + "/" + parent); name != "" {
+		b.enqueue(objectKey{run.KindClusterAPISet, m.Namespace, parent}, e.toSignalRequest(), delay)
+		if name := b.clusterAPIDeploymentOfSet(m.Namespace + "/" + parent); name != "" {
 			soon := delay
 			if c.deploymentChanged { // the deployment may continue its rollout
 				soon = 0
 			}
-			b.enqueue(objectKey{run.KindClusterAPIDeployment, m.Namespace, name}, e.toWakeRequest(), soon)
+			b.enqueue(objectKey{run.KindClusterAPIDeployment, m.Namespace, name}, e.toSignalRequest(), soon)
 		}
 	}
 	if c.orphanChanged {
 		b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
 			return s.Namespace == m.Namespace && (capi.SelectsMachine(s, m) || capi.IsReleasedBySet(m, s))
-		}, e.toWakeRequest())
+		}, e.toSignalRequest())
 	}
 }
 
@@ -202,46 +202,46 @@ func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 }
 
 // enqueueClusterAPISets enqueues the sets for which affected returns true.
-func (b *Bridge) enqueueClusterAPISets(affected func(*clusterv1.MachineSet) bool, w wakeRequest) {
-	sets := slices.DeleteFunc(b.clusterAPI.MachineSets(), func(s *clusterv1.MachineSet) bool { return !affected(s) })
+func (b *Bridge) enqueueClusterAPISets(affected func(*clusterv1.MachineSet) bool, w signalRequest) {
+	sets := slices.DeleteFunc(b.clusterAPICache.MachineSets(), func(s *clusterv1.MachineSet) bool { return !affected(s) })
 	enqueueObjects(b, run.KindClusterAPISet, sets, w, 0)
 }
 
 // enqueueClusterAPIDrain enqueues the drain of a machine's node. If the drain has ended or may start now,
 // enqueueClusterAPIDrain also enqueues the next drains in the queue.
 func (b *Bridge) enqueueClusterAPIDrain(e event, m *clusterv1.Machine, c fingerprintChange) {
-	k, w := objectKey{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.toWakeRequest()
+	k, w := objectKey{run.KindClusterAPIDrain, m.Namespace, m.Name}, e.toSignalRequest()
 	switch {
 	case e.isDeleted && capidrain.HasDrainHook(m):
 		w.deletedObjects = []deletedObject{
-			{uid: string(m.UID), workflowIDs: []string{b.shard.Installation.ID(k.kind, refOf(m))}},
+			{uid: string(m.UID), workflowIDs: []string{b.shard.Installation.ID(k.kind, objectRef(m))}},
 		}
 		b.enqueue(k, w, 0)
 	case c.specChanged && capidrain.HasDrainHook(m) && isDeleting(m):
 		b.enqueue(k, w, 0)
 	}
 	if c.drainChanged {
-		b.wakeClusterAPIDrainQueue(m.Namespace, m.Spec.ClusterName, e.toWakeRequest())
+		b.enqueueNextClusterAPIDrains(m.Namespace, m.Spec.ClusterName, e.toSignalRequest())
 	}
 }
 
-// wakeClusterAPIDrainQueue enqueues the machines of a Cluster that are next to be drained; see wakeDrainQueue.
-func (b *Bridge) wakeClusterAPIDrainQueue(namespace, cluster string, w wakeRequest) {
-	for _, next := range drain.NextQueuedMachines(capidrain.QueueEntries(b.clusterAPI, namespace, cluster), drainsPerWake) {
+// enqueueNextClusterAPIDrains enqueues the machines of a Cluster that are next to be drained; see enqueueNextDrains.
+func (b *Bridge) enqueueNextClusterAPIDrains(namespace, cluster string, w signalRequest) {
+	for _, next := range drain.NextQueuedMachines(capidrain.QueueEntries(b.clusterAPICache, namespace, cluster), machinesPerDrainEvent) {
 		b.enqueue(objectKey{run.KindClusterAPIDrain, next.Namespace, next.Name}, w, 0)
 	}
 }
 
-// wakeClusterAPIDrainQueues calls wakeClusterAPIDrainQueue for all Clusters.
-func (b *Bridge) wakeClusterAPIDrainQueues() {
-	if b.clusterAPI == nil {
+// enqueueNextDrainsOfAllClusters calls enqueueNextClusterAPIDrains for all Clusters.
+func (b *Bridge) enqueueNextDrainsOfAllClusters() {
+	if b.clusterAPICache == nil {
 		return
 	}
 	woken := map[string]bool{}
-	for _, m := range capidrain.MachinesWithDrainHook(b.clusterAPI, isMachineDeleting) {
+	for _, m := range capidrain.MachinesWithDrainHook(b.clusterAPICache, isMachineDeleting) {
 		if of := m.Namespace + "/" + m.Spec.ClusterName; !woken[of] {
 			woken[of] = true
-			b.wakeClusterAPIDrainQueue(m.Namespace, m.Spec.ClusterName, wakeRequest{})
+			b.enqueueNextClusterAPIDrains(m.Namespace, m.Spec.ClusterName, signalRequest{})
 		}
 	}
 }
@@ -257,7 +257,10 @@ func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 	case !isDeleting(m):
 		pending.Why = "the machine is not being deleted"
 	default:
-		pending = attention.Decision{Need: attention.Drain, Why: "the machine is being deleted, and has Millwright's hook"}
+		pending = attention.Decision{
+			Need: attention.NeedDrain,
+			Why:  "the machine is being deleted, and has Millwright's hook",
+		}
 	}
 	s := newSubject(capi.MachinesResource, m, pending)
 	s.owner = run.ParentNames{
@@ -273,18 +276,18 @@ func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 // machines and of all other objects that the decision reads. If one of these objects cannot be read, the set counts as
 // having pending work, and the set's workflow reports the reason.
 func (b *Bridge) clusterAPISetSubject(ctx context.Context, set *clusterv1.MachineSet) subject {
-	if !b.clusterAPI.IsReconciledByMillwright(set) {
-		return newSubject(capi.SetsResource, set, attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage})
+	if !b.clusterAPICache.IsReconciledByMillwright(set) {
+		return newSubject(capi.SetsResource, set, attention.Decision{Need: attention.NeedScale, Why: capi.HandedOverMessage})
 	}
-	related, err := b.clusterAPI.ReadRelated(ctx, set)
+	related, err := b.clusterAPICache.ReadRelatedObjects(ctx, set)
 	if err != nil {
 		return newSubject(
 			capi.SetsResource,
 			set,
-			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
+			attention.Decision{Need: attention.NeedScale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
 		)
 	}
-	observed := capiset.ScaleFacts(b.clusterAPI, set, related, time.Now(), 0)
+	observed := capiset.ScaleFacts(b.clusterAPICache, set, related, time.Now(), 0)
 	plan := capiset.ExplainPlan(set, related, observed, scale.PlanSet(observed))
 	s := newSubject(capi.SetsResource, set, pendingWorkOrStatusWrite(plan.Pending, plan.IsShownInStatus))
 	for resource, version := range related.ResourceVersions() {

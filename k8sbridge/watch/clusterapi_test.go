@@ -28,13 +28,13 @@ import (
 	"millwright/workflows/run"
 )
 
-// beforeBubbleStart is before the start time of every synctest bubble.
-var beforeBubbleStart = metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
+// timeBeforeBubbleStart is before the start time of every synctest bubble.
+var timeBeforeBubbleStart = metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
 
 // capiSet returns a set with one machine and without pending work.
 func capiSet(name string, change ...capitest.SetChange) *clusterv1.MachineSet {
 	s := capitest.NewSet(name, 1, change...)
-	return fillCAPISetStatus(s, capitest.RelatedObjects(capiMachine("m-"+name, s)))
+	return fillCAPISetStatus(s, capitest.NewRelatedObjects(capiMachine("m-"+name, s)))
 }
 
 // fillCAPISetStatus writes the status that a set with these related objects has.
@@ -53,37 +53,37 @@ func fillCAPISetStatus(s *clusterv1.MachineSet, related capi.RelatedObjects) *cl
 		related,
 		plan.Status,
 		capiset.ExplanationFacts(s, related, plan.Status.Conditions, capitest.Noon).BlockedSummary(capitest.Noon),
-		beforeBubbleStart,
+		timeBeforeBubbleStart,
 	)
 	return s
 }
 
 func capiMachine(name string, s *clusterv1.MachineSet, change ...capitest.MachineChange) *clusterv1.Machine {
 	return capitest.NewMachine(name, s, append([]capitest.MachineChange{func(m *clusterv1.Machine) {
-		m.CreationTimestamp = beforeBubbleStart
+		m.CreationTimestamp = timeBeforeBubbleStart
 		for i := range m.Status.Conditions {
-			m.Status.Conditions[i].LastTransitionTime = beforeBubbleStart
+			m.Status.Conditions[i].LastTransitionTime = timeBeforeBubbleStart
 		}
 	}}, change...)...)
 }
 
 // capiStack returns a set with its machine and their related objects.
 func capiStack(more ...runtime.Object) []runtime.Object {
-	s := capiSet("s", capitest.WithDeploymentOwner, annotatedSet(clusterv1.RevisionAnnotation, "1"))
+	s := capiSet("s", capitest.WithDeploymentOwner, withSetAnnotation(clusterv1.RevisionAnnotation, "1"))
 	return append([]runtime.Object{
 		s,
 		capiMachine("m-s", s),
 		capitest.NewCluster(),
 		capitest.NewDeployment(),
-		capitest.BootstrapTemplate(
+		capitest.NewBootstrapTemplate(
 			capitest.WithClusterOwner,
 		),
-		capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+		capitest.NewInfrastructureTemplate(capitest.WithClusterOwner),
 		capitest.NewControlPlane(),
 	}, more...)
 }
 
-func annotatedSet(key, value string) capitest.SetChange {
+func withSetAnnotation(key, value string) capitest.SetChange {
 	return capitest.WithAnnotation[*clusterv1.MachineSet](key, value)
 }
 
@@ -99,7 +99,10 @@ func capiStackMachine(change ...capitest.MachineChange) *clusterv1.Machine {
 
 func capiSetSignal(name string) string {
 	return "signal-with-start " +
-		testInstallation.ID(run.KindClusterAPISet, cache.ObjectRef{Namespace: capitest.Shop, Name: name, UID: "uid-" + name})
+		testInstallation.ID(
+			run.KindClusterAPISet,
+			cache.ObjectRef{Namespace: capitest.Namespace, Name: name, UID: "uid-" + name},
+		)
 }
 
 // countSetEvaluations returns the number of evaluations of Cluster API sets.
@@ -189,19 +192,19 @@ func withCondition(kind string, status metav1.ConditionStatus) capitest.MachineC
 	return func(m *clusterv1.Machine) {
 		meta.SetStatusCondition(
 			&m.Status.Conditions,
-			metav1.Condition{Type: kind, Status: status, Reason: "R", LastTransitionTime: beforeBubbleStart},
+			metav1.Condition{Type: kind, Status: status, Reason: "R", LastTransitionTime: timeBeforeBubbleStart},
 		)
 	}
 }
 
 // infrastructureTemplate returns the changed infrastructure template of the stacks.
 func infrastructureTemplate(change ...capitest.ProviderObjectChange) runtime.Object {
-	return capitest.InfrastructureTemplate(
+	return capitest.NewInfrastructureTemplate(
 		append([]capitest.ProviderObjectChange{capitest.WithClusterOwner}, change...)...)
 }
 
 // Each row has a change of an object, and the time at which the bridge then evaluates the set.
-func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
+func TestRelevantChangesEvaluateAClusterAPISet(t *testing.T) {
 	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return capiStackSet(change) }
 	machine := func(change capitest.MachineChange) runtime.Object { return capiStackMachine(change) }
 	says := func(kind string, status metav1.ConditionStatus) runtime.Object {
@@ -210,7 +213,7 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 	at := func(kind string) runtime.Object {
 		return machine(func(m *clusterv1.Machine) {
 			meta.FindStatusCondition(m.Status.Conditions, kind).LastTransitionTime = metav1.NewTime(
-				beforeBubbleStart.Add(time.Hour),
+				timeBeforeBubbleStart.Add(time.Hour),
 			)
 		})
 	}
@@ -227,7 +230,11 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		{"its own status", set(func(s *clusterv1.MachineSet) {
 			s.Status.Replicas, s.Status.Conditions[0].Reason = new(int32(9)), "Other"
 		}), neverEvaluated},
-		{"an annotation of the set", set(annotatedSet(clusterv1.DisableMachineCreateAnnotation, "true")), evaluatedAtOnce},
+		{
+			"an annotation of the set",
+			set(withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true")),
+			evaluatedAtOnce,
+		},
 		{
 			"the set gets to move its surplus",
 			set(capitest.WithAnnotation[*clusterv1.MachineSet](clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next")),
@@ -266,7 +273,7 @@ func TestChangesThatEvaluateAClusterAPISet(t *testing.T) {
 		{"its update in place", says(clusterv1.MachineUpdatingCondition, "True"), evaluatedDebounced},
 		{"why a deleted machine is still there", says(clusterv1.MachineDeletingCondition, "True"), evaluatedDebounced},
 		{"when its drain began", machine(func(m *clusterv1.Machine) {
-			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: beforeBubbleStart}
+			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: timeBeforeBubbleStart}
 		}), evaluatedDebounced},
 		{"another condition", says(clusterv1.MachineNodeReadyCondition, "False"), neverEvaluated},
 		{
@@ -396,12 +403,12 @@ func TestClusterAPIMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 	for name, change := range map[string][]capitest.SetChange{
 		"a": {selecting("a")}, "twin": {selecting("a")}, "b": {selecting("b")}, "everything": {empty}, "far": {selecting("a"), elsewhere}, "theirs": {selecting("a"), foreign},
 	} {
-		s, related := capitest.NewSet(name, 0, change...), capitest.RelatedObjects()
-		if s.Namespace != capitest.Shop { // this set has neither a Cluster nor templates
+		s, related := capitest.NewSet(name, 0, change...), capitest.NewRelatedObjects()
+		if s.Namespace != capitest.Namespace { // this set has neither a Cluster nor templates
 			related = capi.RelatedObjects{
 				Templates: []capi.ProviderObject{
-					capitest.MissingObject(capitest.BootstrapTemplate()),
-					capitest.MissingObject(capitest.InfrastructureTemplate()),
+					capitest.MissingObject(capitest.NewBootstrapTemplate()),
+					capitest.MissingObject(capitest.NewInfrastructureTemplate()),
 				},
 			}
 		}
@@ -494,22 +501,22 @@ func TestSetsWithAnotherLabelAreNotSignaled(t *testing.T) {
 
 // A set that waits for its template is signaled when the template is created. The set's workflow must not read a state
 // in which the template is missing.
-func TestATemplateWakesTheSetsThatWaitForIt(t *testing.T) {
+func TestATemplateSignalsTheSetsThatWaitForIt(t *testing.T) {
 	waiting := capitest.NewSet("s", 1)
-	related := capitest.RelatedObjects()
-	related.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+	related := capitest.NewRelatedObjects()
+	related.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
 	fillCAPISetStatus(waiting, related)
 	runCAPIBridgeTest(
 		t,
 		[]runtime.Object{
 			waiting,
 			capitest.NewCluster(),
-			capitest.BootstrapTemplate(capitest.WithClusterOwner),
+			capitest.NewBootstrapTemplate(capitest.WithClusterOwner),
 			capitest.NewControlPlane(),
 		},
 		func(w *bridgeTestEnv) {
 			w.takeCalls()
-			version := w.putObject(capitest.InfrastructureTemplate(capitest.WithClusterOwner))
+			version := w.putObject(capitest.NewInfrastructureTemplate(capitest.WithClusterOwner))
 			w.runDueWork()
 			calls := w.takeCalls()
 			require.Len(t, calls, 1)
@@ -550,17 +557,17 @@ func TestSetWhoseTemplatesCannotBeReadIsSignaled(t *testing.T) {
 	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		var fails atomic.Bool
 		fails.Store(true)
-		w.provider.Definitions.PrependReactor("get", "*", func(kubetesting.Action) (bool, runtime.Object, error) {
+		w.capiServer.Definitions.PrependReactor("get", "*", func(kubetesting.Action) (bool, runtime.Object, error) {
 			return fails.Load(), nil, errors.New("connection refused")
 		})
 		w.startLeader()                  // the goroutines of the bridge start after the change of the fake API server
 		w.advanceClock(11 * time.Minute) // the cached answers about kinds have expired
 		w.takeCalls()
-		w.putObject(capiStackSet(annotatedSet("x", "y")))
+		w.putObject(capiStackSet(withSetAnnotation("x", "y")))
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 		fails.Store(false)
-		w.putObject(capiStackSet(annotatedSet("x", "z")))
+		w.putObject(capiStackSet(withSetAnnotation("x", "z")))
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
@@ -573,10 +580,10 @@ func TestWorkflowOfADeletedClusterAPISetIsSignaled(t *testing.T) {
 	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.deleteObject(capiStackSet())
-		w.advanceClock(deletionGrace + time.Second)
+		w.advanceClock(deletionGracePeriod + time.Second)
 		assert.Equal(
 			t,
-			[]string{"signal " + testInstallation.ID(run.KindClusterAPISet, refOf(capiStackSet()))},
+			[]string{"signal " + testInstallation.ID(run.KindClusterAPISet, objectRef(capiStackSet()))},
 			w.takeRequests(),
 		)
 		require.Equal(t, types.UID("uid-s"), capiStackSet().UID)
@@ -592,7 +599,7 @@ func machineWithHook(change ...capitest.MachineChange) *clusterv1.Machine {
 
 func setDeletingAtHook(m *clusterv1.Machine) {
 	capitest.AsDeletingObject(m)
-	m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: beforeBubbleStart}
+	m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: timeBeforeBubbleStart}
 	capitest.WithConditionReason(
 		clusterv1.MachineDeletingCondition,
 		metav1.ConditionTrue,
@@ -604,12 +611,12 @@ func setDeletingAtHook(m *clusterv1.Machine) {
 func drainWorkflowID(name string) string {
 	return testInstallation.ID(
 		run.KindClusterAPIDrain,
-		cache.ObjectRef{Namespace: capitest.Shop, Name: name, UID: "uid-" + name},
+		cache.ObjectRef{Namespace: capitest.Namespace, Name: name, UID: "uid-" + name},
 	)
 }
 
-// drainRequests returns the requests about drains of Cluster API since the last call.
-func (w *bridgeTestEnv) drainRequests() (all []string) {
+// takeDrainRequests returns the requests about drains of Cluster API since the last call.
+func (w *bridgeTestEnv) takeDrainRequests() (all []string) {
 	for _, request := range w.takeRequests() {
 		if strings.Contains(request, "/clusterapidrain/") {
 			all = append(all, request)
@@ -618,7 +625,7 @@ func (w *bridgeTestEnv) drainRequests() (all []string) {
 	return all
 }
 
-func TestChangesThatSignalAClusterAPIDrain(t *testing.T) {
+func TestRelevantChangesSignalAClusterAPIDrain(t *testing.T) {
 	woken := []string{"signal-with-start " + drainWorkflowID("m-s")}
 	for _, row := range []struct {
 		name     string
@@ -648,7 +655,7 @@ func TestChangesThatSignalAClusterAPIDrain(t *testing.T) {
 					w.putObject(row.gets)
 				}
 				w.runDueWork()
-				assert.Equal(t, row.want, w.drainRequests())
+				assert.Equal(t, row.want, w.takeDrainRequests())
 			})
 		})
 	}
@@ -659,14 +666,14 @@ func TestADrainForClusterAPIIsStartedAgainAndEnds(t *testing.T) {
 	objects := capiStack()
 	objects[1] = machineWithHook(setDeletingAtHook)
 	runCAPIBridgeTest(t, objects, func(w *bridgeTestEnv) {
-		assert.NotEmpty(t, w.drainRequests(), "a new leader evaluates it")
+		assert.NotEmpty(t, w.takeDrainRequests(), "a new leader evaluates it")
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
-		assert.Equal(t, []string{"start " + drainWorkflowID("m-s")}, w.drainRequests())
+		assert.Equal(t, []string{"start " + drainWorkflowID("m-s")}, w.takeDrainRequests())
 		w.takeCalls()
 		w.deleteObject(objects[1].(*clusterv1.Machine))
-		w.advanceClock(deletionGrace + time.Second)
-		assert.Equal(t, []string{"signal " + drainWorkflowID("m-s")}, w.drainRequests())
+		w.advanceClock(deletionGracePeriod + time.Second)
+		assert.Equal(t, []string{"signal " + drainWorkflowID("m-s")}, w.takeDrainRequests())
 	})
 }
 
@@ -685,7 +692,7 @@ func TestNextClusterAPIDrainIsSignaledForItsTurn(t *testing.T) {
 		w.takeCalls()
 		w.putObject(capiStackMachine(setDeletingAtHook)) // remove the hook from the machine
 		w.runDueWork()
-		assert.Equal(t, []string{"signal-with-start " + drainWorkflowID("next")}, w.drainRequests())
+		assert.Equal(t, []string{"signal-with-start " + drainWorkflowID("next")}, w.takeDrainRequests())
 	})
 }
 
@@ -693,7 +700,7 @@ func TestNextClusterAPIDrainIsSignaledForItsTurn(t *testing.T) {
 // set writes its machines' hooks.
 func TestSetIsSignaledWhenItOptsIntoDrains(t *testing.T) {
 	for name, o := range map[string]runtime.Object{
-		"the set":        capiStackSet(annotatedSet(v1alpha1.AnnotationClusterAPIDrain, "true")),
+		"the set":        capiStackSet(withSetAnnotation(v1alpha1.AnnotationClusterAPIDrain, "true")),
 		"the deployment": changedCopy(capitest.NewDeployment(), capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationClusterAPIDrain, "true")),
 		"the Cluster":    changedCopy(capitest.NewCluster(), capitest.WithAnnotation[*clusterv1.Cluster](v1alpha1.AnnotationClusterAPIDrain, "true")),
 	} {
@@ -708,16 +715,16 @@ func TestSetIsSignaledWhenItOptsIntoDrains(t *testing.T) {
 }
 
 // The runs of Cluster API sets and drains are signaled if their objects were deleted while no bridge was the leader.
-func TestRunsOfClusterAPIWhoseObjectsAreGoneAreSignaled(t *testing.T) {
+func TestRunsOfDeletedClusterAPISetsAndDrainsAreSignaled(t *testing.T) {
 	gone := func(kind run.Kind) string {
-		return testInstallation.ID(kind, cache.ObjectRef{Namespace: capitest.Shop, Name: "x", UID: "uid-gone"})
+		return testInstallation.ID(kind, cache.ObjectRef{Namespace: capitest.Namespace, Name: "x", UID: "uid-gone"})
 	}
 	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.openRuns = []string{
+		w.openRunIDs = []string{
 			gone(run.KindClusterAPISet),
 			gone(run.KindClusterAPIDrain),
-			testInstallation.ID(run.KindClusterAPISet, refOf(capiStackSet())),
+			testInstallation.ID(run.KindClusterAPISet, objectRef(capiStackSet())),
 			drainWorkflowID("m-s"),
 		}
 		w.startLeader()

@@ -26,7 +26,7 @@ func (b *Bridge) handleClusterAPIDeployment(e event, d *clusterv1.MachineDeploym
 	if b.handleOwnedObject(e, run.KindClusterAPIDeployment, "", clusterAPIDeploymentFingerprints(d)).childrenChanged {
 		b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
 			return s.Namespace == d.Namespace && s.Labels[clusterv1.MachineDeploymentNameLabel] == d.Name
-		}, e.toWakeRequest())
+		}, e.toSignalRequest())
 	}
 }
 
@@ -34,11 +34,11 @@ func (b *Bridge) handleClusterAPIDeployment(e event, d *clusterv1.MachineDeploym
 func (b *Bridge) handleClusterAPISet(e event, s *clusterv1.MachineSet) {
 	c := b.handleOwnedObject(e, run.KindClusterAPISet, run.KindClusterAPIDeployment, clusterAPISetFingerprints(s))
 	// enqueue the possible adopters, and the deployment that released the set
-	if c.orphanChanged && (c.isNew || c.wakesParentNow) {
+	if c.orphanChanged && (c.isNew || c.enqueuesParentsNow) {
 		b.enqueueClusterAPIDeployments(func(d *clusterv1.MachineDeployment) bool {
 			return d.Namespace == s.Namespace &&
 				(deployment.SelectsSet(d, s) || s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID))
-		}, e.toWakeRequest())
+		}, e.toSignalRequest())
 	}
 }
 
@@ -123,9 +123,9 @@ func hasFinalizer(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// clusterAPIDeploymentOf returns the name of the deployment that controls the set with this key, or "" if there is
+// clusterAPIDeploymentOfSet returns the name of the deployment that controls the set with this key, or "" if there is
 // none. The deployment is returned even if Millwright does not reconcile it.
-func (b *Bridge) clusterAPIDeploymentOf(set string) string {
+func (b *Bridge) clusterAPIDeploymentOfSet(set string) string {
 	item, found, err := b.cluster.Informer(capi.SetsResource).GetStore().GetByKey(set)
 	if err != nil || !found {
 		return ""
@@ -142,21 +142,21 @@ func (b *Bridge) clusterAPIDeploymentOf(set string) string {
 func nonDeploymentMetadata(o metav1.Object) [2]map[string]string {
 	all := foreignMetadata(o)
 	maps.DeleteFunc(all[1], func(key, _ string) bool {
-		return strings.HasPrefix(key, deploymentPrefix) || strings.HasPrefix(key, transferPrefix)
+		return strings.HasPrefix(key, deploymentAnnotationPrefix) || strings.HasPrefix(key, moveAnnotationPrefix)
 	})
 	return all
 }
 
 // Prefixes of the annotations that Cluster API's deployment controller writes on a deployment and its sets.
 var (
-	deploymentPrefix = strings.TrimSuffix(clusterv1.RevisionAnnotation, "revision")
-	transferPrefix   = strings.TrimSuffix(clusterv1.AcknowledgedMoveAnnotation, "acknowledged-move")
+	deploymentAnnotationPrefix = strings.TrimSuffix(clusterv1.RevisionAnnotation, "revision")
+	moveAnnotationPrefix       = strings.TrimSuffix(clusterv1.AcknowledgedMoveAnnotation, "acknowledged-move")
 )
 
 // enqueueClusterAPIDeployments enqueues the deployments for which affected returns true.
-func (b *Bridge) enqueueClusterAPIDeployments(affected func(*clusterv1.MachineDeployment) bool, w wakeRequest) {
+func (b *Bridge) enqueueClusterAPIDeployments(affected func(*clusterv1.MachineDeployment) bool, w signalRequest) {
 	deployments := slices.DeleteFunc(
-		b.clusterAPI.Deployments(),
+		b.clusterAPICache.Deployments(),
 		func(d *clusterv1.MachineDeployment) bool { return !affected(d) },
 	)
 	enqueueObjects(b, run.KindClusterAPIDeployment, deployments, w, 0)
@@ -166,16 +166,20 @@ func (b *Bridge) enqueueClusterAPIDeployments(affected func(*clusterv1.MachineDe
 // versions of the deployment's sets, machines and templates. If a template cannot be read, the deployment counts as
 // having pending work, and the deployment's workflow reports the reason.
 func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.MachineDeployment) subject {
-	if !b.clusterAPI.IsReconciledByMillwright(d) {
-		return newSubject(capi.DeploymentsResource, d, attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage})
+	if !b.clusterAPICache.IsReconciledByMillwright(d) {
+		return newSubject(
+			capi.DeploymentsResource,
+			d,
+			attention.Decision{Need: attention.NeedScale, Why: capi.HandedOverMessage},
+		)
 	}
 	now := time.Now()
-	tree, err := deployment.ReadTree(ctx, b.clusterAPI, d)
+	tree, err := deployment.ReadTree(ctx, b.clusterAPICache, d)
 	if err != nil {
 		return newSubject(
 			capi.DeploymentsResource,
 			d,
-			attention.Decision{Need: attention.Scale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
+			attention.Decision{Need: attention.NeedScale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
 		)
 	}
 	observed := deployment.RolloutFacts(tree, now)
@@ -183,7 +187,7 @@ func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.M
 	said := deployment.StatusShowsBlockers(tree, deployment.ExplanationFacts(tree, plan, now).BlockedSummary(now))
 	pending := pendingWorkOrStatusWrite(plan.Pending, said)
 	if pending.NeedsNothing() && deployment.NeedsPreparation(tree, observed) {
-		pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPreparedMessage}
+		pending = attention.Decision{Need: attention.NeedScale, Why: deployment.NotPreparedMessage}
 	}
 	s := newSubject(capi.DeploymentsResource, d, pending)
 	for resource, version := range tree.ResourceVersions() {

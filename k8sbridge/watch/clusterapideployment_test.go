@@ -25,7 +25,7 @@ import (
 // capiFleet returns a deployment without pending work, its set, the set's machine and their related objects.
 func capiFleet() []runtime.Object {
 	d := capiDeployment()
-	s := capiSetOf(d)
+	s := capiSetOfDeployment(d)
 	m := capiMachine("m-s", s)
 	setCAPIDeploymentStatus(d, s, m)
 	return []runtime.Object{
@@ -33,8 +33,8 @@ func capiFleet() []runtime.Object {
 		s,
 		m,
 		capitest.NewCluster(),
-		capitest.BootstrapTemplate(capitest.WithClusterOwner),
-		capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+		capitest.NewBootstrapTemplate(capitest.WithClusterOwner),
+		capitest.NewInfrastructureTemplate(capitest.WithClusterOwner),
 		capitest.NewControlPlane(),
 	}
 }
@@ -53,14 +53,14 @@ func capiDeployment() *clusterv1.MachineDeployment {
 	return d
 }
 
-// capiSetOf returns the set of a deployment's current template.
-func capiSetOf(d *clusterv1.MachineDeployment) *clusterv1.MachineSet {
+// capiSetOfDeployment returns the set of a deployment's current template.
+func capiSetOfDeployment(d *clusterv1.MachineDeployment) *clusterv1.MachineSet {
 	s := capiSet(
 		"s",
 		capitest.WithDeploymentOwner,
-		annotatedSet(clusterv1.RevisionAnnotation, "1"),
-		annotatedSet(clusterv1.DesiredReplicasAnnotation, "1"),
-		annotatedSet(clusterv1.MaxReplicasAnnotation, "2"),
+		withSetAnnotation(clusterv1.RevisionAnnotation, "1"),
+		withSetAnnotation(clusterv1.DesiredReplicasAnnotation, "1"),
+		withSetAnnotation(clusterv1.MaxReplicasAnnotation, "2"),
 	)
 	s.Status.ObservedGeneration = s.Generation
 	newCAPITree(d, s).CopyToSet(s, true)
@@ -81,7 +81,7 @@ func newCAPITree(
 		Sets:       []*clusterv1.MachineSet{s},
 		Members:    machines,
 		Cluster:    capitest.NewCluster(),
-		Templates:  capitest.RelatedObjects().Templates,
+		Templates:  capitest.NewRelatedObjects().Templates,
 	}
 }
 
@@ -94,7 +94,7 @@ func setCAPIDeploymentStatus(d *clusterv1.MachineDeployment, s *clusterv1.Machin
 		&d.Status,
 		plan.Status,
 		deployment.ExplanationFacts(f, plan, capitest.Noon).BlockedSummary(capitest.Noon),
-		beforeBubbleStart,
+		timeBeforeBubbleStart,
 	)
 }
 
@@ -112,7 +112,7 @@ func changedMachineOfFleet(change func(*clusterv1.Machine)) runtime.Object {
 
 var fleetDeploymentSignal = "signal-with-start " + testInstallation.ID(
 	run.KindClusterAPIDeployment,
-	refOf(capitest.NewDeployment()),
+	objectRef(capitest.NewDeployment()),
 )
 
 func TestClusterAPIDeploymentWithoutPendingWorkIsNotSignaled(t *testing.T) {
@@ -120,7 +120,7 @@ func TestClusterAPIDeploymentWithoutPendingWorkIsNotSignaled(t *testing.T) {
 }
 
 // Each row has a change of an object, and the time at which the bridge then evaluates the deployment.
-func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
+func TestRelevantChangesEvaluateAClusterAPIDeployment(t *testing.T) {
 	of, set, machine := changedDeploymentOfFleet, changedSetOfFleet, changedMachineOfFleet
 	says := func(kind string, status metav1.ConditionStatus) runtime.Object {
 		return machine(withCondition(kind, status))
@@ -300,14 +300,14 @@ func TestChangesThatEvaluateAClusterAPIDeployment(t *testing.T) {
 			capitest.NewControlPlane(capitest.WithField(int64(1), "status", "availableReplicas")),
 			neverEvaluated,
 		},
-		{"a RolloutPolicy", policyInNamespace(capitest.Shop), evaluatedAtOnce},
+		{"a RolloutPolicy", policyInNamespace(capitest.Namespace), evaluatedAtOnce},
 		{"a RolloutPolicy of another namespace", policyInNamespace("garden"), neverEvaluated},
 	})
 }
 
 // A deployment also depends on the templates of its former sets: without these templates, no rollback to the sets is
 // possible.
-func TestATemplateOfAFormerSetWakesTheDeployment(t *testing.T) {
+func TestATemplateOfAFormerSetSignalsTheDeployment(t *testing.T) {
 	former := capiSet("former", capitest.WithDeploymentOwner, func(s *clusterv1.MachineSet) {
 		s.Spec.Replicas, s.Spec.Template.Spec.InfrastructureRef.Name = new(int32(0)), "former"
 	})
@@ -342,9 +342,9 @@ func TestSignalOfAClusterAPIDeploymentHasTheBridgesVersions(t *testing.T) {
 			capi.MachinesResource: w.putObject(capiFleet()[2]),
 			capi.SetsResource:     w.putObject(capiFleet()[1]),
 			"examplemachinetemplates.infrastructure.cluster.x-k8s.io": w.putObject(
-				capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+				capitest.NewInfrastructureTemplate(capitest.WithClusterOwner),
 			),
-			cache.Policies: w.putObject(policyInNamespace(capitest.Shop)),
+			cache.RolloutPolicies: w.putObject(policyInNamespace(capitest.Namespace)),
 		}
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
@@ -364,7 +364,7 @@ func TestSignalOfAClusterAPIDeploymentHasTheBridgesVersions(t *testing.T) {
 
 // A deployment that has lost Millwright's label is signaled until Millwright's finalizer is removed, and never after
 // that.
-func TestHandedOverClusterAPIDeploymentIsSignaledUntilItsFinalizerIsRemoved(t *testing.T) {
+func TestHandedOverDeploymentIsSignaledUntilItsFinalizerIsRemoved(t *testing.T) {
 	theirs := func(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }
 	freed := func(d *clusterv1.MachineDeployment) {
 		theirs(d)
@@ -386,8 +386,8 @@ func TestHandedOverClusterAPIDeploymentIsSignaledUntilItsFinalizerIsRemoved(t *t
 
 // While the deployment's rollout is open, the rollout is signaled instead of the deployment. After the deletion of the
 // deployment, both the deployment's workflow and the rollout are signaled.
-func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
-	rollout := testInstallation.ID(run.KindClusterAPIRollout, refOf(capitest.NewDeployment()), 1)
+func TestTheRolloutOfAClusterAPIDeploymentIsSignaled(t *testing.T) {
+	rollout := testInstallation.ID(run.KindClusterAPIRollout, objectRef(capitest.NewDeployment()), 1)
 	rolling := func(d *clusterv1.MachineDeployment) {
 		capitest.WithAnnotation[*clusterv1.MachineDeployment](
 			v1alpha1.AnnotationOperation,
@@ -407,13 +407,13 @@ func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
 			w.runDueWork()
 			assert.Equal(t, []string{"signal " + rollout}, w.takeRequests())
 			w.deleteObject(changedDeploymentOfFleet(rolling))
-			w.advanceClock(deletionGrace + time.Second)
+			w.advanceClock(deletionGracePeriod + time.Second)
 			assert.Subset(
 				t,
 				w.takeRequests(),
 				[]string{
 					"signal " + rollout,
-					"signal " + testInstallation.ID(run.KindClusterAPIDeployment, refOf(capitest.NewDeployment())),
+					"signal " + testInstallation.ID(run.KindClusterAPIDeployment, objectRef(capitest.NewDeployment())),
 				},
 			)
 		},
@@ -421,7 +421,7 @@ func TestARolloutOfADeploymentOfClusterAPIIsSignaled(t *testing.T) {
 }
 
 // A deployment that waits for its template is signaled when the template is created.
-func TestATemplateWakesTheDeploymentsThatWaitForIt(t *testing.T) {
+func TestATemplateSignalsTheDeploymentsThatWaitForIt(t *testing.T) {
 	waiting := changedDeploymentOfFleet(
 		func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.InfrastructureRef.Name = "large" },
 	)
@@ -429,7 +429,7 @@ func TestATemplateWakesTheDeploymentsThatWaitForIt(t *testing.T) {
 		w.advanceClock(3 * time.Second)
 		w.takeCalls()
 		w.putObject(
-			capitest.InfrastructureTemplate(
+			capitest.NewInfrastructureTemplate(
 				capitest.WithClusterOwner,
 				func(o *unstructured.Unstructured) { o.SetName("large"); o.SetUID("uid-large") },
 			),

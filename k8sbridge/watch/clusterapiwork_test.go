@@ -18,7 +18,7 @@ import (
 func TestTemplateThatLostItsOwnerSignalsTheSet(t *testing.T) {
 	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
 		require.Empty(t, w.takeRequests())
-		w.putObject(capitest.InfrastructureTemplate())
+		w.putObject(capitest.NewInfrastructureTemplate())
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 	})
@@ -26,7 +26,7 @@ func TestTemplateThatLostItsOwnerSignalsTheSet(t *testing.T) {
 
 // A set without its owner reference has pending work, even if it has all its machines.
 func TestUnpreparedSetIsSignaled(t *testing.T) {
-	s := fillCAPISetStatus(capitest.NewSet("s", 0, capitest.WithoutOwner), capitest.RelatedObjects())
+	s := fillCAPISetStatus(capitest.NewSet("s", 0, capitest.WithoutOwner), capitest.NewRelatedObjects())
 	runBridgeTest(t, append([]runtime.Object{s}, capiStack()[2:]...), func(w *bridgeTestEnv) {
 		w.advanceClock(3 * time.Second)
 		assert.Contains(t, w.takeRequests(), capiSetSignal("s"))
@@ -45,7 +45,7 @@ func TestASetThatLostItsFinalizerIsSignaledAtOnce(t *testing.T) {
 }
 
 // The search for runs of deleted objects includes the kinds of Cluster API.
-func TestRunsWhoseObjectsOfClusterAPIAreGoneAreSignaled(t *testing.T) {
+func TestRunsOfDeletedClusterAPIDeploymentsAreSignaled(t *testing.T) {
 	strays := []string{
 		testInstallation.ID(run.KindClusterAPISet, refOfGoneObject("s")), // a set with this name exists, with another UID
 		testInstallation.ID(
@@ -55,8 +55,8 @@ func TestRunsWhoseObjectsOfClusterAPIAreGoneAreSignaled(t *testing.T) {
 		testInstallation.ID(run.KindClusterAPIRollout, refOfGoneObject("d"), 3),
 	}
 	exist := []string{
-		testInstallation.ID(run.KindClusterAPISet, refOf(capiStackSet())),
-		testInstallation.ID(run.KindClusterAPIRollout, refOf(capitest.NewDeployment()), 1),
+		testInstallation.ID(run.KindClusterAPISet, objectRef(capiStackSet())),
+		testInstallation.ID(run.KindClusterAPIRollout, objectRef(capitest.NewDeployment()), 1),
 	}
 	assertStrayRunsSignaled(t, capiStack(), strays, exist)
 }

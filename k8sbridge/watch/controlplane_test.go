@@ -15,12 +15,12 @@ import (
 	"millwright/observe/set"
 )
 
-func controlPlanes() schema.GroupVersionResource {
+func controlPlaneResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "controlplanes"}
 }
 
-// aControlPlane returns a control plane with three replicas, of which the given number is available.
-func aControlPlane(available int64) *unstructured.Unstructured {
+// testControlPlane returns a control plane with three replicas, of which the given number is available.
+func testControlPlane(available int64) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "ControlPlane",
 		"metadata": map[string]any{"namespace": "ns", "name": "cp", "uid": "uid-cp", "generation": int64(1)},
@@ -30,57 +30,57 @@ func aControlPlane(available int64) *unstructured.Unstructured {
 }
 
 // A set that waits for the control plane has no pending work. The set is signaled when the control plane has changed.
-func TestTheControlPlaneWakesTheSetsThatWaitForIt(t *testing.T) {
+func TestTheControlPlaneSignalsTheSetsThatWaitForIt(t *testing.T) {
 	short := machineSetWithoutStatus()
 	short.Spec.Replicas = 2
-	runBridgeTest(t, append(stackWithoutPendingWork(), aControlPlane(1)), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), testControlPlane(1)), func(w *bridgeTestEnv) {
 		w.putObject(short)
 		w.runDueWork()
-		w.putObject(withStatusForRelated(short, set.ReadRelated(w.cluster, short)))
+		w.putObject(withStatusForRelatedObjects(short, set.ReadRelatedObjects(w.cluster, short)))
 		w.advanceClock(5 * time.Second)
 		w.takeCalls()
 		s, found := w.cluster.MachineSet("ns/s")
 		require.True(t, found)
-		plan := scale.PlanSet(set.ScaleFacts(s, set.ReadRelated(w.cluster, s), time.Now(), 0))
+		plan := scale.PlanSet(set.ScaleFacts(s, set.ReadRelatedObjects(w.cluster, s), time.Now(), 0))
 		require.False(t, plan.Decision.HasActions(), "it makes none")
-		require.False(t, plan.Unreported, "and says why")
+		require.False(t, plan.NeedsReport, "and says why")
 
-		noted := aControlPlane(1)
+		noted := testControlPlane(1)
 		noted.SetAnnotations(map[string]string{"note": "x"})
 		w.putObject(noted)
 		w.advanceClock(2 * time.Second)
-		assert.NotContains(t, w.takeRequests(), startSignalOf(aSet()), "nothing that a check looks at")
+		assert.NotContains(t, w.takeRequests(), signalWithStartLine(testMachineSet()), "nothing that a check looks at")
 
-		version := w.putObject(aControlPlane(3))
+		version := w.putObject(testControlPlane(3))
 		for _, wait := range []time.Duration{time.Millisecond, maxResyncInterval} { // wait for the event, then for a resync
 			w.advanceClock(wait)
 			signaled := w.takeCalls()
-			i := slices.IndexFunc(signaled, func(c temporalCall) bool { return c.workflowID == workflowIDOf(aSet()) })
+			i := slices.IndexFunc(signaled, func(c temporalCall) bool { return c.workflowID == workflowIDOf(testMachineSet()) })
 			require.GreaterOrEqual(t, i, 0, "the set was not signaled")
 			assert.Equal(t, version, signaled[i].signalContent.Versions[cache.ControlPlanes], "the worker must see no less")
 		}
 	})
 }
 
-func TestADeletedControlPlaneWakesTheSets(t *testing.T) {
+func TestADeletedControlPlaneSignalsTheSets(t *testing.T) {
 	short := machineSetWithoutStatus()
 	short.Spec.Replicas = 2
-	runBridgeTest(t, append(stackWithoutPendingWork(), aControlPlane(1)), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), testControlPlane(1)), func(w *bridgeTestEnv) {
 		w.putObject(short)
 		w.runDueWork()
-		w.putObject(withStatusForRelated(short, set.ReadRelated(w.cluster, short)))
+		w.putObject(withStatusForRelatedObjects(short, set.ReadRelatedObjects(w.cluster, short)))
 		w.advanceClock(5 * time.Second)
 		w.takeCalls()
-		w.deleteObject(aControlPlane(1))
+		w.deleteObject(testControlPlane(1))
 		w.runDueWork()
-		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(testMachineSet()))
 	})
 }
 
 func TestControlPlaneSignalsNoSetWithoutPendingWork(t *testing.T) {
-	runBridgeTest(t, append(stackWithoutPendingWork(), aControlPlane(3)), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(stackWithoutPendingWork(), testControlPlane(3)), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.putObject(aControlPlane(1))
+		w.putObject(testControlPlane(1))
 		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "it wants no machine")
 	})

@@ -15,30 +15,32 @@ import (
 type deploymentOption = func(*v1alpha1.MachineDeployment)
 
 func deploymentTestCases() []factTestCase {
-	with := func(change deploymentOption) func(*bridgeTestEnv) { return putChangedObject(aDeployment(), change) }
+	with := func(change deploymentOption) func(*bridgeTestEnv) { return putChangedObject(testDeployment(), change) }
 	return []factTestCase{
 		{fact: "Deleting", change: with(setDeleting[*v1alpha1.MachineDeployment])},
 		{
-			name:   "the garbage collector is done",
-			fact:   "Orphaning",
-			before: objectList(changedCopy(aDeployment(), setDeletedWithOrphans[*v1alpha1.MachineDeployment])),
-			change: with(setDeleting[*v1alpha1.MachineDeployment]),
+			name:           "the garbage collector is done",
+			fact:           "Orphaning",
+			initialObjects: objectList(changedCopy(testDeployment(), setDeletedWithOrphans[*v1alpha1.MachineDeployment])),
+			change:         with(setDeleting[*v1alpha1.MachineDeployment]),
 		},
 		{fact: "Finalizer", change: with(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil })},
 		{fact: "Generation", change: with(func(d *v1alpha1.MachineDeployment) { d.Generation = 2 })},
 		{
-			fact:   "ObservedGeneration",
-			resync: true,
-			change: with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 }),
+			fact:           "ObservedGeneration",
+			waitsForResync: true,
+			change:         with(func(d *v1alpha1.MachineDeployment) { d.Status.ObservedGeneration = 0 }),
 		},
 		{name: "one more that runs", fact: "Machines", change: putChangedObject(machineWithName("second"))},
 		{name: "handed to another one's set", fact: "Machines", change: func(w *bridgeTestEnv) {
-			w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
+			w.putObject(changedCopy(testMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }))
 			w.runDueWork()
-			w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 })) // its status follows
+			w.putObject(
+				changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Status.Replicas = 0 }),
+			) // its status follows
 		}},
-		{fact: "Due", change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineFailed))},
-		{fact: "Replacing", resync: true, change: with(func(d *v1alpha1.MachineDeployment) {
+		{fact: "Due", change: putChangedObject(testMachine(), withPhase(v1alpha1.MachineFailed))},
+		{fact: "Replacing", waitsForResync: true, change: with(func(d *v1alpha1.MachineDeployment) {
 			d.Status.Replacements = []v1alpha1.MachineReplacement{{UID: "uid-m"}}
 		})},
 		{
@@ -47,57 +49,57 @@ func deploymentTestCases() []factTestCase {
 			change: with(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" }),
 		},
 		{
-			name:   "cancelled",
-			fact:   "Rolling",
-			before: rollingStack(),
-			change: putChangedObject(rollingDeployment(), withRolloutHold),
+			name:           "cancelled",
+			fact:           "Rolling",
+			initialObjects: rollingStack(),
+			change:         putChangedObject(rollingDeployment(), withRolloutHold),
 		},
 		{
-			name:   "resumed",
-			fact:   "Rolling",
-			before: rollingStack(withRolloutHold),
-			change: putChangedObject(rollingDeployment()),
+			name:           "resumed",
+			fact:           "Rolling",
+			initialObjects: rollingStack(withRolloutHold),
+			change:         putChangedObject(rollingDeployment()),
 		},
 		{
-			name:   "the progress deadline",
-			fact:   "Recheck",
-			before: rollingStack(),
-			change: putChangedObject(rollingDeployment(withProgressDeadline)),
+			name:           "the progress deadline",
+			fact:           "Recheck",
+			initialObjects: rollingStack(),
+			change:         putChangedObject(rollingDeployment(withProgressDeadline)),
 		},
 		{
-			name:   "paused, and the deadline stands still",
-			fact:   "Recheck",
-			before: rollingStack(withProgressDeadline),
+			name:           "paused, and the deadline stands still",
+			fact:           "Recheck",
+			initialObjects: rollingStack(withProgressDeadline),
 			change: putChangedObject(
 				rollingDeployment(withProgressDeadline),
 				func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
 			),
 		},
 		{
-			name:   "the class of a former set is gone",
-			fact:   "Lacks",
-			before: rollingStack(),
-			change: func(w *bridgeTestEnv) { w.deleteObject(aClass()) },
+			name:           "the class of a former set is gone",
+			fact:           "Lacks",
+			initialObjects: rollingStack(),
+			change:         func(w *bridgeTestEnv) { w.deleteObject(testClass()) },
 		},
 		{
 			name: "the class of a former set is there again",
 			fact: "Lacks",
-			before: append(rollingStack(), changedCopy(aSet(), func(s *v1alpha1.MachineSet) {
+			initialObjects: append(rollingStack(), changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Template.Spec.Class.Name = "other"
 			})),
 			change: putChangedObject(classWithName("other")),
 		},
 		{
-			name:   "what it waits for",
-			fact:   "Says",
-			before: rollingStack(),
-			change: putChangedObject(machineOfNewRevision(), setJoined),
+			name:           "what it waits for",
+			fact:           "Says",
+			initialObjects: rollingStack(),
+			change:         putChangedObject(machineOfNewRevision(), setJoined),
 		},
 		{
-			name:   "paused",
-			fact:   "Says",
-			before: rollingStack(),
-			change: putChangedObject(rollingDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }),
+			name:           "paused",
+			fact:           "Says",
+			initialObjects: rollingStack(),
+			change:         putChangedObject(rollingDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }),
 		},
 	}
 }
@@ -105,10 +107,10 @@ func deploymentTestCases() []factTestCase {
 // deploymentActionTestCases change the next action of the deployment.
 func deploymentActionTestCases() []factTestCase {
 	named := func(name string, change deploymentOption) factTestCase {
-		return factTestCase{name: name, fact: "Next", change: putChangedObject(aDeployment(), change)}
+		return factTestCase{name: name, fact: "Next", change: putChangedObject(testDeployment(), change)}
 	}
 	set := func(name string, change setOption) factTestCase {
-		return factTestCase{name: name, fact: "Next", change: putChangedObject(aSet(), change)}
+		return factTestCase{name: name, fact: "Next", change: putChangedObject(testMachineSet(), change)}
 	}
 	return []factTestCase{
 		named("the size", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }),
@@ -120,11 +122,11 @@ func deploymentActionTestCases() []factTestCase {
 		named("what its set copies", func(d *v1alpha1.MachineDeployment) { d.Spec.MinReadySeconds = 7 }),
 		named("an annotation for its sets", withAnnotation[*v1alpha1.MachineDeployment]("team", "shop")),
 		{
-			name:   "its revision",
-			fact:   "Next",
-			resync: true,
+			name:           "its revision",
+			fact:           "Next",
+			waitsForResync: true,
 			change: putChangedObject(
-				aDeployment(),
+				testDeployment(),
 				withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRevision, "7"),
 			),
 		},
@@ -134,10 +136,10 @@ func deploymentActionTestCases() []factTestCase {
 			}
 		}),
 		{
-			name:   "what is recorded of the rollout",
-			fact:   "Next",
-			resync: true,
-			change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil }),
+			name:           "what is recorded of the rollout",
+			fact:           "Next",
+			waitsForResync: true,
+			change:         putChangedObject(testDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.Rollout = nil }),
 		},
 		named(
 			"what the autoscaler chose",
@@ -147,32 +149,32 @@ func deploymentActionTestCases() []factTestCase {
 			name: "what it does not choose any more",
 			fact: "Next",
 			change: putChangedObject(
-				aMachine(),
+				testMachine(),
 				withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"),
 				withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T00:00:00Z"),
 			),
 		},
 		{
-			name:   "the size of its set",
-			fact:   "Next",
-			before: objectList(machineWithName("second")),
-			change: putChangedObject(sizedSet(2, nil, aMachine(), machineWithName("second"))),
+			name:           "the size of its set",
+			fact:           "Next",
+			initialObjects: objectList(machineWithName("second")),
+			change:         putChangedObject(sizedSet(2, nil, testMachine(), machineWithName("second"))),
 		},
 		set("its set is being deleted", setDeleting[*v1alpha1.MachineSet]),
 		set("its set is another one's", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
 		set("its set has another template", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "large" }),
-		set("its set may make no machines", labelledSet(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue)),
-		{name: "its set is gone", fact: "Next", change: func(w *bridgeTestEnv) { w.deleteObject(aSet()) }},
+		set("its set may make no machines", withSetLabel(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue)),
+		{name: "its set is gone", fact: "Next", change: func(w *bridgeTestEnv) { w.deleteObject(testMachineSet()) }},
 		{
-			name:   "a new machine runs: an old one may go",
-			fact:   "Next",
-			before: rollingStack(),
-			change: putChangedObject(machineOfNewRevision(), setJoined),
+			name:           "a new machine runs: an old one may go",
+			fact:           "Next",
+			initialObjects: rollingStack(),
+			change:         putChangedObject(machineOfNewRevision(), setJoined),
 		},
 		{
-			name:   "a person passes a step",
-			fact:   "Next",
-			before: stackBeforeApproval(),
+			name:           "a person passes a step",
+			fact:           "Next",
+			initialObjects: stackBeforeApproval(),
 			change: putChangedObject(
 				deploymentBeforeApproval(),
 				withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "2/1 ann"),
@@ -185,14 +187,14 @@ func deploymentActionTestCases() []factTestCase {
 func deploymentStatusTestCases() []factTestCase {
 	status := func(name string, change func(*v1alpha1.MachineDeploymentStatus)) factTestCase {
 		return factTestCase{
-			name:   "status, " + name,
-			fact:   "Unreported",
-			resync: true,
-			change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) }),
+			name:           "status, " + name,
+			fact:           "Unreported",
+			waitsForResync: true,
+			change:         putChangedObject(testDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) }),
 		}
 	}
 	set := func(name string, change setOption) factTestCase {
-		return factTestCase{name: name, fact: "Unreported", change: putChangedObject(aSet(), change)}
+		return factTestCase{name: name, fact: "Unreported", change: putChangedObject(testMachineSet(), change)}
 	}
 	return []factTestCase{
 		status("replicas", func(s *v1alpha1.MachineDeploymentStatus) { s.Replicas = 0 }),
@@ -211,20 +213,20 @@ func deploymentStatusTestCases() []factTestCase {
 		{
 			name:   "it runs no more",
 			fact:   "Unreported",
-			change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineUnknown)),
+			change: putChangedObject(testMachine(), withPhase(v1alpha1.MachineUnknown)),
 		},
 		{
 			name:   "it is being deleted",
 			fact:   "Unreported",
-			change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine]),
+			change: putChangedObject(testMachine(), setDeleting[*v1alpha1.Machine]),
 		},
-		set("frozen with its set", labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
+		set("frozen with its set", withSetLabel(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
 		set("machines get no instance", func(s *v1alpha1.MachineSet) {
 			s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{
 				Type: v1alpha1.MachineSetReplicaFailure, Status: v1alpha1.ConditionTrue, Reason: "ResourceExhausted",
 			})
 		}),
-		{name: "frozen", fact: "Unreported", change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+		{name: "frozen", fact: "Unreported", change: putChangedObject(testDeployment(), func(d *v1alpha1.MachineDeployment) {
 			d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
 		})},
 	}
@@ -249,15 +251,15 @@ func TestEveryDeploymentFactSignalsTheDeployment(t *testing.T) {
 		facts := deploymentFacts{
 			Deleting:           o.Deleting,
 			Orphaning:          o.Orphaning,
-			Finalizer:          o.Finalizer,
+			Finalizer:          o.HasFinalizer,
 			Generation:         o.Generation,
 			ObservedGeneration: o.ObservedGeneration,
 			Machines:           len(tree.Members),
-			Due:                o.MCM.Due,
-			Replacing:          o.MCM.Replacing,
-			Unreported:         plan.Unreported,
+			Due:                o.MCM.DueMachineCount,
+			Replacing:          o.MCM.PendingGrantCount,
+			Unreported:         plan.NeedsReport,
 			Recheck:            !plan.Decision.Recheck.IsZero(),
-			Rolling:            plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldBy,
+			Rolling:            plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByCancel,
 			Says:               plan.Decision.Why,
 		}
 		for _, set := range o.Sets {
@@ -269,5 +271,5 @@ func TestEveryDeploymentFactSignalsTheDeployment(t *testing.T) {
 		return facts
 	}
 	rows := append(append(deploymentTestCases(), deploymentActionTestCases()...), deploymentStatusTestCases()...)
-	assertFactsSendSignals(t, reflect.TypeFor[deploymentFacts](), aDeployment(), read, rows, map[string]string{})
+	assertFactsSendSignals(t, reflect.TypeFor[deploymentFacts](), testDeployment(), read, rows, map[string]string{})
 }

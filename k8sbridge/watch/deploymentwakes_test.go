@@ -27,32 +27,32 @@ func otherDeployment() *v1alpha1.MachineDeployment {
 	return d
 }
 
-// signaledDeployments returns which of the two deployments were signaled since the last call.
-func (w *bridgeTestEnv) signaledDeployments() []string {
+// takeSignaledDeployments returns which of the two deployments were signaled since the last call.
+func (w *bridgeTestEnv) takeSignaledDeployments() []string {
 	return slices.DeleteFunc(w.takeRequests(), func(line string) bool {
-		return line != startSignalOf(aDeployment()) && line != startSignalOf(otherDeployment())
+		return line != signalWithStartLine(testDeployment()) && line != signalWithStartLine(otherDeployment())
 	})
 }
 
-// wakeTestCase is an event and the deployments that the event signals.
-type wakeTestCase struct {
-	name   string
-	before []runtime.Object
-	event  func(*bridgeTestEnv)
-	want   []string
+// signalTestCase is an event and the deployments that the event signals.
+type signalTestCase struct {
+	name           string
+	initialObjects []runtime.Object
+	causeEvent     func(*bridgeTestEnv)
+	want           []string
 }
 
 // assertDeploymentsSignaled checks which deployments each row's event signals. Both deployments have pending work, so
 // each evaluation sends a signal.
-func assertDeploymentsSignaled(t *testing.T, stack []runtime.Object, rows []wakeTestCase) {
-	both := []string{startSignalOf(aDeployment()), startSignalOf(otherDeployment())}
+func assertDeploymentsSignaled(t *testing.T, stack []runtime.Object, rows []signalTestCase) {
+	both := []string{signalWithStartLine(testDeployment()), signalWithStartLine(otherDeployment())}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			runBridgeTest(t, slices.Concat(stack, row.before), func(w *bridgeTestEnv) {
-				require.Subset(t, w.signaledDeployments(), both, "when the leader begins")
-				row.event(w)
+			runBridgeTest(t, slices.Concat(stack, row.initialObjects), func(w *bridgeTestEnv) {
+				require.Subset(t, w.takeSignaledDeployments(), both, "when the leader begins")
+				row.causeEvent(w)
 				w.advanceClock(2 * time.Second)
-				signaled := w.signaledDeployments()
+				signaled := w.takeSignaledDeployments()
 				if len(row.want) > 0 {
 					assert.Equal(t, row.want, slices.Compact(signaled), "a second event of the same change may be a second signal")
 					return
@@ -60,7 +60,7 @@ func assertDeploymentsSignaled(t *testing.T, stack []runtime.Object, rows []wake
 				assert.Empty(t, signaled)
 				w.bridge.evaluateAllObjects()
 				w.advanceClock(2 * time.Second)
-				assert.Equal(t, both, w.signaledDeployments(), "they had something to do, and were not asked")
+				assert.Equal(t, both, w.takeSignaledDeployments(), "they had something to do, and were not asked")
 			})
 		})
 	}
@@ -69,7 +69,7 @@ func assertDeploymentsSignaled(t *testing.T, stack []runtime.Object, rows []wake
 // machineSetWithName returns a set of the first deployment.
 func machineSetWithName(name string, changes ...setOption) *v1alpha1.MachineSet {
 	return changedCopy(
-		aSet(),
+		testMachineSet(),
 		append([]setOption{func(s *v1alpha1.MachineSet) { s.Name, s.UID = name, types.UID("uid-"+name) }}, changes...)...)
 }
 
@@ -100,35 +100,35 @@ func repeatSetUpdateEvent(w *bridgeTestEnv) {
 // An event of a set signals the deployment that controls the set. An event of a set without a controller signals the
 // deployments that may adopt the set.
 func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
-	d, e := startSignalOf(aDeployment()), startSignalOf(otherDeployment())
+	d, e := signalWithStartLine(testDeployment()), signalWithStartLine(otherDeployment())
 	stray := machineSetWithName("stray", withoutOwner)
 	selector, err := metav1.LabelSelectorAsSelector(rollingDeployment().Spec.Selector)
 	require.NoError(t, err)
 	require.True(t, selector.Matches(labels.Set(stray.Labels)), "by its labels it could be a set of the deployment")
 	ownedOnly := machineSetWithName("stray", func(s *v1alpha1.MachineSet) { s.OwnerReferences[0].Controller = nil })
-	assertDeploymentsSignaled(t, append(rollingStack(), otherDeployment()), []wakeTestCase{
+	assertDeploymentsSignaled(t, append(rollingStack(), otherDeployment()), []signalTestCase{
 		{"made: who controls it", nil, putChangedObject(machineSetWithName("third")), []string{d}},
 		{"made for the other one", nil, putChangedObject(machineSetWithName("third", setOtherOwner)), []string{e}},
-		{"its size is written: the status will tell", nil, putChangedObject(aSet(), withTwoReplicas), nil},
+		{"its size is written: the status will tell", nil, putChangedObject(testMachineSet(), withTwoReplicas), nil},
 		{
 			"its size is acted upon",
-			objectList(changedCopy(aSet(), withTwoReplicas)),
-			putChangedObject(aSet(), withTwoReplicas, func(s *v1alpha1.MachineSet) {
+			objectList(changedCopy(testMachineSet(), withTwoReplicas)),
+			putChangedObject(testMachineSet(), withTwoReplicas, func(s *v1alpha1.MachineSet) {
 				s.Status.ObservedReplicas = 2
 			}),
 			[]string{d},
 		},
-		{"its status counts others", nil, putChangedObject(aSet(), withoutReadyReplicas), []string{d}},
-		{"given to another one: both", nil, putChangedObject(aSet(), setOtherOwner), []string{d, e}},
+		{"its status counts others", nil, putChangedObject(testMachineSet(), withoutReadyReplicas), []string{d}},
+		{"given to another one: both", nil, putChangedObject(testMachineSet(), setOtherOwner), []string{d, e}},
 		{
 			"its reference is removed: who had it, and takes it again",
 			nil,
-			putChangedObject(aSet(), withoutOwner),
+			putChangedObject(testMachineSet(), withoutOwner),
 			[]string{d},
 		},
 		{"taken: who has it now", objectList(stray), putChangedObject(stray, setOtherOwner), []string{e}},
-		{"to be deleted", nil, putChangedObject(aSet(), setDeleting[*v1alpha1.MachineSet]), []string{d}},
-		{"deleted", nil, func(w *bridgeTestEnv) { w.deleteObject(aSet()) }, []string{d}},
+		{"to be deleted", nil, putChangedObject(testMachineSet(), setDeleting[*v1alpha1.MachineSet]), []string{d}},
+		{"deleted", nil, func(w *bridgeTestEnv) { w.deleteObject(testMachineSet()) }, []string{d}},
 
 		{"nobody's, with labels that match: made", nil, putChangedObject(stray), []string{d}},
 		{"nobody's, with labels of nobody: made", nil, putChangedObject(stray, withOtherPoolLabel), nil},
@@ -145,7 +145,7 @@ func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
 			[]string{d},
 		},
 		{"of an owner of the same name that is gone", nil, putChangedObject(stray, func(s *v1alpha1.MachineSet) {
-			s.OwnerReferences = newOwnerReferences(aDeployment(), "MachineDeployment")
+			s.OwnerReferences = newOwnerReferences(testDeployment(), "MachineDeployment")
 			s.OwnerReferences[0].UID = "uid-before-the-restore"
 		}), []string{d}},
 		{
@@ -163,8 +163,8 @@ func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
 		{"owned, and not controlled", nil, putChangedObject(ownedOnly), []string{d}},
 
 		{"nothing changed: a resync of the informer", nil, repeatSetUpdateEvent, nil},
-		{"nothing changed but the version", nil, putChangedObject(aSet()), nil},
-		{"nothing changed but what it is at", nil, putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
+		{"nothing changed but the version", nil, putChangedObject(testMachineSet()), nil},
+		{"nothing changed but what it is at", nil, putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) {
 			s.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: workflowIDOf(s), Step: "create"}
 		}), nil},
 	})
@@ -174,13 +174,13 @@ func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
 func TestBothDeploymentsAreSignaledWhenASetChangesItsOwner(t *testing.T) {
 	runBridgeTest(t, append(rollingStack(), otherDeployment()), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		version := w.putObject(changedCopy(aSet(), setOtherOwner))
+		version := w.putObject(changedCopy(testMachineSet(), setOtherOwner))
 		w.runDueWork()
 		seen := map[string]string{}
 		for _, c := range w.takeCalls() {
 			seen[c.workflowID] = c.signalContent.Versions[cache.Sets]
 		}
-		assert.Equal(t, version, seen[workflowIDOf(aDeployment())], "who had it")
+		assert.Equal(t, version, seen[workflowIDOf(testDeployment())], "who had it")
 		assert.Equal(t, version, seen[workflowIDOf(otherDeployment())], "who has it")
 	})
 }
@@ -194,7 +194,7 @@ func withInPlaceStrategy(d *v1alpha1.MachineDeployment) {
 
 // updatingNode returns the node of the old machine at a step of the node's update.
 func updatingNode(reason string, changes ...func(*corev1.Node)) *corev1.Node {
-	return changedCopy(guardedNode(), append([]func(*corev1.Node){func(n *corev1.Node) {
+	return changedCopy(nodeDuringRollout(), append([]func(*corev1.Node){func(n *corev1.Node) {
 		n.Labels[v1alpha1.LabelCandidateForUpdate] = v1alpha1.ValueLowerTrue
 		n.Labels[v1alpha1.LabelSelectedForUpdate] = v1alpha1.ValueLowerTrue
 		n.Spec.Unschedulable = true
@@ -207,11 +207,11 @@ func updatingNode(reason string, changes ...func(*corev1.Node)) *corev1.Node {
 // During an in-place update the deployment only waits. The deployment gets the result from the machine's phase, which
 // the machine's workflow derives from the node. A failed update, and a late success after the failure, also signal
 // the deployment.
-func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
-	d, e := startSignalOf(aDeployment()), startSignalOf(otherDeployment())
+func TestASuccessfulInPlaceUpdateSignalsTheDeployment(t *testing.T) {
+	d, e := signalWithStartLine(testDeployment()), signalWithStartLine(otherDeployment())
 	inStep := withPhase(v1alpha1.MachineInPlaceUpdating)
 	succeeded, failed := withPhase(v1alpha1.MachineInPlaceUpdateSuccessful), withPhase(v1alpha1.MachineInPlaceUpdateFailed)
-	updating := changedCopy(aMachine(), inStep)
+	updating := changedCopy(testMachine(), inStep)
 	theirSet := machineSetWithName("s-e", setOtherOwner)
 	theirs := changedCopy(
 		machineWithName("m-e"),
@@ -226,7 +226,7 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 		theirSet,
 		theirs,
 	)
-	assertDeploymentsSignaled(t, stack, []wakeTestCase{
+	assertDeploymentsSignaled(t, stack, []signalTestCase{
 		{"it succeeded", nil, putChangedObject(updating, succeeded), []string{d}},
 		{"it failed", nil, putChangedObject(updating, failed), []string{d}},
 		{
@@ -260,7 +260,7 @@ func TestAnInPlaceUpdateWakesTheDeploymentWhenItSucceeded(t *testing.T) {
 // The agent on the node reports the result to the machine, and the deployment reads the result from the machine's
 // phase. The deployment counts a result only after the machine's workflow has processed it.
 func TestTheNodeOfAnInPlaceUpdateSignalsOnlyItsMachine(t *testing.T) {
-	updating := changedCopy(aMachine(), withPhase(v1alpha1.MachineInPlaceUpdating))
+	updating := changedCopy(testMachine(), withPhase(v1alpha1.MachineInPlaceUpdating))
 	node := updatingNode(v1alpha1.ReasonReadyForUpdate)
 	runBridgeTest(t, append(rollingStack(withInPlaceStrategy), node, updating), func(w *bridgeTestEnv) {
 		w.takeCalls()
@@ -268,9 +268,9 @@ func TestTheNodeOfAnInPlaceUpdateSignalsOnlyItsMachine(t *testing.T) {
 			changedCopy(node, func(n *corev1.Node) { n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }),
 		)
 		w.advanceClock(2 * time.Second)
-		assert.Equal(t, []string{startSignalOf(updating)}, w.takeRequests())
+		assert.Equal(t, []string{signalWithStartLine(updating)}, w.takeRequests())
 		w.putObject(changedCopy(updating, withPhase(v1alpha1.MachineInPlaceUpdateSuccessful)))
 		w.advanceClock(2 * time.Second)
-		assert.Contains(t, w.takeRequests(), startSignalOf(aDeployment()))
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(testDeployment()))
 	})
 }

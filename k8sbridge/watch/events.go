@@ -29,11 +29,11 @@ type event struct {
 	isDeleted bool   // the object no longer exists
 	version   string // a cache with at least this version contains the change
 
-	nodes *nodeWatch // watch of a node's target; nil for other objects
+	nodeWatch *nodeWatch // watch of a node's target; nil for other objects
 }
 
-func (e event) toWakeRequest() wakeRequest {
-	return wakeRequest{versions: observecache.MinVersions{e.resource: e.version}}
+func (e event) toSignalRequest() signalRequest {
+	return signalRequest{versions: observecache.MinVersions{e.resource: e.version}}
 }
 
 // eventHandler returns the event handler for an informer. The parameter nodes is set only for the informer of a target
@@ -49,7 +49,7 @@ func (b *Bridge) eventHandler(
 			if version == "" {
 				version = object.GetResourceVersion()
 			}
-			b.handleEvent(event{resource: resource, object: object, isDeleted: deleted, version: version, nodes: nodes})
+			b.handleEvent(event{resource: resource, object: object, isDeleted: deleted, version: version, nodeWatch: nodes})
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -82,30 +82,30 @@ func (b *Bridge) handleEvent(e event) {
 		b.handleSet(e, object)
 	case *v1alpha1.MachineDeployment:
 		if b.handleOwnedObject(e, run.KindMachineDeployment, "", deploymentFingerprints(object)).childrenChanged {
-			enqueueObjects(b, run.KindMachineSet, b.cluster.SetsOfOwner(string(object.UID)), e.toWakeRequest(), 0)
+			enqueueObjects(b, run.KindMachineSet, b.cluster.SetsOfOwner(string(object.UID)), e.toSignalRequest(), 0)
 		}
 	case *v1alpha1.MachineClass:
 		b.handleClass(e, object)
 	case *v1alpha1.RolloutPolicy: // the policy's selector may have changed: enqueue the whole namespace
 		if b.compareAndStoreFingerprints(e, fingerprints{specHash: hashOf(object.UID, object.Spec)}).specChanged {
-			b.enqueueNamespace(object.Namespace, e.toWakeRequest())
+			b.enqueueNamespace(object.Namespace, e.toSignalRequest())
 		}
 	case *corev1.Node:
 		if c := b.compareAndStoreFingerprints(e, nodeFingerprints(object)); c.specChanged {
-			b.enqueueMachinesOfNode(e.nodes.target, object, e.toWakeRequest(), c.healthChanged)
+			b.enqueueMachinesOfNode(e.nodeWatch.target, object, e.toSignalRequest(), c.healthChanged)
 		}
 	case *unstructured.Unstructured: // sets may wait for the control plane
 		if e.resource != observecache.ControlPlanes {
-			b.handleClusterAPI(e)
+			b.handleClusterAPIEvent(e)
 		} else if b.compareAndStoreFingerprints(e, fingerprints{specHash: hashOf(object.GetUID(), object.GetGeneration(), object.Object["status"])}).specChanged {
 			for _, item := range b.cluster.Informer(observecache.Sets).GetStore().List() {
-				enqueueObjects(b, run.KindMachineSet, []*v1alpha1.MachineSet{item.(*v1alpha1.MachineSet)}, e.toWakeRequest(), 0)
+				enqueueObjects(b, run.KindMachineSet, []*v1alpha1.MachineSet{item.(*v1alpha1.MachineSet)}, e.toSignalRequest(), 0)
 			}
 		}
 	case *metav1.PartialObjectMetadata:
 		b.handleSecret(e, object)
 	default:
-		b.handleClusterAPI(e)
+		b.handleClusterAPIEvent(e)
 	}
 }
 
@@ -113,8 +113,14 @@ func (b *Bridge) handleEvent(e event) {
 func (b *Bridge) handleSet(e event, s *v1alpha1.MachineSet) {
 	c := b.handleOwnedObject(e, run.KindMachineSet, run.KindMachineDeployment, machineSetFingerprints(s))
 	// enqueue the possible adopters, and the deployment that released the set
-	if c.orphanChanged && (c.isNew || c.wakesParentNow) {
-		enqueueObjects(b, run.KindMachineDeployment, deployment.DeploymentsThatSelectSet(b.cluster, s), e.toWakeRequest(), 0)
+	if c.orphanChanged && (c.isNew || c.enqueuesParentsNow) {
+		enqueueObjects(
+			b,
+			run.KindMachineDeployment,
+			deployment.DeploymentsThatSelectSet(b.cluster, s),
+			e.toSignalRequest(),
+			0,
+		)
 	}
 }
 
@@ -122,31 +128,31 @@ func (b *Bridge) handleSet(e event, s *v1alpha1.MachineSet) {
 func (b *Bridge) handleClass(e event, class *v1alpha1.MachineClass) {
 	c := b.handleOwnedObject(e, run.KindMachineClass, "", classFingerprints(class))
 	if c.specChanged {
-		enqueueObjects(b, run.KindMachine, b.cluster.MachinesOfClass(refOf(class).Key()), e.toWakeRequest(), 0)
-		b.orphanSchedules.enqueueCheck(refOf(class))
+		enqueueObjects(b, run.KindMachine, b.cluster.MachinesOfClass(objectRef(class).Key()), e.toSignalRequest(), 0)
+		b.sweepScheduler.enqueueCheck(objectRef(class))
 	} else if c.childrenChanged {
 		working := slices.DeleteFunc(
-			b.cluster.MachinesOfClass(refOf(class).Key()),
+			b.cluster.MachinesOfClass(objectRef(class).Key()),
 			func(m *v1alpha1.Machine) bool { return m.Status.CurrentOperation == nil },
 		)
-		enqueueObjects(b, run.KindMachine, working, e.toWakeRequest(), 0)
+		enqueueObjects(b, run.KindMachine, working, e.toSignalRequest(), 0)
 	}
 	if !c.isNew && !e.isDeleted {
 		return
 	}
-	sets := b.cluster.SetsOfClass(refOf(class).Key())
-	enqueueObjects(b, run.KindMachineSet, sets, e.toWakeRequest(), 0) // a set without a class creates no machines
+	sets := b.cluster.SetsOfClass(objectRef(class).Key())
+	enqueueObjects(b, run.KindMachineSet, sets, e.toSignalRequest(), 0) // a set without a class creates no machines
 	for _, s := range sets {
 		d, found := b.cluster.Deployment(s.Namespace + "/" + controllerName(s))
 		// A rollback cannot return to a set whose class is missing.
 		if found && metav1.IsControlledBy(s, d) && !set.IsSameTemplate(&s.Spec.Template, &d.Spec.Template) {
-			b.enqueue(objectKey{run.KindMachineDeployment, d.Namespace, d.Name}, e.toWakeRequest(), 0)
+			b.enqueue(objectKey{run.KindMachineDeployment, d.Namespace, d.Name}, e.toSignalRequest(), 0)
 		}
 	}
 }
 
 // enqueueObjects enqueues several objects of one kind.
-func enqueueObjects[T metav1.Object](b *Bridge, kind run.Kind, objects []T, w wakeRequest, delay time.Duration) {
+func enqueueObjects[T metav1.Object](b *Bridge, kind run.Kind, objects []T, w signalRequest, delay time.Duration) {
 	for _, o := range objects {
 		b.enqueue(objectKey{kind, o.GetNamespace(), o.GetName()}, w, delay)
 	}
@@ -154,7 +160,7 @@ func enqueueObjects[T metav1.Object](b *Bridge, kind run.Kind, objects []T, w wa
 
 // enqueueNamespace enqueues the deployments and sets of a namespace, because a RolloutPolicy may apply to each of
 // them.
-func (b *Bridge) enqueueNamespace(namespace string, w wakeRequest) {
+func (b *Bridge) enqueueNamespace(namespace string, w signalRequest) {
 	b.forEachObject(func(k objectKey) bool {
 		if k.namespace == namespace &&
 			slices.Contains([]run.Kind{run.KindMachineDeployment, run.KindMachineSet, run.KindClusterAPIDeployment}, k.kind) {
@@ -167,18 +173,18 @@ func (b *Bridge) enqueueNamespace(namespace string, w wakeRequest) {
 // enqueueMachinesOfNode enqueues the machines that depend on a node. enqueueMachinesOfNode also enqueues the sets of
 // the failed machines, because a user may request preservation on the node. A machine that is being deleted depends
 // only on the node's health.
-func (b *Bridge) enqueueMachinesOfNode(target *observecache.Target, node *corev1.Node, w wakeRequest, health bool) {
+func (b *Bridge) enqueueMachinesOfNode(target *observecache.Target, node *corev1.Node, w signalRequest, health bool) {
 	machines := slices.Concat(
 		b.cluster.MachinesOfNode(target, node.Name),
 		b.cluster.MachinesOfInstanceInTarget(target, node.Spec.ProviderID),
 	)
 	machines = slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool {
-		return observecache.NodeNameOfMachine(m) != "" && (dependentNodeName(m) == "" || isDeleting(m) && !health)
+		return observecache.NodeNameOfMachine(m) != "" && (requiredNodeName(m) == "" || isDeleting(m) && !health)
 	})
-	enqueueObjects(b, run.KindMachine, machines, w, debounce)
+	enqueueObjects(b, run.KindMachine, machines, w, debounceDelay)
 	for _, m := range machines {
 		if set := controllerName(m); set != "" && m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed {
-			b.enqueue(objectKey{run.KindMachineSet, m.Namespace, set}, w, debounce)
+			b.enqueue(objectKey{run.KindMachineSet, m.Namespace, set}, w, debounceDelay)
 		}
 	}
 }
@@ -187,47 +193,47 @@ func (b *Bridge) enqueueMachinesOfNode(target *observecache.Target, node *corev1
 func (b *Bridge) handleMachine(e event, m *v1alpha1.Machine) {
 	c := b.handleOwnedObject(e, run.KindMachine, run.KindMachineSet, machineFingerprints(m))
 	for _, class := range c.classNames {
-		b.enqueue(objectKey{run.KindMachineClass, m.Namespace, class}, e.toWakeRequest(), 0)
+		b.enqueue(objectKey{run.KindMachineClass, m.Namespace, class}, e.toSignalRequest(), 0)
 	}
 	if c.orphanChanged { // enqueue the possible adopters, and the set that released the machine
-		enqueueObjects(b, run.KindMachineSet, set.SetsThatSelectMachine(b.cluster, m), e.toWakeRequest(), 0)
+		enqueueObjects(b, run.KindMachineSet, set.SetsThatSelectMachine(b.cluster, m), e.toSignalRequest(), 0)
 	}
 	if set, found := b.cluster.MachineSet(m.Namespace + "/" + controllerName(m)); c.deploymentChanged && found &&
 		machine.HasDeployment(set) {
-		b.enqueue(objectKey{run.KindMachineDeployment, m.Namespace, controllerName(set)}, e.toWakeRequest(), 0)
+		b.enqueue(objectKey{run.KindMachineDeployment, m.Namespace, controllerName(set)}, e.toSignalRequest(), 0)
 	}
 	if c.nodeChanged &&
-		(dependentNodeName(m) != "" && b.cluster.NodeOfMachine(m) != nil || b.cluster.UnrecordedNodeOfMachine(m) != nil) {
+		(requiredNodeName(m) != "" && b.cluster.NodeOfMachine(m) != nil || b.cluster.UnrecordedNodeOfMachine(m) != nil) {
 		// earlier events of the node did not enqueue this machine
-		b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, e.toWakeRequest(), debounce)
+		b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, e.toSignalRequest(), debounceDelay)
 	}
 	for _, claim := range c.claims {
-		b.enqueueRivalMachines(claim, e.toWakeRequest())
+		b.enqueueCompetingMachines(claim, e.toSignalRequest())
 	}
 	if c.drainChanged {
-		b.wakeDrainQueue(observedrain.QueueEntries(b.cluster, m.Namespace), e.toWakeRequest())
+		b.enqueueNextDrains(observedrain.QueueEntries(b.cluster, m.Namespace), e.toSignalRequest())
 	}
 	if c.becameOutOfRange {
-		b.orphanSchedules.triggerSweep(m.Namespace, m.Spec.Class.Name)
+		b.sweepScheduler.triggerSweep(m.Namespace, m.Spec.Class.Name)
 	}
 }
 
-// enqueueRivalMachines enqueues the other machines that claim the same instance or node. After the change, another
+// enqueueCompetingMachines enqueues the other machines that claim the same instance or node. After the change, another
 // machine may own the instance or node, or the owner may be unclear.
-func (b *Bridge) enqueueRivalMachines(claim observecache.MachineClaim, w wakeRequest) {
+func (b *Bridge) enqueueCompetingMachines(claim observecache.MachineClaim, w signalRequest) {
 	rivals := slices.Concat(
 		b.cluster.MachinesOfInstance(claim.ProviderID),
 		b.cluster.MachinesOfNode(b.cluster.Target(claim.Namespace), claim.Told),
 	)
 	rivals = slices.DeleteFunc(rivals, func(m *v1alpha1.Machine) bool { return string(m.UID) == claim.UID })
-	enqueueObjects(b, run.KindMachine, rivals, w, debounce)
+	enqueueObjects(b, run.KindMachine, rivals, w, debounceDelay)
 }
 
-// wakeDrainQueue enqueues the next machines of the drain queue of one target cluster. The bridge has no information
-// about how many drains may start: each machine that starts its drain causes an event that wakes further machines, until
-// the limit is reached.
-func (b *Bridge) wakeDrainQueue(turns []drain.QueueEntry, w wakeRequest) {
-	for _, next := range drain.NextQueuedMachines(turns, drainsPerWake) {
+// enqueueNextDrains enqueues the next machines of the drain queue of one target cluster. The bridge has no information
+// about how many drains may start: each machine that starts its drain causes an event that wakes further machines,
+// until the limit is reached.
+func (b *Bridge) enqueueNextDrains(turns []drain.QueueEntry, w signalRequest) {
+	for _, next := range drain.NextQueuedMachines(turns, machinesPerDrainEvent) {
 		b.enqueue(objectKey{run.KindMachine, next.Namespace, next.Name}, w, 0)
 	}
 }
@@ -240,12 +246,12 @@ func (b *Bridge) handleSecret(e event, secret *metav1.PartialObjectMetadata) {
 	for _, class := range class.ClassesOfSecret(b.cluster, secret.Namespace, secret.Name) {
 		switch {
 		case c.isNew:
-			b.enqueue(objectKey{run.KindMachineClass, class.Namespace, class.Name}, e.toWakeRequest(), 0)
-		case c.wakesParentDebounced && !e.isDeleted: // a class has no work for a deleted Secret
-			b.enqueue(objectKey{run.KindMachineClass, class.Namespace, class.Name}, e.toWakeRequest(), debounce)
+			b.enqueue(objectKey{run.KindMachineClass, class.Namespace, class.Name}, e.toSignalRequest(), 0)
+		case c.enqueuesParentsDebounced && !e.isDeleted: // a class has no work for a deleted Secret
+			b.enqueue(objectKey{run.KindMachineClass, class.Namespace, class.Name}, e.toSignalRequest(), debounceDelay)
 		}
-		if c.isNew || e.isDeleted || c.specChanged && !c.wakesParentDebounced {
-			enqueueObjects(b, run.KindMachine, b.cluster.MachinesOfClass(refOf(class).Key()), wakeRequest{}, 0)
+		if c.isNew || e.isDeleted || c.specChanged && !c.enqueuesParentsDebounced {
+			enqueueObjects(b, run.KindMachine, b.cluster.MachinesOfClass(objectRef(class).Key()), signalRequest{}, 0)
 		}
 	}
 }
@@ -253,25 +259,25 @@ func (b *Bridge) handleSecret(e event, secret *metav1.PartialObjectMetadata) {
 // handleOwnedObject enqueues an object that has a workflow, and its controller. handleOwnedObject returns the change.
 func (b *Bridge) handleOwnedObject(e event, kind, parentKind run.Kind, now fingerprints) fingerprintChange {
 	c := b.compareAndStoreFingerprints(e, now)
-	delay := debounce
-	if c.wakesParentNow {
+	delay := debounceDelay
+	if c.enqueuesParentsNow {
 		delay = 0
 	}
 	for _, parent := range c.parentNames {
-		b.enqueue(objectKey{parentKind, e.object.GetNamespace(), parent}, e.toWakeRequest(), delay)
+		b.enqueue(objectKey{parentKind, e.object.GetNamespace(), parent}, e.toSignalRequest(), delay)
 	}
-	k, w := objectKey{kind, e.object.GetNamespace(), e.object.GetName()}, e.toWakeRequest()
+	k, w := objectKey{kind, e.object.GetNamespace(), e.object.GetName()}, e.toSignalRequest()
 	switch {
 	case e.isDeleted:
 		gone := deletedObject{
 			uid:         string(e.object.GetUID()),
-			workflowIDs: []string{b.shard.Installation.ID(kind, refOf(e.object))},
+			workflowIDs: []string{b.shard.Installation.ID(kind, objectRef(e.object))},
 		}
 		if rollout := rolloutInStatus(e.object); rollout != "" {
 			gone.workflowIDs = []string{rollout, gone.workflowIDs[0]}
 		}
-		w.deletedObjects, w.earliestSignal = []deletedObject{gone}, time.Now().Add(deletionGrace)
-		b.enqueue(k, w, deletionGrace)
+		w.deletedObjects, w.earliestSignal = []deletedObject{gone}, time.Now().Add(deletionGracePeriod)
+		b.enqueue(k, w, deletionGracePeriod)
 	case c.specChanged:
 		b.enqueue(k, w, 0)
 	}
@@ -301,13 +307,13 @@ type fingerprintChange struct {
 	deploymentChanged bool
 	nodeChanged       bool // a machine depends on another node than before
 	// the object has (or had, if deleted) no controller, and a parent fingerprint changed
-	orphanChanged    bool
-	drainChanged     bool // a machine's drain has ended, or has started after a wait in the queue
-	becameOutOfRange bool // a machine's provider has started to report OutOfRange
-	wakesParentNow   bool // the parents are enqueued at once
+	orphanChanged      bool
+	drainChanged       bool // a machine's drain has ended, or has started after a wait in the queue
+	becameOutOfRange   bool // a machine's provider has started to report OutOfRange
+	enqueuesParentsNow bool // the parents are enqueued at once
 
-	wakesParentDebounced bool
-	parentNames          []string // the present and former controller, if a parent fingerprint changed
+	enqueuesParentsDebounced bool
+	parentNames              []string // the present and former controller, if a parent fingerprint changed
 	// present and former class of a machine, if the machine is new or deleted or its class changed
 	classNames []string
 	// present and former claim of a machine to an instance and node, if the machine is new or deleted or its claim
@@ -322,8 +328,8 @@ func (b *Bridge) compareAndStoreFingerprints(e event, now fingerprints) fingerpr
 	defer b.mu.Unlock()
 	id := string(e.resource) + "/" + string(e.object.GetUID())
 	stored := b.storedFingerprints
-	if e.nodes != nil {
-		stored = e.nodes.fingerprints
+	if e.nodeWatch != nil {
+		stored = e.nodeWatch.fingerprints
 	}
 	before, known := stored[id]
 	if e.isDeleted {
@@ -335,14 +341,14 @@ func (b *Bridge) compareAndStoreFingerprints(e event, now fingerprints) fingerpr
 	if !known || e.isDeleted {
 		c.isNew, c.specChanged, c.childrenChanged, c.healthChanged, c.deploymentChanged = !e.isDeleted, true, true, true, c.deploymentChanged ||
 			e.isDeleted
-		c.wakesParentNow, c.wakesParentDebounced = e.isDeleted, true
+		c.enqueuesParentsNow, c.enqueuesParentsDebounced = e.isDeleted, true
 		c.nodeChanged, c.drainChanged, c.becameOutOfRange = false, e.isDeleted &&
 			before.isDraining, known &&
 			c.becameOutOfRange
 		c.classNames = distinctNames(now.className, before.className)
 		c.claims = []observecache.MachineClaim{now.claim}
 	}
-	if c.wakesParentNow || c.wakesParentDebounced {
+	if c.enqueuesParentsNow || c.enqueuesParentsDebounced {
 		c.orphanChanged, c.parentNames = now.parentName == "", distinctNames(now.parentName, before.parentName)
 	}
 	return c
@@ -351,15 +357,15 @@ func (b *Bridge) compareAndStoreFingerprints(e event, now fingerprints) fingerpr
 // diffFingerprints compares the fingerprints of an object that existed before and still exists.
 func diffFingerprints(before, now fingerprints) fingerprintChange {
 	c := fingerprintChange{
-		specChanged:          now.specHash != before.specHash || before.hasFinalizer && !now.hasFinalizer,
-		childrenChanged:      now.childrenHash != before.childrenHash,
-		healthChanged:        now.healthHash != before.healthHash,
-		deploymentChanged:    now.deploymentText != before.deploymentText,
-		nodeChanged:          now.nodeName != before.nodeName,
-		drainChanged:         before.isDraining && !now.isDraining || before.isQueuedForDrain && !now.isQueuedForDrain,
-		becameOutOfRange:     now.reportsOutOfRange && !before.reportsOutOfRange,
-		wakesParentNow:       now.immediateParentHash != before.immediateParentHash,
-		wakesParentDebounced: now.debouncedParentHash != before.debouncedParentHash,
+		specChanged:              now.specHash != before.specHash || before.hasFinalizer && !now.hasFinalizer,
+		childrenChanged:          now.childrenHash != before.childrenHash,
+		healthChanged:            now.healthHash != before.healthHash,
+		deploymentChanged:        now.deploymentText != before.deploymentText,
+		nodeChanged:              now.nodeName != before.nodeName,
+		drainChanged:             before.isDraining && !now.isDraining || before.isQueuedForDrain && !now.isQueuedForDrain,
+		becameOutOfRange:         now.reportsOutOfRange && !before.reportsOutOfRange,
+		enqueuesParentsNow:       now.immediateParentHash != before.immediateParentHash,
+		enqueuesParentsDebounced: now.debouncedParentHash != before.debouncedParentHash,
 	}
 	if now.className != before.className {
 		c.classNames = distinctNames(now.className, before.className)
@@ -375,6 +381,6 @@ func distinctNames(now, before string) []string {
 	return slices.DeleteFunc(slices.Compact([]string{now, before}), func(name string) bool { return name == "" })
 }
 
-func refOf(o metav1.Object) observecache.ObjectRef {
+func objectRef(o metav1.Object) observecache.ObjectRef {
 	return observecache.ObjectRef{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())}
 }

@@ -23,12 +23,12 @@ import (
 
 // factTestCase changes one fact, so that an object without pending work gets pending work.
 type factTestCase struct {
-	fact   string
-	name   string           // the cause of the change, if the fact's name does not describe it
-	before []runtime.Object // objects that replace objects of the test stack before the change
-	change func(w *bridgeTestEnv)
+	fact           string
+	name           string           // the cause of the change, if the fact's name does not describe it
+	initialObjects []runtime.Object // objects that replace objects of the test stack before the change
+	change         func(w *bridgeTestEnv)
 	// only the object's own workflow writes this fact: if another client writes it, the signal waits for the resync
-	resync bool
+	waitsForResync bool
 }
 
 func putChangedObject[T runtime.Object](o T, changes ...func(T)) func(*bridgeTestEnv) {
@@ -53,7 +53,7 @@ func assertFactsSendSignals(
 		delete(missing, row.fact)
 		t.Run(strings.TrimPrefix(row.name+": "+row.fact, ": "), func(t *testing.T) {
 			runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-				for _, o := range row.before {
+				for _, o := range row.initialObjects {
 					w.putObject(o)
 				}
 				w.advanceClock(5 * time.Second)
@@ -62,16 +62,16 @@ func assertFactsSendSignals(
 				row.change(w)
 				w.runDebouncedWork()
 				require.NotEqual(t, before, observetest.FieldByName(read(w), row.fact), "the row changes the fact")
-				if !row.resync {
-					assert.Contains(t, w.takeRequests(), startSignalOf(object))
+				if !row.waitsForResync {
+					assert.Contains(t, w.takeRequests(), signalWithStartLine(object))
 					return
 				}
-				assert.NotContains(t, w.takeRequests(), startSignalOf(object), "no row of the resync")
+				assert.NotContains(t, w.takeRequests(), signalWithStartLine(object), "no row of the resync")
 				w.advanceClock(maxResyncInterval)
 				asked := w.takeRequests()
 				assert.True(
 					t,
-					slices.Contains(asked, startSignalOf(object)) || slices.Contains(asked, "start "+workflowIDOf(object)),
+					slices.Contains(asked, signalWithStartLine(object)) || slices.Contains(asked, "start "+workflowIDOf(object)),
 					"asked for %s",
 					asked,
 				)
@@ -87,11 +87,11 @@ func TestEveryMachineFactSignalsTheMachine(t *testing.T) {
 	read := func(w *bridgeTestEnv) any {
 		m, found := w.cluster.Machine("ns/m")
 		require.True(t, found)
-		return machine.Facts(m, machine.ReadRelated(w.cluster, m), time.Time{})
+		return machine.Facts(m, machine.ReadRelatedObjects(w.cluster, m), time.Time{})
 	}
-	pending := changedCopy(aMachine(), withPhase(v1alpha1.MachinePending))
-	unhealthy := changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown))
-	failedOne := changedCopy(aMachine(), withPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
+	pending := changedCopy(testMachine(), withPhase(v1alpha1.MachinePending))
+	unhealthy := changedCopy(testMachine(), withPhase(v1alpha1.MachineUnknown))
+	failedOne := changedCopy(testMachine(), withPhase(v1alpha1.MachineFailed), func(m *v1alpha1.Machine) {
 		m.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.ValuePreserveNow
 	})
 	nameless := changedCopy(pending, func(m *v1alpha1.Machine) {
@@ -101,9 +101,9 @@ func TestEveryMachineFactSignalsTheMachine(t *testing.T) {
 	ofInstance := func(id string) *corev1.Node {
 		return changedCopy(nodeWithName("ip-10-0-0-1"), func(n *corev1.Node) { n.Spec.ProviderID = id })
 	}
-	elsewhere := changedCopy(aNode(), func(n *corev1.Node) { n.Spec.ProviderID = "virtual:///i-x" })
-	unmarked := changedCopy(aNode(), func(n *corev1.Node) { n.Annotations = nil })
-	rival := changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Name, m.UID = "copy", "uid-copy" })
+	elsewhere := changedCopy(testNode(), func(n *corev1.Node) { n.Spec.ProviderID = "virtual:///i-x" })
+	unmarked := changedCopy(testNode(), func(n *corev1.Node) { n.Annotations = nil })
+	rival := changedCopy(testMachine(), func(m *v1alpha1.Machine) { m.Name, m.UID = "copy", "uid-copy" })
 	held := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady}} }
 	spec := func(change func(*v1alpha1.MachineConfiguration)) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) {
@@ -136,159 +136,178 @@ func TestEveryMachineFactSignalsTheMachine(t *testing.T) {
 		return func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec = *c }
 	}
 	tainted := changedCopy(
-		aMachine(),
+		testMachine(),
 		template(
 			&v1alpha1.NodeTemplateSpec{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "only", Effect: "NoExecute"}}}},
 		),
 	)
-	withCapacity := changedCopy(aClass(), func(c *v1alpha1.MachineClass) {
+	withCapacity := changedCopy(testClass(), func(c *v1alpha1.MachineClass) {
 		c.Generation = 2
 		c.NodeTemplate = &v1alpha1.NodeTemplate{
 			VirtualCapacity: corev1.ResourceList{"example.com/gpu": resource.MustParse("1")},
 		}
 	})
 	kept := changedCopy(
-		aMachine(),
+		testMachine(),
 		withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
 		func(m *v1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &creationTime
 		},
 	)
 	whenFailed := changedCopy(
-		aMachine(),
+		testMachine(),
 		withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveWhenFailed),
 	)
-	ill := []runtime.Object{unhealthy, changedCopy(aNode(), setNodeUnready)}
+	ill := []runtime.Object{unhealthy, changedCopy(testNode(), setNodeUnready)}
 	rows := []factTestCase{
-		{fact: "Deleting", change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine])},
-		{fact: "Preservation.Deleting", change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine])},
-		{fact: "Finalizer", change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.Finalizers = nil })},
+		{fact: "Deleting", change: putChangedObject(testMachine(), setDeleting[*v1alpha1.Machine])},
+		{fact: "Preservation.Deleting", change: putChangedObject(testMachine(), setDeleting[*v1alpha1.Machine])},
+		{fact: "Finalizer", change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) { m.Finalizers = nil })},
 		{
-			fact:   "ProviderID",
-			resync: true,
-			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
+			fact:           "ProviderID",
+			waitsForResync: true,
+			change:         putChangedObject(testMachine(), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
 		},
-		{fact: "Phase", resync: true, change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineCrashLoopBackOff))},
+		{
+			fact:           "Phase",
+			waitsForResync: true,
+			change:         putChangedObject(testMachine(), withPhase(v1alpha1.MachineCrashLoopBackOff)),
+		},
 		{
 			fact:   "NodeName",
-			change: putChangedObject(aMachine(), withNode("other")),
+			change: putChangedObject(testMachine(), withNode("other")),
 		},
 		{
-			name:   "that of a node that is there",
-			fact:   "NodeName",
-			before: []runtime.Object{changedCopy(nodeWithName("n-other"), setNodeUnready)},
-			change: putChangedObject(aMachine(), withNode("n-other")),
+			name:           "that of a node that is there",
+			fact:           "NodeName",
+			initialObjects: []runtime.Object{changedCopy(nodeWithName("n-other"), setNodeUnready)},
+			change:         putChangedObject(testMachine(), withNode("n-other")),
 		},
 		{
-			fact:   "NodeFound",
-			before: []runtime.Object{nameless, elsewhere, ofInstance("")},
-			change: func(w *bridgeTestEnv) { w.putObject(ofInstance("virtual:///i-m")) },
+			fact:           "NodeFound",
+			initialObjects: []runtime.Object{nameless, elsewhere, ofInstance("")},
+			change:         func(w *bridgeTestEnv) { w.putObject(ofInstance("virtual:///i-m")) },
 		},
 		{
-			name:   "a node that is new",
-			fact:   "NodeFound",
-			before: []runtime.Object{nameless, elsewhere},
-			change: func(w *bridgeTestEnv) { w.putObject(ofInstance("virtual:///i-m")) },
+			name:           "a node that is new",
+			fact:           "NodeFound",
+			initialObjects: []runtime.Object{nameless, elsewhere},
+			change:         func(w *bridgeTestEnv) { w.putObject(ofInstance("virtual:///i-m")) },
 		},
 		{
 			name: "the machine was later",
 			fact: "NodeFound",
-			before: []runtime.Object{
+			initialObjects: []runtime.Object{
 				changedCopy(nameless, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" }),
 				elsewhere, ofInstance("virtual:///i-m"),
 			},
 			change: func(w *bridgeTestEnv) { w.putObject(nameless) },
 		},
-		{fact: "Owner.Whose", before: []runtime.Object{unmarked}, change: func(w *bridgeTestEnv) { w.putObject(rival) }},
 		{
-			name:   "the doubt ends",
-			fact:   "Owner.Whose",
-			before: []runtime.Object{unmarked, rival},
-			change: func(w *bridgeTestEnv) { w.deleteObject(rival) },
+			fact:           "Owner.Whose",
+			initialObjects: []runtime.Object{unmarked},
+			change:         func(w *bridgeTestEnv) { w.putObject(rival) },
 		},
 		{
-			name:   "the copy names another instance",
-			fact:   "Owner.Why",
-			before: []runtime.Object{unmarked, rival},
-			change: putChangedObject(rival, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-copy" }),
+			name:           "the doubt ends",
+			fact:           "Owner.Whose",
+			initialObjects: []runtime.Object{unmarked, rival},
+			change:         func(w *bridgeTestEnv) { w.deleteObject(rival) },
 		},
 		{
-			fact:   "Owner.Ask",
-			before: []runtime.Object{changedCopy(unmarked, func(n *corev1.Node) { n.Spec.ProviderID = "" })},
-			resync: true,
-			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.Status.NodeName = "" }),
+			name:           "the copy names another instance",
+			fact:           "Owner.Why",
+			initialObjects: []runtime.Object{unmarked, rival},
+			change:         putChangedObject(rival, func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-copy" }),
 		},
-		{fact: "NodeDeleting", change: putChangedObject(aNode(), setDeleting[*corev1.Node])},
 		{
-			fact:   "NodeWaits",
-			before: []runtime.Object{pending, changedCopy(aNode(), held)},
-			change: func(w *bridgeTestEnv) { w.putObject(aNode()) },
+			fact:           "Owner.Ask",
+			initialObjects: []runtime.Object{changedCopy(unmarked, func(n *corev1.Node) { n.Spec.ProviderID = "" })},
+			waitsForResync: true,
+			change:         putChangedObject(testMachine(), func(m *v1alpha1.Machine) { m.Status.NodeName = "" }),
 		},
-		{fact: "Due", resync: true, before: ill, change: putChangedObject(unhealthy, func(m *v1alpha1.Machine) {
-			m.Status.Conditions = append(
-				m.Status.Conditions,
-				corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue},
-			)
-			m.OwnerReferences = nil // the machine has no set, because otherwise the set's deployment is signaled
-		})},
-		{fact: "Granted", change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
+		{fact: "NodeDeleting", change: putChangedObject(testNode(), setDeleting[*corev1.Node])},
+		{
+			fact:           "NodeWaits",
+			initialObjects: []runtime.Object{pending, changedCopy(testNode(), held)},
+			change:         func(w *bridgeTestEnv) { w.putObject(testNode()) },
+		},
+		{
+			fact:           "Due",
+			waitsForResync: true,
+			initialObjects: ill,
+			change: putChangedObject(unhealthy, func(m *v1alpha1.Machine) {
+				m.Status.Conditions = append(
+					m.Status.Conditions,
+					corev1.NodeCondition{Type: v1alpha1.MachineReplacementDue, Status: corev1.ConditionTrue},
+				)
+				m.OwnerReferences = nil // the machine has no set, because otherwise the set's deployment is signaled
+			}),
+		},
+		{fact: "Granted", change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationReplacementGranted] = "2026-01-01T00:00:00Z"
 		})},
 		{
-			fact:   "Preserved",
-			resync: true,
+			fact:           "Preserved",
+			waitsForResync: true,
 			change: putChangedObject(
-				aMachine(),
+				testMachine(),
 				func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &creationTime },
 			),
 		},
 		{
-			fact:   "Timeout",
-			before: ill,
-			change: putChangedObject(unhealthy, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineHealthTimeout = hour })),
+			fact:           "Timeout",
+			initialObjects: ill,
+			change: putChangedObject(
+				unhealthy,
+				spec(func(c *v1alpha1.MachineConfiguration) { c.MachineHealthTimeout = hour }),
+			),
 		},
 		{
-			fact:   "NoTimeout",
-			before: ill,
+			fact:           "NoTimeout",
+			initialObjects: ill,
 			change: putChangedObject(
 				unhealthy,
 				spec(func(c *v1alpha1.MachineConfiguration) { c.DisableHealthTimeout = new(true) }),
 			),
 		},
 		{
-			fact:   "UpdateTimeout",
-			before: ill,
+			fact:           "UpdateTimeout",
+			initialObjects: ill,
 			change: putChangedObject(
 				unhealthy,
 				spec(func(c *v1alpha1.MachineConfiguration) { c.MachineInPlaceUpdateTimeout = hour }),
 			),
 		},
 		{
-			fact:   "CreateBy",
-			before: []runtime.Object{pending},
-			change: putChangedObject(pending, spec(func(c *v1alpha1.MachineConfiguration) { c.MachineCreationTimeout = hour })),
+			fact:           "CreateBy",
+			initialObjects: []runtime.Object{pending},
+			change: putChangedObject(
+				pending,
+				spec(func(c *v1alpha1.MachineConfiguration) { c.MachineCreationTimeout = hour }),
+			),
 		},
 		{
-			fact:   "UpdateResult",
-			before: []runtime.Object{changedCopy(aMachine(), withPhase(v1alpha1.MachineInPlaceUpdating))},
-			change: putChangedObject(aNode(), func(n *corev1.Node) {
+			fact:           "UpdateResult",
+			initialObjects: []runtime.Object{changedCopy(testMachine(), withPhase(v1alpha1.MachineInPlaceUpdating))},
+			change: putChangedObject(testNode(), func(n *corev1.Node) {
 				n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
 			}),
 		},
-		{fact: "NodeExists", change: func(w *bridgeTestEnv) { w.deleteObject(aNode()) }},
-		{fact: "Preservation.NodeExists", change: func(w *bridgeTestEnv) { w.deleteObject(aNode()) }},
-		{fact: "Conditions", change: putChangedObject(aNode(), setNodeUnready)},
+		{fact: "NodeExists", change: func(w *bridgeTestEnv) { w.deleteObject(testNode()) }},
+		{fact: "Preservation.NodeExists", change: func(w *bridgeTestEnv) { w.deleteObject(testNode()) }},
+		{fact: "Conditions", change: putChangedObject(testNode(), setNodeUnready)},
 		{
-			fact:   "Conditions",
-			name:   "another reason",
-			before: []runtime.Object{pending, changedCopy(aNode(), setNodeUnready)},
-			change: putChangedObject(changedCopy(aNode(), setNodeUnready), func(n *corev1.Node) {
+			fact:           "Conditions",
+			name:           "another reason",
+			initialObjects: []runtime.Object{pending, changedCopy(testNode(), setNodeUnready)},
+			change: putChangedObject(changedCopy(testNode(), setNodeUnready), func(n *corev1.Node) {
 				n.Status.Conditions[0].Reason = "ContainerRuntimeDown"
 			}),
 		},
 		{
-			fact:   "Bad",
-			before: ill,
+			fact:           "Bad",
+			initialObjects: ill,
 			change: putChangedObject(
 				unhealthy,
 				spec(func(c *v1alpha1.MachineConfiguration) { c.NodeConditions = new("MemoryPressure") }),
@@ -297,56 +316,60 @@ func TestEveryMachineFactSignalsTheMachine(t *testing.T) {
 		{
 			fact: "Uncopied",
 			change: putChangedObject(
-				aNode(),
+				testNode(),
 				func(n *corev1.Node) { n.Status.Conditions[0].Message = "kubelet is posting ready status" },
 			),
 		},
-		{fact: "Carries.Finalizer", change: putChangedObject(aNode(), func(n *corev1.Node) { n.Finalizers = nil })},
-		{fact: "Carries.Labels", change: putChangedObject(aNode(), func(n *corev1.Node) { n.Labels = nil })},
+		{fact: "Carries.Finalizer", change: putChangedObject(testNode(), func(n *corev1.Node) { n.Finalizers = nil })},
+		{fact: "Carries.Labels", change: putChangedObject(testNode(), func(n *corev1.Node) { n.Labels = nil })},
 		{
 			fact: "Carries.Annotations",
 			change: putChangedObject(
-				aNode(),
+				testNode(),
 				withAnnotation[*corev1.Node](v1alpha1.AnnotationNotManaged, v1alpha1.ValueNotManaged),
 			),
 		},
-		{fact: "Carries.Taints", before: []runtime.Object{tainted}, change: putChangedObject(aNode(), func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{{Key: "only", Value: "other", Effect: "NoExecute"}}
-		})},
 		{
-			fact:   "Carries.Capacity",
-			before: []runtime.Object{withCapacity},
-			change: putChangedObject(aNode(), func(n *corev1.Node) {
+			fact:           "Carries.Taints",
+			initialObjects: []runtime.Object{tainted},
+			change: putChangedObject(testNode(), func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: "only", Value: "other", Effect: "NoExecute"}}
+			}),
+		},
+		{
+			fact:           "Carries.Capacity",
+			initialObjects: []runtime.Object{withCapacity},
+			change: putChangedObject(testNode(), func(n *corev1.Node) {
 				n.Status.Capacity = corev1.ResourceList{"example.com/gpu": resource.MustParse("2")}
 			}),
 		},
-		{fact: "Carries.Deleting", change: putChangedObject(aNode(), setDeleting[*corev1.Node])},
+		{fact: "Carries.Deleting", change: putChangedObject(testNode(), setDeleting[*corev1.Node])},
 		{
 			fact: "Wanted.Labels",
 			change: putChangedObject(
-				aMachine(),
+				testMachine(),
 				template(&v1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "a"}}}),
 			),
 		},
 		{
 			fact: "Wanted.Annotations",
 			change: putChangedObject(
-				aMachine(),
+				testMachine(),
 				template(&v1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"team": "a"}}}),
 			),
 		},
 		{fact: "Wanted.Taints", change: func(w *bridgeTestEnv) { w.putObject(tainted) }},
 		{fact: "Wanted.Capacity", change: func(w *bridgeTestEnv) { w.putObject(withCapacity) }},
-		{fact: "Update.Candidate", change: putChangedObject(aNode(), labelled(v1alpha1.LabelCandidateForUpdate))},
-		{fact: "Update.Selected", change: putChangedObject(aNode(), chosen)},
-		{fact: "Update.Result", change: putChangedObject(aNode(), updateFailed)},
+		{fact: "Update.Candidate", change: putChangedObject(testNode(), labelled(v1alpha1.LabelCandidateForUpdate))},
+		{fact: "Update.Selected", change: putChangedObject(testNode(), chosen)},
+		{fact: "Update.Result", change: putChangedObject(testNode(), updateFailed)},
 		{
 			fact: "Update.FailedReason",
-			before: []runtime.Object{
-				changedCopy(aNode(), updateFailed, says("UpdateFailed", "The agent on the node gave no reason.")),
+			initialObjects: []runtime.Object{
+				changedCopy(testNode(), updateFailed, says("UpdateFailed", "The agent on the node gave no reason.")),
 			},
 			change: putChangedObject(
-				aNode(),
+				testNode(),
 				updateFailed,
 				says(
 					"UpdateFailed",
@@ -356,74 +379,83 @@ func TestEveryMachineFactSignalsTheMachine(t *testing.T) {
 			),
 		},
 		{
-			fact:   "Update.Reason",
-			before: []runtime.Object{changedCopy(aNode(), chosen)},
-			change: putChangedObject(aNode(), chosen, says("SelectedForUpdate", "")),
+			fact:           "Update.Reason",
+			initialObjects: []runtime.Object{changedCopy(testNode(), chosen)},
+			change:         putChangedObject(testNode(), chosen, says("SelectedForUpdate", "")),
 		},
 		{
-			fact:   "Update.Message",
-			before: []runtime.Object{changedCopy(aNode(), updateFailed, says("UpdateFailed", ""))},
-			change: putChangedObject(aNode(), updateFailed, says("UpdateFailed", "somebody's")),
+			fact:           "Update.Message",
+			initialObjects: []runtime.Object{changedCopy(testNode(), updateFailed, says("UpdateFailed", ""))},
+			change:         putChangedObject(testNode(), updateFailed, says("UpdateFailed", "somebody's")),
 		},
 		{
-			fact:   "Update.Since",
-			before: []runtime.Object{changedCopy(aNode(), chosen)},
-			change: putChangedObject(aNode(), chosen, says("SelectedForUpdate", "")),
+			fact:           "Update.Since",
+			initialObjects: []runtime.Object{changedCopy(testNode(), chosen)},
+			change:         putChangedObject(testNode(), chosen, says("SelectedForUpdate", "")),
 		},
 		{
-			fact:   "Update.Cordoned",
-			before: []runtime.Object{changedCopy(aNode(), chosen, says("DrainSuccessful", ""))},
-			change: putChangedObject(aNode(), chosen, says("DrainSuccessful", ""), func(n *corev1.Node) {
+			fact:           "Update.Cordoned",
+			initialObjects: []runtime.Object{changedCopy(testNode(), chosen, says("DrainSuccessful", ""))},
+			change: putChangedObject(testNode(), chosen, says("DrainSuccessful", ""), func(n *corev1.Node) {
 				n.Spec.Unschedulable = true
 			}),
 		},
 		{
 			fact: "Preservation.OnMachine",
 			change: putChangedObject(
-				aMachine(),
+				testMachine(),
 				withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
 			),
 		},
 		{
 			fact: "Preservation.OnNode",
 			change: putChangedObject(
-				aNode(),
+				testNode(),
 				withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
 			),
 		},
 		{
-			fact:   "Preservation.Failed",
-			resync: true,
-			before: []runtime.Object{whenFailed},
-			change: putChangedObject(whenFailed, withPhase(v1alpha1.MachineFailed)),
+			fact:           "Preservation.Failed",
+			waitsForResync: true,
+			initialObjects: []runtime.Object{whenFailed},
+			change:         putChangedObject(whenFailed, withPhase(v1alpha1.MachineFailed)),
 		},
 		{
-			fact:   "Preservation.Expiry",
-			resync: true,
-			before: []runtime.Object{failedOne},
+			fact:           "Preservation.Expiry",
+			waitsForResync: true,
+			initialObjects: []runtime.Object{failedOne},
 			change: putChangedObject(failedOne, func(m *v1alpha1.Machine) {
 				m.Status.CurrentStatus.PreserveExpiryTime = &creationTime
 			}),
 		},
 		{
-			fact:   "Preservation.Timeout",
-			before: []runtime.Object{kept},
-			change: putChangedObject(kept, spec(func(c *v1alpha1.MachineConfiguration) { c.MachinePreserveTimeout = hour })),
+			fact:           "Preservation.Timeout",
+			initialObjects: []runtime.Object{kept},
+			change: putChangedObject(
+				kept,
+				spec(func(c *v1alpha1.MachineConfiguration) { c.MachinePreserveTimeout = hour }),
+			),
 		},
 		{
-			fact:   "Preservation.ScaleDownDisabled",
-			before: []runtime.Object{kept},
-			change: putChangedObject(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true")),
+			fact:           "Preservation.ScaleDownDisabled",
+			initialObjects: []runtime.Object{kept},
+			change: putChangedObject(
+				testNode(),
+				withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
+			),
 		},
 		{
-			fact:   "Preservation.DisabledByUs",
-			before: []runtime.Object{kept},
-			change: putChangedObject(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true")),
+			fact:           "Preservation.DisabledByUs",
+			initialObjects: []runtime.Object{kept},
+			change: putChangedObject(
+				testNode(),
+				withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true"),
+			),
 		},
-		{fact: "Preservation.Tainted", change: putChangedObject(aNode(), func(n *corev1.Node) {
+		{fact: "Preservation.Tainted", change: putChangedObject(testNode(), func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: v1alpha1.TaintPreservedEffect}}
 		})},
-		{fact: "Preservation.Condition", change: putChangedObject(aNode(), func(n *corev1.Node) {
+		{fact: "Preservation.Condition", change: putChangedObject(testNode(), func(n *corev1.Node) {
 			n.Status.Conditions = append(
 				n.Status.Conditions,
 				corev1.NodeCondition{Type: v1alpha1.NodePreserved, Status: corev1.ConditionTrue},
@@ -431,7 +463,7 @@ func TestEveryMachineFactSignalsTheMachine(t *testing.T) {
 		})},
 	}
 	const byPlan, byTime, record = "the plan fills it in", "the bridge judges no time", "our own record: who writes it looks at it"
-	assertFactsSendSignals(t, reflect.TypeFor[attention.MachineFacts](), aMachine(), read, rows, map[string]string{
+	assertFactsSendSignals(t, reflect.TypeFor[attention.MachineFacts](), testMachine(), read, rows, map[string]string{
 		"NoTargetCluster":          "a flag of the process",
 		"TargetAbsent":             byTime,
 		"TargetDown":               "WakeMachines enqueues the machines when the target is ready again",

@@ -109,9 +109,9 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 		),
 		parentName:        controllerName(m),
 		className:         m.Spec.Class.Name,
-		nodeName:          cmp.Or(dependentNodeName(m), cache.ProviderIDWithoutNodeName(m)),
+		nodeName:          cmp.Or(requiredNodeName(m), cache.ProviderIDWithoutNodeName(m)),
 		claim:             cache.ClaimOfMachine(m),
-		deploymentText:    fieldsForDeployment(m),
+		deploymentText:    deploymentText(m),
 		hasFinalizer:      cache.HasFinalizer(m.Finalizers),
 		isDraining:        drain.IsInDrainQueue(m),
 		isQueuedForDrain:  drain.IsInDrainQueue(m) && m.Status.Deletion.Queued,
@@ -128,9 +128,9 @@ func blockerText(m *v1alpha1.Machine) string {
 	return ""
 }
 
-// dependentNodeName returns the name of the node that a machine depends on. dependentNodeName returns "" before the
+// requiredNodeName returns the name of the node that a machine depends on. requiredNodeName returns "" before the
 // creation is recorded and after the drain.
-func dependentNodeName(m *v1alpha1.Machine) string {
+func requiredNodeName(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
 	created := phase != "" && phase != v1alpha1.MachineCrashLoopBackOff
 	if machine.HasReachedInstanceDeletion(m) || !created && !isDeleting(m) {
@@ -142,10 +142,10 @@ func dependentNodeName(m *v1alpha1.Machine) string {
 // codeOutOfRange is the provider's code that starts an orphan sweep, as in machine-controller-manager.
 const codeOutOfRange = "OutOfRange"
 
-// fieldsForDeployment returns the machine fields that a deployment reads directly, without waiting for the set's
+// deploymentText returns the machine fields that a deployment reads directly, without waiting for the set's
 // status: whether the machine is Running and not being deleted, whether it waits for a replacement, the state of its
 // in-place update, and the mark of the cluster autoscaler.
-func fieldsForDeployment(m *v1alpha1.Machine) string {
+func deploymentText(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
 	if runs := phase == v1alpha1.MachineRunning && !isDeleting(m); !runs && !strings.HasPrefix(string(phase), "InPlace") {
 		phase = ""

@@ -17,8 +17,8 @@ func differingFingerprints(before, now fingerprints) (names []string) {
 	c := diffFingerprints(before, now)
 	differs := map[string]bool{
 		"spec":            c.specChanged,
-		"parentNow":       c.wakesParentNow,
-		"parentDebounced": c.wakesParentDebounced,
+		"parentNow":       c.enqueuesParentsNow,
+		"parentDebounced": c.enqueuesParentsDebounced,
 		"children":        c.childrenChanged,
 		"deployment":      c.deploymentChanged,
 		"node":            c.nodeChanged,
@@ -43,7 +43,7 @@ func withAnnotation[T metav1.Object](key, value string) func(T) {
 	}
 }
 
-func TestMachineFingerprints(t *testing.T) {
+func TestRelevantMachineChangesAlterFingerprints(t *testing.T) {
 	type change = func(*v1alpha1.Machine)
 	var none []string
 	for _, row := range []struct {
@@ -88,7 +88,7 @@ func TestMachineFingerprints(t *testing.T) {
 		{"last operation: text, which its set tells", func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "still creating" }, []string{"parentDebounced"}},
 		{"last operation: time", func(m *v1alpha1.Machine) { m.Status.LastOperation.LastUpdateTime = creationTime }, none},
 		{"current operation", func(m *v1alpha1.Machine) { m.Status.CurrentOperation = &v1alpha1.Operation{Step: "await-node"} }, none},
-		{"conditions", func(m *v1alpha1.Machine) { m.Status.Conditions = aNode().Status.Conditions }, none},
+		{"conditions", func(m *v1alpha1.Machine) { m.Status.Conditions = testNode().Status.Conditions }, none},
 		{"last known state", func(m *v1alpha1.Machine) { m.Status.LastKnownState = "disk-7" }, none},
 		{"our notes", func(m *v1alpha1.Machine) {
 			for _, key := range v1alpha1.OwnMetadataKeys() {
@@ -111,13 +111,16 @@ func TestMachineFingerprints(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				differingFingerprints(machineFingerprints(aMachine()), machineFingerprints(changedCopy(aMachine(), row.change))),
+				differingFingerprints(
+					machineFingerprints(testMachine()),
+					machineFingerprints(changedCopy(testMachine(), row.change)),
+				),
 			)
 		})
 	}
 }
 
-func TestSetAndDeploymentFingerprints(t *testing.T) {
+func TestRelevantSetAndDeploymentChangesAlterFingerprints(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*v1alpha1.MachineSet)
@@ -156,7 +159,10 @@ func TestSetAndDeploymentFingerprints(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				differingFingerprints(machineSetFingerprints(aSet()), machineSetFingerprints(changedCopy(aSet(), row.change))),
+				differingFingerprints(
+					machineSetFingerprints(testMachineSet()),
+					machineSetFingerprints(changedCopy(testMachineSet(), row.change)),
+				),
 			)
 		})
 	}
@@ -196,15 +202,15 @@ func TestSetAndDeploymentFingerprints(t *testing.T) {
 				t,
 				row.want,
 				differingFingerprints(
-					deploymentFingerprints(aDeployment()),
-					deploymentFingerprints(changedCopy(aDeployment(), row.change)),
+					deploymentFingerprints(testDeployment()),
+					deploymentFingerprints(changedCopy(testDeployment(), row.change)),
 				),
 			)
 		})
 	}
 }
 
-func TestNodeFingerprints(t *testing.T) {
+func TestRelevantNodeChangesAlterFingerprints(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*corev1.Node)
@@ -234,7 +240,7 @@ func TestNodeFingerprints(t *testing.T) {
 			assert.Equal(
 				t,
 				row.want,
-				differingFingerprints(nodeFingerprints(aNode()), nodeFingerprints(changedCopy(aNode(), row.change))),
+				differingFingerprints(nodeFingerprints(testNode()), nodeFingerprints(changedCopy(testNode(), row.change))),
 			)
 		})
 	}
@@ -264,13 +270,13 @@ func withBlocker(cause string) func(*v1alpha1.Machine) {
 
 // A blocked machine wakes its set and its deployment, even if they have no other pending work. The statuses of the set
 // and the deployment must report the block, and later the end of the block.
-func TestABlockedMachineWakesItsSetAndDeployment(t *testing.T) {
+func TestABlockedMachineSignalsItsSetAndDeployment(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.putObject(changedCopy(aMachine(), withBlocker("no room")))
+		w.putObject(changedCopy(testMachine(), withBlocker("no room")))
 		w.advanceClock(2 * time.Second)
-		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
-		s := aSet()
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(testMachineSet()))
+		s := testMachineSet()
 		s.Status.Conditions = append(s.Status.Conditions, v1alpha1.MachineSetCondition{
 			Type:    v1alpha1.MachineSetBlocked,
 			Status:  v1alpha1.ConditionTrue,
@@ -279,6 +285,6 @@ func TestABlockedMachineWakesItsSetAndDeployment(t *testing.T) {
 		})
 		w.putObject(s)
 		w.advanceClock(2 * time.Second)
-		assert.Contains(t, w.takeRequests(), startSignalOf(aDeployment()))
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(testDeployment()))
 	})
 }

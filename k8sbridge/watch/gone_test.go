@@ -18,24 +18,24 @@ import (
 
 func TestWorkflowOfADeletedMachineIsSignaledLater(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
+		w.putObject(changedCopy(testMachine(), setDeleting[*v1alpha1.Machine]))
 		w.runDueWork()
-		assert.Contains(t, w.takeRequests(), startSignalOf(aMachine()), "when it is being deleted")
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(testMachine()), "when it is being deleted")
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewNotFound("closed"), 0) // the workflow has ended with its object
-		w.deleteObject(aMachine())
+		w.deleteObject(testMachine())
 		w.runDueWork()
 		for _, c := range w.takeCalls() {
-			assert.NotEqual(t, workflowIDOf(aMachine()), c.workflowID, "its workflow may be about to end by itself")
+			assert.NotEqual(t, workflowIDOf(testMachine()), c.workflowID, "its workflow may be about to end by itself")
 		}
-		w.advanceClock(deletionGrace)
+		w.advanceClock(deletionGracePeriod)
 		calls := w.takeCalls()
 		require.NotEmpty(t, calls)
 		c := calls[len(calls)-1]
 		assert.Equal(
 			t,
-			"signal "+workflowIDOf(aMachine()),
+			"signal "+workflowIDOf(testMachine()),
 			c.verb+" "+c.workflowID,
 			"a signal does not start a run for an object that is gone",
 		)
@@ -43,7 +43,7 @@ func TestWorkflowOfADeletedMachineIsSignaledLater(t *testing.T) {
 		assert.Equal(t, "uid-m", c.signalContent.UID)
 		w.advanceClock(20 * time.Second)
 		for _, c := range w.takeCalls() {
-			assert.NotEqual(t, workflowIDOf(aMachine()), c.workflowID, "that there was no run is fine")
+			assert.NotEqual(t, workflowIDOf(testMachine()), c.workflowID, "that there was no run is fine")
 		}
 	})
 }
@@ -51,14 +51,14 @@ func TestWorkflowOfADeletedMachineIsSignaledLater(t *testing.T) {
 // The node is deleted shortly before its machine. The bridge must not signal a run that is about to end by itself.
 func TestNodeDeletedJustBeforeItsMachineSignalsNoEndingRun(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		going := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
+		going := changedCopy(testMachine(), setDeleting[*v1alpha1.Machine])
 		w.putObject(going)
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
-		w.deleteObject(aNode())
+		w.deleteObject(testNode())
 		w.advanceClock(50 * time.Millisecond)
 		w.deleteObject(going)
-		w.advanceClock(deletionGrace - time.Millisecond)
+		w.advanceClock(deletionGracePeriod - time.Millisecond)
 		for _, c := range w.takeCalls() {
 			assert.NotEqual(t, workflowIDOf(going), c.workflowID)
 		}
@@ -77,7 +77,7 @@ func TestDeletionDuringAFailedSignalIsNotLost(t *testing.T) {
 		w.advanceClock(2 * time.Second)
 		w.setAnswer(nil, 0)
 		w.takeCalls()
-		w.advanceClock(deletionGrace)
+		w.advanceClock(deletionGracePeriod)
 		assert.Contains(t, w.takeRequests(), "signal "+workflowIDOf(recreatedMachine("m", "uid-1")))
 	})
 }
@@ -96,7 +96,7 @@ func TestObjectRecreatedUnderItsNameSignalsBothWorkflows(t *testing.T) {
 		assert.Subset(
 			t,
 			w.takeRequests(),
-			[]string{"signal " + workflowIDOf(first), startSignalOf(second)},
+			[]string{"signal " + workflowIDOf(first), signalWithStartLine(second)},
 			"the new object does not wait for the old one",
 		)
 	})
@@ -115,7 +115,7 @@ func TestObjectRecreatedUnderItsNameSignalsBothWorkflows(t *testing.T) {
 		assert.Subset(
 			t,
 			w.takeRequests(),
-			[]string{"signal " + workflowIDOf(first), "signal " + workflowIDOf(second), startSignalOf(third)},
+			[]string{"signal " + workflowIDOf(first), "signal " + workflowIDOf(second), signalWithStartLine(third)},
 			"no workflow waits for a deleted object",
 		)
 	})
@@ -127,7 +127,7 @@ func TestObjectRecreatedDuringABrokenWatchSignalsBothWorkflows(t *testing.T) {
 	runBridgeTest(t, []runtime.Object{first}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		version := w.putObject(second)
-		w.advanceClock(deletionGrace)
+		w.advanceClock(deletionGracePeriod)
 		calls := map[string]temporalCall{}
 		for _, c := range w.takeCalls() {
 			calls[c.verb+" "+c.workflowID] = c
@@ -139,7 +139,7 @@ func TestObjectRecreatedDuringABrokenWatchSignalsBothWorkflows(t *testing.T) {
 			calls["signal "+workflowIDOf(first)].signalContent.Versions[observecache.Machines],
 			"a cache that old still has the first",
 		)
-		assert.Contains(t, calls, startSignalOf(second))
+		assert.Contains(t, calls, signalWithStartLine(second))
 		assert.Equal(t, 1, w.countFingerprints(), "the first is forgotten")
 	})
 }
@@ -148,14 +148,14 @@ func TestObjectRecreatedDuringABrokenWatchSignalsBothWorkflows(t *testing.T) {
 // reached the version of this state still contains the object.
 func TestTombstoneSignalHasTheVersionOfTheCache(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		version := w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineRunning)))
+		version := w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineRunning)))
 		w.runDueWork()
 		informer := w.cluster.Informer(observecache.Machines)
 		require.Equal(t, version, informer.GetStore().LastStoreSyncResourceVersion())
 		old := changedCopy(machineWithName("old"), func(m *v1alpha1.Machine) { m.ResourceVersion = "1" })
 		w.bridge.eventHandler(observecache.Machines, informer, nil).
 			OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
-		w.advanceClock(deletionGrace + time.Second)
+		w.advanceClock(deletionGracePeriod + time.Second)
 		for _, c := range w.takeCalls() {
 			if c.workflowID == workflowIDOf(old) {
 				assert.Equal(t, version, c.signalContent.Versions[observecache.Machines])
@@ -168,13 +168,13 @@ func TestTombstoneSignalHasTheVersionOfTheCache(t *testing.T) {
 
 func TestWorkflowsOfADeletedSetAndDeploymentAreSignaled(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		w.deleteObject(aSet())
-		w.deleteObject(aDeployment())
-		w.advanceClock(deletionGrace)
+		w.deleteObject(testMachineSet())
+		w.deleteObject(testDeployment())
+		w.advanceClock(deletionGracePeriod)
 		assert.Subset(
 			t,
 			w.takeRequests(),
-			[]string{"signal " + workflowIDOf(aSet()), "signal " + workflowIDOf(aDeployment())},
+			[]string{"signal " + workflowIDOf(testMachineSet()), "signal " + workflowIDOf(testDeployment())},
 		)
 	})
 }
@@ -186,16 +186,16 @@ func TestOpenRolloutOfADeletedDeploymentIsSignaled(t *testing.T) {
 		closed string
 		wanted []string
 	}{
-		"both are open":                         {"", []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}},
-		"the deployment's workflow is not open": {workflowIDOf(aDeployment()), []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}},
-		"the rollout is not open":               {rolloutOfD, []string{rolloutSignal, "signal " + workflowIDOf(aDeployment())}},
+		"both are open":                         {"", []string{rolloutSignal, "signal " + workflowIDOf(testDeployment())}},
+		"the deployment's workflow is not open": {workflowIDOf(testDeployment()), []string{rolloutSignal, "signal " + workflowIDOf(testDeployment())}},
+		"the rollout is not open":               {testRolloutID, []string{rolloutSignal, "signal " + workflowIDOf(testDeployment())}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 				w.closeWorkflow(row.closed)
 				w.takeDeploymentCalls()
 				w.deleteObject(rollingDeployment(withOpenRollout))
-				w.advanceClock(deletionGrace)
+				w.advanceClock(deletionGracePeriod)
 				calls := w.takeDeploymentCalls()
 				require.Equal(t, row.wanted, callDescriptions(calls))
 				for _, c := range calls {
@@ -215,13 +215,13 @@ func TestDeletedDeploymentIsSignaledAgainAfterAFailure(t *testing.T) {
 		w.deleteObject(rollingDeployment(withOpenRollout))
 		w.runDueWork()
 		w.setAnswer(serviceerror.NewInternal("odd"), 0)
-		w.advanceClock(deletionGrace)
+		w.advanceClock(deletionGracePeriod)
 		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 		w.setAnswer(nil, 0)
 		w.advanceClock(10 * time.Second)
 		assert.Equal(
 			t,
-			[]string{rolloutSignal, "signal " + workflowIDOf(aDeployment())},
+			[]string{rolloutSignal, "signal " + workflowIDOf(testDeployment())},
 			callDescriptions(w.takeDeploymentCalls()),
 		)
 	})
@@ -241,13 +241,13 @@ func TestBridgeForgetsDeletedObjects(t *testing.T) {
 				w.putObject(n)
 				w.advanceClock(100 * time.Millisecond)
 			}
-			w.putObject(aSet())
-			w.putObject(aDeployment())
+			w.putObject(testMachineSet())
+			w.putObject(testDeployment())
 			w.advanceClock(5 * time.Second)
 			if round == 1 {
 				w.setAnswer(serviceerror.NewUnavailable("away"), 0) // back-offs are stored as well
 			}
-			for _, o := range append(made, aSet(), aDeployment()) {
+			for _, o := range append(made, testMachineSet(), testDeployment()) {
 				w.deleteObject(o)
 			}
 			w.advanceClock(10 * time.Second)

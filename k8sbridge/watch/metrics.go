@@ -33,9 +33,9 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	}
 }
 
-// NewLeadingGauge registers the gauge that reports whether this bridge is the leader. Call NewLeadingGauge once per
+// NewLeaderGauge registers the gauge that reports whether this bridge is the leader. Call NewLeaderGauge once per
 // registry.
-func NewLeadingGauge(registry prometheus.Registerer) prometheus.Gauge {
+func NewLeaderGauge(registry prometheus.Registerer) prometheus.Gauge {
 	leading := prometheus.NewGauge(
 		prometheus.GaugeOpts{
 			Name: "millwright_bridge_leader",

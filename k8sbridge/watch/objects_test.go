@@ -45,10 +45,10 @@ func machineTemplate() v1alpha1.MachineTemplateSpec {
 	}
 }
 
-// aDeployment returns the deployment of the test stack, which has no pending work: it has one set, with one machine,
+// testDeployment returns the deployment of the test stack, which has no pending work: it has one set, with one machine,
 // with a healthy node.
-func aDeployment() *v1alpha1.MachineDeployment {
-	return withDeploymentStatus(deploymentWithoutStatus(), objectList(aSet(), aMachine())...)
+func testDeployment() *v1alpha1.MachineDeployment {
+	return withDeploymentStatus(deploymentWithoutStatus(), objectList(testMachineSet(), testMachine())...)
 }
 
 // deploymentWithoutStatus returns the deployment with an empty status.
@@ -81,7 +81,9 @@ func withDeploymentStatus(d *v1alpha1.MachineDeployment, below ...runtime.Object
 	return d
 }
 
-func aSet() *v1alpha1.MachineSet { return withSetStatus(machineSetWithoutStatus(), aMachine()) }
+func testMachineSet() *v1alpha1.MachineSet {
+	return withSetStatus(machineSetWithoutStatus(), testMachine())
+}
 
 // machineSetWithoutStatus returns the set with an empty status.
 func machineSetWithoutStatus() *v1alpha1.MachineSet {
@@ -98,23 +100,23 @@ func machineSetWithoutStatus() *v1alpha1.MachineSet {
 
 // withSetStatus writes the status that a set with these machines has.
 func withSetStatus(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
-	return machineSetWithStatusFor(deploymentWithoutStatus(), s, machines...)
+	return machineSetWithDeploymentAndStatus(deploymentWithoutStatus(), s, machines...)
 }
 
-func machineSetWithStatusFor(
+func machineSetWithDeploymentAndStatus(
 	d *v1alpha1.MachineDeployment,
 	s *v1alpha1.MachineSet,
 	machines ...*v1alpha1.Machine,
 ) *v1alpha1.MachineSet {
-	return withStatusForRelated(s, set.RelatedObjects{Members: machines, Deployment: d})
+	return withStatusForRelatedObjects(s, set.RelatedObjects{Members: machines, Deployment: d})
 }
 
-func withStatusForRelated(s *v1alpha1.MachineSet, related set.RelatedObjects) *v1alpha1.MachineSet {
+func withStatusForRelatedObjects(s *v1alpha1.MachineSet, related set.RelatedObjects) *v1alpha1.MachineSet {
 	set.ApplyStatus(&s.Status, scale.PlanSet(set.ScaleFacts(s, related, creationTime.Time, 0)).Status, creationTime)
 	return s
 }
 
-func aMachine() *v1alpha1.Machine { return machineWithName("m") }
+func testMachine() *v1alpha1.Machine { return machineWithName("m") }
 
 func machineWithName(name string) *v1alpha1.Machine {
 	m := &v1alpha1.Machine{ObjectMeta: objectMeta(name)}
@@ -133,7 +135,7 @@ func machineWithName(name string) *v1alpha1.Machine {
 	return m
 }
 
-func aNode() *corev1.Node { return nodeWithName("n-m") }
+func testNode() *corev1.Node { return nodeWithName("n-m") }
 
 func nodeWithName(name string) *corev1.Node {
 	of := strings.TrimPrefix(name, "n-") // name of the node's machine
@@ -151,13 +153,13 @@ func nodeWithName(name string) *corev1.Node {
 	}
 }
 
-func aClass() *v1alpha1.MachineClass {
+func testClass() *v1alpha1.MachineClass {
 	c := &v1alpha1.MachineClass{ObjectMeta: objectMeta("small"), Provider: "virtual"}
 	c.SecretRef = &corev1.SecretReference{Namespace: "ns", Name: "credentials"}
 	return c
 }
 
-func aSecret() *metav1.PartialObjectMetadata {
+func testSecret() *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -167,7 +169,7 @@ func aSecret() *metav1.PartialObjectMetadata {
 }
 
 func stackWithoutPendingWork() []runtime.Object {
-	return []runtime.Object{aDeployment(), aSet(), aMachine(), aNode(), aClass(), aSecret()}
+	return []runtime.Object{testDeployment(), testMachineSet(), testMachine(), testNode(), testClass(), testSecret()}
 }
 
 func withNode(name string) func(*v1alpha1.Machine) {

@@ -25,17 +25,17 @@ type ScheduleClient interface {
 	GetHandle(ctx context.Context, id string) client.ScheduleHandle
 }
 
-// sweepSchedules manages one Temporal schedule per class; the schedule starts orphan sweeps. sweepSchedules has its
+// sweepScheduler manages one Temporal schedule per class; the schedule starts orphan sweeps. sweepScheduler has its
 // own queue and its own goroutine, so it never delays signals.
-type sweepSchedules struct {
-	shard     run.Shard
-	serves    func(namespace string) bool // reports whether a namespace belongs to the shard
-	cluster   *cache.Cluster
-	schedules ScheduleClient // nil: the bridge changes no schedules
-	interval  time.Duration
-	metrics   *Metrics
-	log       *slog.Logger
-	queue     workqueue.TypedDelayingInterface[sweepTask]
+type sweepScheduler struct {
+	shard           run.Shard
+	servesNamespace func(namespace string) bool // reports whether a namespace belongs to the shard
+	cluster         *cache.Cluster
+	scheduleClient  ScheduleClient // nil: the bridge changes no schedules
+	interval        time.Duration
+	metrics         *Metrics
+	log             *slog.Logger
+	queue           workqueue.TypedDelayingInterface[sweepTask]
 
 	mu               sync.Mutex
 	lastTriggerTimes map[cache.ObjectRef]time.Time // time of the last early sweep of each class
@@ -54,12 +54,12 @@ var compareListTask = sweepTask{}
 // the bridge deletes all schedules. Call EnableOrphanSweeps before Run. Without this call the bridge changes no
 // schedule.
 func (b *Bridge) EnableOrphanSweeps(schedules ScheduleClient, every time.Duration) {
-	b.orphanSchedules.schedules, b.orphanSchedules.interval = schedules, every
+	b.sweepScheduler.scheduleClient, b.sweepScheduler.interval = schedules, every
 }
 
 // run maintains the schedules until ctx ends.
-func (s *sweepSchedules) run(ctx context.Context, group *sync.WaitGroup) {
-	if s.schedules == nil {
+func (s *sweepScheduler) run(ctx context.Context, group *sync.WaitGroup) {
+	if s.scheduleClient == nil {
 		s.queue.ShutDown()
 		return
 	}
@@ -93,33 +93,34 @@ func (s *sweepSchedules) run(ctx context.Context, group *sync.WaitGroup) {
 }
 
 // enqueueAllChecks enqueues a check of the schedules of all classes.
-func (s *sweepSchedules) enqueueAllChecks() {
-	if s.schedules == nil {
+func (s *sweepScheduler) enqueueAllChecks() {
+	if s.scheduleClient == nil {
 		return
 	}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
-		s.enqueueCheck(refOf(item.(*v1alpha1.MachineClass)))
+		s.enqueueCheck(objectRef(item.(*v1alpha1.MachineClass)))
 	}
 }
 
-// enqueueCheck enqueues a check of a class's schedule, unless the class belongs to another shard or is outside Millwright's namespaces.
-func (s *sweepSchedules) enqueueCheck(class cache.ObjectRef) {
-	if s.cluster.ActsOnMachines(class.Namespace) && s.serves(class.Namespace) {
+// enqueueCheck enqueues a check of a class's schedule, unless the class belongs to another shard or is outside
+// Millwright's namespaces.
+func (s *sweepScheduler) enqueueCheck(class cache.ObjectRef) {
+	if s.cluster.ActsOnMachines(class.Namespace) && s.servesNamespace(class.Namespace) {
 		s.queue.Add(sweepTask{class: class})
 	}
 }
 
 // triggerSweep starts a sweep of a class early, unless an early sweep has started within minTriggerInterval. One sweep
 // is enough for a hundred machines with the same problem.
-func (s *sweepSchedules) triggerSweep(namespace, name string) {
-	if s.schedules == nil || s.interval == 0 || !s.serves(namespace) {
+func (s *sweepScheduler) triggerSweep(namespace, name string) {
+	if s.scheduleClient == nil || s.interval == 0 || !s.servesNamespace(namespace) {
 		return
 	}
 	class, found := s.cluster.Class(namespace + "/" + name)
 	if !found {
 		return
 	}
-	ref := refOf(class)
+	ref := objectRef(class)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last, before := s.lastTriggerTimes[ref]; before && time.Since(last) < minTriggerInterval {
@@ -131,11 +132,11 @@ func (s *sweepSchedules) triggerSweep(namespace, name string) {
 
 // runTask runs one task. A failed early sweep is not retried, because the next scheduled sweep replaces it. All other
 // failed tasks are retried.
-func (s *sweepSchedules) runTask(ctx context.Context, t sweepTask) {
+func (s *sweepScheduler) runTask(ctx context.Context, t sweepTask) {
 	var err error
 	switch {
 	case t == compareListTask:
-		err = s.compareWithClasses(ctx)
+		err = s.compareSchedulesWithClasses(ctx)
 	case t.startNow:
 		err = s.startSweep(ctx, t.class)
 	default:
@@ -163,9 +164,9 @@ func (s *sweepSchedules) runTask(ctx context.Context, t sweepTask) {
 
 // reconcileSchedule creates, updates or deletes the schedule of a class. While a class that is being deleted has
 // machines, its schedule stays, because the machines' instances may become orphans.
-func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.ObjectRef) error {
+func (s *sweepScheduler) reconcileSchedule(ctx context.Context, ref cache.ObjectRef) error {
 	class, found := s.cluster.Class(ref.Key())
-	if !found || refOf(class) != ref || s.interval == 0 || class.Provider == "" ||
+	if !found || objectRef(class) != ref || s.interval == 0 || class.Provider == "" ||
 		isDeleting(class) && len(s.cluster.MachinesOfClass(ref.Key())) == 0 {
 		s.mu.Lock()
 		delete(s.lastTriggerTimes, ref)
@@ -178,33 +179,33 @@ func (s *sweepSchedules) reconcileSchedule(ctx context.Context, ref cache.Object
 // startSweep starts a sweep now. Temporal skips the sweep if another sweep of the class runs. Temporal also starts
 // sweeps of a paused schedule, so startSweep checks whether the schedule is paused. startSweep ignores a missing
 // schedule, because the bridge is about to create it.
-func (s *sweepSchedules) startSweep(ctx context.Context, ref cache.ObjectRef) error {
-	handle := s.schedules.GetHandle(ctx, s.shard.Installation.ID(run.KindOrphanCollection, ref))
+func (s *sweepScheduler) startSweep(ctx context.Context, ref cache.ObjectRef) error {
+	handle := s.scheduleClient.GetHandle(ctx, s.shard.Installation.ID(run.KindOrphanCollection, ref))
 	there, err := handle.Describe(ctx)
 	if err != nil || there.Schedule.State != nil && there.Schedule.State.Paused {
 		return ignoreNotFound(err)
 	}
-	return ignoreNotFound(handle.Trigger(ctx, client.ScheduleTriggerOptions{Overlap: skipOverlap}))
+	return ignoreNotFound(handle.Trigger(ctx, client.ScheduleTriggerOptions{Overlap: skipOverlapPolicy}))
 }
 
 // deleteSchedule deletes a schedule. deleteSchedule succeeds if the schedule does not exist.
-func (s *sweepSchedules) deleteSchedule(ctx context.Context, id string) error {
-	return ignoreNotFound(s.schedules.GetHandle(ctx, id).Delete(ctx))
+func (s *sweepScheduler) deleteSchedule(ctx context.Context, id string) error {
+	return ignoreNotFound(s.scheduleClient.GetHandle(ctx, id).Delete(ctx))
 }
 
-// compareWithClasses compares Temporal's list of schedules with the classes. compareWithClasses deletes each schedule
-// without a class: the class was deleted while no bridge ran, or its namespace is no longer Millwright's.
-// compareWithClasses enqueues a check of each class without a schedule: a user deleted the schedule, Temporal has lost
-// its data, or the list does not contain the new schedule yet.
-func (s *sweepSchedules) compareWithClasses(ctx context.Context) error {
+// compareSchedulesWithClasses compares Temporal's list of schedules with the classes. compareSchedulesWithClasses
+// deletes each schedule without a class: the class was deleted while no bridge ran, or its namespace is no longer
+// Millwright's. compareSchedulesWithClasses enqueues a check of each class without a schedule: a user deleted the
+// schedule, Temporal has lost its data, or the list does not contain the new schedule yet.
+func (s *sweepScheduler) compareSchedulesWithClasses(ctx context.Context) error {
 	missing := map[string]cache.ObjectRef{}
 	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
-		if ref := refOf(item.(*v1alpha1.MachineClass)); s.cluster.ActsOnMachines(ref.Namespace) {
+		if ref := objectRef(item.(*v1alpha1.MachineClass)); s.cluster.ActsOnMachines(ref.Namespace) {
 			missing[s.shard.Installation.ID(run.KindOrphanCollection, ref)] = ref
 		}
 	}
 	known := maps.Clone(missing)
-	entries, err := s.schedules.List(ctx, client.ScheduleListOptions{})
+	entries, err := s.scheduleClient.List(ctx, client.ScheduleListOptions{})
 	if err != nil {
 		return err
 	}

@@ -24,33 +24,33 @@ import (
 	"millwright/workflows/run"
 )
 
-// fakeSchedules is a fake of Temporal's schedules.
-type fakeSchedules struct {
+// fakeScheduleClient is a fake of Temporal's schedules.
+type fakeScheduleClient struct {
 	mu            sync.Mutex
 	schedules     map[string]client.Schedule
 	requests      []string // requests that change a schedule: verb and ID
 	describeCalls int
-	nextError     error // error that every request returns
+	replyError    error // error that every request returns
 }
 
 // fakeScheduleHandle is a handle of one schedule. fakeScheduleHandle implements only the methods that the bridge uses.
 type fakeScheduleHandle struct {
 	client.ScheduleHandle
-	schedules *fakeSchedules
+	schedules *fakeScheduleClient
 	id        string
 }
 
-func newFakeSchedules() *fakeSchedules {
-	return &fakeSchedules{schedules: map[string]client.Schedule{}}
+func newFakeScheduleClient() *fakeScheduleClient {
+	return &fakeScheduleClient{schedules: map[string]client.Schedule{}}
 }
 
 // recordRequest records a request and returns the error that the test has set.
-func (f *fakeSchedules) recordRequest(verb, id string, needed bool) error {
+func (f *fakeScheduleClient) recordRequest(verb, id string, needed bool) error {
 	f.requests = append(f.requests, verb+" "+id)
-	if _, found := f.schedules[id]; f.nextError == nil && needed && !found {
+	if _, found := f.schedules[id]; f.replyError == nil && needed && !found {
 		return serviceerror.NewNotFound("no such schedule")
 	}
-	return f.nextError
+	return f.replyError
 }
 
 // encodedSchedule returns a schedule with an encoded input, as from a server.
@@ -65,7 +65,7 @@ func encodedSchedule(t client.ScheduleOptions) client.Schedule {
 	return client.Schedule{Spec: &spec, Action: &action, State: &client.ScheduleState{}}
 }
 
-func (f *fakeSchedules) Create(_ context.Context, options client.ScheduleOptions) (client.ScheduleHandle, error) {
+func (f *fakeScheduleClient) Create(_ context.Context, options client.ScheduleOptions) (client.ScheduleHandle, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.recordRequest("create", options.ID, false); err != nil {
@@ -75,27 +75,27 @@ func (f *fakeSchedules) Create(_ context.Context, options client.ScheduleOptions
 	return nil, nil
 }
 
-func (f *fakeSchedules) GetHandle(_ context.Context, id string) client.ScheduleHandle {
+func (f *fakeScheduleClient) GetHandle(_ context.Context, id string) client.ScheduleHandle {
 	return &fakeScheduleHandle{schedules: f, id: id}
 }
 
-func (f *fakeSchedules) List(context.Context, client.ScheduleListOptions) (client.ScheduleListIterator, error) {
+func (f *fakeScheduleClient) List(context.Context, client.ScheduleListOptions) (client.ScheduleListIterator, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return &scheduleListing{slices.Collect(func(yield func(string) bool) {
+	return &fakeScheduleIterator{slices.Collect(func(yield func(string) bool) {
 		for id := range f.schedules {
 			if !yield(id) {
 				return
 			}
 		}
-	})}, f.nextError
+	})}, f.replyError
 }
 
-type scheduleListing struct{ ids []string }
+type fakeScheduleIterator struct{ ids []string }
 
-func (l *scheduleListing) HasNext() bool { return len(l.ids) > 0 }
+func (l *fakeScheduleIterator) HasNext() bool { return len(l.ids) > 0 }
 
-func (l *scheduleListing) Next() (*client.ScheduleListEntry, error) {
+func (l *fakeScheduleIterator) Next() (*client.ScheduleListEntry, error) {
 	id := l.ids[0]
 	l.ids = l.ids[1:]
 	return &client.ScheduleListEntry{ID: id}, nil
@@ -104,7 +104,7 @@ func (l *scheduleListing) Next() (*client.ScheduleListEntry, error) {
 func (e *fakeScheduleHandle) Delete(context.Context) error {
 	e.schedules.mu.Lock()
 	defer e.schedules.mu.Unlock()
-	if _, found := e.schedules.schedules[e.id]; !found && e.schedules.nextError == nil {
+	if _, found := e.schedules.schedules[e.id]; !found && e.schedules.replyError == nil {
 		// the deletion of a missing schedule changes nothing, so the request is not recorded
 		return serviceerror.NewNotFound("no such schedule")
 	}
@@ -118,10 +118,10 @@ func (e *fakeScheduleHandle) Describe(context.Context) (*client.ScheduleDescript
 	defer e.schedules.mu.Unlock()
 	e.schedules.describeCalls++
 	schedule, found := e.schedules.schedules[e.id]
-	if e.schedules.nextError == nil && !found {
+	if e.schedules.replyError == nil && !found {
 		return nil, serviceerror.NewNotFound("no such schedule")
 	}
-	return &client.ScheduleDescription{Schedule: schedule}, e.schedules.nextError
+	return &client.ScheduleDescription{Schedule: schedule}, e.schedules.replyError
 }
 
 func (e *fakeScheduleHandle) Update(_ context.Context, options client.ScheduleUpdateOptions) error {
@@ -152,7 +152,7 @@ func (e *fakeScheduleHandle) Trigger(_ context.Context, options client.ScheduleT
 }
 
 // takeRequests returns the requests since the last call.
-func (f *fakeSchedules) takeRequests() []string {
+func (f *fakeScheduleClient) takeRequests() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	asked := f.requests
@@ -160,20 +160,20 @@ func (f *fakeSchedules) takeRequests() []string {
 	return asked
 }
 
-func (f *fakeSchedules) setReplyError(err error) {
+func (f *fakeScheduleClient) setReplyError(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.nextError = err
+	f.replyError = err
 }
 
 // changeSchedules changes the schedules, as another client would do.
-func (f *fakeSchedules) changeSchedules(by func(map[string]client.Schedule)) {
+func (f *fakeScheduleClient) changeSchedules(by func(map[string]client.Schedule)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	by(f.schedules)
 }
 
-func (f *fakeSchedules) storedSchedule(t *testing.T, id string) (client.Schedule, orphan.Input) {
+func (f *fakeScheduleClient) storedSchedule(t *testing.T, id string) (client.Schedule, orphan.Input) {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,16 +188,16 @@ func (f *fakeSchedules) storedSchedule(t *testing.T, id string) (client.Schedule
 }
 
 // runSweepScheduleTest is runBridgeTest with a bridge that maintains schedules.
-func runSweepScheduleTest(t *testing.T, f *fakeSchedules, objects []runtime.Object, test func(w *bridgeTestEnv)) {
+func runSweepScheduleTest(t *testing.T, f *fakeScheduleClient, objects []runtime.Object, test func(w *bridgeTestEnv)) {
 	t.Helper()
 	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
-		w.startLeaderWithSweeps(f, DefaultOrphanPeriod)
+		w.startLeaderWithSweeps(f, DefaultOrphanSweepPeriod)
 		test(w)
 	})
 }
 
 // startLeaderWithSweeps makes another bridge the leader. The new leader maintains schedules.
-func (w *bridgeTestEnv) startLeaderWithSweeps(f *fakeSchedules, every time.Duration) {
+func (w *bridgeTestEnv) startLeaderWithSweeps(f *fakeScheduleClient, every time.Duration) {
 	w.prepareBridge = func(b *Bridge) { b.EnableOrphanSweeps(f, every) }
 	w.startLeader()
 	w.advanceClock(3 * time.Second)
@@ -207,7 +207,7 @@ func (w *bridgeTestEnv) startLeaderWithSweeps(f *fakeSchedules, every time.Durat
 const smallScheduleID = "garden/orphans/ns/small/uid-small"
 
 func TestANewClassGetsASchedule(t *testing.T) {
-	f := newFakeSchedules()
+	f := newFakeScheduleClient()
 	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
 		schedule, input := f.storedSchedule(t, smallScheduleID)
@@ -226,16 +226,16 @@ func TestANewClassGetsASchedule(t *testing.T) {
 		assert.Equal(t, []client.ScheduleIntervalSpec{{Every: 15 * time.Minute}}, schedule.Spec.Intervals)
 		assert.Equal(t, time.Minute, schedule.Spec.Jitter)
 
-		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
+		w.putObject(changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
 		w.advanceClock(time.Hour)
-		w.startLeaderWithSweeps(f, DefaultOrphanPeriod)
+		w.startLeaderWithSweeps(f, DefaultOrphanSweepPeriod)
 		assert.Empty(t, f.takeRequests(), "it is there")
 		f.changeSchedules(func(map[string]client.Schedule) { assert.Positive(t, f.describeCalls) })
 	})
 }
 
 func TestAScheduleFollowsTheFlagAndTheClass(t *testing.T) {
-	f := newFakeSchedules()
+	f := newFakeScheduleClient()
 	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		f.takeRequests()
 		f.changeSchedules(func(there map[string]client.Schedule) {
@@ -247,7 +247,7 @@ func TestAScheduleFollowsTheFlagAndTheClass(t *testing.T) {
 		assert.Equal(t, time.Hour, schedule.Spec.Intervals[0].Every)
 		assert.True(t, schedule.State.Paused, "what a person wants of it stays")
 
-		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.Provider = 2, "metal" }))
+		w.putObject(changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.Provider = 2, "metal" }))
 		w.advanceClock(time.Second)
 		assert.Equal(t, []string{"update " + smallScheduleID}, f.takeRequests())
 		_, input := f.storedSchedule(t, smallScheduleID)
@@ -261,18 +261,18 @@ func TestAScheduleFollowsTheFlagAndTheClass(t *testing.T) {
 }
 
 func TestAScheduleIsDeletedWithItsClass(t *testing.T) {
-	f := newFakeSchedules()
+	f := newFakeScheduleClient()
 	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		f.takeRequests()
 		w.putObject(deletingClass())
 		w.advanceClock(time.Second)
 		assert.Empty(t, f.takeRequests(), "it still has a machine")
-		w.deleteObject(aMachine())
-		w.deleteObject(aClass())
+		w.deleteObject(testMachine())
+		w.deleteObject(testClass())
 		w.advanceClock(time.Second)
 		assert.Equal(t, []string{"delete " + smallScheduleID}, f.takeRequests())
 
-		again := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.UID = "uid-again" })
+		again := changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.UID = "uid-again" })
 		w.putObject(again)
 		w.advanceClock(time.Second)
 		assert.Equal(t, []string{"create garden/orphans/ns/small/uid-again"}, f.takeRequests())
@@ -283,7 +283,7 @@ func TestAScheduleIsDeletedWithItsClass(t *testing.T) {
 }
 
 func TestANewLeaderDeletesSchedulesWithoutAClass(t *testing.T) {
-	f := newFakeSchedules()
+	f := newFakeScheduleClient()
 	f.schedules["garden/orphans/ns/small/uid-former"] = client.Schedule{}
 	f.schedules["somebody-elses"] = client.Schedule{}
 	f.schedules["shoot/orphans/ns/small/uid-theirs"] = client.Schedule{}
@@ -295,10 +295,10 @@ func TestANewLeaderDeletesSchedulesWithoutAClass(t *testing.T) {
 }
 
 func TestFailedScheduleRequestsAreRetried(t *testing.T) {
-	f := newFakeSchedules()
+	f := newFakeScheduleClient()
 	f.setReplyError(serviceerror.NewUnavailable("away"))
 	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
+		w.putObject(changedCopy(testMachine(), setDeleting[*v1alpha1.Machine]))
 		w.advanceClock(time.Second)
 		assert.NotEmpty(t, w.takeRequests(), "signals do not wait for it")
 		f.setReplyError(nil)
@@ -313,10 +313,10 @@ func TestFailedScheduleRequestsAreRetried(t *testing.T) {
 	})
 }
 
-func TestABridgeWithoutSweepOrphansChangesNoSchedule(t *testing.T) {
+func TestABridgeWithoutOrphanSweepsChangesNoSchedule(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		w.putObject(changedCopy(aMachine(), withOutOfRange))
-		w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
+		w.putObject(changedCopy(testMachine(), withOutOfRange))
+		w.putObject(changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
 		w.advanceClock(time.Hour)
 		assert.NotEmpty(t, w.takeRequests())
 	})
@@ -331,7 +331,7 @@ func withOutOfRange(m *v1alpha1.Machine) {
 }
 
 func TestOutOfRangeStartsOneSweep(t *testing.T) {
-	f := newFakeSchedules()
+	f := newFakeScheduleClient()
 	known := changedCopy(machineWithName("known"), withOutOfRange)
 	runSweepScheduleTest(
 		t,
@@ -344,19 +344,23 @@ func TestOutOfRangeStartsOneSweep(t *testing.T) {
 				f.takeRequests(),
 				"OutOfRange that a new leader finds triggers nothing",
 			)
-			w.putObject(changedCopy(aMachine(), withOutOfRange))
+			w.putObject(changedCopy(testMachine(), withOutOfRange))
 			w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
 			w.advanceClock(time.Second)
 			assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "one for both")
 			w.advanceClock(minTriggerInterval)
 			w.putObject(
-				changedCopy(aMachine(), withOutOfRange, func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "again" }),
+				changedCopy(
+					testMachine(),
+					withOutOfRange,
+					func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "again" },
+				),
 			)
 			w.advanceClock(time.Second)
 			assert.Empty(t, f.takeRequests(), "it has said so before")
-			w.putObject(aMachine())
+			w.putObject(testMachine())
 			w.advanceClock(time.Second)
-			w.putObject(changedCopy(aMachine(), withOutOfRange))
+			w.putObject(changedCopy(testMachine(), withOutOfRange))
 			w.advanceClock(time.Second)
 			assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "it was well in between")
 			w.putObject(changedCopy(machineWithName("new"), withOutOfRange))
@@ -387,15 +391,15 @@ func TestOutOfRangeStartsOneSweep(t *testing.T) {
 			assert.Empty(t, f.takeRequests(), "the next sweep comes by the clock")
 			w.startLeaderWithSweeps(f, 0)
 			f.takeRequests()
-			w.putObject(aMachine())
-			w.putObject(changedCopy(aMachine(), withOutOfRange))
+			w.putObject(testMachine())
+			w.putObject(changedCopy(testMachine(), withOutOfRange))
 			w.advanceClock(time.Second)
 			assert.Empty(t, f.takeRequests(), "there is no schedule")
 		},
 	)
 }
 
-func TestSchedulesAreNamedAsTheirWorkflows(t *testing.T) {
+func TestScheduleIDEqualsItsWorkflowID(t *testing.T) {
 	assert.True(t, strings.HasPrefix(smallScheduleID, testInstallation.OrphanIDPrefix()))
-	assert.Equal(t, smallScheduleID, testInstallation.ID(run.KindOrphanCollection, refOf(aClass())))
+	assert.Equal(t, smallScheduleID, testInstallation.ID(run.KindOrphanCollection, objectRef(testClass())))
 }

@@ -90,7 +90,7 @@ func TestAHigherDrainLimitTakesEffectAtTheNextResync(t *testing.T) {
 
 // The machines that wait for their turn in one target cluster do not take the signals of another target cluster, where
 // a drain ends or drains may begin.
-func TestEachTargetClusterWakesItsOwnDrainQueue(t *testing.T) {
+func TestEachTargetClusterSignalsItsOwnDrainQueue(t *testing.T) {
 	inNamespace := func(namespace string, m *v1alpha1.Machine) *v1alpha1.Machine {
 		m.Namespace, m.UID = namespace, types.UID("uid-"+namespace+"-"+m.Name)
 		return m
@@ -99,7 +99,7 @@ func TestEachTargetClusterWakesItsOwnDrainQueue(t *testing.T) {
 	ending, next := inNamespace("z-bank", machineInDrain("a", false)), inNamespace("z-bank", machineInDrain("b", true))
 	synctest.Test(t, func(t *testing.T) {
 		w := newBridgeTestEnv(t, append(objects, ending, next)...)
-		w.cluster.SetTargets(observetest.Targets{
+		w.cluster.SetTargetSource(observetest.Targets{
 			"ns": cache.NewTarget(nil, "cluster-1"), "z-bank": cache.NewTarget(nil, "cluster-2"),
 		})
 		w.startLeader()
@@ -110,12 +110,17 @@ func TestEachTargetClusterWakesItsOwnDrainQueue(t *testing.T) {
 		}))
 		w.runDueWork()
 		requests := w.takeRequests()
-		assert.Contains(t, requests, startSignalOf(next))
-		assert.NotContains(t, requests, startSignalOf(machineInDrain("b-00", true)), "no drain of its cluster has ended")
+		assert.Contains(t, requests, signalWithStartLine(next))
+		assert.NotContains(
+			t,
+			requests,
+			signalWithStartLine(machineInDrain("b-00", true)),
+			"no drain of its cluster has ended",
+		)
 
 		w.advanceClock(maxResyncInterval)
 		requests = w.takeRequests()
-		assert.Contains(t, requests, startSignalOf(next), "the resync wakes the queue of each cluster")
-		assert.Contains(t, requests, startSignalOf(machineInDrain("b-00", true)))
+		assert.Contains(t, requests, signalWithStartLine(next), "the resync wakes the queue of each cluster")
+		assert.Contains(t, requests, signalWithStartLine(machineInDrain("b-00", true)))
 	})
 }

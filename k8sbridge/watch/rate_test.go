@@ -21,7 +21,7 @@ import (
 
 // putReplicas writes a deployment with n replicas. Each change of the replicas needs a signal.
 func (w *bridgeTestEnv) putReplicas(n int) string {
-	return w.putObject(changedCopy(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = int32(n) }))
+	return w.putObject(changedCopy(testDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = int32(n) }))
 }
 
 // callTimes returns the times of calls, relative to the first call.
@@ -36,7 +36,7 @@ func callTimes(calls []temporalCall) []time.Duration {
 func TestBurstOfChangesSendsTwoSignals(t *testing.T) {
 	for _, delay := range []time.Duration{0, 200 * time.Millisecond} { // delay of Temporal's answer
 		t.Run(delay.String(), func(t *testing.T) {
-			runBridgeTest(t, []runtime.Object{aDeployment(), aSet()}, func(w *bridgeTestEnv) {
+			runBridgeTest(t, []runtime.Object{testDeployment(), testMachineSet()}, func(w *bridgeTestEnv) {
 				w.takeCalls()
 				w.setAnswer(nil, delay)
 				start, last := time.Now(), ""
@@ -57,23 +57,23 @@ func TestBurstOfChangesSendsTwoSignals(t *testing.T) {
 
 // An object gets at most four signals a second.
 func TestObjectThatKeepsChangingGetsAtMostFourSignalsASecond(t *testing.T) {
-	machine := changedCopy(aMachine(), setNotCreated)
+	machine := changedCopy(testMachine(), setNotCreated)
 	for _, row := range []struct {
 		object metav1.Object
 		change func(w *bridgeTestEnv, i int)
 		pause  time.Duration
 	}{
-		{aDeployment(), func(w *bridgeTestEnv, i int) { w.putReplicas(2 + i) }, 250 * time.Millisecond},
-		{aSet(), func(w *bridgeTestEnv, i int) { w.putObject(sizedSet(int32(2+i), nil)) }, 250 * time.Millisecond},
+		{testDeployment(), func(w *bridgeTestEnv, i int) { w.putReplicas(2 + i) }, 250 * time.Millisecond},
+		{testMachineSet(), func(w *bridgeTestEnv, i int) { w.putObject(sizedSet(int32(2+i), nil)) }, 250 * time.Millisecond},
 		{machine, func(w *bridgeTestEnv, i int) {
 			w.putObject(changedCopy(machine, func(m *v1alpha1.Machine) { m.Labels["color"] = strconv.Itoa(i) }))
 		}, 250 * time.Millisecond},
-		{aClass(), func(w *bridgeTestEnv, i int) {
-			w.putObject(changedCopy(aClass(), removeFinalizers[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Generation = int64(2 + i) }))
+		{testClass(), func(w *bridgeTestEnv, i int) {
+			w.putObject(changedCopy(testClass(), removeFinalizers[*v1alpha1.MachineClass], func(c *v1alpha1.MachineClass) { c.Generation = int64(2 + i) }))
 		}, 250 * time.Millisecond},
 	} {
 		t.Run(workflowIDOf(row.object), func(t *testing.T) {
-			runBridgeTest(t, []runtime.Object{aDeployment(), aSet(), machine, aClass()}, func(w *bridgeTestEnv) {
+			runBridgeTest(t, []runtime.Object{testDeployment(), testMachineSet(), machine, testClass()}, func(w *bridgeTestEnv) {
 				w.takeCalls()
 				for i := range 95 {
 					row.change(w, i)
@@ -98,26 +98,32 @@ func TestMachineEventsAreDebounced(t *testing.T) {
 	second := machineWithName("second")
 	runBridgeTest(
 		t,
-		append(stackWithoutPendingWork(), second, sizedSet(2, nil, aMachine(), second)),
+		append(stackWithoutPendingWork(), second, sizedSet(2, nil, testMachine(), second)),
 		func(w *bridgeTestEnv) {
 			w.takeCalls()
 			ofSet := func() []temporalCall {
-				return slices.DeleteFunc(w.takeCalls(), func(c temporalCall) bool { return c.workflowID != workflowIDOf(aSet()) })
+				return slices.DeleteFunc(
+					w.takeCalls(),
+					func(c temporalCall) bool { return c.workflowID != workflowIDOf(testMachineSet()) },
+				)
 			}
 			start, last := time.Now(), ""
 			for i := range 10 {
 				last = w.putObject(
-					changedCopy(aMachine(), withPhase([]v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed}[i%2])),
+					changedCopy(
+						testMachine(),
+						withPhase([]v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed}[i%2]),
+					),
 				)
 				w.advanceClock(20 * time.Millisecond)
 			}
 			w.advanceClock(5 * time.Second)
 			calls := ofSet()
 			require.Len(t, calls, 1)
-			assert.Equal(t, start.Add(debounce), calls[0].callTime)
+			assert.Equal(t, start.Add(debounceDelay), calls[0].callTime)
 			assert.Equal(t, last, calls[0].signalContent.Versions[cache.Machines])
 
-			last = w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown)))
+			last = w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineUnknown)))
 			w.deleteObject(second)
 			w.runDueWork()
 			calls = ofSet()
@@ -130,17 +136,17 @@ func TestMachineEventsAreDebounced(t *testing.T) {
 }
 
 func TestVersionsNeverGoBack(t *testing.T) {
-	w := wakeRequest{}
+	w := signalRequest{}
 	for _, versions := range []cache.MinVersions{
 		{cache.Machines: "9"}, {cache.Machines: "10", cache.Nodes: "5"}, {cache.Machines: "2"}, nil, {cache.Nodes: "4"},
 	} {
-		w.mergeWakeRequest(wakeRequest{versions: versions})
+		w.mergeSignalRequest(signalRequest{versions: versions})
 	}
 	assert.Equal(t, cache.MinVersions{cache.Machines: "10", cache.Nodes: "5"}, w.versions)
 }
 
 func TestOnlyOneSignalPerObjectIsInFlight(t *testing.T) {
-	runBridgeTest(t, []runtime.Object{aDeployment(), aSet()}, func(w *bridgeTestEnv) {
+	runBridgeTest(t, []runtime.Object{testDeployment(), testMachineSet()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(nil, 3*time.Second)
 		last := ""
@@ -185,7 +191,7 @@ func TestTotalSignalRateIsLimited(t *testing.T) {
 // Objects without pending work do not use up the rate limit: a machine that is queued behind a thousand of them is
 // signaled at once.
 func TestObjectsWithoutPendingWorkDoNotUseTheSignalLimit(t *testing.T) {
-	objects := []runtime.Object{aClass()}
+	objects := []runtime.Object{testClass()}
 	for i := range 1000 {
 		objects = append(
 			objects,
@@ -198,18 +204,18 @@ func TestObjectsWithoutPendingWorkDoNotUseTheSignalLimit(t *testing.T) {
 	}
 	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		assert.Empty(t, w.takeRequests())
-		w.putObject(changedCopy(aMachine(), setNotCreated))
+		w.putObject(changedCopy(testMachine(), setNotCreated))
 		w.putObject(
-			changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }),
+			changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }),
 		) // after this change, the bridge evaluates all machines of the class
 		w.runDueWork()
-		assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests())
+		assert.Equal(t, []string{signalWithStartLine(testMachine())}, w.takeRequests())
 	})
 }
 
 func TestAFailedSignalIsTriedAgain(t *testing.T) {
 	busy := serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW, "closing")
-	runBridgeTest(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *bridgeTestEnv) {
+	runBridgeTest(t, []runtime.Object{testDeployment(), testMachineSet(), testClass()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(busy, 0)
 		w.putReplicas(2)
@@ -243,21 +249,21 @@ func TestAFailedSignalIsTriedAgain(t *testing.T) {
 
 func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 	for name, start := range map[string]*v1alpha1.Machine{
-		"running": aMachine(), "pending": changedCopy(aMachine(), withPhase(v1alpha1.MachinePending)),
+		"running": testMachine(), "pending": changedCopy(testMachine(), withPhase(v1alpha1.MachinePending)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			runBridgeTest(t, []runtime.Object{start, changedCopy(aNode(), setNodeUnready)}, func(w *bridgeTestEnv) {
+			runBridgeTest(t, []runtime.Object{start, changedCopy(testNode(), setNodeUnready)}, func(w *bridgeTestEnv) {
 				w.takeCalls()
 				w.setAnswer(serviceerror.NewInternal("odd"), 0)
-				w.putObject(changedCopy(aNode(), setNodeUnready, updateHeartbeat))
-				n := changedCopy(aNode(), setNodeUnready)
+				w.putObject(changedCopy(testNode(), setNodeUnready, updateHeartbeat))
+				n := changedCopy(testNode(), setNodeUnready)
 				n.Status.Conditions[0].Reason = "Other"
 				w.putObject(n)
 				w.runDebouncedWork()
 				require.Len(t, w.takeCalls(), 1)
 				w.setAnswer(nil, 0)
 				w.advanceClock(2 * time.Second)
-				assert.Equal(t, []string{startSignalOf(start)}, w.takeRequests())
+				assert.Equal(t, []string{signalWithStartLine(start)}, w.takeRequests())
 			})
 		})
 	}
@@ -274,7 +280,7 @@ func TestSignalsResumeWhenTemporalAnswersAgain(t *testing.T) {
 		w.advanceClock(20 * time.Second) // the back-off is long by now
 		w.takeCalls()
 		for i := range 5 { // an evaluation of an object without pending work sends no request
-			w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = fmt.Sprint(i) }))
+			w.putObject(changedCopy(testMachine(), func(m *v1alpha1.Machine) { m.Labels["color"] = fmt.Sprint(i) }))
 			w.runDueWork()
 		}
 		assert.Empty(t, w.takeRequests())
@@ -282,10 +288,10 @@ func TestSignalsResumeWhenTemporalAnswersAgain(t *testing.T) {
 		w.putObject(changedCopy(machineWithName("new"), setNotCreated, alone))
 		w.runDueWork()
 		asked := w.takeRequests()
-		assert.Contains(t, asked, startSignalOf(machineWithName("new")), "it answers again")
-		assert.Contains(t, asked, startSignalOf(aDeployment()), "what was backed off from does not wait any longer")
-		assert.Contains(t, asked, startSignalOf(waiting), "its run may be lost")
-		assert.NotContains(t, asked, startSignalOf(aMachine()), "calm")
+		assert.Contains(t, asked, signalWithStartLine(machineWithName("new")), "it answers again")
+		assert.Contains(t, asked, signalWithStartLine(testDeployment()), "what was backed off from does not wait any longer")
+		assert.Contains(t, asked, signalWithStartLine(waiting), "its run may be lost")
+		assert.NotContains(t, asked, signalWithStartLine(testMachine()), "calm")
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.advanceClock(20 * time.Second)

@@ -39,7 +39,7 @@ func (b *Bridge) forEachObject(do func(objectKey) bool) {
 	for kind, informer := range b.watchedInformers() {
 		for _, id := range informer.GetStore().ListKeys() {
 			namespace, name, err := cache.SplitMetaNamespaceKey(id)
-			if err == nil && b.serves(namespace) && !do(objectKey{kind, namespace, name}) {
+			if err == nil && b.servesNamespace(namespace) && !do(objectKey{kind, namespace, name}) {
 				return
 			}
 		}
@@ -49,7 +49,7 @@ func (b *Bridge) forEachObject(do func(objectKey) bool) {
 // evaluateAllObjects evaluates every object, even if its fingerprints are unchanged.
 func (b *Bridge) evaluateAllObjects() {
 	b.forEachObject(func(k objectKey) bool {
-		b.enqueue(k, wakeRequest{}, 0)
+		b.enqueue(k, signalRequest{}, 0)
 		return true
 	})
 }
@@ -72,9 +72,9 @@ func (b *Bridge) resync(ctx context.Context) {
 		if begun {
 			b.forEachObject(func(k objectKey) bool { return b.ensureOpenRun(ctx, k) })
 			b.forgetEndedTargets()
-			b.wakeClusterAPIDrainQueues()
+			b.enqueueNextDrainsOfAllClusters()
 			for _, turns := range observedrain.AllQueues(b.cluster) {
-				b.wakeDrainQueue(turns, wakeRequest{}) // restarted workers may drain more nodes in parallel than before
+				b.enqueueNextDrains(turns, signalRequest{}) // restarted workers may drain more nodes in parallel than before
 			}
 		}
 		select {
@@ -98,16 +98,16 @@ func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
 	if !found || s.decision.NeedsNothing() {
 		return ctx.Err() == nil
 	}
-	prompt := []attention.Need{attention.Scale, attention.Replace, attention.Finalizers}
-	if need := s.decision.Need; s.blockerUnreported || need.IsDoneInOneStep() || slices.Contains(prompt, need) {
+	prompt := []attention.Need{attention.NeedScale, attention.NeedReplacement, attention.NeedFinalizers}
+	if need := s.decision.Need; s.hasUnreportedBlocker || need.IsDoneInOneStep() || slices.Contains(prompt, need) {
 		// any other pending work waits for a change from outside
-		b.enqueue(k, wakeRequest{}, 0)
+		b.enqueue(k, signalRequest{}, 0)
 		return ctx.Err() == nil
 	}
 	if err := b.signalLimiter.Wait(ctx); err != nil {
 		return false
 	}
-	_, err := b.starter.ExecuteWorkflow(
+	_, err := b.workflowClient.ExecuteWorkflow(
 		ctx,
 		b.startOptions(k, s),
 		string(k.kind),
@@ -141,7 +141,7 @@ func (b *Bridge) signalLongCalls(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(callsInterval + rand.N(callsInterval/10)):
+		case <-time.After(longCallCheckInterval + rand.N(longCallCheckInterval/10)):
 			for _, m := range observecache.AllObjects[*v1alpha1.Machine](b.cluster.Informer(observecache.Machines)) {
 				o := m.Status.CurrentOperation
 				if o == nil || len(o.BlockedBy) > 0 {
@@ -150,9 +150,9 @@ func (b *Bridge) signalLongCalls(ctx context.Context) {
 				if waits := machine.ExplanationFacts(m, b.cluster.ClassOfMachine(m), time.Now()).
 					CurrentWait(); slices.Contains(
 					waits.Blockers,
-					vocabulary.BlockedCall,
+					vocabulary.BlockedProviderCall,
 				) {
-					b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, wakeRequest{}, 0)
+					b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, signalRequest{}, 0)
 				}
 			}
 		}

@@ -38,17 +38,19 @@ func TestResyncSignalsObjectsWithPendingWork(t *testing.T) {
 		failed,
 		nodeWithName("n-lost"),
 		lost,
-		aClass(),
-		aSet(),
+		testClass(),
+		testMachineSet(),
 	}
 	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{
-			startSignalOf(
+			signalWithStartLine(
 				unhealthy,
 			),
-			startSignalOf(aSet()), // this work should have been done at once, so an open run may have missed the signal
+			signalWithStartLine(
+				testMachineSet(),
+			), // this work should have been done at once, so an open run may have missed the signal
 			// a run must be open; a start does not change an open run
 			"start " + workflowIDOf(creating),
 			"start " + workflowIDOf(going),
@@ -75,7 +77,7 @@ func TestMachineWithALongProviderCallIsSignaled(t *testing.T) {
 		hangs, quick := changedCopy(machineWithName("hangs"), calling(0)), changedCopy(machineWithName("quick"), calling(0))
 		w.putObject(hangs)
 		w.putObject(quick)
-		w.putObject(changedCopy(machineWithName("named"), calling(time.Hour, vocabulary.BlockedCall)))
+		w.putObject(changedCopy(machineWithName("named"), calling(time.Hour, vocabulary.BlockedProviderCall)))
 		signals := func() []string {
 			return slices.DeleteFunc(
 				slices.Compact(w.takeRequests()),
@@ -88,8 +90,8 @@ func TestMachineWithALongProviderCallIsSignaled(t *testing.T) {
 		w.advanceClock(4 * time.Second)
 		signals()
 		w.advanceClock(12 * time.Second)
-		assert.Equal(t, []string{startSignalOf(hangs)}, signals())
-		w.putObject(changedCopy(machineWithName("hangs"), calling(131*time.Second, vocabulary.BlockedCall)))
+		assert.Equal(t, []string{signalWithStartLine(hangs)}, signals())
+		w.putObject(changedCopy(machineWithName("hangs"), calling(131*time.Second, vocabulary.BlockedProviderCall)))
 		w.runDebouncedWork()
 		signals()
 		w.advanceClock(time.Minute)
@@ -97,10 +99,10 @@ func TestMachineWithALongProviderCallIsSignaled(t *testing.T) {
 	})
 }
 
-func TestAResyncStartHasTheBridgesVersions(t *testing.T) {
-	runBridgeTest(t, []runtime.Object{aClass()}, func(w *bridgeTestEnv) {
-		class := w.putObject(aClass())
-		machine := w.putObject(changedCopy(aMachine(), setNotCreated))
+func TestResyncStartsRunsWithTheBridgesVersions(t *testing.T) {
+	runBridgeTest(t, []runtime.Object{testClass()}, func(w *bridgeTestEnv) {
+		class := w.putObject(testClass())
+		machine := w.putObject(changedCopy(testMachine(), setNotCreated))
 		w.advanceClock(5 * time.Second)
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
@@ -121,11 +123,11 @@ func TestAResyncStartHasTheBridgesVersions(t *testing.T) {
 // The workflow of a set or deployment reads at least the machine versions that the bridge's decision read.
 func TestSignalsOfSetsAndDeploymentsHaveTheBridgesVersions(t *testing.T) {
 	runBridgeTest(t, nil, func(w *bridgeTestEnv) {
-		w.putObject(aMachine())
+		w.putObject(testMachine())
 		machine := w.putObject(machineWithName("second"))
-		set := w.putObject(aSet())
+		set := w.putObject(testMachineSet())
 		deployment := w.putObject(
-			changedCopy(aDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 0 }),
+			changedCopy(testDeployment(), func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 0 }),
 		)
 		w.advanceClock(5 * time.Second)
 		w.takeCalls()
@@ -137,18 +139,18 @@ func TestSignalsOfSetsAndDeploymentsHaveTheBridgesVersions(t *testing.T) {
 		assert.Equal(
 			t,
 			cache.MinVersions{cache.Sets: set, cache.Machines: machine, cache.Deployments: deployment},
-			gates[workflowIDOf(aSet())],
+			gates[workflowIDOf(testMachineSet())],
 		)
 		assert.Equal(
 			t,
 			cache.MinVersions{cache.Deployments: deployment, cache.Sets: set, cache.Machines: machine},
-			gates[workflowIDOf(aDeployment())],
+			gates[workflowIDOf(testDeployment())],
 		)
 	})
 }
 
 func TestFailedResyncIsRepeated(t *testing.T) {
-	waiting := changedCopy(aMachine(), setNotCreated)
+	waiting := changedCopy(testMachine(), setNotCreated)
 	runBridgeTest(t, []runtime.Object{waiting}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
@@ -158,15 +160,15 @@ func TestFailedResyncIsRepeated(t *testing.T) {
 		w.advanceClock(maxResyncInterval)
 		asked := w.takeRequests()
 		assert.Contains(t, asked, "start "+workflowIDOf(waiting), "the next minute")
-		assert.Contains(t, asked, startSignalOf(waiting), "Temporal was away: everything is looked at")
+		assert.Contains(t, asked, signalWithStartLine(waiting), "Temporal was away: everything is looked at")
 	})
 }
 
 // If Temporal has lost its data, Millwright's namespace is missing until somebody bootstraps Temporal again.
 func TestATemporalWithoutItsNamespaceCountsAsUnreachable(t *testing.T) {
-	waiting := changedCopy(aMachine(), setNotCreated)
-	f := newFakeSchedules()
-	runSweepScheduleTest(t, f, []runtime.Object{waiting, aClass()}, func(w *bridgeTestEnv) {
+	waiting := changedCopy(testMachine(), setNotCreated)
+	f := newFakeScheduleClient()
+	runSweepScheduleTest(t, f, []runtime.Object{waiting, testClass()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.setAnswer(serviceerror.NewNamespaceNotFound("millwright"), 0)
 		w.advanceClock(maxResyncInterval)
@@ -175,7 +177,7 @@ func TestATemporalWithoutItsNamespaceCountsAsUnreachable(t *testing.T) {
 		w.takeCalls()
 		f.takeRequests()
 		w.advanceClock(maxResyncInterval)
-		assert.Contains(t, w.takeRequests(), startSignalOf(waiting), "everything is looked at")
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(waiting), "everything is looked at")
 		assert.Contains(t, f.takeRequests(), "create "+smallScheduleID)
 	})
 }
@@ -188,17 +190,26 @@ func TestANewLeaderEvaluatesEveryObject(t *testing.T) {
 		first := slices.Compact(w.takeRequests())
 		assert.Equal(
 			t,
-			[]string{startSignalOf(unhealthy), startSignalOf(waiting), startSignalOf(aDeployment()), startSignalOf(aSet())},
+			[]string{
+				signalWithStartLine(unhealthy),
+				signalWithStartLine(waiting),
+				signalWithStartLine(testDeployment()),
+				signalWithStartLine(testMachineSet()),
+			},
 			first,
 		)
 		w.startLeader()
 		w.advanceClock(3 * time.Second)
 		assert.Equal(t, first, slices.Compact(w.takeRequests()), "whatever the leader before has signaled")
-		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
+		w.putObject(changedCopy(testMachine(), setDeleting[*v1alpha1.Machine]))
 		w.runDebouncedWork()
 		assert.Equal(
 			t,
-			[]string{startSignalOf(aMachine()), startSignalOf(aDeployment()), startSignalOf(aSet())},
+			[]string{
+				signalWithStartLine(testMachine()),
+				signalWithStartLine(testDeployment()),
+				signalWithStartLine(testMachineSet()),
+			},
 			w.takeRequests(),
 			"and the former leader signals no more",
 		)
@@ -250,12 +261,12 @@ func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 		testInstallation.ID(run.KindRollout, ref("d"), 3),
 	}
 	others := []string{
-		workflowIDOf(aMachine()),
+		workflowIDOf(testMachine()),
 		run.Installation("shoot").ID(run.KindMachine, ref("x")),
-		testInstallation.InstallationMarkID(),
+		testInstallation.ReservationWorkflowID(),
 		"somebody-elses",
 	}
-	assertStrayRunsSignaled(t, []runtime.Object{aMachine(), nodeWithName("n"), aDeployment()}, strays, others)
+	assertStrayRunsSignaled(t, []runtime.Object{testMachine(), nodeWithName("n"), testDeployment()}, strays, others)
 }
 
 // refOfGoneObject returns a reference to an object that does not exist.
@@ -268,7 +279,7 @@ func assertStrayRunsSignaled(t *testing.T, objects []runtime.Object, strays, oth
 	t.Helper()
 	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.openRuns = slices.Concat(others, strays)
+		w.openRunIDs = slices.Concat(others, strays)
 		for _, way := range []string{"a new leader", "after an error"} {
 			if way == "after an error" {
 				w.setAnswer(serviceerror.NewUnavailable("away"), 0)

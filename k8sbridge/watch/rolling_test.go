@@ -13,21 +13,21 @@ import (
 	"millwright/observe/cache"
 )
 
-// rolloutOfD is the rollout ID in the status of a deployment with an open rollout.
-const rolloutOfD = "rollout/ns/d/uid-d/2"
+// testRolloutID is the rollout ID in the status of a deployment with an open rollout.
+const testRolloutID = "rollout/ns/d/uid-d/2"
 
 // rollingStack returns the test stack during the rollout of revision 2. The new set has its machine, and the rollout
 // only waits until the machine is ready.
 func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object {
 	return []runtime.Object{
 		rollingDeployment(changes...),
-		aSet(),
-		aMachine(),
+		testMachineSet(),
+		testMachine(),
 		setOfNewRevision(),
 		machineOfNewRevision(),
-		guardedNode(),
-		aClass(),
-		aSecret(),
+		nodeDuringRollout(),
+		testClass(),
+		testSecret(),
 	}
 }
 
@@ -39,7 +39,7 @@ func rollingDeployment(changes ...func(*v1alpha1.MachineDeployment)) *v1alpha1.M
 	for _, change := range changes {
 		change(d)
 	}
-	below := objectList(aSet(), aMachine(), setOfNewRevision(), machineOfNewRevision())
+	below := objectList(testMachineSet(), testMachine(), setOfNewRevision(), machineOfNewRevision())
 	return withDeploymentStatus(
 		withDeploymentStatus(d, below...),
 		below...) // the first report counts as progress of the rollout
@@ -64,9 +64,9 @@ func machineOfNewRevision() *v1alpha1.Machine {
 	})
 }
 
-// guardedNode returns the node of the old machine with the annotations and the taint of a rollout.
-func guardedNode() *corev1.Node {
-	return changedCopy(aNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
+// nodeDuringRollout returns the node of the old machine with the annotations and the taint of a rollout.
+func nodeDuringRollout() *corev1.Node {
+	return changedCopy(testNode(), withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabled, "true"),
 		withAnnotation[*corev1.Node](v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{
 				{Key: v1alpha1.TaintPreferNoSchedule, Value: "True", Effect: v1alpha1.TaintPreferNoScheduleEffect},
@@ -87,19 +87,19 @@ func withProgressDeadline(d *v1alpha1.MachineDeployment) {
 
 // withOpenRollout writes the rollout's ID into a deployment's status.
 func withOpenRollout(d *v1alpha1.MachineDeployment) {
-	d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, RolloutOf: d.UID, Step: "await-machines"}
+	d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: testRolloutID, RolloutOf: d.UID, Step: "await-machines"}
 }
 
 // stackBeforeApproval returns a rollout that waits for approval at its first pause point, before its first new machine.
 func stackBeforeApproval() []runtime.Object {
 	return []runtime.Object{
 		deploymentBeforeApproval(),
-		aSet(),
-		aMachine(),
+		testMachineSet(),
+		testMachine(),
 		emptySetOfNewRevision(),
-		guardedNode(),
-		aClass(),
-		aSecret(),
+		nodeDuringRollout(),
+		testClass(),
+		testSecret(),
 	}
 }
 
@@ -108,7 +108,7 @@ func deploymentBeforeApproval() *v1alpha1.MachineDeployment {
 		d.Status.Rollout.Steps = []v1alpha1.RolloutStep{{Approve: true}}
 		d.Status.Rollout.ReachedAt = &creationTime
 	})
-	return withDeploymentStatus(d, aSet(), aMachine(), emptySetOfNewRevision())
+	return withDeploymentStatus(d, testMachineSet(), testMachine(), emptySetOfNewRevision())
 }
 
 // emptySetOfNewRevision returns the new set before it has a machine.
@@ -124,7 +124,7 @@ func withRolloutHold(d *v1alpha1.MachineDeployment) {
 
 // A policy that is created, changed or deleted wakes the deployments and sets of its namespace that have pending
 // work.
-func TestAPolicyWakesDeploymentsAndSets(t *testing.T) {
+func TestAPolicySignalsDeploymentsAndSets(t *testing.T) {
 	runBridgeTest(t, stackBeforeApproval(), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "careful", UID: "uid-careful"}}
@@ -137,7 +137,7 @@ func TestAPolicyWakesDeploymentsAndSets(t *testing.T) {
 		w.runDebouncedWork()
 		calls := w.takeCalls()
 		require.NotEmpty(t, calls)
-		assert.Equal(t, version, calls[0].signalContent.Versions[cache.Policies], "the decision must see it")
+		assert.Equal(t, version, calls[0].signalContent.Versions[cache.RolloutPolicies], "the decision must see it")
 		other = other.DeepCopy()
 		other.Labels = map[string]string{"note": "x"}
 		w.putObject(other)

@@ -18,14 +18,14 @@ import (
 	"millwright/observe/deployment"
 )
 
-const rolloutSignal = "signal " + rolloutOfD
+const rolloutSignal = "signal " + testRolloutID
 
 // takeDeploymentCalls returns the signals to the deployment's workflow and to its rollout since the last call.
 func (w *bridgeTestEnv) takeDeploymentCalls() []temporalCall {
 	return slices.DeleteFunc(
 		w.takeCalls(),
 		func(c temporalCall) bool {
-			return c.workflowID != workflowIDOf(aDeployment()) && c.workflowID != rolloutOfD
+			return c.workflowID != workflowIDOf(testDeployment()) && c.workflowID != testRolloutID
 		},
 	)
 }
@@ -54,7 +54,7 @@ func TestRolloutIsSignaledInsteadOfItsDeployment(t *testing.T) {
 func TestDeploymentIsSignaledIfItsStatusNamesNoRollout(t *testing.T) {
 	for name, operation := range map[string]*v1alpha1.Operation{
 		"nothing":    nil,
-		"its own":    {WorkflowID: workflowIDOf(aDeployment()), Step: "rollout"},
+		"its own":    {WorkflowID: workflowIDOf(testDeployment()), Step: "rollout"},
 		"one unread": {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestDeploymentIsSignaledIfItsStatusNamesNoRollout(t *testing.T) {
 				w.takeDeploymentCalls()
 				w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 				w.runDueWork()
-				assert.Equal(t, []string{startSignalOf(aDeployment())}, callDescriptions(w.takeDeploymentCalls()))
+				assert.Equal(t, []string{signalWithStartLine(testDeployment())}, callDescriptions(w.takeDeploymentCalls()))
 			})
 		})
 	}
@@ -73,11 +73,11 @@ func TestDeploymentIsSignaledIfItsStatusNamesNoRollout(t *testing.T) {
 func TestDeploymentIsSignaledIfItsRolloutIsNotOpen(t *testing.T) {
 	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
-		w.closeWorkflow(rolloutOfD)
+		w.closeWorkflow(testRolloutID)
 		version := w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 		w.runDueWork()
 		calls := w.takeDeploymentCalls()
-		require.Equal(t, []string{rolloutSignal, startSignalOf(aDeployment())}, callDescriptions(calls))
+		require.Equal(t, []string{rolloutSignal, signalWithStartLine(testDeployment())}, callDescriptions(calls))
 		assert.Equal(t, version, calls[1].signalContent.Versions[cache.Machines])
 		assert.Equal(t, calls[1].signalContent.Versions, calls[1].input.Versions)
 		w.advanceClock(20 * time.Second)
@@ -85,7 +85,7 @@ func TestDeploymentIsSignaledIfItsRolloutIsNotOpen(t *testing.T) {
 	})
 }
 
-func TestASignalToARolloutThatFailsIsTriedAgain(t *testing.T) {
+func TestAFailedSignalToARolloutIsTriedAgain(t *testing.T) {
 	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
 		w.setAnswer(serviceerror.NewInternal("odd"), 0)
@@ -107,7 +107,7 @@ func TestASignalToARolloutThatFailsIsTriedAgain(t *testing.T) {
 
 // A rollout waits for machines. Changes of the machines signal the rollout at once, before the set has written its
 // status.
-func TestAMachineWakesTheDeploymentBeforeItsSetReports(t *testing.T) {
+func TestAMachineSignalsTheDeploymentBeforeItsSetReports(t *testing.T) {
 	running := changedCopy(machineOfNewRevision(), setJoined)
 	for _, row := range []struct {
 		name   string
@@ -164,7 +164,7 @@ func TestDeploymentIsSignaledForADeletedMachine(t *testing.T) {
 	})
 }
 
-func TestARolloutHasFourSignalsASecond(t *testing.T) {
+func TestARolloutGetsAtMostFourSignalsASecond(t *testing.T) {
 	runBridgeTest(t, append(rollingStack(withOpenRollout), machineOfNewRevision()), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		for i := range 20 {
@@ -184,21 +184,21 @@ func TestARolloutHasFourSignalsASecond(t *testing.T) {
 	})
 }
 
-func TestASetWithoutADeploymentWakesNoDeployment(t *testing.T) {
-	lone := changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
+func TestASetWithoutADeploymentSignalsNoDeployment(t *testing.T) {
+	lone := changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
 	runBridgeTest(t, append(rollingStack(withOpenRollout), lone), func(w *bridgeTestEnv) {
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
-		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineFailed)))
+		w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineFailed)))
 		w.runDueWork()
 		assert.Empty(t, w.takeDeploymentCalls())
 	})
 }
 
-func TestLabelsOfASetWakeItsDeployment(t *testing.T) {
+func TestLabelsOfASetSignalItsDeployment(t *testing.T) {
 	for name, change := range map[string]setOption{
-		"frozen": labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue),
-		"closed": labelledSet(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue),
+		"frozen": withSetLabel(v1alpha1.LabelFreeze, v1alpha1.ValueTrue),
+		"closed": withSetLabel(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue),
 	} {
 		t.Run(name, func(t *testing.T) {
 			runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
@@ -213,7 +213,7 @@ func TestLabelsOfASetWakeItsDeployment(t *testing.T) {
 
 // A change for which a rollout waits signals the rollout at once, before the set's status changes. A change of the
 // counts in the set's status signals the rollout debounced.
-func TestTheCountsOfASetWakeItsDeploymentDebounced(t *testing.T) {
+func TestTheCountsOfASetSignalItsDeploymentDebounced(t *testing.T) {
 	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putObject(
@@ -254,7 +254,11 @@ func (w *bridgeTestEnv) writeDeploymentStatus() {
 	deployment.ApplyStatus(&d.Status, plan.Status, now)
 	d.Status.ObservedGeneration = d.Generation
 	tree.Deployment = d
-	deployment.ApplyBlocked(&d.Status, deployment.ExplanationFacts(tree, plan, "", now.Time).BlockedSummary(now.Time), now)
+	deployment.ApplyBlockedCondition(
+		&d.Status,
+		deployment.ExplanationFacts(tree, plan, "", now.Time).BlockedSummary(now.Time),
+		now,
+	)
 	w.putObject(d)
 	w.advanceClock(time.Second)
 }
@@ -265,7 +269,7 @@ func TestResyncStartsOrSignalsRollouts(t *testing.T) {
 	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
-		assert.Equal(t, []string{"start " + workflowIDOf(aDeployment())}, callDescriptions(w.takeDeploymentCalls()))
+		assert.Equal(t, []string{"start " + workflowIDOf(testDeployment())}, callDescriptions(w.takeDeploymentCalls()))
 	})
 	runBridgeTest(
 		t,
@@ -285,13 +289,13 @@ func TestResyncStartsOrSignalsRollouts(t *testing.T) {
 	})
 }
 
-func TestTheRolloutThatAStatusNamesIsRecognised(t *testing.T) {
-	d := aDeployment()
+func TestTheRolloutInAStatusIsRecognized(t *testing.T) {
+	d := testDeployment()
 	names := func(of types.UID) string {
-		d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: rolloutOfD, RolloutOf: of}
+		d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: testRolloutID, RolloutOf: of}
 		return deployment.CurrentRolloutID(d)
 	}
-	assert.Equal(t, rolloutOfD, names(d.UID))
+	assert.Equal(t, testRolloutID, names(d.UID))
 	assert.Empty(t, names(""), "another workflow")
 	assert.Empty(t, names("uid-other"), "the status came with the object from elsewhere")
 	d.Status.CurrentOperation = nil

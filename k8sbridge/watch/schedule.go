@@ -17,21 +17,21 @@ import (
 	"millwright/workflows/run"
 )
 
-// skipOverlap is the overlap policy of the schedules: a sweep of a class does not start while another sweep of that
-// class runs.
-const skipOverlap = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
+// skipOverlapPolicy is the overlap policy of the schedules: a sweep of a class does not start while another sweep of
+// that class runs.
+const skipOverlapPolicy = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
 
-func (s *sweepSchedules) desiredSchedule(class *v1alpha1.MachineClass) client.ScheduleOptions {
-	ref := refOf(class)
+func (s *sweepScheduler) desiredSchedule(class *v1alpha1.MachineClass) client.ScheduleOptions {
+	ref := objectRef(class)
 	id := s.shard.Installation.ID(run.KindOrphanCollection, ref)
 	owner := run.ParentNames{Provider: class.ProviderName()}
 	return client.ScheduleOptions{
 		ID: id,
 		Spec: client.ScheduleSpec{
 			Intervals: []client.ScheduleIntervalSpec{{Every: s.interval}},
-			Jitter:    min(s.interval/jitterShare, maxJitter),
+			Jitter:    min(s.interval/jitterDivisor, maxJitter),
 		},
-		Overlap:       skipOverlap,
+		Overlap:       skipOverlapPolicy,
 		CatchupWindow: catchUpWindow,
 		Action: &client.ScheduleWorkflowAction{
 			ID:                    id,
@@ -48,11 +48,11 @@ func (s *sweepSchedules) desiredSchedule(class *v1alpha1.MachineClass) client.Sc
 
 // ensureSchedule creates a schedule, or updates the interval and the action of an existing schedule. ensureSchedule
 // keeps all other fields, because a user may have paused the schedule.
-func (s *sweepSchedules) ensureSchedule(ctx context.Context, wanted client.ScheduleOptions) error {
-	handle := s.schedules.GetHandle(ctx, wanted.ID)
+func (s *sweepScheduler) ensureSchedule(ctx context.Context, wanted client.ScheduleOptions) error {
+	handle := s.scheduleClient.GetHandle(ctx, wanted.ID)
 	there, err := handle.Describe(ctx)
 	if _, absent := errors.AsType[*serviceerror.NotFound](err); absent {
-		if _, err = s.schedules.Create(ctx, wanted); errors.Is(err, sdk.ErrScheduleAlreadyRunning) {
+		if _, err = s.scheduleClient.Create(ctx, wanted); errors.Is(err, sdk.ErrScheduleAlreadyRunning) {
 			return nil // another bridge created the schedule first: the next check compares the schedule
 		}
 		return err

@@ -18,13 +18,13 @@ import (
 func TestObjectsOfNamespacesOutOfScopeAreNotSignaled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newBridgeTestEnv(t, stackWithoutPendingWork()...)
-		w.cluster.Scope.ExceptNamespaces = []string{aMachine().Namespace}
-		w.openRuns = []string{workflowIDOf(aMachine())}
+		w.cluster.Scope.ExceptNamespaces = []string{testMachine().Namespace}
+		w.openRunIDs = []string{workflowIDOf(testMachine())}
 		w.startLeader()
 		w.advanceClock(3 * time.Second)
-		assert.Equal(t, []string{"signal " + workflowIDOf(aMachine())}, w.takeRequests(), "the open run")
-		w.putObject(changedCopy(aMachine(), setDeleting[*v1alpha1.Machine]))
-		w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 7 }))
+		assert.Equal(t, []string{"signal " + workflowIDOf(testMachine())}, w.takeRequests(), "the open run")
+		w.putObject(changedCopy(testMachine(), setDeleting[*v1alpha1.Machine]))
+		w.putObject(changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 7 }))
 		w.advanceClock(5 * time.Minute)
 		assert.Empty(t, w.takeRequests())
 	})
@@ -36,15 +36,15 @@ func TestNamespaceLabelDecidesWhetherItsObjectsAreSignaled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		named := func(fleet string) *corev1.Namespace {
 			return &corev1.Namespace{
-				ObjectMeta: metav1.ObjectMeta{Name: aMachine().Namespace, Labels: map[string]string{"fleet": fleet}},
+				ObjectMeta: metav1.ObjectMeta{Name: testMachine().Namespace, Labels: map[string]string{"fleet": fleet}},
 			}
 		}
-		doomed := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
+		doomed := changedCopy(testMachine(), setDeleting[*v1alpha1.Machine])
 		w := newBridgeTestEnv(t, append(stackWithoutPendingWork(), named("blue"), doomed)...)
 		open := func(runs ...string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.openRuns = runs
+			w.openRunIDs = runs
 		}
 		synctest.Wait() // wait until the caches are filled
 		w.cluster.Scope.Selector = labels.SelectorFromSet(labels.Set{"fleet": "blue"})

@@ -18,7 +18,7 @@ type secretMetadata = *metav1.PartialObjectMetadata
 
 // secretWithName returns a Secret without Millwright's finalizer.
 func secretWithName(name string) secretMetadata {
-	s := changedCopy(aSecret(), removeFinalizers[secretMetadata])
+	s := changedCopy(testSecret(), removeFinalizers[secretMetadata])
 	s.Name, s.UID = name, types.UID("uid-"+name)
 	return s
 }
@@ -29,7 +29,7 @@ func guardedSecret(name string) secretMetadata {
 	return s
 }
 
-func TestSecretFingerprints(t *testing.T) {
+func TestRelevantSecretChangesAlterFingerprints(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(secretMetadata)
@@ -41,9 +41,9 @@ func TestSecretFingerprints(t *testing.T) {
 		{"deletion", setDeleting[secretMetadata], []string{"spec", "parentDebounced"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			next := changedCopy(aSecret(), row.change)
+			next := changedCopy(testSecret(), row.change)
 			next.ResourceVersion = "8"
-			assert.Equal(t, row.want, differingFingerprints(secretFingerprints(aSecret()), secretFingerprints(next)))
+			assert.Equal(t, row.want, differingFingerprints(secretFingerprints(testSecret()), secretFingerprints(next)))
 		})
 	}
 }
@@ -51,7 +51,7 @@ func TestSecretFingerprints(t *testing.T) {
 func TestSecretSignalsItsClassesAndWaitingMachines(t *testing.T) {
 	t.Run("one that only credentialsSecretRef names wakes its class and who waits for it", func(t *testing.T) {
 		waiting := changedCopy(machineWithName("waiting"), setNotCreated)
-		runBridgeTest(t, []runtime.Object{changedCopy(aClass(), withSecret("other")), waiting}, func(w *bridgeTestEnv) {
+		runBridgeTest(t, []runtime.Object{changedCopy(testClass(), withSecret("other")), waiting}, func(w *bridgeTestEnv) {
 			w.takeCalls()
 			version := w.putObject(secretWithName("other"))
 			w.runDueWork()
@@ -60,8 +60,8 @@ func TestSecretSignalsItsClassesAndWaitingMachines(t *testing.T) {
 				calls[c.workflowID] = c
 			}
 			assert.Contains(t, calls, workflowIDOf(waiting))
-			require.Contains(t, calls, workflowIDOf(aClass()))
-			assert.Equal(t, version, calls[workflowIDOf(aClass())].signalContent.Versions[cache.Secrets])
+			require.Contains(t, calls, workflowIDOf(testClass()))
+			assert.Equal(t, version, calls[workflowIDOf(testClass())].signalContent.Versions[cache.Secrets])
 			assert.NotContains(
 				t,
 				calls[workflowIDOf(waiting)].signalContent.Versions,
@@ -71,18 +71,18 @@ func TestSecretSignalsItsClassesAndWaitingMachines(t *testing.T) {
 		})
 	})
 	t.Run("one that is missing wakes nobody, and the class when it appears", func(t *testing.T) {
-		runBridgeTest(t, []runtime.Object{aClass(), aMachine(), aNode()}, func(w *bridgeTestEnv) {
+		runBridgeTest(t, []runtime.Object{testClass(), testMachine(), testNode()}, func(w *bridgeTestEnv) {
 			w.advanceClock(maxResyncInterval)
 			assert.Empty(t, w.takeRequests())
 			w.putObject(secretWithName("credentials"))
 			w.runDueWork()
-			assert.Equal(t, []string{startSignalOf(aClass())}, w.takeRequests())
+			assert.Equal(t, []string{signalWithStartLine(testClass())}, w.takeRequests())
 		})
 	})
 	t.Run("one in another namespace is left alone", func(t *testing.T) {
 		elsewhere := secretWithName("credentials")
 		elsewhere.Namespace = "keys"
-		class := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })
+		class := changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })
 		runBridgeTest(t, []runtime.Object{class}, func(w *bridgeTestEnv) {
 			w.putObject(elsewhere)
 			w.advanceClock(maxResyncInterval)
@@ -92,36 +92,36 @@ func TestSecretSignalsItsClassesAndWaitingMachines(t *testing.T) {
 	t.Run("one in another namespace that allows its use wakes who waits for it", func(t *testing.T) {
 		elsewhere := secretWithName("credentials")
 		elsewhere.Namespace = "keys"
-		class := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })
+		class := changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.SecretRef.Namespace = "keys" })
 		waiting := changedCopy(machineWithName("waiting"), setNotCreated)
 		runBridgeTest(t, []runtime.Object{class, elsewhere, waiting}, func(w *bridgeTestEnv) {
 			w.takeCalls()
 			elsewhere.Annotations = map[string]string{v1alpha1.AnnotationAllowedClassNamespaces: "ns"}
 			w.putObject(elsewhere)
 			w.runDueWork()
-			assert.Equal(t, []string{startSignalOf(waiting)}, w.takeRequests())
+			assert.Equal(t, []string{signalWithStartLine(waiting)}, w.takeRequests())
 		})
 	})
 	t.Run("one that changes is no news to a class that waits", func(t *testing.T) {
 		runBridgeTest(t, append(stackWithoutPendingWork(), deletingClass()), func(w *bridgeTestEnv) {
 			w.advanceClock(time.Second)
 			w.takeCalls()
-			w.putObject(aSecret())
+			w.putObject(testSecret())
 			w.advanceClock(2 * time.Second)
 			assert.Empty(t, w.takeRequests())
 		})
 	})
 	t.Run("one that goes with its class starts no run for what is gone", func(t *testing.T) {
 		runBridgeTest(t, append(stackWithoutPendingWork(), deletingClass()), func(w *bridgeTestEnv) {
-			w.deleteObject(aMachine())
+			w.deleteObject(testMachine())
 			w.advanceClock(5 * time.Second)
 			w.takeCalls()
 			// now the workflow of the class removes the finalizers of the Secret and the class
-			w.putObject(changedCopy(aSecret(), setDeleting[secretMetadata]))
-			w.deleteObject(aSecret())
+			w.putObject(changedCopy(testSecret(), setDeleting[secretMetadata]))
+			w.deleteObject(testSecret())
 			w.deleteObject(deletingClass())
 			w.advanceClock(2 * time.Second)
-			assert.NotContains(t, w.takeRequests(), startSignalOf(aClass()))
+			assert.NotContains(t, w.takeRequests(), signalWithStartLine(testClass()))
 		})
 	})
 }

@@ -20,16 +20,16 @@ func (b *Bridge) sendSignals(ctx context.Context) {
 			return
 		}
 		// the namespace may have been moved to another shard while the object was in the queue
-		if w, claimed := b.takeWakeRequest(k); claimed && ctx.Err() == nil && b.servesGoneObjects(k.namespace) {
-			b.deliverWakeRequest(ctx, k, w)
+		if w, claimed := b.takeSignalRequest(k); claimed && ctx.Err() == nil && b.servesDeletedObjects(k.namespace) {
+			b.processSignalRequest(ctx, k, w)
 		}
 		b.evaluationQueue.Done(k)
 	}
 }
 
-// deliverWakeRequest evaluates one object. A failed signal is retried after a back-off, and then includes all wakes
+// processSignalRequest evaluates one object. A failed signal is retried after a back-off, and then includes all wakes
 // that have arrived until then.
-func (b *Bridge) deliverWakeRequest(ctx context.Context, k objectKey, w wakeRequest) {
+func (b *Bridge) processSignalRequest(ctx context.Context, k objectKey, w signalRequest) {
 	sent, err := b.evaluateObject(ctx, k, w)
 	switch {
 	case err == nil:
@@ -48,7 +48,7 @@ func (b *Bridge) deliverWakeRequest(ctx context.Context, k objectKey, w wakeRequ
 
 // evaluateObject signals the workflow of an object that has pending work, and the workflows of deleted objects with the
 // same name. The result sent reports whether a request was sent to Temporal.
-func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest) (sent bool, err error) {
+func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w signalRequest) (sent bool, err error) {
 	s, found := b.readSubject(ctx, k)
 	if tooEarly := time.Until(w.earliestSignal); !found && tooEarly > 0 {
 		b.enqueue(k, w, tooEarly)
@@ -63,7 +63,7 @@ func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest)
 		}
 		sent = true
 	}
-	if !found || !b.serves(k.namespace) {
+	if !found || !b.servesNamespace(k.namespace) {
 		b.mu.Lock()
 		delete(b.nextSignalTimes, k)
 		b.mu.Unlock()
@@ -77,10 +77,10 @@ func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest)
 		return sent, err // the bridge shuts down
 	}
 	b.delayNextSignal(k, minSignalInterval)
-	w.mergeWakeRequest(wakeRequest{versions: s.versions})
+	w.mergeSignalRequest(signalRequest{versions: s.versions})
 	changed := run.ChangeSignal{
 		UID: s.ref.UID, Generation: s.generation, Versions: w.versions, Deleting: s.isBeingDeleted,
-		Shard: b.numberForSignals(),
+		Shard: b.shardNumberForSignals(),
 	}
 	if err := b.signalWorkflow(ctx, k, s, changed); err != nil {
 		return true, err
@@ -106,13 +106,20 @@ func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w wakeRequest)
 // open, signalWorkflow signals only the rollout, because the rollout writes the deployment's sets.
 func (b *Bridge) signalWorkflow(ctx context.Context, k objectKey, s subject, changed run.ChangeSignal) error {
 	if s.openRolloutID != "" {
-		err := b.starter.SignalWorkflow(ctx, s.openRolloutID, "", run.SignalChanged, changed)
+		err := b.workflowClient.SignalWorkflow(ctx, s.openRolloutID, "", run.SignalChanged, changed)
 		if _, absent := errors.AsType[*serviceerror.NotFound](err); !absent {
 			return err
 		}
 	}
-	_, err := b.starter.SignalWithStartWorkflow(ctx, b.shard.Installation.ID(k.kind, s.ref), run.SignalChanged, changed,
-		b.startOptions(k, s), string(k.kind), run.Input{Ref: s.ref, Versions: changed.Versions})
+	_, err := b.workflowClient.SignalWithStartWorkflow(
+		ctx,
+		b.shard.Installation.ID(k.kind, s.ref),
+		run.SignalChanged,
+		changed,
+		b.startOptions(k, s),
+		string(k.kind),
+		run.Input{Ref: s.ref, Versions: changed.Versions},
+	)
 	return err
 }
 
@@ -123,7 +130,7 @@ func (b *Bridge) signalDeletedObject(ctx context.Context, d deletedObject, versi
 		if err := b.signalLimiter.Wait(ctx); err != nil {
 			return err
 		}
-		if err := ignoreNotFound(b.starter.SignalWorkflow(ctx, id, "", run.SignalChanged, changed)); err != nil {
+		if err := ignoreNotFound(b.workflowClient.SignalWorkflow(ctx, id, "", run.SignalChanged, changed)); err != nil {
 			return err
 		}
 	}
@@ -156,6 +163,6 @@ func (b *Bridge) recordTemporalAnswer() {
 	if again {
 		b.log.Info("Temporal answers again: everything is evaluated")
 		b.evaluateAllObjects()
-		b.orphanSchedules.enqueueAllChecks() // Temporal may have lost its data
+		b.sweepScheduler.enqueueAllChecks() // Temporal may have lost its data
 	}
 }

@@ -19,24 +19,24 @@ func (b *Bridge) EnablePollerChecks(ask func(ctx context.Context, provider strin
 	b.countPollers = ask
 }
 
-// watchPollers calls askPollers at each interval, until ctx ends.
+// watchPollers calls checkPollers at each interval, until ctx ends.
 func (b *Bridge) watchPollers(ctx context.Context) {
 	for b.countPollers != nil {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pollersInterval + rand.N(pollersInterval/10)):
-			b.askPollers(ctx)
+		case <-time.After(pollerCheckInterval + rand.N(pollerCheckInterval/10)):
+			b.checkPollers(ctx)
 		}
 	}
 }
 
-// askPollers counts the workers of each provider once, and wakes each class whose status does not report the result.
-func (b *Bridge) askPollers(ctx context.Context) {
+// checkPollers counts the workers of each provider once, and wakes each class whose status does not report the result.
+func (b *Bridge) checkPollers(ctx context.Context) {
 	answers := map[string]int{}
 	classes := slices.DeleteFunc(
 		cache.AllObjects[*v1alpha1.MachineClass](b.cluster.Informer(cache.Classes)),
-		func(c *v1alpha1.MachineClass) bool { return !b.serves(c.Namespace) },
+		func(c *v1alpha1.MachineClass) bool { return !b.servesNamespace(c.Namespace) },
 	)
 	for _, of := range classes {
 		name := of.ProviderName()
@@ -50,12 +50,12 @@ func (b *Bridge) askPollers(ctx context.Context) {
 		}
 	}
 	b.mu.Lock()
-	b.workersByProvider = answers
+	b.workerCountByProvider = answers
 	b.mu.Unlock()
 	for _, of := range classes {
 		silent := of.DeletionTimestamp == nil && !class.HasServedCondition(of) // a class that is being deleted has other work
 		if unserved := answers[of.ProviderName()] == 0; silent || unserved != (class.NoWorkerMessage(of) != "") {
-			b.enqueue(objectKey{run.KindMachineClass, of.Namespace, of.Name}, wakeRequest{}, 0)
+			b.enqueue(objectKey{run.KindMachineClass, of.Namespace, of.Name}, signalRequest{}, 0)
 		}
 	}
 }
@@ -65,6 +65,6 @@ func (b *Bridge) askPollers(ctx context.Context) {
 func (b *Bridge) hasWorker(provider string) (served, asked bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n, asked := b.workersByProvider[provider]
+	n, asked := b.workerCountByProvider[provider]
 	return n > 0, asked
 }

@@ -54,7 +54,7 @@ func putWithoutLabelAndAnnotation[T interface {
 	return putChangedObject(o, func(o T) { withoutLabelAndAnnotation(key)(o) })
 }
 
-func labelledSet(key, value string) setOption {
+func withSetLabel(key, value string) setOption {
 	return func(s *v1alpha1.MachineSet) { s.Labels[key] = value }
 }
 
@@ -79,17 +79,17 @@ type machineSetFacts struct {
 func readSetFacts(w *bridgeTestEnv) any {
 	s, found := w.cluster.MachineSet("ns/s")
 	require.True(w.t, found)
-	o := set.ScaleFacts(s, set.ReadRelated(w.cluster, s), time.Now(), 0)
+	o := set.ScaleFacts(s, set.ReadRelatedObjects(w.cluster, s), time.Now(), 0)
 	plan := scale.PlanSet(o)
 	facts := machineSetFacts{
 		Deleting:           o.Deleting,
 		Orphaning:          o.Orphaning,
-		Finalizer:          o.Finalizer,
+		Finalizer:          o.HasFinalizer,
 		Generation:         o.Generation,
 		ObservedGeneration: o.ObservedGeneration,
 		Wanted:             o.Replicas,
 		Members:            len(o.Members),
-		Unreported:         plan.Unreported,
+		Unreported:         plan.NeedsReport,
 		Recheck:            !plan.Decision.Recheck.IsZero(),
 	}
 	if plan.Decision.HasActions() {
@@ -102,40 +102,40 @@ func readSetFacts(w *bridgeTestEnv) any {
 // with time.
 func machineSetTestCases() []factTestCase {
 	readyNow := func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = metav1.Now() }
-	slow := sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())
+	slow := sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, testMachine())
 	return []factTestCase{
-		{fact: "Deleting", change: putChangedObject(aSet(), setDeleting[*v1alpha1.MachineSet])},
+		{fact: "Deleting", change: putChangedObject(testMachineSet(), setDeleting[*v1alpha1.MachineSet])},
 		{
-			name:   "the garbage collector is done",
-			fact:   "Orphaning",
-			before: objectList(changedCopy(aSet(), setDeletedWithOrphans[*v1alpha1.MachineSet])),
-			change: putChangedObject(aSet(), setDeleting[*v1alpha1.MachineSet]),
+			name:           "the garbage collector is done",
+			fact:           "Orphaning",
+			initialObjects: objectList(changedCopy(testMachineSet(), setDeletedWithOrphans[*v1alpha1.MachineSet])),
+			change:         putChangedObject(testMachineSet(), setDeleting[*v1alpha1.MachineSet]),
 		},
-		{fact: "Finalizer", change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
-		{fact: "Generation", change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
+		{fact: "Finalizer", change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
+		{fact: "Generation", change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
 		{
-			fact:   "ObservedGeneration",
-			resync: true,
-			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }),
+			fact:           "ObservedGeneration",
+			waitsForResync: true,
+			change:         putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }),
 		},
-		{fact: "Wanted", change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
+		{fact: "Wanted", change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
 		{name: "one more", fact: "Members", change: putChangedObject(machineWithName("second"))},
-		{name: "gone", fact: "Members", change: func(w *bridgeTestEnv) { w.deleteObject(aMachine()) }},
+		{name: "gone", fact: "Members", change: func(w *bridgeTestEnv) { w.deleteObject(testMachine()) }},
 		{
 			name:   "given away",
 			fact:   "Members",
-			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
+			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
 		},
 		{
-			name:   "its node was not ready for a moment",
-			fact:   "Recheck",
-			before: objectList(slow),
-			change: putChangedObject(aMachine(), readyNow),
+			name:           "its node was not ready for a moment",
+			fact:           "Recheck",
+			initialObjects: objectList(slow),
+			change:         putChangedObject(testMachine(), readyNow),
 		},
 		{
 			name:   "one goes",
 			fact:   "Recheck",
-			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }),
+			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }),
 		},
 	}
 }
@@ -144,13 +144,13 @@ func machineSetTestCases() []factTestCase {
 func machineSetStatusTestCases() []factTestCase {
 	status := func(name string, change func(*v1alpha1.MachineSetStatus)) factTestCase {
 		return factTestCase{
-			name:   "status, " + name,
-			fact:   "Unreported",
-			resync: true,
-			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) }),
+			name:           "status, " + name,
+			fact:           "Unreported",
+			waitsForResync: true,
+			change:         putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) }),
 		}
 	}
-	pending := changedCopy(aMachine(), withPhase(v1alpha1.MachinePending))
+	pending := changedCopy(testMachine(), withPhase(v1alpha1.MachinePending))
 	ofPending := objectList(pending, sizedSet(1, nil, pending))
 	crashing := func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
@@ -158,7 +158,7 @@ func machineSetStatusTestCases() []factTestCase {
 			{Type: v1alpha1.MachineInstanceReady, Status: corev1.ConditionFalse, Reason: "ResourceExhausted"},
 		}
 	}
-	crashed := changedCopy(aMachine(), crashing)
+	crashed := changedCopy(testMachine(), crashing)
 	return []factTestCase{
 		status("replicas", func(s *v1alpha1.MachineSetStatus) { s.Replicas = 0 }),
 		status("fully labelled", func(s *v1alpha1.MachineSetStatus) { s.FullyLabeledReplicas = 0 }),
@@ -188,48 +188,55 @@ func machineSetStatusTestCases() []factTestCase {
 		status("the reason of a condition", func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Reason = "Odd" }),
 		status("the message of a condition", func(s *v1alpha1.MachineSetStatus) { s.Conditions[0].Message = "odd" }),
 
-		{name: "ready no more", fact: "Unreported", change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineUnknown))},
+		{
+			name:   "ready no more",
+			fact:   "Unreported",
+			change: putChangedObject(testMachine(), withPhase(v1alpha1.MachineUnknown)),
+		},
 		{
 			name:   "available only",
 			fact:   "Unreported",
-			change: putChangedObject(aMachine(), withPhase(v1alpha1.MachineAvailable)),
+			change: putChangedObject(testMachine(), withPhase(v1alpha1.MachineAvailable)),
 		},
 		{
-			name:   "a label of the template",
-			fact:   "Unreported",
-			before: objectList(withSelector(aSet())),
+			name:           "a label of the template",
+			fact:           "Unreported",
+			initialObjects: objectList(withBroaderSelector(testMachineSet())),
 			change: putChangedObject(
-				aMachine(),
+				testMachine(),
 				func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) },
 			),
 		},
-		{name: "no instance can be made", fact: "Unreported", change: putChangedObject(aMachine(), crashing)},
+		{name: "no instance can be made", fact: "Unreported", change: putChangedObject(testMachine(), crashing)},
 		{
-			name:   "for another reason",
-			fact:   "Unreported",
-			before: objectList(crashed, sizedSet(1, nil, crashed)),
-			change: putChangedObject(crashed, func(m *v1alpha1.Machine) { m.Status.Conditions[0].Reason = "Unauthenticated" }),
+			name:           "for another reason",
+			fact:           "Unreported",
+			initialObjects: objectList(crashed, sizedSet(1, nil, crashed)),
+			change: putChangedObject(
+				crashed,
+				func(m *v1alpha1.Machine) { m.Status.Conditions[0].Reason = "Unauthenticated" },
+			),
 		},
 		{
-			name:   "what it waits for",
-			fact:   "Unreported",
-			before: ofPending,
+			name:           "what it waits for",
+			fact:           "Unreported",
+			initialObjects: ofPending,
 			change: putChangedObject(
 				pending,
 				func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "waits for its node" },
 			),
 		},
 		{
-			name:   "it had joined",
-			fact:   "Unreported",
-			before: ofPending,
-			change: putChangedObject(pending, func(m *v1alpha1.Machine) { m.Status.JoinedAt = &creationTime }),
+			name:           "it had joined",
+			fact:           "Unreported",
+			initialObjects: ofPending,
+			change:         putChangedObject(pending, func(m *v1alpha1.Machine) { m.Status.JoinedAt = &creationTime }),
 		},
 		{
-			name:   "preserved",
-			fact:   "Unreported",
-			before: reportedFailedMachine(),
-			change: putChangedObject(reportedFailedMachine()[0].(*v1alpha1.Machine), func(m *v1alpha1.Machine) {
+			name:           "preserved",
+			fact:           "Unreported",
+			initialObjects: failedMachineAndItsSet(),
+			change: putChangedObject(failedMachineAndItsSet()[0].(*v1alpha1.Machine), func(m *v1alpha1.Machine) {
 				m.Status.CurrentStatus.PreserveExpiryTime = &creationTime
 			}),
 		},
@@ -237,15 +244,15 @@ func machineSetStatusTestCases() []factTestCase {
 			name: "kept",
 			fact: "Unreported",
 			change: putChangedObject(
-				aMachine(),
+				testMachine(),
 				withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
 			),
 		},
 		{
-			name:   "ready since a moment",
-			fact:   "Unreported",
-			before: objectList(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, aMachine())),
-			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
+			name:           "ready since a moment",
+			fact:           "Unreported",
+			initialObjects: objectList(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, testMachine())),
+			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
 				m.Status.Conditions[0].LastTransitionTime = metav1.Now()
 			}),
 		},
@@ -253,55 +260,58 @@ func machineSetStatusTestCases() []factTestCase {
 			name: "its deployment has another template",
 			fact: "Unreported",
 			change: putChangedObject(
-				aDeployment(),
+				testDeployment(),
 				func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" },
 			),
 		},
 		{
-			name:   "its deployment is paused",
-			fact:   "Unreported",
-			change: putChangedObject(aDeployment(), withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, "")),
+			name: "its deployment is paused",
+			fact: "Unreported",
+			change: putChangedObject(
+				testDeployment(),
+				withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""),
+			),
 		},
 		{
 			name: "its deployment is frozen",
 			fact: "Unreported",
-			change: putChangedObject(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+			change: putChangedObject(testDeployment(), func(d *v1alpha1.MachineDeployment) {
 				d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
 			}),
 		},
-		{name: "its class is gone", fact: "Unreported", change: func(w *bridgeTestEnv) { w.deleteObject(aClass()) }},
+		{name: "its class is gone", fact: "Unreported", change: func(w *bridgeTestEnv) { w.deleteObject(testClass()) }},
 		{
 			name: "the template names a class that does not exist",
 			fact: "Unreported",
-			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
+			change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Template.Spec.Class.Name = "none"
 			}),
 		},
 		{
-			name:   "the node of a failed machine asks for it",
-			fact:   "Unreported",
-			before: reportedFailedMachine(),
+			name:           "the node of a failed machine asks for it",
+			fact:           "Unreported",
+			initialObjects: failedMachineAndItsSet(),
 			change: putChangedObject(
-				aNode(),
+				testNode(),
 				withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
 			),
 		},
 		{
 			name:   "paused",
 			fact:   "Unreported",
-			change: putChangedObject(aSet(), withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, "")),
+			change: putChangedObject(testMachineSet(), withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, "")),
 		},
 	}
 }
 
-// reportedFailedMachine returns a failed machine that is not replaced, and a set whose status reports the failed
+// failedMachineAndItsSet returns a failed machine that is not replaced, and a set whose status reports the failed
 // machine.
-func reportedFailedMachine() []runtime.Object {
-	m := changedCopy(aMachine(), withPhase(v1alpha1.MachineFailed))
+func failedMachineAndItsSet() []runtime.Object {
+	m := changedCopy(testMachine(), withPhase(v1alpha1.MachineFailed))
 	return objectList(m, sizedSet(1, nil, m))
 }
 
 func TestEverySetFactSignalsTheSet(t *testing.T) {
 	rows := append(append(machineSetTestCases(), machineSetActionTestCases()...), machineSetStatusTestCases()...)
-	assertFactsSendSignals(t, reflect.TypeFor[machineSetFacts](), aSet(), readSetFacts, rows, nil)
+	assertFactsSendSignals(t, reflect.TypeFor[machineSetFacts](), testMachineSet(), readSetFacts, rows, nil)
 }

@@ -16,33 +16,33 @@ import (
 func machineSetActionTestCases() []factTestCase {
 	failed := withPhase(v1alpha1.MachineFailed)
 	granted := withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationReplacementGranted, "2026-01-01T00:00:00Z")
-	short := func(change setOption) *v1alpha1.MachineSet { return sizedSet(2, change, aMachine()) }
-	frozen := short(labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue))
-	closed := short(labelledSet(v1alpha1.LabelScaleUpDisabled, "true"))
+	short := func(change setOption) *v1alpha1.MachineSet { return sizedSet(2, change, testMachine()) }
+	frozen := short(withSetLabel(v1alpha1.LabelFreeze, v1alpha1.ValueTrue))
+	closed := short(withSetLabel(v1alpha1.LabelScaleUpDisabled, "true"))
 	paused := short(withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""))
-	pausing := changedCopy(aDeployment(), withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""))
+	pausing := changedCopy(testDeployment(), withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""))
 	pausedBelow := machineSetWithoutStatus()
 	pausedBelow.Spec.Replicas = 2
-	machineSetWithStatusFor(pausing, pausedBelow, aMachine())
+	machineSetWithDeploymentAndStatus(pausing, pausedBelow, testMachine())
 	freezing := changedCopy(
-		aDeployment(),
+		testDeployment(),
 		func(d *v1alpha1.MachineDeployment) { d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue },
 	)
 	frozenBelow := machineSetWithoutStatus()
 	frozenBelow.Spec.Replicas = 2
-	machineSetWithStatusFor(freezing, frozenBelow, aMachine())
+	machineSetWithDeploymentAndStatus(freezing, frozenBelow, testMachine())
 	classless := machineSetWithoutStatus()
 	classless.Spec.Replicas, classless.Spec.Template.Spec.Class.Name = 2, "large"
-	withStatusForRelated(
+	withStatusForRelatedObjects(
 		classless,
 		set.RelatedObjects{
-			Members:      []*v1alpha1.Machine{aMachine()},
-			Deployment:   aDeployment(),
+			Members:      []*v1alpha1.Machine{testMachine()},
+			Deployment:   testDeployment(),
 			MissingKinds: []string{"MachineClass"},
 		},
 	)
 	askingNode := changedCopy(
-		aNode(),
+		testNode(),
 		withAnnotation[*corev1.Node](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveNow),
 	)
 	scaled := withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationLastScalerChange, "2026-01-01T01:00:00Z")
@@ -56,207 +56,215 @@ func machineSetActionTestCases() []factTestCase {
 		s.Spec.Template.Labels["tier"], s.Spec.Template.Annotations = "front", map[string]string{"team": "shop"}
 	})
 	rich := changedCopy(
-		aMachine(),
+		testMachine(),
 		func(m *v1alpha1.Machine) { m.Labels["tier"], m.Annotations["team"] = "front", "shop" },
 	)
 	withSetStatus(richer, rich)
-	machineWith := func(changes ...machineOption) *v1alpha1.Machine { return changedCopy(aMachine(), changes...) }
+	machineWith := func(changes ...machineOption) *v1alpha1.Machine { return changedCopy(testMachine(), changes...) }
 	setWith := func(m *v1alpha1.Machine) *v1alpha1.MachineSet { return sizedSet(1, nil, m) }
 	failedOne, failedGranted := machineWith(failed), machineWith(failed, granted)
 	return []factTestCase{
-		{name: "one is gone", fact: "Next", change: func(w *bridgeTestEnv) { w.deleteObject(aMachine()) }},
-		{name: "one goes", fact: "Next", change: putChangedObject(aMachine(), setDeleting[*v1alpha1.Machine])},
+		{name: "one is gone", fact: "Next", change: func(w *bridgeTestEnv) { w.deleteObject(testMachine()) }},
+		{name: "one goes", fact: "Next", change: putChangedObject(testMachine(), setDeleting[*v1alpha1.Machine])},
 		{name: "one too many", fact: "Next", change: putChangedObject(second)},
 		{
 			name:   "the size",
 			fact:   "Next",
-			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 0 }),
+			change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 0 }),
 		},
 		{
-			name:   "no longer just updated",
-			fact:   "Next",
-			before: objectList(second, machineWith(updated), sizedSet(1, nil, machineWith(updated), second)),
-			change: putChangedObject(aMachine()),
+			name:           "no longer just updated",
+			fact:           "Next",
+			initialObjects: objectList(second, machineWith(updated), sizedSet(1, nil, machineWith(updated), second)),
+			change:         putChangedObject(testMachine()),
 		},
 
 		{name: "a new orphan", fact: "Next", change: putChangedObject(orphanMachine())},
 		{
-			name:   "an orphan's labels match now",
-			fact:   "Next",
-			before: objectList(orphanMachine(withOtherPool)),
+			name:           "an orphan's labels match now",
+			fact:           "Next",
+			initialObjects: objectList(orphanMachine(withOtherPool)),
+			change:         putChangedObject(orphanMachine()),
+		},
+		{
+			name: "an orphan has lost its owner",
+			fact: "Next",
+			initialObjects: objectList(orphanMachine(func(m *v1alpha1.Machine) {
+				m.OwnerReferences = newOwnerReferences(testClass(), "Stranger")
+			})),
 			change: putChangedObject(orphanMachine()),
 		},
-		{name: "an orphan has lost its owner", fact: "Next", before: objectList(orphanMachine(func(m *v1alpha1.Machine) {
-			m.OwnerReferences = newOwnerReferences(aClass(), "Stranger")
-		})), change: putChangedObject(orphanMachine())},
-		{name: "its labels do not match", fact: "Next", change: putChangedObject(aMachine(), withOtherPool)},
+		{name: "its labels do not match", fact: "Next", change: putChangedObject(testMachine(), withOtherPool)},
 		{
-			name:   "the selector matches another one",
-			fact:   "Next",
-			before: objectList(orphanMachine(withOtherPool)),
-			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
+			name:           "the selector matches another one",
+			fact:           "Next",
+			initialObjects: objectList(orphanMachine(withOtherPool)),
+			change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelMachineTemplateHash: "h"}}
 			}),
 		},
 
-		{name: "failed and granted", fact: "Next", change: putChangedObject(aMachine(), failed, granted)},
+		{name: "failed and granted", fact: "Next", change: putChangedObject(testMachine(), failed, granted)},
 		{
-			name:   "granted before it failed",
-			fact:   "Next",
-			before: objectList(machineWith(granted)),
-			change: putChangedObject(aMachine(), granted, failed),
+			name:           "granted before it failed",
+			fact:           "Next",
+			initialObjects: objectList(machineWith(granted)),
+			change:         putChangedObject(testMachine(), granted, failed),
 		},
 		{
-			name:   "granted after it failed",
-			fact:   "Next",
-			before: objectList(failedOne, setWith(failedOne)),
-			change: putChangedObject(failedOne, granted),
+			name:           "granted after it failed",
+			fact:           "Next",
+			initialObjects: objectList(failedOne, setWith(failedOne)),
+			change:         putChangedObject(failedOne, granted),
 		},
 		{
-			name:   "its deployment is not above it any more",
-			fact:   "Next",
-			before: objectList(failedOne, setWith(failedOne)),
-			change: putChangedObject(setWith(failedOne), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
+			name:           "its deployment is not above it any more",
+			fact:           "Next",
+			initialObjects: objectList(failedOne, setWith(failedOne)),
+			change:         putChangedObject(setWith(failedOne), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
 		},
 		{
 			name: "to be kept",
 			fact: "Next",
-			before: objectList(
-				sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 1 }, aMachine()),
+			initialObjects: objectList(
+				sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 1 }, testMachine()),
 			),
-			change: putChangedObject(aMachine(), failed),
+			change: putChangedObject(testMachine(), failed),
 		},
 		{
-			name:   "its time is over",
-			fact:   "Next",
-			before: objectList(machineWith(failed, granted, ending), setWith(machineWith(failed, granted, ending))),
-			change: putChangedObject(aMachine(), failed, granted),
+			name:           "its time is over",
+			fact:           "Next",
+			initialObjects: objectList(machineWith(failed, granted, ending), setWith(machineWith(failed, granted, ending))),
+			change:         putChangedObject(testMachine(), failed, granted),
 		},
 		{
-			name:   "nobody wants it kept",
-			fact:   "Next",
-			before: objectList(machineWith(failed, granted, wellKept), setWith(machineWith(failed, granted, wellKept))),
-			change: putChangedObject(aMachine(), failed, granted),
+			name:           "nobody wants it kept",
+			fact:           "Next",
+			initialObjects: objectList(machineWith(failed, granted, wellKept), setWith(machineWith(failed, granted, wellKept))),
+			change:         putChangedObject(testMachine(), failed, granted),
 		},
 
 		{
 			name:   "marked by a person",
 			fact:   "Next",
-			change: putChangedObject(aMachine(), withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, "")),
+			change: putChangedObject(testMachine(), withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, "")),
 		},
-		{name: "marked by a health check", fact: "Next", change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
+		{name: "marked by a health check", fact: "Next", change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
 			for _, kind := range []corev1.NodeConditionType{v1alpha1.MachineHealthCheckSucceeded, v1alpha1.MachineOwnerRemediated} {
 				m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse})
 			}
 		})},
 		{
-			name:   "marked by the autoscaler",
-			fact:   "Next",
-			before: objectList(sizedSet(1, scaled, aMachine()), machineWith(chosen)),
-			change: putChangedObject(aMachine(), chosen, marked),
+			name:           "marked by the autoscaler",
+			fact:           "Next",
+			initialObjects: objectList(sizedSet(1, scaled, testMachine()), machineWith(chosen)),
+			change:         putChangedObject(testMachine(), chosen, marked),
 		},
 		{
-			name:   "given the priority that goes with it",
-			fact:   "Next",
-			before: objectList(sizedSet(1, scaled, aMachine()), machineWith(marked)),
-			change: putChangedObject(aMachine(), chosen, marked),
+			name:           "given the priority that goes with it",
+			fact:           "Next",
+			initialObjects: objectList(sizedSet(1, scaled, testMachine()), machineWith(marked)),
+			change:         putChangedObject(testMachine(), chosen, marked),
 		},
 		{
-			name:   "the size changed after that",
-			fact:   "Next",
-			before: objectList(machineWith(chosen, marked)),
-			change: putChangedObject(aSet(), scaled),
+			name:           "the size changed after that",
+			fact:           "Next",
+			initialObjects: objectList(machineWith(chosen, marked)),
+			change:         putChangedObject(testMachineSet(), scaled),
 		},
 
 		{
-			name:   "frozen",
-			fact:   "Next",
-			before: objectList(short(nil)),
-			change: putChangedObject(short(nil), labelledSet(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
+			name:           "frozen",
+			fact:           "Next",
+			initialObjects: objectList(short(nil)),
+			change:         putChangedObject(short(nil), withSetLabel(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
 		},
 		{
-			name:   "not frozen any more",
-			fact:   "Next",
-			before: objectList(frozen),
-			change: putWithoutLabelAndAnnotation(frozen, v1alpha1.LabelFreeze),
+			name:           "not frozen any more",
+			fact:           "Next",
+			initialObjects: objectList(frozen),
+			change:         putWithoutLabelAndAnnotation(frozen, v1alpha1.LabelFreeze),
 		},
 		{
-			name:   "a person ends the freeze",
-			fact:   "Next",
-			before: objectList(frozen),
-			change: putChangedObject(frozen, withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, "")),
+			name:           "a person ends the freeze",
+			fact:           "Next",
+			initialObjects: objectList(frozen),
+			change:         putChangedObject(frozen, withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, "")),
 		},
 		{
-			name:   "its deployment is not frozen any more",
-			fact:   "Next",
-			before: objectList(freezing, frozenBelow),
-			change: putChangedObject(aDeployment()),
+			name:           "its deployment is not frozen any more",
+			fact:           "Next",
+			initialObjects: objectList(freezing, frozenBelow),
+			change:         putChangedObject(testDeployment()),
 		},
 		{
-			name:   "a person ends the freeze of its deployment",
-			fact:   "Next",
-			before: objectList(freezing, frozenBelow),
-			change: putChangedObject(freezing, withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, "")),
+			name:           "a person ends the freeze of its deployment",
+			fact:           "Next",
+			initialObjects: objectList(freezing, frozenBelow),
+			change: putChangedObject(
+				freezing,
+				withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, ""),
+			),
 		},
 		{
-			name:   "its class comes",
-			fact:   "Next",
-			before: objectList(classless),
-			change: putChangedObject(classWithName("large")),
+			name:           "its class comes",
+			fact:           "Next",
+			initialObjects: objectList(classless),
+			change:         putChangedObject(classWithName("large")),
 		},
 		{
-			name:   "the node of a failed machine asks for it no more",
-			fact:   "Next",
-			before: objectList(failedGranted, askingNode, setWith(failedGranted)),
-			change: putChangedObject(aNode()),
+			name:           "the node of a failed machine asks for it no more",
+			fact:           "Next",
+			initialObjects: objectList(failedGranted, askingNode, setWith(failedGranted)),
+			change:         putChangedObject(testNode()),
 		},
 		{
-			name:   "current once more",
-			fact:   "Next",
-			before: objectList(closed),
-			change: putWithoutLabelAndAnnotation(closed, v1alpha1.LabelScaleUpDisabled),
+			name:           "current once more",
+			fact:           "Next",
+			initialObjects: objectList(closed),
+			change:         putWithoutLabelAndAnnotation(closed, v1alpha1.LabelScaleUpDisabled),
 		},
 		{
-			name:   "not paused any more",
-			fact:   "Next",
-			before: objectList(paused),
-			change: putWithoutLabelAndAnnotation(paused, v1alpha1.AnnotationPaused),
+			name:           "not paused any more",
+			fact:           "Next",
+			initialObjects: objectList(paused),
+			change:         putWithoutLabelAndAnnotation(paused, v1alpha1.AnnotationPaused),
 		},
 		{
-			name:   "its deployment is no longer paused",
-			fact:   "Next",
-			before: objectList(pausing, pausedBelow),
-			change: putChangedObject(aDeployment()),
+			name:           "its deployment is no longer paused",
+			fact:           "Next",
+			initialObjects: objectList(pausing, pausedBelow),
+			change:         putChangedObject(testDeployment()),
 		},
 		{
-			name:   "its deployment is gone, and its pause",
-			fact:   "Next",
-			before: objectList(pausing, pausedBelow),
-			change: func(w *bridgeTestEnv) { w.deleteObject(aDeployment()) },
+			name:           "its deployment is gone, and its pause",
+			fact:           "Next",
+			initialObjects: objectList(pausing, pausedBelow),
+			change:         func(w *bridgeTestEnv) { w.deleteObject(testDeployment()) },
 		},
 		{
-			name:   "what it released is gone",
-			fact:   "Next",
-			before: append(releasedMachines(), sizedSetWithOrphans(2, releasedMachines())),
-			change: func(w *bridgeTestEnv) { w.deleteObject(machineWithName("r-0")) },
+			name:           "what it released is gone",
+			fact:           "Next",
+			initialObjects: append(releasedMachines(), sizedSetWithOrphans(2, releasedMachines())),
+			change:         func(w *bridgeTestEnv) { w.deleteObject(machineWithName("r-0")) },
 		},
 		{
-			name:   "what it released is being deleted",
-			fact:   "Next",
-			before: append(releasedMachines(), sizedSetWithOrphans(2, releasedMachines())),
-			change: putChangedObject(releasedMachine("r-0"), setDeleting[*v1alpha1.Machine]),
+			name:           "what it released is being deleted",
+			fact:           "Next",
+			initialObjects: append(releasedMachines(), sizedSetWithOrphans(2, releasedMachines())),
+			change:         putChangedObject(releasedMachine("r-0"), setDeleting[*v1alpha1.Machine]),
 		},
 
 		{
 			name: "the template has another timeout",
 			fact: "Next",
-			change: putChangedObject(aSet(), func(s *v1alpha1.MachineSet) {
+			change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 					MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
 				}
 			}),
 		},
-		{name: "the machine has", fact: "Next", change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
+		{name: "the machine has", fact: "Next", change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 				MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
 			}
@@ -264,36 +272,36 @@ func machineSetActionTestCases() []factTestCase {
 		{
 			name: "the machine has another node template",
 			fact: "Next",
-			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) {
+			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
 				m.Spec.NodeTemplateSpec.Labels = map[string]string{"team": "a"}
 			}),
 		},
 		{
 			name:   "the class's kind",
 			fact:   "Next",
-			change: putChangedObject(aMachine(), func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" }),
+			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" }),
 		},
 		{
-			name:   "the machine has lost a label",
-			fact:   "Next",
-			before: objectList(withSelector(richer), rich),
-			change: putWithoutLabelAndAnnotation(rich, "tier"),
+			name:           "the machine has lost a label",
+			fact:           "Next",
+			initialObjects: objectList(withBroaderSelector(richer), rich),
+			change:         putWithoutLabelAndAnnotation(rich, "tier"),
 		},
 		{
-			name:   "the machine has lost an annotation",
-			fact:   "Next",
-			before: objectList(withSelector(richer), rich),
-			change: putWithoutLabelAndAnnotation(rich, "team"),
+			name:           "the machine has lost an annotation",
+			fact:           "Next",
+			initialObjects: objectList(withBroaderSelector(richer), rich),
+			change:         putWithoutLabelAndAnnotation(rich, "team"),
 		},
 	}
 }
 
 func classWithName(name string) *v1alpha1.MachineClass {
-	return changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Name, c.UID = name, types.UID("uid-"+name) })
+	return changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Name, c.UID = name, types.UID("uid-"+name) })
 }
 
-// withSelector makes a set select its machines by fewer labels than the labels of its template.
-func withSelector(s *v1alpha1.MachineSet) *v1alpha1.MachineSet {
+// withBroaderSelector makes a set select its machines by fewer labels than the labels of its template.
+func withBroaderSelector(s *v1alpha1.MachineSet) *v1alpha1.MachineSet {
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
 	return s
 }
@@ -322,9 +330,9 @@ func releasedMachines() []runtime.Object {
 func sizedSetWithOrphans(replicas int32, orphans []runtime.Object) *v1alpha1.MachineSet {
 	s := machineSetWithoutStatus()
 	s.Spec.Replicas = replicas
-	related := set.RelatedObjects{Members: []*v1alpha1.Machine{aMachine()}, Deployment: aDeployment()}
+	related := set.RelatedObjects{Members: []*v1alpha1.Machine{testMachine()}, Deployment: testDeployment()}
 	for _, o := range orphans {
 		related.Orphans = append(related.Orphans, o.(*v1alpha1.Machine))
 	}
-	return withStatusForRelated(s, related)
+	return withStatusForRelatedObjects(s, related)
 }

@@ -24,7 +24,7 @@ func TestMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 		s.Name, s.UID, s.OwnerReferences, s.Spec.Replicas = name, types.UID("uid-"+name), nil, 0
 		s.Spec.Template.Labels = map[string]string{"pool": pool}
 		s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": pool}}
-		return machineSetWithStatusFor(nil, s)
+		return machineSetWithDeploymentAndStatus(nil, s)
 	}
 	twin, apart, everything := another("twin", "a"), another("apart", "b"), another("everything", "b")
 	everything.Spec.Selector = &metav1.LabelSelector{}
@@ -33,9 +33,9 @@ func TestMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 		event func(w *bridgeTestEnv)
 		want  []string
 	}{
-		{"owned: its owner", putChangedObject(machineWithName("second")), []string{startSignalOf(aSet())}},
-		{"an orphan: the sets that match it", putChangedObject(orphanMachine()), []string{startSignalOf(aSet()), startSignalOf(twin)}},
-		{"not the one that selects everything", putChangedObject(orphanMachine(withOtherPool)), []string{startSignalOf(apart)}},
+		{"owned: its owner", putChangedObject(machineWithName("second")), []string{signalWithStartLine(testMachineSet())}},
+		{"an orphan: the sets that match it", putChangedObject(orphanMachine()), []string{signalWithStartLine(testMachineSet()), signalWithStartLine(twin)}},
+		{"not the one that selects everything", putChangedObject(orphanMachine(withOtherPool)), []string{signalWithStartLine(apart)}},
 		{"an orphan that nobody matches", putChangedObject(orphanMachine(func(m *v1alpha1.Machine) { m.Labels["pool"] = "c" })), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -46,8 +46,8 @@ func TestMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 				w.runDebouncedWork()
 				var sets []string
 				for _, line := range w.takeRequests() {
-					for _, s := range []*v1alpha1.MachineSet{aSet(), twin, apart, everything} {
-						if line == startSignalOf(s) {
+					for _, s := range []*v1alpha1.MachineSet{testMachineSet(), twin, apart, everything} {
+						if line == signalWithStartLine(s) {
 							sets = append(sets, line)
 						}
 					}
@@ -59,27 +59,27 @@ func TestMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 }
 
 // Writes of an orphan's own workflow signal no set.
-func TestOwnWritesOfAnOrphanWakeNoSet(t *testing.T) {
+func TestOwnWritesOfAnOrphanSignalNoSet(t *testing.T) {
 	runBridgeTest(t, append(stackWithoutPendingWork(), orphanMachine(withOtherPool)), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineRunning} {
 			w.putObject(orphanMachine(withOtherPool, withPhase(phase)))
 			w.advanceClock(2 * time.Second)
 		}
-		assert.NotContains(t, w.takeRequests(), startSignalOf(aSet()))
+		assert.NotContains(t, w.takeRequests(), signalWithStartLine(testMachineSet()))
 	})
 }
 
 // The signal to a set that may adopt an orphan has the orphan's version, because the set must read at least this
 // version.
-func TestSignalOfASetHasTheVersionsOfItsOrphans(t *testing.T) {
+func TestSignalToASetHasTheVersionsOfItsOrphans(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		orphan := w.putObject(orphanMachine())
 		w.advanceClock(5 * time.Second)
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval) // the set has not adopted the orphan
 		for _, c := range w.takeCalls() {
-			if c.workflowID == workflowIDOf(aSet()) {
+			if c.workflowID == workflowIDOf(testMachineSet()) {
 				assert.Equal(t, orphan, c.signalContent.Versions[cache.Machines])
 				return
 			}
@@ -89,14 +89,14 @@ func TestSignalOfASetHasTheVersionsOfItsOrphans(t *testing.T) {
 }
 
 // The workflow must read at least the bridge's versions of the class and of a failed machine's node.
-func TestSignalOfASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
-	lone := changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
+func TestSignalToASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
+	lone := changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
 	runBridgeTest(t, append(stackWithoutPendingWork(), lone), func(w *bridgeTestEnv) {
-		class := w.putObject(changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
-		node := w.putObject(changedCopy(aNode(), updateHeartbeat))
+		class := w.putObject(changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
+		node := w.putObject(changedCopy(testNode(), updateHeartbeat))
 		w.advanceClock(5 * time.Second)
 		w.takeCalls()
-		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineFailed)))
+		w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineFailed)))
 		w.runDebouncedWork()
 		for _, c := range w.takeCalls() {
 			if c.workflowID == workflowIDOf(lone) {
@@ -116,13 +116,16 @@ func TestSignalOfASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
 func TestCreatedOrDeletedClassSignalsItsSets(t *testing.T) {
 	waiting := machineSetWithoutStatus()
 	waiting.Name, waiting.UID, waiting.Spec.Template.Spec.Class.Name = "waiting", "uid-waiting", "large"
-	withStatusForRelated(waiting, set.RelatedObjects{Deployment: aDeployment(), MissingKinds: []string{"MachineClass"}})
+	withStatusForRelatedObjects(
+		waiting,
+		set.RelatedObjects{Deployment: testDeployment(), MissingKinds: []string{"MachineClass"}},
+	)
 	runBridgeTest(t, append(stackWithoutPendingWork(), waiting), func(w *bridgeTestEnv) {
 		signaled := func() []temporalCall {
 			return slices.DeleteFunc(
 				w.takeCalls(),
 				func(c temporalCall) bool {
-					return c.workflowID != workflowIDOf(aSet()) && c.workflowID != workflowIDOf(waiting)
+					return c.workflowID != workflowIDOf(testMachineSet()) && c.workflowID != workflowIDOf(waiting)
 				},
 			)
 		}
@@ -142,10 +145,10 @@ func TestCreatedOrDeletedClassSignalsItsSets(t *testing.T) {
 
 // The size of a deployment does not signal its sets: the deployment's workflow writes each set's own size.
 func TestTheSizeOfADeploymentSignalsNoSet(t *testing.T) {
-	runBridgeTest(t, []runtime.Object{aDeployment(), aSet()}, func(w *bridgeTestEnv) {
+	runBridgeTest(t, []runtime.Object{testDeployment(), testMachineSet()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putReplicas(5)
 		w.advanceClock(5 * time.Second)
-		assert.Equal(t, []string{startSignalOf(aDeployment())}, w.takeRequests())
+		assert.Equal(t, []string{signalWithStartLine(testDeployment())}, w.takeRequests())
 	})
 }

@@ -15,24 +15,24 @@ import (
 	"millwright/process/claims"
 )
 
-// ShareNamespaces limits the bridge to the namespaces of its shard. Call ShareNamespaces before Run.
-func (b *Bridge) ShareNamespaces(shards *shard.Map) { b.shards = shards }
+// LimitToShard limits the bridge to the namespaces of its shard. Call LimitToShard before Run.
+func (b *Bridge) LimitToShard(shards *shard.Map) { b.shards = shards }
 
-// serves reports whether a namespace belongs to the shard of this bridge.
-func (b *Bridge) serves(namespace string) bool {
-	number, recorded := b.shards.Of(namespace)
+// servesNamespace reports whether a namespace belongs to the shard of this bridge.
+func (b *Bridge) servesNamespace(namespace string) bool {
+	number, recorded := b.shards.ShardOfNamespace(namespace)
 	return recorded && number == b.shard.Number
 }
 
-// servesGoneObjects reports whether this bridge ends the runs of deleted objects in a namespace. Shard 0 serves the
+// servesDeletedObjects reports whether this bridge ends the runs of deleted objects in a namespace. Shard 0 serves the
 // namespaces without a recorded shard, because a namespace loses its shard with its last object.
-func (b *Bridge) servesGoneObjects(namespace string) bool {
-	_, recorded := b.shards.Of(namespace)
-	return b.serves(namespace) || !recorded && b.shard.Number == 0
+func (b *Bridge) servesDeletedObjects(namespace string) bool {
+	_, recorded := b.shards.ShardOfNamespace(namespace)
+	return b.servesNamespace(namespace) || !recorded && b.shard.Number == 0
 }
 
-// numberForSignals returns the number of the shard; nil if the installation has one shard.
-func (b *Bridge) numberForSignals() *int {
+// shardNumberForSignals returns the number of the shard; nil if the installation has one shard.
+func (b *Bridge) shardNumberForSignals() *int {
 	if b.shards == nil {
 		return nil
 	}
@@ -52,8 +52,8 @@ func (b *Bridge) watchShards() (stop func()) {
 	})
 }
 
-// evaluateNewNamespaces evaluates the objects of the namespaces that were not in known, and returns the namespaces of the
-// shard. A nil known means that all objects were evaluated.
+// evaluateNewNamespaces evaluates the objects of the namespaces that were not in known, and returns the namespaces of
+// the shard. A nil known means that all objects were evaluated.
 func (b *Bridge) evaluateNewNamespaces(known map[string]bool) map[string]bool {
 	if b.shards == nil {
 		return nil
@@ -67,22 +67,22 @@ func (b *Bridge) evaluateNewNamespaces(known map[string]bool) map[string]bool {
 	}
 	b.forEachObject(func(k objectKey) bool {
 		if !known[k.namespace] {
-			b.enqueue(k, wakeRequest{}, 0)
+			b.enqueue(k, signalRequest{}, 0)
 		}
 		return true
 	})
-	b.orphanSchedules.enqueueAllChecks()
+	b.sweepScheduler.enqueueAllChecks()
 	return now
 }
 
-// assignInterval is the interval at which new namespaces get a shard. A check that finds none sends no request. Source: a
-// person who creates the first object of a namespace does not notice the delay.
-const assignInterval = 2 * time.Second
+// shardAssignInterval is the interval at which new namespaces get a shard. A check that finds none sends no request.
+// Source: a person who creates the first object of a namespace does not notice the delay.
+const shardAssignInterval = 2 * time.Second
 
 // AssignNamespaces records a shard for each namespace that has objects, until ctx ends. If the record is deleted,
-// AssignNamespaces writes the same shards again. Only one process of an installation may call it at a time; a second one
-// causes conflicts, and no harm. configMaps are those of the namespace of the record. served returns the number of shards
-// that the workers serve: a namespace in another shard would wait. While served returns 0, nothing is recorded.
+// AssignNamespaces writes the same shards again. Only one process of an installation may call it at a time; a second
+// one causes conflicts, and no harm. configMaps are those of the namespace of the record. served returns the number of
+// shards that the workers serve: a namespace in another shard would wait. While served returns 0, nothing is recorded.
 func (b *Bridge) AssignNamespaces(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, served func() int) {
 	last := 0
 	for {
@@ -91,13 +91,13 @@ func (b *Bridge) AssignNamespaces(ctx context.Context, configMaps typedcorev1.Co
 			b.log.Info("new namespaces are distributed over the shards that the workers serve", "shards", count)
 			last = count
 		}
-		if err := b.assignOnce(ctx, configMaps, count); err != nil && ctx.Err() == nil {
+		if err := b.assignNamespacesOnce(ctx, configMaps, count); err != nil && ctx.Err() == nil {
 			b.log.Warn("new namespaces have no shard yet, will try again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(assignInterval):
+		case <-time.After(shardAssignInterval):
 		}
 	}
 }
@@ -116,19 +116,19 @@ func (b *Bridge) namespacesWithObjects() []string {
 	return slices.Collect(maps.Keys(seen))
 }
 
-// CountUnserved counts the namespaces with objects that nobody serves, by reason. workers and bridges are the live holders
-// of the shards. Call ShareNamespaces before CountUnserved.
-func (b *Bridge) CountUnserved(workers, bridges map[int]string) map[claims.UnservedReason]int {
+// CountUnservedNamespaces counts the namespaces with objects that nobody serves, by reason. workers and bridges are the
+// live holders of the shards. Call LimitToShard before CountUnservedNamespaces.
+func (b *Bridge) CountUnservedNamespaces(workers, bridges map[int]string) map[claims.UnservedReason]int {
 	counts := map[claims.UnservedReason]int{}
 	for _, namespace := range b.namespacesWithObjects() {
-		number, recorded := b.shards.Of(namespace)
-		counts[claims.WhyUnserved(number, recorded, workers, bridges)]++
+		number, recorded := b.shards.ShardOfNamespace(namespace)
+		counts[claims.DecideUnservedReason(number, recorded, workers, bridges)]++
 	}
-	delete(counts, claims.Served)
+	delete(counts, claims.NotUnserved)
 	return counts
 }
 
-func (b *Bridge) assignOnce(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, count int) error {
+func (b *Bridge) assignNamespacesOnce(ctx context.Context, configMaps typedcorev1.ConfigMapInterface, count int) error {
 	if count == 0 {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (b *Bridge) assignOnce(ctx context.Context, configMaps typedcorev1.ConfigMa
 	if record != nil && maps.Equal(record.Data, data) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, assignTimeout)
+	ctx, cancel := context.WithTimeout(ctx, recordWriteTimeout)
 	defer cancel()
 	if record == nil {
 		record = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: shard.RecordName}, Data: data}
@@ -149,5 +149,5 @@ func (b *Bridge) assignOnce(ctx context.Context, configMaps typedcorev1.ConfigMa
 	return err
 }
 
-// assignTimeout is the timeout of one write of the record.
-const assignTimeout = 10 * time.Second
+// recordWriteTimeout is the timeout of one write of the record.
+const recordWriteTimeout = 10 * time.Second

@@ -30,8 +30,8 @@ func (w *bridgeTestEnv) startBridgeOfShard(number int, data map[string]string) (
 	require.NoError(w.t, shards.Start(w.t.Context()))
 	w.prepareBridge = func(b *Bridge) {
 		b.shard.Number = number
-		b.orphanSchedules.shard.Number = number
-		b.ShareNamespaces(shards)
+		b.sweepScheduler.shard.Number = number
+		b.LimitToShard(shards)
 	}
 	w.startLeader()
 	w.runDebouncedWork()
@@ -45,8 +45,8 @@ func (w *bridgeTestEnv) startBridgeOfShard(number int, data map[string]string) (
 }
 
 func TestABridgeSignalsOnlyTheNamespacesOfItsShard(t *testing.T) {
-	m := changedCopy(aMachine(), setNotCreated)
-	runBridgeTest(t, []runtime.Object{aClass(), m}, func(w *bridgeTestEnv) {
+	m := changedCopy(testMachine(), setNotCreated)
+	runBridgeTest(t, []runtime.Object{testClass(), m}, func(w *bridgeTestEnv) {
 		w.takeCalls()
 		record := w.startBridgeOfShard(1, map[string]string{"installation.shards": "2", "ns": "0"})
 		assert.Empty(t, w.takeCalls(), "the namespace belongs to shard 0")
@@ -72,17 +72,17 @@ func TestABridgeSignalsOnlyTheNamespacesOfItsShard(t *testing.T) {
 }
 
 func TestShardZeroGivesNewNamespacesAShard(t *testing.T) {
-	runBridgeTest(t, []runtime.Object{aClass()}, func(w *bridgeTestEnv) {
+	runBridgeTest(t, []runtime.Object{testClass()}, func(w *bridgeTestEnv) {
 		client := kubefake.NewClientset()
 		shards := shard.NewMap(client, "default", func(err error) { require.NoError(t, err) })
 		require.NoError(t, shards.Start(w.t.Context()))
 		b := New(testInstallation.Shard(0), w.cluster, w.fakeTemporal, nil, slog.New(slog.DiscardHandler))
-		b.ShareNamespaces(shards)
+		b.LimitToShard(shards)
 		defer b.evaluationQueue.ShutDown()
-		defer b.orphanSchedules.queue.ShutDown()
+		defer b.sweepScheduler.queue.ShutDown()
 		configMaps := client.CoreV1().ConfigMaps("default")
 		for range 2 { // the second call finds nothing new
-			require.NoError(t, b.assignOnce(w.t.Context(), configMaps, 2))
+			require.NoError(t, b.assignNamespacesOnce(w.t.Context(), configMaps, 2))
 			w.runDueWork()
 			written, err := configMaps.Get(w.t.Context(), shard.RecordName, metav1.GetOptions{})
 			require.NoError(t, err)
@@ -100,21 +100,21 @@ func TestShardZeroGivesNewNamespacesAShard(t *testing.T) {
 
 // A person may delete the record, or make a mistake in an entry: no namespace moves.
 func TestShardZeroRestoresTheRecord(t *testing.T) {
-	runBridgeTest(t, []runtime.Object{aClass()}, func(w *bridgeTestEnv) {
+	runBridgeTest(t, []runtime.Object{testClass()}, func(w *bridgeTestEnv) {
 		right := map[string]string{"installation.shards": "3", "ns": "2"}
 		record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: shard.RecordName}, Data: right}
 		client := kubefake.NewClientset(record)
 		shards := shard.NewMap(client, "default", func(error) {})
 		require.NoError(t, shards.Start(w.t.Context()))
 		b := New(testInstallation.Shard(0), w.cluster, w.fakeTemporal, nil, slog.New(slog.DiscardHandler))
-		b.ShareNamespaces(shards)
+		b.LimitToShard(shards)
 		defer b.evaluationQueue.ShutDown()
-		defer b.orphanSchedules.queue.ShutDown()
+		defer b.sweepScheduler.queue.ShutDown()
 		configMaps := client.CoreV1().ConfigMaps("default")
 		assertRestored := func() {
 			t.Helper()
 			w.runDueWork()
-			require.NoError(t, b.assignOnce(w.t.Context(), configMaps, 3))
+			require.NoError(t, b.assignNamespacesOnce(w.t.Context(), configMaps, 3))
 			w.runDueWork()
 			written, err := configMaps.Get(w.t.Context(), shard.RecordName, metav1.GetOptions{})
 			require.NoError(t, err)
@@ -134,22 +134,22 @@ func TestShardZeroRestoresTheRecord(t *testing.T) {
 
 // While an upgrade raises the number of shards, a namespace gets no shard that the workers do not serve yet.
 func TestNewNamespacesWaitForWorkersOfAllShards(t *testing.T) {
-	first, second := aClass(), aClass()
+	first, second := testClass(), testClass()
 	second.Namespace = "other"
 	runBridgeTest(t, []runtime.Object{first, second}, func(w *bridgeTestEnv) {
 		client := kubefake.NewClientset()
 		shards := shard.NewMap(client, "default", func(err error) { require.NoError(t, err) })
 		require.NoError(t, shards.Start(w.t.Context()))
 		b := New(testInstallation.Shard(0), w.cluster, w.fakeTemporal, nil, slog.New(slog.DiscardHandler))
-		b.ShareNamespaces(shards)
+		b.LimitToShard(shards)
 		defer b.evaluationQueue.ShutDown()
-		defer b.orphanSchedules.queue.ShutDown()
+		defer b.sweepScheduler.queue.ShutDown()
 		configMaps := client.CoreV1().ConfigMaps("default")
 		ctx, end := context.WithCancel(w.t.Context())
 		defer end()
 		var served atomic.Int32
 		go b.AssignNamespaces(ctx, configMaps, func() int { return int(served.Load()) })
-		time.Sleep(2 * assignInterval)
+		time.Sleep(2 * shardAssignInterval)
 		w.runDueWork()
 		require.Nil(t, shards.Record(), "no worker has run")
 		for _, step := range []struct {
@@ -161,7 +161,7 @@ func TestNewNamespacesWaitForWorkersOfAllShards(t *testing.T) {
 			{4, map[string]string{"installation.shards": "4", "ns": "0", "other": "1"}},
 		} {
 			served.Store(step.served)
-			time.Sleep(2 * assignInterval)
+			time.Sleep(2 * shardAssignInterval)
 			w.runDueWork()
 			written, err := configMaps.Get(w.t.Context(), shard.RecordName, metav1.GetOptions{})
 			require.NoError(t, err)
@@ -171,7 +171,7 @@ func TestNewNamespacesWaitForWorkersOfAllShards(t *testing.T) {
 }
 
 func TestNamespacesThatNobodyServesAreCounted(t *testing.T) {
-	first, second, third := aClass(), aClass(), aClass()
+	first, second, third := testClass(), testClass(), testClass()
 	second.Namespace, third.Namespace = "other", "new"
 	runBridgeTest(t, []runtime.Object{first, second, third}, func(w *bridgeTestEnv) {
 		client := kubefake.NewClientset(&corev1.ConfigMap{
@@ -181,14 +181,18 @@ func TestNamespacesThatNobodyServesAreCounted(t *testing.T) {
 		shards := shard.NewMap(client, "default", func(err error) { require.NoError(t, err) })
 		require.NoError(t, shards.Start(w.t.Context()))
 		b := New(testInstallation.Shard(0), w.cluster, w.fakeTemporal, nil, slog.New(slog.DiscardHandler))
-		b.ShareNamespaces(shards)
+		b.LimitToShard(shards)
 		defer b.evaluationQueue.ShutDown()
-		defer b.orphanSchedules.queue.ShutDown()
+		defer b.sweepScheduler.queue.ShutDown()
 		both := map[int]string{0: "a", 1: "b"}
 		type counts = map[claims.UnservedReason]int
-		assert.Equal(t, counts{claims.NoShard: 1}, b.CountUnserved(both, both))
-		assert.Equal(t, counts{claims.NoShard: 1, claims.NoWorker: 1}, b.CountUnserved(map[int]string{0: "a"}, both))
+		assert.Equal(t, counts{claims.NoShard: 1}, b.CountUnservedNamespaces(both, both))
+		assert.Equal(
+			t,
+			counts{claims.NoShard: 1, claims.NoWorker: 1},
+			b.CountUnservedNamespaces(map[int]string{0: "a"}, both),
+		)
 		assert.Equal(t, counts{claims.NoShard: 1, claims.NoWorker: 1, claims.NoBridge: 1},
-			b.CountUnserved(map[int]string{0: "a"}, map[int]string{0: "", 1: "b"}))
+			b.CountUnservedNamespaces(map[int]string{0: "a"}, map[int]string{0: "", 1: "b"}))
 	})
 }

@@ -21,7 +21,7 @@ func TestStackWithoutPendingWorkSendsNoSignal(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 		assert.Empty(t, w.takeRequests(), "when the leader begins")
 		for range 12 {
-			w.putObject(changedCopy(aNode(), updateHeartbeat))
+			w.putObject(changedCopy(testNode(), updateHeartbeat))
 			w.advanceClock(10 * time.Second)
 		}
 		assert.Empty(t, w.takeRequests(), "for two minutes of heartbeats and resyncs")
@@ -30,15 +30,15 @@ func TestStackWithoutPendingWorkSendsNoSignal(t *testing.T) {
 
 func TestOwnStatusWritesSendNoSignal(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) {
+		w.putObject(changedCopy(testMachine(), func(m *v1alpha1.Machine) {
 			m.Status.LastOperation.Description, m.Status.LastOperation.LastUpdateTime = "again", creationTime
-			m.Status.Conditions = aNode().Status.Conditions
+			m.Status.Conditions = testNode().Status.Conditions
 			m.Status.JoinedAt = &creationTime
 		}))
-		w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) {
+		w.putObject(changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) {
 			s.Status.CurrentOperation, s.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"
 		}, withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationRevisionHistory, "1")))
-		w.putObject(changedCopy(aDeployment(), func(d *v1alpha1.MachineDeployment) {
+		w.putObject(changedCopy(testDeployment(), func(d *v1alpha1.MachineDeployment) {
 			d.Status.CurrentOperation, d.Status.Selector = &v1alpha1.Operation{Step: "x"}, "pool=a"
 			d.Status.Conditions[0].LastUpdateTime = metav1.Now()
 		}, withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationLastRequest, "ann paused it")))
@@ -48,11 +48,11 @@ func TestOwnStatusWritesSendNoSignal(t *testing.T) {
 }
 
 func TestNewMachineSignalsItselfAndItsSet(t *testing.T) {
-	runBridgeTest(t, []runtime.Object{aDeployment(), aSet(), aClass()}, func(w *bridgeTestEnv) {
+	runBridgeTest(t, []runtime.Object{testDeployment(), testMachineSet(), testClass()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		class := w.putObject(aClass())
+		class := w.putObject(testClass())
 		w.runDueWork()
-		version := w.putObject(changedCopy(aMachine(), setNotCreated))
+		version := w.putObject(changedCopy(testMachine(), setNotCreated))
 		w.runDebouncedWork()
 		calls := w.takeCalls()
 		require.Len(t, calls, 2, "the machine and its set")
@@ -82,45 +82,45 @@ func TestNewMachineSignalsItselfAndItsSet(t *testing.T) {
 // The test makes the writes of a machine's workflow, in their order. Only the new object and its node signal the
 // machine.
 func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
-	runBridgeTest(t, []runtime.Object{aClass()}, func(w *bridgeTestEnv) {
-		m := changedCopy(aMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.Finalizers, m.Annotations = nil, nil })
+	runBridgeTest(t, []runtime.Object{testClass()}, func(w *bridgeTestEnv) {
+		m := changedCopy(testMachine(), setNotCreated, func(m *v1alpha1.Machine) { m.Finalizers, m.Annotations = nil, nil })
 		w.putObject(m)
 		w.runDueWork()
-		assert.Contains(t, w.takeRequests(), startSignalOf(m))
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(m))
 		write := func(change func()) {
 			change()
 			w.putObject(m)
 			w.advanceClock(2 * time.Second)
 		}
-		write(func() { m.Finalizers = aMachine().Finalizers })
+		write(func() { m.Finalizers = testMachine().Finalizers })
 		write(func() { m.Status.LastOperation.State = v1alpha1.MachineStateProcessing })
 		write(func() {
-			m.Labels, m.Annotations, m.Spec.ProviderID = aMachine().Labels, aMachine().Annotations, aMachine().Spec.ProviderID
+			m.Labels, m.Annotations, m.Spec.ProviderID = testMachine().Labels, testMachine().Annotations, testMachine().Spec.ProviderID
 		})
 		write(func() { m.Status.CurrentStatus.Phase = v1alpha1.MachinePending })
 		assert.Empty(t, w.takeRequests(), "its own writes")
-		w.putObject(changedCopy(aNode(), setNodeUnready))
+		w.putObject(changedCopy(testNode(), setNodeUnready))
 		w.advanceClock(2 * time.Second)
-		assert.Equal(t, []string{startSignalOf(m)}, w.takeRequests(), "it shows that the node is there")
-		write(func() { m.Status.Conditions = machine.CopiedConditions(changedCopy(aNode(), setNodeUnready)) })
+		assert.Equal(t, []string{signalWithStartLine(m)}, w.takeRequests(), "it shows that the node is there")
+		write(func() { m.Status.Conditions = machine.CopiedConditions(changedCopy(testNode(), setNodeUnready)) })
 		assert.Empty(t, w.takeRequests(), "its own write")
 		for _, taint := range []string{"x", "y"} {
 			w.putObject(
-				changedCopy(aNode(), setNodeUnready, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: taint}} }),
+				changedCopy(testNode(), setNodeUnready, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: taint}} }),
 			)
 			w.advanceClock(100 * time.Millisecond)
 		}
 		w.advanceClock(2 * time.Second)
-		assert.Equal(t, []string{startSignalOf(m)}, w.takeRequests(), "once for all changes of the node")
-		version := w.putObject(aNode())
+		assert.Equal(t, []string{signalWithStartLine(m)}, w.takeRequests(), "once for all changes of the node")
+		version := w.putObject(testNode())
 		w.runDebouncedWork()
 		calls := w.takeCalls()
 		require.Len(t, calls, 1, "the node is ready")
 		assert.Equal(t, version, calls[0].signalContent.Versions[cache.Nodes])
 		write(func() {
-			m.Status.CurrentStatus.Phase, m.Status.Conditions = v1alpha1.MachineRunning, aMachine().Status.Conditions
+			m.Status.CurrentStatus.Phase, m.Status.Conditions = v1alpha1.MachineRunning, testMachine().Status.Conditions
 		})
-		w.putObject(changedCopy(aNode(), updateHeartbeat))
+		w.putObject(changedCopy(testNode(), updateHeartbeat))
 		w.advanceClock(2 * time.Minute)
 		assert.Empty(t, w.takeRequests())
 	})
@@ -128,16 +128,16 @@ func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
 
 // If a node is ready before its machine's creation is recorded, the record of the creation signals the machine.
 func TestRecordedCreationSignalsAMachineWhoseNodeIsReady(t *testing.T) {
-	m := changedCopy(aMachine(), setNotCreated)
-	runBridgeTest(t, []runtime.Object{aClass(), m}, func(w *bridgeTestEnv) {
+	m := changedCopy(testMachine(), setNotCreated)
+	runBridgeTest(t, []runtime.Object{testClass(), m}, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		node := w.putObject(aNode())
+		node := w.putObject(testNode())
 		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "no machine has the node yet")
-		w.putObject(changedCopy(aMachine(), withPhase("")))
+		w.putObject(changedCopy(testMachine(), withPhase("")))
 		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "the creation is still under way")
-		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachinePending)))
+		w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachinePending)))
 		w.runDebouncedWork()
 		calls := w.takeCalls()
 		require.Len(t, calls, 1)
@@ -157,23 +157,23 @@ func TestFlappingNodeSignalsItsMachine(t *testing.T) {
 		t.Run(pause.String(), func(t *testing.T) {
 			runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
 				for range 3 {
-					w.putObject(changedCopy(aNode(), setNodeUnready))
+					w.putObject(changedCopy(testNode(), setNodeUnready))
 					w.advanceClock(pause)
-					w.putObject(aNode())
+					w.putObject(testNode())
 					w.advanceClock(pause)
 				}
 				w.advanceClock(5 * time.Second)
 				w.takeCalls()
-				w.putObject(changedCopy(aNode(), setNodeUnready))
+				w.putObject(changedCopy(testNode(), setNodeUnready))
 				w.runDebouncedWork()
-				assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests())
-				w.putObject(aNode())
+				assert.Equal(t, []string{signalWithStartLine(testMachine())}, w.takeRequests())
+				w.putObject(testNode())
 				w.runDueWork()
-				w.putObject(changedCopy(aNode(), setNodeUnready))
+				w.putObject(changedCopy(testNode(), setNodeUnready))
 				w.advanceClock(2 * time.Second)
 				assert.Equal(
 					t,
-					[]string{startSignalOf(aMachine())},
+					[]string{signalWithStartLine(testMachine())},
 					w.takeRequests(),
 					"bad for the same reason as at the last signal",
 				)
@@ -186,11 +186,11 @@ func TestFlappingNodeSignalsItsMachine(t *testing.T) {
 // node signals the machine.
 func TestOnlyNodeHealthSignalsADeletingMachine(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		going := changedCopy(aMachine(), setDeleting[*v1alpha1.Machine])
+		going := changedCopy(testMachine(), setDeleting[*v1alpha1.Machine])
 		w.putObject(going)
 		w.runDueWork()
-		assert.Contains(t, w.takeRequests(), startSignalOf(going))
-		w.putObject(changedCopy(aNode(), func(n *corev1.Node) {
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(going))
+		w.putObject(changedCopy(testNode(), func(n *corev1.Node) {
 			n.Spec.Unschedulable = true
 			n.Status.Conditions = append(
 				n.Status.Conditions,
@@ -198,22 +198,22 @@ func TestOnlyNodeHealthSignalsADeletingMachine(t *testing.T) {
 			)
 		}))
 		w.advanceClock(2 * time.Second)
-		assert.NotContains(t, w.takeRequests(), startSignalOf(going), "our own writes")
-		w.putObject(changedCopy(aNode(), setNodeUnready))
+		assert.NotContains(t, w.takeRequests(), signalWithStartLine(going), "our own writes")
+		w.putObject(changedCopy(testNode(), setNodeUnready))
 		w.advanceClock(2 * time.Second)
-		assert.Contains(t, w.takeRequests(), startSignalOf(going), "its drain may be cut short")
-		w.putObject(aNode())
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(going), "its drain may be cut short")
+		w.putObject(testNode())
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.putObject(changedCopy(going, func(m *v1alpha1.Machine) {
 			m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: v1alpha1.MachineDeletionInstance}
 		}))
-		w.putObject(changedCopy(aNode(), func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+		w.putObject(changedCopy(testNode(), func(n *corev1.Node) { n.Spec.Unschedulable = true }))
 		w.advanceClock(5 * time.Second)
-		assert.NotContains(t, w.takeRequests(), startSignalOf(going))
-		w.putObject(changedCopy(aNode(), setNodeUnready))
+		assert.NotContains(t, w.takeRequests(), signalWithStartLine(going))
+		w.putObject(changedCopy(testNode(), setNodeUnready))
 		w.advanceClock(5 * time.Second)
-		assert.NotContains(t, w.takeRequests(), startSignalOf(going))
+		assert.NotContains(t, w.takeRequests(), signalWithStartLine(going))
 	})
 }
 
@@ -227,7 +227,7 @@ func TestClassAndSecretSignalObjectsWithPendingWork(t *testing.T) {
 	)
 	runBridgeTest(t, append(stackWithoutPendingWork(), waiting, gone, elsewhere), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		class := changedCopy(aClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })
+		class := changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })
 		version := w.putObject(class)
 		w.runDueWork()
 		calls := w.takeCalls()
@@ -242,13 +242,23 @@ func TestClassAndSecretSignalObjectsWithPendingWork(t *testing.T) {
 		assert.Len(t, calls, 2)
 		w.advanceClock(2 * time.Second)
 
-		w.putObject(aSecret())
+		w.putObject(testSecret())
 		w.runDueWork()
-		assert.Equal(t, []string{startSignalOf(gone), startSignalOf(waiting)}, w.takeRequests(), "the class's Secret")
-		w.deleteObject(aSecret())
+		assert.Equal(
+			t,
+			[]string{signalWithStartLine(gone), signalWithStartLine(waiting)},
+			w.takeRequests(),
+			"the class's Secret",
+		)
+		w.deleteObject(testSecret())
 		w.advanceClock(2 * time.Second)
-		assert.Equal(t, []string{startSignalOf(gone), startSignalOf(waiting)}, w.takeRequests(), "the class's Secret is gone")
-		other := changedCopy(aSecret(), removeFinalizers[*metav1.PartialObjectMetadata])
+		assert.Equal(
+			t,
+			[]string{signalWithStartLine(gone), signalWithStartLine(waiting)},
+			w.takeRequests(),
+			"the class's Secret is gone",
+		)
+		other := changedCopy(testSecret(), removeFinalizers[*metav1.PartialObjectMetadata])
 		other.Name, other.UID = "other", "uid-other"
 		w.putObject(other)
 		class.Labels = map[string]string{"color": "red"}
@@ -259,7 +269,7 @@ func TestClassAndSecretSignalObjectsWithPendingWork(t *testing.T) {
 		w.runDueWork()
 		assert.Equal(
 			t,
-			[]string{startSignalOf(gone), startSignalOf(waiting), startSignalOf(aSet())},
+			[]string{signalWithStartLine(gone), signalWithStartLine(waiting), signalWithStartLine(testMachineSet())},
 			w.takeRequests(),
 			"the class is gone: the set can make no machine",
 		)
@@ -270,39 +280,47 @@ func TestClassAndSecretSignalObjectsWithPendingWork(t *testing.T) {
 // no pending work. At the next resync, the bridge evaluates the set with its current status.
 func TestResyncCorrectsALateSetStatus(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		w.putObject(changedCopy(aMachine(), withPhase(v1alpha1.MachineUnknown)))
+		w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineUnknown)))
 		w.runDebouncedWork()
-		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(testMachineSet()))
 		w.advanceClock(2 * time.Second) // the set's workflow writes that no machine is ready
-		w.putObject(aMachine())
+		w.putObject(testMachine())
 		w.advanceClock(2 * time.Second)
-		assert.NotContains(t, w.takeRequests(), startSignalOf(aSet()), "its status here still says that one is")
-		w.putObject(changedCopy(aSet(), func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }))
+		assert.NotContains(
+			t,
+			w.takeRequests(),
+			signalWithStartLine(testMachineSet()),
+			"its status here still says that one is",
+		)
+		w.putObject(changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }))
 		w.advanceClock(maxResyncInterval)
-		assert.Contains(t, w.takeRequests(), startSignalOf(aSet()))
+		assert.Contains(t, w.takeRequests(), signalWithStartLine(testMachineSet()))
 	})
 }
 
 func TestMachineThatChangesItsOwnerSignalsBothSets(t *testing.T) {
-	other := aSet()
+	other := testMachineSet()
 	other.Name, other.UID = "other", "uid-other"
 	runBridgeTest(t, append(stackWithoutPendingWork(), other), func(w *bridgeTestEnv) {
 		w.advanceClock(time.Second)
 		w.takeCalls()
 		w.putObject(
-			changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = newOwnerReferences(other, "MachineSet") }),
+			changedCopy(
+				testMachine(),
+				func(m *v1alpha1.Machine) { m.OwnerReferences = newOwnerReferences(other, "MachineSet") },
+			),
 		)
 		w.runDueWork()
 		asked := strings.Join(w.takeRequests(), "\n")
-		assert.Contains(t, asked, startSignalOf(aSet()), "who has lost it")
+		assert.Contains(t, asked, signalWithStartLine(testMachineSet()), "who has lost it")
 		w.advanceClock(time.Minute)
-		assert.NotContains(t, asked, startSignalOf(aMachine()), "it concerns its owners only")
+		assert.NotContains(t, asked, signalWithStartLine(testMachine()), "it concerns its owners only")
 	})
 }
 
 func TestIrrelevantTaintsSendNoSignal(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		w.putObject(changedCopy(aNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
+		w.putObject(changedCopy(testNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
 		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "the machine is still calm")
 	})
@@ -310,13 +328,15 @@ func TestIrrelevantTaintsSendNoSignal(t *testing.T) {
 
 func TestUnknownNodeConditionSignalsTheMachine(t *testing.T) {
 	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		n := changedCopy(aNode(), func(n *corev1.Node) {
+		n := changedCopy(testNode(), func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Odd", Status: corev1.ConditionTrue})
 		})
 		w.putObject(n)
 		w.advanceClock(2 * time.Second)
-		assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests())
-		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Status.Conditions = machine.CopiedConditions(n) }))
+		assert.Equal(t, []string{signalWithStartLine(testMachine())}, w.takeRequests())
+		w.putObject(
+			changedCopy(testMachine(), func(m *v1alpha1.Machine) { m.Status.Conditions = machine.CopiedConditions(n) }),
+		)
 		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "its own write")
 	})

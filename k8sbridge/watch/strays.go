@@ -43,7 +43,7 @@ func (b *Bridge) signalStrayRuns(ctx context.Context) error {
 	query := fmt.Sprintf("ExecutionStatus = 'Running' AND WorkflowType IN ('%s')", strings.Join(kinds, "', '"))
 	var page []byte
 	for {
-		answer, err := b.starter.ListWorkflow(
+		answer, err := b.workflowClient.ListWorkflow(
 			ctx,
 			&workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: strayPageSize, NextPageToken: page},
 		)
@@ -53,7 +53,7 @@ func (b *Bridge) signalStrayRuns(ctx context.Context) error {
 		for _, open := range answer.GetExecutions() {
 			id := open.GetExecution().GetWorkflowId()
 			kind, ref, ours := b.shard.Installation.ParseID(id)
-			if !ours || known[ref.UID] || !b.servesGoneObjects(ref.Namespace) {
+			if !ours || known[ref.UID] || !b.servesDeletedObjects(ref.Namespace) {
 				continue
 			}
 			for of, rollout := range rolloutKinds() {
@@ -62,9 +62,9 @@ func (b *Bridge) signalStrayRuns(ctx context.Context) error {
 				}
 			}
 			b.log.Info("a run is open whose object is gone", "workflow", id)
-			b.add(
+			b.enqueueInAnyShard(
 				objectKey{kind, ref.Namespace, ref.Name},
-				wakeRequest{deletedObjects: []deletedObject{{uid: ref.UID, workflowIDs: []string{id}}}},
+				signalRequest{deletedObjects: []deletedObject{{uid: ref.UID, workflowIDs: []string{id}}}},
 				0,
 			)
 		}

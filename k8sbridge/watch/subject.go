@@ -33,9 +33,9 @@ type subject struct {
 	// versions are the resource versions of all objects that the decision read. The workflow's decision must read at
 	// least the subject's versions: for a resource without an event, such as a new machine's class, the worker's
 	// cache may be behind the bridge's cache.
-	versions          cache.MinVersions
-	blockerUnreported bool   // the status of a machine does not name its blocker
-	openRolloutID     string // workflow ID of the open rollout in the status; empty: none
+	versions             cache.MinVersions
+	hasUnreportedBlocker bool   // the status of a machine does not name its blocker
+	openRolloutID        string // workflow ID of the open rollout in the status; empty: none
 }
 
 // actsOnNamespace reports whether Millwright acts on objects of a kind in a namespace.
@@ -64,15 +64,15 @@ func (b *Bridge) readSubject(ctx context.Context, k objectKey) (s subject, found
 			return b.machineSetSubject(s), true
 		}
 	case run.KindClusterAPISet:
-		if s, found := b.clusterAPI.MachineSet(id); found {
+		if s, found := b.clusterAPICache.MachineSet(id); found {
 			return b.clusterAPISetSubject(ctx, s), true
 		}
 	case run.KindClusterAPIDeployment:
-		if d, found := b.clusterAPI.ReconciledDeployment(id); found {
+		if d, found := b.clusterAPICache.ReconciledDeployment(id); found {
 			return b.clusterAPIDeploymentSubject(ctx, d), true
 		}
 	case run.KindClusterAPIDrain:
-		if m, found := b.clusterAPI.Machine(id); found {
+		if m, found := b.clusterAPICache.Machine(id); found {
 			return b.clusterAPIDrainSubject(m), true
 		}
 	case run.KindMachineClass:
@@ -90,7 +90,7 @@ func (b *Bridge) readSubject(ctx context.Context, k objectKey) (s subject, found
 // machineSetSubject returns the subject for a set. The subject's versions include the versions of the machines and of
 // all other objects that the decision reads.
 func (b *Bridge) machineSetSubject(of *v1alpha1.MachineSet) subject {
-	related := set.ReadRelated(b.cluster, of)
+	related := set.ReadRelatedObjects(b.cluster, of)
 	observed := set.ScaleFacts(of, related, time.Now(), 0)
 	plan := set.ExplainPlan(of, related, observed, scale.PlanSet(observed))
 	s := newSubject(cache.Sets, of, pendingWorkOrStatusWrite(plan.Pending, plan.IsShownInStatus))
@@ -103,7 +103,7 @@ func (b *Bridge) machineSetSubject(of *v1alpha1.MachineSet) subject {
 	s.versions.RaiseVersion(cache.ControlPlanes, related.ControlPlaneVersion)
 	s.versions.RaiseVersion(cache.Classes, related.ClassVersion)
 	if related.Policy != nil {
-		s.versions.RaiseVersion(cache.Policies, related.Policy.ResourceVersion)
+		s.versions.RaiseVersion(cache.RolloutPolicies, related.Policy.ResourceVersion)
 	}
 	if related.Deployment != nil {
 		s.versions.RaiseVersion(cache.Deployments, related.Deployment.ResourceVersion)
@@ -118,7 +118,7 @@ func (b *Bridge) classSubject(c *v1alpha1.MachineClass) subject {
 	neighbours := class.ReadNamespace(b.cluster, c.Namespace)
 	facts := class.Facts(c, neighbours)
 	served, asked := b.hasWorker(c.ProviderName())
-	facts.Checked, facts.Unserved = asked, !served
+	facts.ServingKnown, facts.Unserved = asked, !served
 	s := newSubject(cache.Classes, c, attention.DecideClass(facts))
 	for resource, version := range neighbours.ResourceVersions() {
 		s.versions.RaiseVersion(resource, version)
@@ -141,7 +141,7 @@ func (b *Bridge) deploymentSubject(d *v1alpha1.MachineDeployment) subject {
 	)
 	s := newSubject(cache.Deployments, d, pendingWorkOrStatusWrite(plan.Pending, said))
 	if tree.Policy != nil {
-		s.versions.RaiseVersion(cache.Policies, tree.Policy.ResourceVersion)
+		s.versions.RaiseVersion(cache.RolloutPolicies, tree.Policy.ResourceVersion)
 	}
 	for _, set := range slices.Concat(tree.Sets, tree.Orphans) {
 		s.versions.RaiseVersion(cache.Sets, set.ResourceVersion)
@@ -161,9 +161,9 @@ func (b *Bridge) deploymentSubject(d *v1alpha1.MachineDeployment) subject {
 // machineSubject returns the subject for a machine. The subject's versions include the versions of the machine's node
 // and class.
 func (b *Bridge) machineSubject(m *v1alpha1.Machine) subject {
-	node, related := b.cluster.NodeOfMachine(m), machine.ReadRelated(b.cluster, m)
+	node, related := b.cluster.NodeOfMachine(m), machine.ReadRelatedObjects(b.cluster, m)
 	s := newSubject(cache.Machines, m, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Decision)
-	s.blockerUnreported = !machine.StatusShowsBlockers(
+	s.hasUnreportedBlocker = !machine.StatusShowsBlockers(
 		m,
 		machine.ExplanationFacts(m, related.Class, time.Now()).CurrentWait(),
 	)
@@ -185,23 +185,23 @@ func (b *Bridge) machineSubject(m *v1alpha1.Machine) subject {
 // status does not name the blocker, pendingWorkOrStatusWrite returns the write of the status as pending work.
 func pendingWorkOrStatusWrite(pending attention.Decision, said bool) attention.Decision {
 	if pending.NeedsNothing() && !said {
-		return attention.Decision{Need: attention.Scale, Why: "the status does not say what blocks it"}
+		return attention.Decision{Need: attention.NeedScale, Why: "the status does not say what blocks it"}
 	}
 	return pending
 }
 
 func newSubject(resource cache.Resource, o metav1.Object, d attention.Decision) subject {
 	return subject{
-		ref: refOf(o), generation: o.GetGeneration(), isBeingDeleted: isDeleting(o), decision: d,
+		ref: objectRef(o), generation: o.GetGeneration(), isBeingDeleted: isDeleting(o), decision: d,
 		versions: cache.MinVersions{resource: o.GetResourceVersion()},
 	}
 }
 
 // startOptions returns the start options for the object's workflow.
 func (b *Bridge) startOptions(k objectKey, s subject) client.StartWorkflowOptions {
-	s.owner.Cluster = cmp.Or(s.owner.Cluster, b.cluster.ClusterOfNamespace(k.namespace))
+	s.owner.Cluster = cmp.Or(s.owner.Cluster, b.cluster.ClusterNameOfNamespace(k.namespace))
 	turns := s.owner
-	if b.cluster.HasTargets() { // the namespaces take turns, because a tenant may make many deployments
+	if b.cluster.HasTargetPerNamespace() { // the namespaces take turns, because a tenant may make many deployments
 		turns = run.ParentNames{}
 	}
 	return client.StartWorkflowOptions{

@@ -19,12 +19,12 @@ import (
 	"millwright/workflows/run"
 )
 
-// nodeWatch is the watch of the nodes of one target. The fingerprints of nodes are kept by watch, because the API server
-// of a target chooses the UIDs of its nodes: it may use UIDs of nodes of other targets.
+// nodeWatch is the watch of the nodes of one target. The fingerprints of nodes are kept by watch, because the API
+// server of a target chooses the UIDs of its nodes: it may use UIDs of nodes of other targets.
 type nodeWatch struct {
-	target       *observecache.Target
-	fingerprints map[string]fingerprints // like Bridge.storedFingerprints
-	remove       func()                  // removes the event handler
+	target        *observecache.Target
+	fingerprints  map[string]fingerprints // like Bridge.storedFingerprints
+	removeHandler func()                  // removes the event handler
 }
 
 // nodeWatches has the watch of each namespace's target; the namespace of a target of all namespaces is empty.
@@ -33,19 +33,19 @@ type nodeWatches struct {
 	byNamespace map[string]*nodeWatch
 }
 
-// all returns the present watches.
-func (w *nodeWatches) all() map[string]*nodeWatch {
+// watchesByNamespace returns the present watches.
+func (w *nodeWatches) watchesByNamespace() map[string]*nodeWatch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.byNamespace)
 }
 
-// forget ends a watch, unless another watch has replaced it.
-func (w *nodeWatches) forget(namespace string, watch *nodeWatch) {
+// endWatch ends a watch, unless another watch has replaced it.
+func (w *nodeWatches) endWatch(namespace string, watch *nodeWatch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if watch != nil && w.byNamespace[namespace] == watch {
-		watch.remove()
+		watch.removeHandler()
 		delete(w.byNamespace, namespace)
 	}
 }
@@ -55,8 +55,8 @@ func (b *Bridge) watchNodes() (stop func()) {
 	end := b.cluster.OnTarget(b.watchTarget)
 	return func() {
 		end()
-		for namespace, watch := range b.nodes.all() {
-			b.nodes.forget(namespace, watch)
+		for namespace, watch := range b.nodeWatches.watchesByNamespace() {
+			b.nodeWatches.endWatch(namespace, watch)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (b *Bridge) watchNodes() (stop func()) {
 // watchTarget watches the nodes of a namespace's target, and forgets the nodes of the target that it replaces. A target
 // may have no nodes to watch.
 func (b *Bridge) watchTarget(namespace string, target *observecache.Target) {
-	b.nodes.forget(namespace, b.nodes.all()[namespace])
+	b.nodeWatches.endWatch(namespace, b.nodeWatches.watchesByNamespace()[namespace])
 	informer := target.Informer(observecache.Nodes)
 	if informer == nil {
 		return
@@ -75,36 +75,36 @@ func (b *Bridge) watchTarget(namespace string, target *observecache.Target) {
 		b.log.Warn("nodes are not watched", "namespace", namespace, "error", err)
 		return
 	}
-	watch.remove = func() { _ = informer.RemoveEventHandler(registration) }
-	b.nodes.mu.Lock()
-	defer b.nodes.mu.Unlock()
-	b.nodes.byNamespace[namespace] = watch
+	watch.removeHandler = func() { _ = informer.RemoveEventHandler(registration) }
+	b.nodeWatches.mu.Lock()
+	defer b.nodeWatches.mu.Unlock()
+	b.nodeWatches.byNamespace[namespace] = watch
 }
 
 // forgetEndedTargets forgets the nodes of each target whose connection has ended without another target, because the
 // bridge no longer serves its namespace.
 func (b *Bridge) forgetEndedTargets() {
-	for namespace, watch := range b.nodes.all() {
+	for namespace, watch := range b.nodeWatches.watchesByNamespace() {
 		if b.cluster.Target(namespace) != watch.target {
-			b.nodes.forget(namespace, watch)
+			b.nodeWatches.endWatch(namespace, watch)
 		}
 	}
 }
 
-// WatchTargetReports makes the bridge wake the machines of a namespace when a worker reports that the namespace's target
-// is ready. Call WatchTargetReports before Run.
+// WatchTargetReports makes the bridge wake the machines of a namespace when a worker reports that the namespace's
+// target is ready. Call WatchTargetReports before Run.
 func (b *Bridge) WatchTargetReports(client kubernetes.Interface, namespace string) {
 	b.targetReports = informers.NewSharedInformerFactoryWithOptions(
 		client, 0,
 		informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, target.ReportsName).String()
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, target.ReportsConfigMapName).String()
 		}),
 	).Core().V1().ConfigMaps().Informer()
 }
 
-// runTargetReports watches the reports until ctx ends.
-func (b *Bridge) runTargetReports(ctx context.Context, group *sync.WaitGroup) error {
+// runTargetReportWatch watches the reports until ctx ends.
+func (b *Bridge) runTargetReportWatch(ctx context.Context, group *sync.WaitGroup) error {
 	if b.targetReports == nil {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (b *Bridge) runTargetReports(ctx context.Context, group *sync.WaitGroup) er
 		}
 		for _, r := range target.ReadReports(now, time.Now()) {
 			if since, known := ready[r.Key()]; r.State == observecache.TargetReady && (!known || !since.Equal(r.Since)) {
-				b.WakeMachines(r.Namespace)
+				b.EvaluateMachines(r.Namespace)
 			}
 		}
 	}
@@ -137,12 +137,12 @@ func (b *Bridge) runTargetReports(ctx context.Context, group *sync.WaitGroup) er
 	return nil
 }
 
-// WakeMachines evaluates the machines of a namespace, because its target became ready. Machines without pending work
-// get no signal. WakeMachines is safe for concurrent use.
-func (b *Bridge) WakeMachines(namespace string) {
+// EvaluateMachines evaluates the machines of a namespace, because its target became ready. Machines without pending
+// work get no signal. EvaluateMachines is safe for concurrent use.
+func (b *Bridge) EvaluateMachines(namespace string) {
 	for _, m := range observecache.AllObjects[*v1alpha1.Machine](b.cluster.Informer(observecache.Machines)) {
 		if m.Namespace == namespace {
-			b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, wakeRequest{}, debounce)
+			b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, signalRequest{}, debounceDelay)
 		}
 	}
 }

@@ -46,8 +46,8 @@ func (f *fakeTargets) OnTarget(handle func(string, *cache.Target)) (stop func())
 
 func (*fakeTargets) Demand(string) {}
 
-// set replaces the target of a namespace.
-func (f *fakeTargets) set(namespace string, target *cache.Target) {
+// setTarget replaces the target of a namespace.
+func (f *fakeTargets) setTarget(namespace string, target *cache.Target) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.targets[namespace] = target
@@ -73,7 +73,7 @@ func (w *bridgeTestEnv) newTargetCluster(identity string, nodes ...*corev1.Node)
 	w.t.Helper()
 	c := targetCluster{bridgeTestEnv: w, client: kubefake.NewClientset()}
 	for _, node := range nodes {
-		c.put(node)
+		c.putNode(node)
 	}
 	c.target = cache.NewTarget(c.client, identity)
 	require.NoError(w.t, c.target.WatchNodes())
@@ -82,8 +82,8 @@ func (w *bridgeTestEnv) newTargetCluster(identity string, nodes ...*corev1.Node)
 	return c
 }
 
-// put creates or replaces a node with a new version.
-func (c targetCluster) put(node *corev1.Node) {
+// putNode creates or replaces a node with a new version.
+func (c targetCluster) putNode(node *corev1.Node) {
 	c.t.Helper()
 	c.lastVersion++
 	node = node.DeepCopy()
@@ -100,8 +100,8 @@ func (c targetCluster) put(node *corev1.Node) {
 func runTargetsTest(t *testing.T, test func(w *bridgeTestEnv, targets *fakeTargets)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w, targets := newBridgeTestEnv(t, aClass(), aMachine()), &fakeTargets{targets: map[string]*cache.Target{}}
-		w.cluster.SetTargets(targets)
+		w, targets := newBridgeTestEnv(t, testClass(), testMachine()), &fakeTargets{targets: map[string]*cache.Target{}}
+		w.cluster.SetTargetSource(targets)
 		w.startLeader()
 		w.advanceClock(3 * time.Second)
 		w.takeRequests()
@@ -109,36 +109,36 @@ func runTargetsTest(t *testing.T, test func(w *bridgeTestEnv, targets *fakeTarge
 	})
 }
 
-func unreadyNode() *corev1.Node { return changedCopy(aNode(), setNodeUnready) }
+func unreadyNode() *corev1.Node { return changedCopy(testNode(), setNodeUnready) }
 
 func TestNodesOfAReplacedTargetAreForgotten(t *testing.T) {
 	runTargetsTest(t, func(w *bridgeTestEnv, targets *fakeTargets) {
 		withoutNodes := w.countFingerprints()
-		former := w.newTargetCluster("one", aNode())
-		targets.set("ns", former.target)
+		former := w.newTargetCluster("one", testNode())
+		targets.setTarget("ns", former.target)
 		w.runDebouncedWork()
 		require.Equal(t, withoutNodes+1, w.countFingerprints())
 		for range 3 {
-			node := aNode()
+			node := testNode()
 			node.UID += "-again"
 			next := w.newTargetCluster("one", node)
-			targets.set("ns", next.target)
+			targets.setTarget("ns", next.target)
 			w.runDebouncedWork()
 			w.takeRequests()
 			assert.Equal(t, withoutNodes+1, w.countFingerprints())
 
-			former.put(unreadyNode())
+			former.putNode(unreadyNode())
 			w.runDebouncedWork()
 			assert.Empty(t, w.takeRequests(), "the former target has no handler")
-			next.put(changedCopy(node, setNodeUnready))
+			next.putNode(changedCopy(node, setNodeUnready))
 			w.runDebouncedWork()
-			assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests())
+			assert.Equal(t, []string{signalWithStartLine(testMachine())}, w.takeRequests())
 			former = next
 		}
-		targets.set("ns", nil)
+		targets.setTarget("ns", nil)
 		assert.Equal(t, withoutNodes, w.countFingerprints(), "the machines of the namespace join no cluster")
 
-		targets.set("ns", former.target)
+		targets.setTarget("ns", former.target)
 		w.runDebouncedWork()
 		require.Equal(t, withoutNodes+1, w.countFingerprints())
 		targets.endConnection("ns")
@@ -148,32 +148,32 @@ func TestNodesOfAReplacedTargetAreForgotten(t *testing.T) {
 }
 
 // The API server of a target may invent nodes with any name, UID and provider ID.
-func TestNodesOfATargetWakeNoMachineOfAnotherTarget(t *testing.T) {
+func TestNodesOfATargetSignalNoMachineOfAnotherTarget(t *testing.T) {
 	runTargetsTest(t, func(w *bridgeTestEnv, targets *fakeTargets) {
-		own, other := w.newTargetCluster("own", aNode()), w.newTargetCluster("other", aNode())
-		targets.set("ns", own.target)
-		targets.set("other", other.target)
+		own, other := w.newTargetCluster("own", testNode()), w.newTargetCluster("other", testNode())
+		targets.setTarget("ns", own.target)
+		targets.setTarget("other", other.target)
 		w.runDebouncedWork()
 		w.takeRequests()
 
-		other.put(unreadyNode())
+		other.putNode(unreadyNode())
 		w.runDebouncedWork()
 		assert.Empty(t, w.takeRequests())
-		own.put(unreadyNode())
+		own.putNode(unreadyNode())
 		w.runDebouncedWork()
-		assert.Equal(t, []string{startSignalOf(aMachine())}, w.takeRequests(), "the other node has the same UID")
+		assert.Equal(t, []string{signalWithStartLine(testMachine())}, w.takeRequests(), "the other node has the same UID")
 		for _, taint := range []string{"x", "y"} {
-			other.put(changedCopy(unreadyNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: taint}} }))
+			other.putNode(changedCopy(unreadyNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: taint}} }))
 			w.runDebouncedWork()
 			assert.Empty(t, w.takeRequests(), "the machine has pending work, but the node is not of its cluster")
 		}
 
-		w.putObject(changedCopy(aMachine(), func(m *v1alpha1.Machine) { m.Namespace, m.UID = "twin", "uid-twin" }))
+		w.putObject(changedCopy(testMachine(), func(m *v1alpha1.Machine) { m.Namespace, m.UID = "twin", "uid-twin" }))
 		twin := w.newTargetCluster("own", unreadyNode())
-		targets.set("twin", twin.target)
+		targets.setTarget("twin", twin.target)
 		w.advanceClock(3 * time.Second)
 		w.takeRequests()
-		own.put(changedCopy(unreadyNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
+		own.putNode(changedCopy(unreadyNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
 		w.runDebouncedWork()
 		assert.Len(t, w.takeRequests(), 2, "two namespaces with one cluster")
 	})
@@ -188,7 +188,7 @@ func TestObjectsOfANamespaceWithItsOwnTargetShareAFairnessKey(t *testing.T) {
 		}
 		assert.Equal(t, keyOf("ns", "a"), keyOf("ns", "b"))
 		assert.NotEqual(t, keyOf("ns", "a"), keyOf("other", "a"))
-		w.cluster.SetTargets(nil)
+		w.cluster.SetTargetSource(nil)
 		assert.NotEqual(t, keyOf("ns", "a"), keyOf("ns", "b"))
 	})
 }

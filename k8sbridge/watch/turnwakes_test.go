@@ -20,15 +20,15 @@ func TestFreeDrainTurnSignalsTheNextMachine(t *testing.T) {
 		}
 	}
 	begun := &v1alpha1.MachineDrain{StartedAt: creationTime}
-	drained := changedCopy(aMachine(), in(v1alpha1.MachineDeletionDrain, begun, false))
+	drained := changedCopy(testMachine(), in(v1alpha1.MachineDeletionDrain, begun, false))
 	next := changedCopy(machineWithName("next"), in(v1alpha1.MachineDeletionDrain, nil, true))
 	notQueued := changedCopy(machineWithName("other"), in(v1alpha1.MachineDeletionDrain, nil, false))
 	for name, ends := range map[string]func(*bridgeTestEnv){
 		"its drain ends": func(w *bridgeTestEnv) {
-			w.putObject(changedCopy(aMachine(), in(v1alpha1.MachineDeletionDrain, &v1alpha1.MachineDrain{StartedAt: creationTime, Result: "Drained"}, false)))
+			w.putObject(changedCopy(testMachine(), in(v1alpha1.MachineDeletionDrain, &v1alpha1.MachineDrain{StartedAt: creationTime, Result: "Drained"}, false)))
 		},
 		"its deletion is past that": func(w *bridgeTestEnv) {
-			w.putObject(changedCopy(aMachine(), in(v1alpha1.MachineDeletionInstance, begun, false)))
+			w.putObject(changedCopy(testMachine(), in(v1alpha1.MachineDeletionInstance, begun, false)))
 		},
 		"it is gone": func(w *bridgeTestEnv) { w.deleteObject(drained) },
 	} {
@@ -38,8 +38,13 @@ func TestFreeDrainTurnSignalsTheNextMachine(t *testing.T) {
 				ends(w)
 				w.runDueWork()
 				calls := w.takeRequests()
-				assert.Contains(t, calls, startSignalOf(next))
-				assert.NotContains(t, calls, startSignalOf(notQueued), "a machine that does not wait for its turn needs no signal")
+				assert.Contains(t, calls, signalWithStartLine(next))
+				assert.NotContains(
+					t,
+					calls,
+					signalWithStartLine(notQueued),
+					"a machine that does not wait for its turn needs no signal",
+				)
 			})
 		})
 	}

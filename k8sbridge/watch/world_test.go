@@ -60,8 +60,8 @@ type fakeTemporal struct {
 	calls              []temporalCall
 	nextError          error         // error that every call returns
 	answerDelay        time.Duration // answerDelay is the delay of Temporal's answer
-	closedWorkflow     string        // ID of a workflow that is not open: a plain signal returns NotFound
-	openRuns           []string      // IDs of all open runs
+	closedWorkflowID   string        // ID of a workflow that is not open: a plain signal returns NotFound
+	openRunIDs         []string      // IDs of all open runs
 	callsInFlight      map[string]int
 	maxConcurrentCalls int // maximum number of concurrent calls for one workflow
 }
@@ -113,7 +113,7 @@ func (f *fakeTemporal) ListWorkflow(
 	if f.nextError != nil {
 		return nil, f.nextError
 	}
-	runs := slices.DeleteFunc(slices.Clone(f.openRuns), func(id string) bool {
+	runs := slices.DeleteFunc(slices.Clone(f.openRunIDs), func(id string) bool {
 		// keep runs whose type is in the query, and runs with an unknown type
 		kind, _, known := run.InstallationInID(id).ParseID(id)
 		return known && !strings.Contains(request.GetQuery(), fmt.Sprintf("'%s'", kind))
@@ -133,7 +133,7 @@ func (f *fakeTemporal) SignalWorkflow(ctx context.Context, id, _, _ string, arg 
 	err := f.recordCall(ctx, temporalCall{verb: "signal", workflowID: id, signalContent: arg.(run.ChangeSignal)})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err == nil && id == f.closedWorkflow {
+	if err == nil && id == f.closedWorkflowID {
 		return serviceerror.NewNotFound("workflow execution already completed")
 	}
 	return err
@@ -162,7 +162,7 @@ func (f *fakeTemporal) setAnswer(answer error, delay time.Duration) {
 func (f *fakeTemporal) closeWorkflow(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.closedWorkflow = id
+	f.closedWorkflowID = id
 }
 
 // bridgeTestEnv is a bridge with fake clusters and a fake Temporal. bridgeTestEnv runs in a synctest bubble with a fake
@@ -170,12 +170,12 @@ func (f *fakeTemporal) closeWorkflow(id string) {
 type bridgeTestEnv struct {
 	*fakeTemporal
 	t              *testing.T
-	machines       *fake.Clientset
-	target         *kubefake.Clientset
+	machineClient  *fake.Clientset
+	targetClient   *kubefake.Clientset
 	metadataClient *metadatafake.FakeMetadataClient
 	controlClient  *dynamicfake.FakeDynamicClient
-	provider       *capitest.FakeServer // server of the Cluster API objects; nil without such objects
-	apiCache       *capi.Cache
+	capiServer     *capitest.FakeServer // server of the Cluster API objects; nil without such objects
+	capiCache      *capi.Cache
 	cluster        *cache.Cluster
 	bridge         *Bridge
 	metrics        *prometheus.Registry // metrics of the current bridge
@@ -204,12 +204,12 @@ func newBridgeTestEnv(t *testing.T, objects ...runtime.Object) *bridgeTestEnv {
 		fakeTemporal:   &fakeTemporal{callsInFlight: map[string]int{}},
 		t:              t,
 		lastVersion:    100,
-		machines:       fake.NewSimpleClientset(),
-		target:         kubefake.NewClientset(),
+		machineClient:  fake.NewSimpleClientset(),
+		targetClient:   kubefake.NewClientset(),
 		metadataClient: metadatafake.NewSimpleMetadataClient(scheme),
 		controlClient: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
 			runtime.NewScheme(),
-			map[schema.GroupVersionResource]string{controlPlanes(): "ControlPlaneList"},
+			map[schema.GroupVersionResource]string{controlPlaneResource(): "ControlPlaneList"},
 		),
 	}
 	withClusterAPI := slices.ContainsFunc(
@@ -217,12 +217,12 @@ func newBridgeTestEnv(t *testing.T, objects ...runtime.Object) *bridgeTestEnv {
 		func(o runtime.Object) bool { _, is := o.(*clusterv1.Cluster); return is },
 	)
 	if withClusterAPI {
-		w.provider = capitest.NewFakeServer()
+		w.capiServer = capitest.NewFakeServer()
 	}
 	for _, o := range objects {
 		w.putObject(o)
 	}
-	cluster, err := cache.NewCluster(w.machines, w.target, w.metadataClient)
+	cluster, err := cache.NewCluster(w.machineClient, w.targetClient, w.metadataClient)
 	require.NoError(t, err)
 	if slices.ContainsFunc(
 		objects,
@@ -230,18 +230,18 @@ func newBridgeTestEnv(t *testing.T, objects ...runtime.Object) *bridgeTestEnv {
 	) {
 		cluster.WatchControlPlane(cache.PreflightConfig{
 			Client:       w.controlClient,
-			Checks:       []string{preflight.All},
-			ControlPlane: cache.ControlPlaneRef{Resource: controlPlanes(), Namespace: "ns", Name: "cp"},
+			Checks:       []string{preflight.CheckAll},
+			ControlPlane: cache.ControlPlaneRef{Resource: controlPlaneResource(), Namespace: "ns", Name: "cp"},
 		})
 	}
 	w.cluster = cluster
 	if slices.ContainsFunc(objects, func(o runtime.Object) bool { _, is := o.(*corev1.Namespace); return is }) {
-		require.NoError(t, cluster.WatchOtherControllers(w.target, "millwright"))
+		require.NoError(t, cluster.WatchOtherControllers(w.targetClient, "millwright"))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	if withClusterAPI {
-		w.apiCache, err = capi.WatchObjects(ctx, cluster, w.provider.Client, capitest.DefaultSettings)
+		w.capiCache, err = capi.WatchObjects(ctx, cluster, w.capiServer.Client, capitest.DefaultSettings)
 		require.NoError(t, err)
 	}
 	require.NoError(t, cluster.Start(ctx))
@@ -262,8 +262,8 @@ func (w *bridgeTestEnv) startLeader() {
 		NewMetrics(w.metrics),
 		slog.New(slog.DiscardHandler),
 	)
-	if w.apiCache != nil {
-		w.bridge.WatchClusterAPI(w.apiCache)
+	if w.capiCache != nil {
+		w.bridge.WatchClusterAPI(w.capiCache)
 	}
 	if w.prepareBridge != nil {
 		w.prepareBridge(w.bridge)
@@ -286,38 +286,38 @@ func (w *bridgeTestEnv) advanceClock(d time.Duration) {
 func (w *bridgeTestEnv) runDueWork() { w.advanceClock(time.Millisecond) }
 
 // runDebouncedWork runs all debounced work.
-func (w *bridgeTestEnv) runDebouncedWork() { w.advanceClock(debounce + time.Millisecond) }
+func (w *bridgeTestEnv) runDebouncedWork() { w.advanceClock(debounceDelay + time.Millisecond) }
 
 // trackerOf returns the fake API server for objects of this type.
 func (w *bridgeTestEnv) trackerOf(o runtime.Object) (kubetesting.ObjectTracker, schema.GroupVersionResource) {
 	switch o := o.(type) {
 	case *clusterv1.MachineSet:
-		return w.provider.Core.Tracker(), clusterv1.GroupVersion.WithResource("machinesets")
+		return w.capiServer.Clientset.Tracker(), clusterv1.GroupVersion.WithResource("machinesets")
 	case *clusterv1.Machine:
-		return w.provider.Core.Tracker(), clusterv1.GroupVersion.WithResource("machines")
+		return w.capiServer.Clientset.Tracker(), clusterv1.GroupVersion.WithResource("machines")
 	case *clusterv1.MachineDeployment:
-		return w.provider.Core.Tracker(), clusterv1.GroupVersion.WithResource("machinedeployments")
+		return w.capiServer.Clientset.Tracker(), clusterv1.GroupVersion.WithResource("machinedeployments")
 	case *clusterv1.Cluster:
-		return w.provider.Core.Tracker(), clusterv1.GroupVersion.WithResource("clusters")
+		return w.capiServer.Clientset.Tracker(), clusterv1.GroupVersion.WithResource("clusters")
 	case *v1alpha1.Machine:
-		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
+		return w.machineClient.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machines")
 	case *v1alpha1.MachineSet:
-		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machinesets")
+		return w.machineClient.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machinesets")
 	case *v1alpha1.MachineDeployment:
-		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machinedeployments")
+		return w.machineClient.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machinedeployments")
 	case *v1alpha1.MachineClass:
-		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machineclasses")
+		return w.machineClient.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("machineclasses")
 	case *v1alpha1.RolloutPolicy:
-		return w.machines.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("rolloutpolicies")
+		return w.machineClient.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("rolloutpolicies")
 	case *unstructured.Unstructured:
-		if capitest.ResourceOfObject(o) != controlPlanes() {
-			return w.provider.Objects.Tracker(), capitest.ResourceOfObject(o)
+		if capitest.ResourceOfObject(o) != controlPlaneResource() {
+			return w.capiServer.ProviderObjects.Tracker(), capitest.ResourceOfObject(o)
 		}
-		return w.controlClient.Tracker(), controlPlanes()
+		return w.controlClient.Tracker(), controlPlaneResource()
 	case *corev1.Node:
-		return w.target.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
+		return w.targetClient.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
 	case *corev1.Namespace:
-		return w.target.Tracker(), corev1.SchemeGroupVersion.WithResource("namespaces")
+		return w.targetClient.Tracker(), corev1.SchemeGroupVersion.WithResource("namespaces")
 	default:
 		return w.metadataClient.Tracker(), corev1.SchemeGroupVersion.WithResource("secrets")
 	}
@@ -371,26 +371,26 @@ func (w *bridgeTestEnv) takeRequests() []string {
 // testInstallation is the installation of the bridge.
 const testInstallation run.Installation = "garden"
 
-// startSignalOf returns the line in the result of takeRequests for a signal to an existing object.
-func startSignalOf(o metav1.Object) string { return "signal-with-start " + workflowIDOf(o) }
+// signalWithStartLine returns the line in the result of takeRequests for a signal to an existing object.
+func signalWithStartLine(o metav1.Object) string { return "signal-with-start " + workflowIDOf(o) }
 
 func workflowIDOf(o metav1.Object) string {
 	kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
-	return testInstallation.ID(run.Kind(kind), refOf(o))
+	return testInstallation.ID(run.Kind(kind), objectRef(o))
 }
 
 // countStoredEntries counts the entries about objects in the bridge's maps.
 func (w *bridgeTestEnv) countStoredEntries() int {
 	w.bridge.mu.Lock()
 	defer w.bridge.mu.Unlock()
-	return len(w.bridge.pendingWakes) + len(w.bridge.nextSignalTimes)
+	return len(w.bridge.pendingSignals) + len(w.bridge.nextSignalTimes)
 }
 
 func (w *bridgeTestEnv) countFingerprints() int {
 	w.bridge.mu.Lock()
 	defer w.bridge.mu.Unlock()
 	count := len(w.bridge.storedFingerprints)
-	for _, watch := range w.bridge.nodes.all() {
+	for _, watch := range w.bridge.nodeWatches.watchesByNamespace() {
 		count += len(watch.fingerprints)
 	}
 	return count

@@ -17,17 +17,17 @@ import (
 
 // Only drains read these resources
 const (
-	Budgets     Resource = "poddisruptionbudgets"
-	Attachments Resource = "volumeattachments"
-	Rules       Resource = "machinedrainrules" // drain rules of the control cluster
+	DisruptionBudgets Resource = "poddisruptionbudgets"
+	VolumeAttachments Resource = "volumeattachments"
+	DrainRules        Resource = "machinedrainrules" // drain rules of the control cluster
 )
 
 // volumeIndex names the index of volume attachments by the name of the persistent volume.
 const volumeIndex = "volume"
 
-// VolumeOfAttachment returns the name of the persistent volume of an attachment; empty if the attachment names no
+// VolumeNameOfAttachment returns the name of the persistent volume of an attachment; empty if the attachment names no
 // volume.
-func VolumeOfAttachment(a *storagev1.VolumeAttachment) string {
+func VolumeNameOfAttachment(a *storagev1.VolumeAttachment) string {
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
 		return *name
 	}
@@ -36,12 +36,12 @@ func VolumeOfAttachment(a *storagev1.VolumeAttachment) string {
 
 // AttachmentsOfNode returns the volume attachments of a node, unsorted.
 func (t *Target) AttachmentsOfNode(node string) []*storagev1.VolumeAttachment {
-	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(Attachments), byNode, node)
+	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(VolumeAttachments), nodeIndex, node)
 }
 
 // AttachmentsOfVolume returns the volume attachments of a persistent volume, unsorted.
 func (t *Target) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment {
-	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(Attachments), volumeIndex, name)
+	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(VolumeAttachments), volumeIndex, name)
 }
 
 // AttachedVolumeCount returns the number of volumes that are attached to a node or are being attached. While the watch
@@ -49,29 +49,29 @@ func (t *Target) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment 
 // for volumes if AttachedVolumeCount returns 0.
 func (t *Target) AttachedVolumeCount(node string) int {
 	n := len(t.AttachmentsOfNode(node))
-	if n == 0 && !t.HasCurrentAttachments() {
+	if n == 0 && !t.IsAttachmentCacheCurrent() {
 		return 1
 	}
 	return n
 }
 
-// HasCurrentAttachments reports whether the cache of volume attachments is current: its watch is open, or this process
-// never watches the volume attachments of this target, which is connected.
-func (t *Target) HasCurrentAttachments() bool {
-	if t == nil || t.drains.mode == drainCachesNever {
+// IsAttachmentCacheCurrent reports whether the cache of volume attachments is current: its watch is open, or this
+// process never watches the volume attachments of this target, which is connected.
+func (t *Target) IsAttachmentCacheCurrent() bool {
+	if t == nil || t.drainCaches.mode == drainCachesNever {
 		return t.Status().State == TargetReady
 	}
-	running := t.drains.load()
+	running := t.drainCaches.loadRunning()
 	return running != nil && running.attachments.isCurrent()
 }
 
-// VolumesAttachedToNode returns the sorted names of the volumes that are attached to a node or are being attached. The
+// AttachedVolumeNames returns the sorted names of the volumes that are attached to a node or are being attached. The
 // name is the name of the persistent volume. If an attachment has no persistent volume, the name is the name of the
 // attachment.
-func (t *Target) VolumesAttachedToNode(node string) []string {
+func (t *Target) AttachedVolumeNames(node string) []string {
 	var names []string
 	for _, attachment := range t.AttachmentsOfNode(node) {
-		names = append(names, cmp.Or(VolumeOfAttachment(attachment), attachment.Name))
+		names = append(names, cmp.Or(VolumeNameOfAttachment(attachment), attachment.Name))
 	}
 	slices.Sort(names)
 	return names
@@ -81,17 +81,17 @@ func (t *Target) VolumesAttachedToNode(node string) []string {
 // changes for up to a minute, the longest back-off of client-go between two attempts. The resource versions that
 // activities wait for do not reveal these missed changes, because other controllers write the attachments.
 type watchState struct {
-	mu          sync.Mutex
-	openWatches int       // number of open watches; more than one only for a moment
-	resumedAt   time.Time // start of the newest watch after an interruption; zero before the first interruption
-	lastEndedAt time.Time // end of the last watch; zero before the first end
+	mu             sync.Mutex
+	openWatchCount int       // number of open watches; more than one only for a moment
+	resumedAt      time.Time // start of the newest watch after an interruption; zero before the first interruption
+	lastEndedAt    time.Time // end of the last watch; zero before the first end
 }
 
 // isCurrent reports whether a watch is open and has had WatchCatchUpTime to deliver the events of an interruption.
 func (l *watchState) isCurrent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.openWatches > 0 && time.Since(l.resumedAt) >= WatchCatchUpTime
+	return l.openWatchCount > 0 && time.Since(l.resumedAt) >= WatchCatchUpTime
 }
 
 // trackedWatch is a watch that calls onStop when it stops.
@@ -111,13 +111,13 @@ func (w *trackedWatch) Stop() {
 func (l *watchState) trackWatch(w watch.Interface) watch.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.openWatches++; !l.lastEndedAt.IsZero() && time.Since(l.lastEndedAt) > maxRenewalGap {
+	if l.openWatchCount++; !l.lastEndedAt.IsZero() && time.Since(l.lastEndedAt) > maxRenewalGap {
 		l.resumedAt = time.Now()
 	}
 	return &trackedWatch{w, sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.openWatches--
+		l.openWatchCount--
 		l.lastEndedAt = time.Now()
 	})}
 }

@@ -36,26 +36,26 @@ type Resource string
 
 // A decision waits for the caches of these resources
 const (
-	Machines    Resource = "machines"
-	Sets        Resource = "machinesets"
-	Deployments Resource = "machinedeployments"
-	Classes     Resource = "machineclasses"
-	Policies    Resource = "rolloutpolicies"
-	Nodes       Resource = "nodes"
-	Secrets     Resource = "secrets" // the cache contains only the metadata of Secrets
+	Machines        Resource = "machines"
+	Sets            Resource = "machinesets"
+	Deployments     Resource = "machinedeployments"
+	Classes         Resource = "machineclasses"
+	RolloutPolicies Resource = "rolloutpolicies"
+	Nodes           Resource = "nodes"
+	Secrets         Resource = "secrets" // the cache contains only the metadata of Secrets
 
 	ControlPlanes Resource = "controlplanes" // the control plane that machines join, of any kind
 )
 
 // The indexes of the caches
 const (
-	ByOwner     = "owner"     // key: UID of the controller
-	byOwnerName = "ownerName" // key: kind, namespace and name of the controller
-	byClass     = "class"     // key: namespace/name of the class of a machine, or of a set's template
-	byNode      = "node"      // key: name of a machine's node
-	byInstance  = "instance"  // key: normalized provider ID of a node or of a machine
-	byUID       = "uid"
-	byCloudCall = "call" // key: kind of a machine's cloud call, and UID of its set; see MachinesCallingCloud
+	OwnerUIDIndex  = "owner"     // key: UID of the controller
+	ownerNameIndex = "ownerName" // key: kind, namespace and name of the controller
+	classIndex     = "class"     // key: namespace/name of the class of a machine, or of a set's template
+	nodeIndex      = "node"      // key: name of a machine's node
+	instanceIndex  = "instance"  // key: normalized provider ID of a node or of a machine
+	uidIndex       = "uid"
+	cloudCallIndex = "call" // key: kind of a machine's cloud call, and UID of its set; see MachinesCallingCloud
 )
 
 // Cluster reads one control cluster, which contains the machine objects, and its target cluster, which contains the
@@ -65,8 +65,8 @@ type Cluster struct {
 	client versioned.Interface
 	// if targets is nil, the target of all namespaces; nil: machines join no cluster
 	target           *Target
-	targets          TargetSource       // the targets by namespace; nil: all namespaces have the same target
-	metadata         metadata.Interface // nil client: Secrets are not watched
+	targetSource     TargetSource       // the targets by namespace; nil: all namespaces have the same target
+	metadataClient   metadata.Interface // nil client: Secrets are not watched
 	factories        []interface{ Start(<-chan struct{}) }
 	Informers        map[Resource]cache.SharedIndexInformer
 	trackedInformers sync.Map // informers added after Start: Resource → cache.SharedIndexInformer
@@ -76,7 +76,7 @@ type Cluster struct {
 
 	Scope            NamespaceScope // Millwright's namespaces. Set NamespaceScope before Start.
 	otherControllers otherControllers
-	holds            holds
+	holds            namespaceHolds
 
 	// WithoutSecretFinalizers means that Secrets of classes get no finalizers, and that no decision uses Secrets. Set
 	// WithoutSecretFinalizers before Start.
@@ -97,15 +97,15 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		externalversions.WithTransform(stripUnusedFields))
 	v1 := machines.Machine().V1alpha1()
 	c := &Cluster{
-		client:    client,
-		metadata:  meta,
-		factories: []interface{ Start(<-chan struct{}) }{machines},
+		client:         client,
+		metadataClient: meta,
+		factories:      []interface{ Start(<-chan struct{}) }{machines},
 		Informers: map[Resource]cache.SharedIndexInformer{
-			Machines:    v1.Machines().Informer(),
-			Sets:        v1.MachineSets().Informer(),
-			Deployments: v1.MachineDeployments().Informer(),
-			Classes:     v1.MachineClasses().Informer(),
-			Policies:    v1.RolloutPolicies().Informer(),
+			Machines:        v1.Machines().Informer(),
+			Sets:            v1.MachineSets().Informer(),
+			Deployments:     v1.MachineDeployments().Informer(),
+			Classes:         v1.MachineClasses().Informer(),
+			RolloutPolicies: v1.RolloutPolicies().Informer(),
 		},
 	}
 	if target != nil {
@@ -124,20 +124,20 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		c.factories = append(c.factories, secrets)
 	}
 	err := c.Informers[Machines].AddIndexers(cache.Indexers{
-		ByOwner: indexByKey(ownerKeyOfObject), byOwnerName: indexByKey(ownerNameKeyOfObject),
-		byClass: indexByKey(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
-		byNode:  indexByKey(NodeNameOfMachine), byCloudCall: indexByKey(cloudCallKeyOfMachine),
-		byInstance: indexByKey(func(m *v1alpha1.Machine) string { return ownership.ProviderIDKey(m.Spec.ProviderID) }),
-		byUID:      indexByKey(func(m *v1alpha1.Machine) string { return string(m.UID) }),
+		OwnerUIDIndex: indexByKey(ownerKeyOfObject), ownerNameIndex: indexByKey(ownerNameKeyOfObject),
+		classIndex: indexByKey(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
+		nodeIndex:  indexByKey(NodeNameOfMachine), cloudCallIndex: indexByKey(cloudCallKeyOfMachine),
+		instanceIndex: indexByKey(func(m *v1alpha1.Machine) string { return ownership.ProviderIDKey(m.Spec.ProviderID) }),
+		uidIndex:      indexByKey(func(m *v1alpha1.Machine) string { return string(m.UID) }),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
 	}
 	if err := c.Informers[Sets].AddIndexers(
 		cache.Indexers{
-			ByOwner:     indexByKey(ownerKeyOfObject),
-			byOwnerName: indexByKey(ownerNameKeyOfObject),
-			byClass:     indexByKey(ClassOfSet),
+			OwnerUIDIndex:  indexByKey(ownerKeyOfObject),
+			ownerNameIndex: indexByKey(ownerNameKeyOfObject),
+			classIndex:     indexByKey(ClassKeyOfSet),
 		},
 	); err != nil {
 		return nil, fmt.Errorf("index sets: %w", err)
@@ -216,10 +216,10 @@ type informerRunner struct{ informer cache.SharedIndexInformer }
 func (r informerRunner) Start(stop <-chan struct{}) { go r.informer.Run(stop) }
 
 // WatchDrains also caches the resources that only drains need: drain rules, and disruption budgets and volume
-// attachments of the target of all namespaces. Call WatchDrains once, after SetTargets and before Start. Without any
-// target, WatchDrains does nothing.
+// attachments of the target of all namespaces. Call WatchDrains once, after SetTargetSource and before Start. Without
+// any target, WatchDrains does nothing.
 func (c *Cluster) WatchDrains() error {
-	if c.target == nil && c.targets == nil {
+	if c.target == nil && c.targetSource == nil {
 		return nil
 	}
 	rules := externalversions.NewSharedInformerFactoryWithOptions(
@@ -228,7 +228,7 @@ func (c *Cluster) WatchDrains() error {
 		externalversions.WithTransform(stripUnusedFields),
 	)
 	c.factories = append(c.factories, rules)
-	c.Informers[Rules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
+	c.Informers[DrainRules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
 	if c.target == nil {
 		return nil
 	}
@@ -249,42 +249,42 @@ type TargetSource interface {
 	Demand(namespace string)
 }
 
-// SetTargets sets the source of each namespace's target. Call SetTargets before Start.
-func (c *Cluster) SetTargets(targets TargetSource) { c.targets = targets }
+// SetTargetSource sets the source of each namespace's target. Call SetTargetSource before Start.
+func (c *Cluster) SetTargetSource(targets TargetSource) { c.targetSource = targets }
 
-// HasTargets reports whether each namespace has its own target.
-func (c *Cluster) HasTargets() bool { return c.targets != nil }
+// HasTargetPerNamespace reports whether each namespace has its own target.
+func (c *Cluster) HasTargetPerNamespace() bool { return c.targetSource != nil }
 
 // Target returns the cluster that the machines of a namespace join; nil if these machines join no cluster.
 func (c *Cluster) Target(namespace string) *Target {
-	if c.targets != nil {
-		return c.targets.Target(namespace)
+	if c.targetSource != nil {
+		return c.targetSource.Target(namespace)
 	}
 	return c.target
 }
 
-// ClusterOfNamespace returns the name of the cluster that the machines of a namespace join, for people: the name of the
-// namespace. ClusterOfNamespace returns an empty name if all namespaces have one target.
-func (c *Cluster) ClusterOfNamespace(namespace string) string {
-	if c.targets == nil {
+// ClusterNameOfNamespace returns the name of the cluster that the machines of a namespace join, for people: the name of
+// the namespace. ClusterNameOfNamespace returns an empty name if all namespaces have one target.
+func (c *Cluster) ClusterNameOfNamespace(namespace string) string {
+	if c.targetSource == nil {
 		return ""
 	}
 	return namespace
 }
 
-// DemandTarget keeps the target of a namespace connected for some time. Activities call DemandTarget, because a run keeps
-// its task queue after its namespace has been moved to a shard that this process does not serve.
+// DemandTarget keeps the target of a namespace connected for some time. Activities call DemandTarget, because a run
+// keeps its task queue after its namespace has been moved to a shard that this process does not serve.
 func (c *Cluster) DemandTarget(namespace string) {
-	if c.targets != nil {
-		c.targets.Demand(namespace)
+	if c.targetSource != nil {
+		c.targetSource.Demand(namespace)
 	}
 }
 
 // OnTarget calls handle for each present target, and for each later target. The calls end when stop is called. For a
 // target of all namespaces, handle gets an empty namespace.
 func (c *Cluster) OnTarget(handle func(namespace string, target *Target)) (stop func()) {
-	if c.targets != nil {
-		return c.targets.OnTarget(handle)
+	if c.targetSource != nil {
+		return c.targetSource.OnTarget(handle)
 	}
 	handle(metav1.NamespaceAll, c.target)
 	return func() {}
@@ -352,8 +352,10 @@ func indexByKey[T any](key func(T) string) cache.IndexFunc {
 	}
 }
 
-// OwnerIndex returns the index ByOwner for a cache of any kind of objects.
-func OwnerIndex() cache.Indexers { return cache.Indexers{ByOwner: indexByKey(ownerKeyOfObject)} }
+// OwnerIndexers returns the index ByOwner for a cache of any kind of objects.
+func OwnerIndexers() cache.Indexers {
+	return cache.Indexers{OwnerUIDIndex: indexByKey(ownerKeyOfObject)}
+}
 
 func ownerKeyOfObject(o metav1.Object) string {
 	if ref := metav1.GetControllerOf(o); ref != nil {
@@ -396,20 +398,20 @@ const (
 	KindDeployment = "MachineDeployment"
 )
 
-// ClassOfSet returns the key of the MachineClass in a set's template.
-func ClassOfSet(set *v1alpha1.MachineSet) string {
+// ClassKeyOfSet returns the key of the MachineClass in a set's template.
+func ClassKeyOfSet(set *v1alpha1.MachineSet) string {
 	return set.Namespace + "/" + set.Spec.Template.Spec.Class.Name
 }
 
 // SetsOfClass returns the sets whose template names this MachineClass (key namespace/name), unsorted.
 func (c *Cluster) SetsOfClass(key string) []*v1alpha1.MachineSet {
-	return IndexedObjects[*v1alpha1.MachineSet](c.Informer(Sets), byClass, key)
+	return IndexedObjects[*v1alpha1.MachineSet](c.Informer(Sets), classIndex, key)
 }
 
-// SecretMetadata returns a client for the metadata of a namespace's Secrets. Do not call SecretMetadata on a Cluster
-// that does not watch Secrets.
-func (c *Cluster) SecretMetadata(namespace string) metadata.ResourceInterface {
-	return c.metadata.Resource(secretsResource).Namespace(namespace)
+// SecretMetadataClient returns a client for the metadata of a namespace's Secrets. Do not call SecretMetadataClient on
+// a Cluster that does not watch Secrets.
+func (c *Cluster) SecretMetadataClient(namespace string) metadata.ResourceInterface {
+	return c.metadataClient.Resource(secretsResource).Namespace(namespace)
 }
 
 var secretsResource = corev1.SchemeGroupVersion.WithResource("secrets")

@@ -33,7 +33,7 @@ type drainCaches struct {
 	mu        sync.Mutex
 	ctx       context.Context // ends when the target's context ends; nil before begin is called
 	running   *runningDrainCaches
-	users     int
+	userCount int
 	idleTimer *time.Timer // stops the caches when it fires; nil while a drain uses the caches
 }
 
@@ -56,29 +56,29 @@ type runningDrainCaches struct {
 // WatchDrains makes the caches of disruption budgets and volume attachments run always. Call WatchDrains before Start.
 func (t *Target) WatchDrains() error {
 	running, err := newRunningDrainCaches(t.client)
-	t.drains.mode, t.drains.running = drainCachesAlways, running
+	t.drainCaches.mode, t.drainCaches.running = drainCachesAlways, running
 	return err
 }
 
 // WatchDrainsOnDemand makes the caches of disruption budgets and volume attachments run while a drain uses them; see
 // UseDrainCaches. Call WatchDrainsOnDemand before Start.
-func (t *Target) WatchDrainsOnDemand() { t.drains.mode = drainCachesOnDemand }
+func (t *Target) WatchDrainsOnDemand() { t.drainCaches.mode = drainCachesOnDemand }
 
 // UseDrainCaches starts the caches of disruption budgets and volume attachments if they do not run, and waits until
 // they are filled. If these caches run always, or never, UseDrainCaches does nothing. The caller must call release when
 // the drain no longer reads the caches. UseDrainCaches returns an error if the target has no connection, or if the
 // caches are not filled after drainCachesTimeout.
 func (t *Target) UseDrainCaches(ctx context.Context) (release func(), err error) {
-	if t == nil || t.drains.mode != drainCachesOnDemand {
+	if t == nil || t.drainCaches.mode != drainCachesOnDemand {
 		return func() {}, nil
 	}
 	if status := t.Status(); status.State != TargetReady {
 		return nil, fmt.Errorf("%w: %s", errTargetNotReady, status.Why)
 	}
-	if err := t.drains.use(); err != nil {
+	if err := t.drainCaches.acquire(); err != nil {
 		return nil, err
 	}
-	release = sync.OnceFunc(t.drains.release)
+	release = sync.OnceFunc(t.drainCaches.release)
 	ctx, cancel := context.WithTimeout(ctx, drainCachesTimeout)
 	defer cancel()
 	if err := t.awaitDrainCaches(ctx); err != nil {
@@ -88,25 +88,27 @@ func (t *Target) UseDrainCaches(ctx context.Context) (release func(), err error)
 	return release, nil
 }
 
-// IsDraining reports whether a drain uses the caches that run on demand; see UseDrainCaches.
-func (t *Target) IsDraining() bool {
+// HasActiveDrain reports whether a drain uses the caches that run on demand; see UseDrainCaches.
+func (t *Target) HasActiveDrain() bool {
 	if t == nil {
 		return false
 	}
-	t.drains.mu.Lock()
-	defer t.drains.mu.Unlock()
-	return t.drains.users > 0
+	t.drainCaches.mu.Lock()
+	defer t.drainCaches.mu.Unlock()
+	return t.drainCaches.userCount > 0
 }
 
 func newRunningDrainCaches(client kubernetes.Interface) (*runningDrainCaches, error) {
 	attachments := &watchState{}
 	informers := map[Resource]cache.SharedIndexInformer{
-		Budgets:     newFactory(client).Policy().V1().PodDisruptionBudgets().Informer(),
-		Attachments: newFactory(client).InformerFor(&storagev1.VolumeAttachment{}, attachments.newAttachmentInformer),
+		DisruptionBudgets: newInformerFactory(client).Policy().V1().PodDisruptionBudgets().Informer(),
+		VolumeAttachments: newInformerFactory(
+			client,
+		).InformerFor(&storagev1.VolumeAttachment{}, attachments.newAttachmentInformer),
 	}
-	err := informers[Attachments].AddIndexers(cache.Indexers{
-		byNode:      indexByKey(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
-		volumeIndex: indexByKey(VolumeOfAttachment),
+	err := informers[VolumeAttachments].AddIndexers(cache.Indexers{
+		nodeIndex:   indexByKey(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
+		volumeIndex: indexByKey(VolumeNameOfAttachment),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("index volume attachments: %w", err)
@@ -114,8 +116,8 @@ func newRunningDrainCaches(client kubernetes.Interface) (*runningDrainCaches, er
 	return &runningDrainCaches{informers: informers, attachments: attachments}, nil
 }
 
-// begin makes the caches ready to run until ctx ends, and starts them if they run always.
-func (d *drainCaches) begin(ctx context.Context) {
+// enable makes the caches ready to run until ctx ends, and starts them if they run always.
+func (d *drainCaches) enable(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ctx = ctx
@@ -131,8 +133,8 @@ func (r *runningDrainCaches) start(ctx context.Context) {
 	}
 }
 
-// use increments the number of users, and starts the caches for the first user.
-func (d *drainCaches) use() error {
+// acquire increments the number of users, and starts the caches for the first user.
+func (d *drainCaches) acquire() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx == nil {
@@ -146,7 +148,7 @@ func (d *drainCaches) use() error {
 		running.start(d.ctx)
 		d.running = running
 	}
-	d.users++
+	d.userCount++
 	if d.idleTimer != nil {
 		d.idleTimer.Stop()
 		d.idleTimer = nil
@@ -158,20 +160,20 @@ func (d *drainCaches) use() error {
 func (d *drainCaches) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.users--; d.users > 0 {
+	if d.userCount--; d.userCount > 0 {
 		return
 	}
 	d.idleTimer = time.AfterFunc(drainCachesIdleTime, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.users == 0 && d.running != nil {
+		if d.userCount == 0 && d.running != nil {
 			d.running.stop()
 			d.running = nil
 		}
 	})
 }
 
-func (d *drainCaches) load() *runningDrainCaches {
+func (d *drainCaches) loadRunning() *runningDrainCaches {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.running
@@ -179,7 +181,7 @@ func (d *drainCaches) load() *runningDrainCaches {
 
 // informer returns the cache of a resource; nil if the cache does not run.
 func (d *drainCaches) informer(resource Resource) cache.SharedIndexInformer {
-	if running := d.load(); running != nil && running.informers[resource] != nil {
+	if running := d.loadRunning(); running != nil && running.informers[resource] != nil {
 		return running.informers[resource]
 	}
 	return nil
@@ -187,15 +189,15 @@ func (d *drainCaches) informer(resource Resource) cache.SharedIndexInformer {
 
 // awaitDrainCaches waits until the caches of drains are filled. awaitDrainCaches returns an error if ctx ends first.
 func (t *Target) awaitDrainCaches(ctx context.Context) error {
-	running := t.drains.load()
+	running := t.drainCaches.loadRunning()
 	if running == nil {
 		return errTargetNotReady
 	}
-	if !cache.WaitFor(ctx, "", running.informers[Attachments].HasSyncedChecker()) {
-		return fmt.Errorf("fill cache of %s: %w", Attachments, context.Cause(ctx))
+	if !cache.WaitFor(ctx, "", running.informers[VolumeAttachments].HasSyncedChecker()) {
+		return fmt.Errorf("fill cache of %s: %w", VolumeAttachments, context.Cause(ctx))
 	}
-	if !t.awaitBudgetCache(ctx, running.informers[Budgets]) {
-		return fmt.Errorf("fill cache of %s: %w", Budgets, context.Cause(ctx))
+	if !t.awaitBudgetCache(ctx, running.informers[DisruptionBudgets]) {
+		return fmt.Errorf("fill cache of %s: %w", DisruptionBudgets, context.Cause(ctx))
 	}
 	return nil
 }

@@ -34,15 +34,15 @@ func (t *Target) NoEvictionReason(ctx context.Context) (why string, err error) {
 	if known := t.evictionSupport.missingReason.Load(); known != nil {
 		return *known, nil
 	}
-	if why, err = discoverEviction(ctx, t.client); err == nil {
+	if why, err = discoverEvictionSupport(ctx, t.client); err == nil {
 		t.evictionSupport.missingReason.Store(&why)
 	}
 	return why, err
 }
 
-// discoverEviction checks the same two facts as MCM: pods have the subresource eviction, and the API server serves the
-// group policy. The subresource and the group must have the version of a drain's eviction requests.
-func discoverEviction(ctx context.Context, target kubernetes.Interface) (why string, err error) {
+// discoverEvictionSupport checks the same two facts as MCM: pods have the subresource eviction, and the API server
+// serves the group policy. The subresource and the group must have the version of a drain's eviction requests.
+func discoverEvictionSupport(ctx context.Context, target kubernetes.Interface) (why string, err error) {
 	version := policyv1.SchemeGroupVersion
 	core, err := target.Discovery().ServerResourcesForGroupVersionWithContext(ctx, "v1")
 	if err != nil {

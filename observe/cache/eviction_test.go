@@ -45,7 +45,7 @@ func newCluster(t *testing.T, target *kubefake.Clientset) *cache.Cluster {
 	// Replace the default handler, because it waits on a clock that all tests share.
 	require.NoError(
 		t,
-		cluster.Target("").Informer(cache.Budgets).SetWatchErrorHandler(func(*clientcache.Reflector, error) {}),
+		cluster.Target("").Informer(cache.DisruptionBudgets).SetWatchErrorHandler(func(*clientcache.Reflector, error) {}),
 	)
 	return cluster
 }

@@ -209,15 +209,15 @@ func (c *Cluster) IsInScope(namespace string) bool {
 }
 
 // ActsInNamespace reports whether this installation acts in a namespace of the control cluster: the NamespaceScope
-// contains the namespace, the namespace is not held, and no older installation claims it. ActsInNamespace is sufficient for objects of Cluster
-// API; for machine-controller-manager's kinds, use ActsOnMachines.
+// contains the namespace, the namespace is not held, and no older installation claims it. ActsInNamespace is sufficient
+// for objects of Cluster API; for machine-controller-manager's kinds, use ActsOnMachines.
 func (c *Cluster) ActsInNamespace(namespace string) bool {
 	if !c.IsInScope(namespace) || c.IsHeld(namespace) {
 		return false
 	}
 	c.otherControllers.mu.Lock()
 	defer c.otherControllers.mu.Unlock()
-	return !c.otherControllers.installations.isClaimedNamespace(namespace)
+	return !c.otherControllers.installations.isClaimedByOther(namespace)
 }
 
 // ActsOnMachines reports whether Millwright acts on the machine objects of a namespace of the control cluster: this

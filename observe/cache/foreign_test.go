@@ -41,7 +41,7 @@ func updateLease(t *testing.T, control kubernetes.Interface, lease *coordination
 	synctest.Wait()
 }
 
-func TestANamespaceInWhichAnotherControllerIsAtWorkIsNotOurs(t *testing.T) {
+func TestClusterDoesNotActWhereAnotherControllerIsActive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		control := kubefake.NewClientset(
 			renewedMCMLease("left-behind", time.Now().Add(-10*time.Minute)),
@@ -123,7 +123,7 @@ func newWorkersLease(namespace string, created, renewed time.Time, namespaces st
 
 // If two installations share a control cluster, the younger installation does not act in the namespaces of the older
 // installation, even while the older installation is down. The instances there carry the older installation's name.
-func TestTheNamespacesOfAnOlderInstallationAreNotOurs(t *testing.T) {
+func TestClusterDoesNotActInNamespacesOfAnOlderInstallation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		labelled := func(name, fleet string) *corev1.Namespace {

@@ -20,15 +20,15 @@ import (
 // guardSelector selects the Deployments of the chart's autoscalerGuard: a Deployment without this label is
 // machine-controller-manager itself, which is scaled to 0 after a migration to Millwright.
 const (
-	guardDeployment = "machine-controller-manager"
-	guardSelector   = "app.kubernetes.io/part-of=millwright"
+	guardDeploymentName = "machine-controller-manager"
+	guardSelector       = "app.kubernetes.io/part-of=millwright"
 )
 
-// holds records the namespaces whose guard Deployment is scaled to 0. The zero value records none.
-type holds struct {
-	mu    sync.Mutex
-	since map[string]time.Time      // start of the present hold, by namespace
-	ended map[string]WorkerAbsences // former holds, by namespace
+// namespaceHolds records the namespaces whose guard Deployment is scaled to 0. The zero value records none.
+type namespaceHolds struct {
+	mu          sync.Mutex
+	startTimes  map[string]time.Time      // start of the present hold, by namespace
+	formerHolds map[string]WorkerAbsences // former holds, by namespace
 }
 
 // WatchHolds watches the Deployments of the autoscaler guard. While the Deployment of a namespace is scaled to 0,
@@ -36,9 +36,9 @@ type holds struct {
 func (c *Cluster) WatchHolds(control kubernetes.Interface) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(
 		control, 0,
-		informers.WithTransform(stripGuard),
+		informers.WithTransform(stripGuardDeployment),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector, o.LabelSelector = "metadata.name="+guardDeployment, guardSelector
+			o.FieldSelector, o.LabelSelector = "metadata.name="+guardDeploymentName, guardSelector
 		}),
 	)
 	informer := factory.Apps().V1().Deployments().Informer()
@@ -59,14 +59,14 @@ func (c *Cluster) WatchHolds(control kubernetes.Interface) error {
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("watch Deployments %s: %w", guardDeployment, err)
+		return fmt.Errorf("watch Deployments %s: %w", guardDeploymentName, err)
 	}
 	c.factories = append(c.factories, factory)
 	return nil
 }
 
-// stripGuard keeps the number of replicas of a Deployment.
-func stripGuard(o any) (any, error) {
+// stripGuardDeployment keeps the number of replicas of a Deployment.
+func stripGuardDeployment(o any) (any, error) {
 	guard, is := o.(*appsv1.Deployment)
 	if !is {
 		return o, nil
@@ -83,28 +83,28 @@ func stripGuard(o any) (any, error) {
 func (c *Cluster) IsHeld(namespace string) bool {
 	c.holds.mu.Lock()
 	defer c.holds.mu.Unlock()
-	return !c.holds.since[namespace].IsZero()
+	return !c.holds.startTimes[namespace].IsZero()
 }
 
 // recordHold records whether a namespace is held.
 func (c *Cluster) recordHold(namespace string, isHeld bool) {
-	if !c.holds.record(namespace, isHeld, time.Now()) {
+	if !c.holds.setHeld(namespace, isHeld, time.Now()) {
 		return
 	}
 	if !isHeld {
 		c.otherControllers.notifyOwnershipChange()
 		return
 	}
-	c.otherControllers.reportActiveControllers([]activeController{holdOf(namespace)})
+	c.otherControllers.reportActiveControllers([]activeController{describeHold(namespace)})
 }
 
-// holdOf returns the description of a hold.
-func holdOf(namespace string) activeController {
+// describeHold returns the description of a hold.
+func describeHold(namespace string) activeController {
 	return activeController{
 		reason: vocabulary.ReasonNamespaceHeld,
 		message: fmt.Sprintf(
 			"Deployment %s of namespace %s is scaled to 0: Millwright leaves the objects there alone until somebody scales it up",
-			guardDeployment,
+			guardDeploymentName,
 			namespace,
 		),
 		actsInNamespace: func(other string) bool { return other == namespace },
@@ -112,39 +112,40 @@ func holdOf(namespace string) activeController {
 }
 
 // activeControllers returns the present holds.
-func (h *holds) activeControllers() (all []activeController) {
+func (h *namespaceHolds) activeControllers() (all []activeController) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for namespace := range h.since {
-		all = append(all, holdOf(namespace))
+	for namespace := range h.startTimes {
+		all = append(all, describeHold(namespace))
 	}
 	return all
 }
 
-// record records whether a namespace is held, and reports whether that has changed.
-func (h *holds) record(namespace string, isHeld bool, now time.Time) (changed bool) {
+// setHeld records whether a namespace is held, and reports whether that has changed.
+func (h *namespaceHolds) setHeld(namespace string, isHeld bool, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	since := h.since[namespace]
+	since := h.startTimes[namespace]
 	switch {
 	case since.IsZero() != isHeld:
 		return false
 	case isHeld:
-		if h.since == nil {
-			h.since, h.ended = map[string]time.Time{}, map[string]WorkerAbsences{}
+		if h.startTimes == nil {
+			h.startTimes, h.formerHolds = map[string]time.Time{}, map[string]WorkerAbsences{}
 		}
-		h.since[namespace] = now
+		h.startTimes[namespace] = now
 	default:
-		known := slices.Concat(h.ended[namespace], WorkerAbsences{{From: since, To: now}})
-		h.ended[namespace] = known[max(0, len(known)-maxTargetAbsences):]
-		delete(h.since, namespace)
+		known := slices.Concat(h.formerHolds[namespace], WorkerAbsences{{From: since, To: now}})
+		h.formerHolds[namespace] = known[max(0, len(known)-maxTargetAbsences):]
+		delete(h.startTimes, namespace)
 	}
 	return true
 }
 
-// absences returns the former holds of a namespace. They extend the timeouts of machines, as absences of the workers do.
-func (h *holds) absences(namespace string) WorkerAbsences {
+// absences returns the former holds of a namespace. They extend the timeouts of machines, as absences of the workers
+// do.
+func (h *namespaceHolds) absences(namespace string) WorkerAbsences {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.ended[namespace]
+	return h.formerHolds[namespace]
 }

@@ -16,7 +16,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func guard(namespace string, replicas int32) *appsv1.Deployment {
+func newGuardDeployment(namespace string, replicas int32) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: "machine-controller-manager",
@@ -28,9 +28,9 @@ func guard(namespace string, replicas int32) *appsv1.Deployment {
 
 func TestANamespaceWhoseGuardIsScaledToZeroIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mcm := guard("migrated", 0) // machine-controller-manager itself
+		mcm := newGuardDeployment("migrated", 0) // machine-controller-manager itself
 		mcm.Labels = nil
-		control := kubefake.NewClientset(guard("shop", 1), guard("asleep", 0), mcm)
+		control := kubefake.NewClientset(newGuardDeployment("shop", 1), newGuardDeployment("asleep", 0), mcm)
 		c, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, c.WatchOtherControllers(control, "us"))
@@ -50,7 +50,7 @@ func TestANamespaceWhoseGuardIsScaledToZeroIsHeld(t *testing.T) {
 		begun := time.Now()
 		scale := func(namespace string, replicas int32) {
 			_, err := control.AppsV1().Deployments(namespace).
-				Update(t.Context(), guard(namespace, replicas), metav1.UpdateOptions{})
+				Update(t.Context(), newGuardDeployment(namespace, replicas), metav1.UpdateOptions{})
 			require.NoError(t, err)
 			synctest.Wait()
 		}

@@ -43,19 +43,19 @@ func TestAttachedVolumesAreUnknownDuringAnInterruptedWatch(t *testing.T) {
 		require.NoError(t, cluster.WatchDrains())
 		require.NoError(t, cluster.Start(t.Context()))
 		synctest.Wait()
-		assert.True(t, cluster.Target("").HasCurrentAttachments())
+		assert.True(t, cluster.Target("").IsAttachmentCacheCurrent())
 		assert.Zero(t, cluster.Target("").AttachedVolumeCount("n"))
 
 		away.Store(true)
 		now.Stop()
 		synctest.Wait()
-		assert.False(t, cluster.Target("").HasCurrentAttachments())
+		assert.False(t, cluster.Target("").IsAttachmentCacheCurrent())
 		assert.Equal(t, 1, cluster.Target("").AttachedVolumeCount("n"), "none is no answer")
 		time.Sleep(10 * time.Minute)
-		assert.False(t, cluster.Target("").HasCurrentAttachments())
+		assert.False(t, cluster.Target("").IsAttachmentCacheCurrent())
 
 		away.Store(false)
-		for !cluster.Target("").HasCurrentAttachments() {
+		for !cluster.Target("").IsAttachmentCacheCurrent() {
 			time.Sleep(cache.WatchCatchUpTime)
 		}
 		now.Add(observetest.NewAttachment("a", "n", "pv-1"))
@@ -68,6 +68,6 @@ func TestAttachedVolumesAreUnknownDuringAnInterruptedWatch(t *testing.T) {
 
 func TestUnwatchedAttachmentsCountAsCurrent(t *testing.T) {
 	cluster, _ := observetest.StartCaches(t, nil)
-	assert.True(t, cluster.Target("").HasCurrentAttachments())
+	assert.True(t, cluster.Target("").IsAttachmentCacheCurrent())
 	assert.Zero(t, cluster.Target("").AttachedVolumeCount("n"))
 }

@@ -36,14 +36,14 @@ func (c *Cluster) Class(key string) (*v1alpha1.MachineClass, bool) {
 
 // MachinesOfOwner returns the machines that the object with this UID controls, unsorted.
 func (c *Cluster) MachinesOfOwner(ownerUID string) []*v1alpha1.Machine {
-	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], ByOwner, ownerUID)
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], OwnerUIDIndex, ownerUID)
 }
 
 // MachinesCallingCloud returns the machines of a set that are at the step in which the cloud creates or deletes their
 // instances, unsorted. MachinesCallingCloud is called for each machine before a cloud call, so it reads an index:
 // scanning all members each time would take quadratic time.
 func (c *Cluster) MachinesCallingCloud(ownerUID string, deleting bool) []*v1alpha1.Machine {
-	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byCloudCall, cloudCallKey(ownerUID, deleting))
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], cloudCallIndex, cloudCallKey(ownerUID, deleting))
 }
 
 func cloudCallKey(ownerUID string, deleting bool) string { return fmt.Sprint(deleting, " ", ownerUID) }
@@ -64,23 +64,23 @@ func cloudCallKeyOfMachine(m *v1alpha1.Machine) string {
 
 // MachinesOfClass returns the machines that refer to a class (key namespace/name), unsorted.
 func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
-	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byClass, key)
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], classIndex, key)
 }
 
 // MachinesOfNode returns the machines that name this node of a target, unsorted. If a node has more than one machine, a
 // user or the cloud has made a mistake.
 func (c *Cluster) MachinesOfNode(t *Target, name string) []*v1alpha1.Machine {
-	return c.machinesOfTarget(t, IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byNode, name))
+	return c.machinesOfTarget(t, IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], nodeIndex, name))
 }
 
 // machinesOfTarget returns the machines that join this target. machinesOfTarget changes the slice.
 func (c *Cluster) machinesOfTarget(t *Target, machines []*v1alpha1.Machine) []*v1alpha1.Machine {
-	return slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool { return !c.Target(m.Namespace).IsSameCluster(t) })
+	return slices.DeleteFunc(machines, func(m *v1alpha1.Machine) bool { return !c.Target(m.Namespace).HasSameCluster(t) })
 }
 
 // SetsOfOwner returns the sets that the object with this UID controls, unsorted.
 func (c *Cluster) SetsOfOwner(ownerUID string) []*v1alpha1.MachineSet {
-	return IndexedObjects[*v1alpha1.MachineSet](c.Informers[Sets], ByOwner, ownerUID)
+	return IndexedObjects[*v1alpha1.MachineSet](c.Informers[Sets], OwnerUIDIndex, ownerUID)
 }
 
 // MachinesOfSets returns the machines that these sets control, unsorted.
@@ -110,8 +110,8 @@ func objectsWithoutController[T metav1.Object](
 	owner metav1.Object,
 	kind string,
 ) []T {
-	list := IndexedObjects[T](informer, ByOwner, OrphanKey(owner.GetNamespace()))
-	for _, o := range IndexedObjects[T](informer, byOwnerName, ownerNameKey(kind, owner.GetNamespace(), owner.GetName())) {
+	list := IndexedObjects[T](informer, OwnerUIDIndex, OrphanKey(owner.GetNamespace()))
+	for _, o := range IndexedObjects[T](informer, ownerNameIndex, ownerNameKey(kind, owner.GetNamespace(), owner.GetName())) {
 		if CanBeAdopted(o, owner, kind) {
 			list = append(list, o)
 		}

@@ -18,19 +18,19 @@ func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.
 	n := ownership.Node{
 		Name:       node.Name,
 		ProviderID: node.Spec.ProviderID,
-		Mark:       node.Annotations[v1alpha1.AnnotationMachineUID],
+		MarkUID:    node.Annotations[v1alpha1.AnnotationMachineUID],
 	}
 	target := c.Target(m.Namespace)
 	for _, other := range target.NodesOfInstance(node.Spec.ProviderID) {
 		if other.UID != node.UID {
-			n.Twin = other.Name
+			n.DuplicateNodeName = other.Name
 			break
 		}
 	}
 	others := slices.Concat(
 		c.MachinesOfInstanceInTarget(target, node.Spec.ProviderID),
 		c.MachinesOfNode(target, node.Name),
-		IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byUID, n.Mark),
+		IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], uidIndex, n.MarkUID),
 	)
 	claims := make([]MachineClaim, 0, len(others))
 	for _, other := range others {
@@ -42,7 +42,7 @@ func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.
 // OwnNodeOfMachine returns the node that a machine names if it is proven that the machine owns the node; otherwise nil.
 func (c *Cluster) OwnNodeOfMachine(m *v1alpha1.Machine) *corev1.Node {
 	node := c.NodeOfMachine(m)
-	if node == nil || !c.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours) {
+	if node == nil || !c.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerSelf) {
 		return nil
 	}
 	return node
@@ -61,15 +61,16 @@ func ClaimOfMachine(m *v1alpha1.Machine) MachineClaim {
 	}
 }
 
-// MachinesOfInstanceInTarget returns the machines that name an instance and that join this target, unsorted; none for an
-// empty provider ID.
+// MachinesOfInstanceInTarget returns the machines that name an instance and that join this target, unsorted; none for
+// an empty provider ID.
 func (c *Cluster) MachinesOfInstanceInTarget(t *Target, providerID string) []*v1alpha1.Machine {
 	return c.machinesOfTarget(t, c.MachinesOfInstance(providerID))
 }
 
-// MachinesOfInstance returns the machines of all targets that name an instance, unsorted; none for an empty provider ID.
+// MachinesOfInstance returns the machines of all targets that name an instance, unsorted; none for an empty provider
+// ID.
 func (c *Cluster) MachinesOfInstance(providerID string) []*v1alpha1.Machine {
-	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], byInstance, ownership.ProviderIDKey(providerID))
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], instanceIndex, ownership.ProviderIDKey(providerID))
 }
 
 // UnrecordedNodeOfMachine returns the node whose name the machine must get: the only node with the machine's provider

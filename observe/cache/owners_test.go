@@ -28,16 +28,16 @@ func (targetsByNamespace) Demand(string) {}
 
 // A tenant may write a Machine with the provider ID of a node of another tenant. The Machine of the other tenant must
 // not lose its node.
-func TestClaimOfAMachineOfAnotherTargetDoesNotCountForANode(t *testing.T) {
+func TestNodeIgnoresClaimsOfMachinesOfOtherTargets(t *testing.T) {
 	const id = "virtual:///i-1"
 	for name, row := range map[string]struct {
 		namespace string // of the other Machine
 		mark      types.UID
 		want      ownership.OwnerKind
 	}{
-		"a Machine of another target":                   {"hostile", "", ownership.Ours},
-		"a Machine of another namespace of the cluster": {"twin", "", ownership.InDoubt},
-		"a Machine of another target with the mark":     {"hostile", "uid-other", ownership.Anothers},
+		"a Machine of another target":                   {"hostile", "", ownership.OwnerSelf},
+		"a Machine of another namespace of the cluster": {"twin", "", ownership.OwnerInDoubt},
+		"a Machine of another target with the mark":     {"hostile", "uid-other", ownership.OwnerOther},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := observetest.NewNode()
@@ -51,20 +51,20 @@ func TestClaimOfAMachineOfAnotherTargetDoesNotCountForANode(t *testing.T) {
 			for namespace, identity := range map[string]string{"own": "a", "twin": "a", "hostile": "b"} {
 				targets[namespace] = targetWithNode(t, identity, node)
 			}
-			cluster.SetTargets(targets)
+			cluster.SetTargetSource(targets)
 			assert.Equal(t, row.want, cluster.OwnerOfNode(own, node).Whose)
 		})
 	}
 }
 
 // The API server of a target need not obey the limits of Kubernetes.
-func TestNodeWithAnEndlessNameIsNotRecorded(t *testing.T) {
+func TestNodeWithATooLongNameIsNotRecorded(t *testing.T) {
 	for name, recorded := range map[string]bool{strings.Repeat("n", 253): true, strings.Repeat("n", 254): false} {
 		node := observetest.NewNode()
 		node.Name, node.Spec.ProviderID = name, "virtual:///i-1"
 		m := machineOfInstance("own", "uid-own", "virtual:///i-1")
 		cluster, _ := observetest.StartCaches(t, nil, m)
-		cluster.SetTargets(targetsByNamespace{"own": targetWithNode(t, "a", node)})
+		cluster.SetTargetSource(targetsByNamespace{"own": targetWithNode(t, "a", node)})
 		assert.Equal(t, recorded, cluster.UnrecordedNodeOfMachine(m) != nil)
 	}
 }

@@ -81,12 +81,12 @@ func (c restoreChecker) RoundTrip(request *http.Request) (*http.Response, error)
 	if c.detector.isWatchRenewal(resource) {
 		return response, nil
 	}
-	newest, err := c.newestVersion(request)
+	newest, err := c.readNewestVersion(request)
 	if err != nil {
 		_ = response.Body.Close() // The error is ignored: nobody reads the body.
 		return nil, fmt.Errorf("read the version of %s: %w", path.Base(request.URL.Path), err)
 	}
-	if IsNewer(version, newest) {
+	if IsNewerVersion(version, newest) {
 		c.detector.reportRestore(path.Base(request.URL.Path), version)
 	}
 	return response, nil
@@ -137,8 +137,8 @@ func watchStartVersion(query url.Values) string {
 	return version
 }
 
-// newestVersion returns the version of the API server's store, read from a list with one object.
-func (c restoreChecker) newestVersion(watch *http.Request) (string, error) {
+// readNewestVersion returns the version of the API server's store, read from a list with one object.
+func (c restoreChecker) readNewestVersion(watch *http.Request) (string, error) {
 	ctx, cancel := context.WithTimeout(watch.Context(), versionCheckTimeout)
 	defer cancel()
 	request := watch.Clone(ctx)

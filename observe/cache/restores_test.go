@@ -167,7 +167,7 @@ func TestRefilledCacheDetectsARestoredAPIServer(t *testing.T) {
 	})
 }
 
-func TestOnlyWatchesOfAWholeResourceThatContinueAreChecked(t *testing.T) {
+func TestOnlyContinuedWatchesOfAWholeResourceAreChecked(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]metav1.ListOptions{
 		"it begins with all objects": cacheFillOptions(""),

@@ -17,7 +17,7 @@ import (
 // without a deployment; nil if no policy applies.
 func (c *Cluster) PolicyOfObject(o metav1.Object) *v1alpha1.RolloutPolicy {
 	return FirstMatchingPolicy(
-		IndexedObjects[*v1alpha1.RolloutPolicy](c.Informers[Policies], cache.NamespaceIndex, o.GetNamespace()),
+		IndexedObjects[*v1alpha1.RolloutPolicy](c.Informers[RolloutPolicies], cache.NamespaceIndex, o.GetNamespace()),
 		o,
 	)
 }
@@ -35,7 +35,7 @@ func (c *Cluster) LivePolicyOfObject(ctx context.Context, o metav1.Object) (*v1a
 func FirstMatchingPolicy(policies []*v1alpha1.RolloutPolicy, o metav1.Object) *v1alpha1.RolloutPolicy {
 	selecting := slices.DeleteFunc(
 		slices.Clone(policies),
-		func(p *v1alpha1.RolloutPolicy) bool { return !policySelects(p, o) },
+		func(p *v1alpha1.RolloutPolicy) bool { return !policySelectsObject(p, o) },
 	)
 	if len(selecting) == 0 {
 		return nil
@@ -43,9 +43,9 @@ func FirstMatchingPolicy(policies []*v1alpha1.RolloutPolicy, o metav1.Object) *v
 	return slices.MinFunc(selecting, func(a, b *v1alpha1.RolloutPolicy) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// policySelects reports whether a policy applies to an object of its namespace. A target whose selector does not parse
-// selects nothing.
-func policySelects(p *v1alpha1.RolloutPolicy, o metav1.Object) bool {
+// policySelectsObject reports whether a policy applies to an object of its namespace. A target whose selector does not
+// parse selects nothing.
+func policySelectsObject(p *v1alpha1.RolloutPolicy, o metav1.Object) bool {
 	return len(p.Spec.Targets) == 0 || slices.ContainsFunc(p.Spec.Targets, func(t v1alpha1.RolloutPolicyTarget) bool {
 		if t.Name != "" && t.Name != o.GetName() {
 			return false

@@ -58,14 +58,14 @@ func ScopeOfLease(workers *coordinationv1.Lease) (s NamespaceScope) {
 
 // scopeJSON is the JSON form of a NamespaceScope in the workers' Lease.
 type scopeJSON struct {
-	Only     []string `json:"namespaces,omitempty"`
-	Except   []string `json:"exceptNamespaces,omitempty"`
-	Selector string   `json:"namespaceSelector,omitempty"`
+	IncludedNamespaces []string `json:"namespaces,omitempty"`
+	ExcludedNamespaces []string `json:"exceptNamespaces,omitempty"`
+	Selector           string   `json:"namespaceSelector,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler.
 func (s NamespaceScope) MarshalJSON() ([]byte, error) {
-	text := scopeJSON{Only: s.OnlyNamespaces, Except: s.ExceptNamespaces}
+	text := scopeJSON{IncludedNamespaces: s.OnlyNamespaces, ExcludedNamespaces: s.ExceptNamespaces}
 	if s.Selector != nil {
 		text.Selector = s.Selector.String()
 	}
@@ -78,7 +78,7 @@ func (s *NamespaceScope) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &text); err != nil {
 		return fmt.Errorf("decode which namespaces are meant: %w", err)
 	}
-	*s = NamespaceScope{OnlyNamespaces: text.Only, ExceptNamespaces: text.Except}
+	*s = NamespaceScope{OnlyNamespaces: text.IncludedNamespaces, ExceptNamespaces: text.ExcludedNamespaces}
 	if text.Selector == "" {
 		return nil
 	}
@@ -170,8 +170,8 @@ func (i installations) claimsNamespace(other installation, namespace string) boo
 	return scope.ContainsNamespace(namespace, of)
 }
 
-// isClaimedNamespace reports whether an installation with priority over this installation claims a namespace.
-func (i installations) isClaimedNamespace(namespace string) bool {
+// isClaimedByOther reports whether an installation with priority over this installation claims a namespace.
+func (i installations) isClaimedByOther(namespace string) bool {
 	for at, other := range i.leases {
 		if i.otherHasPriority(at, other) && i.claimsNamespace(other, namespace) {
 			return true

@@ -18,7 +18,7 @@ func scopeWithSelector(t *testing.T, text string) cache.NamespaceScope {
 	return cache.NamespaceScope{Selector: selector}
 }
 
-func TestWhichNamespacesAreMillwrights(t *testing.T) {
+func TestNamespaceScopeContainsNamespace(t *testing.T) {
 	blue, notGreen := scopeWithSelector(t, "fleet=blue"), scopeWithSelector(t, "fleet!=green")
 	both := blue
 	both.OnlyNamespaces, both.ExceptNamespaces = []string{"shop", "other"}, []string{"other"}

@@ -23,7 +23,7 @@ type Target struct {
 	client          kubernetes.Interface
 	identity        string                    // equal for two Targets of one cluster; empty: no other Target has this cluster
 	nodes           cache.SharedIndexInformer // nil: nodes are not watched
-	drains          drainCaches
+	drainCaches     drainCaches
 	evictionSupport evictionSupport
 	status          atomic.Pointer[TargetStatus] // nil: Ready
 	isVerified      atomic.Bool                  // the cluster has accepted the credentials of the client
@@ -55,7 +55,7 @@ func NewTarget(client kubernetes.Interface, identity string) *Target {
 	return &Target{
 		client:          client,
 		identity:        identity,
-		drains:          drainCaches{client: client},
+		drainCaches:     drainCaches{client: client},
 		evictionSupport: evictionSupport{discoverySlot: make(chan struct{}, 1)},
 	}
 }
@@ -107,21 +107,22 @@ func (t *Target) Identity() string {
 	return t.identity
 }
 
-// IsSameCluster reports whether two Targets have the same cluster, or are both nil. A Target with a status has a cluster
-// only after the Target was Ready: a kubeconfig that copies the server and the CA of another cluster proves nothing.
-func (t *Target) IsSameCluster(other *Target) bool {
-	return t == other || t.knowsCluster() && other.knowsCluster() && t.identity == other.identity
+// HasSameCluster reports whether two Targets have the same cluster, or are both nil. A Target with a status has a
+// cluster only after the Target was Ready: a kubeconfig that copies the server and the CA of another cluster proves
+// nothing.
+func (t *Target) HasSameCluster(other *Target) bool {
+	return t == other || t.hasKnownIdentity() && other.hasKnownIdentity() && t.identity == other.identity
 }
 
-func (t *Target) knowsCluster() bool {
+func (t *Target) hasKnownIdentity() bool {
 	return t != nil && t.identity != "" && (t.status.Load() == nil || t.isVerified.Load())
 }
 
 // WatchNodes adds the cache of the nodes. Call WatchNodes before Start.
 func (t *Target) WatchNodes() error {
-	t.nodes = newFactory(t.client).Core().V1().Nodes().Informer()
+	t.nodes = newInformerFactory(t.client).Core().V1().Nodes().Informer()
 	err := t.nodes.AddIndexers(cache.Indexers{
-		byInstance: indexByKey(func(n *corev1.Node) string { return ownership.ProviderIDKey(n.Spec.ProviderID) }),
+		instanceIndex: indexByKey(func(n *corev1.Node) string { return ownership.ProviderIDKey(n.Spec.ProviderID) }),
 	})
 	if err != nil {
 		return fmt.Errorf("index nodes: %w", err)
@@ -129,7 +130,7 @@ func (t *Target) WatchNodes() error {
 	return nil
 }
 
-func newFactory(client kubernetes.Interface) informers.SharedInformerFactory {
+func newInformerFactory(client kubernetes.Interface) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stripUnusedFields))
 }
 
@@ -141,7 +142,7 @@ func (t *Target) Start(ctx context.Context) {
 	if t.nodes != nil {
 		go t.nodes.RunWithContext(ctx)
 	}
-	t.drains.begin(ctx)
+	t.drainCaches.enable(ctx)
 }
 
 // AwaitFilledCaches waits until the caches are filled. AwaitFilledCaches does not wait for disruption budgets if the
@@ -154,7 +155,7 @@ func (t *Target) AwaitFilledCaches(ctx context.Context) error {
 	if t.nodes != nil && !cache.WaitFor(ctx, "", t.nodes.HasSyncedChecker()) {
 		return fmt.Errorf("fill cache of %s: %w", Nodes, context.Cause(ctx))
 	}
-	if t.drains.mode == drainCachesAlways {
+	if t.drainCaches.mode == drainCachesAlways {
 		return t.awaitDrainCaches(ctx)
 	}
 	return nil
@@ -179,7 +180,7 @@ func (t *Target) Informer(resource Resource) cache.SharedIndexInformer {
 		}
 		return t.nodes
 	default:
-		return t.drains.informer(resource)
+		return t.drainCaches.informer(resource)
 	}
 }
 
@@ -198,7 +199,7 @@ func (t *Target) AllNodes() []*corev1.Node {
 
 // NodesOfInstance returns the nodes of an instance, sorted by name; none for an empty provider ID.
 func (t *Target) NodesOfInstance(providerID string) []*corev1.Node {
-	nodes := IndexedObjects[*corev1.Node](t.Informer(Nodes), byInstance, ownership.ProviderIDKey(providerID))
+	nodes := IndexedObjects[*corev1.Node](t.Informer(Nodes), instanceIndex, ownership.ProviderIDKey(providerID))
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return nodes
 }

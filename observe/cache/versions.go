@@ -20,14 +20,15 @@ type MinVersions map[Resource]string
 // RaiseVersion records a version if it is newer than the recorded version of the resource. RaiseVersion ignores an
 // empty or malformed version.
 func (v MinVersions) RaiseVersion(resource Resource, version string) {
-	if IsNewer(version, v[resource]) {
+	if IsNewerVersion(version, v[resource]) {
 		v[resource] = version
 	}
 }
 
-// IsNewer reports whether version a is newer than b. A well-formed version is newer than an empty version. A malformed
-// version, which a signal sent by hand may contain, is never newer: once recorded, it would hide every later version.
-func IsNewer(a, b string) bool {
+// IsNewerVersion reports whether version a is newer than b. A well-formed version is newer than an empty version. A
+// malformed version, which a signal sent by hand may contain, is never newer: once recorded, it would hide every later
+// version.
+func IsNewerVersion(a, b string) bool {
 	if b == "" {
 		_, err := resourceversion.CompareResourceVersion(a, a)
 		return err == nil
@@ -54,17 +55,17 @@ func (c *Cluster) AwaitVersions(
 
 func (c *Cluster) hasReachedVersions(namespace string, versions MinVersions) bool {
 	for resource, version := range versions {
-		informer := c.informerOf(namespace, resource)
-		if informer != nil && IsNewer(version, appliedVersion(informer)) {
+		informer := c.informerForResource(namespace, resource)
+		if informer != nil && IsNewerVersion(version, appliedVersion(informer)) {
 			return false
 		}
 	}
 	return true
 }
 
-// informerOf returns the cache of a resource of the control cluster or of the namespace's target. informerOf returns nil
-// for the nodes of a target that is not ready.
-func (c *Cluster) informerOf(namespace string, resource Resource) cache.SharedIndexInformer {
+// informerForResource returns the cache of a resource of the control cluster or of the namespace's target.
+// informerForResource returns nil for the nodes of a target that is not ready.
+func (c *Cluster) informerForResource(namespace string, resource Resource) cache.SharedIndexInformer {
 	switch target := c.Target(namespace); {
 	case resource != Nodes:
 		return c.Informer(resource)
@@ -87,13 +88,13 @@ func (c *Cluster) IsServerOlder(ctx context.Context, namespace string, versions 
 			return c.hasReachedVersions(namespace, MinVersions{resource: version})
 		},
 	)
-	resource, err := c.resourceOfOlderServer(ctx, namespace, ahead)
+	resource, err := c.findResourceAheadOfServer(ctx, namespace, ahead)
 	return resource != "", err
 }
 
-// resourceOfOlderServer returns a resource whose version the API server has not reached; empty if the API server has
-// reached all versions.
-func (c *Cluster) resourceOfOlderServer(
+// findResourceAheadOfServer returns a resource whose version the API server has not reached; empty if the API server
+// has reached all versions.
+func (c *Cluster) findResourceAheadOfServer(
 	ctx context.Context,
 	namespace string,
 	versions MinVersions,
@@ -103,24 +104,26 @@ func (c *Cluster) resourceOfOlderServer(
 	one := metav1.ListOptions{Limit: 1} // the list's resource version is the version of the whole store
 	v1 := c.client.MachineV1alpha1()
 	for resource, list := range map[Resource]func() (metav1.ListInterface, error){
-		Machines:    func() (metav1.ListInterface, error) { return v1.Machines(metav1.NamespaceAll).List(ctx, one) },
-		Sets:        func() (metav1.ListInterface, error) { return v1.MachineSets(metav1.NamespaceAll).List(ctx, one) },
-		Deployments: func() (metav1.ListInterface, error) { return v1.MachineDeployments(metav1.NamespaceAll).List(ctx, one) },
-		Policies:    func() (metav1.ListInterface, error) { return v1.RolloutPolicies(metav1.NamespaceAll).List(ctx, one) },
-		Classes:     func() (metav1.ListInterface, error) { return v1.MachineClasses(metav1.NamespaceAll).List(ctx, one) },
+		Machines:        func() (metav1.ListInterface, error) { return v1.Machines(metav1.NamespaceAll).List(ctx, one) },
+		Sets:            func() (metav1.ListInterface, error) { return v1.MachineSets(metav1.NamespaceAll).List(ctx, one) },
+		Deployments:     func() (metav1.ListInterface, error) { return v1.MachineDeployments(metav1.NamespaceAll).List(ctx, one) },
+		RolloutPolicies: func() (metav1.ListInterface, error) { return v1.RolloutPolicies(metav1.NamespaceAll).List(ctx, one) },
+		Classes:         func() (metav1.ListInterface, error) { return v1.MachineClasses(metav1.NamespaceAll).List(ctx, one) },
 		Nodes: func() (metav1.ListInterface, error) {
 			return c.TargetClient(namespace).CoreV1().Nodes().List(ctx, one)
 		},
-		Secrets: func() (metav1.ListInterface, error) { return c.SecretMetadata(metav1.NamespaceAll).List(ctx, one) },
+		Secrets: func() (metav1.ListInterface, error) {
+			return c.SecretMetadataClient(metav1.NamespaceAll).List(ctx, one)
+		},
 	} {
-		if versions[resource] == "" || c.informerOf(namespace, resource) == nil {
+		if versions[resource] == "" || c.informerForResource(namespace, resource) == nil {
 			continue
 		}
 		newest, err := list()
 		if err != nil {
 			return "", fmt.Errorf("read the version of %s: %w", resource, err)
 		}
-		if IsNewer(versions[resource], newest.GetResourceVersion()) {
+		if IsNewerVersion(versions[resource], newest.GetResourceVersion()) {
 			return resource, nil
 		}
 	}

@@ -96,7 +96,7 @@ func createMachine(t *testing.T, client *fake.Clientset, name, version string) {
 func TestVersionsOfNodesDoNotCountWhileTheTargetIsNotReady(t *testing.T) {
 	cluster, _ := observetest.StartCaches(t, nil)
 	target := observetest.NewUnfilledTarget(t, "cluster-1", cache.TargetReady)
-	cluster.SetTargets(observetest.Targets{"shop": target})
+	cluster.SetTargetSource(observetest.Targets{"shop": target})
 	versions := cache.MinVersions{cache.Nodes: "7"}
 	assert.False(t, cluster.AwaitVersions(t.Context(), "shop", versions, time.Millisecond), "a ready target")
 	for _, state := range []cache.TargetState{cache.TargetMissing, cache.TargetConnecting, cache.TargetUnavailable} {

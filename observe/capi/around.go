@@ -71,24 +71,24 @@ func (a RelatedObjects) providerObjects() []ProviderObject {
 	return all
 }
 
-// relatedReader reads the objects related to a set, from the caches or from the API server.
-type relatedReader struct {
+// relatedObjectReader reads the objects related to a set, from the caches or from the API server.
+type relatedObjectReader struct {
 	readMachines       func() (members, orphans []*clusterv1.Machine, err error)
 	readCluster        func() (*clusterv1.Cluster, error)
 	readDeployment     func(name string) (*clusterv1.MachineDeployment, error)
 	readReceivingSet   func(name string) (*clusterv1.MachineSet, error)
 	readProviderObject func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error)
-	isNotInstalled     func(schema.GroupKind) (bool, error) // reports whether a kind is not installed
+	isKindNotInstalled func(schema.GroupKind) (bool, error) // reports whether a kind is not installed
 }
 
 // readTemplates reads the templates that a spec names.
-func (r relatedReader) readTemplates(spec *clusterv1.MachineSpec) (all []ProviderObject, err error) {
-	for _, ref := range templatesOfSpec(spec) {
+func (r relatedObjectReader) readTemplates(spec *clusterv1.MachineSpec) (all []ProviderObject, err error) {
+	for _, ref := range templateReferencesOfSpec(spec) {
 		f, err := r.readProviderObject(ref)
 		if err != nil {
 			return nil, err
 		}
-		if f.CloneKindMissing, err = r.isNotInstalled(CloneKind(ref)); err != nil {
+		if f.CloneKindMissing, err = r.isKindNotInstalled(CloneKind(ref)); err != nil {
 			return nil, err
 		}
 		all = append(all, f)
@@ -97,7 +97,7 @@ func (r relatedReader) readTemplates(spec *clusterv1.MachineSpec) (all []Provide
 }
 
 // readRelatedObjects reads the objects related to a set. A kind that is not installed counts as missing.
-func readRelatedObjects(set *clusterv1.MachineSet, r relatedReader) (a RelatedObjects, err error) {
+func readRelatedObjects(set *clusterv1.MachineSet, r relatedObjectReader) (a RelatedObjects, err error) {
 	if a.Members, a.Orphans, err = r.readMachines(); err != nil {
 		return a, err
 	}
@@ -127,10 +127,10 @@ func readRelatedObjects(set *clusterv1.MachineSet, r relatedReader) (a RelatedOb
 	return a, nil
 }
 
-// isNotInstalled reports whether a kind is not installed, or follows no known contract.
-func (c *Cache) isNotInstalled(ctx context.Context) func(schema.GroupKind) (bool, error) {
+// kindNotInstalledFunc reports whether a kind is not installed, or follows no known contract.
+func (c *Cache) kindNotInstalledFunc(ctx context.Context) func(schema.GroupKind) (bool, error) {
 	return func(kind schema.GroupKind) (bool, error) {
-		_, err := c.Resource(ctx, kind)
+		_, err := c.ResourceOfKind(ctx, kind)
 		if errors.Is(err, ErrNoKind) {
 			return true, nil
 		}
@@ -138,11 +138,12 @@ func (c *Cache) isNotInstalled(ctx context.Context) func(schema.GroupKind) (bool
 	}
 }
 
-// ReadRelated returns the objects related to a set from the caches. A template or control plane whose cache is not yet
-// filled has WasRead false. ReadRelated returns an error if a kind is unknown because the API server does not answer.
-func (c *Cache) ReadRelated(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
-	return readRelatedObjects(set, relatedReader{
-		isNotInstalled: c.isNotInstalled(ctx),
+// ReadRelatedObjects returns the objects related to a set from the caches. A template or control plane whose cache is
+// not yet filled has WasRead false. ReadRelatedObjects returns an error if a kind is unknown because the API server
+// does not answer.
+func (c *Cache) ReadRelatedObjects(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
+	return readRelatedObjects(set, relatedObjectReader{
+		isKindNotInstalled: c.kindNotInstalledFunc(ctx),
 		readMachines: func() (members, orphans []*clusterv1.Machine, err error) {
 			return c.MachinesOfSet(set), c.MachinesWithoutController(set.Namespace), nil
 		},
@@ -158,12 +159,12 @@ func (c *Cache) ReadRelated(ctx context.Context, set *clusterv1.MachineSet) (Rel
 			s, _ := c.MachineSet(set.Namespace + "/" + name)
 			return s, nil
 		},
-		readProviderObject: c.providerObjectFromCache(ctx, set.Namespace),
+		readProviderObject: c.cachedProviderObjectReader(ctx, set.Namespace),
 	})
 }
 
-// providerObjectFromCache returns a function that reads the objects of providers in a namespace from their caches.
-func (c *Cache) providerObjectFromCache(
+// cachedProviderObjectReader returns a function that reads the objects of providers in a namespace from their caches.
+func (c *Cache) cachedProviderObjectReader(
 	ctx context.Context,
 	namespace string,
 ) func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
@@ -184,9 +185,9 @@ func (c *Cache) Templates(
 	namespace string,
 	spec *clusterv1.MachineSpec,
 ) ([]ProviderObject, error) {
-	return relatedReader{
-		isNotInstalled:     c.isNotInstalled(ctx),
-		readProviderObject: c.providerObjectFromCache(ctx, namespace),
+	return relatedObjectReader{
+		isKindNotInstalled: c.kindNotInstalledFunc(ctx),
+		readProviderObject: c.cachedProviderObjectReader(ctx, namespace),
 	}.readTemplates(
 		spec,
 	)
@@ -201,7 +202,7 @@ func (c *Cache) TemplatesForWrite(
 ) ([]ProviderObject, error) {
 	all, err := c.Templates(ctx, namespace, spec)
 	for i := range all {
-		if err := c.readLiveObject(ctx, namespace, &all[i]); err != nil {
+		if err := c.readLiveProviderObject(ctx, namespace, &all[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -214,38 +215,40 @@ func (c *Cache) LiveTemplates(
 	namespace string,
 	spec *clusterv1.MachineSpec,
 ) ([]ProviderObject, error) {
-	return relatedReader{
-		isNotInstalled:     c.isNotInstalled(ctx),
-		readProviderObject: c.providerObjectFromServer(ctx, namespace),
+	return relatedObjectReader{
+		isKindNotInstalled: c.kindNotInstalledFunc(ctx),
+		readProviderObject: c.liveProviderObjectReader(ctx, namespace),
 	}.readTemplates(
 		spec,
 	)
 }
 
-// ReadRelatedForWrite does the same as ReadRelated, for a decision that writes. ReadRelatedForWrite reads an object
-// from the API server if the cache of the object is not filled yet.
-func (c *Cache) ReadRelatedForWrite(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
-	a, err := c.ReadRelated(ctx, set)
+// ReadRelatedObjectsForWrite does the same as ReadRelatedObjects, for a decision that writes.
+// ReadRelatedObjectsForWrite reads an object from the API server if the cache of the object is not filled yet.
+func (c *Cache) ReadRelatedObjectsForWrite(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
+	a, err := c.ReadRelatedObjects(ctx, set)
 	if err != nil {
 		return a, err
 	}
 	for i := range a.Templates {
-		if err := c.readLiveObject(ctx, set.Namespace, &a.Templates[i]); err != nil {
+		if err := c.readLiveProviderObject(ctx, set.Namespace, &a.Templates[i]); err != nil {
 			return a, err
 		}
 	}
 	if a.ControlPlane != nil {
-		err = c.readLiveObject(ctx, set.Namespace, a.ControlPlane)
+		err = c.readLiveProviderObject(ctx, set.Namespace, a.ControlPlane)
 	}
 	return a, err
 }
 
-// readLiveObject reads an object of a provider from the API server, unless the object was read before.
-func (c *Cache) readLiveObject(ctx context.Context, namespace string, f *ProviderObject) (err error) {
+// readLiveProviderObject reads an object of a provider from the API server, unless the object was read before.
+func (c *Cache) readLiveProviderObject(ctx context.Context, namespace string, f *ProviderObject) (err error) {
 	if f.WasRead {
 		return nil
 	}
-	f.Object, err = c.client.Objects.Resource(f.Resource).Namespace(namespace).Get(ctx, f.Ref.Name, metav1.GetOptions{})
+	f.Object, err = c.client.ProviderObjects.Resource(f.Resource).
+		Namespace(namespace).
+		Get(ctx, f.Ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		f.Object, err = nil, nil
 	}
@@ -256,10 +259,10 @@ func (c *Cache) readLiveObject(ctx context.Context, namespace string, f *Provide
 	return nil
 }
 
-// ReadRelatedLive returns the objects related to a set from the API server.
-func (c *Cache) ReadRelatedLive(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
-	return readRelatedObjects(set, relatedReader{
-		isNotInstalled: c.isNotInstalled(ctx),
+// ReadLiveRelatedObjects returns the objects related to a set from the API server.
+func (c *Cache) ReadLiveRelatedObjects(ctx context.Context, set *clusterv1.MachineSet) (RelatedObjects, error) {
+	return readRelatedObjects(set, relatedObjectReader{
+		isKindNotInstalled: c.kindNotInstalledFunc(ctx),
 		readMachines: func() (members, orphans []*clusterv1.Machine, err error) {
 			list, err := c.client.Machines(set.Namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
@@ -284,18 +287,18 @@ func (c *Cache) ReadRelatedLive(ctx context.Context, set *clusterv1.MachineSet) 
 		readReceivingSet: func(name string) (*clusterv1.MachineSet, error) {
 			return ReadLiveObject(ctx, c.client.MachineSets(set.Namespace), name)
 		},
-		readProviderObject: c.providerObjectFromServer(ctx, set.Namespace),
+		readProviderObject: c.liveProviderObjectReader(ctx, set.Namespace),
 	})
 }
 
-// providerObjectFromServer returns a function that reads the objects of providers in a namespace from the API server.
-func (c *Cache) providerObjectFromServer(
+// liveProviderObjectReader returns a function that reads the objects of providers in a namespace from the API server.
+func (c *Cache) liveProviderObjectReader(
 	ctx context.Context,
 	namespace string,
 ) func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
 	return func(ref clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
 		f := ProviderObject{Ref: ref}
-		resource, err := c.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+		resource, err := c.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 		if errors.Is(err, ErrNoKind) {
 			f.WasRead = true
 			return f, nil
@@ -304,7 +307,7 @@ func (c *Cache) providerObjectFromServer(
 			return f, err
 		}
 		f.Resource = resource
-		return f, c.readLiveObject(ctx, namespace, &f)
+		return f, c.readLiveProviderObject(ctx, namespace, &f)
 	}
 }
 

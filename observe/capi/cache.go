@@ -29,13 +29,13 @@ const (
 	MachinesResource    observecache.Resource = "machines.cluster.x-k8s.io"
 	DeploymentsResource observecache.Resource = "machinedeployments.cluster.x-k8s.io"
 	ClustersResource    observecache.Resource = "clusters.cluster.x-k8s.io"
-	RulesResource       observecache.Resource = "machinedrainrules.cluster.x-k8s.io"
+	DrainRulesResource  observecache.Resource = "machinedrainrules.cluster.x-k8s.io"
 )
 
 // The field managers of Millwright
 const (
-	// FieldManager is the field manager for the objects that Millwright applies for a MachineSet of Cluster API.
-	FieldManager = "millwright-machineset"
+	// MachineSetFieldManager is the field manager for the objects that Millwright applies for a MachineSet of Cluster API.
+	MachineSetFieldManager = "millwright-machineset"
 	// DeploymentFieldManager is the field manager for the MachineSets that Millwright writes for a MachineDeployment of
 	// Cluster API.
 	DeploymentFieldManager = "millwright-machinedeployment"
@@ -95,8 +95,8 @@ func WatchObjects(
 	}
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for resource, informer := range map[observecache.Resource]cache.SharedIndexInformer{
-		SetsResource:        newInformer(client.MachineSets(metav1.NamespaceAll), &clusterv1.MachineSet{}, observecache.OwnerIndex()),
-		MachinesResource:    newInformer(client.Machines(metav1.NamespaceAll), &clusterv1.Machine{}, observecache.OwnerIndex()),
+		SetsResource:        newInformer(client.MachineSets(metav1.NamespaceAll), &clusterv1.MachineSet{}, observecache.OwnerIndexers()),
+		MachinesResource:    newInformer(client.Machines(metav1.NamespaceAll), &clusterv1.Machine{}, observecache.OwnerIndexers()),
 		DeploymentsResource: newInformer(client.Deployments(metav1.NamespaceAll), &clusterv1.MachineDeployment{}, byNamespace),
 		ClustersResource:    newInformer(client.Clusters(metav1.NamespaceAll), &clusterv1.Cluster{}, byNamespace),
 	} {
@@ -116,15 +116,15 @@ func (c *Cache) WatchDrainRules() error {
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	)
 	if err := rules.SetTransform(stripUnusedFields); err != nil {
-		return fmt.Errorf("watch %s: %w", RulesResource, err)
+		return fmt.Errorf("watch %s: %w", DrainRulesResource, err)
 	}
-	c.Cluster.WatchResource(RulesResource, rules)
+	c.Cluster.WatchResource(DrainRulesResource, rules)
 	return nil
 }
 
-// NewUncachedReader returns a Cache without caches, for a process that reads the API server only occasionally. Callers
-// may use only the methods that read from the API server.
-func NewUncachedReader(client *Client, settings Settings) *Cache {
+// NewCacheWithoutInformers returns a Cache without caches, for a process that reads the API server only occasionally.
+// Callers may use only the methods that read from the API server.
+func NewCacheWithoutInformers(client *Client, settings Settings) *Cache {
 	return &Cache{Settings: settings, Cluster: &observecache.Cluster{}, client: client}
 }
 
@@ -149,7 +149,7 @@ func stripUnusedFields(object any) (any, error) {
 	}
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range o.GetManagedFields() {
-		if entry.Manager == FieldManager || entry.Manager == DeploymentFieldManager {
+		if entry.Manager == MachineSetFieldManager || entry.Manager == DeploymentFieldManager {
 			kept = append(kept, entry)
 		}
 	}
@@ -207,7 +207,7 @@ func (c *Cache) ClusterOfSet(set *clusterv1.MachineSet) (*clusterv1.Cluster, boo
 func (c *Cache) MachinesOfSet(set *clusterv1.MachineSet) []*clusterv1.Machine {
 	return observecache.IndexedObjects[*clusterv1.Machine](
 		c.Cluster.Informer(MachinesResource),
-		observecache.ByOwner,
+		observecache.OwnerUIDIndex,
 		string(set.UID),
 	)
 }
@@ -216,7 +216,7 @@ func (c *Cache) MachinesOfSet(set *clusterv1.MachineSet) []*clusterv1.Machine {
 func (c *Cache) MachinesWithoutController(namespace string) []*clusterv1.Machine {
 	return observecache.IndexedObjects[*clusterv1.Machine](
 		c.Cluster.Informer(MachinesResource),
-		observecache.ByOwner,
+		observecache.OwnerUIDIndex,
 		observecache.OrphanKey(namespace),
 	)
 }
@@ -225,7 +225,7 @@ func (c *Cache) MachinesWithoutController(namespace string) []*clusterv1.Machine
 func (c *Cache) SetsOfDeployment(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
 	return observecache.IndexedObjects[*clusterv1.MachineSet](
 		c.Cluster.Informer(SetsResource),
-		observecache.ByOwner,
+		observecache.OwnerUIDIndex,
 		string(d.UID),
 	)
 }
@@ -234,7 +234,7 @@ func (c *Cache) SetsOfDeployment(d *clusterv1.MachineDeployment) []*clusterv1.Ma
 func (c *Cache) SetsWithoutController(namespace string) []*clusterv1.MachineSet {
 	return observecache.IndexedObjects[*clusterv1.MachineSet](
 		c.Cluster.Informer(SetsResource),
-		observecache.ByOwner,
+		observecache.OwnerUIDIndex,
 		observecache.OrphanKey(namespace),
 	)
 }
@@ -260,8 +260,9 @@ func (c *Cache) MachineSets() []*clusterv1.MachineSet {
 	)
 }
 
-// RefersToObject reports whether a set or its Cluster names this object of a provider: a template or a control plane.
-func (c *Cache) RefersToObject(set *clusterv1.MachineSet, o *unstructured.Unstructured) bool {
+// SetRefersToObject reports whether a set or its Cluster names this object of a provider: a template or a control
+// plane.
+func (c *Cache) SetRefersToObject(set *clusterv1.MachineSet, o *unstructured.Unstructured) bool {
 	cluster, found := c.ClusterOfSet(set)
 	return set.Namespace == o.GetNamespace() &&
 		(found && referenceMatcher(o)(cluster.Spec.ControlPlaneRef) || SpecNamesTemplate(&set.Spec.Template.Spec, o))
@@ -270,7 +271,7 @@ func (c *Cache) RefersToObject(set *clusterv1.MachineSet, o *unstructured.Unstru
 // SpecNamesTemplate reports whether the spec of a machine names this template. SpecNamesTemplate does not compare
 // namespaces.
 func SpecNamesTemplate(spec *clusterv1.MachineSpec, o *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(templatesOfSpec(spec), referenceMatcher(o))
+	return slices.ContainsFunc(templateReferencesOfSpec(spec), referenceMatcher(o))
 }
 
 func referenceMatcher(o *unstructured.Unstructured) func(clusterv1.ContractVersionedObjectReference) bool {
@@ -316,9 +317,9 @@ func getByKey[T any](c *Cache, resource observecache.Resource, key string) (T, b
 	return item.(T), true
 }
 
-// fillTimeout limits the wait for the first fill of a cache that is added at run time. Source: the timeout of a local
-// activity is 2 s, and two templates and a control plane share it.
-const fillTimeout = 500 * time.Millisecond
+// cacheFillTimeout limits the wait for the first fill of a cache that is added at run time. Source: the timeout of a
+// local activity is 2 s, and two templates and a control plane share it.
+const cacheFillTimeout = 500 * time.Millisecond
 
 // ProviderObject returns an object of a provider: a template or a control plane. If object is nil and read is true, the
 // object does not exist. If object is nil and read is false, the object is unknown, because its cache is not filled
@@ -328,12 +329,12 @@ func (c *Cache) ProviderObject(
 	namespace string,
 	ref clusterv1.ContractVersionedObjectReference,
 ) (o *unstructured.Unstructured, resource schema.GroupVersionResource, read bool, err error) {
-	resource, err = c.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	resource, err = c.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 	if err != nil {
 		return nil, resource, false, err
 	}
 	informer := c.trackResource(resource)
-	bounded, cancel := context.WithTimeout(ctx, fillTimeout)
+	bounded, cancel := context.WithTimeout(ctx, cacheFillTimeout)
 	defer cancel()
 	if !cache.WaitFor(bounded, "", informer.HasSyncedChecker()) {
 		return nil, resource, false, nil
@@ -357,7 +358,7 @@ func (c *Cache) trackResource(resource schema.GroupVersionResource) cache.Shared
 	if informer, found := c.providerInformers[resource]; found {
 		return informer
 	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(c.client.Objects, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).
+	informer := dynamicinformer.NewFilteredDynamicInformer(c.client.ProviderObjects, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).
 		Informer()
 	_ = informer.SetTransform(stripUnusedFields) // SetTransform fails only after the informer has started
 	c.providerInformers[resource] = informer

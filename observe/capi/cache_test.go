@@ -26,7 +26,7 @@ import (
 
 // templateKind returns the kind of the infrastructure template.
 func templateKind() schema.GroupKind {
-	return capitest.InfrastructureTemplate().GroupVersionKind().GroupKind()
+	return capitest.NewInfrastructureTemplate().GroupVersionKind().GroupKind()
 }
 
 // The version of a provider's resource is the newest version of the newest contract in the labels of the
@@ -52,9 +52,9 @@ func TestNewestVersionOfTheNewestContractIsUsed(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			c, _ := capitest.StartCaches(
 				t,
-				capitest.NewDefinition(capitest.InfrastructureTemplate().GroupVersionKind(), row.labels),
+				capitest.NewDefinition(capitest.NewInfrastructureTemplate().GroupVersionKind(), row.labels),
 			)
-			resource, err := c.Resource(t.Context(), templateKind())
+			resource, err := c.ResourceOfKind(t.Context(), templateKind())
 			if row.want == "" {
 				require.ErrorIs(t, err, capi.ErrNoKind)
 				assert.True(t, resource.Empty())
@@ -73,9 +73,9 @@ func TestNewestVersionOfTheNewestContractIsUsed(t *testing.T) {
 func TestKindLookupsAreCached(t *testing.T) {
 	c, server := capitest.StartCaches(t)
 	for range 3 {
-		_, err := c.Resource(t.Context(), templateKind())
+		_, err := c.ResourceOfKind(t.Context(), templateKind())
 		require.NoError(t, err)
-		_, err = c.Resource(t.Context(), schema.GroupKind{Group: "example.com", Kind: "Nothing"})
+		_, err = c.ResourceOfKind(t.Context(), schema.GroupKind{Group: "example.com", Kind: "Nothing"})
 		require.ErrorIs(t, err, capi.ErrNoKind)
 	}
 	assert.Len(
@@ -94,17 +94,17 @@ func TestFailedKindLookupIsNotAMissingKind(t *testing.T) {
 	server.Definitions.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return fails, nil, errors.New("connection refused")
 	})
-	_, err := c.Resource(t.Context(), templateKind())
+	_, err := c.ResourceOfKind(t.Context(), templateKind())
 	require.ErrorContains(t, err, "connection refused")
 	require.NotErrorIs(t, err, capi.ErrNoKind)
-	_, err = c.ReadRelated(t.Context(), capitest.NewSet("s", 1))
+	_, err = c.ReadRelatedObjects(t.Context(), capitest.NewSet("s", 1))
 	require.ErrorContains(t, err, "connection refused", "nobody may take the template for missing")
 	fails = false
-	_, err = c.Resource(t.Context(), templateKind())
+	_, err = c.ResourceOfKind(t.Context(), templateKind())
 	require.NoError(t, err)
 }
 
-func TestTemplateKindsAndTheirCloneKinds(t *testing.T) {
+func TestIsTemplateAndCloneKind(t *testing.T) {
 	ref := func(kind string) clusterv1.ContractVersionedObjectReference {
 		return clusterv1.ContractVersionedObjectReference{APIGroup: "example.com", Kind: kind, Name: "x"}
 	}
@@ -118,8 +118,8 @@ func TestTemplateKindsAndTheirCloneKinds(t *testing.T) {
 	)
 }
 
-// populatedObjects returns one object of each kind, and objects that Millwright does not reconcile.
-func populatedObjects() []runtime.Object {
+// objectsOfAllKinds returns one object of each kind, and objects that Millwright does not reconcile.
+func objectsOfAllKinds() []runtime.Object {
 	s := capitest.NewSet("s", 1, capitest.WithDeploymentOwner)
 	other := capitest.NewSet("other", 1)
 	elsewhere := capitest.NewMachine("elsewhere", s, capitest.WithoutOwner)
@@ -134,20 +134,20 @@ func populatedObjects() []runtime.Object {
 		elsewhere,
 		capitest.NewCluster(),
 		capitest.NewDeployment(),
-		capitest.BootstrapTemplate(),
-		capitest.InfrastructureTemplate(),
+		capitest.NewBootstrapTemplate(),
+		capitest.NewInfrastructureTemplate(),
 		capitest.NewControlPlane(),
 	}
 }
 
 // The caches and the API server give the same objects related to a set.
 func TestCachedAndLiveReadsGiveTheSameObjects(t *testing.T) {
-	c, _ := capitest.StartCaches(t, populatedObjects()...)
+	c, _ := capitest.StartCaches(t, objectsOfAllKinds()...)
 	s, found := c.MachineSet("shop/s")
 	require.True(t, found)
-	live, err := c.ReadRelatedLive(t.Context(), s)
+	live, err := c.ReadLiveRelatedObjects(t.Context(), s)
 	require.NoError(t, err)
-	cached, err := c.ReadRelated(t.Context(), s)
+	cached, err := c.ReadRelatedObjects(t.Context(), s)
 	require.NoError(t, err)
 	for name, a := range map[string]capi.RelatedObjects{"live": live, "cached": cached} {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestTemplateWithoutObjectOrKindIsMissing(t *testing.T) {
 	c, _ := capitest.StartCaches(t, capitest.NewSet("s", 1, ghost, capitest.WithDeploymentOwner))
 	s, _ := c.MachineSet("shop/s")
 	for name, read := range map[string]func() (capi.RelatedObjects, error){
-		"live": func() (capi.RelatedObjects, error) { return c.ReadRelatedLive(t.Context(), s) }, "cached": func() (capi.RelatedObjects, error) { return c.ReadRelated(t.Context(), s) },
+		"live": func() (capi.RelatedObjects, error) { return c.ReadLiveRelatedObjects(t.Context(), s) }, "cached": func() (capi.RelatedObjects, error) { return c.ReadRelatedObjects(t.Context(), s) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := read()
@@ -211,9 +211,9 @@ func TestTemplateWithoutObjectOrKindIsMissing(t *testing.T) {
 func TestReferenceToANonTemplateIsNotRead(t *testing.T) {
 	c, _ := capitest.StartCaches(t, capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("data")}
-	}), capitest.InfrastructureTemplate())
+	}), capitest.NewInfrastructureTemplate())
 	s, _ := c.MachineSet("shop/s")
-	a, err := c.ReadRelated(t.Context(), s)
+	a, err := c.ReadRelatedObjects(t.Context(), s)
 	require.NoError(t, err)
 	require.Len(t, a.Templates, 1)
 	assert.Equal(t, "small", a.Templates[0].Object.GetName())
@@ -225,13 +225,13 @@ func TestUnfilledTemplateCacheProvesNoMissingTemplate(t *testing.T) {
 	c, server := capitest.StartCaches(
 		t,
 		capitest.NewSet("s", 1),
-		capitest.BootstrapTemplate(),
-		capitest.InfrastructureTemplate(),
+		capitest.NewBootstrapTemplate(),
+		capitest.NewInfrastructureTemplate(),
 		capitest.NewCluster(),
 		capitest.NewControlPlane(),
 	)
 	var silent atomic.Bool // no reactor is added later, because retried lists read the reactors concurrently
-	server.Objects.PrependReactor(
+	server.ProviderObjects.PrependReactor(
 		"*",
 		"examplemachinetemplates",
 		func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -239,7 +239,7 @@ func TestUnfilledTemplateCacheProvesNoMissingTemplate(t *testing.T) {
 		},
 	)
 	s, _ := c.MachineSet("shop/s")
-	a, err := c.ReadRelated(t.Context(), s)
+	a, err := c.ReadRelatedObjects(t.Context(), s)
 	require.NoError(t, err)
 	assert.True(t, a.Templates[0].WasRead)
 	assert.False(t, a.Templates[1].WasRead)
@@ -247,30 +247,31 @@ func TestUnfilledTemplateCacheProvesNoMissingTemplate(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"templates or control plane were not read yet"},
-		capiset.ScaleFacts(c, s, a, capitest.Noon, 0).Stopped,
+		capiset.ScaleFacts(c, s, a, capitest.Noon, 0).StopReasons,
 	)
 
-	a, err = c.ReadRelatedForWrite(t.Context(), s)
+	a, err = c.ReadRelatedObjectsForWrite(t.Context(), s)
 	require.NoError(t, err)
 	assert.Equal(t, "small", a.Templates[1].Object.GetName())
 	require.NoError(
 		t,
-		server.Objects.Tracker().Delete(capitest.ResourceOfObject(capitest.InfrastructureTemplate()), capitest.Shop, "small"),
+		server.ProviderObjects.Tracker().
+			Delete(capitest.ResourceOfObject(capitest.NewInfrastructureTemplate()), capitest.Namespace, "small"),
 	)
-	a, err = c.ReadRelatedForWrite(t.Context(), s)
+	a, err = c.ReadRelatedObjectsForWrite(t.Context(), s)
 	require.NoError(t, err)
 	assert.True(t, a.Templates[1].IsMissing())
 	silent.Store(true)
-	_, err = c.ReadRelatedForWrite(t.Context(), s)
+	_, err = c.ReadRelatedObjectsForWrite(t.Context(), s)
 	require.ErrorContains(t, err, "connection refused")
 }
 
 func TestTemplatesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, server := capitest.StartCaches(t, capitest.NewSet("s", 1), capitest.BootstrapTemplate())
+		c, server := capitest.StartCaches(t, capitest.NewSet("s", 1), capitest.NewBootstrapTemplate())
 		var told []cache.Resource
 		s, _ := c.MachineSet("shop/s")
-		_, err := c.ReadRelated(t.Context(), s)
+		_, err := c.ReadRelatedObjects(t.Context(), s)
 		require.NoError(t, err)
 		c.OnTrackedResource(func(resource cache.Resource, _ toolscache.SharedIndexInformer) { told = append(told, resource) })
 		slices.Sort(told)
@@ -283,24 +284,27 @@ func TestTemplatesAreWatched(t *testing.T) {
 			told,
 			"those that there are",
 		)
-		_, err = c.Resource(t.Context(), schema.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "ExampleMachine"})
+		_, err = c.ResourceOfKind(
+			t.Context(),
+			schema.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "ExampleMachine"},
+		)
 		require.NoError(t, err)
 		assert.Len(t, told, 2, "a clone is not watched")
 
 		synctest.Wait() // wait until the watch, which opens after the list, is open
 		require.NoError(
 			t,
-			server.Objects.Tracker().
-				Create(capitest.ResourceOfObject(capitest.InfrastructureTemplate()), capitest.InfrastructureTemplate(), capitest.Shop),
+			server.ProviderObjects.Tracker().
+				Create(capitest.ResourceOfObject(capitest.NewInfrastructureTemplate()), capitest.NewInfrastructureTemplate(), capitest.Namespace),
 		)
 		synctest.Wait()
-		a, err := c.ReadRelated(t.Context(), s)
+		a, err := c.ReadRelatedObjects(t.Context(), s)
 		require.NoError(t, err)
 		assert.NotNil(t, a.Templates[1].Object)
 	})
 }
 
-func TestWhichSetsMillwrightReconciles(t *testing.T) {
+func TestCacheReturnsOnlySetsOfMillwright(t *testing.T) {
 	label := func(value string) capitest.SetChange {
 		return func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = value }
 	}
@@ -325,7 +329,7 @@ func TestWhichSetsMillwrightReconciles(t *testing.T) {
 	}
 }
 
-func TestRefersToObject(t *testing.T) {
+func TestSetRefersToObject(t *testing.T) {
 	c, _ := capitest.StartCaches(t, capitest.NewSet("s", 1), capitest.NewCluster())
 	s, _ := c.MachineSet("shop/s")
 	rename := func(name string) capitest.ProviderObjectChange {
@@ -337,17 +341,17 @@ func TestRefersToObject(t *testing.T) {
 		o    *unstructured.Unstructured
 		want bool
 	}{
-		{"its infrastructure template", capitest.InfrastructureTemplate(), true},
-		{"whatever the version", capitest.InfrastructureTemplate(func(o *unstructured.Unstructured) { o.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1") }), true},
-		{"its bootstrap template", capitest.BootstrapTemplate(), true},
+		{"its infrastructure template", capitest.NewInfrastructureTemplate(), true},
+		{"whatever the version", capitest.NewInfrastructureTemplate(func(o *unstructured.Unstructured) { o.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1") }), true},
+		{"its bootstrap template", capitest.NewBootstrapTemplate(), true},
 		{"the control plane of its Cluster", capitest.NewControlPlane(), true},
-		{"another name", capitest.InfrastructureTemplate(rename("x")), false},
-		{"another namespace", capitest.InfrastructureTemplate(move), false},
-		{"another kind", capitest.InfrastructureTemplate(rename("join")), false},
-		{"another group", capitest.InfrastructureTemplate(func(o *unstructured.Unstructured) { o.SetAPIVersion("example.com/v1beta2") }), false},
+		{"another name", capitest.NewInfrastructureTemplate(rename("x")), false},
+		{"another namespace", capitest.NewInfrastructureTemplate(move), false},
+		{"another kind", capitest.NewInfrastructureTemplate(rename("join")), false},
+		{"another group", capitest.NewInfrastructureTemplate(func(o *unstructured.Unstructured) { o.SetAPIVersion("example.com/v1beta2") }), false},
 		{"another control plane", capitest.NewControlPlane(rename("x")), false},
 	} {
-		assert.Equal(t, row.want, c.RefersToObject(s, row.o), row.name)
+		assert.Equal(t, row.want, c.SetRefersToObject(s, row.o), row.name)
 	}
 }
 
@@ -389,17 +393,17 @@ func TestCachesKeepOnlyMillwrightsManagedFields(t *testing.T) {
 			"m",
 			s,
 			capitest.WithManagedFields("kubelet", "a", "b"),
-			capitest.WithManagedFields(capi.FieldManager, "c", "d"),
+			capitest.WithManagedFields(capi.MachineSetFieldManager, "c", "d"),
 		),
 	)
 	m, found := c.Machine("shop/m")
 	require.True(t, found)
 	require.Len(t, m.ManagedFields, 1)
-	assert.Equal(t, capi.FieldManager, m.ManagedFields[0].Manager)
+	assert.Equal(t, capi.MachineSetFieldManager, m.ManagedFields[0].Manager)
 }
 
 func TestWithOwnerReplacesAFormerReference(t *testing.T) {
-	cluster := capi.ClusterReference(capitest.NewCluster())
+	cluster := capi.ClusterOwnerReference(capitest.NewCluster())
 	assert.Equal(
 		t,
 		metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: "c", UID: "uid-c"},
@@ -429,7 +433,7 @@ func TestWithOwnerReplacesAFormerReference(t *testing.T) {
 	m := capitest.NewMachine("m", s)
 	assert.True(t, capi.HasOwner(m, "uid-s"))
 	assert.False(t, capi.HasOwner(m, "uid-x"))
-	clone := capitest.InfrastructureTemplate(
+	clone := capitest.NewInfrastructureTemplate(
 		func(o *unstructured.Unstructured) { o.SetOwnerReferences(m.OwnerReferences) },
 	)
 	assert.False(t, capi.IsOwnedByMachine(clone), "its set owns it")
@@ -445,14 +449,14 @@ func TestWithOwnerReplacesAFormerReference(t *testing.T) {
 
 func TestUnownedTemplates(t *testing.T) {
 	owner := func(o *unstructured.Unstructured) {
-		o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterReference(capitest.NewCluster())})
+		o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterOwnerReference(capitest.NewCluster())})
 	}
 	related := func(change ...capitest.ProviderObjectChange) capi.RelatedObjects {
-		a := capitest.RelatedObjects()
-		a.Templates[1] = capitest.FoundObject(capitest.InfrastructureTemplate(change...))
+		a := capitest.NewRelatedObjects()
+		a.Templates[1] = capitest.FoundObject(capitest.NewInfrastructureTemplate(change...))
 		return a
 	}
-	assert.Empty(t, capi.UnownedTemplates(capitest.RelatedObjects()))
+	assert.Empty(t, capi.UnownedTemplates(capitest.NewRelatedObjects()))
 	for name, a := range map[string]capi.RelatedObjects{
 		"neither": related(), "the label is missing": related(owner),
 		"the owner is missing": related(capitest.WithClusterOwner, capitest.WithoutOwner),
@@ -467,8 +471,8 @@ func TestUnownedTemplates(t *testing.T) {
 	a := related()
 	a.Cluster = nil
 	assert.Empty(t, capi.UnownedTemplates(a), "without a Cluster")
-	a = capitest.RelatedObjects()
-	a.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+	a = capitest.NewRelatedObjects()
+	a.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
 	assert.Empty(t, capi.UnownedTemplates(a), "what does not exist")
 }
 
@@ -481,15 +485,15 @@ func TestReceivingSetIsRead(t *testing.T) {
 		t,
 		capitest.NewSet("s", 1, to),
 		next,
-		capitest.BootstrapTemplate(),
-		capitest.InfrastructureTemplate(),
+		capitest.NewBootstrapTemplate(),
+		capitest.NewInfrastructureTemplate(),
 		capitest.NewCluster(),
 		capitest.NewControlPlane(),
 	)
 	s, _ := c.MachineSet("shop/s")
-	cached, err := c.ReadRelated(t.Context(), s)
+	cached, err := c.ReadRelatedObjects(t.Context(), s)
 	assert.NoError(t, err)
-	live, err := c.ReadRelatedLive(t.Context(), s)
+	live, err := c.ReadLiveRelatedObjects(t.Context(), s)
 	assert.NoError(t, err)
 	for _, a := range []capi.RelatedObjects{cached, live} {
 		assert.Equal(t, "next", a.Receiver.Name)
@@ -501,7 +505,7 @@ func TestMetadataPatch(t *testing.T) {
 	m := capitest.NewMachine(
 		"m",
 		capitest.NewSet("s", 1),
-		capitest.WithManagedFields(capi.FieldManager, "old", "former"),
+		capitest.WithManagedFields(capi.MachineSetFieldManager, "old", "former"),
 		capitest.WithManagedFields("other", "theirs", "foreign"),
 	)
 	assert.Equal(t, map[string]any{"metadata": map[string]any{
@@ -512,7 +516,7 @@ func TestMetadataPatch(t *testing.T) {
 	clone := capitest.NewMachine(
 		"m",
 		capitest.NewSet("s", 1),
-		capitest.WithManagedFields(capi.FieldManager, "old", clusterv1.UpdateInProgressAnnotation),
+		capitest.WithManagedFields(capi.MachineSetFieldManager, "old", clusterv1.UpdateInProgressAnnotation),
 	)
 	assert.Equal(t, map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{"old": nil}, "annotations": map[string]any{},

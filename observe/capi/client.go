@@ -42,9 +42,9 @@ type Client struct {
 	Clusters    func(namespace string) TypedClient[*clusterv1.Cluster, *clusterv1.ClusterList]
 	DrainRules  func(namespace string) TypedClient[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList]
 
-	Objects     dynamic.Interface  // client for templates, clones and control planes
-	Definitions metadata.Interface // client for CustomResourceDefinitions: their labels list contracts
-	Mapper      meta.RESTMapper    // maps kinds to resources
+	ProviderObjects dynamic.Interface  // client for templates, clones and control planes
+	Definitions     metadata.Interface // client for CustomResourceDefinitions: their labels list contracts
+	Mapper          meta.RESTMapper    // maps kinds to resources
 }
 
 // NewClient returns a client of a management cluster. NewClient sends no request yet.
@@ -76,50 +76,50 @@ func NewClient(config *rest.Config) (*Client, error) {
 	}
 	codec := runtime.NewParameterCodec(scheme)
 	return &Client{
-		MachineSets: typedClient[*clusterv1.MachineSet, *clusterv1.MachineSetList](
+		MachineSets: newTypedClientFunc[*clusterv1.MachineSet, *clusterv1.MachineSetList](
 			core,
 			codec,
 			"machinesets",
 			func() *clusterv1.MachineSet { return &clusterv1.MachineSet{} },
 			func() *clusterv1.MachineSetList { return &clusterv1.MachineSetList{} },
 		),
-		Machines: typedClient[*clusterv1.Machine, *clusterv1.MachineList](
+		Machines: newTypedClientFunc[*clusterv1.Machine, *clusterv1.MachineList](
 			core,
 			codec,
 			"machines",
 			func() *clusterv1.Machine { return &clusterv1.Machine{} },
 			func() *clusterv1.MachineList { return &clusterv1.MachineList{} },
 		),
-		Deployments: typedClient[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList](
+		Deployments: newTypedClientFunc[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList](
 			core,
 			codec,
 			"machinedeployments",
 			func() *clusterv1.MachineDeployment { return &clusterv1.MachineDeployment{} },
 			func() *clusterv1.MachineDeploymentList { return &clusterv1.MachineDeploymentList{} },
 		),
-		Clusters: typedClient[*clusterv1.Cluster, *clusterv1.ClusterList](
+		Clusters: newTypedClientFunc[*clusterv1.Cluster, *clusterv1.ClusterList](
 			core,
 			codec,
 			"clusters",
 			func() *clusterv1.Cluster { return &clusterv1.Cluster{} },
 			func() *clusterv1.ClusterList { return &clusterv1.ClusterList{} },
 		),
-		DrainRules: typedClient[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList](
+		DrainRules: newTypedClientFunc[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList](
 			core,
 			codec,
 			"machinedrainrules",
 			func() *clusterv1.MachineDrainRule { return &clusterv1.MachineDrainRule{} },
 			func() *clusterv1.MachineDrainRuleList { return &clusterv1.MachineDrainRuleList{} },
 		),
-		Objects:     objects,
-		Definitions: definitions,
-		Mapper:      restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(served)),
+		ProviderObjects: objects,
+		Definitions:     definitions,
+		Mapper:          restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(served)),
 	}, nil
 }
 
-// typedClient returns a function that makes the clients of one kind. object() makes an empty object, and list() makes
-// an empty list.
-func typedClient[T interface {
+// newTypedClientFunc returns a function that makes the clients of one kind. object() makes an empty object, and list()
+// makes an empty list.
+func newTypedClientFunc[T interface {
 	runtime.Object
 	metav1.Object
 }, L runtime.Object](core rest.Interface, codec runtime.ParameterCodec, resource string, object func() T, list func() L) func(string) TypedClient[T, L] {

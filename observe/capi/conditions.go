@@ -13,8 +13,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// ClusterPaused is Cluster API's message for an object whose Cluster is paused.
-const ClusterPaused = "Cluster spec.paused is set to true"
+// ClusterPausedMessage is Cluster API's message for an object whose Cluster is paused.
+const ClusterPausedMessage = "Cluster spec.paused is set to true"
 
 // Condition is a condition of a status. Since is the transition time. If Since is zero, the transition time is the time
 // of the last change of the condition's status.
@@ -94,7 +94,7 @@ func BlockedConditions(blocked explain.Summary) []Condition {
 		{
 			scale.Condition{
 				Type:    vocabulary.ConditionBlocked,
-				Status:  scale.True,
+				Status:  scale.ConditionTrue,
 				Reason:  blocked.Reason,
 				Message: blocked.Message,
 			},

@@ -25,11 +25,11 @@ var ErrNoKind = errors.New("the kind is not installed, or follows no known contr
 // both.
 var contractVersions = []string{"v1beta2", "v1beta1"}
 
-// Lifetimes of cached lookups of kinds. Sources: definitionTTL is Cluster API's own resync period. absenceTTL is a
-// short delay for a person who installs a provider, and saves a request per decision.
+// Lifetimes of cached lookups of kinds. Sources: installedKindTTL is Cluster API's own resync period. missingKindTTL is
+// a short delay for a person who installs a provider, and saves a request per decision.
 const (
-	definitionTTL = 10 * time.Minute
-	absenceTTL    = 10 * time.Second
+	installedKindTTL = 10 * time.Minute
+	missingKindTTL   = 10 * time.Second
 )
 
 var definitionsResource = schema.GroupVersionResource{
@@ -49,10 +49,10 @@ type knownKind struct {
 	expiresAt time.Time
 }
 
-// Resource returns the resource for a reference without a version: the newest version of the newest contract in the
-// labels of its CustomResourceDefinition. Resource returns ErrNoKind if there is no such resource. For an existing
-// kind, Resource asks the API server at most once in 10 min.
-func (c *Cache) Resource(ctx context.Context, kind schema.GroupKind) (schema.GroupVersionResource, error) {
+// ResourceOfKind returns the resource for a reference without a version: the newest version of the newest contract in
+// the labels of its CustomResourceDefinition. ResourceOfKind returns ErrNoKind if there is no such resource. For an
+// existing kind, Resource asks the API server at most once in 10 min.
+func (c *Cache) ResourceOfKind(ctx context.Context, kind schema.GroupKind) (schema.GroupVersionResource, error) {
 	c.kinds.mu.Lock()
 	defer c.kinds.mu.Unlock()
 	known := c.kinds.knownKinds[kind]
@@ -61,9 +61,9 @@ func (c *Cache) Resource(ctx context.Context, kind schema.GroupKind) (schema.Gro
 		if err != nil {
 			return resource, err
 		}
-		known = knownKind{resource, time.Now().Add(definitionTTL)}
+		known = knownKind{resource, time.Now().Add(installedKindTTL)}
 		if resource.Empty() {
-			known.expiresAt = time.Now().Add(absenceTTL)
+			known.expiresAt = time.Now().Add(missingKindTTL)
 		}
 		if c.kinds.knownKinds == nil {
 			c.kinds.knownKinds = map[schema.GroupKind]knownKind{}
@@ -128,9 +128,9 @@ func CloneKind(ref clusterv1.ContractVersionedObjectReference) schema.GroupKind 
 	return schema.GroupKind{Group: ref.APIGroup, Kind: strings.TrimSuffix(ref.Kind, templateSuffix)}
 }
 
-// templatesOfSpec returns the template references in a machine's spec: the bootstrap template, then the infrastructure
-// template.
-func templatesOfSpec(spec *clusterv1.MachineSpec) []clusterv1.ContractVersionedObjectReference {
+// templateReferencesOfSpec returns the template references in a machine's spec: the bootstrap template, then the
+// infrastructure template.
+func templateReferencesOfSpec(spec *clusterv1.MachineSpec) []clusterv1.ContractVersionedObjectReference {
 	return slices.DeleteFunc(
 		[]clusterv1.ContractVersionedObjectReference{spec.Bootstrap.ConfigRef, spec.InfrastructureRef},
 		func(ref clusterv1.ContractVersionedObjectReference) bool { return !IsTemplate(ref) },

@@ -46,7 +46,7 @@ func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[s
 		}
 		return result
 	}
-	ownLabels, ownAnnotations := AppliedKeys(o, FieldManager)
+	ownLabels, ownAnnotations := AppliedKeys(o, MachineSetFieldManager)
 	return map[string]any{"metadata": map[string]any{
 		"labels": patch(labels, ownLabels), "annotations": patch(annotations, ownAnnotations),
 	}}
@@ -67,8 +67,8 @@ func HasBothFinalizers(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), Finalizer) && slices.Contains(o.GetFinalizers(), finalizer)
 }
 
-// ClusterReference returns the owner reference to a Cluster.
-func ClusterReference(cluster *clusterv1.Cluster) metav1.OwnerReference {
+// ClusterOwnerReference returns the owner reference to a Cluster.
+func ClusterOwnerReference(cluster *clusterv1.Cluster) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: clusterv1.GroupVersion.String(),
 		Kind:       "Cluster",

@@ -64,7 +64,7 @@ func ReadLiveNamespace(ctx context.Context, c *observecache.Cluster, namespace s
 	if c.Informer(observecache.Secrets) == nil || c.WithoutSecretFinalizers {
 		return n, nil
 	}
-	secrets, err := c.SecretMetadata(namespace).List(ctx, metav1.ListOptions{})
+	secrets, err := c.SecretMetadataClient(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return n, fmt.Errorf("list metadata of secrets of namespace %s: %w", namespace, err)
 	}
@@ -75,13 +75,13 @@ func ReadLiveNamespace(ctx context.Context, c *observecache.Cluster, namespace s
 // Facts returns the facts from which decide derives the pending work of a class.
 func Facts(class *v1alpha1.MachineClass, n NamespaceObjects) attention.ClassFacts {
 	return attention.ClassFacts{
-		Deleting:         class.DeletionTimestamp != nil,
-		Finalizer:        observecache.HasFinalizer(class.Finalizers),
-		Machines:         n.machineCount(class.Name),
-		Unguarded:        len(n.SecretsWithoutFinalizer(class)),
-		Unused:           len(n.UnusedSecrets()),
-		Reported:         HasServedCondition(class),
-		ReportedUnserved: NoWorkerMessage(class) != "",
+		Deleting:             class.DeletionTimestamp != nil,
+		HasFinalizer:         observecache.HasFinalizer(class.Finalizers),
+		MachineCount:         n.machineCount(class.Name),
+		UnguardedSecretCount: len(n.SecretsWithoutFinalizer(class)),
+		UnusedSecretCount:    len(n.UnusedSecrets()),
+		ServingReported:      HasServedCondition(class),
+		ReportedUnserved:     NoWorkerMessage(class) != "",
 	}
 }
 
@@ -100,8 +100,8 @@ func HasServedCondition(class *v1alpha1.MachineClass) bool {
 	return meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ClassServed) != nil
 }
 
-// Class returns the class with this UID; nil if there is no such class.
-func (n NamespaceObjects) Class(uid string) *v1alpha1.MachineClass {
+// ClassByUID returns the class with this UID; nil if there is no such class.
+func (n NamespaceObjects) ClassByUID(uid string) *v1alpha1.MachineClass {
 	i := slices.IndexFunc(n.Classes, func(class *v1alpha1.MachineClass) bool { return string(class.UID) == uid })
 	if i < 0 {
 		return nil

@@ -48,7 +48,7 @@ func withSecretRef(namespace, name string) func(*v1alpha1.MachineClass) {
 	}
 }
 
-func withCredentials(namespace, name string) func(*v1alpha1.MachineClass) {
+func withCredentialsSecretRef(namespace, name string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) {
 		c.CredentialsSecretRef = &corev1.SecretReference{Namespace: namespace, Name: name}
 	}
@@ -58,8 +58,8 @@ func withClass(kind, name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
 }
 
-// startWithSecrets returns caches that include the metadata of Secrets, and the fake client of that metadata.
-func startWithSecrets(
+// startCachesWithSecrets returns caches that include the metadata of Secrets, and the fake client of that metadata.
+func startCachesWithSecrets(
 	t *testing.T,
 	secrets []runtime.Object,
 	objects ...runtime.Object,
@@ -92,47 +92,47 @@ func TestClassFacts(t *testing.T) {
 		n     class.NamespaceObjects
 		want  attention.ClassFacts
 	}{
-		{"in order", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer)}}, attention.ClassFacts{Finalizer: true}},
+		{"in order", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer)}}, attention.ClassFacts{HasFinalizer: true}},
 		{"without finalizer", observetest.NewClass("small", func(c *v1alpha1.MachineClass) { c.Finalizers = []string{"other"} }), class.NamespaceObjects{}, attention.ClassFacts{}},
-		{"its Secret is missing", small, class.NamespaceObjects{}, attention.ClassFacts{Finalizer: true}},
+		{"its Secret is missing", small, class.NamespaceObjects{}, attention.ClassFacts{HasFinalizer: true}},
 		{"machines that refer to it, terminating ones included", going, class.NamespaceObjects{Machines: []*v1alpha1.Machine{
 			user, observetest.NewMachine("going", observetest.AsDeletingMachine), observetest.NewMachine("large", withClass("MachineClass", "large")), observetest.NewMachine("old", withClass("AWSMachineClass", "small")),
-		}}, attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 3}},
+		}}, attention.ClassFacts{Deleting: true, HasFinalizer: true, MachineCount: 3}},
 		{"its Secret lacks our finalizer", small, class.NamespaceObjects{Secrets: secrets{
 			newSecret("keys", func(s *metav1.PartialObjectMetadata) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }), newSecret("other"),
-		}}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},
-		{"so does that of its credentials alone", observetest.NewClass("small", withCredentials("", "keys")), class.NamespaceObjects{
+		}}, attention.ClassFacts{HasFinalizer: true, UnguardedSecretCount: 1}},
+		{"so does that of its credentials alone", observetest.NewClass("small", withCredentialsSecretRef("", "keys")), class.NamespaceObjects{
 			Secrets: secrets{newSecret("keys")},
-		}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},
-		{"one Secret for both", observetest.NewClass("small", withSecretRef("", "keys"), withCredentials("shop", "keys")), class.NamespaceObjects{
+		}, attention.ClassFacts{HasFinalizer: true, UnguardedSecretCount: 1}},
+		{"one Secret for both", observetest.NewClass("small", withSecretRef("", "keys"), withCredentialsSecretRef("shop", "keys")), class.NamespaceObjects{
 			Secrets: secrets{newSecret("keys")},
-		}, attention.ClassFacts{Finalizer: true, Unguarded: 1}},
-		{"two Secrets", observetest.NewClass("small", withSecretRef("", "keys"), withCredentials("shop", "more")), class.NamespaceObjects{
+		}, attention.ClassFacts{HasFinalizer: true, UnguardedSecretCount: 1}},
+		{"two Secrets", observetest.NewClass("small", withSecretRef("", "keys"), withCredentialsSecretRef("shop", "more")), class.NamespaceObjects{
 			Secrets: secrets{newSecret("keys"), newSecret("more")},
-		}, attention.ClassFacts{Finalizer: true, Unguarded: 2}},
-		{"a Secret of another namespace is not ours, whatever lies here under its name", observetest.NewClass("small", withSecretRef("keys", "keys"), withCredentials("keys", "more")), class.NamespaceObjects{
+		}, attention.ClassFacts{HasFinalizer: true, UnguardedSecretCount: 2}},
+		{"a Secret of another namespace is not ours, whatever lies here under its name", observetest.NewClass("small", withSecretRef("keys", "keys"), withCredentialsSecretRef("keys", "more")), class.NamespaceObjects{
 			Secrets: secrets{newSecret("keys"), newSecret("more", withFinalizer)},
-		}, attention.ClassFacts{Finalizer: true, Unused: 1}},
-		{"a Secret that goes gets no finalizer any more", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", asDeletingSecret)}}, attention.ClassFacts{Finalizer: true}},
-		{"a Secret that goes is kept while the class needs it", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer, asDeletingSecret)}}, attention.ClassFacts{Finalizer: true}},
+		}, attention.ClassFacts{HasFinalizer: true, UnusedSecretCount: 1}},
+		{"a Secret that goes gets no finalizer any more", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", asDeletingSecret)}}, attention.ClassFacts{HasFinalizer: true}},
+		{"a Secret that goes is kept while the class needs it", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer, asDeletingSecret)}}, attention.ClassFacts{HasFinalizer: true}},
 		{"a class that goes needs its Secret while a machine refers to it", going, class.NamespaceObjects{
 			Machines: []*v1alpha1.Machine{observetest.NewMachine("going", observetest.AsDeletingMachine)}, Secrets: secrets{newSecret("keys")},
-		}, attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1, Unguarded: 1}},
-		{"then no more", going, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer)}}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
-		{"nor gets its Secret the finalizer back", going, class.NamespaceObjects{Secrets: secrets{newSecret("keys")}}, attention.ClassFacts{Deleting: true, Finalizer: true}},
+		}, attention.ClassFacts{Deleting: true, HasFinalizer: true, MachineCount: 1, UnguardedSecretCount: 1}},
+		{"then no more", going, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer)}}, attention.ClassFacts{Deleting: true, HasFinalizer: true, UnusedSecretCount: 1}},
+		{"nor gets its Secret the finalizer back", going, class.NamespaceObjects{Secrets: secrets{newSecret("keys")}}, attention.ClassFacts{Deleting: true, HasFinalizer: true}},
 		{"unless another class needs it", going, class.NamespaceObjects{
-			Classes: []*v1alpha1.MachineClass{observetest.NewClass("large", withCredentials("", "keys"))}, Secrets: secrets{newSecret("keys", withFinalizer)},
-		}, attention.ClassFacts{Deleting: true, Finalizer: true}},
+			Classes: []*v1alpha1.MachineClass{observetest.NewClass("large", withCredentialsSecretRef("", "keys"))}, Secrets: secrets{newSecret("keys", withFinalizer)},
+		}, attention.ClassFacts{Deleting: true, HasFinalizer: true}},
 		{"one that goes with its machines", going, class.NamespaceObjects{
 			Classes:  []*v1alpha1.MachineClass{observetest.NewClass("large", withSecretRef("", "keys"), asDeletingClass)},
 			Machines: []*v1alpha1.Machine{observetest.NewMachine("m", withClass("MachineClass", "large"))}, Secrets: secrets{newSecret("keys", withFinalizer)},
-		}, attention.ClassFacts{Deleting: true, Finalizer: true}},
+		}, attention.ClassFacts{Deleting: true, HasFinalizer: true}},
 		{"but not one that goes as well: neither would release it", going, class.NamespaceObjects{
 			Classes: []*v1alpha1.MachineClass{observetest.NewClass("large", withSecretRef("", "keys"), asDeletingClass)}, Secrets: secrets{newSecret("keys", withFinalizer)},
-		}, attention.ClassFacts{Deleting: true, Finalizer: true, Unused: 1}},
-		{"a worker serves its provider", classWithServedStatus(metav1.ConditionTrue), class.NamespaceObjects{}, attention.ClassFacts{Finalizer: true, Reported: true}},
-		{"no worker does", classWithServedStatus(metav1.ConditionFalse), class.NamespaceObjects{}, attention.ClassFacts{Finalizer: true, Reported: true, ReportedUnserved: true}},
-		{"a Secret that no class names any more", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer), newSecret("former", withFinalizer)}}, attention.ClassFacts{Finalizer: true, Unused: 1}},
+		}, attention.ClassFacts{Deleting: true, HasFinalizer: true, UnusedSecretCount: 1}},
+		{"a worker serves its provider", classWithServedStatus(metav1.ConditionTrue), class.NamespaceObjects{}, attention.ClassFacts{HasFinalizer: true, ServingReported: true}},
+		{"no worker does", classWithServedStatus(metav1.ConditionFalse), class.NamespaceObjects{}, attention.ClassFacts{HasFinalizer: true, ServingReported: true, ReportedUnserved: true}},
+		{"a Secret that no class names any more", small, class.NamespaceObjects{Secrets: secrets{newSecret("keys", withFinalizer), newSecret("former", withFinalizer)}}, attention.ClassFacts{HasFinalizer: true, UnusedSecretCount: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.n.Classes = append(row.n.Classes, row.class)
@@ -143,7 +143,9 @@ func TestClassFacts(t *testing.T) {
 
 func TestSecretsInADecisionAreSorted(t *testing.T) {
 	n := class.NamespaceObjects{
-		Classes: []*v1alpha1.MachineClass{observetest.NewClass("small", withSecretRef("", "z"), withCredentials("", "y"))},
+		Classes: []*v1alpha1.MachineClass{
+			observetest.NewClass("small", withSecretRef("", "z"), withCredentialsSecretRef("", "y")),
+		},
 		Secrets: []*metav1.PartialObjectMetadata{
 			newSecret("z"),
 			newSecret("b", withFinalizer),
@@ -173,7 +175,7 @@ func TestNamespaceObjects(t *testing.T) {
 	}
 	small, m, keys := observetest.NewClass("small"), observetest.NewMachine("m"), newSecret("keys")
 	small.ResourceVersion, m.ResourceVersion, keys.ResourceVersion = "7", "9", "8"
-	cluster, client := startWithSecrets(
+	cluster, client := startCachesWithSecrets(
 		t,
 		[]runtime.Object{keys, foreignSecret},
 		small,
@@ -191,8 +193,8 @@ func TestNamespaceObjects(t *testing.T) {
 			assert.Equal(t, []string{"m", "n"}, observetest.ObjectNames(n.Machines))
 			assert.Equal(t, []string{"keys"}, observetest.ObjectNames(n.Secrets))
 			assert.Equal(t, cache.MinVersions{cache.Classes: "7", cache.Machines: "9", cache.Secrets: "8"}, n.ResourceVersions())
-			assert.Equal(t, "small", n.Class("uid-small").Name)
-			assert.Nil(t, n.Class("uid-of-a-former-one"))
+			assert.Equal(t, "small", n.ClassByUID("uid-small").Name)
+			assert.Nil(t, n.ClassByUID("uid-of-a-former-one"))
 		})
 	}
 	client.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -221,7 +223,7 @@ func TestTheCacheKeepsNoDataOfASecret(t *testing.T) {
 		"kubectl.kubernetes.io/last-applied-configuration": `{"data":{"password":"c2VjcmV0"}}`,
 	}
 	s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-	cluster, _ := startWithSecrets(t, []runtime.Object{s})
+	cluster, _ := startCachesWithSecrets(t, []runtime.Object{s})
 	kept := class.ReadNamespace(cluster, "shop").Secrets
 	require.Len(t, kept, 1)
 	assert.Equal(t, metav1.ObjectMeta{
@@ -231,7 +233,7 @@ func TestTheCacheKeepsNoDataOfASecret(t *testing.T) {
 	assert.NotNil(t, kept[0].DeletionTimestamp)
 }
 
-func TestWhichNamespacesMayUseASecret(t *testing.T) {
+func TestAllowsNamespace(t *testing.T) {
 	for _, row := range []struct {
 		allows string
 		// namespaces whose classes may use the Secret, out of shop (the Secret's namespace), bakery, farm and bake
@@ -258,10 +260,10 @@ func TestWhichNamespacesMayUseASecret(t *testing.T) {
 
 func TestSecretsOfOtherNamespaces(t *testing.T) {
 	for want, c := range map[string]*v1alpha1.MachineClass{
-		"[]":            observetest.NewClass("own", withSecretRef("shop", "keys"), withCredentials("", "keys")),
-		"[other/keys]":  observetest.NewClass("both", withSecretRef("other", "keys"), withCredentials("other", "keys")),
-		"[x/keys y/it]": observetest.NewClass("two", withSecretRef("x", "keys"), withCredentials("y", "it")),
-		"[z/keys]":      observetest.NewClass("one", withSecretRef("shop", "keys"), withCredentials("z", "keys")),
+		"[]":            observetest.NewClass("own", withSecretRef("shop", "keys"), withCredentialsSecretRef("", "keys")),
+		"[other/keys]":  observetest.NewClass("both", withSecretRef("other", "keys"), withCredentialsSecretRef("other", "keys")),
+		"[x/keys y/it]": observetest.NewClass("two", withSecretRef("x", "keys"), withCredentialsSecretRef("y", "it")),
+		"[z/keys]":      observetest.NewClass("one", withSecretRef("shop", "keys"), withCredentialsSecretRef("z", "keys")),
 	} {
 		assert.Equal(t, want, fmt.Sprint(class.SecretsOfOtherNamespaces(c)))
 	}
@@ -274,10 +276,10 @@ func TestClassesOfSecret(t *testing.T) {
 		nil,
 		observetest.NewClass("none"),
 		observetest.NewClass("user-data", withSecretRef("shop", "keys")),
-		observetest.NewClass("both", withSecretRef("shop", "keys"), withCredentials("shop", "keys")),
+		observetest.NewClass("both", withSecretRef("shop", "keys"), withCredentialsSecretRef("shop", "keys")),
 		observetest.NewClass(
 			"credentials",
-			withCredentials("shop", "keys"),
+			withCredentialsSecretRef("shop", "keys"),
 		),
 		observetest.NewClass("other", withSecretRef("shop", "other")),
 		observetest.NewClass("other-namespace", withSecretRef("other", "keys")),

@@ -48,7 +48,7 @@ func (f ObjectTree) creationDenial(m *v1alpha1.Machine) rollout.Denial {
 	case m.Spec.ProviderID != "" || machine.IsJoinRecorded(m):
 		return ""
 	case class != nil && class.Status == corev1.ConditionFalse:
-		return creationDenialByClass(class.Reason)
+		return creationDenialForUnusableClass(class.Reason)
 	case instance == nil:
 		return rollout.DeniedByNetwork
 	case instance.Reason == v1alpha1.ReasonCreating && f.hasNoProviderWorker(m):
@@ -60,9 +60,9 @@ func (f ObjectTree) creationDenial(m *v1alpha1.Machine) rollout.Denial {
 	}
 }
 
-// creationDenialByClass returns the denial for a class that cannot be used; empty if the class itself is missing or
-// invalid.
-func creationDenialByClass(reason string) rollout.Denial {
+// creationDenialForUnusableClass returns the denial for a class that cannot be used; empty if the class itself is
+// missing or invalid.
+func creationDenialForUnusableClass(reason string) rollout.Denial {
 	switch reason {
 	case v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonSecretNotAllowed:
 		return rollout.DeniedBySecret
@@ -73,16 +73,16 @@ func creationDenialByClass(reason string) rollout.Denial {
 	}
 }
 
-// classOf returns the class of a machine; nil if it does not exist or is unknown.
-func (f ObjectTree) classOf(m *v1alpha1.Machine) *v1alpha1.MachineClass {
+// lookUpClass returns the class of a machine; nil if it does not exist or is unknown.
+func (f ObjectTree) lookUpClass(m *v1alpha1.Machine) *v1alpha1.MachineClass {
 	if f.ClassOfMachine == nil {
 		return nil
 	}
 	return f.ClassOfMachine(m)
 }
 
-// missingClass names the class of a set if it does not exist; empty if it exists or if classes are unknown.
-func (f ObjectTree) missingClass(set *v1alpha1.MachineSet) string {
+// missingClassName names the class of a set if it does not exist; empty if it exists or if classes are unknown.
+func (f ObjectTree) missingClassName(set *v1alpha1.MachineSet) string {
 	class := set.Spec.Template.Spec.Class.Name
 	if f.ClassOfMachine == nil || f.classOfSet(set) != nil {
 		return ""
@@ -92,19 +92,19 @@ func (f ObjectTree) missingClass(set *v1alpha1.MachineSet) string {
 
 // classOfSet returns the class of a set's machines; nil if it does not exist or is unknown.
 func (f ObjectTree) classOfSet(set *v1alpha1.MachineSet) *v1alpha1.MachineClass {
-	return f.classOf(&v1alpha1.Machine{ObjectMeta: set.ObjectMeta, Spec: set.Spec.Template.Spec})
+	return f.lookUpClass(&v1alpha1.Machine{ObjectMeta: set.ObjectMeta, Spec: set.Spec.Template.Spec})
 }
 
 // hasNoProviderWorker reports whether no worker serves the provider of a machine's class.
 func (f ObjectTree) hasNoProviderWorker(m *v1alpha1.Machine) bool {
-	class := f.classOf(m)
+	class := f.lookUpClass(m)
 	return class != nil && meta.IsStatusConditionFalse(class.Status.Conditions, vocabulary.ConditionServed)
 }
 
-// sourceOf returns the provider, account, Secret and instance type of a set's machines; zero if the class does not
+// sourceOfSet returns the provider, account, Secret and instance type of a set's machines; zero if the class does not
 // exist. If one Secret contains both the user data and the credentials, the account is unknown, because each class may
 // have its own Secret.
-func (f ObjectTree) sourceOf(set *v1alpha1.MachineSet) rollout.Source {
+func (f ObjectTree) sourceOfSet(set *v1alpha1.MachineSet) rollout.Source {
 	class := f.classOfSet(set)
 	if class == nil {
 		return rollout.Source{}

@@ -36,9 +36,9 @@ func TestCopyDeploymentFields(t *testing.T) {
 		{"back to the default", func(*v1alpha1.MachineDeployment) {}, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 5 }, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 0 }, false},
 		{"how many failed ones are kept", func(d *v1alpha1.MachineDeployment) { d.Spec.AutoPreserveFailedMachineMax = 2 }, stays, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, false},
 		{"timeouts", func(d *v1alpha1.MachineDeployment) {
-			d.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+			d.Spec.Template.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		}, stays, func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+			s.Spec.Template.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		}, false},
 		{"the node template", func(d *v1alpha1.MachineDeployment) {
 			d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"a": "b"}
@@ -86,7 +86,7 @@ func TestCopyDeploymentFieldsSkipsOwnAnnotations(t *testing.T) {
 // A later change of the set must not change the deployment.
 func TestCopyDeploymentFieldsMakesDeepCopies(t *testing.T) {
 	d := observetest.NewDeployment("d", withDeploymentAnnotation("note", "x"), func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+		d.Spec.Template.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"a": "b"}
 	})
 	before, s := d.DeepCopy(), observetest.NewSet("s")

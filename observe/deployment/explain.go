@@ -20,30 +20,30 @@ import (
 func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, hold string, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
-		Namespace:       d.Namespace,
-		Name:            d.Name,
-		ReplacementHold: hold,
-		Busy:            plan.Decision.NoSet || !plan.Decision.Complete,
+		Namespace:         d.Namespace,
+		Name:              d.Name,
+		ReplacementHold:   hold,
+		HasPendingChanges: plan.Decision.NoSet || !plan.Decision.Complete,
 		ReplacementHoldSince: conditionTransitionTime(
 			d,
 			string(v1alpha1.MachineDeploymentReplacementHeld),
 			string(v1alpha1.ConditionTrue),
 			now,
 		),
-		Of: max(len(f.Members), int(d.Spec.Replicas)),
+		MachineCount: max(len(f.Members), int(d.Spec.Replicas)),
 	}
 	if pin := plan.Decision.Pin; pin != nil {
-		e.Pin = explain.WaitState{
+		e.PinWait = explain.WaitState{
 			Blockers: []string{pin.Reason()}, Cause: pin.Cause(plan.Decision.Revision), Since: pin.Since,
 		}
 	}
 	if p := plan.Decision.Pause; p != nil && !p.Approve {
-		e.Step, e.Until = p.ReachedClause(), p.Until
+		e.RolloutStep, e.RolloutStepEnd = p.ReachedClause(), p.Until
 	}
 	for _, c := range plan.Status.Conditions {
 		// In these facts, only the condition Progressing has an update time. A new reason changes the update time of a
 		// condition, but not its transition time.
-		since := c.Updated
+		since := c.LastUpdateTime
 		if since.IsZero() {
 			since = conditionTransitionTime(d, c.Type, c.Status, now)
 		}
@@ -99,9 +99,9 @@ func StatusShowsBlockers(s *v1alpha1.MachineDeploymentStatus, blocked explain.Su
 	return !blocked.IsBlocked()
 }
 
-// ApplyBlocked sets the condition Blocked in a deployment's status, or removes the condition if nothing blocks the
-// deployment.
-func ApplyBlocked(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary, now metav1.Time) {
+// ApplyBlockedCondition sets the condition Blocked in a deployment's status, or removes the condition if nothing blocks
+// the deployment.
+func ApplyBlockedCondition(s *v1alpha1.MachineDeploymentStatus, blocked explain.Summary, now metav1.Time) {
 	if !blocked.IsBlocked() {
 		s.Conditions = slices.DeleteFunc(
 			s.Conditions,

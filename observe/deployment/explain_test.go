@@ -42,11 +42,11 @@ func TestStartTimeOfARolloutHold(t *testing.T) {
 			var plan rollout.PlanResult
 			plan.Status.Conditions = []rollout.Condition{
 				{
-					Type:    vocabulary.ConditionProgressing,
-					Status:  "Unknown",
-					Reason:  vocabulary.ReasonRolloutHeld,
-					Message: "held by ann (bad)",
-					Updated: row.updated,
+					Type:           vocabulary.ConditionProgressing,
+					Status:         "Unknown",
+					Reason:         vocabulary.ReasonRolloutHeld,
+					Message:        "held by ann (bad)",
+					LastUpdateTime: row.updated,
 				},
 			}
 			blocked := deployment.ExplanationFacts(deployment.ObjectTree{Deployment: d}, plan, "", now).BlockedSummary(now)

@@ -22,14 +22,14 @@ func RecordOfSameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int)
 	return r
 }
 
-// ApplyRecord uses the policy settings that the rollout to the current revision has recorded, if any, instead of the
-// present settings.
-func ApplyRecord(o *rollout.Facts, r *v1alpha1.RolloutStatus, revision int64) {
-	kept := RecordOfSameAttempt(r, revision, o.Retry)
+// ApplyRecordedPolicy uses the policy settings that the rollout to the current revision has recorded, if any, instead
+// of the present settings.
+func ApplyRecordedPolicy(o *rollout.Facts, r *v1alpha1.RolloutStatus, revision int64) {
+	kept := RecordOfSameAttempt(r, revision, o.RetryCount)
 	if kept == nil || kept.Steps == nil { // an earlier version of Millwright recorded no steps
 		return
 	}
-	o.Steps, o.Automatic = ConvertSteps(kept.Steps), automaticRollback(kept.AutomaticRollback)
+	o.Steps, o.RollbackPolicy = ConvertSteps(kept.Steps), convertAutomaticRollback(kept.AutomaticRollback)
 }
 
 // RecordedProgress returns the progress in the record of a rollout; a nil record gives the zero Progress.
@@ -120,13 +120,13 @@ func ApplyRequests(o *rollout.Facts, d metav1.Object, revision int64) {
 		return
 	}
 	_, why := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutHold, revision)
-	o.Held = why
+	o.HoldReason = why
 	approved, _ := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutApprove, revision)
 	retry, _ := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutRetry, revision)
 	pinTo, by := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutPin, revision)
-	o.Approved, o.Retry, o.PinTo = int(approved), int(retry), pinTo
+	o.ApprovedSteps, o.RetryCount, o.PinTo = int(approved), int(retry), pinTo
 	if pinTo != 0 {
-		o.PinBy = by
+		o.PinnedBy = by
 	}
 }
 
@@ -145,8 +145,8 @@ func parseRequestAnnotation(d metav1.Object, key string, revision int64) (number
 	return number, cmp.Or(strings.TrimSpace(words), "no reason given")
 }
 
-// reportedRollout returns the part of a deployment's status that rollout.PlanDeployment computes.
-func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
+// reportedStatus returns the part of a deployment's status that rollout.PlanDeployment computes.
+func reportedStatus(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	r := rollout.Status{Counts: rollout.MachineCounts{
 		Replicas:        int(s.Replicas),
 		Updated:         int(s.UpdatedReplicas),
@@ -157,11 +157,17 @@ func reportedRollout(s *v1alpha1.MachineDeploymentStatus) rollout.Status {
 	}}
 	for _, c := range s.Conditions {
 		r.Conditions = append(r.Conditions, rollout.Condition{
-			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message, Updated: c.LastUpdateTime.Time,
+			Type: string(
+				c.Type,
+			),
+			Status:         string(c.Status),
+			Reason:         c.Reason,
+			Message:        c.Message,
+			LastUpdateTime: c.LastUpdateTime.Time,
 		})
 	}
 	for _, m := range s.FailedMachines {
-		r.Failed = append(r.Failed, m.Name)
+		r.FailedNames = append(r.FailedNames, m.Name)
 	}
 	return r
 }

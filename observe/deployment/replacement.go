@@ -60,23 +60,23 @@ func ReplacementFacts(
 ) replace.Facts {
 	o := replace.Facts{
 		Budget: ParseIntOrPercent(c.PolicyOfObject(d).PolicySpec().EffectiveMaxReplacements()),
-		Nodes:  machine.JoinedNodes(c, d.Namespace, now),
+		Nodes:  machine.JoinedNodeCounts(c, d.Namespace, now),
 		Now:    now,
 	}
 	active := 0 // members that are not being deleted
 	for _, m := range members {
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
 		f := machineReplacementFacts(m, machine.FailureDomain(m, class))
-		f.Free = machine.IsNodeDeletedByHand(c, m)
+		f.BypassesBudget = machine.IsNodeDeletedByHand(c, m)
 		o.Machines = append(o.Machines, f)
 		if m.DeletionTimestamp == nil {
 			active++
 		}
 	}
-	o.Missing = max(int(d.Spec.Replicas)-active, 0)
+	o.MissingMachineCount = max(int(d.Spec.Replicas)-active, 0)
 	for _, r := range d.Status.Replacements {
 		o.Grants = append(o.Grants, replace.ReplacementGrant{
-			UID: string(r.UID), Name: r.Name, Domain: r.FailureDomain, Reason: r.Reason, At: r.GrantedAt.Time,
+			UID: string(r.UID), Name: r.Name, Domain: r.FailureDomain, Reason: r.Reason, GrantedAt: r.GrantedAt.Time,
 		})
 	}
 	return o
@@ -89,7 +89,7 @@ func machineReplacementFacts(m *v1alpha1.Machine, domain string) replace.Machine
 		UID:       string(m.UID),
 		Domain:    domain,
 		Granted:   machine.IsReplacementGranted(m),
-		Preserved: machine.IsOrWillBePreserved(m),
+		Preserved: machine.IsPreservedNowOrLater(m),
 		Deleting:  m.DeletionTimestamp != nil,
 		Failed:    phase == v1alpha1.MachineFailed,
 		Created:   m.CreationTimestamp.Time,

@@ -52,7 +52,7 @@ func TestMachinesThatWaitForReplacement(t *testing.T) {
 			waiting := deployment.RolloutFacts(
 				deployment.ObjectTree{Deployment: observetest.NewDeployment("d"), Members: []*v1alpha1.Machine{row.machine}},
 				observetest.Noon,
-			).MCM.Due == 1
+			).MCM.DueMachineCount == 1
 			assert.Equal(t, row.waiting, waiting)
 		})
 	}
@@ -84,16 +84,18 @@ func TestReplacementFacts(t *testing.T) {
 			{Name: "running", UID: "uid-running", Domain: "a", Joined: true},
 			{Name: "going", UID: "uid-going", Domain: "a", Deleting: true},
 		},
-		Grants:  []replace.ReplacementGrant{{UID: "uid-x", Name: "x", Domain: "b", Reason: "NodeDeleted", At: granted.Time}},
-		Missing: 6, // a machine that is being deleted is missing too
-		Budget:  rollout.IntOrPercent{Value: 1},
-		Nodes:   replace.NodeCounts{Joined: 1, Dead: 1},
-		Now:     observetest.Noon,
+		Grants: []replace.ReplacementGrant{
+			{UID: "uid-x", Name: "x", Domain: "b", Reason: "NodeDeleted", GrantedAt: granted.Time},
+		},
+		MissingMachineCount: 6, // a machine that is being deleted is missing too
+		Budget:              rollout.IntOrPercent{Value: 1},
+		Nodes:               replace.NodeCounts{Joined: 1, Dead: 1},
+		Now:                 observetest.Noon,
 	}, o)
 	d.Spec.Replicas = 0
 	assert.Zero(
 		t,
-		deployment.ReplacementFacts(cluster, d, []*v1alpha1.Machine{running}, observetest.Noon).Missing,
+		deployment.ReplacementFacts(cluster, d, []*v1alpha1.Machine{running}, observetest.Noon).MissingMachineCount,
 		"one too many is not one missing",
 	)
 }
@@ -167,8 +169,8 @@ func TestReplacementBudget(t *testing.T) {
 		{"one, where nothing is said", nil, rollout.IntOrPercent{Value: 1}},
 		{"none", new(intstr.FromInt32(0)), rollout.IntOrPercent{}},
 		{"a number", new(intstr.FromInt32(3)), rollout.IntOrPercent{Value: 3}},
-		{"a percentage", new(intstr.FromString("20%")), rollout.IntOrPercent{Value: 20, Percent: true}},
-		{"no percent", new(intstr.FromString("0%")), rollout.IntOrPercent{Percent: true}},
+		{"a percentage", new(intstr.FromString("20%")), rollout.IntOrPercent{Value: 20, IsPercent: true}},
+		{"no percent", new(intstr.FromString("0%")), rollout.IntOrPercent{IsPercent: true}},
 		{"what admission should have refused replaces nothing", new(intstr.FromString("some")), rollout.IntOrPercent{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -20,30 +20,30 @@ func RequestFacts(d *v1alpha1.MachineDeployment, o rollout.Facts, next rollout.D
 // SharedRequestFacts is RequestFacts for a deployment of either API, but without the time of the last restart.
 func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	f := request.DeploymentFacts{
-		Name:       d.GetNamespace() + "/" + d.GetName(),
-		UID:        string(d.GetUID()),
-		Now:        o.Now,
-		Last:       d.GetAnnotations()[v1alpha1.AnnotationLastRequest],
-		Deleting:   o.Deleting,
-		Invalid:    o.Invalid,
-		Paused:     o.Paused,
-		Held:       o.Held,
-		OnDelete:   o.Strategy == rollout.OnDelete,
-		Revision:   next.Revision, // the next revision, even before it is written: operators mean this revision
-		RollbackTo: o.RollbackTo,
+		Name:          d.GetNamespace() + "/" + d.GetName(),
+		UID:           string(d.GetUID()),
+		Now:           o.Now,
+		LastRecord:    d.GetAnnotations()[v1alpha1.AnnotationLastRequest],
+		Deleting:      o.Deleting,
+		InvalidReason: o.InvalidReason,
+		Paused:        o.Paused,
+		HoldReason:    o.HoldReason,
+		OnDelete:      o.Strategy == rollout.OnDelete,
+		Revision:      next.Revision, // the next revision, even before it is written: operators mean this revision
+		RollbackTo:    o.RollbackTo,
 		RolloutSteps: request.RolloutSteps{
-			Steps: o.StepCount(), NextSteps: o.NextStepCount(), Approved: o.Approved,
+			StepCount: o.StepCount(), NextRolloutStepCount: o.NextStepCount(), ApprovedSteps: o.ApprovedSteps,
 		},
-		Pinned: request.Pinned{Attempt: max(o.Retry, o.Progress.Attempt)},
+		PinFacts: request.PinFacts{RetryCount: max(o.RetryCount, o.Progress.Attempt)},
 	}
 	if next.Pin != nil {
-		f.PinnedTo = next.Pin.Revision
+		f.PinnedRevision = next.Pin.Revision
 	}
 	if o.Progress.Revision != f.Revision {
-		f.Attempt = o.Retry
+		f.RetryCount = o.RetryCount
 	}
 	if next.Pause != nil {
-		f.WaitsAt = next.Pause.Step + 1
+		f.WaitingStep = next.Pause.Step + 1
 	}
 	for _, s := range o.Sets {
 		if s.Current || s.Deleting {
@@ -52,7 +52,7 @@ func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision)
 		f.Rolling = f.Rolling || s.Replicas > 0 || len(s.Machines) > 0
 		addEarlierRevision(&f, s)
 	}
-	f.Good = revisionOfLastGoodSet(o)
+	f.LastGoodRevision = lastCompletedRevision(o)
 	return f
 }
 
@@ -63,19 +63,19 @@ func addEarlierRevision(f *request.DeploymentFacts, s rollout.MachineSet) {
 	// deployment
 	case s.Revision == 0 || s.IsTemplateDuplicate() && s.MissingObject() != "":
 	case s.IsTemplateDuplicate():
-		f.Twins = append(f.Twins, s.Revision)
+		f.DuplicateRevisions = append(f.DuplicateRevisions, s.Revision)
 	case s.MissingObject() != "":
-		if f.Lacking == nil {
-			f.Lacking = map[int64]string{}
+		if f.MissingObjects == nil {
+			f.MissingObjects = map[int64]string{}
 		}
-		f.Lacking[s.Revision] = s.MissingObject()
+		f.MissingObjects[s.Revision] = s.MissingObject()
 	default:
-		f.Revisions = append(f.Revisions, s.Revision)
+		f.EarlierRevisions = append(f.EarlierRevisions, s.Revision)
 	}
 }
 
-// revisionOfLastGoodSet returns the revision of the old set whose rollout completed last; 0 if no such set is recorded.
-func revisionOfLastGoodSet(o rollout.Facts) int64 {
+// lastCompletedRevision returns the revision of the old set whose rollout completed last; 0 if no such set is recorded.
+func lastCompletedRevision(o rollout.Facts) int64 {
 	for _, name := range []string{o.Progress.Good, o.Progress.FormerGood} {
 		for _, s := range o.Sets {
 			if s.Name == name && !s.Current && !s.Deleting {

@@ -74,19 +74,29 @@ func treeInRollout(change ...func(*v1alpha1.MachineDeployment)) deployment.Objec
 }
 
 func TestRequestFactsOfARollout(t *testing.T) {
-	f := deploymentRequest(treeInRollout(func(d *v1alpha1.MachineDeployment) {
+	f := deploymentRequestFacts(treeInRollout(func(d *v1alpha1.MachineDeployment) {
 		d.Annotations[v1alpha1.AnnotationLastRequest] = "2026-11-21T12:00:00Z ann requested start"
 		d.Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt] = "2026-11-21T12:00:00Z"
 	}), observetest.RequestTime)
-	assert.Equal(t, []int64{6, 7, 3}, f.Revisions, "the template of d-4 has another time: it is no longer the current one")
+	assert.Equal(
+		t,
+		[]int64{6, 7, 3},
+		f.EarlierRevisions,
+		"the template of d-4 has another time: it is no longer the current one",
+	)
 	assert.Zero(t, f.Revision, "the set has yet to be made")
 	assert.Equal(t, "2026-11-21T12:00:00Z", f.RestartedAt)
-	assert.Equal(t, "2026-11-21T12:00:00Z ann requested start", f.Last)
+	assert.Equal(t, "2026-11-21T12:00:00Z ann requested start", f.LastRecord)
 
 	assert.Equal(t, request.DeploymentFacts{
-		Name: "shop/d", UID: "uid-d", Now: observetest.RequestTime, Rolling: true, Revision: 7, Revisions: []int64{6, 3},
-		RolloutSteps: request.RolloutSteps{WaitsAt: 1, Steps: 2, NextSteps: 2},
-	}, deploymentRequest(treeInRollout(), observetest.RequestTime))
+		Name:             "shop/d",
+		UID:              "uid-d",
+		Now:              observetest.RequestTime,
+		Rolling:          true,
+		Revision:         7,
+		EarlierRevisions: []int64{6, 3},
+		RolloutSteps:     request.RolloutSteps{WaitingStep: 1, StepCount: 2, NextRolloutStepCount: 2},
+	}, deploymentRequestFacts(treeInRollout(), observetest.RequestTime))
 }
 
 func TestRequestFactsOfAStoppedRollout(t *testing.T) {
@@ -94,29 +104,29 @@ func TestRequestFactsOfAStoppedRollout(t *testing.T) {
 		change func(*v1alpha1.MachineDeployment)
 		check  func(request.DeploymentFacts) bool
 	}{
-		"paused":  {func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, func(f request.DeploymentFacts) bool { return f.Paused && f.WaitsAt == 1 }},
-		"held":    {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutHold] = "7 ann: why" }, func(f request.DeploymentFacts) bool { return f.Held == "ann: why" }},
-		"was":     {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutHold] = "6 ann: why" }, func(f request.DeploymentFacts) bool { return f.Held == "" }},
+		"paused":  {func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, func(f request.DeploymentFacts) bool { return f.Paused && f.WaitingStep == 1 }},
+		"held":    {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutHold] = "7 ann: why" }, func(f request.DeploymentFacts) bool { return f.HoldReason == "ann: why" }},
+		"was":     {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutHold] = "6 ann: why" }, func(f request.DeploymentFacts) bool { return f.HoldReason == "" }},
 		"going":   {func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }, func(f request.DeploymentFacts) bool { return f.Deleting }},
-		"invalid": {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, func(f request.DeploymentFacts) bool { return f.Invalid == "the template names no machine class" }},
+		"invalid": {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, func(f request.DeploymentFacts) bool { return f.InvalidReason == "the template names no machine class" }},
 		"undone":  {func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }, func(f request.DeploymentFacts) bool { return *f.RollbackTo == 3 && f.Revision == 7 }},
-		"passed":  {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutApprove] = "7/1 ann" }, func(f request.DeploymentFacts) bool { return f.Approved == 1 && f.WaitsAt == 0 }},
+		"passed":  {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutApprove] = "7/1 ann" }, func(f request.DeploymentFacts) bool { return f.ApprovedSteps == 1 && f.WaitingStep == 0 }},
 		"completed": {func(d *v1alpha1.MachineDeployment) {
 			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 6, Set: "d-2", LastGoodSet: "d-1"}
-		}, func(f request.DeploymentFacts) bool { return f.Good == 3 }},
+		}, func(f request.DeploymentFacts) bool { return f.LastGoodRevision == 3 }},
 		"completed, and in its bake time": {func(d *v1alpha1.MachineDeployment) {
 			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 7, Set: "d-4", LastGoodSet: "d-4", FormerGoodSet: "d-1"}
-		}, func(f request.DeploymentFacts) bool { return f.Good == 3 }},
+		}, func(f request.DeploymentFacts) bool { return f.LastGoodRevision == 3 }},
 		"completed and deleted": {func(d *v1alpha1.MachineDeployment) {
 			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 6, Set: "d-2", LastGoodSet: "d-3"}
-		}, func(f request.DeploymentFacts) bool { return f.Good == 0 }},
+		}, func(f request.DeploymentFacts) bool { return f.LastGoodRevision == 0 }},
 		"OnDelete knows no steps": {
 			func(d *v1alpha1.MachineDeployment) {
 				d.Spec.Strategy.Type = v1alpha1.OnDeleteMachineDeploymentStrategyType
-			}, func(f request.DeploymentFacts) bool { return f.OnDelete && f.Steps == 0 },
+			}, func(f request.DeploymentFacts) bool { return f.OnDelete && f.StepCount == 0 },
 		},
 	} {
-		f := deploymentRequest(treeInRollout(c.change), observetest.RequestTime)
+		f := deploymentRequestFacts(treeInRollout(c.change), observetest.RequestTime)
 		assert.True(t, c.check(f), "%s: %+v", name, f)
 	}
 }
@@ -129,9 +139,9 @@ func TestRequestFactsNameTheNextRevision(t *testing.T) {
 			s.Spec.Template.Spec.Class.Name = "older"
 		}
 	}
-	f := deploymentRequest(tree, observetest.RequestTime)
+	f := deploymentRequestFacts(tree, observetest.RequestTime)
 	assert.EqualValues(t, 8, f.Revision)
-	assert.Equal(t, []int64{7, 3}, f.Revisions)
+	assert.Equal(t, []int64{7, 3}, f.EarlierRevisions)
 	assert.True(t, f.Rolling)
 }
 
@@ -143,9 +153,9 @@ func TestRequestFactsWithoutARollout(t *testing.T) {
 		}
 	}
 	members := tree.Members
-	assert.True(t, deploymentRequest(tree, observetest.RequestTime).Rolling, "its machines are still there")
+	assert.True(t, deploymentRequestFacts(tree, observetest.RequestTime).Rolling, "its machines are still there")
 	tree.Members = members[3:]
-	assert.False(t, deploymentRequest(tree, observetest.RequestTime).Rolling)
+	assert.False(t, deploymentRequestFacts(tree, observetest.RequestTime).Rolling)
 }
 
 func TestRequestPatch(t *testing.T) {
@@ -155,40 +165,40 @@ func TestRequestPatch(t *testing.T) {
 		decision request.Decision
 	}{
 		`{"metadata":{"annotations":{"drain.machine.sapcloud.io/force":"ann: why"}}}`: {
-			request.Machine, request.Force, request.Decision{Annotation: new("ann: why")},
+			request.KindMachine, request.Force, request.Decision{AnnotationValue: new("ann: why")},
 		},
 		`{"metadata":{"annotations":{"drain.machine.sapcloud.io/hold":null}}}`: {
-			request.Machine, request.Resume, request.Decision{Annotation: new("")},
+			request.KindMachine, request.Resume, request.Decision{AnnotationValue: new("")},
 		},
 		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x"}},"spec":{"paused":true}}`: {
-			request.MachineDeployment, request.Pause, request.Decision{Record: "x", Paused: new(true)},
+			request.KindMachineDeployment, request.Pause, request.Decision{Record: "x", Paused: new(true)},
 		},
 		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/hold":null,"rollout.machine.sapcloud.io/paused-by":null}},"spec":{"paused":false}}`: {
-			request.MachineDeployment, request.Resume, request.Decision{Record: "x", Paused: new(false), Annotation: new("")},
+			request.KindMachineDeployment, request.Resume, request.Decision{Record: "x", Paused: new(false), AnnotationValue: new("")},
 		},
 		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/paused-by":"ann: why"}},"spec":{"paused":true}}`: {
-			request.MachineDeployment, request.Pause, request.Decision{Record: "x", Paused: new(true), Annotation: new("ann: why")},
+			request.KindMachineDeployment, request.Pause, request.Decision{Record: "x", Paused: new(true), AnnotationValue: new("ann: why")},
 		},
 		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/hold":"7 ann: why"}}}`: {
-			request.MachineDeployment, request.Cancel, request.Decision{Record: "x", Annotation: new("7 ann: why")},
+			request.KindMachineDeployment, request.Cancel, request.Decision{Record: "x", AnnotationValue: new("7 ann: why")},
 		},
 		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","rollout.machine.sapcloud.io/approve":"7/2 ann"}}}`: {
-			request.MachineDeployment, request.Approve, request.Decision{Record: "x", Annotation: new("7/2 ann")},
+			request.KindMachineDeployment, request.Approve, request.Decision{Record: "x", AnnotationValue: new("7/2 ann")},
 		},
 		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x"}},"spec":{"rollbackTo":{"revision":6}}}`: {
-			request.MachineDeployment, request.Undo, request.Decision{Record: "x", RollbackTo: new(int64(6))},
+			request.KindMachineDeployment, request.Undo, request.Decision{Record: "x", RollbackTo: new(int64(6))},
 		},
 		`{"metadata":{"annotations":{"rollout.machine.sapcloud.io/last-request":"x","kubernetes.io/change-cause":"started by ann"}},
 			"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"t"}}}}}`: {
-			request.MachineDeployment, request.Start, request.Decision{Record: "x", RestartedAt: new("t"), Annotation: new("started by ann")},
+			request.KindMachineDeployment, request.Start, request.Decision{Record: "x", RestartedAt: new("t"), AnnotationValue: new("started by ann")},
 		},
-		`null`: {request.MachineDeployment, request.Pause, request.Decision{Same: true, Says: "y"}},
+		`null`: {request.KindMachineDeployment, request.Pause, request.Decision{Repeated: true, Message: "y"}},
 	} {
 		got, err := json.Marshal(machine.RequestPatch(c.kind, c.command, c.decision))
 		require.NoError(t, err)
 		assert.JSONEq(t, want, string(got))
 	}
-	assert.Nil(t, machine.RequestPatch(request.Machine, request.Force, request.Decision{Refused: "no"}))
+	assert.Nil(t, machine.RequestPatch(request.KindMachine, request.Force, request.Decision{RefusalReason: "no"}))
 }
 
 // The record of a request concerns the deployment, and not its sets.
@@ -210,7 +220,7 @@ func TestStartRequestChangesTheTemplate(t *testing.T) {
 	assert.False(t, set.IsSameTemplate(before, &d.Spec.Template))
 }
 
-func deploymentRequest(tree deployment.ObjectTree, now time.Time) request.DeploymentFacts {
+func deploymentRequestFacts(tree deployment.ObjectTree, now time.Time) request.DeploymentFacts {
 	o := deployment.RolloutFacts(tree, now)
 	return deployment.RequestFacts(tree.Deployment, o, rollout.Decide(o))
 }

@@ -16,7 +16,7 @@ func TestRestoreTemplateFromSet(t *testing.T) {
 	former := observetest.NewSet("d-1", func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Labels[v1alpha1.LabelMachineTemplateHash] = "111"
 		s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "old"}
-		s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+		s.Spec.Template.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		s.Annotations = map[string]string{
 			"team": "shop", v1alpha1.AnnotationChangeCause: "the first image",
 			v1alpha1.AnnotationRevision: "1", v1alpha1.AnnotationRevisionHistory: "1,3", v1alpha1.AnnotationDesiredReplicas: "3",
@@ -44,7 +44,7 @@ func TestRestoreTemplateFromSet(t *testing.T) {
 
 	want := observetest.NewTemplate()
 	want.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "old"}
-	want.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+	want.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 	assert.Equal(t, want, d.Spec.Template, "as a whole, without the hash")
 	kept["team"], kept[v1alpha1.AnnotationChangeCause] = "shop", "the first image"
 	assert.Equal(t, kept, d.Annotations)

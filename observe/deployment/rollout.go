@@ -73,18 +73,18 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 		Now:      now,
 		Settings: rollout.Settings{Replicas: int(d.Spec.Replicas)},
 		Deletion: scale.Deletion{
-			Deleting:  d.DeletionTimestamp != nil,
-			Orphaning: cache.IsOrphaning(d),
-			Finalizer: cache.HasFinalizer(d.Finalizers),
+			Deleting:     d.DeletionTimestamp != nil,
+			Orphaning:    cache.IsOrphaning(d),
+			HasFinalizer: cache.HasFinalizer(d.Finalizers),
 		},
-		Invalid: cmp.Or(invalidReason(d), InvalidSteps(f.Policy)),
+		InvalidReason: cmp.Or(invalidReason(d), InvalidStepReason(f.Policy)),
 		MCM: rollout.MCMDeployment{
-			Frozen:    cache.HasFreezeLabel(d),
-			Thaws:     f.BehavesAsMCM,
-			Guard:     f.GuardsNodes,
-			Trigger:   d.Annotations[v1alpha1.AnnotationTriggerDeletion],
-			Scaled:    d.Annotations[v1alpha1.AnnotationLastScalerChange],
-			Replacing: len(d.Status.Replacements),
+			Frozen:                 cache.HasFreezeLabel(d),
+			FreezeEndsWithSets:     f.BehavesAsMCM,
+			ProtectsFromAutoscaler: f.GuardsNodes,
+			TriggerAnnotation:      d.Annotations[v1alpha1.AnnotationTriggerDeletion],
+			AutoscaledAt:           d.Annotations[v1alpha1.AnnotationLastScalerChange],
+			PendingGrantCount:      len(d.Status.Replacements),
 		},
 		OperatorRequests: rollout.OperatorRequests{
 			Paused:   d.Spec.Paused,
@@ -92,22 +92,22 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 		},
 		Generation:         d.Generation,
 		ObservedGeneration: d.Status.ObservedGeneration,
-		Reported:           reportedRollout(&d.Status),
+		ReportedStatus:     reportedStatus(&d.Status),
 	}
-	_, o.MCM.Unfreeze = d.Annotations[v1alpha1.AnnotationUnfreeze]
+	_, o.MCM.UnfreezeRequested = d.Annotations[v1alpha1.AnnotationUnfreeze]
 	o.Progress = RecordedProgress(d.Status.Rollout)
-	for _, c := range o.Reported.Conditions {
+	for _, c := range o.ReportedStatus.Conditions {
 		if c.Type == string(v1alpha1.MachineDeploymentProgressing) {
-			o.Absent = f.Absences.DurationBetween(c.Updated, now)
+			o.WorkerDowntime = f.Absences.DurationBetween(c.LastUpdateTime, now)
 		}
 	}
-	o.Strategy, o.Surge, o.Unavailable = strategyOfSpec(&d.Spec.Strategy)
+	o.Strategy, o.MaxSurge, o.MaxUnavailable = strategyOfSpec(&d.Spec.Strategy)
 	applySpec(&o, &d.Spec)
 	ApplyPolicy(&o, f.Policy)
 	members := map[types.UID][]*v1alpha1.Machine{}
 	for _, m := range f.Members {
 		if machine.WaitsForReplacementGrant(m) {
-			o.MCM.Due++
+			o.MCM.DueMachineCount++
 		}
 		if owner := metav1.GetControllerOf(m); owner != nil {
 			members[owner.UID] = append(members[owner.UID], m)
@@ -128,7 +128,7 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 	}
 	current := CurrentRevision(o.Sets)
 	ApplyRequests(&o, d, current)
-	ApplyRecord(&o, d.Status.Rollout, current)
+	ApplyRecordedPolicy(&o, d.Status.Rollout, current)
 	return o
 }
 
@@ -138,7 +138,7 @@ func applySpec(o *rollout.Facts, spec *v1alpha1.MachineDeploymentSpec) {
 		o.HistoryLimit = new(int(*limit))
 	}
 	if deadline := spec.ProgressDeadlineSeconds; deadline != nil {
-		o.Deadline = new(time.Duration(*deadline) * time.Second)
+		o.ProgressDeadline = new(time.Duration(*deadline) * time.Second)
 	}
 	if spec.RollbackTo != nil {
 		o.RollbackTo = new(spec.RollbackTo.Revision)
@@ -149,27 +149,27 @@ func applySpec(o *rollout.Facts, spec *v1alpha1.MachineDeploymentSpec) {
 // back at the progress deadline but the deployment has no deadline, no set is created for a new template.
 func ApplyPolicy(o *rollout.Facts, policy *v1alpha1.RolloutPolicy) {
 	spec := policy.PolicySpec()
-	o.FreeWhenDeleting = spec.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
+	o.IgnoresDeletingMachines = spec.MachineReplacementPolicy == v1alpha1.MachineTerminationStarted
 	o.Steps = ConvertSteps(spec.Steps)
-	o.NextSteps = len(spec.Steps)
-	o.Automatic = automaticRollback(spec.AutomaticRollback)
-	if o.Automatic.OnDeadline && o.Deadline == nil && o.NoCreate.Reason == "" {
-		o.NoCreate = rollout.Problem{Reason: vocabulary.ReasonPolicyInvalid, Message: "RolloutPolicy " + policy.Name +
+	o.NextRolloutStepCount = len(spec.Steps)
+	o.RollbackPolicy = convertAutomaticRollback(spec.AutomaticRollback)
+	if o.RollbackPolicy.OnDeadline && o.ProgressDeadline == nil && o.CreationProblem.Reason == "" {
+		o.CreationProblem = rollout.Problem{Reason: vocabulary.ReasonPolicyInvalid, Message: "RolloutPolicy " + policy.Name +
 			" rolls back at the progress deadline, and the deployment has none: no set is created for the template"}
 	}
 }
 
-// automaticRollback converts the settings for automatic rollbacks.
-func automaticRollback(of *v1alpha1.AutomaticRollback) (a rollout.AutoRollback) {
+// convertAutomaticRollback converts the settings for automatic rollbacks.
+func convertAutomaticRollback(of *v1alpha1.AutomaticRollback) (a rollout.AutoRollback) {
 	if of == nil {
 		return a
 	}
 	a.OnDeadline = of.OnProgressDeadline
 	if of.MaxFailedMachines != nil {
-		a.Failed, a.MaxFailed = true, int(*of.MaxFailedMachines)
+		a.HasMaxFailed, a.MaxFailed = true, int(*of.MaxFailedMachines)
 	}
 	if of.BakeTime != nil {
-		a.Bake = of.BakeTime.Duration
+		a.BakeTime = of.BakeTime.Duration
 	}
 	return a
 }
@@ -177,7 +177,7 @@ func automaticRollback(of *v1alpha1.AutomaticRollback) (a rollout.AutoRollback) 
 // ConvertSteps converts the steps of a rollout.
 func ConvertSteps(of []v1alpha1.RolloutStep) (steps []rollout.Step) {
 	for _, s := range of {
-		step := rollout.Step{Size: ParseIntOrPercent(s.Replicas), Approve: s.Approve}
+		step := rollout.Step{Size: ParseIntOrPercent(s.Replicas), NeedsApproval: s.Approve}
 		if s.Wait != nil {
 			step.Wait = s.Wait.Duration
 		}
@@ -218,7 +218,7 @@ func ParseIntOrPercent(v intstr.IntOrString) rollout.IntOrPercent {
 	if err != nil {
 		return rollout.IntOrPercent{}
 	}
-	return rollout.IntOrPercent{Value: n, Percent: true}
+	return rollout.IntOrPercent{Value: n, IsPercent: true}
 }
 
 // invalidReason returns why a deployment cannot be rolled out; empty for a valid deployment. Admission rejects most
@@ -254,9 +254,9 @@ func hasOrchestrationType(u *v1alpha1.InPlaceUpdateMachineDeployment) bool {
 		(u.OrchestrationType == v1alpha1.OrchestrationTypeAuto || u.OrchestrationType == v1alpha1.OrchestrationTypeManual)
 }
 
-// InvalidSteps returns why a rollout step does not parse; empty if all steps are valid. Admission does not check the
-// steps, because the check would exceed the cost limit of admission rules.
-func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
+// InvalidStepReason returns why a rollout step does not parse; empty if all steps are valid. Admission does not check
+// the steps, because the check would exceed the cost limit of admission rules.
+func InvalidStepReason(policy *v1alpha1.RolloutPolicy) string {
 	for i, s := range policy.PolicySpec().Steps {
 		percent, err := strconv.Atoi(strings.TrimSuffix(s.Replicas.StrVal, "%"))
 		if s.Replicas.Type == intstr.String && (err != nil || percent < 0) {
@@ -275,7 +275,7 @@ func InvalidSteps(policy *v1alpha1.RolloutPolicy) string {
 // tree is at least as new as the status, because the tree then contains all these machines.
 func (f ObjectTree) unreadMachineCount(set *v1alpha1.MachineSet) int {
 	if seen := set.Status.ObservedMachines; seen != "" &&
-		(f.MachinesVersion == seen || cache.IsNewer(f.MachinesVersion, seen)) {
+		(f.MachinesVersion == seen || cache.IsNewerVersion(f.MachinesVersion, seen)) {
 		return 0
 	}
 	return int(set.Status.Replicas)
@@ -294,30 +294,31 @@ func rolloutSetFacts(
 		Version: set.ResourceVersion,
 		Created: set.CreationTimestamp.Time,
 		MCM: rollout.MCMSet{
-			Foreign: !SelectsSet(f.Deployment, set),
-			Frozen:  cache.HasFreezeLabel(set),
+			Unselected: !SelectsSet(f.Deployment, set),
+			Frozen:     cache.HasFreezeLabel(set),
 		},
 		Current: observeset.IsSameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
 		Deletion: scale.Deletion{
-			Deleting:  set.DeletionTimestamp != nil,
-			Orphaning: cache.IsOrphaning(set),
-			Finalizer: cache.HasFinalizer(set.Finalizers),
+			Deleting:     set.DeletionTimestamp != nil,
+			Orphaning:    cache.IsOrphaning(set),
+			HasFinalizer: cache.HasFinalizer(set.Finalizers),
 		},
-		Replicas: int(set.Spec.Replicas),
-		Counted:  f.unreadMachineCount(set),
-		ActedOn:  int(set.Status.ObservedReplicas),
-		Revision: Revision(set),
-		History:  set.Annotations[v1alpha1.AnnotationRevisionHistory],
-		Desired:  ParseCount(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
-		Max:      ParseCount(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
+		Replicas:           int(set.Spec.Replicas),
+		StatusMachineCount: f.unreadMachineCount(set),
+		ActedOnSize:        int(set.Status.ObservedReplicas),
+		Revision:           Revision(set),
+		History:            set.Annotations[v1alpha1.AnnotationRevisionHistory],
+		DesiredReplicas:    ParseCount(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
+		MaxReplicas:        ParseCount(set.Annotations[v1alpha1.AnnotationMaxReplicas]),
 	}
-	_, s.NoScaleUp = set.Labels[v1alpha1.LabelScaleUpDisabled]
+	_, s.ScaleUpDisabled = set.Labels[v1alpha1.LabelScaleUpDisabled]
 	if !s.Current {
-		s.MCM.Lacks = f.missingClass(set)
+		s.MCM.MissingClass = f.missingClassName(set)
 	} else {
-		s.Drift = CopyDeploymentFields(set.DeepCopy(), f.Deployment) || s.Revision > 0 && Revision(f.Deployment) != s.Revision
+		s.Drifted = CopyDeploymentFields(set.DeepCopy(), f.Deployment) ||
+			s.Revision > 0 && Revision(f.Deployment) != s.Revision
 	}
-	s.Source = f.sourceOf(set)
+	s.Source = f.sourceOfSet(set)
 	for _, c := range set.Status.Conditions {
 		if c.Type == v1alpha1.MachineSetReplicaFailure && c.Status == v1alpha1.ConditionTrue {
 			s.Failure = rollout.Problem{Reason: c.Reason, Message: c.Message}
@@ -333,7 +334,7 @@ func rolloutSetFacts(
 			node = f.NodeOfMachine(m)
 		}
 		r := rolloutMemberFacts(m, set, selector, node, observeset.MinReadyDuration(set, f.BehavesAsMCM), now)
-		r.Joined, r.Requested, r.Denied = machine.IsJoinRecorded(
+		r.Joined, r.RemovalRequested, r.DenialReason = machine.IsJoinRecorded(
 			m,
 		), isReplacementRequested(
 			f.Deployment,
@@ -372,13 +373,13 @@ func rolloutMemberFacts(
 		Unhealthy: seen.IsUnhealthy(),
 		Failed:    seen.MCM.Failed,
 		MCM: rollout.MCMMember{
-			Troubled:   m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
-			Preserved:  seen.MCM.Preserved,
-			MarkedAt:   m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
-			HandedOver: seen.Updated,
+			LastOperationFailed: m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
+			Preserved:           seen.MCM.Preserved,
+			MarkedAt:            m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
+			HandedOver:          seen.MovedForUpdate,
 		},
-		Priority: seen.Priority,
-		First:    seen.DeleteFirst,
+		Priority:    seen.Priority,
+		DeleteFirst: seen.DeleteFirst,
 	}
 	if node != nil {
 		r.MCM.Node = node.Name
@@ -386,13 +387,14 @@ func rolloutMemberFacts(
 		inPlace := drain.InPlaceFacts(node)
 		done := inPlace.Result == v1alpha1.ValueUpdateSuccessful && inPlace.Reason == v1alpha1.ReasonUpdateSuccessful
 		_, marked := node.Labels[v1alpha1.LabelCandidateForUpdate]
-		r.MCM.Candidate, r.MCM.UpdateLabels = inPlace.Candidate, marked || inPlace.Selected || inPlace.Result != ""
+		r.MCM.IsUpdateCandidate, r.MCM.HasUpdateLabels = inPlace.Candidate, marked || inPlace.Selected || inPlace.Result != ""
 		r.Updating = inPlace.Selected && !done || seen.Updating
 		r.MCM.Updated = done && !seen.Updating
-		r.MCM.Guard = node.Annotations[v1alpha1.AnnotationScaleDownDisabled]
-		r.MCM.Guarded = r.MCM.Guard != "" && node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != ""
-		if r.MCM.Guard == "" && !machine.HasJoined(m) { // the first sync of the node writes the guard
-			r.MCM.Guard = v1alpha1.ValueLowerTrue
+		r.MCM.ScaleDownDisabledValue = node.Annotations[v1alpha1.AnnotationScaleDownDisabled]
+		r.MCM.ScaleDownDisabledByMillwright = r.MCM.ScaleDownDisabledValue != "" &&
+			node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != ""
+		if r.MCM.ScaleDownDisabledValue == "" && !machine.HasJoined(m) { // the first sync of the node writes the guard
+			r.MCM.ScaleDownDisabledValue = v1alpha1.ValueLowerTrue
 		}
 		r.MCM.Tainted = cache.HasTaint(node, v1alpha1.TaintPreferNoSchedule)
 	}

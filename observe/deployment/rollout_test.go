@@ -24,19 +24,19 @@ import (
 
 // rolloutRow is a test row for one fact about a deployment, derived from the deployment and its sets.
 type rolloutRow struct {
-	name       string
-	fact       string
-	deployment observetest.DeploymentChange
-	policy     *v1alpha1.RolloutPolicy
-	sets       []*v1alpha1.MachineSet
-	orphans    []*v1alpha1.MachineSet
-	want       any
+	name             string
+	fact             string
+	deploymentChange observetest.DeploymentChange
+	policy           *v1alpha1.RolloutPolicy
+	sets             []*v1alpha1.MachineSet
+	orphans          []*v1alpha1.MachineSet
+	want             any
 }
 
 // assertEveryFactIsTested asserts that each fact of T has a row whose expected value differs from the default.
 func assertEveryFactIsTested[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
-	for _, name := range observetest.FieldNamesWithout("ClusterAPI", reflect.TypeFor[T]()) {
+	for _, name := range observetest.FieldNamesWithoutPart("ClusterAPI", reflect.TypeFor[T]()) {
 		shown := false
 		for _, want := range told[name] {
 			shown = shown || !assert.ObjectsAreEqual(want, observetest.FieldByName(plain, name))
@@ -117,18 +117,18 @@ func TestRolloutFacts(t *testing.T) {
 	seven := []*v1alpha1.MachineSet{newSetOfRevision("6", withOldClass), newSetOfRevision("7")}
 	rows := []rolloutRow{
 		{fact: "Now", want: observetest.Noon},
-		{fact: "Replicas", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Replicas = 3 }), want: 3},
+		{fact: "Replicas", deploymentChange: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Replicas = 3 }), want: 3},
 		{
-			fact:       "Deleting",
-			deployment: func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() },
-			want:       true,
+			fact:             "Deleting",
+			deploymentChange: func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() },
+			want:             true,
 		},
 		{
-			fact:       "PausedBy",
-			deployment: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch"),
-			want:       "ann: lunch",
+			fact:             "PausedBy",
+			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch"),
+			want:             "ann: lunch",
 		},
-		{fact: "Orphaning", deployment: func(d *v1alpha1.MachineDeployment) {
+		{fact: "Orphaning", deploymentChange: func(d *v1alpha1.MachineDeployment) {
 			d.DeletionTimestamp, d.Finalizers = observetest.Now(), []string{"orphan"}
 		}, want: true},
 		{fact: "Orphans", orphans: []*v1alpha1.MachineSet{
@@ -141,110 +141,118 @@ func TestRolloutFacts(t *testing.T) {
 			),
 		}, want: []rollout.Orphan{{Name: "ours", UID: "uid-ours", Version: "7", Matches: true}, {Name: "left", UID: "uid-left", Deleting: true, Released: true}}},
 		{
-			fact:       "MCM.Frozen",
-			deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "True"} },
-			want:       true,
+			fact:             "MCM.Frozen",
+			deploymentChange: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "True"} },
+			want:             true,
 		},
 		{
-			name:       "with another value",
-			fact:       "MCM.Frozen",
-			deployment: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "true"} },
-			want:       false,
+			name:             "with another value",
+			fact:             "MCM.Frozen",
+			deploymentChange: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "true"} },
+			want:             false,
 		},
-		{fact: "MCM.Unfreeze", deployment: withDeploymentAnnotation(v1alpha1.AnnotationUnfreeze, ""), want: true},
-		{fact: "Paused", deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Paused = true }), want: true},
 		{
-			name:       "its sets are paused, and not its rollout",
-			fact:       "Paused",
-			deployment: withDeploymentAnnotation(v1alpha1.AnnotationPaused, ""),
-			want:       false,
+			fact:             "MCM.UnfreezeRequested",
+			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationUnfreeze, ""),
+			want:             true,
 		},
-		{fact: "MCM.Guard", want: true},
+		{fact: "Paused", deploymentChange: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Paused = true }), want: true},
 		{
-			fact:       "Invalid",
-			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Template.Spec.Class.Name = "" }),
-			want:       "the template names no machine class",
+			name:             "its sets are paused, and not its rollout",
+			fact:             "Paused",
+			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationPaused, ""),
+			want:             false,
+		},
+		{fact: "MCM.ProtectsFromAutoscaler", want: true},
+		{
+			fact:             "InvalidReason",
+			deploymentChange: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Template.Spec.Class.Name = "" }),
+			want:             "the template names no machine class",
 		},
 
 		{name: "left out", fact: "Strategy", want: rollout.RollingUpdate},
 		{
-			fact:       "Strategy",
-			deployment: withStrategy(v1alpha1.MachineDeploymentStrategy{Type: rolling}),
-			want:       rollout.RollingUpdate,
+			fact:             "Strategy",
+			deploymentChange: withStrategy(v1alpha1.MachineDeploymentStrategy{Type: rolling}),
+			want:             rollout.RollingUpdate,
 		},
 		{
-			fact:       "Strategy",
-			deployment: withStrategy(v1alpha1.MachineDeploymentStrategy{Type: "Recreate"}),
-			want:       rollout.Recreate,
+			fact:             "Strategy",
+			deploymentChange: withStrategy(v1alpha1.MachineDeploymentStrategy{Type: "Recreate"}),
+			want:             rollout.Recreate,
 		},
 		{
-			fact:       "Strategy",
-			deployment: withStrategy(v1alpha1.MachineDeploymentStrategy{Type: "OnDelete"}),
-			want:       rollout.OnDelete,
+			fact:             "Strategy",
+			deploymentChange: withStrategy(v1alpha1.MachineDeploymentStrategy{Type: "OnDelete"}),
+			want:             rollout.OnDelete,
 		},
 		{
-			fact:       "Strategy",
-			deployment: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil),
-			want:       rollout.InPlaceAuto,
+			fact:             "Strategy",
+			deploymentChange: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeAuto, nil, nil),
+			want:             rollout.InPlaceAuto,
 		},
 		{
-			fact:       "Strategy",
-			deployment: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeManual, nil, nil),
-			want:       rollout.InPlaceManual,
+			fact:             "Strategy",
+			deploymentChange: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeManual, nil, nil),
+			want:             rollout.InPlaceManual,
 		},
 
-		{name: "left out", fact: "Surge", want: rollout.IntOrPercent{Value: 1}},
-		{name: "left out", fact: "Unavailable", want: rollout.IntOrPercent{}},
+		{name: "left out", fact: "MaxSurge", want: rollout.IntOrPercent{Value: 1}},
+		{name: "left out", fact: "MaxUnavailable", want: rollout.IntOrPercent{}},
 		{
-			name:       "left out of its block",
-			fact:       "Surge",
-			deployment: withSurgeAndUnavailable(rolling, "", nil, number(2)),
-			want:       rollout.IntOrPercent{Value: 1},
+			name:             "left out of its block",
+			fact:             "MaxSurge",
+			deploymentChange: withSurgeAndUnavailable(rolling, "", nil, number(2)),
+			want:             rollout.IntOrPercent{Value: 1},
 		},
 		{
-			name:       "zero is a number",
-			fact:       "Surge",
-			deployment: withSurgeAndUnavailable(rolling, "", number(0), nil),
-			want:       rollout.IntOrPercent{},
+			name:             "zero is a number",
+			fact:             "MaxSurge",
+			deploymentChange: withSurgeAndUnavailable(rolling, "", number(0), nil),
+			want:             rollout.IntOrPercent{},
 		},
-		{fact: "Surge.Value", deployment: withSurgeAndUnavailable(rolling, "", number(3), nil), want: 3},
-		{fact: "Surge.Percent", deployment: withSurgeAndUnavailable(rolling, "", text("25%"), nil), want: true},
+		{fact: "MaxSurge.Value", deploymentChange: withSurgeAndUnavailable(rolling, "", number(3), nil), want: 3},
+		{fact: "MaxSurge.IsPercent", deploymentChange: withSurgeAndUnavailable(rolling, "", text("25%"), nil), want: true},
 		{
-			name:       "percent",
-			fact:       "Surge",
-			deployment: withSurgeAndUnavailable(rolling, "", text("25%"), nil),
-			want:       rollout.IntOrPercent{Value: 25, Percent: true},
-		},
-		{
-			name:       "a string without the sign, as in MCM",
-			fact:       "Surge",
-			deployment: withSurgeAndUnavailable(rolling, "", text("25"), nil),
-			want:       rollout.IntOrPercent{Value: 25, Percent: true},
+			name:             "percent",
+			fact:             "MaxSurge",
+			deploymentChange: withSurgeAndUnavailable(rolling, "", text("25%"), nil),
+			want:             rollout.IntOrPercent{Value: 25, IsPercent: true},
 		},
 		{
-			name:       "nonsense",
-			fact:       "Surge",
-			deployment: withSurgeAndUnavailable(rolling, "", text("many"), nil),
-			want:       rollout.IntOrPercent{},
-		},
-		{fact: "Unavailable.Value", deployment: withSurgeAndUnavailable(rolling, "", nil, number(2)), want: 2},
-		{fact: "Unavailable.Percent", deployment: withSurgeAndUnavailable(rolling, "", nil, text("10%")), want: true},
-		{
-			name:       "of an in-place update",
-			fact:       "Surge",
-			deployment: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeAuto, text("20%"), number(2)),
-			want:       rollout.IntOrPercent{Value: 20, Percent: true},
+			name:             "a string without the sign, as in MCM",
+			fact:             "MaxSurge",
+			deploymentChange: withSurgeAndUnavailable(rolling, "", text("25"), nil),
+			want:             rollout.IntOrPercent{Value: 25, IsPercent: true},
 		},
 		{
-			name:       "of an in-place update",
-			fact:       "Unavailable",
-			deployment: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeManual, nil, number(2)),
-			want:       rollout.IntOrPercent{Value: 2},
+			name:             "nonsense",
+			fact:             "MaxSurge",
+			deploymentChange: withSurgeAndUnavailable(rolling, "", text("many"), nil),
+			want:             rollout.IntOrPercent{},
+		},
+		{fact: "MaxUnavailable.Value", deploymentChange: withSurgeAndUnavailable(rolling, "", nil, number(2)), want: 2},
+		{
+			fact:             "MaxUnavailable.IsPercent",
+			deploymentChange: withSurgeAndUnavailable(rolling, "", nil, text("10%")),
+			want:             true,
+		},
+		{
+			name:             "of an in-place update",
+			fact:             "MaxSurge",
+			deploymentChange: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeAuto, text("20%"), number(2)),
+			want:             rollout.IntOrPercent{Value: 20, IsPercent: true},
+		},
+		{
+			name:             "of an in-place update",
+			fact:             "MaxUnavailable",
+			deploymentChange: withSurgeAndUnavailable(inPlace, v1alpha1.OrchestrationTypeManual, nil, number(2)),
+			want:             rollout.IntOrPercent{Value: 2},
 		},
 		{
 			name: "those of a rolling update are not an in-place update's",
-			fact: "Unavailable",
-			deployment: withStrategy(v1alpha1.MachineDeploymentStrategy{
+			fact: "MaxUnavailable",
+			deploymentChange: withStrategy(v1alpha1.MachineDeploymentStrategy{
 				Type: inPlace,
 				RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{
 					UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxUnavailable: number(4)},
@@ -254,196 +262,237 @@ func TestRolloutFacts(t *testing.T) {
 		},
 
 		{
-			name:       "of another revision",
-			fact:       "Held",
-			sets:       seven,
-			deployment: withDeploymentAnnotation(hold, "6 ann: it burns"),
-			want:       "",
-		},
-		{fact: "Held", sets: seven, deployment: withDeploymentAnnotation(hold, "7 ann: it burns"), want: "ann: it burns"},
-		{
-			name:       "without a word",
-			fact:       "Held",
-			sets:       seven,
-			deployment: withDeploymentAnnotation(hold, "7"),
-			want:       "no reason given",
+			name:             "of another revision",
+			fact:             "HoldReason",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(hold, "6 ann: it burns"),
+			want:             "",
 		},
 		{
-			name:       "more blanks than one",
-			fact:       "Held",
-			sets:       seven,
-			deployment: withDeploymentAnnotation(hold, "7   "),
-			want:       "no reason given",
-		},
-		{name: "of no revision", fact: "Held", sets: seven, deployment: withDeploymentAnnotation(hold, "ann"), want: ""},
-		{name: "nothing", fact: "Held", sets: seven, deployment: withDeploymentAnnotation(hold, ""), want: ""},
-		{
-			name:       "the current set is going",
-			fact:       "Held",
-			sets:       []*v1alpha1.MachineSet{newSetOfRevision("7", observetest.AsDeletingSet)},
-			deployment: withDeploymentAnnotation(hold, "7 ann"),
-			want:       "",
+			fact:             "HoldReason",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(hold, "7 ann: it burns"),
+			want:             "ann: it burns",
 		},
 		{
-			name:       "the template is another by now",
-			fact:       "Held",
-			sets:       seven,
-			deployment: observetest.CombineChanges(withDeploymentAnnotation(hold, "7 ann"), observetest.WithNewClass),
-			want:       "",
-		},
-		{fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "7/2 ann: looks well"), want: 2},
-		{
-			name:       "without a word",
-			fact:       "Approved",
-			sets:       seven,
-			deployment: withDeploymentAnnotation(approve, "7/2"),
-			want:       2,
+			name:             "without a word",
+			fact:             "HoldReason",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(hold, "7"),
+			want:             "no reason given",
 		},
 		{
-			name:       "of another revision",
-			fact:       "Approved",
-			sets:       seven,
-			deployment: withDeploymentAnnotation(approve, "6/2 ann"),
-			want:       0,
-		},
-		{name: "of no stage", fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "7 ann"), want: 0},
-		{name: "nonsense", fact: "Approved", sets: seven, deployment: withDeploymentAnnotation(approve, "7/-1"), want: 0},
-		{
-			fact:       "Retry",
-			sets:       seven,
-			deployment: withDeploymentAnnotation(v1alpha1.AnnotationRolloutRetry, "7/2 ann: quota"),
-			want:       2,
+			name:             "more blanks than one",
+			fact:             "HoldReason",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(hold, "7   "),
+			want:             "no reason given",
 		},
 		{
-			name:       "of another revision",
-			fact:       "Retry",
-			sets:       seven,
-			deployment: withDeploymentAnnotation(v1alpha1.AnnotationRolloutRetry, "6/2 ann"),
-			want:       0,
+			name:             "of no revision",
+			fact:             "HoldReason",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(hold, "ann"),
+			want:             "",
+		},
+		{name: "nothing", fact: "HoldReason", sets: seven, deploymentChange: withDeploymentAnnotation(hold, ""), want: ""},
+		{
+			name:             "the current set is going",
+			fact:             "HoldReason",
+			sets:             []*v1alpha1.MachineSet{newSetOfRevision("7", observetest.AsDeletingSet)},
+			deploymentChange: withDeploymentAnnotation(hold, "7 ann"),
+			want:             "",
 		},
 		{
-			fact:       "PinTo",
-			sets:       seven,
-			deployment: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"),
-			want:       int64(3),
+			name:             "the template is another by now",
+			fact:             "HoldReason",
+			sets:             seven,
+			deploymentChange: observetest.CombineChanges(withDeploymentAnnotation(hold, "7 ann"), observetest.WithNewClass),
+			want:             "",
 		},
 		{
-			fact:       "PinBy",
-			sets:       seven,
-			deployment: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"),
-			want:       "ann: slow",
+			fact:             "ApprovedSteps",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(approve, "7/2 ann: looks well"),
+			want:             2,
+		},
+		{
+			name:             "without a word",
+			fact:             "ApprovedSteps",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(approve, "7/2"),
+			want:             2,
+		},
+		{
+			name:             "of another revision",
+			fact:             "ApprovedSteps",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(approve, "6/2 ann"),
+			want:             0,
+		},
+		{
+			name:             "of no stage",
+			fact:             "ApprovedSteps",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(approve, "7 ann"),
+			want:             0,
+		},
+		{
+			name:             "nonsense",
+			fact:             "ApprovedSteps",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(approve, "7/-1"),
+			want:             0,
+		},
+		{
+			fact:             "RetryCount",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationRolloutRetry, "7/2 ann: quota"),
+			want:             2,
+		},
+		{
+			name:             "of another revision",
+			fact:             "RetryCount",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationRolloutRetry, "6/2 ann"),
+			want:             0,
+		},
+		{
+			fact:             "PinTo",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"),
+			want:             int64(3),
+		},
+		{
+			fact:             "PinnedBy",
+			sets:             seven,
+			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"),
+			want:             "ann: slow",
 		},
 
 		{fact: "Steps", policy: policyWithSteps(
 			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
-		), want: []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, Approve: true}, {Size: rollout.IntOrPercent{Value: 50, Percent: true}, Wait: time.Hour}}},
-		{fact: "FreeWhenDeleting", policy: policyWithReplacement(v1alpha1.MachineTerminationStarted), want: true},
+		), want: []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, NeedsApproval: true}, {Size: rollout.IntOrPercent{Value: 50, IsPercent: true}, Wait: time.Hour}}},
+		{fact: "IgnoresDeletingMachines", policy: policyWithReplacement(v1alpha1.MachineTerminationStarted), want: true},
 		{
-			fact:   "NextSteps",
+			fact:   "NextRolloutStepCount",
 			policy: policyWithSteps(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true}),
 			want:   1,
 		},
 		{
 			name:   "the other policy",
-			fact:   "FreeWhenDeleting",
+			fact:   "IgnoresDeletingMachines",
 			policy: policyWithReplacement(v1alpha1.MachineTerminationComplete),
 			want:   false,
 		},
 		{
-			fact:       "HistoryLimit",
-			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RevisionHistoryLimit = new(int32(0)) }),
-			want:       new(0),
+			fact:             "HistoryLimit",
+			deploymentChange: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RevisionHistoryLimit = new(int32(0)) }),
+			want:             new(0),
 		},
 		{
-			name:       "in seconds",
-			fact:       "Deadline",
-			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.ProgressDeadlineSeconds = new(int32(90)) }),
-			want:       new(90 * time.Second),
+			name:             "in seconds",
+			fact:             "ProgressDeadline",
+			deploymentChange: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.ProgressDeadlineSeconds = new(int32(90)) }),
+			want:             new(90 * time.Second),
 		},
-		{fact: "Automatic.OnDeadline", policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
+		{fact: "RollbackPolicy.OnDeadline", policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
 			AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
 		}), want: true},
-		{fact: "NoCreate.Reason", policy: policyWithRollbackOnDeadline(), want: "PolicyInvalid"},
+		{fact: "CreationProblem.Reason", policy: policyWithRollbackOnDeadline(), want: "PolicyInvalid"},
 		{
-			fact:   "NoCreate.Message",
+			fact:   "CreationProblem.Message",
 			policy: policyWithRollbackOnDeadline(),
 			want: "RolloutPolicy careful rolls back at the progress deadline, " +
 				"and the deployment has none: no set is created for the template",
 		},
 		{
 			name:   "of a deployment with a deadline",
-			fact:   "NoCreate",
+			fact:   "CreationProblem",
 			policy: policyWithRollbackOnDeadline(),
-			deployment: func(d *v1alpha1.MachineDeployment) {
+			deploymentChange: func(d *v1alpha1.MachineDeployment) {
 				d.Spec.ProgressDeadlineSeconds = new(int32(60))
 			},
 			want: rollout.Problem{},
 		},
-		{fact: "Automatic.MaxFailed", policy: policyWithMaxFailed(new(int32(2))), want: 2},
-		{fact: "Automatic.Failed", policy: policyWithMaxFailed(new(int32(2))), want: true},
-		{fact: "Automatic.Bake", policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
+		{fact: "RollbackPolicy.MaxFailed", policy: policyWithMaxFailed(new(int32(2))), want: 2},
+		{fact: "RollbackPolicy.HasMaxFailed", policy: policyWithMaxFailed(new(int32(2))), want: true},
+		{fact: "RollbackPolicy.BakeTime", policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
 			AutomaticRollback: &v1alpha1.AutomaticRollback{BakeTime: &metav1.Duration{Duration: time.Hour}},
 		}), want: time.Hour},
 		{
 			name:   "none may fail",
-			fact:   "Automatic",
+			fact:   "RollbackPolicy",
 			policy: policyWithMaxFailed(new(int32(0))),
-			want:   rollout.AutoRollback{Failed: true},
-		},
-		{name: "they are not counted", fact: "Automatic", policy: policyWithMaxFailed(nil), want: rollout.AutoRollback{}},
-		{
-			fact:       "RollbackTo",
-			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }),
-			want:       new(int64(3)),
+			want:   rollout.AutoRollback{HasMaxFailed: true},
 		},
 		{
-			name:       "to the one before",
-			fact:       "RollbackTo",
-			deployment: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{} }),
-			want:       new(int64(0)),
+			name:   "they are not counted",
+			fact:   "RollbackPolicy",
+			policy: policyWithMaxFailed(nil),
+			want:   rollout.AutoRollback{},
+		},
+		{
+			fact: "RollbackTo",
+			deploymentChange: spec(
+				func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} },
+			),
+			want: new(int64(3)),
+		},
+		{
+			name:             "to the one before",
+			fact:             "RollbackTo",
+			deploymentChange: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.RollbackTo = &v1alpha1.RollbackConfig{} }),
+			want:             new(int64(0)),
 		},
 
 		{
-			name:       "as it stands",
-			fact:       "MCM.Trigger",
-			deployment: withDeploymentAnnotation(v1alpha1.AnnotationTriggerDeletion, "a~x,b"),
-			want:       "a~x,b",
+			name:             "as it stands",
+			fact:             "MCM.TriggerAnnotation",
+			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationTriggerDeletion, "a~x,b"),
+			want:             "a~x,b",
 		},
 		{
-			fact:       "MCM.Scaled",
-			deployment: withDeploymentAnnotation(v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"),
-			want:       "2026-01-01T00:00:00Z",
+			fact:             "MCM.AutoscaledAt",
+			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationLastScalerChange, "2026-01-01T00:00:00Z"),
+			want:             "2026-01-01T00:00:00Z",
 		},
-		{fact: "Progress.Revision", deployment: withRolloutStatus(v1alpha1.RolloutStatus{Revision: 7}), want: int64(7)},
-		{fact: "Progress.Step", deployment: withRolloutStatus(v1alpha1.RolloutStatus{Step: 2}), want: 2},
+		{fact: "Progress.Revision", deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{Revision: 7}), want: int64(7)},
+		{fact: "Progress.Step", deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{Step: 2}), want: 2},
 		{
-			fact:       "Progress.Reached",
-			deployment: withRolloutStatus(v1alpha1.RolloutStatus{ReachedAt: new(observetest.MinutesBeforeNoon(5))}),
-			want:       observetest.MinutesBeforeNoon(5).Time,
+			fact:             "Progress.Reached",
+			deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{ReachedAt: new(observetest.MinutesBeforeNoon(5))}),
+			want:             observetest.MinutesBeforeNoon(5).Time,
 		},
 		{
-			fact:       "Progress.Failed",
-			deployment: withRolloutStatus(v1alpha1.RolloutStatus{FailedMachines: []string{"a"}}),
-			want:       []string{"a"},
+			fact:             "Progress.Failed",
+			deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{FailedMachines: []string{"a"}}),
+			want:             []string{"a"},
 		},
-		{fact: "Progress.Attempt", deployment: withRolloutStatus(v1alpha1.RolloutStatus{Attempt: 2}), want: 2},
+		{fact: "Progress.Attempt", deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{Attempt: 2}), want: 2},
 		{
-			fact:       "Progress.Completed",
-			deployment: withRolloutStatus(v1alpha1.RolloutStatus{CompletedAt: new(observetest.MinutesBeforeNoon(5))}),
-			want:       observetest.MinutesBeforeNoon(5).Time,
+			fact:             "Progress.Completed",
+			deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{CompletedAt: new(observetest.MinutesBeforeNoon(5))}),
+			want:             observetest.MinutesBeforeNoon(5).Time,
 		},
-		{fact: "Progress.Set", deployment: withRolloutStatus(v1alpha1.RolloutStatus{Set: "s"}), want: "s"},
-		{fact: "Progress.Good", deployment: withRolloutStatus(v1alpha1.RolloutStatus{LastGoodSet: "u"}), want: "u"},
-		{fact: "Progress.FormerGood", deployment: withRolloutStatus(v1alpha1.RolloutStatus{FormerGoodSet: "u"}), want: "u"},
+		{fact: "Progress.Set", deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{Set: "s"}), want: "s"},
+		{fact: "Progress.Good", deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{LastGoodSet: "u"}), want: "u"},
 		{
-			fact:       "Progress.FormerMachines",
-			deployment: withRolloutStatus(v1alpha1.RolloutStatus{FormerMachinesUntil: new(observetest.MinutesBeforeNoon(5))}),
-			want:       observetest.MinutesBeforeNoon(5).Time,
+			fact:             "Progress.FormerGood",
+			deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{FormerGoodSet: "u"}),
+			want:             "u",
+		},
+		{
+			fact: "Progress.FormerMachines",
+			deploymentChange: withRolloutStatus(
+				v1alpha1.RolloutStatus{FormerMachinesUntil: new(observetest.MinutesBeforeNoon(5))},
+			),
+			want: observetest.MinutesBeforeNoon(5).Time,
 		},
 		{
 			fact: "Progress.Pin",
-			deployment: withRolloutStatus(v1alpha1.RolloutStatus{Pin: &v1alpha1.RolloutPin{
+			deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{Pin: &v1alpha1.RolloutPin{
 				Set:         "good",
 				Revision:    6,
 				Since:       observetest.MinutesBeforeNoon(5),
@@ -458,31 +507,39 @@ func TestRolloutFacts(t *testing.T) {
 				By:       "ann",
 			},
 		},
-		{fact: "Reported.Counts.Replicas", deployment: withStatus(v1alpha1.MachineDeploymentStatus{Replicas: 1}), want: 1},
 		{
-			fact:       "Reported.Counts.Updated",
-			deployment: withStatus(v1alpha1.MachineDeploymentStatus{UpdatedReplicas: 2}),
-			want:       2,
-		},
-		{fact: "Reported.Counts.Ready", deployment: withStatus(v1alpha1.MachineDeploymentStatus{ReadyReplicas: 3}), want: 3},
-		{
-			fact:       "Reported.Counts.Available",
-			deployment: withStatus(v1alpha1.MachineDeploymentStatus{AvailableReplicas: 4}),
-			want:       4,
+			fact:             "ReportedStatus.Counts.Replicas",
+			deploymentChange: withStatus(v1alpha1.MachineDeploymentStatus{Replicas: 1}),
+			want:             1,
 		},
 		{
-			fact:       "Reported.Counts.Unavailable",
-			deployment: withStatus(v1alpha1.MachineDeploymentStatus{UnavailableReplicas: 5}),
-			want:       5,
+			fact:             "ReportedStatus.Counts.Updated",
+			deploymentChange: withStatus(v1alpha1.MachineDeploymentStatus{UpdatedReplicas: 2}),
+			want:             2,
 		},
 		{
-			fact:       "Reported.Counts.PreservedFailed",
-			deployment: withStatus(v1alpha1.MachineDeploymentStatus{PreservedFailedReplicas: 6}),
-			want:       6,
+			fact:             "ReportedStatus.Counts.Ready",
+			deploymentChange: withStatus(v1alpha1.MachineDeploymentStatus{ReadyReplicas: 3}),
+			want:             3,
 		},
 		{
-			fact: "Reported.Conditions",
-			deployment: withStatus(v1alpha1.MachineDeploymentStatus{Conditions: []v1alpha1.MachineDeploymentCondition{
+			fact:             "ReportedStatus.Counts.Available",
+			deploymentChange: withStatus(v1alpha1.MachineDeploymentStatus{AvailableReplicas: 4}),
+			want:             4,
+		},
+		{
+			fact:             "ReportedStatus.Counts.Unavailable",
+			deploymentChange: withStatus(v1alpha1.MachineDeploymentStatus{UnavailableReplicas: 5}),
+			want:             5,
+		},
+		{
+			fact:             "ReportedStatus.Counts.PreservedFailed",
+			deploymentChange: withStatus(v1alpha1.MachineDeploymentStatus{PreservedFailedReplicas: 6}),
+			want:             6,
+		},
+		{
+			fact: "ReportedStatus.Conditions",
+			deploymentChange: withStatus(v1alpha1.MachineDeploymentStatus{Conditions: []v1alpha1.MachineDeploymentCondition{
 				{
 					Type:               "Progressing",
 					Status:             "True",
@@ -493,43 +550,55 @@ func TestRolloutFacts(t *testing.T) {
 				},
 			}}),
 			want: []rollout.Condition{
-				{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: observetest.MinutesBeforeNoon(3).Time},
+				{
+					Type:           "Progressing",
+					Status:         "True",
+					Reason:         "R",
+					Message:        "m",
+					LastUpdateTime: observetest.MinutesBeforeNoon(3).Time,
+				},
 			},
 		},
 		{
-			fact:       "Reported.Failed",
-			deployment: withStatus(v1alpha1.MachineDeploymentStatus{FailedMachines: []v1alpha1.MachineSummary{{Name: "a"}}}),
-			want:       []string{"a"},
+			fact: "ReportedStatus.FailedNames",
+			deploymentChange: withStatus(
+				v1alpha1.MachineDeploymentStatus{FailedMachines: []v1alpha1.MachineSummary{{Name: "a"}}},
+			),
+			want: []string{"a"},
 		},
 		{
-			fact:       "Finalizer",
-			deployment: func(d *v1alpha1.MachineDeployment) { d.Finalizers = []string{v1alpha1.FinalizerMachine} },
-			want:       true,
+			fact:             "HasFinalizer",
+			deploymentChange: func(d *v1alpha1.MachineDeployment) { d.Finalizers = []string{v1alpha1.FinalizerMachine} },
+			want:             true,
 		},
-		{fact: "Generation", deployment: func(d *v1alpha1.MachineDeployment) { d.Generation = 7 }, want: int64(7)},
+		{fact: "Generation", deploymentChange: func(d *v1alpha1.MachineDeployment) { d.Generation = 7 }, want: int64(7)},
 		{
-			fact:       "ObservedGeneration",
-			deployment: withStatus(v1alpha1.MachineDeploymentStatus{ObservedGeneration: 7}),
-			want:       int64(7),
+			fact:             "ObservedGeneration",
+			deploymentChange: withStatus(v1alpha1.MachineDeploymentStatus{ObservedGeneration: 7}),
+			want:             int64(7),
 		},
 		{
-			fact:       "MCM.Replacing",
-			deployment: withStatus(v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}}),
-			want:       1,
+			fact: "MCM.PendingGrantCount",
+			deploymentChange: withStatus(
+				v1alpha1.MachineDeploymentStatus{Replacements: []v1alpha1.MachineReplacement{{UID: "x"}}},
+			),
+			want: 1,
 		},
 	}
 	told := map[string][]any{
-		"Absent":    {time.Minute}, // see TestWorkerAbsenceExtendsTheProgressDeadline
-		"MCM.Due":   {1},           // see TestMachinesThatWaitForReplacement
-		"Sets":      {nil},         // see TestRolloutFactsOfASet
-		"MCM.Thaws": {true},        // see TestDeploymentWithMCMBehaviour
-		"NoSet":     {"refused"},   // the workflow sets this fact: see TestReportDeploymentShowsRefusedSetCreation
+		"WorkerDowntime":         {time.Minute}, // see TestWorkerAbsenceExtendsTheProgressDeadline
+		"MCM.DueMachineCount":    {1},           // see TestMachinesThatWaitForReplacement
+		"Sets":                   {nil},         // see TestRolloutFactsOfASet
+		"MCM.FreezeEndsWithSets": {true},        // see TestDeploymentWithMCMBehavior
+		"CreationError": {
+			"refused",
+		}, // the workflow sets this fact: see TestReportDeploymentShowsRefusedSetCreation
 	}
 	for _, row := range rows {
 		t.Run(rowTitle(row.name, row.fact), func(t *testing.T) {
 			d := observetest.NewDeployment("d")
-			if row.deployment != nil {
-				row.deployment(d)
+			if row.deploymentChange != nil {
+				row.deploymentChange(d)
 			}
 			before := d.DeepCopy()
 			assert.Equal(
@@ -555,7 +624,7 @@ func TestRolloutFacts(t *testing.T) {
 }
 
 // With --as-mcm, a deployment ignores minReadySeconds and unfreezes together with its sets.
-func TestDeploymentWithMCMBehaviour(t *testing.T) {
+func TestDeploymentWithMCMBehavior(t *testing.T) {
 	set := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 })
 	ready := observetest.NewMachine("m", observetest.WithOwnerSet(set), func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus = v1alpha1.CurrentStatus{
@@ -575,7 +644,7 @@ func TestDeploymentWithMCMBehaviour(t *testing.T) {
 		}
 		o := deployment.RolloutFacts(tree, observetest.Noon)
 		assert.Equal(t, asMCM, o.Sets[0].Machines[0].Available)
-		assert.Equal(t, asMCM, o.MCM.Thaws)
+		assert.Equal(t, asMCM, o.MCM.FreezeEndsWithSets)
 	}
 }
 
@@ -602,7 +671,7 @@ func TestInvalidDeploymentsAreNotRolledOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := observetest.NewDeployment("d", row.deployment)
 			o := deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon)
-			assert.Equal(t, row.invalid, o.Invalid)
+			assert.Equal(t, row.invalid, o.InvalidReason)
 			next := rollout.Decide(o)
 			assert.Equal(t, row.invalid == "", next.HasActions())
 			assert.Equal(t, row.invalid, next.Hold)
@@ -624,7 +693,7 @@ func TestInvalidStepsAreReported(t *testing.T) {
 			deployment.ObjectTree{Deployment: observetest.NewDeployment("d"), Policy: policy},
 			observetest.Noon,
 		)
-		assert.Equal(t, invalid, o.Invalid)
+		assert.Equal(t, invalid, o.InvalidReason)
 	}
 }
 
@@ -638,13 +707,13 @@ func TestARolloutKeepsItsSteps(t *testing.T) {
 	for name, policy := range map[string]*v1alpha1.RolloutPolicy{"deleted": nil, "changed": policyWithSteps(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(5), Approve: true})} {
 		d := observetest.NewDeployment("d", withRolloutStatus(recorded))
 		o := deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
-		assert.Equal(t, []rollout.Step{{Size: rollout.IntOrPercent{Value: 2}, Approve: true}}, o.Steps, name)
+		assert.Equal(t, []rollout.Step{{Size: rollout.IntOrPercent{Value: 2}, NeedsApproval: true}}, o.Steps, name)
 		d.Status.Rollout.Revision = 6
 		o = deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Sets: sets, Policy: policy}, observetest.Noon)
 		assert.NotContains(
 			t,
 			o.Steps,
-			rollout.Step{Size: rollout.IntOrPercent{Value: 2}, Approve: true},
+			rollout.Step{Size: rollout.IntOrPercent{Value: 2}, NeedsApproval: true},
 			"of another revision, %s",
 			name,
 		)
@@ -659,7 +728,7 @@ func TestARolloutWithoutRecordedStepsFollowsThePolicy(t *testing.T) {
 		recorded []v1alpha1.RolloutStep
 		want     []rollout.Step
 	}{
-		"recorded by an earlier version": {nil, []rollout.Step{{Size: rollout.IntOrPercent{Value: 2}, Approve: true}}},
+		"recorded by an earlier version": {nil, []rollout.Step{{Size: rollout.IntOrPercent{Value: 2}, NeedsApproval: true}}},
 		"began without steps":            {[]v1alpha1.RolloutStep{}, nil},
 	} {
 		d := observetest.NewDeployment("d", withRolloutStatus(v1alpha1.RolloutStatus{Revision: 7, Steps: row.recorded}))
@@ -745,13 +814,13 @@ func TestRequestsAreForTheRevisionOfTheOldestCurrentSet(t *testing.T) {
 		assert.Equal(
 			t,
 			"ann",
-			deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Sets: sets}, observetest.Noon).Held,
+			deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Sets: sets}, observetest.Noon).HoldReason,
 		)
 	}
 	none := observetest.NewDeployment("d", withDeploymentAnnotation(v1alpha1.AnnotationRolloutHold, "0 ann"))
 	assert.Empty(
 		t,
-		deployment.RolloutFacts(deployment.ObjectTree{Deployment: none}, observetest.Noon).Held,
+		deployment.RolloutFacts(deployment.ObjectTree{Deployment: none}, observetest.Noon).HoldReason,
 		"no revision is 0",
 	)
 }
@@ -764,12 +833,16 @@ func TestUnknownStrategyIsInvalid(t *testing.T) {
 		)
 		assert.Contains(
 			t,
-			deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon).Invalid,
+			deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon).InvalidReason,
 			"needs an orchestrationType, Auto or Manual",
 		)
 	}
 	d := observetest.NewDeployment("d", withStrategy(v1alpha1.MachineDeploymentStrategy{Type: "Sideways"}))
-	assert.Contains(t, deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon).Invalid, "Sideways")
+	assert.Contains(
+		t,
+		deployment.RolloutFacts(deployment.ObjectTree{Deployment: d}, observetest.Noon).InvalidReason,
+		"Sideways",
+	)
 }
 
 // The deployment counts the machines in a set's status, unless the tree is at least as new as the status.
@@ -794,7 +867,7 @@ func TestATreeCountsMachinesThatItHasNotRead(t *testing.T) {
 				Sets:            []*v1alpha1.MachineSet{s},
 				MachinesVersion: row.read,
 			}
-			assert.Equal(t, row.want, deployment.RolloutFacts(f, observetest.Noon).Sets[0].Counted)
+			assert.Equal(t, row.want, deployment.RolloutFacts(f, observetest.Noon).Sets[0].StatusMachineCount)
 		})
 	}
 }
@@ -818,8 +891,8 @@ func TestReadTreeRecordsTheVersionOfItsMachines(t *testing.T) {
 			Update(observetest.NewMachine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "30" })),
 	)
 	assert.Equal(t, "30", deployment.ReadTree(cluster, d).MachinesVersion)
-	assert.Equal(t, "30", set.ReadRelated(cluster, s).MachinesVersion)
-	live, err := set.ReadRelatedLive(t.Context(), cluster, s)
+	assert.Equal(t, "30", set.ReadRelatedObjects(cluster, s).MachinesVersion)
+	live, err := set.ReadLiveRelatedObjects(t.Context(), cluster, s)
 	require.NoError(t, err)
 	assert.Equal(t, "40", live.MachinesVersion, "the API server's list is newer")
 }
@@ -832,5 +905,5 @@ func TestWorkerAbsenceExtendsTheProgressDeadline(t *testing.T) {
 	}
 	away := cache.WorkerAbsences{{From: observetest.MinutesBeforeNoon(12).Time, To: observetest.MinutesBeforeNoon(4).Time}}
 	o := deployment.RolloutFacts(deployment.ObjectTree{Deployment: d, Absences: away}, observetest.Noon)
-	assert.Equal(t, 6*time.Minute, o.Absent)
+	assert.Equal(t, 6*time.Minute, o.WorkerDowntime)
 }

@@ -18,8 +18,8 @@ import (
 	"millwright/observe/set"
 )
 
-// observedSet returns the facts about one set of a deployment.
-func observedSet(
+// observedSetFacts returns the facts about one set of a deployment.
+func observedSetFacts(
 	d *v1alpha1.MachineDeployment,
 	s *v1alpha1.MachineSet,
 	members ...*v1alpha1.Machine,
@@ -57,43 +57,43 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		{name: "of the template", fact: "Current", want: true},
 		{name: "of another", fact: "Current", deployment: observetest.WithNewClass, want: false},
 		{name: "of one that differs in what rolls nothing", fact: "Current", deployment: func(d *v1alpha1.MachineDeployment) {
-			d.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+			d.Spec.Template.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		}, want: true},
 		{fact: "Deleting", set: observetest.AsDeletingSet, want: true},
-		{fact: "MCM.Foreign", set: func(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "other"} }, want: true},
-		{name: "an empty selector", fact: "MCM.Foreign", deployment: func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = &metav1.LabelSelector{} }, want: true},
+		{fact: "MCM.Unselected", set: func(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "other"} }, want: true},
+		{name: "an empty selector", fact: "MCM.Unselected", deployment: func(d *v1alpha1.MachineDeployment) { d.Spec.Selector = &metav1.LabelSelector{} }, want: true},
 		{fact: "Orphaning", set: func(s *v1alpha1.MachineSet) { observetest.AsDeletingSet(s); s.Finalizers = []string{"orphan"} }, want: true},
-		{fact: "Finalizer", set: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }, want: true},
+		{fact: "HasFinalizer", set: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }, want: true},
 		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
-		{fact: "Counted", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 }, want: 4},
-		{name: "of machines up to a version", fact: "Counted", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas, s.Status.ObservedMachines = 4, "7" }, want: 4},
-		{fact: "ActedOn", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 2 }, want: 2},
+		{fact: "StatusMachineCount", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 }, want: 4},
+		{name: "of machines up to a version", fact: "StatusMachineCount", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas, s.Status.ObservedMachines = 4, "7" }, want: 4},
+		{fact: "ActedOnSize", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 2 }, want: 2},
 		{fact: "Revision", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "7"), want: int64(7)},
 		{name: "none", fact: "Revision", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "x"), want: int64(0)},
 		{name: "below zero", fact: "Revision", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "-7"), want: int64(0)},
 		{fact: "History", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevisionHistory, "1,3"), want: "1,3"},
-		{name: "none", fact: "Desired", want: -1},
-		{fact: "Desired", set: observetest.WithSetAnnotation(desired, "5"), want: 5},
-		{name: "zero is a number", fact: "Desired", set: observetest.WithSetAnnotation(desired, "0"), want: 0},
-		{name: "nonsense", fact: "Desired", set: observetest.WithSetAnnotation(desired, "five"), want: -1},
-		{name: "none", fact: "Max", want: -1},
-		{fact: "Max", set: observetest.WithSetAnnotation(most, "6"), want: 6},
-		{name: "nonsense", fact: "Max", set: observetest.WithSetAnnotation(most, "-6"), want: -1},
-		{name: "by its presence", fact: "NoScaleUp", set: observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, ""), want: true},
+		{name: "none", fact: "DesiredReplicas", want: -1},
+		{fact: "DesiredReplicas", set: observetest.WithSetAnnotation(desired, "5"), want: 5},
+		{name: "zero is a number", fact: "DesiredReplicas", set: observetest.WithSetAnnotation(desired, "0"), want: 0},
+		{name: "nonsense", fact: "DesiredReplicas", set: observetest.WithSetAnnotation(desired, "five"), want: -1},
+		{name: "none", fact: "MaxReplicas", want: -1},
+		{fact: "MaxReplicas", set: observetest.WithSetAnnotation(most, "6"), want: 6},
+		{name: "nonsense", fact: "MaxReplicas", set: observetest.WithSetAnnotation(most, "-6"), want: -1},
+		{name: "by its presence", fact: "ScaleUpDisabled", set: observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, ""), want: true},
 		{fact: "MCM.Frozen", set: observetest.AsFrozenSet, want: true},
 		{name: "somebody ended it", fact: "MCM.Frozen", set: observetest.CombineChanges(observetest.AsFrozenSet, observetest.WithSetAnnotation(v1alpha1.AnnotationUnfreeze, "")), want: false},
 		{fact: "Failure.Reason", set: asFailingSet("True"), want: "ResourceExhausted"},
 		{fact: "Failure.Message", set: asFailingSet("True"), want: "no room"},
 		{name: "that is over", fact: "Failure", set: asFailingSet("False"), want: rollout.Problem{}},
 
-		{name: "nothing differs", fact: "Drift", want: false},
-		{name: "something is to be copied", fact: "Drift", deployment: minReady, want: true},
-		{name: "not to former sets", fact: "Drift", deployment: observetest.CombineChanges(minReady, observetest.WithNewClass), want: false},
-		{name: "the deployment has another number", fact: "Drift", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "8"), deployment: numbered, want: true},
-		{name: "the deployment has none", fact: "Drift", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "8"), want: true},
-		{name: "the same number", fact: "Drift", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "7"), deployment: numbered, want: false},
-		{name: "it has yet to get one", fact: "Drift", deployment: numbered, want: false},
-		{name: "former sets have other numbers", fact: "Drift", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "6"), deployment: observetest.CombineChanges(numbered, observetest.WithNewClass), want: false},
+		{name: "nothing differs", fact: "Drifted", want: false},
+		{name: "something is to be copied", fact: "Drifted", deployment: minReady, want: true},
+		{name: "not to former sets", fact: "Drifted", deployment: observetest.CombineChanges(minReady, observetest.WithNewClass), want: false},
+		{name: "the deployment has another number", fact: "Drifted", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "8"), deployment: numbered, want: true},
+		{name: "the deployment has none", fact: "Drifted", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "8"), want: true},
+		{name: "the same number", fact: "Drifted", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "7"), deployment: numbered, want: false},
+		{name: "it has yet to get one", fact: "Drifted", deployment: numbered, want: false},
+		{name: "former sets have other numbers", fact: "Drifted", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "6"), deployment: observetest.CombineChanges(numbered, observetest.WithNewClass), want: false},
 	} {
 		t.Run(rowTitle(row.name, row.fact), func(t *testing.T) {
 			s, d := observetest.NewSet("s"), observetest.NewDeployment("d")
@@ -104,7 +104,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 				row.deployment(d)
 			}
 			before := s.DeepCopy()
-			assert.Equal(t, row.want, observetest.FieldByName(observedSet(d, s), row.fact))
+			assert.Equal(t, row.want, observetest.FieldByName(observedSetFacts(d, s), row.fact))
 			assert.Equal(t, before, s, "what is looked at stays as it is")
 		})
 		told[row.fact] = append(told[row.fact], row.want)
@@ -113,7 +113,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 	for _, fact := range []string{"Provider", "Account", "Type", "Object"} {
 		told["Source."+fact] = []any{observetest.FieldByName(source, fact)}
 	}
-	told["MCM.Lacks"] = []any{"TestSetWhoseClassIsDeletedReportsTheMissingClass"}
+	told["MCM.MissingClass"] = []any{"TestSetWhoseClassIsDeletedReportsTheMissingClass"}
 	assertEveryFactIsTested(t, rollout.MachineSet{}, told)
 }
 
@@ -245,7 +245,7 @@ func TestCreationDenialsThatDependOnTheClass(t *testing.T) {
 			Deployment: observetest.NewDeployment("d"), Sets: []*v1alpha1.MachineSet{s},
 			Members:        []*v1alpha1.Machine{observetest.MachineFromTemplate(observetest.WithOwnerSet(s), change)},
 			ClassOfMachine: func(*v1alpha1.Machine) *v1alpha1.MachineClass { return class },
-		}, observetest.Noon).Sets[0].Machines[0].Denied
+		}, observetest.Noon).Sets[0].Machines[0].DenialReason
 	}
 	problem := func(reason string) rollout.Denial {
 		return denial(withClassProblem(reason, "Secret shop/user-data: why"), metav1.ConditionTrue)
@@ -307,28 +307,28 @@ func TestRolloutFactsOfAMachine(t *testing.T) {
 		{name: "running, and ready for not so long yet", fact: "Unhealthy", machine: observetest.WithReadyTime(observetest.MinutesBeforeNoon(4)), set: minReady, want: false},
 		{fact: "Failed", machine: is(v1alpha1.MachineFailed), want: true},
 		{fact: "Joined", machine: func(m *v1alpha1.Machine) { m.Status.JoinedAt = new(observetest.MinutesBeforeNoon(5)) }, want: true},
-		{fact: "Requested", machine: observetest.WithAnnotation(v1alpha1.AnnotationReplacementGranted, "2026-01-01T12:00:00Z"), want: true},
-		{name: "granted by the deployment", fact: "Requested", machine: observetest.CombineChanges(granted, named("due")), want: false},
-		{name: "granted by a person, and on record", fact: "Requested", machine: observetest.CombineChanges(granted, named("asked")), want: true},
-		{name: "deleted first", fact: "Requested", machine: observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""), want: true},
-		{fact: "Denied", machine: withCreationDenial("ResourceExhausted"), want: rollout.DeniedByQuota},
-		{name: "credentials", fact: "Denied", machine: withCreationDenial("PermissionDenied"), want: rollout.DeniedByCredentials},
-		{name: "no answer", fact: "Denied", machine: withCreationDenial(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
-		{name: "an invalid class", fact: "Denied", machine: withCreationDenial("InvalidArgument"), want: rollout.Denial("")},
-		{name: "before the first answer", fact: "Denied", machine: withInstanceReason(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
-		{name: "no bootstrap token yet", fact: "Denied", want: rollout.DeniedByNetwork},
-		{name: "no class", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonClassNotFound, ""), want: rollout.Denial("")},
-		{name: "a class that cannot be used", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonClassInvalid, ""), want: rollout.Denial("")},
-		{name: "the class was lost after a call", fact: "Denied", machine: observetest.CombineChanges(withInstanceReason("Unavailable"), withClassProblem(v1alpha1.ReasonClassNotFound, "")), want: rollout.Denial("")},
-		{name: "no Secret", fact: "Denied", machine: withClassProblem(v1alpha1.ReasonSecretNotFound, ""), want: rollout.DeniedBySecret},
-		{name: "the instance exists", fact: "Denied", machine: observetest.CombineChanges(withCreationDenial("ResourceExhausted"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "x" }), want: rollout.Denial("")},
-		{fact: "MCM.Troubled", machine: troubled, want: true},
+		{fact: "RemovalRequested", machine: observetest.WithAnnotation(v1alpha1.AnnotationReplacementGranted, "2026-01-01T12:00:00Z"), want: true},
+		{name: "granted by the deployment", fact: "RemovalRequested", machine: observetest.CombineChanges(granted, named("due")), want: false},
+		{name: "granted by a person, and on record", fact: "RemovalRequested", machine: observetest.CombineChanges(granted, named("asked")), want: true},
+		{name: "deleted first", fact: "RemovalRequested", machine: observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""), want: true},
+		{fact: "DenialReason", machine: withCreationDenial("ResourceExhausted"), want: rollout.DeniedByQuota},
+		{name: "credentials", fact: "DenialReason", machine: withCreationDenial("PermissionDenied"), want: rollout.DeniedByCredentials},
+		{name: "no answer", fact: "DenialReason", machine: withCreationDenial(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
+		{name: "an invalid class", fact: "DenialReason", machine: withCreationDenial("InvalidArgument"), want: rollout.Denial("")},
+		{name: "before the first answer", fact: "DenialReason", machine: withInstanceReason(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
+		{name: "no bootstrap token yet", fact: "DenialReason", want: rollout.DeniedByNetwork},
+		{name: "no class", fact: "DenialReason", machine: withClassProblem(v1alpha1.ReasonClassNotFound, ""), want: rollout.Denial("")},
+		{name: "a class that cannot be used", fact: "DenialReason", machine: withClassProblem(v1alpha1.ReasonClassInvalid, ""), want: rollout.Denial("")},
+		{name: "the class was lost after a call", fact: "DenialReason", machine: observetest.CombineChanges(withInstanceReason("MaxUnavailable"), withClassProblem(v1alpha1.ReasonClassNotFound, "")), want: rollout.Denial("")},
+		{name: "no Secret", fact: "DenialReason", machine: withClassProblem(v1alpha1.ReasonSecretNotFound, ""), want: rollout.DeniedBySecret},
+		{name: "the instance exists", fact: "DenialReason", machine: observetest.CombineChanges(withCreationDenial("ResourceExhausted"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "x" }), want: rollout.Denial("")},
+		{fact: "MCM.LastOperationFailed", machine: troubled, want: true},
 		{fact: "MCM.Preserved", machine: observetest.AsPreservedMachine, want: true},
 		{name: "failed and asks for it", fact: "MCM.Preserved", machine: observetest.CombineChanges(is(v1alpha1.MachineFailed), observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveWhenFailed)), want: true},
 		{name: "asks, and is well", fact: "MCM.Preserved", machine: observetest.CombineChanges(is(v1alpha1.MachineRunning), observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveWhenFailed)), want: false},
 		{name: "nobody said", fact: "Priority", want: 3},
 		{fact: "Priority", machine: observetest.WithAnnotation(v1alpha1.AnnotationMachinePriority, "1"), want: 1},
-		{fact: "First", machine: observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""), want: true},
+		{fact: "DeleteFirst", machine: observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""), want: true},
 		{name: "as it stands", fact: "MCM.MarkedAt", machine: observetest.WithAnnotation(v1alpha1.AnnotationMarkedForDeletionTime, "soon"), want: "soon"},
 
 		{fact: "MCM.Tainted", node: func(n *corev1.Node) {
@@ -336,22 +336,22 @@ func TestRolloutFactsOfAMachine(t *testing.T) {
 		}, want: true},
 		{name: "with the key alone", fact: "MCM.Tainted", node: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreferNoSchedule}} }, want: true},
 		{name: "with another one", fact: "MCM.Tainted", node: observetest.WithCriticalTaint, want: false},
-		{fact: "MCM.Guard", node: ours, want: "true"},
-		{name: "as others wrote it", fact: "MCM.Guard", node: withNodeAnnotation(v1alpha1.AnnotationScaleDownDisabled, "yes"), want: "yes"},
-		{name: "of a machine that has not joined: its first sync writes it", fact: "MCM.Guard", machine: is(v1alpha1.MachinePending), node: withNodeLabel("os", "linux"), want: "true"},
-		{name: "of one that has", fact: "MCM.Guard", machine: is(v1alpha1.MachineUnknown), node: withNodeLabel("os", "linux"), want: ""},
-		{name: "that is not written yet is not ours", fact: "MCM.Guarded", machine: is(v1alpha1.MachinePending), node: withNodeLabel("os", "linux"), want: false},
-		{name: "by us", fact: "MCM.Guarded", node: ours, want: true},
-		{name: "by others", fact: "MCM.Guarded", node: withNodeAnnotation(v1alpha1.AnnotationScaleDownDisabled, "true"), want: false},
-		{name: "a marker alone", fact: "MCM.Guarded", node: withNodeAnnotation(v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), want: false},
+		{fact: "MCM.ScaleDownDisabledValue", node: ours, want: "true"},
+		{name: "as others wrote it", fact: "MCM.ScaleDownDisabledValue", node: withNodeAnnotation(v1alpha1.AnnotationScaleDownDisabled, "yes"), want: "yes"},
+		{name: "of a machine that has not joined: its first sync writes it", fact: "MCM.ScaleDownDisabledValue", machine: is(v1alpha1.MachinePending), node: withNodeLabel("os", "linux"), want: "true"},
+		{name: "of one that has", fact: "MCM.ScaleDownDisabledValue", machine: is(v1alpha1.MachineUnknown), node: withNodeLabel("os", "linux"), want: ""},
+		{name: "that is not written yet is not ours", fact: "MCM.ScaleDownDisabledByMillwright", machine: is(v1alpha1.MachinePending), node: withNodeLabel("os", "linux"), want: false},
+		{name: "by us", fact: "MCM.ScaleDownDisabledByMillwright", node: ours, want: true},
+		{name: "by others", fact: "MCM.ScaleDownDisabledByMillwright", node: withNodeAnnotation(v1alpha1.AnnotationScaleDownDisabled, "true"), want: false},
+		{name: "a marker alone", fact: "MCM.ScaleDownDisabledByMillwright", node: withNodeAnnotation(v1alpha1.AnnotationScaleDownDisabledByMCM, "true"), want: false},
 
-		{fact: "MCM.Candidate", node: withNodeLabel(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
-		{name: "with another value", fact: "MCM.Candidate", node: withNodeLabel(v1alpha1.LabelCandidateForUpdate, "false"), want: false},
-		{name: "a candidate", fact: "MCM.UpdateLabels", node: withNodeLabel(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
-		{name: "a candidate of another value: the label is there", fact: "MCM.UpdateLabels", node: withNodeLabel(v1alpha1.LabelCandidateForUpdate, "false"), want: true},
-		{name: "selected", fact: "MCM.UpdateLabels", node: selected, want: true},
-		{name: "with a result", fact: "MCM.UpdateLabels", node: withNodeLabel(v1alpha1.LabelUpdateResult, "failed"), want: true},
-		{name: "with none of them", fact: "MCM.UpdateLabels", node: withNodeLabel("pool", "web"), want: false},
+		{fact: "MCM.IsUpdateCandidate", node: withNodeLabel(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
+		{name: "with another value", fact: "MCM.IsUpdateCandidate", node: withNodeLabel(v1alpha1.LabelCandidateForUpdate, "false"), want: false},
+		{name: "a candidate", fact: "MCM.HasUpdateLabels", node: withNodeLabel(v1alpha1.LabelCandidateForUpdate, "true"), want: true},
+		{name: "a candidate of another value: the label is there", fact: "MCM.HasUpdateLabels", node: withNodeLabel(v1alpha1.LabelCandidateForUpdate, "false"), want: true},
+		{name: "selected", fact: "MCM.HasUpdateLabels", node: selected, want: true},
+		{name: "with a result", fact: "MCM.HasUpdateLabels", node: withNodeLabel(v1alpha1.LabelUpdateResult, "failed"), want: true},
+		{name: "with none of them", fact: "MCM.HasUpdateLabels", node: withNodeLabel("pool", "web"), want: false},
 		{name: "selected", fact: "Updating", node: selected, want: true},
 		{name: "a candidate", fact: "Updating", node: withNodeLabel(v1alpha1.LabelCandidateForUpdate, "true"), want: false},
 		{name: "selected, and failed", fact: "Updating", node: observetest.CombineChanges(selected, withUpdateResult("failed", v1alpha1.ReasonUpdateFailed)), want: true},
@@ -408,7 +408,7 @@ func TestDeploymentAndSetsCountMachinesAlike(t *testing.T) {
 		observetest.MachineFromTemplate(observetest.WithOwnerSet(s), observetest.WithPhase(v1alpha1.MachineCrashLoopBackOff)), observetest.MachineFromTemplate(observetest.WithOwnerSet(s), observetest.WithPhase(v1alpha1.MachineFailed), observetest.AsPreservedMachine),
 		observetest.MachineFromTemplate(observetest.WithOwnerSet(s), observetest.WithPhase(v1alpha1.MachineInPlaceUpdateSuccessful)), observetest.MachineFromTemplate(observetest.WithOwnerSet(s), observetest.WithPhase(v1alpha1.MachineInPlaceUpdating)),
 	} {
-		above := observedSet(observetest.NewDeployment("d"), s, m).Machines[0]
+		above := observedSetFacts(observetest.NewDeployment("d"), s, m).Machines[0]
 		below := scale.PlanSet(set.ScaleFacts(s, observetest.RelatedObjectsWithMembers(m), observetest.Noon, 0)).Status.Counts
 		assert.Equal(t, below.Available, map[bool]int{true: 1}[above.Available], m.Status.CurrentStatus.Phase)
 		assert.Equal(t, below.Ready, map[bool]int{true: 1}[above.Ready], m.Status.CurrentStatus.Phase)

@@ -19,9 +19,9 @@ func CurrentRolloutID(d *v1alpha1.MachineDeployment) string {
 	return ""
 }
 
-// plannedConditions are the condition types that rollout.PlanDeployment computes. Plan returns ReplicaFailure and
+// plannedConditionTypes are the condition types that rollout.PlanDeployment computes. Plan returns ReplicaFailure and
 // Frozen only while they are True.
-var plannedConditions = []v1alpha1.MachineDeploymentConditionType{
+var plannedConditionTypes = []v1alpha1.MachineDeploymentConditionType{
 	v1alpha1.MachineDeploymentAvailable, v1alpha1.MachineDeploymentProgressing,
 	v1alpha1.MachineDeploymentReplicaFailure, v1alpha1.MachineDeploymentFrozen,
 	v1alpha1.MachineDeploymentDegraded, v1alpha1.MachineDeploymentReconciling, v1alpha1.MachineDeploymentStalled,
@@ -37,12 +37,12 @@ func ApplyStatus(s *v1alpha1.MachineDeploymentStatus, want rollout.Status, now m
 	s.PreservedFailedReplicas = int32(c.PreservedFailed)
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1alpha1.MachineDeploymentCondition) bool {
 		stays := slices.ContainsFunc(want.Conditions, func(w rollout.Condition) bool { return w.Type == string(c.Type) })
-		return slices.Contains(plannedConditions, c.Type) && !stays
+		return slices.Contains(plannedConditionTypes, c.Type) && !stays
 	})
 	for _, c := range want.Conditions {
 		updated := now
-		if !c.Updated.IsZero() {
-			updated = metav1.NewTime(c.Updated).Rfc3339Copy()
+		if !c.LastUpdateTime.IsZero() {
+			updated = metav1.NewTime(c.LastUpdateTime).Rfc3339Copy()
 		}
 		s.Conditions = SetCondition(s.Conditions, v1alpha1.MachineDeploymentCondition{
 			Type: v1alpha1.MachineDeploymentConditionType(c.Type), Status: v1alpha1.ConditionStatus(c.Status),

@@ -37,10 +37,10 @@ func treeWithFullStatus(change ...observetest.DeploymentChange) deployment.Objec
 
 func TestPendingWorkOfADeployment(t *testing.T) {
 	waits := attention.Decision{
-		Need: attention.Rollout,
+		Need: attention.NeedRollout,
 		Why:  "revision 7: step 1 of 2 done (1 of 4 machines), waits for approval",
 	}
-	scale := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
+	scale := func(why string) attention.Decision { return attention.Decision{Need: attention.NeedScale, Why: why} }
 	after := func(change observetest.DeploymentChange) deployment.ObjectTree {
 		f := treeWithFullStatus()
 		change(f.Deployment)
@@ -54,12 +54,12 @@ func TestPendingWorkOfADeployment(t *testing.T) {
 		"it goes on by the clock": {treeWithFullStatus(func(d *v1alpha1.MachineDeployment) {
 			an := v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Wait: &metav1.Duration{Duration: time.Hour}}
 			d.Status.Rollout = &v1alpha1.RolloutStatus{Steps: []v1alpha1.RolloutStep{an, an}}
-		}), attention.Decision{Need: attention.Rollout, Why: "revision 7: step 1 of 2 done (1 of 4 machines), waits until 13:00:00 UTC"}},
+		}), attention.Decision{Need: attention.NeedRollout, Why: "revision 7: step 1 of 2 done (1 of 4 machines), waits until 13:00:00 UTC"}},
 		"somebody cancelled it: nothing waits": {
 			treeWithFullStatus(withDeploymentAnnotation(v1alpha1.AnnotationRolloutHold, "7 ann: it burns")), attention.Decision{Why: "held by ann (it burns)"},
 		},
 		"paused: it goes on some day": {treeWithFullStatus(func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }), attention.Decision{
-			Need: attention.Rollout, Why: "paused",
+			Need: attention.NeedRollout, Why: "paused",
 		}},
 		"a new generation": {
 			after(func(d *v1alpha1.MachineDeployment) { d.Generation = 7 }), scale("generation 7 was not seen yet (last seen: 1)"),
@@ -67,7 +67,7 @@ func TestPendingWorkOfADeployment(t *testing.T) {
 		"nobody cares for it yet": {after(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil }), scale("new: our finalizer is missing")},
 		"it says something else":  {after(func(d *v1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 1 }), scale("status is out of date")},
 		"what is to be done next": {after(func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Steps = []v1alpha1.RolloutStep{} }), scale("resize set d-4 1→2: room for 1 machine, 4 wanted")},
-		"it is being deleted":     {treeWithFullStatus(func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }), attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 4 machines left"}},
+		"it is being deleted":     {treeWithFullStatus(func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }), attention.Decision{Need: attention.NeedDeletion, Why: "deletion was asked for; 4 machines left"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := row.tree.Deployment.DeepCopy()
@@ -79,7 +79,7 @@ func TestPendingWorkOfADeployment(t *testing.T) {
 }
 
 // The status that was written is read back unchanged, and no other fields are compared.
-func TestWhichStatusFieldsADeploymentReports(t *testing.T) {
+func TestReportedStatusFieldsOfADeployment(t *testing.T) {
 	told := map[string]bool{}
 	condition := func(change func(*v1alpha1.MachineDeploymentCondition)) func(*v1alpha1.MachineDeploymentStatus) {
 		return func(s *v1alpha1.MachineDeploymentStatus) { change(&s.Conditions[1]) }
@@ -121,7 +121,7 @@ func TestWhichStatusFieldsADeploymentReports(t *testing.T) {
 		assert.Equal(
 			t,
 			row.same,
-			!rollout.PlanDeployment(deployment.RolloutFacts(tree, observetest.Noon)).Unreported,
+			!rollout.PlanDeployment(deployment.RolloutFacts(tree, observetest.Noon)).NeedsReport,
 			"%s: %+v",
 			row.field,
 			tree.Deployment.Status,
@@ -159,9 +159,9 @@ func TestApplyRolloutStatus(t *testing.T) {
 				Reason:  "A",
 				Message: "a",
 			},
-			{Type: "Progressing", Status: "Unknown", Reason: "P", Message: "p", Updated: last},
+			{Type: "Progressing", Status: "Unknown", Reason: "P", Message: "p", LastUpdateTime: last},
 		},
-		Failed: []string{"a"},
+		FailedNames: []string{"a"},
 	}, at)
 	assert.Equal(t, v1alpha1.MachineDeploymentStatus{
 		Replicas:                1,

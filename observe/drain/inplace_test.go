@@ -58,12 +58,12 @@ func TestInPlaceUpdateDecisions(t *testing.T) {
 		want    inplace.Step
 		reason  string
 	}{
-		{"the node is missing", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), nil, inplace.Nothing, ""},
-		{"it has no labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), observetest.NewNode(observetest.NewNodeCondition("Ready", "True")), inplace.Nothing, ""},
-		{"it has labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), newNodeSelectedForUpdate(bare), inplace.Condition, v1alpha1.ReasonSelectedForUpdate},
-		{"it is selected", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), newNodeSelectedForUpdate(), inplace.Drain, v1alpha1.ReasonDrainSuccessful},
-		{"it is selected, and its machine has not joined", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachinePending)), newNodeSelectedForUpdate(), inplace.Nothing, ""},
-		{"the machine is being deleted", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning), observetest.AsDeletingMachine), newNodeSelectedForUpdate(bare), inplace.Nothing, ""},
+		{"the node is missing", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), nil, inplace.StepNothing, ""},
+		{"it has no labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), observetest.NewNode(observetest.NewNodeCondition("Ready", "True")), inplace.StepNothing, ""},
+		{"it has labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), newNodeSelectedForUpdate(bare), inplace.StepCondition, v1alpha1.ReasonSelectedForUpdate},
+		{"it is selected", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), newNodeSelectedForUpdate(), inplace.StepDrain, v1alpha1.ReasonDrainSuccessful},
+		{"it is selected, and its machine has not joined", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachinePending)), newNodeSelectedForUpdate(), inplace.StepNothing, ""},
+		{"the machine is being deleted", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning), observetest.AsDeletingMachine), newNodeSelectedForUpdate(bare), inplace.StepNothing, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := attention.PlanMachine(machine.Facts(row.machine, machine.RelatedObjects{Node: row.node}, time.Time{})).InPlace
@@ -91,7 +91,7 @@ func TestInPlaceStepsFollowEachOther(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, next())
 	n.Spec.Unschedulable = true
 	assert.Equal(t, v1alpha1.ReasonDrainSuccessful, next())
-	assert.Equal(t, inplace.Update, inplace.Decide(drain.InPlaceFacts(n), "Running").Step)
+	assert.Equal(t, inplace.StepUpdate, inplace.Decide(drain.InPlaceFacts(n), "Running").Step)
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineInPlaceUpdating
 	assert.Equal(t, v1alpha1.ReasonReadyForUpdate, next())
 	n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateFailed

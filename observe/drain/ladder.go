@@ -87,7 +87,7 @@ func EscalationFacts(
 	}
 	l.Force, l.Extended = ForceReason(m), EvictionExtensionEnd(m)
 	if node != nil {
-		l.Unusable, l.UnusableSince = unusableReason(node)
+		l.Unusable, l.UnusableSince = unusableNodeReason(node)
 	}
 	if h := m.Status.Health; l.Unusable != "" && h != nil && h.InstanceGoneAt != nil {
 		l.Lost, l.UnusableSince = true, cmp.Or(l.UnusableSince, h.InstanceGoneAt.Time)
@@ -129,9 +129,9 @@ func OperatorRequestsText(m *v1alpha1.Machine) string {
 // readonlyFilesystem is a condition type of node-problem-detector.
 const readonlyFilesystem corev1.NodeConditionType = "ReadonlyFilesystem"
 
-// unusableReason returns why the pods of a node may never terminate by themselves, and since when; both results are
+// unusableNodeReason returns why the pods of a node may never terminate by themselves, and since when; both results are
 // zero for a usable node.
-func unusableReason(node *corev1.Node) (why string, since time.Time) {
+func unusableNodeReason(node *corev1.Node) (why string, since time.Time) {
 	for _, c := range node.Status.Conditions {
 		bad := ""
 		switch {
@@ -154,7 +154,7 @@ func QueueEntries(c *cache.Cluster, namespace string) []drain.QueueEntry {
 	var turns []drain.QueueEntry
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
 		// the namespace's own machines always count, because the target may be replaced during this loop
-		if IsInDrainQueue(m) && (m.Namespace == namespace || c.Target(m.Namespace).IsSameCluster(target)) {
+		if IsInDrainQueue(m) && (m.Namespace == namespace || c.Target(m.Namespace).HasSameCluster(target)) {
 			turns = append(turns, newQueueEntry(c, m))
 		}
 	}
@@ -170,7 +170,7 @@ func AllQueues(c *cache.Cluster) [][]drain.QueueEntry {
 			continue
 		}
 		target := c.Target(m.Namespace)
-		i := slices.IndexFunc(targets, target.IsSameCluster)
+		i := slices.IndexFunc(targets, target.HasSameCluster)
 		if i < 0 {
 			i, targets, queues = len(targets), append(targets, target), append(queues, nil)
 		}

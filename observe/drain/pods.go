@@ -27,9 +27,9 @@ func VolumeFacts(t *observecache.Target, node string, names []string) map[string
 		var v drain.Volume
 		for _, attachment := range t.AttachmentsOfVolume(name) {
 			if attachment.Spec.NodeName == node {
-				v.Here = true
+				v.AttachedHere = true
 			} else if attachment.Status.Attached && attachment.DeletionTimestamp == nil {
-				v.Elsewhere = true
+				v.AttachedElsewhere = true
 			}
 		}
 		facts[name] = v
@@ -40,7 +40,7 @@ func VolumeFacts(t *observecache.Target, node string, names []string) map[string
 // BudgetsOfPod returns the disruption budgets that select a pod, sorted by name.
 func BudgetsOfPod(t *observecache.Target, pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
 	var result []*policyv1.PodDisruptionBudget
-	for _, b := range observecache.IndexedObjects[*policyv1.PodDisruptionBudget](t.Informer(observecache.Budgets), cache.NamespaceIndex, pod.Namespace) {
+	for _, b := range observecache.IndexedObjects[*policyv1.PodDisruptionBudget](t.Informer(observecache.DisruptionBudgets), cache.NamespaceIndex, pod.Namespace) {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector) // in the policy API, a nil selector selects no pods
 		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
 			result = append(result, b)
@@ -54,14 +54,14 @@ func BudgetsOfPod(t *observecache.Target, pod *corev1.Pod) []*policyv1.PodDisrup
 func BudgetFacts(b *policyv1.PodDisruptionBudget) drain.DisruptionBudget {
 	always := b.Spec.UnhealthyPodEvictionPolicy
 	return drain.DisruptionBudget{
-		Key:       b.Namespace + "/" + b.Name,
-		Allowed:   int(b.Status.DisruptionsAllowed),
-		Healthy:   int(b.Status.CurrentHealthy),
-		Desired:   int(b.Status.DesiredHealthy),
-		Expected:  int(b.Status.ExpectedPods),
-		Disrupted: len(b.Status.DisruptedPods),
-		Current:   b.Status.ObservedGeneration == b.Generation,
-		Unhealthy: always != nil && *always == policyv1.AlwaysAllow,
+		Key:                   b.Namespace + "/" + b.Name,
+		DisruptionsAllowed:    int(b.Status.DisruptionsAllowed),
+		CurrentHealthy:        int(b.Status.CurrentHealthy),
+		DesiredHealthy:        int(b.Status.DesiredHealthy),
+		ExpectedPods:          int(b.Status.ExpectedPods),
+		DisruptedCount:        len(b.Status.DisruptedPods),
+		IsUpToDate:            b.Status.ObservedGeneration == b.Generation,
+		AlwaysAllowsUnhealthy: always != nil && *always == policyv1.AlwaysAllow,
 	}
 }
 
@@ -139,16 +139,17 @@ type ChangeFilter struct {
 	AttachmentMatters func(node, volume string) bool // volume is empty if the attachment names no persistent volume
 }
 
-// CacheSources contains the caches whose changes matter to a drain; a nil cache means that the resource is not watched.
-type CacheSources map[observecache.Resource]cache.SharedIndexInformer
+// ChangeSources contains the caches whose changes matter to a drain; a nil cache means that the resource is not
+// watched.
+type ChangeSources map[observecache.Resource]cache.SharedIndexInformer
 
-// NewCacheSources returns the caches of machines, of drain rules, and of a target.
-func NewCacheSources(machines, rules cache.SharedIndexInformer, t *observecache.Target) CacheSources {
-	return CacheSources{
-		observecache.Machines:    machines,
-		observecache.Rules:       rules,
-		observecache.Budgets:     t.Informer(observecache.Budgets),
-		observecache.Attachments: t.Informer(observecache.Attachments),
+// NewChangeSources returns the caches of machines, of drain rules, and of a target.
+func NewChangeSources(machines, rules cache.SharedIndexInformer, t *observecache.Target) ChangeSources {
+	return ChangeSources{
+		observecache.Machines:          machines,
+		observecache.DrainRules:        rules,
+		observecache.DisruptionBudgets: t.Informer(observecache.DisruptionBudgets),
+		observecache.VolumeAttachments: t.Informer(observecache.VolumeAttachments),
 	}
 }
 
@@ -157,7 +158,7 @@ func NewCacheSources(machines, rules cache.SharedIndexInformer, t *observecache.
 // change of the filter, the caller must read the caches, because SubscribeToChanges has sent no notification for
 // objects that the old filter left out. The caller must call stop.
 func SubscribeToChanges(
-	sources CacheSources,
+	sources ChangeSources,
 	machineUID string,
 	of ChangeFilter,
 ) (changed <-chan struct{}, stop func(), err error) {
@@ -169,14 +170,14 @@ func SubscribeToChanges(
 		}
 	}
 	matters := map[observecache.Resource]func(object any) bool{
-		observecache.Rules:    func(any) bool { return true },
-		observecache.Machines: func(object any) bool { return string(object.(metav1.Object).GetUID()) == machineUID },
-		observecache.Budgets: func(object any) bool {
+		observecache.DrainRules: func(any) bool { return true },
+		observecache.Machines:   func(object any) bool { return string(object.(metav1.Object).GetUID()) == machineUID },
+		observecache.DisruptionBudgets: func(object any) bool {
 			return of.BudgetMatters != nil && of.BudgetMatters(object.(*policyv1.PodDisruptionBudget).Namespace)
 		},
-		observecache.Attachments: func(object any) bool {
+		observecache.VolumeAttachments: func(object any) bool {
 			a := object.(*storagev1.VolumeAttachment)
-			return of.AttachmentMatters(a.Spec.NodeName, observecache.VolumeOfAttachment(a))
+			return of.AttachmentMatters(a.Spec.NodeName, observecache.VolumeNameOfAttachment(a))
 		},
 	}
 	var stops []func()
@@ -218,11 +219,11 @@ type MachineRules []Rule
 
 // Rule is a drain rule with parsed selectors.
 type Rule struct {
-	rule         *drain.Rule
-	podSelectors []podSelector
+	ruleFacts    *drain.Rule
+	podSelectors []parsedPodSelector
 }
 
-type podSelector struct {
+type parsedPodSelector struct {
 	pod, namespace labels.Selector // a nil selector selects all pods or namespaces
 }
 
@@ -230,7 +231,7 @@ type podSelector struct {
 // select this machine.
 func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (MachineRules, error) {
 	var found MachineRules
-	for _, r := range observecache.IndexedObjects[*v1alpha1.MachineDrainRule](c.Informers[observecache.Rules], cache.NamespaceIndex, m.Namespace) {
+	for _, r := range observecache.IndexedObjects[*v1alpha1.MachineDrainRule](c.Informers[observecache.DrainRules], cache.NamespaceIndex, m.Namespace) {
 		speaks, err := ruleSelectsMachine(r, m)
 		if err != nil {
 			return nil, fmt.Errorf("read drain rule %s/%s: %w", r.Namespace, r.Name, err)
@@ -258,12 +259,12 @@ type PodSelector struct{ Pod, Namespace *metav1.LabelSelector }
 // NewRule returns a drain rule. The rule applies to pods that match at least one selector, or to all pods if there are
 // no selectors. NewRule returns an error if a selector is invalid.
 func NewRule(name, behavior string, order *int32, pods []PodSelector) (r Rule, err error) {
-	r.rule = &drain.Rule{Name: name, Behavior: behavior}
+	r.ruleFacts = &drain.Rule{Name: name, Behavior: behavior}
 	if order != nil {
-		r.rule.Order = *order
+		r.ruleFacts.Order = *order
 	}
 	for _, p := range pods {
-		var s podSelector
+		var s parsedPodSelector
 		if s.pod, err = ParseSelector(p.Pod); err == nil {
 			s.namespace, err = ParseSelector(p.Namespace)
 		}
@@ -277,7 +278,7 @@ func NewRule(name, behavior string, order *int32, pods []PodSelector) (r Rule, e
 
 // SortedRules sorts rules by name: the first rule that selects a pod applies.
 func SortedRules(rules MachineRules) MachineRules {
-	slices.SortFunc(rules, func(x, y Rule) int { return cmp.Compare(x.rule.Name, y.rule.Name) })
+	slices.SortFunc(rules, func(x, y Rule) int { return cmp.Compare(x.ruleFacts.Name, y.ruleFacts.Name) })
 	return rules
 }
 
@@ -305,7 +306,7 @@ func ParseSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 // UsesNamespaceLabels reports whether any rule selects by the labels of namespaces.
 func (d MachineRules) UsesNamespaceLabels() bool {
 	return slices.ContainsFunc(d, func(r Rule) bool {
-		return slices.ContainsFunc(r.podSelectors, func(s podSelector) bool { return s.namespace != nil })
+		return slices.ContainsFunc(r.podSelectors, func(s parsedPodSelector) bool { return s.namespace != nil })
 	})
 }
 
@@ -313,12 +314,12 @@ func (d MachineRules) UsesNamespaceLabels() bool {
 // pod.
 func (d MachineRules) RuleForPod(pod *corev1.Pod, namespace map[string]string) *drain.Rule {
 	for _, r := range d {
-		matches := func(s podSelector) bool {
+		matches := func(s parsedPodSelector) bool {
 			return (s.pod == nil || s.pod.Matches(labels.Set(pod.Labels))) &&
 				(s.namespace == nil || s.namespace.Matches(labels.Set(namespace)))
 		}
 		if len(r.podSelectors) == 0 || slices.ContainsFunc(r.podSelectors, matches) {
-			return r.rule
+			return r.ruleFacts
 		}
 	}
 	return nil

@@ -87,7 +87,7 @@ func TestPodFacts(t *testing.T) {
 		"something else controls it":      {withController("ReplicaSet", "x", true), func(*drain.Pod) {}},
 		"its label":                       {func(p *corev1.Pod) { p.Labels[v1alpha1.LabelDrain] = "Skip" }, func(f *drain.Pod) { f.Label = "Skip" }},
 		"the annotation that protects it": {func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: "1h"} }, func(f *drain.Pod) { f.Protected = "1h" }},
-		"its volumes are for the asker":   {withClaims("data"), func(*drain.Pod) {}},
+		"its volumes are for the asker":   {withVolumeClaims("data"), func(*drain.Pod) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(row.pod)
@@ -108,7 +108,7 @@ func withPodCondition(kind, status string) func(*corev1.Pod) {
 	}
 }
 
-func withClaims(names ...string) func(*corev1.Pod) {
+func withVolumeClaims(names ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		for i, name := range names {
 			v := corev1.Volume{Name: fmt.Sprintf("v%d", i)}
@@ -175,21 +175,21 @@ func TestBudgetFacts(t *testing.T) {
 		}
 	}
 	whole := drain.DisruptionBudget{
-		Key:       "shop/web",
-		Allowed:   1,
-		Healthy:   4,
-		Desired:   3,
-		Expected:  5,
-		Disrupted: 2,
-		Current:   true,
+		Key:                "shop/web",
+		DisruptionsAllowed: 1,
+		CurrentHealthy:     4,
+		DesiredHealthy:     3,
+		ExpectedPods:       5,
+		DisruptedCount:     2,
+		IsUpToDate:         true,
 	}
 	assert.Equal(t, whole, observe.BudgetFacts(newBudget("web", nil, counted)))
 	for name, row := range map[string]struct {
 		change func(*policyv1.PodDisruptionBudget)
 		want   func(*drain.DisruptionBudget)
 	}{
-		"it has changed since":     {func(b *policyv1.PodDisruptionBudget) { b.Generation = 4 }, func(f *drain.DisruptionBudget) { f.Current = false }},
-		"always those not ready":   {withEvictionPolicy(policyv1.AlwaysAllow), func(f *drain.DisruptionBudget) { f.Unhealthy = true }},
+		"it has changed since":     {func(b *policyv1.PodDisruptionBudget) { b.Generation = 4 }, func(f *drain.DisruptionBudget) { f.IsUpToDate = false }},
+		"always those not ready":   {withEvictionPolicy(policyv1.AlwaysAllow), func(f *drain.DisruptionBudget) { f.AlwaysAllowsUnhealthy = true }},
 		"those while it has spare": {withEvictionPolicy(policyv1.IfHealthyBudget), func(*drain.DisruptionBudget) {}},
 	} {
 		t.Run(name, func(t *testing.T) {

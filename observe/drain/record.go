@@ -111,7 +111,7 @@ func DeadlineFacts(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 		return d
 	}
 	if o := m.Status.CurrentOperation; o != nil {
-		d.Recorded = cache.TimeOrZero(o.Deadline)
+		d.RecordedDeadline = cache.TimeOrZero(o.Deadline)
 		if slices.Contains(o.BlockedBy, vocabulary.BlockedTargetUnavailable) { // no timeout ends without the cluster
 			return d
 		}

@@ -19,7 +19,7 @@ func TestARuleChangeNotifiesADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, _ := observetest.StartWithDrainCaches(t)
 		synctest.Wait() // wait until the fake's watches are open
-		news, stop, err := observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
+		news, stop, err := observe.SubscribeToChanges(newChangeSources(cluster), "uid-m", testChangeFilter)
 		require.NoError(t, err)
 		defer stop()
 		wasNotified(news)

@@ -113,7 +113,7 @@ func TestFieldsOfADrainRule(t *testing.T) {
 	}
 }
 
-func TestRuleThatCannotBeReadIsAnError(t *testing.T) {
+func TestInvalidRuleIsAnError(t *testing.T) {
 	wrong := &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is", Values: []string{"web"}}},
 	}

@@ -25,7 +25,7 @@ func inDeletionStage(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.Machin
 	}
 }
 
-func TestWhichMachinesAreInTheDrainQueue(t *testing.T) {
+func TestIsInDrainQueue(t *testing.T) {
 	draining := v1alpha1.MachineDeletionDrain
 	begun := &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
 	for _, row := range []struct {
@@ -84,7 +84,7 @@ func TestEachTargetClusterHasItsDrainQueue(t *testing.T) {
 		drained("shop", "shop-stuck", begun), drained("shop", "shop-next", nil),
 		drained("depot", "depot-stuck", begun), drained("bank", "bank-next", nil),
 	)
-	cluster.SetTargets(observetest.Targets{
+	cluster.SetTargetSource(observetest.Targets{
 		"shop": cache.NewTarget(nil, "cluster-1"), "depot": cache.NewTarget(nil, "cluster-1"),
 		"bank": cache.NewTarget(nil, "cluster-2"),
 	})
@@ -112,7 +112,7 @@ func TestEachTargetClusterHasItsDrainQueue(t *testing.T) {
 	assert.ElementsMatch(t, [][]string{shared, {"uid-bank-next"}}, queues)
 }
 
-func TestTheTextOfRequestsDiffersWithEachRequest(t *testing.T) {
+func TestOperatorRequestsTextDiffersForEachRequest(t *testing.T) {
 	seen := map[string]string{observe.OperatorRequestsText(observetest.NewMachine("m")): "none"}
 	for _, key := range []string{
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,

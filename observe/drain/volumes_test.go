@@ -45,13 +45,13 @@ func TestVolumeFacts(t *testing.T) {
 		observetest.NewAttachment("i", "n", ""),
 	)
 	want := map[string]drain.Volume{
-		"here":          {Here: true},
-		"leaving":       {Here: true}, // a volume counts as attached while its VolumeAttachment exists
-		"coming":        {Here: true},
-		"there":         {Elsewhere: true},
+		"here":          {AttachedHere: true},
+		"leaving":       {AttachedHere: true}, // a volume counts as attached while its VolumeAttachment exists
+		"coming":        {AttachedHere: true},
+		"there":         {AttachedElsewhere: true},
 		"on-its-way":    {},
 		"leaving-there": {},
-		"both":          {Here: true, Elsewhere: true},
+		"both":          {AttachedHere: true, AttachedElsewhere: true},
 		"nowhere":       {},
 	}
 	var names []string
@@ -62,17 +62,17 @@ func TestVolumeFacts(t *testing.T) {
 	assert.Empty(t, observe.VolumeFacts(cluster.Target(""), "n", nil))
 	assert.Equal(
 		t,
-		map[string]drain.Volume{"both": {Here: true, Elsewhere: true}},
+		map[string]drain.Volume{"both": {AttachedHere: true, AttachedElsewhere: true}},
 		observe.VolumeFacts(cluster.Target(""), "other", []string{"both"}),
 	)
 	assert.Equal(
 		t,
-		map[string]drain.Volume{"both": {Elsewhere: true}},
+		map[string]drain.Volume{"both": {AttachedElsewhere: true}},
 		observe.VolumeFacts(cluster.Target(""), "third", []string{"both"}),
 	)
 }
 
-func TestVolumesAttachedToNode(t *testing.T) {
+func TestAttachedVolumeNames(t *testing.T) {
 	cluster, _ := observetest.StartWithDrainCaches(
 		t,
 		observetest.NewAttachment("c", "n", "pv-2"),
@@ -90,7 +90,7 @@ func TestVolumesAttachedToNode(t *testing.T) {
 		"none":                                             {"third", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.want, cluster.Target("").VolumesAttachedToNode(row.node))
+			assert.Equal(t, row.want, cluster.Target("").AttachedVolumeNames(row.node))
 			assert.Len(t, cluster.Target("").AttachmentsOfNode(row.node), len(row.want))
 		})
 	}
@@ -102,7 +102,7 @@ func TestVolumeClaimsOfPod(t *testing.T) {
 		want []string
 	}{
 		"none":             {func(*corev1.Pod) {}, nil},
-		"its own":          {withClaims("data", "logs"), []string{"data", "logs"}},
+		"its own":          {withVolumeClaims("data", "logs"), []string{"data", "logs"}},
 		"an ephemeral one": {withVolume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), []string{"p-scratch"}},
 		"other volumes":    {withVolume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), nil},
 	} {
@@ -130,8 +130,8 @@ func wasNotified(news <-chan struct{}) bool {
 	}
 }
 
-// testFilter selects the objects whose changes these tests expect.
-var testFilter = observe.ChangeFilter{
+// testChangeFilter selects the objects whose changes these tests expect.
+var testChangeFilter = observe.ChangeFilter{
 	BudgetMatters:     func(namespace string) bool { return namespace == "shop" },
 	AttachmentMatters: func(node, volume string) bool { return node == "n" || volume == "pv-2" },
 }
@@ -144,9 +144,9 @@ func TestADrainIsNotifiedOfChanges(t *testing.T) {
 			observetest.NewAttachment("a", "n", "pv-1"),
 		)
 		synctest.Wait() // wait until the fake's watches are open
-		news, stop, err := observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
+		news, stop, err := observe.SubscribeToChanges(newChangeSources(cluster), "uid-m", testChangeFilter)
 		require.NoError(t, err)
-		other, stopOther, err := observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
+		other, stopOther, err := observe.SubscribeToChanges(newChangeSources(cluster), "uid-m", testChangeFilter)
 		require.NoError(t, err)
 		defer stopOther()
 		wasNotified(news)
@@ -216,9 +216,9 @@ func TestADrainIsNotifiedOfChanges(t *testing.T) {
 	})
 }
 
-// sourcesOf returns the caches of a control cluster and its only target.
-func sourcesOf(c *cache.Cluster) observe.CacheSources {
-	return observe.NewCacheSources(c.Informer(cache.Machines), c.Informer(cache.Rules), c.Target(""))
+// newChangeSources returns the caches of a control cluster and its only target.
+func newChangeSources(c *cache.Cluster) observe.ChangeSources {
+	return observe.NewChangeSources(c.Informer(cache.Machines), c.Informer(cache.DrainRules), c.Target(""))
 }
 
 func errorOfResult[T any](_ T, err error) error { return err }
@@ -228,9 +228,9 @@ func TestADrainWithoutABudgetFilterGetsNoBudgetEvents(t *testing.T) {
 		cluster, target := observetest.StartWithDrainCaches(t)
 		synctest.Wait()
 		news, stop, err := observe.SubscribeToChanges(
-			sourcesOf(cluster),
+			newChangeSources(cluster),
 			"uid-m",
-			observe.ChangeFilter{AttachmentMatters: testFilter.AttachmentMatters},
+			observe.ChangeFilter{AttachmentMatters: testChangeFilter.AttachmentMatters},
 		)
 		require.NoError(t, err)
 		defer stop()
@@ -257,7 +257,7 @@ func TestManyChangesNeverBlockTheNotifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, target := observetest.StartWithDrainCaches(t)
 		synctest.Wait()
-		news, stop, err := observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
+		news, stop, err := observe.SubscribeToChanges(newChangeSources(cluster), "uid-m", testChangeFilter)
 		require.NoError(t, err)
 		defer stop()
 		for _, name := range []string{"a", "b", "c"} {
@@ -282,11 +282,11 @@ func TestWithoutATargetThereAreNoNotifications(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	news, stop, err := observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
+	news, stop, err := observe.SubscribeToChanges(newChangeSources(cluster), "uid-m", testChangeFilter)
 	require.NoError(t, err)
 	stop()
 	assert.Empty(t, news)
-	assert.Empty(t, cluster.Target("").VolumesAttachedToNode("n"))
+	assert.Empty(t, cluster.Target("").AttachedVolumeNames("n"))
 	assert.Equal(t, map[string]drain.Volume{"pv": {}}, observe.VolumeFacts(cluster.Target(""), "n", []string{"pv"}))
 }
 
@@ -299,7 +299,7 @@ func TestSubscribeFailsAfterTheCachesHaveStopped(t *testing.T) {
 		require.NoError(t, cluster.Start(ctx))
 		cancel()
 		synctest.Wait()
-		_, _, err = observe.SubscribeToChanges(sourcesOf(cluster), "uid-m", testFilter)
+		_, _, err = observe.SubscribeToChanges(newChangeSources(cluster), "uid-m", testChangeFilter)
 		require.ErrorContains(t, err, " for the drain of machine uid-m: ")
 	})
 }

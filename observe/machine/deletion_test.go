@@ -24,12 +24,12 @@ import (
 
 // relatedObjectsWithOwnNode returns the RelatedObjects of a machine whose node provably belongs to it.
 func relatedObjectsWithOwnNode(node *corev1.Node) machine.RelatedObjects {
-	return machine.RelatedObjects{Node: node, NodeOwner: ownership.OwnerAnswer{Whose: ownership.Ours}}
+	return machine.RelatedObjects{Node: node, NodeOwner: ownership.OwnerAnswer{Whose: ownership.OwnerSelf}}
 }
 
 func TestDeletionFacts(t *testing.T) {
 	const preDrain, preTerminate = v1alpha1.AnnotationPreDrainHook, v1alpha1.AnnotationPreTerminateHook
-	bare := deletion.Facts{NodeName: "n", Node: true}
+	bare := deletion.Facts{NodeName: "n", HasNode: true}
 	with := func(change func(*deletion.Facts)) deletion.Facts {
 		f := bare
 		change(&f)
@@ -41,20 +41,20 @@ func TestDeletionFacts(t *testing.T) {
 		observetest.NewAttachment("b", "n", ""),
 		observetest.NewAttachment("c", "other", "pv-2"),
 	)
-	bare.Attached = 2
+	bare.AttachedVolumeCount = 2
 	for name, row := range map[string]struct {
 		machine func(*v1alpha1.Machine)
 		want    deletion.Facts
 	}{
 		"nothing is recorded": {observetest.WithPhase(v1alpha1.MachineTerminating), bare},
-		"a stage is recorded": {observetest.InDeletionStage("Drain", nil), with(func(f *deletion.Facts) { f.Recorded = deletion.Drain })},
+		"a stage is recorded": {observetest.InDeletionStage("Drain", nil), with(func(f *deletion.Facts) { f.RecordedStage = deletion.StageDrain })},
 		"a drain that goes on": {
 			observetest.InDeletionStage("Drain", &v1alpha1.MachineDrain{StartedAt: *observetest.Now(), Means: "Evict"}),
-			with(func(f *deletion.Facts) { f.Recorded = deletion.Drain }),
+			with(func(f *deletion.Facts) { f.RecordedStage = deletion.StageDrain }),
 		},
 		"a drain that has ended": {
 			observetest.InDeletionStage("Instance", &v1alpha1.MachineDrain{StartedAt: *observetest.Now(), Result: "Forced"}),
-			with(func(f *deletion.Facts) { f.Recorded, f.Result = deletion.Instance, "Forced" }),
+			with(func(f *deletion.Facts) { f.RecordedStage, f.DrainResult = deletion.StageInstance, "Forced" }),
 		},
 		"whatever its last operation says": {
 			func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "Initiate VM deletion" }, bare,
@@ -65,22 +65,22 @@ func TestDeletionFacts(t *testing.T) {
 		"another one without a name":   {observetest.WithAnnotationKeys(preTerminate), with(func(f *deletion.Facts) { f.PreTerminateHooks = []string{preTerminate} })},
 		"a key that only begins alike": {observetest.WithAnnotationKeys(preDrain+"s", preDrain+".example.com/a", preTerminate+"-x", "x/"+preDrain), bare},
 		"excluded from draining": {observetest.WithAnnotationKeys(v1alpha1.AnnotationExcludeDraining), with(func(f *deletion.Facts) {
-			f.Skip = "annotation " + v1alpha1.AnnotationExcludeDraining + " is set"
+			f.SkipDrainReason = "annotation " + v1alpha1.AnnotationExcludeDraining + " is set"
 		})},
 		"excluded from the wait": {observetest.WithAnnotationKeys(v1alpha1.AnnotationExcludeDetach), with(func(f *deletion.Facts) {
-			f.SkipDetach = "annotation " + v1alpha1.AnnotationExcludeDetach + " is set"
+			f.SkipDetachReason = "annotation " + v1alpha1.AnnotationExcludeDetach + " is set"
 		})},
 		"a person wants no drain, and says why": {
 			func(m *v1alpha1.Machine) {
 				m.Annotations = map[string]string{v1alpha1.AnnotationSkipDrain: "alice: it is empty", v1alpha1.AnnotationExcludeDraining: "true"}
 			},
 			with(func(f *deletion.Facts) {
-				f.Skip = "annotation " + v1alpha1.AnnotationSkipDrain + ": alice: it is empty"
+				f.SkipDrainReason = "annotation " + v1alpha1.AnnotationSkipDrain + ": alice: it is empty"
 			}),
 		},
 		"a person holds it": {observetest.WithAnnotationKeys(v1alpha1.AnnotationHold), with(func(f *deletion.Facts) { f.Hold = "no reason given" })},
 		"a person abandons it": {observetest.WithAnnotationKeys(v1alpha1.AnnotationAbandonInstance), with(func(f *deletion.Facts) {
-			f.Abandon = "annotation " + v1alpha1.AnnotationAbandonInstance + " is set"
+			f.AbandonReason = "annotation " + v1alpha1.AnnotationAbandonInstance + " is set"
 		})},
 		"a machine without a node": {observetest.WithNodeLabel(""), deletion.Facts{}},
 		"a node without volumes":   {observetest.WithNodeLabel("empty"), deletion.Facts{NodeName: "empty"}},
@@ -88,7 +88,7 @@ func TestDeletionFacts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := observetest.NewMachine("m", observetest.WithNodeLabel("n"), row.machine)
 			var n machine.RelatedObjects
-			if row.want.Node {
+			if row.want.HasNode {
 				n = relatedObjectsWithOwnNode(observetest.NewNode())
 				row.want.Owner = n.NodeOwner
 			}
@@ -96,8 +96,8 @@ func TestDeletionFacts(t *testing.T) {
 			facts := machine.DeletionFacts(cluster, m, n, "")
 			slices.Sort(facts.PreDrainHooks) // DeletionFacts returns the hooks in random order
 			assert.Equal(t, row.want, facts)
-			row.want.Done = deletion.Detach
-			facts = machine.DeletionFacts(cluster, m, n, deletion.Detach)
+			row.want.CompletedStage = deletion.StageDetach
+			facts = machine.DeletionFacts(cluster, m, n, deletion.StageDetach)
 			slices.Sort(facts.PreDrainHooks)
 			assert.Equal(t, row.want, facts)
 			assert.Equal(t, before, m)
@@ -128,7 +128,7 @@ func TestDeletionFacts(t *testing.T) {
 				observetest.NewMachine("m", observetest.WithNodeLabel("n")),
 				relatedObjectsWithOwnNode(observetest.NewNode()),
 				"",
-			).Attached,
+			).AttachedVolumeCount,
 		)
 	})
 }
@@ -202,7 +202,7 @@ func TestEscalationFacts(t *testing.T) {
 	}
 }
 
-func TestWhatMakesANodeUnusable(t *testing.T) {
+func TestUnusableNodeReasons(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	since := func(kind, status string, minutes int) corev1.NodeCondition {
 		c := observetest.NewNodeCondition(kind, status)

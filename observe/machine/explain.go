@@ -21,20 +21,20 @@ func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.T
 		return explain.Machine{}
 	}
 	f := explain.Machine{
-		Namespace: m.Namespace, Name: m.Name, Node: cache.NodeNameOfMachine(m), Class: m.Spec.Class.Name,
-		Owned: len(m.OwnerReferences) > 0, Deleting: m.DeletionTimestamp != nil,
+		Namespace: m.Namespace, Name: m.Name, NodeName: cache.NodeNameOfMachine(m), ClassName: m.Spec.Class.Name,
+		ReplacedBySet: len(m.OwnerReferences) > 0, Deleting: m.DeletionTimestamp != nil,
 		Step: o.Step, Cause: o.Cause, BlockedBy: o.BlockedBy, Since: o.Since.Time, Now: now,
 	}
 	if stopped := m.Status.CreationStopped; stopped != nil {
-		f.Stopped = cache.TimeOrZero(stopped.Since)
+		f.CreationStoppedAt = cache.TimeOrZero(stopped.Since)
 	}
 	if of != nil {
-		f.Unserved = class.NoWorkerMessage(of)
+		f.UnservedReason = class.NoWorkerMessage(of)
 		if ref := cmp.Or(of.CredentialsSecretRef, of.SecretRef); ref != nil {
 			f.Secret = ref.Namespace + "/" + ref.Name
 		}
 		for _, key := range class.SecretsOfOtherNamespaces(of) {
-			f.Lenders = append(f.Lenders, key.String())
+			f.OtherNamespaceSecrets = append(f.OtherNamespaceSecrets, key.String())
 		}
 	}
 	deadlines := drain.DeadlineFacts(m, now)
@@ -43,12 +43,12 @@ func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.T
 		f.Deadline = cache.TimeOrZero(o.Deadline)
 	}
 	if f.Step != vocabulary.StepHeld && f.Step != vocabulary.StepQueued {
-		f.Means, f.Then = drain.CurrentRemovalMeans(m), drain.NextRemovalMeans(m, deadlines)
+		f.Means, f.NextMeans = drain.CurrentRemovalMeans(m), drain.NextRemovalMeans(m, deadlines)
 	}
 	for _, keys := range [][]string{hookKeys(m, v1alpha1.AnnotationPreDrainHook), hookKeys(m, v1alpha1.AnnotationPreTerminateHook)} {
 		for _, key := range slices.Sorted(slices.Values(keys)) {
-			if f.Hook == "" && slices.Contains(o.BlockedBy, key) {
-				f.Hook = key
+			if f.HookKey == "" && slices.Contains(o.BlockedBy, key) {
+				f.HookKey = key
 			}
 		}
 	}

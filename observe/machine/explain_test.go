@@ -56,7 +56,7 @@ func TestTheSecretsOfOtherNamespacesAreExplained(t *testing.T) {
 	m.Status.CurrentOperation = &v1alpha1.Operation{Step: "create-instance", BlockedBy: []string{"SecretNotAllowed"}}
 	of.SecretRef = &corev1.SecretReference{Name: "data"}
 	of.CredentialsSecretRef = &corev1.SecretReference{Namespace: "lent", Name: "creds"}
-	assert.Equal(t, []string{"lent/creds"}, observe.ExplanationFacts(m, of, time.Time{}).Lenders)
+	assert.Equal(t, []string{"lent/creds"}, observe.ExplanationFacts(m, of, time.Time{}).OtherNamespaceSecrets)
 }
 
 // A creation that waits for a person is retried an hour after the creation stopped.
@@ -64,9 +64,9 @@ func TestStartTimeOfAStoppedCreation(t *testing.T) {
 	stopped := metav1.NewTime(time.Date(2026, 11, 25, 9, 0, 0, 0, time.UTC))
 	m := &v1alpha1.Machine{}
 	m.Status.CurrentOperation = &v1alpha1.Operation{Step: "create-instance", BlockedBy: []string{"Unauthenticated"}}
-	assert.Zero(t, observe.ExplanationFacts(m, nil, stopped.Time).Stopped)
+	assert.Zero(t, observe.ExplanationFacts(m, nil, stopped.Time).CreationStoppedAt)
 	m.Status.CreationStopped = &v1alpha1.CreationStopped{Total: metav1.Duration{Duration: time.Hour}}
-	assert.Zero(t, observe.ExplanationFacts(m, nil, stopped.Time).Stopped, "it goes on")
+	assert.Zero(t, observe.ExplanationFacts(m, nil, stopped.Time).CreationStoppedAt, "it goes on")
 	m.Status.CreationStopped.Since = &stopped
-	assert.Equal(t, stopped.Time, observe.ExplanationFacts(m, nil, stopped.Time).Stopped)
+	assert.Equal(t, stopped.Time, observe.ExplanationFacts(m, nil, stopped.Time).CreationStoppedAt)
 }

@@ -42,8 +42,8 @@ type RelatedObjects struct {
 	TargetAbsences  cache.WorkerAbsences // times during which Millwright had no connection to the target
 }
 
-// ReadRelated returns the objects related to a machine from the caches.
-func ReadRelated(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
+// ReadRelatedObjects returns the objects related to a machine from the caches.
+func ReadRelatedObjects(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 	target := c.Target(m.Namespace)
 	related := RelatedObjects{
 		NoTargetCluster: target == nil,
@@ -85,7 +85,7 @@ func (related *RelatedObjects) RecordNode(c *cache.Cluster, m *v1alpha1.Machine,
 	case len(twins) > 1:
 		related.NodeOwner = c.OwnerOfNode(m, twins[0])
 	}
-	if related.NodeOwner.HasOwnerKind(ownership.Ours) || related.NodeOwner.HasOwnerKind(ownership.InDoubt) {
+	if related.NodeOwner.HasOwnerKind(ownership.OwnerSelf) || related.NodeOwner.HasOwnerKind(ownership.OwnerInDoubt) {
 		related.Node = node
 	}
 }
@@ -103,7 +103,7 @@ func (related *RelatedObjects) HasUnknownNode(m *v1alpha1.Machine) bool {
 
 // OwnNode returns the machine's node if it provably belongs to the machine; otherwise nil.
 func (related *RelatedObjects) OwnNode() *corev1.Node {
-	if !related.NodeOwner.HasOwnerKind(ownership.Ours) {
+	if !related.NodeOwner.HasOwnerKind(ownership.OwnerSelf) {
 		return nil
 	}
 	return related.Node
@@ -369,25 +369,25 @@ func NodeReadyTime(m *v1alpha1.Machine) time.Time {
 // workflow has finished, even if the status does not show it yet.
 func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related RelatedObjects, done deletion.Stage) deletion.Facts {
 	f := deletion.Facts{
-		Done:              done,
-		NodeName:          cache.NodeNameOfMachine(m),
-		Node:              related.OwnNode() != nil,
-		NodeUnknown:       related.NodeUnknown,
-		Owner:             related.NodeOwner,
-		Attached:          c.Target(m.Namespace).AttachedVolumeCount(cache.NodeNameOfMachine(m)),
-		PreDrainHooks:     hookKeys(m, v1alpha1.AnnotationPreDrainHook),
-		PreTerminateHooks: hookKeys(m, v1alpha1.AnnotationPreTerminateHook),
+		CompletedStage:      done,
+		NodeName:            cache.NodeNameOfMachine(m),
+		HasNode:             related.OwnNode() != nil,
+		NodeUnknown:         related.NodeUnknown,
+		Owner:               related.NodeOwner,
+		AttachedVolumeCount: c.Target(m.Namespace).AttachedVolumeCount(cache.NodeNameOfMachine(m)),
+		PreDrainHooks:       hookKeys(m, v1alpha1.AnnotationPreDrainHook),
+		PreTerminateHooks:   hookKeys(m, v1alpha1.AnnotationPreTerminateHook),
 	}
 	if d := m.Status.Deletion; d != nil {
-		f.Recorded = deletion.Stage(d.Stage)
+		f.RecordedStage = deletion.Stage(d.Stage)
 		if d.Drain != nil {
-			f.Result = d.Drain.Result
+			f.DrainResult = d.Drain.Result
 		}
 	}
-	f.Hold, f.Abandon = drain.HoldReason(m), drain.AnnotationReason(m, v1alpha1.AnnotationAbandonInstance)
-	f.Skip = drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining)
-	f.Force, f.AsMCM = drain.ForceReason(m), c.BehavesAsMCM
-	f.SkipDetach = drain.AnnotationReason(m, v1alpha1.AnnotationExcludeDetach)
+	f.Hold, f.AbandonReason = drain.HoldReason(m), drain.AnnotationReason(m, v1alpha1.AnnotationAbandonInstance)
+	f.SkipDrainReason = drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining)
+	f.ForceReason, f.BehavesAsMCM = drain.ForceReason(m), c.BehavesAsMCM
+	f.SkipDetachReason = drain.AnnotationReason(m, v1alpha1.AnnotationExcludeDetach)
 	return f
 }
 

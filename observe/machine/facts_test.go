@@ -140,7 +140,7 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	assert.Empty(t, machine.Facts(m, related, time.Time{}).UpdateResult, "another word is no result")
 }
 
-func TestMachineCountsAsEmptiedFromTheInstanceStageOn(t *testing.T) {
+func TestMachineIsEmptiedInTheStagesInstanceAndNode(t *testing.T) {
 	for stage, want := range map[v1alpha1.MachineDeletionStage]bool{
 		"": false, v1alpha1.MachineDeletionPreDrainHooks: false, v1alpha1.MachineDeletionDrain: false, v1alpha1.MachineDeletionDetach: false,
 		v1alpha1.MachineDeletionPreTerminateHooks: false, v1alpha1.MachineDeletionInstance: true, v1alpha1.MachineDeletionNode: true,
@@ -228,7 +228,7 @@ func TestAMachineIsAloneIfItsSetHasNoDeployment(t *testing.T) {
 	}
 }
 
-func TestConditionsAreCopiedWithEverythingButTheHeartbeat(t *testing.T) {
+func TestConditionsAreCopiedWithoutTheHeartbeat(t *testing.T) {
 	noon := metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 	later := metav1.NewTime(noon.Add(time.Minute))
 	whole := corev1.NodeCondition{
@@ -290,19 +290,19 @@ func TestNodeOfMachine(t *testing.T) {
 	assert.Nil(t, cluster.NodeOfMachine(observetest.NewMachine("n")), "a name in common is no label")
 }
 
-func TestReadRelated(t *testing.T) {
+func TestReadRelatedObjects(t *testing.T) {
 	s := observetest.NewSet("s")
 	cluster, _ := observetest.StartCaches(t, []runtime.Object{observetest.NewNode()}, s, observetest.NewClass("small"))
-	full := machine.ReadRelated(
+	full := machine.ReadRelatedObjects(
 		cluster,
 		observetest.NewMachine("m", observetest.WithOwnNode("n"), observetest.WithOwnerSet(s)),
 	)
 	require.NotNil(t, full.Node)
 	assert.Equal(t, "n", full.Node.Name)
 	assert.Equal(t, full.Node, full.OwnNode())
-	labelled := machine.ReadRelated(cluster, observetest.NewMachine("m", observetest.WithNodeLabel("n")))
+	labelled := machine.ReadRelatedObjects(cluster, observetest.NewMachine("m", observetest.WithNodeLabel("n")))
 	assert.Nil(t, labelled.Node, "a label alone, without an instance")
-	assert.True(t, labelled.NodeOwner.HasOwnerKind(ownership.Nobodys))
+	assert.True(t, labelled.NodeOwner.HasOwnerKind(ownership.OwnerNone))
 	assert.Equal(t, "small", full.Class.Name)
 	assert.Equal(t, "s", full.Set.Name)
 	assert.False(t, full.NoTargetCluster)
@@ -310,13 +310,13 @@ func TestReadRelated(t *testing.T) {
 	lone := observetest.NewMachine("m", observetest.WithNodeLabel("gone"))
 	lone.Spec.Class.Name = "gone"
 	lone.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: s.UID}} // controller: unset
-	assert.Equal(t, machine.RelatedObjects{}, machine.ReadRelated(cluster, lone))
+	assert.Equal(t, machine.RelatedObjects{}, machine.ReadRelatedObjects(cluster, lone))
 
 	former := observetest.NewSet("s")
 	former.UID = "uid-former"
 	assert.Nil(
 		t,
-		machine.ReadRelated(cluster, observetest.NewMachine("m", observetest.WithOwnerSet(former))).Set,
+		machine.ReadRelatedObjects(cluster, observetest.NewMachine("m", observetest.WithOwnerSet(former))).Set,
 		"another set of the same name is not its own",
 	)
 }

@@ -200,10 +200,10 @@ func TestPlanAndHealthVerdictAgree(t *testing.T) {
 		if d.NeedsNothing() {
 			must(!changes, "a change, and nobody looks")
 		}
-		if d.Need == attention.Health {
+		if d.Need == attention.NeedHealth {
 			must(changes || v.Due != nil || facts.Uncopied, "nothing to write")
 		}
-		if d.Need == attention.Node || d.Need == attention.Recovery {
+		if d.Need == attention.NeedNode || d.Need == attention.NeedRecovery {
 			must(v.Change != nil || v.Due != nil || !v.Deadline.IsZero(), "no end to wait for")
 		}
 		if facts.Phase == "Failed" {
@@ -239,7 +239,7 @@ func TestOutagesOfTheTargetExtendTheHealthTimeout(t *testing.T) {
 		From: observetest.MinutesBeforeNoon(25).Time, To: observetest.MinutesBeforeNoon(5).Time,
 	})
 	cluster, _ := observetest.StartCaches(t, nil)
-	cluster.SetTargets(observetest.Targets{"shop": target})
+	cluster.SetTargetSource(observetest.Targets{"shop": target})
 	cluster.StoreWorkerAbsences(cache.WorkerAbsences{
 		{From: observetest.MinutesBeforeNoon(40).Time, To: observetest.MinutesBeforeNoon(2).Time},
 	})
@@ -253,12 +253,12 @@ func TestOutagesOfTheTargetExtendTheHealthTimeout(t *testing.T) {
 		"sick after the outage":  {4, 0},
 	} {
 		sick.Status.Health = &v1alpha1.MachineHealth{UnhealthySince: observetest.MinutesBeforeNoon(row.since)}
-		facts := machine.Facts(sick, machine.ReadRelated(cluster, sick), observetest.Noon)
+		facts := machine.Facts(sick, machine.ReadRelatedObjects(cluster, sick), observetest.Noon)
 		assert.Equal(t, row.absent, facts.TargetAbsent, name)
 	}
 	failed := observetest.NewMachine("m", withJoinedNode, observetest.WithPhase(v1alpha1.MachineInPlaceUpdateFailed))
 	failed.Status.CurrentStatus.LastUpdateTime = observetest.MinutesBeforeNoon(10)
-	facts := machine.Facts(failed, machine.ReadRelated(cluster, failed), observetest.Noon)
+	facts := machine.Facts(failed, machine.ReadRelatedObjects(cluster, failed), observetest.Noon)
 	assert.Equal(t, 5*time.Minute, facts.TargetAbsent, "the phase is the start")
 }
 

@@ -13,17 +13,17 @@ import (
 	"millwright/observe/drain"
 )
 
-// JoinedNodes returns the nodes of the machines that have joined the target of a namespace. JoinedNodes reads the
-// nodes, because the phases of machines may be out of date. JoinedNodes omits a machine if its node is down for a known
-// reason: the instance is being deleted, the machine is being replaced, or both the instance and the Node are gone. The
-// provider's report of a missing instance alone is not a known reason: the provider may have read another cloud
-// account. The nodes of other namespaces with the same target come from the target of this namespace, because the cache
-// of another connection may not be filled yet.
-func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.NodeCounts {
+// JoinedNodeCounts returns the nodes of the machines that have joined the target of a namespace. JoinedNodeCounts reads
+// the nodes, because the phases of machines may be out of date. JoinedNodeCounts omits a machine if its node is down
+// for a known reason: the instance is being deleted, the machine is being replaced, or both the instance and the Node
+// are gone. The provider's report of a missing instance alone is not a known reason: the provider may have read another
+// cloud account. The nodes of other namespaces with the same target come from the target of this namespace, because the
+// cache of another connection may not be filled yet.
+func JoinedNodeCounts(c *cache.Cluster, namespace string, now time.Time) replace.NodeCounts {
 	target := c.Target(namespace)
-	n := replace.NodeCounts{Unknown: TargetDownText(target, namespace)}
+	n := replace.NodeCounts{UnknownReason: TargetDownText(target, namespace)}
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
-		if !c.Target(m.Namespace).IsSameCluster(target) || !c.ActsOnMachines(m.Namespace) {
+		if !c.Target(m.Namespace).HasSameCluster(target) || !c.ActsOnMachines(m.Namespace) {
 			continue
 		}
 		node := target.NodeOfMachine(m)
@@ -39,11 +39,11 @@ func JoinedNodes(c *cache.Cluster, namespace string, now time.Time) replace.Node
 			n.Lost++
 		}
 		if node != nil {
-			n.Unjudged = append(n.Unjudged, replace.Node{
-				Conditions: healthConditions(node),
-				Bad:        badConditionTypes(m),
-				Deleting:   node.DeletionTimestamp != nil && !c.BehavesAsMCM,
-				Recovered:  recoveryTime(m, node, now),
+			n.UncheckedNodes = append(n.UncheckedNodes, replace.Node{
+				Conditions:              healthConditions(node),
+				UnhealthyConditionTypes: badConditionTypes(m),
+				Deleting:                node.DeletionTimestamp != nil && !c.BehavesAsMCM,
+				RecoveredAt:             recoveryTime(m, node, now),
 			})
 		} else {
 			n.Dead++

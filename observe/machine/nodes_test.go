@@ -15,7 +15,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-func TestJoinedNodes(t *testing.T) {
+func TestJoinedNodeCounts(t *testing.T) {
 	named := func(name string, conditions ...corev1.NodeCondition) *corev1.Node {
 		n := observetest.NewNode(conditions...)
 		n.Name = name
@@ -55,8 +55,8 @@ func TestJoinedNodes(t *testing.T) {
 		nodes   replace.NodeCounts
 	}{
 		{"well", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning), observetest.WithNodeLabel("well")), replace.NodeCounts{Joined: 1}},
-		{"well, and not yet told", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineUnknown), observetest.WithNodeLabel("well")), replace.NodeCounts{Joined: 1, Recovered: []time.Time{moment}}},
-		{"recovered", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning), observetest.WithNodeLabel("well"), recovered), replace.NodeCounts{Joined: 1, Recovered: []time.Time{back.Time}}},
+		{"well, and not yet told", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineUnknown), observetest.WithNodeLabel("well")), replace.NodeCounts{Joined: 1, RecoveryTimes: []time.Time{moment}}},
+		{"recovered", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning), observetest.WithNodeLabel("well"), recovered), replace.NodeCounts{Joined: 1, RecoveryTimes: []time.Time{back.Time}}},
 		{"recovered, and silent again", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning), observetest.WithNodeLabel("silent"), recovered), replace.NodeCounts{Joined: 1, Dead: 1}},
 		{"well, and held by its critical components", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineUnknown), observetest.WithNodeLabel("held"), recovered), replace.NodeCounts{Joined: 1}},
 		{"silent", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineUnknown), observetest.WithNodeLabel("silent")), replace.NodeCounts{Joined: 1, Dead: 1}},
@@ -84,7 +84,7 @@ func TestJoinedNodes(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			cluster, _ := observetest.StartCaches(t, nodes, row.machine)
-			assert.Equal(t, row.nodes, machine.JoinedNodes(cluster, "shop", moment).WithCheckedNodes())
+			assert.Equal(t, row.nodes, machine.JoinedNodeCounts(cluster, "shop", moment).WithCheckedNodes())
 		})
 	}
 	t.Run("all are counted", func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestJoinedNodes(t *testing.T) {
 		assert.Equal(
 			t,
 			replace.NodeCounts{Joined: 4, Dead: 3},
-			machine.JoinedNodes(cluster, "shop", moment).WithCheckedNodes(),
+			machine.JoinedNodeCounts(cluster, "shop", moment).WithCheckedNodes(),
 		)
 	})
 }
@@ -140,24 +140,24 @@ func TestEachTargetClusterHasItsBreaker(t *testing.T) {
 	branch.SetStatus(
 		cache.TargetStatus{State: cache.TargetUnavailable, Why: "connection refused", Since: observetest.Noon},
 	)
-	cluster.SetTargets(observetest.Targets{
+	cluster.SetTargetSource(observetest.Targets{
 		"shop":   observetest.NewTarget(t, "cluster-1", nodes["shop"]...),
 		"bank":   observetest.NewTarget(t, "cluster-2", nodes["bank"]...),
 		"branch": branch,
 		"depot":  down,
 	})
 	now := observetest.Noon
-	counts := machine.JoinedNodes(cluster, "bank", now)
+	counts := machine.JoinedNodeCounts(cluster, "bank", now)
 	assert.Equal(t, replace.NodeCounts{Joined: 5}, counts.WithCheckedNodes())
 	open, why, _ := replace.BreakerState(counts, now)
 	assert.False(t, open, why)
 
-	counts = machine.JoinedNodes(cluster, "shop", now)
+	counts = machine.JoinedNodeCounts(cluster, "shop", now)
 	assert.Equal(t, replace.NodeCounts{Joined: 4, Dead: 4}, counts.WithCheckedNodes())
 	open, _, _ = replace.BreakerState(counts, now)
 	assert.True(t, open)
 
-	open, why, _ = replace.BreakerState(machine.JoinedNodes(cluster, "depot", now), now)
+	open, why, _ = replace.BreakerState(machine.JoinedNodeCounts(cluster, "depot", now), now)
 	assert.True(t, open, "the states of its nodes are not known")
 	assert.Equal(
 		t,
@@ -165,7 +165,7 @@ func TestEachTargetClusterHasItsBreaker(t *testing.T) {
 		why,
 	)
 	down.SetStatus(cache.TargetStatus{State: cache.TargetReady})
-	open, why, _ = replace.BreakerState(machine.JoinedNodes(cluster, "depot", now), now)
+	open, why, _ = replace.BreakerState(machine.JoinedNodeCounts(cluster, "depot", now), now)
 	assert.False(t, open, why)
 }
 

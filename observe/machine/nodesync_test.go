@@ -107,7 +107,7 @@ func TestNodeSyncDecisions(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			m, class, n := row.machine.DeepCopy(), row.class.DeepCopy(), row.node.DeepCopy()
-			assert.Equal(t, row.why, nodesync.Decide(machine.NodeSyncFacts(row.machine, row.class, row.node)).Why())
+			assert.Equal(t, row.why, nodesync.Decide(machine.NodeSyncFacts(row.machine, row.class, row.node)).Sentence())
 			assert.Equal(t, m, row.machine, "what it is given stays as it is")
 			assert.Equal(t, class, row.class)
 			assert.Equal(t, n, row.node)
@@ -124,7 +124,7 @@ func TestNoNodeSyncWithoutANode(t *testing.T) {
 	)
 	assert.NotEqual(
 		t,
-		attention.Sync,
+		attention.NeedSync,
 		attention.PlanMachine(machine.Facts(m, machine.RelatedObjects{Class: classWithDongles("2")}, time.Time{})).Need,
 	)
 }

@@ -76,8 +76,8 @@ func IsReplaceable(m *v1alpha1.Machine, set *v1alpha1.MachineSet) bool {
 // IsPreserved reports whether the machine's status records a preservation.
 func IsPreserved(m *v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil }
 
-// IsOrWillBePreserved reports whether a machine is preserved, or has failed and will be preserved.
-func IsOrWillBePreserved(m *v1alpha1.Machine) bool {
+// IsPreservedNowOrLater reports whether a machine is preserved, or has failed and will be preserved.
+func IsPreservedNowOrLater(m *v1alpha1.Machine) bool {
 	return IsPreserved(m) || (m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed && IsProtectedFromReplacement(m, nil))
 }
 

@@ -124,7 +124,7 @@ func TestPreservationDecisions(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := decidePreservation(row.machine, row.node, row.now)
-			assert.Equal(t, row.preserve, d.Preserve)
+			assert.Equal(t, row.preserve, d.IsPreserved)
 			assert.Equal(t, row.empty, d.IsEmpty(), d.Why)
 		})
 	}

@@ -25,30 +25,30 @@ func TestReadinessByPhase(t *testing.T) {
 		joined bool // HasJoined for a machine without the annotation of the join duration
 	}{
 		{"", "", "", scale.NoNode, false},
-		{v1alpha1.MachinePending, scale.False, "phase Pending", scale.NoNode, false},
-		{v1alpha1.MachineCrashLoopBackOff, scale.False, "phase CrashLoopBackOff", scale.NoNode, false},
-		{v1alpha1.MachineAvailable, scale.False, "phase Available", scale.NoNode, true},
-		{v1alpha1.MachineRunning, scale.True, "", scale.NodeHealthy, true},
-		{v1alpha1.MachineUnknown, scale.False, "phase Unknown", scale.NodeUnhealthy, true},
-		{v1alpha1.MachineInPlaceUpdating, scale.False, "phase InPlaceUpdating", scale.NodeHealthy, true},
-		{v1alpha1.MachineInPlaceUpdateSuccessful, scale.False, "phase InPlaceUpdateSuccessful", scale.NodeHealthy, true},
-		{v1alpha1.MachineInPlaceUpdateFailed, scale.False, "phase InPlaceUpdateFailed", scale.NodeUnhealthy, true},
-		{v1alpha1.MachineFailed, scale.False, "phase Failed", scale.NodeUnhealthy, false},
-		{v1alpha1.MachineTerminating, scale.False, "phase Terminating", scale.NodeUnhealthy, false},
+		{v1alpha1.MachinePending, scale.ConditionFalse, "phase Pending", scale.NoNode, false},
+		{v1alpha1.MachineCrashLoopBackOff, scale.ConditionFalse, "phase CrashLoopBackOff", scale.NoNode, false},
+		{v1alpha1.MachineAvailable, scale.ConditionFalse, "phase Available", scale.NoNode, true},
+		{v1alpha1.MachineRunning, scale.ConditionTrue, "", scale.NodeHealthy, true},
+		{v1alpha1.MachineUnknown, scale.ConditionFalse, "phase Unknown", scale.NodeUnhealthy, true},
+		{v1alpha1.MachineInPlaceUpdating, scale.ConditionFalse, "phase InPlaceUpdating", scale.NodeHealthy, true},
+		{v1alpha1.MachineInPlaceUpdateSuccessful, scale.ConditionFalse, "phase InPlaceUpdateSuccessful", scale.NodeHealthy, true},
+		{v1alpha1.MachineInPlaceUpdateFailed, scale.ConditionFalse, "phase InPlaceUpdateFailed", scale.NodeUnhealthy, true},
+		{v1alpha1.MachineFailed, scale.ConditionFalse, "phase Failed", scale.NodeUnhealthy, false},
+		{v1alpha1.MachineTerminating, scale.ConditionFalse, "phase Terminating", scale.NodeUnhealthy, false},
 	} {
 		t.Run("phase "+string(row.phase), func(t *testing.T) {
 			m := observetest.MachineFromTemplate(observetest.WithPhase(row.phase))
-			f := observetest.FactsOfMember(m, observetest.NewSet("s"), nil)
-			assert.Equal(t, []any{row.ready, row.why, row.node, row.joined}, []any{f.Ready, f.ReadyWhy, f.Node, f.Joined})
+			f := observetest.MemberFacts(m, observetest.NewSet("s"), nil)
+			assert.Equal(t, []any{row.ready, row.why, row.node, row.joined}, []any{f.Ready, f.NotReadyReason, f.Node, f.Joined})
 
 			observetest.WithAnnotation(v1alpha1.AnnotationMachineJoinDuration, "1m")(m)
 			m.Status.LastOperation.Description = "the API server is away"
-			f = observetest.FactsOfMember(m, observetest.NewSet("s"), nil)
+			f = observetest.MemberFacts(m, observetest.NewSet("s"), nil)
 			assert.True(t, f.Joined, "it was a node once")
 			if row.why != "" {
-				assert.Equal(t, "the API server is away", f.ReadyWhy, "what was last attempted tells more than a phase")
+				assert.Equal(t, "the API server is away", f.NotReadyReason, "what was last attempted tells more than a phase")
 			} else {
-				assert.Empty(t, f.ReadyWhy)
+				assert.Empty(t, f.NotReadyReason)
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func TestNodeReadyTime(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want.Time, machine.NodeReadyTime(row.machine))
-			assert.Equal(t, row.want.Time, observetest.FactsOfMember(row.machine, observetest.NewSet("s"), nil).ReadyFrom)
+			assert.Equal(t, row.want.Time, observetest.MemberFacts(row.machine, observetest.NewSet("s"), nil).ReadySince)
 		})
 	}
 	assert.Equal(

@@ -11,10 +11,10 @@ import (
 	"millwright/observe/drain"
 )
 
-// requestAnnotations maps the kind and the command to the key of the annotation that the command writes. A command that
-// is not in the map writes no annotation.
-var requestAnnotations = map[request.Kind]map[request.Command]string{
-	request.Machine: {
+// requestAnnotationKeys maps the kind and the command to the key of the annotation that the command writes. A command
+// that is not in the map writes no annotation.
+var requestAnnotationKeys = map[request.Kind]map[request.Command]string{
+	request.KindMachine: {
 		request.Extend:          v1alpha1.AnnotationExtend,
 		request.Retry:           v1alpha1.AnnotationRetry,
 		request.Hold:            v1alpha1.AnnotationHold,
@@ -25,7 +25,7 @@ var requestAnnotations = map[request.Kind]map[request.Command]string{
 		request.Preserve:        v1alpha1.AnnotationPreserve,
 		request.Unpreserve:      v1alpha1.AnnotationPreserve,
 	},
-	request.MachineDeployment: {
+	request.KindMachineDeployment: {
 		request.Start:   v1alpha1.AnnotationChangeCause,
 		request.Pause:   v1alpha1.AnnotationRolloutPausedBy,
 		request.Resume:  v1alpha1.AnnotationRolloutHold,
@@ -36,37 +36,37 @@ var requestAnnotations = map[request.Kind]map[request.Command]string{
 	},
 }
 
-// RequestAnnotation returns the key of the annotation that a command writes on an object of this kind; empty if the
+// RequestAnnotationKey returns the key of the annotation that a command writes on an object of this kind; empty if the
 // command writes no annotation.
-func RequestAnnotation(kind request.Kind, command request.Command) string {
-	return requestAnnotations[kind][command]
+func RequestAnnotationKey(kind request.Kind, command request.Command) string {
+	return requestAnnotationKeys[kind][command]
 }
 
 // RequestFacts returns the facts for the decision on an operator's command for a machine at the time now. The facts
 // about the node come from the copy in the machine's status.
 func RequestFacts(m *v1alpha1.Machine, command request.Command, now time.Time) request.MachineFacts {
 	f := request.MachineFacts{
-		Name:       m.Namespace + "/" + m.Name,
-		UID:        string(m.UID),
-		Phase:      cmp.Or(string(m.Status.CurrentStatus.Phase), "new"),
-		Annotation: RequestAnnotation(request.Machine, command),
-		Now:        now,
-		Deleting:   m.DeletionTimestamp != nil,
-		Emptying:   drain.ActiveRecordWithoutDeletion(m) != nil,
-		DrainOver:  drain.IsDrainOver(m),
-		Means:      drain.CurrentRemovalMeans(m),
-		Deadlines:  drain.DeadlineFacts(m, now),
-		Extended:   drain.EvictionExtensionEnd(m),
-		Node:       cache.NodeNameOfMachine(m),
-		NodeSays:   m.Annotations[v1alpha1.AnnotationLastAppliedPreserve],
-		Keeps:      m.Spec.EffectivePreserveTimeout(),
-		KeptTill:   cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime),
+		Name:                 m.Namespace + "/" + m.Name,
+		UID:                  string(m.UID),
+		Phase:                cmp.Or(string(m.Status.CurrentStatus.Phase), "new"),
+		AnnotationKey:        RequestAnnotationKey(request.KindMachine, command),
+		Now:                  now,
+		Deleting:             m.DeletionTimestamp != nil,
+		NodeDraining:         drain.ActiveRecordWithoutDeletion(m) != nil,
+		DrainEnded:           drain.IsDrainOver(m),
+		Means:                drain.CurrentRemovalMeans(m),
+		Deadlines:            drain.DeadlineFacts(m, now),
+		ExtendedUntil:        drain.EvictionExtensionEnd(m),
+		Node:                 cache.NodeNameOfMachine(m),
+		NodePreserveValue:    m.Annotations[v1alpha1.AnnotationLastAppliedPreserve],
+		PreservationDuration: m.Spec.EffectivePreserveTimeout(),
+		PreservedUntil:       cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime),
 	}
 	if d := m.Status.Deletion; d != nil {
 		f.Stage = deletion.Stage(d.Stage)
 	}
-	if value, there := m.Annotations[f.Annotation]; there {
-		f.Value = &value
+	if value, there := m.Annotations[f.AnnotationKey]; there {
+		f.AnnotationValue = &value
 	}
 	return f
 }
@@ -74,27 +74,27 @@ func RequestFacts(m *v1alpha1.Machine, command request.Command, now time.Time) r
 // RequestPatch returns the merge patch for the decision about a command on an object of this kind; nil if the decision
 // writes nothing.
 func RequestPatch(kind request.Kind, command request.Command, d request.Decision) map[string]any {
-	if d.Refused != "" || d.Same {
+	if d.RefusalReason != "" || d.Repeated {
 		return nil
 	}
 	annotations, spec := map[string]any{}, map[string]any{}
-	if d.Annotation != nil {
-		key := RequestAnnotation(kind, command)
+	if d.AnnotationValue != nil {
+		key := RequestAnnotationKey(kind, command)
 		switch {
 		case d.PinTo != nil:
 			key = v1alpha1.AnnotationRolloutPin
 		case d.RollbackTo != nil:
 			key = v1alpha1.AnnotationRolloutUndoBy // also if the command cancel returns to an earlier revision
 		}
-		annotations[key] = *d.Annotation
-		if *d.Annotation == "" {
+		annotations[key] = *d.AnnotationValue
+		if *d.AnnotationValue == "" {
 			annotations[key] = nil
 		}
 	}
-	if d.Unpin {
+	if d.RemovesPin {
 		annotations[v1alpha1.AnnotationRolloutPin] = nil
 	}
-	if d.Unhold {
+	if d.RemovesHold {
 		annotations[v1alpha1.AnnotationRolloutHold] = nil
 	}
 	if d.Record != "" {

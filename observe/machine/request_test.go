@@ -44,23 +44,23 @@ func TestMachineRequestOfADrain(t *testing.T) {
 		m.Annotations[v1alpha1.AnnotationAbandonInstance] = ""
 	})
 	facts := request.MachineFacts{
-		Name:      "shop/m",
-		UID:       "uid-m",
-		Phase:     "Terminating",
-		Now:       observetest.RequestTime,
-		Deleting:  true,
-		Stage:     deletion.Drain,
-		Means:     drain.Evict,
-		Deadlines: observedrain.DeadlineFacts(m, observetest.RequestTime),
-		Extended:  observetest.DrainStart.Add(3 * time.Hour),
-		Node:      "n",
-		Keeps:     96 * time.Hour,
+		Name:                 "shop/m",
+		UID:                  "uid-m",
+		Phase:                "Terminating",
+		Now:                  observetest.RequestTime,
+		Deleting:             true,
+		Stage:                deletion.StageDrain,
+		Means:                drain.Evict,
+		Deadlines:            observedrain.DeadlineFacts(m, observetest.RequestTime),
+		ExtendedUntil:        observetest.DrainStart.Add(3 * time.Hour),
+		Node:                 "n",
+		PreservationDuration: 96 * time.Hour,
 	}
 	for command, value := range map[request.Command]*string{
 		request.Hold: new("bob: wait"), request.Resume: new("bob: wait"), request.Extend: new("2026-11-21T15:00:00Z bob"), request.Retry: nil,
 		request.AbandonInstance: new(""), // an annotation with an empty value is set
 	} {
-		facts.Annotation, facts.Value = machine.RequestAnnotation(request.Machine, command), value
+		facts.AnnotationKey, facts.AnnotationValue = machine.RequestAnnotationKey(request.KindMachine, command), value
 		assert.Equal(t, facts, machine.RequestFacts(m, command, observetest.RequestTime))
 	}
 }
@@ -79,15 +79,15 @@ func TestMachineRequestOfAMachineThatIsNotDeleted(t *testing.T) {
 	})
 	for _, command := range []request.Command{request.Preserve, request.Unpreserve} {
 		assert.Equal(t, request.MachineFacts{
-			Name:       "shop/m",
-			UID:        "uid-m",
-			Phase:      "new",
-			Now:        observetest.RequestTime,
-			NodeSays:   "now",
-			Keeps:      time.Minute,
-			KeptTill:   end.Time,
-			Annotation: v1alpha1.AnnotationPreserve,
-			Value:      new("when-failed"),
+			Name:                 "shop/m",
+			UID:                  "uid-m",
+			Phase:                "new",
+			Now:                  observetest.RequestTime,
+			NodePreserveValue:    "now",
+			PreservationDuration: time.Minute,
+			PreservedUntil:       end.Time,
+			AnnotationKey:        v1alpha1.AnnotationPreserve,
+			AnnotationValue:      new("when-failed"),
 		}, machine.RequestFacts(m, command, observetest.RequestTime))
 	}
 }
@@ -131,8 +131,8 @@ func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
 				request.Extend,
 				observetest.RequestTime,
 			)
-			assert.True(t, f.Emptying)
-			assert.False(t, f.Deleting || f.DrainOver)
+			assert.True(t, f.NodeDraining)
+			assert.False(t, f.Deleting || f.DrainEnded)
 			assert.Equal(t, drain.Evict, f.Means)
 			assert.Equal(t, observetest.DrainStart.Add(2*time.Hour), f.Deadlines.NextDeadline(), "by its own record")
 
@@ -164,7 +164,7 @@ func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
 			} {
 				m := observetest.NewMachine("m", withStayingDrain(purpose, drain.Evict), change)
 				f := machine.RequestFacts(m, request.Extend, observetest.RequestTime)
-				assert.False(t, f.Emptying, name)
+				assert.False(t, f.NodeDraining, name)
 				assert.Empty(t, f.Means, name)
 				assert.Zero(t, f.Deadlines.NextDeadline(), name)
 				assert.Nil(t, observedrain.ActiveRecord(m), name)
@@ -187,7 +187,7 @@ func TestDrainIsOver(t *testing.T) {
 	)
 	for _, m := range []*v1alpha1.Machine{ended, later} {
 		f := machine.RequestFacts(m, request.Extend, observetest.RequestTime)
-		assert.True(t, f.DrainOver)
+		assert.True(t, f.DrainEnded)
 		assert.Empty(t, f.Means)
 		assert.Zero(t, f.Deadlines.NextDeadline())
 	}
@@ -215,9 +215,9 @@ func TestEvictionDeadlineOfAnUnreadyNode(t *testing.T) {
 
 func TestEachCommandHasItsAnnotation(t *testing.T) {
 	of := map[string][]request.Command{}
-	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
+	for _, kind := range []request.Kind{request.KindMachine, request.KindMachineDeployment} {
 		for _, s := range request.CommandSpecs(kind) {
-			key := machine.RequestAnnotation(kind, s.Command)
+			key := machine.RequestAnnotationKey(kind, s.Command)
 			of[key] = append(of[key], s.Command)
 		}
 	}
@@ -238,7 +238,7 @@ func TestEachCommandHasItsAnnotation(t *testing.T) {
 		v1alpha1.AnnotationRolloutRetry:    {request.Retry},
 		v1alpha1.AnnotationRolloutUndoBy:   {request.Undo},
 	}, of)
-	assert.Empty(t, machine.RequestAnnotation(request.Machine, "burn"))
+	assert.Empty(t, machine.RequestAnnotationKey(request.KindMachine, "burn"))
 }
 
 // decide/request does not import the API's values for preservation, so this test compares them.
@@ -248,6 +248,6 @@ func TestPreserveCommandsWriteTheValuesOfTheAPI(t *testing.T) {
 			request.CommandOrder{Command: c},
 			machine.RequestFacts(observetest.NewMachine("m"), c, observetest.RequestTime),
 		)
-		assert.Equal(t, want, *d.Annotation)
+		assert.Equal(t, want, *d.AnnotationValue)
 	}
 }

@@ -62,7 +62,7 @@ func InDeletionStage(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDr
 
 // StartWithDrainCaches returns running caches, including the caches that only drains read, over a target that contains
 // these objects. The caches are synced before the watch of volume attachments opens. StartWithDrainCaches also waits
-// for that watch, because HasCurrentAttachments is false before.
+// for that watch, because IsAttachmentCacheCurrent is false before.
 func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
 	t.Helper()
 	target := kubefake.NewClientset(objects...)
@@ -70,7 +70,7 @@ func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Clust
 	require.NoError(t, err)
 	require.NoError(t, cluster.WatchDrains())
 	require.NoError(t, cluster.Start(t.Context()))
-	require.Eventually(t, cluster.Target("").HasCurrentAttachments, EventTimeout, time.Millisecond)
+	require.Eventually(t, cluster.Target("").IsAttachmentCacheCurrent, EventTimeout, time.Millisecond)
 	return cluster, target
 }
 
@@ -88,7 +88,7 @@ func NewAttachment(name, node, volume string, change ...func(*storagev1.VolumeAt
 	return a
 }
 
-func WithDrainTimeout(after time.Duration) *v1alpha1.MachineConfiguration {
+func ConfigurationWithDrainTimeout(after time.Duration) *v1alpha1.MachineConfiguration {
 	return &v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: after}}
 }
 
@@ -243,8 +243,8 @@ func WithDeploymentOwner(s *v1alpha1.MachineSet) {
 	s.OwnerReferences = ControllerReferences(NewDeployment("d"), "MachineDeployment")
 }
 
-// FactsOfMember returns the facts about a single machine of a set.
-func FactsOfMember(m *v1alpha1.Machine, s *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Member {
+// MemberFacts returns the facts about a single machine of a set.
+func MemberFacts(m *v1alpha1.Machine, s *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) scale.Member {
 	return set.ScaleFacts(s, set.RelatedObjects{Members: []*v1alpha1.Machine{m}, Deployment: d}, Noon, 0).Members[0]
 }
 
@@ -330,9 +330,9 @@ func FieldNames(of reflect.Type, prefix string, whole ...reflect.Type) (names []
 	return names
 }
 
-// FieldNamesWithout lists the names of a struct's exported fields, without the nested fields of part. The part, for
+// FieldNamesWithoutPart lists the names of a struct's exported fields, without the nested fields of part. The part, for
 // example "MCM", contains the fields for the kinds of the other API.
-func FieldNamesWithout(part string, of reflect.Type) []string {
+func FieldNamesWithoutPart(part string, of reflect.Type) []string {
 	return slices.DeleteFunc(FieldNames(of, ""), func(name string) bool { return strings.HasPrefix(name, part+".") })
 }
 

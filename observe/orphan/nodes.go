@@ -29,17 +29,17 @@ func NodesAndOwners(
 	for _, n := range target.AllNodes() {
 		nodes[n.Name] = n
 		facts = append(facts, orphan.Node{
-			Name:       n.Name,
-			ProviderID: n.Spec.ProviderID,
-			Machine:    n.Labels[v1alpha1.LabelMachineName],
-			Created:    n.CreationTimestamp.Time,
-			NotManaged: n.Annotations[v1alpha1.AnnotationNotManaged] == v1alpha1.ValueNotManaged,
-			Guarded:    slices.Contains(n.Finalizers, v1alpha1.FinalizerNode),
+			Name:         n.Name,
+			ProviderID:   n.Spec.ProviderID,
+			MachineName:  n.Labels[v1alpha1.LabelMachineName],
+			Created:      n.CreationTimestamp.Time,
+			NotManaged:   n.Annotations[v1alpha1.AnnotationNotManaged] == v1alpha1.ValueNotManaged,
+			HasFinalizer: slices.Contains(n.Finalizers, v1alpha1.FinalizerNode),
 		})
 	}
 	slices.SortFunc(facts, func(a, b orphan.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
-		if c.Target(m.Namespace).IsSameCluster(target) {
+		if c.Target(m.Namespace).HasSameCluster(target) {
 			owners = append(owners, nodeOwner(m))
 		}
 	}
@@ -51,7 +51,7 @@ func LiveNodeOwners(ctx context.Context, c *cache.Cluster, namespace string) ([]
 	var owners []orphan.NodeOwner
 	target := c.Target(namespace)
 	err := cache.VisitMachines(ctx, c.Client(), metav1.NamespaceAll, func(m *v1alpha1.Machine) {
-		if c.Target(m.Namespace).IsSameCluster(target) {
+		if c.Target(m.Namespace).HasSameCluster(target) {
 			owners = append(owners, nodeOwner(m))
 		}
 	})
@@ -62,5 +62,5 @@ func LiveNodeOwners(ctx context.Context, c *cache.Cluster, namespace string) ([]
 }
 
 func nodeOwner(m *v1alpha1.Machine) orphan.NodeOwner {
-	return orphan.NodeOwner{Name: m.Name, Node: cache.NodeNameOfMachine(m), ProviderID: m.Spec.ProviderID}
+	return orphan.NodeOwner{Name: m.Name, NodeName: cache.NodeNameOfMachine(m), ProviderID: m.Spec.ProviderID}
 }

@@ -42,8 +42,8 @@ type RelatedObjects struct {
 	ClassOfMachine func(*v1alpha1.Machine) *v1alpha1.MachineClass
 }
 
-// ReadRelated returns the objects related to a set from the caches.
-func ReadRelated(c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
+// ReadRelatedObjects returns the objects related to a set from the caches.
+func ReadRelatedObjects(c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
 	related := RelatedObjects{
 		Members:        c.MachinesOfOwner(string(set.UID)),
 		Orphans:        c.MachinesWithoutController(set),
@@ -61,31 +61,31 @@ func ReadRelated(c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
 	} else {
 		related.Policy = c.PolicyOfObject(set)
 	}
-	class, _ := c.Class(cache.ClassOfSet(set))
-	related.addClass(class)
+	class, _ := c.Class(cache.ClassKeyOfSet(set))
+	related.addClassFacts(class)
 	// read this flag before the object, because the cache may sync between the two reads
 	read := c.HasReadControlPlane()
-	related.addPreflight(c, set, c.ControlPlane(), read)
+	related.addPreflightFacts(c, set, c.ControlPlane(), read)
 	return related
 }
 
-// ReadRelatedForWrite is ReadRelated for a decision that writes. If the cache of the control plane is not synced,
-// ReadRelatedForWrite reads the control plane from the API server, because an empty cache sends no event when it has
-// synced. If that read fails, the set creates no machine.
-func ReadRelatedForWrite(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
-	related := ReadRelated(c, set)
+// ReadRelatedObjectsForWrite is ReadRelatedObjects for a decision that writes. If the cache of the control plane is not
+// synced, ReadRelatedObjectsForWrite reads the control plane from the API server, because an empty cache sends no event
+// when it has synced. If that read fails, the set creates no machine.
+func ReadRelatedObjectsForWrite(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjects {
+	related := ReadRelatedObjects(c, set)
 	if !c.HasReadControlPlane() {
-		_ = addLiveControlPlane(ctx, c, set, &related) // after an error, the control plane counts as unread
+		_ = addLiveControlPlaneFacts(ctx, c, set, &related) // after an error, the control plane counts as unread
 	}
 	return related
 }
 
-// ReadRelatedLive reads the machines related to a set from the API server, and also the set's class if the cache has no
-// such class. If the selector of the set no longer matches a machine that the set controls, the machine comes from the
-// cache. Without these machines, ReadRelatedLive and ReadRelated would count different members, and each decision would
-// undo the previous decision.
-func ReadRelatedLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (RelatedObjects, error) {
-	related := ReadRelated(c, set)
+// ReadLiveRelatedObjects reads the machines related to a set from the API server, and also the set's class if the cache
+// has no such class. If the selector of the set no longer matches a machine that the set controls, the machine comes
+// from the cache. Without these machines, ReadLiveRelatedObjects and ReadRelatedObjects would count different members,
+// and each decision would undo the previous decision.
+func ReadLiveRelatedObjects(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) (RelatedObjects, error) {
+	related := ReadRelatedObjects(c, set)
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil || selector.Empty() { // a set without a valid selector adopts no machines
 		selector = labels.SelectorFromSet(set.Spec.Template.Labels)
@@ -97,13 +97,13 @@ func ReadRelatedLive(ctx context.Context, c *cache.Cluster, set *v1alpha1.Machin
 	if err != nil {
 		return related, fmt.Errorf("list machines of set %s: %w", set.Name, err)
 	}
-	if err := related.addLiveClass(ctx, c, set); err != nil {
+	if err := related.addLiveClassFacts(ctx, c, set); err != nil {
 		return related, err
 	}
-	if err := addLiveControlPlane(ctx, c, set, &related); err != nil {
+	if err := addLiveControlPlaneFacts(ctx, c, set, &related); err != nil {
 		return related, err
 	}
-	if cache.IsNewer(list.ResourceVersion, related.MachinesVersion) {
+	if cache.IsNewerVersion(list.ResourceVersion, related.MachinesVersion) {
 		related.MachinesVersion = list.ResourceVersion
 	}
 	listed := map[types.UID]bool{}
@@ -140,8 +140,8 @@ func SetsThatSelectMachine(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.Ma
 	return sets
 }
 
-// addClass adds the facts about the class in the set's template; a nil class does not exist.
-func (a *RelatedObjects) addClass(class *v1alpha1.MachineClass) {
+// addClassFacts adds the facts about the class in the set's template; a nil class does not exist.
+func (a *RelatedObjects) addClassFacts(class *v1alpha1.MachineClass) {
 	a.MissingKinds, a.ClassVersion = nil, ""
 	if class == nil {
 		a.MissingKinds = []string{cache.KindClass}
@@ -150,8 +150,8 @@ func (a *RelatedObjects) addClass(class *v1alpha1.MachineClass) {
 	a.ClassVersion = class.ResourceVersion
 }
 
-// addLiveClass reads the class from the API server if the cache does not have it.
-func (a *RelatedObjects) addLiveClass(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
+// addLiveClassFacts reads the class from the API server if the cache does not have it.
+func (a *RelatedObjects) addLiveClassFacts(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet) error {
 	if len(a.MissingKinds) == 0 {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (a *RelatedObjects) addLiveClass(ctx context.Context, c *cache.Cluster, set
 	case err != nil:
 		return fmt.Errorf("get class of set %s: %w", set.Name, err)
 	}
-	a.addClass(class)
+	a.addClassFacts(class)
 	return nil
 }
 
@@ -178,18 +178,23 @@ func (a RelatedObjects) PreservationNode(m *v1alpha1.Machine) *corev1.Node {
 	return a.NodeOfMachine(m)
 }
 
-// addLiveControlPlane reads the control plane from the API server and adds its facts.
-func addLiveControlPlane(ctx context.Context, c *cache.Cluster, set *v1alpha1.MachineSet, a *RelatedObjects) error {
+// addLiveControlPlaneFacts reads the control plane from the API server and adds its facts.
+func addLiveControlPlaneFacts(
+	ctx context.Context,
+	c *cache.Cluster,
+	set *v1alpha1.MachineSet,
+	a *RelatedObjects,
+) error {
 	controlPlane, err := c.LiveControlPlane(ctx)
 	if err == nil {
-		a.addPreflight(c, set, controlPlane, true)
+		a.addPreflightFacts(c, set, controlPlane, true)
 	}
 	return err
 }
 
-// addPreflight adds the facts for the preflight checks. If read is true, a nil control plane does not exist. If read is
-// false, a nil control plane is unread, and fails its check.
-func (a *RelatedObjects) addPreflight(
+// addPreflightFacts adds the facts for the preflight checks. If read is true, a nil control plane does not exist. If
+// read is false, a nil control plane is unread, and fails its check.
+func (a *RelatedObjects) addPreflightFacts(
 	c *cache.Cluster,
 	set *v1alpha1.MachineSet,
 	controlPlane *unstructured.Unstructured,

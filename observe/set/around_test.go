@@ -28,7 +28,7 @@ func versionsByName(machines []*v1alpha1.Machine) map[string]string {
 	return result
 }
 
-func TestReadRelated(t *testing.T) {
+func TestReadRelatedObjects(t *testing.T) {
 	s, d := observetest.NewSet("s", observetest.WithDeploymentOwner), observetest.NewDeployment("d")
 	loose := observetest.NewMachine("loose")
 	loose.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineSet", Name: "s", UID: "uid-s"}} // controller: unset
@@ -49,7 +49,7 @@ func TestReadRelated(t *testing.T) {
 		loose,
 		observetest.NewMachine("far", inOtherNamespace),
 	)
-	related := set.ReadRelated(cluster, s)
+	related := set.ReadRelatedObjects(cluster, s)
 	assert.Equal(
 		t,
 		[]string{"going", "mine", "relabelled"},
@@ -66,7 +66,7 @@ func TestReadRelated(t *testing.T) {
 	assert.Equal(t, "d", related.Deployment.Name)
 }
 
-func TestReadRelatedFindsTheDeploymentOfASet(t *testing.T) {
+func TestReadRelatedObjectsFindsTheDeploymentOfASet(t *testing.T) {
 	notController := func(s *v1alpha1.MachineSet) {
 		s.OwnerReferences = []metav1.OwnerReference{{Kind: "MachineDeployment", Name: "d", UID: "uid-d"}}
 	}
@@ -87,8 +87,8 @@ func TestReadRelatedFindsTheDeploymentOfASet(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			cluster, _ := observetest.StartCaches(t, nil, row.deployment)
-			assert.Equal(t, row.found, set.ReadRelated(cluster, row.set).Deployment != nil)
-			live, err := set.ReadRelatedLive(t.Context(), cluster, row.set)
+			assert.Equal(t, row.found, set.ReadRelatedObjects(cluster, row.set).Deployment != nil)
+			live, err := set.ReadLiveRelatedObjects(t.Context(), cluster, row.set)
 			require.NoError(t, err)
 			assert.Equal(t, row.found, live.Deployment != nil)
 		})
@@ -120,7 +120,7 @@ func setListResponse(client *fake.Clientset, live []*v1alpha1.Machine) *[]string
 	return asked
 }
 
-func TestReadRelatedLiveIgnoresAStaleCache(t *testing.T) {
+func TestReadLiveRelatedObjectsIgnoresAStaleCache(t *testing.T) {
 	s, other := observetest.NewSet("s"), observetest.NewSet("other")
 	cluster, asked := newStaleCluster(t,
 		[]*v1alpha1.Machine{
@@ -198,12 +198,12 @@ func TestReadRelatedLiveIgnoresAStaleCache(t *testing.T) {
 			),
 			observetest.NewMachine("orphan-moved", observetest.WithAppLabel("api"), observetest.WithResourceVersion("2")),
 		})
-	related, err := set.ReadRelatedLive(t.Context(), cluster, s)
+	related, err := set.ReadLiveRelatedObjects(t.Context(), cluster, s)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"app=web"}, *asked, "one request, for what its selector matches")
 	assert.Equal(t, map[string]string{
 		"mine": "2", "late": "2", "back": "2",
-		"relabelled": "1", // ReadRelatedLive reads an owned machine from the cache if the selector does not match it
+		"relabelled": "1", // ReadLiveRelatedObjects reads an owned machine from the cache if the selector does not match it
 	}, versionsByName(related.Members), "not what another owns, what is gone, or what does not match any more and shall not be counted from an old look")
 	assert.Equal(t, map[string]string{
 		"orphan": "2", "orphan-late": "2", "released": "2",
@@ -211,7 +211,7 @@ func TestReadRelatedLiveIgnoresAStaleCache(t *testing.T) {
 	}, versionsByName(related.Orphans), "not what another took meanwhile")
 }
 
-func TestReadRelatedLiveEqualsACurrentCache(t *testing.T) {
+func TestReadLiveRelatedObjectsEqualsACurrentCache(t *testing.T) {
 	s := observetest.NewSet("s")
 	machines := []*v1alpha1.Machine{
 		observetest.NewMachine(
@@ -229,8 +229,8 @@ func TestReadRelatedLiveEqualsACurrentCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
 			cluster, _ := newStaleCluster(t, machines, machines)
-			cached := set.ReadRelated(cluster, s)
-			live, err := set.ReadRelatedLive(t.Context(), cluster, s)
+			cached := set.ReadRelatedObjects(cluster, s)
+			live, err := set.ReadLiveRelatedObjects(t.Context(), cluster, s)
 			require.NoError(t, err)
 			assert.Equal(t, observetest.ObjectNames(cached.Members), observetest.ObjectNames(live.Members))
 			assert.Equal(t, observetest.ObjectNames(cached.Orphans), observetest.ObjectNames(live.Orphans))
@@ -238,9 +238,9 @@ func TestReadRelatedLiveEqualsACurrentCache(t *testing.T) {
 	}
 }
 
-// A set with an empty or unreadable selector adopts no machines. ReadRelatedLive finds the set's machines by the labels
-// of the template.
-func TestReadRelatedLiveWithoutASelector(t *testing.T) {
+// A set with an empty or unreadable selector adopts no machines. ReadLiveRelatedObjects finds the set's machines by the
+// labels of the template.
+func TestReadLiveRelatedObjectsWithoutASelector(t *testing.T) {
 	for name, selector := range map[string]*metav1.LabelSelector{"empty": {}, "unreadable": observetest.InvalidSelector()} {
 		t.Run(name, func(t *testing.T) {
 			s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
@@ -257,7 +257,7 @@ func TestReadRelatedLiveWithoutASelector(t *testing.T) {
 					observetest.NewMachine("orphan"),
 				},
 			)
-			related, err := set.ReadRelatedLive(t.Context(), cluster, s)
+			related, err := set.ReadLiveRelatedObjects(t.Context(), cluster, s)
 			require.NoError(t, err)
 			assert.Equal(t, []string{"app=web"}, *asked)
 			assert.Equal(t, []string{"late", "mine", "relabelled"}, observetest.ObjectNames(related.Members))
@@ -266,18 +266,18 @@ func TestReadRelatedLiveWithoutASelector(t *testing.T) {
 	}
 }
 
-func TestReadRelatedLiveReturnsTheErrorOfTheAPIServer(t *testing.T) {
+func TestReadLiveRelatedObjectsReturnsTheErrorOfTheAPIServer(t *testing.T) {
 	s := observetest.NewSet("s")
 	cluster, client := observetest.StartCaches(t, nil, s, observetest.NewMachine("mine", observetest.WithOwnerSet(s)))
 	client.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("away")
 	})
-	_, err := set.ReadRelatedLive(t.Context(), cluster, s)
+	_, err := set.ReadLiveRelatedObjects(t.Context(), cluster, s)
 	assert.EqualError(t, err, "list machines of set s: away")
 }
 
 // A read must not change the cached objects.
-func TestReadRelatedLiveDoesNotChangeTheCache(t *testing.T) {
+func TestReadLiveRelatedObjectsDoesNotChangeTheCache(t *testing.T) {
 	s := observetest.NewSet("s")
 	cluster, _ := newStaleCluster(
 		t,
@@ -288,11 +288,11 @@ func TestReadRelatedLiveDoesNotChangeTheCache(t *testing.T) {
 		},
 		nil,
 	)
-	related, err := set.ReadRelatedLive(t.Context(), cluster, s)
+	related, err := set.ReadLiveRelatedObjects(t.Context(), cluster, s)
 	require.NoError(t, err)
 	assert.Empty(t, related.Members)
 	assert.Equal(t, []string{"a", "b"}, observetest.ObjectNames(cluster.MachinesOfOwner("uid-s")))
-	assert.Equal(t, []string{"o"}, observetest.ObjectNames(set.ReadRelated(cluster, s).Orphans))
+	assert.Equal(t, []string{"o"}, observetest.ObjectNames(set.ReadRelatedObjects(cluster, s).Orphans))
 }
 
 func TestSetsThatSelectMachine(t *testing.T) {

@@ -20,12 +20,12 @@ func withClass(kind, name string) observetest.SetChange {
 	return func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
 }
 
-func withVersion(v string) func(*v1alpha1.MachineClass) {
+func withResourceVersion(v string) func(*v1alpha1.MachineClass) {
 	return func(c *v1alpha1.MachineClass) { c.ResourceVersion = v }
 }
 
 func TestMissingAndUnknownClassOfASet(t *testing.T) {
-	far := observetest.NewClass("small", withVersion("7"))
+	far := observetest.NewClass("small", withResourceVersion("7"))
 	far.Namespace = "other"
 	none := []string{"MachineClass"}
 	for _, row := range []struct {
@@ -35,18 +35,18 @@ func TestMissingAndUnknownClassOfASet(t *testing.T) {
 		missing []string
 		version string
 	}{
-		{"it exists", observetest.NewSet("s"), observetest.NewClass("small", withVersion("7")), nil, "7"},
-		{"it is being deleted, and is still there", observetest.NewSet("s"), observetest.NewClass("small", withVersion("7"), func(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }), nil, "7"},
+		{"it exists", observetest.NewSet("s"), observetest.NewClass("small", withResourceVersion("7")), nil, "7"},
+		{"it is being deleted, and is still there", observetest.NewSet("s"), observetest.NewClass("small", withResourceVersion("7"), func(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }), nil, "7"},
 		{"there is none", observetest.NewSet("s"), observetest.NewClass("large"), none, ""},
 		{"there is one elsewhere", observetest.NewSet("s"), far, none, ""},
-		{"the kind does not matter", observetest.NewSet("s", withClass("AWSMachineClass", "small")), observetest.NewClass("small", withVersion("7")), nil, "7"},
-		{"there is none, whatever the kind", observetest.NewSet("s", withClass("AWSMachineClass", "large")), observetest.NewClass("small", withVersion("7")), none, ""},
+		{"the kind does not matter", observetest.NewSet("s", withClass("AWSMachineClass", "small")), observetest.NewClass("small", withResourceVersion("7")), nil, "7"},
+		{"there is none, whatever the kind", observetest.NewSet("s", withClass("AWSMachineClass", "large")), observetest.NewClass("small", withResourceVersion("7")), none, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			cluster, _ := observetest.StartCaches(t, nil, row.class)
-			live, err := set.ReadRelatedLive(t.Context(), cluster, row.set)
+			live, err := set.ReadLiveRelatedObjects(t.Context(), cluster, row.set)
 			require.NoError(t, err)
-			for _, related := range []set.RelatedObjects{set.ReadRelated(cluster, row.set), live} {
+			for _, related := range []set.RelatedObjects{set.ReadRelatedObjects(cluster, row.set), live} {
 				assert.Equal(t, row.missing, related.MissingKinds)
 				assert.Equal(t, row.version, related.ClassVersion)
 			}
@@ -54,27 +54,27 @@ func TestMissingAndUnknownClassOfASet(t *testing.T) {
 	}
 }
 
-// ReadRelatedLive reads a class from the API server only if the cache does not have the class.
-func TestReadLiveReadsAClassThatTheCacheLacks(t *testing.T) {
+// ReadLiveRelatedObjects reads a class from the API server only if the cache does not have the class.
+func TestReadLiveRelatedObjectsReadsAnUncachedClass(t *testing.T) {
 	var answer error
 	asked := 0
 	cluster, client := observetest.StartCaches(t, nil, observetest.NewClass("known"))
 	client.PrependReactor("get", "machineclasses", func(kubetesting.Action) (bool, runtime.Object, error) {
 		asked++
-		return true, observetest.NewClass("small", withVersion("9")), answer
+		return true, observetest.NewClass("small", withResourceVersion("9")), answer
 	})
-	live, err := set.ReadRelatedLive(t.Context(), cluster, observetest.NewSet("s"))
+	live, err := set.ReadLiveRelatedObjects(t.Context(), cluster, observetest.NewSet("s"))
 	require.NoError(t, err)
 	assert.Empty(t, live.MissingKinds)
 	assert.Equal(t, "9", live.ClassVersion, "later looks must see it")
-	assert.Equal(t, []string{"MachineClass"}, set.ReadRelated(cluster, observetest.NewSet("s")).MissingKinds)
+	assert.Equal(t, []string{"MachineClass"}, set.ReadRelatedObjects(cluster, observetest.NewSet("s")).MissingKinds)
 
-	_, err = set.ReadRelatedLive(t.Context(), cluster, observetest.NewSet("s", withClass("MachineClass", "known")))
+	_, err = set.ReadLiveRelatedObjects(t.Context(), cluster, observetest.NewSet("s", withClass("MachineClass", "known")))
 	require.NoError(t, err)
 	assert.Equal(t, 1, asked)
 
 	answer = errors.New("away")
-	_, err = set.ReadRelatedLive(t.Context(), cluster, observetest.NewSet("s"))
+	_, err = set.ReadLiveRelatedObjects(t.Context(), cluster, observetest.NewSet("s"))
 	assert.EqualError(t, err, "get class of set s: away")
 }
 

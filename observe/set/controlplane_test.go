@@ -96,15 +96,15 @@ func TestPreflightOfASet(t *testing.T) {
 					kinds,
 					objects...),
 				ControlPlane: ref,
-				Checks:       []string{preflight.All},
+				Checks:       []string{preflight.CheckAll},
 				IsStrict:     row.strict,
 			})
-			unread := preflight.Decide(set.ReadRelated(cluster, s).Preflight)
-			early := set.ReadRelatedForWrite(t.Context(), cluster, s)
+			unread := preflight.Decide(set.ReadRelatedObjects(cluster, s).Preflight)
+			early := set.ReadRelatedObjectsForWrite(t.Context(), cluster, s)
 			require.NoError(t, cluster.Start(t.Context()))
 			require.Eventually(t, cluster.Informer(cache.ControlPlanes).HasSynced, observetest.EventTimeout, time.Millisecond)
-			related := set.ReadRelated(cluster, s)
-			live, err := set.ReadRelatedLive(t.Context(), cluster, s)
+			related := set.ReadRelatedObjects(cluster, s)
+			live, err := set.ReadLiveRelatedObjects(t.Context(), cluster, s)
 			require.NoError(t, err)
 			var failed []string
 			for _, f := range preflight.Decide(related.Preflight) {

@@ -19,7 +19,7 @@ func setWithFullTemplate() *v1alpha1.MachineSet {
 	t := &s.Spec.Template
 	t.Labels["tier"] = "front"
 	t.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
-	t.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+	t.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 	t.Spec.Class.Kind = "OtherClass"
 	return s
 }
@@ -37,7 +37,9 @@ func TestCopyTemplateFields(t *testing.T) {
 		return func(m *v1alpha1.Machine) { m.Labels[key] = value }
 	}
 	bare := func(m *v1alpha1.Machine) { m.Labels, m.Annotations = nil, nil }
-	configured := func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Hour) }
+	configured := func(m *v1alpha1.Machine) {
+		m.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Hour)
+	}
 	nothing := func(*v1alpha1.Machine) {}
 	for _, row := range []struct {
 		name   string
@@ -64,14 +66,14 @@ func TestCopyTemplateFields(t *testing.T) {
 		}},
 		{"what the node template says no more goes", observetest.NewSet("s"), observetest.WithNodeTemplate, "node template", func(m *v1alpha1.Machine) { m.Spec.NodeTemplateSpec = v1alpha1.NodeTemplateSpec{} }},
 		{"configuration", observetest.NewSet("s", func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+			s.Spec.Template.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		}), nothing, "configuration", func(m *v1alpha1.Machine) {
-			m.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+			m.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		}},
 		{"another configuration", observetest.NewSet("s", func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+			s.Spec.Template.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		}), configured, "configuration", func(m *v1alpha1.Machine) {
-			m.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+			m.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		}},
 		{"no configuration any more", observetest.NewSet("s"), configured, "configuration", func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = nil }},
 		{"the class's kind", observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Kind = "OtherClass" }), nothing, "class kind", func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" }},
@@ -85,20 +87,22 @@ func TestCopyTemplateFields(t *testing.T) {
 		{"all at once", setWithFullTemplate(), nothing, "configuration, labels, node template, class kind", func(m *v1alpha1.Machine) {
 			m.Labels["tier"] = "front"
 			m.Spec.NodeTemplateSpec.Labels = map[string]string{"pool": "web"}
-			m.Spec.MachineConfiguration, m.Spec.Class.Kind = observetest.WithDrainTimeout(time.Minute), "OtherClass"
+			m.Spec.MachineConfiguration, m.Spec.Class.Kind = observetest.ConfigurationWithDrainTimeout(time.Minute), "OtherClass"
 		}},
 		{"failed: it keeps what it is", setWithFullTemplate(), observetest.WithPhase(v1alpha1.MachineFailed), "", nothing},
 		{"failed and going", setWithFullTemplate(), observetest.CombineChanges(observetest.WithPhase(v1alpha1.MachineFailed), observetest.AsDeletingMachine), "", nothing},
 		{"going: the timeouts hurry it", setWithFullTemplate(), observetest.CombineChanges(observetest.WithPhase(v1alpha1.MachineTerminating), observetest.AsDeletingMachine), "configuration", func(m *v1alpha1.Machine) {
-			m.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+			m.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		}},
-		{"going, and as hurried as it shall be", setWithFullTemplate(), observetest.CombineChanges(observetest.AsDeletingMachine, func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute) }), "", nothing},
+		{"going, and as hurried as it shall be", setWithFullTemplate(), observetest.CombineChanges(observetest.AsDeletingMachine, func(m *v1alpha1.Machine) {
+			m.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
+		}), "", nothing},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			m := observetest.MachineFromTemplate(row.is)
 			want, mould := m.DeepCopy(), row.set.DeepCopy()
 			row.change(want)
-			assert.Equal(t, row.parts, observetest.FactsOfMember(m, row.set, nil).Drift, "and nothing is changed by looking")
+			assert.Equal(t, row.parts, observetest.MemberFacts(m, row.set, nil).Drift, "and nothing is changed by looking")
 			assert.Equal(t, row.parts, strings.Join(set.CopyTemplateFields(m, row.set), ", "))
 			assert.Equal(t, want, m)
 			assert.Empty(t, set.CopyTemplateFields(m, row.set), "once is enough")

@@ -21,7 +21,7 @@ func ExplanationFacts(
 	now time.Time,
 ) explain.MachineSet {
 	s := factsWithoutMachines(set, related.Deployment, conditions, len(related.Members), now)
-	s.Of = max(len(related.Members), int(set.Spec.Replicas))
+	s.MachineCount = max(len(related.Members), int(set.Spec.Replicas))
 	for _, m := range related.Members {
 		s.Machines = append(s.Machines, machine.ExplanationFacts(m, related.lookUpClass(m), now))
 	}
@@ -34,7 +34,7 @@ func ExplanationFactsWithoutMachines(
 	deployment *v1alpha1.MachineDeployment,
 	now time.Time,
 ) explain.MachineSet {
-	return factsWithoutMachines(set, deployment, reportedSet(&set.Status).Conditions, int(set.Status.Replicas), now)
+	return factsWithoutMachines(set, deployment, reportedStatus(&set.Status).Conditions, int(set.Status.Replicas), now)
 }
 
 func factsWithoutMachines(
@@ -45,9 +45,9 @@ func factsWithoutMachines(
 	now time.Time,
 ) explain.MachineSet {
 	s := explain.MachineSet{
-		Namespace: set.Namespace, Name: set.Name, Class: set.Spec.Template.Spec.Class.Name,
-		Deleting: set.DeletionTimestamp != nil,
-		Busy:     set.DeletionTimestamp != nil || there != int(set.Spec.Replicas), Frozen: cache.HasFreezeLabel(set),
+		Namespace: set.Namespace, Name: set.Name, ClassName: set.Spec.Template.Spec.Class.Name,
+		Deleting:          set.DeletionTimestamp != nil,
+		HasPendingChanges: set.DeletionTimestamp != nil || there != int(set.Spec.Replicas), Frozen: cache.HasFreezeLabel(set),
 	}
 	if deployment != nil {
 		if _, paused := deployment.Annotations[v1alpha1.AnnotationPaused]; paused {
@@ -101,8 +101,8 @@ func BlockedText(set *v1alpha1.MachineSet) string {
 	return ""
 }
 
-// ApplyBlocked adds the condition Blocked to a set's status if something blocks the set.
-func ApplyBlocked(s *v1alpha1.MachineSetStatus, blocked explain.Summary) {
+// ApplyBlockedCondition adds the condition Blocked to a set's status if something blocks the set.
+func ApplyBlockedCondition(s *v1alpha1.MachineSetStatus, blocked explain.Summary) {
 	if blocked.IsBlocked() {
 		s.Conditions = append(s.Conditions, v1alpha1.MachineSetCondition{
 			Type: v1alpha1.MachineSetBlocked, Status: v1alpha1.ConditionTrue, Reason: blocked.Reason, Message: blocked.Message,

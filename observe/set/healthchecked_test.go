@@ -20,11 +20,11 @@ func TestHealthCheckResult(t *testing.T) {
 		marked     bool
 	}{
 		"nothing":                           {nil, "", false},
-		"it is healthy":                     {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "True")}, scale.True, false},
-		"it is not, and nobody is asked":    {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "False")}, scale.False, false},
-		"it is not, and its owner is asked": {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "False"), observetest.NewNodeCondition(string(mark), "False")}, scale.False, true},
-		"its owner has done it":             {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "False"), observetest.NewNodeCondition(string(mark), "True")}, scale.False, false},
-		"it is healthy again":               {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "True"), observetest.NewNodeCondition(string(mark), "False")}, scale.True, false},
+		"it is healthy":                     {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "True")}, scale.ConditionTrue, false},
+		"it is not, and nobody is asked":    {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "False")}, scale.ConditionFalse, false},
+		"it is not, and its owner is asked": {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "False"), observetest.NewNodeCondition(string(mark), "False")}, scale.ConditionFalse, true},
+		"its owner has done it":             {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "False"), observetest.NewNodeCondition(string(mark), "True")}, scale.ConditionFalse, false},
+		"it is healthy again":               {[]corev1.NodeCondition{observetest.NewNodeCondition(string(check), "True"), observetest.NewNodeCondition(string(mark), "False")}, scale.ConditionTrue, false},
 		"a mark alone says nothing":         {[]corev1.NodeCondition{observetest.NewNodeCondition(string(mark), "False")}, "", false},
 		"another condition":                 {[]corev1.NodeCondition{observetest.NewNodeCondition("Ready", "False")}, "", false},
 	} {

@@ -28,165 +28,193 @@ func TestScaleFactsOfAMachine(t *testing.T) {
 	assertMemberRows(t, []memberRow{
 		{fact: "Name", want: "m"},
 		{fact: "UID", want: "uid-m"},
-		{fact: "Version", machine: observetest.WithResourceVersion("9"), want: "9"},
+		{fact: "Version", machineChange: observetest.WithResourceVersion("9"), want: "9"},
 		{
-			fact:    "Created",
-			machine: func(m *v1alpha1.Machine) { m.CreationTimestamp = observetest.MinutesBeforeNoon(5) },
-			want:    observetest.MinutesBeforeNoon(5).Time,
+			fact:          "Created",
+			machineChange: func(m *v1alpha1.Machine) { m.CreationTimestamp = observetest.MinutesBeforeNoon(5) },
+			want:          observetest.MinutesBeforeNoon(5).Time,
 		},
 
 		{name: "its labels do", fact: "Matches", want: true},
-		{name: "relabelled", fact: "Matches", machine: observetest.WithAppLabel("api"), want: false},
+		{name: "relabelled", fact: "Matches", machineChange: observetest.WithAppLabel("api"), want: false},
 		{
-			name:    "an empty selector lets go of nothing",
-			fact:    "Matches",
-			machine: observetest.WithAppLabel("api"),
-			set:     selecting(&metav1.LabelSelector{}),
-			want:    true,
+			name:          "an empty selector lets go of nothing",
+			fact:          "Matches",
+			machineChange: observetest.WithAppLabel("api"),
+			setChange:     selecting(&metav1.LabelSelector{}),
+			want:          true,
 		},
 		{name: "all that it wants", fact: "MCM.Labelled", want: true},
-		{name: "one is missing", fact: "MCM.Labelled", set: moreLabels, want: false},
+		{name: "one is missing", fact: "MCM.Labelled", setChange: moreLabels, want: false},
 		{
-			name: "by the template and not by the selector",
-			fact: "MCM.Labelled",
-			set:  selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}),
-			want: true,
+			name:      "by the template and not by the selector",
+			fact:      "MCM.Labelled",
+			setChange: selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}),
+			want:      true,
 		},
-		{fact: "Deleting", machine: observetest.AsDeletingMachine, want: true},
+		{fact: "Deleting", machineChange: observetest.AsDeletingMachine, want: true},
 		{
-			fact:    "DeletingSince",
-			machine: func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(observetest.MinutesBeforeNoon(2)) },
-			want:    observetest.MinutesBeforeNoon(2).Time,
+			fact:          "DeletingSince",
+			machineChange: func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(observetest.MinutesBeforeNoon(2)) },
+			want:          observetest.MinutesBeforeNoon(2).Time,
 		},
-		{fact: "Drift", set: moreLabels, want: "labels"},
-		{name: "as its deployment wants", fact: "UpToDate", deployment: observetest.NewDeployment("d"), want: scale.True},
-		{fact: "UpToDate", deployment: observetest.NewDeployment("d", observetest.WithNewClass), want: scale.False},
-		{name: "of another class than its set's template", fact: "UpToDate", machine: withOldClass, want: scale.False},
+		{fact: "Drift", setChange: moreLabels, want: "labels"},
 		{
-			name:       "of another class than its set's template",
+			name:       "as its deployment wants",
 			fact:       "UpToDate",
-			machine:    withOldClass,
 			deployment: observetest.NewDeployment("d"),
-			want:       scale.False,
+			want:       scale.ConditionTrue,
+		},
+		{fact: "UpToDate", deployment: observetest.NewDeployment("d", observetest.WithNewClass), want: scale.ConditionFalse},
+		{
+			name:          "of another class than its set's template",
+			fact:          "UpToDate",
+			machineChange: withOldClass,
+			want:          scale.ConditionFalse,
 		},
 		{
-			name:    "its kind is changed in place",
-			fact:    "UpToDate",
-			machine: func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "Other" },
-			want:    scale.True,
+			name:          "of another class than its set's template",
+			fact:          "UpToDate",
+			machineChange: withOldClass,
+			deployment:    observetest.NewDeployment("d"),
+			want:          scale.ConditionFalse,
 		},
 		{
-			name:    "of another class",
-			fact:    "UpToDateWhy",
-			machine: withOldClass,
-			want:    "MachineSet s has class small, the machine has class old",
+			name:          "its kind is changed in place",
+			fact:          "UpToDate",
+			machineChange: func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "Other" },
+			want:          scale.ConditionTrue,
 		},
 		{
-			fact:       "UpToDateWhy",
+			name:          "of another class",
+			fact:          "OutdatedReason",
+			machineChange: withOldClass,
+			want:          "MachineSet s has class small, the machine has class old",
+		},
+		{
+			fact:       "OutdatedReason",
 			deployment: observetest.NewDeployment("d", observetest.WithNewClass),
 			want:       "MachineDeployment d has another template",
 		},
 
-		{fact: "Phase", machine: is(v1alpha1.MachinePending), want: "Pending"},
-		{fact: "MCM.Failed", machine: is(v1alpha1.MachineFailed), want: true},
+		{fact: "Phase", machineChange: is(v1alpha1.MachinePending), want: "Pending"},
+		{fact: "MCM.Failed", machineChange: is(v1alpha1.MachineFailed), want: true},
 		{
-			fact:    "MCM.Troubled",
-			machine: func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed },
-			want:    true,
+			fact:          "MCM.LastOperationFailed",
+			machineChange: func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed },
+			want:          true,
 		},
-		{fact: "MCM.Crashing", machine: is(v1alpha1.MachineCrashLoopBackOff), want: true},
-		{fact: "Updating", machine: is(v1alpha1.MachineInPlaceUpdating), want: true},
+		{fact: "MCM.Crashing", machineChange: is(v1alpha1.MachineCrashLoopBackOff), want: true},
+		{fact: "Updating", machineChange: is(v1alpha1.MachineInPlaceUpdating), want: true},
 		{
-			name:    "handed over",
-			fact:    "Updated",
-			machine: func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "successful" },
-			want:    true,
-		},
-		{
-			name:    "another result",
-			fact:    "Updated",
-			machine: func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "failed" },
-			want:    false,
-		},
-		{fact: "Joined", machine: is(v1alpha1.MachineRunning), want: true},
-		{fact: "Node", machine: is(v1alpha1.MachineUnknown), want: scale.NodeUnhealthy},
-		{fact: "Ready", machine: is(v1alpha1.MachineRunning), want: scale.True},
-		{fact: "ReadyWhy", machine: is(v1alpha1.MachinePending), want: "phase Pending"},
-		{
-			name:    "since its node is",
-			fact:    "ReadyFrom",
-			machine: observetest.WithReadyTime(observetest.MinutesBeforeNoon(4)),
-			want:    observetest.MinutesBeforeNoon(4).Time,
-		},
-		{name: "without a cluster to join", fact: "MCM.Serves", machine: is(v1alpha1.MachineAvailable), want: true},
-		{name: "with one it has to join", fact: "MCM.Serves", machine: is(v1alpha1.MachineRunning), want: false},
-		{
-			fact:    "MCM.Blocked.Reason",
-			machine: observetest.WithBlockedCreation("InstanceReady", "ResourceExhausted"),
-			want:    "ResourceExhausted",
+			name:          "handed over",
+			fact:          "MovedForUpdate",
+			machineChange: func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "successful" },
+			want:          true,
 		},
 		{
-			name:    "without the machine's name, which others add",
-			fact:    "MCM.Blocked.Message",
-			machine: observetest.WithBlockedCreation("InstanceReady", "ResourceExhausted"),
-			want:    "no ResourceExhausted",
+			name:          "another result",
+			fact:          "MovedForUpdate",
+			machineChange: func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = "failed" },
+			want:          false,
 		},
-
-		{fact: "MCM.Replace", machine: is(v1alpha1.MachineFailed), want: true},
-		{fact: "MCM.Preserved", machine: observetest.AsPreservedMachine, want: true},
+		{fact: "Joined", machineChange: is(v1alpha1.MachineRunning), want: true},
+		{fact: "Node", machineChange: is(v1alpha1.MachineUnknown), want: scale.NodeUnhealthy},
+		{fact: "Ready", machineChange: is(v1alpha1.MachineRunning), want: scale.ConditionTrue},
+		{fact: "NotReadyReason", machineChange: is(v1alpha1.MachinePending), want: "phase Pending"},
 		{
-			fact:    "MCM.PreservedUntil",
-			machine: observetest.WithPreservationEnd(observetest.PreservationEnd),
-			want:    observetest.PreservationEnd.Time,
-		},
-		{fact: "MCM.Kept", machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveAuto), want: true},
-		{
-			name:    "by a person",
-			fact:    "MCM.Kept",
-			machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveNow),
-			want:    false,
+			name:          "since its node is",
+			fact:          "ReadySince",
+			machineChange: observetest.WithReadyTime(observetest.MinutesBeforeNoon(4)),
+			want:          observetest.MinutesBeforeNoon(4).Time,
 		},
 		{
-			name:    "the value false",
-			fact:    "MCM.Dismissed",
-			machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveFalse),
-			want:    true,
+			name:          "without a cluster to join",
+			fact:          "MCM.ServesWithoutNode",
+			machineChange: is(v1alpha1.MachineAvailable),
+			want:          true,
 		},
 		{
-			name:    "its set has asked once",
-			fact:    "MCM.Dismissed",
-			machine: observetest.WithAnnotation(v1alpha1.AnnotationAutoPreserved, "2026-01-01T11:00:00Z"),
-			want:    true,
+			name:          "with one it has to join",
+			fact:          "MCM.ServesWithoutNode",
+			machineChange: is(v1alpha1.MachineRunning),
+			want:          false,
 		},
 		{
-			name:    "asks itself",
-			fact:    "MCM.Dismissed",
-			machine: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveWhenFailed),
-			want:    false,
+			fact:          "MCM.CreationProblem.Reason",
+			machineChange: observetest.WithBlockedCreation("InstanceReady", "ResourceExhausted"),
+			want:          "ResourceExhausted",
+		},
+		{
+			name:          "without the machine's name, which others add",
+			fact:          "MCM.CreationProblem.Message",
+			machineChange: observetest.WithBlockedCreation("InstanceReady", "ResourceExhausted"),
+			want:          "no ResourceExhausted",
 		},
 
-		{fact: "DeleteFirst", machine: observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""), want: true},
+		{fact: "MCM.Replaceable", machineChange: is(v1alpha1.MachineFailed), want: true},
+		{fact: "MCM.Preserved", machineChange: observetest.AsPreservedMachine, want: true},
+		{
+			fact:          "MCM.PreservedUntil",
+			machineChange: observetest.WithPreservationEnd(observetest.PreservationEnd),
+			want:          observetest.PreservationEnd.Time,
+		},
+		{
+			fact:          "MCM.AutoPreserved",
+			machineChange: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveAuto),
+			want:          true,
+		},
+		{
+			name:          "by a person",
+			fact:          "MCM.AutoPreserved",
+			machineChange: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveNow),
+			want:          false,
+		},
+		{
+			name:          "the value false",
+			fact:          "MCM.PreservationForbidden",
+			machineChange: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveFalse),
+			want:          true,
+		},
+		{
+			name:          "its set has asked once",
+			fact:          "MCM.PreservationForbidden",
+			machineChange: observetest.WithAnnotation(v1alpha1.AnnotationAutoPreserved, "2026-01-01T11:00:00Z"),
+			want:          true,
+		},
+		{
+			name:          "asks itself",
+			fact:          "MCM.PreservationForbidden",
+			machineChange: observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveWhenFailed),
+			want:          false,
+		},
+
+		{fact: "DeleteFirst", machineChange: observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""), want: true},
 		{name: "none", fact: "Priority", want: 3},
-		{fact: "Priority", machine: observetest.WithAnnotation(v1alpha1.AnnotationMachinePriority, "1"), want: 1},
+		{fact: "Priority", machineChange: observetest.WithAnnotation(v1alpha1.AnnotationMachinePriority, "1"), want: 1},
 		{
-			name:    "marked",
-			fact:    "MCM.Chosen",
-			machine: observetest.WithAnnotation(v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T11:59:00Z"),
-			want:    observetest.MinutesBeforeNoon(1).Time,
+			name:          "marked",
+			fact:          "MCM.ChosenAt",
+			machineChange: observetest.WithAnnotation(v1alpha1.AnnotationMarkedForDeletionTime, "2026-01-01T11:59:00Z"),
+			want:          observetest.MinutesBeforeNoon(1).Time,
 		},
 		{
-			name:    "no time",
-			fact:    "MCM.Chosen",
-			machine: observetest.WithAnnotation(v1alpha1.AnnotationMarkedForDeletionTime, "soon"),
-			want:    time.Time{},
+			name:          "no time",
+			fact:          "MCM.ChosenAt",
+			machineChange: observetest.WithAnnotation(v1alpha1.AnnotationMarkedForDeletionTime, "soon"),
+			want:          time.Time{},
 		},
-		{fact: "Healthy", machine: observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, ""), want: scale.False},
-		{fact: "Marked", machine: observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, ""), want: true},
-		{fact: "Urgent", machine: observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, ""), want: true},
+		{
+			fact:          "Healthy",
+			machineChange: observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, ""),
+			want:          scale.ConditionFalse,
+		},
+		{fact: "Marked", machineChange: observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, ""), want: true},
+		{fact: "Urgent", machineChange: observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, ""), want: true},
 		{
 			name:       "a deployment above says nothing of it",
 			fact:       "Marked",
-			set:        byDeployment,
+			setChange:  byDeployment,
 			deployment: observetest.NewDeployment("d"),
 			want:       false,
 		},
@@ -195,31 +223,31 @@ func TestScaleFactsOfAMachine(t *testing.T) {
 
 // memberRow is a test row for one fact about a machine, derived from the machine, its set and its deployment.
 type memberRow struct {
-	name       string
-	fact       string
-	machine    func(*v1alpha1.Machine)
-	set        observetest.SetChange
-	deployment *v1alpha1.MachineDeployment
-	want       any
+	name          string
+	fact          string
+	machineChange func(*v1alpha1.Machine)
+	setChange     observetest.SetChange
+	deployment    *v1alpha1.MachineDeployment
+	want          any
 }
 
 // assertMemberRows checks each row, and checks that each fact has a row.
 func assertMemberRows(t *testing.T, rows []memberRow) {
 	missing := map[string]bool{}
-	for _, name := range observetest.FieldNamesWithout("ClusterAPI", reflect.TypeFor[scale.Member]()) {
+	for _, name := range observetest.FieldNamesWithoutPart("ClusterAPI", reflect.TypeFor[scale.Member]()) {
 		missing[name] = true
 	}
 	for _, row := range rows {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			m, s := observetest.MachineFromTemplate(), observetest.NewSet("s")
-			if row.machine != nil {
-				row.machine(m)
+			if row.machineChange != nil {
+				row.machineChange(m)
 			}
-			if row.set != nil {
-				row.set(s)
+			if row.setChange != nil {
+				row.setChange(s)
 			}
 			before := m.DeepCopy()
-			assert.Equal(t, row.want, observetest.FieldByName(observetest.FactsOfMember(m, s, row.deployment), row.fact))
+			assert.Equal(t, row.want, observetest.FieldByName(observetest.MemberFacts(m, s, row.deployment), row.fact))
 			assert.Equal(t, before, m, "what is looked at stays as it is")
 		})
 		if !reflect.ValueOf(row.want).IsZero() {
@@ -275,7 +303,7 @@ func TestFailedMachinesToReplace(t *testing.T) {
 				if want && !row.going {
 					doomed = []string{"m"}
 				}
-				assert.Equal(t, want, observetest.FactsOfMember(row.machine, s, nil).MCM.Replace, s.Name)
+				assert.Equal(t, want, observetest.MemberFacts(row.machine, s, nil).MCM.Replaceable, s.Name)
 				assert.Equal(t, doomed, namesOfMachinesToDelete(s, row.machine), s.Name)
 			}
 		})

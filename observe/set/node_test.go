@@ -16,7 +16,7 @@ import (
 )
 
 // The annotation of a failed machine's node counts even before the machine's workflow has recorded the annotation.
-func TestThePreserveAnnotationOfAFailedMachinesNode(t *testing.T) {
+func TestPreserveAnnotationOfANodeCountsBeforeItIsRecorded(t *testing.T) {
 	failed, on := observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithNodeLabel("n")
 	saying := func(value string) *corev1.Node {
 		n := observetest.NewNode()
@@ -45,12 +45,12 @@ func TestThePreserveAnnotationOfAFailedMachinesNode(t *testing.T) {
 			s := newSetWithFinalizer(1)
 			row.machine.OwnerReferences = observetest.ControllerReferences(s, "MachineSet")
 			cluster, _ := observetest.StartCaches(t, []runtime.Object{row.node}, s, row.machine, observetest.NewClass("small"))
-			live, err := set.ReadRelatedLive(t.Context(), cluster, s)
+			live, err := set.ReadLiveRelatedObjects(t.Context(), cluster, s)
 			require.NoError(t, err)
-			for _, related := range []set.RelatedObjects{set.ReadRelated(cluster, s), live} {
+			for _, related := range []set.RelatedObjects{set.ReadRelatedObjects(cluster, s), live} {
 				o := set.ScaleFacts(s, related, observetest.Noon, 0)
 				assert.Equal(t, row.kept, o.Members[0].MCM.Preserved)
-				assert.Equal(t, row.replaced, o.Members[0].MCM.Replace)
+				assert.Equal(t, row.replaced, o.Members[0].MCM.Replaceable)
 				assert.Equal(t, row.replaced, len(scale.Decide(o).Delete) == 1)
 			}
 		})

@@ -24,59 +24,59 @@ import (
 func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time, seed uint64) scale.Facts {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	o := scale.Facts{
-		Now:    now,
-		Naming: []string{set.Name + "-", ""},
+		Now:       now,
+		NameParts: []string{set.Name + "-", ""},
 		Deletion: scale.Deletion{
-			Deleting:  set.DeletionTimestamp != nil,
-			Orphaning: cache.IsOrphaning(set),
-			Finalizer: cache.HasFinalizer(set.Finalizers),
+			Deleting:     set.DeletionTimestamp != nil,
+			Orphaning:    cache.IsOrphaning(set),
+			HasFinalizer: cache.HasFinalizer(set.Finalizers),
 		}, Settings: scale.Settings{
 			Replicas:    int(set.Spec.Replicas),
-			Order:       deletionOrder(related),
+			DeleteOrder: deletionOrder(related),
 			MinReady:    MinReadyDuration(set, related.BehavesAsMCM),
 			Remediation: remediationPolicy(set, related),
 		},
 		MCM: scale.MCMSet{
-			Keep:   int(set.Spec.AutoPreserveFailedMachineMax),
-			Freeze: freezeFacts(set, related),
-			Scaled: cache.ParseTimeOrZero(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
+			MaxAutoPreserved: int(set.Spec.AutoPreserveFailedMachineMax),
+			Freeze:           freezeFacts(set, related),
+			AutoscaledAt:     cache.ParseTimeOrZero(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
 		},
-		Seed:     seed,
-		Pauses:   pauseReasons(set, related.Deployment),
-		Stopped:  creationStopReasons(set),
-		Reported: reportedSet(&set.Status),
+		NameSeed:       seed,
+		Pauses:         pauseReasons(set, related.Deployment),
+		StopReasons:    creationStopReasons(set),
+		ReportedStatus: reportedStatus(&set.Status),
 
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		Missing:   related.MissingKinds,
-		Preflight: related.Preflight,
+		MissingKinds: related.MissingKinds,
+		Preflight:    related.Preflight,
 	}
 	if d := related.Deployment; d != nil {
-		o.MCM.Freeze.Owner = cache.HasFreezeLabel(d)
+		o.MCM.Freeze.OwnerIsFrozen = cache.HasFreezeLabel(d)
 	}
 	if g := set.Status.FailedGenerations; g != nil {
 		o.MCM.Generations = scale.GenerationRecord{Failed: int(g.Count), Last: g.LastFailedAt.Time}
 	}
 	switch {
 	case err != nil:
-		o.Invalid, selector = fmt.Sprintf("the selector cannot be read: %v", err), labels.Nothing()
+		o.InvalidReason, selector = fmt.Sprintf("the selector cannot be read: %v", err), labels.Nothing()
 	case selector.Empty():
 		o.SelectsAll = true
 	case !selector.Matches(labels.Set(set.Spec.Template.Labels)):
-		o.Invalid = "the selector does not match the labels of the template"
+		o.InvalidReason = "the selector does not match the labels of the template"
 	}
 	for _, m := range related.Members {
 		f := MemberFacts(m, set, selector)
-		f.MCM.Labelled, f.Drift = containsAll(m.Labels, set.Spec.Template.Labels), driftedParts(m, set)
+		f.MCM.Labelled, f.Drift = containsAll(m.Labels, set.Spec.Template.Labels), driftText(m, set)
 		if why := outdatedReason(m, set, related, o.Remediation.Outdated); why != "" {
-			f.UpToDate, f.UpToDateWhy = scale.False, why
+			f.UpToDate, f.OutdatedReason = scale.ConditionFalse, why
 		}
 		if node := related.PreservationNode(
 			m,
 		); node != nil &&
 			machine.IsProtectedFromReplacement(m, node) { // true even if the preservation is not recorded yet
-			f.MCM.Preserved, f.MCM.Replace = true, false
+			f.MCM.Preserved, f.MCM.Replaceable = true, false
 		}
 		o.Members = append(o.Members, f)
 	}
@@ -89,7 +89,7 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 			Deleting: m.DeletionTimestamp != nil,
 		})
 		if m.DeletionTimestamp == nil && m.Annotations[v1alpha1.AnnotationReleasedBy] == string(set.UID) {
-			o.Released++
+			o.ReleasedCount++
 		}
 	}
 	return o
@@ -131,15 +131,15 @@ func deletionOrder(related RelatedObjects) scale.DeletionOrder {
 	if order := related.Policy.PolicySpec().DeletionOrder; order != "" || !related.BehavesAsMCM {
 		return scale.DeletionOrder(order)
 	}
-	return scale.Oldest
+	return scale.OldestFirst
 }
 
 // freezeFacts returns the facts about the freeze of a set: its label freeze, and what ends the freeze.
 func freezeFacts(set *v1alpha1.MachineSet, related RelatedObjects) scale.FreezeState {
-	f := scale.FreezeState{Label: set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue}
-	_, f.Unfreeze = set.Annotations[v1alpha1.AnnotationUnfreeze]
+	f := scale.FreezeState{HasLabel: set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue}
+	_, f.UnfreezeRequested = set.Annotations[v1alpha1.AnnotationUnfreeze]
 	if related.BehavesAsMCM {
-		f.EndsAt = mcmFreezeEndCount(set, related.Deployment)
+		f.EndMachineCount = mcmFreezeEndCount(set, related.Deployment)
 	}
 	return f
 }
@@ -193,7 +193,7 @@ func remediationPolicy(set *v1alpha1.MachineSet, related RelatedObjects) scale.R
 			r.MaxBackoff = spec.MaxBackoff.Duration
 		}
 		if most := spec.MaxInFlight; most != nil {
-			r.Limited = true
+			r.HasMaxInFlight = true
 			// If the value does not parse, no machine is replaced.
 			r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(set.Spec.Replicas), true)
 		}
@@ -213,34 +213,34 @@ func MemberFacts(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
 		Deleting: m.DeletionTimestamp != nil, DeletingSince: cache.TimeOrZero(m.DeletionTimestamp),
-		Template: scale.Template{UpToDate: scale.True},
+		TemplateDifferences: scale.TemplateDifferences{UpToDate: scale.ConditionTrue},
 
 		Phase: string(phase),
 		MCM: scale.MCMMember{
-			Failed:         phase == v1alpha1.MachineFailed,
-			Troubled:       m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
-			Crashing:       phase == v1alpha1.MachineCrashLoopBackOff,
-			Serves:         phase == v1alpha1.MachineAvailable,
-			Replace:        machine.IsReplaceable(m, set),
-			Preserved:      machine.IsOrWillBePreserved(m),
-			PreservedUntil: cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime),
-			Kept:           machine.IsPreservedBySet(m),
-			Dismissed:      machine.IsPreservationForbidden(m),
-			Chosen:         cache.ParseTimeOrZero(m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]),
+			Failed:                phase == v1alpha1.MachineFailed,
+			LastOperationFailed:   m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
+			Crashing:              phase == v1alpha1.MachineCrashLoopBackOff,
+			ServesWithoutNode:     phase == v1alpha1.MachineAvailable,
+			Replaceable:           machine.IsReplaceable(m, set),
+			Preserved:             machine.IsPreservedNowOrLater(m),
+			PreservedUntil:        cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime),
+			AutoPreserved:         machine.IsPreservedBySet(m),
+			PreservationForbidden: machine.IsPreservationForbidden(m),
+			ChosenAt:              cache.ParseTimeOrZero(m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime]),
 		},
-		Updating: phase == v1alpha1.MachineInPlaceUpdating,
-		Updated:  m.Labels[v1alpha1.LabelUpdateResult] == v1alpha1.ValueUpdateSuccessful,
-		Joined:   machine.HasJoined(m),
-		Priority: drain.DeletionPriority(m),
+		Updating:       phase == v1alpha1.MachineInPlaceUpdating,
+		MovedForUpdate: m.Labels[v1alpha1.LabelUpdateResult] == v1alpha1.ValueUpdateSuccessful,
+		Joined:         machine.HasJoined(m),
+		Priority:       drain.DeletionPriority(m),
 	}
-	f.Ready, f.ReadyWhy, f.ReadyFrom, f.Node = nodeReadiness(m)
+	f.Ready, f.NotReadyReason, f.ReadySince, f.Node = nodeReadiness(m)
 	if reason, message := machine.CreationBlocker(m); reason != "" {
-		f.MCM.Blocked = scale.Problem{Reason: reason, Message: message}
+		f.MCM.CreationProblem = scale.Problem{Reason: reason, Message: message}
 	}
 	_, f.DeleteFirst = m.Annotations[v1alpha1.AnnotationDeleteMachine]
 	f.Healthy, f.Marked = HealthCheckResult(m)
 	if _, f.Urgent = m.Annotations[v1alpha1.AnnotationRemediateMachine]; f.Urgent {
-		f.Healthy, f.Marked = scale.False, true
+		f.Healthy, f.Marked = scale.ConditionFalse, true
 	}
 	return f
 }
@@ -252,7 +252,7 @@ func HealthCheckResult(m *v1alpha1.Machine) (check scale.ConditionStatus, marked
 		check = scale.ConditionStatus(c.Status)
 	}
 	c := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineOwnerRemediated)
-	return check, c != nil && c.Status == corev1.ConditionFalse && check == scale.False
+	return check, c != nil && c.Status == corev1.ConditionFalse && check == scale.ConditionFalse
 }
 
 // nodeReadiness returns whether the node of a machine is ready, according to the machine's status.
@@ -264,7 +264,7 @@ func nodeReadiness(
 	case "":
 		return "", "", since, scale.NoNode
 	case v1alpha1.MachineRunning:
-		return scale.True, "", machine.NodeReadyTime(m), scale.NodeHealthy
+		return scale.ConditionTrue, "", machine.NodeReadyTime(m), scale.NodeHealthy
 	case v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff, v1alpha1.MachineAvailable:
 		node = scale.NoNode
 	case v1alpha1.MachineInPlaceUpdating, v1alpha1.MachineInPlaceUpdateSuccessful:
@@ -272,7 +272,7 @@ func nodeReadiness(
 	default:
 		node = scale.NodeUnhealthy
 	}
-	return scale.False, cmp.Or(m.Status.LastOperation.Description, "phase "+string(phase)), since, node
+	return scale.ConditionFalse, cmp.Or(m.Status.LastOperation.Description, "phase "+string(phase)), since, node
 }
 
 // ReplicaFailureReason returns the reason of a set's condition ReplicaFailure; empty if the condition is not True.
@@ -285,18 +285,18 @@ func ReplicaFailureReason(set *v1alpha1.MachineSet) string {
 	return ""
 }
 
-// reportedSet returns the part of a set's status that scale.PlanSet computes.
-func reportedSet(s *v1alpha1.MachineSetStatus) scale.Status {
+// reportedStatus returns the part of a set's status that scale.PlanSet computes.
+func reportedStatus(s *v1alpha1.MachineSetStatus) scale.Status {
 	r := scale.Status{
 		Counts: &scale.MachineCounts{
 			Replicas: int(s.Replicas), Labelled: int(s.FullyLabeledReplicas), Ready: int(s.ReadyReplicas),
 			Available: int(s.AvailableReplicas), UpToDate: int(s.UpToDateReplicas),
 			PreservedFailed: int(s.PreservedFailedReplicas), AutoPreserved: int(s.AutoPreserveFailedMachineCount),
 		},
-		Peak: int(s.PeakReplicas), Overshoot: int(s.Overshoot), ActedOn: int(s.ObservedReplicas),
+		Peak: int(s.PeakReplicas), Overshoot: int(s.Overshoot), ActedOnSize: int(s.ObservedReplicas),
 	}
 	for _, m := range s.FailedMachines {
-		r.Failed = append(r.Failed, m.Name)
+		r.FailedNames = append(r.FailedNames, m.Name)
 	}
 	for _, c := range s.Conditions {
 		if c.Type == v1alpha1.MachineSetBlocked { // ExplainPlan computes the condition Blocked
@@ -318,7 +318,7 @@ func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Tim
 		s.AvailableReplicas, s.UpToDateReplicas = int32(c.Available), int32(c.UpToDate)
 		s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount = int32(c.PreservedFailed), int32(c.AutoPreserved)
 	}
-	s.PeakReplicas, s.Overshoot, s.ObservedReplicas = int32(want.Peak), int32(want.Overshoot), int32(want.ActedOn)
+	s.PeakReplicas, s.Overshoot, s.ObservedReplicas = int32(want.Peak), int32(want.Overshoot), int32(want.ActedOnSize)
 	was := s.Conditions
 	s.Conditions = make([]v1alpha1.MachineSetCondition, 0, len(want.Conditions))
 	for _, c := range want.Conditions {

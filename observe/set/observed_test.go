@@ -19,14 +19,14 @@ import (
 
 // runningMachine returns a machine that matches its set's template and has been ready for an hour at noon.
 func runningMachine(name string, change ...func(*v1alpha1.Machine)) *v1alpha1.Machine {
-	return withName(
+	return machineWithName(
 		name,
 		observetest.MachineFromTemplate(
 			append([]func(*v1alpha1.Machine){observetest.WithReadyTime(observetest.MinutesBeforeNoon(60))}, change...)...),
 	)
 }
 
-func withName(name string, m *v1alpha1.Machine) *v1alpha1.Machine {
+func machineWithName(name string, m *v1alpha1.Machine) *v1alpha1.Machine {
 	m.Name, m.UID = name, observetest.NewMetadata(name).UID
 	return m
 }
@@ -57,7 +57,7 @@ func withoutClass(related set.RelatedObjects) set.RelatedObjects {
 
 func TestPendingWorkOfASet(t *testing.T) {
 	calm := func(why string) attention.Decision { return attention.Decision{Why: why} }
-	scales := func(why string) attention.Decision { return attention.Decision{Need: attention.Scale, Why: why} }
+	scales := func(why string) attention.Decision { return attention.Decision{Need: attention.NeedScale, Why: why} }
 	const late = "status is out of date"
 	two := observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b"))
 	one := observetest.RelatedObjectsWithMembers(
@@ -104,7 +104,7 @@ func TestPendingWorkOfASet(t *testing.T) {
 		{"only a record to change", withPlannedStatus(newSetWithFinalizer(2, func(s *v1alpha1.MachineSet) {
 			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: observetest.MinutesBeforeNoon(90)}
 		}), joined), joined, observetest.Noon, scales("2 machines wanted and there")},
-		{"it goes", withPlannedStatus(newSetWithFinalizer(2, observetest.AsDeletingSet), two), two, observetest.Noon, attention.Decision{Need: attention.Deletion, Why: "deletion was asked for; 2 machines left"}},
+		{"it goes", withPlannedStatus(newSetWithFinalizer(2, observetest.AsDeletingSet), two), two, observetest.Noon, attention.Decision{Need: attention.NeedDeletion, Why: "deletion was asked for; 2 machines left"}},
 		{
 			"gone but for others' finalizers", withPlannedStatus(newSetWithFinalizer(2, observetest.AsDeletingSet, func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"example.com/x"} }), observetest.RelatedObjectsWithMembers()),
 			observetest.RelatedObjectsWithMembers(), observetest.Noon, calm("released: the API server removes it"),
@@ -129,13 +129,13 @@ func TestFailedBatchIsReportedOnce(t *testing.T) {
 	}
 	quota := scale.WriteFailure{Message: "quota"}
 	plan := look(quota)
-	assert.True(t, plan.Unreported)
+	assert.True(t, plan.NeedsReport)
 	set.ApplyStatus(&s.Status, plan.Status, metav1.NewTime(observetest.Noon))
 	assert.Equal(t, int32(3), s.Status.ObservedReplicas, "nothing is under way until it is tried again")
 	plan = look(quota)
-	assert.False(t, plan.Unreported)
+	assert.False(t, plan.NeedsReport)
 	assert.Equal(t, "create 1 machine: 3 wanted, 2 there", plan.Pending.Why)
-	assert.True(t, look(scale.WriteFailure{}).Unreported, "whoever knows of no failure would take it back")
+	assert.True(t, look(scale.WriteFailure{}).NeedsReport, "whoever knows of no failure would take it back")
 }
 
 func withDeletionTime(at time.Time) func(*v1alpha1.Machine) {
@@ -187,7 +187,7 @@ func TestScaleDecisionsForChangedObjects(t *testing.T) {
 		return func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector }
 	}
 	below := func(change ...observetest.DeploymentChange) set.RelatedObjects {
-		related := withDeployment(change...)
+		related := relatedObjectsWithDeployment(change...)
 		related.Members = []*v1alpha1.Machine{
 			runningMachine("a", observetest.WithAnnotation(v1alpha1.AnnotationRemediateMachine, "")),
 		}
@@ -203,7 +203,7 @@ func TestScaleDecisionsForChangedObjects(t *testing.T) {
 		observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "yesterday")(s)
 	}
 	senseless := func(related set.RelatedObjects) set.RelatedObjects {
-		related.Policy = withMaxInFlight(intstr.FromString("many")).Policy
+		related.Policy = relatedObjectsWithMaxInFlight(intstr.FromString("many")).Policy
 		related.Policy.Spec.DeletionOrder = "Sideways"
 		return related
 	}
@@ -221,17 +221,17 @@ func TestScaleDecisionsForChangedObjects(t *testing.T) {
 		{"chosen after it", newSetWithFinalizer(2, scaled), observetest.RelatedObjectsWithMembers(runningMachine("a"), chosen("b", "2026-01-01T11:31:00Z")), ""},
 		{"and the size is smaller", newSetWithFinalizer(1, scaled), observetest.RelatedObjectsWithMembers(runningMachine("a"), chosen("b", "2026-01-01T11:29:00Z")), "delete b"},
 		{"handed over by an update", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a", updated), runningMachine("b")), ""},
-		{"a selector that does not match the template", newSetWithFinalizer(3, selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}})), with(withOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"))), runningMachine("a")), ""},
-		{"a selector that cannot be read", newSetWithFinalizer(3, selecting(observetest.InvalidSelector())), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), ""},
-		{"no selector", newSetWithFinalizer(3, selecting(nil)), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), ""},
+		{"a selector that does not match the template", newSetWithFinalizer(3, selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}})), with(relatedObjectsWithOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"))), runningMachine("a")), ""},
+		{"a selector that cannot be read", newSetWithFinalizer(3, selecting(observetest.InvalidSelector())), with(relatedObjectsWithOrphans(observetest.NewMachine("o")), runningMachine("a")), ""},
+		{"no selector", newSetWithFinalizer(3, selecting(nil)), with(relatedObjectsWithOrphans(observetest.NewMachine("o")), runningMachine("a")), ""},
 		{"an invalid set can be deleted", newSetWithFinalizer(3, selecting(observetest.InvalidSelector()), observetest.AsDeletingSet), observetest.RelatedObjectsWithMembers(runningMachine("a")), "delete a"},
-		{"an orphan that matches", newSetWithFinalizer(1), with(withOrphans(observetest.NewMachine("o"), observetest.NewMachine("p", observetest.WithAppLabel("api")), observetest.NewMachine("q", observetest.AsDeletingMachine))), "adopt o"},
+		{"an orphan that matches", newSetWithFinalizer(1), with(relatedObjectsWithOrphans(observetest.NewMachine("o"), observetest.NewMachine("p", observetest.WithAppLabel("api")), observetest.NewMachine("q", observetest.AsDeletingMachine))), "adopt o"},
 		{"one that does not match", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithAppLabel("api"))), "release a"},
 		{"until it is released no other is made", newSetWithFinalizer(2), observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"))), "release b"},
 		{"nor is it deleted, though there are too many", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"))), "release b"},
-		{"an empty selector", newSetWithFinalizer(1, selecting(&metav1.LabelSelector{})), with(withOrphans(observetest.NewMachine("o")), runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"), observetest.AsDeletingMachine)), ""},
-		{"and it makes what is missing", newSetWithFinalizer(2, selecting(&metav1.LabelSelector{})), with(withOrphans(observetest.NewMachine("o")), runningMachine("a")), "create"},
-		{"what it releases again and again is not made again and again", newSetWithFinalizer(1), with(withOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("p", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("q", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("r", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")))), ""},
+		{"an empty selector", newSetWithFinalizer(1, selecting(&metav1.LabelSelector{})), with(relatedObjectsWithOrphans(observetest.NewMachine("o")), runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"), observetest.AsDeletingMachine)), ""},
+		{"and it makes what is missing", newSetWithFinalizer(2, selecting(&metav1.LabelSelector{})), with(relatedObjectsWithOrphans(observetest.NewMachine("o")), runningMachine("a")), "create"},
+		{"what it releases again and again is not made again and again", newSetWithFinalizer(1), with(relatedObjectsWithOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("p", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("q", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("r", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")))), ""},
 		{"1 of 1 is kept", newSetWithFinalizer(1, keeps(1)), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed))), "keep a"},
 		{"max 0", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed))), "delete a"},
 		{"max reached", newSetWithFinalizer(2, keeps(1)), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)), runningMachine("b", observetest.WithPhase(v1alpha1.MachineFailed))), "delete b"},
@@ -249,7 +249,7 @@ func TestScaleDecisionsForChangedObjects(t *testing.T) {
 		{"its class is missing, and there are too many", newSetWithFinalizer(0), withoutClass(observetest.RelatedObjectsWithMembers(runningMachine("a"))), "delete a"},
 		{"others took its place", newSetWithFinalizer(5, observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "true")), observetest.RelatedObjectsWithMembers(runningMachine("a")), ""},
 		{"the template has another timeout", newSetWithFinalizer(1, func(s *v1alpha1.MachineSet) {
-			s.Spec.Template.Spec.MachineConfiguration = observetest.WithDrainTimeout(time.Minute)
+			s.Spec.Template.Spec.MachineConfiguration = observetest.ConfigurationWithDrainTimeout(time.Minute)
 		}), observetest.RelatedObjectsWithMembers(runningMachine("a")), "sync a"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestScaleDecisionsForChangedObjects(t *testing.T) {
 	}
 }
 
-func TestAPausedSetThatIsDeletedReportsBoth(t *testing.T) {
+func TestADeletedPausedSetReportsItsPauseAndItsDeletion(t *testing.T) {
 	s := newSetWithFinalizer(1, observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""), observetest.AsDeletingSet)
 	related := observetest.RelatedObjectsWithMembers(runningMachine("a"))
 	plan := scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0))

@@ -16,29 +16,29 @@ import (
 	"millwright/observe/set"
 )
 
-// withRemediation returns the RelatedObjects of a set with this remediation policy.
-func withRemediation(change func(*v1alpha1.MachineSetRemediation)) set.RelatedObjects {
+// relatedObjectsWithRemediation returns the RelatedObjects of a set with this remediation policy.
+func relatedObjectsWithRemediation(change func(*v1alpha1.MachineSetRemediation)) set.RelatedObjects {
 	r := &v1alpha1.MachineSetRemediation{}
 	change(r)
 	return set.RelatedObjects{Policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{Remediation: r})}
 }
 
-func withDeletionOrder(order v1alpha1.DeletionOrder) set.RelatedObjects {
+func relatedObjectsWithDeletionOrder(order v1alpha1.DeletionOrder) set.RelatedObjects {
 	return set.RelatedObjects{Policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{DeletionOrder: order})}
 }
 
 func withFiveReplicas(s *v1alpha1.MachineSet) { s.Spec.Replicas = 5 }
 
-func withMaxInFlight(n intstr.IntOrString) set.RelatedObjects {
-	return withRemediation(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
+func relatedObjectsWithMaxInFlight(n intstr.IntOrString) set.RelatedObjects {
+	return relatedObjectsWithRemediation(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
 }
 
-// withDeployment returns the RelatedObjects of a set of deployment d.
-func withDeployment(change ...observetest.DeploymentChange) set.RelatedObjects {
+// relatedObjectsWithDeployment returns the RelatedObjects of a set of deployment d.
+func relatedObjectsWithDeployment(change ...observetest.DeploymentChange) set.RelatedObjects {
 	return set.RelatedObjects{Deployment: observetest.NewDeployment("d", change...)}
 }
 
-func withOrphans(machines ...*v1alpha1.Machine) set.RelatedObjects {
+func relatedObjectsWithOrphans(machines ...*v1alpha1.Machine) set.RelatedObjects {
 	return set.RelatedObjects{Orphans: machines}
 }
 
@@ -46,7 +46,7 @@ func withReleasedBySet(uid string) func(*v1alpha1.Machine) {
 	return observetest.WithSingleAnnotation(v1alpha1.AnnotationReleasedBy, uid)
 }
 
-func withMCMBehaviour(related set.RelatedObjects) set.RelatedObjects {
+func withMCMBehavior(related set.RelatedObjects) set.RelatedObjects {
 	related.BehavesAsMCM = true
 	return related
 }
@@ -81,61 +81,82 @@ func TestScaleFacts(t *testing.T) {
 	const invalid = "the selector does not match the labels of the template"
 	assertSetRows(t, []setRow{
 		{fact: "Now", want: observetest.Noon},
-		{fact: "Naming", want: []string{"s-", ""}},
-		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
-		{fact: "Order", related: withDeletionOrder(v1alpha1.DeletionOrderOldest), want: scale.Oldest},
-		{fact: "Order", related: withDeletionOrder(v1alpha1.DeletionOrderNewest), want: scale.Newest},
-		{fact: "Order", related: withDeletionOrder(v1alpha1.DeletionOrderRandom), want: scale.Random},
-		{fact: "MCM.Keep", set: func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 }, want: 2},
+		{fact: "NameParts", want: []string{"s-", ""}},
+		{fact: "Replicas", setChange: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
 		{
-			name: "in seconds",
-			fact: "MinReady",
-			set:  func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 },
-			want: 90 * time.Second,
-		},
-		{fact: "Deleting", set: observetest.AsDeletingSet, want: true},
-		{
-			fact: "Orphaning",
-			set:  func(s *v1alpha1.MachineSet) { observetest.AsDeletingSet(s); s.Finalizers = []string{"orphan"} },
-			want: true,
+			fact:    "DeleteOrder",
+			related: relatedObjectsWithDeletionOrder(v1alpha1.DeletionOrderOldest),
+			want:    scale.OldestFirst,
 		},
 		{
-			name: "not before the deletion",
-			fact: "Orphaning",
-			set:  func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"orphan"} },
-			want: false,
+			fact:    "DeleteOrder",
+			related: relatedObjectsWithDeletionOrder(v1alpha1.DeletionOrderNewest),
+			want:    scale.NewestFirst,
+		},
+		{
+			fact:    "DeleteOrder",
+			related: relatedObjectsWithDeletionOrder(v1alpha1.DeletionOrderRandom),
+			want:    scale.RandomOrder,
+		},
+		{
+			fact:      "MCM.MaxAutoPreserved",
+			setChange: func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 2 },
+			want:      2,
+		},
+		{
+			name:      "in seconds",
+			fact:      "MinReady",
+			setChange: func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 },
+			want:      90 * time.Second,
+		},
+		{fact: "Deleting", setChange: observetest.AsDeletingSet, want: true},
+		{
+			fact:      "Orphaning",
+			setChange: func(s *v1alpha1.MachineSet) { observetest.AsDeletingSet(s); s.Finalizers = []string{"orphan"} },
+			want:      true,
+		},
+		{
+			name:      "not before the deletion",
+			fact:      "Orphaning",
+			setChange: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{"orphan"} },
+			want:      false,
 		},
 		{
 			name: "foreground deletion",
 			fact: "Orphaning",
-			set: func(s *v1alpha1.MachineSet) {
+			setChange: func(s *v1alpha1.MachineSet) {
 				observetest.AsDeletingSet(s)
 				s.Finalizers = []string{"foregroundDeletion"}
 			},
 			want: false,
 		},
-		{fact: "Seed", want: uint64(7)},
+		{fact: "NameSeed", want: uint64(7)},
 		{
-			name: "unreadable",
-			fact: "Invalid",
-			set:  selecting(observetest.InvalidSelector()),
-			want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`,
+			name:      "unreadable",
+			fact:      "InvalidReason",
+			setChange: selecting(observetest.InvalidSelector()),
+			want:      `the selector cannot be read: "Nonsense" is not a valid label selector operator`,
 		},
 		{
-			name: "of other labels",
-			fact: "Invalid",
-			set:  selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}),
-			want: invalid,
+			name:      "of other labels",
+			fact:      "InvalidReason",
+			setChange: selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "api"}}),
+			want:      invalid,
 		},
-		{name: "none at all", fact: "Invalid", set: selecting(nil), want: invalid},
-		{name: "an empty one is not invalid", fact: "Invalid", set: selecting(&metav1.LabelSelector{}), want: ""},
-		{name: "an empty one", fact: "SelectsAll", set: selecting(&metav1.LabelSelector{}), want: true},
-		{name: "one that cannot be read", fact: "SelectsAll", set: selecting(observetest.InvalidSelector()), want: false},
-		{name: "none at all", fact: "SelectsAll", set: selecting(nil), want: false},
+		{name: "none at all", fact: "InvalidReason", setChange: selecting(nil), want: invalid},
+		{name: "an empty one is not invalid", fact: "InvalidReason", setChange: selecting(&metav1.LabelSelector{}), want: ""},
+		{name: "an empty one", fact: "SelectsAll", setChange: selecting(&metav1.LabelSelector{}), want: true},
+		{
+			name:      "one that cannot be read",
+			fact:      "SelectsAll",
+			setChange: selecting(observetest.InvalidSelector()),
+			want:      false,
+		},
+		{name: "none at all", fact: "SelectsAll", setChange: selecting(nil), want: false},
 		{
 			name: "of all of them whether they match",
 			fact: "Orphans",
-			related: withOrphans(
+			related: relatedObjectsWithOrphans(
 				observetest.NewMachine("a", observetest.WithResourceVersion("9")),
 				observetest.NewMachine("b", observetest.WithAppLabel("api"), observetest.AsDeletingMachine),
 			),
@@ -144,16 +165,16 @@ func TestScaleFacts(t *testing.T) {
 			},
 		},
 		{
-			name:    "an unreadable selector matches none",
-			fact:    "Orphans",
-			set:     selecting(observetest.InvalidSelector()),
-			related: withOrphans(observetest.NewMachine("a")),
-			want:    []scale.Orphan{{Name: "a", UID: "uid-a"}},
+			name:      "an unreadable selector matches none",
+			fact:      "Orphans",
+			setChange: selecting(observetest.InvalidSelector()),
+			related:   relatedObjectsWithOrphans(observetest.NewMachine("a")),
+			want:      []scale.Orphan{{Name: "a", UID: "uid-a"}},
 		},
 		{
 			name: "by this set",
-			fact: "Released",
-			related: withOrphans(
+			fact: "ReleasedCount",
+			related: relatedObjectsWithOrphans(
 				observetest.NewMachine("a", withReleasedBySet("uid-s")),
 				observetest.NewMachine("b", withReleasedBySet("uid-s"), observetest.WithAppLabel("api")),
 			),
@@ -161,188 +182,225 @@ func TestScaleFacts(t *testing.T) {
 		},
 		{
 			name: "by another, by nobody, or going",
-			fact: "Released",
-			related: withOrphans(
+			fact: "ReleasedCount",
+			related: relatedObjectsWithOrphans(
 				observetest.NewMachine("a", withReleasedBySet("uid-x")),
 				observetest.NewMachine("b"),
 				observetest.NewMachine("c", withReleasedBySet("uid-s"), observetest.AsDeletingMachine),
 			),
 			want: 0,
 		},
-		{name: "nobody", fact: "Pauses", related: withDeployment(), want: []string(nil)},
-		{name: "its deployment", fact: "Pauses", related: withDeployment(pausing), want: []string{deploymentPaused}},
+		{name: "nobody", fact: "Pauses", related: relatedObjectsWithDeployment(), want: []string(nil)},
 		{
-			name:    "itself, below a deployment that is not paused",
+			name:    "its deployment",
 			fact:    "Pauses",
-			set:     observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""),
-			related: withDeployment(),
-			want:    []string{setPaused},
+			related: relatedObjectsWithDeployment(pausing),
+			want:    []string{deploymentPaused},
 		},
 		{
-			name:    "both",
-			fact:    "Pauses",
-			set:     observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""),
-			related: withDeployment(pausing),
-			want:    []string{deploymentPaused, setPaused},
+			name:      "itself, below a deployment that is not paused",
+			fact:      "Pauses",
+			setChange: observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""),
+			related:   relatedObjectsWithDeployment(),
+			want:      []string{setPaused},
 		},
-		{fact: "MCM.Freeze.Label", set: observetest.WithSetLabel(v1alpha1.LabelFreeze, "True"), want: true},
 		{
-			name: "another value",
-			fact: "MCM.Freeze.Label",
-			set:  observetest.WithSetLabel(v1alpha1.LabelFreeze, "true"),
-			want: false,
+			name:      "both",
+			fact:      "Pauses",
+			setChange: observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""),
+			related:   relatedObjectsWithDeployment(pausing),
+			want:      []string{deploymentPaused, setPaused},
 		},
-		{fact: "MCM.Freeze.Unfreeze", set: observetest.WithSetAnnotation(v1alpha1.AnnotationUnfreeze, ""), want: true},
-		{name: "its deployment", fact: "MCM.Freeze.Owner", related: withDeployment(freezing), want: true},
+		{fact: "MCM.Freeze.HasLabel", setChange: observetest.WithSetLabel(v1alpha1.LabelFreeze, "True"), want: true},
+		{
+			name:      "another value",
+			fact:      "MCM.Freeze.HasLabel",
+			setChange: observetest.WithSetLabel(v1alpha1.LabelFreeze, "true"),
+			want:      false,
+		},
+		{
+			fact:      "MCM.Freeze.UnfreezeRequested",
+			setChange: observetest.WithSetAnnotation(v1alpha1.AnnotationUnfreeze, ""),
+			want:      true,
+		},
+		{
+			name:    "its deployment",
+			fact:    "MCM.Freeze.OwnerIsFrozen",
+			related: relatedObjectsWithDeployment(freezing),
+			want:    true,
+		},
 		{
 			name:    "its deployment's freeze ended",
-			fact:    "MCM.Freeze.Owner",
-			related: withDeployment(freezing, ending),
+			fact:    "MCM.Freeze.OwnerIsFrozen",
+			related: relatedObjectsWithDeployment(freezing, ending),
 			want:    false,
 		},
-		{name: "a deployment that is not frozen", fact: "MCM.Freeze.Owner", related: withDeployment(), want: false},
+		{
+			name:    "a deployment that is not frozen",
+			fact:    "MCM.Freeze.OwnerIsFrozen",
+			related: relatedObjectsWithDeployment(),
+			want:    false,
+		},
 		{
 			name:    "as MCM: 3 replicas, surge 2 and 1 more",
-			fact:    "MCM.Freeze.EndsAt",
-			related: withMCMBehaviour(withDeployment(surging)),
+			fact:    "MCM.Freeze.EndMachineCount",
+			related: withMCMBehavior(relatedObjectsWithDeployment(surging)),
 			want:    6,
 		},
 		{
-			name:    "as MCM: a set alone, twice 3 and 1 more",
-			fact:    "MCM.Freeze.EndsAt",
-			set:     func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 },
-			related: withMCMBehaviour(set.RelatedObjects{}),
-			want:    7,
+			name:      "as MCM: a set alone, twice 3 and 1 more",
+			fact:      "MCM.Freeze.EndMachineCount",
+			setChange: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 },
+			related:   withMCMBehavior(set.RelatedObjects{}),
+			want:      7,
 		},
-		{name: "as MCM", fact: "Order", related: withMCMBehaviour(set.RelatedObjects{}), want: scale.Oldest},
+		{name: "as MCM", fact: "DeleteOrder", related: withMCMBehavior(set.RelatedObjects{}), want: scale.OldestFirst},
 		{
 			name:    "as MCM, with a policy",
-			fact:    "Order",
-			related: withMCMBehaviour(withDeletionOrder(v1alpha1.DeletionOrderNewest)),
-			want:    scale.Newest,
+			fact:    "DeleteOrder",
+			related: withMCMBehavior(relatedObjectsWithDeletionOrder(v1alpha1.DeletionOrderNewest)),
+			want:    scale.NewestFirst,
 		},
 		{
-			name:    "as MCM",
-			fact:    "MinReady",
-			set:     func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 },
-			related: withMCMBehaviour(set.RelatedObjects{}),
-			want:    time.Duration(0),
+			name:      "as MCM",
+			fact:      "MinReady",
+			setChange: func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 },
+			related:   withMCMBehavior(set.RelatedObjects{}),
+			want:      time.Duration(0),
 		},
-		{name: "nothing", fact: "Stopped", want: []string(nil)},
+		{name: "nothing", fact: "StopReasons", want: []string(nil)},
 		{
-			name: "by the presence of the label",
-			fact: "Stopped",
-			set:  observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, ""),
-			want: []string{"MachineSet has the label scale-up-disabled"},
-		},
-		{
-			name: "when the size changed",
-			fact: "MCM.Scaled",
-			set:  observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"),
-			want: observetest.Noon.Add(-time.Hour),
+			name:      "by the presence of the label",
+			fact:      "StopReasons",
+			setChange: observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, ""),
+			want:      []string{"MachineSet has the label scale-up-disabled"},
 		},
 		{
-			name: "no time",
-			fact: "MCM.Scaled",
-			set:  observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "yesterday"),
-			want: time.Time{},
-		},
-		{fact: "Remediation.Limited", set: withFiveReplicas, related: withMaxInFlight(intstr.FromInt32(2)), want: true},
-		{
-			name:    "nothing said of it",
-			fact:    "Remediation.Limited",
-			set:     withFiveReplicas,
-			related: withRemediation(func(*v1alpha1.MachineSetRemediation) {}),
-			want:    false,
-		},
-		{fact: "Remediation.MaxInFlight", set: withFiveReplicas, related: withMaxInFlight(intstr.FromInt32(2)), want: 2},
-		{
-			name:    "rounded up",
-			fact:    "Remediation.MaxInFlight",
-			set:     withFiveReplicas,
-			related: withMaxInFlight(intstr.FromString("21%")),
-			want:    2,
+			name:      "when the size changed",
+			fact:      "MCM.AutoscaledAt",
+			setChange: observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "2026-01-01T11:00:00Z"),
+			want:      observetest.Noon.Add(-time.Hour),
 		},
 		{
-			name:    "neither number nor percentage",
-			fact:    "Remediation.MaxInFlight",
-			set:     withFiveReplicas,
-			related: withMaxInFlight(intstr.FromString("many")),
-			want:    0,
+			name:      "no time",
+			fact:      "MCM.AutoscaledAt",
+			setChange: observetest.WithSetAnnotation(v1alpha1.AnnotationLastScalerChange, "yesterday"),
+			want:      time.Time{},
 		},
 		{
-			name:    "which is a limit, too",
-			fact:    "Remediation.Limited",
-			set:     withFiveReplicas,
-			related: withMaxInFlight(intstr.FromString("many")),
-			want:    true,
+			fact:      "Remediation.HasMaxInFlight",
+			setChange: withFiveReplicas,
+			related:   relatedObjectsWithMaxInFlight(intstr.FromInt32(2)),
+			want:      true,
+		},
+		{
+			name:      "nothing said of it",
+			fact:      "Remediation.HasMaxInFlight",
+			setChange: withFiveReplicas,
+			related:   relatedObjectsWithRemediation(func(*v1alpha1.MachineSetRemediation) {}),
+			want:      false,
+		},
+		{
+			fact:      "Remediation.MaxInFlight",
+			setChange: withFiveReplicas,
+			related:   relatedObjectsWithMaxInFlight(intstr.FromInt32(2)),
+			want:      2,
+		},
+		{
+			name:      "rounded up",
+			fact:      "Remediation.MaxInFlight",
+			setChange: withFiveReplicas,
+			related:   relatedObjectsWithMaxInFlight(intstr.FromString("21%")),
+			want:      2,
+		},
+		{
+			name:      "neither number nor percentage",
+			fact:      "Remediation.MaxInFlight",
+			setChange: withFiveReplicas,
+			related:   relatedObjectsWithMaxInFlight(intstr.FromString("many")),
+			want:      0,
+		},
+		{
+			name:      "which is a limit, too",
+			fact:      "Remediation.HasMaxInFlight",
+			setChange: withFiveReplicas,
+			related:   relatedObjectsWithMaxInFlight(intstr.FromString("many")),
+			want:      true,
 		},
 		{name: "its default", fact: "Remediation.Backoff", want: time.Minute},
 		{
-			fact: "Remediation.Backoff",
-			set:  withFiveReplicas,
-			related: withRemediation(
+			fact:      "Remediation.Backoff",
+			setChange: withFiveReplicas,
+			related: relatedObjectsWithRemediation(
 				func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{Duration: time.Second} },
 			),
 			want: time.Second,
 		},
 		{
-			name:    "none",
-			fact:    "Remediation.Backoff",
-			set:     withFiveReplicas,
-			related: withRemediation(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }),
-			want:    time.Duration(0),
+			name:      "none",
+			fact:      "Remediation.Backoff",
+			setChange: withFiveReplicas,
+			related:   relatedObjectsWithRemediation(func(r *v1alpha1.MachineSetRemediation) { r.Backoff = &metav1.Duration{} }),
+			want:      time.Duration(0),
 		},
 		{
-			name:    "the deployment has one",
-			fact:    "Remediation.Backoff",
-			set:     observetest.WithDeploymentOwner,
-			related: withDeployment(),
-			want:    time.Duration(0),
+			name:      "the deployment has one",
+			fact:      "Remediation.Backoff",
+			setChange: observetest.WithDeploymentOwner,
+			related:   relatedObjectsWithDeployment(),
+			want:      time.Duration(0),
 		},
 		{
-			name: "also one that is not there yet",
-			fact: "Remediation.Backoff",
-			set:  observetest.WithDeploymentOwner,
-			want: time.Duration(0),
+			name:      "also one that is not there yet",
+			fact:      "Remediation.Backoff",
+			setChange: observetest.WithDeploymentOwner,
+			want:      time.Duration(0),
 		},
 		{name: "its default", fact: "Remediation.MaxBackoff", want: time.Hour},
 		{
-			fact: "Remediation.MaxBackoff",
-			set:  withFiveReplicas,
-			related: withRemediation(
+			fact:      "Remediation.MaxBackoff",
+			setChange: withFiveReplicas,
+			related: relatedObjectsWithRemediation(
 				func(r *v1alpha1.MachineSetRemediation) { r.MaxBackoff = &metav1.Duration{Duration: time.Minute} },
 			),
 			want: time.Minute,
 		},
-		{fact: "Remediation.Outdated", related: withDeployment(observetest.WithNewClass), want: true},
-		{name: "the current set", fact: "Remediation.Outdated", related: withDeployment(), want: false},
-		{fact: "MCM.Generations.Failed", set: generations, want: 2},
-		{fact: "MCM.Generations.Last", set: generations, want: observetest.MinutesBeforeNoon(3).Time},
+		{fact: "Remediation.Outdated", related: relatedObjectsWithDeployment(observetest.WithNewClass), want: true},
+		{name: "the current set", fact: "Remediation.Outdated", related: relatedObjectsWithDeployment(), want: false},
+		{fact: "MCM.Generations.Failed", setChange: generations, want: 2},
+		{fact: "MCM.Generations.Last", setChange: generations, want: observetest.MinutesBeforeNoon(3).Time},
 		{
-			fact: "Finalizer",
-			set:  func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} },
-			want: true,
+			fact:      "HasFinalizer",
+			setChange: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} },
+			want:      true,
 		},
-		{fact: "Generation", set: func(s *v1alpha1.MachineSet) { s.Generation = 7 }, want: int64(7)},
-		{fact: "ObservedGeneration", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 7 }, want: int64(7)},
-		{fact: "Reported.Counts", set: func(s *v1alpha1.MachineSet) {
+		{fact: "Generation", setChange: func(s *v1alpha1.MachineSet) { s.Generation = 7 }, want: int64(7)},
+		{
+			fact:      "ObservedGeneration",
+			setChange: func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 7 },
+			want:      int64(7),
+		},
+		{fact: "ReportedStatus.Counts", setChange: func(s *v1alpha1.MachineSet) {
 			s.Status.Replicas, s.Status.FullyLabeledReplicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas = 1, 2, 3, 4
 			s.Status.UpToDateReplicas, s.Status.PreservedFailedReplicas, s.Status.AutoPreserveFailedMachineCount = 5, 6, 7
 		}, want: &scale.MachineCounts{Replicas: 1, Labelled: 2, Ready: 3, Available: 4, UpToDate: 5, PreservedFailed: 6, AutoPreserved: 7}},
-		{fact: "Reported.Conditions", set: func(s *v1alpha1.MachineSet) {
+		{fact: "ReportedStatus.Conditions", setChange: func(s *v1alpha1.MachineSet) {
 			s.Status.Conditions = []v1alpha1.MachineSetCondition{
 				{Type: "Ready", Status: "True", Reason: "R", Message: "m", LastTransitionTime: observetest.MinutesBeforeNoon(1)},
 			}
-		}, want: []scale.Condition{{Type: "Ready", Status: scale.True, Reason: "R", Message: "m"}}},
-		{fact: "Reported.Overshoot", set: func(s *v1alpha1.MachineSet) { s.Status.Overshoot = 4 }, want: 4},
-		{fact: "Reported.Peak", set: func(s *v1alpha1.MachineSet) { s.Status.PeakReplicas = 4 }, want: 4},
-		{fact: "Reported.ActedOn", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 4 }, want: 4},
-		{fact: "Reported.Failed", set: func(s *v1alpha1.MachineSet) {
+		}, want: []scale.Condition{{Type: "Ready", Status: scale.ConditionTrue, Reason: "R", Message: "m"}}},
+		{fact: "ReportedStatus.Overshoot", setChange: func(s *v1alpha1.MachineSet) { s.Status.Overshoot = 4 }, want: 4},
+		{fact: "ReportedStatus.Peak", setChange: func(s *v1alpha1.MachineSet) { s.Status.PeakReplicas = 4 }, want: 4},
+		{
+			fact:      "ReportedStatus.ActedOnSize",
+			setChange: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 4 },
+			want:      4,
+		},
+		{fact: "ReportedStatus.FailedNames", setChange: func(s *v1alpha1.MachineSet) {
 			s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "a"}, {Name: "b"}}
 		}, want: []string{"a", "b"}},
 		{
-			fact:    "Missing",
+			fact:    "MissingKinds",
 			related: set.RelatedObjects{MissingKinds: []string{"MachineClass"}},
 			want:    []string{"MachineClass"},
 		},
@@ -362,18 +420,18 @@ func TestScaleFacts(t *testing.T) {
 
 // setRow is a test row for one fact about a set, derived from the set and its related objects.
 type setRow struct {
-	name    string
-	fact    string
-	set     observetest.SetChange
-	related set.RelatedObjects
-	want    any
+	name      string
+	fact      string
+	setChange observetest.SetChange
+	related   set.RelatedObjects
+	want      any
 }
 
 // assertSetRows checks each row, and checks that each fact has a row whose value differs from the value for an empty
 // set.
 func assertSetRows(t *testing.T, rows []setRow, never map[string]string) {
 	missing := map[string]bool{}
-	for _, name := range observetest.FieldNamesWithout("ClusterAPI", reflect.TypeFor[scale.Facts]()) {
+	for _, name := range observetest.FieldNamesWithoutPart("ClusterAPI", reflect.TypeFor[scale.Facts]()) {
 		missing[name] = never[name] == ""
 	}
 	plain := set.ScaleFacts(observetest.NewSet("plain"), set.RelatedObjects{}, time.Time{}, 0)
@@ -381,8 +439,8 @@ func assertSetRows(t *testing.T, rows []setRow, never map[string]string) {
 		name := strings.TrimPrefix(row.name+", "+row.fact, ", ")
 		t.Run(name, func(t *testing.T) {
 			s := observetest.NewSet("s")
-			if row.set != nil {
-				row.set(s)
+			if row.setChange != nil {
+				row.setChange(s)
 			}
 			assert.Equal(t, row.want, observetest.FieldByName(set.ScaleFacts(s, row.related, observetest.Noon, 7), row.fact))
 		})

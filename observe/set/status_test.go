@@ -41,12 +41,12 @@ func TestApplySetStatus(t *testing.T) {
 			PreservedFailed: 6,
 			AutoPreserved:   7,
 		},
-		Peak:      8,
-		Overshoot: 9,
-		ActedOn:   10,
+		Peak:        8,
+		Overshoot:   9,
+		ActedOnSize: 10,
 		Conditions: []scale.Condition{
-			{Type: "ScalingUp", Status: scale.True, Reason: "Because", Message: "so"},
-			{Type: "Deleting", Status: scale.Unknown, Reason: "X"},
+			{Type: "ScalingUp", Status: scale.ConditionTrue, Reason: "Because", Message: "so"},
+			{Type: "Deleting", Status: scale.ConditionUnknown, Reason: "X"},
 		},
 	}, at)
 	assert.Equal(t, v1alpha1.MachineSetStatus{
@@ -76,18 +76,18 @@ func TestApplySetStatus(t *testing.T) {
 // The transition time of a condition changes only with its status.
 func TestTransitionTimesOfConditions(t *testing.T) {
 	first, later := metav1.NewTime(observetest.Noon), metav1.NewTime(observetest.Noon.Add(time.Hour))
-	was := scale.Condition{Type: "ScalingUp", Status: scale.True, Reason: "ScalingUp", Message: "from 1 to 3"}
+	was := scale.Condition{Type: "ScalingUp", Status: scale.ConditionTrue, Reason: "ScalingUp", Message: "from 1 to 3"}
 	for _, row := range []struct {
 		name string
 		now  scale.Condition
 		want metav1.Time
 	}{
 		{"the same", was, first},
-		{"another message", scale.Condition{Type: "ScalingUp", Status: scale.True, Reason: "ScalingUp", Message: "from 2 to 3"}, first},
-		{"another reason", scale.Condition{Type: "ScalingUp", Status: scale.True, Reason: "Other", Message: "from 1 to 3"}, first},
-		{"another status", scale.Condition{Type: "ScalingUp", Status: scale.False, Reason: "ScalingUp", Message: "from 1 to 3"}, later},
-		{"unknown", scale.Condition{Type: "ScalingUp", Status: scale.Unknown, Reason: "ScalingUp", Message: "from 1 to 3"}, later},
-		{"another one", scale.Condition{Type: "Deleting", Status: scale.True, Reason: "ScalingUp", Message: "from 1 to 3"}, later},
+		{"another message", scale.Condition{Type: "ScalingUp", Status: scale.ConditionTrue, Reason: "ScalingUp", Message: "from 2 to 3"}, first},
+		{"another reason", scale.Condition{Type: "ScalingUp", Status: scale.ConditionTrue, Reason: "Other", Message: "from 1 to 3"}, first},
+		{"another status", scale.Condition{Type: "ScalingUp", Status: scale.ConditionFalse, Reason: "ScalingUp", Message: "from 1 to 3"}, later},
+		{"unknown", scale.Condition{Type: "ScalingUp", Status: scale.ConditionUnknown, Reason: "ScalingUp", Message: "from 1 to 3"}, later},
+		{"another one", scale.Condition{Type: "Deleting", Status: scale.ConditionTrue, Reason: "ScalingUp", Message: "from 1 to 3"}, later},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var s v1alpha1.MachineSetStatus
@@ -116,7 +116,7 @@ type statusRow struct {
 	isIgnored bool // true if the field is not one of the counts
 }
 
-func TestWhichStatusFieldsASetReports(t *testing.T) {
+func TestReportedStatusFieldsOfASet(t *testing.T) {
 	first := func(change func(*v1alpha1.MachineSetCondition)) func(*v1alpha1.MachineSetStatus) {
 		return func(s *v1alpha1.MachineSetStatus) { change(&s.Conditions[0]) }
 	}
@@ -180,10 +180,10 @@ func TestWhichStatusFieldsASetReports(t *testing.T) {
 		delete(missing, row.field)
 		t.Run(row.field, func(t *testing.T) {
 			s := withPlannedStatus(newSetWithFinalizer(3), related)
-			require.False(t, scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Unreported)
+			require.False(t, scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).NeedsReport)
 			row.change(&s.Status)
 			before := s.DeepCopy()
-			assert.Equal(t, row.isIgnored, !scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Unreported)
+			assert.Equal(t, row.isIgnored, !scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).NeedsReport)
 			assert.Equal(t, before, s, "a look changes nothing")
 		})
 	}
@@ -222,7 +222,7 @@ func TestObservedReplicas(t *testing.T) {
 	s := withPlannedStatus(newSetWithFinalizer(2), two)
 	require.Equal(t, int32(2), s.Status.ObservedReplicas)
 	look := func(related set.RelatedObjects) (unreported bool, seen int32) {
-		unreported = scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).Unreported
+		unreported = scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).NeedsReport
 		return unreported, withPlannedStatus(s, related).Status.ObservedReplicas
 	}
 

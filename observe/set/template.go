@@ -19,11 +19,11 @@ import (
 // change machines in place and never cause a rollout: the hash label, the node template, the timeouts and other
 // configuration, and the kind of the class.
 func IsSameTemplate(a, b *v1alpha1.MachineTemplateSpec) bool {
-	return equality.Semantic.DeepEqual(rolloutTemplatePart(a), rolloutTemplatePart(b))
+	return equality.Semantic.DeepEqual(rolloutRelevantTemplate(a), rolloutRelevantTemplate(b))
 }
 
-// rolloutTemplatePart returns the part of a template that causes a rollout when it changes.
-func rolloutTemplatePart(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
+// rolloutRelevantTemplate returns the part of a template that causes a rollout when it changes.
+func rolloutRelevantTemplate(t *v1alpha1.MachineTemplateSpec) *v1alpha1.MachineTemplateSpec {
 	c := t.DeepCopy()
 	delete(c.Labels, v1alpha1.LabelMachineTemplateHash)
 	c.Spec.NodeTemplateSpec = v1alpha1.NodeTemplateSpec{}
@@ -58,9 +58,9 @@ func NameFromHash(deployment, hash string) string {
 	return deployment + "-" + encoded[:min(5, len(encoded))]
 }
 
-// driftedParts returns the parts that can change in place and that differ between a machine and its set's template;
+// driftText returns the parts that can change in place and that differ between a machine and its set's template;
 // empty if there are none.
-func driftedParts(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
+func driftText(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
 	shallow := *m // a shallow copy is enough, because CopyTemplateFields replaces maps and pointers
 	return strings.Join(CopyTemplateFields(&shallow, set), ", ")
 }

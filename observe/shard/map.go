@@ -15,17 +15,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Map is the current record of the shards. A wrong value in the record has no effect: the last value remains valid while
-// the process runs, also if the record is deleted. The methods of a nil Map answer as those of an installation with one
-// shard: all namespaces belong to shard 0. All methods are safe for concurrent use.
+// Map is the current record of the shards. A wrong value in the record has no effect: the last value remains valid
+// while the process runs, also if the record is deleted. The methods of a nil Map answer as those of an installation
+// with one shard: all namespaces belong to shard 0. All methods are safe for concurrent use.
 type Map struct {
 	informer cache.SharedIndexInformer
 	table    atomic.Pointer[Table]
 	onError  func(error)
 
-	mu       sync.Mutex
-	handlers map[int]func()
-	next     int
+	mu            sync.Mutex
+	handlers      map[int]func()
+	nextHandlerID int
 }
 
 // NewMap returns a Map of the record in a namespace of the control cluster. onError gets each error in the record. Call
@@ -46,9 +46,9 @@ func NewMap(client kubernetes.Interface, namespace string, onError func(error)) 
 // Start reads the record, and watches it until ctx ends. Start returns an error if ctx ends before the record is read.
 func (m *Map) Start(ctx context.Context) error {
 	registration, err := m.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { m.read() },
-		UpdateFunc: func(any, any) { m.read() },
-		DeleteFunc: func(any) { m.read() },
+		AddFunc:    func(any) { m.readRecord() },
+		UpdateFunc: func(any, any) { m.readRecord() },
+		DeleteFunc: func(any) { m.readRecord() },
 	})
 	if err != nil {
 		return fmt.Errorf("watch ConfigMap %s: %w", RecordName, err)
@@ -68,8 +68,8 @@ func (m *Map) Record() *corev1.ConfigMap {
 	return nil
 }
 
-func (m *Map) read() {
-	table, err := m.Table().read(m.Record()) // only the goroutine of the informer calls read
+func (m *Map) readRecord() {
+	table, err := m.Table().readRecord(m.Record()) // only the goroutine of the informer calls read
 	if err != nil {
 		m.onError(err)
 	}
@@ -81,12 +81,12 @@ func (m *Map) read() {
 	}
 }
 
-// Of returns the shard of a namespace. recorded is false if no shard serves the namespace yet.
-func (m *Map) Of(namespace string) (number int, recorded bool) {
+// ShardOfNamespace returns the shard of a namespace. recorded is false if no shard serves the namespace yet.
+func (m *Map) ShardOfNamespace(namespace string) (number int, recorded bool) {
 	if m == nil {
 		return 0, true
 	}
-	return m.table.Load().Of(namespace)
+	return m.table.Load().ShardOfNamespace(namespace)
 }
 
 // Table returns the current record.
@@ -96,8 +96,8 @@ func (m *Map) Table() Table { return *m.table.Load() }
 func (m *Map) OnChange(handle func()) (stop func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	id := m.next
-	m.next++
+	id := m.nextHandlerID
+	m.nextHandlerID++
 	m.handlers[id] = handle
 	return func() {
 		m.mu.Lock()
@@ -106,34 +106,34 @@ func (m *Map) OnChange(handle func()) (stop func()) {
 	}
 }
 
-// Claimed are the shards that a process serves now. A nil Claimed serves each namespace. All methods are safe for
+// Claims are the shards that a process serves now. A nil Claimed serves each namespace. All methods are safe for
 // concurrent use.
-type Claimed struct {
+type Claims struct {
 	shards  *Map
 	numbers atomic.Pointer[[]int]
 }
 
-// NewClaimed returns a Claimed without a shard; nil for a nil Map.
-func NewClaimed(shards *Map) *Claimed {
+// NewClaims returns a Claimed without a shard; nil for a nil Map.
+func NewClaims(shards *Map) *Claims {
 	if shards == nil {
 		return nil
 	}
-	c := &Claimed{shards: shards}
+	c := &Claims{shards: shards}
 	c.numbers.Store(&[]int{})
 	return c
 }
 
-// Set replaces the shards. The caller must not change the list afterwards.
-func (c *Claimed) Set(numbers []int) { c.numbers.Store(&numbers) }
+// SetNumbers replaces the shards. The caller must not change the list afterwards.
+func (c *Claims) SetNumbers(numbers []int) { c.numbers.Store(&numbers) }
 
 // OnChange calls handle after each change of the record; see Map.OnChange.
-func (c *Claimed) OnChange(handle func()) (stop func()) { return c.shards.OnChange(handle) }
+func (c *Claims) OnChange(handle func()) (stop func()) { return c.shards.OnChange(handle) }
 
 // Serves reports whether a namespace belongs to one of the shards.
-func (c *Claimed) Serves(namespace string) bool {
+func (c *Claims) Serves(namespace string) bool {
 	if c == nil {
 		return true
 	}
-	number, recorded := c.shards.Of(namespace)
+	number, recorded := c.shards.ShardOfNamespace(namespace)
 	return recorded && slices.Contains(*c.numbers.Load(), number)
 }

@@ -18,7 +18,7 @@ func TestAWrongRecordMovesNoNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		configMap := record(map[string]string{"installation.shards": "3", "a": "1", "b": "2"})
+		configMap := newRecord(map[string]string{"installation.shards": "3", "a": "1", "b": "2"})
 		configMap.Namespace, configMap.Name = "mw", shard.RecordName
 		client := kubefake.NewClientset(configMap)
 		configMaps := client.CoreV1().ConfigMaps("mw")
@@ -27,7 +27,7 @@ func TestAWrongRecordMovesNoNamespace(t *testing.T) {
 		require.NoError(t, shards.Start(ctx))
 		shardsOf := func(namespaces ...string) (numbers []int) {
 			for _, namespace := range namespaces {
-				number, recorded := shards.Of(namespace)
+				number, recorded := shards.ShardOfNamespace(namespace)
 				require.True(t, recorded, namespace)
 				numbers = append(numbers, number)
 			}
@@ -67,7 +67,7 @@ func TestAWrongRecordMovesNoNamespace(t *testing.T) {
 		reported = ""
 		write(map[string]string{"installation.shards": "3", "b": "0"})
 		assert.Equal(t, []int{0}, shardsOf("b"))
-		_, recorded := shards.Of("a")
+		_, recorded := shards.ShardOfNamespace("a")
 		assert.False(t, recorded, "the bridge removes namespaces without objects")
 		assert.Empty(t, reported)
 	})

@@ -16,8 +16,9 @@ import (
 // Each key except countKey is a namespace, and its value is the number of the namespace's shard.
 const RecordName = "millwright-shards"
 
-// countKey is the key of the number of shards. No namespace has this name, because names of namespaces contain no dot.
-const countKey = "installation.shards"
+// shardCountKey is the key of the number of shards. No namespace has this name, because names of namespaces contain no
+// dot.
+const shardCountKey = "installation.shards"
 
 // MaxCount is the maximum number of shards. Source: each shard has its own pollers in each process that serves it, and
 // hundreds of namespaces fit into one shard.
@@ -25,19 +26,19 @@ const MaxCount = 64
 
 // Table is the record of the shards. The zero Table records nothing.
 type Table struct {
-	Count  int // number of shards; zero: not recorded
-	shards map[string]int
+	Count            int // number of shards; zero: not recorded
+	shardByNamespace map[string]int
 }
 
 // ParseTable reads a record. ParseTable returns an error that names each value that is not the number of a shard; the
 // Table then has the other namespaces. A nil ConfigMap records nothing.
-func ParseTable(record *corev1.ConfigMap) (Table, error) { return Table{}.read(record) }
+func ParseTable(record *corev1.ConfigMap) (Table, error) { return Table{}.readRecord(record) }
 
-// read reads a record. What is wrong in the record keeps its value in t, and read returns an error that names it: a
-// mistake in one entry moves no namespace. Without a record, or without the number of shards in a record that had one,
-// all namespaces keep their shards.
-func (t Table) read(record *corev1.ConfigMap) (now Table, err error) {
-	now.Count, now.shards = t.Count, map[string]int{}
+// readRecord reads a record. What is wrong in the record keeps its value in t, and read returns an error that names it:
+// a mistake in one entry moves no namespace. Without a record, or without the number of shards in a record that had
+// one, all namespaces keep their shards.
+func (t Table) readRecord(record *corev1.ConfigMap) (now Table, err error) {
+	now.Count, now.shardByNamespace = t.Count, map[string]int{}
 	if record == nil {
 		if t.Count == 0 {
 			return now, nil
@@ -45,13 +46,13 @@ func (t Table) read(record *corev1.ConfigMap) (now Table, err error) {
 		return t, fmt.Errorf("ConfigMap %s does not exist any more: the namespaces keep their shards", RecordName)
 	}
 	var wrong []string
-	text, found := record.Data[countKey]
+	text, found := record.Data[shardCountKey]
 	switch count, err := parseNumber(text, 1, MaxCount); {
 	case !found && t.Count > 0:
-		maps.Copy(now.shards, t.shards)
-		wrong = append(wrong, "the key "+countKey+" is missing")
+		maps.Copy(now.shardByNamespace, t.shardByNamespace)
+		wrong = append(wrong, "the key "+shardCountKey+" is missing")
 	case found && err != nil:
-		wrong = append(wrong, fmt.Sprintf("key %s: %v", countKey, err))
+		wrong = append(wrong, fmt.Sprintf("key %s: %v", shardCountKey, err))
 	case found:
 		now.Count = count
 	}
@@ -60,17 +61,17 @@ func (t Table) read(record *corev1.ConfigMap) (now Table, err error) {
 		most = now.Count - 1
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(record.Data)) {
-		if namespace == countKey {
+		if namespace == shardCountKey {
 			continue
 		}
 		number, err := parseNumber(record.Data[namespace], 0, most)
 		if err == nil {
-			now.shards[namespace] = number
+			now.shardByNamespace[namespace] = number
 			continue
 		}
 		wrong = append(wrong, fmt.Sprintf("namespace %s: %v", namespace, err))
-		if last, recorded := t.shards[namespace]; recorded {
-			now.shards[namespace] = last
+		if last, recorded := t.shardByNamespace[namespace]; recorded {
+			now.shardByNamespace[namespace] = last
 		}
 	}
 	if len(wrong) > 0 {
@@ -89,15 +90,15 @@ func parseNumber(text string, least, most int) (int, error) {
 	return n, nil
 }
 
-// Of returns the shard of a namespace. recorded is false if the record has no shard for the namespace.
-func (t Table) Of(namespace string) (number int, recorded bool) {
-	number, recorded = t.shards[namespace]
+// ShardOfNamespace returns the shard of a namespace. recorded is false if the record has no shard for the namespace.
+func (t Table) ShardOfNamespace(namespace string) (number int, recorded bool) {
+	number, recorded = t.shardByNamespace[namespace]
 	return number, recorded
 }
 
 // Namespaces returns the namespaces of a shard, sorted.
 func (t Table) Namespaces(number int) (list []string) {
-	for namespace, of := range t.shards {
+	for namespace, of := range t.shardByNamespace {
 		if of == number {
 			list = append(list, namespace)
 		}
@@ -115,7 +116,7 @@ func (t Table) Assign(count int, namespaces []string) (data map[string]string) {
 	assigned, load := map[string]int{}, make([]int, count)
 	var fresh []string
 	for _, namespace := range namespaces {
-		number, recorded := t.shards[namespace]
+		number, recorded := t.shardByNamespace[namespace]
 		if !recorded || number >= count || !wasShared {
 			fresh = append(fresh, namespace)
 			continue
@@ -129,15 +130,15 @@ func (t Table) Assign(count int, namespaces []string) (data map[string]string) {
 		assigned[namespace] = number
 		load[number]++
 	}
-	data = map[string]string{countKey: strconv.Itoa(count)}
+	data = map[string]string{shardCountKey: strconv.Itoa(count)}
 	for namespace, number := range assigned {
 		data[namespace] = strconv.Itoa(number)
 	}
 	return data
 }
 
-// MovePatch returns the JSON patch of the record that moves a namespace from one shard to another. The patch fails if the
-// namespace has another shard by now.
+// MovePatch returns the JSON patch of the record that moves a namespace from one shard to another. The patch fails if
+// the namespace has another shard by now.
 func MovePatch(namespace string, from, to int) []byte {
 	return fmt.Appendf(
 		nil,

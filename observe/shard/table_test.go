@@ -11,7 +11,7 @@ import (
 	"millwright/observe/shard"
 )
 
-func record(data map[string]string) *corev1.ConfigMap { return &corev1.ConfigMap{Data: data} }
+func newRecord(data map[string]string) *corev1.ConfigMap { return &corev1.ConfigMap{Data: data} }
 
 func TestNewNamespacesGetTheEmptiestShard(t *testing.T) {
 	empty, err := shard.ParseTable(nil)
@@ -19,7 +19,7 @@ func TestNewNamespacesGetTheEmptiestShard(t *testing.T) {
 	data := empty.Assign(3, []string{"d", "c", "b", "a", "a"})
 	assert.Equal(t, map[string]string{"installation.shards": "3", "a": "0", "b": "1", "c": "2", "d": "0"}, data)
 
-	now, err := shard.ParseTable(record(data))
+	now, err := shard.ParseTable(newRecord(data))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "d"}, now.Namespaces(0))
 	assert.Equal(t, data, now.Assign(3, []string{"a", "b", "c", "d"}))
@@ -33,7 +33,7 @@ func TestNewNamespacesGetTheEmptiestShard(t *testing.T) {
 }
 
 func TestTheNumberOfShardsGrowsAndNamespacesStay(t *testing.T) {
-	now, err := shard.ParseTable(record(map[string]string{"installation.shards": "2", "a": "0", "b": "1"}))
+	now, err := shard.ParseTable(newRecord(map[string]string{"installation.shards": "2", "a": "0", "b": "1"}))
 	require.NoError(t, err)
 	data := now.Assign(4, []string{"a", "b", "c"})
 	assert.Equal(t, map[string]string{"installation.shards": "4", "a": "0", "b": "1", "c": "2"}, data)
@@ -42,8 +42,8 @@ func TestTheNumberOfShardsGrowsAndNamespacesStay(t *testing.T) {
 }
 
 // A record with one shard was written while the workers served one shard.
-func TestNamespacesAreDistributedWhenAnInstallationGetsItsSecondShard(t *testing.T) {
-	now, err := shard.ParseTable(record(map[string]string{"installation.shards": "1", "a": "0", "b": "0"}))
+func TestASecondShardGetsNamespacesOfTheFirstShard(t *testing.T) {
+	now, err := shard.ParseTable(newRecord(map[string]string{"installation.shards": "1", "a": "0", "b": "0"}))
 	require.NoError(t, err)
 	assert.Equal(
 		t,
@@ -59,24 +59,24 @@ func TestNamespacesAreDistributedWhenAnInstallationGetsItsSecondShard(t *testing
 
 func TestAWrongRecordKeepsTheOtherNamespaces(t *testing.T) {
 	for _, bad := range []string{"x", "-1", "2", "64", ""} {
-		table, err := shard.ParseTable(record(map[string]string{"installation.shards": "2", "a": bad, "b": "1"}))
+		table, err := shard.ParseTable(newRecord(map[string]string{"installation.shards": "2", "a": bad, "b": "1"}))
 		require.Error(t, err, bad)
 		assert.EqualError(t, err, "ConfigMap millwright-shards has wrong values, which have no effect: "+
 			fmt.Sprintf("namespace a: %q is no number from 0 to 1", bad))
-		_, recorded := table.Of("a")
+		_, recorded := table.ShardOfNamespace("a")
 		assert.False(t, recorded)
-		number, recorded := table.Of("b")
+		number, recorded := table.ShardOfNamespace("b")
 		assert.True(t, recorded)
 		assert.Equal(t, 1, number)
 	}
-	_, err := shard.ParseTable(record(map[string]string{"installation.shards": "0"}))
+	_, err := shard.ParseTable(newRecord(map[string]string{"installation.shards": "0"}))
 	require.ErrorContains(t, err, fmt.Sprintf("from 1 to %d", shard.MaxCount))
 }
 
 func TestAnInstallationWithOneShardServesEachNamespace(t *testing.T) {
 	var none *shard.Map
-	number, recorded := none.Of("shop")
+	number, recorded := none.ShardOfNamespace("shop")
 	assert.True(t, recorded)
 	assert.Zero(t, number)
-	assert.True(t, shard.NewClaimed(nil).Serves("shop"))
+	assert.True(t, shard.NewClaims(nil).Serves("shop"))
 }

@@ -13,10 +13,10 @@ import (
 	"millwright/observe/target"
 )
 
-func TestClientsMakeANewClientForMoreThanANewToken(t *testing.T) {
+func TestOnlyANewTokenKeepsTheClient(t *testing.T) {
 	server, secrets := &apiServer{}, kubefake.NewClientset(kubeconfigSecret("shop", "https://a", "old"))
-	clients := target.NewClients(secrets.CoreV1(), target.Options{
-		Secret: secretName, Key: "kubeconfig",
+	clients := target.NewClientFactory(secrets.CoreV1(), target.Options{
+		SecretName: secretName, KubeconfigKey: "kubeconfig",
 		Connect: func(config *rest.Config) (kubernetes.Interface, error) {
 			config.Transport = server
 			return kubernetes.NewForConfig(config)

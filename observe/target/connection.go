@@ -26,53 +26,53 @@ const (
 	// with an outage that a person must repair.
 	firstRetryDelay = 10 * time.Second
 	maxRetryDelay   = 5 * time.Minute
-	// fillTimeout is how long the cache of nodes may take until it is filled. Source: far longer than the list of 5,000
-	// nodes.
-	fillTimeout = time.Minute
+	// cacheFillTimeout is how long the cache of nodes may take until it is filled. Source: far longer than the list of
+	// 5,000 nodes.
+	cacheFillTimeout = time.Minute
 	// connectInterval and connectBurst limit how often a connection is made for a new kubeconfig: connectBurst times, and
 	// then once in connectInterval. Source: a person who corrects a kubeconfig needs fewer attempts, and a program that
 	// writes the Secret all the time must not make this process list the nodes all the time.
 	connectInterval = time.Minute
 	connectBurst    = 5
-	// currentInterval is the interval between two comparisons of the cache of nodes with a list, after an outage.
-	currentInterval = 200 * time.Millisecond
-	// shortestAbsence is the shortest outage that extends the timeouts of machines. Source: a shorter outage does not
+	// nodeComparisonInterval is the interval between two comparisons of the cache of nodes with a list, after an outage.
+	nodeComparisonInterval = 200 * time.Millisecond
+	// minAbsence is the shortest outage that extends the timeouts of machines. Source: a shorter outage does not
 	// matter for the timeouts of machines.
-	shortestAbsence = 5 * time.Second
-	// maxWhy is the maximum length of a failure in a status, in bytes.
-	maxWhy = 200
+	minAbsence = 5 * time.Second
+	// maxWhyBytes is the maximum length of a failure in a status, in bytes.
+	maxWhyBytes = 200
 )
 
-// origin is what a source is read from.
-type origin struct {
-	secret, token *corev1.Secret // nil: missing
-	isHeld        bool
+// sourceInputs is what a source is read from.
+type sourceInputs struct {
+	kubeconfigSecret, tokenSecret *corev1.Secret // nil: missing
+	isHeld                        bool
 }
 
 // source contains the settings of a namespace's target, from the namespace's Secrets.
 type source struct {
-	kubeconfig Kubeconfig
-	isHeld     bool   // no request is sent
-	none       bool   // machines join no cluster
-	missing    string // why no kubeconfig can be used; empty: kubeconfig is set
+	kubeconfig    Kubeconfig
+	isHeld        bool   // no request is sent
+	hasNoCluster  bool   // machines join no cluster
+	missingReason string // why no kubeconfig can be used; empty: kubeconfig is set
 }
 
-// isSame reports whether two sources can use the same connection.
-func (s source) isSame(other source) bool {
-	return s.none == other.none && s.isHeld == other.isHeld && s.missing == other.missing &&
-		s.kubeconfig.Content == other.kubeconfig.Content
+// canShareConnection reports whether two sources can use the same connection.
+func (s source) canShareConnection(other source) bool {
+	return s.hasNoCluster == other.hasNoCluster && s.isHeld == other.isHeld && s.missingReason == other.missingReason &&
+		s.kubeconfig.ContentHash == other.kubeconfig.ContentHash
 }
 
 // connection is the target of one namespace. The connection's goroutine connects to the API server, watches the nodes,
 // and connects again after an outage.
 type connection struct {
-	registry  *Registry
-	namespace string
-	source    atomic.Pointer[source]
-	changed   chan struct{} // gets an element when source has changed
-	target    atomic.Pointer[cache.Target]
-	end       context.CancelFunc // ends the goroutine
-	origin    origin             // what source was read from; the Registry's mutex protects it
+	registry      *Registry
+	namespace     string
+	source        atomic.Pointer[source]
+	sourceChanged chan struct{} // gets an element when source has changed
+	target        atomic.Pointer[cache.Target]
+	cancel        context.CancelFunc // ends the goroutine
+	sourceInputs  sourceInputs       // what source was read from; the Registry's mutex protects it
 	// downSince is the time since which the target is not Ready. Only the goroutine uses downSince, also across
 	// connections.
 	downSince time.Time
@@ -80,11 +80,14 @@ type connection struct {
 
 // setSource stores the source from the present Secrets.
 func (c *connection) setSource(s source) {
-	if before := c.source.Swap(&s); before != nil && before.isSame(s) && before.kubeconfig.Token == s.kubeconfig.Token {
+	if before := c.source.Swap(
+		&s,
+	); before != nil && before.canShareConnection(s) &&
+		before.kubeconfig.Token == s.kubeconfig.Token {
 		return
 	}
 	select {
-	case c.changed <- struct{}{}:
+	case c.sourceChanged <- struct{}{}:
 	default:
 	}
 }
@@ -96,12 +99,12 @@ func (c *connection) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		var nextConnect <-chan time.Time
 		switch s := *c.source.Load(); {
-		case s.none:
+		case s.hasNoCluster:
 			c.setTarget(nil)
 		case s.isHeld:
 			c.setTarget(refusingTarget(cache.TargetHeld, "the namespace is held"))
-		case s.missing != "":
-			c.setTarget(refusingTarget(cache.TargetMissing, s.missing))
+		case s.missingReason != "":
+			c.setTarget(refusingTarget(cache.TargetMissing, s.missingReason))
 		default:
 			reservation := limiter.Reserve()
 			if delay := reservation.Delay(); delay > 0 {
@@ -115,12 +118,12 @@ func (c *connection) run(ctx context.Context) {
 				)
 				break
 			}
-			c.connect(ctx, s)
+			c.serveConnection(ctx, s)
 			continue
 		}
 		select {
 		case <-ctx.Done():
-		case <-c.changed:
+		case <-c.sourceChanged:
 		case <-nextConnect:
 		}
 	}
@@ -129,7 +132,7 @@ func (c *connection) run(ctx context.Context) {
 // refusingTarget returns a target that refuses every request.
 func refusingTarget(state cache.TargetState, why string) *cache.Target {
 	// The client of a link that stays down sends no request, so no address is needed.
-	config := &rest.Config{Host: "https://missing.invalid", WrapTransport: newLink().transport}
+	config := &rest.Config{Host: "https://missing.invalid", WrapTransport: newCircuitBreaker().transport}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		panic(err) // cannot happen: the configuration is constant
@@ -146,27 +149,27 @@ func (c *connection) setTarget(target *cache.Target) {
 			target.AddAbsence(absence)
 		}
 	}
-	c.registry.report(c, target)
+	c.registry.reportTarget(c, target)
 }
 
 // session is one connection to the API server of a target.
 type session struct {
 	*connection
-	ctx     context.Context // ends when the connection ends
-	source  source
-	client  *Client
-	link    *link
-	current *cache.Target
+	ctx           context.Context // ends when the connection ends
+	source        source
+	client        *Client
+	link          *circuitBreaker
+	currentTarget *cache.Target
 
 	isStarted, isFilled bool // whether the caches run, and whether they were filled once
 }
 
-// connect serves one connection until the source needs another connection, until the API server was restored to a
-// former state, or until ctx ends.
-func (c *connection) connect(ctx context.Context, s source) {
+// serveConnection serves one connection until the source needs another connection, until the API server was restored to
+// a former state, or until ctx ends.
+func (c *connection) serveConnection(ctx context.Context, s source) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	now := session{connection: c, ctx: ctx, source: s, link: newLink()}
+	now := session{connection: c, ctx: ctx, source: s, link: newCircuitBreaker()}
 	restores := cache.NewRestoreDetector()
 	target, err := now.newTarget(restores)
 	if err != nil {
@@ -174,7 +177,7 @@ func (c *connection) connect(ctx context.Context, s source) {
 		c.setTarget(refusingTarget(cache.TargetMissing, "the kubeconfig has certificates or keys that cannot be used"))
 		select {
 		case <-ctx.Done():
-		case <-c.changed:
+		case <-c.sourceChanged:
 		}
 		return
 	}
@@ -186,7 +189,7 @@ func (c *connection) connect(ctx context.Context, s source) {
 		_ = restores.AwaitRestore(ctx)
 	}()
 	for now.reconnect(ctx) {
-		if end := time.Now(); end.Sub(c.downSince) >= shortestAbsence {
+		if end := time.Now(); end.Sub(c.downSince) >= minAbsence {
 			target.AddAbsence(cache.WorkerAbsence{From: c.downSince, To: end})
 		}
 		now.setStatus(cache.TargetReady, "", time.Now())
@@ -195,14 +198,14 @@ func (c *connection) connect(ctx context.Context, s source) {
 			return
 		}
 		var why string
-		c.downSince, why = now.link.outage()
+		c.downSince, why = now.link.lastOutage()
 		now.setStatus(cache.TargetUnavailable, why, c.downSince)
 	}
 }
 
 // newTarget makes the client, and returns a target that is not connected yet.
 func (s *session) newTarget(restores *cache.RestoreDetector) (*cache.Target, error) {
-	options, identity := s.registry.options, s.source.kubeconfig.Cluster
+	options, identity := s.registry.options, s.source.kubeconfig.ClusterID
 	client, err := s.client.Renew(s.source.kubeconfig, func(config *rest.Config) (kubernetes.Interface, error) {
 		config = restores.ConfigWithRestoreCheck(config)
 		config.Wrap(s.link.transport)
@@ -212,7 +215,7 @@ func (s *session) newTarget(restores *cache.RestoreDetector) (*cache.Target, err
 		return nil, err
 	}
 	target := cache.NewTarget(client.Interface, identity)
-	s.client, s.current = client, target
+	s.client, s.currentTarget = client, target
 	if err := target.WatchNodes(); err != nil {
 		return nil, err
 	}
@@ -220,7 +223,7 @@ func (s *session) newTarget(restores *cache.RestoreDetector) (*cache.Target, err
 	if err != nil {
 		return nil, err
 	}
-	if options.Drains {
+	if options.DrainsNodes {
 		target.WatchDrainsOnDemand()
 	}
 	target.SetStatus(cache.TargetStatus{
@@ -229,17 +232,17 @@ func (s *session) newTarget(restores *cache.RestoreDetector) (*cache.Target, err
 	return target, nil
 }
 
-// handleWatchError logs why a watch ended. The requests that a link refuses are not logged: the status of the target has
-// the reason.
+// handleWatchError logs why a watch ended. The requests that a link refuses are not logged: the status of the target
+// has the reason.
 func handleWatchError(ctx context.Context, r *toolscache.Reflector, err error) {
-	if !errors.Is(err, errDown) {
+	if !errors.Is(err, errUnavailable) {
 		toolscache.DefaultWatchErrorHandler(ctx, r, err)
 	}
 }
 
 func (s *session) setStatus(state cache.TargetState, why string, since time.Time) {
-	status := cache.TargetStatus{State: state, Why: phrase.CutText(why, maxWhy), Since: since}
-	s.registry.reportStatus(s.connection, s.current, status)
+	status := cache.TargetStatus{State: state, Why: phrase.CutText(why, maxWhyBytes), Since: since}
+	s.registry.reportStatus(s.connection, s.currentTarget, status)
 }
 
 // awaitOutage returns true when the target goes down. awaitOutage returns false if the connection must end. A new token
@@ -251,21 +254,21 @@ func (s *session) awaitOutage(ctx context.Context, restored <-chan struct{}) boo
 			return false
 		case <-restored:
 			return false
-		case <-s.link.down:
+		case <-s.link.unavailable:
 			return true
-		case <-s.changed:
-			if !s.takeToken() {
+		case <-s.sourceChanged:
+			if !s.updateToken() {
 				return false
 			}
 		}
 	}
 }
 
-// takeToken uses the present token of the source for the next request. takeToken returns false if the source needs
+// updateToken uses the present token of the source for the next request. updateToken returns false if the source needs
 // another connection.
-func (s *session) takeToken() bool {
+func (s *session) updateToken() bool {
 	now := s.connection.source.Load()
-	if !now.isSame(s.source) {
+	if !now.canShareConnection(s.source) {
 		return false
 	}
 	s.client.guard.token.Store(&now.kubeconfig.Token)
@@ -276,16 +279,16 @@ func (s *session) takeToken() bool {
 // the source needs another connection, or ctx ends. A change of the Secret ends a delay, because new credentials may
 // work.
 func (s *session) reconnect(ctx context.Context) bool {
-	for delay := firstRetryDelay; ctx.Err() == nil && s.takeToken(); {
-		err := s.tryOnce(ctx)
+	for delay := firstRetryDelay; ctx.Err() == nil && s.updateToken(); {
+		err := s.tryConnect(ctx)
 		if err == nil || ctx.Err() != nil {
 			return err == nil
 		}
-		before := s.current.Status()
-		s.setStatus(before.State, reasonOf(err), before.Since)
+		before := s.currentTarget.Status()
+		s.setStatus(before.State, requestErrorText(err), before.Since)
 		select {
 		case <-ctx.Done():
-		case <-s.changed:
+		case <-s.sourceChanged:
 		case <-time.After(delay + rand.N(delay/5)):
 			delay = min(2*delay, maxRetryDelay)
 		}
@@ -293,25 +296,25 @@ func (s *session) reconnect(ctx context.Context) bool {
 	return false
 }
 
-// tryOnce sends one request. If the API server answers, tryOnce lets all requests pass, and waits until the cache of
-// nodes is filled and current.
-func (s *session) tryOnce(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, fillTimeout)
+// tryConnect sends one request. If the API server answers, tryConnect lets all requests pass, and waits until the cache
+// of nodes is filled and current.
+func (s *session) tryConnect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, cacheFillTimeout)
 	defer cancel()
-	_, err := s.current.Client().CoreV1().Nodes().
+	_, err := s.currentTarget.Client().CoreV1().Nodes().
 		List(context.WithValue(ctx, probeKey{}, true), metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	s.link.open()
+	s.link.allowRequests()
 	if !s.isStarted {
 		s.isStarted = true
-		s.current.Start(s.ctx)
+		s.currentTarget.Start(s.ctx)
 	}
 	if s.isFilled {
 		return s.awaitCurrentNodes(ctx)
 	}
-	if err := s.current.AwaitFilledCaches(ctx); err != nil {
+	if err := s.currentTarget.AwaitFilledCaches(ctx); err != nil {
 		return err //nolint:wrapcheck // the error names the cache
 	}
 	s.isFilled = true
@@ -321,31 +324,31 @@ func (s *session) tryOnce(ctx context.Context) error {
 // awaitCurrentNodes waits until the cache has all changes of nodes from an outage: a decision must not take the node of
 // the time before the outage for the present node. awaitCurrentNodes returns an error if ctx ends first.
 func (s *session) awaitCurrentNodes(ctx context.Context) error {
-	list, err := s.current.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	list, err := s.currentTarget.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	for !s.hasNodes(list) {
+	for !s.isCacheAsNewAs(list) {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the watch of nodes: %w", context.Cause(ctx))
-		case <-time.After(currentInterval):
+		case <-time.After(nodeComparisonInterval):
 		}
 	}
 	return nil
 }
 
-// hasNodes reports whether the cache of nodes is as new as a list.
-func (s *session) hasNodes(list *corev1.NodeList) bool {
+// isCacheAsNewAs reports whether the cache of nodes is as new as a list.
+func (s *session) isCacheAsNewAs(list *corev1.NodeList) bool {
 	listed := make(map[string]bool, len(list.Items))
 	for i := range list.Items {
 		listed[list.Items[i].Name] = true
-		node, found := s.current.Node(list.Items[i].Name)
-		if !found || cache.IsNewer(list.Items[i].ResourceVersion, node.ResourceVersion) {
+		node, found := s.currentTarget.Node(list.Items[i].Name)
+		if !found || cache.IsNewerVersion(list.Items[i].ResourceVersion, node.ResourceVersion) {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.current.AllNodes(), func(node *corev1.Node) bool {
-		return !listed[node.Name] && !cache.IsNewer(node.ResourceVersion, list.ResourceVersion) // deleted meanwhile
+	return !slices.ContainsFunc(s.currentTarget.AllNodes(), func(node *corev1.Node) bool {
+		return !listed[node.Name] && !cache.IsNewerVersion(node.ResourceVersion, list.ResourceVersion) // deleted meanwhile
 	})
 }

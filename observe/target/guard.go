@@ -24,61 +24,63 @@ const (
 	readTimeout = time.Minute
 	// writeTimeout is how long a write request may take. Source: an API server ends a request after 60 s.
 	writeTimeout = 65 * time.Second
-	// maxRequests is the maximum number of requests without watches that a client has open at a time. Source: a quarter
-	// of the activities that a worker runs at a time, so that one target cannot use all of them.
-	maxRequests = 50
-	// maxAnswer is the maximum length of an answer without watch, in bytes after decompression. Source: twice the list of
-	// 5,000 nodes.
-	maxAnswer = 64 << 20
-	// maxProbeAnswer is maxAnswer for the request that checks whether an API server answers. Source: twice the longest
-	// object that etcd stores.
-	maxProbeAnswer = 4 << 20
+	// maxOpenRequests is the maximum number of requests without watches that a client has open at a time. Source: a
+	// quarter of the activities that a worker runs at a time, so that one target cannot use all of them.
+	maxOpenRequests = 50
+	// maxAnswerBytes is the maximum length of an answer without watch, in bytes after decompression. Source: twice the
+	// list of 5,000 nodes.
+	maxAnswerBytes = 64 << 20
+	// maxProbeAnswerBytes is maxAnswerBytes for the request that checks whether an API server answers. Source: twice the
+	// longest object that etcd stores.
+	maxProbeAnswerBytes = 4 << 20
 )
 
 var (
-	errBusy = fmt.Errorf("%d requests to the API server of the target cluster are open", maxRequests)
-	errLate = fmt.Errorf("the API server has not answered within %s", headerTimeout)
-	errSlow = errors.New("the API server has not completed its answer in time")
-	errLong = errors.New("the API server has sent a longer answer than Millwright reads")
+	errTooManyRequests = fmt.Errorf("%d requests to the API server of the target cluster are open", maxOpenRequests)
+	errHeaderTimeout   = fmt.Errorf("the API server has not answered within %s", headerTimeout)
+	errAnswerTimeout   = errors.New("the API server has not completed its answer in time")
+	errAnswerTooLong   = errors.New("the API server has sent a longer answer than Millwright reads")
 )
 
 // redirectError is the error of a request that an API server redirects. A guard follows no redirect, because the next
 // server would get the token.
-type redirectError struct{ code int }
+type redirectError struct{ statusCode int }
 
-func (e redirectError) Error() string { return answerText(e.code) }
+func (e redirectError) Error() string { return answerText(e.statusCode) }
 
 func answerText(code int) string {
 	return fmt.Sprintf("the API server answers %d %s", code, http.StatusText(code))
 }
 
-// guard limits what a cluster's API server can cost this process, because the writer of a namespace's Secret chooses the
-// API server. guard also sets the token of each request. A guard is safe for concurrent use.
-type guard struct {
-	token    atomic.Pointer[string] // token of the next request; nil or empty: the client has other credentials
-	requests atomic.Int32           // open requests without watches
+// requestGuard limits what a cluster's API server can cost this process, because the writer of a namespace's Secret
+// chooses the API server. requestGuard also sets the token of each request. A guard is safe for concurrent use.
+type requestGuard struct {
+	token            atomic.Pointer[string] // token of the next request; nil or empty: the client has other credentials
+	openRequestCount atomic.Int32           // open requests without watches
 }
 
-// transport wraps the transport of a client.
-func (g *guard) transport(next http.RoundTripper) http.RoundTripper { return guardTransport{next, g} }
+// wrapTransport wraps the transport of a client.
+func (g *requestGuard) wrapTransport(next http.RoundTripper) http.RoundTripper {
+	return guardTransport{next, g}
+}
 
 type guardTransport struct {
 	next  http.RoundTripper
-	guard *guard
+	guard *requestGuard
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t guardTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	isWatch := request.URL.Query().Get("watch") != ""
-	leave, err := t.guard.enter(isWatch)
+	leave, err := t.guard.beginRequest(isWatch)
 	if err != nil {
 		closeBody(request)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(request.Context())
-	timeout, late := headerTimeout, errLate
+	timeout, late := headerTimeout, errHeaderTimeout
 	if request.Method != http.MethodGet {
-		timeout, late = writeTimeout, errSlow
+		timeout, late = writeTimeout, errAnswerTimeout
 	}
 	timer := time.AfterFunc(timeout, func() { cancel(late) })
 	end := sync.OnceFunc(func() {
@@ -104,32 +106,32 @@ func (t guardTransport) RoundTrip(request *http.Request) (*http.Response, error)
 	}
 	// A client waits for this time before it repeats the request; a target must not hold an activity.
 	response.Header.Del("Retry-After")
-	body := &guardedBody{ReadCloser: response.Body, ctx: ctx, end: end, left: maxAnswer}
+	body := &guardedBody{ReadCloser: response.Body, ctx: ctx, onEnd: end, remainingBytes: maxAnswerBytes}
 	if isProbe(ctx) {
-		body.left = maxProbeAnswer
+		body.remainingBytes = maxProbeAnswerBytes
 	}
 	switch {
 	case isWatch:
 		timer.Stop()
-		body.left = 0
+		body.remainingBytes = 0
 	case request.Method == http.MethodGet:
 		timer.Stop()
-		timer = time.AfterFunc(readTimeout, func() { cancel(errSlow) })
+		timer = time.AfterFunc(readTimeout, func() { cancel(errAnswerTimeout) })
 	}
 	response.Body = body
 	return response, nil
 }
 
-// enter counts a request until leave is called. enter returns an error if too many requests are open.
-func (g *guard) enter(isWatch bool) (leave func(), err error) {
+// beginRequest counts a request until leave is called. beginRequest returns an error if too many requests are open.
+func (g *requestGuard) beginRequest(isWatch bool) (leave func(), err error) {
 	if isWatch {
 		return func() {}, nil
 	}
-	if g.requests.Add(1) > maxRequests {
-		g.requests.Add(-1)
-		return nil, errBusy
+	if g.openRequestCount.Add(1) > maxOpenRequests {
+		g.openRequestCount.Add(-1)
+		return nil, errTooManyRequests
 	}
-	return func() { g.requests.Add(-1) }, nil
+	return func() { g.openRequestCount.Add(-1) }, nil
 }
 
 func closeBody(request *http.Request) {
@@ -142,28 +144,28 @@ func closeBody(request *http.Request) {
 type guardedBody struct {
 	io.ReadCloser
 
-	ctx  context.Context // of the request
-	end  func()
-	left int // bytes that may still come; 0: any number
+	ctx            context.Context // of the request
+	onEnd          func()
+	remainingBytes int // bytes that may still come; 0: any number
 }
 
 // Read implements io.Reader.
 func (b *guardedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
-	case err != nil && errors.Is(context.Cause(b.ctx), errSlow):
-		err = errSlow
-	case b.left > n:
-		b.left -= n
-	case b.left > 0:
-		err = errLong
+	case err != nil && errors.Is(context.Cause(b.ctx), errAnswerTimeout):
+		err = errAnswerTimeout
+	case b.remainingBytes > n:
+		b.remainingBytes -= n
+	case b.remainingBytes > 0:
+		err = errAnswerTooLong
 	}
 	return n, err //nolint:wrapcheck // the error of the body
 }
 
 // Close implements io.Closer.
 func (b *guardedBody) Close() error {
-	defer b.end()
+	defer b.onEnd()
 	return b.ReadCloser.Close() //nolint:wrapcheck // the error of the body
 }
 
@@ -172,10 +174,10 @@ func isCertificateError(err error) bool {
 	return errors.As(err, &certificate)
 }
 
-// reasonOf returns a sentence for the error of a request. The sentence contains no text of the API server, because
-// the people who read the sentence trust this process.
-func reasonOf(err error) string {
-	for _, known := range []error{errLate, errSlow, errLong, errBusy} {
+// requestErrorText returns a sentence for the error of a request. The sentence contains no text of the API server,
+// because the people who read the sentence trust this process.
+func requestErrorText(err error) string {
+	for _, known := range []error{errHeaderTimeout, errAnswerTimeout, errAnswerTooLong, errTooManyRequests} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
@@ -195,7 +197,7 @@ func reasonOf(err error) string {
 	case errors.As(err, &network):
 		return network.Error() // operation and address
 	case errors.Is(err, context.DeadlineExceeded):
-		return errSlow.Error()
+		return errAnswerTimeout.Error()
 	default:
 		return "the API server does not speak the protocol of Kubernetes"
 	}

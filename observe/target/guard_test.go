@@ -61,7 +61,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	assert.Zero(t, requests, "the other server would get the token")
 }
 
-func TestAClientDoesNotWaitAsTheAPIServerAsks(t *testing.T) {
+func TestAClientIgnoresRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newClient(t, "https://a", roundTripper(func(*http.Request) (*http.Response, error) {
 			return newAnswer(http.StatusTooManyRequests, http.Header{"Retry-After": {"3600"}}, strings.NewReader("{}")), nil
@@ -72,15 +72,15 @@ func TestAClientDoesNotWaitAsTheAPIServerAsks(t *testing.T) {
 	})
 }
 
-// endless is a body that does not end. A Read takes pause, and returns at most size bytes.
-type endless struct {
+// endlessBody is a body that does not end. A Read takes pause, and returns at most size bytes.
+type endlessBody struct {
 	ctx   context.Context
 	pause time.Duration
 	size  int
 }
 
 // Read implements io.Reader.
-func (e endless) Read(p []byte) (int, error) {
+func (e endlessBody) Read(p []byte) (int, error) {
 	select {
 	case <-e.ctx.Done():
 		return 0, e.ctx.Err()
@@ -89,7 +89,7 @@ func (e endless) Read(p []byte) (int, error) {
 	}
 }
 
-func TestAnAnswerEndsAfterItsTimeout(t *testing.T) {
+func TestLongAndSlowAnswersAreCutOff(t *testing.T) {
 	for name, test := range map[string]struct {
 		pause time.Duration
 		size  int
@@ -102,7 +102,7 @@ func TestAnAnswerEndsAfterItsTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := newClient(t, "https://a", roundTripper(func(r *http.Request) (*http.Response, error) {
-					return newAnswer(http.StatusOK, http.Header{}, endless{r.Context(), test.pause, test.size}), nil
+					return newAnswer(http.StatusOK, http.Header{}, endlessBody{r.Context(), test.pause, test.size}), nil
 				}))
 				begun := time.Now()
 				require.ErrorContains(t, listNodes(t.Context(), client), test.why)
@@ -112,7 +112,7 @@ func TestAnAnswerEndsAfterItsTimeout(t *testing.T) {
 	}
 }
 
-func TestOnlyReadsMustBeginToAnswerWithinTenSeconds(t *testing.T) {
+func TestOnlyReadsHaveAHeaderTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newClient(t, "https://a", roundTripper(func(r *http.Request) (*http.Response, error) {
 			select {

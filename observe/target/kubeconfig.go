@@ -17,15 +17,15 @@ import (
 type Kubeconfig struct {
 	Config *rest.Config // configuration for clients; without the token
 	Token  string       // bearer token; empty: the client has a certificate
-	// Cluster is equal for two kubeconfigs of one cluster: a hash of the server's address and its CA certificates.
-	Cluster string
-	// Content is a hash of everything except the token: a client must be made again only if Content changes.
-	Content string
+	// ClusterID is equal for two kubeconfigs of one cluster: a hash of the server's address and its CA certificates.
+	ClusterID string
+	// ContentHash is a hash of everything except the token: a client must be made again only if Content changes.
+	ContentHash string
 }
 
-// maxKubeconfig is the maximum length of a kubeconfig, in bytes. Source: ten times a kubeconfig with the certificates of
-// several CAs.
-const maxKubeconfig = 64 << 10
+// maxKubeconfigBytes is the maximum length of a kubeconfig, in bytes. Source: ten times a kubeconfig with the
+// certificates of several CAs.
+const maxKubeconfigBytes = 64 << 10
 
 // ParseKubeconfig parses a kubeconfig from the key of a Secret. A non-empty token replaces the credentials of the
 // kubeconfig's users, including the name of a file with a token. ParseKubeconfig refuses a kubeconfig that names files
@@ -35,8 +35,8 @@ func ParseKubeconfig(text []byte, key, token string) (k Kubeconfig, err error) {
 	switch {
 	case len(text) == 0:
 		return k, fmt.Errorf("it has no key %s", key)
-	case len(text) > maxKubeconfig:
-		return k, fmt.Errorf("the value of %s is longer than %d KiB", key, maxKubeconfig>>10)
+	case len(text) > maxKubeconfigBytes:
+		return k, fmt.Errorf("the value of %s is longer than %d KiB", key, maxKubeconfigBytes>>10)
 	}
 	parsed, err := clientcmd.Load(text)
 	if err != nil {
@@ -55,25 +55,36 @@ func ParseKubeconfig(text []byte, key, token string) (k Kubeconfig, err error) {
 		return k, errors.New("its kubeconfig has no context that can be used")
 	}
 	k.Config, k.Token, config.BearerToken = config, config.BearerToken, ""
-	k.Cluster = hashOf(config.Host, string(config.CAData))
+	k.ClusterID = hashTexts(config.Host, string(config.CAData))
 	// The string of a rest.Config leaves out keys, so this hash covers each field whose change requires a new client.
-	k.Content = hashOf(
-		config.Host, config.APIPath, config.Username, config.Password,
-		fmt.Sprint(config.Impersonate), fmt.Sprint(config.Insecure), config.ServerName,
-		string(config.CAData), string(config.CertData), string(config.KeyData), proxyOf(parsed), fmt.Sprint(k.Token == ""),
+	k.ContentHash = hashTexts(
+		config.Host,
+		config.APIPath,
+		config.Username,
+		config.Password,
+		fmt.Sprint(config.Impersonate),
+		fmt.Sprint(config.Insecure),
+		config.ServerName,
+		string(
+			config.CAData,
+		),
+		string(config.CertData),
+		string(config.KeyData),
+		proxyAddress(parsed),
+		fmt.Sprint(k.Token == ""),
 	)
 	return k, nil
 }
 
-// proxyOf returns the address of the proxy in a kubeconfig's current context.
-func proxyOf(config *clientcmdapi.Config) string {
+// proxyAddress returns the address of the proxy in a kubeconfig's current context.
+func proxyAddress(config *clientcmdapi.Config) string {
 	if current := config.Contexts[config.CurrentContext]; current != nil && config.Clusters[current.Cluster] != nil {
 		return config.Clusters[current.Cluster].ProxyURL
 	}
 	return ""
 }
 
-func hashOf(parts ...string) string {
+func hashTexts(parts ...string) string {
 	sum := sha256.New()
 	for _, part := range parts {
 		_, _ = fmt.Fprintf(sum, "%d %s", len(part), part)
@@ -81,8 +92,8 @@ func hashOf(parts ...string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// forbiddenKubeconfigPart returns the part of a kubeconfig that would make this process run a program or read a file; empty if
-// there is none.
+// forbiddenKubeconfigPart returns the part of a kubeconfig that would make this process run a program or read a file;
+// empty if there is none.
 func forbiddenKubeconfigPart(config *clientcmdapi.Config) string {
 	for _, user := range config.AuthInfos {
 		switch {

@@ -8,26 +8,30 @@ import (
 	"time"
 )
 
-// downTime is how long requests must fail, without a success between them, until a target counts as unavailable.
-// Source: longer than the momentary failures of an API server that restarts, ADR 0101.
-const downTime = 3 * time.Second
+// unavailableAfter is how long requests must fail, without a success between them, until a target counts as
+// unavailable. Source: longer than the momentary failures of an API server that restarts, ADR 0101.
+const unavailableAfter = 3 * time.Second
 
-// errDown is the error of each request while a target is unavailable.
-var errDown = errors.New("the API server of the target cluster does not answer; the next attempt to connect follows")
+// errUnavailable is the error of each request while a target is unavailable.
+var errUnavailable = errors.New(
+	"the API server of the target cluster does not answer; the next attempt to connect follows",
+)
 
-// link observes the requests of a target's clients. While the target is down, link refuses every request at once,
-// except the requests of the probe. So a dead API server causes no new connections and no waiting requests. A link is
-// safe for concurrent use.
-type link struct {
-	down chan struct{} // gets an element when the target goes down
+// circuitBreaker observes the requests of a target's clients. While the target is down, link refuses every request at
+// once, except the requests of the probe. So a dead API server causes no new connections and no waiting requests. A
+// link is safe for concurrent use.
+type circuitBreaker struct {
+	unavailable chan struct{} // gets an element when the target goes down
 
-	mu           sync.Mutex
-	isDown       bool
-	failingSince time.Time // first failure since the last success; zero: the last request succeeded
-	lastFailure  string
+	mu            sync.Mutex
+	isUnavailable bool
+	failingSince  time.Time // first failure since the last success; zero: the last request succeeded
+	lastFailure   string
 }
 
-func newLink() *link { return &link{isDown: true, down: make(chan struct{}, 1)} }
+func newCircuitBreaker() *circuitBreaker {
+	return &circuitBreaker{isUnavailable: true, unavailable: make(chan struct{}, 1)}
+}
 
 // probeKey marks the context of the requests that a link does not refuse.
 type probeKey struct{}
@@ -35,36 +39,36 @@ type probeKey struct{}
 func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
 
 // transport wraps the transport of a client.
-func (l *link) transport(next http.RoundTripper) http.RoundTripper {
-	return linkTransport{next, l}
+func (l *circuitBreaker) transport(next http.RoundTripper) http.RoundTripper {
+	return breakerTransport{next, l}
 }
 
-type linkTransport struct {
-	next http.RoundTripper
-	link *link
+type breakerTransport struct {
+	next    http.RoundTripper
+	breaker *circuitBreaker
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t linkTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if !isProbe(request.Context()) && t.link.refuses() {
+func (t breakerTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if !isProbe(request.Context()) && t.breaker.refusesRequests() {
 		closeBody(request)
-		return nil, errDown
+		return nil, errUnavailable
 	}
 	response, err := t.next.RoundTrip(request)
 	switch {
 	case err == nil && response.StatusCode == http.StatusTooManyRequests: // neither a success nor an outage
 	case err == nil:
-		t.link.record(failureOf(response.StatusCode))
+		t.breaker.recordResult(failureFromStatus(response.StatusCode))
 	case request.Context().Err() != nil: // the caller canceled the request, so the failure proves nothing
-	case !errors.Is(err, errBusy):
-		t.link.record(reasonOf(err))
+	case !errors.Is(err, errTooManyRequests):
+		t.breaker.recordResult(requestErrorText(err))
 	}
 	return response, err //nolint:wrapcheck // the error of the wrapped transport
 }
 
-// failureOf returns why an answer shows that the target cannot be used; empty: the API server works. Credentials that
-// the API server does not accept make every request fail.
-func failureOf(code int) string {
+// failureFromStatus returns why an answer shows that the target cannot be used; empty: the API server works.
+// Credentials that the API server does not accept make every request fail.
+func failureFromStatus(code int) string {
 	switch code {
 	case http.StatusUnauthorized, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return answerText(code)
@@ -73,14 +77,14 @@ func failureOf(code int) string {
 	}
 }
 
-func (l *link) refuses() bool {
+func (l *circuitBreaker) refusesRequests() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.isDown
+	return l.isUnavailable
 }
 
-// record records the result of a request. An empty failure is a success.
-func (l *link) record(failure string) {
+// recordResult records the result of a request. An empty failure is a success.
+func (l *circuitBreaker) recordResult(failure string) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,28 +96,28 @@ func (l *link) record(failure string) {
 		l.failingSince = now
 	}
 	l.lastFailure = failure
-	if !l.isDown && now.Sub(l.failingSince) >= downTime {
-		l.isDown = true
+	if !l.isUnavailable && now.Sub(l.failingSince) >= unavailableAfter {
+		l.isUnavailable = true
 		select {
-		case l.down <- struct{}{}:
+		case l.unavailable <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// open lets all requests pass.
-func (l *link) open() {
+// allowRequests lets all requests pass.
+func (l *circuitBreaker) allowRequests() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.isDown, l.failingSince = false, time.Time{}
+	l.isUnavailable, l.failingSince = false, time.Time{}
 	select {
-	case <-l.down:
+	case <-l.unavailable:
 	default:
 	}
 }
 
-// outage returns the start of the present outage, and the last failure.
-func (l *link) outage() (since time.Time, why string) {
+// lastOutage returns the start of the present outage, and the last failure.
+func (l *circuitBreaker) lastOutage() (since time.Time, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failingSince, l.lastFailure

@@ -21,11 +21,11 @@ import (
 
 // Options configure where a process finds the targets of namespaces.
 type Options struct {
-	Secret string // name of the Secret with a kubeconfig, in each namespace
-	Key    string // key of the kubeconfig in the Secret
-	// TokenSecret is the name of the Secret in the same namespace that has the bearer token under the key "token"; empty:
-	// the kubeconfig has the credentials.
-	TokenSecret string
+	SecretName    string // name of the Secret with a kubeconfig, in each namespace
+	KubeconfigKey string // key of the kubeconfig in the Secret
+	// TokenSecretName is the name of the Secret in the same namespace that has the bearer token under the key "token";
+	// empty: the kubeconfig has the credentials.
+	TokenSecretName string
 	// Namespaces are the namespaces whose Secrets are read; empty: all namespaces.
 	Namespaces []string
 	// Serves reports whether this process serves the objects of a namespace. For other namespaces, a connection is made
@@ -36,51 +36,51 @@ type Options struct {
 	// IsHeld reports whether a namespace is held: the connection of the namespace then sends no request. Nil: no hold.
 	IsHeld func(namespace string) bool
 	// Connect makes the client of a target.
-	Connect func(config *rest.Config) (kubernetes.Interface, error)
-	Drains  bool // this process drains nodes
+	Connect     func(config *rest.Config) (kubernetes.Interface, error)
+	DrainsNodes bool // this process drains nodes
 	// OnStatus is called when the status of a namespace's target has changed; nil: no call. OnStatus must not block, and
 	// must not call the Registry.
 	OnStatus func(namespace string, status cache.TargetStatus)
-	// OnEnd is called when this process no longer needs the target of a namespace; nil: no call. OnEnd must not block, and
-	// must not call the Registry.
-	OnEnd func(namespace string)
+	// OnTargetEnd is called when this process no longer needs the target of a namespace; nil: no call. OnTargetEnd must
+	// not block, and must not call the Registry.
+	OnTargetEnd func(namespace string)
 }
 
 // NoCluster is the value of a kubeconfig's key if the machines of the namespace join no cluster.
 const NoCluster = "none"
 
-// tokenKey is the key of the token in the Secret TokenSecret. Source: Gardener's token requestor.
+// tokenKey is the key of the token in the Secret TokenSecretName. Source: Gardener's token requestor.
 const tokenKey = "token"
 
 // Registry has the targets of all namespaces that this process serves. A Registry is a cache.TargetSource. All methods
 // are safe for concurrent use.
 type Registry struct {
-	options Options
-	secrets map[string][]toolscache.SharedIndexInformer // by the name of the Secret
-	unknown sync.Map                                    // namespace → *cache.Target, for namespaces without a connection
+	options            Options
+	secretInformers    map[string][]toolscache.SharedIndexInformer // by the name of the Secret
+	unconnectedTargets sync.Map                                    // namespace → *cache.Target, for namespaces without a connection
 
-	mu          sync.Mutex
-	ctx         context.Context // nil before Start
-	connections map[string]*connection
-	demands     map[string]time.Time // time of the last demand, by namespaces that this process does not serve
-	handlers    map[int]func(namespace string, target *cache.Target)
-	nextHandler int
+	mu            sync.Mutex
+	ctx           context.Context // nil before Start
+	connections   map[string]*connection
+	demandTimes   map[string]time.Time // time of the last demand, by namespaces that this process does not serve
+	handlers      map[int]func(namespace string, target *cache.Target)
+	nextHandlerID int
 }
 
 // New returns a Registry that reads Secrets with a client of the control cluster. Call Start once.
 func New(client kubernetes.Interface, options Options) *Registry {
 	r := &Registry{
-		options:     options,
-		secrets:     map[string][]toolscache.SharedIndexInformer{},
-		connections: map[string]*connection{},
-		demands:     map[string]time.Time{},
-		handlers:    map[int]func(string, *cache.Target){},
+		options:         options,
+		secretInformers: map[string][]toolscache.SharedIndexInformer{},
+		connections:     map[string]*connection{},
+		demandTimes:     map[string]time.Time{},
+		handlers:        map[int]func(string, *cache.Target){},
 	}
 	namespaces := options.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	for _, name := range []string{options.Secret, options.TokenSecret} {
+	for _, name := range []string{options.SecretName, options.TokenSecretName} {
 		if name == "" {
 			continue
 		}
@@ -93,7 +93,7 @@ func New(client kubernetes.Interface, options Options) *Registry {
 					o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 				}),
 			)
-			r.secrets[name] = append(r.secrets[name], factory.Core().V1().Secrets().Informer())
+			r.secretInformers[name] = append(r.secretInformers[name], factory.Core().V1().Secrets().Informer())
 		}
 	}
 	return r
@@ -108,7 +108,7 @@ func (r *Registry) stripSecret(object any) (any, error) {
 	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 		Namespace: secret.Namespace, Name: secret.Name, UID: secret.UID, ResourceVersion: secret.ResourceVersion,
 	}, Data: map[string][]byte{}}
-	for _, key := range []string{r.options.Key, tokenKey} {
+	for _, key := range []string{r.options.KubeconfigKey, tokenKey} {
 		if value, found := secret.Data[key]; found {
 			kept.Data[key] = value
 		}
@@ -122,12 +122,12 @@ func (r *Registry) Start(ctx context.Context) error {
 	r.mu.Lock()
 	r.ctx = ctx
 	r.mu.Unlock()
-	for name, list := range r.secrets {
+	for name, list := range r.secretInformers {
 		for _, informer := range list {
 			_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-				AddFunc:    func(o any) { r.readNamespace(namespaceOf(o)) },
-				UpdateFunc: func(_, o any) { r.readNamespace(namespaceOf(o)) },
-				DeleteFunc: func(o any) { r.readNamespace(namespaceOf(o)) },
+				AddFunc:    func(o any) { r.updateConnection(namespaceOf(o)) },
+				UpdateFunc: func(_, o any) { r.updateConnection(namespaceOf(o)) },
+				DeleteFunc: func(o any) { r.updateConnection(namespaceOf(o)) },
 			})
 			if err != nil {
 				return fmt.Errorf("watch Secrets %s: %w", name, err)
@@ -135,7 +135,7 @@ func (r *Registry) Start(ctx context.Context) error {
 			go informer.RunWithContext(ctx)
 		}
 	}
-	for name, list := range r.secrets {
+	for name, list := range r.secretInformers {
 		for _, informer := range list {
 			if !toolscache.WaitFor(ctx, "", informer.HasSyncedChecker()) {
 				return fmt.Errorf("read Secrets %s: %w", name, context.Cause(ctx))
@@ -160,8 +160,8 @@ func namespaceOf(object any) string {
 // of namespaces seldom change, and the check sends no request.
 const refreshInterval = 30 * time.Second
 
-// demandTime is how long a connection stays after the last demand.
-const demandTime = 10 * time.Minute
+// demandLifetime is how long a connection stays after the last demand.
+const demandLifetime = 10 * time.Minute
 
 // Demand implements cache.TargetSource.
 func (r *Registry) Demand(namespace string) {
@@ -169,11 +169,11 @@ func (r *Registry) Demand(namespace string) {
 		return
 	}
 	r.mu.Lock()
-	r.demands[namespace] = time.Now()
+	r.demandTimes[namespace] = time.Now()
 	_, isConnected := r.connections[namespace]
 	r.mu.Unlock()
 	if !isConnected {
-		r.readNamespace(namespace)
+		r.updateConnection(namespace)
 	}
 }
 
@@ -183,21 +183,21 @@ func (r *Registry) needsConnection(namespace string) bool {
 		return false
 	}
 	if r.options.Serves(namespace) {
-		delete(r.demands, namespace)
+		delete(r.demandTimes, namespace)
 		return true
 	}
-	if demand, found := r.demands[namespace]; found && time.Since(demand) < demandTime {
+	if demand, found := r.demandTimes[namespace]; found && time.Since(demand) < demandLifetime {
 		return true
 	}
-	delete(r.demands, namespace)
+	delete(r.demandTimes, namespace)
 	return false
 }
 
 // Refresh reads again which namespaces this process serves.
 func (r *Registry) Refresh() {
-	for _, informer := range r.secrets[r.options.Secret] {
+	for _, informer := range r.secretInformers[r.options.SecretName] {
 		for _, secret := range informer.GetStore().List() {
-			r.readNamespace(namespaceOf(secret))
+			r.updateConnection(namespaceOf(secret))
 		}
 	}
 	r.mu.Lock()
@@ -207,37 +207,47 @@ func (r *Registry) Refresh() {
 	}
 	r.mu.Unlock()
 	for _, namespace := range known {
-		r.readNamespace(namespace)
+		r.updateConnection(namespace)
 	}
 }
 
-// readNamespace starts, updates or ends the connection of a namespace, as the namespace's Secrets require.
-func (r *Registry) readNamespace(namespace string) {
+// updateConnection starts, updates or ends the connection of a namespace, as the namespace's Secrets require.
+func (r *Registry) updateConnection(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.connections[namespace]
 	if !r.needsConnection(namespace) {
-		if c != nil && !c.target.Load().IsDraining() { // a drain holds the connection; Refresh ends it later
+		if c != nil && !c.target.Load().HasActiveDrain() { // a drain holds the connection; Refresh ends it later
 			r.endConnection(c)
 		}
 		return
 	}
-	from := origin{
-		secret: r.secret(namespace, r.options.Secret), token: r.secret(namespace, r.options.TokenSecret),
-		isHeld: r.options.IsHeld != nil && r.options.IsHeld(namespace),
+	from := sourceInputs{
+		kubeconfigSecret: r.findSecret(
+			namespace,
+			r.options.SecretName,
+		),
+		tokenSecret: r.findSecret(namespace, r.options.TokenSecretName),
+		isHeld:      r.options.IsHeld != nil && r.options.IsHeld(namespace),
 	}
-	if c != nil && c.origin == from {
+	if c != nil && c.sourceInputs == from {
 		return
 	}
-	s := r.options.sourceOf(namespace, from.secret, from.token)
+	s := r.options.newSource(namespace, from.kubeconfigSecret, from.tokenSecret)
 	s.isHeld = from.isHeld
 	if c != nil {
-		c.origin = from
+		c.sourceInputs = from
 		c.setSource(s)
 		return
 	}
 	ctx, end := context.WithCancel(r.ctx)
-	c = &connection{registry: r, namespace: namespace, changed: make(chan struct{}, 1), end: end, origin: from}
+	c = &connection{
+		registry:      r,
+		namespace:     namespace,
+		sourceChanged: make(chan struct{}, 1),
+		cancel:        end,
+		sourceInputs:  from,
+	}
 	c.source.Store(&s)
 	c.target.Store(refusingTarget(cache.TargetMissing, "the first attempt to connect has not begun"))
 	r.connections[namespace] = c
@@ -246,43 +256,43 @@ func (r *Registry) readNamespace(namespace string) {
 
 // endConnection ends a connection. The caller must have locked r.mu.
 func (r *Registry) endConnection(c *connection) {
-	c.end()
+	c.cancel()
 	delete(r.connections, c.namespace)
-	r.handle(c.namespace, nil)
-	if r.options.OnEnd != nil {
-		r.options.OnEnd(c.namespace)
+	r.callHandlers(c.namespace, nil)
+	if r.options.OnTargetEnd != nil {
+		r.options.OnTargetEnd(c.namespace)
 	}
 }
 
-// sourceOf returns the source from the Secrets of a namespace; nil means that a Secret does not exist.
-func (o Options) sourceOf(namespace string, secret, tokenSecret *corev1.Secret) source {
+// newSource returns the source from the Secrets of a namespace; nil means that a Secret does not exist.
+func (o Options) newSource(namespace string, secret, tokenSecret *corev1.Secret) source {
 	if secret == nil {
-		return source{missing: o.missingSecret(namespace)}
+		return source{missingReason: o.missingSecretText(namespace)}
 	}
-	text := secret.Data[o.Key]
+	text := secret.Data[o.KubeconfigKey]
 	if string(text) == NoCluster {
-		return source{none: true}
+		return source{hasNoCluster: true}
 	}
 	token := ""
-	if o.TokenSecret != "" {
+	if o.TokenSecretName != "" {
 		if tokenSecret == nil || len(tokenSecret.Data[tokenKey]) == 0 {
-			return source{missing: fmt.Sprintf("Secret %s/%s with a token does not exist", namespace, o.TokenSecret)}
+			return source{missingReason: fmt.Sprintf("Secret %s/%s with a token does not exist", namespace, o.TokenSecretName)}
 		}
 		token = string(tokenSecret.Data[tokenKey])
 	}
-	kubeconfig, err := ParseKubeconfig(text, o.Key, token)
+	kubeconfig, err := ParseKubeconfig(text, o.KubeconfigKey, token)
 	if err != nil {
-		return source{missing: fmt.Sprintf("Secret %s/%s: %v", namespace, o.Secret, err)}
+		return source{missingReason: fmt.Sprintf("Secret %s/%s: %v", namespace, o.SecretName, err)}
 	}
 	return source{kubeconfig: kubeconfig}
 }
 
-func (o Options) missingSecret(namespace string) string {
-	return fmt.Sprintf("Secret %s/%s with a kubeconfig does not exist", namespace, o.Secret)
+func (o Options) missingSecretText(namespace string) string {
+	return fmt.Sprintf("Secret %s/%s with a kubeconfig does not exist", namespace, o.SecretName)
 }
 
-func (r *Registry) secret(namespace, name string) *corev1.Secret {
-	for _, informer := range r.secrets[name] {
+func (r *Registry) findSecret(namespace, name string) *corev1.Secret {
+	for _, informer := range r.secretInformers[name] {
 		if item, found, err := informer.GetStore().GetByKey(namespace + "/" + name); err == nil && found {
 			return item.(*corev1.Secret)
 		}
@@ -299,10 +309,13 @@ func (r *Registry) Target(namespace string) *cache.Target {
 	if c != nil {
 		return c.target.Load()
 	}
-	if known, found := r.unknown.Load(namespace); found {
+	if known, found := r.unconnectedTargets.Load(namespace); found {
 		return known.(*cache.Target)
 	}
-	made, _ := r.unknown.LoadOrStore(namespace, refusingTarget(cache.TargetMissing, r.options.missingSecret(namespace)))
+	made, _ := r.unconnectedTargets.LoadOrStore(
+		namespace,
+		refusingTarget(cache.TargetMissing, r.options.missingSecretText(namespace)),
+	)
 	return made.(*cache.Target)
 }
 
@@ -310,8 +323,8 @@ func (r *Registry) Target(namespace string) *cache.Target {
 func (r *Registry) OnTarget(handle func(namespace string, target *cache.Target)) (stop func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id := r.nextHandler
-	r.nextHandler++
+	id := r.nextHandlerID
+	r.nextHandlerID++
 	r.handlers[id] = handle
 	for namespace, c := range r.connections {
 		handle(namespace, c.target.Load())
@@ -335,23 +348,23 @@ func (r *Registry) Namespaces() []string {
 	return list
 }
 
-// report stores the new target of a connection, and calls the handlers with the target and its status. report does
-// nothing after the end of the connection.
-func (r *Registry) report(c *connection, target *cache.Target) {
+// reportTarget stores the new target of a connection, and calls the handlers with the target and its status.
+// reportTarget does nothing after the end of the connection.
+func (r *Registry) reportTarget(c *connection, target *cache.Target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.connections[c.namespace] != c {
 		return
 	}
 	c.target.Store(target)
-	r.handle(c.namespace, target)
+	r.callHandlers(c.namespace, target)
 	if r.options.OnStatus != nil {
 		r.options.OnStatus(c.namespace, target.Status())
 	}
 }
 
-// handle calls the handlers with a new target. The caller must have locked r.mu.
-func (r *Registry) handle(namespace string, target *cache.Target) {
+// callHandlers calls the handlers with a new target. The caller must have locked r.mu.
+func (r *Registry) callHandlers(namespace string, target *cache.Target) {
 	for _, handle := range r.handlers {
 		handle(namespace, target)
 	}

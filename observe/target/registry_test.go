@@ -31,13 +31,13 @@ import (
 // apiServer is an API server with nodes. Its answers are made in the process, so that the time of a synctest bubble
 // passes while a request hangs.
 type apiServer struct {
-	mu       sync.Mutex
-	failure  string // "": the server answers; "refuse", "hang", "401" and "403" are failures
-	rejects  string // a token that the server does not accept
-	version  string // version of the nodes; empty: "7"
-	nodes    []corev1.Node
-	requests []string // method, path and token of each request that arrived
-	watches  []chan struct{}
+	mu              sync.Mutex
+	failure         string // "": the server answers; "refuse", "hang", "401" and "403" are failures
+	rejectedToken   string // a token that the server does not accept
+	resourceVersion string // version of the nodes; empty: "7"
+	nodes           []corev1.Node
+	requests        []string // method, path and token of each request that arrived
+	watches         []chan struct{}
 }
 
 func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -46,8 +46,8 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 	s.requests = append(s.requests, strings.TrimSpace(fmt.Sprint(
 		request.URL.Path, " ", request.URL.Query().Get("watch"), " ", request.Header.Get("Authorization"),
 	)))
-	nodes, version := s.nodes, cmp.Or(s.version, "7")
-	if s.rejects != "" && request.Header.Get("Authorization") == "Bearer "+s.rejects {
+	nodes, version := s.nodes, cmp.Or(s.resourceVersion, "7")
+	if s.rejectedToken != "" && request.Header.Get("Authorization") == "Bearer "+s.rejectedToken {
 		failure = "401"
 	}
 	end := make(chan struct{})
@@ -113,14 +113,14 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 func (s *apiServer) setNodes(version string, names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.version, s.nodes = version, nil
+	s.resourceVersion, s.nodes = version, nil
 	for _, name := range names {
 		s.nodes = append(s.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}})
 	}
 }
 
-// fail makes all requests fail, and ends the open watches; an empty failure ends the outage.
-func (s *apiServer) fail(failure string) {
+// setFailure makes all requests fail, and ends the open watches; an empty failure ends the outage.
+func (s *apiServer) setFailure(failure string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failure = failure
@@ -166,37 +166,37 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 `, host, token)
 }
 
-// world is a control cluster with Secrets, and the API servers of targets by host.
-type world struct {
-	t        *testing.T
-	secrets  *kubefake.Clientset
-	servers  map[string]*apiServer
-	registry *target.Registry
-	isHeld   atomic.Bool
-	ended    []string // namespaces whose target is not needed any more
+// testEnvironment is a control cluster with Secrets, and the API servers of targets by host.
+type testEnvironment struct {
+	t               *testing.T
+	controlClient   *kubefake.Clientset
+	servers         map[string]*apiServer
+	registry        *target.Registry
+	isHeld          atomic.Bool
+	endedNamespaces []string // namespaces whose target is not needed any more
 }
 
 // runBridgeTest runs a test in a bubble, with one API server for each host.
-func runRegistryTest(t *testing.T, hosts []string, do func(w *world), secrets ...*corev1.Secret) {
+func runRegistryTest(t *testing.T, hosts []string, do func(w *testEnvironment), secrets ...*corev1.Secret) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
-		w := &world{t: t, secrets: kubefake.NewClientset(), servers: map[string]*apiServer{}}
+		w := &testEnvironment{t: t, controlClient: kubefake.NewClientset(), servers: map[string]*apiServer{}}
 		for _, host := range hosts {
 			w.servers["https://"+host] = &apiServer{nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: host}}}}
 		}
 		for _, secret := range secrets {
-			require.NoError(t, w.secrets.Tracker().Add(secret))
+			require.NoError(t, w.controlClient.Tracker().Add(secret))
 		}
-		w.registry = target.New(w.secrets, target.Options{
-			Secret: secretName, Key: "kubeconfig",
-			Drains:    true,
-			IsHeld:    func(string) bool { return w.isHeld.Load() },
-			OnEnd:     func(namespace string) { w.ended = append(w.ended, namespace) },
-			Serves:    func(namespace string) bool { return namespace != "foreign" && namespace != "moved" },
-			IsInScope: func(namespace string) bool { return namespace != "foreign" },
+		w.registry = target.New(w.controlClient, target.Options{
+			SecretName: secretName, KubeconfigKey: "kubeconfig",
+			DrainsNodes: true,
+			IsHeld:      func(string) bool { return w.isHeld.Load() },
+			OnTargetEnd: func(namespace string) { w.endedNamespaces = append(w.endedNamespaces, namespace) },
+			Serves:      func(namespace string) bool { return namespace != "foreign" && namespace != "moved" },
+			IsInScope:   func(namespace string) bool { return namespace != "foreign" },
 			Connect: func(config *rest.Config) (kubernetes.Interface, error) {
 				config.Transport = w.servers[config.Host]
 				config.TLSClientConfig = rest.TLSClientConfig{}
@@ -209,31 +209,31 @@ func runRegistryTest(t *testing.T, hosts []string, do func(w *world), secrets ..
 	})
 }
 
-func (w *world) put(secret *corev1.Secret) {
+func (w *testEnvironment) updateSecret(secret *corev1.Secret) {
 	w.t.Helper()
-	_, err := w.secrets.CoreV1().Secrets(secret.Namespace).Update(w.t.Context(), secret, metav1.UpdateOptions{})
+	_, err := w.controlClient.CoreV1().Secrets(secret.Namespace).Update(w.t.Context(), secret, metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 	synctest.Wait()
 }
 
-func (w *world) nodeNames(namespace string) (names []string) {
+func (w *testEnvironment) nodeNames(namespace string) (names []string) {
 	for _, node := range w.registry.Target(namespace).AllNodes() {
 		names = append(names, node.Name)
 	}
 	return names
 }
 
-func (w *world) status(namespace string) cache.TargetStatus {
+func (w *testEnvironment) status(namespace string) cache.TargetStatus {
 	return w.registry.Target(namespace).Status()
 }
 
 // absence returns how long the target of a namespace was absent since a time.
-func (w *world) absence(namespace string, since time.Time) time.Duration {
+func (w *testEnvironment) absence(namespace string, since time.Time) time.Duration {
 	return w.registry.Target(namespace).Absences().DurationBetween(since, time.Now())
 }
 
-// sleep advances the fake clock, and waits until all goroutines are blocked.
-func sleep(d time.Duration) {
+// advanceClock advances the fake clock, and waits until all goroutines are blocked.
+func advanceClock(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -241,12 +241,12 @@ func sleep(d time.Duration) {
 func TestEachNamespaceHasItsOwnTarget(t *testing.T) {
 	none := kubeconfigSecret("none", "https://a", "")
 	none.Data["kubeconfig"] = []byte(target.NoCluster)
-	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
-		sleep(time.Second)
+	runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
+		advanceClock(time.Second)
 		assert.Equal(t, []string{"a"}, w.nodeNames("shop"))
 		assert.Equal(t, []string{"b"}, w.nodeNames("bank"))
 		assert.Equal(t, cache.TargetReady, w.status("shop").State)
-		assert.False(t, w.registry.Target("shop").IsSameCluster(w.registry.Target("bank")))
+		assert.False(t, w.registry.Target("shop").HasSameCluster(w.registry.Target("bank")))
 		assert.Nil(t, w.registry.Target("none"), "machines join no cluster")
 		assert.Equal(t, cache.TargetMissing, w.status("other").State)
 		assert.Equal(t, "Secret other/target with a kubeconfig does not exist", w.status("other").Why)
@@ -260,57 +260,57 @@ func TestEachNamespaceHasItsOwnTarget(t *testing.T) {
 }
 
 func TestATargetOfAnotherShardIsConnectedOnDemand(t *testing.T) {
-	runRegistryTest(t, []string{"a"}, func(w *world) {
-		sleep(time.Minute)
+	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
+		advanceClock(time.Minute)
 		require.Zero(t, w.servers["https://a"].countRequests())
 		w.registry.Demand("moved")
 		w.registry.Demand("foreign")
-		sleep(time.Second)
+		advanceClock(time.Second)
 		assert.Equal(t, []string{"a"}, w.nodeNames("moved"))
 		assert.Equal(t, []string{"moved"}, w.registry.Namespaces())
-		sleep(9 * time.Minute)
+		advanceClock(9 * time.Minute)
 		w.registry.Demand("moved")
-		sleep(9 * time.Minute)
+		advanceClock(9 * time.Minute)
 		assert.Equal(t, cache.TargetReady, w.status("moved").State)
-		sleep(2 * time.Minute)
+		advanceClock(2 * time.Minute)
 		assert.Empty(t, w.registry.Namespaces(), "nobody has needed the target for ten minutes")
 	}, kubeconfigSecret("moved", "https://a", "x"), kubeconfigSecret("foreign", "https://a", "x"))
 }
 
-func TestTwoCredentialsOfOneClusterAreOneCluster(t *testing.T) {
-	runRegistryTest(t, []string{"a"}, func(w *world) {
-		sleep(time.Second)
-		assert.True(t, w.registry.Target("shop").IsSameCluster(w.registry.Target("bank")))
+func TestTargetsWithTheSameServerAreTheSameCluster(t *testing.T) {
+	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
+		advanceClock(time.Second)
+		assert.True(t, w.registry.Target("shop").HasSameCluster(w.registry.Target("bank")))
 	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("bank", "https://a", "y"))
 }
 
 func TestANewTokenIsUsedWithoutANewConnection(t *testing.T) {
-	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
-		sleep(time.Second)
+	runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
+		advanceClock(time.Second)
 		before := w.registry.Target("shop")
 		requests := w.servers["https://a"].countRequests()
-		w.put(kubeconfigSecret("shop", "https://a", "new"))
+		w.updateSecret(kubeconfigSecret("shop", "https://a", "new"))
 		assert.Same(t, before, w.registry.Target("shop"))
 		assert.Equal(t, requests, w.servers["https://a"].countRequests(), "no list, no watch")
 		_, err := before.Client().CoreV1().Nodes().Get(w.t.Context(), "a", metav1.GetOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, "/api/v1/nodes/a  Bearer new", w.servers["https://a"].lastRequest())
 
-		w.put(kubeconfigSecret("shop", "https://b", "new"))
-		sleep(time.Second)
+		w.updateSecret(kubeconfigSecret("shop", "https://b", "new"))
+		advanceClock(time.Second)
 		assert.NotSame(t, before, w.registry.Target("shop"))
 		assert.Equal(t, []string{"b"}, w.nodeNames("shop"))
 	}, kubeconfigSecret("shop", "https://a", "old"))
 }
 
 func TestTheSameContentInANewVersionOfTheSecretChangesNothing(t *testing.T) {
-	runRegistryTest(t, []string{"a"}, func(w *world) {
-		sleep(time.Second)
+	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
+		advanceClock(time.Second)
 		before, requests := w.registry.Target("shop"), w.servers["https://a"].countRequests()
 		same := kubeconfigSecret("shop", "https://a", "x")
 		same.ResourceVersion, same.Labels = "99", map[string]string{"touched": "now"}
-		w.put(same)
-		sleep(time.Second)
+		w.updateSecret(same)
+		advanceClock(time.Second)
 		assert.Same(t, before, w.registry.Target("shop"))
 		assert.Equal(t, requests, w.servers["https://a"].countRequests())
 	}, kubeconfigSecret("shop", "https://a", "x"))
@@ -319,11 +319,11 @@ func TestTheSameContentInANewVersionOfTheSecretChangesNothing(t *testing.T) {
 func TestADeadTargetIsTriedAgainWithBackOff(t *testing.T) {
 	for _, failure := range []string{"refuse", "hang", "401"} {
 		t.Run(failure, func(t *testing.T) {
-			runRegistryTest(t, []string{"a", "b"}, func(w *world) {
-				sleep(time.Second)
+			runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
+				advanceClock(time.Second)
 				dead, begun := w.servers["https://a"], time.Now()
-				dead.fail(failure)
-				sleep(2 * time.Minute)
+				dead.setFailure(failure)
+				advanceClock(2 * time.Minute)
 				status := w.status("shop")
 				assert.Equal(t, cache.TargetUnavailable, status.State)
 				assert.NotEmpty(t, status.Why)
@@ -336,14 +336,14 @@ func TestADeadTargetIsTriedAgainWithBackOff(t *testing.T) {
 				require.Error(t, err)
 				assert.Equal(t, asked, time.Now(), "no request waits for a dead target")
 
-				sleep(20 * time.Minute)
+				advanceClock(20 * time.Minute)
 				requests := dead.countRequests()
-				sleep(time.Hour)
+				advanceClock(time.Hour)
 				assert.InDelta(t, 11, dead.countRequests()-requests, 2, "one attempt in five minutes or more")
 
-				dead.fail("")
+				dead.setFailure("")
 				recovered := time.Now()
-				sleep(7 * time.Minute)
+				advanceClock(7 * time.Minute)
 				assert.Equal(t, cache.TargetReady, w.status("shop").State)
 				absences := w.registry.Target("shop").Absences()
 				require.NotEmpty(t, absences)
@@ -358,137 +358,137 @@ func TestADeadTargetIsTriedAgainWithBackOff(t *testing.T) {
 }
 
 func TestNewCredentialsEndTheBackOff(t *testing.T) {
-	runRegistryTest(t, []string{"a"}, func(w *world) {
-		w.servers["https://a"].fail("401")
-		sleep(time.Hour)
-		w.servers["https://a"].fail("")
-		w.put(kubeconfigSecret("shop", "https://a", "new"))
-		sleep(time.Second)
+	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
+		w.servers["https://a"].setFailure("401")
+		advanceClock(time.Hour)
+		w.servers["https://a"].setFailure("")
+		w.updateSecret(kubeconfigSecret("shop", "https://a", "new"))
+		advanceClock(time.Second)
 		assert.Equal(t, cache.TargetReady, w.status("shop").State)
 	}, kubeconfigSecret("shop", "https://a", "old"))
 }
 
-func TestATargetThatRestsSendsNoRequests(t *testing.T) {
-	runRegistryTest(t, []string{"a"}, func(w *world) {
-		sleep(time.Minute)
+func TestAnIdleConnectionSendsNoRequests(t *testing.T) {
+	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
+		advanceClock(time.Minute)
 		requests := w.servers["https://a"].countRequests()
-		sleep(time.Hour)
+		advanceClock(time.Hour)
 		assert.Equal(t, requests, w.servers["https://a"].countRequests(), "the watch of nodes stays open")
 	}, kubeconfigSecret("shop", "https://a", "x"))
 }
 
 func TestHandlersGetEachTargetBeforeItsCachesStart(t *testing.T) {
-	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
+	runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
 		got := map[string]int{}
 		stop := w.registry.OnTarget(func(namespace string, _ *cache.Target) { got[namespace]++ })
 		assert.Equal(t, map[string]int{"shop": 1}, got)
-		w.put(kubeconfigSecret("shop", "https://b", "x"))
-		sleep(time.Second)
+		w.updateSecret(kubeconfigSecret("shop", "https://b", "x"))
+		advanceClock(time.Second)
 		assert.Equal(t, map[string]int{"shop": 2}, got)
 		stop()
-		w.put(kubeconfigSecret("shop", "https://a", "x"))
-		sleep(time.Second)
+		w.updateSecret(kubeconfigSecret("shop", "https://a", "x"))
+		advanceClock(time.Second)
 		assert.Equal(t, map[string]int{"shop": 2}, got)
 	}, kubeconfigSecret("shop", "https://a", "x"))
 }
 
 func TestAServerThatRefusesTheCredentialsIsNotTheSameCluster(t *testing.T) {
-	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
-		w.servers["https://a"].rejects = "forged"
-		w.put(kubeconfigSecret("thief", "https://a", "forged"))
-		sleep(time.Minute)
+	runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
+		w.servers["https://a"].rejectedToken = "forged"
+		w.updateSecret(kubeconfigSecret("thief", "https://a", "forged"))
+		advanceClock(time.Minute)
 		assert.Equal(t, cache.TargetReady, w.status("shop").State)
 		assert.Equal(t, "the API server answers 401 Unauthorized", w.status("thief").Why)
-		assert.False(t, w.registry.Target("thief").IsSameCluster(w.registry.Target("shop")))
+		assert.False(t, w.registry.Target("thief").HasSameCluster(w.registry.Target("shop")))
 	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("thief", "https://b", "forged"))
 }
 
 func TestAStatusHasNoTextOfTheAPIServer(t *testing.T) {
-	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
-		w.servers["https://a"].fail("403")
-		w.put(kubeconfigSecret("shop", "https://a", "y"))
-		sleep(time.Minute)
+	runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
+		w.servers["https://a"].setFailure("403")
+		w.updateSecret(kubeconfigSecret("shop", "https://a", "y"))
+		advanceClock(time.Minute)
 		assert.Equal(t, "the API server answers 403 Forbidden", w.status("shop").Why)
 	}, kubeconfigSecret("shop", "https://b", "x"))
 }
 
-func TestAbsencesStayWhenTheKubeconfigChanges(t *testing.T) {
-	runRegistryTest(t, []string{"a", "b", "c"}, func(w *world) {
-		sleep(time.Minute)
+func TestAbsencesAreKeptWhenTheKubeconfigChanges(t *testing.T) {
+	runRegistryTest(t, []string{"a", "b", "c"}, func(w *testEnvironment) {
+		advanceClock(time.Minute)
 		begun := time.Now()
-		w.servers["https://a"].fail("refuse")
-		sleep(time.Hour)
-		w.put(kubeconfigSecret("shop", "https://b", "x"))
-		sleep(time.Second)
+		w.servers["https://a"].setFailure("refuse")
+		advanceClock(time.Hour)
+		w.updateSecret(kubeconfigSecret("shop", "https://b", "x"))
+		advanceClock(time.Second)
 		require.Equal(t, cache.TargetReady, w.status("shop").State)
 		assert.Equal(t, time.Hour, w.absence("shop", begun).Round(time.Minute))
 
-		w.servers["https://c"].fail("refuse")
-		w.put(kubeconfigSecret("shop", "https://c", "x"))
-		sleep(time.Hour)
+		w.servers["https://c"].setFailure("refuse")
+		w.updateSecret(kubeconfigSecret("shop", "https://c", "x"))
+		advanceClock(time.Hour)
 		assert.Equal(t, time.Hour, w.absence("shop", begun).Round(time.Minute), "the second outage has not ended")
-		w.put(kubeconfigSecret("shop", "https://b", "x"))
-		sleep(time.Second)
+		w.updateSecret(kubeconfigSecret("shop", "https://b", "x"))
+		advanceClock(time.Second)
 		assert.Equal(t, 2*time.Hour, w.absence("shop", begun).Round(time.Minute))
 	}, kubeconfigSecret("shop", "https://a", "x"))
 }
 
 func TestATargetIsReadyWithTheNodesAfterAnOutage(t *testing.T) {
-	runRegistryTest(t, []string{"a"}, func(w *world) {
-		sleep(time.Second)
-		w.servers["https://a"].fail("refuse")
-		sleep(time.Minute)
+	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
+		advanceClock(time.Second)
+		w.servers["https://a"].setFailure("refuse")
+		advanceClock(time.Minute)
 		w.servers["https://a"].setNodes("9", "b", "c")
-		w.servers["https://a"].fail("")
+		w.servers["https://a"].setFailure("")
 		for w.status("shop").State != cache.TargetReady {
-			sleep(10 * time.Millisecond)
+			advanceClock(10 * time.Millisecond)
 		}
 		assert.ElementsMatch(t, []string{"b", "c"}, w.nodeNames("shop"))
 	}, kubeconfigSecret("shop", "https://a", "x"))
 }
 
 func TestAKubeconfigThatChangesAllTheTimeIsUsedOnceAMinute(t *testing.T) {
-	runRegistryTest(t, []string{"a", "b"}, func(w *world) {
+	runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
 		for n := range 600 {
-			w.put(kubeconfigSecret("shop", []string{"https://a", "https://b"}[n%2], "x"))
-			sleep(time.Second)
+			w.updateSecret(kubeconfigSecret("shop", []string{"https://a", "https://b"}[n%2], "x"))
+			advanceClock(time.Second)
 		}
 		requests := w.servers["https://a"].countRequests() + w.servers["https://b"].countRequests()
 		assert.LessOrEqual(t, requests, 5*16, "5 requests for each of 5 + 10 connections, and for the calm namespace")
 		assert.Equal(t, cache.TargetReady, w.status("calm").State)
-		sleep(time.Minute)
+		advanceClock(time.Minute)
 		assert.Equal(t, cache.TargetReady, w.status("shop").State)
 	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("calm", "https://a", "x"))
 }
 
-func TestADrainHoldsTheConnection(t *testing.T) {
-	runRegistryTest(t, []string{"a"}, func(w *world) {
+func TestADrainKeepsTheConnectionOpen(t *testing.T) {
+	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
 		w.registry.Demand("moved")
-		sleep(time.Second)
+		advanceClock(time.Second)
 		release, err := w.registry.Target("moved").UseDrainCaches(w.t.Context())
 		require.NoError(t, err)
-		sleep(time.Hour)
+		advanceClock(time.Hour)
 		assert.Equal(t, []string{"moved"}, w.registry.Namespaces())
 		release()
-		sleep(time.Minute)
+		advanceClock(time.Minute)
 		assert.Empty(t, w.registry.Namespaces())
-		assert.Equal(t, []string{"moved"}, w.ended)
+		assert.Equal(t, []string{"moved"}, w.endedNamespaces)
 	}, kubeconfigSecret("moved", "https://a", "x"))
 }
 
 func TestNobodyConnectsToTheTargetOfAHeldNamespace(t *testing.T) {
-	runRegistryTest(t, []string{"a"}, func(w *world) {
-		sleep(time.Second)
+	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
+		advanceClock(time.Second)
 		w.isHeld.Store(true)
-		sleep(time.Minute)
+		advanceClock(time.Minute)
 		assert.Equal(t, cache.TargetHeld, w.status("shop").State)
-		w.servers["https://a"].fail("refuse")
+		w.servers["https://a"].setFailure("refuse")
 		requests := w.servers["https://a"].countRequests()
-		sleep(time.Hour)
+		advanceClock(time.Hour)
 		assert.Equal(t, requests, w.servers["https://a"].countRequests())
-		w.servers["https://a"].fail("")
+		w.servers["https://a"].setFailure("")
 		w.isHeld.Store(false)
-		sleep(time.Minute)
+		advanceClock(time.Minute)
 		assert.Equal(t, cache.TargetReady, w.status("shop").State)
 	}, kubeconfigSecret("shop", "https://a", "x"))
 }

@@ -11,16 +11,16 @@ import (
 	"millwright/observe/cache"
 )
 
-// ReportsName is the name of the ConfigMap, in the namespace of the Leases, in which the workers report the state of the
-// targets that they serve.
-const ReportsName = "millwright-targets"
+// ReportsConfigMapName is the name of the ConfigMap, in the namespace of the Leases, in which the workers report the
+// state of the targets that they serve.
+const ReportsConfigMapName = "millwright-targets"
 
 const (
-	// RenewInterval is the interval at which a worker writes its reports again, even if nothing has changed. Source:
+	// ReportInterval is the interval at which a worker writes its reports again, even if nothing has changed. Source:
 	// the cost of one request in ten minutes is not measurable.
-	RenewInterval = 10 * time.Minute
-	// reportLife is how long a report is valid after it was written. Source: two missed renewals.
-	reportLife = 2*RenewInterval + time.Minute
+	ReportInterval = 10 * time.Minute
+	// reportLifetime is how long a report is valid after it was written. Source: two missed renewals.
+	reportLifetime = 2*ReportInterval + time.Minute
 )
 
 // Report is the state of one target, as one worker sees it.
@@ -30,14 +30,14 @@ type Report struct {
 	State     cache.TargetState `json:"state"`
 	Why       string            `json:"why,omitempty"` // why the state is not Ready
 	Since     time.Time         `json:"since"`         // start of the state
-	At        time.Time         `json:"at"`            // time at which the worker wrote the report
+	WrittenAt time.Time         `json:"at"`            // time at which the worker wrote the report
 }
 
 // Key returns the key of a report in the ConfigMap.
 func (r Report) Key() string { return r.Namespace + "." + r.Worker }
 
-// Text returns the value of a report in the ConfigMap.
-func (r Report) Text() string {
+// Value returns the value of a report in the ConfigMap.
+func (r Report) Value() string {
 	text, _ := json.Marshal(r) // cannot fail: the fields are strings and times
 	return string(text)
 }
@@ -48,7 +48,7 @@ func ReadReports(from *corev1.ConfigMap, now time.Time) (reports []Report) {
 	for key, text := range from.Data {
 		namespace, worker, found := strings.Cut(key, ".")
 		r := Report{Namespace: namespace, Worker: worker}
-		if found && json.Unmarshal([]byte(text), &r) == nil && now.Sub(r.At) < reportLife {
+		if found && json.Unmarshal([]byte(text), &r) == nil && now.Sub(r.WrittenAt) < reportLifetime {
 			reports = append(reports, r)
 		}
 	}

@@ -1,7 +1,7 @@
 // Package claims shares the shards of an installation between the processes of one role, by Leases. Each process renews
-// one Lease of its own. The Lease of a shard names the process that serves the shard, and counts as long as the Lease of
-// this process is renewed. Two processes may serve a shard for a short time: that is harmless, because all decisions are
-// made in workflows, which exist once.
+// one Lease of its own. The Lease of a shard names the process that serves the shard, and counts as long as the Lease
+// of this process is renewed. Two processes may serve a shard for a short time: that is harmless, because all decisions
+// are made in workflows, which exist once.
 package claims
 
 import (
@@ -29,54 +29,55 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Timing of the claims. Another process serves the shards of a dead process at most deadTime + checkInterval after the
+// Timing of the claims. Another process serves the shards of a dead process at most deadAfter + checkInterval after the
 // last renewal of the dead process, which is less than 15 s.
 const (
-	// renewInterval is the interval between two renewals of a process's Lease. Source: a third of deadTime.
+	// renewInterval is the interval between two renewals of a process's Lease. Source: a third of deadAfter.
 	renewInterval = 4 * time.Second
-	// deadTime is how long the Lease of a process may stay unchanged until the process counts as dead.
-	deadTime = 12 * time.Second
+	// deadAfter is how long the Lease of a process may stay unchanged until the process counts as dead.
+	deadAfter = 12 * time.Second
 	// checkInterval is the interval between two plans. A plan sends no request unless it changes a claim.
 	checkInterval = time.Second
-	// overdueTime is how long a shard waits for a process of the group that should claim it.
-	overdueTime = 5 * time.Second
-	// clockSkew is the difference between the clocks of two processes that does no harm.
-	clockSkew = time.Minute
+	// overdueAfter is how long a shard waits for a process of the group that should claim it.
+	overdueAfter = 5 * time.Second
+	// maxClockSkew is the difference between the clocks of two processes that does no harm.
+	maxClockSkew = time.Minute
 	// requestTimeout is the timeout of one request.
 	requestTimeout = 5 * time.Second
-	// watchLag is how old the last own renewal may be that the watch showed; otherwise the watch is behind. Source: the
-	// last renewal of a live process may be a renewal and a check older than that, and must still be younger than deadTime.
-	watchLag = deadTime - renewInterval - checkInterval
-	// giveUpTime is how long a process serves its shards without a renewal of its Lease. Source: the other processes have
+	// maxWatchLag is how old the last own renewal may be that the watch showed; otherwise the watch is behind. Source: the
+	// last renewal of a live process may be a renewal and a check older than that, and must still be younger than
+	// deadAfter.
+	maxWatchLag = deadAfter - renewInterval - checkInterval
+	// giveUpAfter is how long a process serves its shards without a renewal of its Lease. Source: the other processes have
 	// the shards after 15 s; a restart of an API server often takes longer than that, but seldom a minute, and stops no
 	// service.
-	giveUpTime = time.Minute
-	// leftoverTime is the age of the last renewal after which the Lease of a killed process is deleted. Source: far above
+	giveUpAfter = time.Minute
+	// leftoverAfter is the age of the last renewal after which the Lease of a killed process is deleted. Source: far above
 	// the difference between two clocks and the duration of an outage, and a Deployment leaves few Leases in this time.
-	leftoverTime = time.Hour
+	leftoverAfter = time.Hour
 	// cleanInterval is the interval between two searches for Leases of killed processes. Source: a search reads only the
-	// cache; a minute is short compared with leftoverTime.
+	// cache; a minute is short compared with leftoverAfter.
 	cleanInterval = time.Minute
 )
 
 // The labels and annotations of the Leases.
 const (
-	labelRole          = "machine.sapcloud.io/claims-of" // the role: worker or bridge
-	labelShard         = "machine.sapcloud.io/shard"     // the number of the shard; missing on the Lease of a process
-	annotationAllowed  = "machine.sapcloud.io/serves-only"
-	annotationCount    = v1alpha1.AnnotationShards // the number of shards that the process knows
-	processLeasePrefix = "millwright-process-"
+	labelRole               = "machine.sapcloud.io/claims-of" // the role: worker or bridge
+	labelShard              = "machine.sapcloud.io/shard"     // the number of the shard; missing on the Lease of a process
+	annotationAllowedShards = "machine.sapcloud.io/serves-only"
+	annotationShardCount    = v1alpha1.AnnotationShards // the number of shards that the process knows
+	processLeasePrefix      = "millwright-process-"
 )
 
 // Options describe the processes that share shards.
 type Options struct {
-	Client    kubernetes.Interface
-	Namespace string // namespace of the Leases
-	Role      string // Worker or Bridge
-	Identity  string // identity of this process
-	Count     int    // number of shards that this process knows; during an upgrade, other processes may know more or fewer
-	Only      []int  // shards that this process may serve; empty: all shards
-	Log       *slog.Logger
+	Client        kubernetes.Interface
+	Namespace     string // namespace of the Leases
+	Role          string // Worker or Bridge
+	Identity      string // identity of this process
+	ShardCount    int    // number of shards that this process knows; during an upgrade, other processes may know more or fewer
+	AllowedShards []int  // shards that this process may serve; empty: all shards
+	Log           *slog.Logger
 	// Serve serves a shard until its context is done, and returns when the work that it has begun is complete. Another
 	// process may serve the shard before Serve returns. Run calls Serve for the same shard again only after Serve has
 	// returned. If Serve returns an error, Run ends.
@@ -88,37 +89,37 @@ type Options struct {
 // claimer claims shards for one process. Only the goroutine of Run uses its fields, except those below mu.
 type claimer struct {
 	Options
-	informer cache.SharedIndexInformer
-	serving  map[int]context.CancelFunc // by shard
-	freeFrom map[int]time.Time          // since when a shard has had no live holder
-	ended    map[int]chan struct{}      // by shard: closed when the last Serve has returned
-	renewed  time.Time                  // last renewal of the Lease of this process
-	cleaned  time.Time                  // last search for Leases of killed processes
-	own      *coordinationv1.Lease      // the Lease of this process after the last renewal; nil: it must be read
-	stopped  sync.WaitGroup
-	failed   chan error
+	informer    cache.SharedIndexInformer
+	cancelFuncs map[int]context.CancelFunc // by shard
+	freeSince   map[int]time.Time          // since when a shard has had no live holder
+	serveDone   map[int]chan struct{}      // by shard: closed when the last Serve has returned
+	lastRenewal time.Time                  // last renewal of the Lease of this process
+	lastCleanup time.Time                  // last search for Leases of killed processes
+	ownLease    *coordinationv1.Lease      // the Lease of this process after the last renewal; nil: it must be read
+	serveGroup  sync.WaitGroup
+	serveErrors chan error
 
-	mu          sync.Mutex
-	changes     map[string]time.Time // by name of a Lease: the local time of its last change
-	currentFrom time.Time            // when the watch became current again after an outage; zero: no outage
+	mu           sync.Mutex
+	changeTimes  map[string]time.Time // by name of a Lease: the local time of its last change
+	currentSince time.Time            // when the watch became current again after an outage; zero: no outage
 }
 
 // The roles of processes.
 const (
-	Worker = "worker"
-	Bridge = "bridge"
+	RoleWorker = "worker"
+	RoleBridge = "bridge"
 )
 
 // Selector returns the selector of the labels of all Leases of a role.
 func Selector(role string) string { return labelRole + "=" + role }
 
-// Holders returns the live process that serves each shard, from the Leases of one role. A process counts as alive if its
-// Lease was renewed within a minute by the clock of the reader, which may differ from the clocks of the processes.
+// Holders returns the live process that serves each shard, from the Leases of one role. A process counts as alive if
+// its Lease was renewed within a minute by the clock of the reader, which may differ from the clocks of the processes.
 func Holders(leases []coordinationv1.Lease, now time.Time) map[int]string {
 	alive, holders := map[string]bool{}, map[int]string{}
 	for i := range leases {
 		if _, isShard := leases[i].Labels[labelShard]; !isShard && leases[i].Spec.RenewTime != nil {
-			alive[holderOf(&leases[i])] = now.Sub(leases[i].Spec.RenewTime.Time) < clockSkew
+			alive[holderOf(&leases[i])] = now.Sub(leases[i].Spec.RenewTime.Time) < maxClockSkew
 		}
 	}
 	for i := range leases {
@@ -130,8 +131,8 @@ func Holders(leases []coordinationv1.Lease, now time.Time) map[int]string {
 	return holders
 }
 
-// LeaseOfShard returns the name of the Lease of a shard.
-func LeaseOfShard(role string, shard int) string {
+// ShardLeaseName returns the name of the Lease of a shard.
+func ShardLeaseName(role string, shard int) string {
 	return "millwright-" + role + "-shard-" + strconv.Itoa(shard)
 }
 
@@ -139,11 +140,11 @@ func LeaseOfShard(role string, shard int) string {
 // Serve has returned.
 func Run(ctx context.Context, o Options) error {
 	c := &claimer{
-		Options: o, serving: map[int]context.CancelFunc{}, freeFrom: map[int]time.Time{},
-		ended: map[int]chan struct{}{}, failed: make(chan error, 1), changes: map[string]time.Time{},
+		Options: o, cancelFuncs: map[int]context.CancelFunc{}, freeSince: map[int]time.Time{},
+		serveDone: map[int]chan struct{}{}, serveErrors: make(chan error, 1), changeTimes: map[string]time.Time{},
 	}
-	slices.Sort(c.Only)
-	c.Only = slices.Compact(c.Only)
+	slices.Sort(c.AllowedShards)
+	c.AllowedShards = slices.Compact(c.AllowedShards)
 	if err := c.watchLeases(ctx); err != nil {
 		return err
 	}
@@ -151,16 +152,16 @@ func Run(ctx context.Context, o Options) error {
 	defer ticker.Stop()
 	var failed error
 	for ctx.Err() == nil && failed == nil {
-		if err := c.check(ctx); err != nil && ctx.Err() == nil {
+		if err := c.updateClaims(ctx); err != nil && ctx.Err() == nil {
 			c.Log.Warn("the claims of shards are not renewed, will try again", "role", c.Role, "error", err)
 		}
 		select {
 		case <-ctx.Done():
-		case failed = <-c.failed:
+		case failed = <-c.serveErrors:
 		case <-ticker.C:
 		}
 	}
-	c.leave(context.WithoutCancel(ctx))
+	c.releaseAllShards(context.WithoutCancel(ctx))
 	return failed
 }
 
@@ -174,7 +175,7 @@ func (c *claimer) watchLeases(ctx context.Context) error {
 	registration, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(item any) {
 			lease, now := item.(*coordinationv1.Lease), time.Now()
-			if r := lease.Spec.RenewTime; r != nil && now.Sub(r.Time) > clockSkew+deadTime {
+			if r := lease.Spec.RenewTime; r != nil && now.Sub(r.Time) > maxClockSkew+deadAfter {
 				now = r.Time // the process died before this process began to watch
 			}
 			c.recordChange(lease.Name, now)
@@ -187,7 +188,7 @@ func (c *claimer) watchLeases(ctx context.Context) error {
 		},
 		DeleteFunc: func(item any) {
 			if name, err := cache.DeletionHandlingObjectToName(item); err == nil {
-				c.forget(name.Name)
+				c.forgetLease(name.Name)
 			}
 		},
 	})
@@ -198,86 +199,86 @@ func (c *claimer) watchLeases(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 		return fmt.Errorf("read Leases: %w", context.Cause(ctx))
 	}
-	c.forget(c.processLease(c.Identity)) // an earlier process with the same identity wrote this Lease
+	c.forgetLease(c.processLeaseName(c.Identity)) // an earlier process with the same identity wrote this Lease
 	return nil
 }
 
 // recordChange stores the time at which the watch showed a change of a Lease. If the watch has shown no renewal of this
-// process for longer than watchLag before, there was an outage: the Leases of the other processes were not renewed, or
-// their renewals were not shown.
+// process for longer than maxWatchLag before, there was an outage: the Leases of the other processes were not renewed,
+// or their renewals were not shown.
 func (c *claimer) recordChange(lease string, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before, known := c.changes[lease]
-	if known && lease == c.processLease(c.Identity) && at.Sub(before) >= watchLag {
-		c.currentFrom = at
+	before, known := c.changeTimes[lease]
+	if known && lease == c.processLeaseName(c.Identity) && at.Sub(before) >= maxWatchLag {
+		c.currentSince = at
 	}
-	c.changes[lease] = at
+	c.changeTimes[lease] = at
 }
 
-func (c *claimer) forget(lease string) {
+func (c *claimer) forgetLease(lease string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.changes, lease)
+	delete(c.changeTimes, lease)
 }
 
-// check renews the Lease of this process if that is due, and changes the claims. If the Lease could not be renewed for
-// giveUpTime, check stops the service of all shards: without the API server this process cannot do the work, and the
-// processes that have taken the shards can.
-func (c *claimer) check(ctx context.Context) error {
+// updateClaims renews the Lease of this process if that is due, and changes the claims. If the Lease could not be
+// renewed for giveUpAfter, check stops the service of all shards: without the API server this process cannot do the
+// work, and the processes that have taken the shards can.
+func (c *claimer) updateClaims(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if time.Since(c.renewed) >= renewInterval {
-		if err := c.renew(ctx); err != nil {
-			if time.Since(c.renewed) >= giveUpTime {
-				c.stopAll()
+	if time.Since(c.lastRenewal) >= renewInterval {
+		if err := c.renewLease(ctx); err != nil {
+			if time.Since(c.lastRenewal) >= giveUpAfter {
+				c.stopServingAll()
 			}
 			return err
 		}
 	}
-	if !c.isCurrent() {
+	if !c.isWatchCurrent() {
 		return nil // what the watch shows of other processes is old
 	}
-	v, leases := c.view(time.Now())
-	for shard := range c.serving {
+	v, leases := c.readView(time.Now())
+	for shard := range c.cancelFuncs {
 		if holder := v.holders[shard]; holder != "" && holder != c.Identity {
-			c.stop(shard) // another process took this process for dead
+			c.stopServing(shard) // another process took this process for dead
 		}
 	}
 	claim, release := v.plan()
 	var failed error
 	for _, shard := range release {
-		failed = errors.Join(failed, c.release(ctx, shard, leases[shard]))
+		failed = errors.Join(failed, c.releaseShard(ctx, shard, leases[shard]))
 	}
 	for _, shard := range claim {
-		failed = errors.Join(failed, c.claim(ctx, shard, leases[shard]))
+		failed = errors.Join(failed, c.claimShard(ctx, shard, leases[shard]))
 	}
 	for shard, holder := range v.holders { // claims of an earlier check whose answer was lost
-		if _, serves := c.serving[shard]; holder == c.Identity && !serves && !slices.Contains(release, shard) {
-			c.start(shard)
+		if _, serves := c.cancelFuncs[shard]; holder == c.Identity && !serves && !slices.Contains(release, shard) {
+			c.startServing(shard)
 		}
 	}
 	c.deleteLeftovers(ctx)
 	return failed
 }
 
-// isCurrent reports whether the watch has shown a renewal of this process within watchLag.
-func (c *claimer) isCurrent() bool {
+// isWatchCurrent reports whether the watch has shown a renewal of this process within maxWatchLag.
+func (c *claimer) isWatchCurrent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Since(c.changes[c.processLease(c.Identity)]) < watchLag
+	return time.Since(c.changeTimes[c.processLeaseName(c.Identity)]) < maxWatchLag
 }
 
 // deleteLeftovers deletes the Leases of killed processes, at most once in cleanInterval.
 func (c *claimer) deleteLeftovers(ctx context.Context) {
-	if time.Since(c.cleaned) < cleanInterval {
+	if time.Since(c.lastCleanup) < cleanInterval {
 		return
 	}
-	c.cleaned = time.Now()
+	c.lastCleanup = time.Now()
 	for _, item := range c.informer.GetStore().List() {
 		lease := item.(*coordinationv1.Lease)
 		_, isShard := lease.Labels[labelShard]
-		if r := lease.Spec.RenewTime; isShard || r == nil || time.Since(r.Time) < leftoverTime || c.isAlive(lease.Name) {
+		if r := lease.Spec.RenewTime; isShard || r == nil || time.Since(r.Time) < leftoverAfter || c.isAlive(lease.Name) {
 			continue
 		}
 		err := c.Client.CoordinationV1().Leases(c.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{
@@ -289,12 +290,12 @@ func (c *claimer) deleteLeftovers(ctx context.Context) {
 	}
 }
 
-// view returns what the watch shows, and the Lease of each shard.
-func (c *claimer) view(now time.Time) (v view, leases map[int]*coordinationv1.Lease) {
-	self := peer{count: c.Count, only: c.Only}
+// readView returns what the watch shows, and the Lease of each shard.
+func (c *claimer) readView(now time.Time) (v view, leases map[int]*coordinationv1.Lease) {
+	self := peer{shardCount: c.ShardCount, allowedShards: c.AllowedShards}
 	v = view{
-		self: c.Identity, peers: map[string]peer{c.Identity: self},
-		holders: map[int]string{}, overdue: map[int]bool{},
+		ownIdentity: c.Identity, peers: map[string]peer{c.Identity: self},
+		holders: map[int]string{}, overdueShards: map[int]bool{},
 	}
 	leases = map[int]*coordinationv1.Lease{}
 	for _, item := range c.informer.GetStore().List() {
@@ -307,20 +308,20 @@ func (c *claimer) view(now time.Time) (v view, leases map[int]*coordinationv1.Le
 			v.peers[holder] = c.readPeer(lease)
 		}
 	}
-	for shard := range v.count() {
+	for shard := range v.shardCount() {
 		holder := ""
 		if lease := leases[shard]; lease != nil {
 			holder = holderOf(lease)
 		}
 		if _, alive := v.peers[holder]; alive {
 			v.holders[shard] = holder
-			delete(c.freeFrom, shard)
+			delete(c.freeSince, shard)
 			continue
 		}
-		if c.freeFrom[shard].IsZero() {
-			c.freeFrom[shard] = now
+		if c.freeSince[shard].IsZero() {
+			c.freeSince[shard] = now
 		}
-		v.overdue[shard] = now.Sub(c.freeFrom[shard]) > overdueTime
+		v.overdueShards[shard] = now.Sub(c.freeSince[shard]) > overdueAfter
 	}
 	return v, leases
 }
@@ -328,20 +329,20 @@ func (c *claimer) view(now time.Time) (v view, leases map[int]*coordinationv1.Le
 // readPeer reads the Lease of a process. A process that does not say how many shards it knows counts as one that knows
 // the same shards as this process.
 func (c *claimer) readPeer(lease *coordinationv1.Lease) peer {
-	p := peer{count: c.Count, only: parseShards(lease.Annotations[annotationAllowed])}
-	if count, err := strconv.Atoi(lease.Annotations[annotationCount]); err == nil {
-		p.count = count
+	p := peer{shardCount: c.ShardCount, allowedShards: parseShards(lease.Annotations[annotationAllowedShards])}
+	if count, err := strconv.Atoi(lease.Annotations[annotationShardCount]); err == nil {
+		p.shardCount = count
 	}
 	return p
 }
 
-// isAlive reports whether a Lease has changed within deadTime, by the clock of this process. After an outage of the watch,
-// each known Lease counts as alive for deadTime.
+// isAlive reports whether a Lease has changed within deadAfter, by the clock of this process. After an outage of the
+// watch, each known Lease counts as alive for deadAfter.
 func (c *claimer) isAlive(lease string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	changed, known := c.changes[lease]
-	return known && (time.Since(changed) < deadTime || time.Since(c.currentFrom) < deadTime)
+	changed, known := c.changeTimes[lease]
+	return known && (time.Since(changed) < deadAfter || time.Since(c.currentSince) < deadAfter)
 }
 
 func holderOf(lease *coordinationv1.Lease) string {
@@ -351,16 +352,16 @@ func holderOf(lease *coordinationv1.Lease) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// processLease returns the name of the Lease of a process.
-func (c *claimer) processLease(identity string) string {
+// processLeaseName returns the name of the Lease of a process.
+func (c *claimer) processLeaseName(identity string) string {
 	sum := sha256.Sum256([]byte(identity))
 	return processLeasePrefix + c.Role + "-" + hex.EncodeToString(sum[:8])
 }
 
-// renew renews the Lease of this process.
-func (c *claimer) renew(ctx context.Context) error {
-	leases, name := c.Client.CoordinationV1().Leases(c.Namespace), c.processLease(c.Identity)
-	lease := c.own
+// renewLease renews the Lease of this process.
+func (c *claimer) renewLease(ctx context.Context) error {
+	leases, name := c.Client.CoordinationV1().Leases(c.Namespace), c.processLeaseName(c.Identity)
+	lease := c.ownLease
 	if lease == nil { // the first renewal, or the last renewal failed
 		found, err := leases.Get(ctx, name, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -376,30 +377,30 @@ func (c *claimer) renew(ctx context.Context) error {
 	}
 	lease = lease.DeepCopy()
 	lease.Labels = map[string]string{labelRole: c.Role}
-	lease.Annotations = map[string]string{annotationCount: strconv.Itoa(c.Count)}
-	if len(c.Only) > 0 {
-		lease.Annotations[annotationAllowed] = formatShards(c.Only)
+	lease.Annotations = map[string]string{annotationShardCount: strconv.Itoa(c.ShardCount)}
+	if len(c.AllowedShards) > 0 {
+		lease.Annotations[annotationAllowedShards] = formatShards(c.AllowedShards)
 	}
 	lease.Spec = coordinationv1.LeaseSpec{
 		HolderIdentity: &c.Identity, RenewTime: new(metav1.NowMicro()),
-		LeaseDurationSeconds: new(int32(deadTime / time.Second)),
+		LeaseDurationSeconds: new(int32(deadAfter / time.Second)),
 	}
 	var err error
 	if isNew {
-		c.own, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+		c.ownLease, err = leases.Create(ctx, lease, metav1.CreateOptions{})
 	} else {
-		c.own, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+		c.ownLease, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		c.own = nil
+		c.ownLease = nil
 		return fmt.Errorf("renew Lease %s: %w", name, err)
 	}
-	c.renewed = time.Now()
+	c.lastRenewal = time.Now()
 	return nil
 }
 
-// claim writes that this process serves a shard, and starts to serve it. A nil Lease does not exist.
-func (c *claimer) claim(ctx context.Context, shard int, lease *coordinationv1.Lease) error {
+// claimShard writes that this process serves a shard, and starts to serve it. A nil Lease does not exist.
+func (c *claimer) claimShard(ctx context.Context, shard int, lease *coordinationv1.Lease) error {
 	err := c.writeHolder(ctx, shard, lease, c.Identity)
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // another process was faster
@@ -407,13 +408,13 @@ func (c *claimer) claim(ctx context.Context, shard int, lease *coordinationv1.Le
 	case err != nil:
 		return fmt.Errorf("claim shard %d: %w", shard, err)
 	}
-	c.start(shard)
+	c.startServing(shard)
 	return nil
 }
 
-// release writes that nobody serves a shard, and stops to serve it.
-func (c *claimer) release(ctx context.Context, shard int, lease *coordinationv1.Lease) error {
-	c.stop(shard)
+// releaseShard writes that nobody serves a shard, and stops to serve it.
+func (c *claimer) releaseShard(ctx context.Context, shard int, lease *coordinationv1.Lease) error {
+	c.stopServing(shard)
 	if err := c.writeHolder(
 		ctx,
 		shard,
@@ -430,7 +431,7 @@ func (c *claimer) writeHolder(ctx context.Context, shard int, lease *coordinatio
 	leases := c.Client.CoordinationV1().Leases(c.Namespace)
 	if lease == nil {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Name:   LeaseOfShard(c.Role, shard),
+			Name:   ShardLeaseName(c.Role, shard),
 			Labels: map[string]string{labelRole: c.Role, labelShard: strconv.Itoa(shard)},
 		}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: new(metav1.NowMicro())}}
 		_, err := leases.Create(ctx, lease, metav1.CreateOptions{})
@@ -442,19 +443,19 @@ func (c *claimer) writeHolder(ctx context.Context, shard int, lease *coordinatio
 	return err
 }
 
-// start serves a shard in a goroutine, after the last service of the shard by this process has ended. start does nothing
-// if this process serves the shard already.
-func (c *claimer) start(shard int) {
-	if _, serves := c.serving[shard]; serves {
+// startServing serves a shard in a goroutine, after the last service of the shard by this process has ended.
+// startServing does nothing if this process serves the shard already.
+func (c *claimer) startServing(shard int) {
+	if _, serves := c.cancelFuncs[shard]; serves {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c.serving[shard] = cancel
+	c.cancelFuncs[shard] = cancel
 	c.Log.Info("serves shard", "role", c.Role, "shard", shard)
 	c.reportClaims()
-	before, ended := c.ended[shard], make(chan struct{})
-	c.ended[shard] = ended
-	c.stopped.Go(func() {
+	before, ended := c.serveDone[shard], make(chan struct{})
+	c.serveDone[shard] = ended
+	c.serveGroup.Go(func() {
 		defer close(ended)
 		if before != nil {
 			<-before
@@ -464,56 +465,56 @@ func (c *claimer) start(shard int) {
 		}
 		if err := c.Serve(ctx, shard); err != nil {
 			select {
-			case c.failed <- fmt.Errorf("serve shard %d: %w", shard, err):
+			case c.serveErrors <- fmt.Errorf("serve shard %d: %w", shard, err):
 			default:
 			}
 		}
 	})
 }
 
-// stop ends the service of a shard. stop does not wait.
-func (c *claimer) stop(shard int) {
-	cancel, serves := c.serving[shard]
+// stopServing ends the service of a shard. stopServing does not wait.
+func (c *claimer) stopServing(shard int) {
+	cancel, serves := c.cancelFuncs[shard]
 	if !serves {
 		return
 	}
 	cancel()
-	delete(c.serving, shard)
+	delete(c.cancelFuncs, shard)
 	c.Log.Info("leaves shard", "role", c.Role, "shard", shard)
 	c.reportClaims()
 }
 
-// stopAll ends the service of all shards. The claims stay: this process serves again the shards that no other process has
-// claimed when it can renew its Lease again.
-func (c *claimer) stopAll() {
-	for _, shard := range slices.Sorted(maps.Keys(c.serving)) {
-		c.stop(shard)
+// stopServingAll ends the service of all shards. The claims stay: this process serves again the shards that no other
+// process has claimed when it can renew its Lease again.
+func (c *claimer) stopServingAll() {
+	for _, shard := range slices.Sorted(maps.Keys(c.cancelFuncs)) {
+		c.stopServing(shard)
 	}
 }
 
 func (c *claimer) reportClaims() {
 	if c.OnClaims != nil {
-		c.OnClaims(slices.Sorted(maps.Keys(c.serving)))
+		c.OnClaims(slices.Sorted(maps.Keys(c.cancelFuncs)))
 	}
 }
 
-// leave releases all claims, so that other processes take over at once, and waits until each Serve has returned. An
-// error is only logged, because the claims expire.
-func (c *claimer) leave(ctx context.Context) {
+// releaseAllShards releases all claims, so that other processes take over at once, and waits until each Serve has
+// returned. An error is only logged, because the claims expire.
+func (c *claimer) releaseAllShards(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, leases := c.view(time.Now())
-	for _, shard := range slices.Sorted(maps.Keys(c.serving)) {
-		if err := c.release(ctx, shard, leases[shard]); err != nil {
+	_, leases := c.readView(time.Now())
+	for _, shard := range slices.Sorted(maps.Keys(c.cancelFuncs)) {
+		if err := c.releaseShard(ctx, shard, leases[shard]); err != nil {
 			c.Log.Warn("a claim is not released, it expires", "role", c.Role, "error", err)
 		}
 	}
 	err := c.Client.CoordinationV1().Leases(c.Namespace).
-		Delete(ctx, c.processLease(c.Identity), metav1.DeleteOptions{})
+		Delete(ctx, c.processLeaseName(c.Identity), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		c.Log.Warn("the Lease of this process is not deleted, it expires", "role", c.Role, "error", err)
 	}
-	c.stopped.Wait()
+	c.serveGroup.Wait()
 }
 
 // parseShards returns the numbers in a list that is separated by commas. parseShards leaves out what is no number.

@@ -82,7 +82,7 @@ func RefuseUnknownArguments(c *cobra.Command) {
 	}
 	if !c.Runnable() { // the command only groups subcommands
 		c.Args = cobra.ArbitraryArgs
-		c.RunE = runUnknownCommand
+		c.RunE = refuseUnknownCommand
 	}
 	for _, below := range c.Commands() {
 		RefuseUnknownArguments(below)
@@ -124,9 +124,9 @@ func withFlagSuggestions(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, suggestCommands(flags, "--"+given))
 }
 
-// runUnknownCommand runs for a group command without a valid subcommand. Without arguments, runUnknownCommand prints
-// the help.
-func runUnknownCommand(c *cobra.Command, args []string) error {
+// refuseUnknownCommand runs for a group command without a valid subcommand. Without arguments, refuseUnknownCommand
+// prints the help.
+func refuseUnknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
 	}

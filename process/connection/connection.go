@@ -31,11 +31,11 @@ type Flags struct {
 	Address   string
 	Namespace string
 
-	tls         *bool // if nil, TLS is used if another TLS setting or an API key is set
-	files       tlsFiles
-	serverName  string
-	apiKeyFile  string
-	payloadKeys string
+	isTLSEnabled    *bool // if nil, TLS is used if another TLS setting or an API key is set
+	files           tlsFiles
+	serverName      string
+	apiKeyFile      string
+	payloadKeysFile string
 
 	profile         envconfig.ClientConfigProfile // settings of environment and configuration file
 	configFileError error                         // error of the configuration file, if it cannot be used
@@ -55,13 +55,18 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 		cmp.Or(f.profile.Address, defaultAddress),
 		"host:port of the Temporal frontend",
 	)
-	set.StringVar(&f.Namespace, "temporal-namespace", cmp.Or(f.profile.Namespace, run.Namespace), "Temporal namespace")
+	set.StringVar(
+		&f.Namespace,
+		"temporal-namespace",
+		cmp.Or(f.profile.Namespace, run.TemporalNamespace),
+		"Temporal namespace",
+	)
 	set.BoolFunc(
 		"temporal-tls",
 		"connect to Temporal with TLS; by default if a certificate or an API key is given",
 		func(text string) error {
 			on, err := strconv.ParseBool(text)
-			f.tls = &on
+			f.isTLSEnabled = &on
 			return err
 		},
 	)
@@ -78,7 +83,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 		"PEM file of the private key of --temporal-tls-cert-path",
 	)
 	set.StringVar(
-		&f.files.authority,
+		&f.files.caCertificate,
 		"temporal-tls-ca-path",
 		given.ServerCACertPath,
 		"PEM file of the CA of Temporal's certificate, read again for each new connection; empty means the CAs of the system",
@@ -96,7 +101,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 		"file of the API key, read again for each request; empty means TEMPORAL_API_KEY or the configuration file",
 	)
 	set.StringVar(
-		&f.payloadKeys,
+		&f.payloadKeysFile,
 		"payload-keys-path",
 		"",
 		"file of the keys that encrypt payloads; empty means that they are not encrypted; set the same value on all processes",
@@ -134,8 +139,8 @@ func (f *Flags) Options() (client.Options, error) {
 		options.ConnectionOptions.TLS, options.ConnectionOptions.TLSDisabled = config, false
 		dial = append(dial, grpc.WithTransportCredentials(newReloadingCredentials(settings)))
 	}
-	if f.payloadKeys != "" {
-		keys, err := ReadKeys(f.payloadKeys)
+	if f.payloadKeysFile != "" {
+		keys, err := ReadKeys(f.payloadKeysFile)
 		if err != nil {
 			return client.Options{}, err
 		}
@@ -186,21 +191,21 @@ func (f *Flags) tlsSettings() *tlsSettings {
 	}
 	byFlag := tlsFiles{given.ClientCertPath, given.ClientKeyPath, given.ServerCACertPath} != f.files ||
 		given.ServerName != f.serverName
-	if on = on || byFlag; f.tls != nil {
-		on = *f.tls
+	if on = on || byFlag; f.isTLSEnabled != nil {
+		on = *f.isTLSEnabled
 	}
 	if !on {
 		return nil
 	}
 	s := &tlsSettings{
 		files: f.files, serverName: f.serverName, skipVerification: given.DisableHostVerification,
-		certificate: given.ClientCertData, key: given.ClientKeyData, authority: given.ServerCACertData,
+		certificate: given.ClientCertData, key: given.ClientKeyData, caCertificate: given.ServerCACertData,
 	}
 	if f.files.certificate != given.ClientCertPath || f.files.key != given.ClientKeyPath {
 		s.certificate, s.key = nil, nil // a flag has precedence over a text in the environment
 	}
-	if f.files.authority != given.ServerCACertPath {
-		s.authority = nil
+	if f.files.caCertificate != given.ServerCACertPath {
+		s.caCertificate = nil
 	}
 	return s
 }

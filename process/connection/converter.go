@@ -55,5 +55,5 @@ const maxKeyNameLength = 63
 
 // keyName returns the quoted name of the key that encrypted a payload.
 func keyName(p *commonpb.Payload) string {
-	return fmt.Sprintf("%.*q", maxKeyNameLength, p.GetMetadata()[keyIDMetadata])
+	return fmt.Sprintf("%.*q", maxKeyNameLength, p.GetMetadata()[keyIDMetadataKey])
 }

@@ -22,7 +22,7 @@ import (
 // Metadata of an encrypted payload. The names are the same as in Temporal's samples, and existing tools use them.
 const (
 	encodingEncrypted = "binary/encrypted"
-	keyIDMetadata     = "encryption-key-id"
+	keyIDMetadataKey  = "encryption-key-id"
 )
 
 // keySize is the key size of AES-256, in bytes.
@@ -31,12 +31,12 @@ const keySize = 32
 // Keys encrypt and decrypt payloads with AES-256-GCM. Keys is a converter.PayloadCodec. The nonce is random: a key
 // should encrypt at most 2^32 payloads (NIST SP 800-38D, 8.3).
 type Keys struct {
-	path          string // path of the file of keys
-	encryptingKey string // name of the first key, which encrypts payloads
-	ciphers       map[string]cipher.AEAD
+	path              string // path of the file of keys
+	encryptingKeyName string // name of the first key, which encrypts payloads
+	ciphers           map[string]cipher.AEAD
 
-	mu           sync.Mutex
-	reportedKeys map[string]bool // quoted names of the missing keys that were already logged
+	mu               sync.Mutex
+	reportedKeyNames map[string]bool // quoted names of the missing keys that were already logged
 }
 
 // ReadKeys reads a file of keys. Each line has the name of a key and 32 random bytes in base64; empty lines and lines
@@ -47,7 +47,7 @@ func ReadKeys(path string) (*Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the keys of payloads: %w", err)
 	}
-	keys := &Keys{path: path, ciphers: map[string]cipher.AEAD{}, reportedKeys: map[string]bool{}}
+	keys := &Keys{path: path, ciphers: map[string]cipher.AEAD{}, reportedKeyNames: map[string]bool{}}
 	for i, line := range strings.Split(string(text), "\n") {
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
@@ -57,7 +57,7 @@ func ReadKeys(path string) (*Keys, error) {
 			return nil, fmt.Errorf("read the keys of payloads: line %d of %s: %w", i+1, path, err)
 		}
 	}
-	if keys.encryptingKey == "" {
+	if keys.encryptingKeyName == "" {
 		return nil, fmt.Errorf("read the keys of payloads: %s has no key", path)
 	}
 	return keys, nil
@@ -84,8 +84,8 @@ func (k *Keys) addKey(fields []string) error {
 	if k.ciphers[name], err = cipher.NewGCMWithRandomNonce(block); err != nil {
 		return err
 	}
-	if k.encryptingKey == "" {
-		k.encryptingKey = name
+	if k.encryptingKeyName == "" {
+		k.encryptingKeyName = name
 	}
 	return nil
 }
@@ -100,9 +100,9 @@ func (k *Keys) Encode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error)
 		}
 		encrypted[i] = &commonpb.Payload{
 			Metadata: map[string][]byte{
-				converter.MetadataEncoding: []byte(encodingEncrypted), keyIDMetadata: []byte(k.encryptingKey),
+				converter.MetadataEncoding: []byte(encodingEncrypted), keyIDMetadataKey: []byte(k.encryptingKeyName),
 			},
-			Data: k.ciphers[k.encryptingKey].Seal(nil, nil, plain, nil),
+			Data: k.ciphers[k.encryptingKeyName].Seal(nil, nil, plain, nil),
 		}
 	}
 	return encrypted, nil
@@ -131,7 +131,7 @@ func (k *Keys) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error)
 }
 
 func (k *Keys) decrypt(p *commonpb.Payload) (*commonpb.Payload, error) {
-	key := k.ciphers[string(p.GetMetadata()[keyIDMetadata])]
+	key := k.ciphers[string(p.GetMetadata()[keyIDMetadataKey])]
 	if key == nil {
 		return nil, fmt.Errorf("the key is not in %s", k.path)
 	}
@@ -153,9 +153,9 @@ const maxReportedKeys = 100
 // reportUndecryptable logs once per key that a payload cannot be decrypted.
 func (k *Keys) reportUndecryptable(name string, err error) {
 	k.mu.Lock()
-	first := !k.reportedKeys[name] && len(k.reportedKeys) < maxReportedKeys
+	first := !k.reportedKeyNames[name] && len(k.reportedKeyNames) < maxReportedKeys
 	if first {
-		k.reportedKeys[name] = true
+		k.reportedKeyNames[name] = true
 	}
 	k.mu.Unlock()
 	if first {

@@ -140,7 +140,7 @@ func TestKeyOfUndecryptablePayloadsIsLoggedOnce(t *testing.T) {
 	for i := range 1000 {
 		name := fmt.Sprintf("%d\n%s", i, strings.Repeat("x", 1000))
 		poison := &commonpb.Payload{
-			Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), keyIDMetadata: []byte(name)},
+			Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), keyIDMetadataKey: []byte(name)},
 		}
 		_, err := keys.Decode([]*commonpb.Payload{poison})
 		require.NoError(t, err)
@@ -278,9 +278,9 @@ func TestRequestsAreEncryptedAndAnswersDecrypted(t *testing.T) {
 			}}}},
 		},
 		"a schedule": {
-			request: &workflowservice.CreateScheduleRequest{Schedule: scheduleOf(text())},
+			request: &workflowservice.CreateScheduleRequest{Schedule: newSchedule(text())},
 			empty:   &workflowservice.DescribeScheduleResponse{},
-			answer:  &workflowservice.DescribeScheduleResponse{Schedule: scheduleOf(text())},
+			answer:  &workflowservice.DescribeScheduleResponse{Schedule: newSchedule(text())},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestRequestsAreEncryptedAndAnswersDecrypted(t *testing.T) {
 	}
 }
 
-func scheduleOf(p *commonpb.Payload) *schedulepb.Schedule {
+func newSchedule(p *commonpb.Payload) *schedulepb.Schedule {
 	return &schedulepb.Schedule{Action: &schedulepb.ScheduleAction{Action: &schedulepb.ScheduleAction_StartWorkflow{
 		StartWorkflow: &workflowpb.NewWorkflowExecutionInfo{Input: &commonpb.Payloads{Payloads: []*commonpb.Payload{p}}},
 	}}}
@@ -307,13 +307,13 @@ func scheduleOf(p *commonpb.Payload) *schedulepb.Schedule {
 // withoutEncodedAttributes removes the encoded attributes of failures, which stay beside the decoded attributes.
 func withoutEncodedAttributes(m proto.Message) proto.Message {
 	m = proto.Clone(m)
-	for f := failureInMessage(m); f != nil; f = f.GetCause() {
+	for f := findFailure(m); f != nil; f = f.GetCause() {
 		f.EncodedAttributes = nil
 	}
 	return m
 }
 
-func failureInMessage(m proto.Message) *failurepb.Failure {
+func findFailure(m proto.Message) *failurepb.Failure {
 	switch m := m.(type) {
 	case *workflowservice.DescribeWorkflowExecutionResponse:
 		for _, a := range m.GetPendingActivities() {

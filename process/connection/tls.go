@@ -13,13 +13,13 @@ import (
 )
 
 // tlsFiles are the paths of PEM files; an empty path means no file.
-type tlsFiles struct{ certificate, key, authority string }
+type tlsFiles struct{ certificate, key, caCertificate string }
 
 // tlsSettings contains the TLS settings. Each PEM text is given as a file, as a text, or not at all.
 type tlsSettings struct {
-	files                       tlsFiles
-	certificate, key, authority []byte
-	serverName                  string // name in the server's certificate; if empty, the host of the address
+	files                           tlsFiles
+	certificate, key, caCertificate []byte
+	serverName                      string // name in the server's certificate; if empty, the host of the address
 	// skipVerification disables the verification of the server's certificate: TEMPORAL_TLS_DISABLE_HOST_VERIFICATION.
 	skipVerification bool
 }
@@ -51,7 +51,7 @@ func (s *tlsSettings) loadConfig() (*tls.Config, error) {
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	authority, err := readPEM("CA", s.files.authority, s.authority)
+	authority, err := readPEM("CA", s.files.caCertificate, s.caCertificate)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s *tlsSettings) loadConfig() (*tls.Config, error) {
 		if !config.RootCAs.AppendCertsFromPEM(authority) {
 			return nil, fmt.Errorf(
 				"use %s as the CA of Temporal's certificate: it has no certificate in PEM",
-				describeSource(s.files.authority),
+				describeSource(s.files.caCertificate),
 			)
 		}
 	}

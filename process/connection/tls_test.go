@@ -131,9 +131,9 @@ func (f *temporalFrontend) closeConnections() {
 	f.openConnections = nil
 }
 
-// useAuthority makes the server use this CA from the next handshake on: the server then presents a certificate of the
+// useCA makes the server use this CA from the next handshake on: the server then presents a certificate of the
 // CA, and requires client certificates of the CA.
-func (f *temporalFrontend) useAuthority(t *testing.T, a testCA) {
+func (f *temporalFrontend) useCA(t *testing.T, a testCA) {
 	t.Helper()
 	certificate, key := a.issueCertificate(t, "temporal")
 	pair, err := tls.X509KeyPair(certificate, key)
@@ -161,7 +161,7 @@ func (r recordingListener) Accept() (net.Conn, error) {
 func newFrontend(t *testing.T, a testCA) *temporalFrontend {
 	t.Helper()
 	f := &temporalFrontend{}
-	f.useAuthority(t, a)
+	f.useCA(t, a)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f.address = listener.Addr().String()
@@ -302,7 +302,7 @@ func TestNextConnectionUsesChangedFiles(t *testing.T) {
 	require.Eventually(t, connected, 2*time.Minute, time.Millisecond)
 	assert.Equal(t, "second", server.lastCaller(), "a renewed certificate")
 
-	server.useAuthority(t, renewed)
+	server.useCA(t, renewed)
 	files.writeFiles(t, renewed, "third")
 	server.closeConnections()
 	require.Eventually(t, connected, 2*time.Minute, time.Millisecond)

@@ -17,40 +17,40 @@ import (
 
 // Report has the problems of one process. A Lease has a Report for each process with problems.
 type Report struct {
-	By           string    `json:"by"`                     // identity of the process
+	Identity     string    `json:"by"`                     // identity of the process
 	Installation string    `json:"installation,omitempty"` // of the process
-	At           time.Time `json:"at"`                     // when the process wrote the Report
+	WrittenAt    time.Time `json:"at"`                     // when the process wrote the Report
 	Problems     []Problem `json:"problems"`
 }
 
 const (
-	// reportAge is how long a Report is valid after its process wrote it. The duration covers four renewals of a Lease.
-	reportAge = time.Minute
+	// maxReportAge is how long a Report is valid after its process wrote it. The duration covers four renewals of a Lease.
+	maxReportAge = time.Minute
 	// maxClockSkew is the largest difference between the clocks of a process and of a reader at which the reader still
-	// shows every valid Report. The difference is as long as reportAge, and much shorter than the time that a person
+	// shows every valid Report. The difference is as long as maxReportAge, and much shorter than the time that a person
 	// needs for a repair.
 	maxClockSkew = time.Minute
-	// maxReports and maxShown are the maximum numbers of Reports on a Lease, and of problems in a Report. maxReports,
-	// maxShown and maxWords together limit the annotation to 20 KiB.
-	maxReports = 4
-	maxShown   = 10
-	// showInterval is how often a process that does not renew its Lease writes its problems. A problem must be visible
+	// maxReports and maxReportedProblems are the maximum numbers of Reports on a Lease, and of problems in a Report.
+	// maxReports, maxReportedProblems and maxMessageBytes together limit the annotation to 20 KiB.
+	maxReports          = 4
+	maxReportedProblems = 10
+	// writeInterval is how often a process that does not renew its Lease writes its problems. A problem must be visible
 	// within 20 s.
-	showInterval = 10 * time.Second
+	writeInterval = 10 * time.Second
 )
 
-// ReportsOf returns the valid Reports on a Lease that contain at least one problem; nil if the annotation does not
-// parse. ReportsOf drops Reports of processes that no longer update them. The argument now is the time of the reader's
-// clock.
-func ReportsOf(lease *coordinationv1.Lease, now time.Time) []Report {
-	return reportsSince(lease, now.Add(-reportAge-maxClockSkew))
+// ReadReports returns the valid Reports on a Lease that contain at least one problem; nil if the annotation does not
+// parse. ReadReports drops Reports of processes that no longer update them. The argument now is the time of the
+// reader's clock.
+func ReadReports(lease *coordinationv1.Lease, now time.Time) []Report {
+	return readReportsSince(lease, now.Add(-maxReportAge-maxClockSkew))
 }
 
-func reportsSince(lease *coordinationv1.Lease, oldest time.Time) (reports []Report) {
+func readReportsSince(lease *coordinationv1.Lease, oldest time.Time) (reports []Report) {
 	if json.Unmarshal([]byte(lease.Annotations[v1alpha1.AnnotationProblems]), &reports) != nil {
 		return nil
 	}
-	return slices.DeleteFunc(reports, func(r Report) bool { return len(r.Problems) == 0 || r.At.Before(oldest) })
+	return slices.DeleteFunc(reports, func(r Report) bool { return len(r.Problems) == 0 || r.WrittenAt.Before(oldest) })
 }
 
 // annotateLease replaces the Report of a process on a Lease, and drops the Reports that their processes no longer
@@ -58,12 +58,12 @@ func reportsSince(lease *coordinationv1.Lease, oldest time.Time) (reports []Repo
 func (r *Recorder) annotateLease(lease *coordinationv1.Lease, by string) (has bool) {
 	now := time.Now()
 	reports := slices.DeleteFunc(
-		reportsSince(lease, now.Add(-reportAge)),
-		func(other Report) bool { return other.By == by },
+		readReportsSince(lease, now.Add(-maxReportAge)),
+		func(other Report) bool { return other.Identity == by },
 	)
 	own := r.List()
 	if len(own) > 0 {
-		own = own[:min(len(own), maxShown)]
+		own = own[:min(len(own), maxReportedProblems)]
 		reports = append([]Report{{by, r.installation, now.UTC().Truncate(time.Second), own}}, reports...)
 	}
 	text, err := json.Marshal(reports[:min(len(reports), maxReports)])
@@ -85,7 +85,7 @@ type leaseWriter struct {
 	typedcoordinationv1.LeaseInterface
 
 	recorder *Recorder
-	by       string
+	identity string
 }
 
 // Create implements LeaseInterface.
@@ -94,7 +94,7 @@ func (w leaseWriter) Create(
 	lease *coordinationv1.Lease,
 	options metav1.CreateOptions,
 ) (*coordinationv1.Lease, error) {
-	has := w.recorder.annotateLease(lease, w.by)
+	has := w.recorder.annotateLease(lease, w.identity)
 	written, err := w.LeaseInterface.Create(ctx, lease, options)
 	return written, w.recordLeaseWrite(has, err)
 }
@@ -105,7 +105,7 @@ func (w leaseWriter) Update(
 	lease *coordinationv1.Lease,
 	options metav1.UpdateOptions,
 ) (*coordinationv1.Lease, error) {
-	has := w.recorder.annotateLease(lease, w.by)
+	has := w.recorder.annotateLease(lease, w.identity)
 	written, err := w.LeaseInterface.Update(ctx, lease, options)
 	return written, w.recordLeaseWrite(has, err)
 }
@@ -149,7 +149,7 @@ func (r *Recorder) WriteToLease(
 // WritePeriodically calls show every 10 s until ctx is done. A process calls WritePeriodically until it renews its
 // Lease.
 func WritePeriodically(ctx context.Context, show func(context.Context)) {
-	ticks := time.NewTicker(showInterval)
+	ticks := time.NewTicker(writeInterval)
 	defer ticks.Stop()
 	for {
 		select {

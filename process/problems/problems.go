@@ -23,9 +23,9 @@ type System string
 
 // The systems of a process, except the workload clusters of Cluster API
 const (
-	Control  System = "control" // API server with the machine objects
-	Target   System = "target"  // API server with the nodes, if the nodes are not in the control cluster
-	Temporal System = "temporal"
+	ControlCluster System = "control" // API server with the machine objects
+	TargetCluster  System = "target"  // API server with the nodes, if the nodes are not in the control cluster
+	Temporal       System = "temporal"
 )
 
 // WorkloadClusterSystem returns the System for the workload cluster of a Cluster of Cluster API.
@@ -38,14 +38,14 @@ const (
 	// maxProblems is the maximum number of problems that a process keeps. The limit allows two problems per watched
 	// resource, and the same number of problems with writes.
 	maxProblems = 64
-	// maxWords is the maximum length, in bytes, of the server's message. The limit allows one sentence of an API server
-	// that contains a name and a namespace of 63 bytes each.
-	maxWords = 300
-	// lastingTime is how long a request must fail before the failure is a problem. Source: ADR 0101.
-	lastingTime = 3 * time.Second
-	// forgetTime is how long a problem is kept after it was last seen. The time is longer than the retry interval of a
+	// maxMessageBytes is the maximum length, in bytes, of the server's message. The limit allows one sentence of an API
+	// server that contains a name and a namespace of 63 bytes each.
+	maxMessageBytes = 300
+	// minFailureDuration is how long a request must fail before the failure is a problem. Source: ADR 0101.
+	minFailureDuration = 3 * time.Second
+	// forgetAfter is how long a problem is kept after it was last seen. The time is longer than the retry interval of a
 	// rejected write (at most five minutes) and of a watch (at most one minute).
-	forgetTime = 6 * time.Minute
+	forgetAfter = 6 * time.Minute
 )
 
 // Kind is how a request fails.
@@ -64,15 +64,15 @@ const (
 type Problem struct {
 	System System `json:"system"`
 	// namespace of the objects; empty for all namespaces, and for objects without a namespace
-	Namespace string `json:"namespace,omitempty"`
-	Others    bool   `json:"others,omitempty"` // other namespaces have the same problem
+	Namespace              string `json:"namespace,omitempty"`
+	AffectsOtherNamespaces bool   `json:"others,omitempty"` // other namespaces have the same problem
 	// resource as in kubectl, with the subresource; empty if the problem is about no resource
-	Resource string    `json:"resource,omitempty"`
-	Verb     string    `json:"verb,omitempty"` // verb of an API server, or a method of Temporal
-	Kind     Kind      `json:"kind"`
-	Words    string    `json:"words"` // the server's words
-	First    time.Time `json:"first"` // first failure since the last success
-	Last     time.Time `json:"last"`
+	Resource     string    `json:"resource,omitempty"`
+	Verb         string    `json:"verb,omitempty"` // verb of an API server, or a method of Temporal
+	Kind         Kind      `json:"kind"`
+	Message      string    `json:"words"` // the server's words
+	FirstFailure time.Time `json:"first"` // first failure since the last success
+	LastFailure  time.Time `json:"last"`
 }
 
 // problemKey identifies requests whose failures are recorded as one problem.
@@ -101,20 +101,20 @@ func (r *Recorder) recordFailure(k problemKey, kind Kind, words string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p, known := r.problems[k]
-	if !known || now.Sub(p.Last) > forgetTime {
-		p = Problem{System: k.system, Namespace: k.namespace, Resource: k.resource, Verb: k.verb, First: now}
+	if !known || now.Sub(p.LastFailure) > forgetAfter {
+		p = Problem{System: k.system, Namespace: k.namespace, Resource: k.resource, Verb: k.verb, FirstFailure: now}
 	}
 	before := known && p.isLasting()
-	p.Kind, p.Words, p.Last = kind, phrase.CutText(strings.Join(strings.Fields(words), " "), maxWords), now
+	p.Kind, p.Message, p.LastFailure = kind, phrase.CutText(strings.Join(strings.Fields(words), " "), maxMessageBytes), now
 	r.problems[k] = p
 	if p.isLasting() && !before {
 		slog.Warn("a server refuses requests of this process, or does not answer them",
-			"system", p.System, "namespace", p.Namespace, "resource", p.Resource, "verb", p.Verb, "answer", p.Words)
+			"system", p.System, "namespace", p.Namespace, "resource", p.Resource, "verb", p.Verb, "answer", p.Message)
 	}
 	if len(r.problems) > maxProblems {
 		oldest := slices.MinFunc(
 			slices.Collect(maps.Values(r.problems)),
-			func(a, b Problem) int { return a.Last.Compare(b.Last) },
+			func(a, b Problem) int { return a.LastFailure.Compare(b.LastFailure) },
 		)
 		delete(r.problems, oldest.key())
 	}
@@ -149,7 +149,7 @@ func (r *Recorder) List() []Problem {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.problems, func(_ problemKey, p Problem) bool { return now.Sub(p.Last) > forgetTime })
+	maps.DeleteFunc(r.problems, func(_ problemKey, p Problem) bool { return now.Sub(p.LastFailure) > forgetAfter })
 	var lasting []Problem
 	for _, p := range r.problems {
 		if p.isLasting() {
@@ -168,7 +168,7 @@ func (r *Recorder) List() []Problem {
 	var shown []Problem
 	for _, p := range lasting {
 		if last := len(shown) - 1; last >= 0 && shown[last].hasSameRemedy(p) {
-			shown[last].Others = shown[last].Others || shown[last].Namespace != p.Namespace
+			shown[last].AffectsOtherNamespaces = shown[last].AffectsOtherNamespaces || shown[last].Namespace != p.Namespace
 			continue
 		}
 		shown = append(shown, p)
@@ -194,7 +194,7 @@ func (p Problem) key() problemKey { return problemKey{p.System, p.Namespace, p.R
 
 // isLasting reports whether a failure is not only temporary. An API server that has just started rejects allowed
 // requests for a moment, and does not serve all resources yet.
-func (p Problem) isLasting() bool { return p.Last.Sub(p.First) >= lastingTime }
+func (p Problem) isLasting() bool { return p.LastFailure.Sub(p.FirstFailure) >= minFailureDuration }
 
 // problemsDesc describes the metric of the problems.
 func problemsDesc() *prometheus.Desc {

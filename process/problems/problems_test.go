@@ -29,20 +29,20 @@ import (
 
 // server is an API server that gives the same answer to every request.
 type server struct {
-	code    int
-	message string
-	reason  metav1.StatusReason
-	details *metav1.StatusDetails
-	err     error
-	codec   string // media type of the answer
+	code      int
+	message   string
+	reason    metav1.StatusReason
+	details   *metav1.StatusDetails
+	err       error
+	mediaType string // media type of the answer
 }
 
-// webhookDenial is an API server whose admission webhook denies requests with this status code.
-func webhookDenial(code int) server {
+// newDenyingServer is an API server whose admission webhook denies requests with this status code.
+func newDenyingServer(code int) server {
 	return server{
-		code:    code,
-		message: `admission webhook "w.example.com" denied the request: no`,
-		codec:   runtime.ContentTypeJSON,
+		code:      code,
+		message:   `admission webhook "w.example.com" denied the request: no`,
+		mediaType: runtime.ContentTypeJSON,
 	}
 }
 
@@ -51,8 +51,8 @@ func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
 		return nil, s.err
 	}
 	body := []byte(s.message)
-	if s.codec != "" {
-		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), s.codec)
+	if s.mediaType != "" {
+		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), s.mediaType)
 		status := &metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 			Status:   metav1.StatusFailure,
@@ -74,7 +74,7 @@ func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
 func sendRequest(t *testing.T, r *Recorder, to http.RoundTripper, text string) string {
 	t.Helper()
 	config := &rest.Config{}
-	require.NoError(t, r.Watch(config, Control))
+	require.NoError(t, r.WrapConfig(config, ControlCluster))
 	method, path, _ := strings.Cut(text, " ")
 	request, err := http.NewRequestWithContext(t.Context(), method, "https://api"+path, http.NoBody)
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ const deploymentsPath = "/apis/machine.sapcloud.io/v1alpha1/namespaces/shop/mach
 func sendRequestTwice(t *testing.T, r *Recorder, to http.RoundTripper, text string) {
 	t.Helper()
 	sendRequest(t, r, to, text)
-	time.Sleep(lastingTime)
+	time.Sleep(minFailureDuration)
 	sendRequest(t, r, to, text)
 }
 
@@ -109,13 +109,13 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 	}{
 		"a role is not bound": {
 			"GET " + deploymentsPath + "?watch=1",
-			server{code: 403, message: fmt.Sprintf(denied, "list"), codec: runtime.ContentTypeProtobuf},
+			server{code: 403, message: fmt.Sprintf(denied, "list"), mediaType: runtime.ContentTypeProtobuf},
 			false,
 			`the worker may not watch machinedeployments.machine.sapcloud.io in namespace shop: User "w" cannot list resource "x" in API group ""`,
 		},
 		"a right to write a status is missing": {
 			"PUT " + deploymentsPath + "/web/status",
-			server{code: 403, message: fmt.Sprintf(denied, "update"), codec: runtime.ContentTypeJSON},
+			server{code: 403, message: fmt.Sprintf(denied, "update"), mediaType: runtime.ContentTypeJSON},
 			false,
 			`the worker may not update machinedeployments.machine.sapcloud.io/status in namespace shop: User "w" cannot update resource "x" in API group ""`,
 		},
@@ -128,24 +128,24 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 		"credentials that are renewed": {"GET /api/v1/nodes", server{code: 401, message: "Unauthorized"}, false, ""},
 		"credentials that have expired": {
 			"PUT " + deploymentsPath + "/web",
-			server{code: 401, message: "Unauthorized", reason: metav1.StatusReasonUnauthorized, codec: runtime.ContentTypeJSON},
+			server{code: 401, message: "Unauthorized", reason: metav1.StatusReasonUnauthorized, mediaType: runtime.ContentTypeJSON},
 			true,
 			"the API server does not accept the credentials of the worker: Unauthorized",
 		},
 		"a policy refuses an object like an authenticator": {
 			"PUT " + deploymentsPath + "/web",
 			server{
-				code:    401,
-				message: `"web" is forbidden: ValidatingAdmissionPolicy 'denied' denied request`,
-				reason:  metav1.StatusReasonUnauthorized,
-				details: &metav1.StatusDetails{Name: "web"},
-				codec:   runtime.ContentTypeProtobuf,
+				code:      401,
+				message:   `"web" is forbidden: ValidatingAdmissionPolicy 'denied' denied request`,
+				reason:    metav1.StatusReasonUnauthorized,
+				details:   &metav1.StatusDetails{Name: "web"},
+				mediaType: runtime.ContentTypeProtobuf,
 			},
 			true, "",
 		},
-		"a webhook refuses an object like an authenticator":  {"POST " + deploymentsPath, webhookDenial(401), true, ""},
-		"a webhook refuses an object like a busy API server": {"POST " + deploymentsPath, webhookDenial(429), true, ""},
-		"a webhook refuses an object like one that is down":  {"POST " + deploymentsPath, webhookDenial(503), true, ""},
+		"a webhook refuses an object like an authenticator":  {"POST " + deploymentsPath, newDenyingServer(401), true, ""},
+		"a webhook refuses an object like a busy API server": {"POST " + deploymentsPath, newDenyingServer(429), true, ""},
+		"a webhook refuses an object like one that is down":  {"POST " + deploymentsPath, newDenyingServer(503), true, ""},
 		"a control plane whose kind is installed later": {
 			"GET /apis/controlplane.cluster.x-k8s.io/v1beta2/kubeadmcontrolplanes?watch=true", server{code: 404}, true, "",
 		},
@@ -208,12 +208,12 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := New("prod")
 				body := sendRequest(t, r, &row.answer, row.request)
-				if row.answer.codec == "" && row.answer.err == nil {
+				if row.answer.mediaType == "" && row.answer.err == nil {
 					assert.Equal(t, row.answer.message, body, "the client reads the whole answer")
 				}
 				assert.Empty(t, r.List(), "the answer may be a momentary one")
 				if row.lasts || row.text != "" {
-					time.Sleep(lastingTime)
+					time.Sleep(minFailureDuration)
 					sendRequest(t, r, &row.answer, row.request)
 				}
 				if row.text == "" {
@@ -244,14 +244,14 @@ func TestProblemsAreBoundedAndForgotten(t *testing.T) {
 		kept := r.List()
 		require.Len(t, kept, 64, "more than a worker watches")
 		for _, p := range kept {
-			assert.LessOrEqual(t, len(p.Words), 300)
+			assert.LessOrEqual(t, len(p.Message), 300)
 			assert.Equal(t, Refused, p.Kind)
 		}
 		assert.Equal(t, "things99", kept[len(kept)-1].Resource, "the newest ones are kept")
 		lease := &coordinationv1.Lease{}
 		r.annotateLease(lease, "w")
-		assert.Len(t, ReportsOf(lease, time.Now())[0].Problems, 10)
-		time.Sleep(forgetTime + time.Second)
+		assert.Len(t, ReadReports(lease, time.Now())[0].Problems, 10)
+		time.Sleep(forgetAfter + time.Second)
 		assert.Empty(t, r.List())
 	})
 }
@@ -269,7 +269,7 @@ func TestProblemsOfNamespacesAreSeparate(t *testing.T) {
 		assert.Equal(t, "the worker may not list pods in namespace b: no", r.List()[0].Text("worker"))
 		ask(403, "b", "?watch=true")
 		require.Len(t, r.List(), 1, "an informer needs both verbs")
-		assert.False(t, r.List()[0].Others)
+		assert.False(t, r.List()[0].AffectsOtherNamespaces)
 		ask(403, "a", "")
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(r)
@@ -281,7 +281,7 @@ func TestProblemsOfNamespacesAreSeparate(t *testing.T) {
 }
 
 // An API server without streamed lists rejects a streaming watch with 422, and the client then sends a list request.
-func TestAnAnswerToAWatchIsNoAnswerToAList(t *testing.T) {
+func TestARejectedWatchDoesNotEndAListProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
 		const streamed = "GET " + deploymentsPath + "?watch=true&sendInitialEvents=true"
@@ -312,7 +312,7 @@ func TestFailedCredentialPluginIsAProblem(t *testing.T) {
 			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 		},
 	}
-	require.NoError(t, r.Watch(config, Target))
+	require.NoError(t, r.WrapConfig(config, TargetCluster))
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	assert.Equal(t, "https", client.CoreV1().RESTClient().Get().URL().Scheme)
@@ -334,7 +334,7 @@ func TestWhichTemporalErrorsAreProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
 		ask := func(err error) {
-			failed := r.WatchTemporal(
+			failed := r.InterceptTemporal(
 				t.Context(),
 				"/temporal.api.workflowservice.v1.WorkflowService/PollWorkflowTaskQueue",
 				nil,
@@ -359,7 +359,7 @@ func TestWhichTemporalErrorsAreProblems(t *testing.T) {
 			"Namespace prod is not found.": serviceerror.NewNamespaceNotFound("prod"),
 		} {
 			ask(err)
-			time.Sleep(lastingTime)
+			time.Sleep(minFailureDuration)
 			ask(err)
 			require.Len(t, r.List(), 1)
 			assert.Equal(t, "Temporal refuses PollWorkflowTaskQueue to the bridge: "+words, r.List()[0].Text("bridge"))
@@ -369,14 +369,14 @@ func TestWhichTemporalErrorsAreProblems(t *testing.T) {
 		full := &serviceerror.ResourceExhausted{Message: "namespace rate limit exceeded"}
 		ask(full)
 		assert.Empty(t, r.List(), "a limit that is reached for a moment")
-		time.Sleep(lastingTime)
+		time.Sleep(minFailureDuration)
 		ask(full)
 		require.Len(t, r.List(), 1)
 		assert.Equal(t, Failing, r.List()[0].Kind)
 		ask(nil)
 		ask(serviceerror.NewUnavailable("connection refused"))
 		assert.Empty(t, r.List(), "Temporal is restarted")
-		time.Sleep(lastingTime)
+		time.Sleep(minFailureDuration)
 		ask(serviceerror.NewUnavailable("connection refused"))
 		require.Len(t, r.List(), 1)
 		assert.Equal(
@@ -412,8 +412,8 @@ func TestProblemsAreWrittenToTheLease(t *testing.T) {
 		_, err = b.LeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		by := func() (names []string) {
-			for _, report := range ReportsOf(lease(), time.Now()) {
-				names = append(names, report.By+" "+report.Problems[0].Resource)
+			for _, report := range ReadReports(lease(), time.Now()) {
+				names = append(names, report.Identity+" "+report.Problems[0].Resource)
 			}
 			return names
 		}
@@ -430,9 +430,9 @@ func TestProblemsAreWrittenToTheLease(t *testing.T) {
 		assert.Equal(t, 2, prepared, "and then nothing is written")
 		sendRequestTwice(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
 		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
-		assert.Equal(t, "prod", ReportsOf(lease(), time.Now())[0].Installation)
-		assert.Empty(t, ReportsOf(lease(), time.Now().Add(2*time.Minute+time.Second)), "nobody writes the Lease any more")
-		time.Sleep(reportAge + time.Second)
+		assert.Equal(t, "prod", ReadReports(lease(), time.Now())[0].Installation)
+		assert.Empty(t, ReadReports(lease(), time.Now().Add(2*time.Minute+time.Second)), "nobody writes the Lease any more")
+		time.Sleep(maxReportAge + time.Second)
 		_, err = b.LeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		assert.Empty(t, by(), "process a writes no more")
@@ -445,7 +445,7 @@ func TestUnreadableReportsAreIgnored(t *testing.T) {
 		l := &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"machine.sapcloud.io/problems": text}},
 		}
-		assert.Empty(t, ReportsOf(l, time.Now()), text)
+		assert.Empty(t, ReadReports(l, time.Now()), text)
 	}
 }
 
@@ -471,12 +471,12 @@ func TestProblemsMetric(t *testing.T) {
 // Each problem names a command or a setting.
 func TestEachProblemHasARemedy(t *testing.T) {
 	for want, p := range map[string]Problem{
-		"is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker":                         {System: Control, Kind: Refused, Resource: "nodes", Verb: "get"},
-		"is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker (in the target cluster)": {System: Target, Kind: Refused, Resource: "nodes", Verb: "get"},
+		"is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker":                         {System: ControlCluster, Kind: Refused, Resource: "nodes", Verb: "get"},
+		"is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker (in the target cluster)": {System: TargetCluster, Kind: Refused, Resource: "nodes", Verb: "get"},
 		"give this right to the user in Secret shop/c1-kubeconfig (in the workload cluster shop/c1)":                                                               {System: WorkloadClusterSystem("shop", "c1"), Kind: Refused, Resource: "nodes", Verb: "get"},
-		"renew the credentials in --target-kubeconfig of the worker":                                                                                               {System: Target, Kind: Unauthenticated},
+		"renew the credentials in --target-kubeconfig of the worker":                                                                                               {System: TargetCluster, Kind: Unauthenticated},
 		"check --temporal-namespace, --temporal-api-key-path and --temporal-tls-cert-path of the worker":                                                           {System: Temporal, Kind: Refused, Verb: "GetSystemInfo"},
-		"is the CRD installed? kubectl api-resources --api-group=machine.sapcloud.io":                                                                              {System: Control, Kind: Unserved, Resource: "machines.machine.sapcloud.io/status", Verb: "watch"},
+		"is the CRD installed? kubectl api-resources --api-group=machine.sapcloud.io":                                                                              {System: ControlCluster, Kind: Unserved, Resource: "machines.machine.sapcloud.io/status", Verb: "watch"},
 	} {
 		assert.Equal(t, want, p.Remedy("worker"))
 	}

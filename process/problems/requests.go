@@ -25,10 +25,10 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Watch makes the clients of a config report the answers of the API server to the Recorder. client-go runs a credential
-// plugin outside the transport wrappers of a config. Watch moves the plugin below the wrappers, so that the Recorder
-// also records failures of the plugin.
-func (r *Recorder) Watch(config *rest.Config, system System) error {
+// WrapConfig makes the clients of a config report the answers of the API server to the Recorder. client-go runs a
+// credential plugin outside the transport wrappers of a config. WrapConfig moves the plugin below the wrappers, so that
+// the Recorder also records failures of the plugin.
+func (r *Recorder) WrapConfig(config *rest.Config, system System) error {
 	if config.ExecProvider != nil || config.AuthProvider != nil {
 		host, _, err := rest.DefaultServerUrlFor(config) // the URL depends on the TLS settings, which are removed below
 		if err != nil {
@@ -58,7 +58,7 @@ func (t recordingTransport) RoundTrip(request *http.Request) (*http.Response, er
 	if err == nil && response.StatusCode < http.StatusBadRequest && t.recorder.isEmpty() {
 		return response, nil
 	}
-	k, ok := t.keyOf(request)
+	k, ok := t.requestKey(request)
 	all := problemKey{system: t.system} // key of problems with all requests to the system
 	switch {
 	case !ok:
@@ -68,7 +68,7 @@ func (t recordingTransport) RoundTrip(request *http.Request) (*http.Response, er
 	case err != nil:
 		t.recorder.recordFailure(all, Unanswered, err.Error())
 	default:
-		switch kind, words := problemOf(k, response); {
+		switch kind, words := responseProblem(k, response); {
 		case kind == Unauthenticated: // the API server rejects all requests
 			t.recorder.recordFailure(all, kind, words)
 		case kind != "":
@@ -96,8 +96,8 @@ const (
 	verbWatch = "watch"
 )
 
-// keyOf returns the key of a request. ok is false if the request is for no resource.
-func (t recordingTransport) keyOf(request *http.Request) (k problemKey, ok bool) {
+// requestKey returns the key of a request. ok is false if the request is for no resource.
+func (t recordingTransport) requestKey(request *http.Request) (k problemKey, ok bool) {
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
 	// the address of an API server may contain a path
 	begin := slices.IndexFunc(parts, func(part string) bool { return part == "api" || part == "apis" })
@@ -141,41 +141,41 @@ func (k problemKey) isRead() bool {
 	return k.verb == verbGet || k.verb == verbList || k.verb == verbWatch
 }
 
-// isInstalled reports whether the resource of the key comes from a CRD that a person must install before Millwright can
-// work. Other resources may be missing: a target cluster may not serve PodDisruptionBudgets, and the CRD of a control
-// plane may be installed later.
-func (k problemKey) isInstalled() bool {
+// needsInstalledCRD reports whether the resource of the key comes from a CRD that a person must install before
+// Millwright can work. Other resources may be missing: a target cluster may not serve PodDisruptionBudgets, and the CRD
+// of a control plane may be installed later.
+func (k problemKey) needsInstalledCRD() bool {
 	group := Problem{Resource: k.resource}.APIGroup()
 	return group == v1alpha1.GroupName || group == clusterv1.GroupVersion.Group
 }
 
-// problemOf returns the problem that a response shows, with the API server's message; the kind is empty if the response
-// is no problem of the process. A response about a single object is no problem of the process, because the object shows
-// it.
-func problemOf(k problemKey, response *http.Response) (kind Kind, words string) {
+// responseProblem returns the problem that a response shows, with the API server's message; the kind is empty if the
+// response is no problem of the process. A response about a single object is no problem of the process, because the
+// object shows it.
+func responseProblem(k problemKey, response *http.Response) (kind Kind, words string) {
 	if response.StatusCode < http.StatusBadRequest {
 		return "", ""
 	}
-	status := statusOf(response)
+	status := readStatus(response)
 	words = cmp.Or(status.Message, response.Status)
 	switch {
 	case k.isRead():
-		return kindOfRead(k, response.StatusCode), words
+		return failedReadKind(k, response.StatusCode), words
 	case phrase.IsWebhookDenial(status.Message):
 		return "", ""
 	case strings.HasPrefix(k.resource, "secrets"): // an admission webhook may quote the Secret in its message
 		words = "the API server answered " + response.Status
 	}
-	return kindOfWrite(k, response.StatusCode, status), words
+	return failedWriteKind(k, response.StatusCode, status), words
 }
 
-func kindOfRead(k problemKey, code int) Kind {
+func failedReadKind(k problemKey, code int) Kind {
 	switch {
 	case code == http.StatusUnauthorized:
 		return Unauthenticated
 	case code == http.StatusForbidden:
 		return Refused
-	case code == http.StatusNotFound && k.verb != verbGet && k.isInstalled():
+	case code == http.StatusNotFound && k.verb != verbGet && k.needsInstalledCRD():
 		return Unserved
 	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		return Failing
@@ -184,7 +184,7 @@ func kindOfRead(k problemKey, code int) Kind {
 	}
 }
 
-func kindOfWrite(k problemKey, code int, status *metav1.Status) Kind {
+func failedWriteKind(k problemKey, code int, status *metav1.Status) Kind {
 	switch {
 	// an admission policy returned 401: a failed authentication sets no Details
 	case code == http.StatusUnauthorized && status.Details != nil:
@@ -203,13 +203,13 @@ func kindOfWrite(k problemKey, code int, status *metav1.Status) Kind {
 	}
 }
 
-// maxAnswerBytes is the maximum number of bytes that statusOf reads from a response. A response with an error has some
-// hundred bytes.
+// maxAnswerBytes is the maximum number of bytes that readStatus reads from a response. A response with an error has
+// some hundred bytes.
 const maxAnswerBytes = 64 << 10
 
-// statusOf returns the Status in an error response. If the response contains no Status, the message is the text of the
-// response. The caller can still read the body afterwards.
-func statusOf(response *http.Response) *metav1.Status {
+// readStatus returns the Status in an error response. If the response contains no Status, the message is the text of
+// the response. The caller can still read the body afterwards.
+func readStatus(response *http.Response) *metav1.Status {
 	body := response.Body
 	data, _ := io.ReadAll(io.LimitReader(body, maxAnswerBytes)) // the caller gets the same error when it reads the body
 	response.Body = struct {
@@ -223,8 +223,8 @@ func statusOf(response *http.Response) *metav1.Status {
 	return &metav1.Status{Message: string(data)}
 }
 
-// WatchTemporal is an interceptor that reports the answers of Temporal to the Recorder.
-func (r *Recorder) WatchTemporal(
+// InterceptTemporal is an interceptor that reports the answers of Temporal to the Recorder.
+func (r *Recorder) InterceptTemporal(
 	ctx context.Context,
 	method string,
 	request, reply any,

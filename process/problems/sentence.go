@@ -10,36 +10,40 @@ import (
 // bridge.
 func (p Problem) Text(process string) string {
 	what := p.Verb + " " + p.Resource +
-		phrase.TextIf(p.Namespace != "", " in namespace %s", p.Namespace) + phrase.TextIf(p.Others, " and others") +
+		phrase.TextIf(
+			p.Namespace != "",
+			" in namespace %s",
+			p.Namespace,
+		) + phrase.TextIf(p.AffectsOtherNamespaces, " and others") +
 		p.System.clusterText(" of ")
 	switch {
 	case p.System == Temporal && p.Kind == Unanswered:
-		return "Temporal does not serve " + p.Verb + " to the " + process + ": " + p.Words
+		return "Temporal does not serve " + p.Verb + " to the " + process + ": " + p.Message
 	case p.System == Temporal:
-		return "Temporal refuses " + p.Verb + " to the " + process + ": " + p.Words
+		return "Temporal refuses " + p.Verb + " to the " + process + ": " + p.Message
 	case p.Kind == Unanswered:
-		return "the " + process + " gets no answer from the API server" + p.System.clusterText(" of ") + ": " + p.Words
+		return "the " + process + " gets no answer from the API server" + p.System.clusterText(" of ") + ": " + p.Message
 	case p.Kind == Unauthenticated:
 		return "the API server" + p.System.clusterText(
 			" of ",
-		) + " does not accept the credentials of the " + process + ": " + p.Words
+		) + " does not accept the credentials of the " + process + ": " + p.Message
 	case p.Kind == Refused:
-		return "the " + process + " may not " + what + ": " + p.Words
+		return "the " + process + " may not " + what + ": " + p.Message
 	default:
-		return "the " + process + " cannot " + what + ": " + p.Words
+		return "the " + process + " cannot " + what + ": " + p.Message
 	}
 }
 
 // clusterText returns the name of the system's cluster after a preposition; empty for the control cluster.
 func (s System) clusterText(preposition string) string {
-	return phrase.TextIf(s == Target, "%sthe target cluster", preposition) +
+	return phrase.TextIf(s == TargetCluster, "%sthe target cluster", preposition) +
 		phrase.TextIf(s.IsWorkloadCluster(), "%sthe workload cluster %s", preposition, s)
 }
 
-// kubeconfig returns where the credentials of a process for a cluster are.
-func (s System) kubeconfig(process string) string {
+// kubeconfigLocation returns where the credentials of a process for a cluster are.
+func (s System) kubeconfigLocation(process string) string {
 	switch {
-	case s == Target:
+	case s == TargetCluster:
 		return "--target-kubeconfig of the " + process
 	case s.IsWorkloadCluster():
 		return "Secret " + string(s) + "-kubeconfig"
@@ -50,7 +54,7 @@ func (s System) kubeconfig(process string) string {
 
 // Remedy returns how an operator can solve the problem.
 func (p Problem) Remedy(process string) string {
-	at := phrase.TextIf(p.System != Control, " (%s)", p.System.clusterText("in "))
+	at := phrase.TextIf(p.System != ControlCluster, " (%s)", p.System.clusterText("in "))
 	switch {
 	case p.System == Temporal && p.Kind == Unanswered:
 		return "does Temporal run at --temporal-address of the " + process + "? look at its services and at the network"
@@ -59,11 +63,11 @@ func (p Problem) Remedy(process string) string {
 	case p.System == Temporal:
 		return "raise the limit of Temporal's namespace, or run fewer processes"
 	case p.Kind == Unanswered:
-		return "check " + p.System.kubeconfig(process) + ", and the network to the API server" + at
+		return "check " + p.System.kubeconfigLocation(process) + ", and the network to the API server" + at
 	case p.Kind == Unauthenticated:
-		return "renew the credentials in " + p.System.kubeconfig(process)
+		return "renew the credentials in " + p.System.kubeconfigLocation(process)
 	case p.Kind == Refused && p.System.IsWorkloadCluster():
-		return "give this right to the user in " + p.System.kubeconfig(process) + at
+		return "give this right to the user in " + p.System.kubeconfigLocation(process) + at
 	case p.Kind == Refused:
 		return "is each of its roles bound, and of its version? " +
 			"kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-" + process + at

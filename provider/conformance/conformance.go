@@ -35,9 +35,9 @@ type Cloud struct {
 	// Class is a valid class, with a valid Secret.
 	Class provider.Class
 
-	// InitializeClass is a class with the initialize step: its instances wait for InitializeInstance. Class must have
+	// ClassWithInitialize is a class with the initialize step: its instances wait for InitializeInstance. Class must have
 	// no initialize step.
-	InitializeClass *provider.Class
+	ClassWithInitialize *provider.Class
 
 	// OtherClusterClass is Class in another cluster, for a cloud whose classes contain the name of their cluster. Nil
 	// means that Machine.Cluster alone determines the cluster of an instance.
@@ -46,8 +46,8 @@ type Cloud struct {
 	// DeniedClass is Class with credentials that the cloud refuses.
 	DeniedClass *provider.Class
 
-	// VolumeOfCloud returns a volume of the cloud under test with the given handle.
-	VolumeOfCloud func(handle string) provider.Volume
+	// NewVolume returns a volume of the cloud under test with the given handle.
+	NewVolume func(handle string) provider.Volume
 
 	// FailNextCall makes the next call of a method end with the code, the message and the RetryAfter of err. The suite
 	// does not call FailNextCall for VolumeIDs, nor for InitializeInstance if the cloud has no initialize step. If a

@@ -16,7 +16,7 @@ func (s *conformanceTest) setUp() {
 	s.Cloud = s.harness.NewCloud(s.T())
 	s.machineCount = 0
 	s.Class = withCanarySecrets(s.Class)
-	for _, class := range []**provider.Class{&s.InitializeClass, &s.OtherClusterClass} {
+	for _, class := range []**provider.Class{&s.ClassWithInitialize, &s.OtherClusterClass} {
 		if *class != nil {
 			*class = new(withCanarySecrets(**class))
 		}
@@ -184,8 +184,8 @@ func (s *conformanceTest) skipWithoutUIDTags(instead string) {
 	}
 }
 
-// isExpectedCode calls Cloud.IsRegularAnswer; it returns false if that field is nil.
-func (s *conformanceTest) isExpectedCode(method provider.Method, code provider.Code) bool {
+// isRegularAnswer calls Cloud.IsRegularAnswer; it returns false if that field is nil.
+func (s *conformanceTest) isRegularAnswer(method provider.Method, code provider.Code) bool {
 	return s.IsRegularAnswer != nil && s.IsRegularAnswer(method, code)
 }
 

@@ -33,7 +33,7 @@ func (s *conformanceTest) TestStatusOfAnotherClustersInstanceIsNotFound() {
 	s.requireCode(err, provider.NotFound)
 }
 
-func (s *conformanceTest) TestStatusOfSeveralIsOutOfRange() {
+func (s *conformanceTest) TestStatusOfSeveralInstancesIsOutOfRange() {
 	s.skipIfNamesUnique()
 	m := s.newMachine()
 	made := s.createInstance(s.Class, m)
@@ -50,29 +50,29 @@ func (s *conformanceTest) TestStatusOfSeveralIsOutOfRange() {
 }
 
 func (s *conformanceTest) TestInitialize() {
-	s.skipUnlessSupported(s.InitializeClass != nil, "make instances that wait to be initialized")
+	s.skipUnlessSupported(s.ClassWithInitialize != nil, "make instances that wait to be initialized")
 	m := s.newMachine()
-	_, err := s.Provider.InitializeInstance(s.T().Context(), *s.InitializeClass, m)
+	_, err := s.Provider.InitializeInstance(s.T().Context(), *s.ClassWithInitialize, m)
 	s.requireCode(err, provider.NotFound)
 
-	made := s.createInstance(*s.InitializeClass, m)
+	made := s.createInstance(*s.ClassWithInitialize, m)
 	s.Equal(provider.Uninitialized, made.State)
 	m = withRecordedInstance(m, made)
-	_, err = s.Provider.InstanceStatus(s.T().Context(), *s.InitializeClass, m)
+	_, err = s.Provider.InstanceStatus(s.T().Context(), *s.ClassWithInitialize, m)
 	waits := s.requireErrorWithCode(err, provider.NotInitialized)
 	s.Require().NotNil(waits.Instance)
 	s.Equal(made.ProviderID, waits.Instance.ProviderID)
 	s.requireSameNodeName(made, *waits.Instance)
-	s.Equal(made.ProviderID, s.createInstance(*s.InitializeClass, m).ProviderID, "adopted before it is initialized")
+	s.Equal(made.ProviderID, s.createInstance(*s.ClassWithInitialize, m).ProviderID, "adopted before it is initialized")
 
 	for range 2 {
-		done, err := s.Provider.InitializeInstance(s.T().Context(), *s.InitializeClass, m)
+		done, err := s.Provider.InitializeInstance(s.T().Context(), *s.ClassWithInitialize, m)
 		s.Require().NoError(err)
 		s.Equal(made.ProviderID, done.ProviderID)
 		s.NotEqual(provider.Uninitialized, done.State)
 		s.waitForConsistencyWindow()
 	}
-	seen, err := s.Provider.InstanceStatus(s.T().Context(), *s.InitializeClass, m)
+	seen, err := s.Provider.InstanceStatus(s.T().Context(), *s.ClassWithInitialize, m)
 	s.Require().NoError(err)
 	s.NotEqual(provider.Uninitialized, seen.State)
 }
@@ -245,10 +245,10 @@ func (s *conformanceTest) TestListNeedsACluster() {
 }
 
 func (s *conformanceTest) TestVolumeIDsKeepsOwnVolumesInOrder() {
-	s.skipUnlessSupported(s.VolumeOfCloud != nil, "name volumes")
+	s.skipUnlessSupported(s.NewVolume != nil, "name volumes")
 	foreign := provider.Volume{Name: "pv-x", CSIDriver: "csi.of.somebody.else", Handle: "vol-x"}
 	ids, err := s.Provider.VolumeIDs(s.T().Context(), []provider.Volume{
-		s.VolumeOfCloud("vol-b"), foreign, s.VolumeOfCloud("vol-a"), {Name: "pv-empty"}, s.VolumeOfCloud("vol-c"),
+		s.NewVolume("vol-b"), foreign, s.NewVolume("vol-a"), {Name: "pv-empty"}, s.NewVolume("vol-c"),
 	})
 	s.Require().NoError(err)
 	s.Equal([]string{"vol-b", "vol-a", "vol-c"}, ids)

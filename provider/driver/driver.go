@@ -67,8 +67,8 @@ type Initializer interface {
 	) (provider.Instance, error)
 }
 
-// VolumeNamer is a Driver that can return the volume IDs of its cloud.
-type VolumeNamer interface {
+// VolumeIDReader is a Driver that can return the volume IDs of its cloud.
+type VolumeIDReader interface {
 	// VolumeIDs returns the cloud's IDs of the volumes that belong to the cloud, in the given order. VolumeIDs omits
 	// volumes of other clouds, and sends no request.
 	VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error)

@@ -144,7 +144,7 @@ func TestCreateWaitsForAnEarlierCallThatMayStillRun(t *testing.T) {
 			require.Equal(t, provider.Aborted, provider.CodeOfError(err))
 			require.ErrorContains(t, err, "a worker that was not heard of again")
 			assert.Equal(t, may+traits.Window, time.Since(begun))
-			assert.Zero(t, cloud.callsByMethod["Create"])
+			assert.Zero(t, cloud.callCounts["Create"])
 			m.MayRunUntil = time.Time{}
 			_, err = driver.New(cloud).CreateInstance(t.Context(), testClass(), m)
 		}
@@ -155,7 +155,7 @@ func TestCreateWaitsForAnEarlierCallThatMayStillRun(t *testing.T) {
 		cloud := newSimulatedCloud(provider.Traits{Idempotency: provider.NotIdempotent})
 		begun, m := time.Now(), testMachine()
 		m.MayRunUntil = begun.Add(may)
-		_, err := driver.New(cloud, driver.WithRequestLife(time.Second)).CreateInstance(t.Context(), testClass(), m)
+		_, err := driver.New(cloud, driver.WithRequestLifetime(time.Second)).CreateInstance(t.Context(), testClass(), m)
 		require.NoError(t, err)
 		assert.Equal(t, time.Second, time.Since(begun), "somebody has said how long a request lives")
 	})
@@ -163,7 +163,7 @@ func TestCreateWaitsForAnEarlierCallThatMayStillRun(t *testing.T) {
 
 // The test runs the worst case for each combination of Traits: a process freezes between its search and its create
 // request, and resumes a minute later, after another process has taken over. docs/provider.md lists the results.
-func TestLateCreateRequestDuplicatesOnlyWithoutIdempotencyAndExpiry(t *testing.T) {
+func TestLateCreateRequestNeedsIdempotencyOrExpiry(t *testing.T) {
 	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
 		crashDuringCreate(t, cloud, time.Minute)
 		made := createUntilSuccess(t, cloud)
@@ -187,7 +187,7 @@ func TestLateCreateRequestDuplicatesOnlyWithoutIdempotencyAndExpiry(t *testing.T
 	})
 }
 
-func TestLateCreateRequestAfterADeletionLeavesAnOrphanWithoutExpiry(t *testing.T) {
+func TestLateCreateRequestWithoutExpiryLeavesAnOrphan(t *testing.T) {
 	runWithEachTraits(t, func(t *testing.T, traits provider.Traits, cloud *simulatedCloud) {
 		crashDuringCreate(t, cloud, time.Minute)
 		deleteUntilSuccess(t, cloud, testMachine())
@@ -209,7 +209,7 @@ func TestCreateWaitsAsLongAsItsTraitsRequire(t *testing.T) {
 		_, err := driver.New(cloud).CreateInstance(t.Context(), testClass(), first)
 		require.NoError(t, err)
 		assert.Zero(t, time.Since(begun), "the first creation never waits")
-		assert.Equal(t, map[string]int{"Find": 1, "Create": 1}, cloud.callsByMethod)
+		assert.Equal(t, map[string]int{"Find": 1, "Create": 1}, cloud.callCounts)
 
 		other := testMachine()
 		other.Name, other.UID = "other", "uid-other"

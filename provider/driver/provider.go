@@ -11,17 +11,17 @@ import (
 
 // Durations and limits of package driver.
 const (
-	// expiringRequestLife is the lifetime of a create request that expires: the cloud accepts the request only within
+	// expiringRequestLifetime is the lifetime of a create request that expires: the cloud accepts the request only within
 	// this time after the search. The lifetime is short, because each wait for an earlier creation includes the
 	// lifetime of its request. The cloud refuses a request that arrives later, and the Provider sends the request
 	// again.
-	expiringRequestLife = 2 * time.Second
+	expiringRequestLifetime = 2 * time.Second
 
-	// unboundedRequestLife is the assumed lifetime of a create request that does not expire: an earlier process's
+	// unboundedRequestLifetime is the assumed lifetime of a create request that does not expire: an earlier process's
 	// request may reach the cloud within this time after the start of a search. In fact, a request that does not expire
 	// may arrive at any time. The assumed lifetime is longer than the heartbeat timeout of 10 s, and shorter than the
 	// back-off of 30 s after ResourceExhausted.
-	unboundedRequestLife = 15 * time.Second
+	unboundedRequestLifetime = 15 * time.Second
 
 	// defaultSearchInterval is the time between two searches for an earlier creation.
 	defaultSearchInterval = 250 * time.Millisecond
@@ -52,9 +52,10 @@ type Option func(*Provider)
 // proves that, without the search, a killed process can leave two instances.
 func WithoutSearch() Option { return func(p *Provider) { p.searchesBeforeCreate = false } }
 
-// WithRequestLife sets the lifetime of a create request: how long after the preceding search the request may still take
-// effect. If life is not positive, the lifetime is 2 s for a cloud whose requests expire, and 15 s for other clouds.
-func WithRequestLife(life time.Duration) Option {
+// WithRequestLifetime sets the lifetime of a create request: how long after the preceding search the request may still
+// take effect. If life is not positive, the lifetime is 2 s for a cloud whose requests expire, and 15 s for other
+// clouds.
+func WithRequestLifetime(life time.Duration) Option {
 	return func(p *Provider) { p.configuredRequestLifetime = life }
 }
 
@@ -372,7 +373,7 @@ func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]
 	if err := ctx.Err(); err != nil {
 		return nil, toProviderError(ctx, provider.Class{}, err, "name volumes")
 	}
-	namer, can := p.driver.(VolumeNamer)
+	namer, can := p.driver.(VolumeIDReader)
 	if !can {
 		return []string{}, nil
 	}

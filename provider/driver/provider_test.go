@@ -114,12 +114,12 @@ func TestInstanceStatusWaitsForTheEndOfStaleReads(t *testing.T) {
 	})
 }
 
-func TestDeleteRequestsAlsoAnInstanceThatNoReadShows(t *testing.T) {
+func TestDeleteIsRequestedForAnInstanceThatNoReadShows(t *testing.T) {
 	cloud := cloudWithInstances()
 	m := testMachine()
 	m.ProviderID = "sim:///gone"
 	require.NoError(t, driver.New(cloud).DeleteInstance(t.Context(), testClass(), m))
-	assert.Equal(t, 1, cloud.callsByMethod["Delete"], "what was made for it may remain")
+	assert.Equal(t, 1, cloud.callCounts["Delete"], "what was made for it may remain")
 }
 
 func TestDriverErrorsAreConvertedAndRedacted(t *testing.T) {

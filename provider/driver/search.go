@@ -77,7 +77,7 @@ func matchingInstances(instances []provider.Instance, machine provider.Machine, 
 func isTerminated(i provider.Instance) bool { return i.State == provider.Terminated }
 
 // hasUnboundedRequests reports whether a create request of an earlier process may arrive at any time: create requests
-// do not expire, and WithRequestLife is not used.
+// do not expire, and WithRequestLifetime is not used.
 func (p *Provider) hasUnboundedRequests(seen SearchResult) bool {
 	return seen.Now.IsZero() && p.configuredRequestLifetime <= 0
 }
@@ -88,9 +88,9 @@ func (p *Provider) requestLifetime(seen SearchResult) time.Duration {
 	case p.configuredRequestLifetime > 0:
 		return p.configuredRequestLifetime
 	case seen.Now.IsZero():
-		return unboundedRequestLife
+		return unboundedRequestLifetime
 	default:
-		return expiringRequestLife
+		return expiringRequestLifetime
 	}
 }
 

@@ -13,11 +13,11 @@ import (
 
 // simulatedCloud is a simulated cloud in memory with configurable Traits.
 type simulatedCloud struct {
-	mu              sync.Mutex // each create request runs in its own goroutine
-	traits          provider.Traits
-	instances       []simulatedInstance
-	instanceOfToken map[string]int // index in instances, by client token
-	callsByMethod   map[string]int // number of calls, by name of the Driver's method
+	mu           sync.Mutex // each create request runs in its own goroutine
+	traits       provider.Traits
+	instances    []simulatedInstance
+	indexByToken map[string]int // index in instances, by client token
+	callCounts   map[string]int // number of calls, by name of the Driver's method
 
 	createDelay time.Duration // time until a create request arrives
 	callError   error         // error of each call; nil means success
@@ -31,13 +31,13 @@ type simulatedInstance struct {
 }
 
 func newSimulatedCloud(traits provider.Traits) *simulatedCloud {
-	return &simulatedCloud{traits: traits, instanceOfToken: map[string]int{}, callsByMethod: map[string]int{}}
+	return &simulatedCloud{traits: traits, indexByToken: map[string]int{}, callCounts: map[string]int{}}
 }
 
 func (s *simulatedCloud) recordCall(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.callsByMethod[name]++
+	s.callCounts[name]++
 	return s.callError
 }
 
@@ -98,7 +98,7 @@ func (s *simulatedCloud) executeCreate(
 	if !request.NotAfter.IsZero() && time.Now().After(request.NotAfter) {
 		return provider.Instance{}, driver.ExpiredError("too late")
 	}
-	if i, known := s.instanceOfToken[request.Token]; known && s.traits.Idempotency == provider.ByToken &&
+	if i, known := s.indexByToken[request.Token]; known && s.traits.Idempotency == provider.ByToken &&
 		!s.instances[i].isDeleted {
 		return s.instances[i].Instance, nil
 	}
@@ -108,7 +108,7 @@ func (s *simulatedCloud) executeCreate(
 	if s.traits.Idempotency == provider.ByName && slices.ContainsFunc(s.instances, taken) {
 		return provider.Instance{}, provider.Errorf(provider.AlreadyExists, "the name %s is taken", m.Name)
 	}
-	s.instanceOfToken[request.Token] = len(s.instances)
+	s.indexByToken[request.Token] = len(s.instances)
 	return s.addInstanceLocked(class, m), nil
 }
 

@@ -16,12 +16,12 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, conformance.Harness{UsesSynctestBubble: true, NewCloud: func(*testing.T) conformance.Cloud {
 		p := fake.New()
 		return conformance.Cloud{
-			Provider:      p,
-			Class:         testClass("plain"),
-			VolumeOfCloud: func(handle string) provider.Volume { return provider.Volume{CSIDriver: fake.CSIDriver, Handle: handle} },
-			FailNextCall:  func(method provider.Method, err *provider.Error) { p.FailCalls(method, 1, err) },
-			HangCalls:     func(method provider.Method) { p.HangCalls(method) },
-			CreateByHand:  func(machine provider.Machine) { p.CreateByHand(testClass("plain"), machine) },
+			Provider:     p,
+			Class:        testClass("plain"),
+			NewVolume:    func(handle string) provider.Volume { return provider.Volume{CSIDriver: fake.CSIDriver, Handle: handle} },
+			FailNextCall: func(method provider.Method, err *provider.Error) { p.FailCalls(method, 1, err) },
+			HangCalls:    func(method provider.Method) { p.HangCalls(method) },
+			CreateByHand: func(machine provider.Machine) { p.CreateByHand(testClass("plain"), machine) },
 		}
 	}})
 }
@@ -31,9 +31,9 @@ func TestConformanceWithInitialize(t *testing.T) {
 		initializing := testClass("initializing")
 		return conformance.Cloud{
 			// The class determines whether instances have the initialize step.
-			Provider:        fake.New(fake.WithInitialize("shop/initializing")),
-			Class:           testClass("plain"),
-			InitializeClass: &initializing,
+			Provider:            fake.New(fake.WithInitialize("shop/initializing")),
+			Class:               testClass("plain"),
+			ClassWithInitialize: &initializing,
 		}
 	}})
 }

@@ -89,7 +89,7 @@ func (p *Provider) CreateInstance(
 				"the machine needs a name, a UID and a cluster",
 			)
 		}
-		if err := p.foreignError(machine); err != nil {
+		if err := p.checkForeignInstances(machine); err != nil {
 			return provider.Instance{}, err
 		}
 		if found := p.findInstances(class, machine); len(found) > 0 {
@@ -129,7 +129,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 		if machine.UID == "" && machine.ProviderID == "" {
 			return struct{}{}, provider.Errorf(provider.InvalidArgument, "the machine has neither a UID nor a provider ID")
 		}
-		if err := p.foreignError(machine); err != nil {
+		if err := p.checkForeignInstances(machine); err != nil {
 			return struct{}{}, err
 		}
 		found := p.findInstances(provider.Class{}, machine) // an empty class excludes instances that match only by name
@@ -202,9 +202,9 @@ func (p *Provider) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]
 	})
 }
 
-// foreignError returns an error if provider.ForeignInstanceError returns an error for an instance of the machine's
-// cluster. The caller holds the lock.
-func (p *Provider) foreignError(machine provider.Machine) error {
+// checkForeignInstances returns an error if provider.ForeignInstanceError returns an error for an instance of the
+// machine's cluster. The caller holds the lock.
+func (p *Provider) checkForeignInstances(machine provider.Machine) error {
 	for _, i := range p.instances {
 		if err := provider.ForeignInstanceError(i.Instance, machine); err != nil && i.cluster == machine.Cluster {
 			return err

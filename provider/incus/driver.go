@@ -31,8 +31,8 @@ const (
 	tagMachine = "user.millwright-machine"
 	tagUID     = "user.millwright-uid"
 	// the instance reads the key from /dev/incus/sock and passes it to the kubelet's flag --provider-id
-	keyProviderID = "user.provider-id"
-	keyUserData   = "user.user-data"
+	configKeyProviderID = "user.provider-id"
+	configKeyUserData   = "user.user-data"
 )
 
 // Driver creates instances on Incus servers. Each call connects with the credentials of its class. The zero value of
@@ -55,7 +55,7 @@ func (Driver) Traits(context.Context, provider.Class) (provider.Traits, error) {
 
 // Find implements driver.Driver.
 func (Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.SearchResult, error) {
-	s, err := connectSession(ctx, class, parseLocation(class.Spec))
+	s, err := openSessionWithSpec(ctx, class, parseLocation(class.Spec))
 	if err != nil {
 		return driver.SearchResult{}, err
 	}
@@ -87,7 +87,7 @@ func (Driver) Create(
 		return provider.Instance{}, err
 	}
 	defer s.close()
-	post := s.spec.createRequest()
+	post := s.spec.newCreateRequest()
 	if post.Name = machine.Name; !isInstanceName(post.Name) {
 		return provider.Instance{}, provider.Errorf(
 			provider.InvalidArgument,
@@ -97,9 +97,9 @@ func (Driver) Create(
 	}
 	post.Config[tagCluster], post.Config[tagClass] = machine.Cluster, classTag(class)
 	post.Config[tagMachine], post.Config[tagUID] = machine.Name, machine.UID
-	post.Config[keyProviderID] = s.providerID(machine.Name, machine.UID)
-	if data, has := class.Secret[keyOfUserData]; has {
-		post.Config[keyUserData] = string(data)
+	post.Config[configKeyProviderID] = s.providerID(machine.Name, machine.UID)
+	if data, has := class.Secret[secretKeyUserData]; has {
+		post.Config[configKeyUserData] = string(data)
 	}
 	server := s.server
 	if s.spec.Target != "" {
@@ -184,7 +184,7 @@ func (Driver) Initialize(
 	_ provider.Machine,
 	instance provider.Instance,
 ) (provider.Instance, error) {
-	s, err := connectSession(ctx, class, parseLocation(class.Spec))
+	s, err := openSessionWithSpec(ctx, class, parseLocation(class.Spec))
 	if err != nil {
 		return provider.Instance{}, err
 	}
@@ -207,7 +207,7 @@ func (Driver) Delete(
 	machine provider.Machine,
 	instance provider.Instance,
 ) error {
-	s, err := connectSession(ctx, class, parseLocation(class.Spec))
+	s, err := openSessionWithSpec(ctx, class, parseLocation(class.Spec))
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (Driver) Delete(
 
 // List implements driver.Driver.
 func (Driver) List(ctx context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
-	s, err := connectSession(ctx, class, parseLocation(class.Spec))
+	s, err := openSessionWithSpec(ctx, class, parseLocation(class.Spec))
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +295,7 @@ func (s *session) getProviderInstance(name string) (provider.Instance, error) {
 
 // toTaggedInstance converts the server's representation of an instance.
 func (s *session) toTaggedInstance(i api.Instance) taggedInstance {
-	id := i.Config[keyProviderID]
+	id := i.Config[configKeyProviderID]
 	if id == "" { // another program has created the instance
 		id = s.providerID(i.Name, "")
 	}
@@ -397,9 +397,9 @@ func toProviderError(err error) *provider.Error {
 
 // session is a connection to an Incus server with the credentials of one class.
 type session struct {
-	server incus.InstanceServer
-	spec   Spec
-	http   *http.Client
+	server     incus.InstanceServer
+	spec       Spec
+	httpClient *http.Client
 }
 
 // openSession connects to the server of a class. The complete spec of the class must be valid.
@@ -408,16 +408,21 @@ func openSession(ctx context.Context, class provider.Class) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return connectSession(ctx, class, spec)
+	return openSessionWithSpec(ctx, class, spec)
 }
 
-// connectSession connects to the server of a class. Only the endpoint and the project of the spec must be valid.
-func connectSession(ctx context.Context, class provider.Class, spec Spec) (*session, error) {
+// openSessionWithSpec connects to the server of a class. Only the endpoint and the project of the spec must be valid.
+func openSessionWithSpec(ctx context.Context, class provider.Class, spec Spec) (*session, error) {
 	arguments := incus.ConnectionArgs{
 		// the driver requests the result of an operation, and does not need events
-		SkipGetServer: true, SkipGetEvents: true,
-		TLSClientCert: string(class.Secret[keyOfClientCert]), TLSClientKey: string(class.Secret[keyOfClientKey]),
-		TLSServerCert: string(class.Secret[keyOfServerCert]), IdenticalCertificate: len(class.Secret[keyOfServerCert]) > 0,
+		SkipGetServer: true,
+		SkipGetEvents: true,
+		TLSClientCert: string(class.Secret[secretKeyClientCert]),
+		TLSClientKey:  string(class.Secret[secretKeyClientKey]),
+		TLSServerCert: string(
+			class.Secret[secretKeyServerCert],
+		),
+		IdenticalCertificate: len(class.Secret[secretKeyServerCert]) > 0,
 	}
 	server, err := dialServer(ctx, spec.Endpoint, arguments)
 	if err != nil {
@@ -427,7 +432,7 @@ func connectSession(ctx context.Context, class provider.Class, spec Spec) (*sess
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", spec.Endpoint, err)
 	}
-	return &session{server: server.UseProject(spec.Project), spec: spec, http: client}, nil
+	return &session{server: server.UseProject(spec.Project), spec: spec, httpClient: client}, nil
 }
 
 // dialServer returns a client for the endpoint of a class.
@@ -443,8 +448,8 @@ func dialServer(ctx context.Context, endpoint string, arguments incus.Connection
 		return nil, provider.Errorf(
 			provider.Unauthenticated,
 			"the Secret of the class has no keys %s and %s",
-			keyOfClientCert,
-			keyOfClientKey,
+			secretKeyClientCert,
+			secretKeyClientKey,
 		)
 	}
 	server, err := incus.ConnectIncusWithContext(ctx, endpoint, &arguments)
@@ -457,4 +462,4 @@ func dialServer(ctx context.Context, endpoint string, arguments incus.Connection
 	return server, nil
 }
 
-func (s *session) close() { s.http.CloseIdleConnections() }
+func (s *session) close() { s.httpClient.CloseIdleConnections() }

@@ -18,12 +18,12 @@ import (
 
 // Keys of a class's Secret.
 const (
-	keyOfClientCert = "clientCert" // client certificate that the server trusts (PEM); not required for a socket
-	keyOfClientKey  = "clientKey"  // key of the client certificate (PEM)
-	// keyOfServerCert is the server's certificate (PEM). If the key is set, the driver trusts only the certificate in
-	// keyOfServerCert; otherwise a public certificate authority must have signed the server's certificate.
-	keyOfServerCert = "serverCert"
-	keyOfUserData   = "userData" // user data of the instance
+	secretKeyClientCert = "clientCert" // client certificate that the server trusts (PEM); not required for a socket
+	secretKeyClientKey  = "clientKey"  // key of the client certificate (PEM)
+	// secretKeyServerCert is the server's certificate (PEM). If the key is set, the driver trusts only the certificate in
+	// secretKeyServerCert; otherwise a public certificate authority must have signed the server's certificate.
+	secretKeyServerCert = "serverCert"
+	secretKeyUserData   = "userData" // user data of the instance
 )
 
 // Spec is the providerSpec of a MachineClass.
@@ -97,7 +97,7 @@ func ParseSpec(raw json.RawMessage) (Spec, error) {
 func (s Spec) validate() error {
 	endpoint, err := url.Parse(s.Endpoint)
 	own := slices.IndexFunc(slices.Sorted(maps.Keys(s.Config)), func(key string) bool {
-		return strings.HasPrefix(key, "user.millwright-") || key == keyProviderID || key == keyUserData
+		return strings.HasPrefix(key, "user.millwright-") || key == configKeyProviderID || key == configKeyUserData
 	})
 	switch {
 	case err != nil, endpoint.Scheme != "https" && endpoint.Scheme != "unix":
@@ -136,8 +136,8 @@ func parseLocation(raw json.RawMessage) Spec {
 	return spec
 }
 
-// createRequest returns the create request of an instance, without name and tags.
-func (s Spec) createRequest() api.InstancesPost {
+// newCreateRequest returns the create request of an instance, without name and tags.
+func (s Spec) newCreateRequest() api.InstancesPost {
 	post := api.InstancesPost{Type: api.InstanceType(s.Type), Start: true}
 	post.Source = api.InstanceSource{
 		Type:        "image",

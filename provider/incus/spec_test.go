@@ -19,7 +19,7 @@ const validSpec = `{"endpoint":"https://10.0.0.1:8443","image":{"alias":"node"}}
 func TestCreateRequestOfASpec(t *testing.T) {
 	spec, err := ParseSpec(json.RawMessage(validSpec))
 	require.NoError(t, err)
-	post := spec.createRequest()
+	post := spec.newCreateRequest()
 	assert.Equal(t, "default", spec.Project)
 	assert.Equal(t, api.InstanceTypeContainer, post.Type)
 	assert.True(t, post.Start)
@@ -33,7 +33,7 @@ func TestCreateRequestOfASpec(t *testing.T) {
 		"network":"mwbr0","storage":{"pool":"fast","size":"20GiB"}}`),
 	)
 	require.NoError(t, err)
-	post = spec.createRequest()
+	post = spec.newCreateRequest()
 	assert.Equal(t, api.InstanceTypeVM, post.Type)
 	assert.Equal(
 		t,
@@ -54,7 +54,7 @@ func TestCreateRequestOfASpec(t *testing.T) {
 	}, post.Devices)
 }
 
-func TestInvalidSpecs(t *testing.T) {
+func TestInvalidSpecsAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                         "providerSpec: is missing",
 		`{"endpoint":"https://a"}`: "providerSpec.image: give an alias or a fingerprint",

@@ -84,11 +84,11 @@ func codeOfDriverError(r *driverError) provider.Code {
 	return r.Code
 }
 
-// quotaExceeded matches the message of OpenStack's Nova for an exhausted quota: "Quota exceeded for cores: Requested 4,
-// but already used 10 of 10 cores". Nova answers with HTTP status 403, and the driver for OpenStack reports
-// PermissionDenied, as for wrong credentials. A driver returns only a code and a message, so only the message
+// quotaExceededPattern matches the message of OpenStack's Nova for an exhausted quota: "Quota exceeded for cores:
+// Requested 4, but already used 10 of 10 cores". Nova answers with HTTP status 403, and the driver for OpenStack
+// reports PermissionDenied, as for wrong credentials. A driver returns only a code and a message, so only the message
 // distinguishes an exceeded quota from wrong credentials.
-var quotaExceeded = regexp.MustCompile(`\bQuota exceeded\b`)
+var quotaExceededPattern = regexp.MustCompile(`\bQuota exceeded\b`)
 
 // toDriverError converts a driver's error to code and message; nil stays nil. As in MCM, the text of the error may
 // contain the code. The code of an error without a code is Unknown.
@@ -110,7 +110,7 @@ func toDriverError(class provider.Class, err error) *driverError {
 	if r.Code <= provider.OK || r.Code > provider.NotInitialized {
 		r.Code = provider.Unknown
 	}
-	if r.Code == provider.PermissionDenied && quotaExceeded.MatchString(r.Message) {
+	if r.Code == provider.PermissionDenied && quotaExceededPattern.MatchString(r.Message) {
 		r.Code = provider.ResourceExhausted
 	}
 	r.Message = strings.Join(

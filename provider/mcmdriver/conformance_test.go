@@ -23,14 +23,20 @@ func testClass(t testing.TB, name, cluster string, change func(*ec2test.Spec)) p
 	change(&spec)
 	raw, err := json.Marshal(spec)
 	require.NoError(t, err)
-	return provider.Class{Namespace: "shop", Name: name, Provider: ec2test.Provider, Spec: raw, Secret: provider.Secret{
-		ec2test.SecretKeyID:     []byte("AKIATEST0123456789"),
-		ec2test.SecretAccessKey: []byte("test-secret-access-key"),
-		ec2test.SecretUserData:  []byte("#!/bin/boot"),
-	}}
+	return provider.Class{
+		Namespace: "shop",
+		Name:      name,
+		Provider:  ec2test.ProviderName,
+		Spec:      raw,
+		Secret: provider.Secret{
+			ec2test.SecretKeyAccessKeyID:     []byte("AKIATEST0123456789"),
+			ec2test.SecretKeySecretAccessKey: []byte("test-secret-access-key"),
+			ec2test.SecretKeyUserData:        []byte("#!/bin/boot"),
+		},
+	}
 }
 
-func unchangedSpec(*ec2test.Spec) {}
+func keepSpec(*ec2test.Spec) {}
 
 func withInitialize(s *ec2test.Spec) { s.SrcAndDstChecksEnabled = new(false) }
 
@@ -55,12 +61,12 @@ func TestConformance(t *testing.T) {
 }
 
 func newConformanceCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance.Cloud {
-	elsewhere, denied := testClass(t, "pool", "another", unchangedSpec), testClass(t, "pool", "conformance", unchangedSpec)
-	denied.Secret[ec2test.SecretAccessKey] = []byte(ec2test.DeniedKey)
+	elsewhere, denied := testClass(t, "pool", "another", keepSpec), testClass(t, "pool", "conformance", keepSpec)
+	denied.Secret[ec2test.SecretKeySecretAccessKey] = []byte(ec2test.DeniedSecretAccessKey)
 	cloud := mcmtest.NewConformanceCloud(
 		t,
 		mcmtest.New(d),
-		testClass(t, "pool", "conformance", unchangedSpec),
+		testClass(t, "pool", "conformance", keepSpec),
 		ec2test.CSIDriver,
 	)
 	cloud.OtherClusterClass, cloud.DeniedClass = &elsewhere, &denied
@@ -73,7 +79,7 @@ func newConformanceCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) co
 	}
 	if !d.LacksStatus { // a list does not show which instances wait for InitializeMachine
 		initializing := testClass(t, "initializing", "conformance", withInitialize)
-		cloud.InitializeClass = &initializing
+		cloud.ClassWithInitialize = &initializing
 	}
 	return cloud
 }

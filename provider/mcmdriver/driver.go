@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// defaultWindow is the consistency window of a cloud if WithConsistencyWindow is not used. None of the clouds with
-	// an MCM driver documents how long its reads may be stale. EC2 recommends that a client repeats a read after a
-	// couple of seconds, for up to five minutes. MCM itself repeats a read after 5 s (ShortRetry), so Millwright waits
-	// at least as long as MCM before a decision.
-	defaultWindow = 5 * time.Second
+	// defaultConsistencyWindow is the consistency window of a cloud if WithConsistencyWindow is not used. None of the
+	// clouds with an MCM driver documents how long its reads may be stale. EC2 recommends that a client repeats a read
+	// after a couple of seconds, for up to five minutes. MCM itself repeats a read after 5 s (ShortRetry), so Millwright
+	// waits at least as long as MCM before a decision.
+	defaultConsistencyWindow = 5 * time.Second
 
 	// searchInterval is the time between two searches for an earlier creation. The value is MCM's ShortRetry:
 	// Millwright does not read from a cloud more often than MCM.
@@ -54,7 +54,7 @@ func WithDriverOptions(options ...driver.Option) Option {
 // drivers that are safe for concurrent use.
 func New(d mcm.Driver, options ...Option) *driver.Provider {
 	s := settings{
-		consistencyWindow: defaultWindow,
+		consistencyWindow: defaultConsistencyWindow,
 		driverOptions:     []driver.Option{driver.WithSearchInterval(searchInterval)},
 	}
 	for _, option := range options {
@@ -71,9 +71,9 @@ type mcmAdapter struct {
 }
 
 var (
-	_ driver.Driver      = (*mcmAdapter)(nil)
-	_ driver.Initializer = (*mcmAdapter)(nil)
-	_ driver.VolumeNamer = (*mcmAdapter)(nil)
+	_ driver.Driver         = (*mcmAdapter)(nil)
+	_ driver.Initializer    = (*mcmAdapter)(nil)
+	_ driver.VolumeIDReader = (*mcmAdapter)(nil)
 )
 
 // Traits implements driver.Driver. MCM's drivers tag instances with the machine's name, and send no client token.
@@ -284,7 +284,7 @@ func (s *mcmAdapter) listInstances(ctx context.Context, class provider.Class) ([
 	return instances, nil
 }
 
-// VolumeIDs implements driver.VolumeNamer. VolumeIDs omits volumes without a CSI driver, because their cloud is
+// VolumeIDs implements driver.VolumeIDReader. VolumeIDs omits volumes without a CSI driver, because their cloud is
 // unknown.
 func (s *mcmAdapter) VolumeIDs(ctx context.Context, volumes []provider.Volume) ([]string, error) {
 	request := &mcm.GetVolumeIDsRequest{}

@@ -79,7 +79,7 @@ func (s *scriptedDriver) GetVolumeIDs(context.Context, *mcm.GetVolumeIDsRequest)
 	return nil, errUnimplemented
 }
 
-func statusNotFound(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
+func returnNotFound(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
 	return nil, status.Error(codes.NotFound, "no instance")
 }
 
@@ -96,13 +96,13 @@ func requireProviderError(t *testing.T, err error) *provider.Error {
 
 // The driver receives the same objects as in a call by MCM's controller.
 func TestDriverReceivesTheSameObjectsAsFromMCM(t *testing.T) {
-	class := testClass(t, "pool", "prod", unchangedSpec)
+	class := testClass(t, "pool", "prod", keepSpec)
 	var got *mcm.CreateMachineRequest
 	d := &scriptedDriver{
-		status: statusNotFound,
+		status: returnNotFound,
 		create: func(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 			got = r
-			r.Secret.Data[ec2test.SecretUserData][0] = 'x' // drivers may modify their objects
+			r.Secret.Data[ec2test.SecretKeyUserData][0] = 'x' // drivers may modify their objects
 			return &mcm.CreateMachineResponse{
 				ProviderID:     "aws:///eu/i-1",
 				NodeName:       "n",
@@ -137,7 +137,7 @@ func TestDriverReceivesTheSameObjectsAsFromMCM(t *testing.T) {
 	)
 	assert.JSONEq(t, string(class.Spec), string(got.MachineClass.ProviderSpec.Raw))
 	assert.Len(t, got.Secret.Data, 3)
-	assert.Equal(t, "#!/bin/boot", string(class.Secret[ec2test.SecretUserData]))
+	assert.Equal(t, "#!/bin/boot", string(class.Secret[ec2test.SecretKeyUserData]))
 }
 
 func TestDriverErrorsAreMappedToCodes(t *testing.T) {
@@ -167,12 +167,12 @@ func TestDriverErrorsAreMappedToCodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &scriptedDriver{
-				status: statusNotFound,
+				status: returnNotFound,
 				create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 					return nil, row.err
 				},
 			}
-			class := testClass(t, "pool", "prod", unchangedSpec)
+			class := testClass(t, "pool", "prod", keepSpec)
 			class.Secret["pem"] = []byte("-----BEGIN-----\nAQAB\n-----END-----\n")
 			_, err := mcmdriver.New(d).CreateInstance(t.Context(), class, testMachine())
 			r := requireProviderError(t, err)
@@ -185,7 +185,7 @@ func TestDriverErrorsAreMappedToCodes(t *testing.T) {
 
 func TestDeletionIsRetriedAfterTenMinutes(t *testing.T) {
 	d := &scriptedDriver{
-		status: statusNotFound,
+		status: returnNotFound,
 		remove: func(*mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
 			return nil, status.Error(codes.FailedPrecondition, "the disk is in use")
 		},
@@ -194,7 +194,7 @@ func TestDeletionIsRetriedAfterTenMinutes(t *testing.T) {
 	m.ProviderID = "aws:///eu/i-1"
 	r := requireProviderError(
 		t,
-		mcmdriver.New(d).DeleteInstance(t.Context(), testClass(t, "pool", "prod", unchangedSpec), m),
+		mcmdriver.New(d).DeleteInstance(t.Context(), testClass(t, "pool", "prod", keepSpec), m),
 	)
 	assert.Equal(t, 10*time.Minute, r.RetryAfter)
 }
@@ -202,12 +202,12 @@ func TestDeletionIsRetriedAfterTenMinutes(t *testing.T) {
 // MCM stores the LastKnownState of a failed creation, and passes the state to the next creation.
 func TestFailedCreationKeepsItsLastKnownState(t *testing.T) {
 	d := &scriptedDriver{
-		status: statusNotFound,
+		status: returnNotFound,
 		create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 			return &mcm.CreateMachineResponse{LastKnownState: "disk-1 exists"}, status.Error(codes.Internal, "no interface")
 		},
 	}
-	made, err := mcmdriver.New(d).CreateInstance(t.Context(), testClass(t, "pool", "prod", unchangedSpec), testMachine())
+	made, err := mcmdriver.New(d).CreateInstance(t.Context(), testClass(t, "pool", "prod", keepSpec), testMachine())
 	require.Error(t, err)
 	assert.Equal(t, "disk-1 exists", made.LastKnownState)
 }
@@ -227,13 +227,13 @@ func TestInitializeIsOptional(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &scriptedDriver{
-				status:     statusNotFound,
+				status:     returnNotFound,
 				initialize: row.initialize,
 				create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 					return &mcm.CreateMachineResponse{ProviderID: "id", NodeName: "n"}, nil
 				},
 			}
-			made, err := mcmdriver.New(d).CreateInstance(t.Context(), testClass(t, "pool", "prod", unchangedSpec), testMachine())
+			made, err := mcmdriver.New(d).CreateInstance(t.Context(), testClass(t, "pool", "prod", keepSpec), testMachine())
 			require.NoError(t, err)
 			assert.Equal(t, row.want, made)
 		})
@@ -242,7 +242,7 @@ func TestInitializeIsOptional(t *testing.T) {
 
 // If a driver implements neither GetMachineStatus nor ListMachines, CreateInstance must not create an instance.
 func TestDriverWithoutStatusAndListCreatesNothing(t *testing.T) {
-	p, class := mcmdriver.New(&scriptedDriver{}), testClass(t, "pool", "prod", unchangedSpec)
+	p, class := mcmdriver.New(&scriptedDriver{}), testClass(t, "pool", "prod", keepSpec)
 	_, err := p.CreateInstance(t.Context(), class, testMachine())
 	assert.Equal(t, provider.Unimplemented, requireProviderError(t, err).Code)
 	_, err = p.InstanceStatus(t.Context(), class, testMachine())
@@ -260,7 +260,7 @@ func TestStatusOutOfRangeIsReturnedIfTheListIsEmpty(t *testing.T) {
 		},
 		list: func() (*mcm.ListMachinesResponse, error) { return &mcm.ListMachinesResponse{}, nil },
 	}
-	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), testClass(t, "pool", "prod", unchangedSpec), testMachine())
+	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), testClass(t, "pool", "prod", keepSpec), testMachine())
 	assert.Equal(t, provider.OutOfRange, requireProviderError(t, err).Code)
 }
 
@@ -268,7 +268,7 @@ func TestDriverPanicIsAnInternalError(t *testing.T) {
 	d := &scriptedDriver{
 		status: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) { panic("nil map") },
 	}
-	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), testClass(t, "pool", "prod", unchangedSpec), testMachine())
+	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), testClass(t, "pool", "prod", keepSpec), testMachine())
 	r := requireProviderError(t, err)
 	assert.Equal(t, provider.Internal, r.Code)
 	assert.Contains(t, r.Message, "the driver panicked: nil map")
@@ -278,7 +278,7 @@ func TestDriverPanicIsAnInternalError(t *testing.T) {
 // creating or deleting the machine returns Aborted.
 func TestCreateIsAbortedWhileTheDriverIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
+		class, cloud := testClass(t, "pool", "prod", keepSpec), &ec2test.Cloud{}
 		d := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		free := make(chan struct{})
 		d.HangCalls("CreateMachine", free)
@@ -304,7 +304,7 @@ func TestCreateIsAbortedWhileTheDriverIgnoresItsContext(t *testing.T) {
 // the first worker ends with the driver's call, and the attempt of the second worker finds the instance.
 func TestCancelledCreationWaitsForTheDriversCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
+		class, cloud := testClass(t, "pool", "prod", keepSpec), &ec2test.Cloud{}
 		free := make(chan struct{})
 		slow := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		slow.HangCalls("CreateMachine", free)
@@ -329,7 +329,7 @@ func TestCancelledCreationWaitsForTheDriversCall(t *testing.T) {
 // The attempt of the second worker waits for the instance of the driver's call.
 func TestCreateWaitsForAnAttemptWithoutHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{}
+		class, cloud := testClass(t, "pool", "prod", keepSpec), &ec2test.Cloud{}
 		free := make(chan struct{})
 		slow := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		slow.HangCalls("CreateMachine", free)
@@ -359,7 +359,7 @@ func TestCreateAfterACrashFindsTheInstanceWithinTheWindow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				class, cloud := testClass(t, "pool", "prod", unchangedSpec), &ec2test.Cloud{ReadDelay: row.shows}
+				class, cloud := testClass(t, "pool", "prod", keepSpec), &ec2test.Cloud{ReadDelay: row.shows}
 				// the request of the crashed worker
 				_, err := cloud.RunInstances(
 					ec2test.Instance{
@@ -394,7 +394,7 @@ func TestOptionsReachTheDriverPackage(t *testing.T) {
 	p := mcmdriver.New(
 		&scriptedDriver{},
 		mcmdriver.WithConsistencyWindow(time.Minute),
-		mcmdriver.WithDriverOptions(driver.WithRequestLife(time.Minute)),
+		mcmdriver.WithDriverOptions(driver.WithRequestLifetime(time.Minute)),
 	)
 	traits, err := p.Traits(t.Context(), provider.Class{})
 	require.NoError(t, err)

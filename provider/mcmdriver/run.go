@@ -11,9 +11,9 @@ import (
 // flags of Millwright's worker, and runs until SIGINT or SIGTERM. The exit code is 1 after an error, and 2 for invalid
 // arguments.
 func Run(d mcm.Driver, name string, options ...Option) {
-	newWorker(d, name, options...).Main()
+	newProvider(d, name, options...).Main()
 }
 
-func newWorker(d mcm.Driver, name string, options ...Option) serve.Provider {
+func newProvider(d mcm.Driver, name string, options ...Option) serve.Provider {
 	return serve.Provider{Name: name, Cloud: New(d, options...), ReadsNodeTemplates: true}
 }

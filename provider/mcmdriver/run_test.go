@@ -18,7 +18,7 @@ func TestInvalidFlagsAreRefused(t *testing.T) {
 		"--cluster-name=prod --metrics-address=127.0.0.1:0 --log-level=error --kubeconfig=missing": "read kubeconfig",
 		"--queues=machines": "unknown flag: --queues",
 	} {
-		c := newWorker(&ec2test.Driver{}, "AWS").Command()
+		c := newProvider(&ec2test.Driver{}, "AWS").Command()
 		commandline.RefuseUnknownArguments(c)
 		c.SetArgs(strings.Fields(arguments))
 		err := c.ExecuteContext(t.Context())
@@ -27,7 +27,7 @@ func TestInvalidFlagsAreRefused(t *testing.T) {
 			assert.NotNil(t, c.Flags().Lookup(name), name)
 		}
 	}
-	c := newWorker(&ec2test.Driver{}, "A W S").Command()
+	c := newProvider(&ec2test.Driver{}, "A W S").Command()
 	c.SetArgs([]string{})
 	require.ErrorContains(t, c.ExecuteContext(t.Context()), "name of provider")
 }

@@ -47,17 +47,17 @@ const (
 	ec2URLVariable          = "TEST_EC2_URL"
 	lossyHeartbeatsVariable = "TEST_LOSSY"
 
-	// consistency is the time after which the cloud shows a new instance. The consistency window of the worker's Traits
-	// is longer. If a create request never arrives, the next attempt waits for requestLife + consistencyWindow
+	// readDelay is the time after which the cloud shows a new instance. The consistency window of the worker's Traits
+	// is longer. If a create request never arrives, the next attempt waits for requestLifetime + consistencyWindow
 	// (default: 20 s).
-	consistency       = 200 * time.Millisecond
+	readDelay         = 200 * time.Millisecond
 	consistencyWindow = time.Second
-	requestLife       = 3 * time.Second
+	requestLifetime   = 3 * time.Second
 )
 
 var (
 	testRig *rig.Rig
-	ec2     = &faultyEC2{Cloud: &ec2test.Cloud{ReadDelay: consistency}, workerKilled: make(chan struct{})}
+	ec2     = &faultyEC2{Cloud: &ec2test.Cloud{ReadDelay: readDelay}, workerKilled: make(chan struct{})}
 )
 
 // TestMain starts a local stack. The provider's worker in the local stack is another process of the test binary.
@@ -67,8 +67,14 @@ func TestMain(m *testing.M) {
 			loseHeartbeats()
 		}
 		mcmtest.IgnoreStackFlags()
-		mcmdriver.Run(&ec2test.Driver{Cloud: ec2test.Client{URL: url}}, ec2test.Provider,
-			mcmdriver.WithConsistencyWindow(consistencyWindow), mcmdriver.WithDriverOptions(driver.WithRequestLife(requestLife)))
+		mcmdriver.Run(
+			&ec2test.Driver{Cloud: ec2test.Client{URL: url}},
+			ec2test.ProviderName,
+			mcmdriver.WithConsistencyWindow(
+				consistencyWindow,
+			),
+			mcmdriver.WithDriverOptions(driver.WithRequestLifetime(requestLifetime)),
+		)
 		return
 	}
 	server := httptest.NewServer(ec2)
@@ -102,14 +108,14 @@ type faultyEC2 struct {
 
 	workerKilled chan struct{} // closed after the worker was killed
 
-	mu              sync.Mutex
-	countedRequests int           // number of create requests, except requests while createDuration is set
-	createDuration  time.Duration // duration of a create request
+	mu             sync.Mutex
+	requestCount   int           // number of create requests, except requests while createDuration is set
+	createDuration time.Duration // duration of a create request
 }
 
 func (e *faultyEC2) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	n := 0
-	if request.URL.Path == ec2test.PathRun {
+	if request.URL.Path == ec2test.PathRunInstances {
 		body, err := io.ReadAll(request.Body) // the body is read first, because the client may be killed later
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -119,8 +125,8 @@ func (e *faultyEC2) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		e.mu.Lock()
 		slow := e.createDuration
 		if slow == 0 {
-			e.countedRequests++
-			n = e.countedRequests
+			e.requestCount++
+			n = e.requestCount
 		}
 		e.mu.Unlock()
 		time.Sleep(slow)
@@ -143,7 +149,7 @@ func (e *faultyEC2) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 func (e *faultyEC2) createRequestCount() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.countedRequests
+	return e.requestCount
 }
 
 // runningInstances returns the machine names of all running instances, by provider ID.
@@ -160,7 +166,7 @@ func (e *faultyEC2) runningInstances() map[string]string {
 // simulateNodes creates the Node of each new instance and deletes the Node of each terminated instance, like a cloud
 // controller manager.
 func simulateNodes(t *testing.T) {
-	kubelets, err := cloud.NewKubeNodes(testRig.Stack.KubeconfigPath(component.Test))
+	kubelets, err := cloud.NewKubeNodeClient(testRig.Stack.KubeconfigPath(component.TestIdentity))
 	require.NoError(t, err)
 	ec2.OnInstanceChange = func(i ec2test.Instance) {
 		instance := virtual.Instance{
@@ -202,7 +208,7 @@ func allowSecretReads(t *testing.T) {
 // An MCM MachineDeployment uses a class for MCM's AWS driver. The test kills the worker during the creation, then rolls
 // out, scales down and deletes the MachineDeployment. Each machine has exactly one instance, and no instance remains.
 func TestPoolWithAWSDriverMakesOneInstancePerMachine(t *testing.T) {
-	_, err := testRig.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
+	_, err := testRig.Stack.RunKubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
 	require.NoError(t, err)
 	allowSecretReads(t)
 	simulateNodes(t)
@@ -264,14 +270,14 @@ func TestPoolWithAWSDriverMakesOneInstancePerMachine(t *testing.T) {
 	joined, err := testRig.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	assert.Empty(t, joined.Items)
-	requireCountedRequests(t)
+	requireRequestMetrics(t)
 }
 
 // Two workers serve the provider. A creation in the cloud takes 20 s, and the driver ignores cancellations. For 4 of
 // every 10 seconds, Temporal does not answer the heartbeats of the second worker.
 func TestTwoWorkersUnderLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
 	const many = 200
-	_, err := testRig.Stack.Kubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
+	_, err := testRig.Stack.RunKubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
 	require.NoError(t, err)
 	allowSecretReads(t)
 	before := len(ec2.AllInstances())
@@ -376,9 +382,9 @@ func requireOneInstancePerMachine(t *testing.T, p *rig.Pool) map[string]string {
 	return recorded
 }
 
-// requireCountedRequests logs the worker's requests for Machines to the API server, and requires that metrics count the
+// requireRequestMetrics logs the worker's requests for Machines to the API server, and requires that metrics count the
 // worker's requests to EC2.
-func requireCountedRequests(t *testing.T) {
+func requireRequestMetrics(t *testing.T) {
 	t.Helper()
 	counts := map[string]int{}
 	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool { return a.User.Username == component.ProviderIdentity }) {

@@ -15,8 +15,8 @@ import (
 	"millwright/provider/driver"
 )
 
-// maxErrorBody is the maximum number of bytes that the client reads from the body of an error answer.
-const maxErrorBody = 64 << 10
+// maxErrorBodyBytes is the maximum number of bytes that the client reads from the body of an error answer.
+const maxErrorBodyBytes = 64 << 10
 
 // session is a Driver with the credentials of one call. token is the bearer token.
 type session struct {
@@ -27,13 +27,13 @@ type session struct {
 // openSession returns a session for a class. If the class's Secret has no token, openSession returns Unauthenticated
 // without sending a request.
 func (d *Driver) openSession(class provider.Class) (*session, error) {
-	token := strings.TrimSpace(string(class.Secret[SecretToken]))
+	token := strings.TrimSpace(string(class.Secret[SecretKeyToken]))
 	if token == "" {
 		return nil, provider.Errorf(
 			provider.Unauthenticated,
 			"the secret of machine class %s has no key %q",
 			classTag(class),
-			SecretToken,
+			SecretKeyToken,
 		)
 	}
 	return &session{Driver: d, token: token}, nil
@@ -54,10 +54,10 @@ func (s *session) readAllPages(ctx context.Context, path string, query url.Value
 		for _, item := range answer.Items {
 			found.Instances = append(found.Instances, toProviderInstance(item))
 		}
-		if answer.Next == "" {
+		if answer.NextPage == "" {
 			return found, nil
 		}
-		query.Set("page", answer.Next)
+		query.Set("page", answer.NextPage)
 	}
 }
 
@@ -84,7 +84,7 @@ func (s *session) sendRequest(ctx context.Context, method, path string, in, out 
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode >= http.StatusMultipleChoices {
-		return errorOfAnswer(answer)
+		return errorFromAnswer(answer)
 	}
 	if out == nil {
 		_, _ = io.Copy(io.Discard, answer.Body) // if the body is not read, the connection cannot be reused
@@ -96,10 +96,10 @@ func (s *session) sendRequest(ctx context.Context, method, path string, in, out 
 	return nil
 }
 
-// errorOfAnswer converts an answer with an HTTP error status to an error.
-func errorOfAnswer(answer *http.Response) error {
+// errorFromAnswer converts an answer with an HTTP error status to an error.
+func errorFromAnswer(answer *http.Response) error {
 	var told ErrorAnswer
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBodyBytes))
 	if err != nil || json.Unmarshal(body, &told) != nil || told.Code == "" {
 		return provider.Errorf(codeOfStatus(answer.StatusCode), "the cloud answered HTTP %d", answer.StatusCode)
 	}

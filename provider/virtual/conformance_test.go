@@ -16,11 +16,11 @@ import (
 
 func operationOfMethod(method provider.Method) admin.Operation {
 	return map[provider.Method]admin.Operation{
-		provider.MethodCreateInstance:     admin.Create,
-		provider.MethodInitializeInstance: admin.Initialize,
-		provider.MethodDeleteInstance:     admin.Delete,
-		provider.MethodInstanceStatus:     admin.Status,
-		provider.MethodListInstances:      admin.List,
+		provider.MethodCreateInstance:     admin.OperationCreate,
+		provider.MethodInitializeInstance: admin.OperationInitialize,
+		provider.MethodDeleteInstance:     admin.OperationDelete,
+		provider.MethodInstanceStatus:     admin.OperationStatus,
+		provider.MethodListInstances:      admin.OperationList,
 	}[method]
 }
 
@@ -28,19 +28,19 @@ func TestConformance(t *testing.T) {
 	const asItComes = "as it comes"
 	for name, behave := range map[string]func(*admin.Behaviour){
 		asItComes:               func(*admin.Behaviour) {},
-		"without client tokens": func(b *admin.Behaviour) { b.ClientTokens = false },
+		"without client tokens": func(b *admin.Behaviour) { b.HonorClientTokens = false },
 		"stale reads, without client tokens": func(b *admin.Behaviour) {
-			b.ClientTokens = false
+			b.HonorClientTokens = false
 			b.Staleness = virtual.Duration(20 * time.Millisecond)
 			b.AcceptLatency = virtual.Duration(10 * time.Millisecond)
 		},
 		"names of its own for nodes, initialised later": func(b *admin.Behaviour) {
-			b.OwnNodeNames = true
+			b.ChooseNodeNames = true
 			b.BootLatency = virtual.Duration(20 * time.Millisecond)
-			b.NodeInit = virtual.Duration(time.Second)
+			b.NodeInitDelay = virtual.Duration(time.Second)
 		},
 		"pages of two":                        func(b *admin.Behaviour) { b.PageSize = 2 },
-		"instances that are gone linger":      func(b *admin.Behaviour) { b.Linger = virtual.Duration(time.Hour) },
+		"instances that are gone linger":      func(b *admin.Behaviour) { b.LingerTime = virtual.Duration(time.Hour) },
 		"refusals that quote the credentials": func(b *admin.Behaviour) { b.QuoteCredentials = true },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestConformance(t *testing.T) {
 					c := startCloud(t)
 					c.changeBehaviour(t, behave)
 					if overHTTP {
-						return newConformanceCloud(t, c, virtual.New(c.startServer(t), driver.WithRequestLife(time.Second)))
+						return newConformanceCloud(t, c, virtual.New(c.startServer(t), driver.WithRequestLifetime(time.Second)))
 					}
 					return newConformanceCloud(t, c, newWorkerProvider(c))
 				}},
@@ -62,33 +62,33 @@ func TestConformance(t *testing.T) {
 }
 
 func newConformanceCloud(t *testing.T, c testCloud, p provider.Provider) conformance.Cloud {
-	c.changeBehaviour(t, func(b *admin.Behaviour) { b.Tokens = []string{canarySecret} })
+	c.changeBehaviour(t, func(b *admin.Behaviour) { b.AcceptedTokens = []string{canarySecret} })
 	denied := testClass("pool", nil)
 	denied.Secret["token"] = []byte("canary-of-somebody-else")
 	initializing := testClass("initializing", map[string]any{"initialize": true})
 	return conformance.Cloud{
-		Provider:        p,
-		Class:           testClass("pool", nil),
-		InitializeClass: &initializing,
-		DeniedClass:     &denied,
-		VolumeOfCloud: func(handle string) provider.Volume {
+		Provider:            p,
+		Class:               testClass("pool", nil),
+		ClassWithInitialize: &initializing,
+		DeniedClass:         &denied,
+		NewVolume: func(handle string) provider.Volume {
 			return provider.Volume{CSIDriver: virtual.CSIDriver, Handle: handle}
 		},
 		FailNextCall: func(method provider.Method, err *provider.Error) {
 			require.NoError(t, c.AddFault(admin.Fault{
 				Operation: operationOfMethod(method), Code: err.Code.String(), Message: err.Message,
-				RetryAfter: virtual.Duration(err.RetryAfter), Count: 1,
+				RetryAfter: virtual.Duration(err.RetryAfter), FailureCount: 1,
 			}))
 		},
 		HangCalls: func(method provider.Method) {
 			c.changeBehaviour(t, func(b *admin.Behaviour) {
 				// keep the other hangs: if one were removed, its hanging calls would continue and take effect
-				hangs := maps.Clone(b.Hangs)
+				hangs := maps.Clone(b.HangPoints)
 				if hangs == nil {
 					hangs = map[admin.Operation]admin.HangPoint{}
 				}
-				hangs[operationOfMethod(method)] = admin.BeforeEffect
-				b.Hangs = hangs
+				hangs[operationOfMethod(method)] = admin.HangBeforeEffect
+				b.HangPoints = hangs
 			})
 		},
 		CreateByHand: func(m provider.Machine) {

@@ -25,12 +25,12 @@ const requestLifetime = 100 * time.Millisecond
 // slowCloud is the configuration of a cloud in which a creation takes long enough for an interruption. All durations
 // are a hundredth of the durations of a real cloud.
 type slowCloud struct {
-	clientTokens             bool
+	usesClientTokens         bool
 	acceptLatency, staleness time.Duration
 }
 
 func (s slowCloud) String() string {
-	return fmt.Sprintf("tokens=%t accept=%s staleness=%s", s.clientTokens, s.acceptLatency, s.staleness)
+	return fmt.Sprintf("tokens=%t accept=%s staleness=%s", s.usesClientTokens, s.acceptLatency, s.staleness)
 }
 
 func slowClouds() []slowCloud {
@@ -38,7 +38,7 @@ func slowClouds() []slowCloud {
 	for _, tokens := range []bool{true, false} {
 		for _, accept := range []time.Duration{0, 30 * time.Millisecond} {
 			for _, staleness := range []time.Duration{0, 30 * time.Millisecond} {
-				clouds = append(clouds, slowCloud{clientTokens: tokens, acceptLatency: accept, staleness: staleness})
+				clouds = append(clouds, slowCloud{usesClientTokens: tokens, acceptLatency: accept, staleness: staleness})
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func slowClouds() []slowCloud {
 func (s slowCloud) startSlowCloud(t *testing.T) testCloud {
 	c := startCloud(t)
 	c.changeBehaviour(t, func(b *admin.Behaviour) {
-		b.ClientTokens = s.clientTokens
+		b.HonorClientTokens = s.usesClientTokens
 		b.CreateLatency = virtual.Duration(300 * time.Millisecond)
 		b.AcceptLatency, b.Staleness = virtual.Duration(s.acceptLatency), virtual.Duration(s.staleness)
 	})
@@ -57,8 +57,8 @@ func (s slowCloud) startSlowCloud(t *testing.T) testCloud {
 
 // newWorkerProvider returns a new Provider without state, like the Provider of a newly started worker.
 func newWorkerProvider(c testCloud, options ...driver.Option) *driver.Provider {
-	return virtual.NewOverTransport(c.transport, "cloud", append([]driver.Option{
-		driver.WithRequestLife(requestLifetime), driver.WithSearchInterval(5 * time.Millisecond),
+	return virtual.NewWithTransport(c.transport, "cloud", append([]driver.Option{
+		driver.WithRequestLifetime(requestLifetime), driver.WithSearchInterval(5 * time.Millisecond),
 	}, options...)...)
 }
 
@@ -72,7 +72,7 @@ func cancelDuringCreate(t *testing.T, c testCloud, p *driver.Provider, m provide
 		_, err := p.CreateInstance(ctx, testClass("pool", nil), m)
 		dead <- err
 	}()
-	require.Eventually(t, func() bool { return c.Stats().Creating == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().PendingCreates == 1 }, 5*time.Second, time.Millisecond)
 	kill()
 	require.Equal(t, provider.Canceled, provider.CodeOfError(<-dead))
 }
@@ -80,7 +80,7 @@ func cancelDuringCreate(t *testing.T, c testCloud, p *driver.Provider, m provide
 // waitForCreates waits until no create request is in flight, and returns the statistics of the cloud.
 func waitForCreates(t *testing.T, c testCloud) admin.Stats {
 	t.Helper()
-	require.Eventually(t, func() bool { return c.Stats().Creating == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().PendingCreates == 0 }, 5*time.Second, time.Millisecond)
 	return c.Stats()
 }
 
@@ -96,9 +96,9 @@ func TestKilledCreatorLeavesOneInstance(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, "m", instance.MachineName)
 				stats := waitForCreates(t, c)
-				assert.Equal(t, 1, stats.Creates)
-				assert.Zero(t, stats.DuplicateCreates)
-				assert.Equal(t, 1, stats.Live)
+				assert.Equal(t, 1, stats.CreatedInstances)
+				assert.Zero(t, stats.DuplicateInstances)
+				assert.Equal(t, 1, stats.LiveInstances)
 			})
 		})
 	}
@@ -121,13 +121,13 @@ func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := slowCloud{clientTokens: false, staleness: row.staleness}.startSlowCloud(t)
+				c := slowCloud{usesClientTokens: false, staleness: row.staleness}.startSlowCloud(t)
 				cancelDuringCreate(t, c, newWorkerProvider(c), untriedMachine())
 				_, err := newWorkerProvider(c, row.options...).CreateInstance(t.Context(), testClass("pool", nil), row.retry)
 				require.NoError(t, err)
 				stats := waitForCreates(t, c)
-				assert.Equal(t, 2, stats.Creates)
-				assert.Equal(t, 1, stats.DuplicateCreates)
+				assert.Equal(t, 2, stats.CreatedInstances)
+				assert.Equal(t, 1, stats.DuplicateInstances)
 				assert.Equal(t, 1, stats.LiveDuplicateUIDs)
 				assert.Equal(t, 1, stats.LiveDuplicateNames)
 			})
@@ -142,7 +142,7 @@ func TestCreateWaitsForAnEarlierRequestThatNeverArrived(t *testing.T) {
 		_, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)
 		assert.Greater(t, time.Since(begun), requestLifetime, "an earlier request might have been under way")
-		assert.Equal(t, 1, waitForCreates(t, c).Creates)
+		assert.Equal(t, 1, waitForCreates(t, c).CreatedInstances)
 	})
 }
 
@@ -150,13 +150,13 @@ func TestFirstCreateDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
 		c.changeBehaviour(t, func(b *admin.Behaviour) {
-			b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
+			b.HonorClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
 		})
 		_, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 		require.NoError(t, err)
 		stats := c.Stats()
-		assert.Equal(t, 1, stats.Calls[admin.Status])
-		assert.Zero(t, stats.Calls[admin.Limits])
+		assert.Equal(t, 1, stats.Calls[admin.OperationStatus])
+		assert.Zero(t, stats.Calls[admin.OperationLimits])
 	})
 }
 
@@ -169,8 +169,8 @@ func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
 				cancelDuringCreate(t, c, newWorkerProvider(c), untriedMachine())
 				require.NoError(t, newWorkerProvider(c).DeleteInstance(t.Context(), testClass("pool", nil), testMachine()))
 				stats := waitForCreates(t, c)
-				assert.Equal(t, 1, stats.Creates)
-				assert.Zero(t, stats.Live)
+				assert.Equal(t, 1, stats.CreatedInstances)
+				assert.Zero(t, stats.LiveInstances)
 			})
 		})
 	}
@@ -181,12 +181,12 @@ func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
 func TestDelayedCreateRequestIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		c.changeBehaviour(t, func(b *admin.Behaviour) { b.ClientTokens = false })
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.HonorClientTokens = false })
 		network := &freezingTransport{RoundTripper: c.transport, thawSignal: make(chan struct{})}
 
 		frozen := make(chan createResult, 1)
 		go func() {
-			instance, err := virtual.NewOverTransport(network, "cloud", driver.WithRequestLife(requestLifetime)).
+			instance, err := virtual.NewWithTransport(network, "cloud", driver.WithRequestLifetime(requestLifetime)).
 				CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 			frozen <- createResult{instance, err}
 		}()
@@ -199,8 +199,8 @@ func TestDelayedCreateRequestIsRefused(t *testing.T) {
 		require.NoError(t, late.err)
 		assert.Equal(t, taken.ProviderID, late.instance.ProviderID, "refused, it looks again and adopts")
 		stats := c.Stats()
-		assert.Equal(t, 1, stats.Creates)
-		assert.Equal(t, 1, stats.Expired)
+		assert.Equal(t, 1, stats.CreatedInstances)
+		assert.Equal(t, 1, stats.ExpiredRequests)
 	})
 }
 
@@ -212,12 +212,12 @@ type createResult struct {
 // freezingTransport is an http.RoundTripper that delays the first create request until the channel thawed is closed.
 type freezingTransport struct {
 	http.RoundTripper
-	createRequests atomic.Int32
-	thawSignal     chan struct{}
+	createRequestCount atomic.Int32
+	thawSignal         chan struct{}
 }
 
 func (f *freezingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodPost && f.createRequests.Add(1) == 1 {
+	if r.Method == http.MethodPost && f.createRequestCount.Add(1) == 1 {
 		<-f.thawSignal
 	}
 	return f.RoundTripper.RoundTrip(r)
@@ -226,14 +226,19 @@ func (f *freezingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestLostAnswerIsAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		c.changeBehaviour(t, func(b *admin.Behaviour) { b.ClientTokens = false })
-		require.NoError(t, c.AddFault(admin.Fault{Operation: admin.Create, Code: "Unavailable", After: true, Count: 1}))
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.HonorClientTokens = false })
+		require.NoError(
+			t,
+			c.AddFault(
+				admin.Fault{Operation: admin.OperationCreate, Code: "Unavailable", FailsAfterEffect: true, FailureCount: 1},
+			),
+		)
 		p := newWorkerProvider(c)
 		_, err := p.CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 		require.Equal(t, provider.Unavailable, provider.CodeOfError(err))
 		_, err = p.CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)
-		assert.Equal(t, 1, c.Stats().Creates)
+		assert.Equal(t, 1, c.Stats().CreatedInstances)
 	})
 }
 
@@ -241,13 +246,13 @@ func TestErrorAtTheDeadlineMentionsTheEarlierCreation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
 		c.changeBehaviour(t, func(b *admin.Behaviour) {
-			b.ClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
+			b.HonorClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := newWorkerProvider(c).CreateInstance(ctx, testClass("pool", nil), testMachine())
 		assert.Equal(t, provider.DeadlineExceeded, provider.CodeOfError(err))
 		assert.ErrorContains(t, err, "earlier creation")
-		assert.Zero(t, c.Stats().Creates)
+		assert.Zero(t, c.Stats().CreatedInstances)
 	})
 }

@@ -1,4 +1,4 @@
 package virtual
 
-// NewOverTransport returns a Provider that reaches the virtualcloud through the given http.RoundTripper.
-var NewOverTransport = newWithTransport
+// NewWithTransport returns a Provider that reaches the virtualcloud through the given http.RoundTripper.
+var NewWithTransport = newWithTransport

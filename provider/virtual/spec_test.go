@@ -27,7 +27,7 @@ func TestParseSpec(t *testing.T) {
 	assert.Zero(t, *spec.BootLatency)
 	assert.Nil(t, spec.DeleteLatency, "left out is not zero")
 	assert.Equal(t, 5, *spec.Quota)
-	assert.True(t, spec.Initialize)
+	assert.True(t, spec.NeedsInitialize)
 }
 
 // The table in examples/README.md must list exactly the fields of a providerSpec.

@@ -24,8 +24,8 @@ const CSIDriver = "csi.virtual.millwright"
 
 // Keys of Class.Secret.
 const (
-	SecretToken    = "token"    // bearer token for the cloud; required
-	SecretUserData = "userData" // user data, which the instance receives unchanged; optional
+	SecretKeyToken    = "token"    // bearer token for the cloud; required
+	SecretKeyUserData = "userData" // user data, which the instance receives unchanged; optional
 )
 
 // maxIdleConns is the maximum number of idle connections to the cloud. The number exceeds a worker's default of 200
@@ -68,7 +68,7 @@ func (d *Driver) Traits(ctx context.Context, class provider.Class) (provider.Tra
 		return provider.Traits{}, err
 	}
 	traits := provider.Traits{Window: time.Duration(limits.ConsistencyWindow), Expires: true}
-	if limits.ClientTokens {
+	if limits.HonorsClientTokens {
 		traits.Idempotency = provider.ByToken
 	}
 	return traits, nil
@@ -123,7 +123,7 @@ func (d *Driver) Create(
 		Name:        machine.Name,
 		Tags:        Tags{Cluster: machine.Cluster, Class: classTag(class), Machine: machine.Name, MachineUID: machine.UID},
 		Spec:        spec,
-		UserData:    class.Secret[SecretUserData],
+		UserData:    class.Secret[SecretKeyUserData],
 		ClientToken: request.Token,
 		NotAfter:    request.NotAfter,
 	}, &made)
@@ -180,7 +180,8 @@ func (d *Driver) List(ctx context.Context, class provider.Class, cluster string)
 	return found.Instances, err
 }
 
-// VolumeIDs implements driver.VolumeNamer. VolumeIDs returns the handles of the volumes of virtualcloud's CSI driver.
+// VolumeIDs implements driver.VolumeIDReader. VolumeIDs returns the handles of the volumes of virtualcloud's CSI
+// driver.
 func (d *Driver) VolumeIDs(_ context.Context, volumes []provider.Volume) ([]string, error) {
 	ids := []string{}
 	for _, v := range volumes {
@@ -219,7 +220,7 @@ func toProviderInstance(w Instance) provider.Instance {
 		state = provider.Terminating
 	case w.State == StateTerminated:
 		state = provider.Terminated
-	case w.Initialize && !w.Initialized:
+	case w.NeedsInitialize && !w.Initialized:
 		state = provider.Uninitialized
 	case w.State == StateRunning:
 		state = provider.Running

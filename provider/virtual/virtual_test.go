@@ -27,7 +27,7 @@ func TestMissingOrRefusedTokenIsUnauthenticated(t *testing.T) {
 		assert.ErrorContains(t, err, `the secret of machine class shop/pool has no key "token"`)
 		assert.Empty(t, c.Stats().Calls, "nothing is asked without credentials")
 
-		c.changeBehaviour(t, func(b *admin.Behaviour) { b.Tokens = []string{"the-good-token"} })
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.AcceptedTokens = []string{"the-good-token"} })
 		wrong := testClass("pool", nil)
 		_, err = p.CreateInstance(t.Context(), wrong, untriedMachine())
 		require.Equal(t, provider.Unauthenticated, provider.CodeOfError(err))
@@ -61,7 +61,7 @@ func TestDeleteNeedsNoValidClass(t *testing.T) {
 		m := testMachine()
 		m.ProviderID = made.ProviderID
 		require.NoError(t, p.DeleteInstance(t.Context(), broken, m))
-		assert.Zero(t, c.Stats().Live)
+		assert.Zero(t, c.Stats().LiveInstances)
 	})
 }
 
@@ -69,7 +69,7 @@ func TestDeleteNeedsNoValidClass(t *testing.T) {
 func TestDeleteDeletesEveryInstanceOfTheMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		c.changeBehaviour(t, func(b *admin.Behaviour) { b.ClientTokens = false })
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.HonorClientTokens = false })
 		careless := newWorkerProvider(c, driver.WithoutSearch())
 		var made provider.Instance
 		for range 2 {
@@ -77,11 +77,11 @@ func TestDeleteDeletesEveryInstanceOfTheMachine(t *testing.T) {
 			made, err = careless.CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 			require.NoError(t, err)
 		}
-		require.Equal(t, 2, c.Stats().Live)
+		require.Equal(t, 2, c.Stats().LiveInstances)
 		m := testMachine()
 		m.ProviderID = made.ProviderID
 		require.NoError(t, newWorkerProvider(c).DeleteInstance(t.Context(), testClass("pool", nil), m))
-		assert.Zero(t, c.Stats().Live)
+		assert.Zero(t, c.Stats().LiveInstances)
 	})
 }
 
@@ -120,7 +120,7 @@ func TestRestoredMachineFindsItsInstanceByProviderID(t *testing.T) {
 	})
 }
 
-func TestStatusOfAYoungInstanceOutwaitsStaleReads(t *testing.T) {
+func TestStatusOfAYoungInstanceWaitsForTheEndOfStaleReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
 		c.changeBehaviour(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Second) })

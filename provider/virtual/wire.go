@@ -53,16 +53,16 @@ const (
 
 // Instance is an instance as the cloud reports it.
 type Instance struct {
-	ID          string    `json:"id"`         // i-N
-	ProviderID  string    `json:"providerID"` // virtual:///REGION/i-N
-	Name        string    `json:"name"`
-	NodeName    string    `json:"nodeName,omitempty"` // name of the instance's Node; may be empty before the boot
-	Tags        Tags      `json:"tags"`
-	State       string    `json:"state"`
-	Initialize  bool      `json:"initialize,omitempty"`  // the instance's class has the initialize step
-	Initialized bool      `json:"initialized,omitempty"` // the initialize step has run
-	Address     string    `json:"address"`
-	Created     time.Time `json:"created"`
+	ID              string    `json:"id"`         // i-N
+	ProviderID      string    `json:"providerID"` // virtual:///REGION/i-N
+	Name            string    `json:"name"`
+	NodeName        string    `json:"nodeName,omitempty"` // name of the instance's Node; may be empty before the boot
+	Tags            Tags      `json:"tags"`
+	State           string    `json:"state"`
+	NeedsInitialize bool      `json:"initialize,omitempty"`  // the instance's class has the initialize step
+	Initialized     bool      `json:"initialized,omitempty"` // the initialize step has run
+	Address         string    `json:"address"`
+	Created         time.Time `json:"created"`
 }
 
 // ReadAnswer is the answer to a list or lookup request. Items may be stale by less than Limits.ConsistencyWindow. Now
@@ -70,14 +70,14 @@ type Instance struct {
 type ReadAnswer struct {
 	Now   time.Time  `json:"now"`
 	Items []Instance `json:"items"` // sorted by the number N of the ID i-N
-	// Next is the value of the parameter page for the next page. Next is empty on the last page.
-	Next string `json:"next,omitempty"`
+	// NextPage is the value of the parameter page for the next page. NextPage is empty on the last page.
+	NextPage string `json:"next,omitempty"`
 }
 
 // Limits contains what the cloud guarantees in its documentation.
 type Limits struct {
-	// ClientTokens is true if the cloud obeys CreateRequest.ClientToken.
-	ClientTokens bool `json:"clientTokens"`
+	// HonorsClientTokens is true if the cloud obeys CreateRequest.ClientToken.
+	HonorsClientTokens bool `json:"clientTokens"`
 
 	// ConsistencyWindow is the cloud's provider.Traits.Window.
 	ConsistencyWindow Duration `json:"consistencyWindow"`

@@ -44,7 +44,7 @@ var (
 type FakeTemporal struct {
 	client.Client
 
-	ID                string // ID of the open workflow; any other ID is not found
+	WorkflowID        string // ID of the open workflow; any other ID is not found
 	Memo              *commonpb.Memo
 	Status            enumspb.WorkflowExecutionStatus
 	PendingActivities []*workflowpb.PendingActivityInfo
@@ -154,7 +154,7 @@ func (f *FakeTemporal) DescribeWorkflowExecution(
 	switch {
 	case f.Err != nil:
 		return nil, f.Err
-	case id != f.ID:
+	case id != f.WorkflowID:
 		return nil, serviceerror.NewNotFound("workflow not found for ID: " + id)
 	}
 	return &workflowservice.DescribeWorkflowExecutionResponse{
@@ -170,16 +170,16 @@ func (f *FakeTemporal) QueryWorkflow(_ context.Context, id, _, query string, _ .
 	if f.QueryErr != nil {
 		return nil, f.QueryErr
 	}
-	if id != f.ID || query != "pods" {
+	if id != f.WorkflowID || query != "pods" {
 		return nil, errors.New("unexpected query " + query + " of " + id)
 	}
-	return client.NewValue(EncodePayload(f.QueryAnswer)), nil
+	return client.NewValue(EncodePayloads(f.QueryAnswer)), nil
 }
 
 func (f *FakeTemporal) Close() { f.IsClosed = true }
 
-// EncodePayload returns a payload with a value.
-func EncodePayload(value any) *commonpb.Payloads {
+// EncodePayloads returns a payload with a value.
+func EncodePayloads(value any) *commonpb.Payloads {
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(value)
 	if err != nil {
 		panic(err)
@@ -189,8 +189,8 @@ func EncodePayload(value any) *commonpb.Payloads {
 
 // FakeBackend has the fakes that the commands of a test connect to.
 type FakeBackend struct {
-	Machines *fake.Clientset
-	Temporal *FakeTemporal
+	MachineClient *fake.Clientset
+	Temporal      *FakeTemporal
 	// answers reviews of the user and of the user's permissions; nil if the test needs no review
 	ReviewClient   kubernetes.Interface
 	ClusterClient  kubernetes.Interface // has the nodes, Leases and Deployments; nil if the test reads none of them
@@ -201,14 +201,14 @@ type FakeBackend struct {
 
 // NewFakeBackend returns a backend with these objects.
 func NewFakeBackend(machines ...runtime.Object) *FakeBackend {
-	return &FakeBackend{Machines: fake.NewSimpleClientset(machines...), Temporal: &FakeTemporal{}}
+	return &FakeBackend{MachineClient: fake.NewSimpleClientset(machines...), Temporal: &FakeTemporal{}}
 }
 
-// discovery is a discovery client that can only report whether Cluster API is installed.
-type discovery struct{ *FakeBackend }
+// discoveryClient is a discovery client that can only report whether Cluster API is installed.
+type discoveryClient struct{ *FakeBackend }
 
 // ServerResourcesForGroupVersion finds the API group if Cluster API is installed.
-func (s discovery) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
+func (s discoveryClient) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
 	s.DiscoveryCount++
 	if s.ClusterAPI == nil {
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, version)
@@ -219,10 +219,10 @@ func (s discovery) ServerResourcesForGroupVersion(version string) (*metav1.APIRe
 // Environment returns an environment that connects commands to the fakes, at the time Now.
 func (w *FakeBackend) Environment() kubecli.Environment {
 	return kubecli.Environment{
-		Clients: func(kubecli.ClusterAccess) (kubecli.Clients, error) {
-			clients := kubecli.Clients{Machines: w.Machines, ClusterAPI: kubecli.NewClusterAPI(nil, discovery{w})}
+		NewClients: func(kubecli.ClusterAccess) (kubecli.Clients, error) {
+			clients := kubecli.Clients{Machines: w.MachineClient, ClusterAPI: kubecli.NewClusterAPI(nil, discoveryClient{w})}
 			if w.ClusterAPI != nil {
-				clients.ClusterAPI = kubecli.NewClusterAPI(w.ClusterAPI.Client, discovery{w})
+				clients.ClusterAPI = kubecli.NewClusterAPI(w.ClusterAPI.Client, discoveryClient{w})
 			}
 			if w.ClusterClient != nil {
 				clients.Core, clients.Leases, clients.Apps = w.ClusterClient.CoreV1(), w.ClusterClient.CoordinationV1(), w.ClusterClient.AppsV1()
@@ -232,8 +232,8 @@ func (w *FakeBackend) Environment() kubecli.Environment {
 			}
 			return clients, nil
 		},
-		Temporal: func(kubecli.TemporalFlags) (client.Client, error) { return w.Temporal, nil },
-		Now:      func() time.Time { return Now },
+		DialTemporal: func(kubecli.TemporalFlags) (client.Client, error) { return w.Temporal, nil },
+		Now:          func() time.Time { return Now },
 	}
 }
 
@@ -251,7 +251,7 @@ func (w *FakeBackend) Run(ctx context.Context, c *cobra.Command, args ...string)
 // Patches returns the patches of Millwright's objects that were sent, each as TYPE PATCH.
 func (w *FakeBackend) Patches() []string {
 	var sent []string
-	for _, action := range w.Machines.Actions() {
+	for _, action := range w.MachineClient.Actions() {
 		if patch, ok := action.(clienttesting.PatchAction); ok {
 			sent = append(sent, string(patch.GetPatchType())+" "+string(patch.GetPatch()))
 		}
@@ -259,15 +259,15 @@ func (w *FakeBackend) Patches() []string {
 	return sent
 }
 
-// CancelAtFirstWrite is an output that cancels its command at the first write, as Ctrl-C would.
-type CancelAtFirstWrite struct {
+// CancellingWriter is an output that cancels its command at the first write, as Ctrl-C would.
+type CancellingWriter struct {
 	bytes.Buffer
 
 	Cancel context.CancelFunc
 }
 
 // Write calls Cancel and keeps the text.
-func (p *CancelAtFirstWrite) Write(text []byte) (int, error) {
+func (p *CancellingWriter) Write(text []byte) (int, error) {
 	p.Cancel()
 	return p.Buffer.Write(text)
 }

@@ -30,8 +30,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// timeout is the timeout of all checks together. A user does not wait for more than 15 s.
-const timeout = 15 * time.Second
+// checksTimeout is the timeout of all checks together. A user does not wait for more than 15 s.
+const checksTimeout = 15 * time.Second
 
 // doctorCommand is the command `millwright doctor` with its flags.
 type doctorCommand struct {
@@ -75,13 +75,13 @@ type finding struct {
 }
 
 func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, checksTimeout)
 	defer cancel()
-	clients, err := x.Clients(x.access)
+	clients, err := x.NewClients(x.access)
 	if err != nil {
 		return err
 	}
-	temporal, err := x.Temporal(x.temporalFlags)
+	temporal, err := x.DialTemporal(x.temporalFlags)
 	if err != nil {
 		return err
 	}
@@ -93,18 +93,18 @@ func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
 	if reached && clients.Leases != nil {
 		heartbeats := explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now())
 		findings = append(findings, x.checkHeartbeats(heartbeats, ready)...)
-		findings = append(findings, x.describeScopes(ctx, clients)...)
+		findings = append(findings, x.checkScopes(ctx, clients)...)
 		isWorkerDown = list.CountWhere(heartbeats, isMissingWorker) > 0
 		mayReadLeases = !slices.ContainsFunc(heartbeats, isForbidden)
 	}
-	switch installation := cmp.Or(run.Installation(x.clusterName), clients.Installation(ctx)); {
+	switch installation := cmp.Or(run.Installation(x.clusterName), clients.FindInstallation(ctx)); {
 	case !ready:
 	case installation == "" && !mayReadLeases:
 		findings = append(findings, finding{check: "the queues are not checked: give --cluster-name", isNote: true})
 	default:
-		shards, err := clients.Shards(ctx, installation)
+		shards, err := clients.ReadShards(ctx, installation)
 		if err != nil {
-			findings = append(findings, finding{check: "shards", problem: kubecli.OneLine(err.Error())})
+			findings = append(findings, finding{check: "shards", problem: kubecli.CollapseSpaces(err.Error())})
 			break
 		}
 		findings = append(findings, x.checkShards(ctx, clients, shards, classes)...)
@@ -117,16 +117,16 @@ func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
 func printFindings(out io.Writer, findings []finding) error {
 	failed := 0
 	for _, f := range findings {
-		word, tone := "FAILED ", kubecli.Bad
+		word, tone := "FAILED ", kubecli.ToneBad
 		switch {
 		case f.isNote:
 			_, _ = fmt.Fprintf(out, "note    %s\n", f.check)
 			continue
 		case f.problem == "":
-			_, _ = fmt.Fprintf(out, "%s      %s\n", kubecli.Paint(out, kubecli.Good, "ok"), f.check)
+			_, _ = fmt.Fprintf(out, "%s      %s\n", kubecli.Paint(out, kubecli.ToneGood, "ok"), f.check)
 			continue
 		case f.isWarning:
-			word, tone = "WARNING", kubecli.Stuck
+			word, tone = "WARNING", kubecli.ToneStuck
 		default:
 			failed++
 		}
@@ -150,7 +150,7 @@ func (x *doctorCommand) checkControlCluster(
 		return []finding{
 			{
 				check:   api,
-				problem: kubecli.OneLine(err.Error()),
+				problem: kubecli.CollapseSpaces(err.Error()),
 				remedy:  "check --kubeconfig and --context; install the CRDs: kubectl apply -k deploy/crds",
 			},
 		}, nil, false
@@ -181,26 +181,26 @@ func (x *doctorCommand) checkControlCluster(
 			findings,
 			finding{
 				check:   "rights",
-				problem: kubecli.OneLine(err.Error()),
+				problem: kubecli.CollapseSpaces(err.Error()),
 				remedy:  "ask for the right to list the objects of " + v1alpha1.GroupName,
 			},
 		)
 	default:
 		classes = found.Items
 	}
-	findings = append(findings, clusterAPIFinding(clients)...)
+	findings = append(findings, clusterAPIFindings(clients)...)
 	return append(findings, x.checkUserAndClock(ctx, clients)...), classes, true
 }
 
-// clusterAPIFinding returns a finding about kubectl's short names if Cluster API is installed too; otherwise nil.
-func clusterAPIFinding(clients kubecli.Clients) []finding {
+// clusterAPIFindings returns a finding about kubectl's short names if Cluster API is installed too; otherwise nil.
+func clusterAPIFindings(clients kubecli.Clients) []finding {
 	f := finding{
 		check: "Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's",
 	}
 	switch served, err := clients.ClusterAPI.IsServed(); {
 	case err != nil:
 		f.check = "Cluster API"
-		f.problem = kubecli.OneLine(err.Error())
+		f.problem = kubecli.CollapseSpaces(err.Error())
 		f.remedy = "repeat the command; commands that need no object of Cluster API work"
 		f.isWarning = true
 	case !served:
@@ -221,7 +221,7 @@ func (x *doctorCommand) checkHeartbeats(heartbeats []explain.Heartbeat, temporal
 				f.isNote = true
 				f.check = "you may not list the Leases of all namespaces: whether a " + h.Process + " is at work is not known"
 			case h.Err != nil:
-				f.problem, f.remedy, f.isWarning = kubecli.OneLine(h.Err.Error()), "ask for the right to list Leases", true
+				f.problem, f.remedy, f.isWarning = kubecli.CollapseSpaces(h.Err.Error()), "ask for the right to list Leases", true
 			case h.MissingMessage != "":
 				f.check = "heartbeats"
 				f.problem = h.MissingMessage
@@ -258,8 +258,8 @@ func problemFindings(h explain.Heartbeat, now time.Time) (findings []finding) {
 	for _, report := range h.Reports {
 		for _, p := range report.Problems {
 			findings = append(findings, finding{
-				check:   h.Process + " " + report.By,
-				problem: p.Text(h.Process) + " (since " + kubecli.SinceText(p.First, now) + ")",
+				check:   h.Process + " " + report.Identity,
+				problem: p.Text(h.Process) + " (since " + kubecli.TimeWithAgeText(p.FirstFailure, now) + ")",
 				remedy:  p.Remedy(h.Process),
 			})
 		}
@@ -294,9 +294,9 @@ func (x *doctorCommand) leasesWithName(
 	return named
 }
 
-// describeScopes returns a finding for each installation of Millwright, with its namespaces, and for each namespace
+// checkScopes returns a finding for each installation of Millwright, with its namespaces, and for each namespace
 // that is left to machine-controller-manager.
-func (x *doctorCommand) describeScopes(ctx context.Context, clients kubecli.Clients) (findings []finding) {
+func (x *doctorCommand) checkScopes(ctx context.Context, clients kubecli.Clients) (findings []finding) {
 	older := ""
 	for _, lease := range x.leasesWithName(ctx, clients, v1alpha1.LeaseWorkers) {
 		if by := lease.Spec.HolderIdentity; by == nil || *by == "" { // the Lease has no holder
@@ -340,7 +340,7 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 	self, err := clients.ReviewUser(ctx)
 	if err != nil {
 		return []finding{
-			{check: "identity", problem: kubecli.OneLine(err.Error()), remedy: "check the credentials of the kubeconfig"},
+			{check: "identity", problem: kubecli.CollapseSpaces(err.Error()), remedy: "check the credentials of the kubeconfig"},
 		}
 	}
 	var may []string
@@ -349,7 +349,7 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 		switch {
 		case err != nil:
 			return []finding{
-				{check: "rights", problem: kubecli.OneLine(err.Error()), remedy: "check the credentials of the kubeconfig"},
+				{check: "rights", problem: kubecli.CollapseSpaces(err.Error()), remedy: "check the credentials of the kubeconfig"},
 			}
 		case allowed:
 			may = append(may, right[1])
@@ -372,7 +372,7 @@ func (x *doctorCommand) checkUserAndClock(ctx context.Context, clients kubecli.C
 
 // temporalTimeout bounds the first request to Temporal. The timeout is a third of the total timeout, so that enough
 // time is left for the other checks.
-const temporalTimeout = timeout / 3
+const temporalTimeout = checksTimeout / 3
 
 // checkTemporal checks Temporal, its namespace and the search attributes. The result ready is true if Temporal answers
 // and has the namespace.
@@ -383,7 +383,7 @@ func (x *doctorCommand) checkTemporal(ctx context.Context, temporal client.Clien
 	_, err := temporal.WorkflowService().
 		DescribeNamespace(first, &workflowservice.DescribeNamespaceRequest{Namespace: x.temporalFlags.Namespace})
 	if err != nil {
-		server.problem, server.remedy = kubecli.OneLine(err.Error()), x.temporalRemedy(err)
+		server.problem, server.remedy = kubecli.CollapseSpaces(err.Error()), x.temporalRemedy(err)
 		return []finding{server}, false
 	}
 	return []finding{server, x.checkSearchAttributes(ctx, temporal)}, true
@@ -413,7 +413,7 @@ func (x *doctorCommand) checkSearchAttributes(ctx context.Context, temporal clie
 	have, err := temporal.OperatorService().
 		ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: x.temporalFlags.Namespace})
 	if err != nil {
-		f.problem = kubecli.OneLine(err.Error())
+		f.problem = kubecli.CollapseSpaces(err.Error())
 		return f
 	}
 	var missing []string

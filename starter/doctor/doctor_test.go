@@ -27,8 +27,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// newInstalledBackend returns a cluster with the CRDs of these kinds and one MachineClass.
-func newInstalledBackend(t *testing.T, kinds ...string) *clitest.FakeBackend {
+// newBackendWithCRDs returns a cluster with the CRDs of these kinds and one MachineClass.
+func newBackendWithCRDs(t *testing.T, kinds ...string) *clitest.FakeBackend {
 	t.Helper()
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"}
 	w := clitest.NewFakeBackend(class)
@@ -36,7 +36,7 @@ func newInstalledBackend(t *testing.T, kinds ...string) *clitest.FakeBackend {
 	for _, kind := range kinds {
 		api.APIResources = append(api.APIResources, metav1.APIResource{Name: kind})
 	}
-	discovery, is := w.Machines.Discovery().(*fakediscovery.FakeDiscovery)
+	discovery, is := w.MachineClient.Discovery().(*fakediscovery.FakeDiscovery)
 	require.True(t, is)
 	if len(kinds) > 0 {
 		discovery.Resources = []*metav1.APIResourceList{api}
@@ -107,7 +107,7 @@ func TestDoctorPrintsAllChecks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInstalledBackend(t, row.kinds...)
+			w := newBackendWithCRDs(t, row.kinds...)
 			row.temporal(w.Temporal)
 			out, err := w.Run(t.Context(), Command(w.Environment()), row.args...)
 			assert.Equal(t, row.says, out)
@@ -159,8 +159,8 @@ func newLease(name string, ago time.Duration) *coordinationv1.Lease {
 }
 
 // If both API groups are served, the names of kinds in kubectl are ambiguous.
-func TestDoctorSaysHowToNameTheGroup(t *testing.T) {
-	w := newInstalledBackend(
+func TestDoctorNotesAmbiguousKindNames(t *testing.T) {
+	w := newBackendWithCRDs(
 		t,
 		"machines",
 		"machinesets",
@@ -213,7 +213,7 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInstalledBackend(
+			w := newBackendWithCRDs(
 				t,
 				"machines",
 				"machinesets",
@@ -240,7 +240,7 @@ func TestDoctorReadsTheLeases(t *testing.T) {
 
 // docs/runbook.md, section 17: a worker has a heartbeat, but not the permissions of its role.
 func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
-	w := newInstalledBackend(
+	w := newBackendWithCRDs(
 		t,
 		"machines",
 		"machinesets",
@@ -284,7 +284,7 @@ func TestDoctorReadsTheProblemsOfProcesses(t *testing.T) {
 
 // machine-controller-manager is active in one namespace, and has stopped in another namespace.
 func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
-	w := newInstalledBackend(t, "machines")
+	w := newBackendWithCRDs(t, "machines")
 	of := func(namespace string, ago time.Duration) *coordinationv1.Lease {
 		l := newLease("machine-controller-manager", ago)
 		l.Namespace, l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = namespace, new("pod-1"), new(int32(15))
@@ -311,7 +311,7 @@ func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
 
 // If the namespaces of two installations overlap, the installation with the older Lease keeps its namespaces.
 func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
-	w := newInstalledBackend(t, "machines")
+	w := newBackendWithCRDs(t, "machines")
 	of := func(namespace, name, namespaces string, age time.Duration) *coordinationv1.Lease {
 		l := newLease(v1alpha1.LeaseWorkers, time.Second)
 		l.Namespace, l.Spec.HolderIdentity, l.CreationTimestamp = namespace, new(
@@ -334,7 +334,7 @@ func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
 
 // If the user may not read Leases, doctor warns, and reports no heartbeat as ok.
 func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
-	w := newInstalledBackend(
+	w := newBackendWithCRDs(
 		t,
 		"machines",
 		"machinesets",
@@ -365,9 +365,9 @@ func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
 
 // If the provider of a class is misspelt, doctor names the providers that workers serve.
 func TestDoctorNamesTheServedProviders(t *testing.T) {
-	w := newInstalledBackend(t, "machines")
+	w := newBackendWithCRDs(t, "machines")
 	misspelt := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "typo"}, Provider: "asw"}
-	require.NoError(t, w.Machines.Tracker().Add(misspelt))
+	require.NoError(t, w.MachineClient.Tracker().Add(misspelt))
 	w.Temporal.UnpolledQueues = []string{"garden/provider-asw"}
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "garden")
 	require.Error(t, err)
@@ -378,7 +378,7 @@ func TestDoctorNamesTheServedProviders(t *testing.T) {
 // A user who may only read gets notes. An object that this user may not read causes neither a failed check nor a
 // warning.
 func TestDoctorPrintsNotesForAUserWhoMayOnlyRead(t *testing.T) {
-	w := newInstalledBackend(
+	w := newBackendWithCRDs(
 		t,
 		"machines",
 		"machinesets",
@@ -394,7 +394,7 @@ func TestDoctorPrintsNotesForAUserWhoMayOnlyRead(t *testing.T) {
 	cluster := kubefake.NewClientset()
 	cluster.PrependReactor("list", "leases", forbid)
 	w.ClusterClient, w.ReviewClient = cluster, clientsetForUser(0)
-	w.Machines.PrependReactor("list", "machineclasses", forbid)
+	w.MachineClient.PrependReactor("list", "machineclasses", forbid)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "")
 	require.NoError(t, err)
 	assert.Equal(t, "ok      API server and CRDs\n"+
@@ -408,7 +408,7 @@ func TestDoctorPrintsNotesForAUserWhoMayOnlyRead(t *testing.T) {
 
 // Temporal still lists the polls of a killed worker, so doctor ignores these polls if the worker has no heartbeat.
 func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
-	w := newInstalledBackend(t, "machines")
+	w := newBackendWithCRDs(t, "machines")
 	w.ClusterClient = kubefake.NewClientset(
 		newLease(v1alpha1.LeaseWorkers, time.Minute),
 		newLease("millwright-bridge", time.Second),
@@ -423,7 +423,7 @@ func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
 // If no server listens on Temporal's port, doctor ends quickly, and advises the user to check the address instead of
 // running bootstrap.
 func TestDoctorAdvisesToCheckTheTemporalAddress(t *testing.T) {
-	w := newInstalledBackend(
+	w := newBackendWithCRDs(
 		t,
 		"machines",
 		"machinesets",
@@ -437,7 +437,7 @@ func TestDoctorAdvisesToCheckTheTemporalAddress(t *testing.T) {
 	address := listener.Addr().String()
 	require.NoError(t, listener.Close())
 	e := w.Environment()
-	e.Temporal = kubecli.Dial
+	e.DialTemporal = kubecli.DialTemporal
 	out, err := w.Run(t.Context(), Command(e), "--cluster-name", "garden", "--temporal-address", address)
 	require.EqualError(t, err, "1 check failed")
 	assert.Regexp(
@@ -462,7 +462,7 @@ func TestDoctorChecksTheUser(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newInstalledBackend(
+			w := newBackendWithCRDs(
 				t,
 				"machines",
 				"machinesets",

@@ -19,8 +19,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// checkQueues checks that workers poll the task queues of each shard and of its providers. The parameter isWorkerDown is
-// true if no worker of the installation renews its Lease.
+// checkQueues checks that workers poll the task queues of each shard and of its providers. The parameter isWorkerDown
+// is true if no worker of the installation renews its Lease.
 func (x *doctorCommand) checkQueues(
 	ctx context.Context,
 	temporal client.Client,
@@ -31,7 +31,7 @@ func (x *doctorCommand) checkQueues(
 	if err := shards.Installation.Check(); err != nil {
 		return []finding{{check: "queues", problem: "the installation is not known", remedy: "give --cluster-name"}}
 	}
-	for _, of := range shards.All() {
+	for _, of := range shards.List() {
 		for _, name := range []string{run.QueueMachines, run.QueueKubernetes, run.QueueDrains} {
 			f := x.checkQueue(ctx, temporal, of.TaskQueue(name), "start a worker; see its log")
 			if f.isNote = isWorkerDown && f.problem == ""; f.isNote { // Temporal still lists a worker that was killed
@@ -47,8 +47,8 @@ func (x *doctorCommand) checkQueues(
 	return findings
 }
 
-// maxNames is the maximum number of namespaces that a finding names.
-const maxNames = 10
+// maxListedNamespaces is the maximum number of namespaces that a finding names.
+const maxListedNamespaces = 10
 
 // unservedText names the namespaces that a missing process would serve.
 func unservedText(namespaces []string) string {
@@ -58,7 +58,7 @@ func unservedText(namespaces []string) string {
 	return fmt.Sprintf(
 		", so that nobody serves the %s %s",
 		phrase.SingularOrPlural(len(namespaces), "namespace", "namespaces"),
-		phrase.JoinNames(namespaces, maxNames, ", "),
+		phrase.JoinNames(namespaces, maxListedNamespaces, ", "),
 	)
 }
 
@@ -72,7 +72,7 @@ func (x *doctorCommand) checkProviderQueues(
 ) (findings []finding) {
 	var providers []string
 	for i := range classes {
-		if shards.Of(classes[i].Namespace) == of {
+		if shards.ShardOfNamespace(classes[i].Namespace) == of {
 			providers = append(providers, classes[i].ProviderName())
 		}
 	}
@@ -106,16 +106,16 @@ func (x *doctorCommand) checkShards(
 		return nil
 	}
 	leases, err := clients.Leases.Leases(shards.Namespace).
-		List(ctx, metav1.ListOptions{LabelSelector: claims.Selector(claims.Bridge)})
+		List(ctx, metav1.ListOptions{LabelSelector: claims.Selector(claims.RoleBridge)})
 	switch {
 	case apierrors.IsForbidden(err):
 		what := "the bridges of the shards are not checked: you may not list Leases in namespace " + shards.Namespace
 		return []finding{{check: what, isNote: true}}
 	case err != nil:
-		return []finding{{check: "shards", problem: kubecli.OneLine(err.Error())}}
+		return []finding{{check: "shards", problem: kubecli.CollapseSpaces(err.Error())}}
 	}
 	holders := claims.Holders(leases.Items, x.Now())
-	for _, of := range shards.All() {
+	for _, of := range shards.List() {
 		f := finding{check: fmt.Sprintf("bridge of shard %d", of.Number), remedy: "start a bridge; see its log"}
 		if holder := holders[of.Number]; holder != "" {
 			f.check += ": " + holder
@@ -126,7 +126,7 @@ func (x *doctorCommand) checkShards(
 	}
 	var without []string
 	for i := range classes {
-		if number, recorded := shards.Table.Of(classes[i].Namespace); !recorded || number >= shards.Count {
+		if number, recorded := shards.Table.ShardOfNamespace(classes[i].Namespace); !recorded || number >= shards.Count {
 			without = append(without, classes[i].Namespace)
 		}
 	}
@@ -134,7 +134,7 @@ func (x *doctorCommand) checkShards(
 	if without = slices.Compact(without); len(without) > 0 {
 		findings = append(findings, finding{
 			check:   "shards of namespaces",
-			problem: "these namespaces have no shard: " + phrase.JoinNames(without, maxNames, ", "),
+			problem: "these namespaces have no shard: " + phrase.JoinNames(without, maxListedNamespaces, ", "),
 			remedy:  "the bridge of shard 0 records a shard within seconds; see its log",
 		})
 	}
@@ -147,7 +147,7 @@ func (x *doctorCommand) checkQueue(ctx context.Context, temporal client.Client, 
 	f := finding{check: "queue " + name, remedy: do}
 	switch {
 	case err != nil:
-		f.problem = kubecli.OneLine(err.Error())
+		f.problem = kubecli.CollapseSpaces(err.Error())
 	case n == 0:
 		f.problem = "no worker polls it"
 	}

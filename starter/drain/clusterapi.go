@@ -20,7 +20,12 @@ import (
 // findMachine reads a Machine of Millwright, or else a Machine of Cluster API whose node Millwright drains. findMachine
 // returns a Cluster API Machine in the form of a Millwright Machine.
 func findMachine(ctx context.Context, clients kubecli.Clients, key types.NamespacedName) (*v1alpha1.Machine, error) {
-	m, err := kubecli.FindObject(ctx, request.Machine, key, clients.Machines.MachineV1alpha1().Machines(key.Namespace).Get)
+	m, err := kubecli.FindObject(
+		ctx,
+		request.KindMachine,
+		key,
+		clients.Machines.MachineV1alpha1().Machines(key.Namespace).Get,
+	)
 	if !apierrors.IsNotFound(err) {
 		return m, err
 	}

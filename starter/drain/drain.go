@@ -10,13 +10,13 @@ import (
 
 // drainCommand is the command `millwright drain` with the flags of its subcommands.
 type drainCommand struct {
-	kubecli.Objects
+	kubecli.ObjectFlags
 	temporalFlags kubecli.TemporalFlags
 }
 
 // Command returns the command drain.
 func Command(d kubecli.Environment) *cobra.Command {
-	f := &drainCommand{Objects: kubecli.Objects{Environment: d, Kind: request.Machine}}
+	f := &drainCommand{ObjectFlags: kubecli.ObjectFlags{Environment: d, Kind: request.KindMachine}}
 	c := &cobra.Command{
 		Use:   "drain",
 		Short: "Show why deleted machines are still there, and change how they are drained",

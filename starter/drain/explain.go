@@ -67,12 +67,12 @@ func (f *drainCommand) newReader(c *cobra.Command, name string) (r reader, err e
 	if r.key, err = f.ParseKey(c, name); err != nil {
 		return r, err
 	}
-	clients, err := f.Clients(f.ClusterAccess)
+	clients, err := f.NewClients(f.ClusterAccess)
 	if err != nil {
 		return r, err
 	}
 	r.clients = clients
-	r.temporal, err = f.Temporal(f.temporalFlags)
+	r.temporal, err = f.DialTemporal(f.temporalFlags)
 	return r, err
 }
 
@@ -89,7 +89,7 @@ func (e reader) readSnapshot(ctx context.Context) (snapshot, error) {
 		return snapshot{machine: m}, err
 	}
 	s := snapshot{machine: m, now: e.now()}
-	s.askTemporal(ctx, e.temporal, e.temporalAddress)
+	s.readFromTemporal(ctx, e.temporal, e.temporalAddress)
 	return s, nil
 }
 
@@ -102,7 +102,7 @@ func (s snapshot) explanation() string {
 	}
 	_, _ = fmt.Fprintln(&out, s.headline())
 	for _, h := range helpOfRequests() {
-		value, set := s.machine.Annotations[machine.RequestAnnotation(request.Machine, h.Name)]
+		value, set := s.machine.Annotations[machine.RequestAnnotationKey(request.KindMachine, h.Name)]
 		if set && h.Name != request.Resume {
 			_, _ = fmt.Fprintf(&out, "%s: %s\n", h.Name, value)
 		}
@@ -118,14 +118,14 @@ func (s snapshot) explanation() string {
 		s.writePodTable(&out)
 		_, _ = fmt.Fprintln(&out)
 	}
-	_, _ = fmt.Fprintln(&out, s.textBeyondSentence(waits))
+	_, _ = fmt.Fprintln(&out, s.additionalText(waits))
 	return out.String()
 }
 
-// textBeyondSentence returns the text that the sentence in the status does not contain. If the sentence already
-// contains what blocks the pods, textBeyondSentence returns only the commands that are not in the sentence; otherwise,
+// additionalText returns the text that the sentence in the status does not contain. If the sentence already
+// contains what blocks the pods, additionalText returns only the commands that are not in the sentence; otherwise,
 // it returns the whole statement.
-func (s snapshot) textBeyondSentence(waits string) string {
+func (s snapshot) additionalText(waits string) string {
 	said := s.statement()
 	_, sentence, _ := strings.Cut(waits, ": ")
 	if cause, _, found := strings.Cut(
@@ -152,7 +152,7 @@ func (s snapshot) headline() string {
 		parts = append(parts, "node "+node)
 	}
 	if word := stageText(s.machine); word != "" {
-		parts = append(parts, "stage "+word+" since "+s.stageBeginText())
+		parts = append(parts, "stage "+word+" since "+s.stageStartText())
 	}
 	if how := observe.CurrentRemovalMeans(s.machine); how != "" {
 		parts = append(parts, "means "+string(how))

@@ -21,7 +21,7 @@ import (
 
 func (f *drainCommand) listCommand() *cobra.Command {
 	var all, onlyStuck bool
-	var output kubecli.Output
+	var output kubecli.OutputFormat
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the machines that are being deleted, or whose nodes are drained",
@@ -49,19 +49,24 @@ has passed without effect.`,
 
 // listRow is one machine of the list, as JSON and YAML show the machine.
 type listRow struct {
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	Node      string    `json:"node,omitempty"`
-	Stage     string    `json:"stage"`
-	Since     time.Time `json:"since,omitzero"`    // start of the stage
-	Means     string    `json:"means,omitempty"`   // how the drain removes pods
-	Deadline  time.Time `json:"deadline,omitzero"` // when Means ends
-	BlockedBy []string  `json:"blockedBy,omitempty"`
+	Namespace    string    `json:"namespace"`
+	Name         string    `json:"name"`
+	Node         string    `json:"node,omitempty"`
+	Stage        string    `json:"stage"`
+	Since        time.Time `json:"since,omitzero"`    // start of the stage
+	RemovalMeans string    `json:"means,omitempty"`   // how the drain removes pods
+	Deadline     time.Time `json:"deadline,omitzero"` // when Means ends
+	BlockedBy    []string  `json:"blockedBy,omitempty"`
 }
 
 // listDrains writes the machines that are being deleted or whose nodes are drained.
-func (f *drainCommand) listDrains(ctx context.Context, out io.Writer, output kubecli.Output, onlyStuck bool) error {
-	clients, err := f.Clients(f.ClusterAccess)
+func (f *drainCommand) listDrains(
+	ctx context.Context,
+	out io.Writer,
+	output kubecli.OutputFormat,
+	onlyStuck bool,
+) error {
+	clients, err := f.NewClients(f.ClusterAccess)
 	if err != nil {
 		return err
 	}
@@ -92,14 +97,14 @@ func (f *drainCommand) listDrains(ctx context.Context, out io.Writer, output kub
 			m.Name,
 			cache.NodeNameOfMachine(m),
 			stageText(m),
-			deletionStageBegin(m),
+			deletionStageStart(m),
 			string(observe.CurrentRemovalMeans(m)),
 			observe.DeadlineFacts(m, now).NextDeadline(),
 			blockers(m),
 		}
 		items, l.Names = append(items, row), append(l.Names, kubectlResource(m)+"/"+kubecli.KeyOfObject(m))
 		l.Table = append(l.Table, []any{
-			row.Namespace, row.Name, row.Node, row.Stage, kubecli.AgeText(row.Since, now), row.Means,
+			row.Namespace, row.Name, row.Node, row.Stage, kubecli.AgeText(row.Since, now), row.RemovalMeans,
 			kubecli.ClockText(row.Deadline, now), strings.Join(row.BlockedBy, ", "),
 		})
 		waits := ""

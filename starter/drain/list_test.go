@@ -142,7 +142,7 @@ func TestNeedsPerson(t *testing.T) {
 
 func TestListReturnsTheErrorOfTheAPIServer(t *testing.T) {
 	w := newFakeBackend()
-	w.Machines.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.MachineClient.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
 	_, err := w.run(t.Context(), "list")

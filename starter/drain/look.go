@@ -43,10 +43,10 @@ type snapshot struct {
 	now             time.Time
 }
 
-// askTemporal adds Temporal's facts about the drain, or about the volumes that the deletion waits for. If Temporal does
-// not answer or has no open workflow, askTemporal sets the note.
-func (s *snapshot) askTemporal(ctx context.Context, t client.Client, address string) {
-	if isQueued(s.machine) || !isInDrain(s.machine) && deletionStage(s.machine) != v1alpha1.MachineDeletionDetach {
+// readFromTemporal adds Temporal's facts about the drain, or about the volumes that the deletion waits for. If Temporal
+// does not answer or has no open workflow, readFromTemporal sets the note.
+func (s *snapshot) readFromTemporal(ctx context.Context, t client.Client, address string) {
+	if isQueued(s.machine) || !isDraining(s.machine) && deletionStage(s.machine) != v1alpha1.MachineDeletionDetach {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, temporalTimeout)
@@ -58,13 +58,13 @@ func (s *snapshot) askTemporal(ctx context.Context, t client.Client, address str
 		s.unknownFactNote = fmt.Sprintf(
 			"The step cannot be read from Temporal at %s (%s): what follows is from the Machine alone.",
 			address,
-			kubecli.OneLine(err.Error()),
+			kubecli.CollapseSpaces(err.Error()),
 		)
 	}
 }
 
-// isInDrain reports whether the node of a machine is being drained, or will be drained next.
-func isInDrain(m *v1alpha1.Machine) bool {
+// isDraining reports whether the node of a machine is being drained, or will be drained next.
+func isDraining(m *v1alpha1.Machine) bool {
 	return observe.IsInDrainQueue(m) || isDrainedWithoutDeletion(m)
 }
 
@@ -79,7 +79,7 @@ func (s *snapshot) installation() run.Installation {
 // readActivity reads the progress of the pending activity.
 func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 	ref := kube.Ref{Namespace: s.machine.Namespace, Name: s.machine.Name, UID: string(s.machine.UID)}
-	if !isInDrain(s.machine) {
+	if !isDraining(s.machine) {
 		_, err := s.readHeartbeat(ctx, t, s.installation().ID(run.KindMachine, ref), vocabulary.StepAwaitDetach, &s.volumes)
 		return err
 	}
@@ -153,19 +153,19 @@ func (s *snapshot) noteMissingHeartbeat(a *workflowpb.PendingActivityInfo) {
 			"Attempt %d of %s has not begun yet; the attempt before failed: %s",
 			a.GetAttempt(),
 			a.GetActivityId(),
-			kubecli.OneLine(a.GetLastFailure().GetMessage()),
+			kubecli.CollapseSpaces(a.GetLastFailure().GetMessage()),
 		)
 	case !s.heartbeatAt.IsZero() && s.now.Sub(s.heartbeatAt) > maxHeartbeatAge:
 		s.unknownFactNote = fmt.Sprintf(
 			"No worker has reported since %s: check that a worker polls the queue %s.",
-			kubecli.SinceText(s.heartbeatAt, s.now),
+			kubecli.TimeWithAgeText(s.heartbeatAt, s.now),
 			s.drainQueue,
 		)
 	case s.heartbeatAt.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > maxHeartbeatAge:
 		s.unknownFactNote = fmt.Sprintf(
 			"No worker has taken %s since %s: check that a worker polls the queue %s.",
 			a.GetActivityId(),
-			kubecli.SinceText(a.GetScheduledTime().AsTime(), s.now),
+			kubecli.TimeWithAgeText(a.GetScheduledTime().AsTime(), s.now),
 			s.drainQueue,
 		)
 	}

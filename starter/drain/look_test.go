@@ -27,14 +27,14 @@ func newBlockedOverview() drain.Overview {
 		Rows: []drain.PodRow{
 			{
 				Pod:       "shop/web-1",
-				State:     drain.Blocked,
+				State:     drain.StateBlocked,
 				Attempts:  14,
 				BlockedBy: "shop/web",
 				Budgets:   []string{"shop/web"},
 				Bad:       true,
 				Next:      now.Add(time.Minute),
 			},
-			{Pod: "shop/db-0", State: drain.Terminating, Since: now.Add(-20 * time.Second), Attempts: 1},
+			{Pod: "shop/db-0", State: drain.StateTerminating, Since: now.Add(-20 * time.Second), Attempts: 1},
 		},
 		Why: "2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3; 1 is terminating",
 	}
@@ -44,13 +44,13 @@ func newBlockedOverview() drain.Overview {
 func newPendingActivity(progress any) *workflowpb.PendingActivityInfo {
 	return &workflowpb.PendingActivityInfo{
 		ActivityId: "evict-pods", State: enumspb.PENDING_ACTIVITY_STATE_STARTED, Attempt: 1,
-		HeartbeatDetails: clitest.EncodePayload(progress), LastHeartbeatTime: timestamppb.New(now.Add(-2 * time.Second)),
+		HeartbeatDetails: clitest.EncodePayloads(progress), LastHeartbeatTime: timestamppb.New(now.Add(-2 * time.Second)),
 	}
 }
 
 func newTemporalWithOpenDrain(pending ...*workflowpb.PendingActivityInfo) *clitest.FakeTemporal {
 	return &clitest.FakeTemporal{
-		ID:                "drain/shop/m-1/u-1",
+		WorkflowID:        "drain/shop/m-1/u-1",
 		Status:            enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
 		PendingActivities: pending,
 	}
@@ -130,7 +130,7 @@ func TestExplainSaysACauseOnce(t *testing.T) {
 	assert.True(t, strings.HasSuffix(out, other), out)
 }
 
-func TestExplainKnowsALaterActivityOfTheDrain(t *testing.T) {
+func TestExplainReadsALaterActivityOfTheDrain(t *testing.T) {
 	later := newPendingActivity(activities.Progress{Gone: 3, Picture: newBlockedOverview()})
 	later.ActivityId = "evict-pods-2"
 	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
@@ -178,7 +178,7 @@ func TestExplainWithoutTemporal(t *testing.T) {
 	}{
 		"away":        {&clitest.FakeTemporal{Err: errors.New("connection refused")}, "The step cannot be read from Temporal at temporal:1 (describe drain/shop/m-1/u-1: connection refused): what follows is from the Machine alone.\n"},
 		"no workers":  {mute, "The step cannot be read from Temporal at temporal:1 (query pods: no worker answers): what follows is from the Machine alone.\n"},
-		"no drain":    {&clitest.FakeTemporal{ID: "drain/shop/m-1/another"}, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
+		"no drain":    {&clitest.FakeTemporal{WorkflowID: "drain/shop/m-1/another"}, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 		"drain ended": {ended, "Temporal has no open workflow for this step: what follows is from the Machine alone.\n"},
 	} {
 		w := newFakeBackend(newDeletedMachine(
@@ -230,10 +230,10 @@ func TestExplainNamesTheVolumesThatAreAwaited(t *testing.T) {
 	w.Temporal = newTemporalWithOpenDrain(
 		&workflowpb.PendingActivityInfo{
 			ActivityId:       "await-detach",
-			HeartbeatDetails: clitest.EncodePayload([]string{"pv-1", "pv-2"}),
+			HeartbeatDetails: clitest.EncodePayloads([]string{"pv-1", "pv-2"}),
 		},
 	)
-	w.Temporal.ID = "machine/shop/m-1/u-1"
+	w.Temporal.WorkflowID = "machine/shop/m-1/u-1"
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
 	assert.Contains(t, out, "until pv-1, pv-2 are detached from node n-1")

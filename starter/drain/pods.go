@@ -14,31 +14,31 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// drainText returns one sentence about the progress of the drain.
-func (s snapshot) drainText() statement {
+// drainStatement returns one sentence about the progress of the drain.
+func (s snapshot) drainStatement() statement {
 	m, d := s.machine, observe.ActiveRecord(s.machine)
 	switch {
 	case isQueued(m):
-		return s.formatSentence(
+		return s.newStatement(
 			[]string{
-				s.commandOfRequest(request.Force, kubecli.ReasonFlag),
-				s.commandOfRequest(request.Skip, kubecli.ReasonFlag),
+				s.requestCommandLine(request.Force, kubecli.ReasonFlag),
+				s.requestCommandLine(request.Skip, kubecli.ReasonFlag),
 			},
 			"since %s it waits for its turn to be drained (%s); %s",
-			s.stageBeginText(),
+			s.stageStartText(),
 			m.Status.LastOperation.Description,
 			drainStartText(m, "then"),
 		)
 	case observe.IsDrainOver(m):
-		return s.formatSentence(
+		return s.newStatement(
 			nil,
 			"the drain of node %s has ended (%s), and the next stage is about to begin",
 			s.nodeName(),
 			m.Status.Deletion.Drain.Result,
 		)
 	case d == nil:
-		return s.formatSentence(nil, "since %s node %s waits to be emptied; no pod was evicted yet, and %s",
-			s.stageBeginText(), s.nodeName(), drainStartText(m, "with the first eviction"))
+		return s.newStatement(nil, "since %s node %s waits to be emptied; no pod was evicted yet, and %s",
+			s.stageStartText(), s.nodeName(), drainStartText(m, "with the first eviction"))
 	}
 	began, at := d.StartedAt.Time, observe.DeadlineFacts(m, s.now).NextDeadline()
 	if d.MeansSince != nil {
@@ -46,23 +46,23 @@ func (s snapshot) drainText() statement {
 	}
 	switch observe.CurrentRemovalMeans(m) {
 	case drain.Kill:
-		return s.formatSentence(
+		return s.newStatement(
 			nil,
 			"%s; since %s pods are deleted without a grace period%s",
 			s.waitText(),
-			kubecli.SinceText(began, s.now),
+			kubecli.TimeWithAgeText(began, s.now),
 			s.deadlineText(at, "the remaining pods stay and the "+s.operationAfterDrain()+" continues"),
 		)
 	case drain.Delete:
-		return s.formatSentence(
-			[]string{s.commandOfRequest(request.Force, kubecli.ReasonFlag)},
+		return s.newStatement(
+			[]string{s.requestCommandLine(request.Force, kubecli.ReasonFlag)},
 			"%s; since %s pods are deleted with their own grace periods, whatever blocks them%s",
 			s.waitText(),
-			kubecli.SinceText(began, s.now),
+			kubecli.TimeWithAgeText(began, s.now),
 			s.deadlineText(at, "they are deleted without"),
 		)
 	default:
-		return s.evictionText(began, at)
+		return s.evictionStatement(began, at)
 	}
 }
 
@@ -75,7 +75,7 @@ func (s snapshot) operationAfterDrain() string {
 	return "deletion"
 }
 
-func (s snapshot) evictionText(began, at time.Time) statement {
+func (s snapshot) evictionStatement(began, at time.Time) statement {
 	how, commands, does := "with their own grace periods", s.remedies(), "are evicted"
 	if observe.CurrentRemovalMeans(s.machine) == drain.DeleteInOrder {
 		does, how = "are deleted in order, because the cluster cannot evict", "all at once"
@@ -83,13 +83,13 @@ func (s snapshot) evictionText(began, at time.Time) statement {
 	if _, then := observe.DeadlineFacts(s.machine, s.now).EvictionDeadline(); then == drain.Kill {
 		how = "without a grace period, because their node is not well"
 	} else if !hasNoDeadline(s.machine) {
-		commands = append(commands, s.commandOfRequest(request.Extend, "--for 1h", kubecli.ReasonFlag))
+		commands = append(commands, s.requestCommandLine(request.Extend, "--for 1h", kubecli.ReasonFlag))
 	}
-	return s.formatSentence(
-		append(commands, s.commandOfRequest(request.Force, kubecli.ReasonFlag)),
+	return s.newStatement(
+		append(commands, s.requestCommandLine(request.Force, kubecli.ReasonFlag)),
 		"%s; since %s pods %s%s",
 		s.waitText(),
-		kubecli.SinceText(began, s.now),
+		kubecli.TimeWithAgeText(began, s.now),
 		does,
 		s.deadlineText(at, "the remaining pods are deleted "+how+", whatever blocks them"),
 	)
@@ -168,7 +168,7 @@ func remedyForPod(row drain.PodRow) string {
 	switch row.BlockedBy {
 	case drain.BlockedByProtection:
 		return fmt.Sprintf("kubectl annotate pod -n %s %s %s-", namespace, name, v1alpha1.AnnotationDoNotDisrupt)
-	case drain.BlockedByEnding, drain.BlockedByError, drain.BlockedByBudget:
+	case drain.BlockedByTermination, drain.BlockedByError, drain.BlockedByBudget:
 		return fmt.Sprintf("kubectl describe pod -n %s %s", namespace, name)
 	case drain.BlockedByNamespace:
 		return "kubectl describe namespace " + namespace

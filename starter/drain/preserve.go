@@ -14,8 +14,8 @@ import (
 
 // PreserveCommand returns the command preserve.
 func PreserveCommand(d kubecli.Environment) *cobra.Command {
-	f := &kubecli.Objects{Environment: d, Kind: request.Machine}
-	r, stop := kubecli.NewRequest(request.Machine, request.Preserve), false
+	f := &kubecli.ObjectFlags{Environment: d, Kind: request.KindMachine}
+	r, stop := kubecli.NewRequest(request.KindMachine, request.Preserve), false
 	c := &cobra.Command{
 		Use:   "preserve MACHINE",
 		Short: "Keep a machine for inspection, or no longer",

@@ -35,8 +35,8 @@ func (w *fakeBackend) runPreserve(
 		)
 	}
 	d := w.Environment()
-	d.Clients = func(kubecli.ClusterAccess) (kubecli.Clients, error) {
-		return kubecli.Clients{Machines: w.Machines, Core: core.CoreV1()}, nil
+	d.NewClients = func(kubecli.ClusterAccess) (kubecli.Clients, error) {
+		return kubecli.Clients{Machines: w.MachineClient, Core: core.CoreV1()}, nil
 	}
 	var out bytes.Buffer
 	c := PreserveCommand(d)
@@ -96,7 +96,7 @@ func TestPreserveWritesAnnotationAndEvent(t *testing.T) {
 			w := newFakeBackend(c.machine)
 			out, events, err := w.runPreserve(t.Context(), nil, strings.Fields(c.args)...)
 			require.NoError(t, err)
-			assert.Equal(t, annotationPatch(v1alpha1.AnnotationPreserve, c.value), w.Patches())
+			assert.Equal(t, annotationPatches(v1alpha1.AnnotationPreserve, c.value), w.Patches())
 			require.Len(t, events, 1)
 			assert.Equal(t, c.event, events[0].Message)
 			assert.Equal(t, []string{"Normal", "RequestApplied", "Machine", "m-1", "u-1"}, []string{

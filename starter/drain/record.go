@@ -18,9 +18,9 @@ func deletionStage(m *v1alpha1.Machine) v1alpha1.MachineDeletionStage {
 	return ""
 }
 
-// deletionStageBegin returns the start of the current stage, or the time of the deletion request if no stage has
+// deletionStageStart returns the start of the current stage, or the time of the deletion request if no stage has
 // started. For a machine that is not being deleted, it returns the start of the drain.
-func deletionStageBegin(m *v1alpha1.Machine) time.Time {
+func deletionStageStart(m *v1alpha1.Machine) time.Time {
 	switch d := m.Status.Deletion; {
 	case d != nil:
 		return d.Since.Time
@@ -100,7 +100,7 @@ func needsPerson(m *v1alpha1.Machine, now time.Time) bool {
 func isOverdue(m *v1alpha1.Machine, now time.Time) bool {
 	at := observe.DeadlineFacts(m, now).NextDeadline()
 	if m.Status.Deletion == nil && !isDrainedWithoutDeletion(m) {
-		at = deletionStageBegin(m)
+		at = deletionStageStart(m)
 	}
 	return !at.IsZero() && now.After(at.Add(drain.OverdueAfter))
 }

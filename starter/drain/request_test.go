@@ -19,7 +19,7 @@ import (
 
 // failWritesWithConflicts makes the first writes of machines fail with a conflict.
 func (w *fakeBackend) failWritesWithConflicts(times int) {
-	w.Machines.PrependReactor("patch", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.MachineClient.PrependReactor("patch", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if times--; times < 0 {
 			return false, nil, nil
 		}
@@ -73,7 +73,7 @@ func TestRequestIsCheckedAgainAfterAConflict(t *testing.T) {
 
 func TestRequestThatIsRefusedByTheAPIServer(t *testing.T) {
 	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
-	w.Machines.PrependReactor("patch", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.MachineClient.PrependReactor("patch", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
 	_, err := w.run(t.Context(), "skip", "shop/m-1", "--reason=x")

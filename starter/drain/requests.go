@@ -177,8 +177,8 @@ func expiredDeadlineText(m *v1alpha1.Machine, now time.Time) string {
 
 func extendEffect(m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	extended := m.DeepCopy()
-	if d.Annotation != nil {
-		metav1.SetMetaDataAnnotation(&extended.ObjectMeta, v1alpha1.AnnotationExtend, *d.Annotation)
+	if d.AnnotationValue != nil {
+		metav1.SetMetaDataAnnotation(&extended.ObjectMeta, v1alpha1.AnnotationExtend, *d.AnnotationValue)
 	}
 	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
 	until, _ := time.Parse(time.RFC3339, stamp) // the annotation is always written in this format
@@ -203,7 +203,7 @@ func abandonEffect(m *v1alpha1.Machine) string {
 	switch now := deletion.Stage(deletionStage(m)); {
 	case isInstanceGone(m):
 		return "the Machine object is removed, even if its node's cluster does not answer. " + abandonWarning(m)
-	case deletion.LaterStage(now, deletion.Instance) != now:
+	case deletion.LaterStage(now, deletion.StageInstance) != now:
 		return "the deletion continues to stage Instance; the provider gets no request, and the Node and Machine objects are removed. " +
 			abandonWarning(
 				m,
@@ -215,7 +215,7 @@ func abandonEffect(m *v1alpha1.Machine) string {
 
 // isInstanceGone reports whether the deletion is past stage Instance.
 func isInstanceGone(m *v1alpha1.Machine) bool {
-	return deletion.LaterStage(deletion.Stage(deletionStage(m)), deletion.Instance) != deletion.Instance
+	return deletion.LaterStage(deletion.Stage(deletionStage(m)), deletion.StageInstance) != deletion.StageInstance
 }
 
 // abandonWarning describes what a person has to remove after an instance is abandoned.
@@ -238,7 +238,7 @@ func commandToUndo(r kubecli.Request, m *v1alpha1.Machine) string {
 		kubectlResource(m),
 		m.Namespace,
 		m.Name,
-		machine.RequestAnnotation(r.Kind, r.Command),
+		machine.RequestAnnotationKey(r.Kind, r.Command),
 	)
 	switch r.Command {
 	case request.Hold:
@@ -284,7 +284,7 @@ func readSubject(
 		)
 	default: // other requests need no confirmation
 	}
-	s.Outlook = func(d request.Decision) (next, back, follow string) {
+	s.DescribeEffect = func(d request.Decision) (next, back, follow string) {
 		if m.DeletionTimestamp != nil || isDrainedWithoutDeletion(m) {
 			follow = "millwright drain watch " + kubecli.KeyOfObject(m)
 		}

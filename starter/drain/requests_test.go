@@ -19,8 +19,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// annotationPatch returns the only patch that writes this annotation on a machine of newDeletedMachine.
-func annotationPatch(annotation, value string) []string {
+// annotationPatches returns the only patch that writes this annotation on a machine of newDeletedMachine.
+func annotationPatches(annotation, value string) []string {
 	text, err := json.Marshal(value)
 	if err != nil {
 		panic(err)
@@ -191,8 +191,8 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			w := newFakeBackend(c.machine)
 			out, err := w.run(t.Context(), append(c.args, "shop/m-1")...)
 			require.NoError(t, err)
-			assert.Equal(t, annotationPatch(c.annotation, c.value), w.Patches())
-			m, err := findMachine(t.Context(), kubecli.Clients{Machines: w.Machines}, newMachineKey("shop", "m-1"))
+			assert.Equal(t, annotationPatches(c.annotation, c.value), w.Patches())
+			m, err := findMachine(t.Context(), kubecli.Clients{Machines: w.MachineClient}, newMachineKey("shop", "m-1"))
 			require.NoError(t, err)
 			assert.Equal(t, c.value, m.Annotations[c.annotation])
 			for _, says := range c.says {
@@ -207,7 +207,7 @@ func TestDefaultActorOfARequest(t *testing.T) {
 	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	_, err := w.run(t.Context(), "retry", "shop/m-1")
 	require.NoError(t, err)
-	assert.Equal(t, annotationPatch(v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z somebody"), w.Patches())
+	assert.Equal(t, annotationPatches(v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z somebody"), w.Patches())
 
 	// several people may share the login root, so the command requests the user name from the API server
 	t.Setenv("USER", "root")
@@ -221,7 +221,7 @@ func TestDefaultActorOfARequest(t *testing.T) {
 	w.ReviewClient = kube
 	_, err = w.run(t.Context(), "retry", "shop/m-1")
 	require.NoError(t, err)
-	assert.Equal(t, annotationPatch(v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann"), w.Patches())
+	assert.Equal(t, annotationPatches(v1alpha1.AnnotationRetry, "2026-11-21T14:06:07Z ann"), w.Patches())
 }
 
 func TestResumeRemovesTheHold(t *testing.T) {

@@ -33,58 +33,58 @@ func (s statement) String() string {
 func (s snapshot) statement() statement {
 	m := s.machine
 	if isHeld(m) {
-		return s.holdText()
+		return s.holdStatement()
 	}
 	switch {
 	case isDrainedWithoutDeletion(m):
-		return s.drainText()
+		return s.drainStatement()
 	case isTargetUnavailable(m):
-		return s.targetUnavailableText()
+		return s.targetUnavailableStatement()
 	}
 	switch deletionStage(m) {
 	case v1alpha1.MachineDeletionPreDrainHooks:
-		return s.hooksText("pre-drain", v1alpha1.AnnotationPreDrainHook)
+		return s.hooksStatement("pre-drain", v1alpha1.AnnotationPreDrainHook)
 	case v1alpha1.MachineDeletionPreTerminateHooks:
-		return s.hooksText("pre-terminate", v1alpha1.AnnotationPreTerminateHook)
+		return s.hooksStatement("pre-terminate", v1alpha1.AnnotationPreTerminateHook)
 	case v1alpha1.MachineDeletionDrain:
-		return s.drainText()
+		return s.drainStatement()
 	case v1alpha1.MachineDeletionDetach:
-		return s.detachText()
+		return s.detachStatement()
 	case v1alpha1.MachineDeletionInstance:
-		return s.instanceText()
+		return s.instanceStatement()
 	case v1alpha1.MachineDeletionNode:
-		return s.formatSentence(
+		return s.newStatement(
 			nil,
 			"the instance is gone, and since %s the remains of node %s are removed",
-			s.stageBeginText(),
+			s.stageStartText(),
 			s.nodeName(),
 		)
 	case v1alpha1.MachineDeletionRelease:
-		return s.formatSentence(
+		return s.newStatement(
 			nil,
 			"instance and node have been gone since %s, and the object is removed next",
-			s.stageBeginText(),
+			s.stageStartText(),
 		)
 	default:
-		return s.formatSentence(
+		return s.newStatement(
 			nil,
 			"the deletion was asked for at %s, and nothing is recorded yet%s",
-			s.stageBeginText(),
+			s.stageStartText(),
 			s.overdueHint(),
 		)
 	}
 }
 
-// targetUnavailableText describes a deletion that waits for a target cluster that does not answer. The wait started at
-// lastOperation.lastUpdateTime. Without this time, or for a Cluster API Machine, the wait started at
+// targetUnavailableStatement describes a deletion that waits for a target cluster that does not answer. The wait
+// started at lastOperation.lastUpdateTime. Without this time, or for a Cluster API Machine, the wait started at
 // currentOperation.since.
-func (s snapshot) targetUnavailableText() statement {
+func (s snapshot) targetUnavailableStatement() statement {
 	m := s.machine
 	if observe.IsClusterAPIMachine(m) {
-		return s.formatSentence(
-			[]string{s.commandOfRequest(request.Skip, kubecli.ReasonFlag)},
+		return s.newStatement(
+			[]string{s.requestCommandLine(request.Skip, kubecli.ReasonFlag)},
 			"since %s it waits: %s; it continues when that cluster answers; this step has no deadline; skip continues without the drain",
-			kubecli.SinceText(m.Status.CurrentOperation.Since.Time, s.now),
+			kubecli.TimeWithAgeText(m.Status.CurrentOperation.Since.Time, s.now),
 			s.waitText(),
 		)
 	}
@@ -95,61 +95,61 @@ func (s snapshot) targetUnavailableText() statement {
 	const own = "it continues when that cluster answers; this step has no deadline; "
 	what := cmp.Or(m.Status.LastOperation.Description, "the target cluster does not answer")
 	if isInstanceGone(m) {
-		return s.formatSentence(
-			[]string{s.commandOfRequest(request.AbandonInstance, kubecli.ReasonFlag)},
+		return s.newStatement(
+			[]string{s.requestCommandLine(request.AbandonInstance, kubecli.ReasonFlag)},
 			"since %s it waits: %s; "+own+"abandon-instance removes the object and leaves the remains of node %s",
-			kubecli.SinceText(at, s.now),
+			kubecli.TimeWithAgeText(at, s.now),
 			what,
 			s.nodeName(),
 		)
 	}
-	return s.formatSentence(
+	return s.newStatement(
 		[]string{
-			s.commandOfRequest(request.Skip, kubecli.ReasonFlag),
-			s.commandOfRequest(request.AbandonInstance, kubecli.ReasonFlag),
+			s.requestCommandLine(request.Skip, kubecli.ReasonFlag),
+			s.requestCommandLine(request.AbandonInstance, kubecli.ReasonFlag),
 		},
 		"since %s it waits: %s; "+own+"skip continues without the drain; abandon-instance, the last resort, also leaves the instance running",
-		kubecli.SinceText(at, s.now),
+		kubecli.TimeWithAgeText(at, s.now),
 		what,
 	)
 }
 
-// holdText describes a deletion or drain that is held. A hold does not move the deadline of the drain.
-func (s snapshot) holdText() statement {
-	m, commands, clock := s.machine, []string{s.commandOfRequest(request.Resume)}, "this step has no deadline"
+// holdStatement describes a deletion or drain that is held. A hold does not move the deadline of the drain.
+func (s snapshot) holdStatement() statement {
+	m, commands, clock := s.machine, []string{s.requestCommandLine(request.Resume)}, "this step has no deadline"
 	if at := observe.DeadlineFacts(m, s.now).
 		NextDeadline(); observe.CurrentRemovalMeans(m).KeepsPodOrder() &&
 		!at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + phrase.TimeText(at, s.now) + ", it deletes pods"
-		commands = append(commands, s.commandOfRequest(request.Extend, "--for 1h", kubecli.ReasonFlag))
+		commands = append(commands, s.requestCommandLine(request.Extend, "--for 1h", kubecli.ReasonFlag))
 	}
 	who := cmp.Or(m.Annotations[v1alpha1.AnnotationHold], "by an unknown person")
 	if isDrainedWithoutDeletion(m) {
-		return s.formatSentence(
+		return s.newStatement(
 			commands,
 			"it is held (%s) while node %s is emptied for its %s, which began at %s: no pod is evicted until the hold ends; %s",
 			who,
 			s.nodeName(),
 			drainPurpose(m),
-			s.stageBeginText(),
+			s.stageStartText(),
 			clock,
 		)
 	}
 	if deletionStage(m) == "" {
-		return s.formatSentence(commands, "it is held (%s) before its first stage: nothing happens until the hold ends", who)
+		return s.newStatement(commands, "it is held (%s) before its first stage: nothing happens until the hold ends", who)
 	}
-	return s.formatSentence(
+	return s.newStatement(
 		commands,
 		"it is held (%s) in stage %s, which began at %s: nothing more happens in it until the hold ends; %s",
 		who,
 		deletionStage(m),
-		s.stageBeginText(),
+		s.stageStartText(),
 		clock,
 	)
 }
 
-// formatSentence returns a sentence that begins with the machine's name.
-func (s snapshot) formatSentence(commands []string, format string, args ...any) statement {
+// newStatement returns a sentence that begins with the machine's name.
+func (s snapshot) newStatement(commands []string, format string, args ...any) statement {
 	return statement{kubecli.KeyOfObject(s.machine) + ": " + fmt.Sprintf(format, args...), commands}
 }
 
@@ -162,14 +162,14 @@ func joinCommands(commands []string) string {
 	return "`" + strings.Join(commands[:last], "`, `") + "` or `" + commands[last] + "`"
 }
 
-func (s snapshot) stageBeginText() string {
-	return kubecli.SinceText(deletionStageBegin(s.machine), s.now)
+func (s snapshot) stageStartText() string {
+	return kubecli.TimeWithAgeText(deletionStageStart(s.machine), s.now)
 }
 
 func (s snapshot) nodeName() string { return cmp.Or(cache.NodeNameOfMachine(s.machine), "-") }
 
-// commandOfRequest returns the command line of a request.
-func (s snapshot) commandOfRequest(name request.Command, flags ...string) string {
+// requestCommandLine returns the command line of a request.
+func (s snapshot) requestCommandLine(name request.Command, flags ...string) string {
 	return strings.Join(
 		slices.Concat([]string{"millwright drain", string(name), kubecli.KeyOfObject(s.machine)}, flags),
 		" ",
@@ -183,8 +183,8 @@ func (s snapshot) overdueHint() string {
 	return ""
 }
 
-// hooksText names the hook annotations that delay the deletion, and the commands that remove the annotations.
-func (s snapshot) hooksText(kind, prefix string) statement {
+// hooksStatement names the hook annotations that delay the deletion, and the commands that remove the annotations.
+func (s snapshot) hooksStatement(kind, prefix string) statement {
 	m := s.machine
 	var names, commands []string
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
@@ -199,24 +199,24 @@ func (s snapshot) hooksText(kind, prefix string) statement {
 		commands = append(commands, fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, key))
 	}
 	if len(names) == 0 {
-		return s.formatSentence(
+		return s.newStatement(
 			nil,
 			"since %s it waited for %s hooks; none is left; it continues now",
-			s.stageBeginText(),
+			s.stageStartText(),
 			kind,
 		)
 	}
-	return s.formatSentence(
+	return s.newStatement(
 		commands,
 		"since %s it waits for the owner of each %s hook to remove it: %s; this step has no deadline",
-		s.stageBeginText(),
+		s.stageStartText(),
 		kind,
 		strings.Join(names, ", "),
 	)
 }
 
-// detachText describes volumes that are not detached from the node yet.
-func (s snapshot) detachText() statement {
+// detachStatement describes volumes that are not detached from the node yet.
+func (s snapshot) detachStatement() statement {
 	what := "the volumes"
 	if len(s.volumes) > 0 {
 		what = strings.Join(s.volumes, ", ")
@@ -231,18 +231,18 @@ func (s snapshot) detachText() statement {
 		s.machine.Name,
 		v1alpha1.AnnotationExcludeDetach,
 	)
-	return s.formatSentence(
+	return s.newStatement(
 		[]string{skip},
 		"since %s it waits until %s are detached from node %s, %s",
-		s.stageBeginText(),
+		s.stageStartText(),
 		what,
 		s.nodeName(),
 		end,
 	)
 }
 
-// instanceText describes the deletion of the instance at the provider, which has no deadline.
-func (s snapshot) instanceText() statement {
+// instanceStatement describes the deletion of the instance at the provider, which has no deadline.
+func (s snapshot) instanceStatement() statement {
 	m := s.machine
 	what := "instance " + m.Spec.ProviderID
 	if m.Spec.ProviderID == "" {
@@ -250,17 +250,17 @@ func (s snapshot) instanceText() statement {
 	}
 	code, message := deletionProblem(m)
 	if code == "" {
-		return s.formatSentence(
+		return s.newStatement(
 			nil,
 			"since %s the provider deletes %s, and this step has no deadline",
-			s.stageBeginText(),
+			s.stageStartText(),
 			what,
 		)
 	}
-	return s.formatSentence(
-		[]string{s.commandOfRequest(request.Retry), s.commandOfRequest(request.AbandonInstance, kubecli.ReasonFlag)},
+	return s.newStatement(
+		[]string{s.requestCommandLine(request.Retry), s.requestCommandLine(request.AbandonInstance, kubecli.ReasonFlag)},
 		"since %s the deletion of %s at the provider is blocked by %s: %s; this step has no deadline: repair what blocks it; abandon-instance is the last resort and leaves the instance running",
-		s.stageBeginText(),
+		s.stageStartText(),
 		what,
 		code,
 		strings.TrimSuffix(message, "."),

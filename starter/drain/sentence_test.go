@@ -226,20 +226,20 @@ func TestRemediesForBlockers(t *testing.T) {
 	}
 	guarded := func(keys ...string) func(*drain.Pod) { return func(p *drain.Pod) { p.Budgets = keys } }
 	never := drain.DisruptionBudget{
-		Key:      "shop/web",
-		Healthy:  3,
-		Desired:  3,
-		Expected: 3,
-		Current:  true,
-		Next:     now.Add(time.Minute),
+		Key:            "shop/web",
+		CurrentHealthy: 3,
+		DesiredHealthy: 3,
+		ExpectedPods:   3,
+		IsUpToDate:     true,
+		NextProbe:      now.Add(time.Minute),
 	}
 	scarce := drain.DisruptionBudget{
-		Key:      "shop/web",
-		Healthy:  2,
-		Desired:  2,
-		Expected: 3,
-		Current:  true,
-		Next:     now.Add(time.Minute),
+		Key:            "shop/web",
+		CurrentHealthy: 2,
+		DesiredHealthy: 2,
+		ExpectedPods:   3,
+		IsUpToDate:     true,
+		NextProbe:      now.Add(time.Minute),
 	}
 	for _, c := range []struct {
 		name     string
@@ -250,7 +250,7 @@ func TestRemediesForBlockers(t *testing.T) {
 		{"budget that waits for a healthy pod", drain.Facts{Pods: []drain.Pod{pod("web", guarded("shop/web"))}, Budgets: []drain.DisruptionBudget{scarce}}, nil},
 		{
 			"several budgets",
-			drain.Facts{Pods: []drain.Pod{pod("web", guarded("shop/a", "shop/b"))}, Budgets: []drain.DisruptionBudget{{Key: "shop/a", Next: now.Add(time.Minute)}, {Key: "shop/b"}}},
+			drain.Facts{Pods: []drain.Pod{pod("web", guarded("shop/a", "shop/b"))}, Budgets: []drain.DisruptionBudget{{Key: "shop/a", NextProbe: now.Add(time.Minute)}, {Key: "shop/b"}}},
 			[]string{"kubectl edit pdb -n shop a", "kubectl edit pdb -n shop b"},
 		},
 		{
@@ -265,7 +265,9 @@ func TestRemediesForBlockers(t *testing.T) {
 		},
 		{
 			"namespace that is being deleted",
-			drain.Facts{Pods: []drain.Pod{pod("web", func(p *drain.Pod) { p.Tries = drain.TryRecord{Result: drain.Going, Next: now.Add(time.Minute)} })}},
+			drain.Facts{Pods: []drain.Pod{pod("web", func(p *drain.Pod) {
+				p.Tries = drain.TryRecord{Result: drain.NamespaceDeleting, Next: now.Add(time.Minute)}
+			})}},
 			[]string{"kubectl describe namespace shop"},
 		},
 		{

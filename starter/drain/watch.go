@@ -86,7 +86,7 @@ func (s snapshot) summaryLine() string {
 	switch {
 	case isHeld(s.machine):
 		return text + "  held"
-	case isInDrain(s.machine):
+	case isDraining(s.machine):
 		return text + "  " + s.waitText()
 	}
 	if code, message := deletionProblem(s.machine); code != "" {

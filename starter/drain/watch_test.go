@@ -26,7 +26,7 @@ var errMachineMissing = apierrors.NewNotFound(schema.GroupResource{Resource: "ma
 // returnMachinesInTurn makes each read of the machine return the next of these machines or errors. Later reads return
 // the last one again.
 func (w *fakeBackend) returnMachinesInTurn(found ...any) {
-	w.Machines.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.MachineClient.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		next := found[0]
 		if len(found) > 1 {
 			found = found[1:]
@@ -108,7 +108,7 @@ func TestWatchEndsWithADrainWithoutDeletion(t *testing.T) {
 func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newFakeBackend()
-	w.Machines.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.MachineClient.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel() // the watch ends during a read
 		return true, nil, errors.New("interrupted")
 	})
@@ -119,12 +119,12 @@ func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 	w = newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	w.Temporal = newTemporalWithOpenDrain()
 	w.Temporal.QueryAnswer = newBlockedOverview()
-	out := &clitest.CancelAtFirstWrite{Cancel: cancel} // the watch ends between two reads
+	out := &clitest.CancellingWriter{Cancel: cancel} // the watch ends between two reads
 	require.NoError(
 		t,
 		reader{
 			newMachineKey("shop", "m-1"),
-			kubecli.Clients{Machines: w.Machines},
+			kubecli.Clients{Machines: w.MachineClient},
 			w.Temporal,
 			"",
 			w.Environment().Now,

@@ -9,40 +9,41 @@ import (
 	"millwright/observe/cache"
 )
 
-// answer is the explanation of an object in the output formats JSON and YAML. Unknown and empty fields are omitted.
-type answer struct {
+// explanation is the explanation of an object in the output formats JSON and YAML. Unknown and empty fields are
+// omitted.
+type explanation struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Sentence  string `json:"sentence"` // the sentence of the status, or the state of an object that waits for nothing
-	Waits     bool   `json:"waits"`
-	Blocked   bool   `json:"blocked"` // something blocks the object
+	IsWaiting bool   `json:"waits"`
+	IsBlocked bool   `json:"blocked"` // something blocks the object
 
 	step
 	Commands []string `json:"commands,omitempty"` // the commands in the sentence, in their order
 
-	Generation int64 `json:"generation,omitempty"` // the generation that the status observed
-	Unseen     bool  `json:"unseen"`               // the object has a newer generation than its status
+	Generation       int64 `json:"generation,omitempty"` // the generation that the status observed
+	IsStatusOutdated bool  `json:"unseen"`               // the object has a newer generation than its status
 	// processes that are down, and requests that Temporal did not answer
 	Notes []string `json:"notes,omitempty"`
 	// the pending activities of the object's workflow
-	Calls    []activityCall   `json:"calls,omitempty"`
-	Counts   *counts          `json:"counts,omitempty"`   // set only for a deployment or a set
-	Machines []waitingMachine `json:"machines,omitempty"` // the waiting machines of a deployment or a set
+	PendingActivities []pendingActivity `json:"calls,omitempty"`
+	Counts            *counts           `json:"counts,omitempty"`   // set only for a deployment or a set
+	Machines          []waitingMachine  `json:"machines,omitempty"` // the waiting machines of a deployment or a set
 }
 
 // step is the current step of an object, and its reason to wait. For a deployment or a set, What and Next are empty:
 // the sentence summarizes the machines, and each machine has its own What and Next.
 type step struct {
-	Workflow  string    `json:"workflow,omitempty"` // ID of the workflow that runs the step
-	Step      string    `json:"step,omitempty"`
-	What      string    `json:"what,omitempty"` // what cannot be done yet
-	Why       string    `json:"why,omitempty"`
-	BlockedBy []string  `json:"blockedBy,omitempty"`
-	Since     time.Time `json:"since,omitzero"`
-	Next      string    `json:"next,omitempty"`    // what happens next without an operator
-	Deadline  time.Time `json:"deadline,omitzero"` // when Next happens
-	Command   string    `json:"command,omitempty"` // command that a person can use to change the step
+	WorkflowID string    `json:"workflow,omitempty"` // ID of the workflow that runs the step
+	StepName   string    `json:"step,omitempty"`
+	Goal       string    `json:"what,omitempty"` // what cannot be done yet
+	Why        string    `json:"why,omitempty"`
+	BlockedBy  []string  `json:"blockedBy,omitempty"`
+	Since      time.Time `json:"since,omitzero"`
+	Next       string    `json:"next,omitempty"`    // what happens next without an operator
+	Deadline   time.Time `json:"deadline,omitzero"` // when Next happens
+	Command    string    `json:"command,omitempty"` // command that a person can use to change the step
 }
 
 // waitingMachine is one machine that waits, in the output about its deployment or set.
@@ -64,22 +65,29 @@ type counts struct {
 	Blocked   int    `json:"blocked"`
 }
 
-// newAnswer returns the fields that JSON and YAML print for a subject.
-func newAnswer(s *subject, notes []string, calls []activityCall) answer {
-	a := answer{
-		Kind: s.kind, Namespace: s.object.GetNamespace(), Name: s.object.GetName(), Sentence: s.stateText(),
-		Generation: s.observedGeneration, Unseen: s.isStatusOutdated(), Notes: notes, Calls: calls, Counts: s.counts,
+// newExplanation returns the fields that JSON and YAML print for a subject.
+func newExplanation(s *subject, notes []string, calls []pendingActivity) explanation {
+	a := explanation{
+		Kind:              s.kind,
+		Namespace:         s.object.GetNamespace(),
+		Name:              s.object.GetName(),
+		Sentence:          s.stateText(),
+		Generation:        s.observedGeneration,
+		IsStatusOutdated:  s.isStatusOutdated(),
+		Notes:             notes,
+		PendingActivities: calls,
+		Counts:            s.counts,
 	}
 	if o := s.operation; o != nil {
 		a.step = stepFromStatus(o)
 		if o.WaitsFor != "" {
-			a.Waits, a.Sentence, a.Commands = true, o.WaitsFor, commandsInSentence(o.WaitsFor)
+			a.IsWaiting, a.Sentence, a.Commands = true, o.WaitsFor, commandsInSentence(o.WaitsFor)
 		}
 	}
 	if s.machine != nil {
 		a.step = s.machine.step()
 	}
-	a.Blocked = len(a.BlockedBy) > 0
+	a.IsBlocked = len(a.BlockedBy) > 0
 	for _, m := range s.waitingMembers() {
 		a.Machines = append(a.Machines, waitingMachine{m.name, m.status, m.step()})
 	}
@@ -104,12 +112,12 @@ func commandsInSentence(sentence string) (commands []string) {
 // stepFromStatus returns a step with the fields that the status has.
 func stepFromStatus(o *v1alpha1.Operation) step {
 	return step{
-		Workflow:  o.WorkflowID,
-		Step:      o.Step,
-		Why:       o.Cause,
-		BlockedBy: o.BlockedBy,
-		Since:     o.Since.Time,
-		Deadline:  cache.TimeOrZero(o.Deadline),
+		WorkflowID: o.WorkflowID,
+		StepName:   o.Step,
+		Why:        o.Cause,
+		BlockedBy:  o.BlockedBy,
+		Since:      o.Since.Time,
+		Deadline:   cache.TimeOrZero(o.Deadline),
 	}
 }
 
@@ -119,9 +127,9 @@ func (m member) step() step {
 		return step{}
 	}
 	s, w := stepFromStatus(m.operation), m.currentWait
-	s.What, s.Why, s.BlockedBy, s.Next, s.Command = w.Goal.One, w.Cause, w.Blockers, w.Next.One, w.Command
-	if !w.At.IsZero() {
-		s.Deadline = w.At
+	s.Goal, s.Why, s.BlockedBy, s.Next, s.Command = w.Goal.Singular, w.Cause, w.Blockers, w.NextEvent.Singular, w.Command
+	if !w.NextEventTime.IsZero() {
+		s.Deadline = w.NextEventTime
 	}
 	return s
 }

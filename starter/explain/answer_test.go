@@ -44,7 +44,7 @@ func newBlockedMachine() *v1alpha1.Machine {
 
 // addPendingCalls adds an open activity, and an activity whose last attempt has failed.
 func addPendingCalls(f *clitest.FakeTemporal) {
-	f.ID, f.Status = "garden/machine/shop/web-a/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+	f.WorkflowID, f.Status = "garden/machine/shop/web-a/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 	f.PendingActivities = []*workflowpb.PendingActivityInfo{
 		{
 			ActivityId:      "create-instance",
@@ -84,36 +84,36 @@ func TestAMachineIsExplainedAsFields(t *testing.T) {
 }
 
 func TestADeploymentIsExplainedAsFields(t *testing.T) {
-	objects := append([]runtime.Object{newBlockedMachine()}, newStackObjects()...)
+	objects := append([]runtime.Object{newBlockedMachine()}, newPoolObjects()...)
 	w := clitest.NewFakeBackend(append(objects[:3:3], objects[4:]...)...) // web-a is the blocked machine
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mcd/shop/web", "-o", "json")
 	require.NoError(t, err)
-	var a answer
+	var a explanation
 	require.NoError(t, yaml.UnmarshalStrict([]byte(out), &a))
 	assert.Equal(t, "1 of 2 machines waits for its instance", a.Sentence)
-	assert.Equal(t, []any{true, true, true, int64(2)}, []any{a.Waits, a.Blocked, a.Unseen, a.Generation})
+	assert.Equal(t, []any{true, true, true, int64(2)}, []any{a.IsWaiting, a.IsBlocked, a.IsStatusOutdated, a.Generation})
 	assert.Equal(t, &counts{Updated: new(int32(0)), Machines: 3, Waiting: 2, Blocked: 2}, a.Counts)
 	require.Len(t, a.Machines, 2)
 	assert.Equal(t, waitingMachine{
 		"web-a",
 		"new",
 		step{
-			Workflow:  "garden/machine/shop/web-a/uid-m",
-			Step:      "create-instance",
-			What:      "waits for its instance",
-			Why:       "no room",
-			BlockedBy: []string{"ResourceExhausted"},
-			Since:     clitest.BeginTime,
-			Next:      "it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced",
-			Deadline:  clitest.Now.Add(time.Hour),
-			Command:   "millwright explain machine/web-a -n shop",
+			WorkflowID: "garden/machine/shop/web-a/uid-m",
+			StepName:   "create-instance",
+			Goal:       "waits for its instance",
+			Why:        "no room",
+			BlockedBy:  []string{"ResourceExhausted"},
+			Since:      clitest.BeginTime,
+			Next:       "it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced",
+			Deadline:   clitest.Now.Add(time.Hour),
+			Command:    "millwright explain machine/web-a -n shop",
 		},
 	}, a.Machines[0])
 }
 
 // The object waits for nothing, and Temporal does not answer.
 func TestAnIdleObjectIsExplainedAsFields(t *testing.T) {
-	w := clitest.NewFakeBackend(newStackObjects()...)
+	w := clitest.NewFakeBackend(newPoolObjects()...)
 	w.Temporal.Err = errors.New("connection refused")
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/shop/web-c", "-o", "json", "--cluster-name", "garden")
 	require.NoError(t, err)
@@ -137,11 +137,11 @@ func TestAnIdleObjectIsExplainedAsFields(t *testing.T) {
 // commandsInSentence finds the commands at the end of a sentence of decide/explain.
 func TestCommandsOfASentence(t *testing.T) {
 	first := explain.WaitState{
-		Cause:   "`x` is full",
-		Since:   clitest.BeginTime,
-		Command: "kubectl edit pdb -n shop web",
-		Next:    explain.SingularPlural{One: "the pods still on its node are deleted"},
-		At:      clitest.Now,
+		Cause:         "`x` is full",
+		Since:         clitest.BeginTime,
+		Command:       "kubectl edit pdb -n shop web",
+		NextEvent:     explain.SingularPlural{Singular: "the pods still on its node are deleted"},
+		NextEventTime: clitest.Now,
 	}
 	second := explain.WaitState{Cause: "nobody approves", Command: "millwright rollout approve shop/web --reason …"}
 	sentence := first.Sentence(clitest.Now) + ". " + second.Sentence(clitest.Now) + ". " +

@@ -22,46 +22,46 @@ import (
 // server alone.
 const temporalTimeout = 5 * time.Second
 
-// askTemporal reads the state of the object's workflow from Temporal. The result down has a line if Temporal does not
-// answer, or if no worker polls the task queue of the machines' workflows. The result notes has a line for each other
-// problem, and calls are the pending activities.
-func (x *explainCommand) askTemporal(
+// readFromTemporal reads the state of the object's workflow from Temporal. The result down has a line if Temporal does
+// not answer, or if no worker polls the task queue of the machines' workflows. The result notes has a line for each
+// other problem, and calls are the pending activities.
+func (x *explainCommand) readFromTemporal(
 	ctx context.Context,
 	clients kubecli.Clients,
 	s *subject,
-) (down, notes []string, calls []activityCall) {
-	installation := x.installation(ctx, clients, s)
+) (down, notes []string, calls []pendingActivity) {
+	installation := x.findInstallation(ctx, clients, s)
 	if installation == "" || s.workflowKind == "" {
 		return nil, nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, temporalTimeout)
 	defer cancel()
-	temporal, err := x.Temporal(x.temporalFlags)
+	temporal, err := x.DialTemporal(x.temporalFlags)
 	if err != nil {
 		return []string{err.Error()}, nil, nil
 	}
 	defer temporal.Close()
-	shards, err := clients.Shards(ctx, installation)
+	shards, err := clients.ReadShards(ctx, installation)
 	if err != nil {
 		return []string{err.Error()}, nil, nil
 	}
-	down, notes, err = x.unpolledQueues(ctx, temporal, shards.Of(s.object.GetNamespace()), s)
+	down, notes, err = x.unpolledQueueLines(ctx, temporal, shards.ShardOfNamespace(s.object.GetNamespace()), s)
 	if err != nil {
 		return []string{
 			fmt.Sprintf(
 				"Temporal at %s does not answer: nothing moves until it does (%s).",
 				x.temporalFlags.Address,
-				kubecli.OneLine(err.Error()),
+				kubecli.CollapseSpaces(err.Error()),
 			),
 		}, nil, nil
 	}
 	answer, err := temporal.DescribeWorkflowExecution(ctx, s.workflowID(installation), "")
 	missing := new(serviceerror.NotFound)
 	if err != nil && !errors.As(err, &missing) {
-		return down, append(notes, "Its workflow cannot be read from Temporal: "+kubecli.OneLine(err.Error())), nil
+		return down, append(notes, "Its workflow cannot be read from Temporal: "+kubecli.CollapseSpaces(err.Error())), nil
 	}
 	for _, of := range answer.GetPendingActivities() {
-		calls = append(calls, newActivityCall(of, x.Now()))
+		calls = append(calls, newPendingActivity(of, x.Now()))
 	}
 	return down, notes, calls
 }
@@ -75,9 +75,9 @@ func (s *subject) workflowID(of run.Installation) string {
 	return of.ID(s.workflowKind, kube.Ref{Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID())})
 }
 
-// installation returns the name of the installation from the flag, else from a status, else from the Lease of the
+// findInstallation returns the name of the installation from the flag, else from a status, else from the Lease of the
 // workers; empty if no source has the name.
-func (x *explainCommand) installation(ctx context.Context, clients kubecli.Clients, s *subject) run.Installation {
+func (x *explainCommand) findInstallation(ctx context.Context, clients kubecli.Clients, s *subject) run.Installation {
 	if x.clusterName != "" {
 		return run.Installation(x.clusterName)
 	}
@@ -89,13 +89,13 @@ func (x *explainCommand) installation(ctx context.Context, clients kubecli.Clien
 			return run.InstallationInID(o.WorkflowID)
 		}
 	}
-	return clients.Installation(ctx)
+	return clients.FindInstallation(ctx)
 }
 
-// unpolledQueues returns a line for each task queue of the object that no worker polls. If no worker polls the queue of
-// the machines' workflows, the status of the object is not updated. If no worker of the provider runs, the status of
-// the object also says that the worker is missing.
-func (x *explainCommand) unpolledQueues(
+// unpolledQueueLines returns a line for each task queue of the object that no worker polls. If no worker polls the
+// queue of the machines' workflows, the status of the object is not updated. If no worker of the provider runs, the
+// status of the object also says that the worker is missing.
+func (x *explainCommand) unpolledQueueLines(
 	ctx context.Context,
 	temporal client.Client,
 	shard run.Shard,
@@ -115,7 +115,7 @@ func (x *explainCommand) unpolledQueues(
 	queue = shard.ProviderTaskQueue(s.provider)
 	n, err = kubecli.CountPollers(ctx, temporal, x.temporalFlags.Namespace, queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	if err == nil {
-		s.pollers = &n
+		s.pollerCount = &n
 	}
 	if err == nil && n == 0 {
 		provider = append(
@@ -130,56 +130,56 @@ func (x *explainCommand) unpolledQueues(
 	return core, provider, err
 }
 
-// activityCall is a pending activity of the object's workflow.
-type activityCall struct {
-	Name    string `json:"name"`
-	Attempt int32  `json:"attempt"`
-	Open    bool   `json:"open"` // a worker executes the attempt
+// pendingActivity is a pending activity of the object's workflow.
+type pendingActivity struct {
+	Name      string `json:"name"`
+	Attempt   int32  `json:"attempt"`
+	IsRunning bool   `json:"open"` // a worker executes the attempt
 	// start of the running attempt; if no attempt runs, the time at which the activity was scheduled
 	Since   time.Time `json:"since,omitzero"`
 	Next    time.Time `json:"next,omitzero"` // when the next attempt begins
 	Failure string    `json:"failure,omitempty"`
 
-	isRepeated bool // whether the previous attempt ended itself early, because the worker's cache was stale
+	endedEarly bool // whether the previous attempt ended itself early, because the worker's cache was stale
 }
 
-// newActivityCall returns the call for a pending activity.
-func newActivityCall(of *workflowpb.PendingActivityInfo, now time.Time) activityCall {
-	c := activityCall{Name: of.GetActivityId(), Attempt: of.GetAttempt()}
+// newPendingActivity returns the call for a pending activity.
+func newPendingActivity(of *workflowpb.PendingActivityInfo, now time.Time) pendingActivity {
+	c := pendingActivity{Name: of.GetActivityId(), Attempt: of.GetAttempt()}
 	if _, err := strconv.Atoi(c.Name); err == nil { // Temporal's SDK uses numbers as IDs if an activity has no ID
 		c.Name = of.GetActivityType().GetName()
 	}
 	started, next := of.GetLastStartedTime(), of.GetNextAttemptScheduleTime()
 	switch {
 	case of.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED && started != nil:
-		c.Open, c.Since = true, started.AsTime()
+		c.IsRunning, c.Since = true, started.AsTime()
 	case next != nil && next.AsTime().After(now):
 		c.Next = next.AsTime()
 	default:
 		c.Since = of.GetScheduledTime().AsTime()
 	}
 	if failure := of.GetLastFailure(); failure != nil {
-		c.Failure = kubecli.OneLine(failure.GetMessage())
-		c.isRepeated = failure.GetApplicationFailureInfo().GetType() == kube.TypeCacheBehind
+		c.Failure = kubecli.CollapseSpaces(failure.GetMessage())
+		c.endedEarly = failure.GetApplicationFailureInfo().GetType() == kube.TypeCacheBehind
 	}
 	return c
 }
 
-// text returns a line about the call.
-func (c activityCall) text(now time.Time) string {
+// statusLine returns a line about the call.
+func (c pendingActivity) statusLine(now time.Time) string {
 	text := fmt.Sprintf("%s: attempt %d", c.Name, c.Attempt)
 	switch {
-	case c.Open:
-		text += " is open since " + kubecli.SinceText(c.Since, now)
+	case c.IsRunning:
+		text += " is open since " + kubecli.TimeWithAgeText(c.Since, now)
 	case !c.Next.IsZero():
 		text += " begins at " + kubecli.ClockText(c.Next, now)
 	default:
-		text += " waits for a worker since " + kubecli.SinceText(c.Since, now)
+		text += " waits for a worker since " + kubecli.TimeWithAgeText(c.Since, now)
 	}
 	switch {
 	case c.Failure == "":
 		return text
-	case c.isRepeated:
+	case c.endedEarly:
 		return text + "; the attempt before ended early: " + c.Failure
 	case strings.Contains(c.Failure, " is forbidden: User "): // message of the API server if a permission is missing
 		return text + "; the attempt before failed: " + c.Failure +

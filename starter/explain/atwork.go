@@ -42,12 +42,12 @@ process runs. The Deployment machine-controller-manager runs it: Gardener's clus
 }
 
 func (x *heartbeatCommand) run(c *cobra.Command) error {
-	clients, err := x.Clients(x.access)
+	clients, err := x.NewClients(x.access)
 	if err != nil {
 		return err
 	}
 	ask := func(ctx context.Context) error {
-		return CheckProcessesAtWork(ctx, clients.Leases, x.namespace, x.Now())
+		return CheckProcessesAreActive(ctx, clients.Leases, x.namespace, x.Now())
 	}
 	if x.probeAddress != "" {
 		return serveProbes(c.Context(), x.probeAddress, ask)

@@ -71,11 +71,11 @@ func TestHeartbeatProbes(t *testing.T) {
 	kube := kubefake.NewClientset(newLease("millwright-worker", time.Second), newLease("millwright-bridge", time.Second))
 	w := clitest.NewFakeBackend()
 	w.ClusterClient = kube
-	clients, err := w.Environment().Clients(kubecli.ClusterAccess{})
+	clients, err := w.Environment().NewClients(kubecli.ClusterAccess{})
 	require.NoError(t, err)
 	server := httptest.NewServer(
 		probeHandler(func(ctx context.Context) error {
-			return CheckProcessesAtWork(ctx, clients.Leases, "millwright", clitest.Now)
+			return CheckProcessesAreActive(ctx, clients.Leases, "millwright", clitest.Now)
 		}),
 	)
 	defer server.Close()

@@ -18,17 +18,17 @@ import (
 	"millwright/workflows/run"
 )
 
-// readClusterAPI reads an object of Cluster API; nil if Cluster API is not installed. The argument meant is true if the
-// user named the API group. If meant is false, readClusterAPI also returns nil for an object that Millwright does not
-// reconcile.
-func (x *explainCommand) readClusterAPI(
+// readClusterAPIObject reads an object of Cluster API; nil if Cluster API is not installed. The argument meant is true
+// if the user named the API group. If meant is false, readClusterAPIObject also returns nil for an object that
+// Millwright does not reconcile.
+func (x *explainCommand) readClusterAPIObject(
 	ctx context.Context,
 	clients kubecli.Clients,
 	of kubecli.NamedKind,
 	name string,
 	meant bool,
 ) (*subject, error) {
-	if served, err := clients.ClusterAPI.RequireServedIfNamed(meant); err != nil || !served {
+	if served, err := clients.ClusterAPI.CheckServed(meant); err != nil || !served {
 		return nil, err
 	}
 	switch of.Kind {
@@ -41,7 +41,7 @@ func (x *explainCommand) readClusterAPI(
 	}
 }
 
-// readClusterAPISet is readClusterAPI for a set.
+// readClusterAPISet is readClusterAPIObject for a set.
 func (x *explainCommand) readClusterAPISet(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
@@ -69,10 +69,10 @@ func (x *explainCommand) readClusterAPISet(
 		return s, nil
 	}
 	s.workflowKind, s.generation, s.observedGeneration = run.KindClusterAPISet, set.Generation, set.Status.ObservedGeneration
-	return s, x.addClusterAPI(ctx, upstream, s, []clusterv1.MachineSet{*set})
+	return s, x.addClusterAPIMembers(ctx, upstream, s, []clusterv1.MachineSet{*set})
 }
 
-// readClusterAPIDeployment is readClusterAPI for a deployment.
+// readClusterAPIDeployment is readClusterAPIObject for a deployment.
 func (x *explainCommand) readClusterAPIDeployment(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
@@ -102,11 +102,11 @@ func (x *explainCommand) readClusterAPIDeployment(
 		return s, nil
 	}
 	s.workflowKind, s.generation, s.observedGeneration = run.KindClusterAPIDeployment, d.Generation, has.ObservedGeneration
-	sets, err := upstream.Sets(ctx, x.Namespace)
+	sets, err := upstream.ListSets(ctx, x.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	return s, x.addClusterAPI(
+	return s, x.addClusterAPIMembers(
 		ctx,
 		upstream,
 		s,
@@ -114,16 +114,16 @@ func (x *explainCommand) readClusterAPIDeployment(
 	)
 }
 
-// addClusterAPI adds the machines of these sets to the subject.
-func (x *explainCommand) addClusterAPI(
+// addClusterAPIMembers adds the machines of these sets to the subject.
+func (x *explainCommand) addClusterAPIMembers(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
 	s *subject,
 	sets []clusterv1.MachineSet,
 ) error {
-	machines, err := upstream.Machines(ctx, x.Namespace, sets)
+	machines, err := upstream.ListMachines(ctx, x.Namespace, sets)
 	for i := range machines {
-		s.members = append(s.members, clusterAPIMember(&machines[i], x.Now()))
+		s.members = append(s.members, newClusterAPIMember(&machines[i], x.Now()))
 	}
 	slices.SortFunc(s.members, func(a, b member) int { return cmp.Compare(a.name, b.name) })
 	return err
@@ -140,7 +140,8 @@ func notReconciledText(o metav1.Object) string {
 	)
 }
 
-// readClusterAPIMachine is readClusterAPI for a machine. The returned subject has the workflow of the machine's set.
+// readClusterAPIMachine is readClusterAPIObject for a machine. The returned subject has the workflow of the machine's
+// set.
 func (x *explainCommand) readClusterAPIMachine(
 	ctx context.Context,
 	upstream *kubecli.ClusterAPI,
@@ -153,7 +154,7 @@ func (x *explainCommand) readClusterAPIMachine(
 		return nil, err
 	}
 	s := &subject{kind: of.FullName(), object: m, idleText: "phase " + cmp.Or(m.Status.Phase, "new")}
-	sets, err := upstream.Sets(ctx, m.Namespace)
+	sets, err := upstream.ListSets(ctx, m.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -165,13 +166,13 @@ func (x *explainCommand) readClusterAPIMachine(
 	if s.workflowKind == "" && !meant {
 		return nil, nil
 	}
-	s.machine = new(clusterAPIMember(m, x.Now()))
+	s.machine = new(newClusterAPIMember(m, x.Now()))
 	s.operation = s.machine.operation
 	return s, nil
 }
 
-// clusterAPIMember returns a machine of Cluster API.
-func clusterAPIMember(m *clusterv1.Machine, now time.Time) member {
+// newClusterAPIMember returns a machine of Cluster API.
+func newClusterAPIMember(m *clusterv1.Machine, now time.Time) member {
 	return member{
 		m.Name,
 		cmp.Or(m.Status.Phase, "new"),
@@ -188,32 +189,32 @@ func valueOrZero(n *int32) int32 {
 	return *n
 }
 
-// addClusterAPI adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. If these
-// objects cannot be read, addClusterAPI adds a clause to processDoubtClauses.
-func (m *activeObjects) addClusterAPI(
+// addClusterAPIObjects adds the deployments and sets of Cluster API that Millwright reconciles, and their machines. If
+// these objects cannot be read, addClusterAPIObjects adds a clause to processWarnings.
+func (m *activeObjects) addClusterAPIObjects(
 	ctx context.Context,
 	clients kubecli.Clients,
 	namespace string,
 	add func(kind string, o metav1.Object, operation *v1alpha1.Operation),
 ) {
-	deployments, err := clients.ClusterAPI.Deployments(ctx, namespace)
+	deployments, err := clients.ClusterAPI.ListDeployments(ctx, namespace)
 	var sets []clusterv1.MachineSet
 	if err == nil {
-		sets, err = clients.ClusterAPI.Sets(ctx, namespace)
+		sets, err = clients.ClusterAPI.ListSets(ctx, namespace)
 	}
 	var machines []clusterv1.Machine
 	if err == nil {
-		machines, err = clients.ClusterAPI.Machines(ctx, namespace, sets)
+		machines, err = clients.ClusterAPI.ListMachines(ctx, namespace, sets)
 	}
 	if err != nil {
-		m.processDoubtClauses = append(
-			m.processDoubtClauses,
-			"what is in motion of Cluster API is not known: "+kubecli.OneLine(err.Error()),
+		m.processWarnings = append(
+			m.processWarnings,
+			"what is in motion of Cluster API is not known: "+kubecli.CollapseSpaces(err.Error()),
 		)
 	}
 	var installation run.Installation
 	if len(sets) > 0 {
-		installation = clients.Installation(ctx)
+		installation = clients.FindInstallation(ctx)
 	}
 	for i := range deployments {
 		add(

@@ -90,15 +90,15 @@ func newClusterAPIPool() []runtime.Object {
 	}
 }
 
-// newBackendOfBothGroups returns a backend with objects of both API groups.
-func newBackendOfBothGroups(more ...runtime.Object) *clitest.FakeBackend {
-	w := clitest.NewFakeBackend(append(newStackObjects(), more...)...)
+// newBackendWithBothGroups returns a backend with objects of both API groups.
+func newBackendWithBothGroups(more ...runtime.Object) *clitest.FakeBackend {
+	w := clitest.NewFakeBackend(append(newPoolObjects(), more...)...)
 	w.ClusterClient = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
 	w.ClusterAPI = capitest.NewFakeServer(newClusterAPIPool()...)
 	return w
 }
 
-func TestExplainKnowsClusterAPI(t *testing.T) {
+func TestExplainReadsClusterAPIObjects(t *testing.T) {
 	const set = "machineset.cluster.x-k8s.io shop/pool: 1 of 3 machines waits to leave\n" +
 		"\nMACHINE   STATUS         STEP              SINCE   DEADLINE   WAITS FOR\n" +
 		"pool-b    Deleting       await-hooks       15m     -          the hook " + preDrainHook + " keeps it\n" +
@@ -117,7 +117,7 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 		"a machine of others, if it is so": {"machine.cluster.x-k8s.io/theirs-a", "machine.cluster.x-k8s.io shop/theirs-a: no controller of Cluster API has looked at it (since 13:51:07 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newBackendOfBothGroups()
+			w := newBackendWithBothGroups()
 			out, err := w.Run(t.Context(), Command(w.Environment()), row.arg, "-n", "shop", "--cluster-name", "garden")
 			require.NoError(t, err)
 			if strings.HasSuffix(row.says, "\n") {
@@ -135,7 +135,7 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 		"machineset.example.com/pool":      `unknown kind "machineset.example.com": the kinds are mcd, mcs, mc, mcc and node; and no namespace machineset.example.com has an object pool`,
 		"machineset.cluster.x-k8s.io/none": "there is no machineset.cluster.x-k8s.io none in namespace shop",
 	} {
-		w := newBackendOfBothGroups()
+		w := newBackendWithBothGroups()
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(t, err, want)
 	}
@@ -143,7 +143,7 @@ func TestExplainKnowsClusterAPI(t *testing.T) {
 
 // If both API groups have a set with the name, the user must name the group.
 func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
-	w := newBackendOfBothGroups(&v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pool"}})
+	w := newBackendWithBothGroups(&v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pool"}})
 	for _, arg := range []string{"pool", "machinesets/pool"} {
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(
@@ -165,7 +165,7 @@ func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
 
 // Without Cluster API no command fails, and each command asks the API server for Cluster API at most once.
 func TestCommandsWorkWithoutClusterAPI(t *testing.T) {
-	w := clitest.NewFakeBackend(newStackObjects()...)
+	w := clitest.NewFakeBackend(newPoolObjects()...)
 	w.ClusterClient = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
 	for _, args := range [][]string{{"web", "-n", "shop"}, {"machineset/web-1", "-n", "shop"}, {"machine/web-a", "-n", "shop"}} {
 		w.DiscoveryCount = 0
@@ -187,7 +187,7 @@ func TestCommandsWorkWithoutClusterAPI(t *testing.T) {
 }
 
 func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
-	w := newBackendOfBothGroups()
+	w := newBackendWithBothGroups()
 	out, err := w.Run(
 		t.Context(),
 		Command(w.Environment()),
@@ -198,12 +198,12 @@ func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
 		"garden",
 	)
 	require.NoError(t, err)
-	var a answer
+	var a explanation
 	require.NoError(t, json.Unmarshal([]byte(out), &a))
 	assert.Equal(
 		t,
 		[]any{"machineset.cluster.x-k8s.io", "1 of 3 machines waits to leave", true, true, "delete-machines"},
-		[]any{a.Kind, a.Sentence, a.Waits, a.Blocked, a.Step},
+		[]any{a.Kind, a.Sentence, a.IsWaiting, a.IsBlocked, a.StepName},
 	)
 	assert.Equal(t, &counts{Desired: 2, Ready: 1, Available: 1, Machines: 3, Waiting: 2, Blocked: 1}, a.Counts)
 	require.Len(t, a.Machines, 2)
@@ -211,8 +211,8 @@ func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
 		"pool-b",
 		"Deleting",
 		step{
-			Step:      "await-hooks",
-			What:      "waits to leave",
+			StepName:  "await-hooks",
+			Goal:      "waits to leave",
 			Why:       "the hook " + preDrainHook + " keeps it",
 			BlockedBy: []string{preDrainHook},
 			Since:     clitest.BeginTime,
@@ -221,8 +221,8 @@ func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
 	}, a.Machines[0])
 }
 
-func TestTopKnowsClusterAPI(t *testing.T) {
-	w := newBackendOfBothGroups()
+func TestTopListsClusterAPIObjects(t *testing.T) {
+	w := newBackendWithBothGroups()
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-n", "shop", "--blocked")
 	require.NoError(t, err)
 	assert.Equal(t, "4 objects in motion, 4 of them blocked\n"+
@@ -241,7 +241,7 @@ func TestTopKnowsClusterAPI(t *testing.T) {
 	assert.Contains(t, names, "machine.cluster.x-k8s.io/shop/pool-c\n")
 	assert.NotContains(t, names, "theirs")
 
-	w.ClusterAPI.Core.PrependReactor("list", "machinesets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.ClusterAPI.Clientset.PrependReactor("list", "machinesets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
 	out, err = w.Run(t.Context(), TopCommand(w.Environment()), "-n", "bar")
@@ -256,12 +256,12 @@ func TestTopKnowsClusterAPI(t *testing.T) {
 func TestUICommandForClusterAPIObjects(t *testing.T) {
 	const page = "http://127.0.0.1:8233/namespaces/millwright/workflows/garden%2Fclusterapiset%2Fshop%2Fpool%2Fuid-pool\n"
 	for _, arg := range []string{"machineset.cluster.x-k8s.io/pool", "pool", "machine/pool-b"} {
-		w := newBackendOfBothGroups()
+		w := newBackendWithBothGroups()
 		out, err := w.Run(t.Context(), UICommand(w.Environment()), arg, "-n", "shop", "--cluster-name", "garden")
 		require.NoError(t, err)
 		assert.Equal(t, page, out)
 	}
-	w := newBackendOfBothGroups()
+	w := newBackendWithBothGroups()
 	_, err := w.Run(
 		t.Context(),
 		UICommand(w.Environment()),
@@ -276,8 +276,8 @@ func TestUICommandForClusterAPIObjects(t *testing.T) {
 
 // The workflow of a deployment of Cluster API writes the operation into an annotation, and the whole sentence into the
 // condition Blocked.
-func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
-	d := capitest.PreparedDeployment(2, capitest.WithAnnotation[*clusterv1.MachineDeployment](
+func TestExplainReadsDeploymentsOfClusterAPI(t *testing.T) {
+	d := capitest.NewPreparedDeployment(2, capitest.WithAnnotation[*clusterv1.MachineDeployment](
 		v1alpha1.AnnotationOperation,
 		`{"workflowID":"garden/clusterapirollout/shop/d/uid-d/2","step":"roll","blockedBy":["NodeDrain"],"waitsFor":"1 of 3 …"}`,
 	))
@@ -293,7 +293,7 @@ func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
 			LastTransitionTime: beginTime,
 		},
 	}
-	s := capitest.SetOfDeployment(d, "d-new", 1, 1)
+	s := capitest.NewSetOfDeployment(d, "d-new", 1, 1)
 	objects := []runtime.Object{d, s, capitest.NewMachine("d-new-a", s)}
 	w := clitest.NewFakeBackend()
 	w.ClusterClient = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
@@ -303,10 +303,14 @@ func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
 	assert.Equal(t, "machinedeployment.cluster.x-k8s.io shop/d: 1 of 3 machines waits to leave\n", out)
 	out, err = w.Run(t.Context(), Command(w.Environment()), "machinedeployment.cluster.x-k8s.io/shop/d", "-o", "json")
 	require.NoError(t, err)
-	var a answer
+	var a explanation
 	require.NoError(t, json.Unmarshal([]byte(out), &a))
 	assert.Equal(t, &counts{Desired: 2, Updated: new(int32(1)), Available: 2, Machines: 1}, a.Counts)
-	assert.Equal(t, []any{"roll", true, "garden/clusterapirollout/shop/d/uid-d/2"}, []any{a.Step, a.Blocked, a.Workflow})
+	assert.Equal(
+		t,
+		[]any{"roll", true, "garden/clusterapirollout/shop/d/uid-d/2"},
+		[]any{a.StepName, a.IsBlocked, a.WorkflowID},
+	)
 	out, err = w.Run(t.Context(), UICommand(w.Environment()), "machinedeployment/d", "-n", "shop")
 	require.NoError(t, err)
 	assert.Contains(t, out, "garden%2Fclusterapirollout%2Fshop%2Fd%2Fuid-d%2F2\n")
@@ -314,7 +318,7 @@ func TestExplainKnowsDeploymentsOfClusterAPI(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, out, "machinedeployment.cluster.x-k8s.io/shop/d\n")
 
-	theirs := capitest.PreparedDeployment(
+	theirs := capitest.NewPreparedDeployment(
 		1,
 		func(d *clusterv1.MachineDeployment) { d.Finalizers, d.Labels[clusterv1.WatchLabel] = nil, "upstream" },
 	)

@@ -28,16 +28,16 @@ import (
 
 // explainCommand is the command `millwright explain` with its flags. The commands top and ui also use explainCommand.
 type explainCommand struct {
-	kubecli.Objects
+	kubecli.ObjectFlags
 	temporalFlags    kubecli.TemporalFlags
 	clusterName      string // name of the installation; if empty, the name in the object's status or in the workers' Lease
 	targetKubeconfig string // kubeconfig of the cluster with the nodes; if empty, the cluster with the machines
-	output           kubecli.Output
+	output           kubecli.OutputFormat
 }
 
 // Command returns the command explain.
 func Command(e kubecli.Environment) *cobra.Command {
-	x := &explainCommand{Objects: kubecli.Objects{Environment: e, Kind: "object"}}
+	x := &explainCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: "object"}}
 	c := &cobra.Command{
 		Use:   "explain [KIND/][NAMESPACE/]NAME",
 		Short: "Say what a deployment, set, machine, class or node waits for, and the command that changes it",
@@ -71,7 +71,7 @@ machines. If both API groups have an object with the name, name the group, too: 
 }
 
 func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) error {
-	clients, err := x.Clients(x.ClusterAccess)
+	clients, err := x.NewClients(x.ClusterAccess)
 	if err != nil {
 		return err
 	}
@@ -79,26 +79,32 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 	if err != nil {
 		return err
 	}
-	down, notes, calls := x.askTemporal(ctx, clients, s)
-	missing, troubles := HeartbeatLines(ctx, clients.Leases, x.installation(ctx, clients, s), x.Now(), s.isAffectedBy)
+	down, notes, calls := x.readFromTemporal(ctx, clients, s)
+	missing, troubles := DescribeProcessProblems(
+		ctx,
+		clients.Leases,
+		x.findInstallation(ctx, clients, s),
+		x.Now(),
+		s.isAffectedBy,
+	)
 	down = append(down, missing...)
 	if x.output != kubecli.OutputText {
-		return x.output.Encode(out, newAnswer(s, slices.Concat(down, troubles, notes), calls))
+		return x.output.Encode(out, newExplanation(s, slices.Concat(down, troubles, notes), calls))
 	}
 	if len(down) > 0 { // no process updates the status, so the sentence below may be out of date
 		for _, line := range append(down, processDownAdvice) {
-			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, line))
+			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.ToneStuck, line))
 		}
 	}
 	for _, line := range troubles {
-		_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.Stuck, line))
+		_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.ToneStuck, line))
 	}
 	if s.isStatusOutdated() { // the sentence below is about an earlier generation
 		_, _ = fmt.Fprintln(
 			out,
 			kubecli.Paint(
 				out,
-				kubecli.Stuck,
+				kubecli.ToneStuck,
 				fmt.Sprintf(
 					"The status is of generation %d, and the object has generation %d: nobody has seen the change yet.",
 					s.observedGeneration,
@@ -108,7 +114,7 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 		)
 	}
 	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence(len(down) == 0 && !s.isStatusOutdated())))
-	for _, line := range append(notes, list.Map(calls, func(c activityCall) string { return c.text(x.Now()) })...) {
+	for _, line := range append(notes, list.Map(calls, func(c pendingActivity) string { return c.statusLine(x.Now()) })...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
 	return s.writeTable(out, x.Now())
@@ -143,7 +149,10 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 	if kind != "" {
 		_, group, _ := strings.Cut(kind, ".")
 		missing.kind = kinds[0].Names[0] + phrase.TextIf(group != "", ".%s", group)
-		missing.isMachine = slices.ContainsFunc(kinds, func(k kubecli.NamedKind) bool { return k.Kind == request.Machine })
+		missing.isMachine = slices.ContainsFunc(
+			kinds,
+			func(k kubecli.NamedKind) bool { return k.Kind == request.KindMachine },
+		)
 	}
 	return nil, missing
 }
@@ -208,12 +217,12 @@ func (x *explainCommand) readSubject(
 	name string,
 	meant bool,
 ) (*subject, error) {
-	if of.IsOfClusterAPI() {
-		return x.readClusterAPI(ctx, clients, of, name, meant)
+	if of.BelongsToClusterAPI() {
+		return x.readClusterAPIObject(ctx, clients, of, name, meant)
 	}
 	kind, machines := of.Names[0], clients.Machines.MachineV1alpha1()
 	switch of.Kind {
-	case request.MachineDeployment:
+	case request.KindMachineDeployment:
 		d, err := machines.MachineDeployments(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
@@ -266,24 +275,24 @@ func (x *explainCommand) readSubject(
 		}
 		s.idleText = availableText(set.Status.AvailableReplicas, set.Spec.Replicas)
 		return s, x.addMembers(ctx, clients, s, []metav1.Object{set})
-	case request.Machine:
+	case request.KindMachine:
 		m, err := machines.Machines(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
-		return x.machineSubject(ctx, clients, m), nil
+		return x.newMachineSubject(ctx, clients, m), nil
 	case kubecli.KindClass:
 		class, err := machines.MachineClasses(x.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
 		s := &subject{
-			kind:         kind,
-			workflowKind: run.KindMachineClass,
-			object:       class,
-			provider:     class.ProviderName(),
-			idleText:     "provider " + class.ProviderName(),
-			isExplained:  true,
+			kind:               kind,
+			workflowKind:       run.KindMachineClass,
+			object:             class,
+			provider:           class.ProviderName(),
+			idleText:           "provider " + class.ProviderName(),
+			isIdleTextComplete: true,
 		}
 		if found, err := machines.Machines(x.Namespace).List(ctx, metav1.ListOptions{}); err == nil {
 			used := list.CountWhere(found.Items, func(m v1alpha1.Machine) bool { return m.Spec.Class.Name == name })
@@ -315,7 +324,7 @@ func replacementText(m *v1alpha1.Machine) string {
 	)
 }
 
-func (x *explainCommand) machineSubject(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
+func (x *explainCommand) newMachineSubject(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Machine) *subject {
 	s := &subject{
 		kind:         "machine",
 		workflowKind: run.KindMachine,
@@ -323,7 +332,7 @@ func (x *explainCommand) machineSubject(ctx context.Context, clients kubecli.Cli
 		operation:    m.Status.CurrentOperation,
 		idleText:     "phase " + kubecli.StatusText(*m) + replacementText(m),
 	}
-	s.isExplained = replacementText(m) != ""
+	s.isIdleTextComplete = replacementText(m) != ""
 	class, err := clients.Machines.MachineV1alpha1().
 		MachineClasses(m.Namespace).
 		Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
@@ -351,7 +360,7 @@ func (x *explainCommand) readNode(ctx context.Context, clients kubecli.Clients, 
 	target := clients
 	if x.targetKubeconfig != "" {
 		var err error
-		if target, err = x.Clients(kubecli.ClusterAccess{Kubeconfig: x.targetKubeconfig}); err != nil {
+		if target, err = x.NewClients(kubecli.ClusterAccess{Kubeconfig: x.targetKubeconfig}); err != nil {
 			return nil, err
 		}
 	}
@@ -366,7 +375,7 @@ func (x *explainCommand) readNode(ctx context.Context, clients kubecli.Clients, 
 	for i := range list.Items {
 		if m := &list.Items[i]; cache.NodeNameOfMachine(m) == name ||
 			ownership.IsSameInstance(m.Spec.ProviderID, node.Spec.ProviderID) {
-			return x.machineSubject(ctx, clients, m), nil
+			return x.newMachineSubject(ctx, clients, m), nil
 		}
 	}
 	ready := "not known"

@@ -27,9 +27,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// newStackObjects returns a deployment with a set, one blocked machine, one machine that is not blocked, and the
+// newPoolObjects returns a deployment with a set, one blocked machine, one machine that is not blocked, and the
 // MachineClass.
-func newStackObjects() []runtime.Object {
+func newPoolObjects() []runtime.Object {
 	owned := func(kind, name string) []metav1.OwnerReference {
 		return []metav1.OwnerReference{
 			{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: kind, Name: name, UID: "uid-" + "x", Controller: new(true)},
@@ -123,7 +123,7 @@ func TestExplainOutput(t *testing.T) {
 		},
 		"a machine whose call has failed": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
-				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+				f.WorkflowID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 				f.PendingActivities = []*workflowpb.PendingActivityInfo{{
 					ActivityId: "create-instance", Attempt: 3, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED,
 					NextAttemptScheduleTime: timestamppb.New(clitest.Now.Add(time.Minute)), LastFailure: &failurepb.Failure{Message: "no\nroom"},
@@ -133,7 +133,7 @@ func TestExplainOutput(t *testing.T) {
 		},
 		"a call without a right, whose activity has a number": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
-				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+				f.WorkflowID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 				f.PendingActivities = []*workflowpb.PendingActivityInfo{{
 					ActivityId: "20", ActivityType: &commonpb.ActivityType{Name: "DecideMachine"}, Attempt: 8,
 					State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, NextAttemptScheduleTime: timestamppb.New(clitest.Now.Add(time.Minute)),
@@ -146,7 +146,7 @@ func TestExplainOutput(t *testing.T) {
 		},
 		"a call that is made again because its class has changed": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
-				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+				f.WorkflowID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 				f.PendingActivities = []*workflowpb.PendingActivityInfo{{
 					ActivityId: "create-instance", Attempt: 2, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.BeginTime),
 					LastFailure: &failurepb.Failure{
@@ -163,7 +163,7 @@ func TestExplainOutput(t *testing.T) {
 		},
 		"a call that is open": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
-				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+				f.WorkflowID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 				f.PendingActivities = []*workflowpb.PendingActivityInfo{
 					{ActivityId: "create-instance", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.BeginTime)},
 					{ActivityId: "other", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, ScheduledTime: timestamppb.New(clitest.BeginTime)},
@@ -174,7 +174,7 @@ func TestExplainOutput(t *testing.T) {
 		},
 		"an activity without a name of its own": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
-				f.ID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+				f.WorkflowID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 				f.PendingActivities = []*workflowpb.PendingActivityInfo{{
 					ActivityId: "20", ActivityType: &commonpb.ActivityType{Name: "DecideMachine"}, Attempt: 8,
 					State:                   enumspb.PENDING_ACTIVITY_STATE_SCHEDULED,
@@ -206,7 +206,7 @@ func TestExplainOutput(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewFakeBackend(newStackObjects()...)
+			w := clitest.NewFakeBackend(newPoolObjects()...)
 			row.temporal(w.Temporal)
 			out, err := w.Run(t.Context(), Command(w.Environment()), append(row.args, "-n", "shop")...)
 			require.NoError(t, err)
@@ -232,7 +232,7 @@ func TestExplainReportsDownProcesses(t *testing.T) {
 		"never anything": {nil, []string{"No worker has ever been at work: no Lease millwright-worker was ever renewed.", "No bridge has ever been at work: no Lease millwright-bridge was ever renewed."}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			down, troubles := HeartbeatLines(
+			down, troubles := DescribeProcessProblems(
 				t.Context(),
 				kubefake.NewClientset(row.leases...).CoordinationV1(),
 				"prod",
@@ -243,39 +243,39 @@ func TestExplainReportsDownProcesses(t *testing.T) {
 			assert.Empty(t, troubles)
 		})
 	}
-	down, _ := HeartbeatLines(t.Context(), nil, "prod", clitest.Now, nil)
+	down, _ := DescribeProcessProblems(t.Context(), nil, "prod", clitest.Now, nil)
 	assert.Empty(t, down, "nobody who may read Leases")
 }
 
 // docs/runbook.md, section 17: the worker does not have a permission that it needs for the object.
 func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
-	w := clitest.NewFakeBackend(newStackObjects()...)
+	w := clitest.NewFakeBackend(newPoolObjects()...)
 	w.ClusterClient = kubefake.NewClientset(
-		leaseWithProblems(t, problems.Report{By: "w-1", Problems: []problems.Problem{
+		leaseWithProblems(t, problems.Report{Identity: "w-1", Problems: []problems.Problem{
 			{
-				System:   problems.Control,
-				Resource: "machinesets.machine.sapcloud.io/status",
-				Verb:     "update",
-				Kind:     problems.Refused,
-				Words:    "User w cannot update",
-				First:    clitest.BeginTime,
+				System:       problems.ControlCluster,
+				Resource:     "machinesets.machine.sapcloud.io/status",
+				Verb:         "update",
+				Kind:         problems.Refused,
+				Message:      "User w cannot update",
+				FirstFailure: clitest.BeginTime,
 			},
 			{
-				System:   problems.Target,
-				Resource: "nodes",
-				Verb:     "watch",
-				Kind:     problems.Failing,
-				Words:    "etcd is slow",
-				First:    clitest.BeginTime,
+				System:       problems.TargetCluster,
+				Resource:     "nodes",
+				Verb:         "watch",
+				Kind:         problems.Failing,
+				Message:      "etcd is slow",
+				FirstFailure: clitest.BeginTime,
 			},
-		}}, problems.Report{By: "w-2", Problems: []problems.Problem{
+		}}, problems.Report{Identity: "w-2", Problems: []problems.Problem{
 			{
-				System:   problems.Target,
-				Resource: "nodes",
-				Verb:     "watch",
-				Kind:     problems.Failing,
-				Words:    "etcd is slow",
-				First:    clitest.BeginTime,
+				System:       problems.TargetCluster,
+				Resource:     "nodes",
+				Verb:         "watch",
+				Kind:         problems.Failing,
+				Message:      "etcd is slow",
+				FirstFailure: clitest.BeginTime,
 			},
 		}}),
 		newLease("millwright-bridge", time.Second),
@@ -302,9 +302,9 @@ func TestWhichProblemsConcernAnObject(t *testing.T) {
 		problem problems.Problem
 		kinds   []run.Kind // kinds of the objects that the problem affects
 	}{
-		"machines of Millwright":   {problems.Problem{System: problems.Control, Resource: "machines.machine.sapcloud.io/status"}, both[:1]},
-		"machines of Cluster API":  {problems.Problem{System: problems.Control, Resource: "machines.cluster.x-k8s.io/status"}, both[1:]},
-		"the nodes":                {problems.Problem{System: problems.Target, Resource: "nodes"}, both},
+		"machines of Millwright":   {problems.Problem{System: problems.ControlCluster, Resource: "machines.machine.sapcloud.io/status"}, both[:1]},
+		"machines of Cluster API":  {problems.Problem{System: problems.ControlCluster, Resource: "machines.cluster.x-k8s.io/status"}, both[1:]},
+		"the nodes":                {problems.Problem{System: problems.TargetCluster, Resource: "nodes"}, both},
 		"Temporal":                 {problems.Problem{System: problems.Temporal, Verb: "DescribeNamespace"}, both},
 		"its workload cluster":     {problems.Problem{System: problems.WorkloadClusterSystem("shop", "c1"), Resource: "nodes"}, both[1:]},
 		"another workload cluster": {problems.Problem{System: problems.WorkloadClusterSystem("shop", "c2")}, nil},
@@ -318,20 +318,22 @@ func TestWhichProblemsConcernAnObject(t *testing.T) {
 	s := subject{workflowKind: run.KindClusterAPIDeployment, object: object}
 	assert.True(
 		t,
-		s.isAffectedBy(problems.Problem{System: problems.Control, Resource: "rolloutpolicies.machine.sapcloud.io"}),
+		s.isAffectedBy(problems.Problem{System: problems.ControlCluster, Resource: "rolloutpolicies.machine.sapcloud.io"}),
 	)
 }
 
 // The problems of another installation's workers do not apply to an object of this installation; neither do the
 // problems of a worker that has stopped.
 func TestProblemsOfOtherInstallationsAreIgnored(t *testing.T) {
-	refused := []problems.Problem{{System: problems.Control, Resource: "nodes", Verb: "get", Kind: problems.Refused}}
-	own := problems.Report{By: "w-1", Installation: "prod", Problems: refused}
+	refused := []problems.Problem{
+		{System: problems.ControlCluster, Resource: "nodes", Verb: "get", Kind: problems.Refused},
+	}
+	own := problems.Report{Identity: "w-1", Installation: "prod", Problems: refused}
 	all := func(problems.Problem) bool { return true }
 	client := kubefake.NewClientset(leaseWithProblems(t, own)).CoordinationV1()
 	for now, says := range map[time.Time]int{clitest.Now: 1, clitest.Now.Add(3 * time.Minute): 0} {
 		for of, isOwn := range map[run.Installation]bool{"prod": true, "": true, "test": false} {
-			_, troubles := HeartbeatLines(t.Context(), client, of, now, all)
+			_, troubles := DescribeProcessProblems(t.Context(), client, of, now, all)
 			assert.Len(t, troubles, map[bool]int{true: says}[isOwn], "installation %q at %v", of, now)
 		}
 	}
@@ -341,7 +343,7 @@ func TestProblemsOfOtherInstallationsAreIgnored(t *testing.T) {
 func leaseWithProblems(t *testing.T, reports ...problems.Report) *coordinationv1.Lease {
 	t.Helper()
 	for i := range reports {
-		reports[i].At = clitest.Now.Add(-time.Second)
+		reports[i].WrittenAt = clitest.Now.Add(-time.Second)
 	}
 	text, err := json.Marshal(reports)
 	require.NoError(t, err)
@@ -353,7 +355,7 @@ func leaseWithProblems(t *testing.T, reports ...problems.Report) *coordinationv1
 // docs/runbook.md, sections 13 and 14: lines about processes that are down come before the sentence, which may be
 // outdated.
 func TestDownProcessesAreNamedFirst(t *testing.T) {
-	w := clitest.NewFakeBackend(newStackObjects()...)
+	w := clitest.NewFakeBackend(newPoolObjects()...)
 	w.ClusterClient = kubefake.NewClientset(
 		newLease("millwright-worker", 15*time.Minute),
 		newLease("millwright-bridge", 15*time.Minute),
@@ -387,7 +389,7 @@ func TestTopOutput(t *testing.T) {
 		"nothing": {[]string{"-n", "bar"}, "nothing is in motion\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewFakeBackend(newStackObjects()...)
+			w := clitest.NewFakeBackend(newPoolObjects()...)
 			out, err := w.Run(t.Context(), TopCommand(w.Environment()), row.args...)
 			require.NoError(t, err)
 			assert.Equal(t, row.says, out)
@@ -396,7 +398,7 @@ func TestTopOutput(t *testing.T) {
 }
 
 func TestExplainOfUnknownObjects(t *testing.T) {
-	w := clitest.NewFakeBackend(newStackObjects()...)
+	w := clitest.NewFakeBackend(newPoolObjects()...)
 	w.ClusterClient = kubefake.NewClientset()
 	for arg, want := range map[string]string{
 		"pod/web": `unknown kind "pod": the kinds are mcd, mcs, mc, mcc and node; and no namespace pod has an object web`,

@@ -24,7 +24,7 @@ import (
 type process struct {
 	name           string // name of the process in messages
 	leaseName      string
-	interval       time.Duration // time between two renewals
+	renewInterval  time.Duration // time between two renewals
 	overdueAfter   time.Duration // age of the last renewal from which the next renewal is overdue
 	downAfter      time.Duration // age of the last renewal after which the process is down
 	downMessage    string        // message about a process that is down; %s is the time of the last renewal
@@ -62,10 +62,10 @@ type Heartbeat struct {
 	Reports        []problems.Report // problems of the processes of this kind
 }
 
-// Sentences returns a sentence for each problem of the processes of an installation, with what a person can do about
-// it. Sentences includes only the problems for which concerns returns true. A Report without an installation belongs to
-// all installations.
-func (h Heartbeat) Sentences(
+// ProblemSentences returns a sentence for each problem of the processes of an installation, with what a person can do
+// about it. ProblemSentences includes only the problems for which concerns returns true. A Report without an
+// installation belongs to all installations.
+func (h Heartbeat) ProblemSentences(
 	of run.Installation,
 	now time.Time,
 	concerns func(problems.Problem) bool,
@@ -79,7 +79,7 @@ func (h Heartbeat) Sentences(
 			text = strings.ToUpper(text[:1]) + text[1:]
 			sentences = append(
 				sentences,
-				fmt.Sprintf("%s (since %s): %s", text, kubecli.SinceText(p.First, now), p.Remedy(h.Process)),
+				fmt.Sprintf("%s (since %s): %s", text, kubecli.TimeWithAgeText(p.FirstFailure, now), p.Remedy(h.Process)),
 			)
 		}
 	}
@@ -99,10 +99,11 @@ func ReadHeartbeats(
 	return list.Map(processes, func(p process) Heartbeat { return p.readHeartbeat(ctx, leases.Leases(namespace), now) })
 }
 
-// HeartbeatLines returns one line for each kind of process that is down, and one line for each problem of an
-// installation for which concerns returns true. If installation is empty, HeartbeatLines includes all installations.
-// HeartbeatLines ignores Leases that cannot be read, because the user may not have permission to read them.
-func HeartbeatLines(
+// DescribeProcessProblems returns one line for each kind of process that is down, and one line for each problem of an
+// installation for which concerns returns true. If installation is empty, DescribeProcessProblems includes all
+// installations. DescribeProcessProblems ignores Leases that cannot be read, because the user may not have permission
+// to read them.
+func DescribeProcessProblems(
 	ctx context.Context,
 	leases typedcoordinationv1.LeasesGetter,
 	of run.Installation,
@@ -114,14 +115,14 @@ func HeartbeatLines(
 	}
 	for _, h := range ReadHeartbeats(ctx, leases, metav1.NamespaceAll, now) {
 		down = append(down, phrase.NonEmptyTexts(h.MissingMessage)...)
-		troubles = append(troubles, h.Sentences(of, now, concerns)...)
+		troubles = append(troubles, h.ProblemSentences(of, now, concerns)...)
 	}
 	return down, troubles
 }
 
-// CheckProcessesAtWork returns nil if a worker and a bridge with Leases in this namespace are active. Otherwise, the
+// CheckProcessesAreActive returns nil if a worker and a bridge with Leases in this namespace are active. Otherwise, the
 // error names the process that is not active, or the Lease that cannot be read.
-func CheckProcessesAtWork(
+func CheckProcessesAreActive(
 	ctx context.Context,
 	leases typedcoordinationv1.LeasesGetter,
 	namespace string,
@@ -143,7 +144,7 @@ func (p process) readHeartbeat(
 	leases typedcoordinationv1.LeaseInterface,
 	now time.Time,
 ) Heartbeat {
-	h := Heartbeat{Process: p.name, RenewInterval: p.interval, DownAfter: p.downAfter}
+	h := Heartbeat{Process: p.name, RenewInterval: p.renewInterval, DownAfter: p.downAfter}
 	found, err := leases.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.leaseName})
 	if err != nil {
 		h.Err = fmt.Errorf("read Lease %s: %w", p.leaseName, err)
@@ -151,7 +152,7 @@ func (p process) readHeartbeat(
 	}
 	for i := range found.Items {
 		if found.Items[i].Name == p.leaseName { // the fake client ignores the field selector
-			h.Reports = append(h.Reports, problems.ReportsOf(&found.Items[i], now)...)
+			h.Reports = append(h.Reports, problems.ReadReports(&found.Items[i], now)...)
 		}
 	}
 	at, known := lastRenewal(found.Items, p.leaseName)
@@ -161,7 +162,7 @@ func (p process) readHeartbeat(
 	}
 	h.RenewTime = at
 	if now.Sub(at) > p.downAfter {
-		h.MissingMessage = fmt.Sprintf(p.downMessage, kubecli.SinceText(at, now))
+		h.MissingMessage = fmt.Sprintf(p.downMessage, kubecli.TimeWithAgeText(at, now))
 	}
 	h.IsOverdue = now.Sub(at) > p.overdueAfter && h.MissingMessage == ""
 	return h

@@ -32,9 +32,9 @@ type subject struct {
 	generation, observedGeneration int64
 	operation                      *v1alpha1.Operation
 	idleText                       string // state of the object, for a status without a sentence
-	isExplained                    bool   // idleText also describes what happens to the object, or that nothing happens
+	isIdleTextComplete             bool   // idleText also describes what happens to the object, or that nothing happens
 	provider                       string // provider of the object's class or of its machines' class; empty if not known
-	pollers                        *int   // number of workers that poll the provider's queue; nil if not known
+	pollerCount                    *int   // number of workers that poll the provider's queue; nil if not known
 	counts                         *counts
 	machine                        *member // the object itself, if the object is a machine
 	members                        []member
@@ -69,7 +69,7 @@ func (s *subject) sentence(isCurrent bool) string {
 	text := kindAndName(s.kind, s.object) + ": " + s.stateText()
 	waiting := s.waitingMembers()
 	switch {
-	case s.workflowKind == "" || s.isExplained:
+	case s.workflowKind == "" || s.isIdleTextComplete:
 		return text
 	case len(waiting) > 0:
 		blocked := list.CountWhere(waiting, func(m member) bool { return len(m.operation.BlockedBy) > 0 })
@@ -84,12 +84,12 @@ func (s *subject) sentence(isCurrent bool) string {
 // stateText returns the state of an object whose status has no sentence. For a class, stateText also says how many
 // workers serve its provider.
 func (s *subject) stateText() string {
-	if s.workflowKind != run.KindMachineClass || s.pollers == nil {
+	if s.workflowKind != run.KindMachineClass || s.pollerCount == nil {
 		return s.idleText
 	}
 	return s.idleText + ", served by " + cmp.Or(
-		phrase.TextIf(*s.pollers == 0, "no worker"),
-		phrase.CountText(*s.pollers, "worker"),
+		phrase.TextIf(*s.pollerCount == 0, "no worker"),
+		phrase.CountText(*s.pollerCount, "worker"),
 	)
 }
 
@@ -113,18 +113,19 @@ func (s *subject) isStatusOutdated() bool {
 	return s.observedGeneration != 0 && s.observedGeneration != s.generation
 }
 
-// resourcesOf returns the resources that a workflow of this kind and the workflows of its children read and write.
-func resourcesOf(kind run.Kind) []string {
+// workflowResources returns the resources that a workflow of this kind and the workflows of its children read and
+// write.
+func workflowResources(kind run.Kind) []string {
 	switch kind {
 	case run.KindMachineDeployment, run.KindClusterAPIDeployment:
-		return append([]string{"machinedeployments", "rolloutpolicies"}, resourcesOf(run.KindMachineSet)...)
+		return append([]string{"machinedeployments", "rolloutpolicies"}, workflowResources(run.KindMachineSet)...)
 	case run.KindMachineSet, run.KindClusterAPISet:
-		return append([]string{"machinesets"}, resourcesOf(run.KindMachine)...)
+		return append([]string{"machinesets"}, workflowResources(run.KindMachine)...)
 	case run.KindMachine, run.KindClusterAPIDrain:
 		return append([]string{
 			"machines", "nodes", "pods", "poddisruptionbudgets", "persistentvolumeclaims", "volumeattachments",
 			"machinedrainrules", "namespaces", "events",
-		}, resourcesOf(run.KindMachineClass)...)
+		}, workflowResources(run.KindMachineClass)...)
 	default:
 		return []string{"machineclasses", "secrets", "leases"}
 	}
@@ -147,7 +148,7 @@ func (s *subject) isAffectedBy(p problems.Problem) bool {
 	case !isOfClusterAPI && p.APIGroup() == clusterv1.GroupVersion.Group:
 		return false
 	default:
-		return resource == "" || slices.Contains(resourcesOf(s.workflowKind), resource)
+		return resource == "" || slices.Contains(workflowResources(s.workflowKind), resource)
 	}
 }
 
@@ -158,11 +159,11 @@ func (s *subject) workloadCluster() problems.System {
 
 // tone returns the tone of the sentence. An object that waits only for time to pass is not stuck.
 func (s *subject) tone() kubecli.Tone {
-	isUnserved := s.workflowKind == run.KindMachineClass && s.pollers != nil && *s.pollers == 0
+	isUnserved := s.workflowKind == run.KindMachineClass && s.pollerCount != nil && *s.pollerCount == 0
 	if isUnserved || s.isStatusOutdated() || s.operation != nil && len(s.operation.BlockedBy) > 0 {
-		return kubecli.Stuck
+		return kubecli.ToneStuck
 	}
-	return kubecli.Good
+	return kubecli.ToneGood
 }
 
 // waitingMembers returns the waiting machines: blocked machines first, then the other machines, each sorted by the

@@ -25,9 +25,9 @@ import (
 
 // TopCommand returns the command top.
 func TopCommand(e kubecli.Environment) *cobra.Command {
-	x := &explainCommand{Objects: kubecli.Objects{Environment: e, Kind: "objects"}}
+	x := &explainCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: "objects"}}
 	var all, blocked, watch bool
-	var output kubecli.Output
+	var output kubecli.OutputFormat
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "top",
@@ -49,7 +49,7 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 			if all {
 				x.Namespace = metav1.NamespaceAll
 			}
-			clients, err := x.Clients(x.ClusterAccess)
+			clients, err := x.NewClients(x.ClusterAccess)
 			if err != nil {
 				return err
 			}
@@ -93,8 +93,8 @@ type activeObjects struct {
 	// sentences that say which process is down and since when; the statuses have not been updated since then
 	downSentences []string
 	// clauses about processes that are down, overdue or unknown; without ages, because an age changes all the time
-	processDoubtClauses []string
-	problemLines        []string // one line for each process with problems
+	processWarnings []string
+	problemLines    []string // one line for each process with problems
 }
 
 type activeObject struct {
@@ -137,7 +137,7 @@ func (x *explainCommand) readActiveObjects(
 	for i := range machines.Items {
 		add("mc", &machines.Items[i], machines.Items[i].Status.CurrentOperation)
 	}
-	found.addClusterAPI(ctx, clients, x.Namespace, add)
+	found.addClusterAPIObjects(ctx, clients, x.Namespace, add)
 	slices.SortStableFunc(found.objects, func(a, b activeObject) int {
 		return cmp.Or(
 			list.CompareFalseFirst(
@@ -164,19 +164,19 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 		}
 		switch {
 		case apierrors.IsForbidden(h.Err):
-			m.processDoubtClauses = append(
-				m.processDoubtClauses,
+			m.processWarnings = append(
+				m.processWarnings,
 				fmt.Sprintf("whether a %s is at work is not known: you may not list its Leases", h.Process),
 			)
 		case h.Err != nil:
-			m.processDoubtClauses = append(
-				m.processDoubtClauses,
-				fmt.Sprintf("whether a %s is at work is not known: %s", h.Process, kubecli.OneLine(h.Err.Error())),
+			m.processWarnings = append(
+				m.processWarnings,
+				fmt.Sprintf("whether a %s is at work is not known: %s", h.Process, kubecli.CollapseSpaces(h.Err.Error())),
 			)
 		case h.MissingMessage != "":
 			m.downSentences = append(m.downSentences, h.MissingMessage)
-			m.processDoubtClauses = append(
-				m.processDoubtClauses,
+			m.processWarnings = append(
+				m.processWarnings,
 				fmt.Sprintf(
 					"no %s is at work%s",
 					h.Process,
@@ -184,8 +184,8 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 				),
 			)
 		case h.IsOverdue:
-			m.processDoubtClauses = append(
-				m.processDoubtClauses,
+			m.processWarnings = append(
+				m.processWarnings,
 				fmt.Sprintf(
 					"the %s may be down: its last heartbeat was at %s, and one is due each %s",
 					h.Process,
@@ -203,14 +203,14 @@ func (m *activeObjects) addProblems(process string, report problems.Report) {
 	m.problemLines = append(m.problemLines, fmt.Sprintf(
 		"%s %s, since %s: %s%s; `millwright doctor` says what to do",
 		process,
-		report.By,
-		kubecli.ClockText(first.First, m.now),
+		report.Identity,
+		kubecli.ClockText(first.FirstFailure, m.now),
 		first.Text(process),
 		phrase.TextIf(more > 0, "; and %s", phrase.CountText(more, "other problem")),
 	))
-	m.processDoubtClauses = append(
-		m.processDoubtClauses,
-		fmt.Sprintf("%s %s has %s", process, report.By, phrase.CountText(len(report.Problems), "problem")),
+	m.processWarnings = append(
+		m.processWarnings,
+		fmt.Sprintf("%s %s has %s", process, report.Identity, phrase.CountText(len(report.Problems), "problem")),
 	)
 }
 
@@ -230,7 +230,7 @@ func (m activeObjects) downProcessError() error {
 }
 
 // writeList writes the list. In the table formats, the summary is above the table.
-func (m activeObjects) writeList(out io.Writer, output kubecli.Output) error {
+func (m activeObjects) writeList(out io.Writer, output kubecli.OutputFormat) error {
 	l := kubecli.Listing{
 		Items:       m.objects,
 		Table:       [][]any{{"NAMESPACE", "OBJECT", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}},
@@ -281,5 +281,5 @@ func (m activeObjects) summary() string {
 	default:
 		text = "nothing is in motion"
 	}
-	return strings.Join(append([]string{text}, m.processDoubtClauses...), "; ")
+	return strings.Join(append([]string{text}, m.processWarnings...), "; ")
 }

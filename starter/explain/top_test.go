@@ -58,7 +58,7 @@ func TestTopReportsHeartbeats(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewFakeBackend(newStackObjects()...)
+			w := clitest.NewFakeBackend(newPoolObjects()...)
 			w.ClusterClient = kubefake.NewClientset(row.leases...)
 			out, err := w.Run(t.Context(), TopCommand(w.Environment()), row.args...)
 			assert.Equal(t, row.says, out)
@@ -70,17 +70,17 @@ func TestTopReportsHeartbeats(t *testing.T) {
 		})
 	}
 	t.Run("a worker may not do all of its work", func(t *testing.T) {
-		w := clitest.NewFakeBackend(newStackObjects()...)
+		w := clitest.NewFakeBackend(newPoolObjects()...)
 		refused := problems.Problem{
-			System:   problems.Control,
-			Resource: "machines.machine.sapcloud.io",
-			Verb:     "watch",
-			Kind:     problems.Refused,
-			Words:    "User w cannot list",
-			First:    clitest.BeginTime,
+			System:       problems.ControlCluster,
+			Resource:     "machines.machine.sapcloud.io",
+			Verb:         "watch",
+			Kind:         problems.Refused,
+			Message:      "User w cannot list",
+			FirstFailure: clitest.BeginTime,
 		}
 		w.ClusterClient = kubefake.NewClientset(
-			leaseWithProblems(t, problems.Report{By: "w-1", Problems: []problems.Problem{refused, refused}}),
+			leaseWithProblems(t, problems.Report{Identity: "w-1", Problems: []problems.Problem{refused, refused}}),
 			newLease(bridge, time.Second),
 		)
 		const line = "worker w-1, since 13:51:07 UTC: the worker may not watch machines.machine.sapcloud.io: User w cannot list; " +
@@ -112,7 +112,7 @@ func TestTopReportsHeartbeats(t *testing.T) {
 	})
 	t.Run("a watch goes on, and says it once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := clitest.NewFakeBackend(newStackObjects()...)
+			w := clitest.NewFakeBackend(newPoolObjects()...)
 			w.ClusterClient = kubefake.NewClientset(newLease(worker, 15*time.Minute), newLease(bridge, time.Second))
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
@@ -129,7 +129,7 @@ func TestTopReportsHeartbeats(t *testing.T) {
 
 // Each name that `top -o name` prints is a valid argument of explain without --namespace.
 func TestNamesOfTopCanBeExplained(t *testing.T) {
-	w := clitest.NewFakeBackend(newStackObjects()...)
+	w := clitest.NewFakeBackend(newPoolObjects()...)
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
 	require.NoError(t, err)
 	names := strings.Fields(out)

@@ -19,13 +19,13 @@ import (
 type uiCommand struct {
 	explainCommand
 
-	uiAddress   string // URL of Temporal's UI
-	onlyBlocked bool
+	uiAddress        string // URL of Temporal's UI
+	showsOnlyBlocked bool
 }
 
 // UICommand returns the command ui.
 func UICommand(e kubecli.Environment) *cobra.Command {
-	x := &uiCommand{explainCommand: explainCommand{Objects: kubecli.Objects{Environment: e, Kind: "object"}}}
+	x := &uiCommand{explainCommand: explainCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: "object"}}}
 	c := &cobra.Command{
 		Use:   "ui [[KIND/][NAMESPACE/]NAME]",
 		Short: "Print the page of Temporal's UI that shows an object, or all work in progress",
@@ -49,7 +49,7 @@ the list has: choose MachineNamespace, Cluster, Machine, Step, Stuck, BlockedBy 
 		StringVar(&x.uiAddress, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
 	c.Flags().
 		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
-	c.Flags().BoolVar(&x.onlyBlocked, "stuck", false, "only workflows of blocked objects")
+	c.Flags().BoolVar(&x.showsOnlyBlocked, "stuck", false, "only workflows of blocked objects")
 	return c
 }
 
@@ -60,14 +60,14 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 	}
 	page = page.JoinPath("namespaces", x.temporalFlags.Namespace, "workflows")
 	query := `ExecutionStatus="Running"`
-	if x.onlyBlocked {
+	if x.showsOnlyBlocked {
 		query += ` AND Stuck=true`
 	}
 	if text != "" {
 		if err := x.ResolveNamespace(); err != nil {
 			return err
 		}
-		clients, err := x.Clients(x.ClusterAccess)
+		clients, err := x.NewClients(x.ClusterAccess)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 		if err != nil {
 			return err
 		}
-		installation := x.installation(ctx, clients, s)
+		installation := x.findInstallation(ctx, clients, s)
 		if installation == "" || s.workflowKind == "" {
 			return fmt.Errorf("%s %s: the installation is not known: give --cluster-name", s.kind, s.object.GetName())
 		}

@@ -26,15 +26,15 @@ func TestUICommandPrintsPageAddresses(t *testing.T) {
 		"of an installation":     {[]string{"mcs/web-1", "-n", "shop", "--cluster-name", "field"}, base + "/field%2Fmachineset%2Fshop%2Fweb-1%2Fuid-x\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := clitest.NewFakeBackend(newStackObjects()...)
+			w := clitest.NewFakeBackend(newPoolObjects()...)
 			out, err := w.Run(t.Context(), UICommand(w.Environment()), row.args...)
 			require.NoError(t, err)
 			assert.Equal(t, row.says, out)
 		})
 	}
-	w := clitest.NewFakeBackend(newStackObjects()...)
+	w := clitest.NewFakeBackend(newPoolObjects()...)
 	nowhere := w.Environment()
-	nowhere.Namespace = func(kubecli.ClusterAccess) (string, error) { return "", errors.New("no kubeconfig") }
+	nowhere.ContextNamespace = func(kubecli.ClusterAccess) (string, error) { return "", errors.New("no kubeconfig") }
 	out, err := w.Run(t.Context(), UICommand(nowhere), "--stuck")
 	require.NoError(t, err, "a list needs no cluster")
 	assert.Contains(t, out, base)

@@ -51,7 +51,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 }
 
 func (f *fleetCommand) listCommand() *cobra.Command {
-	var output kubecli.Output
+	var output kubecli.OutputFormat
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the namespaces: state of the target cluster, machines, machines in motion and stuck, shard and worker",
@@ -63,7 +63,9 @@ of the autoscaler is scaled to 0) or Unavailable (the API server does not answer
 namespaces. STUCK is the number of machines that wait for something that only a person or a deadline ends. OLDEST is the time that the
 oldest operation has taken.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return f.list(c.Context(), c.OutOrStdout(), output) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.listNamespaces(c.Context(), c.OutOrStdout(), output)
+		},
 	}
 	output.RegisterFlag(c)
 	return c
@@ -71,20 +73,20 @@ oldest operation has taken.`,
 
 // row is one namespace of the list, as JSON and YAML show the namespace.
 type row struct {
-	Namespace string            `json:"namespace"`
-	State     string            `json:"state,omitempty"`       // Served or Unserved; empty: not known, or one shard
-	Target    cache.TargetState `json:"target,omitempty"`      // state of the target cluster; empty: the namespaces share a target
-	Why       string            `json:"why,omitempty"`         // why the target is not Ready
-	Since     *metav1.Time      `json:"since,omitempty"`       // start of the target's state
-	Machines  int               `json:"machines"`              // number of Machines
-	InMotion  int               `json:"inMotion"`              // number of Machines with an operation
-	Stuck     int               `json:"stuck"`                 // number of Machines whose operation is blocked
-	Oldest    *metav1.Time      `json:"oldestSince,omitempty"` // start of the oldest operation
-	Shard     *int              `json:"shard,omitempty"`       // number of the shard; absent: the namespace has no shard yet
-	Worker    string            `json:"worker,omitempty"`      // worker that serves the namespace; empty: none, or not known
+	Namespace     string            `json:"namespace"`
+	State         string            `json:"state,omitempty"`       // Served or Unserved; empty: not known, or one shard
+	Target        cache.TargetState `json:"target,omitempty"`      // state of the target cluster; empty: the namespaces share a target
+	Why           string            `json:"why,omitempty"`         // why the target is not Ready
+	Since         *metav1.Time      `json:"since,omitempty"`       // start of the target's state
+	MachineCount  int               `json:"machines"`              // number of Machines
+	InMotionCount int               `json:"inMotion"`              // number of Machines with an operation
+	StuckCount    int               `json:"stuck"`                 // number of Machines whose operation is blocked
+	OldestSince   *metav1.Time      `json:"oldestSince,omitempty"` // start of the oldest operation
+	ShardNumber   *int              `json:"shard,omitempty"`       // number of the shard; absent: the namespace has no shard yet
+	Worker        string            `json:"worker,omitempty"`      // worker that serves the namespace; empty: none, or not known
 
-	Unserved   claims.UnservedReason `json:"unserved,omitempty"` // why the namespace is unserved; empty: it is served, or not known
-	hasObjects bool                  // the namespace has Machines, MachineSets or MachineDeployments
+	UnservedReason claims.UnservedReason `json:"unserved,omitempty"` // why the namespace is unserved; empty: it is served, or not known
+	hasObjects     bool                  // the namespace has Machines, MachineSets or MachineDeployments
 }
 
 // States of a namespace in an installation with several shards.
@@ -93,22 +95,22 @@ const (
 	stateUnserved = "Unserved"
 )
 
-// isUnwell reports whether the target is not connected or nobody serves the namespace.
-func (r row) isUnwell() bool {
+// isUnhealthy reports whether the target is not connected or nobody serves the namespace.
+func (r row) isUnhealthy() bool {
 	return r.Target != "" && r.Target != cache.TargetReady && r.Target != cache.TargetHeld || r.State == stateUnserved
 }
 
 // whyText says why the namespace is unserved, and why its target is not Ready.
 func (r row) whyText() string {
 	var reasons []string
-	switch r.Unserved {
+	switch r.UnservedReason {
 	case claims.NoShard:
 		reasons = append(reasons, "the namespace has no shard")
 	case claims.NoWorker:
-		reasons = append(reasons, fmt.Sprintf("no live worker serves shard %d", *r.Shard))
+		reasons = append(reasons, fmt.Sprintf("no live worker serves shard %d", *r.ShardNumber))
 	case claims.NoBridge:
-		reasons = append(reasons, fmt.Sprintf("no live bridge serves shard %d", *r.Shard))
-	case claims.Served:
+		reasons = append(reasons, fmt.Sprintf("no live bridge serves shard %d", *r.ShardNumber))
+	case claims.NotUnserved:
 	}
 	if r.Why != "" {
 		reasons = append(reasons, r.Why)
@@ -116,8 +118,8 @@ func (r row) whyText() string {
 	return strings.Join(reasons, "; ")
 }
 
-func (f *fleetCommand) list(ctx context.Context, out io.Writer, output kubecli.Output) error {
-	clients, err := f.Clients(f.access)
+func (f *fleetCommand) listNamespaces(ctx context.Context, out io.Writer, output kubecli.OutputFormat) error {
+	clients, err := f.NewClients(f.access)
 	if err != nil {
 		return err
 	}
@@ -136,13 +138,13 @@ func (f *fleetCommand) list(ctx context.Context, out io.Writer, output kubecli.O
 	}
 	for _, r := range rows {
 		number := ""
-		if r.Shard != nil {
-			number = strconv.Itoa(*r.Shard)
+		if r.ShardNumber != nil {
+			number = strconv.Itoa(*r.ShardNumber)
 		}
 		l.Names = append(l.Names, "namespace/"+r.Namespace)
 		l.Table = append(l.Table, []any{
 			r.Namespace, r.State, cmp.Or(string(r.Target), "shared"), ageText(r.Since, now),
-			r.Machines, r.InMotion, r.Stuck, ageText(r.Oldest, now), number, r.Worker,
+			r.MachineCount, r.InMotionCount, r.StuckCount, ageText(r.OldestSince, now), number, r.Worker,
 		})
 		l.WideColumns = append(l.WideColumns, []any{r.whyText()})
 	}
@@ -158,8 +160,8 @@ func ageText(since *metav1.Time, now time.Time) string {
 
 // readRows returns the namespaces in the order of the list.
 func (f *fleetCommand) readRows(ctx context.Context, clients kubecli.Clients) ([]row, error) {
-	installation := cmp.Or(run.Installation(f.clusterName), clients.Installation(ctx))
-	shards, err := clients.Shards(ctx, installation)
+	installation := cmp.Or(run.Installation(f.clusterName), clients.FindInstallation(ctx))
+	shards, err := clients.ReadShards(ctx, installation)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the error names the record
 	}
@@ -170,7 +172,7 @@ func (f *fleetCommand) readRows(ctx context.Context, clients kubecli.Clients) ([
 	t := table{}
 	for number := range shards.Count {
 		for _, namespace := range shards.Table.Namespaces(number) {
-			t.row(namespace)
+			t.getOrAddRow(namespace)
 		}
 	}
 	for i := range machines.Items {
@@ -185,13 +187,13 @@ func (f *fleetCommand) readRows(ctx context.Context, clients kubecli.Clients) ([
 	if err := t.addShards(ctx, clients, shards, f.Now()); err != nil {
 		return nil, err
 	}
-	return t.sorted(), nil
+	return t.sortedRows(), nil
 }
 
 // table contains a row for each namespace.
 type table map[string]*row
 
-func (t table) row(namespace string) *row {
+func (t table) getOrAddRow(namespace string) *row {
 	if t[namespace] == nil {
 		t[namespace] = &row{Namespace: namespace}
 	}
@@ -199,30 +201,31 @@ func (t table) row(namespace string) *row {
 }
 
 func (t table) addMachine(m *v1alpha1.Machine) {
-	r := t.row(m.Namespace)
+	r := t.getOrAddRow(m.Namespace)
 	r.hasObjects = true
-	r.Machines++
+	r.MachineCount++
 	operation := m.Status.CurrentOperation
 	if operation == nil {
 		return
 	}
-	r.InMotion++
+	r.InMotionCount++
 	if len(operation.BlockedBy) > 0 {
-		r.Stuck++
+		r.StuckCount++
 	}
-	if since := operation.Since; r.Oldest == nil || since.Before(r.Oldest) {
-		r.Oldest = &since
+	if since := operation.Since; r.OldestSince == nil || since.Before(r.OldestSince) {
+		r.OldestSince = &since
 	}
 }
 
-// addOwners adds the namespaces with MachineSets and MachineDeployments: a namespace that nobody serves may have no Machine.
+// addOwners adds the namespaces with MachineSets and MachineDeployments: a namespace that nobody serves may have no
+// Machine.
 func (t table) addOwners(ctx context.Context, clients kubecli.Clients) error {
 	sets, err := clients.Machines.MachineV1alpha1().MachineSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list MachineSets: %w", err)
 	}
 	for i := range sets.Items {
-		t.row(sets.Items[i].Namespace).hasObjects = true
+		t.getOrAddRow(sets.Items[i].Namespace).hasObjects = true
 	}
 	deployments, err := clients.Machines.MachineV1alpha1().
 		MachineDeployments(metav1.NamespaceAll).
@@ -231,7 +234,7 @@ func (t table) addOwners(ctx context.Context, clients kubecli.Clients) error {
 		return fmt.Errorf("list MachineDeployments: %w", err)
 	}
 	for i := range deployments.Items {
-		t.row(deployments.Items[i].Namespace).hasObjects = true
+		t.getOrAddRow(deployments.Items[i].Namespace).hasObjects = true
 	}
 	return nil
 }
@@ -239,11 +242,11 @@ func (t table) addOwners(ctx context.Context, clients kubecli.Clients) error {
 // addReports adds the states of the target clusters from the reports of the workers. If several workers report a
 // namespace, the newest report counts.
 func (t table) addReports(ctx context.Context, clients kubecli.Clients, now time.Time) error {
-	namespace, found := clients.LeaseNamespace(ctx)
+	namespace, found := clients.FindLeaseNamespace(ctx)
 	if !found {
 		return nil
 	}
-	reports, err := clients.Core.ConfigMaps(namespace).Get(ctx, target.ReportsName, metav1.GetOptions{})
+	reports, err := clients.Core.ConfigMaps(namespace).Get(ctx, target.ReportsConfigMapName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -252,11 +255,11 @@ func (t table) addReports(ctx context.Context, clients kubecli.Clients, now time
 	}
 	newest := map[string]time.Time{}
 	for _, report := range target.ReadReports(reports, now) {
-		if report.At.Before(newest[report.Namespace]) {
+		if report.WrittenAt.Before(newest[report.Namespace]) {
 			continue
 		}
-		newest[report.Namespace] = report.At
-		r := t.row(report.Namespace)
+		newest[report.Namespace] = report.WrittenAt
+		r := t.getOrAddRow(report.Namespace)
 		r.Target, r.Why, r.Worker = report.State, report.Why, report.Worker
 		if !report.Since.IsZero() {
 			r.Since = &metav1.Time{Time: report.Since}
@@ -269,22 +272,22 @@ func (t table) addReports(ctx context.Context, clients kubecli.Clients, now time
 func (t table) addShards(ctx context.Context, clients kubecli.Clients, shards kubecli.Shards, now time.Time) error {
 	if shards.Namespace == "" { // one shard
 		for _, r := range t {
-			r.Shard = new(int)
+			r.ShardNumber = new(int)
 		}
 		return nil
 	}
-	workers, mayList, err := readHolders(ctx, clients, shards.Namespace, claims.Worker, now)
+	workers, mayList, err := readHolders(ctx, clients, shards.Namespace, claims.RoleWorker, now)
 	if err != nil {
 		return err
 	}
-	bridges, _, err := readHolders(ctx, clients, shards.Namespace, claims.Bridge, now)
+	bridges, _, err := readHolders(ctx, clients, shards.Namespace, claims.RoleBridge, now)
 	if err != nil {
 		return err
 	}
 	for namespace, r := range t {
-		number, recorded := shards.Table.Of(namespace)
+		number, recorded := shards.Table.ShardOfNamespace(namespace)
 		if recorded {
-			r.Shard = &number
+			r.ShardNumber = &number
 		}
 		switch {
 		case !recorded && !r.hasObjects: // for example, the last object was deleted
@@ -295,7 +298,12 @@ func (t table) addShards(ctx context.Context, clients kubecli.Clients, shards ku
 		if r.State = stateServed; recorded {
 			r.Worker = workers[number]
 		}
-		if r.Unserved = claims.WhyUnserved(number, recorded, workers, bridges); r.Unserved != claims.Served {
+		if r.UnservedReason = claims.DecideUnservedReason(
+			number,
+			recorded,
+			workers,
+			bridges,
+		); r.UnservedReason != claims.NotUnserved {
 			r.State = stateUnserved
 		}
 	}
@@ -321,21 +329,21 @@ func readHolders(
 	return claims.Holders(leases.Items, now), true, nil
 }
 
-// sorted returns the rows: unwell namespaces first, then those with the most stuck machines, then by name.
-func (t table) sorted() []row {
+// sortedRows returns the rows: unwell namespaces first, then those with the most stuck machines, then by name.
+func (t table) sortedRows() []row {
 	rows := make([]row, 0, len(t))
 	for _, r := range t {
 		rows = append(rows, *r)
 	}
 	rank := func(r row) int {
-		if r.isUnwell() {
+		if r.isUnhealthy() {
 			return 0
 		}
 		return 1
 	}
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(
-			cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Stuck, a.Stuck), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(rank(a), rank(b)), cmp.Compare(b.StuckCount, a.StuckCount), cmp.Compare(a.Namespace, b.Namespace),
 		)
 	})
 	return rows
@@ -350,7 +358,7 @@ func (f *fleetCommand) moveCommand() *cobra.Command {
 their task queues until they end or continue as new.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return f.move(c.Context(), c.OutOrStdout(), args[0], number)
+			return f.moveNamespace(c.Context(), c.OutOrStdout(), args[0], number)
 		},
 	}
 	c.Flags().IntVar(&number, "shard", number, "number of the new shard")
@@ -358,17 +366,17 @@ their task queues until they end or continue as new.`,
 	return c
 }
 
-func (f *fleetCommand) move(ctx context.Context, out io.Writer, namespace string, number int) error {
-	clients, err := f.Clients(f.access)
+func (f *fleetCommand) moveNamespace(ctx context.Context, out io.Writer, namespace string, number int) error {
+	clients, err := f.NewClients(f.access)
 	if err != nil {
 		return err
 	}
-	installation := cmp.Or(run.Installation(f.clusterName), clients.Installation(ctx))
-	shards, err := clients.Shards(ctx, installation)
+	installation := cmp.Or(run.Installation(f.clusterName), clients.FindInstallation(ctx))
+	shards, err := clients.ReadShards(ctx, installation)
 	if err != nil {
 		return err //nolint:wrapcheck // the error names the record
 	}
-	before, recorded := shards.Table.Of(namespace)
+	before, recorded := shards.Table.ShardOfNamespace(namespace)
 	switch {
 	case shards.Namespace == "":
 		return fmt.Errorf("installation %s has one shard: there is no other shard", installation)

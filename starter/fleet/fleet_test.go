@@ -33,9 +33,9 @@ func newLease(name, holder string, renewed time.Time, labels, annotations map[st
 	}
 }
 
-// newBackend has an installation with three shards: shop is in shard 1, which the worker w-1 and the bridge b-1 serve; bank
-// is in shard 0, which nobody serves, and has a target that does not answer; quiet is in shard 2, whose bridge is dead;
-// late has no shard.
+// newBackend has an installation with three shards: shop is in shard 1, which the worker w-1 and the bridge b-1 serve;
+// bank is in shard 0, which nobody serves, and has a target that does not answer; quiet is in shard 2, whose bridge is
+// dead; late has no shard.
 func newBackend(extra ...runtime.Object) *clitest.FakeBackend {
 	now := clitest.Now
 	w := clitest.NewFakeBackend(
@@ -52,14 +52,14 @@ func newBackend(extra ...runtime.Object) *clitest.FakeBackend {
 	)
 	down := target.Report{
 		Namespace: "bank", Worker: "w-0", State: cache.TargetUnavailable, Why: "connection refused",
-		Since: now.Add(-2 * time.Hour), At: now,
+		Since: now.Add(-2 * time.Hour), WrittenAt: now,
 	}
 	ready := target.Report{
 		Namespace: "shop",
 		Worker:    "w-1",
 		State:     cache.TargetReady,
 		Since:     now.Add(-time.Minute),
-		At:        now,
+		WrittenAt: now,
 	}
 	role := "machine.sapcloud.io/claims-of"
 	w.ClusterClient = kubefake.NewClientset(append([]runtime.Object{
@@ -84,8 +84,8 @@ func newBackend(extra ...runtime.Object) *clitest.FakeBackend {
 			Data:       map[string]string{"installation.shards": "3", "shop": "1", "bank": "0", "quiet": "2"},
 		},
 		&corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "mw", Name: target.ReportsName},
-			Data:       map[string]string{down.Key(): down.Text(), ready.Key(): ready.Text()},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "mw", Name: target.ReportsConfigMapName},
+			Data:       map[string]string{down.Key(): down.Value(), ready.Key(): ready.Value()},
 		},
 	}, extra...)...)
 	return w

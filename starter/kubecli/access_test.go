@@ -34,19 +34,19 @@ func TestNamespaceOfTheContext(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, got, "context %q", context)
 	}
-	_, err := kubecli.Connect(kubecli.ClusterAccess{Context: "nope"})
+	_, err := kubecli.NewClients(kubecli.ClusterAccess{Context: "nope"})
 	both := a + string(filepath.ListSeparator) + b
 	require.EqualError(t, err, "kubeconfig "+both+` has no context "nope" (it has: one, three, two)`)
-	_, err = kubecli.Connect(kubecli.ClusterAccess{Kubeconfig: b})
+	_, err = kubecli.NewClients(kubecli.ClusterAccess{Kubeconfig: b})
 	require.EqualError(t, err, "kubeconfig "+b+" has no current context: give --context (it has: three, two)")
 	empty := write("empty", head)
-	_, err = kubecli.Connect(kubecli.ClusterAccess{Kubeconfig: empty})
+	_, err = kubecli.NewClients(kubecli.ClusterAccess{Kubeconfig: empty})
 	require.EqualError(
 		t,
 		err,
 		"kubeconfig "+empty+" does not exist or has no context: give --kubeconfig, or set KUBECONFIG",
 	)
-	_, err = kubecli.Connect(kubecli.ClusterAccess{})
+	_, err = kubecli.NewClients(kubecli.ClusterAccess{})
 	require.NoError(t, err)
 	_, err = kubecli.ContextNamespace(kubecli.ClusterAccess{Kubeconfig: filepath.Join(folder, "nosuch")})
 	require.Error(t, err)

@@ -44,8 +44,8 @@ type Clients struct {
 	ClusterAPI *ClusterAPI // objects of Cluster API; nil means that Cluster API is not installed
 }
 
-// Connect returns Clients for the cluster of a kubeconfig, without a call to the API server.
-func Connect(a ClusterAccess) (Clients, error) {
+// NewClients returns Clients for the cluster of a kubeconfig, without a call to the API server.
+func NewClients(a ClusterAccess) (Clients, error) {
 	config, err := a.config().ClientConfig()
 	if err != nil {
 		return Clients{}, a.configError(err)

@@ -51,9 +51,9 @@ func (c *ClusterAPI) IsServed() (bool, error) {
 	return c.askIfServed()
 }
 
-// RequireServedIfNamed is like IsServed, but returns an error if meant is true and the API server does not serve the
+// CheckServed is like IsServed, but returns an error if meant is true and the API server does not serve the
 // objects. The argument meant is true if the user named the API group.
-func (c *ClusterAPI) RequireServedIfNamed(meant bool) (bool, error) {
+func (c *ClusterAPI) CheckServed(meant bool) (bool, error) {
 	served, err := c.IsServed()
 	if err == nil && !served && meant {
 		err = fmt.Errorf("the API server does not serve %s: Cluster API is not installed", clusterv1.GroupVersion)
@@ -64,10 +64,10 @@ func (c *ClusterAPI) RequireServedIfNamed(meant bool) (bool, error) {
 // Client returns the client, which may be used only if IsServed returns true.
 func (c *ClusterAPI) Client() *capi.Client { return c.client }
 
-// Sets returns the sets that Millwright reconciles in a namespace, or in all namespaces. Sets selects sets by
+// ListSets returns the sets that Millwright reconciles in a namespace, or in all namespaces. ListSets selects sets by
 // Millwright's finalizer, because only the flags of the worker contain the label that selects Millwright's sets. If
 // Cluster API is not installed, Sets returns nil.
-func (c *ClusterAPI) Sets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
+func (c *ClusterAPI) ListSets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
 	if served, err := c.IsServed(); err != nil || !served {
 		return nil, err
 	}
@@ -78,9 +78,9 @@ func (c *ClusterAPI) Sets(ctx context.Context, namespace string) ([]clusterv1.Ma
 	return slices.DeleteFunc(found.Items, func(s clusterv1.MachineSet) bool { return !capi.HasFinalizer(&s) }), nil
 }
 
-// Deployments returns the deployments with Millwright's finalizer in a namespace, or in all namespaces. If Cluster API
-// is not installed, Deployments returns nil.
-func (c *ClusterAPI) Deployments(ctx context.Context, namespace string) ([]clusterv1.MachineDeployment, error) {
+// ListDeployments returns the deployments with Millwright's finalizer in a namespace, or in all namespaces. If Cluster
+// API is not installed, Deployments returns nil.
+func (c *ClusterAPI) ListDeployments(ctx context.Context, namespace string) ([]clusterv1.MachineDeployment, error) {
 	if served, err := c.IsServed(); err != nil || !served {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func (c *ClusterAPI) Deployments(ctx context.Context, namespace string) ([]clust
 	return slices.DeleteFunc(found.Items, func(d clusterv1.MachineDeployment) bool { return !capi.HasFinalizer(&d) }), nil
 }
 
-// Machines returns the machines in a namespace, or in all namespaces, that one of these sets controls.
-func (c *ClusterAPI) Machines(
+// ListMachines returns the machines in a namespace, or in all namespaces, that one of these sets controls.
+func (c *ClusterAPI) ListMachines(
 	ctx context.Context,
 	namespace string,
 	sets []clusterv1.MachineSet,
@@ -109,21 +109,21 @@ func (c *ClusterAPI) Machines(
 	}), nil
 }
 
-// objectKeys returns the keys of the deployments or sets that Millwright reconciles, or of the machines that these sets
-// control; nil if the objects cannot be read.
-func (c *ClusterAPI) objectKeys(
+// listObjectKeys returns the keys of the deployments or sets that Millwright reconciles, or of the machines that these
+// sets control; nil if the objects cannot be read.
+func (c *ClusterAPI) listObjectKeys(
 	ctx context.Context,
 	namespace string,
 	kind request.Kind,
 ) (keys []types.NamespacedName) {
 	if kind == KindClusterAPIDeployment {
-		deployments, err := c.Deployments(ctx, namespace)
+		deployments, err := c.ListDeployments(ctx, namespace)
 		for i := range deployments {
 			keys = append(keys, types.NamespacedName{Namespace: deployments[i].Namespace, Name: deployments[i].Name})
 		}
 		return list.ValueIf(err == nil, keys)
 	}
-	sets, err := c.Sets(ctx, namespace)
+	sets, err := c.ListSets(ctx, namespace)
 	if err != nil {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (c *ClusterAPI) objectKeys(
 		}
 		return keys
 	}
-	machines, err := c.Machines(ctx, namespace, sets)
+	machines, err := c.ListMachines(ctx, namespace, sets)
 	if err != nil {
 		return nil
 	}

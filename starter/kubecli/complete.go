@@ -47,12 +47,12 @@ func (k NamedKind) HasName(word string) bool {
 	return i >= 0 && (!given || i < 2 && group == k.Group && group != "")
 }
 
-// IsOfClusterAPI reports whether the kind belongs to Cluster API.
-func (k NamedKind) IsOfClusterAPI() bool { return k.Group == clusterv1.GroupVersion.Group }
+// BelongsToClusterAPI reports whether the kind belongs to Cluster API.
+func (k NamedKind) BelongsToClusterAPI() bool { return k.Group == clusterv1.GroupVersion.Group }
 
 // FullName returns the unique name of the kind: the first of its Names, with the group for a Cluster API kind.
 func (k NamedKind) FullName() string {
-	if k.IsOfClusterAPI() {
+	if k.BelongsToClusterAPI() {
 		return k.Names[0] + "." + k.Group
 	}
 	return k.Names[0]
@@ -62,11 +62,11 @@ func (k NamedKind) FullName() string {
 // kinds have equal names, Millwright's kind comes directly before Cluster API's kind. Messages name a kind by the first
 // of its Names.
 var Kinds = []NamedKind{
-	{request.MachineDeployment, []string{"machinedeployment", "machinedeployments", "mcd"}, v1alpha1.GroupName},
+	{request.KindMachineDeployment, []string{"machinedeployment", "machinedeployments", "mcd"}, v1alpha1.GroupName},
 	{KindClusterAPIDeployment, []string{"machinedeployment", "machinedeployments"}, clusterv1.GroupVersion.Group},
 	{KindSet, []string{"machineset", "machinesets", "mcs"}, v1alpha1.GroupName},
 	{KindClusterAPISet, []string{"machineset", "machinesets"}, clusterv1.GroupVersion.Group},
-	{request.Machine, []string{"machine", "machines", "mc"}, v1alpha1.GroupName},
+	{request.KindMachine, []string{"machine", "machines", "mc"}, v1alpha1.GroupName},
 	{KindClusterAPIMachine, []string{"machine", "machines"}, clusterv1.GroupVersion.Group},
 	{KindClass, []string{"machineclass", "machineclasses", "mcc"}, v1alpha1.GroupName},
 	{KindNode, []string{"node", "nodes", "no"}, ""},
@@ -81,7 +81,7 @@ func KindsWithName(word string) []NamedKind {
 // CompleteName implements cobra.CompletionFunc. CompleteName offers the objects of the kind in the forms that ParseKey
 // parses: NAME in the namespace of the flag, and NAMESPACE/NAME. If the cluster does not answer, CompleteName offers
 // nothing.
-func (o *Objects) CompleteName(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (o *ObjectFlags) CompleteName(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -90,7 +90,7 @@ func (o *Objects) CompleteName(c *cobra.Command, args []string, typed string) ([
 
 // CompleteKindAndName is CompleteName for [KIND/][NAMESPACE/]NAME. Before the user types anything, CompleteKindAndName
 // offers only the kinds and the deployments, because a cluster has many machines.
-func (o *Objects) CompleteKindAndName(
+func (o *ObjectFlags) CompleteKindAndName(
 	c *cobra.Command,
 	args []string,
 	typed string,
@@ -105,13 +105,13 @@ func (o *Objects) CompleteKindAndName(
 		}
 		return offered, cobra.ShellCompDirectiveNoFileComp
 	}
-	kinds := []request.Kind{request.MachineDeployment}
+	kinds := []request.Kind{request.KindMachineDeployment}
 	directive = cobra.ShellCompDirectiveNoFileComp
 	if typed != "" {
 		kinds = list.Map(Kinds, func(k NamedKind) request.Kind { return k.Kind })
 	}
 	for _, k := range Kinds {
-		if full := k.FullName() + "/"; strings.HasPrefix(full, typed) && (!k.IsOfClusterAPI() || o.hasClusterAPI()) {
+		if full := k.FullName() + "/"; strings.HasPrefix(full, typed) && (!k.BelongsToClusterAPI() || o.hasClusterAPI()) {
 			offered, directive = append(offered, full), directive|cobra.ShellCompDirectiveNoSpace
 		}
 	}
@@ -119,8 +119,8 @@ func (o *Objects) CompleteKindAndName(
 }
 
 // hasClusterAPI reports whether Cluster API is installed in the cluster.
-func (o *Objects) hasClusterAPI() bool {
-	clients, err := o.Clients(o.ClusterAccess)
+func (o *ObjectFlags) hasClusterAPI() bool {
+	clients, err := o.NewClients(o.ClusterAccess)
 	if err != nil {
 		return false
 	}
@@ -131,8 +131,8 @@ func (o *Objects) hasClusterAPI() bool {
 // completions returns the completions of the typed text: NAME for objects in the namespace of the flag or of the
 // context, and NAMESPACE/NAME for objects of all namespaces. The form NAMESPACE/NAME is omitted if the flag --namespace
 // is given, or if nothing is typed and a NAME is offered.
-func (o *Objects) completions(c *cobra.Command, typed string, kinds []request.Kind) (offered []string) {
-	clients, err := o.Clients(o.ClusterAccess)
+func (o *ObjectFlags) completions(c *cobra.Command, typed string, kinds []request.Kind) (offered []string) {
+	clients, err := o.NewClients(o.ClusterAccess)
 	if err != nil || o.ResolveNamespace() != nil {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (o *Objects) completions(c *cobra.Command, typed string, kinds []request.Ki
 	defer cancel()
 	add := func(namespace string, text func(types.NamespacedName) string) {
 		for _, kind := range kinds {
-			for _, key := range objectKeys(ctx, clients, namespace, kind) {
+			for _, key := range listObjectKeys(ctx, clients, namespace, kind) {
 				if name := text(key); strings.HasPrefix(name, typed) && !slices.Contains(offered, name) {
 					offered = append(offered, name)
 				}
@@ -169,12 +169,12 @@ func completionContext(c *cobra.Command) (context.Context, context.CancelFunc) {
 
 // completeNamespace completes the flag --namespace; it is a cobra.CompletionFunc. A user who may not list namespaces
 // gets the namespaces that have a deployment or a machine.
-func (o *Objects) completeNamespace(
+func (o *ObjectFlags) completeNamespace(
 	c *cobra.Command,
 	_ []string,
 	typed string,
 ) (offered []string, _ cobra.ShellCompDirective) {
-	clients, err := o.Clients(o.ClusterAccess)
+	clients, err := o.NewClients(o.ClusterAccess)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -188,8 +188,8 @@ func (o *Objects) completeNamespace(
 		}
 	}
 	if len(offered) == 0 {
-		for _, kind := range []request.Kind{request.MachineDeployment, request.Machine} {
-			for _, key := range objectKeys(ctx, clients, metav1.NamespaceAll, kind) {
+		for _, kind := range []request.Kind{request.KindMachineDeployment, request.KindMachine} {
+			for _, key := range listObjectKeys(ctx, clients, metav1.NamespaceAll, kind) {
 				offered = append(offered, key.Namespace)
 			}
 		}
@@ -201,9 +201,9 @@ func (o *Objects) completeNamespace(
 	), cobra.ShellCompDirectiveNoFileComp
 }
 
-// objectKeys returns the keys of the objects of a kind; nil if the objects cannot be read. Keys of nodes have no
+// listObjectKeys returns the keys of the objects of a kind; nil if the objects cannot be read. Keys of nodes have no
 // namespace.
-func objectKeys(
+func listObjectKeys(
 	ctx context.Context,
 	clients Clients,
 	namespace string,
@@ -213,16 +213,16 @@ func objectKeys(
 	var found runtime.Object
 	var err error
 	switch kind {
-	case request.Machine:
+	case request.KindMachine:
 		found, err = api.Machines(namespace).List(ctx, all)
-	case request.MachineDeployment:
+	case request.KindMachineDeployment:
 		found, err = api.MachineDeployments(namespace).List(ctx, all)
 	case KindClass:
 		found, err = api.MachineClasses(namespace).List(ctx, all)
 	case KindSet:
 		found, err = api.MachineSets(namespace).List(ctx, all)
 	case KindClusterAPISet, KindClusterAPIMachine, KindClusterAPIDeployment:
-		return clients.ClusterAPI.objectKeys(ctx, namespace, kind)
+		return clients.ClusterAPI.listObjectKeys(ctx, namespace, kind)
 	case KindNode:
 		if clients.Core == nil {
 			return nil

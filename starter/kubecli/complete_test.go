@@ -33,7 +33,7 @@ func TestNamesAreCompleted(t *testing.T) {
 	)
 	w.ClusterClient = kubefake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-1"}})
 	offered := func(kind request.Kind, both bool, args []string, typed string) []string {
-		o := &kubecli.Objects{Environment: w.Environment(), Kind: kind}
+		o := &kubecli.ObjectFlags{Environment: w.Environment(), Kind: kind}
 		c := &cobra.Command{}
 		c.SetContext(t.Context())
 		complete := o.CompleteName
@@ -43,19 +43,19 @@ func TestNamesAreCompleted(t *testing.T) {
 		names, _ := complete(c, args, typed)
 		return names
 	}
-	assert.Equal(t, []string{"web-1"}, offered(request.Machine, false, nil, "w"))
+	assert.Equal(t, []string{"web-1"}, offered(request.KindMachine, false, nil, "w"))
 	assert.Equal(
 		t,
 		[]string{"db-1", "web-1"},
-		offered(request.Machine, false, nil, ""),
+		offered(request.KindMachine, false, nil, ""),
 		"of other namespaces nothing, as there is one here",
 	)
-	assert.Equal(t, []string{"other/web-2"}, offered(request.Machine, false, nil, "o"))
-	assert.Equal(t, []string{"other/web-2"}, offered(request.Machine, false, nil, "other/"))
-	assert.Empty(t, offered(request.Machine, false, nil, "third/"))
-	assert.Equal(t, []string{"web"}, offered(request.MachineDeployment, false, nil, ""))
+	assert.Equal(t, []string{"other/web-2"}, offered(request.KindMachine, false, nil, "o"))
+	assert.Equal(t, []string{"other/web-2"}, offered(request.KindMachine, false, nil, "other/"))
+	assert.Empty(t, offered(request.KindMachine, false, nil, "third/"))
+	assert.Equal(t, []string{"web"}, offered(request.KindMachineDeployment, false, nil, ""))
 	assert.Equal(t, []string{"small"}, offered(kubecli.KindClass, false, nil, ""))
-	assert.Empty(t, offered(request.Machine, false, []string{"web-1"}, ""), "there is one name")
+	assert.Empty(t, offered(request.KindMachine, false, []string{"web-1"}, ""), "there is one name")
 	assert.Equal(t, []string{"machine/db-1", "machine/web-1"}, offered("object", true, nil, "machine/"))
 	assert.Contains(t, offered("object", true, nil, ""), "machinedeployment/")
 	assert.Contains(t, offered("object", true, nil, ""), "web", "a deployment without its kind")
@@ -78,8 +78,8 @@ func TestNamesAreCompleted(t *testing.T) {
 	assert.Equal(t, []string{"node/n-1"}, offered("object", true, nil, "node/"))
 	assert.Empty(t, offered("object", true, nil, "pod/"))
 
-	o := &kubecli.Objects{Kind: request.Machine, Environment: kubecli.Environment{
-		Clients: func(kubecli.ClusterAccess) (kubecli.Clients, error) {
+	o := &kubecli.ObjectFlags{Kind: request.KindMachine, Environment: kubecli.Environment{
+		NewClients: func(kubecli.ClusterAccess) (kubecli.Clients, error) {
 			return kubecli.Clients{}, errors.New("no kubeconfig")
 		},
 	}}

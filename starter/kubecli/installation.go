@@ -11,10 +11,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// Installation returns the name of the installation whose workers renew a Lease in the cluster. The name is empty if no
-// Lease names an installation, if the Leases name several installations, or if the Leases cannot be read.
-func (c Clients) Installation(ctx context.Context) (name run.Installation) {
-	for _, lease := range c.workerLeases(ctx) {
+// FindInstallation returns the name of the installation whose workers renew a Lease in the cluster. The name is empty
+// if no Lease names an installation, if the Leases name several installations, or if the Leases cannot be read.
+func (c Clients) FindInstallation(ctx context.Context) (name run.Installation) {
+	for _, lease := range c.listWorkerLeases(ctx) {
 		said := run.Installation(lease.Annotations[v1alpha1.AnnotationInstallation])
 		switch {
 		case said == "":
@@ -27,8 +27,8 @@ func (c Clients) Installation(ctx context.Context) (name run.Installation) {
 	return name
 }
 
-// workerLeases returns the Leases of the workers of all installations; nil if the Leases cannot be read.
-func (c Clients) workerLeases(ctx context.Context) []coordinationv1.Lease {
+// listWorkerLeases returns the Leases of the workers of all installations; nil if the Leases cannot be read.
+func (c Clients) listWorkerLeases(ctx context.Context) []coordinationv1.Lease {
 	if c.Leases == nil {
 		return nil
 	}

@@ -32,8 +32,8 @@ func TestInstallationNameFromLeases(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clients := kubecli.Clients{Leases: kubefake.NewClientset(row.leases...).CoordinationV1()}
-			assert.Equal(t, row.want, clients.Installation(t.Context()))
+			assert.Equal(t, row.want, clients.FindInstallation(t.Context()))
 		})
 	}
-	assert.Empty(t, kubecli.Clients{}.Installation(t.Context()))
+	assert.Empty(t, kubecli.Clients{}.FindInstallation(t.Context()))
 }

@@ -21,20 +21,25 @@ import (
 
 // Environment has the constructors of clients, and the clock, for all commands.
 type Environment struct {
-	Clients func(ClusterAccess) (Clients, error)
-	// Namespace returns the namespace of the kubeconfig's context; if Namespace is nil, the namespace is "default".
-	Namespace func(ClusterAccess) (string, error)
-	Temporal  func(TemporalFlags) (client.Client, error)
-	Now       func() time.Time
+	NewClients func(ClusterAccess) (Clients, error)
+	// ContextNamespace returns the namespace of the kubeconfig's context; if Namespace is nil, the namespace is "default".
+	ContextNamespace func(ClusterAccess) (string, error)
+	DialTemporal     func(TemporalFlags) (client.Client, error)
+	Now              func() time.Time
 }
 
 // NewEnvironment returns an Environment that connects to real clusters and Temporal, and uses the real clock.
 func NewEnvironment() Environment {
-	return Environment{Clients: Connect, Namespace: ContextNamespace, Temporal: Dial, Now: time.Now}
+	return Environment{
+		NewClients:       NewClients,
+		ContextNamespace: ContextNamespace,
+		DialTemporal:     DialTemporal,
+		Now:              time.Now,
+	}
 }
 
-// Objects has the flags of a group of commands that work on objects of one kind in one cluster.
-type Objects struct {
+// ObjectFlags has the flags of a group of commands that work on objects of one kind in one cluster.
+type ObjectFlags struct {
 	Environment
 	ClusterAccess
 	Kind      request.Kind
@@ -43,7 +48,7 @@ type Objects struct {
 }
 
 // RegisterFlags adds the flags to a command and its subcommands.
-func (o *Objects) RegisterFlags(c *cobra.Command) {
+func (o *ObjectFlags) RegisterFlags(c *cobra.Command) {
 	o.ClusterAccess.RegisterFlags(c)
 	c.PersistentFlags().
 		StringVarP(&o.Namespace, "namespace", "n", "", "namespace of the "+string(o.Kind)+"; default: the namespace of the context")
@@ -54,20 +59,20 @@ func (o *Objects) RegisterFlags(c *cobra.Command) {
 
 // ResolveNamespace sets Namespace to the namespace of the context if the flag is not given. RegisterFlags makes cobra
 // call ResolveNamespace before each command.
-func (o *Objects) ResolveNamespace() (err error) {
+func (o *ObjectFlags) ResolveNamespace() (err error) {
 	switch {
 	case o.Namespace != "":
-	case o.Environment.Namespace == nil:
+	case o.ContextNamespace == nil:
 		o.Namespace = metav1.NamespaceDefault
 	default:
-		o.Namespace, err = o.Environment.Namespace(o.ClusterAccess)
+		o.Namespace, err = o.ContextNamespace(o.ClusterAccess)
 	}
 	return err
 }
 
 // ParseKey parses the name of an object, and sets Group. The name has the form NAMESPACE/NAME, NAME (in the namespace
 // of the flag), KIND/NAMESPACE/NAME (as lists print it with -o name), or KIND.GROUP/NAME.
-func (o *Objects) ParseKey(c *cobra.Command, text string) (types.NamespacedName, error) {
+func (o *ObjectFlags) ParseKey(c *cobra.Command, text string) (types.NamespacedName, error) {
 	o.Group = ""
 	namespace, name, both := strings.Cut(text, "/")
 	word, group, grouped := strings.Cut(namespace, ".")
@@ -103,34 +108,34 @@ func FindObject[T any](
 	object, err := get(ctx, key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, missingError{kind, key, err}
+		return nil, notFoundError{kind, key, err}
 	case err != nil:
 		return nil, fmt.Errorf("get %s %s: %w", kind, key, err)
 	}
 	return object, nil
 }
 
-// missingError is the error for an object that does not exist. missingError wraps the API server's error, but not its
+// notFoundError is the error for an object that does not exist. notFoundError wraps the API server's error, but not its
 // message, which would repeat the name.
-type missingError struct {
+type notFoundError struct {
 	kind request.Kind
 	key  types.NamespacedName
 	error
 }
 
-func (e missingError) Error() string {
+func (e notFoundError) Error() string {
 	return fmt.Sprintf(
 		"there is no %s %s",
 		e.kind,
 		e.key,
 	) + phrase.TextIf(
-		e.kind == request.Machine,
+		e.kind == request.KindMachine,
 		"%s",
 		DeletedMachineHint(e.key),
 	)
 }
 
-func (e missingError) Unwrap() error { return e.error }
+func (e notFoundError) Unwrap() error { return e.error }
 
 // DeletedMachineHint returns the clause with the command that shows the history of a machine that is gone.
 func DeletedMachineHint(machine types.NamespacedName) string {
@@ -144,8 +149,8 @@ func DeletedMachineHint(machine types.NamespacedName) string {
 // KeyOfObject returns namespace/name of an object.
 func KeyOfObject(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
-// SinceText formats a time with its age, as "13:51:07 UTC (14m)".
-func SinceText(t, now time.Time) string {
+// TimeWithAgeText formats a time with its age, as "13:51:07 UTC (14m)".
+func TimeWithAgeText(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s)", ClockText(t, now), AgeText(t, now))
 }
 
@@ -165,5 +170,5 @@ func AgeText(t, now time.Time) string {
 	return phrase.AgeText(max(now.Sub(t), 0))
 }
 
-// OneLine replaces all white space in a text by single spaces.
-func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// CollapseSpaces replaces all white space in a text by single spaces.
+func CollapseSpaces(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -13,25 +13,25 @@ import (
 	"millwright/decide/list"
 )
 
-// Output is the format of the output. The formats of a list are a table, a table with more columns, JSON, YAML, and one
-// name per line. A text can be printed as plain text, JSON or YAML.
-type Output string
+// OutputFormat is the format of the output. The formats of a list are a table, a table with more columns, JSON, YAML,
+// and one name per line. A text can be printed as plain text, JSON or YAML.
+type OutputFormat string
 
 // Output formats of the commands.
 const (
-	OutputTable Output = "table"
-	OutputWide  Output = "wide"
-	OutputJSON  Output = "json"
-	OutputYAML  Output = "yaml"
-	OutputName  Output = "name"
-	OutputText  Output = "text"
+	OutputTable OutputFormat = "table"
+	OutputWide  OutputFormat = "wide"
+	OutputJSON  OutputFormat = "json"
+	OutputYAML  OutputFormat = "yaml"
+	OutputName  OutputFormat = "name"
+	OutputText  OutputFormat = "text"
 )
 
 // RegisterFlag adds the flag --output with the formats of a list to a command.
-func (o *Output) RegisterFlag(c *cobra.Command) {
+func (o *OutputFormat) RegisterFlag(c *cobra.Command) {
 	outputFlag{
 		o,
-		[]Output{OutputTable, OutputWide, OutputJSON, OutputYAML, OutputName},
+		[]OutputFormat{OutputTable, OutputWide, OutputJSON, OutputYAML, OutputName},
 	}.register(
 		c,
 		"format of the list: table, wide, json, yaml or name",
@@ -39,30 +39,30 @@ func (o *Output) RegisterFlag(c *cobra.Command) {
 }
 
 // RegisterTextFlag adds the flag --output with the formats of a text to a command.
-func (o *Output) RegisterTextFlag(c *cobra.Command) {
-	outputFlag{o, []Output{OutputText, OutputJSON, OutputYAML}}.register(c, "format: text, json or yaml")
+func (o *OutputFormat) RegisterTextFlag(c *cobra.Command) {
+	outputFlag{o, []OutputFormat{OutputText, OutputJSON, OutputYAML}}.register(c, "format: text, json or yaml")
 }
 
 // outputFlag is the value of the flag --output: one of the formats in formats. The first format is the default.
 type outputFlag struct {
-	chosenOutput *Output
-	formats      []Output
+	chosenFormat *OutputFormat
+	formats      []OutputFormat
 }
 
 func (f outputFlag) register(c *cobra.Command, usage string) {
-	*f.chosenOutput = f.formats[0]
+	*f.chosenFormat = f.formats[0]
 	c.Flags().VarP(f, "output", "o", usage)
-	words := list.Map(f.formats, func(format Output) string { return string(format) })
+	words := list.Map(f.formats, func(format OutputFormat) string { return string(format) })
 	// an error is possible only for a flag that does not exist
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // String implements pflag.Value.
 func (f outputFlag) String() string {
-	if f.chosenOutput == nil { // pflag calls String on a zero value
+	if f.chosenFormat == nil { // pflag calls String on a zero value
 		return ""
 	}
-	return string(*f.chosenOutput)
+	return string(*f.chosenFormat)
 }
 
 // Type implements pflag.Value.
@@ -70,10 +70,10 @@ func (outputFlag) Type() string { return "format" }
 
 // Set implements pflag.Value.
 func (f outputFlag) Set(text string) error {
-	if !slices.Contains(f.formats, Output(text)) {
+	if !slices.Contains(f.formats, OutputFormat(text)) {
 		return fmt.Errorf("the formats are %v", f.formats)
 	}
-	*f.chosenOutput = Output(text)
+	*f.chosenFormat = OutputFormat(text)
 	return nil
 }
 
@@ -88,7 +88,7 @@ type Listing struct {
 
 // Write writes a list. In JSON and YAML, Write writes one object with the field items, which is an empty array instead
 // of null if there are no items.
-func (o Output) Write(out io.Writer, l Listing) error {
+func (o OutputFormat) Write(out io.Writer, l Listing) error {
 	switch o {
 	case OutputName:
 		_, err := io.WriteString(out, strings.Join(append(l.Names, ""), "\n"))
@@ -112,7 +112,7 @@ func (o Output) Write(out io.Writer, l Listing) error {
 }
 
 // Encode writes a value as YAML if the format is yaml, otherwise as JSON.
-func (o Output) Encode(out io.Writer, value any) error {
+func (o OutputFormat) Encode(out io.Writer, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err == nil && o == OutputYAML {
 		data, err = yaml.JSONToYAML(data)

@@ -41,7 +41,7 @@ func TestListOutputFormats(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			var output Output
+			var output OutputFormat
 			c := &cobra.Command{RunE: func(*cobra.Command, []string) error { return output.Write(&out, row.list) }}
 			output.RegisterFlag(c)
 			c.SetArgs(row.flags)
@@ -49,7 +49,7 @@ func TestListOutputFormats(t *testing.T) {
 			assert.Equal(t, row.says, out.String())
 		})
 	}
-	var output Output
+	var output OutputFormat
 	c := &cobra.Command{RunE: func(*cobra.Command, []string) error { return nil }, SilenceUsage: true, SilenceErrors: true}
 	output.RegisterFlag(c)
 	c.SetArgs([]string{"-o", "xml"})

@@ -47,12 +47,12 @@ type Request struct {
 
 // NewRequest returns a request without arguments.
 func NewRequest(kind request.Kind, command request.Command) Request {
-	return Request{CommandOrder: request.CommandOrder{Command: command, Flags: true}, Kind: kind}
+	return Request{CommandOrder: request.CommandOrder{Command: command, FromCommandLine: true}, Kind: kind}
 }
 
 // RequestCommand returns the command that makes a request. The flags of the command are the arguments that the request
 // accepts.
-func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Command {
+func (o *ObjectFlags) RequestCommand(h CommandHelp, read subjectReader) *cobra.Command {
 	r, to := NewRequest(o.Kind, h.Name), int64(0)
 	c := &cobra.Command{
 		Use: fmt.Sprintf("%s %s", h.Name, strings.ToUpper(string(o.Kind))), Short: h.Short, Long: h.Long, Example: h.Example,
@@ -66,7 +66,7 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 	}
 	flags := c.Flags()
 	// resume removes the annotation that would store actor and reason
-	if o.Kind != request.Machine || h.Name != request.Resume {
+	if o.Kind != request.KindMachine || h.Name != request.Resume {
 		r.RegisterActorFlags(c)
 	}
 	for _, spec := range request.CommandSpecs(o.Kind) {
@@ -86,18 +86,18 @@ func (o *Objects) RequestCommand(h CommandHelp, read subjectReader) *cobra.Comma
 func (r *Request) addFlag(flags *pflag.FlagSet, argument string, revision *int64) {
 	switch {
 	case argument == "for":
-		flags.StringVar(&r.For, argument, "", "how much later than the present deadline, such as 1h30m")
+		flags.StringVar(&r.ExtendFor, argument, "", "how much later than the present deadline, such as 1h30m")
 	case argument == "until":
-		flags.StringVar(&r.Until, argument, "", "new deadline, as an RFC 3339 time")
+		flags.StringVar(&r.ExtendUntil, argument, "", "new deadline, as an RFC 3339 time")
 	case argument == "in-advance":
 		flags.BoolVar(&r.InAdvance, argument, false, "write the request although the machine is not being deleted yet")
 	case argument == "back":
-		flags.BoolVar(&r.Back, argument, false, "go back as undo does, instead of holding the rollout")
+		flags.BoolVar(&r.RollsBack, argument, false, "go back as undo does, instead of holding the rollout")
 	case argument == "pin":
-		flags.BoolVar(&r.Pin, argument, false, "keep the template, and pin the machines to the former revision")
+		flags.BoolVar(&r.PinsMachines, argument, false, "keep the template, and pin the machines to the former revision")
 	case argument == "steps":
 		flags.IntVar(
-			&r.Steps,
+			&r.ApprovedSteps,
 			argument,
 			0,
 			"number of steps of the revision that are passed in all; 0: all up to the step at which the rollout waits",
@@ -115,7 +115,7 @@ func (r *Request) RegisterActorFlags(c *cobra.Command) {
 }
 
 // SendRequest writes a request on the object of this name.
-func (o *Objects) SendRequest(c *cobra.Command, name string, r Request, read subjectReader) error {
+func (o *ObjectFlags) SendRequest(c *cobra.Command, name string, r Request, read subjectReader) error {
 	key, err := o.ParseKey(c, name)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (o *Objects) SendRequest(c *cobra.Command, name string, r Request, read sub
 	if refused := request.CheckOrder(r.Kind, "", r.CommandOrder); refused != "" {
 		return errors.New(refused)
 	}
-	clients, err := o.Clients(o.ClusterAccess)
+	clients, err := o.NewClients(o.ClusterAccess)
 	if err != nil {
 		return err
 	}
@@ -148,10 +148,10 @@ type Subject struct {
 	Facts    request.Facts
 	Prefix   string // beginning of the sentence that says what was written
 	Question string // question that the user must answer with yes before the write; empty if there is no question
-	// Outlook returns the effect of a decision, the command that undoes the decision, and the command that shows the
-	// effect. If there is no such command, the string is empty.
-	Outlook   func(d request.Decision) (next, back, follow string)
-	SendPatch func(ctx context.Context, data []byte) error
+	// DescribeEffect returns the effect of a decision, the command that undoes the decision, and the command that shows
+	// the effect. If there is no such command, the string is empty.
+	DescribeEffect func(d request.Decision) (next, back, follow string)
+	SendPatch      func(ctx context.Context, data []byte) error
 	// BuildPatch returns the merge patch for a decision. If BuildPatch is nil, machine.RequestPatch is used, which is
 	// for Millwright's own kinds.
 	BuildPatch func(request.Command, request.Decision) map[string]any
@@ -183,9 +183,9 @@ func (w requestWriter) writeRequest(ctx context.Context, key types.NamespacedNam
 		}
 		d := request.Decide(r.CommandOrder, s.Facts)
 		switch {
-		case d.Refused != "":
-			return errors.New(d.Refused)
-		case d.Same:
+		case d.RefusalReason != "":
+			return errors.New(d.RefusalReason)
+		case d.Repeated:
 			return w.printResult(s, d)
 		}
 		if s.Question != "" && uid == "" && !r.skipConfirmation {
@@ -215,8 +215,8 @@ func (w requestWriter) writeRequest(ctx context.Context, key types.NamespacedNam
 
 // printResult prints the written request, its next effect, and the command that shows the effect.
 func (w requestWriter) printResult(s Subject, d request.Decision) error {
-	next, back, follow := s.Outlook(d)
-	text := fmt.Sprintf("%s%s\nNext: %s.\n", s.Prefix, d.Says, next)
+	next, back, follow := s.DescribeEffect(d)
+	text := fmt.Sprintf("%s%s\nNext: %s.\n", s.Prefix, d.Message, next)
 	if back != "" {
 		text += fmt.Sprintf("To take it back: %s\n", back)
 	}
@@ -243,7 +243,7 @@ func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d 
 			APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Machine",
 			Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUID(),
 		},
-		Type: corev1.EventTypeNormal, Reason: eventReasonApplied, Message: r.Summary() + "; " + d.Says,
+		Type: corev1.EventTypeNormal, Reason: eventReasonApplied, Message: r.Summary() + "; " + d.Message,
 		Source: corev1.EventSource{Component: "millwright-starter"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil {

@@ -20,12 +20,12 @@ type Shards struct {
 	Table        shard.Table
 }
 
-// Shards reads the shards of an installation. An installation with one shard has no record, and Shards then sends only
-// the request for the Lease of the workers. Shards returns an error if the record of an installation with several shards
-// cannot be read.
-func (c Clients) Shards(ctx context.Context, of run.Installation) (Shards, error) {
+// ReadShards reads the shards of an installation. An installation with one shard has no record, and ReadShards then
+// sends only the request for the Lease of the workers. ReadShards returns an error if the record of an installation
+// with several shards cannot be read.
+func (c Clients) ReadShards(ctx context.Context, of run.Installation) (Shards, error) {
 	shards := Shards{Installation: of, Count: 1}
-	for _, lease := range c.workerLeases(ctx) {
+	for _, lease := range c.listWorkerLeases(ctx) {
 		if _, several := lease.Annotations[v1alpha1.AnnotationShards]; !several ||
 			lease.Annotations[v1alpha1.AnnotationInstallation] != string(of) {
 			continue
@@ -44,24 +44,24 @@ func (c Clients) Shards(ctx context.Context, of run.Installation) (Shards, error
 	return shards, nil
 }
 
-// Of returns the shard of a namespace. A namespace without a recorded shard gets shard 0.
-func (s Shards) Of(namespace string) run.Shard {
-	number, _ := s.Table.Of(namespace)
+// ShardOfNamespace returns the shard of a namespace. A namespace without a recorded shard gets shard 0.
+func (s Shards) ShardOfNamespace(namespace string) run.Shard {
+	number, _ := s.Table.ShardOfNamespace(namespace)
 	return s.Installation.Shard(number)
 }
 
-// All returns all shards.
-func (s Shards) All() (all []run.Shard) {
+// List returns all shards.
+func (s Shards) List() (all []run.Shard) {
 	for number := range s.Count {
 		all = append(all, s.Installation.Shard(number))
 	}
 	return all
 }
 
-// LeaseNamespace returns the namespace of the Lease of the workers, which also has the ConfigMaps of the installation.
-// found is false if no worker has run, or if several installations have Leases in different namespaces.
-func (c Clients) LeaseNamespace(ctx context.Context) (namespace string, found bool) {
-	for _, lease := range c.workerLeases(ctx) {
+// FindLeaseNamespace returns the namespace of the Lease of the workers, which also has the ConfigMaps of the
+// installation. found is false if no worker has run, or if several installations have Leases in different namespaces.
+func (c Clients) FindLeaseNamespace(ctx context.Context) (namespace string, found bool) {
+	for _, lease := range c.listWorkerLeases(ctx) {
 		if found && lease.Namespace != namespace {
 			return "", false
 		}

@@ -28,10 +28,10 @@ func WriteTable(out io.Writer, rows [][]any) error {
 // machineTable prints machines. On a terminal, machineTable redraws the table; otherwise, it prints a line for each
 // change.
 type machineTable struct {
-	out          io.Writer
-	isLive       bool
-	drawnRows    int               // number of rows of the last table
-	printedLines map[string]string // the last printed line of each machine, by its name
+	out           io.Writer
+	isLive        bool
+	drawnRowCount int               // number of rows of the last table
+	printedLines  map[string]string // the last printed line of each machine, by its name
 }
 
 // draw prints the current state of the machines.
@@ -63,10 +63,10 @@ func (t *machineTable) redraw(machines []v1alpha1.Machine) {
 		age := AgeText(m.CreationTimestamp.Time, time.Now())
 		rows = append(rows, []any{m.Name, StatusText(m), age, cache.NodeNameOfMachine(&m), m.Spec.ProviderID, currentStep(m)})
 	}
-	if t.drawnRows > 0 {
-		_, _ = fmt.Fprintf(t.out, "\x1b[%dA\x1b[J", t.drawnRows)
+	if t.drawnRowCount > 0 {
+		_, _ = fmt.Fprintf(t.out, "\x1b[%dA\x1b[J", t.drawnRowCount)
 	}
-	t.drawnRows = len(rows)
+	t.drawnRowCount = len(rows)
 	_ = WriteTable(t.out, rows)
 }
 

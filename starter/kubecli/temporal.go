@@ -22,9 +22,9 @@ func (f *TemporalFlags) RegisterFlags(c *cobra.Command) {
 	f.Register(c.PersistentFlags())
 }
 
-// Dial returns a client that connects with its first request. The client logs nothing, because the commands return all
-// errors.
-func Dial(f TemporalFlags) (client.Client, error) {
+// DialTemporal returns a client that connects with its first request. The client logs nothing, because the commands
+// return all errors.
+func DialTemporal(f TemporalFlags) (client.Client, error) {
 	options, err := f.Options()
 	if err != nil {
 		return nil, err

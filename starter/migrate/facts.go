@@ -47,11 +47,11 @@ func (o namespaceObjects) classFacts() (facts []takeover.Class) {
 		users[m.Spec.Class.Name]++
 	}
 	for _, name := range slices.Sorted(maps.Keys(users)) {
-		c := takeover.Class{Name: name, Machines: users[name]}
+		c := takeover.Class{Name: name, MachineCount: users[name]}
 		if class := o.classes[name]; class != nil {
 			c.Exists, c.Provider = true, class.ProviderName()
 			if err := provider.ValidateName(c.Provider); err != nil {
-				c.BadName = err.Error()
+				c.InvalidProviderReason = err.Error()
 			}
 		}
 		facts = append(facts, c)
@@ -97,13 +97,13 @@ func (o namespaceObjects) deploymentFacts(d *v1alpha1.MachineDeployment) takeove
 	observed := deployment.RolloutFacts(tree, o.now)
 	plan := rollout.PlanDeployment(observed)
 	return takeover.Deployment{
-		Name:     d.Name,
-		Invalid:  observed.Invalid,
-		MinReady: time.Duration(d.Spec.MinReadySeconds) * time.Second,
-		Frozen:   cache.HasFreezeLabel(d),
-		NewSet:   plan.Decision.Create != nil,
-		Rolling:  plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByPause,
-		Why:      plan.Decision.Why,
+		Name:          d.Name,
+		InvalidReason: observed.InvalidReason,
+		MinReady:      time.Duration(d.Spec.MinReadySeconds) * time.Second,
+		Frozen:        cache.HasFreezeLabel(d),
+		NeedsNewSet:   plan.Decision.Create != nil,
+		Rolling:       plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByPause,
+		Why:           plan.Decision.Why,
 	}
 }
 
@@ -131,15 +131,15 @@ func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.MachineSet {
 	observed := set.ScaleFacts(s, related, o.now, 0)
 	d := scale.PlanSet(observed).Decision
 	return takeover.MachineSet{
-		Name:     s.Name,
-		Alone:    related.Deployment == nil,
-		Invalid:  observed.Invalid,
-		Frozen:   cache.HasFreezeLabel(s),
-		MinReady: time.Duration(s.Spec.MinReadySeconds) * time.Second,
-		Creates:  len(d.Create),
-		Deletes:  len(d.Delete) + len(d.Remediate),
-		Relabels: len(d.Adopt) + len(d.Release) + len(d.Sync) + len(d.Keep),
-		Why:      d.Why,
+		Name:          s.Name,
+		Standalone:    related.Deployment == nil,
+		InvalidReason: observed.InvalidReason,
+		Frozen:        cache.HasFreezeLabel(s),
+		MinReady:      time.Duration(s.Spec.MinReadySeconds) * time.Second,
+		CreationCount: len(d.Create),
+		DeletionCount: len(d.Delete) + len(d.Remediate),
+		RelabelCount:  len(d.Adopt) + len(d.Release) + len(d.Sync) + len(d.Keep),
+		Why:           d.Why,
 	}
 }
 
@@ -159,14 +159,19 @@ func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 	plan := attention.PlanMachine(facts)
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	f := takeover.Machine{
-		Name: m.Name, Node: cache.NodeNameOfMachine(m), ProviderID: m.Spec.ProviderID, Deleting: m.DeletionTimestamp != nil,
-		Need: plan.Need, Why: plan.Why, Kept: machine.IsPreserved(m) || failed && machine.IsProtectedFromReplacement(m, node),
+		Name:       m.Name,
+		Node:       cache.NodeNameOfMachine(m),
+		ProviderID: m.Spec.ProviderID,
+		Deleting:   m.DeletionTimestamp != nil,
+		Need:       plan.Need,
+		Why:        plan.Why,
+		Preserved:  machine.IsPreserved(m) || failed && machine.IsProtectedFromReplacement(m, node),
 	}
-	f.Fails = f.Need != attention.Deletion && !f.Kept && (failed ||
+	f.Fails = f.Need != attention.NeedDeletion && !f.Preserved && (failed ||
 		plan.Health != nil && plan.Health.Change != nil && plan.Health.Change.Phase == string(v1alpha1.MachineFailed))
 	if node != nil && node.Spec.ProviderID != "" && m.Spec.ProviderID != "" &&
 		!ownership.IsSameInstance(node.Spec.ProviderID, m.Spec.ProviderID) {
-		f.NodeInstance = node.Spec.ProviderID
+		f.NodeProviderID = node.Spec.ProviderID
 	}
 	return f
 }

@@ -43,12 +43,12 @@ func (x *migrateCommand) checkNamespaces(ctx context.Context, out io.Writer) err
 		ready, first := "yes", ""
 		if !check.Ready {
 			blocked++
-			ready, first = "no", blockers[0].Object+": "+blockers[0].Says
+			ready, first = "no", blockers[0].Object+": "+blockers[0].Message
 			first += phrase.TextIf(len(blockers) > 1, "; and %s", phrase.CountText(len(blockers)-1, "more finding"))
 		}
 		notes := 0
 		for _, finding := range findings {
-			if finding.Weight == takeover.Note {
+			if finding.Weight == takeover.WeightNote {
 				notes++
 			}
 		}
@@ -66,18 +66,18 @@ func (x *migrateCommand) checkNamespaces(ctx context.Context, out io.Writer) err
 	return nil
 }
 
-// readAllFacts reads the facts about each namespace with Machines that belongs to Millwright, sorted by namespace. If the
-// nodes of a namespace's target cannot be read, the facts of this namespace say why.
+// readAllFacts reads the facts about each namespace with Machines that belongs to Millwright, sorted by namespace. If
+// the nodes of a namespace's target cannot be read, the facts of this namespace say why.
 func (x *migrateCommand) readAllFacts(ctx context.Context) ([]takeover.Facts, error) {
 	if x.targetFlags.IsSet() && x.targetKubeconfig != "" {
 		return nil, errors.New(
 			"--target-secret: --target-kubeconfig gives all namespaces one target cluster; set only one of the two",
 		)
 	}
-	if err := x.scopeFlags.Check(); err != nil {
+	if err := x.scopeFlags.Complete(); err != nil {
 		return nil, err //nolint:wrapcheck // the error names the flag
 	}
-	clients, err := x.Clients(x.ClusterAccess)
+	clients, err := x.NewClients(x.ClusterAccess)
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +98,9 @@ func (x *migrateCommand) readAllFacts(ctx context.Context) ([]takeover.Facts, er
 		of.Namespace = namespace
 		f, err := of.readFacts(ctx)
 		if err != nil {
-			f.Unreadable = append(f.Unreadable, kubecli.OneLine(err.Error()))
+			f.UnreadableObjects = append(f.UnreadableObjects, kubecli.CollapseSpaces(err.Error()))
 		}
-		f.Unreadable = append(f.Unreadable, unreadable.Unreadable...)
+		f.UnreadableObjects = append(f.UnreadableObjects, unreadable.UnreadableObjects...)
 		all = append(all, f)
 	}
 	return all, nil

@@ -19,7 +19,7 @@ import (
 
 // migrateCommand is the command `millwright migrate` with the flags of its subcommands.
 type migrateCommand struct {
-	kubecli.Objects
+	kubecli.ObjectFlags
 	// kubeconfig of the cluster with the nodes; if empty, the cluster with the machines; noTargetCluster if there are
 	// no nodes
 	targetKubeconfig string
@@ -27,7 +27,7 @@ type migrateCommand struct {
 	actsAsMCM        bool
 	scopeFlags       process.ScopeFlags // the namespaces that worker and bridge act on
 	allNamespaces    bool
-	output           kubecli.Output
+	output           kubecli.OutputFormat
 }
 
 // noTargetCluster is the value of --target-kubeconfig for machines that join no cluster.
@@ -35,7 +35,7 @@ const noTargetCluster = "none"
 
 // Command returns the command migrate.
 func Command(e kubecli.Environment) *cobra.Command {
-	x := &migrateCommand{Objects: kubecli.Objects{Environment: e, Kind: request.MachineDeployment}}
+	x := &migrateCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: request.KindMachineDeployment}}
 	c := &cobra.Command{
 		Use:   "migrate",
 		Short: "Check and plan how Millwright takes namespaces over from machine-controller-manager",
@@ -96,7 +96,7 @@ func (x *migrateCommand) checkTakeover(ctx context.Context, out io.Writer) error
 
 // writeFindings prints findings. In the table formats, writeFindings prints each finding in one line, and its advice in
 // a second line.
-func writeFindings(out io.Writer, format kubecli.Output, findings []takeover.Finding) error {
+func writeFindings(out io.Writer, format kubecli.OutputFormat, findings []takeover.Finding) error {
 	if format != kubecli.OutputTable && format != kubecli.OutputWide {
 		l := kubecli.Listing{Items: findings}
 		for _, f := range findings {
@@ -105,9 +105,9 @@ func writeFindings(out io.Writer, format kubecli.Output, findings []takeover.Fin
 		return format.Write(out, l)
 	}
 	for _, f := range findings {
-		_, _ = fmt.Fprintf(out, "%-7s %s: %s\n", f.Weight, f.Object, f.Says)
-		if f.Do != "" {
-			_, _ = fmt.Fprintf(out, "        %s\n", f.Do)
+		_, _ = fmt.Fprintf(out, "%-7s %s: %s\n", f.Weight, f.Object, f.Message)
+		if f.Advice != "" {
+			_, _ = fmt.Fprintf(out, "        %s\n", f.Advice)
 		}
 	}
 	return nil
@@ -173,7 +173,7 @@ func writePlan(out io.Writer, format string, there, back []takeover.Step) error 
 func writeSteps(out io.Writer, steps []takeover.Step) {
 	for i, s := range steps {
 		_, _ = fmt.Fprintf(out, "\n%d. %s\n", i+1, s.Title)
-		for _, says := range s.Says {
+		for _, says := range s.Sentences {
 			_, _ = fmt.Fprintf(out, "   - %s\n", says)
 		}
 		for _, command := range s.Commands {

@@ -88,7 +88,7 @@ func newFakeBackend(t *testing.T, ours bool, machines, others []runtime.Object) 
 	for _, kind := range kinds {
 		api.APIResources = append(api.APIResources, metav1.APIResource{Name: kind})
 	}
-	discovery, is := w.Machines.Discovery().(*fakediscovery.FakeDiscovery)
+	discovery, is := w.MachineClient.Discovery().(*fakediscovery.FakeDiscovery)
 	require.True(t, is)
 	discovery.Resources = []*metav1.APIResourceList{api}
 	return w
@@ -118,7 +118,7 @@ func TestCheckAndPlanForObjectsOfAnMCMRelease(t *testing.T) {
 		want, err := os.ReadFile(path)
 		require.NoError(t, err)
 		assert.Equal(t, string(want), out, file)
-		for _, action := range w.Machines.Actions() {
+		for _, action := range w.MachineClient.Actions() {
 			create, creates := action.(clienttesting.CreateActionImpl)
 			assert.True(
 				t,
@@ -213,7 +213,7 @@ func TestCheckReportsBlockers(t *testing.T) {
 	t.Run("the API server takes no machine of a template", func(t *testing.T) {
 		machines, nodes := readRecordedObjects(t)
 		w := newFakeBackend(t, true, machines, nodes)
-		w.Machines.PrependReactor("create", "machines", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		w.MachineClient.PrependReactor("create", "machines", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			m := action.(clienttesting.CreateAction).GetObject().(*v1alpha1.Machine)
 			if !strings.HasPrefix(m.Name, "calm-") {
 				return false, nil, nil
@@ -351,8 +351,8 @@ func TestOutputFormats(t *testing.T) {
 	require.ErrorContains(t, err, `"wide" is no format of a plan`)
 }
 
-// newFleet returns a backend with the recorded namespace shoot, whose machines join no cluster, and the namespace bakery,
-// in which MCM is at work and whose target is not known.
+// newFleet returns a backend with the recorded namespace shoot, whose machines join no cluster, and the namespace
+// bakery, in which MCM is at work and whose target is not known.
 func newFleet(t *testing.T) (w *clitest.FakeBackend, at time.Time) {
 	t.Helper()
 	machines, others := readRecordedObjects(t)

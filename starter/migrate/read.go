@@ -45,11 +45,11 @@ type namespaceObjects struct {
 // readFacts reads the namespace, and adds Millwright's decision about each object. A failed read is an entry of
 // Facts.Unreadable. If a read of indispensable objects fails, such as the machines, readFacts returns the error.
 func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) {
-	if err := x.scopeFlags.Check(); err != nil {
+	if err := x.scopeFlags.Complete(); err != nil {
 		return takeover.Facts{}, err
 	}
 	f := takeover.Facts{Now: x.Now(), Namespace: x.Namespace, AsMCM: x.actsAsMCM}
-	clients, err := x.Clients(x.ClusterAccess)
+	clients, err := x.NewClients(x.ClusterAccess)
 	if err != nil {
 		return f, err
 	}
@@ -70,7 +70,7 @@ func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) 
 		return f, err
 	}
 	f.Leases = x.readLeases(ctx, clients, x.Namespace, &f)
-	x.addController(ctx, clients, &f)
+	x.addMCMDeployment(ctx, clients, &f)
 	if !x.allNamespaces { // otherwise the other namespaces are checked, too
 		x.addOtherNamespaces(ctx, clients, &f)
 	}
@@ -146,7 +146,7 @@ func pointersByName[T any, P interface {
 
 // addNodes reads the nodes of the target cluster.
 func (x *migrateCommand) addNodes(ctx context.Context, clients kubecli.Clients, o *namespaceObjects) error {
-	nodes, err := x.nodesOfTarget(ctx, clients)
+	nodes, err := x.targetNodesGetter(ctx, clients)
 	if errors.Is(err, target.ErrNoCluster) {
 		o.hasNoNodes = true
 		return nil
@@ -166,8 +166,11 @@ func (x *migrateCommand) addNodes(ctx context.Context, clients kubecli.Clients, 
 	return nil
 }
 
-// nodesOfTarget returns the client of the nodes; target.ErrNoCluster if the machines join no cluster.
-func (x *migrateCommand) nodesOfTarget(ctx context.Context, clients kubecli.Clients) (typedcorev1.NodesGetter, error) {
+// targetNodesGetter returns the client of the nodes; target.ErrNoCluster if the machines join no cluster.
+func (x *migrateCommand) targetNodesGetter(
+	ctx context.Context,
+	clients kubecli.Clients,
+) (typedcorev1.NodesGetter, error) {
 	switch {
 	case x.targetFlags.IsSet():
 		client, err := x.targetFlags.Clients(clients.Core, process.KubernetesClient).Client(ctx, x.Namespace)
@@ -180,7 +183,7 @@ func (x *migrateCommand) nodesOfTarget(ctx context.Context, clients kubecli.Clie
 	case x.targetKubeconfig == noTargetCluster:
 		return nil, target.ErrNoCluster
 	default:
-		of, err := x.Clients(kubecli.ClusterAccess{Kubeconfig: x.targetKubeconfig})
+		of, err := x.NewClients(kubecli.ClusterAccess{Kubeconfig: x.targetKubeconfig})
 		return of.Core, err
 	}
 }
@@ -197,11 +200,11 @@ func (x *migrateCommand) readLeases(
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
-			f.Unreadable = append(f.Unreadable, kubecli.OneLine(err.Error()))
+			f.UnreadableObjects = append(f.UnreadableObjects, kubecli.CollapseSpaces(err.Error()))
 		case lease.Spec.RenewTime != nil && lease.Spec.HolderIdentity != nil && lease.Spec.LeaseDurationSeconds != nil:
 			all = append(all, takeover.Lease{
-				Name: name, Holder: *lease.Spec.HolderIdentity, Renewed: lease.Spec.RenewTime.Time,
-				Lasts: time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second,
+				Name: name, Holder: *lease.Spec.HolderIdentity, RenewedAt: lease.Spec.RenewTime.Time,
+				Duration: time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second,
 			})
 		}
 	}
@@ -218,14 +221,17 @@ func (x *migrateCommand) addOtherNamespaces(ctx context.Context, clients kubecli
 		func(m *v1alpha1.Machine) { machines[m.Namespace]++ },
 	)
 	if err != nil {
-		f.Unreadable = append(f.Unreadable, kubecli.OneLine("list the Machines of all namespaces: "+err.Error()))
+		f.UnreadableObjects = append(
+			f.UnreadableObjects,
+			kubecli.CollapseSpaces("list the Machines of all namespaces: "+err.Error()),
+		)
 		return
 	}
 	delete(machines, x.Namespace)
 	for _, namespace := range slices.Sorted(maps.Keys(machines)) {
 		if x.isInScope(ctx, clients, namespace, f) {
-			f.Others = append(f.Others, takeover.OtherNamespace{
-				Namespace: namespace, Machines: machines[namespace], Leases: x.readLeases(ctx, clients, namespace, f),
+			f.OtherNamespaces = append(f.OtherNamespaces, takeover.OtherNamespace{
+				Namespace: namespace, MachineCount: machines[namespace], Leases: x.readLeases(ctx, clients, namespace, f),
 			})
 		}
 	}
@@ -244,20 +250,23 @@ func (x *migrateCommand) isInScope(
 	}
 	o, err := clients.Core.Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if err != nil {
-		f.Unreadable = append(f.Unreadable, kubecli.OneLine("read the labels of namespace "+namespace+": "+err.Error()))
+		f.UnreadableObjects = append(
+			f.UnreadableObjects,
+			kubecli.CollapseSpaces("read the labels of namespace "+namespace+": "+err.Error()),
+		)
 		return true
 	}
 	return x.scopeFlags.ContainsNamespace(namespace, labels.Set(o.Labels))
 }
 
-// addController reads the Deployment of MCM. A Deployment with MCM's name and Millwright's label is skipped: this
+// addMCMDeployment reads the Deployment of MCM. A Deployment with MCM's name and Millwright's label is skipped: this
 // Deployment runs `millwright heartbeats` for Gardener's autoscaler.
-func (x *migrateCommand) addController(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
+func (x *migrateCommand) addMCMDeployment(ctx context.Context, clients kubecli.Clients, f *takeover.Facts) {
 	d, err := clients.Apps.Deployments(x.Namespace).Get(ctx, mcmDeploymentName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 	case err != nil:
-		f.Unreadable = append(f.Unreadable, kubecli.OneLine(err.Error()))
+		f.UnreadableObjects = append(f.UnreadableObjects, kubecli.CollapseSpaces(err.Error()))
 	case d.Labels["app.kubernetes.io/part-of"] != "millwright":
 		wanted := int32(1) // Kubernetes' default
 		if d.Spec.Replicas != nil {
@@ -282,12 +291,12 @@ func (o namespaceObjects) addSecretsOfOtherNamespaces(ctx context.Context, clien
 			l := takeover.SecretOfOtherNamespace{Namespace: key.Namespace, Name: key.Name}
 			secret, err := clients.Core.Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 			if err != nil {
-				l.Unread = kubecli.OneLine(err.Error())
+				l.ReadError = kubecli.CollapseSpaces(err.Error())
 			} else {
-				l.Allows = class.AllowsNamespace(secret, of.Namespace)
-				l.Allowed = secret.Annotations[v1alpha1.AnnotationAllowedClassNamespaces]
+				l.AllowsUse = class.AllowsNamespace(secret, of.Namespace)
+				l.AllowedNamespaces = secret.Annotations[v1alpha1.AnnotationAllowedClassNamespaces]
 			}
-			f.Classes[i].Lenders = append(f.Classes[i].Lenders, l)
+			f.Classes[i].SecretsOfOtherNamespaces = append(f.Classes[i].SecretsOfOtherNamespaces, l)
 		}
 	}
 }
@@ -317,12 +326,15 @@ func (o namespaceObjects) dryRunTemplates(ctx context.Context, clients kubecli.C
 		case err == nil || apierrors.IsAlreadyExists(err):
 		case apierrors.IsInvalid(err):
 			refused[owner.GetUID()] = true
-			f.Refused = append(
-				f.Refused,
-				takeover.RefusedSpec{Object: kind + "/" + owner.GetName(), Why: kubecli.OneLine(err.Error())},
+			f.RefusedSpecs = append(
+				f.RefusedSpecs,
+				takeover.RefusedSpec{Object: kind + "/" + owner.GetName(), Why: kubecli.CollapseSpaces(err.Error())},
 			)
 		default:
-			f.Unreadable = append(f.Unreadable, "try the template of "+owner.GetName()+": "+kubecli.OneLine(err.Error()))
+			f.UnreadableObjects = append(
+				f.UnreadableObjects,
+				"try the template of "+owner.GetName()+": "+kubecli.CollapseSpaces(err.Error()),
+			)
 		}
 	}
 	for _, d := range o.deployments {

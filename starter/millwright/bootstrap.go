@@ -45,21 +45,21 @@ func bootstrapCommand() *cobra.Command {
 // bootstrapTemporal creates the namespace and the search attributes if they are missing, does not change existing ones,
 // and returns when Temporal lists every search attribute. It is safe to call bootstrapTemporal again.
 func bootstrapTemporal(ctx context.Context, f kubecli.TemporalFlags, retention time.Duration) error {
-	c, err := kubecli.Dial(f)
+	c, err := kubecli.DialTemporal(f)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := retryUntilSuccess(ctx, func() error { return makeNamespace(ctx, c, f.Namespace, retention) }); err != nil {
+	if err := retryUntilSuccess(ctx, func() error { return ensureNamespace(ctx, c, f.Namespace, retention) }); err != nil {
 		return fmt.Errorf("make namespace %s at %s: %w", f.Namespace, f.Address, err)
 	}
-	if err := retryUntilSuccess(ctx, func() error { return makeSearchAttributes(ctx, c, f.Namespace) }); err != nil {
+	if err := retryUntilSuccess(ctx, func() error { return ensureSearchAttributes(ctx, c, f.Namespace) }); err != nil {
 		return fmt.Errorf("make search attributes in %s: %w", f.Namespace, err)
 	}
 	return nil
 }
 
-func makeNamespace(ctx context.Context, c client.Client, namespace string, retention time.Duration) error {
+func ensureNamespace(ctx context.Context, c client.Client, namespace string, retention time.Duration) error {
 	_, err := c.WorkflowService().RegisterNamespace(ctx, &workflowservice.RegisterNamespaceRequest{
 		Namespace:                        namespace,
 		Description:                      "Millwright: machines of Kubernetes clusters",
@@ -71,9 +71,9 @@ func makeNamespace(ctx context.Context, c client.Client, namespace string, reten
 	return err
 }
 
-// makeSearchAttributes adds the missing search attributes, and returns an error until Temporal lists all search
+// ensureSearchAttributes adds the missing search attributes, and returns an error until Temporal lists all search
 // attributes.
-func makeSearchAttributes(ctx context.Context, c client.Client, namespace string) error {
+func ensureSearchAttributes(ctx context.Context, c client.Client, namespace string) error {
 	have, err := c.OperatorService().
 		ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 	"millwright/process/connection"
 )
 
-// codecServer is the command `millwright codec-server` with its flags.
-type codecServer struct {
+// codecServerOptions is the command `millwright codec-server` with its flags.
+type codecServerOptions struct {
 	address  string
 	keysPath string
 	origins  []string
 }
 
 func codecServerCommand() *cobra.Command {
-	var s codecServer
+	var s codecServerOptions
 	c := &cobra.Command{
 		Use:   "codec-server",
 		Short: "Decrypt payloads for Temporal's UI and its command line, on this machine only",
@@ -45,7 +45,7 @@ answers web pages of the given origins only. It ends with SIGINT or SIGTERM.`,
 }
 
 // run serves the codec until ctx is done.
-func (s codecServer) run(ctx context.Context, out io.Writer) error {
+func (s codecServerOptions) run(ctx context.Context, out io.Writer) error {
 	host, _, err := net.SplitHostPort(s.address)
 	if err != nil {
 		return fmt.Errorf("--address: %w", err)

@@ -13,8 +13,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// demo is the command `millwright demo` with its flags.
-type demo struct {
+// demoOptions is the command `millwright demo` with its flags.
+type demoOptions struct {
 	access  kubecli.ClusterAccess
 	file    string
 	sizes   []int
@@ -22,7 +22,7 @@ type demo struct {
 }
 
 func demoCommand() *cobra.Command {
-	var d demo
+	var d demoOptions
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Apply an example and watch its machines come and go",
@@ -44,8 +44,8 @@ the machines that exist.`,
 }
 
 // run applies the file, and scales the deployment through the sizes.
-func (d demo) run(ctx context.Context, out io.Writer) error {
-	clients, err := kubecli.Connect(d.access)
+func (d demoOptions) run(ctx context.Context, out io.Writer) error {
+	clients, err := kubecli.NewClients(d.access)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func TestVersionOfTheProgram(t *testing.T) {
 
 // The program must accept each command in the documents and the help texts, with its flags and arguments. The test
 // includes commands within sentences and tables.
-func TestCommandsInTheDocuments(t *testing.T) {
+func TestDocumentedCommandsHaveValidSyntax(t *testing.T) {
 	calls, err := pages.CallsInDocuments("../..", "millwright", "kubectl millwright")
 	require.NoError(t, err)
 	require.Greater(t, len(calls), 100)

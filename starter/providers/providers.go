@@ -31,14 +31,14 @@ import (
 
 // providerCommand is the command `millwright provider` with the flags of its subcommands.
 type providerCommand struct {
-	kubecli.Objects
+	kubecli.ObjectFlags
 	temporalFlags kubecli.TemporalFlags
 	clusterName   string
 }
 
 // Command returns the command provider.
 func Command(e kubecli.Environment) *cobra.Command {
-	p := &providerCommand{Objects: kubecli.Objects{Environment: e, Kind: kubecli.KindClass}}
+	p := &providerCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: kubecli.KindClass}}
 	c := &cobra.Command{
 		Use:   "provider",
 		Short: "Show which providers have workers, and check whether they can use their classes",
@@ -55,7 +55,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 
 func (p *providerCommand) listCommand() *cobra.Command {
 	var all bool
-	var output kubecli.Output
+	var output kubecli.OutputFormat
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the classes with their providers, how many workers serve them, and how many machines wait for them",
@@ -77,15 +77,15 @@ call of the provider is blocked or whose last operation failed, with the reasons
 
 // classRow is one MachineClass of the list, as JSON and YAML show the class.
 type classRow struct {
-	Namespace string `json:"namespace"`
-	Class     string `json:"class"`
-	Provider  string `json:"provider"`
-	Workers   int    `json:"workers"`  // number of workers that poll the provider's queue
-	Machines  int    `json:"machines"` // number of machines of the class
-	Waiting   string `json:"waiting,omitempty"`
+	Namespace      string `json:"namespace"`
+	Class          string `json:"class"`
+	Provider       string `json:"provider"`
+	Workers        int    `json:"workers"`  // number of workers that poll the provider's queue
+	Machines       int    `json:"machines"` // number of machines of the class
+	WaitingSummary string `json:"waiting,omitempty"`
 }
 
-func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, output kubecli.Output) error {
+func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, output kubecli.OutputFormat) error {
 	installation, temporal, clients, err := p.connectToServers(ctx)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, outp
 	slices.SortFunc(classes.Items, func(a, b v1alpha1.MachineClass) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	shards, err := clients.Shards(ctx, installation)
+	shards, err := clients.ReadShards(ctx, installation)
 	if err != nil {
 		return err //nolint:wrapcheck // the error names the record
 	}
@@ -115,7 +115,7 @@ func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, outp
 	for i := range classes.Items {
 		class := &classes.Items[i]
 		name := class.ProviderName()
-		queue := shards.Of(class.Namespace).ProviderTaskQueue(name)
+		queue := shards.ShardOfNamespace(class.Namespace).ProviderTaskQueue(name)
 		if _, known := polled[queue]; !known {
 			if polled[queue], err = kubecli.CountPollers(
 				ctx,
@@ -217,7 +217,7 @@ func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
 	}
 	// If no worker could decrypt the payloads of the check, the workflow would never end. Therefore, the command first
 	// tests its own keys with the record of the installation, which each process of the installation can decrypt.
-	mark, err := temporal.DescribeWorkflowExecution(ctx, installation.InstallationMarkID(), "")
+	mark, err := temporal.DescribeWorkflowExecution(ctx, installation.ReservationWorkflowID(), "")
 	if err == nil {
 		_, err = process.ControlClusterUID(mark)
 	}
@@ -228,13 +228,13 @@ func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
 		Class:    kube.Ref{Namespace: class.Namespace, Name: class.Name, UID: string(class.UID)},
 		Provider: class.ProviderName(),
 	}
-	shards, err := clients.Shards(ctx, installation)
+	shards, err := clients.ReadShards(ctx, installation)
 	if err != nil {
 		return err //nolint:wrapcheck // the error names the record
 	}
 	begun, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                       installation.ID(run.KindProviderCheck, in.Class),
-		TaskQueue:                shards.Of(class.Namespace).TaskQueue(run.QueueMachines),
+		TaskQueue:                shards.ShardOfNamespace(class.Namespace).TaskQueue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 	}, string(run.KindProviderCheck), in)
 	if err != nil {
@@ -302,17 +302,17 @@ func printCheckResult(out io.Writer, in check.Input, r check.Result) error {
 func (p *providerCommand) connectToServers(
 	ctx context.Context,
 ) (run.Installation, client.Client, kubecli.Clients, error) {
-	clients, err := p.Clients(p.ClusterAccess)
+	clients, err := p.NewClients(p.ClusterAccess)
 	if err != nil {
 		return "", nil, kubecli.Clients{}, err
 	}
-	installation := cmp.Or(run.Installation(p.clusterName), clients.Installation(ctx))
+	installation := cmp.Or(run.Installation(p.clusterName), clients.FindInstallation(ctx))
 	if err := installation.Check(); err != nil {
 		return "", nil, kubecli.Clients{}, errors.Join(
 			errors.New("--cluster-name is needed to find the installation in Temporal"),
 			err,
 		)
 	}
-	temporal, err := p.Temporal(p.temporalFlags)
+	temporal, err := p.DialTemporal(p.temporalFlags)
 	return installation, temporal, clients, err
 }

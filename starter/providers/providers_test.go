@@ -62,14 +62,14 @@ func TestOutputOfCheck(t *testing.T) {
 	}
 }
 
-func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
+func TestCheckEndsWithoutAWorker(t *testing.T) {
 	class := &v1alpha1.MachineClass{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small", UID: "u"},
 		Provider:   "virtual",
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := clitest.NewFakeBackend(class)
-		w.Temporal.ID = run.Installation("prod").InstallationMarkID()
+		w.Temporal.WorkflowID = run.Installation("prod").ReservationWorkflowID()
 		_, err := w.Run(t.Context(), Command(w.Environment()), "check", "small", "-n", "shop", "--cluster-name", "prod")
 		require.EqualError(
 			t,
@@ -85,7 +85,7 @@ func TestACheckThatNoWorkerCarriesOutEnds(t *testing.T) {
 func TestACheckWithoutTheKeysEndsAtOnce(t *testing.T) {
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"}
 	w := clitest.NewFakeBackend(class)
-	w.Temporal.ID = run.Installation("prod").InstallationMarkID()
+	w.Temporal.WorkflowID = run.Installation("prod").ReservationWorkflowID()
 	w.Temporal.Memo = &commonpb.Memo{Fields: map[string]*commonpb.Payload{"controlCluster": {
 		Metadata: map[string][]byte{"encoding": []byte("binary/encrypted"), "encryption-key-id": []byte("2026-11")},
 	}}}
@@ -111,7 +111,7 @@ func TestNamesOfTheListCanBeChecked(t *testing.T) {
 	require.ErrorContains(t, err, "find installation prod in Temporal: connection refused", "the class is found")
 }
 
-func TestMachinesThatWaitForTheirProvider(t *testing.T) {
+func TestCountMachinesThatWaitForTheirProvider(t *testing.T) {
 	class := &v1alpha1.MachineClass{}
 	class.Namespace, class.Name = "shop", "small"
 	machine := func(namespace, of, code string, state v1alpha1.MachineState) v1alpha1.Machine {

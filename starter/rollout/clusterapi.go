@@ -24,15 +24,15 @@ import (
 // clusterAPIDeployment is a deployment of Cluster API that Millwright reconciles.
 type clusterAPIDeployment struct{ deployment.ObjectTree }
 
-// readClusterAPI reads a deployment of Cluster API with its sets and machines. The argument meant is true if the user
-// named the API group. If the deployment does not exist or Millwright does not reconcile it, readClusterAPI returns an
-// error if meant is true, and nil, nil if meant is false.
-func (l reader) readClusterAPI(ctx context.Context, meant bool) (deploymentSource, error) {
-	if served, err := l.clients.ClusterAPI.RequireServedIfNamed(meant); err != nil || !served {
+// readClusterAPIDeployment reads a deployment of Cluster API with its sets and machines. The argument meant is true if
+// the user named the API group. If the deployment does not exist or Millwright does not reconcile it,
+// readClusterAPIDeployment returns an error if meant is true, and nil, nil if meant is false.
+func (l reader) readClusterAPIDeployment(ctx context.Context, meant bool) (deploymentSource, error) {
+	if served, err := l.clients.ClusterAPI.CheckServed(meant); err != nil || !served {
 		return nil, err
 	}
 	client := l.clients.ClusterAPI.Client()
-	d, err := kubecli.FindObject(ctx, request.MachineDeployment, l.key, client.Deployments(l.key.Namespace).Get)
+	d, err := kubecli.FindObject(ctx, request.KindMachineDeployment, l.key, client.Deployments(l.key.Namespace).Get)
 	switch {
 	case apierrors.IsNotFound(err) && !meant:
 		return nil, nil
@@ -53,7 +53,7 @@ func (l reader) readClusterAPI(ctx context.Context, meant bool) (deploymentSourc
 	filter := d.Labels[clusterv1.WatchLabel]
 	f, err := deployment.ReadLiveTreeWithoutPolicy(
 		ctx,
-		capi.NewUncachedReader(client, capi.Settings{WatchFilter: filter}),
+		capi.NewCacheWithoutInformers(client, capi.Settings{WatchFilter: filter}),
 		d,
 	)
 	if err != nil {
@@ -95,12 +95,12 @@ func (f clusterAPIDeployment) asTree(now time.Time) deploymentTree {
 		})
 	}
 	for _, m := range f.Members {
-		shown.Members = append(shown.Members, clusterAPIMember(m, now))
+		shown.Members = append(shown.Members, newClusterAPITreeMachine(m, now))
 	}
 	return shown
 }
 
-func clusterAPIMember(m *clusterv1.Machine, now time.Time) treeMachine {
+func newClusterAPITreeMachine(m *clusterv1.Machine, now time.Time) treeMachine {
 	of := treeMachine{
 		name:           m.Name,
 		uid:            string(m.UID),
@@ -122,7 +122,7 @@ func clusterAPIMember(m *clusterv1.Machine, now time.Time) treeMachine {
 	return of
 }
 
-func (f clusterAPIDeployment) observedState(now time.Time) rollout.Facts {
+func (f clusterAPIDeployment) rolloutFacts(now time.Time) rollout.Facts {
 	return deployment.RolloutFacts(f.ObjectTree, now)
 }
 

@@ -25,10 +25,10 @@ const clusterAPIArgument = "machinedeployment.cluster.x-k8s.io/shop/d"
 // newClusterAPIObjects returns a deployment of Cluster API with 3 replicas in a rollout to version v1.31.2. Two
 // machines of the former template and one machine of the new template run; a second new machine waits for its instance.
 func newClusterAPIObjects(change ...capitest.DeploymentChange) []runtime.Object {
-	d := capitest.PreparedDeployment(3, append([]capitest.DeploymentChange{func(d *clusterv1.MachineDeployment) {
+	d := capitest.NewPreparedDeployment(3, append([]capitest.DeploymentChange{func(d *clusterv1.MachineDeployment) {
 		d.Annotations[clusterv1.RevisionAnnotation] = "2"
 	}}, change...)...)
-	former := capitest.SetOfDeployment(
+	former := capitest.NewSetOfDeployment(
 		d,
 		"d-old",
 		2,
@@ -36,7 +36,7 @@ func newClusterAPIObjects(change ...capitest.DeploymentChange) []runtime.Object 
 		capitest.AsSetReplacedByRevisionTwo,
 		func(s *clusterv1.MachineSet) { s.CreationTimestamp = capitest.MinutesBeforeNoon(600) },
 	)
-	current := capitest.SetOfDeployment(d, "d-new", 2, 2)
+	current := capitest.NewSetOfDeployment(d, "d-new", 2, 2)
 	coming := capitest.NewMachine(
 		"d-new-b",
 		current,
@@ -55,8 +55,8 @@ func newClusterAPIObjects(change ...capitest.DeploymentChange) []runtime.Object 
 		capitest.NewMachine("d-new-a", current),
 		coming,
 		capitest.NewCluster(),
-		capitest.BootstrapTemplate(capitest.WithClusterOwner),
-		capitest.InfrastructureTemplate(capitest.WithClusterOwner),
+		capitest.NewBootstrapTemplate(capitest.WithClusterOwner),
+		capitest.NewInfrastructureTemplate(capitest.WithClusterOwner),
 		capitest.NewControlPlane(),
 	}
 }
@@ -193,7 +193,7 @@ spec:
 
 // clusterAPIPatches returns the merge patches that were sent to deployments of Cluster API.
 func clusterAPIPatches(w *clitest.FakeBackend) (all []string) {
-	for _, action := range w.ClusterAPI.Core.Actions() {
+	for _, action := range w.ClusterAPI.Clientset.Actions() {
 		if patch, is := action.(clienttesting.PatchAction); is {
 			all = append(all, string(patch.GetPatch()))
 		}
@@ -300,7 +300,7 @@ func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
 		`deployment shop/d has no finalizer machine.sapcloud.io/cluster-api, so Millwright does not roll it out; its label cluster.x-k8s.io/watch-filter is "upstream"`,
 	)
 
-	w = completePool().newBackend().FakeBackend
+	w = completedPool().newBackend().FakeBackend
 	_, err = runRolloutCommand(t, w, "status", "shop/web")
 	require.NoError(t, err)
 	assert.LessOrEqual(t, w.DiscoveryCount, 1, "Cluster API is not installed")

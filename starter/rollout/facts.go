@@ -27,7 +27,7 @@ func (s snapshot) factRows() [][]any {
 	for _, c := range s.status.Conditions {
 		switch c.Type {
 		case string(v1alpha1.MachineDeploymentReplicaFailure):
-			lines = append(lines, []any{"failure", c.Reason + ": " + kubecli.OneLine(c.Message)})
+			lines = append(lines, []any{"failure", c.Reason + ": " + kubecli.CollapseSpaces(c.Message)})
 		case string(v1alpha1.MachineDeploymentFrozen):
 			lines = append(lines, []any{"frozen", c.Message})
 		default: // other conditions are in the rows above
@@ -52,7 +52,7 @@ func (s snapshot) currentSetText() string {
 		set.name,
 		s.tree.templateWord,
 		cmp.Or(set.templateName, "-"),
-		kubecli.SinceText(set.created, s.now),
+		kubecli.TimeWithAgeText(set.createdAt, s.now),
 	)
 }
 
@@ -69,14 +69,14 @@ func (s snapshot) strategyText() string {
 	surge, unavailable := rollout.SurgeAndUnavailable(o)
 	both := fmt.Sprintf(
 		", maxSurge %s, maxUnavailable %s",
-		boundText(o.Surge, surge),
-		boundText(o.Unavailable, unavailable),
+		boundText(o.MaxSurge, surge),
+		boundText(o.MaxUnavailable, unavailable),
 	)
 	switch o.Strategy {
 	case rollout.InPlaceAuto:
 		return "InPlaceUpdate, Auto" + both
 	case rollout.InPlaceManual:
-		return "InPlaceUpdate, Manual, maxUnavailable " + boundText(o.Unavailable, unavailable)
+		return "InPlaceUpdate, Manual, maxUnavailable " + boundText(o.MaxUnavailable, unavailable)
 	case rollout.RollingUpdate:
 		return string(o.Strategy) + both
 	default:
@@ -87,7 +87,7 @@ func (s snapshot) strategyText() string {
 // boundText formats a bound. A percentage is followed by n, the number of machines that the percentage allows.
 func boundText(b rollout.IntOrPercent, n int) string {
 	switch {
-	case b.Percent:
+	case b.IsPercent:
 		return fmt.Sprintf("%d%% (%d)", b.Value, n)
 	case b.Value != n:
 		return fmt.Sprintf("%d (%d)", b.Value, n)
@@ -111,7 +111,7 @@ func (s snapshot) stepText() string {
 		return pauseText(d.Pause, s.formatTimeWithDate)
 	}
 	then := fmt.Sprintf("then it lasts %s", phrase.DurationText(step.Wait))
-	if step.Approve {
+	if step.NeedsApproval {
 		then = "then a person must approve it"
 	}
 	available := 0
@@ -130,16 +130,16 @@ func (s snapshot) stepText() string {
 
 // stepSize is the number of updated machines at which a rollout step pauses.
 func (s snapshot) stepSize(step int) int {
-	return min(s.facts.Steps[step].Size.CountOfTotal(s.facts.Replicas, true), s.facts.Replicas)
+	return min(s.facts.Steps[step].Size.ScaledValue(s.facts.Replicas, true), s.facts.Replicas)
 }
 
 // deadlineText describes when the progress deadline passes.
 func (s snapshot) deadlineText() string {
 	o, d := s.facts, s.decision
-	if o.Deadline == nil {
+	if o.ProgressDeadline == nil {
 		return "none: progressDeadlineSeconds is not set"
 	}
-	text := phrase.DurationText(*o.Deadline) + " without progress"
+	text := phrase.DurationText(*o.ProgressDeadline) + " without progress"
 	switch {
 	case d.Late:
 		return text + ": it has passed"
@@ -171,15 +171,15 @@ func (s snapshot) progressRecord() rollout.Progress {
 func (s snapshot) automaticRollbackText() string {
 	o := s.facts
 	var whens []string
-	if o.Automatic.OnDeadline {
+	if o.RollbackPolicy.OnDeadline {
 		whens = append(whens, "when the deadline passes")
 	}
-	if o.Automatic.Failed {
+	if o.RollbackPolicy.HasMaxFailed {
 		whens = append(
 			whens,
 			fmt.Sprintf(
 				"when more than %d new machines have failed, and %d have",
-				o.Automatic.MaxFailed,
+				o.RollbackPolicy.MaxFailed,
 				len(s.progressRecord().Failed),
 			),
 		)
@@ -189,7 +189,7 @@ func (s snapshot) automaticRollbackText() string {
 		return ""
 	case s.decision.Pin != nil:
 		return fmt.Sprintf("none while the deployment is pinned to revision %d", s.decision.Pin.Revision)
-	case !o.Progress.Completed.IsZero() && !s.now.Before(o.Progress.Completed.Add(o.Automatic.Bake)):
+	case !o.Progress.Completed.IsZero() && !s.now.Before(o.Progress.Completed.Add(o.RollbackPolicy.BakeTime)):
 		return "not any more: the rollout is complete"
 	default:
 		return "by itself " + strings.Join(whens, ", or ")

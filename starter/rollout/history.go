@@ -83,11 +83,11 @@ func (s snapshot) writeHistory(out io.Writer) error {
 			revisionCell(facts.Revision),
 			facts.History,
 			set.name,
-			phrase.ClockText(set.created, s.now),
+			phrase.ClockText(set.createdAt, s.now),
 			set.replicas,
 			set.templateName,
 			yesOrEmptyCell(i == s.currentSetIndex()),
-			kubecli.OneLine(strings.Join(phrase.NonEmptyTexts(set.changeCause, set.failure), "; ")),
+			kubecli.CollapseSpaces(strings.Join(phrase.NonEmptyTexts(set.changeCause, set.failure), "; ")),
 		})
 	}
 	return kubecli.WriteTable(out, rows)

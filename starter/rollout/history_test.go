@@ -13,7 +13,7 @@ import (
 // poolWithHistory returns a deployment whose revision 6 was formerly revision 3 and revision 4, and whose present
 // revision has a change cause.
 func poolWithHistory() *pool {
-	p := completePool(withAnnotation(v1alpha1.AnnotationChangeCause, "image v2,\nsays ann"))
+	p := completedPool(withAnnotation(v1alpha1.AnnotationChangeCause, "image v2,\nsays ann"))
 	p.sets[1].Annotations[v1alpha1.AnnotationRevisionHistory] = "3,4"
 	return p
 }
@@ -59,7 +59,7 @@ spec:
 }
 
 func TestHistoryOfASetWithoutARevision(t *testing.T) {
-	p := completePool()
+	p := completedPool()
 	delete(p.sets[0].Annotations, v1alpha1.AnnotationRevision)
 	out, err := p.runCommand(t, "history", "shop/web")
 	require.NoError(t, err)

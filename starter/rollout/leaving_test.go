@@ -9,7 +9,7 @@ import (
 )
 
 // A machine of the current template that is being deleted is not up to date.
-func TestLeavingMachinesAreNotUpToDate(t *testing.T) {
+func TestMachinesBeingDeletedAreNotUpToDate(t *testing.T) {
 	p := webPool().addSet("web-b", 7, "large", 2).
 		addRunningMachines("b-1", "b-2").
 		addMachine("b-3", v1alpha1.MachineTerminating)

@@ -23,7 +23,7 @@ import (
 
 // rolloutCommand is the command `millwright rollout` with the flags of its subcommands.
 type rolloutCommand struct {
-	kubecli.Objects
+	kubecli.ObjectFlags
 	targetKubeconfig string // kubeconfig of the target cluster; if empty, nodes are not read
 	actsAsMCM        bool   // worker and bridge run with --as-mcm
 }
@@ -45,10 +45,10 @@ func (f *rolloutCommand) newReader(c *cobra.Command, name string) (l reader, err
 		return l, err
 	}
 	l.apiGroup = f.Group
-	if l.clients, err = f.Clients(f.ClusterAccess); err != nil || f.targetKubeconfig == "" {
+	if l.clients, err = f.NewClients(f.ClusterAccess); err != nil || f.targetKubeconfig == "" {
 		return l, err
 	}
-	target, err := f.Clients(kubecli.ClusterAccess{Kubeconfig: f.targetKubeconfig})
+	target, err := f.NewClients(kubecli.ClusterAccess{Kubeconfig: f.targetKubeconfig})
 	l.nodes = target.Core
 	return l, err
 }
@@ -57,7 +57,7 @@ func (f *rolloutCommand) newReader(c *cobra.Command, name string) (l reader, err
 // withPolicy, withReplicas, withFile, withoutPauseAndHold and withTemplateOfSet return a changed copy.
 type deploymentSource interface {
 	asTree(now time.Time) deploymentTree
-	observedState(now time.Time) rollout.Facts // the sets in the result have the same order as in asTree
+	rolloutFacts(now time.Time) rollout.Facts // the sets in the result have the same order as in asTree
 	requestFacts(o rollout.Facts, next rollout.Decision) request.DeploymentFacts
 	templateOfSet(set int) any // the template of the set at this index, in the form of the deployment's spec.template
 
@@ -96,7 +96,7 @@ type deploymentTree struct {
 // treeSet is one MachineSet of a tree.
 type treeSet struct {
 	name, templateName string // templateName names the class or the infrastructure template of the set's machines
-	created            time.Time
+	createdAt          time.Time
 	replicas           int32
 	changeCause        string // annotation kubernetes.io/change-cause
 	// why and since when a pin replaces the revision with an earlier revision; empty if no pin does so
@@ -159,13 +159,13 @@ func (l reader) findDeployment(ctx context.Context) (deploymentSource, error) {
 	case v1alpha1.GroupName:
 		return l.readMillwrightDeployment(ctx)
 	case clusterv1.GroupVersion.Group:
-		return l.readClusterAPI(ctx, true)
+		return l.readClusterAPIDeployment(ctx, true)
 	}
 	ours, err := l.readMillwrightDeployment(ctx)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	theirs, upstreamErr := l.readClusterAPI(ctx, false)
+	theirs, upstreamErr := l.readClusterAPIDeployment(ctx, false)
 	switch {
 	case theirs == nil && err == nil:
 		return ours, nil
@@ -186,7 +186,7 @@ func (l reader) findDeployment(ctx context.Context) (deploymentSource, error) {
 
 // newSnapshot returns a snapshot with the decision of decide/rollout.
 func newSnapshot(from deploymentSource, now time.Time) snapshot {
-	facts := from.observedState(now)
+	facts := from.rolloutFacts(now)
 	plan := rollout.PlanDeployment(facts)
 	return snapshot{
 		source:   from,

@@ -192,8 +192,8 @@ func waitingPool(edits ...poolEdit) *pool {
 		addMachine("b-2", v1alpha1.MachinePending, withOperationText("Creating the instance:\nno capacity"))
 }
 
-// completePool returns a complete rollout. The oldest set of the deployment, web-0, has no replicas.
-func completePool(edits ...poolEdit) *pool {
+// completedPool returns a complete rollout. The oldest set of the deployment, web-0, has no replicas.
+func completedPool(edits ...poolEdit) *pool {
 	return webPool(
 		edits...).addSet("web-0", 5, "tiny", 0).
 		addSet("web-a", 6, "small", 0).
@@ -218,7 +218,7 @@ func (p *pool) newBackend() *fakeBackend {
 // newSnapshot returns the snapshot of the pool.
 func (p *pool) newSnapshot() snapshot {
 	return newSnapshot(
-		nativeDeployment{
+		millwrightDeployment{
 			ObjectTree: deployment.ObjectTree{Deployment: p.deployment, Sets: p.sets, Members: p.machines, Policy: p.policy},
 		},
 		now,
@@ -228,17 +228,17 @@ func (p *pool) newSnapshot() snapshot {
 // runCommand runs a rollout command.
 func (p *pool) runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	return runCommandIn(t.Context(), p.newBackend(), p.nodes, args...)
+	return runCommandWithNodes(t.Context(), p.newBackend(), p.nodes, args...)
 }
 
-func runCommandIn(ctx context.Context, w *fakeBackend, nodes []runtime.Object, args ...string) (string, error) {
+func runCommandWithNodes(ctx context.Context, w *fakeBackend, nodes []runtime.Object, args ...string) (string, error) {
 	var out bytes.Buffer
 	d := w.Environment()
-	d.Clients = func(a kubecli.ClusterAccess) (kubecli.Clients, error) {
+	d.NewClients = func(a kubecli.ClusterAccess) (kubecli.Clients, error) {
 		if a.Kubeconfig == "other.yaml" {
 			return kubecli.Clients{}, errors.New("read kubeconfig " + a.Kubeconfig)
 		}
-		return kubecli.Clients{Machines: w.Machines, Core: kubefake.NewClientset(nodes...).CoreV1()}, nil
+		return kubecli.Clients{Machines: w.MachineClient, Core: kubefake.NewClientset(nodes...).CoreV1()}, nil
 	}
 	c := Command(d)
 	c.SilenceUsage, c.SilenceErrors = true, true
@@ -250,7 +250,7 @@ func runCommandIn(ctx context.Context, w *fakeBackend, nodes []runtime.Object, a
 
 func TestFormsOfADeploymentName(t *testing.T) {
 	for _, args := range [][]string{{"shop/web"}, {"web", "-n", "shop"}, {"web", "--namespace=shop"}, {"shop/web", "-n", "shop"}} {
-		out, err := completePool().runCommand(t, append([]string{"status"}, args...)...)
+		out, err := completedPool().runCommand(t, append([]string{"status"}, args...)...)
 		require.NoError(t, err)
 		assert.Contains(t, out, "shop/web: revision 7 is complete.\n", args)
 	}
@@ -263,7 +263,7 @@ func TestFormsOfADeploymentName(t *testing.T) {
 		"watch shop/web --interval 0s": "--interval 0s is not positive",
 		"status shop/web --target-kubeconfig=other.yaml": "read kubeconfig other.yaml",
 	} {
-		_, err := completePool().runCommand(t, strings.Fields(args)...)
+		_, err := completedPool().runCommand(t, strings.Fields(args)...)
 		assert.ErrorContains(t, err, message, args)
 	}
 }
@@ -278,17 +278,17 @@ func TestEveryRolloutCommandIsExplained(t *testing.T) {
 }
 
 func TestReadSnapshotReadsOwnedObjects(t *testing.T) {
-	p := completePool()
-	stranger := completePool().sets[2]
+	p := completedPool()
+	stranger := completedPool().sets[2]
 	stranger.Name, stranger.UID, stranger.OwnerReferences[0].UID = "web-z", "u-z", "another"
-	alone := completePool().machines[0]
+	alone := completedPool().machines[0]
 	alone.Name, alone.UID, alone.OwnerReferences = "z-1", "u-z-1", nil
-	foreign := completePool().machines[0]
+	foreign := completedPool().machines[0]
 	foreign.Name, foreign.UID, foreign.OwnerReferences[0].UID = "z-2", "u-z-2", "u-z"
 	p.sets, p.machines = append(p.sets, stranger), append(p.machines, alone, foreign)
 	s, err := reader{
 		key:     webKey,
-		clients: kubecli.Clients{Machines: p.newBackend().Machines},
+		clients: kubecli.Clients{Machines: p.newBackend().MachineClient},
 		now:     p.newBackend().Environment().Now,
 	}.readSnapshot(t.Context())
 	require.NoError(t, err)
@@ -310,11 +310,11 @@ func TestReadSnapshotErrors(t *testing.T) {
 		"machinesets":        "list sets of deployment shop/web: forbidden",
 		"machines":           "list machines: forbidden",
 	} {
-		w := completePool().newBackend()
-		w.Machines.PrependReactor("*", what, func(clienttesting.Action) (bool, runtime.Object, error) {
+		w := completedPool().newBackend()
+		w.MachineClient.PrependReactor("*", what, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("forbidden")
 		})
-		_, err := runCommandIn(t.Context(), w, nil, "status", "shop/web")
+		_, err := runCommandWithNodes(t.Context(), w, nil, "status", "shop/web")
 		assert.EqualError(t, err, message)
 	}
 	nodes := kubefake.NewClientset()
@@ -323,7 +323,7 @@ func TestReadSnapshotErrors(t *testing.T) {
 	})
 	_, err := reader{
 		key:     webKey,
-		clients: kubecli.Clients{Machines: completePool().newBackend().Machines},
+		clients: kubecli.Clients{Machines: completedPool().newBackend().MachineClient},
 		nodes:   nodes.CoreV1(),
 		now:     time.Now,
 	}.readSnapshot(t.Context())
@@ -373,7 +373,7 @@ func TestNodesAreReadOnlyWithTargetKubeconfig(t *testing.T) {
 	out, err = p.runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.Contains(t, out, "\nnodes      not read (--target-kubeconfig): what is updated in place is not known\n")
-	out, err = completePool().runCommand(t, "status", "shop/web")
+	out, err = completedPool().runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.NotContains(t, out, "not read", "nodes are not needed")
 }

@@ -20,17 +20,17 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// nativeDeployment is a deployment of machine.sapcloud.io.
-type nativeDeployment struct {
+// millwrightDeployment is a deployment of machine.sapcloud.io.
+type millwrightDeployment struct {
 	deployment.ObjectTree
 
-	machines versioned.Interface
+	machineClient versioned.Interface
 }
 
 // readMillwrightDeployment reads a deployment of machine.sapcloud.io with its sets, machines and nodes.
 func (l reader) readMillwrightDeployment(ctx context.Context) (deploymentSource, error) {
 	deployments := l.clients.Machines.MachineV1alpha1().MachineDeployments(l.key.Namespace)
-	d, err := kubecli.FindObject(ctx, request.MachineDeployment, l.key, deployments.Get)
+	d, err := kubecli.FindObject(ctx, request.KindMachineDeployment, l.key, deployments.Get)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (l reader) readMillwrightDeployment(ctx context.Context) (deploymentSource,
 		return nil, err
 	}
 	f.NodeOfMachine, err = l.readNodesOfMachines(ctx)
-	return nativeDeployment{f, l.clients.Machines}, err
+	return millwrightDeployment{f, l.clients.Machines}, err
 }
 
 // readClassesOfMachines reads all classes of a namespace in one request, and returns a function that finds the class of
@@ -121,7 +121,7 @@ func (l reader) readNodesOfMachines(ctx context.Context) (func(*v1alpha1.Machine
 	return func(m *v1alpha1.Machine) *corev1.Node { return byName[cache.NodeNameOfMachine(m)] }, nil
 }
 
-func (f nativeDeployment) asTree(_ time.Time) deploymentTree {
+func (f millwrightDeployment) asTree(_ time.Time) deploymentTree {
 	d := f.Deployment
 	shown := deploymentTree{
 		object:               d,
@@ -173,17 +173,17 @@ func phaseBeginTime(m *v1alpha1.Machine) time.Time {
 	}
 }
 
-func (f nativeDeployment) observedState(now time.Time) rollout.Facts {
+func (f millwrightDeployment) rolloutFacts(now time.Time) rollout.Facts {
 	return deployment.RolloutFacts(f.ObjectTree, now)
 }
 
-func (f nativeDeployment) requestFacts(o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
+func (f millwrightDeployment) requestFacts(o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	return deployment.RequestFacts(f.Deployment, o, next)
 }
 
 // templateOfSet returns the template of a set without the label that distinguishes sets, so that it can be compared
 // with the deployment's template.
-func (f nativeDeployment) templateOfSet(set int) any { return templateWithoutHash(f.Sets[set]) }
+func (f millwrightDeployment) templateOfSet(set int) any { return templateWithoutHash(f.Sets[set]) }
 
 func templateWithoutHash(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec {
 	t := set.Spec.Template.DeepCopy()
@@ -191,23 +191,23 @@ func templateWithoutHash(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec
 	return t
 }
 
-func (f nativeDeployment) withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource {
+func (f millwrightDeployment) withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource {
 	f.Policy = policy
 	return f
 }
 
 // withChange returns a copy of the deployment after a change.
-func (f nativeDeployment) withChange(change func(d *v1alpha1.MachineDeployment)) nativeDeployment {
+func (f millwrightDeployment) withChange(change func(d *v1alpha1.MachineDeployment)) millwrightDeployment {
 	f.Deployment = f.Deployment.DeepCopy()
 	change(f.Deployment)
 	return f
 }
 
-func (f nativeDeployment) withReplicas(replicas int32) deploymentSource {
+func (f millwrightDeployment) withReplicas(replicas int32) deploymentSource {
 	return f.withChange(func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = replicas })
 }
 
-func (f nativeDeployment) withFile(file string) (deploymentSource, error) {
+func (f millwrightDeployment) withFile(file string) (deploymentSource, error) {
 	found, sized, err := readDeployment(file, f.Deployment, v1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
@@ -218,14 +218,14 @@ func (f nativeDeployment) withFile(file string) (deploymentSource, error) {
 	return f.withChange(func(d *v1alpha1.MachineDeployment) { found.Spec.DeepCopyInto(&d.Spec) }), nil
 }
 
-func (f nativeDeployment) withoutPauseAndHold() deploymentSource {
+func (f millwrightDeployment) withoutPauseAndHold() deploymentSource {
 	return f.withChange(func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Paused = false
 		delete(d.Annotations, v1alpha1.AnnotationRolloutHold)
 	})
 }
 
-func (f nativeDeployment) withTemplateOfSet(set int, _ time.Time) deploymentSource {
+func (f millwrightDeployment) withTemplateOfSet(set int, _ time.Time) deploymentSource {
 	return f.withChange(func(d *v1alpha1.MachineDeployment) {
 		d.Spec.RollbackTo = nil
 		if set >= 0 {
@@ -234,14 +234,14 @@ func (f nativeDeployment) withTemplateOfSet(set int, _ time.Time) deploymentSour
 	})
 }
 
-func (f nativeDeployment) patchDeployment(ctx context.Context, data []byte) error {
+func (f millwrightDeployment) patchDeployment(ctx context.Context, data []byte) error {
 	d := f.Deployment
-	_, err := f.machines.MachineV1alpha1().
+	_, err := f.machineClient.MachineV1alpha1().
 		MachineDeployments(d.Namespace).
 		Patch(ctx, d.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	return err
 }
 
-func (nativeDeployment) patchBuilder() func(request.Command, request.Decision) map[string]any {
+func (millwrightDeployment) patchBuilder() func(request.Command, request.Decision) map[string]any {
 	return nil
 }

@@ -16,7 +16,7 @@ func (s snapshot) advice() []string {
 	switch {
 	case o.Deleting:
 		return []string{"To see why its machines are still there: " + s.tree.listDeletionsCommand}
-	case o.Invalid != "":
+	case o.InvalidReason != "":
 		return []string{
 			fmt.Sprintf(
 				"To put it right: kubectl edit %s -n %s %s",
@@ -32,7 +32,7 @@ func (s snapshot) advice() []string {
 	}
 	var list []string
 	switch {
-	case o.Held != "":
+	case o.HoldReason != "":
 		list = append(list, "To go on: millwright rollout resume "+s.tree.argument)
 	case d.Pause != nil:
 		list = append(list, "To pass the step: millwright rollout approve "+s.tree.argument+" "+kubecli.ReasonFlag)
@@ -54,10 +54,10 @@ func (s snapshot) advice() []string {
 	return list
 }
 
-// followCommand returns the command that watches a rollout; nil if the rollout is complete or cannot continue.
-func (s snapshot) followCommand() []string {
+// followCommands returns the command that watches a rollout; nil if the rollout is complete or cannot continue.
+func (s snapshot) followCommands() []string {
 	o := s.facts
-	if o.Deleting || o.Invalid != "" || o.Paused || o.Held != "" || s.decision.Complete {
+	if o.Deleting || o.InvalidReason != "" || o.Paused || o.HoldReason != "" || s.decision.Complete {
 		return nil
 	}
 	return []string{"To follow it: millwright rollout watch " + s.tree.argument}

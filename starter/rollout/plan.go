@@ -19,11 +19,11 @@ import (
 
 // proposal is the input of a plan in addition to the deployment.
 type proposal struct {
-	file       string // path of a file with another spec; empty if no file is given
-	replicas   *int32 // nil means spec.replicas of the deployment
-	createTime time.Duration
-	deleteTime time.Duration
-	hasTimes   bool // --create and --delete are given
+	file           string // path of a file with another spec; empty if no file is given
+	replicas       *int32 // nil means spec.replicas of the deployment
+	createDuration time.Duration
+	deleteDuration time.Duration
+	hasDurations   bool // --create and --delete are given
 }
 
 func (f *rolloutCommand) planCommand() *cobra.Command {
@@ -47,8 +47,8 @@ shows the minimum time of the rollout: under the same bounds, no system can be f
 			if c.Flags().Changed("replicas") {
 				w.replicas = &replicas
 			}
-			w.hasTimes = c.Flags().Changed("create")
-			if w.hasTimes != c.Flags().Changed("delete") {
+			w.hasDurations = c.Flags().Changed("create")
+			if w.hasDurations != c.Flags().Changed("delete") {
 				return errors.New("--create or --delete alone does not say how long a rollout takes: give both")
 			}
 			if err := w.validate(); err != nil {
@@ -69,15 +69,15 @@ shows the minimum time of the rollout: under the same bounds, no system can be f
 	flags := c.Flags()
 	flags.StringVarP(&w.file, "file", "f", "", "file with another spec of the deployment, with RolloutPolicies, or both")
 	flags.Int32Var(&replicas, "replicas", 0, "plan with this number of replicas instead of spec.replicas")
-	flags.DurationVar(&w.createTime, "create", 0, "time from the creation of a machine until it is available")
-	flags.DurationVar(&w.deleteTime, "delete", 0, "time from the deletion of a machine until it is gone")
+	flags.DurationVar(&w.createDuration, "create", 0, "time from the creation of a machine until it is available")
+	flags.DurationVar(&w.deleteDuration, "delete", 0, "time from the deletion of a machine until it is gone")
 	return c
 }
 
 // validate returns an error for flags that are invalid for every deployment.
 func (w proposal) validate() error {
 	switch {
-	case w.createTime < 0 || w.deleteTime < 0:
+	case w.createDuration < 0 || w.deleteDuration < 0:
 		return errors.New("--create and --delete must not be negative")
 	case w.replicas != nil && *w.replicas < 0:
 		return fmt.Errorf("--replicas %d is negative", *w.replicas)
@@ -148,12 +148,12 @@ func (s snapshot) planText(w proposal) (string, error) {
 	}
 	var out bytes.Buffer
 	switch o := s.facts; {
-	case o.Deleting || o.Invalid != "":
+	case o.Deleting || o.InvalidReason != "":
 		return s.sentence() + "\n", nil
 	case o.Paused:
 		_, _ = fmt.Fprintln(&out, "It is paused: these steps follow when it resumes.")
-	case o.Held != "":
-		_, _ = fmt.Fprintf(&out, "It is held%s: these steps follow when it resumes.\n", phrase.ActorText(o.Held))
+	case o.HoldReason != "":
+		_, _ = fmt.Fprintf(&out, "It is held%s: these steps follow when it resumes.\n", phrase.ActorText(o.HoldReason))
 	}
 	if policy := s.policyText(); policy != "" {
 		_, _ = fmt.Fprintf(&out, "%s applies.\n", policy)
@@ -175,13 +175,13 @@ func (s snapshot) planText(w proposal) (string, error) {
 // planEndText explains why the plan does not complete the rollout. With --create and --delete, it returns how long the
 // rollout takes; otherwise the text is empty.
 func (s snapshot) planEndText(w proposal) string {
-	takes, ends := simulate.IdealDuration(s.facts, w.createTime, w.deleteTime)
+	takes, ends := simulate.IdealDuration(s.facts, w.createDuration, w.deleteDuration)
 	switch {
-	case ends && w.hasTimes:
+	case ends && w.hasDurations:
 		return fmt.Sprintf(
 			"With %s until a machine is available and %s until one is gone, the rollout takes at least %s.\n",
-			phrase.DurationText(w.createTime),
-			phrase.DurationText(w.deleteTime),
+			phrase.DurationText(w.createDuration),
+			phrase.DurationText(w.deleteDuration),
 			phrase.DurationText(takes),
 		)
 	case ends:

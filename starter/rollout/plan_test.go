@@ -30,7 +30,7 @@ With 2s until a machine is available and 1s until one is gone, the rollout takes
 }
 
 func TestPlanOfACompleteRollout(t *testing.T) {
-	out, err := completePool().runCommand(t, "plan", "shop/web", "--create=2s", "--delete=1s")
+	out, err := completedPool().runCommand(t, "plan", "shop/web", "--create=2s", "--delete=1s")
 	require.NoError(t, err)
 	assert.Equal(
 		t,
@@ -44,7 +44,7 @@ func TestPlanWithOtherReplicas(t *testing.T) {
 		"5": "1   5       resize set web-b 3→5: room for 3 machines, 5 wanted\n",
 		"0": "1   0       resize set web-b 3→0: 0 wanted in all\n",
 	} {
-		out, err := completePool().runCommand(t, "plan", "shop/web", "--replicas="+replicas)
+		out, err := completedPool().runCommand(t, "plan", "shop/web", "--replicas="+replicas)
 		require.NoError(t, err)
 		assert.Contains(t, out, want)
 	}
@@ -78,7 +78,7 @@ func TestPlanIgnoresPauseAndHold(t *testing.T) {
 }
 
 func TestPlanOfAnUndo(t *testing.T) {
-	out, err := waitingPool(requestRollback(0)).runCommand(t, "plan", "shop/web")
+	out, err := waitingPool(withRollbackRequest(0)).runCommand(t, "plan", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 An undo comes first: return to revision 6, set web-a.
@@ -89,7 +89,7 @@ An undo comes first: return to revision 6, set web-a.
 3   3       1       resize set web-a 2→3: room for 1 machine, 3 wanted
 4   3       0       resize set web-b 1→0: 4 available, 3 needed
 `, "\n"), out)
-	out, err = completePool(requestRollback(9), setPaused).runCommand(t, "plan", "shop/web")
+	out, err = completedPool(withRollbackRequest(9), setPaused).runCommand(t, "plan", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 It is paused: these steps follow when it resumes.
@@ -123,7 +123,7 @@ func TestPlanRefusesInvalidFlags(t *testing.T) {
 		"--replicas=-1":            "--replicas -1 is negative",
 		"-f nowhere.yaml":          "read objects: open nowhere.yaml: no such file or directory",
 	} {
-		_, err := completePool().runCommand(t, append([]string{"plan", "shop/web"}, strings.Fields(args)...)...)
+		_, err := completedPool().runCommand(t, append([]string{"plan", "shop/web"}, strings.Fields(args)...)...)
 		assert.EqualError(t, err, message, args)
 	}
 }
@@ -136,7 +136,7 @@ func writeFile(t *testing.T, text string) string {
 	return file
 }
 
-const poolFile = `# what people apply
+const poolManifest = `# what people apply
 apiVersion: v1
 kind: Secret
 metadata: {name: web, namespace: shop}
@@ -162,15 +162,15 @@ spec:
 `
 
 func TestPlanOfAFile(t *testing.T) {
-	out, err := completePool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, poolFile))
+	out, err := completedPool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, poolManifest))
 	require.NoError(t, err)
 	assert.Contains(t, out, "-   3       0       as it is now\n", "replicas that are left out stay")
 	assert.Contains(t, out, "create a set of 1 machine for revision 8: the template has none\n")
 	assert.NotContains(t, out, "9")
-	out, err = completePool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, strings.Replace(poolFile, "spec:\n", "spec:\n  replicas: 1\n", 1)))
+	out, err = completedPool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, strings.Replace(poolManifest, "spec:\n", "spec:\n  replicas: 1\n", 1)))
 	require.NoError(t, err)
 	assert.Contains(t, out, "3→")
-	same, err := completePool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, strings.Replace(poolFile, "huge", "large", 1)))
+	same, err := completedPool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, strings.Replace(poolManifest, "huge", "large", 1)))
 	require.NoError(t, err)
 	assert.Contains(t, same, "nothing to do")
 }
@@ -183,32 +183,32 @@ func TestPlanOfAFileWithPolicies(t *testing.T) {
 			"spec: {targets: [{name: " + target + "}], steps: [{replicas: 1, approve: true}]}\n---\n"
 	}
 	for name, row := range map[string]struct{ file, want string }{
-		"the present one comes first by name": {policy("late", "web") + poolFile, "RolloutPolicy careful applies."},
-		"another one comes first":             {policy("able", "web") + poolFile, "RolloutPolicy able applies."},
-		"the present one selects no more":     {policy("careful", "other") + policy("late", "web") + poolFile, "RolloutPolicy late applies."},
+		"the present one comes first by name": {policy("late", "web") + poolManifest, "RolloutPolicy careful applies."},
+		"another one comes first":             {policy("able", "web") + poolManifest, "RolloutPolicy able applies."},
+		"the present one selects no more":     {policy("careful", "other") + policy("late", "web") + poolManifest, "RolloutPolicy late applies."},
 		"policies only":                       {policy("able", "web"), "RolloutPolicy able applies."},
 	} {
-		out, err := completePool().addPolicy(v1alpha1.RolloutPolicySpec{}).
+		out, err := completedPool().addPolicy(v1alpha1.RolloutPolicySpec{}).
 			runCommand(t, "plan", "shop/web", "-f", writeFile(t, row.file))
 		require.NoError(t, err, name)
 		assert.Contains(t, out, row.want, name)
 	}
-	out, err := completePool().addPolicy(v1alpha1.RolloutPolicySpec{}).
-		runCommand(t, "plan", "shop/web", "-f", writeFile(t, policy("careful", "other")+poolFile))
+	out, err := completedPool().addPolicy(v1alpha1.RolloutPolicySpec{}).
+		runCommand(t, "plan", "shop/web", "-f", writeFile(t, policy("careful", "other")+poolManifest))
 	require.NoError(t, err)
 	assert.NotContains(t, out, "RolloutPolicy")
 }
 
-func TestPlanOfAFileThatDoesNotHoldTheDeployment(t *testing.T) {
+func TestPlanOfAFileWithoutTheDeployment(t *testing.T) {
 	for name, c := range map[string]struct{ text, message string }{
-		"another":      {strings.Replace(poolFile, "{name: web}", "{name: webb}", 1), "holds no MachineDeployment shop/web"},
-		"another kind": {strings.ReplaceAll(poolFile, "machine.sapcloud.io", "cluster.x-k8s.io"), "holds no MachineDeployment shop/web"},
+		"another":      {strings.Replace(poolManifest, "{name: web}", "{name: webb}", 1), "holds no MachineDeployment shop/web"},
+		"another kind": {strings.ReplaceAll(poolManifest, "machine.sapcloud.io", "cluster.x-k8s.io"), "holds no MachineDeployment shop/web"},
 		"empty":        {"", "holds no MachineDeployment shop/web"},
-		"twice":        {poolFile + "---\n" + poolFile, "holds MachineDeployment shop/web twice"},
-		"a slip":       {strings.Replace(poolFile, "selector:", "selektor:", 1), `unknown field "selektor"`},
+		"twice":        {poolManifest + "---\n" + poolManifest, "holds MachineDeployment shop/web twice"},
+		"a slip":       {strings.Replace(poolManifest, "selector:", "selektor:", 1), `unknown field "selektor"`},
 		"no YAML":      {"a: [", "did not find expected node content"},
 	} {
-		_, err := completePool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, c.text))
+		_, err := completedPool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, c.text))
 		assert.ErrorContains(t, err, c.message, name)
 	}
 }

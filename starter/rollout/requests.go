@@ -82,9 +82,9 @@ func effectOfRequest(r kubecli.Request, strategy string, f request.DeploymentFac
 		return "no template is rolled out until somebody resumes it; a new number of replicas takes effect, and machines that fail are replaced"
 	case r.Command == request.Resume:
 		return resumeEffect(f)
-	case r.Command == request.Cancel && !r.Back:
+	case r.Command == request.Cancel && !r.RollsBack:
 		return "machines of all templates stay, machines that fail are replaced, and a new number of replicas takes effect, until somebody resumes it or there is another revision"
-	case r.Command == request.Approve && (f.Paused || f.Held != ""):
+	case r.Command == request.Approve && (f.Paused || f.HoldReason != ""):
 		return "nothing, until somebody resumes it (millwright rollout resume " + f.Name + ")"
 	case r.Command == request.Approve:
 		return "the rollout continues"
@@ -96,10 +96,10 @@ func effectOfRequest(r kubecli.Request, strategy string, f request.DeploymentFac
 	)
 	text := fmt.Sprintf("%s rolled out with the strategy %s", what, strategy)
 	switch {
-	case r.Pin:
+	case r.PinsMachines:
 		text = "the machines return to that revision, without rollout steps, and the template stays"
-	case f.NextSteps > 0:
-		text += fmt.Sprintf(", in steps: %d", f.NextSteps)
+	case f.NextRolloutStepCount > 0:
+		text += fmt.Sprintf(", in steps: %d", f.NextRolloutStepCount)
 	}
 	return text
 }
@@ -119,11 +119,11 @@ func resumeEffect(f request.DeploymentFacts) string {
 // commandToUndo returns the command that undoes a request; empty if no command does.
 func commandToUndo(r kubecli.Request, f request.DeploymentFacts) string {
 	switch {
-	case r.Pin:
+	case r.PinsMachines:
 		return "millwright rollout retry " + f.Name
 	case r.Command == request.Start:
 		return "millwright rollout undo " + f.Name
-	case r.Command == request.Pause, r.Command == request.Cancel && !r.Back:
+	case r.Command == request.Pause, r.Command == request.Cancel && !r.RollsBack:
 		return "millwright rollout resume " + f.Name
 	case r.Command == request.Resume && f.Paused:
 		return "millwright rollout pause " + f.Name
@@ -146,12 +146,12 @@ func (f *rolloutCommand) readSubject(
 	if err != nil {
 		return s, err
 	}
-	shown, observed := from.asTree(now), from.observedState(now)
+	shown, observed := from.asTree(now), from.rolloutFacts(now)
 	facts := from.requestFacts(observed, rollout.Decide(observed))
 	s = kubecli.Subject{Object: shown.object, Facts: facts}
 	named := facts
 	named.Name = shown.argument
-	s.Outlook = func(d request.Decision) (next, back, follow string) {
+	s.DescribeEffect = func(d request.Decision) (next, back, follow string) {
 		next = effectOfRequest(r, shown.strategy, named)
 		if warning := gitOpsWarning(shown.object); d.RollbackTo != nil && warning != "" {
 			next += "; " + warning

@@ -10,7 +10,7 @@ import (
 
 // Command returns the command rollout.
 func Command(d kubecli.Environment) *cobra.Command {
-	f := &rolloutCommand{Objects: kubecli.Objects{Environment: d, Kind: request.MachineDeployment}}
+	f := &rolloutCommand{ObjectFlags: kubecli.ObjectFlags{Environment: d, Kind: request.KindMachineDeployment}}
 	c := &cobra.Command{
 		Use:   "rollout",
 		Short: "Show the rollout of a deployment's newest template, and stop, continue or undo it",

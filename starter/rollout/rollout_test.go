@@ -127,16 +127,16 @@ func expectedRequestPatch(summary, annotations, spec string) []string {
 		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `"},"resourceVersion":"7","uid":"d-1"}` + spec + `}`}
 }
 
-// undoPatch returns the patch of an undo to revision 1. The argument by is the person who requested the undo.
-func undoPatch(summary, by string) []string {
+// expectedUndoPatch returns the patch of an undo to revision 1. The argument by is the person who requested the undo.
+func expectedUndoPatch(summary, by string) []string {
 	return []string{`application/merge-patch+json {"metadata":{"annotations":{` +
 		`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ` + summary + `",` +
 		`"rollout.machine.sapcloud.io/undo-by":"` + by + `"},"resourceVersion":"7","uid":"d-1"},` +
 		`"spec":{"rollbackTo":{"revision":1}}}`}
 }
 
-// managedBy makes a field manager the owner of the template.
-func managedBy(manager string) deploymentEdit {
+// withFieldManager makes a field manager the owner of the template.
+func withFieldManager(manager string) deploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.ManagedFields = []metav1.ManagedFieldsEntry{
 			{Manager: "millwright", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`)},
@@ -234,7 +234,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 		{
 			"cancel and return", halfUpdatedDeployment(withHold("2 bob: wait")),
 			[]string{"cancel", "shop/web", "--back", "--reason", "it burns"},
-			undoPatch("ann requested cancel and return: it burns", "1 ann: it burns"),
+			expectedUndoPatch("ann requested cancel and return: it burns", "1 ann: it burns"),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
@@ -242,15 +242,15 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 		{
 			"undo", updatedDeployment(),
 			[]string{"undo", "shop/web"},
-			undoPatch("ann requested undo", "1 ann"),
+			expectedUndoPatch("ann requested undo", "1 ann"),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate.\n" +
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
-			"undo of a template that Argo CD applies", updatedDeployment(managedBy("argocd-controller")),
+			"undo of a template that Argo CD applies", updatedDeployment(withFieldManager("argocd-controller")),
 			[]string{"undo", "shop/web"},
-			undoPatch("ann requested undo", "1 ann"),
+			expectedUndoPatch("ann requested undo", "1 ann"),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
 				"Next: the template of that revision returns, and is rolled out with the strategy RollingUpdate; " +
 				"Argo CD manages the template (field manager argocd-controller): it applies the template in Git again, " +
@@ -258,7 +258,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
-			"undo by a pin", updatedDeployment(managedBy("argocd-controller")),
+			"undo by a pin", updatedDeployment(withFieldManager("argocd-controller")),
 			[]string{"undo", "shop/web", "--pin", "--reason", "slow"},
 			[]string{`application/merge-patch+json {"metadata":{"annotations":{` +
 				`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ann requested undo by a pin: slow",` +
@@ -332,21 +332,25 @@ func TestRolloutRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newFakeBackend(updatedDeployment()...)
 			deployments, left := v1alpha1.SchemeGroupVersion.WithResource("machinedeployments"), c.conflicts
-			w.Machines.PrependReactor("patch", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
-				if left--; left < 0 {
-					return false, nil, nil
-				}
-				changed := newWebDeployment(func(d *v1alpha1.MachineDeployment) { d.ResourceVersion = "8" })
-				if c.meanwhile != nil {
-					c.meanwhile(changed)
-				}
-				require.NoError(t, w.Machines.Tracker().Update(deployments, changed, "shop"))
-				return true, nil, apierrors.NewConflict(
-					schema.GroupResource{Resource: "machinedeployments"},
-					"web",
-					errors.New("changed"),
-				)
-			})
+			w.MachineClient.PrependReactor(
+				"patch",
+				"machinedeployments",
+				func(clienttesting.Action) (bool, runtime.Object, error) {
+					if left--; left < 0 {
+						return false, nil, nil
+					}
+					changed := newWebDeployment(func(d *v1alpha1.MachineDeployment) { d.ResourceVersion = "8" })
+					if c.meanwhile != nil {
+						c.meanwhile(changed)
+					}
+					require.NoError(t, w.MachineClient.Tracker().Update(deployments, changed, "shop"))
+					return true, nil, apierrors.NewConflict(
+						schema.GroupResource{Resource: "machinedeployments"},
+						"web",
+						errors.New("changed"),
+					)
+				},
+			)
 			out, err := w.runCommand(t.Context(), "undo", "shop/web")
 			sent := w.Patches()
 			assert.Len(t, sent, c.patches)
@@ -371,7 +375,7 @@ func TestRolloutRequestErrors(t *testing.T) {
 		{"patch", "machinedeployments", "pause deployment shop/web: away"},
 	} {
 		w := newFakeBackend(updatedDeployment()...)
-		w.Machines.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+		w.MachineClient.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("away")
 		})
 		_, err := w.runCommand(t.Context(), "pause", "shop/web")

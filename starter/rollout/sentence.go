@@ -34,8 +34,8 @@ func (s snapshot) stateText(at func(time.Time) string) string {
 	switch {
 	case o.Deleting:
 		return fmt.Sprintf("it is being deleted; sets left: %d", len(o.Sets))
-	case o.Invalid != "":
-		return "nothing can be done with it: " + o.Invalid
+	case o.InvalidReason != "":
+		return "nothing can be done with it: " + o.InvalidReason
 	case d.BeginsPin():
 		return d.Why
 	case d.Pin != nil:
@@ -46,13 +46,13 @@ func (s snapshot) stateText(at func(time.Time) string) string {
 		return s.revisionText() + " is complete"
 	case o.Paused:
 		return "it is paused" + phrase.ActorText(o.PausedBy) + ": " + s.updatedMachinesText()
-	case o.Held != "":
-		return fmt.Sprintf("%s is held%s: %s", s.revisionText(), phrase.ActorText(o.Held), s.updatedMachinesText())
+	case o.HoldReason != "":
+		return fmt.Sprintf("%s is held%s: %s", s.revisionText(), phrase.ActorText(o.HoldReason), s.updatedMachinesText())
 	case d.Late:
 		return fmt.Sprintf(
 			"%s made no progress for %s, and its progress deadline has passed: %s",
 			s.revisionText(),
-			phrase.DurationText(*o.Deadline),
+			phrase.DurationText(*o.ProgressDeadline),
 			cmp.Or(d.Hold, d.Why),
 		)
 	default:

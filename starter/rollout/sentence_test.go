@@ -19,7 +19,7 @@ func markDeleted(d *v1alpha1.MachineDeployment) {
 
 func removeClass(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }
 
-func requestRollback(to int64) poolEdit {
+func withRollbackRequest(to int64) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{Revision: to} }
 }
 
@@ -36,7 +36,7 @@ func TestRolloutSentence(t *testing.T) {
 		drains = "To see why machine a-2 is still there: millwright drain explain shop/a-2"
 	)
 	held := withAnnotation(v1alpha1.AnnotationRolloutHold, "7 ann: the image is bad")
-	unsaid := completePool()
+	unsaid := completedPool()
 	unsaid.sets[2].Status.ObservedReplicas = 2
 	fewer := func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }
 	for _, c := range []struct {
@@ -45,8 +45,8 @@ func TestRolloutSentence(t *testing.T) {
 		want   string
 		advice []string
 	}{
-		{"complete", completePool(), "revision 7 is complete.", nil},
-		{"complete, although paused", completePool(setPaused), "revision 7 is complete.", nil},
+		{"complete", completedPool(), "revision 7 is complete.", nil},
+		{"complete, although paused", completedPool(setPaused), "revision 7 is complete.", nil},
 		{"about to begin", poolWithoutNewSet(), "the new template is being rolled out; next: create a set of 1 machine for revision 7: the template has none.", []string{stop}},
 		{
 			"a step is due", poolWithoutNewSet().addSet("web-b", 7, "large", 0),
@@ -69,7 +69,7 @@ func TestRolloutSentence(t *testing.T) {
 			[]string{drains, stop, back},
 		},
 		{"a set has yet to tell", unsaid, "3 machines wanted, 3 available.", []string{back}},
-		{"only the number changes", completePool(fewer), "next: resize set web-b 3→2: 2 wanted in all.", []string{back}},
+		{"only the number changes", completedPool(fewer), "next: resize set web-b 3→2: 2 wanted in all.", []string{back}},
 		{"a machine is away", webPool().addSet("web-b", 7, "large", 3).addRunningMachines("b-1", "b-2").addMachine("b-3", v1alpha1.MachineUnknown), "revision 7 waits: 1 machine is not available yet: 2 are available, 3 are needed.", nil},
 		{"paused", waitingPool(setPaused), "it is paused: 2 of 3 machines up to date.", []string{goOn}},
 		{"paused by a request", waitingPool(setPaused, withAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")), "it is paused by ann (lunch): 2 of 3 machines up to date.", []string{goOn}},
@@ -92,7 +92,7 @@ func TestRolloutSentence(t *testing.T) {
 		},
 		{"late while paused", waitingPool(withProgressDeadline(600), setPaused), "it is paused: 2 of 3 machines up to date.", []string{goOn}},
 		{"it gives up", waitingPool(withProgressDeadline(600)).addPolicy(policyWithRollbackAtDeadline).addInstance("b-2"), "revision 7 failed (no progress for 10m: 1 machine of it is not available): back on revision 6 since 14:06:07 UTC.", []string{drains}},
-		{"undo", waitingPool(requestRollback(0)), "an undo is asked for; next: return to revision 6, set web-a.", []string{drains}},
+		{"undo", waitingPool(withRollbackRequest(0)), "an undo is asked for; next: return to revision 6, set web-a.", []string{drains}},
 		{"deleted", waitingPool(markDeleted), "it is being deleted; sets left: 2.", []string{"To see why its machines are still there: millwright drain list -n shop"}},
 		{
 			"invalid", waitingPool(removeClass), "nothing can be done with it: the template names no machine class.",
@@ -128,15 +128,15 @@ func TestAdviceForOnDeleteAndInPlaceManual(t *testing.T) {
 	assert.NotContains(t, strings.Join(waitingPool().newSnapshot().advice(), "\n"), "kubectl delete")
 }
 
-func TestFollowCommand(t *testing.T) {
+func TestFollowCommands(t *testing.T) {
 	held := withAnnotation(v1alpha1.AnnotationRolloutHold, "7")
-	for name, p := range map[string]*pool{"complete": completePool(), "paused": waitingPool(setPaused), "held": waitingPool(held), "deleted": waitingPool(markDeleted), "invalid": waitingPool(removeClass)} {
-		assert.Empty(t, p.newSnapshot().followCommand(), name)
+	for name, p := range map[string]*pool{"complete": completedPool(), "paused": waitingPool(setPaused), "held": waitingPool(held), "deleted": waitingPool(markDeleted), "invalid": waitingPool(removeClass)} {
+		assert.Empty(t, p.newSnapshot().followCommands(), name)
 	}
 	assert.Equal(
 		t,
 		[]string{"To follow it: millwright rollout watch shop/web"},
-		waitingPool().newSnapshot().followCommand(),
+		waitingPool().newSnapshot().followCommands(),
 	)
 }
 

@@ -31,7 +31,7 @@ state of the rollout.`,
 			if err != nil {
 				return err
 			}
-			_, err = io.WriteString(c.OutOrStdout(), s.statusText(append(s.advice(), s.followCommand()...)))
+			_, err = io.WriteString(c.OutOrStdout(), s.statusText(append(s.advice(), s.followCommands()...)))
 			return err
 		},
 	}

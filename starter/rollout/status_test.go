@@ -84,7 +84,7 @@ To follow it: millwright rollout watch shop/web
 }
 
 // The first line of status is the sentence of `millwright explain`.
-func TestStatusBeginsWithTheSentenceOfTheStatus(t *testing.T) {
+func TestStatusBeginsWithTheSentenceOfExplain(t *testing.T) {
 	out, err := waitingPool(func(d *v1alpha1.MachineDeployment) {
 		d.Status.CurrentOperation = &v1alpha1.Operation{WaitsFor: "1 of 3 machines waits to leave"}
 	}).runCommand(t, "status", "shop/web")
@@ -97,7 +97,7 @@ func TestStatusBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 }
 
 func TestStatusOfARolloutThatIsComplete(t *testing.T) {
-	out, err := completePool().runCommand(t, "status", "shop/web")
+	out, err := completedPool().runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 shop/web: revision 7 is complete.
@@ -230,7 +230,7 @@ func TestStatusLinesOfRolloutSteps(t *testing.T) {
 	} {
 		assert.Contains(t, c.pool.newSnapshot().statusText(nil), "\n"+c.want, c.name)
 	}
-	for _, p := range []*pool{completePool().addPolicy(policyWithSteps(approvalStep(1))), waitingPool(withStrategy(v1alpha1.RecreateMachineDeploymentStrategyType)).addPolicy(policyWithSteps(approvalStep(1))), waitingPool()} {
+	for _, p := range []*pool{completedPool().addPolicy(policyWithSteps(approvalStep(1))), waitingPool(withStrategy(v1alpha1.RecreateMachineDeploymentStrategyType)).addPolicy(policyWithSteps(approvalStep(1))), waitingPool()} {
 		assert.NotContains(t, p.newSnapshot().statusText(nil), "\nstep", "no step is in force")
 	}
 	assert.NotContains(t, waitingPool().newSnapshot().statusText(nil), "\nrollback")

@@ -67,7 +67,10 @@ func (s snapshot) writeMachineTable(out io.Writer) {
 	}
 	rows := [][]any{{"MACHINE", "PHASE", "SINCE", "LAST OPERATION"}}
 	for _, m := range awaited[:min(len(awaited), maxMachineRows)] {
-		rows = append(rows, []any{m.name, m.phase, kubecli.AgeText(m.phaseBeginTime, s.now), kubecli.OneLine(m.operation)})
+		rows = append(
+			rows,
+			[]any{m.name, m.phase, kubecli.AgeText(m.phaseBeginTime, s.now), kubecli.CollapseSpaces(m.operation)},
+		)
 	}
 	_, _ = fmt.Fprintln(out)
 	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
@@ -112,12 +115,12 @@ func yesOrEmptyCell(yes bool) string {
 
 // writeStepTable writes a numbered row for each step, with the size of every set after the step.
 func (s snapshot) writeStepTable(out io.Writer, steps []simulate.PredictedStep) {
-	now := simulate.PredictedStep{Step: "as it is now"}
+	now := simulate.PredictedStep{Action: "as it is now"}
 	for _, set := range s.facts.Sets {
 		now.Sizes = append(now.Sizes, simulate.SizeOfSet{Set: set.Name, Replicas: set.Replicas})
 	}
 	steps = slices.Insert(steps, 0, now)
-	names := columnsOfSets(steps)
+	names := namesOfNonemptySets(steps)
 	rows := [][]any{{"#"}}
 	for _, name := range names {
 		rows[0] = append(rows[0], name)
@@ -131,13 +134,14 @@ func (s snapshot) writeStepTable(out io.Writer, steps []simulate.PredictedStep) 
 		for _, name := range names {
 			row = append(row, sizeOfSet(step.Sizes, name))
 		}
-		rows = append(rows, append(row, step.Step))
+		rows = append(rows, append(row, step.Action))
 	}
 	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
 }
 
-// columnsOfSets returns the names of the sets with replicas after at least one step, from the oldest to the newest.
-func columnsOfSets(steps []simulate.PredictedStep) []string {
+// namesOfNonemptySets returns the names of the sets with replicas after at least one step, from the oldest to the
+// newest.
+func namesOfNonemptySets(steps []simulate.PredictedStep) []string {
 	var names []string
 	for _, step := range steps {
 		for _, size := range step.Sizes {

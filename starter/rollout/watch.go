@@ -34,7 +34,7 @@ step waits for a person.`,
 			if err != nil {
 				return err
 			}
-			return l.watchRollout(c.Context(), c.OutOrStdout(), &watchState{keepWatching: keep}, interval)
+			return l.watchRollout(c.Context(), c.OutOrStdout(), &watchState{continuesAfterStop: keep}, interval)
 		},
 	}
 	c.Flags().DurationVar(&interval, "interval", 2*time.Second, "time between two reads")

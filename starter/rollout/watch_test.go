@@ -29,7 +29,7 @@ var errNoDeployment = apierrors.NewNotFound(schema.GroupResource{Resource: "mach
 func newBackendWithReads(found ...any) *fakeBackend {
 	w := newFakeBackend()
 	at := &pool{}
-	w.Machines.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.MachineClient.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 		next := found[0]
 		if len(found) > 1 {
 			found = found[1:]
@@ -40,21 +40,21 @@ func newBackendWithReads(found ...any) *fakeBackend {
 		at = next.(*pool)
 		return true, at.deployment, nil
 	})
-	w.Machines.PrependReactor("list", "machinesets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.MachineClient.PrependReactor("list", "machinesets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		list := &v1alpha1.MachineSetList{}
 		for _, s := range at.sets {
 			list.Items = append(list.Items, *s)
 		}
 		return true, list, nil
 	})
-	w.Machines.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.MachineClient.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		list := &v1alpha1.MachineList{}
 		for _, m := range at.machines {
 			list.Items = append(list.Items, *m)
 		}
 		return true, list, nil
 	})
-	w.Machines.PrependReactor("list", "machineclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.MachineClient.PrependReactor("list", "machineclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
 		list := &v1alpha1.MachineClassList{}
 		for _, s := range at.sets {
 			class := metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Spec.Template.Spec.Class.Name}
@@ -68,7 +68,7 @@ func newBackendWithReads(found ...any) *fakeBackend {
 // runWatch runs the command watch with a backend whose reads return these pools and errors.
 func runWatch(t *testing.T, args []string, found ...any) (lines []string, err error) {
 	t.Helper()
-	out, err := runCommandIn(
+	out, err := runCommandWithNodes(
 		t.Context(),
 		newBackendWithReads(found...),
 		nil,
@@ -88,8 +88,8 @@ func rolledBackPool(edits ...poolEdit) *pool {
 		addRunningMachines("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
 }
 
-// pinToFormerSet pins the machines to the former set, after an automatic rollback or a request by an operator.
-func pinToFormerSet(by string) poolEdit {
+// withPinToFormerSet pins the machines to the former set, after an automatic rollback or a request by an operator.
+func withPinToFormerSet(by string) poolEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Status.Rollout = &v1alpha1.RolloutStatus{
 			Revision: 7, Set: "web-b",
@@ -103,7 +103,7 @@ func pinToFormerSet(by string) poolEdit {
 
 // After "undo --pin", a watch ends when all machines have the former revision again.
 func TestWatchOfAPinThatAPersonRequested(t *testing.T) {
-	pin := pinToFormerSet("ann: v7 is slow")
+	pin := withPinToFormerSet("ann: v7 is slow")
 	returned := webPool(
 		pin,
 	).addSet("web-a", 6, "small", 3).
@@ -128,7 +128,7 @@ func TestWatchOfARolloutPrintsALineForEachChange(t *testing.T) {
 		errors.New("away"),
 		waitingPool(),
 		waitingPool(),
-		completePool(),
+		completedPool(),
 	)
 	require.NoError(t, err)
 	assert.Equal(t, []string{
@@ -151,7 +151,7 @@ func TestWatchFailsIfTheRolloutStops(t *testing.T) {
 		{"held", waitingPool(held), "shop/web: revision 7 is held by ann (the image is bad): 2 of 3 machines up to date; watched for 0s: 0 machines replaced"},
 		{"late", waitingPool(withProgressDeadline(600)), "shop/web: revision 7 made no progress for 10m, and its progress deadline has passed; watched for 0s: 0 machines replaced"},
 		{"rolled back", rolledBackPool(), "shop/web: revision 7 was rolled back: revision 8 has the template of set web-a again; watched for 0s: 1 machine replaced"},
-		{"pinned to a former revision", waitingPool(pinToFormerSet("")), "shop/web: revision 7 failed (1 machine of it failed, 0 allowed): back on revision 6; watched for 0s: 0 machines replaced"},
+		{"pinned to a former revision", waitingPool(withPinToFormerSet("")), "shop/web: revision 7 failed (1 machine of it failed, 0 allowed): back on revision 6; watched for 0s: 0 machines replaced"},
 		{"invalid", waitingPool(removeClass), "shop/web: nothing can be done with it: the template names no machine class; watched for 0s: 0 machines replaced"},
 		{"deleted", waitingPool(markDeleted), "shop/web: it is being deleted, and its rollout was not complete; watched for 0s: 0 machines replaced"},
 		{"gone", errNoDeployment, "deployment shop/web is gone, and its rollout was not complete"},
@@ -161,7 +161,7 @@ func TestWatchFailsIfTheRolloutStops(t *testing.T) {
 		require.EqualError(t, err, c.want, c.name)
 		assert.NotContains(t, strings.Join(lines, "\n"), "is complete", c.name)
 		if p, there := c.then.(*pool); there && p.deployment.UID == "d-1" && c.name != "invalid" && c.name != "deleted" {
-			lines, err = runWatch(t, []string{"--keep-watching"}, waitingPool(), p, completePool())
+			lines, err = runWatch(t, []string{"--keep-watching"}, waitingPool(), p, completedPool())
 			require.NoError(t, err, c.name)
 			assert.Equal(t, "shop/web: revision 7 is complete; watched for 0s: 2 machines replaced", lines[len(lines)-1], c.name)
 			continue
@@ -172,7 +172,7 @@ func TestWatchFailsIfTheRolloutStops(t *testing.T) {
 }
 
 func TestWatchContinuesAfterAStep(t *testing.T) {
-	lines, err := runWatch(t, nil, waitingPool().addPolicy(policyWithSteps(approvalStep(1))), completePool())
+	lines, err := runWatch(t, nil, waitingPool().addPolicy(policyWithSteps(approvalStep(1))), completedPool())
 	require.NoError(t, err)
 	assert.Contains(t, lines[0], "revision 7: step 1 of 1 done (1 of 3 machines), waits for approval")
 }
@@ -202,10 +202,10 @@ func TestWatchFollowsANewerTemplate(t *testing.T) {
 	)
 }
 
-func TestWatchOfAnUndoThatWasAskedForBefore(t *testing.T) {
+func TestWatchOfAnUndoRequestedBeforeTheWatch(t *testing.T) {
 	whole := webPool(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "small" }).
 		addSet("web-b", 7, "large", 0).addSet("web-a", 8, "small", 3).addRunningMachines("a-1", "a-2", "a-3")
-	lines, err := runWatch(t, nil, waitingPool(requestRollback(0)), rolledBackPool(), whole)
+	lines, err := runWatch(t, nil, waitingPool(withRollbackRequest(0)), rolledBackPool(), whole)
 	require.NoError(t, err)
 	assert.Contains(t, lines[0], "an undo is asked for; next: return to revision 6, set web-a")
 	assert.Equal(
@@ -258,7 +258,7 @@ func TestWatchReportsDurationAndOverdueSteps(t *testing.T) {
 		"it waits for machines, and not for workers",
 	)
 	assert.NotContains(t, look(waitingPool(), 10*time.Minute).summaryLine(), "nobody")
-	last, err := j.finalLine(look(completePool(), 272*time.Second))
+	last, err := j.finalLine(look(completedPool(), 272*time.Second))
 	require.NoError(t, err)
 	assert.Equal(t, "shop/web: revision 7 is complete; watched for 4m32s: 3 machines replaced", last)
 }
@@ -273,18 +273,18 @@ func TestWatchOfARolloutFailsOnlyAtTheFirstRead(t *testing.T) {
 func TestWatchOfARolloutEndsWithoutErrorAfterCtrlC(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newBackendWithReads(waitingPool())
-	w.Machines.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+	w.MachineClient.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel() // the watch ends during a read
 		return true, nil, errors.New("interrupted")
 	})
-	_, err := runCommandIn(ctx, w, nil, "watch", "shop/web")
+	_, err := runCommandWithNodes(ctx, w, nil, "watch", "shop/web")
 	require.NoError(t, err)
 
 	ctx, cancel = context.WithCancel(t.Context())
-	out := &clitest.CancelAtFirstWrite{Cancel: cancel} // the watch ends between two reads
+	out := &clitest.CancellingWriter{Cancel: cancel} // the watch ends between two reads
 	l := reader{
 		key:     webKey,
-		clients: kubecli.Clients{Machines: waitingPool().newBackend().Machines},
+		clients: kubecli.Clients{Machines: waitingPool().newBackend().MachineClient},
 		now:     w.Environment().Now,
 	}
 	require.NoError(t, l.watchRollout(ctx, out, &watchState{}, time.Hour))

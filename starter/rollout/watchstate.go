@@ -13,13 +13,13 @@ import (
 
 // watchState is the state that a watch keeps between two reads.
 type watchState struct {
-	keepWatching bool // the watch continues if the rollout stops before it is complete
+	continuesAfterStop bool // the watch continues if the rollout stops before it is complete
 
 	startedAt     time.Time
 	uid           types.UID         // UID of the deployment; empty before the first read
 	revision      int64             // the watched revision; 0 if not known yet
 	formerSetUIDs map[string]bool   // UIDs of the sets that were old sets in at least one read
-	firstSetUID   map[string]string // UID of the set in which a machine was first seen, by UID of the machine
+	firstSetUIDs  map[string]string // UID of the set in which a machine was first seen, by UID of the machine
 	// sentence of the decision that advances the rollout; empty if no decision advances it
 	dueSentence      string
 	dueDecisionSince time.Time // time of the first read with this decision
@@ -31,7 +31,7 @@ type watchState struct {
 func (j *watchState) recordSnapshot(s *snapshot) (change string) {
 	if j.uid == "" {
 		j.startedAt, j.uid = s.now, s.tree.object.GetUID()
-		j.formerSetUIDs, j.firstSetUID = map[string]bool{}, map[string]string{}
+		j.formerSetUIDs, j.firstSetUIDs = map[string]bool{}, map[string]string{}
 	}
 	j.recordDueDecision(s)
 	if now := s.decision.Revision; now != 0 && !s.isUndoPending() && now != j.revision && !j.isRolledBack(*s) {
@@ -45,8 +45,8 @@ func (j *watchState) recordSnapshot(s *snapshot) (change string) {
 			j.formerSetUIDs[set.UID] = true
 		}
 		for _, m := range set.Machines {
-			if j.firstSetUID[m.UID] == "" {
-				j.firstSetUID[m.UID] = set.UID
+			if j.firstSetUIDs[m.UID] == "" {
+				j.firstSetUIDs[m.UID] = set.UID
 			}
 		}
 	}
@@ -88,30 +88,30 @@ func (j *watchState) finalLine(s snapshot) (string, error) {
 	switch {
 	case o.Deleting:
 		return fails("it is being deleted, and its rollout was not complete")
-	case o.Invalid != "":
-		return fails("nothing can be done with it: %s", o.Invalid)
-	case j.isRolledBack(s) && !j.keepWatching:
+	case o.InvalidReason != "":
+		return fails("nothing can be done with it: %s", o.InvalidReason)
+	case j.isRolledBack(s) && !j.continuesAfterStop:
 		return fails(
 			"revision %d was rolled back: revision %d has the template of set %s again",
 			j.revision,
 			d.Revision,
 			o.Sets[s.currentSetIndex()].Name,
 		)
-	case d.Pin != nil && d.Pin.By == "" && !j.keepWatching:
+	case d.Pin != nil && d.Pin.By == "" && !j.continuesAfterStop:
 		return fails("%s", d.Pin.Cause(d.Revision))
 	case s.isRequestFulfilled():
-		return fmt.Sprintf("%s: %s; %s", s.key(), s.completeText(), j.watchDurationText(s)), nil
-	case j.keepWatching:
+		return fmt.Sprintf("%s: %s; %s", s.key(), s.completionText(), j.watchDurationText(s)), nil
+	case j.continuesAfterStop:
 		return "", nil
 	case o.Paused:
 		return fails("it is paused%s: %s", phrase.ActorText(o.PausedBy), s.updatedMachinesText())
-	case o.Held != "":
-		return fails("revision %d is held%s: %s", d.Revision, phrase.ActorText(o.Held), s.updatedMachinesText())
+	case o.HoldReason != "":
+		return fails("revision %d is held%s: %s", d.Revision, phrase.ActorText(o.HoldReason), s.updatedMachinesText())
 	case d.Late:
 		return fails(
 			"revision %d made no progress for %s, and its progress deadline has passed",
 			d.Revision,
-			phrase.DurationText(*o.Deadline),
+			phrase.DurationText(*o.ProgressDeadline),
 		)
 	default:
 		return "", nil
@@ -125,8 +125,8 @@ func (s snapshot) isRequestFulfilled() bool {
 	return s.decision.Complete && (pin == nil || pin.By != "")
 }
 
-// completeText names the revision that all machines have.
-func (s snapshot) completeText() string {
+// completionText names the revision that all machines have.
+func (s snapshot) completionText() string {
 	if pin := s.decision.Pin; pin != nil {
 		return pin.Cause(s.decision.Revision)
 	}
@@ -161,7 +161,7 @@ func (j *watchState) countReplacedMachines(s snapshot) int {
 		}
 	}
 	n := 0
-	for uid, set := range j.firstSetUID {
+	for uid, set := range j.firstSetUIDs {
 		if set != now && !left[uid] {
 			n++
 		}

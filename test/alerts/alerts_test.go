@@ -21,7 +21,7 @@ const repoRoot = "../.."
 
 func readAlerts(t *testing.T) []queries.Alert {
 	t.Helper()
-	all, err := queries.Alerts(repoRoot)
+	all, err := queries.ReadAlerts(repoRoot)
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
 	return all
@@ -29,7 +29,7 @@ func readAlerts(t *testing.T) []queries.Alert {
 
 func readDashboards(t *testing.T) []queries.Dashboard {
 	t.Helper()
-	all, err := queries.Dashboards(repoRoot)
+	all, err := queries.ReadDashboards(repoRoot)
 	require.NoError(t, err)
 	return all
 }

@@ -17,61 +17,61 @@ import (
 
 // Report has the results of one run of the benchmarks.
 type Report struct {
-	Commit string       `json:"commit,omitempty"` // commit of the code; empty if unknown
-	Time   time.Time    `json:"time"`             // time at which the report was made
-	CPUs   int          `json:"cpus"`             // number of processors of the computer
-	Loads  []LoadResult `json:"loads"`            // loads in the order in which they ran
+	Commit   string       `json:"commit,omitempty"` // commit of the code; empty if unknown
+	Time     time.Time    `json:"time"`             // time at which the report was made
+	CPUCount int          `json:"cpus"`             // number of processors of the computer
+	Loads    []LoadResult `json:"loads"`            // loads in the order in which they ran
 }
 
 // LoadResult has the figures of one load.
 type LoadResult struct {
-	Name     string   `json:"name"`
-	Machines int      `json:"machines"` // number of machines by which the figures per machine are divided; never zero
-	Seconds  float64  `json:"seconds"`  // time from the first request of the load until its end
-	Bars     []Target `json:"bars,omitempty"`
-	Ideal    float64  `json:"ideal,omitempty"` // duration of the critical path in seconds; zero if unknown
+	Name         string   `json:"name"`
+	Machines     int      `json:"machines"` // number of machines by which the figures per machine are divided; never zero
+	Seconds      float64  `json:"seconds"`  // time from the first request of the load until its end
+	Targets      []Target `json:"bars,omitempty"`
+	IdealSeconds float64  `json:"ideal,omitempty"` // duration of the critical path in seconds; zero if unknown
 	// number of requests of worker and bridge to the API server, by "user verb resource"
-	Requests map[string]int     `json:"requests"`
-	CPU      map[string]float64 `json:"cpu"` // seconds of processor time, by process of the stack
+	RequestCounts map[string]int     `json:"requests"`
+	CPUSeconds    map[string]float64 `json:"cpu"` // seconds of processor time, by process of the stack
 	// number of Temporal events per machine; zero if they were not counted
-	Events float64 `json:"events,omitempty"`
+	EventsPerMachine float64 `json:"events,omitempty"`
 	// number of events in the histories of the machines' runs, by type of event
-	Kept map[string]int `json:"kept,omitempty"`
-	Hops []Interval     `json:"hops,omitempty"`
+	EventCounts map[string]int `json:"kept,omitempty"`
+	Intervals   []Interval     `json:"hops,omitempty"`
 	// resident memory at the end of the load, in MiB, by process of the stack
-	Memory map[string]float64 `json:"memory,omitempty"`
+	MemoryMiB map[string]float64 `json:"memory,omitempty"`
 	// size of the largest payload in bytes, by event and type; empty if payloads were not measured
-	Payloads map[string]int `json:"payloads,omitempty"`
+	MaxPayloadBytes map[string]int `json:"payloads,omitempty"`
 }
 
 // Target is a target value for one figure of a load.
 type Target struct {
-	Of  string  `json:"of"` // name of the figure: Seconds, Requests, Minute or Ratio
-	Aim float64 `json:"aim"`
+	Figure string  `json:"of"` // name of the figure: Seconds, Requests, Minute or Ratio
+	Value  float64 `json:"aim"`
 }
 
 // Interval is the time in seconds between two events. The times of the events are from a watch of the API server or
 // from Temporal's histories.
 type Interval struct {
-	Name   string  `json:"name"`
-	Median float64 `json:"median"`
-	Ninety float64 `json:"ninety"` // 90th percentile
-	Most   float64 `json:"most"`   // 99th percentile
-	Times  int     `json:"times"`
+	Name          string  `json:"name"`
+	MedianSeconds float64 `json:"median"`
+	P90Seconds    float64 `json:"ninety"` // 90th percentile
+	P99Seconds    float64 `json:"most"`   // 99th percentile
+	Count         int     `json:"times"`
 }
 
 // The names of figures that can have a Target.
 const (
-	Seconds  = "seconds"
-	Requests = "requests a machine"
-	Ratio    = "x critical path"
-	Minute   = "requests a minute"
+	FigureSeconds            = "seconds"
+	FigureRequestsPerMachine = "requests a machine"
+	FigureRatioToIdeal       = "x critical path"
+	FigureRequestsPerMinute  = "requests a minute"
 )
 
 // TotalRequests returns the number of requests of a load.
 func (l LoadResult) TotalRequests() int {
 	n := 0
-	for _, of := range l.Requests {
+	for _, of := range l.RequestCounts {
 		n += of
 	}
 	return n
@@ -93,17 +93,17 @@ func (l LoadResult) RequestsPerMinute() float64 {
 // RatioToIdeal returns the time of the load divided by the time of the critical path; 0 if the time of the critical
 // path is unknown.
 func (l LoadResult) RatioToIdeal() float64 {
-	if l.Ideal == 0 {
+	if l.IdealSeconds == 0 {
 		return 0
 	}
-	return l.Seconds / l.Ideal
+	return l.Seconds / l.IdealSeconds
 }
 
 // ProcessorSeconds returns the seconds of processor time of all processes together.
 func (l LoadResult) ProcessorSeconds() float64 {
 	sum := 0.0
-	for _, name := range slices.Sorted(maps.Keys(l.CPU)) { // sorted, so that rounding gives the same sum each time
-		sum += l.CPU[name]
+	for _, name := range slices.Sorted(maps.Keys(l.CPUSeconds)) { // sorted, so that rounding gives the same sum each time
+		sum += l.CPUSeconds[name]
 	}
 	return sum
 }
@@ -111,11 +111,11 @@ func (l LoadResult) ProcessorSeconds() float64 {
 // figureByName returns the value of the figure that a Target names.
 func (l LoadResult) figureByName(of string) float64 {
 	switch of {
-	case Requests:
+	case FigureRequestsPerMachine:
 		return l.RequestsPerMachine()
-	case Ratio:
+	case FigureRatioToIdeal:
 		return l.RatioToIdeal()
-	case Minute:
+	case FigureRequestsPerMinute:
 		return l.RequestsPerMinute()
 	default:
 		return l.Seconds
@@ -140,8 +140,8 @@ func (r Report) FormatTable() string {
 	}
 	for _, l := range r.Loads {
 		var bars []string
-		for _, b := range l.Bars {
-			bars = append(bars, fmt.Sprintf("%.2f of %s %s", l.figureByName(b.Of)/b.Aim, formatNumber(b.Aim), b.Of))
+		for _, b := range l.Targets {
+			bars = append(bars, fmt.Sprintf("%.2f of %s %s", l.figureByName(b.Figure)/b.Value, formatNumber(b.Value), b.Figure))
 		}
 		rows = append(rows, []string{
 			l.Name,
@@ -149,7 +149,7 @@ func (r Report) FormatTable() string {
 			fmt.Sprintf("%.1f", l.RequestsPerMachine()),
 			fmt.Sprintf("%.0f", l.RequestsPerMinute()),
 			fmt.Sprintf("%.1f", l.ProcessorSeconds()),
-			formatOrDash(l.Events, "%.1f"),
+			formatOrDash(l.EventsPerMachine, "%.1f"),
 			formatOrDash(l.RatioToIdeal(), "%.2f"),
 			cmp.Or(strings.Join(bars, "; "), "-"),
 		})
@@ -158,46 +158,46 @@ func (r Report) FormatTable() string {
 	for _, l := range r.Loads {
 		fmt.Fprintf(&text, "\n%s\n", l.Name)
 		rows := [][]string{}
-		for _, what := range keysByValue(l.Requests) {
+		for _, what := range keysByValue(l.RequestCounts) {
 			rows = append(
 				rows,
 				[]string{
 					"  " + what,
-					fmt.Sprint(l.Requests[what]),
-					fmt.Sprintf("%.2f a machine", float64(l.Requests[what])/float64(l.Machines)),
+					fmt.Sprint(l.RequestCounts[what]),
+					fmt.Sprintf("%.2f a machine", float64(l.RequestCounts[what])/float64(l.Machines)),
 				},
 			)
 		}
-		for _, what := range keysByValue(l.Kept) {
+		for _, what := range keysByValue(l.EventCounts) {
 			rows = append(
 				rows,
 				[]string{
 					"  in Temporal: " + what,
-					fmt.Sprint(l.Kept[what]),
-					fmt.Sprintf("%.2f a machine", float64(l.Kept[what])/float64(l.Machines)),
+					fmt.Sprint(l.EventCounts[what]),
+					fmt.Sprintf("%.2f a machine", float64(l.EventCounts[what])/float64(l.Machines)),
 				},
 			)
 		}
-		for _, process := range keysByValue(l.CPU) {
-			if l.CPU[process] >= 0.05 {
-				rows = append(rows, []string{"  CPU of " + process, fmt.Sprintf("%.1f s", l.CPU[process]), ""})
+		for _, process := range keysByValue(l.CPUSeconds) {
+			if l.CPUSeconds[process] >= 0.05 {
+				rows = append(rows, []string{"  CPU of " + process, fmt.Sprintf("%.1f s", l.CPUSeconds[process]), ""})
 			}
 		}
-		for _, h := range l.Hops {
+		for _, h := range l.Intervals {
 			rows = append(
 				rows,
 				[]string{
 					"  " + h.Name,
-					fmt.Sprintf("median %.2f s", h.Median),
-					fmt.Sprintf("nine of ten %.2f s, 99 of 100 %.2f s, %d times", h.Ninety, h.Most, h.Times),
+					fmt.Sprintf("median %.2f s", h.MedianSeconds),
+					fmt.Sprintf("nine of ten %.2f s, 99 of 100 %.2f s, %d times", h.P90Seconds, h.P99Seconds, h.Count),
 				},
 			)
 		}
-		for _, process := range keysByValue(l.Memory) {
-			rows = append(rows, []string{"  memory of " + process, fmt.Sprintf("%.0f MiB", l.Memory[process]), ""})
+		for _, process := range keysByValue(l.MemoryMiB) {
+			rows = append(rows, []string{"  memory of " + process, fmt.Sprintf("%.0f MiB", l.MemoryMiB[process]), ""})
 		}
-		for _, kind := range keysByValue(l.Payloads) {
-			rows = append(rows, []string{"  largest payload of " + kind, fmt.Sprintf("%d bytes", l.Payloads[kind]), ""})
+		for _, kind := range keysByValue(l.MaxPayloadBytes) {
+			rows = append(rows, []string{"  largest payload of " + kind, fmt.Sprintf("%d bytes", l.MaxPayloadBytes[kind]), ""})
 		}
 		text.WriteString(alignColumns(rows))
 	}
@@ -219,7 +219,7 @@ func (r Report) CompareWithReport(before Report) string {
 			formatRatio(now.Seconds, was.Seconds),
 			formatRatio(now.RequestsPerMachine(), was.RequestsPerMachine()),
 			formatRatio(now.ProcessorSeconds(), was.ProcessorSeconds()),
-			formatRatio(now.Events, was.Events),
+			formatRatio(now.EventsPerMachine, was.EventsPerMachine),
 		})
 	}
 	if len(rows) == 1 {
@@ -267,7 +267,7 @@ func ReadReport(file string) (Report, error) {
 
 // New returns a report without loads that has the current time and this computer's number of processors.
 func New(commit string) Report {
-	return Report{Commit: commit, Time: time.Now().UTC(), CPUs: runtime.NumCPU()}
+	return Report{Commit: commit, Time: time.Now().UTC(), CPUCount: runtime.NumCPU()}
 }
 
 // NewInterval returns an Interval with a name from at least one measured duration. NewInterval subtracts the parameter
@@ -275,7 +275,7 @@ func New(commit string) Report {
 func NewInterval(name string, durations []time.Duration, less time.Duration) Interval {
 	list := slices.Sorted(slices.Values(durations))
 	part := func(percent int) float64 { return (list[len(list)*percent/100] - less).Seconds() }
-	return Interval{Name: name, Median: part(50), Ninety: part(90), Most: part(99), Times: len(list)}
+	return Interval{Name: name, MedianSeconds: part(50), P90Seconds: part(90), P99Seconds: part(99), Count: len(list)}
 }
 
 // keysByValue returns the keys of a map, sorted by value, the largest value first.

@@ -12,36 +12,36 @@ import (
 	"millwright/test/bench"
 )
 
-func TestReport(t *testing.T) {
+func TestReportClusterAPIDeployment(t *testing.T) {
 	t.Parallel()
 	before := bench.Report{Commit: "abc", Time: time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC), Loads: []bench.LoadResult{
 		{
-			Name:     "0 -> 100",
-			Machines: 100,
-			Seconds:  10,
-			Requests: map[string]int{"worker get secrets": 300, "worker create events": 1200},
-			CPU:      map[string]float64{"worker": 4, "etcd": 1},
-			Bars: []bench.Target{
-				{Of: bench.Seconds, Aim: 5},
-				{Of: bench.Requests, Aim: 10},
-				{Of: bench.Minute, Aim: 4500},
+			Name:          "0 -> 100",
+			Machines:      100,
+			Seconds:       10,
+			RequestCounts: map[string]int{"worker get secrets": 300, "worker create events": 1200},
+			CPUSeconds:    map[string]float64{"worker": 4, "etcd": 1},
+			Targets: []bench.Target{
+				{Figure: bench.FigureSeconds, Value: 5},
+				{Figure: bench.FigureRequestsPerMachine, Value: 10},
+				{Figure: bench.FigureRequestsPerMinute, Value: 4500},
 			},
-			Events: 40,
+			EventsPerMachine: 40,
 		},
 		{
-			Name:     "rolling",
-			Machines: 100,
-			Seconds:  33,
-			Ideal:    30,
-			Bars:     []bench.Target{{Of: bench.Ratio, Aim: 1.08}},
-			Requests: map[string]int{"worker get secrets": 2000},
-			Kept:     map[string]int{"timers": 200, "events": 3000},
-			Memory: map[string]float64{
+			Name:          "rolling",
+			Machines:      100,
+			Seconds:       33,
+			IdealSeconds:  30,
+			Targets:       []bench.Target{{Figure: bench.FigureRatioToIdeal, Value: 1.08}},
+			RequestCounts: map[string]int{"worker get secrets": 2000},
+			EventCounts:   map[string]int{"timers": 200, "events": 3000},
+			MemoryMiB: map[string]float64{
 				"worker": 90,
 				"bridge": 120.4,
 			},
-			Payloads: map[string]int{"ActivityTaskCompleted DecideSet": 9000},
-			Hops: []bench.Interval{
+			MaxPayloadBytes: map[string]int{"ActivityTaskCompleted DecideSet": 9000},
+			Intervals: []bench.Interval{
 				bench.NewInterval(
 					"made -> Running",
 					[]time.Duration{3 * time.Second, 5 * time.Second, 4 * time.Second},
@@ -93,7 +93,7 @@ func TestReport(t *testing.T) {
 
 	now := bench.Report{
 		Loads: []bench.LoadResult{
-			{Name: "0 -> 100", Machines: 100, Seconds: 5, Requests: map[string]int{"worker create events": 750}},
+			{Name: "0 -> 100", Machines: 100, Seconds: 5, RequestCounts: map[string]int{"worker create events": 750}},
 			{Name: "new", Machines: 1},
 		},
 	}
@@ -106,7 +106,7 @@ func TestReport(t *testing.T) {
 
 func collapseSpaces(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-func TestReadErrors(t *testing.T) {
+func TestReadReportErrors(t *testing.T) {
 	t.Parallel()
 	_, err := bench.ReadReport(filepath.Join(t.TempDir(), "none"))
 	require.ErrorContains(t, err, "read report")

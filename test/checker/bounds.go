@@ -55,20 +55,20 @@ func sizeGuaranteeOfDeployment(d *v1alpha1.MachineDeployment) sizeGuarantee {
 // Millwright does not guarantee how soon this happens.
 type SizeBounds struct {
 	upper, lower *sizeGuarantee // guarantees that define the upper and the lower bound; nil if no bound applies yet
-	// If JudgesLeavingMachines is true, JudgeSnapshot includes machines that are being deleted in the number of
-	// machines, and also checks the number of instances. JudgesLeavingMachines must be false if a person deletes
+	// If ChecksDeletingMachines is true, CheckSnapshot includes machines that are being deleted in the number of
+	// machines, and also checks the number of instances. ChecksDeletingMachines must be false if a person deletes
 	// machines or machines fail: a machine that is being deleted or has failed may still exist when its replacement is
 	// created.
-	JudgesLeavingMachines bool
-	// If JudgesNodes is true, JudgeSnapshot also checks the number of serving nodes. JudgesNodes must be false while a
+	ChecksDeletingMachines bool
+	// If ChecksNodes is true, CheckSnapshot also checks the number of serving nodes. ChecksNodes must be false while a
 	// fault hits nodes.
-	JudgesNodes bool
+	ChecksNodes bool
 	// If IgnoresBudgets is true, disruption budgets are not checked, because drains reach their deadlines and then
 	// delete pods.
 	IgnoresBudgets bool
-	// If JudgesNodeLoss is true, each machine that is not being removed must also keep its node and its instance.
-	// JudgesNodeLoss must be false if a person or another program deletes nodes or instances.
-	JudgesNodeLoss bool
+	// If ChecksNodeLoss is true, each machine that is not being removed must also keep its node and its instance.
+	// ChecksNodeLoss must be false if a person or another program deletes nodes or instances.
+	ChecksNodeLoss bool
 }
 
 // IsInForce reports whether both current bounds already follow from the spec of the deployment.
@@ -81,8 +81,8 @@ func (b *SizeBounds) IsInForce(d *v1alpha1.MachineDeployment) bool {
 // snapshots.
 func (b *SizeBounds) ForgetBounds() { b.upper, b.lower = nil, nil }
 
-// JudgeSnapshot returns the findings in a snapshot, and updates the current bounds.
-func (b *SizeBounds) JudgeSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
+// CheckSnapshot returns the findings in a snapshot, and updates the current bounds.
+func (b *SizeBounds) CheckSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (found []Finding) {
 	for _, began := range s.DeploymentsAtStart {
 		if began.UID == d.UID {
 			b.loosenBounds(sizeGuaranteeOfDeployment(&began))
@@ -90,41 +90,52 @@ func (b *SizeBounds) JudgeSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (f
 	}
 	wanted := sizeGuaranteeOfDeployment(d)
 	b.loosenBounds(wanted)
-	if !s.IsSettled || d.DeletionTimestamp != nil {
+	if !s.IsConsistent || d.DeletionTimestamp != nil {
 		return nil
 	}
-	v := viewDeployment(s, d)
-	existing, places := v.liveMachines, v.expectedMachines
-	if b.JudgesLeavingMachines {
-		existing, places = v.liveMachines+v.deletingMachines, v.expectedMachines+v.deletingMachines
+	v := newDeploymentView(s, d)
+	existing, places := v.liveMachineCount, v.expectedMachineCount
+	if b.ChecksDeletingMachines {
+		existing, places = v.liveMachineCount+v.deletingMachineCount, v.expectedMachineCount+v.deletingMachineCount
 	}
 	if b.upper != nil && existing > b.upper.maxMachines() {
 		found = append(
 			found,
 			Finding{
-				CheckTooMany,
+				CheckTooManyMachines,
 				d.Name,
-				fmt.Sprintf("%d machines and %d that are being deleted; %d replicas and maxSurge %d allow %d; wanted are %d",
-					v.liveMachines, v.deletingMachines, b.upper.replicas, b.upper.surge, b.upper.maxMachines(), wanted.replicas),
+				fmt.Sprintf(
+					"%d machines and %d that are being deleted; %d replicas and maxSurge %d allow %d; wanted are %d",
+					v.liveMachineCount,
+					v.deletingMachineCount,
+					b.upper.replicas,
+					b.upper.surge,
+					b.upper.maxMachines(),
+					wanted.replicas,
+				),
 			},
 		)
 	}
-	if n := len(s.InstancesOfDeployment(d)); b.JudgesLeavingMachines && b.upper != nil && n > b.upper.maxMachines() {
-		found = append(
-			found,
-			Finding{CheckSurplus, d.Name, fmt.Sprintf("%d instances; %d replicas and maxSurge %d allow %d; wanted are %d",
-				n, b.upper.replicas, b.upper.surge, b.upper.maxMachines(), wanted.replicas)},
-		)
-	}
-	if b.JudgesNodes && b.lower != nil && v.servingNodes < b.lower.minNodes() {
+	if n := len(s.InstancesOfDeployment(d)); b.ChecksDeletingMachines && b.upper != nil && n > b.upper.maxMachines() {
 		found = append(
 			found,
 			Finding{
-				CheckTooFew,
+				CheckTooManyInstances,
+				d.Name,
+				fmt.Sprintf("%d instances; %d replicas and maxSurge %d allow %d; wanted are %d",
+					n, b.upper.replicas, b.upper.surge, b.upper.maxMachines(), wanted.replicas),
+			},
+		)
+	}
+	if b.ChecksNodes && b.lower != nil && v.servingNodeCount < b.lower.minNodes() {
+		found = append(
+			found,
+			Finding{
+				CheckTooFewNodes,
 				d.Name,
 				fmt.Sprintf(
 					"%d serving nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d; %s",
-					v.servingNodes,
+					v.servingNodeCount,
 					b.lower.replicas,
 					b.lower.unavailable,
 					b.lower.minNodes(),
@@ -150,52 +161,52 @@ func (b *SizeBounds) loosenBounds(wanted sizeGuarantee) {
 
 // tightenBounds applies a wanted bound as soon as the deployment meets it.
 func (b *SizeBounds) tightenBounds(wanted sizeGuarantee, v deploymentView, places int) {
-	if v.haveSetsCurrentSize && places <= wanted.maxMachines() {
+	if v.setsMatchSpec && places <= wanted.maxMachines() {
 		b.upper = &wanted
 	}
-	if v.haveSetsCurrentSize && v.hasNoSurplus && v.servingNodes >= wanted.minNodes() {
+	if v.setsMatchSpec && v.hasNoSurplus && v.servingNodeCount >= wanted.minNodes() {
 		b.lower = &wanted
 	}
 }
 
 // deploymentView has the numbers of a deployment's machines and nodes in one snapshot.
 type deploymentView struct {
-	liveMachines, deletingMachines int      // numbers of machines that are not being deleted, and that are being deleted
-	expectedMachines               int      // number of live machines plus number of machines that are still to be created
-	servingNodes                   int      // number of live machines' nodes that accept pods
-	idleMachines                   []string // machines whose node accepts no pods, each with the reason
-	haveSetsCurrentSize            bool     // all sets have the size that follows from the deployment's current spec
-	hasNoSurplus                   bool     // no set has machines that it still has to delete
+	liveMachineCount, deletingMachineCount int      // numbers of machines that are not being deleted, and that are being deleted
+	expectedMachineCount                   int      // number of live machines plus number of machines that are still to be created
+	servingNodeCount                       int      // number of live machines' nodes that accept pods
+	idleMachines                           []string // machines whose node accepts no pods, each with the reason
+	setsMatchSpec                          bool     // all sets have the size that follows from the deployment's current spec
+	hasNoSurplus                           bool     // no set has machines that it still has to delete
 }
 
-// viewDeployment uses the status of sets only to find out when a new bound applies, and never to find out which
+// newDeploymentView uses the status of sets only to find out when a new bound applies, and never to find out which
 // machines exist.
-func viewDeployment(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
-	v := deploymentView{haveSetsCurrentSize: true, hasNoSurplus: true}
+func newDeploymentView(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView {
+	v := deploymentView{setsMatchSpec: true, hasNoSurplus: true}
 	of := s.InstancesByMachineUID()
 	live := map[types.UID]int{}
 	for _, m := range s.MachinesOfDeployment(d) {
 		if m.DeletionTimestamp != nil {
-			v.deletingMachines++
+			v.deletingMachineCount++
 			v.idleMachines = append(v.idleMachines, m.Name+" is being deleted since "+m.DeletionTimestamp.Format(time.TimeOnly))
 			continue
 		}
-		v.liveMachines++
+		v.liveMachineCount++
 		if owner := metav1.GetControllerOf(&m); owner != nil {
 			live[owner.UID]++
 		}
 		if why := idleReason(s, m, of[string(m.UID)]); why == "" {
-			v.servingNodes++
+			v.servingNodeCount++
 		} else {
 			v.idleMachines = append(v.idleMachines, m.Name+" "+why)
 		}
 	}
-	v.expectedMachines = v.liveMachines
+	v.expectedMachineCount = v.liveMachineCount
 	for _, set := range s.SetsOfDeployment(d) {
 		size, seen, here := int(set.Spec.Replicas), int(set.Status.ObservedReplicas), live[set.UID]
-		v.expectedMachines += max(size, seen, here) - here
+		v.expectedMachineCount += max(size, seen, here) - here
 		v.hasNoSurplus = v.hasNoSurplus && here <= size && seen == size
-		v.haveSetsCurrentSize = v.haveSetsCurrentSize &&
+		v.setsMatchSpec = v.setsMatchSpec &&
 			(size == 0 || set.Annotations[v1alpha1.AnnotationDesiredReplicas] == strconv.Itoa(int(d.Spec.Replicas)))
 	}
 	return v

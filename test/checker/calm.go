@@ -37,7 +37,7 @@ func FindFailedRuns(d WorkflowState) (found []Finding) {
 	}
 	for _, r := range d.Runs {
 		if slices.Contains(bad, r.Status) && r.Type != string(run.KindOrphanCollection) {
-			found = append(found, Finding{CheckRun, r.ID, r.Status.String()})
+			found = append(found, Finding{CheckFailedRun, r.ID, r.Status.String()})
 		}
 	}
 	return found
@@ -47,7 +47,7 @@ func FindFailedRuns(d WorkflowState) (found []Finding) {
 // change and the last fault, FindUnsettledObjects must find nothing.
 func FindUnsettledObjects(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
-		found = append(found, Finding{CheckCalm, object, fmt.Sprintf(format, values...)})
+		found = append(found, Finding{CheckUnsettled, object, fmt.Sprintf(format, values...)})
 	}
 	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {
@@ -56,7 +56,7 @@ func FindUnsettledObjects(s Snapshot, d WorkflowState, excused map[string]bool) 
 		}
 	}
 	for _, i := range s.Instances {
-		if s.Machine(i.Tags.MachineUID) == nil && !excused[i.Tags.MachineUID] {
+		if s.MachineByUID(i.Tags.MachineUID) == nil && !excused[i.Tags.MachineUID] {
 			say("instance "+i.ID, "%s, of machine %s, which does not exist", i.State, i.Tags.Machine)
 		}
 	}
@@ -155,7 +155,7 @@ func findUnsettledDeployment(
 // deleted.
 func FindLeftovers(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
-		found = append(found, Finding{CheckGone, object, fmt.Sprintf(format, values...)})
+		found = append(found, Finding{CheckLeftover, object, fmt.Sprintf(format, values...)})
 	}
 	for _, m := range s.Machines {
 		say(

@@ -11,19 +11,19 @@ import (
 
 // Names of the checks of snapshots.
 const (
-	CheckTwice      = "two instances of one machine"
-	CheckOrphan     = "instance without a Machine"
-	CheckNoInstance = "Machine without an instance"
-	CheckTooMany    = "more machines than allowed"
-	CheckSurplus    = "more instances than allowed"
-	CheckTooFew     = "fewer serving nodes than promised"
-	CheckBudget     = "disruption budget broken"
-	CheckRun        = "run that ended badly"
-	CheckCalm       = "not calm"
-	CheckGone       = "left behind"
-	CheckPod        = "pod lost without an eviction"
-	CheckNode       = "node of a machine that stays is cordoned or deleted"
-	CheckLost       = "machine that stays has lost its instance"
+	CheckDuplicateInstance  = "two instances of one machine"
+	CheckOrphanedInstance   = "instance without a Machine"
+	CheckMissingInstance    = "Machine without an instance"
+	CheckTooManyMachines    = "more machines than allowed"
+	CheckTooManyInstances   = "more instances than allowed"
+	CheckTooFewNodes        = "fewer serving nodes than promised"
+	CheckBrokenBudget       = "disruption budget broken"
+	CheckFailedRun          = "run that ended badly"
+	CheckUnsettled          = "not calm"
+	CheckLeftover           = "left behind"
+	CheckPodWithoutEviction = "pod lost without an eviction"
+	CheckWronglyDrainedNode = "node of a machine that stays is cordoned or deleted"
+	CheckVanishedInstance   = "machine that stays has lost its instance"
 )
 
 // DurationLimits returns how long a finding may last before it is a violation, by check. A finding of a check without a
@@ -32,15 +32,15 @@ func DurationLimits() map[string]time.Duration {
 	return map[string]time.Duration{
 		// Orphans are excused if a person has removed the finalizer of their machine. Other orphans may appear only for
 		// a short time: a snapshot does not read all objects at the same time.
-		CheckOrphan:     10 * time.Second,
-		CheckNoInstance: noInstanceSlack,
-		CheckLost:       3 * time.Second, // a snapshot reads the instances before the machines
-		CheckBudget:     3 * time.Second, // the budget's controller counts a pod some time after the pod became ready
+		CheckOrphanedInstance: 10 * time.Second,
+		CheckMissingInstance:  missingInstanceGracePeriod,
+		CheckVanishedInstance: 3 * time.Second, // a snapshot reads the instances before the machines
+		CheckBrokenBudget:     3 * time.Second, // the budget's controller counts a pod some time after the pod became ready
 	}
 }
 
-// DuplicateInstances finds machine UIDs with more than one instance.
-func DuplicateInstances(s Snapshot) (found []Finding) {
+// FindDuplicateInstances finds machine UIDs with more than one instance.
+func FindDuplicateInstances(s Snapshot) (found []Finding) {
 	for uid, instances := range s.InstancesByMachineUID() {
 		if len(instances) < 2 || uid == "" {
 			continue
@@ -49,21 +49,21 @@ func DuplicateInstances(s Snapshot) (found []Finding) {
 		for _, i := range instances {
 			saw = append(saw, i.ID+" "+i.State)
 		}
-		found = append(found, Finding{CheckTwice, instances[0].Tags.Machine + "/" + uid, strings.Join(saw, ", ")})
+		found = append(found, Finding{CheckDuplicateInstance, instances[0].Tags.Machine + "/" + uid, strings.Join(saw, ", ")})
 	}
 	return found
 }
 
-// OrphanedInstances finds instances whose machine does not exist. OrphanedInstances ignores the instances of machines
-// whose UID is in excused, because a person has removed the finalizers of these machines.
-func OrphanedInstances(s Snapshot, excused map[string]bool) (found []Finding) {
+// FindOrphanedInstances finds instances whose machine does not exist. FindOrphanedInstances ignores the instances of
+// machines whose UID is in excused, because a person has removed the finalizers of these machines.
+func FindOrphanedInstances(s Snapshot, excused map[string]bool) (found []Finding) {
 	for _, i := range s.Instances {
 		uid := i.Tags.MachineUID
-		if s.Machine(uid) == nil && !excused[uid] {
+		if s.MachineByUID(uid) == nil && !excused[uid] {
 			found = append(
 				found,
 				Finding{
-					CheckOrphan,
+					CheckOrphanedInstance,
 					i.ID,
 					fmt.Sprintf("instance %s of machine %s (UID %s), which does not exist", i.State, i.Tags.Machine, uid),
 				},
@@ -76,15 +76,16 @@ func OrphanedInstances(s Snapshot, excused map[string]bool) (found []Finding) {
 const (
 	// defaultCreationTimeout is the creation timeout of a machine whose spec sets no timeout. Source: MCM's default.
 	defaultCreationTimeout = 20 * time.Minute
-	// noInstanceSlack is how long after its creation timeout a machine may have no instance without being Failed. The
-	// slack covers a fault that still continues, and the time without a running worker, which does not use up the
-	// creation timeout.
-	noInstanceSlack = 2 * time.Minute
+	// missingInstanceGracePeriod is how long after its creation timeout a machine may have no instance without being
+	// Failed. The slack covers a fault that still continues, and the time without a running worker, which does not use up
+	// the creation timeout.
+	missingInstanceGracePeriod = 2 * time.Minute
 )
 
-// MissingInstances finds machines that have no instance although their creation timeout is over. MissingInstances
-// ignores machines in the phase Failed, and machines whose status says that the provider rejects their creation.
-func MissingInstances(s Snapshot) (found []Finding) {
+// FindMissingInstances finds machines that have no instance although their creation timeout is over.
+// FindMissingInstances ignores machines in the phase Failed, and machines whose status says that the provider rejects
+// their creation.
+func FindMissingInstances(s Snapshot) (found []Finding) {
 	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {
 		timeout := defaultCreationTimeout
@@ -100,7 +101,7 @@ func MissingInstances(s Snapshot) (found []Finding) {
 		found = append(
 			found,
 			Finding{
-				CheckNoInstance,
+				CheckMissingInstance,
 				m.Name,
 				fmt.Sprintf(
 					"no instance after %s; timeout %s, phase %q",
@@ -114,26 +115,26 @@ func MissingInstances(s Snapshot) (found []Finding) {
 	return found
 }
 
-// WronglyDrainedNodes finds nodes that are cordoned or deleted although the machine of their instance is not being
+// FindWronglyDrainedNodes finds nodes that are cordoned or deleted although the machine of their instance is not being
 // removed. The node belongs to the machine whose UID is on the instance with the node's provider ID.
-func WronglyDrainedNodes(s Snapshot) (found []Finding) {
+func FindWronglyDrainedNodes(s Snapshot) (found []Finding) {
 	for _, i := range s.Instances {
-		m, n := s.Machine(i.Tags.MachineUID), s.NodeOfInstance(i)
+		m, n := s.MachineByUID(i.Tags.MachineUID), s.NodeOfInstance(i)
 		if n == nil || !mustKeepNodeAndInstance(s, m) || !n.Spec.Unschedulable && n.DeletionTimestamp == nil {
 			continue
 		}
-		found = append(found, Finding{CheckNode, n.Name, fmt.Sprintf(
+		found = append(found, Finding{CheckWronglyDrainedNode, n.Name, fmt.Sprintf(
 			"node of machine %s: unschedulable %t, deleted %t", m.Name, n.Spec.Unschedulable, n.DeletionTimestamp != nil)})
 	}
 	return found
 }
 
-// VanishedInstances finds machines that are not being removed, but whose recorded instance no longer exists.
-func VanishedInstances(s Snapshot) (found []Finding) {
+// FindVanishedInstances finds machines that are not being removed, but whose recorded instance no longer exists.
+func FindVanishedInstances(s Snapshot) (found []Finding) {
 	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {
 		if m.Spec.ProviderID != "" && len(of[string(m.UID)]) == 0 && mustKeepNodeAndInstance(s, &m) {
-			found = append(found, Finding{CheckLost, m.Name, "no instance " + m.Spec.ProviderID})
+			found = append(found, Finding{CheckVanishedInstance, m.Name, "no instance " + m.Spec.ProviderID})
 		}
 	}
 	return found

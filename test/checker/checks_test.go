@@ -64,7 +64,7 @@ func runningFleet(replicas int32, names ...string) Snapshot {
 			MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
 		},
 	}
-	s := Snapshot{Time: noon, IsSettled: true, Deployments: []v1alpha1.MachineDeployment{d}}
+	s := Snapshot{Time: noon, IsConsistent: true, Deployments: []v1alpha1.MachineDeployment{d}}
 	for _, name := range names {
 		s.Machines = append(s.Machines, newMachine(name))
 		s.Instances = append(s.Instances, newInstance("i-"+name, name))
@@ -82,36 +82,36 @@ func objectNames(found []Finding) (names []string) {
 
 func TestTwoInstancesOfOneMachine(t *testing.T) {
 	s := runningFleet(2, "a", "b")
-	assert.Empty(t, DuplicateInstances(s))
+	assert.Empty(t, FindDuplicateInstances(s))
 	s.Instances = append(s.Instances, newInstance("i-9", "a"))
-	assert.Equal(t, []string{"a/uid-a"}, objectNames(DuplicateInstances(s)))
+	assert.Equal(t, []string{"a/uid-a"}, objectNames(FindDuplicateInstances(s)))
 }
 
 func TestInstanceWithoutMachine(t *testing.T) {
 	s := runningFleet(2, "a", "b")
-	assert.Empty(t, OrphanedInstances(s, nil))
+	assert.Empty(t, FindOrphanedInstances(s, nil))
 	s.Machines = s.Machines[:1]
-	assert.Equal(t, []string{"i-b"}, objectNames(OrphanedInstances(s, nil)))
-	assert.Empty(t, OrphanedInstances(s, map[string]bool{"uid-b": true}), "a person removed the finalizer")
+	assert.Equal(t, []string{"i-b"}, objectNames(FindOrphanedInstances(s, nil)))
+	assert.Empty(t, FindOrphanedInstances(s, map[string]bool{"uid-b": true}), "a person removed the finalizer")
 }
 
 func TestMachineWithoutInstance(t *testing.T) {
 	s := runningFleet(2, "a", "b")
 	s.Instances = s.Instances[:1]
 	s.Machines[1].Status.CurrentStatus.Phase = ""
-	assert.Equal(t, []string{"b"}, objectNames(MissingInstances(s)))
+	assert.Equal(t, []string{"b"}, objectNames(FindMissingInstances(s)))
 	s.Machines[1].Status.CurrentStatus.Phase = v1alpha1.MachineFailed
-	assert.Empty(t, MissingInstances(s), "it shows that it failed")
+	assert.Empty(t, FindMissingInstances(s), "it shows that it failed")
 	s.Machines[1].Status.CurrentStatus.Phase = ""
 	s.Machines[1].Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 		MachineCreationTimeout: &metav1.Duration{Duration: 2 * time.Hour},
 	}
-	assert.Empty(t, MissingInstances(s), "it has time left")
+	assert.Empty(t, FindMissingInstances(s), "it has time left")
 }
 
 func TestMoreMachinesThanAllowed(t *testing.T) {
-	b := &SizeBounds{JudgesLeavingMachines: true}
-	judge := func(s Snapshot) []string { return objectNames(b.JudgeSnapshot(s, &s.Deployments[0])) }
+	b := &SizeBounds{ChecksDeletingMachines: true}
+	judge := func(s Snapshot) []string { return objectNames(b.CheckSnapshot(s, &s.Deployments[0])) }
 	assert.Empty(t, judge(runningFleet(2, "a", "b", "c", "d")), "no bound is in force before it is first met")
 	assert.Empty(t, judge(runningFleet(2, "a", "b", "c")))
 	assert.Equal(t, []string{"p"}, judge(runningFleet(2, "a", "b", "c", "d")))
@@ -123,27 +123,27 @@ func TestMoreMachinesThanAllowed(t *testing.T) {
 	s := runningFleet(1, "a", "b", "c")
 	markDeleted(&s.Machines[2])
 	assert.Equal(t, []string{"p"}, judge(s), "machines that are being deleted count")
-	b.JudgesLeavingMachines = false
+	b.ChecksDeletingMachines = false
 	assert.Empty(t, judge(s), "or they do not")
 	b.ForgetBounds()
 	assert.Empty(t, judge(runningFleet(1, "a", "b", "c")), "nothing was seen for a while")
 	s = runningFleet(1, "a", "b", "c")
-	s.IsSettled = false
+	s.IsConsistent = false
 	assert.Empty(t, judge(s))
 
 	*b = SizeBounds{}
 	assert.Empty(t, judge(runningFleet(1, "a", "b")))
 	s = runningFleet(1, "a", "b", "c")
-	s.IsSettled, s.DeploymentsAtStart = false, runningFleet(2).Deployments
+	s.IsConsistent, s.DeploymentsAtStart = false, runningFleet(2).Deployments
 	assert.Empty(t, judge(s))
-	s.IsSettled, s.DeploymentsAtStart = true, nil
+	s.IsConsistent, s.DeploymentsAtStart = true, nil
 	assert.Empty(t, judge(s), "more was allowed when the last snapshot began")
 }
 
 func TestMoreInstancesThanAllowed(t *testing.T) {
-	b := &SizeBounds{JudgesLeavingMachines: true}
+	b := &SizeBounds{ChecksDeletingMachines: true}
 	judge := func(s Snapshot) (checks []string) {
-		for _, f := range b.JudgeSnapshot(s, &s.Deployments[0]) {
+		for _, f := range b.CheckSnapshot(s, &s.Deployments[0]) {
 			checks = append(checks, f.Check)
 		}
 		return checks
@@ -154,17 +154,17 @@ func TestMoreInstancesThanAllowed(t *testing.T) {
 	}
 	full := runningFleet(2, "p-a", "p-b", "p-c")
 	assert.Empty(t, judge(with(full, "p-x")), "no bound is in force before it is first met")
-	assert.Equal(t, []string{CheckSurplus}, judge(with(full, "p-a")), "a second instance")
-	assert.Equal(t, []string{CheckSurplus}, judge(with(full, "p-x")), "an instance whose machine is gone")
+	assert.Equal(t, []string{CheckTooManyInstances}, judge(with(full, "p-a")), "a second instance")
+	assert.Equal(t, []string{CheckTooManyInstances}, judge(with(full, "p-x")), "an instance whose machine is gone")
 	assert.Empty(t, judge(with(full, "q-x")), "another deployment's")
 	assert.Empty(t, judge(with(runningFleet(2, "p-a", "p-b"), "p-x")))
-	b.JudgesLeavingMachines = false
+	b.ChecksDeletingMachines = false
 	assert.Empty(t, judge(with(full, "p-x")))
 }
 
 func TestFewerReadyNodesThanPromised(t *testing.T) {
-	b := &SizeBounds{JudgesNodes: true}
-	judge := func(s Snapshot) []string { return objectNames(b.JudgeSnapshot(s, &s.Deployments[0])) }
+	b := &SizeBounds{ChecksNodes: true}
+	judge := func(s Snapshot) []string { return objectNames(b.CheckSnapshot(s, &s.Deployments[0])) }
 	sick := runningFleet(2, "a", "b")
 	sick.Nodes[1] = newNode("i-b", corev1.ConditionUnknown)
 	assert.Empty(t, judge(sick), "no bound is in force before it is first met")
@@ -173,13 +173,13 @@ func TestFewerReadyNodesThanPromised(t *testing.T) {
 	s := runningFleet(2, "a", "b")
 	markDeleted(&s.Machines[0])
 	assert.Equal(t, []string{"p"}, judge(s), "a machine that is being deleted gives no node")
-	b.JudgesNodes = false
+	b.ChecksNodes = false
 	assert.Empty(t, judge(sick))
 }
 
 func TestServingNodes(t *testing.T) {
-	b := &SizeBounds{JudgesNodes: true}
-	judge := func(s Snapshot) []string { return objectNames(b.JudgeSnapshot(s, &s.Deployments[0])) }
+	b := &SizeBounds{ChecksNodes: true}
+	judge := func(s Snapshot) []string { return objectNames(b.CheckSnapshot(s, &s.Deployments[0])) }
 	assert.Empty(t, judge(runningFleet(2, "a", "b")))
 	cordoned := runningFleet(2, "a", "b")
 	cordoned.Nodes[1].Spec.Unschedulable = true
@@ -255,12 +255,12 @@ func TestBudgetIsBroken(t *testing.T) {
 			MinAvailable: new(intstr.FromInt32(2)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
 		}},
 	}
-	assert.Empty(t, BrokenBudgets(s))
+	assert.Empty(t, FindBrokenBudgets(s))
 	s.Pods[0] = pod(corev1.ConditionFalse)
-	assert.Equal(t, []string{"x"}, objectNames(BrokenBudgets(s)))
+	assert.Equal(t, []string{"x"}, objectNames(FindBrokenBudgets(s)))
 	s.Pods[0] = pod(corev1.ConditionTrue)
 	s.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
-	assert.Equal(t, []string{"x"}, objectNames(BrokenBudgets(s)), "a pod that goes does not count")
+	assert.Equal(t, []string{"x"}, objectNames(FindBrokenBudgets(s)), "a pod that goes does not count")
 }
 
 func TestBudgetMinimum(t *testing.T) {
@@ -347,9 +347,9 @@ func TestFindFailedRuns(t *testing.T) {
 	}}
 	assert.Equal(t, []string{"b", "c", "d"}, objectNames(FindFailedRuns(d)), "a sweep for orphans may fail")
 
-	w := NewWatcher(Sources{}, "n", SizeBounds{})
-	w.AddRuns(d)
-	w.AddRuns(d)
+	w := NewWatcher(Clients{}, "n", SizeBounds{})
+	w.AddRunViolations(d)
+	w.AddRunViolations(d)
 	violations, _ := w.Violations()
 	assert.Len(t, violations, 3, "each is told once")
 }
@@ -422,11 +422,11 @@ func TestFindLeftovers(t *testing.T) {
 	)
 }
 
-func TestAFindingIsAViolationWhenItHasLasted(t *testing.T) {
-	l, limits := NewPersistentFindings(), map[string]time.Duration{"slow": 2 * time.Second}
+func TestAFindingThatLastsBecomesAViolation(t *testing.T) {
+	l, limits := NewFindingTracker(), map[string]time.Duration{"slow": 2 * time.Second}
 	f := []Finding{{"slow", "x", "bad"}}
 	at := func(seconds int, found []Finding) int {
-		return len(l.Add(noon.Add(time.Duration(seconds)*time.Second), limits, found))
+		return len(l.AddFindings(noon.Add(time.Duration(seconds)*time.Second), limits, found))
 	}
 	assert.Equal(t, 0, at(0, f))
 	assert.Equal(t, 0, at(1, f))
@@ -468,7 +468,7 @@ func TestWronglyDrainedNodesAndVanishedInstances(t *testing.T) {
 		"so is the machine":                 {of(gone, of2(markDeleted)), 0, 0},
 		"the machine names no instance yet": {of(gone, of2(func(m *v1alpha1.Machine) { m.Spec.ProviderID = "" })), 0, 0},
 	} {
-		assert.Len(t, WronglyDrainedNodes(row.s), row.taken, name)
-		assert.Len(t, VanishedInstances(row.s), row.lost, name)
+		assert.Len(t, FindWronglyDrainedNodes(row.s), row.taken, name)
+		assert.Len(t, FindVanishedInstances(row.s), row.lost, name)
 	}
 }

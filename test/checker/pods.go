@@ -16,9 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// BrokenBudgets finds disruption budgets with fewer ready pods than they must keep. BrokenBudgets uses the conditions
-// of the pods to count ready pods. The number of expected pods is from the budget's status, which Kubernetes writes.
-func BrokenBudgets(s Snapshot) (found []Finding) {
+// FindBrokenBudgets finds disruption budgets with fewer ready pods than they must keep. FindBrokenBudgets uses the
+// conditions of the pods to count ready pods. The number of expected pods is from the budget's status, which Kubernetes
+// writes.
+func FindBrokenBudgets(s Snapshot) (found []Finding) {
 	for _, b := range s.Budgets {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 		least, known := budgetMinimum(&b)
@@ -32,7 +33,10 @@ func BrokenBudgets(s Snapshot) (found []Finding) {
 			}
 		}
 		if ready < least {
-			found = append(found, Finding{CheckBudget, b.Name, fmt.Sprintf("%d pods ready, the budget keeps %d", ready, least)})
+			found = append(
+				found,
+				Finding{CheckBrokenBudget, b.Name, fmt.Sprintf("%d pods ready, the budget keeps %d", ready, least)},
+			)
 		}
 	}
 	return found
@@ -87,7 +91,7 @@ func FindPodDepartures(before, after Snapshot) (left []PodDeparture) {
 			if i.ProviderID != n.Spec.ProviderID {
 				continue
 			}
-			now, last := after.Machine(i.Tags.MachineUID), before.Machine(i.Tags.MachineUID)
+			now, last := after.MachineByUID(i.Tags.MachineUID), before.MachineByUID(i.Tags.MachineUID)
 			switch m := cmp.Or(now, last); {
 			// The time is a lower bound: the drain starts after the deletion timestamp, and the drain's deadline is
 			// relative to this start.
@@ -114,7 +118,7 @@ func FindPodsGoneWithoutEviction(left []PodDeparture, evicted map[string]bool) (
 			found = append(
 				found,
 				Finding{
-					CheckPod,
+					CheckPodWithoutEviction,
 					d.Pod,
 					fmt.Sprintf("left node %s at %s, and no eviction was accepted", d.Node, d.Time.Format("15:04:05.0")),
 				},

@@ -35,9 +35,9 @@ type Snapshot struct {
 	Budgets     []policyv1.PodDisruptionBudget
 	Instances   []admin.Instance // instances of the namespace's classes; read before the Machines
 
-	// IsSettled is true if no deployment changed while the snapshot was taken. If a deployment changed, its bounds
+	// IsConsistent is true if no deployment changed while the snapshot was taken. If a deployment changed, its bounds
 	// cannot be checked.
-	IsSettled bool
+	IsConsistent bool
 	// DeploymentsAtStart are the deployments at the start of the snapshot, because their specs may have had looser
 	// bounds.
 	DeploymentsAtStart []v1alpha1.MachineDeployment
@@ -48,8 +48,8 @@ type Snapshot struct {
 	DeletedDuringSnapshot map[types.UID]bool
 }
 
-// Machine returns the machine with a UID; nil if no machine has the UID.
-func (s Snapshot) Machine(uid string) *v1alpha1.Machine {
+// MachineByUID returns the machine with a UID; nil if no machine has the UID.
+func (s Snapshot) MachineByUID(uid string) *v1alpha1.Machine {
 	i := slices.IndexFunc(s.Machines, func(m v1alpha1.Machine) bool { return string(m.UID) == uid })
 	if i < 0 {
 		return nil
@@ -145,21 +145,22 @@ func (v Violation) String() string {
 // findingKey identifies a finding in several snapshots.
 type findingKey struct{ check, object string }
 
-// PersistentFindings turns findings that last too long into violations. Use NewPersistentFindings, because the zero
+// FindingTracker turns findings that last too long into violations. Use NewFindingTracker, because the zero
 // value is not usable.
-type PersistentFindings struct {
+type FindingTracker struct {
 	firstSeen    map[findingKey]time.Time
 	reportedKeys map[findingKey]bool
 }
 
-// NewPersistentFindings returns PersistentFindings without findings.
-func NewPersistentFindings() *PersistentFindings {
-	return &PersistentFindings{firstSeen: map[findingKey]time.Time{}, reportedKeys: map[findingKey]bool{}}
+// NewFindingTracker returns FindingTracker without findings.
+func NewFindingTracker() *FindingTracker {
+	return &FindingTracker{firstSeen: map[findingKey]time.Time{}, reportedKeys: map[findingKey]bool{}}
 }
 
-// Add records all findings of a snapshot and returns the new violations. A violation is a finding that was in every
-// snapshot for longer than the limit of its check. Add returns a violation only once while the finding lasts.
-func (l *PersistentFindings) Add(at time.Time, limits map[string]time.Duration, findings []Finding) []Violation {
+// AddFindings records all findings of a snapshot and returns the new violations. A violation is a finding that was in
+// every snapshot for longer than the limit of its check. AddFindings returns a violation only once while the finding
+// lasts.
+func (l *FindingTracker) AddFindings(at time.Time, limits map[string]time.Duration, findings []Finding) []Violation {
 	var out []Violation
 	present := map[findingKey]bool{}
 	for _, f := range findings {
@@ -179,7 +180,7 @@ func (l *PersistentFindings) Add(at time.Time, limits map[string]time.Duration, 
 }
 
 // ForgetFindings drops all findings. Call ForgetFindings after a time without snapshots.
-func (l *PersistentFindings) ForgetFindings() {
+func (l *FindingTracker) ForgetFindings() {
 	l.firstSeen = map[findingKey]time.Time{}
 	l.reportedKeys = map[findingKey]bool{}
 }

@@ -27,16 +27,16 @@ const (
 	// snapshotInterval because Temporal updates its lists of runs with a delay. The runs are read throughout a test
 	// because Temporal may lose its data.
 	runsReadInterval = 5 * time.Second
-	// blindTimeout is the time without a successful snapshot after which all findings and bounds are forgotten: changes
+	// maxSnapshotGap is the time without a successful snapshot after which all findings and bounds are forgotten: changes
 	// in this time are unknown.
-	blindTimeout = time.Second
+	maxSnapshotGap = time.Second
 	// snapshotTimeout is the maximum time of one snapshot. Without a timeout, a stopped process of the stack would
 	// block the snapshot.
 	snapshotTimeout = 5 * time.Second
 )
 
-// Sources contains the clients that a Watcher uses.
-type Sources struct {
+// Clients contains the clients that a Watcher uses.
+type Clients struct {
 	Machines versioned.Interface
 	Kube     kubernetes.Interface
 	Cloud    *admin.Client
@@ -47,36 +47,36 @@ type Sources struct {
 // instance of the namespace, or if the node's name begins with the name of the namespace. The names of the namespace's
 // deployments must begin with the name of the namespace.
 type Watcher struct {
-	sources        Sources
+	clients        Clients
 	namespace      string
 	boundsTemplate SizeBounds // template for the SizeBounds of each deployment, which selects what is checked
 
-	mu                 sync.Mutex
-	nodeNames          map[string]bool // names of nodes that the cloud has reported for the namespace's instances
-	persistentFindings *PersistentFindings
-	bounds             map[string]*SizeBounds // current bounds by name of the deployment
-	excusedMachines    map[string]bool        // UIDs of machines whose instance a person has orphaned
-	lastSnapshot       Snapshot               // last successful snapshot; compared with the next one
-	lacksSnapshots     bool                   // no snapshot has succeeded for blindTimeout
-	isTearingDown      bool                   // BeginTeardown was called
-	snapshotCount      int
-	maxMachines        int // largest number of machines in one snapshot, including machines that are being deleted
-	podDepartures      []PodDeparture
-	reportedRuns       map[string]bool // failed runs that were already reported
-	violations         []Violation
+	mu               sync.Mutex
+	nodeNames        map[string]bool // names of nodes that the cloud has reported for the namespace's instances
+	findingTracker   *FindingTracker
+	bounds           map[string]*SizeBounds // current bounds by name of the deployment
+	excusedMachines  map[string]bool        // UIDs of machines whose instance a person has orphaned
+	lastSnapshot     Snapshot               // last successful snapshot; compared with the next one
+	lacksSnapshots   bool                   // no snapshot has succeeded for maxSnapshotGap
+	isTearingDown    bool                   // BeginTeardown was called
+	snapshotCount    int
+	peakMachineCount int // largest number of machines in one snapshot, including machines that are being deleted
+	podDepartures    []PodDeparture
+	reportedRuns     map[string]bool // failed runs that were already reported
+	violations       []Violation
 }
 
 // NewWatcher returns a watcher. The parameter strict selects what is checked for each deployment.
-func NewWatcher(sources Sources, namespace string, strict SizeBounds) *Watcher {
+func NewWatcher(sources Clients, namespace string, strict SizeBounds) *Watcher {
 	return &Watcher{
-		sources:            sources,
-		namespace:          namespace,
-		boundsTemplate:     strict,
-		persistentFindings: NewPersistentFindings(),
-		nodeNames:          map[string]bool{},
-		bounds:             map[string]*SizeBounds{},
-		excusedMachines:    map[string]bool{},
-		reportedRuns:       map[string]bool{},
+		clients:         sources,
+		namespace:       namespace,
+		boundsTemplate:  strict,
+		findingTracker:  NewFindingTracker(),
+		nodeNames:       map[string]bool{},
+		bounds:          map[string]*SizeBounds{},
+		excusedMachines: map[string]bool{},
+		reportedRuns:    map[string]bool{},
 	}
 }
 
@@ -89,20 +89,20 @@ func (w *Watcher) Run(ctx context.Context) {
 			return
 		case <-time.After(snapshotInterval):
 		}
-		s, err := w.Snapshot(ctx)
+		s, err := w.TakeSnapshot(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		w.mu.Lock()
 		if err != nil {
-			if !w.lacksSnapshots && w.snapshotCount > 0 && time.Since(w.lastSnapshot.Time) > blindTimeout {
+			if !w.lacksSnapshots && w.snapshotCount > 0 && time.Since(w.lastSnapshot.Time) > maxSnapshotGap {
 				w.forgetFindings()
 			}
 		} else {
-			if w.snapshotCount > 0 && s.Time.Sub(w.lastSnapshot.Time) > blindTimeout {
+			if w.snapshotCount > 0 && s.Time.Sub(w.lastSnapshot.Time) > maxSnapshotGap {
 				w.forgetBounds()
 			}
-			w.judgeSnapshot(s)
+			w.checkSnapshot(s)
 		}
 		w.mu.Unlock()
 	}
@@ -116,14 +116,14 @@ func (w *Watcher) followRuns(ctx context.Context) {
 			return
 		case <-time.After(runsReadInterval):
 		}
-		if d, err := w.WorkflowState(ctx); err == nil {
-			w.AddRuns(d)
+		if d, err := w.ReadWorkflowState(ctx); err == nil {
+			w.AddRunViolations(d)
 		}
 	}
 }
 
-// AddRuns adds a violation for each run that failed, timed out or was terminated, and was not reported before.
-func (w *Watcher) AddRuns(d WorkflowState) {
+// AddRunViolations adds a violation for each run that failed, timed out or was terminated, and was not reported before.
+func (w *Watcher) AddRunViolations(d WorkflowState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range FindFailedRuns(d) {
@@ -136,7 +136,7 @@ func (w *Watcher) AddRuns(d WorkflowState) {
 
 // forgetFindings drops findings and bounds after a time without snapshots.
 func (w *Watcher) forgetFindings() {
-	w.persistentFindings.ForgetFindings()
+	w.findingTracker.ForgetFindings()
 	w.forgetBounds()
 	w.lacksSnapshots = true
 }
@@ -149,38 +149,38 @@ func (w *Watcher) forgetBounds() {
 	}
 }
 
-// judgeSnapshot applies all checks to a snapshot.
-func (w *Watcher) judgeSnapshot(s Snapshot) {
+// checkSnapshot applies all checks to a snapshot.
+func (w *Watcher) checkSnapshot(s Snapshot) {
 	if w.snapshotCount++; !w.isTearingDown && w.snapshotCount > 1 {
 		w.podDepartures = append(w.podDepartures, FindPodDepartures(w.lastSnapshot, s)...)
 	}
-	w.lastSnapshot, w.lacksSnapshots, w.maxMachines = s, false, max(w.maxMachines, len(s.Machines))
-	found := append(DuplicateInstances(s), OrphanedInstances(s, w.excusedMachines)...)
-	found = append(found, MissingInstances(s)...)
+	w.lastSnapshot, w.lacksSnapshots, w.peakMachineCount = s, false, max(w.peakMachineCount, len(s.Machines))
+	found := append(FindDuplicateInstances(s), FindOrphanedInstances(s, w.excusedMachines)...)
+	found = append(found, FindMissingInstances(s)...)
 	if !w.isTearingDown && !w.boundsTemplate.IgnoresBudgets {
-		found = append(found, BrokenBudgets(s)...)
+		found = append(found, FindBrokenBudgets(s)...)
 	}
-	if w.boundsTemplate.JudgesNodeLoss {
-		found = append(found, append(WronglyDrainedNodes(s), VanishedInstances(s)...)...)
+	if w.boundsTemplate.ChecksNodeLoss {
+		found = append(found, append(FindWronglyDrainedNodes(s), FindVanishedInstances(s)...)...)
 	}
 	if !w.isTearingDown {
-		found = append(found, w.judgeBounds(s)...)
+		found = append(found, w.checkBounds(s)...)
 	}
-	w.violations = append(w.violations, w.persistentFindings.Add(s.Time, DurationLimits(), found)...)
+	w.violations = append(w.violations, w.findingTracker.AddFindings(s.Time, DurationLimits(), found)...)
 }
 
-// judgeBounds checks the numbers of machines and nodes of each deployment.
-func (w *Watcher) judgeBounds(s Snapshot) (found []Finding) {
+// checkBounds checks the numbers of machines and nodes of each deployment.
+func (w *Watcher) checkBounds(s Snapshot) (found []Finding) {
 	for _, d := range s.Deployments {
 		b := w.bounds[d.Name]
 		if b == nil {
 			b = &SizeBounds{
-				JudgesLeavingMachines: w.boundsTemplate.JudgesLeavingMachines,
-				JudgesNodes:           w.boundsTemplate.JudgesNodes,
+				ChecksDeletingMachines: w.boundsTemplate.ChecksDeletingMachines,
+				ChecksNodes:            w.boundsTemplate.ChecksNodes,
 			}
 			w.bounds[d.Name] = b
 		}
-		found = append(found, b.JudgeSnapshot(s, &d)...)
+		found = append(found, b.CheckSnapshot(s, &d)...)
 	}
 	return found
 }
@@ -220,11 +220,11 @@ func (w *Watcher) Violations() (violations []Violation, snapshots int) {
 	return slices.Clone(w.violations), w.snapshotCount
 }
 
-// MaxMachines returns the largest number of machines in one snapshot, including machines that are being deleted.
-func (w *Watcher) MaxMachines() int {
+// PeakMachineCount returns the largest number of machines in one snapshot, including machines that are being deleted.
+func (w *Watcher) PeakMachineCount() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.maxMachines
+	return w.peakMachineCount
 }
 
 // AreBoundsInForce reports whether the current bounds of all deployments already follow from their specs.
@@ -237,18 +237,18 @@ func (w *Watcher) AreBoundsInForce() bool {
 		})
 }
 
-// Snapshot reads the current objects and instances. Snapshot reads the instances before the Machines because the
-// Machine of an instance is older than the instance.
-func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
+// TakeSnapshot reads the current objects and instances. TakeSnapshot reads the instances before the Machines because
+// the Machine of an instance is older than the instance.
+func (w *Watcher) TakeSnapshot(ctx context.Context) (s Snapshot, err error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
-	api := w.sources.Machines.MachineV1alpha1()
+	api := w.clients.Machines.MachineV1alpha1()
 	all := metav1.ListOptions{}
-	instances, err := w.sources.Cloud.Instances(ctx)
+	instances, err := w.clients.Cloud.Instances(ctx)
 	if err != nil {
 		return s, err
 	}
-	s.Instances = w.ownInstances(instances)
+	s.Instances = w.selectOwnInstances(instances)
 	before, err := api.MachineDeployments(w.namespace).List(ctx, all)
 	if err != nil {
 		return s, err
@@ -261,7 +261,7 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	if err != nil {
 		return s, err
 	}
-	nodes, err := w.sources.Kube.CoreV1().Nodes().List(ctx, all)
+	nodes, err := w.clients.Kube.CoreV1().Nodes().List(ctx, all)
 	if err != nil {
 		return s, err
 	}
@@ -273,11 +273,11 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	if err != nil {
 		return s, err
 	}
-	pods, err := w.sources.Kube.CoreV1().Pods(w.namespace).List(ctx, all)
+	pods, err := w.clients.Kube.CoreV1().Pods(w.namespace).List(ctx, all)
 	if err != nil {
 		return s, err
 	}
-	budgets, err := w.sources.Kube.PolicyV1().PodDisruptionBudgets(w.namespace).List(ctx, all)
+	budgets, err := w.clients.Kube.PolicyV1().PodDisruptionBudgets(w.namespace).List(ctx, all)
 	if err != nil {
 		return s, err
 	}
@@ -292,18 +292,18 @@ func (w *Watcher) Snapshot(ctx context.Context) (s Snapshot, err error) {
 	s.Pods = pods.Items
 	s.Budgets = budgets.Items
 	s.DeploymentsAtStart = before.Items
-	s.Deployments, s.IsSettled = after.Items, describeSpecs(before.Items) == describeSpecs(after.Items)
+	s.Deployments, s.IsConsistent = after.Items, describeSpecs(before.Items) == describeSpecs(after.Items)
 	s.DeletedDuringSnapshot = machinesDeletedBetween(machines.Items, later.Items)
 	for _, n := range nodes.Items {
-		if strings.HasPrefix(n.Name, w.namespace+"-") || w.isNodeOfCloud(n.Name) {
+		if strings.HasPrefix(n.Name, w.namespace+"-") || w.isCloudNode(n.Name) {
 			s.Nodes = append(s.Nodes, n)
 		}
 	}
 	return s, nil
 }
 
-// ownInstances returns the instances of the namespace's classes, and stores the names of their nodes.
-func (w *Watcher) ownInstances(all []admin.Instance) (ours []admin.Instance) {
+// selectOwnInstances returns the instances of the namespace's classes, and stores the names of their nodes.
+func (w *Watcher) selectOwnInstances(all []admin.Instance) (ours []admin.Instance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, i := range all {
@@ -315,7 +315,7 @@ func (w *Watcher) ownInstances(all []admin.Instance) (ours []admin.Instance) {
 	return ours
 }
 
-func (w *Watcher) isNodeOfCloud(node string) bool {
+func (w *Watcher) isCloudNode(node string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.nodeNames[node]
@@ -334,13 +334,13 @@ func machinesDeletedBetween(first, later []v1alpha1.Machine) map[types.UID]bool 
 	return all
 }
 
-// WorkflowState reads the runs and schedules of the namespace from Temporal.
-func (w *Watcher) WorkflowState(ctx context.Context) (d WorkflowState, err error) {
+// ReadWorkflowState reads the runs and schedules of the namespace from Temporal.
+func (w *Watcher) ReadWorkflowState(ctx context.Context) (d WorkflowState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	var page []byte
 	for {
-		answer, err := w.sources.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+		answer, err := w.clients.Temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
 			Query: fmt.Sprintf("MachineNamespace = %q", w.namespace), PageSize: 1000, NextPageToken: page,
 		})
 		if err != nil {
@@ -353,7 +353,7 @@ func (w *Watcher) WorkflowState(ctx context.Context) (d WorkflowState, err error
 			break
 		}
 	}
-	schedules, err := w.sources.Temporal.ScheduleClient().List(ctx, client.ScheduleListOptions{PageSize: 1000})
+	schedules, err := w.clients.Temporal.ScheduleClient().List(ctx, client.ScheduleListOptions{PageSize: 1000})
 	if err != nil {
 		return d, err
 	}
@@ -378,10 +378,10 @@ func (w *Watcher) AwaitNoFindings(
 ) ([]Violation, error) {
 	begun := time.Now()
 	for quiet := 0; ; {
-		s, err := w.Snapshot(ctx)
+		s, err := w.TakeSnapshot(ctx)
 		var d WorkflowState
 		if err == nil {
-			d, err = w.WorkflowState(ctx)
+			d, err = w.ReadWorkflowState(ctx)
 		}
 		var found []Finding
 		if err == nil {

@@ -22,13 +22,13 @@ import (
 
 var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// setWithAvailableMachines returns a set with this number of machines. The parameter available is the number of
+// newMachineSet returns a set with this number of machines. The parameter available is the number of
 // available machines, which are the first machines of the set.
-func setWithAvailableMachines(revision int64, current bool, replicas, available int) rollout.MachineSet {
+func newMachineSet(revision int64, current bool, replicas, available int) rollout.MachineSet {
 	name := map[bool]string{true: "new", false: "old"}[current]
 	s := rollout.MachineSet{
-		Name: name, UID: "uid-" + name, Version: "1", Current: current, Replicas: replicas, ActedOn: replicas,
-		Revision: revision, Desired: 3, Max: 4, Created: now.Add(time.Duration(revision) * time.Minute),
+		Name: name, UID: "uid-" + name, Version: "1", Current: current, Replicas: replicas, ActedOnSize: replicas,
+		Revision: revision, DesiredReplicas: 3, MaxReplicas: 4, Created: now.Add(time.Duration(revision) * time.Minute),
 	}
 	for i := range replicas {
 		m := rollout.Member{Name: name + string(rune('a'+i)), UID: name + string(rune('a'+i)), Version: "1", Created: now}
@@ -43,12 +43,12 @@ func newFacts(changes ...func(*rollout.Facts)) rollout.Facts {
 	o := rollout.Facts{
 		Now: now, Generation: 1, ObservedGeneration: 1,
 		Settings: rollout.Settings{
-			Replicas:    3,
-			Strategy:    rollout.RollingUpdate,
-			Surge:       rollout.IntOrPercent{Value: 1},
-			Unavailable: rollout.IntOrPercent{},
+			Replicas:       3,
+			Strategy:       rollout.RollingUpdate,
+			MaxSurge:       rollout.IntOrPercent{Value: 1},
+			MaxUnavailable: rollout.IntOrPercent{},
 		},
-		Sets:     []rollout.MachineSet{setWithAvailableMachines(2, true, 3, 3)},
+		Sets:     []rollout.MachineSet{newMachineSet(2, true, 3, 3)},
 		Progress: rollout.Progress{Revision: 2, Set: "new", Completed: now, Good: "new"},
 	}
 	for _, change := range changes {
@@ -61,8 +61,8 @@ func newFacts(changes ...func(*rollout.Facts)) rollout.Facts {
 func withStartedRollout(available int) func(*rollout.Facts) {
 	return func(o *rollout.Facts) {
 		o.Sets = []rollout.MachineSet{
-			setWithAvailableMachines(1, false, 3, 3),
-			setWithAvailableMachines(2, true, 1, available),
+			newMachineSet(1, false, 3, 3),
+			newMachineSet(2, true, 1, available),
 		}
 		o.Progress = rollout.Progress{Revision: 2, Set: "new", Good: "old"}
 	}
@@ -71,8 +71,8 @@ func withStartedRollout(available int) func(*rollout.Facts) {
 func withPinnedRevision(old, fresh int) func(*rollout.Facts) {
 	return func(o *rollout.Facts) {
 		o.Sets = []rollout.MachineSet{
-			setWithAvailableMachines(1, false, old, old),
-			setWithAvailableMachines(2, true, fresh, 0),
+			newMachineSet(1, false, old, old),
+			newMachineSet(2, true, fresh, 0),
 		}
 		o.Progress = rollout.Progress{Revision: 2, Set: "new", Good: "old", Pin: &rollout.Pin{
 			Set: "old", Revision: 1, Since: now, Why: "1 machine of it failed, 0 allowed",
@@ -82,10 +82,10 @@ func withPinnedRevision(old, fresh int) func(*rollout.Facts) {
 
 // withMissedDeadline sets a progress deadline of one minute that has passed.
 func withMissedDeadline(o *rollout.Facts) {
-	o.Deadline = new(time.Minute)
-	o.Reported.Counts = rollout.PlannedStatus(*o).Counts
-	o.Reported.Conditions = []rollout.Condition{
-		{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", Updated: now.Add(-time.Hour)},
+	o.ProgressDeadline = new(time.Minute)
+	o.ReportedStatus.Counts = rollout.PlannedStatus(*o).Counts
+	o.ReportedStatus.Conditions = []rollout.Condition{
+		{Type: "Progressing", Status: "True", Reason: "MachineSetUpdated", LastUpdateTime: now.Add(-time.Hour)},
 	}
 }
 
@@ -106,8 +106,9 @@ func deploymentObject(t *testing.T, o rollout.Facts) *unstructured.Unstructured 
 	return &unstructured.Unstructured{Object: content}
 }
 
-// argoHealth runs the script as Argo CD does: the global obj has the object, and the result has status and message.
-func argoHealth(t *testing.T, object *unstructured.Unstructured) (health, message string) {
+// runHealthScript runs the script as Argo CD does: the global obj has the object, and the result has status and
+// message.
+func runHealthScript(t *testing.T, object *unstructured.Unstructured) (health, message string) {
 	t.Helper()
 	script, err := os.ReadFile("../../deploy/gitops/argocd-health.lua")
 	require.NoError(t, err)
@@ -118,26 +119,26 @@ func argoHealth(t *testing.T, object *unstructured.Unstructured) (health, messag
 		l.Push(lua.LString(name))
 		l.Call(1, 0)
 	}
-	l.SetGlobal("obj", luaValue(l, object.Object))
+	l.SetGlobal("obj", toLuaValue(l, object.Object))
 	require.NoError(t, l.DoString(string(script)))
 	result, isTable := l.Get(-1).(*lua.LTable)
 	require.True(t, isTable)
 	return result.RawGetString("status").String(), result.RawGetString("message").String()
 }
 
-// luaValue converts a value of JSON.
-func luaValue(l *lua.LState, value any) lua.LValue {
+// toLuaValue converts a value of JSON.
+func toLuaValue(l *lua.LState, value any) lua.LValue {
 	switch value := value.(type) {
 	case map[string]any:
 		table := l.NewTable()
 		for key, element := range value {
-			table.RawSetString(key, luaValue(l, element))
+			table.RawSetString(key, toLuaValue(l, element))
 		}
 		return table
 	case []any:
 		table := l.NewTable()
 		for _, element := range value {
-			table.Append(luaValue(l, element))
+			table.Append(toLuaValue(l, element))
 		}
 		return table
 	case string:
@@ -153,9 +154,9 @@ func luaValue(l *lua.LState, value any) lua.LValue {
 
 func TestHealthReportedByGitOpsTools(t *testing.T) {
 	approval := func(o *rollout.Facts) {
-		o.Steps = []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, Approve: true}}
+		o.Steps = []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, NeedsApproval: true}}
 		o.Progress.Reached = now
-		o.Sets[0].Replicas, o.Sets[0].ActedOn, o.Sets[0].Machines = 2, 2, o.Sets[0].Machines[:2]
+		o.Sets[0].Replicas, o.Sets[0].ActedOnSize, o.Sets[0].Machines = 2, 2, o.Sets[0].Machines[:2]
 	}
 	for _, row := range []struct {
 		name    string
@@ -170,16 +171,16 @@ func TestHealthReportedByGitOpsTools(t *testing.T) {
 		{"scaled up", newFacts(func(o *rollout.Facts) { o.Replicas = 4 }), "Progressing", status.InProgressStatus, ""},
 		{"waits for approval", newFacts(withStartedRollout(1), approval), "Suspended", status.InProgressStatus, "waits for approval"},
 		{"paused", newFacts(withStartedRollout(1), func(o *rollout.Facts) { o.Paused = true }), "Suspended", status.InProgressStatus, "paused"},
-		{"held", newFacts(withStartedRollout(1), func(o *rollout.Facts) { o.Held = "ann: no" }), "Suspended", status.InProgressStatus, "ann"},
+		{"held", newFacts(withStartedRollout(1), func(o *rollout.Facts) { o.HoldReason = "ann: no" }), "Suspended", status.InProgressStatus, "ann"},
 		{"paused after the rollout", newFacts(func(o *rollout.Facts) { o.Paused = true }), "Healthy", status.CurrentStatus, ""},
 		{"late", newFacts(withStartedRollout(0), withMissedDeadline), "Degraded", status.FailedStatus, "progress"},
 		{"returns to revision 1", newFacts(withPinnedRevision(2, 1)), "Degraded", status.FailedStatus, "revision 2 failed"},
 		{"is back on revision 1", newFacts(withPinnedRevision(3, 0)), "Degraded", status.FailedStatus, "revision 2 failed"},
-		{"invalid", newFacts(func(o *rollout.Facts) { o.Invalid = "the selector is empty" }), "Degraded", status.FailedStatus, "selector"},
+		{"invalid", newFacts(func(o *rollout.Facts) { o.InvalidReason = "the selector is empty" }), "Degraded", status.FailedStatus, "selector"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := deploymentObject(t, row.facts)
-			health, message := argoHealth(t, o)
+			health, message := runHealthScript(t, o)
 			assert.Equal(t, row.argo, health, message)
 			assert.Contains(t, message, row.message)
 			verdict, err := status.Compute(o)

@@ -28,7 +28,7 @@ func main() {
 	}
 	repo := c.Flags().String("repo", ".", "root of the clone")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		changed, err := changePath(c.Context(), *repo, args[0])
+		changed, err := changeModulePath(c.Context(), *repo, args[0])
 		if err == nil {
 			fmt.Printf("%d files name %s now; next: make fmt generate, then make verify test\n", changed, args[0])
 		}
@@ -40,8 +40,8 @@ func main() {
 // validPathPattern matches a path that other modules can require: its first part is the name of a host.
 var validPathPattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9._-]+)+$`)
 
-// changePath changes the module path, and returns how many files it has changed.
-func changePath(ctx context.Context, repo, to string) (changed int, err error) {
+// changeModulePath changes the module path, and returns how many files it has changed.
+func changeModulePath(ctx context.Context, repo, to string) (changed int, err error) {
 	if !validPathPattern.MatchString(to) {
 		return 0, fmt.Errorf("%q is no path of a module: it begins with a host, such as example.com/org/millwright", to)
 	}

@@ -32,7 +32,7 @@ type mutation struct {
 	oldText string // text that the mutation replaces; the file contains the text exactly once
 	newText string
 	// flags of go test, and packages, separated by spaces; tests of at least one package must fail
-	tests           string
+	testArguments   string
 	brokenBehaviour string // description of the broken behaviour
 }
 
@@ -41,10 +41,10 @@ type verdict string
 
 // The verdict killed is the only good verdict, because it means that a test has failed.
 const (
-	killed       verdict = "killed"
-	survived     verdict = "SURVIVED"
-	doesNotApply verdict = "does not apply"
-	doesNotBuild verdict = "does not build"
+	verdictKilled       verdict = "killed"
+	verdictSurvived     verdict = "SURVIVED"
+	verdictDoesNotApply verdict = "does not apply"
+	verdictDoesNotBuild verdict = "does not build"
 )
 
 func main() {
@@ -88,7 +88,7 @@ func runMutations(which string, limit time.Duration) (bad int, err error) {
 		if err != nil {
 			return bad, fmt.Errorf("mutation %s: %w", m.id, err)
 		}
-		if result != killed {
+		if result != verdictKilled {
 			bad++
 		}
 		fmt.Printf(
@@ -119,13 +119,16 @@ func tryMutation(root string, m mutation, limit time.Duration) (result verdict, 
 	text, err := os.ReadFile(source)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return doesNotApply, " (the file does not exist)", nil
+		return verdictDoesNotApply, " (the file does not exist)", nil
 	case err != nil:
 		return "", "", err
 	}
 	broken, ok := applyMutation(string(text), m)
 	if !ok {
-		return doesNotApply, fmt.Sprintf(" (the old text occurs %d times)", strings.Count(string(text), m.oldText)), nil
+		return verdictDoesNotApply, fmt.Sprintf(
+			" (the old text occurs %d times)",
+			strings.Count(string(text), m.oldText),
+		), nil
 	}
 	overlay, remove, err := writeOverlay(source, broken)
 	if err != nil {
@@ -136,14 +139,14 @@ func tryMutation(root string, m mutation, limit time.Duration) (result verdict, 
 	defer cancel()
 	args := append(
 		[]string{"test", "-overlay", overlay, "-vet=off", "-failfast", "-timeout", limit.String()},
-		strings.Fields(m.tests)...)
+		strings.Fields(m.testArguments)...)
 	command := exec.CommandContext(ctx, "go", args...)
 	command.Dir, command.WaitDelay = root, time.Second
 	output, err := command.CombinedOutput()
 	_, exited := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err == nil:
-		return survived, "", nil
+		return verdictSurvived, "", nil
 	case !exited && ctx.Err() == nil:
 		return "", "", err
 	}
@@ -185,13 +188,13 @@ func writeOverlay(source, broken string) (overlay string, remove func(), err err
 // compiled.
 func judgeOutput(output string) (result verdict, detail string) {
 	if strings.Contains(output, "[build failed]") || strings.Contains(output, "[setup failed]") {
-		return doesNotBuild, "\n" + output
+		return verdictDoesNotBuild, "\n" + output
 	}
 	for line := range strings.Lines(output) {
 		if rest, ok := strings.CutPrefix(line, "--- FAIL: "); ok {
 			name, _, _ := strings.Cut(rest, " ")
-			return killed, " (" + name + ")"
+			return verdictKilled, " (" + name + ")"
 		}
 	}
-	return killed, ""
+	return verdictKilled, ""
 }

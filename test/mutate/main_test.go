@@ -35,14 +35,14 @@ func TestApplyMutation(t *testing.T) {
 
 func TestJudgeOutput(t *testing.T) {
 	result, detail := judgeOutput("--- FAIL: TestScale (0.00s)\n    --- FAIL: TestScale/one (0.00s)\nFAIL\n")
-	assert.Equal(t, killed, result)
+	assert.Equal(t, verdictKilled, result)
 	assert.Equal(t, " (TestScale)", detail)
 	result, _ = judgeOutput(
 		"# millwright/decide/scale\n./create.go:3:1: undefined: x\nFAIL\tmillwright/decide/scale [build failed]\n",
 	)
-	assert.Equal(t, doesNotBuild, result, "a mutation that cannot be compiled was noticed by no test")
+	assert.Equal(t, verdictDoesNotBuild, result, "a mutation that cannot be compiled was noticed by no test")
 	result, _ = judgeOutput("panic: test timed out after 1m0s\n")
-	assert.Equal(t, killed, result, "tests that hang notice it")
+	assert.Equal(t, verdictKilled, result, "tests that hang notice it")
 }
 
 // Every mutation still applies to the current code, and its packages exist. Without this test, a stale mutation would
@@ -61,8 +61,8 @@ func TestTheMutationsApply(t *testing.T) {
 		_, ok := applyMutation(string(text), m)
 		assert.True(t, ok, "%s: the old text occurs %d times in %s", m.id, strings.Count(string(text), m.oldText), m.file)
 		assert.NotEmpty(t, m.brokenBehaviour, m.id)
-		require.NotEmpty(t, strings.Fields(m.tests), m.id)
-		for arg := range strings.FieldsSeq(m.tests) {
+		require.NotEmpty(t, strings.Fields(m.testArguments), m.id)
+		for arg := range strings.FieldsSeq(m.testArguments) {
 			if !strings.HasPrefix(arg, "-") {
 				assert.DirExists(t, filepath.Join(root, arg), m.id)
 			}

@@ -19,7 +19,7 @@ func mutations() []mutation {
 		{
 			"S1",
 			"decide/scale/mcm.go",
-			` && !m.MCM.Chosen.After(o.MCM.Scaled)`,
+			`!m.MCM.ChosenAt.After(o.MCM.AutoscaledAt) &&`,
 			``,
 			scaling,
 			"a mark of the autoscaler that is later than the last change of the size counts at once",
@@ -27,8 +27,8 @@ func mutations() []mutation {
 		{
 			"S2",
 			"decide/scale/mcm.go",
-			`return m.MCM.Replace && !m.isProtected()`,
-			`return m.MCM.Replace`,
+			`return m.MCM.Replaceable && !m.isProtected()`,
+			`return m.MCM.Replaceable`,
 			scaling,
 			"preserved machines are replaced",
 		},
@@ -119,8 +119,8 @@ func mutations() []mutation {
 		{
 			"D10",
 			"workflows/drain/drain.go",
-			`d.lastEviction.Outcome, d.lastEviction.Blockers = "", nil`,
-			`d.lastEviction.Outcome = ""`,
+			`d.lastEvictionResult.Outcome, d.lastEvictionResult.Blockers = "", nil`,
+			`d.lastEvictionResult.Outcome = ""`,
 			"./workflows/drain",
 			"a resumed drain does not say what blocks it",
 		},
@@ -144,23 +144,23 @@ func mutations() []mutation {
 		{
 			"R3",
 			"decide/rollout/planner.go",
-			`return max(here+set.terminatingMachines, set.Counted)`,
-			`return here + set.terminatingMachines`,
+			`return max(here+set.terminatingMachineCount, set.StatusMachineCount)`,
+			`return here + set.terminatingMachineCount`,
 			rolling,
 			"machines that only the status of a set counts take no places",
 		},
 		{
 			"R4",
 			"decide/rollout/mcm.go",
-			`case !guard && m.MCM.Guarded && !m.MCM.Preserved:`,
-			`case !guard && m.MCM.Guarded:`,
+			`case !guard && m.MCM.ScaleDownDisabledByMillwright && !m.MCM.Preserved:`,
+			`case !guard && m.MCM.ScaleDownDisabledByMillwright:`,
 			rolling,
 			"the autoscaler's annotation of a preserved machine is removed",
 		},
 		{
 			"R5",
 			"decide/rollout/revisions.go",
-			`if step.Approve || p.facts.Now.Before(at.Until) {`,
+			`if step.NeedsApproval || p.facts.Now.Before(at.Until) {`,
 			`if p.facts.Now.Before(at.Until) {`,
 			rolling,
 			"a rollout step passes without approval",
@@ -168,7 +168,7 @@ func mutations() []mutation {
 		{
 			"R6",
 			"decide/rollout/report.go",
-			`		p.current.ActedOn == p.facts.Replicas &&
+			`		p.currentSet.ActedOnSize == p.facts.Replicas &&
 `,
 			``,
 			rolling,
@@ -246,7 +246,7 @@ func mutations() []mutation {
 		{
 			"R16",
 			"decide/rollout/planner.go",
-			`here := min(taken, p.existingMachines())`,
+			`here := min(taken, p.existingMachineCount())`,
 			`here := taken`,
 			rolling,
 			"machines that a set may still create are said to exist",
@@ -279,8 +279,12 @@ func mutations() []mutation {
 		{
 			"L1",
 			"decide/deletion/deletion.go",
-			`PreDrainHooks, Drain, Detach, PreTerminateHooks, Instance`,
-			`PreDrainHooks, Drain, PreTerminateHooks, Detach, Instance`,
+			`		StageDetach,
+		StagePreTerminateHooks,
+`,
+			`		StagePreTerminateHooks,
+		StageDetach,
+`,
 			"./decide/deletion",
 			"pre-terminate hooks run before the volumes are detached",
 		},
@@ -299,8 +303,8 @@ func mutations() []mutation {
 		{
 			"B3",
 			"observe/drain/pods.go",
-			`observecache.Rules:    func(any) bool { return true },`,
-			`observecache.Rules:    func(any) bool { return false },`,
+			`observecache.DrainRules: func(any) bool { return true },`,
+			`observecache.DrainRules: func(any) bool { return false },`,
 			"./observe/drain",
 			"a changed drain rule wakes no drain",
 		},
@@ -375,8 +379,8 @@ func mutations() []mutation {
 		{
 			"X2",
 			"decide/explain/machine.go",
-			`if m.Unserved != "" && m.CallsProvider() {`,
-			`if m.Unserved != "" {`,
+			`if m.UnservedReason != "" && m.CallsProvider() {`,
+			`if m.UnservedReason != "" {`,
 			"./decide/explain",
 			"a machine that waits for its node is said to wait for a worker of its provider",
 		},
@@ -424,8 +428,8 @@ func mutations() []mutation {
 		{
 			"X8",
 			"decide/explain/explain.go",
-			`if w.Again {`,
-			`if w.Again && false {`,
+			`if w.IsRepeated {`,
+			`if w.IsRepeated && false {`,
 			"./decide/explain",
 			"another try counts as the end of a wait for a person",
 		},
@@ -441,7 +445,7 @@ func mutations() []mutation {
 		{
 			"W6",
 			"k8sbridge/watch/events.go",
-			`if c.isNew || e.isDeleted || c.specChanged && !c.wakesParentDebounced {`,
+			`if c.isNew || e.isDeleted || c.specChanged && !c.enqueuesParentsDebounced {`,
 			`if c.isNew || e.isDeleted {`,
 			bridge,
 			"a rotated Secret wakes no machine",
@@ -502,8 +506,8 @@ func mutations() []mutation {
 		{
 			"A4",
 			"activities/cloud/attempt.go",
-			` && info.StartedTime.Sub(info.ScheduledTime) < kube.FirstCallWithin`,
-			` && info.StartedTime.Sub(info.ScheduledTime) < 1000*kube.FirstCallWithin`,
+			` && info.StartedTime.Sub(info.ScheduledTime) < kube.MaxFirstCallDelay`,
+			` && info.StartedTime.Sub(info.ScheduledTime) < 1000*kube.MaxFirstCallDelay`,
 			cloud,
 			"the attempt of a reset activity looks for no instance before it creates one",
 		},
@@ -639,8 +643,8 @@ func mutations() []mutation {
 		{
 			"A20",
 			"activities/machine/preserve.go",
-			`p.writeCondition, p.writeNodeMarks, p.writeMachineAnnotations, p.writeExpiry,`,
-			`p.writeExpiry, p.writeCondition, p.writeNodeMarks, p.writeMachineAnnotations,`,
+			`p.writeCondition, p.writeNodeAnnotationsAndTaint, p.writeMachineAnnotations, p.writeExpiry,`,
+			`p.writeExpiry, p.writeCondition, p.writeNodeAnnotationsAndTaint, p.writeMachineAnnotations,`,
 			machine,
 			"the record of a preservation is removed before its traces",
 		},
@@ -685,7 +689,7 @@ func mutations() []mutation {
 		{
 			"F1",
 			"observe/deployment/rollout.go",
-			`Orphaning: cache.IsOrphaning(d),`,
+			`Orphaning:    cache.IsOrphaning(d),`,
 			``,
 			"./observe/deployment ./activities/deployment",
 			"--cascade=orphan of a deployment deletes its sets",
@@ -701,7 +705,7 @@ func mutations() []mutation {
 		{
 			"F3",
 			"observe/set/observed.go",
-			`Orphaning: cache.IsOrphaning(set),`,
+			`Orphaning:    cache.IsOrphaning(set),`,
 			``,
 			"./observe/set ./activities/set",
 			"--cascade=orphan of a set deletes its machines",
@@ -717,15 +721,15 @@ func mutations() []mutation {
 		{
 			"F5",
 			"activities/cloud/owner.go",
-			`if err == nil && !owner.HasOwnerKind(ownership.Ours) {`,
-			`if err == nil && !owner.HasOwnerKind(ownership.Ours) && false {`,
+			`if err == nil && !owner.HasOwnerKind(ownership.OwnerSelf) {`,
+			`if err == nil && !owner.HasOwnerKind(ownership.OwnerSelf) && false {`,
 			cloud,
 			"an instance is adopted by its name although another machine names it",
 		},
 		{
 			"Z1",
 			"activities/cloud/owner.go",
-			`	if !owner.HasOwnerKind(ownership.Ours) {
+			`	if !owner.HasOwnerKind(ownership.OwnerSelf) {
 		return owner, provider.Errorf`,
 			`	if owner.HasOwnerKind(ownership.Nobodys) {
 		return owner, provider.Errorf`,
@@ -743,7 +747,7 @@ func mutations() []mutation {
 		{
 			"Z3",
 			"activities/kube/write.go",
-			`err != nil || node == nil || !a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Ours)`,
+			`err != nil || node == nil || !a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerSelf)`,
 			`err != nil || node == nil || a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Nobodys)`,
 			"./activities/machine ./activities/drain",
 			"a node is written that is not proven to be the machine's",
@@ -783,8 +787,8 @@ func mutations() []mutation {
 		{
 			"F9",
 			"activities/kube/status.go",
-			`phrase.CutText(summary.LastOperation.Description, maxSummaryLength)`,
-			`phrase.CutText(summary.LastOperation.Description, 100*maxSummaryLength)`,
+			`phrase.CutText(summary.LastOperation.Description, maxSummaryBytes)`,
+			`phrase.CutText(summary.LastOperation.Description, 100*maxSummaryBytes)`,
 			"./activities/kube ./activities/set ./activities/deployment",
 			"the descriptions in a status are not bounded",
 		},
@@ -807,8 +811,8 @@ func mutations() []mutation {
 		{
 			"F12",
 			"decide/rollout/rollout.go",
-			`return set.isNotSelected() })`,
-			`return set.isNotSelected() && false })`,
+			`return set.isUnselected() })`,
+			`return set.isUnselected() && false })`,
 			rolling,
 			"no set is released",
 		},
@@ -831,7 +835,7 @@ func mutations() []mutation {
 		{
 			"F15",
 			"observe/deployment/rollout.go",
-			`ApplyRecord(&o, d.Status.Rollout, current)`,
+			`ApplyRecordedPolicy(&o, d.Status.Rollout, current)`,
 			`_ = current`,
 			"./observe/deployment",
 			"the steps of a rollout follow the policy while it is under way",
@@ -871,8 +875,8 @@ func mutations() []mutation {
 		{
 			"F20",
 			"observe/cache/versions.go",
-			`if IsNewer(versions[resource], newest.GetResourceVersion()) {`,
-			`if IsNewer(newest.GetResourceVersion(), versions[resource]) && false {`,
+			`if IsNewerVersion(versions[resource], newest.GetResourceVersion()) {`,
+			`if IsNewerVersion(newest.GetResourceVersion(), versions[resource]) && false {`,
 			machine,
 			"a restored API server is not noticed",
 		},
@@ -906,7 +910,7 @@ func mutations() []mutation {
 		{
 			"F25",
 			"decide/scale/report.go",
-			` && slices.Equal(s.Failed, want.Failed)`,
+			` && slices.Equal(s.FailedNames, want.FailedNames)`,
 			``,
 			"./observe/set",
 			"a further failed machine is not in the set's status",
@@ -952,7 +956,7 @@ func mutations() []mutation {
 		{
 			"G8",
 			"decide/orphan/claims.go",
-			`_, here := c.localMachineByName[i.Machine]`,
+			`_, here := c.localMachineByName[i.MachineName]`,
 			`here := false`,
 			"./decide/orphan",
 			"a sweep deletes the instance of a Machine that has its name",
@@ -1018,7 +1022,7 @@ func mutations() []mutation {
 		{
 			"Z9",
 			"activities/drain/decide.go",
-			`l.Breaker = replace.LostInstancesDistrustReason(nodes); !l.Lost`,
+			`l.Breaker = replace.UntrustedLossReason(nodes); !l.Lost`,
 			`!l.Lost`,
 			drain,
 			"a cloud that is asked about another account has the pods of all silent nodes killed",
@@ -1090,7 +1094,7 @@ func mutations() []mutation {
 		{
 			"Z18",
 			"decide/rollout/planner.go",
-			`set.safeSize()-min(n, set.smallestSize()), set.leavingMachines)`,
+			`set.safeSize()-min(n, set.smallestSize()), set.leavingMachineCount)`,
 			`set.safeSize()-min(n, set.smallestSize()), 0)`,
 			"./decide/rollout",
 			"a machine that the autoscaler chose in a rollout costs an available one that is needed",
@@ -1122,7 +1126,7 @@ func mutations() []mutation {
 		{
 			"Z22",
 			"workflows/machine/identify.go",
-			`!d.Ask || m.askedNodeOwnerOnce`,
+			`!d.Ask || m.hasAskedNodeOwner`,
 			`!d.Ask`,
 			"./workflows/machine",
 			"a provider that does not know whose a node is gets the question again and again",

@@ -88,14 +88,14 @@ func quotedSpans(text string) (found []quotedSpan) {
 	return found
 }
 
-// commandPrefix matches text that may precede the name of a program: the start of a command, shell keywords, variables,
-// and a program such as xargs that runs another program.
-const commandPrefix = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
+// commandPrefixPattern matches text that may precede the name of a program: the start of a command, shell keywords,
+// variables, and a program such as xargs that runs another program.
+const commandPrefixPattern = `(?m)(?:^|[;&|(])[ \t]*(?:(?:if|then|do|while|until|!|exec|time|sudo) )*(?:\w+=\S* )*(?:xargs (?:-\S+ (?:\d+ )?)*)?(?:bin/)?`
 
 // CallsInScript returns the calls of a program in a script. The argument line is the number of the script's first line
 // in its page. The argument whole is the value for the field IsComplete of the calls.
 func CallsInScript(page string, line int, script string, whole bool, program ...string) (calls []CommandCall) {
-	begin := regexp.MustCompile(commandPrefix + `(?:` + strings.Join(program, "|") + `)(\s|$)`)
+	begin := regexp.MustCompile(commandPrefixPattern + `(?:` + strings.Join(program, "|") + `)(\s|$)`)
 	for at := 0; ; {
 		found := begin.FindStringSubmatchIndex(script[at:])
 		if found == nil {
@@ -103,7 +103,12 @@ func CallsInScript(page string, line int, script string, whole bool, program ...
 		}
 		start := at + found[2]
 		completed := strings.Contains(script[at+found[0]:start], "xargs ") // xargs adds arguments
-		call := CommandCall{page, line + strings.Count(script[:start], "\n"), shellWords(script[start:]), whole && !completed}
+		call := CommandCall{
+			page,
+			line + strings.Count(script[:start], "\n"),
+			splitShellWords(script[start:]),
+			whole && !completed,
+		}
 		// `millwright COMMAND --help` means any command
 		general := !whole && len(call.Words) > 0 && strings.ToUpper(call.Words[0]) == call.Words[0]
 		if !commentPattern.MatchString(script[strings.LastIndex(script[:start], "\n")+1:start]) && !general {
@@ -119,9 +124,9 @@ var commentPattern = regexp.MustCompile(`(^|\s)#`)
 // placeholderPattern matches a placeholder for a value, such as <machine>.
 var placeholderPattern = regexp.MustCompile(`^<[a-z][^<>|&;\n]*>`)
 
-// shellWords splits the first command of a script into words, as a shell does. The command ends at a pipe, a
+// splitShellWords splits the first command of a script into words, as a shell does. The command ends at a pipe, a
 // redirection, a comment or the end of the script's command.
-func shellWords(script string) (found []string) {
+func splitShellWords(script string) (found []string) {
 	word, inWord := "", false
 	end := func() {
 		if inWord {
@@ -130,7 +135,7 @@ func shellWords(script string) (found []string) {
 		word, inWord = "", false
 	}
 	for i := 0; i < len(script); i++ {
-		text, length := quotedPiece(script[i:])
+		text, length := parseQuotedText(script[i:])
 		switch c := script[i]; {
 		case length > 0:
 			word, inWord = word+text, inWord || text != "" || c != '\\'
@@ -150,10 +155,10 @@ func shellWords(script string) (found []string) {
 	return found
 }
 
-// quotedPiece parses a quoted text, a substitution or a placeholder at the start of a script. It returns the text and
-// its length. The length is zero if the script begins with anything else. The text is empty if the script begins with a
-// backslash at the end of a line.
-func quotedPiece(script string) (text string, length int) {
+// parseQuotedText parses a quoted text, a substitution or a placeholder at the start of a script. It returns the text
+// and its length. The length is zero if the script begins with anything else. The text is empty if the script begins
+// with a backslash at the end of a line.
+func parseQuotedText(script string) (text string, length int) {
 	switch {
 	case strings.HasPrefix(script, "\\\n"):
 		return "", 2

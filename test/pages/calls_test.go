@@ -82,7 +82,7 @@ func TestCallsAreParsedAsTheProgramDoes(t *testing.T) {
 }
 
 // A sentence may omit the arguments of a command. If a sentence has arguments, the command must accept them.
-func TestCallsInASentence(t *testing.T) {
+func TestCallInASentenceMayOmitArguments(t *testing.T) {
 	for text, fails := range map[string]string{
 		"`tool drain hold`":              "",
 		"`tool drain hold --reason`":     "",

@@ -14,7 +14,7 @@ func pageText(lines ...string) string {
 	return strings.ReplaceAll(strings.Join(lines, "\n"), "'''", "```")
 }
 
-func TestBlocksOfAPage(t *testing.T) {
+func TestParsePageReturnsTheBlocks(t *testing.T) {
 	blocks, err := parsePage(pageText(
 		"# Title",
 		"'''sh",
@@ -53,7 +53,7 @@ func TestBlocksOfAPage(t *testing.T) {
 	}, blocks)
 }
 
-func TestForbiddenTextOfAPage(t *testing.T) {
+func TestParsePageRefusesForbiddenText(t *testing.T) {
 	for _, c := range []struct {
 		says  string
 		lines []string
@@ -76,7 +76,7 @@ func TestForbiddenTextOfAPage(t *testing.T) {
 	assert.NoError(t, err, "what no person types may be indented")
 }
 
-func TestMissingOutputOfACommand(t *testing.T) {
+func TestMissingLineOfTheOutput(t *testing.T) {
 	const table = "NAME           STATUS    AGE\npool-a-1       Running   3s\npool-a-2       Failed    4s\n"
 	for name, row := range map[string]struct {
 		prints  []string

@@ -20,8 +20,8 @@ type Alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Alerts returns all alerting rules of a clone of the repository.
-func Alerts(repo string) ([]Alert, error) {
+// ReadAlerts returns all alerting rules of a clone of the repository.
+func ReadAlerts(repo string) ([]Alert, error) {
 	text, err := os.ReadFile(filepath.Join(repo, "deploy", "alerts", "rules.yaml"))
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
@@ -64,8 +64,8 @@ type Target struct {
 // interval.
 func (t Target) Query() string { return strings.ReplaceAll(t.Expr, "$__rate_interval", "5m") }
 
-// Dashboards returns all dashboards of a clone of the repository.
-func Dashboards(repo string) ([]Dashboard, error) {
+// ReadDashboards returns all dashboards of a clone of the repository.
+func ReadDashboards(repo string) ([]Dashboard, error) {
 	paths, err := filepath.Glob(filepath.Join(repo, "deploy", "dashboards", "*.json"))
 	if err != nil {
 		return nil, fmt.Errorf("find dashboards: %w", err)
@@ -90,11 +90,11 @@ type Query struct{ Location, Expr string }
 
 // ReadAllQueries returns the queries of all rules and dashboards of a clone of the repository.
 func ReadAllQueries(repo string) ([]Query, error) {
-	alerts, err := Alerts(repo)
+	alerts, err := ReadAlerts(repo)
 	if err != nil {
 		return nil, err
 	}
-	dashboards, err := Dashboards(repo)
+	dashboards, err := ReadDashboards(repo)
 	if err != nil {
 		return nil, err
 	}

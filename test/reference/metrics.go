@@ -104,11 +104,11 @@ func metricsSections() ([]metricsSection, error) {
 		{"Every process", func(r prometheus.Registerer) { r.MustRegister(problems.New("")) }},
 		{"Bridge", func(r prometheus.Registerer) {
 			watch.NewMetrics(r)
-			watch.NewLeadingGauge(r)
+			watch.NewLeaderGauge(r)
 		}},
 		{"Bridge, while it is the leader", func(r prometheus.Registerer) {
-			r.MustRegister(fleet.NewGauges(cluster, nil), fleet.NewUnservedGauge())
-			fleet.NewDurations(r)
+			r.MustRegister(fleet.NewGauges(cluster, nil), fleet.NewUnservedNamespacesGauge())
+			fleet.NewDurationMetrics(r)
 		}},
 		{"Worker", func(r prometheus.Registerer) {
 			kube.NewMetrics(r)

@@ -28,7 +28,7 @@ import (
 func promisedNames(ctx context.Context, repo string) ([]string, error) {
 	all := map[string]bool{}
 	for page, read := range map[string]func(section, line string) []string{
-		"metrics.md": metricInRow, "temporal.md": messagesInRow, "words.md": wordInRow, "keys.md": keyInRow,
+		"metrics.md": metricsInRow, "temporal.md": messagesInRow, "words.md": wordsInRow, "keys.md": keysInRow,
 	} {
 		text, err := os.ReadFile(filepath.Join(repo, "docs", "reference", page))
 		if err != nil {
@@ -59,7 +59,7 @@ func promisedNames(ctx context.Context, repo string) ([]string, error) {
 		}
 	}
 	calls, callsErr := activityNames(repo)
-	commands, commandsErr := commandsOfPrograms(ctx, repo)
+	commands, commandsErr := readProgramCommands(ctx, repo)
 	if err := errors.Join(callsErr, commandsErr); err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func promisedNames(ctx context.Context, repo string) ([]string, error) {
 
 // activityNames returns the activities of a provider's task queue, and the fields of their arguments and results.
 func activityNames(repo string) (names []string, err error) {
-	provider := reflect.TypeFor[*cloud.Provider]()
+	provider := reflect.TypeFor[*cloud.Activities]()
 	for method := range provider.Methods() {
 		names = append(names, "activity of a provider "+method.Name)
 	}
@@ -114,9 +114,9 @@ func rowCells(line string) []string {
 	return all
 }
 
-// metricInRow returns the metric of a line. The name includes the labels, because an additional label changes the time
+// metricsInRow returns the metric of a line. The name includes the labels, because an additional label changes the time
 // series.
-func metricInRow(_, line string) []string {
+func metricsInRow(_, line string) []string {
 	row := rowCells(line)
 	if len(row) < 4 {
 		return nil
@@ -156,14 +156,14 @@ func messagesInRow(section, line string) (names []string) {
 	return names
 }
 
-func wordInRow(section, line string) []string {
+func wordsInRow(section, line string) []string {
 	if row := rowCells(line); row != nil {
 		return []string{fmt.Sprintf("word of %s %s", strings.ToLower(section), row[0])}
 	}
 	return nil
 }
 
-func keyInRow(_, line string) []string {
+func keysInRow(_, line string) []string {
 	if row := rowCells(line); row != nil {
 		return []string{"key or value " + row[0]}
 	}

@@ -114,7 +114,7 @@ func TestWhatWasReleasedIsStillPromised(t *testing.T) {
 	}
 }
 
-func TestBrokenSinceFindsARemovedLine(t *testing.T) {
+func TestPromisesBrokenSinceTagContainARemovedLine(t *testing.T) {
 	repo := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
@@ -158,7 +158,7 @@ func TestReleaseTagOfVersion(t *testing.T) {
 	}
 }
 
-func TestFieldsOfACRD(t *testing.T) {
+func TestCRDFields(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "crd.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(`
 metadata: {name: things.example.com}

@@ -44,7 +44,7 @@ func temporalPage(repo string) (string, error) {
 		&page,
 		"\n## Signals, updates and queries\n\n| name | is a | of the workflows | meaning |\n|---|---|---|---|\n",
 	)
-	takers := strings.Join(workflowsTakingRequests(), ", ")
+	takers := strings.Join(workflowsAcceptingRequests(), ", ")
 	for _, row := range [][]string{
 		{run.SignalChanged, "signal", "all kinds with an object of their own", "something about the object changed: decide again. The bridge sends it; nobody else has to"},
 		{run.RequestMessageName, "update", takers, "an operator request (below). The answer is what was written, or why nothing was"},
@@ -53,7 +53,7 @@ func temporalPage(repo string) (string, error) {
 	} {
 		fmt.Fprintf(&page, "| `%s` | %s |\n", row[0], strings.Join(row[1:], " | "))
 	}
-	for _, kind := range []request.Kind{request.Machine, request.MachineDeployment} {
+	for _, kind := range []request.Kind{request.KindMachine, request.KindMachineDeployment} {
 		fmt.Fprintf(&page, "\n## Requests for a %s\n\n| command | reason | arguments | meaning |\n|---|---|---|---|\n", kind)
 		for _, spec := range request.CommandSpecs(kind) {
 			needs := "optional"
@@ -66,7 +66,7 @@ func temporalPage(repo string) (string, error) {
 				spec.Command,
 				needs,
 				requestArguments(spec),
-				comments[constantNamed(file, string(spec.Command))],
+				comments[constantName(file, string(spec.Command))],
 			)
 		}
 	}
@@ -84,8 +84,8 @@ func temporalPage(repo string) (string, error) {
 	return page.String(), nil
 }
 
-// workflowsTakingRequests returns the kinds of workflows that accept operator requests.
-func workflowsTakingRequests() []string {
+// workflowsAcceptingRequests returns the kinds of workflows that accept operator requests.
+func workflowsAcceptingRequests() []string {
 	var names []string
 	for _, kind := range []run.Kind{
 		run.KindMachine, run.KindDrain, run.KindMachineDeployment, run.KindRollout, run.KindClusterAPIDeployment, run.KindClusterAPIRollout,
@@ -135,8 +135,8 @@ func trailingComments(file *ast.File) map[string]string {
 	return found
 }
 
-// constantNamed returns the name of the constant with this value.
-func constantNamed(file *ast.File, value string) string {
+// constantName returns the name of the constant with this value.
+func constantName(file *ast.File, value string) string {
 	found := ""
 	ast.Inspect(file, func(node ast.Node) bool {
 		if spec, is := node.(*ast.ValueSpec); is && len(spec.Values) == 1 {

@@ -32,9 +32,9 @@ import (
 
 // options are the values of the flags.
 type options struct {
-	only, out     string
-	nestedModules []string
-	stress        int
+	onlyPattern, outPath string
+	nestedModules        []string
+	busyLoopCount        int
 }
 
 func main() {
@@ -45,7 +45,7 @@ func main() {
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"test", "all"},
 		RunE: func(c *cobra.Command, args []string) error {
-			end, err := startBusyLoops(o.stress)
+			end, err := startBusyLoops(o.busyLoopCount)
 			defer end()
 			if err != nil {
 				return err
@@ -54,11 +54,11 @@ func main() {
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.only, "only", "", "regular expression of packages and commands (default all of the tier)")
-	flags.StringVar(&o.out, "out", "", "file for the table as JSON (default none)")
+	flags.StringVar(&o.onlyPattern, "only", "", "regular expression of packages and commands (default all of the tier)")
+	flags.StringVar(&o.outPath, "out", "", "file for the table as JSON (default none)")
 	flags.StringSliceVar(&o.nestedModules, "nested", nil, "folders of the nested modules of tier all")
 	flags.IntVar(
-		&o.stress,
+		&o.busyLoopCount,
 		"stress",
 		0,
 		"number of busy loops that run beside the tests; with busy loops, no result is taken from the cache",
@@ -92,7 +92,7 @@ func runTier(ctx context.Context, name string, o options) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := regexp.Compile(o.only)
+	chosen, err := regexp.Compile(o.onlyPattern)
 	if err != nil {
 		return fmt.Errorf("--only: %w", err)
 	}
@@ -101,7 +101,7 @@ func runTier(ctx context.Context, name string, o options) error {
 		return err
 	}
 	began := time.Now()
-	r := &runner{repo: repo, chosenPattern: chosen, ignoresCache: o.stress > 0}
+	r := &runner{repo: repo, chosenPattern: chosen, ignoresCache: o.busyLoopCount > 0}
 	for _, lanes := range phases {
 		var group errgroup.Group
 		for _, steps := range lanes {
@@ -117,13 +117,13 @@ func runTier(ctx context.Context, name string, o options) error {
 		_ = group.Wait() // a failure is a row of the table, not an error
 	}
 	if len(r.rows) == 0 && ctx.Err() == nil {
-		return fmt.Errorf("nothing in tier %s matches %q", name, o.only)
+		return fmt.Errorf("nothing in tier %s matches %q", name, o.onlyPattern)
 	}
 	slices.SortStableFunc(r.rows, func(a, b tableRow) int { return cmp.Compare(a.Result, b.Result) * -1 })
 	if slices.ContainsFunc(r.rows, tableRow.hasFailed) {
 		err = errors.New("some tests failed")
 	}
-	return errors.Join(err, ctx.Err(), printTable(os.Stdout, r.rows, time.Since(began)), saveTable(o.out, r.rows))
+	return errors.Join(err, ctx.Err(), printTable(os.Stdout, r.rows, time.Since(began)), saveTable(o.outPath, r.rows))
 }
 
 // tableRow is one row of the table.

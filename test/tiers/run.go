@@ -89,8 +89,8 @@ func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err 
 			return failure
 		}
 		// the deferred function changes the result err of runGoTest
-		defer func() { err = errors.Join(err, stack.EndStack(ctx)) }()
-		environment = append(environment, stack.Environment())
+		defer func() { err = errors.Join(err, stack.Stop(ctx)) }()
+		environment = append(environment, stack.EnvironmentVariable())
 	}
 	// Store the whole output, so that people can find the cause of a failure.
 	path := filepath.Join(r.repo, "bin", strings.NewReplacer(" ", "-", "/", "-").Replace(s.name)+".json")

@@ -40,8 +40,8 @@ func phasesOfTier(name string, nested []string) (phases [][][]step, err error) {
 		return [][][]step{
 			{
 				{unitTestStep("", "-race", "-short"), unitTestStep("deploy/render")},
-				{sharedStackStep(core.TestNamesByPackage())},
-				{ownStacksStep(core.TestNamesByPackage())},
+				{sharedStackStep(core.ListTestsByPackage())},
+				{separateStacksStep(core.ListTestsByPackage())},
 			},
 		}, nil
 	case "all":
@@ -66,10 +66,10 @@ func phasesOfTier(name string, nested []string) (phases [][][]step, err error) {
 			{
 				{allUnits, unitTestStep("deploy/render")},
 				{sharedStackStep(nil)},
-				{ownStacksStep(nil)},
+				{separateStacksStep(nil)},
 			},
 			{append(modules, helm)},
-			{{makeStep("lint-all"), makeStep("mutate"), makeStep("vulncheck")}},
+			{{makefileStep("lint-all"), makefileStep("mutate"), makefileStep("vulncheck")}},
 		}, nil
 	}
 	return nil, fmt.Errorf("no tier %q: have test and all", name)
@@ -80,8 +80,8 @@ func unitTestStep(module string, flags ...string) step {
 	return step{name: "unit tests " + module, module: module, packages: []string{"./..."}, flags: flags}
 }
 
-// makeStep returns the step that runs a target of the Makefile.
-func makeStep(target string) step {
+// makefileStep returns the step that runs a target of the Makefile.
+func makefileStep(target string) step {
 	return step{name: target, command: []string{"make", "--no-print-directory", target}}
 }
 
@@ -97,9 +97,9 @@ func sharedStackStep(list map[string][]string) step {
 	return s
 }
 
-// ownStacksStep returns the step that runs integration tests of all packages that do not share a stack. The step runs
-// the tests of the list, or all tests if the list is nil.
-func ownStacksStep(list map[string][]string) step {
+// separateStacksStep returns the step that runs integration tests of all packages that do not share a stack. The step
+// runs the tests of the list, or all tests if the list is nil.
+func separateStacksStep(list map[string][]string) step {
 	s := step{
 		name:     "integration tests",
 		packages: []string{"./" + integrationFolder + "..."},

@@ -22,8 +22,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// defaultCloudCalls is the default of --max-cloud-calls. Source: a cloud call mostly waits.
-const defaultCloudCalls = 200
+// defaultMaxConcurrentCalls is the default of --max-cloud-calls. Source: a cloud call mostly waits.
+const defaultMaxConcurrentCalls = 200
 
 // CloudFlags are the flags of a process that calls clouds. The zero value is invalid, because Register sets the
 // defaults.
@@ -31,8 +31,8 @@ type CloudFlags struct {
 	MaxExhaustedBackoff time.Duration // longest back-off after ResourceExhausted
 	MaxConcurrentCalls  int           // maximum number of concurrent calls to each provider
 	// maximum number of calls per second for all workers of a provider together; zero means no limit
-	MaxCallsPerSecond          float64
-	AllowSecretsWithoutConsent bool // classes may use other namespaces' Secrets without consent
+	MaxCallsPerSecond           float64
+	AllowsSecretsWithoutConsent bool // classes may use other namespaces' Secrets without consent
 }
 
 // Register adds the flags to a set.
@@ -40,17 +40,17 @@ func (f *CloudFlags) Register(set *pflag.FlagSet) {
 	set.DurationVar(
 		&f.MaxExhaustedBackoff,
 		"resource-exhausted-retry",
-		kube.DefaultExhaustedRetry,
+		kube.DefaultMaxExhaustedBackOff,
 		"longest wait before the next create call after a provider reported ResourceExhausted",
 	)
 	set.IntVar(
 		&f.MaxConcurrentCalls,
 		"max-cloud-calls",
-		defaultCloudCalls,
+		defaultMaxConcurrentCalls,
 		"largest number of concurrent calls to each provider by this worker; when one MachineSet has a quarter of this number in progress, calls for other sets go first; set the same value on all workers",
 	)
 	set.BoolVar(
-		&f.AllowSecretsWithoutConsent,
+		&f.AllowsSecretsWithoutConsent,
 		"allow-secrets-without-consent",
 		false,
 		"let a MachineClass use any Secret of another namespace that this worker can read, even if the Secret's annotation "+
@@ -83,16 +83,16 @@ const fairShareDivisor = 4
 // FairCalls returns the fair share of one set, or of one namespace, as a number of concurrent calls to a provider.
 func (f *CloudFlags) FairCalls() int { return max(f.MaxConcurrentCalls/fairShareDivisor, 1) }
 
-// cloudCallPollers is the number of open polls of a worker for the calls of one provider. Source: if a decision of a
-// set deletes several machines, the calls for all these machines start at the same time. The calls for created machines
-// start one after the other.
-const cloudCallPollers = scale.MaxBatch
+// cloudCallPollerCount is the number of open polls of a worker for the calls of one provider. Source: if a decision of
+// a set deletes several machines, the calls for all these machines start at the same time. The calls for created
+// machines start one after the other.
+const cloudCallPollerCount = scale.MaxBatch
 
-// Options returns the options of an SDK worker that makes cloud calls.
-func (f *CloudFlags) Options() worker.Options {
-	options := Options()
+// CloudWorkerOptions returns the options of an SDK worker that makes cloud calls.
+func (f *CloudFlags) CloudWorkerOptions() worker.Options {
+	options := WorkerOptions()
 	options.MaxConcurrentActivityExecutionSize, options.TaskQueueActivitiesPerSecond = f.MaxConcurrentCalls, f.MaxCallsPerSecond
-	options.ActivityTaskPollerBehavior = pollerBehavior(cloudCallPollers)
+	options.ActivityTaskPollerBehavior = pollerBehavior(cloudCallPollerCount)
 	return options
 }
 
@@ -100,7 +100,7 @@ func (f *CloudFlags) Options() worker.Options {
 // provider's calls. If each namespace has its own target, its tenant may be hostile to the others, so no namespace gets
 // more than FairCalls. Call PrepareCalls once for calls, before StartCloudWorker.
 func (f *CloudFlags) PrepareCalls(
-	calls *cloud.Provider,
+	calls *cloud.Activities,
 	installation run.Installation,
 	name string,
 	metrics CloudMetrics,
@@ -110,7 +110,7 @@ func (f *CloudFlags) PrepareCalls(
 		calls.NamespaceCalls = f.FairCalls()
 	}
 	calls.Cloud, calls.Cluster = metrics.MeasureProvider(name, calls.Cloud), string(installation)
-	calls.ExhaustedRetry, calls.UnaskedSecrets = f.MaxExhaustedBackoff, f.AllowSecretsWithoutConsent
+	calls.ExhaustedRetry, calls.UnaskedSecrets = f.MaxExhaustedBackoff, f.AllowsSecretsWithoutConsent
 }
 
 // StartCloudWorker starts the worker of a shard's queue for a provider. Several workers may have the same calls.
@@ -120,12 +120,12 @@ func StartCloudWorker(
 	name string,
 	flags CloudFlags,
 	fatal FatalErrors,
-	calls *cloud.Provider,
+	calls *cloud.Activities,
 ) (worker.Worker, error) {
 	return StartWorker(
 		temporal,
 		shard.TaskQueue(provider.TaskQueue(name)),
-		flags.Options(),
+		flags.CloudWorkerOptions(),
 		fatal,
 		func(w worker.Registry) { w.RegisterActivity(calls) },
 	)
@@ -136,7 +136,7 @@ func StartCloudWorker(
 type Provider struct {
 	Name               string // value of provider in a MachineClass, in upper or lower case letters
 	Cloud              provider.Provider
-	ReadsNodeTemplates bool // the provider reads the annotations of a Machine's spec.nodeTemplate; see cloud.Provider
+	ReadsNodeTemplates bool // the provider reads the annotations of a Machine's spec.nodeTemplate; see cloud.Activities
 }
 
 // Main is the main function of the process. Main parses the flags and polls until SIGINT or SIGTERM. If there is an
@@ -186,11 +186,11 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	if err != nil {
 		return err
 	}
-	calls := &cloud.Provider{Cloud: p.Cloud, NodeTemplates: p.ReadsNodeTemplates}
+	calls := &cloud.Activities{Cloud: p.Cloud, NodeTemplates: p.ReadsNodeTemplates}
 	if err := ConnectProvider(flags.Flags, "millwright-provider-"+name, calls); err != nil {
 		return err
 	}
-	temporal, err := flags.ConnectTemporal(ctx, started.Logger, started.Registry)
+	temporal, err := flags.ConnectTemporal(ctx, started.Logger, started.MetricsRegistry)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	if err := process.ClaimInstallation(ctx, installation, temporal, calls.Secrets, started.Logger); err != nil {
 		return err
 	}
-	flags.PrepareCalls(calls, installation, name, NewCloudMetrics(started.Registry), flags.HasTargets())
+	flags.PrepareCalls(calls, installation, name, NewCloudMetrics(started.MetricsRegistry), flags.HasTargets())
 	fatal := NewFatalErrors()
 	var workers []worker.Worker
 	for _, number := range shards {
@@ -217,7 +217,7 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 // ConnectProvider creates clients of the control cluster and the target cluster for the activities of a provider. No
 // other code of the process uses these clients. Therefore, status writes of other machines do not delay a cloud call
 // when they use up --kube-api-qps. ConnectProvider sends no request.
-func ConnectProvider(flags process.Flags, agent string, calls *cloud.Provider) error {
+func ConnectProvider(flags process.Flags, agent string, calls *cloud.Activities) error {
 	control, err := flags.KubernetesConfig(agent)
 	if err != nil {
 		return err

@@ -27,18 +27,18 @@ func TestASecretOfAnotherNamespaceNeedsConsentByDefault(t *testing.T) {
 		set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 		flags.Register(set)
 		require.NoError(t, set.Parse(arguments))
-		var calls cloud.Provider
+		var calls cloud.Activities
 		flags.PrepareCalls(&calls, "prod", "fake", NewCloudMetrics(prometheus.NewRegistry()), false)
 		assert.Zero(t, calls.NamespaceCalls)
 		assert.Equal(t, "prod", calls.Cluster)
 		assert.Equal(t, unasked, calls.UnaskedSecrets)
-		assert.Equal(t, kube.DefaultExhaustedRetry, calls.ExhaustedRetry)
+		assert.Equal(t, kube.DefaultMaxExhaustedBackOff, calls.ExhaustedRetry)
 	}
 }
 
 func TestANamespaceWithItsOwnTargetGetsAQuarterOfTheCalls(t *testing.T) {
 	for most, want := range map[int]int{200: 50, 8: 2, 3: 1, 1: 1} {
-		flags, calls := CloudFlags{MaxConcurrentCalls: most}, cloud.Provider{}
+		flags, calls := CloudFlags{MaxConcurrentCalls: most}, cloud.Activities{}
 		flags.PrepareCalls(&calls, "prod", "fake", NewCloudMetrics(prometheus.NewRegistry()), true)
 		assert.Equal(t, want, calls.NamespaceCalls)
 	}
@@ -56,14 +56,14 @@ func TestReadsForCloudCallsHaveTheirOwnRateLimit(t *testing.T) {
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(text), 0o600))
 	// with QPS 1e-6, the client sends one request in eleven days
 	flags := process.Flags{Kubeconfig: kubeconfig, QPS: 1e-6, Burst: 1}
-	var calls, reports cloud.Provider
+	var calls, reports cloud.Activities
 	require.NoError(t, ConnectProvider(flags, "test", &calls))
 	require.NoError(t, ConnectProvider(flags, "test", &reports))
 
 	// the client fails at once if the rate limiter would make it wait longer than this hour
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	answered := func(p *cloud.Provider) bool {
+	answered := func(p *cloud.Activities) bool {
 		_, err := p.Secrets.CoreV1().Secrets("shop").Get(ctx, "keys", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}

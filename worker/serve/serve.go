@@ -17,32 +17,32 @@ import (
 )
 
 const (
-	// clusterSlots is the maximum number of concurrent activities of a worker of the cluster queues. Source: each
+	// clusterSlotCount is the maximum number of concurrent activities of a worker of the cluster queues. Source: each
 	// activity sends one or two requests to the API server.
-	clusterSlots = 100
+	clusterSlotCount = 100
 
-	// workflowSlots is the maximum number of concurrent workflow tasks of an SDK worker. Each workflow task may run
+	// workflowSlotCount is the maximum number of concurrent workflow tasks of an SDK worker. Each workflow task may run
 	// local activities. Further tasks wait at Temporal's server, where tasks of other deployments can have priority.
 	// Source: ADR 0089.
-	workflowSlots = 40
+	workflowSlotCount = 40
 
 	stopTimeout = 30 * time.Second
 )
 
-// Options returns the options of a worker. The worker is versioned if Temporal's worker controller has set the
+// WorkerOptions returns the options of a worker. The worker is versioned if Temporal's worker controller has set the
 // environment variables for versioning.
-func Options() worker.Options {
+func WorkerOptions() worker.Options {
 	options := worker.Options{
-		MaxConcurrentActivityExecutionSize:     clusterSlots,
+		MaxConcurrentActivityExecutionSize:     clusterSlotCount,
 		WorkerStopTimeout:                      stopTimeout,
-		MaxConcurrentWorkflowTaskExecutionSize: workflowSlots,
+		MaxConcurrentWorkflowTaskExecutionSize: workflowSlotCount,
 		WorkflowTaskPollerBehavior:             pollerBehavior(minPollers),
 		ActivityTaskPollerBehavior:             pollerBehavior(minPollers),
 		DisableRegistrationAliasing:            true,
 		// Without the throttle intervals below, the SDK would send heartbeats at 0.8 times the heartbeat timeout. An
 		// activity learns of its cancellation only from the response to a heartbeat.
-		MaxHeartbeatThrottleInterval:     kube.HeartbeatEvery,
-		DefaultHeartbeatThrottleInterval: kube.HeartbeatEvery,
+		MaxHeartbeatThrottleInterval:     kube.HeartbeatInterval,
+		DefaultHeartbeatThrottleInterval: kube.HeartbeatInterval,
 	}
 	deployment, build := os.Getenv("TEMPORAL_DEPLOYMENT_NAME"), os.Getenv("TEMPORAL_WORKER_BUILD_ID")
 	if deployment != "" && build != "" {

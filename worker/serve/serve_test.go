@@ -10,7 +10,7 @@ import (
 
 // An activity learns of its cancellation only from the response to a heartbeat.
 func TestHeartbeatsAreNotThrottled(t *testing.T) {
-	options := Options()
-	assert.Equal(t, kube.HeartbeatEvery, options.MaxHeartbeatThrottleInterval)
-	assert.Equal(t, kube.HeartbeatEvery, options.DefaultHeartbeatThrottleInterval)
+	options := WorkerOptions()
+	assert.Equal(t, kube.HeartbeatInterval, options.MaxHeartbeatThrottleInterval)
+	assert.Equal(t, kube.HeartbeatInterval, options.DefaultHeartbeatThrottleInterval)
 }

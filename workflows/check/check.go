@@ -32,8 +32,8 @@ type Result struct {
 // most a minute and changes nothing.
 func Provider(ctx workflow.Context, in Input) (Result, error) {
 	var result Result
-	asked := run.ShortQuestionOptions(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
-	err := workflow.ExecuteActivity(asked, new(cloud.Provider).CheckClass, in.Class).Get(ctx, &result.CheckResult)
+	asked := run.ShortCallOptions(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
+	err := workflow.ExecuteActivity(asked, new(cloud.Activities).CheckClass, in.Class).Get(ctx, &result.CheckResult)
 	if err == nil || ctx.Err() != nil {
 		return result, ctx.Err()
 	}

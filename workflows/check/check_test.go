@@ -19,7 +19,7 @@ import (
 func runCheck(t *testing.T, answer func(context.Context, kube.Ref) (cloud.CheckResult, error)) check.Result {
 	t.Helper()
 	env := activitiestest.NewWorkflowEnvironment()
-	env.RegisterActivity(&cloud.Provider{})
+	env.RegisterActivity(&cloud.Activities{})
 	env.OnActivity("CheckClass", mock.Anything, kube.Ref{Namespace: "shop", Name: "small"}).Return(answer)
 	env.ExecuteWorkflow(
 		check.Provider,

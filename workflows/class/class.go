@@ -35,7 +35,7 @@ func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 		ctx,
 		c.WorkflowState,
 		"which finalizers are missing, and which must be removed?",
-		c.NewRead(ctx),
+		c.NewReadInput(ctx),
 	)
 	if err != nil {
 		return d, err
@@ -58,7 +58,7 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 	secrets := slices.Concat(d.Guard, d.Unguard)
 	switch {
 	case d.Prepare || d.Release && len(secrets) == 0:
-		return nil, run.WriteObject(ctx, c.WorkflowState, "finalizer: "+d.Why, finalizeClass, c.NewRead(ctx))
+		return nil, run.WriteObject(ctx, c.WorkflowState, "finalizer: "+d.Why, finalizeClass, c.NewReadInput(ctx))
 	case len(secrets) > 0:
 		changes := class.SecretChanges{Class: c.Ref, Secrets: secrets}
 		made, err := finalizeSecrets.RunLocalFirst(ctx, c.WorkflowState, "finalizers of Secrets: "+d.Why, changes)
@@ -67,9 +67,9 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 		return nil, err
 	case d.Serving != nil:
 		report := *d.Serving
-		report.ReadInput = c.NewRead(ctx)
+		report.ReadInput = c.NewReadInput(ctx)
 		return nil, run.WriteObject(ctx, c.WorkflowState, "status: "+d.Why, reportServing, report)
-	case d.Need == attention.Nothing:
+	case d.Need == attention.NeedNothing:
 		return run.CalmResult(d.Why)
 	default:
 		return nil, c.AwaitChange(ctx)
@@ -82,7 +82,7 @@ func (c *machineClass) stepForDecision(d class.Decision) run.Step {
 		return run.Step{Name: vocabulary.StepGuardSecrets, Why: d.Why}
 	case len(d.Unguard) > 0:
 		return run.Step{Name: vocabulary.StepReleaseSecrets, Why: d.Why}
-	case d.Need == attention.Deletion && !d.Release:
+	case d.Need == attention.NeedDeletion && !d.Release:
 		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Why}
 	default: // nothing is left to do, or only the finalizer of the class must be written
 		return run.Step{Why: d.Why}

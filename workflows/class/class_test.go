@@ -54,7 +54,7 @@ func newClassTestEnv(t *testing.T) *classTestEnv {
 			w.isClassGone = true
 		} else {
 			w.logActivity("guard class")
-			w.facts.Finalizer = true
+			w.facts.HasFinalizer = true
 		}
 		return "50", nil
 	}
@@ -62,7 +62,7 @@ func newClassTestEnv(t *testing.T) *classTestEnv {
 		for _, s := range in.Secrets {
 			w.logActivity(s.Name)
 		}
-		w.facts.Unguarded, w.facts.Unused = 0, 0
+		w.facts.UnguardedSecretCount, w.facts.UnusedSecretCount = 0, 0
 		return kube.MinVersions{class.SecretsResource: "60"}, nil
 	}
 	return w
@@ -76,19 +76,19 @@ func (w *classTestEnv) decideClass(live bool) class.Decision {
 	}
 	f := w.facts
 	if w.isCacheWithoutMachines && !live {
-		f.Machines = 0
+		f.MachineCount = 0
 	}
 	need := attention.DecideClass(f)
 	d := class.Decision{
 		Need: need.Need, Why: need.Why,
-		Prepare: !f.Finalizer && !f.Deleting,
-		Release: f.Deleting && f.Finalizer && f.Machines == 0 && f.Unused == 0,
+		Prepare: !f.HasFinalizer && !f.Deleting,
+		Release: f.Deleting && f.HasFinalizer && f.MachineCount == 0 && f.UnusedSecretCount == 0,
 		Seen:    kube.MinVersions{class.ClassesResource: "40"},
 	}
-	if f.Unguarded > 0 {
+	if f.UnguardedSecretCount > 0 {
 		d.Guard = []class.SecretTarget{{Name: "guard secret"}}
 	}
-	if f.Unused > 0 {
+	if f.UnusedSecretCount > 0 {
 		d.Unguard = []class.SecretTarget{{Name: "release secret"}}
 	}
 	return d
@@ -113,7 +113,7 @@ func (w *classTestEnv) runClass(t *testing.T, in run.Input) run.Result {
 
 func TestMachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
 	w := newClassTestEnv(t)
-	w.facts = attention.ClassFacts{Unguarded: 1}
+	w.facts = attention.ClassFacts{UnguardedSecretCount: 1}
 	start := w.env.Now()
 	result := w.runClass(
 		t,
@@ -133,13 +133,13 @@ func TestMachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
 
 func TestMachineClassWaitsForItsMachines(t *testing.T) {
 	w := newClassTestEnv(t)
-	w.facts = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 2}
+	w.facts = attention.ClassFacts{Deleting: true, HasFinalizer: true, MachineCount: 2}
 	var shown []string
 	w.changeAfterDelay(
 		time.Minute,
-		func() { shown = append(shown, workflowstest.CurrentDetails(t, w.env)); w.facts.Machines = 1 },
+		func() { shown = append(shown, workflowstest.CurrentDetails(t, w.env)); w.facts.MachineCount = 1 },
 	)
-	w.changeAfterDelay(time.Hour, func() { w.facts.Machines, w.facts.Unused = 0, 1 })
+	w.changeAfterDelay(time.Hour, func() { w.facts.MachineCount, w.facts.UnusedSecretCount = 0, 1 })
 	require.Equal(t, run.OutcomeGone, w.runClass(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{
 		"decide live", "signal", "decide", "signal",
@@ -152,9 +152,9 @@ func TestMachineClassWaitsForItsMachines(t *testing.T) {
 // A class must not lose its finalizer only because a machine is missing in the cache.
 func TestMachineClassRemovesFinalizersOnlyAfterALiveRead(t *testing.T) {
 	w := newClassTestEnv(t)
-	w.facts, w.isCacheWithoutMachines = attention.ClassFacts{Deleting: true, Finalizer: true, Machines: 1}, true
+	w.facts, w.isCacheWithoutMachines = attention.ClassFacts{Deleting: true, HasFinalizer: true, MachineCount: 1}, true
 	w.changeAfterDelay(time.Minute, func() {})
-	w.changeAfterDelay(time.Hour, func() { w.facts.Machines = 0 })
+	w.changeAfterDelay(time.Hour, func() { w.facts.MachineCount = 0 })
 	w.runClass(t, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(
 		t,
@@ -175,14 +175,14 @@ func TestMachineClassRemovesFinalizersOnlyAfterALiveRead(t *testing.T) {
 
 func TestEditedMachineClassReleasesItsFormerSecret(t *testing.T) {
 	w := newClassTestEnv(t)
-	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1, Unused: 1}
+	w.facts = attention.ClassFacts{HasFinalizer: true, UnguardedSecretCount: 1, UnusedSecretCount: 1}
 	require.Equal(t, run.OutcomeCalm, w.runClass(t, run.Input{Ref: workflowstest.ObjectRef, Continued: true}).Outcome)
 	require.Equal(t, []string{"decide", "decide live", "guard secret", "release secret", "decide"}, w.activityLog)
 }
 
 func TestMachineClassReadsLiveAfterAConflict(t *testing.T) {
 	w := newClassTestEnv(t)
-	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
+	w.facts = attention.ClassFacts{HasFinalizer: true, UnguardedSecretCount: 1}
 	write := w.finalizeSecrets
 	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
 		w.finalizeSecrets = write
@@ -195,9 +195,9 @@ func TestMachineClassReadsLiveAfterAConflict(t *testing.T) {
 // A deleted Secret has no version to wait for, and the cache may still contain the Secret.
 func TestMachineClassReadsLiveWhenItsSecretIsGone(t *testing.T) {
 	w := newClassTestEnv(t)
-	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
+	w.facts = attention.ClassFacts{HasFinalizer: true, UnguardedSecretCount: 1}
 	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
-		w.facts.Unguarded = 0
+		w.facts.UnguardedSecretCount = 0
 		return kube.MinVersions{}, nil
 	}
 	w.runClass(t, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
@@ -226,7 +226,7 @@ func TestMachineClassThatIsDeletedDuringAWriteEndsAsGone(t *testing.T) {
 
 func TestMachineClassWhoseSecretIsRefusedTriesAgain(t *testing.T) {
 	w := newClassTestEnv(t)
-	w.facts = attention.ClassFacts{Finalizer: true, Unguarded: 1}
+	w.facts = attention.ClassFacts{HasFinalizer: true, UnguardedSecretCount: 1}
 	attempts := 0
 	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
 		if attempts++; attempts > 1 {

@@ -18,7 +18,7 @@ import (
 // withNodeMarks returns the decision with 40 node marks. 40 is more than MaxWritesOnOwnQueue, so a regular activity
 // writes the marks and does not delay signals.
 func withNodeMarks(d deployment.Decision) deployment.Decision {
-	d.Rollout.Taint, d.Rollout.ProtectFromAutoscaler = slices.Repeat(oneTarget, 20), slices.Repeat(oneTarget, 20)
+	d.Rollout.Taint, d.Rollout.ProtectFromAutoscaler = slices.Repeat(testTargets, 20), slices.Repeat(testTargets, 20)
 	return d
 }
 
@@ -41,7 +41,7 @@ func TestSelectionOfNodesIsAwaited(t *testing.T) {
 		t,
 		withChange(
 			withNodeMarks(waitDecision(rollout.HeldByMachines)),
-			func(d *deployment.Decision) { d.Rollout.Select = oneTarget },
+			func(d *deployment.Decision) { d.Rollout.Select = testTargets },
 		),
 		completeDecision(),
 	)

@@ -46,7 +46,7 @@ func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 		resizeDecision("grow"),
 		rollbackDecision(),
 		withChange(completeDecision(), func(d *deployment.Decision) {
-			d.Pending.Need, d.Report = attention.Scale, true
+			d.Pending.Need, d.Report = attention.NeedScale, true
 		}),
 		goneDecision(),
 	)
@@ -84,7 +84,7 @@ func rolloutIDsInReads(reads []deployment.Input) (names []string) {
 func TestADeploymentOfClusterAPIContinuesAsItsOwnKind(t *testing.T) {
 	w := newClusterAPITestEnv(
 		t,
-		withChange(completeDecision(), func(d *deployment.Decision) { d.Pending.Need, d.Report = attention.Scale, true }),
+		withChange(completeDecision(), func(d *deployment.Decision) { d.Pending.Need, d.Report = attention.NeedScale, true }),
 		completeDecision(),
 	)
 	w.env.ExecuteWorkflow(workflows.ClusterAPIDeployment, run.Input{Ref: workflowstest.ObjectRef})
@@ -96,7 +96,7 @@ func TestADeploymentOfClusterAPIContinuesAsItsOwnKind(t *testing.T) {
 // A deployment that has lost Millwright's label also loses its finalizer, even during a rollout. The run then ends.
 func TestHandedOverClusterAPIDeploymentLosesItsFinalizer(t *testing.T) {
 	lost := deployment.Decision{
-		Pending: attention.Decision{Need: attention.Scale, Why: "it was handed over"},
+		Pending: attention.Decision{Need: attention.NeedScale, Why: "it was handed over"},
 		Release: true,
 	}
 	t.Run("while it is calm", func(t *testing.T) {
@@ -130,17 +130,17 @@ func TestClusterAPIRequestsAreWrittenByTheirOwnActivity(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newClusterAPITestEnv(t, waitDecision(rollout.HeldBy))
+			w := newClusterAPITestEnv(t, waitDecision(rollout.HeldByCancel))
 			if name == "rollout" {
 				w.decisionScript = []deployment.Decision{waitDecision(rollout.HeldByMachines)}
 			}
-			s := workflowstest.NewOperatorOfActivity("ApplyClusterAPIRequest", w.env, w.lock)
+			s := workflowstest.NewOperatorForActivity("ApplyClusterAPIRequest", w.env, w.lock)
 			s.RunAfterDelay(time.Minute, func() { s.SendUpdate(pauseInput) })
 			w.changeAfterDelay(10*time.Minute, goneDecision())
 			start(w)
 			require.NoError(t, w.env.GetWorkflowError())
 			require.Equal(t, []any{"written"}, s.UpdateAnswers)
-			require.Equal(t, request.MachineDeployment, s.AppliedRequests[0].Kind)
+			require.Equal(t, request.KindMachineDeployment, s.AppliedRequests[0].Kind)
 			require.Equal(
 				t,
 				"12",
@@ -151,7 +151,7 @@ func TestClusterAPIRequestsAreWrittenByTheirOwnActivity(t *testing.T) {
 	}
 	t.Run("a rollout that is cancelled in Temporal", func(t *testing.T) {
 		w := newClusterAPITestEnv(t, waitDecision(rollout.HeldByMachines))
-		s := workflowstest.NewOperatorOfActivity("ApplyClusterAPIRequest", w.env, w.lock)
+		s := workflowstest.NewOperatorForActivity("ApplyClusterAPIRequest", w.env, w.lock)
 		w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 		w.env.ExecuteWorkflow(
 			workflows.ClusterAPIRollout,

@@ -52,7 +52,7 @@ func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*
 	if err != nil || acted {
 		return nil, m.reportRefusal(ctx, d, err)
 	}
-	if waits := m.futuresToAwait(ctx, d); len(waits) > 0 || d.Pending.Need != attention.Nothing || !m.hasActed {
+	if waits := m.futuresToAwait(ctx, d); len(waits) > 0 || d.Pending.Need != attention.NeedNothing || !m.hasActed {
 		return nil, m.AwaitChange(ctx, waits...)
 	}
 	if t := m.Timers["settled"]; t == nil || t.Future.IsReady() { // a signal does not restart the timer
@@ -77,7 +77,7 @@ func (m *machineDeployment) carryOutDecision(ctx workflow.Context, d deployment.
 		m.ShowStep(ctx, stepDuringRollout(d.Operation))
 		return true, m.followRollout(ctx, d.Operation, d)
 	}
-	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldBy && d.Rollout.Create == nil && !d.Prepare {
+	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldByCancel && d.Rollout.Create == nil && !d.Prepare {
 		m.ShowStep(ctx, stepDuringRollout(m.rolloutID(ctx, d.Rollout.TargetRevision())))
 		return true, m.startAndAwaitRollout(ctx, d)
 	}
@@ -156,17 +156,17 @@ func (m *machineDeployment) stepForDecision(d deployment.Decision) run.Step {
 		return run.Step{Name: vocabulary.StepCreateSet, Why: d.Rollout.Why}
 	case len(d.Rollout.Resize) > 0:
 		return run.Step{Name: vocabulary.StepResizeSet, Why: d.Rollout.Why}
-	case d.Pending.Need == attention.Deletion:
+	case d.Pending.Need == attention.NeedDeletion:
 		return run.Step{Name: vocabulary.StepAwaitSets, Why: d.Pending.WaitText()}
-	case d.Pending.Need == attention.Replace && d.ReplaceHeld:
+	case d.Pending.Need == attention.NeedReplacement && d.ReplaceHeld:
 		return run.Step{
 			Name:      vocabulary.StepAwaitReplacements,
 			Why:       d.Pending.WaitText(),
 			BlockedBy: []string{vocabulary.ConditionReplacementHeld},
 		}
-	case d.Pending.Need == attention.Replace:
+	case d.Pending.Need == attention.NeedReplacement:
 		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.WaitText()}
-	case d.Rollout.HoldBy == rollout.HeldByFault:
+	case d.Rollout.HoldBy == rollout.HeldByInvalidSpec:
 		return run.Step{
 			Name:      vocabulary.StepInvalid,
 			Why:       d.Pending.WaitText(),
@@ -174,6 +174,6 @@ func (m *machineDeployment) stepForDecision(d deployment.Decision) run.Step {
 			Stuck:     true,
 		}
 	default: // nothing is left to do, or only the status must be written
-		return run.Step{Why: d.Pending.WaitText(), Table: tableOfSets(d.Picture)}
+		return run.Step{Why: d.Pending.WaitText(), Table: formatSetTable(d.Picture)}
 	}
 }

@@ -108,7 +108,7 @@ func TestMachineDeploymentContinuesWhenItsRolloutHasEnded(t *testing.T) {
 		t,
 		waitDecision(rollout.HeldByMachines),
 		withChange(completeDecision(), func(d *deployment.Decision) {
-			d.Pending.Need, d.Report = attention.Scale, true
+			d.Pending.Need, d.Report = attention.NeedScale, true
 		}),
 		completeDecision(),
 	)
@@ -121,7 +121,7 @@ func TestMachineDeploymentContinuesWhenItsRolloutHasEnded(t *testing.T) {
 	require.Equal(t, []string{"start " + rolloutID, "ReportDeployment"}, w.activityLog)
 }
 
-func TestMachineDeploymentRestartsARolloutThatFailedOrWasTerminated(t *testing.T) {
+func TestMachineDeploymentRestartsAFailedOrTerminatedRollout(t *testing.T) {
 	for name, end := range map[string]error{
 		"failed":     temporal.NewNonRetryableApplicationError("bad", "Bad", nil),
 		"cancelled":  temporal.NewCanceledError(), // the deployment has no hold
@@ -171,7 +171,7 @@ func TestMachineDeploymentStartsNoRolloutIfNoneIsDue(t *testing.T) {
 		change func(*deployment.Decision)
 		want   string
 	}{
-		{"somebody cancelled this revision", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldBy }, "ChangeSets"},
+		{"somebody cancelled this revision", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldByCancel }, "ChangeSets"},
 		{"the set of the template is yet to be made", func(d *deployment.Decision) {
 			d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
 		}, "CreateSet"},
@@ -208,7 +208,7 @@ func TestMachineDeploymentReadsLiveAfterAConflict(t *testing.T) {
 func TestMachineDeploymentDecidesAgainAtTheRecheckTime(t *testing.T) {
 	w := newDeploymentTestEnv(t)
 	w.decisionScript = []deployment.Decision{withChange(completeDecision(), func(d *deployment.Decision) {
-		d.Pending.Need, d.Rollout.Recheck = attention.Scale, w.startTime.Add(time.Minute)
+		d.Pending.Need, d.Rollout.Recheck = attention.NeedScale, w.startTime.Add(time.Minute)
 	}), goneDecision()}
 	w.runDeployment(t)
 	require.Equal(t, []time.Duration{0, time.Minute}, w.decisionTimes)

@@ -186,7 +186,7 @@ func conflictError() error {
 // resizeDecision returns a decision that changes the size of a set during the rollout to revision 7.
 func resizeDecision(why string) deployment.Decision {
 	return deployment.Decision{
-		Pending: attention.Decision{Need: attention.Scale, Why: why},
+		Pending: attention.Decision{Need: attention.NeedScale, Why: why},
 		Version: "4",
 		Rollout: rollout.Decision{
 			Rolling:  true,
@@ -202,7 +202,7 @@ func resizeDecision(why string) deployment.Decision {
 // waitDecision returns a decision for a rollout to revision 7 in which the rollout has nothing to do.
 func waitDecision(holdBy string) deployment.Decision {
 	return deployment.Decision{
-		Pending: attention.Decision{Need: attention.Rollout, Why: "it waits"},
+		Pending: attention.Decision{Need: attention.NeedRollout, Why: "it waits"},
 		Version: "4",
 		Rollout: rollout.Decision{
 			Rolling: true, Revision: 7, HoldBy: holdBy, Why: "it waits",

@@ -19,7 +19,7 @@ import (
 func (m *machineDeployment) followRollout(ctx workflow.Context, id string, d deployment.Decision) error {
 	defer m.CancelTimer("follow")
 	m.Live, m.Ended = true, "" // the next decision reads from the API server
-	check := m.followCheckTimer(ctx, d)
+	check := m.rolloutCheckTimer(ctx, d)
 	for {
 		if !m.forwardSignal(ctx, id) {
 			m.endedRolloutID = id
@@ -75,10 +75,10 @@ func (m *machineDeployment) cancelFollowedRollout(ctx workflow.Context, id strin
 	m.CancelTimer("cancel")
 }
 
-// followCheckTimer returns a timer that fires one minute after the next known due time. Without a due time, the timer
+// rolloutCheckTimer returns a timer that fires one minute after the next known due time. Without a due time, the timer
 // fires after 61 minutes. Temporal reports the termination of a child workflow only to the parent. A run that did not
 // start the rollout must therefore check whether the rollout is still open.
-func (m *machineDeployment) followCheckTimer(ctx workflow.Context, d deployment.Decision) workflow.Future {
+func (m *machineDeployment) rolloutCheckTimer(ctx workflow.Context, d deployment.Decision) workflow.Future {
 	var at time.Time
 	for _, t := range []time.Time{d.ReplaceHeldUntil, d.Rollout.Recheck} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {

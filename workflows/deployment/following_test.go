@@ -42,8 +42,8 @@ func newFollowTestEnv(t *testing.T, script ...deployment.Decision) *deploymentTe
 
 // bothResults contains the results of the two workflows of a test environment from newFollowTestEnv.
 type bothResults struct {
-	rollout    workflows.RolloutResult
-	deployment error
+	rolloutResult   workflows.RolloutResult
+	deploymentError error
 }
 
 // runBothWorkflows runs the rollout and the deployment's workflow until the rollout ends.
@@ -63,11 +63,15 @@ func (w *deploymentTestEnv) runBothWorkflows(t *testing.T) (o bothResults) {
 			workflows.Rollout,
 			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
 		)
-		o.deployment = start(deploymentID, workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef}).Get(ctx, nil)
+		o.deploymentError = start(
+			deploymentID,
+			workflows.MachineDeployment,
+			run.Input{Ref: workflowstest.ObjectRef},
+		).Get(ctx, nil)
 		if ended, err := workflow.AwaitWithTimeout(ctx, time.Second, open.IsReady); !ended {
 			return err
 		}
-		return open.Get(ctx, &o.rollout)
+		return open.Get(ctx, &o.rolloutResult)
 	})
 	require.NoError(t, w.env.GetWorkflowError())
 	return o
@@ -99,22 +103,22 @@ func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 		"as it would start it":       resizeDecision("grow"),
 		"as the status names it":     withRollout(resizeDecision("grow")),
 		"while only the size counts": withRollout(withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
-		"where marks come first":     withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: oneTarget}}}),
-		"where the set is to be made": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{
+		"where marks come first":     withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Rollout: rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: testTargets}}}),
+		"where the set is to be made": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Rollout: rollout.Decision{
 			SetChanges: rollout.SetChanges{Create: &rollout.SetCreation{Revision: 8}},
 		}}),
-		"where a finalizer is missing":   withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Prepare: true}),
-		"where only a report is to come": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Report: true}),
-		"where machines are replaced":    withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Replace}, Replace: true}),
-		"where it is being deleted":      withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.Deletion}, Rollout: rollout.Decision{SetChanges: rollout.SetChanges{Delete: oneTarget}}}),
+		"where a finalizer is missing":   withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Prepare: true}),
+		"where only a report is to come": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Report: true}),
+		"where machines are replaced":    withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedReplacement}, Replace: true}),
+		"where it is being deleted":      withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedDeletion}, Rollout: rollout.Decision{SetChanges: rollout.SetChanges{Delete: testTargets}}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFollowTestEnv(t, found)
 			w.signalDeployment(t, time.Minute, "9")
 			w.signalDeployment(t, 5*time.Minute, "10", w.setScripts(completeDecision(), goneDecision()))
 			o := w.runBothWorkflows(t)
-			require.NoError(t, o.deployment)
-			require.Equal(t, workflows.OutcomeCompleted, o.rollout.Outcome)
+			require.NoError(t, o.deploymentError)
+			require.Equal(t, workflows.OutcomeCompleted, o.rolloutResult.Outcome)
 			require.Empty(t, w.activityLog, "nothing is done beside the rollout")
 			require.Equal(
 				t,
@@ -150,7 +154,7 @@ func TestMachineDeploymentActsWhenARolloutThatItFollowedHasEnded(t *testing.T) {
 		),
 	)
 	o := w.runBothWorkflows(t)
-	require.Equal(t, workflows.OutcomeSuperseded, o.rollout.Outcome)
+	require.Equal(t, workflows.OutcomeSuperseded, o.rolloutResult.Outcome)
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
 	require.Equal(t, rolloutID, w.activityInputs[1].(deployment.Report).Over)
 	require.Equal(t, []time.Duration{0, time.Minute, time.Minute}, w.decisionTimes)
@@ -165,7 +169,7 @@ func TestMachineDeploymentThatFollowsARolloutTakesRequests(t *testing.T) {
 		require.NoError(t, w.env.SignalWorkflowByID(deploymentID, run.RequestMessageName, pauseInput))
 	}, time.Minute)
 	w.signalDeployment(t, 2*time.Minute, "9", w.setScripts(completeDecision(), goneDecision()))
-	require.NoError(t, w.runBothWorkflows(t).deployment)
+	require.NoError(t, w.runBothWorkflows(t).deploymentError)
 	require.Len(t, s.AppliedRequests, 1)
 	require.Equal(t, pauseOrder, s.AppliedRequests[0].Order)
 	require.Equal(
@@ -177,13 +181,13 @@ func TestMachineDeploymentThatFollowsARolloutTakesRequests(t *testing.T) {
 }
 
 // A cancellation of the deployment's workflow cancels its rollout, even if an earlier run started the rollout.
-func TestCancellingAMachineDeploymentCancelsTheRolloutThatItFollows(t *testing.T) {
+func TestCancelledDeploymentCancelsTheRolloutThatItFollows(t *testing.T) {
 	w := newFollowTestEnv(t, withRollout(resizeDecision("grow")))
 	s := workflowstest.NewOperator(w.env, w.lock)
 	w.env.RegisterDelayedCallback(func() { w.env.CancelWorkflowByID(deploymentID, "") }, time.Minute)
 	o := w.runBothWorkflows(t)
-	require.True(t, temporal.IsCanceledError(o.deployment))
-	require.Equal(t, workflows.OutcomeCancelled, o.rollout.Outcome)
+	require.True(t, temporal.IsCanceledError(o.deploymentError))
+	require.Equal(t, workflows.OutcomeCancelled, o.rolloutResult.Outcome)
 	require.Len(t, s.AppliedRequests, 1)
 	require.Equal(t, request.Cancel, s.AppliedRequests[0].Order.Command)
 	require.Equal(t, time.Minute, w.env.Now().Sub(w.startTime).Round(time.Second))
@@ -249,7 +253,7 @@ func TestMachineDeploymentSignalsNoRolloutThatItStartedItself(t *testing.T) {
 // No signal reports that a rollout was terminated. Work that becomes due without a change must not wait forever for the
 // terminated rollout. Any other change causes a signal, and the attempt to forward the signal shows that the rollout is
 // not open.
-func TestMachineDeploymentNoticesThatTheRolloutItFollowsWasTerminated(t *testing.T) {
+func TestMachineDeploymentNoticesATerminatedRollout(t *testing.T) {
 	t.Run("by the clock", func(t *testing.T) {
 		w := newDeploymentTestEnv(t)
 		due := func(d *deployment.Decision) {

@@ -112,7 +112,7 @@ func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 	for name, failure := range map[string]error{"it took too long": temporal.NewTimeoutError(3, nil), "refused": refusedError()} {
 		t.Run(name, func(t *testing.T) {
 			forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
-				tainting := func(d *deployment.Decision) { d.Rollout.Taint = oneTarget }
+				tainting := func(d *deployment.Decision) { d.Rollout.Taint = testTargets }
 				mark := withChange(
 					withChange(resizeOnlyDecision(), tainting),
 					func(d *deployment.Decision) { d.Rollout.Resize = nil },
@@ -132,12 +132,12 @@ func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 }
 
 // If a node write for which the workflow waits is refused or times out, the workflow waits before it retries the write.
-func TestNodesThatCannotBeWrittenAreWaitedFor(t *testing.T) {
+func TestFailedNodeWriteIsRetriedAfterAWait(t *testing.T) {
 	forEachSetWriter(t, func(t *testing.T, w *deploymentTestEnv, run func()) {
 		w.decisionScript = []deployment.Decision{
 			withChange(
 				resizeOnlyDecision(),
-				func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.ClearUpdateLabels = nil, oneTarget },
+				func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.ClearUpdateLabels = nil, testTargets },
 			),
 			goneDecision(),
 		}
@@ -160,7 +160,7 @@ func TestNodesAreSelectedByARegularActivity(t *testing.T) {
 		w.decisionScript = []deployment.Decision{
 			withChange(
 				resizeOnlyDecision(),
-				func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, oneTarget },
+				func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, testTargets },
 			),
 			goneDecision(),
 		}
@@ -210,7 +210,7 @@ func TestDeletedDeploymentDropsTheRefusalOfItsSet(t *testing.T) {
 		d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
 	})
 	going := withChange(resizeOnlyDecision(), func(d *deployment.Decision) {
-		d.Pending.Need, d.Rollout.Resize, d.Report = attention.Deletion, nil, true
+		d.Pending.Need, d.Rollout.Resize, d.Report = attention.NeedDeletion, nil, true
 	})
 	calm := withChange(going, func(d *deployment.Decision) { d.Report = false })
 	w := newDeploymentTestEnv(t, making, going, calm)

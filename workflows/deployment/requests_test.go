@@ -70,37 +70,37 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 			require.Equal(t, []any{"written"}, s.UpdateAnswers, "it waits for nothing else")
 			s.SendUpdate(
 				workflowsrun.RequestInput{
-					Command:  "cancel",
-					Reason:   " bad\nimage ",
-					Back:     true,
-					Revision: &back,
-					UID:      workflowstest.ObjectRef.UID,
+					Command:   "cancel",
+					Reason:    " bad\nimage ",
+					RollsBack: true,
+					Revision:  &back,
+					UID:       workflowstest.ObjectRef.UID,
 				},
 			)
 		})
 		s.RunAfterDelay(3*time.Minute, func() {
-			s.SendUpdate(workflowsrun.RequestInput{Command: "approve", Actor: "ann", Steps: 2})
+			s.SendUpdate(workflowsrun.RequestInput{Command: "approve", Actor: "ann", ApprovedSteps: 2})
 			workflowstest.SignalChange(w.env)
 		})
 		run()
 		require.Len(t, s.AppliedRequests, 3)
 		require.Equal(
 			t,
-			activitiesrequest.Request{Kind: request.MachineDeployment, Object: workflowstest.ObjectRef, Order: pauseOrder},
+			activitiesrequest.Request{Kind: request.KindMachineDeployment, Object: workflowstest.ObjectRef, Order: pauseOrder},
 			s.AppliedRequests[0],
 		)
 		require.WithinDuration(t, w.startTime.Add(time.Minute), s.RequestTimes[0], 0)
 		require.Equal(t, request.CommandOrder{
-			Command:  request.Cancel,
-			Actor:    "somebody in Temporal",
-			Reason:   "bad image",
-			Revision: &back,
-			Back:     true,
-			UID:      workflowstest.ObjectRef.UID,
+			Command:   request.Cancel,
+			Actor:     "somebody in Temporal",
+			Reason:    "bad image",
+			Revision:  &back,
+			RollsBack: true,
+			UID:       workflowstest.ObjectRef.UID,
 		}, s.AppliedRequests[1].Order)
 		require.Equal(
 			t,
-			request.CommandOrder{Command: request.Approve, Actor: "somebody in Temporal who signs as ann", Steps: 2},
+			request.CommandOrder{Command: request.Approve, Actor: "somebody in Temporal who signs as ann", ApprovedSteps: 2},
 			s.AppliedRequests[2].Order,
 		)
 		require.Equal(
@@ -118,7 +118,7 @@ func TestInvalidRolloutRequestIsRefusedWithoutAnActivity(t *testing.T) {
 		// only machines accept the command force
 		`there is no command "force": the commands are start, pause`:             workflowstest.NewForceRequest("ann"),
 		"cancel needs a reason: reason TEXT":                                     workflowsrun.RequestInput{Command: "cancel"},
-		`pause does not take "steps": it is for approve`:                         workflowsrun.RequestInput{Command: "pause", Steps: 1},
+		`pause does not take "steps": it is for approve`:                         workflowsrun.RequestInput{Command: "pause", ApprovedSteps: 1},
 		"the request cannot be read: json: cannot unmarshal string":              map[string]any{"command": "undo", "revision": "three"},
 		"the request is for a deployment with UID other, and this one has UID u": workflowsrun.RequestInput{Command: "pause", UID: "other"},
 	} {
@@ -153,14 +153,14 @@ func TestRolloutRequestBySignalIsWritten(t *testing.T) {
 		require.Equal(
 			t,
 			activitiesrequest.Request{
-				Kind:    request.MachineDeployment,
+				Kind:    request.KindMachineDeployment,
 				Object:  workflowstest.ObjectRef,
 				Order:   pauseOrder,
 				Unheard: true,
 			},
 			s.AppliedRequests[0],
 		)
-		require.Contains(t, s.AppliedRequests[1].Order.Unread, "cannot unmarshal string")
+		require.Contains(t, s.AppliedRequests[1].Order.ParseError, "cannot unmarshal string")
 		require.Equal(t, request.Command("force"), s.AppliedRequests[2].Order.Command, "it is refused where people see it")
 		require.Equal(t, "12", w.decisionInputs[len(w.decisionInputs)-1].Versions[kube.DeploymentsResource])
 	})
@@ -181,7 +181,7 @@ func TestRolloutThatIsCancelledInTemporalHoldsTheDeployment(t *testing.T) {
 			w.mockWrites(20 * time.Second)
 			s := workflowstest.NewOperator(w.env, w.lock)
 			s.Answer.Message = "held revision 7"
-			s.FailingAttempts = 3 // the cancelled run retries the request
+			s.FailingAttemptCount = 3 // the cancelled run retries the request
 			w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 10*time.Second)
 			result := w.runRollout(t)
 			defer w.lock()() // a cancelled activity of the test environment may still run

@@ -183,7 +183,7 @@ func (r *rolloutState) carryOutDecision(ctx workflow.Context, d deployment.Decis
 // deployment's workflow does the remaining work.
 func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 	switch {
-	case d.Pending.Need == attention.Deletion,
+	case d.Pending.Need == attention.NeedDeletion,
 		d.Rollout.Create != nil,
 		d.Rollout.NoSet,
 		d.Rollout.Revision != 0 && d.Rollout.Revision != r.revision && d.Rollout.TargetRevision() != r.revision:
@@ -191,7 +191,7 @@ func (r *rolloutState) finalOutcome(d deployment.Decision) string {
 	// an earlier run of this rollout has written the pin
 	case d.Rollout.Pin != nil && d.Rollout.TargetRevision() != r.revision:
 		return OutcomeRolledBack
-	case d.Rollout.HoldBy == rollout.HeldBy:
+	case d.Rollout.HoldBy == rollout.HeldByCancel:
 		return OutcomeCancelled
 	default:
 		return ""
@@ -206,7 +206,7 @@ func (r *rolloutState) endRollout(ctx workflow.Context, outcome string, d deploy
 	switch {
 	case d.Gone:
 		why = d.Pending.Why
-	case outcome == OutcomeSuperseded && d.Pending.Need == attention.Deletion:
+	case outcome == OutcomeSuperseded && d.Pending.Need == attention.NeedDeletion:
 		why = "the deployment is being deleted"
 	case outcome == OutcomeSuperseded && d.Rollout.TargetRevision() != 0:
 		why = fmt.Sprintf("the machines get revision %d instead", d.Rollout.TargetRevision())

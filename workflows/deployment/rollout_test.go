@@ -79,7 +79,7 @@ func TestRolloutRunsUntilAllMachinesHaveTheRevision(t *testing.T) {
 // A rollout ends only after its last report is written.
 func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
 	last := withChange(completeDecision(), func(d *deployment.Decision) {
-		d.Pending.Need, d.Report, d.Rollout.Delete = attention.Scale, true, []rollout.ObjectTarget{{Name: "s-1"}}
+		d.Pending.Need, d.Report, d.Rollout.Delete = attention.NeedScale, true, []rollout.ObjectTarget{{Name: "s-1"}}
 	})
 	w := newDeploymentTestEnv(t, last, completeDecision())
 	w.mockWrites(0)
@@ -141,8 +141,8 @@ func TestEndedRolloutWritesNothing(t *testing.T) {
 			d.Rollout.Revision, d.Rollout.Create = 0, &rollout.SetCreation{Revision: 8}
 		}, workflows.OutcomeSuperseded, "the template changed"},
 		{"the template changed, and gets no set now", func(d *deployment.Decision) { d.Rollout.Revision, d.Rollout.NoSet = 0, true }, workflows.OutcomeSuperseded, "the template changed"},
-		{"the deployment is being deleted", func(d *deployment.Decision) { d.Pending.Need, d.Rollout.Revision = attention.Deletion, 0 }, workflows.OutcomeSuperseded, "the deployment is being deleted"},
-		{"somebody cancelled it", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldBy }, workflows.OutcomeCancelled, "hold"},
+		{"the deployment is being deleted", func(d *deployment.Decision) { d.Pending.Need, d.Rollout.Revision = attention.NeedDeletion, 0 }, workflows.OutcomeSuperseded, "the deployment is being deleted"},
+		{"somebody cancelled it", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldByCancel }, workflows.OutcomeCancelled, "hold"},
 		{"the deployment is gone", func(d *deployment.Decision) { *d = goneDecision() }, run.OutcomeGone, "the object is gone"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestEndedRolloutWritesNothing(t *testing.T) {
 // rollbackDecision returns a decision that rolls back to the template of an earlier set.
 func rollbackDecision() deployment.Decision {
 	d := deployment.Decision{
-		Pending: attention.Decision{Need: attention.Scale, Why: "go back"},
+		Pending: attention.Decision{Need: attention.NeedScale, Why: "go back"},
 		Version: "4",
 		Rollout: rollout.Decision{
 			Revision: 7, Why: "return to revision 6", Rollback: &rollout.Rollback{
@@ -179,7 +179,7 @@ func rollbackDecision() deployment.Decision {
 func pinDecision() deployment.Decision {
 	pin := &rollout.Pin{Set: "pool-6", Revision: 6, Why: "1 machine of it failed, 0 allowed"}
 	return deployment.Decision{
-		Pending: attention.Decision{Need: attention.Scale, Why: "go back"},
+		Pending: attention.Decision{Need: attention.NeedScale, Why: "go back"},
 		Version: "4",
 		Rollout: rollout.Decision{
 			Revision: 7,
@@ -288,7 +288,7 @@ func TestRolloutFailsAfterANonRetryableError(t *testing.T) {
 }
 
 // A rollout writes the record of a step before it resizes the sets for this step.
-func TestRolloutRecordsBeforeItResizes(t *testing.T) {
+func TestRolloutRecordsTheStepBeforeItResizes(t *testing.T) {
 	record := &rollout.Progress{Revision: 7, Step: 1}
 	w := newDeploymentTestEnv(
 		t,
@@ -306,7 +306,7 @@ func TestRolloutRecordsBeforeItResizes(t *testing.T) {
 	require.Equal(t, "21", w.decisionInputs[1].Versions[kube.DeploymentsResource])
 }
 
-func TestRolloutResizesNothingWhenItCannotRecord(t *testing.T) {
+func TestRolloutResizesNothingIfTheStepIsNotRecorded(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
 		withChange(
@@ -346,7 +346,7 @@ func TestRolloutDecidesAgainAtTheRecheckTime(t *testing.T) {
 	)
 }
 
-func TestRolloutThatContinuesAsNewKeepsItsTally(t *testing.T) {
+func TestRolloutThatContinuesAsNewKeepsItsFigures(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
 		withCounts(resizeDecision("one more"), 3, 0),
@@ -407,8 +407,8 @@ func TestRolloutOfADeploymentThatBecameInvalidIsStuck(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
 		deployment.Decision{
-			Pending: attention.Decision{Need: attention.Scale},
-			Rollout: rollout.Decision{Revision: 7, HoldBy: rollout.HeldByFault, Why: "hold"},
+			Pending: attention.Decision{Need: attention.NeedScale},
+			Rollout: rollout.Decision{Revision: 7, HoldBy: rollout.HeldByInvalidSpec, Why: "hold"},
 		},
 	)
 	w.recordSearchAttributes()

@@ -32,7 +32,7 @@ type setWriter struct {
 	nodeMarksRetryTime time.Time       // time at which the workflow tries again to write marks after a failure
 	// reason why the API server has refused to create the current template's set; empty if there was no refusal, or if
 	// no set is needed
-	setRefusalReason string
+	currentSetRefusalReason string
 }
 
 // Decide runs the activity that decides the next changes of the sets.
@@ -44,20 +44,26 @@ func (w *setWriter) Decide(ctx workflow.Context) (d deployment.Decision, err err
 	w.Live = false
 	w.RaiseMinVersions(d.Seen)
 	if err == nil && d.Rollout.Create == nil {
-		w.setRefusalReason = ""
+		w.currentSetRefusalReason = ""
 	}
 	return d, err
 }
 
 func (w *setWriter) decisionInput(ctx workflow.Context) deployment.Input {
-	return deployment.Input{ReadInput: w.NewRead(ctx), WorkflowID: w.statusRolloutID, Over: w.endedRolloutID}
+	return deployment.Input{ReadInput: w.NewReadInput(ctx), WorkflowID: w.statusRolloutID, Over: w.endedRolloutID}
 }
 
 // applyDecision carries out a decision, and reports whether there was anything to do. applyDecision writes the
 // rollout's record before the changes that follow from the record.
 func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (acted bool, err error) {
 	if d.Prepare || d.Release {
-		return true, run.WriteObject(ctx, w.WorkflowState, "finalizer: "+d.Pending.Why, w.finalizeDeployment, w.NewRead(ctx))
+		return true, run.WriteObject(
+			ctx,
+			w.WorkflowState,
+			"finalizer: "+d.Pending.Why,
+			w.finalizeDeployment,
+			w.NewReadInput(ctx),
+		)
 	}
 	if d.Rollout.Record != nil {
 		if err := w.writeReport(ctx, d, d.Rollout.Record); err != nil {
@@ -77,7 +83,7 @@ func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (
 		return acted, err
 	}
 	if d.Replace {
-		granted, err := w.grantReplacements.RunLocalFirst(ctx, w.WorkflowState, d.Pending.Why, w.NewRead(ctx))
+		granted, err := w.grantReplacements.RunLocalFirst(ctx, w.WorkflowState, d.Pending.Why, w.NewReadInput(ctx))
 		if err != nil {
 			return true, err
 		}
@@ -101,7 +107,7 @@ func (w *setWriter) isStatusWriteDue(d deployment.Decision, now time.Time) bool 
 // isStatusStale reports whether the status is out of date. If the rollout waits, the status is also stale when it shows
 // another step.
 func (w *setWriter) isStatusStale(d deployment.Decision) bool {
-	waits := w.statusRolloutID != "" && d.Pending.Need != attention.Nothing && !d.Rollout.HasActions()
+	waits := w.statusRolloutID != "" && d.Pending.Need != attention.NeedNothing && !d.Rollout.HasActions()
 	return d.Report || waits && w.reportedStep != "" && w.reportedStep != w.Shown.Name
 }
 
@@ -116,10 +122,10 @@ func (w *setWriter) earliestReportTime(d deployment.Decision) time.Time {
 
 // writeReport writes the status, and the record of the rollout if record is not nil.
 func (w *setWriter) writeReport(ctx workflow.Context, d deployment.Decision, record *rollout.Progress) error {
-	report := deployment.Report{Input: w.decisionInput(ctx), Record: record, NoSet: w.setRefusalReason}
+	report := deployment.Report{Input: w.decisionInput(ctx), Record: record, NoSet: w.currentSetRefusalReason}
 	w.reportedStep = ""
-	if d.Pending.Need != attention.Nothing {
-		report.Step, w.reportedStep = w.Operation(), w.Shown.Name
+	if d.Pending.Need != attention.NeedNothing {
+		report.Step, w.reportedStep = w.StatusStep(), w.Shown.Name
 		if w.statusRolloutID != "" {
 			report.Step.RolloutOf = w.Ref.UID
 		}
@@ -170,15 +176,15 @@ func (w *setWriter) carryOutWrites(ctx workflow.Context, d deployment.Decision) 
 	case d.Rollout.Create != nil:
 		creation := deployment.SetCreation{Deployment: w.Ref, Version: d.Version, SetCreation: *d.Rollout.Create}
 		err := w.awaitWrites(ctx, workflow.ExecuteActivity(run.BatchOptions(ctx, why, 1), w.createSet, creation).Get)
-		w.setRefusalReason = run.RefusalMessage(err)
+		w.currentSetRefusalReason = run.RefusalMessage(err)
 		return true, err
 	}
 	started, atNodes := []run.PendingWrite{}, w.startNodeWrites(ctx, d.Rollout)
 	if len(d.Rollout.Ask) > 0 {
-		questions := capi.ExtensionQuestions{Deployment: w.Ref, Sets: d.Rollout.Ask}
+		questions := capi.AskExtensionInput{Deployment: w.Ref, Sets: d.Rollout.Ask}
 		started = append(
 			started,
-			workflow.ExecuteActivity(run.ExtensionQuestionOptions(ctx, why), w.askExtension, questions).Get,
+			workflow.ExecuteActivity(run.ExtensionCallOptions(ctx, why), w.askExtension, questions).Get,
 		)
 	}
 	if ofSets > 0 || d.Rollout.Revise != nil {
@@ -194,7 +200,7 @@ func (w *setWriter) carryOutWrites(ctx workflow.Context, d deployment.Decision) 
 		started = append(started, workflow.ExecuteActivity(run.BatchOptions(ctx, why, n), w.changeMachines, machines).Get)
 	}
 	err = w.awaitWrites(ctx, started...)
-	if failed := timeoutAsRefusal(w.awaitWrites(ctx, atNodes...)); err == nil {
+	if failed := convertTimeoutToRefusal(w.awaitWrites(ctx, atNodes...)); err == nil {
 		err = failed
 	}
 	return len(started)+len(atNodes) > 0, err
@@ -231,7 +237,7 @@ func (w *setWriter) awaitWrites(ctx workflow.Context, writes ...run.PendingWrite
 	return first
 }
 
-func tableOfSets(p deployment.ProgressPicture) string {
+func formatSetTable(p deployment.ProgressOverview) string {
 	if len(p.Sets) == 0 {
 		return ""
 	}
@@ -260,9 +266,9 @@ func tableOfSets(p deployment.ProgressPicture) string {
 // rolloutStep returns the step of a rollout that is open or has not started yet.
 func rolloutStep(d deployment.Decision) run.Step {
 	s := run.Step{
-		Name:      vocabulary.StepRoll,
+		Name:      vocabulary.StepReplaceMachines,
 		Why:       d.Rollout.Why,
-		Table:     tableOfSets(d.Picture),
+		Table:     formatSetTable(d.Picture),
 		BlockedBy: run.ReasonList(d.Picture.Blocked),
 	}
 	switch {
@@ -271,14 +277,14 @@ func rolloutStep(d deployment.Decision) run.Step {
 			"rolling out revision %d: %d of %d done",
 			d.Rollout.TargetRevision(), d.Picture.Counts.Replicas-d.Picture.Old, d.Picture.Wanted,
 		)
-	case d.Rollout.HoldBy == rollout.HeldByFault:
+	case d.Rollout.HoldBy == rollout.HeldByInvalidSpec:
 		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepInvalid, []string{vocabulary.ReasonInvalid}, true
 	case d.Rollout.HoldBy == rollout.HeldByPause:
 		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepPaused, []string{vocabulary.BlockedPaused}, true
 	case d.Rollout.Pause != nil && d.Rollout.Pause.Approve:
 		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepAwaitApproval, []string{vocabulary.BlockedApproval}, true
 	case d.Rollout.Pause != nil:
-		s.Name = vocabulary.StepAwaitStep
+		s.Name = vocabulary.StepAwaitPausePoint
 	default:
 		s.Name = vocabulary.StepAwaitMachines
 	}

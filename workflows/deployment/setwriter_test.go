@@ -15,12 +15,12 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-var oneTarget = []rollout.ObjectTarget{{Name: "x", UID: "uid-x"}}
+var testTargets = []rollout.ObjectTarget{{Name: "x", UID: "uid-x"}}
 
 // allChangesDecision returns a decision with changes of sets, machines and nodes.
 func allChangesDecision() deployment.Decision {
 	return withChange(resizeDecision("grow"), func(d *deployment.Decision) {
-		d.Rollout.ClearUpdateResult, d.Rollout.ClearUpdateLabels = oneTarget, oneTarget
+		d.Rollout.ClearUpdateResult, d.Rollout.ClearUpdateLabels = testTargets, testTargets
 	})
 }
 
@@ -57,15 +57,15 @@ func TestEachListOfADecisionHasItsActivity(t *testing.T) {
 	resize, move := []rollout.SetResize{
 		{Name: "s-7", From: 1, To: 2},
 	}, []rollout.MachineMove{
-		{Machine: oneTarget[0], To: "s-7"},
+		{Machine: testTargets[0], To: "s-7"},
 	}
 	revise, trigger := &rollout.RevisionChange{
-		ObjectTarget: oneTarget[0],
+		ObjectTarget: testTargets[0],
 		Revision:     7,
 	}, &rollout.TriggerAnnotationUpdate{
 		Drop: []string{"m"},
 	}
-	mark := []rollout.ChoiceMark{{ObjectTarget: oneTarget[0], At: "now"}}
+	mark := []rollout.ChoiceMark{{ObjectTarget: testTargets[0], At: "now"}}
 	for _, row := range []struct {
 		name  string
 		d     rollout.Decision
@@ -73,28 +73,28 @@ func TestEachListOfADecisionHasItsActivity(t *testing.T) {
 	}{
 		{"trigger", rollout.Decision{Trigger: trigger}, deployment.MachineMarks{Deployment: workflowstest.ObjectRef, Version: "4", Trigger: trigger}},
 		{"mark", rollout.Decision{MachineChanges: rollout.MachineChanges{Mark: mark}}, deployment.MachineMarks{Deployment: workflowstest.ObjectRef, Version: "4", Mark: mark}},
-		{"unmark", rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: oneTarget}}, deployment.MachineMarks{Deployment: workflowstest.ObjectRef, Version: "4", Unmark: oneTarget}},
-		{"open", rollout.Decision{SetChanges: rollout.SetChanges{AllowScaleUp: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{AllowScaleUp: oneTarget}}},
-		{"close", rollout.Decision{SetChanges: rollout.SetChanges{ForbidScaleUp: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{ForbidScaleUp: oneTarget}}},
+		{"unmark", rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: testTargets}}, deployment.MachineMarks{Deployment: workflowstest.ObjectRef, Version: "4", Unmark: testTargets}},
+		{"open", rollout.Decision{SetChanges: rollout.SetChanges{AllowScaleUp: testTargets}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{AllowScaleUp: testTargets}}},
+		{"close", rollout.Decision{SetChanges: rollout.SetChanges{ForbidScaleUp: testTargets}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{ForbidScaleUp: testTargets}}},
 		{"revise", rollout.Decision{SetChanges: rollout.SetChanges{Revise: revise}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Revise: revise}}},
-		{"sync", rollout.Decision{SetChanges: rollout.SetChanges{Sync: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Sync: oneTarget}}},
+		{"sync", rollout.Decision{SetChanges: rollout.SetChanges{Sync: testTargets}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Sync: testTargets}}},
 		{"resize", rollout.Decision{SetChanges: rollout.SetChanges{Resize: resize}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Resize: resize}}},
-		{"delete", rollout.Decision{SetChanges: rollout.SetChanges{Delete: oneTarget}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Delete: oneTarget}}},
+		{"delete", rollout.Decision{SetChanges: rollout.SetChanges{Delete: testTargets}}, deployment.SetChanges{Deployment: workflowstest.ObjectRef, SetChanges: rollout.SetChanges{Delete: testTargets}}},
 		{"move", rollout.Decision{MachineChanges: rollout.MachineChanges{Move: move}}, deployment.MachineChanges{Deployment: workflowstest.ObjectRef, MachineChanges: rollout.MachineChanges{Move: move}}},
-		{"accept", rollout.Decision{MachineChanges: rollout.MachineChanges{ClearUpdateResult: oneTarget}}, deployment.MachineChanges{Deployment: workflowstest.ObjectRef, MachineChanges: rollout.MachineChanges{ClearUpdateResult: oneTarget}}},
-		{"settle", rollout.Decision{NodeChanges: rollout.NodeChanges{FinishUpdate: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{FinishUpdate: oneTarget}}},
-		{"strip", rollout.Decision{NodeChanges: rollout.NodeChanges{ClearUpdateLabels: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{ClearUpdateLabels: oneTarget}}},
-		{"candidates", rollout.Decision{NodeChanges: rollout.NodeChanges{Candidates: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Candidates: oneTarget}}},
-		{"select", rollout.Decision{NodeChanges: rollout.NodeChanges{Select: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Select: oneTarget}}},
-		{"taint", rollout.Decision{NodeChanges: rollout.NodeChanges{Taint: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Taint: oneTarget}}},
-		{"untaint", rollout.Decision{NodeChanges: rollout.NodeChanges{Untaint: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Untaint: oneTarget}}},
-		{"guard", rollout.Decision{NodeChanges: rollout.NodeChanges{ProtectFromAutoscaler: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{ProtectFromAutoscaler: oneTarget}}},
-		{"unguard", rollout.Decision{NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: oneTarget}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: oneTarget}}},
+		{"accept", rollout.Decision{MachineChanges: rollout.MachineChanges{ClearUpdateResult: testTargets}}, deployment.MachineChanges{Deployment: workflowstest.ObjectRef, MachineChanges: rollout.MachineChanges{ClearUpdateResult: testTargets}}},
+		{"settle", rollout.Decision{NodeChanges: rollout.NodeChanges{FinishUpdate: testTargets}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{FinishUpdate: testTargets}}},
+		{"strip", rollout.Decision{NodeChanges: rollout.NodeChanges{ClearUpdateLabels: testTargets}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{ClearUpdateLabels: testTargets}}},
+		{"candidates", rollout.Decision{NodeChanges: rollout.NodeChanges{Candidates: testTargets}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Candidates: testTargets}}},
+		{"select", rollout.Decision{NodeChanges: rollout.NodeChanges{Select: testTargets}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Select: testTargets}}},
+		{"taint", rollout.Decision{NodeChanges: rollout.NodeChanges{Taint: testTargets}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Taint: testTargets}}},
+		{"untaint", rollout.Decision{NodeChanges: rollout.NodeChanges{Untaint: testTargets}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{Untaint: testTargets}}},
+		{"guard", rollout.Decision{NodeChanges: rollout.NodeChanges{ProtectFromAutoscaler: testTargets}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{ProtectFromAutoscaler: testTargets}}},
+		{"unguard", rollout.Decision{NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: testTargets}}, deployment.NodeChanges{Deployment: workflowstest.ObjectRef, NodeChanges: rollout.NodeChanges{UnprotectFromAutoscaler: testTargets}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newDeploymentTestEnv(
 				t,
-				deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Version: "4", Rollout: row.d},
+				deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Version: "4", Rollout: row.d},
 				goneDecision(),
 			)
 			w.mockWrites(0)
@@ -144,7 +144,7 @@ func TestSearchAttributesShowTheStepOfARollout(t *testing.T) {
 		stuck     bool
 		deadline  time.Time
 	}{
-		{"it acts", func(d *deployment.Decision) { d.Rollout.HoldBy, d.Rollout.Unmark = "", oneTarget }, "roll", nil, false, time.Time{}},
+		{"it acts", func(d *deployment.Decision) { d.Rollout.HoldBy, d.Rollout.Unmark = "", testTargets }, "roll", nil, false, time.Time{}},
 		{"it waits for machines", func(*deployment.Decision) {}, "await-machines", nil, false, time.Time{}},
 		{"until the progress deadline", func(d *deployment.Decision) { d.Rollout.Recheck = later }, "await-machines", nil, false, later},
 		{"which has passed", func(d *deployment.Decision) { d.Rollout.Late, d.Rollout.Recheck = true, later }, "await-machines", nil, true, time.Time{}},
@@ -181,7 +181,7 @@ func TestSearchAttributesShowTheStepOfARollout(t *testing.T) {
 // The status is written because it is out of date. The status contains the cause for which the deployment waits.
 func TestStaleStatusIsWrittenWithItsCause(t *testing.T) {
 	pending := attention.Decision{
-		Need:  attention.Scale,
+		Need:  attention.NeedScale,
 		Why:   "status is out of date",
 		Waits: "1 machine is being replaced: m-1",
 	}
@@ -208,11 +208,11 @@ func TestSearchAttributesShowTheStepOfADeployment(t *testing.T) {
 		stuck     any
 	}{
 		{"calm", completeDecision(), nil, nil, nil},
-		{"to go", deployment.Decision{Pending: attention.Decision{Need: attention.Deletion}}, "await-sets", nil, nil},
-		{"machines are replaced", deployment.Decision{Pending: attention.Decision{Need: attention.Replace}}, "await-replacements", nil, nil},
-		{"machines may not be replaced", deployment.Decision{Pending: attention.Decision{Need: attention.Replace}, ReplaceHeld: true}, "await-replacements", []string{"ReplacementHeld"}, nil},
-		{"nothing can be done with it", deployment.Decision{Pending: attention.Decision{Need: attention.Scale}, Rollout: rollout.Decision{HoldBy: rollout.HeldByFault}}, "invalid", []string{"Invalid"}, true},
-		{"its rollout was cancelled", waitDecision(rollout.HeldBy), nil, nil, nil},
+		{"to go", deployment.Decision{Pending: attention.Decision{Need: attention.NeedDeletion}}, "await-sets", nil, nil},
+		{"machines are replaced", deployment.Decision{Pending: attention.Decision{Need: attention.NeedReplacement}}, "await-replacements", nil, nil},
+		{"machines may not be replaced", deployment.Decision{Pending: attention.Decision{Need: attention.NeedReplacement}, ReplaceHeld: true}, "await-replacements", []string{"ReplacementHeld"}, nil},
+		{"nothing can be done with it", deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Rollout: rollout.Decision{HoldBy: rollout.HeldByInvalidSpec}}, "invalid", []string{"Invalid"}, true},
+		{"its rollout was cancelled", waitDecision(rollout.HeldByCancel), nil, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newDeploymentTestEnv(t, row.d)

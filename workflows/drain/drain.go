@@ -54,19 +54,19 @@ type nodeDrain struct {
 	*run.WorkflowState
 	adapter
 	Input
-	lastDecision activities.Decision
-	lastEviction activities.EvictionResult // result of the last eviction
+	lastDecision       activities.Decision
+	lastEvictionResult activities.EvictionResult // result of the last eviction
 	// deadline that has passed; the next decision uses this time or a later time
-	passedDeadline    time.Time
-	acceptedEvictions int
+	passedDeadline        time.Time
+	acceptedEvictionCount int
 	// removal means that the drain has written to the status, but has not yet read back from it
-	unconfirmedMeans    drain.RemovalMeans
-	unansweredDecisions int // consecutive decisions without an answer from the node's cluster
+	unconfirmedMeans        drain.RemovalMeans
+	unansweredDecisionCount int // consecutive decisions without an answer from the node's cluster
 }
 
 func (d *nodeDrain) NextInput() any {
 	in := d.Input
-	in.Versions, in.Seen = d.WorkflowState.Versions, &d.lastEviction
+	in.Versions, in.Seen = d.WorkflowState.Versions, &d.lastEvictionResult
 	return in
 }
 
@@ -86,12 +86,12 @@ func runDrain(ctx workflow.Context, a adapter, in Input) (Result, error) {
 		Input:         in,
 	}
 	if in.Seen != nil {
-		d.lastEviction = *in.Seen
+		d.lastEvictionResult = *in.Seen
 	}
 	if err := workflow.SetQueryHandlerWithOptions(
 		ctx,
 		QueryPods,
-		func() (drain.Overview, error) { return d.lastEviction.Picture, nil },
+		func() (drain.Overview, error) { return d.lastEvictionResult.Picture, nil },
 		workflow.QueryHandlerOptions{Description: "the pods of the node as the drain last saw them"},
 	); err != nil {
 		return Result{}, err
@@ -122,10 +122,7 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Resul
 		}
 		return nil, err
 	}
-	if begun, err := d.recordDrainMeans(ctx, next); err != nil || begun {
-		return nil, err
-	}
-	if err := d.reportUnanswered(ctx, next); err != nil {
+	if begun, err := d.recordRemovalMeans(ctx, next); err != nil || begun {
 		return nil, err
 	}
 	outcome, err := d.runEviction(ctx, next)
@@ -133,9 +130,9 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Resul
 	case err != nil:
 		return nil, err
 	case outcome == activities.OutcomeEmpty && next.Step.Means == drain.Kill:
-		return d.recordOutcome(ctx, vocabulary.DrainForced, "all pods are gone; "+next.Why)
+		return d.recordOutcome(ctx, vocabulary.DrainResultForced, "all pods are gone; "+next.Why)
 	case outcome == activities.OutcomeEmpty:
-		return d.recordOutcome(ctx, vocabulary.DrainDrained, "all pods are gone")
+		return d.recordOutcome(ctx, vocabulary.DrainResultDrained, "all pods are gone")
 	case outcome == activities.OutcomeDeadline:
 		d.passedDeadline = next.Step.Until
 	}
@@ -147,13 +144,13 @@ const QueryPods = "pods"
 
 func (d *nodeDrain) Decide(ctx workflow.Context) (next activities.Decision, err error) {
 	in := activities.Input{
-		ReadInput: d.NewRead(ctx),
+		ReadInput: d.NewReadInput(ctx),
 		Purpose:   d.Purpose,
-		Grace:     d.lastEviction.Grace,
-		Unasked:   d.lastEviction.Outcome == "" || d.lastEviction.Outcome == activities.OutcomeUnanswered,
+		Grace:     d.lastEvictionResult.Grace,
+		Unasked:   d.lastEvictionResult.Outcome == "" || d.lastEvictionResult.Outcome == activities.OutcomeUnanswered,
 	}
-	if d.lastEviction.Outcome == activities.OutcomeUnanswered {
-		in.Unanswered = d.lastEviction.Why
+	if d.lastEvictionResult.Outcome == activities.OutcomeUnanswered {
+		in.Unanswered = d.lastEvictionResult.Why
 	}
 	in.At = phrase.LaterTime(in.At, d.passedDeadline)
 	next, err = d.decideDrain.RunLocalFirst(ctx, d.WorkflowState, "by which means, and until when?", in)
@@ -179,7 +176,7 @@ func (d *nodeDrain) waitWhileHeld(ctx workflow.Context, next activities.Decision
 	if next.Hold == "" {
 		// The deadline may have passed while the drain was held. The next pass reads the pods first, and then reports
 		// the blockers again.
-		d.lastEviction.Outcome, d.lastEviction.Blockers = "", nil
+		d.lastEvictionResult.Outcome, d.lastEvictionResult.Blockers = "", nil
 		d.showStep(ctx, next)
 		report := d.newReport(ctx, vocabulary.ReasonDraining, next.Why)
 		report.Event = &kube.Event{Reason: d.holdEventReason("Resumed"), Message: "node " + d.NodeName + ": " + next.Why}
@@ -190,7 +187,7 @@ func (d *nodeDrain) waitWhileHeld(ctx workflow.Context, next activities.Decision
 	s := run.Step{
 		Name:      vocabulary.StepHeld,
 		Why:       "held" + phrase.ActorText(next.Hold),
-		Table:     podTable(d.lastEviction.Picture, workflow.Now(ctx)),
+		Table:     formatPodTable(d.lastEvictionResult.Picture, workflow.Now(ctx)),
 		Phase:     d.machinePhase(),
 		Node:      d.NodeName,
 		BlockedBy: []string{vocabulary.BlockedHold},
@@ -217,9 +214,9 @@ func (d *nodeDrain) holdEventReason(what string) string {
 	return "Drain" + what
 }
 
-// recordDrainMeans writes the removal means of the drain to the status. This write starts the timeout of the means.
-// recordDrainMeans reports whether it had to write.
-func (d *nodeDrain) recordDrainMeans(ctx workflow.Context, next activities.Decision) (bool, error) {
+// recordRemovalMeans writes the removal means of the drain to the status. This write starts the timeout of the means.
+// recordRemovalMeans reports whether it had to write.
+func (d *nodeDrain) recordRemovalMeans(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Recorded == string(next.Step.Means) {
 		d.unconfirmedMeans = ""
 		return false, nil
@@ -258,8 +255,11 @@ func (d *nodeDrain) recordDrainMeans(ctx workflow.Context, next activities.Decis
 // runEviction removes pods by the removal means in the decision. runEviction returns when the activity ends, the
 // blockers change, or another decision is needed.
 func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
+	if err := d.reportUnanswered(ctx, next); err != nil {
+		return "", err
+	}
 	d.showStep(ctx, next)
-	hurry := d.lastEviction.Outcome != "" && next.Retry != d.Retry
+	hurry := d.lastEvictionResult.Outcome != "" && next.Retry != d.Retry
 	d.Retry = next.Retry
 	in := activities.Eviction{
 		Hurry:    hurry,
@@ -268,17 +268,19 @@ func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) 
 		NodeName: d.NodeName,
 		Means:    next.Step.Means,
 		Until:    next.Step.Until,
-		Shown:    d.lastEviction.Blockers,
-		Known:    d.lastEviction.Picture.Rows,
-		Gone:     d.lastEviction.Picture.Counts.Gone,
-		Departed: d.lastEviction.Departed,
+		Shown:    d.lastEvictionResult.Blockers,
+		Known:    d.lastEvictionResult.Picture.Rows,
+		Gone:     d.lastEvictionResult.Picture.Counts.Gone,
+		Departed: d.lastEvictionResult.Departed,
 
 		Unanswered: next.Unanswered != "",
 	}
 	var seen activities.EvictionResult
 	cancelled, err := d.RunWhileWanted(ctx, vocabulary.StepEvictPods, d.evictPods, in, &seen, func() (bool, error) {
 		now, err := d.Decide(ctx)
-		same := now.Result == "" && (now.Unanswered == "") == (next.Unanswered == "") && now.Hold == next.Hold && now.Retry == next.Retry && now.Step.Means == next.Step.Means
+		same := now.Result == "" && (now.Unanswered == "") == (next.Unanswered == "") && now.Hold == next.Hold &&
+			now.Retry == next.Retry &&
+			now.Step.Means == next.Step.Means
 		return same && now.Step.Until.Equal(next.Step.Until), err
 	})
 	switch {
@@ -287,35 +289,36 @@ func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) 
 	case cancelled:
 		seen.Outcome = activities.OutcomeChanged
 	}
-	return seen.Outcome, d.storeEviction(ctx, next, seen)
+	return seen.Outcome, d.storeEvictionResult(ctx, next, seen)
 }
 
-// storeEviction stores the result of the last eviction. If the blockers have changed, storeEviction writes them to the
-// status and to an event.
-func (d *nodeDrain) storeEviction(
+// storeEvictionResult stores the result of the last eviction. If the blockers have changed, storeEvictionResult writes
+// them to the status and to an event.
+func (d *nodeDrain) storeEvictionResult(
 	ctx workflow.Context,
 	next activities.Decision,
 	seen activities.EvictionResult,
 ) error {
-	before := d.lastEviction
-	d.lastEviction = seen
-	d.acceptedEvictions += seen.Accepted
-	if seen.Outcome != activities.OutcomeChanged || next.Unanswered != "" { // the next step reports that the cluster answers
+	before := d.lastEvictionResult
+	d.lastEvictionResult = seen
+	d.acceptedEvictionCount += seen.Accepted
+	if seen.Outcome != activities.OutcomeChanged ||
+		next.Unanswered != "" { // the next step reports that the cluster answers
 		return nil
 	}
 	err := d.reportEviction(ctx, next, len(before.Blockers) > 0)
 	if err != nil {
-		d.lastEviction.Blockers = before.Blockers // the next eviction reports the remaining blockers again
+		d.lastEvictionResult.Blockers = before.Blockers // the next eviction reports the remaining blockers again
 	}
 	return err
 }
 
 // reportEviction reports the result of the last eviction. An event reports blockers, or that none is left.
 func (d *nodeDrain) reportEviction(ctx workflow.Context, next activities.Decision, wasBlocked bool) error {
-	seen := d.lastEviction
+	seen := d.lastEvictionResult
 	d.showStep(ctx, next)
 	reason := vocabulary.ReasonDraining
-	event := kube.Event{Reason: vocabulary.ReasonDrainMoves, Message: "node " + d.NodeName + ": " + seen.Picture.Why}
+	event := kube.Event{Reason: vocabulary.ReasonDrainUnblocked, Message: "node " + d.NodeName + ": " + seen.Picture.Why}
 	if len(seen.Blockers) > 0 {
 		reason = vocabulary.ReasonBlocked
 		event.Warning, event.Reason = true, vocabulary.ReasonDrainBlocked
@@ -359,12 +362,12 @@ func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 		Node:     d.NodeName,
 		Deadline: next.Step.Until,
 	}
-	if p := d.lastEviction.Picture; p.Why != "" {
-		s.Why, s.Table = p.Why+"; "+next.Why, podTable(p, workflow.Now(ctx))
+	if p := d.lastEvictionResult.Picture; p.Why != "" {
+		s.Why, s.Table = p.Why+"; "+next.Why, formatPodTable(p, workflow.Now(ctx))
 	}
 	var names, causes []string
 	var volumes time.Time // earliest end of a wait for a volume, if only volumes block the drain; otherwise zero
-	for i, b := range d.lastEviction.Blockers {
+	for i, b := range d.lastEvictionResult.Blockers {
 		if i == 0 || b.Until.Before(volumes) {
 			volumes = b.Until
 		}
@@ -376,7 +379,7 @@ func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 	}
 	s.Cause = cmp.Or(
 		phrase.JoinNames(causes, maxCauses, "; "),
-		d.lastEviction.Picture.Why,
+		d.lastEvictionResult.Picture.Why,
 		describeRemovalMeans(next.Step.Means),
 	)
 	s.BlockedBy = names
@@ -414,7 +417,7 @@ func stepName(means drain.RemovalMeans) string {
 	}
 }
 
-func podTable(p drain.Overview, now time.Time) string {
+func formatPodTable(p drain.Overview, now time.Time) string {
 	if len(p.Rows) == 0 {
 		return ""
 	}
@@ -422,7 +425,14 @@ func podTable(p drain.Overview, now time.Time) string {
 	for _, r := range p.Rows {
 		rows = append(
 			rows,
-			[]string{r.Pod, r.State, formatClock(r.Since, now), strconv.Itoa(r.Attempts), r.BlockedBy, formatClock(r.Next, now)},
+			[]string{
+				r.Pod,
+				r.State,
+				formatClockTime(r.Since, now),
+				strconv.Itoa(r.Attempts),
+				r.BlockedBy,
+				formatClockTime(r.Next, now),
+			},
 		)
 	}
 	c := p.Counts
@@ -437,13 +447,13 @@ func podTable(p drain.Overview, now time.Time) string {
 		)
 }
 
-func formatClock(t, now time.Time) string {
+func formatClockTime(t, now time.Time) string {
 	return phrase.TextIf(!t.IsZero(), "%s", phrase.ClockText(t, now))
 }
 
 func (d *nodeDrain) newReport(ctx workflow.Context, reason, message string) machine.Report {
 	report := machine.Report{
-		Read: d.NewRead(ctx), Step: d.Operation(),
+		Read: d.NewReadInput(ctx), Step: d.StatusStep(),
 		Conditions: []machine.Condition{{Type: vocabulary.ConditionDrained, Reason: reason, Message: message}},
 	}
 	if d.Purpose == "" {
@@ -462,12 +472,13 @@ func (d *nodeDrain) newReport(ctx workflow.Context, reason, message string) mach
 // initiatedDescription describes a deletion during its drain with the words of machine-controller-manager.
 const initiatedDescription = "Initiate node drain"
 
-// isFailing reports whether lastOperation must show the drain as Failed, because a person must remove a blocker, because
-// the cluster does not answer, or because pods remain after the deadline. machine-controller-manager also shows Failed while it retries.
+// isFailing reports whether lastOperation must show the drain as Failed, because a person must remove a blocker,
+// because the cluster does not answer, or because pods remain after the deadline. machine-controller-manager also shows
+// Failed while it retries.
 func (d *nodeDrain) isFailing(reason string) bool {
 	bad := func(b drain.Blocker) bool { return b.Bad || reason == vocabulary.ReasonForcing }
 	return d.lastDecision.Unanswered != "" || (reason == vocabulary.ReasonBlocked || reason == vocabulary.ReasonForcing) &&
-		slices.ContainsFunc(d.lastEviction.Blockers, bad)
+		slices.ContainsFunc(d.lastEvictionResult.Blockers, bad)
 }
 
 // addProgress adds the progress of the drain to a report.
@@ -481,15 +492,15 @@ func (d *nodeDrain) addProgress(report *machine.Report, means, result string, le
 
 // recordOutcome records the outcome of the drain. A cancelled drain is not recorded.
 func (d *nodeDrain) recordOutcome(ctx workflow.Context, outcome, why string) (*Result, error) {
-	result := &Result{Outcome: outcome, Why: why, Accepted: d.acceptedEvictions}
+	result := &Result{Outcome: outcome, Why: why, Accepted: d.acceptedEvictionCount}
 	if outcome == activities.ResultCancelled {
 		return result, nil
 	}
 	last := vocabulary.StepDrained
-	if outcome == vocabulary.DrainForced {
-		last, result.LeftBehind = vocabulary.StepForced, d.lastEviction.Left
-		if len(d.lastEviction.Left) > 0 {
-			result.Why += "; left behind: " + strings.Join(d.lastEviction.Left, ", ")
+	if outcome == vocabulary.DrainResultForced {
+		last, result.LeftBehind = vocabulary.StepForced, d.lastEvictionResult.Left
+		if len(d.lastEvictionResult.Left) > 0 {
+			result.Why += "; left behind: " + strings.Join(d.lastEvictionResult.Left, ", ")
 		}
 	}
 	d.ShowStep(ctx, run.Step{Name: last, Why: result.Why, Phase: d.machinePhase(), Node: d.NodeName})
@@ -500,12 +511,12 @@ func (d *nodeDrain) recordOutcome(ctx workflow.Context, outcome, why string) (*R
 	report.Conditions[0].True = true
 	d.addProgress(&report, "", outcome, result.LeftBehind)
 	report.Event = &kube.Event{
-		Warning: outcome == vocabulary.DrainForced,
+		Warning: outcome == vocabulary.DrainResultForced,
 		Reason:  "Drain" + outcome,
 		Message: "node " + d.NodeName + ": " + result.Why,
 	}
-	if outcome == vocabulary.DrainDrained {
-		report.Event.Reason = vocabulary.DrainDrained
+	if outcome == vocabulary.DrainResultDrained {
+		report.Event.Reason = vocabulary.DrainResultDrained
 	}
 	if err := d.writeStatus(ctx, result.Why, report); err != nil {
 		return result, err

@@ -25,7 +25,7 @@ func TestUnblockedDrainEndsAfterOneEviction(t *testing.T) {
 	require.Equal(
 		t,
 		workflows.Result{
-			Outcome:  vocabulary.DrainDrained,
+			Outcome:  vocabulary.DrainResultDrained,
 			Why:      "all pods are gone",
 			Accepted: 7,
 			Versions: kube.MinVersions{"machines": "9"},
@@ -45,7 +45,7 @@ func TestDrainMeansChangeAtTheirDeadlines(t *testing.T) {
 	left := activities.EvictionResult{Outcome: activities.OutcomeDeadline, Grace: time.Minute, Left: []string{"shop/web"}}
 	e.AddEvictionAnswers(left, left, left)
 	result := e.RunDrain(t)
-	require.Equal(t, vocabulary.DrainForced, result.Outcome)
+	require.Equal(t, vocabulary.DrainResultForced, result.Outcome)
 	require.Equal(t, []string{"shop/web"}, result.LeftBehind, "what still runs is not taken for drained")
 	start := e.Escalation.Started
 	var means []drain.RemovalMeans
@@ -64,7 +64,7 @@ func TestDrainMeansChangeAtTheirDeadlines(t *testing.T) {
 func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.Escalation.NoEviction = "the API server does not serve policy/v1"
-	work := []drain.Blocker{{Kind: drain.BlockedByWork, Pods: 1, Why: "waits for shop/job to complete", Bad: true}}
+	work := []drain.Blocker{{Kind: drain.BlockedByCompletion, Pods: 1, Why: "waits for shop/job to complete", Bad: true}}
 	e.AddEvictionAnswers(
 		activities.EvictionResult{
 			Outcome:  activities.OutcomeChanged,
@@ -76,7 +76,7 @@ func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
 	)
 	result := e.RunDrain(t)
-	require.Equal(t, vocabulary.DrainDrained, result.Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, result.Outcome)
 	var means []drain.RemovalMeans
 	for _, asked := range e.RequestedEvictions {
 		means = append(means, asked.Means)
@@ -111,7 +111,7 @@ func TestNewAndRemovedBlockersAreReported(t *testing.T) {
 		activities.EvictionResult{Outcome: activities.OutcomeChanged, Picture: picture("2 pods left")},
 		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
 	)
-	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, e.RunDrain(t).Outcome)
 	require.Equal(t, budget, e.RequestedEvictions[1].Shown, "the blockers that were reported")
 	require.Empty(t, e.RequestedEvictions[2].Shown)
 	conditions, events := e.ReportedReasons()
@@ -122,7 +122,7 @@ func TestNewAndRemovedBlockersAreReported(t *testing.T) {
 
 // A wait for a volume ends long before the deadline of the evictions. If there is another blocker, the status shows the
 // deadline of evictions.
-func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
+func TestDrainBlockedByVolumesContinuesWhenTheirWaitEnds(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	until := e.Env.Now().Add(2 * time.Minute)
 	volume := drain.Blocker{Kind: drain.BlockedByVolume, Name: "pv-1", Pods: 1, Until: until}
@@ -133,14 +133,14 @@ func TestADrainThatOnlyVolumesBlockGoesOnWhenTheirWaitEnds(t *testing.T) {
 		activities.EvictionResult{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{budget, volume}},
 		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
 	)
-	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, e.RunDrain(t).Outcome)
 	require.WithinDuration(t, until, e.Reports[1].Step.Deadline, 0)
 	require.Greater(t, e.Reports[2].Step.Deadline.Sub(until), 10*time.Minute)
 }
 
 // If the status reports that the drain is blocked, the search attribute Stuck is true, even if only a volume blocks the
 // drain.
-func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
+func TestDrainBlockedByAVolumeIsStuck(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	var stuck []bool
 	e.Env.OnUpsertTypedSearchAttributes(mock.MatchedBy(func(attributes temporal.SearchAttributes) bool {
@@ -154,7 +154,7 @@ func TestADrainThatAVolumeBlocksIsStuck(t *testing.T) {
 		activities.EvictionResult{Outcome: activities.OutcomeChanged, Blockers: []drain.Blocker{volume}},
 		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
 	)
-	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, e.RunDrain(t).Outcome)
 	require.Equal(t, []bool{true, false}, slices.Compact(stuck))
 }
 
@@ -185,7 +185,7 @@ func TestForceDuringADrainTakesEffectAtOnce(t *testing.T) {
 		workflowstest.SignalChange(e.Env)
 	}, time.Minute)
 	result := e.RunDrain(t)
-	require.Equal(t, vocabulary.DrainForced, result.Outcome)
+	require.Equal(t, vocabulary.DrainResultForced, result.Outcome)
 	require.Len(t, e.RequestedEvictions, 2)
 	require.Equal(t, drain.Kill, e.RequestedEvictions[1].Means)
 }
@@ -196,7 +196,7 @@ func TestDrainRecordsItsMeansAgainAfterAConflict(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.ReportError = failFirstReports(2, kube.ConflictError(workflowstest.ObjectRef))
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
-	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, e.RunDrain(t).Outcome)
 }
 
 // failFirstReports returns a function that fails the first n reports.
@@ -221,7 +221,7 @@ func TestRefusedReportsAreRepeated(t *testing.T) {
 			unlock()
 			workflowstest.SignalChange(e.Env)
 		}, time.Hour)
-		require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+		require.Equal(t, vocabulary.DrainResultDrained, e.RunDrain(t).Outcome)
 		_, events := e.ReportedReasons()
 		require.Contains(t, events, "DeletionHeld")
 	})
@@ -241,7 +241,7 @@ func TestRefusedReportsAreRepeated(t *testing.T) {
 			}
 			return fail(r)
 		}
-		require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+		require.Equal(t, vocabulary.DrainResultDrained, e.RunDrain(t).Outcome)
 		require.Empty(t, e.RequestedEvictions[1].Shown, "the status does not show it")
 		require.NotEmpty(t, e.RequestedEvictions[2].Shown)
 	})
@@ -282,7 +282,7 @@ func TestHeldDrainEvictsNoPodsUntilItIsResumed(t *testing.T) {
 		require.Len(t, e.RequestedEvictions, 1)
 		e.HoldReason = ""
 	})
-	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, e.RunDrain(t).Outcome)
 	require.Len(t, e.RequestedEvictions, 2)
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Blocked", "Draining", "Drained"}, conditions)
@@ -309,7 +309,7 @@ func TestResumedDrainReportsItsBlockersAgain(t *testing.T) {
 			workflowstest.SignalChange(e.Env)
 		}, at)
 	}
-	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, e.RunDrain(t).Outcome)
 	require.Len(t, e.RequestedEvictions, 4)
 	require.Equal(t, budget.Blockers, e.RequestedEvictions[1].Shown, "the blockers were reported")
 	require.Empty(t, e.RequestedEvictions[2].Shown, "the blockers must be reported again")
@@ -329,7 +329,7 @@ func TestRetryRepeatsAllEvictions(t *testing.T) {
 		unlock()
 		workflowstest.SignalChange(e.Env)
 	}, time.Minute)
-	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, e.RunDrain(t).Outcome)
 	require.Equal(
 		t,
 		[]bool{false, false, true},
@@ -380,12 +380,14 @@ func TestADrainReportsThatTheClusterDoesNotAnswer(t *testing.T) {
 	left := []drain.PodRow{{Pod: "shop/web", Attempts: 3}}
 	e.AddEvictionAnswers(
 		activities.EvictionResult{
-			Outcome: activities.OutcomeUnanswered, Why: "the cluster does not answer: refused", Picture: drain.Overview{Rows: left},
+			Outcome: activities.OutcomeUnanswered,
+			Why:     "the cluster does not answer: refused",
+			Picture: drain.Overview{Rows: left},
 		},
 		activities.EvictionResult{Outcome: activities.OutcomeChanged, Picture: drain.Overview{Why: "1 pod left"}},
 		activities.EvictionResult{Outcome: activities.OutcomeEmpty},
 	)
-	require.Equal(t, vocabulary.DrainDrained, e.RunDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, e.RunDrain(t).Outcome)
 	awaited := e.RequestedEvictions[1]
 	require.True(t, awaited.Unanswered)
 	require.Zero(t, awaited.Until, "no timeout ends while the cluster does not answer")
@@ -402,7 +404,9 @@ func TestADrainReportsThatTheClusterDoesNotAnswer(t *testing.T) {
 
 func TestForceEndsADrainWhoseClusterDoesNotAnswer(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
-	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeUnanswered, Why: "the cluster does not answer"})
+	e.AddEvictionAnswers(
+		activities.EvictionResult{Outcome: activities.OutcomeUnanswered, Why: "the cluster does not answer"},
+	)
 	e.AddLongEviction()
 	e.Env.RegisterDelayedCallback(func() {
 		unlock := e.Lock()
@@ -411,7 +415,7 @@ func TestForceEndsADrainWhoseClusterDoesNotAnswer(t *testing.T) {
 		workflowstest.SignalChange(e.Env)
 	}, 30*time.Minute)
 	result := e.RunDrain(t)
-	require.Equal(t, vocabulary.DrainForced, result.Outcome)
+	require.Equal(t, vocabulary.DrainResultForced, result.Outcome)
 	require.Len(t, e.RequestedEvictions, 2, "nobody asks a cluster to kill pods that does not answer")
 	require.Contains(t, result.Why, "the cluster does not answer")
 }

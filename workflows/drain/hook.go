@@ -24,12 +24,12 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 	ctx workflow.Context,
 	next activities.Decision,
 ) (over *Result, done bool, err error) {
-	if d.unansweredDecisions++; next.ClusterAPI.Step != drain.HookUnknown {
-		d.unansweredDecisions = 0
+	if d.unansweredDecisionCount++; next.ClusterAPI.Step != drain.HookNodeUnknown {
+		d.unansweredDecisionCount = 0
 	}
 	switch next.ClusterAPI.Step {
 	default: // nothing is missing any more
-	case drain.HookReturn:
+	case drain.HookNotNeeded:
 		d.ShowStep(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.machinePhase(), Node: d.NodeName})
 		return &Result{Outcome: activities.ResultCancelled, Why: next.Why}, true, d.releaseHook(ctx, false, next.Why)
 	case drain.HookAwait:
@@ -37,7 +37,7 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 		return nil, true, d.AwaitChange(ctx)
 	case drain.HookPaused:
 		return nil, true, d.reportAndWait(ctx, next, vocabulary.BlockedPaused)
-	case drain.HookUnknown:
+	case drain.HookNodeUnknown:
 		return nil, true, d.reportAndWait(
 			ctx,
 			next,
@@ -46,7 +46,7 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 				ctx,
 				"again",
 				"asks the cluster again then",
-				workflow.Now(ctx).Add(run.WaitAfterRefusal(d.unansweredDecisions)),
+				workflow.Now(ctx).Add(run.WaitAfterRefusal(d.unansweredDecisionCount)),
 			),
 		)
 	case drain.HookDrain:
@@ -54,7 +54,7 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 			return nil, true, d.awaitTurn(ctx, next)
 		}
 		if next.ClusterAPI.Cordon {
-			_, _, err := d.cordonNode.RunUnlessChanged(ctx, d.WorkflowState, "cordons node "+d.NodeName, d.NewRead(ctx))
+			_, _, err := d.cordonNode.RunUnlessChanged(ctx, d.WorkflowState, "cordons node "+d.NodeName, d.NewReadInput(ctx))
 			return nil, true, err
 		}
 	}
@@ -108,7 +108,7 @@ func (d *nodeDrain) holdCancelledDrain(ctx workflow.Context) error {
 		ctx,
 		d.WorkflowState,
 		"holds the drain: "+why,
-		activities.HoldInput{Read: d.NewRead(ctx), Why: why},
+		activities.HoldInput{Read: d.NewReadInput(ctx), Why: why},
 	)
 	if run.IsFailureOfType(err, kube.TypeObjectGone) {
 		return nil
@@ -126,6 +126,6 @@ func (d *nodeDrain) releaseHook(ctx workflow.Context, drained bool, why string) 
 		d.WorkflowState,
 		"removes the hook: "+why,
 		d.removeHook,
-		capi.HookRelease{Read: d.NewRead(ctx), Drained: drained},
+		capi.HookRelease{Read: d.NewReadInput(ctx), Drained: drained},
 	)
 }

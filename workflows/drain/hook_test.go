@@ -30,7 +30,7 @@ func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 	require.Equal(
 		t,
 		workflows.Result{
-			Outcome:  vocabulary.DrainDrained,
+			Outcome:  vocabulary.DrainResultDrained,
 			Why:      "all pods are gone",
 			Accepted: 1,
 			Versions: kube.MinVersions{"machines.cluster.x-k8s.io": "9"},
@@ -49,7 +49,7 @@ func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.HookDecision = activities.Decision{
-		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookReturn},
+		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNotNeeded},
 		Why:        "the machine has no node",
 	}
 	require.Equal(
@@ -66,10 +66,10 @@ func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
 func TestSkippedClusterAPIDrainEndsAsSkipped(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.HookDecision, e.Result = activities.Decision{
-		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookOver},
+		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrainEnded},
 		Why:        "ann: test",
-	}, vocabulary.DrainSkipped
-	require.Equal(t, vocabulary.DrainSkipped, e.RunClusterAPIDrain(t).Outcome)
+	}, vocabulary.DrainResultSkipped
+	require.Equal(t, vocabulary.DrainResultSkipped, e.RunClusterAPIDrain(t).Outcome)
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Skipped"}, conditions)
 	require.Equal(t, []string{"DrainSkipped"}, events)
@@ -97,7 +97,7 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 		"Cluster API":          {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookAwait}, Why: "not yet"}, true, nil, nil},
 		"its turn":             {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"}}, true, []string{vocabulary.StepQueued}, nil},
 		"the end of a pause":   {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookPaused}, Why: "Cluster c is paused"}, true, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedPaused}},
-		"the cluster of nodes": {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"}, false, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedTargetUnavailable}},
+		"the cluster of nodes": {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNodeUnknown}, Why: "no answer"}, false, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedTargetUnavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := workflowstest.NewDrainTestEnv(t)
@@ -113,7 +113,7 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 					workflowstest.SignalChange(e.Env)
 				}
 			}, time.Hour)
-			require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPIDrain(t).Outcome)
+			require.Equal(t, vocabulary.DrainResultDrained, e.RunClusterAPIDrain(t).Outcome)
 			var steps []string
 			for _, r := range e.Reports[:len(row.steps)] {
 				steps = append(steps, r.Step.Name)
@@ -129,7 +129,10 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 // While a cluster does not answer, the drain waits longer after each attempt. After an answer, the wait is short again.
 func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
-	e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"}
+	e.HookDecision = activities.Decision{
+		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNodeUnknown},
+		Why:        "no answer",
+	}
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	next := func(after time.Duration, hook activities.Decision) {
 		e.Env.RegisterDelayedCallback(func() {
@@ -145,10 +148,10 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	)
 	next(
 		21*time.Minute,
-		activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookUnknown}, Why: "no answer"},
+		activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNodeUnknown}, Why: "no answer"},
 	)
 	next(22*time.Minute, activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}})
-	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPIDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, e.RunClusterAPIDrain(t).Outcome)
 	var after []time.Duration
 	for _, at := range e.DecisionTimes {
 		if d := at.Sub(e.DecisionTimes[0]).Round(time.Second); !slices.Contains(after, d) {
@@ -190,7 +193,7 @@ func TestHeldClusterAPIDrainDoesNotBegin(t *testing.T) {
 		unlock()
 		workflowstest.SignalChange(e.Env)
 	}, time.Hour)
-	require.Equal(t, vocabulary.DrainDrained, e.RunClusterAPIDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultDrained, e.RunClusterAPIDrain(t).Outcome)
 	_, events := e.ReportedReasons()
 	require.Equal(t, []string{"DeletionHeld", "DeletionResumed", "Drained"}, events)
 }

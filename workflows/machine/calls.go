@@ -26,8 +26,8 @@ func (m *machine) callProvider(
 	m.callCauses = d.Call
 	why := m.Shown.Why
 	for !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-		answer, end, err := m.callInterruptibly(ctx, d, activity, call)
-		if d.Need == attention.Instance {
+		answer, end, err := m.callProviderInterruptibly(ctx, d, activity, call)
+		if d.Need == attention.NeedInstance {
 			call.NeverTried = false // the first call may have created an instance
 		}
 		switch {
@@ -42,7 +42,7 @@ func (m *machine) callProvider(
 			}
 		case answer.Problem == nil, m.needsInstanceNames(d) && answer.HasNoInstance():
 			return &answer, nil
-		case d.Need == attention.Deletion && call.NeverTried && needsPersonToRepair(*answer.Problem):
+		case d.Need == attention.NeedDeletion && call.NeverTried && needsPersonToRepair(*answer.Problem):
 			return &cloud.InstanceAnswer{}, nil // no instance was ever created, so the deletion succeeds
 		default:
 			if again, err := m.handleProblem(ctx, d, &call, answer, end); err != nil || !again {
@@ -53,13 +53,13 @@ func (m *machine) callProvider(
 	return nil, nil
 }
 
-// changeShowRepeatedCall is the change ID of ADR 0121.
-const changeShowRepeatedCall = "show-repeated-call"
+// showRepeatedCallChangeID is the change ID of ADR 0121.
+const showRepeatedCallChangeID = "show-repeated-call"
 
 // showRepeatedCall removes the problem of the previous call from the status, because the next call may be open for a
 // long time and the old problem is out of date. The step starts again, with the text from before the problem.
 func (m *machine) showRepeatedCall(ctx workflow.Context, d activities.Decision, why string) error {
-	if workflow.GetVersion(ctx, changeShowRepeatedCall, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+	if workflow.GetVersion(ctx, showRepeatedCallChangeID, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return nil
 	}
 	s := m.Shown
@@ -67,7 +67,7 @@ func (m *machine) showRepeatedCall(ctx workflow.Context, d activities.Decision, 
 	m.ShowStep(ctx, s)
 	m.Shown.Since = workflow.Now(ctx)
 	report := m.progressReport(ctx, "", nil)
-	if d.Need == attention.Instance {
+	if d.Need == attention.NeedInstance {
 		report.Conditions = []activities.Condition{creatingCondition(why)}
 	}
 	return m.writeStatus(ctx, "the call is made again", report)
@@ -103,7 +103,7 @@ func (m *machine) handleProblem(
 
 // needsPersonToRepair reports whether a problem lasts until a person changes something.
 func needsPersonToRepair(p kube.Problem) bool {
-	return p.React == kube.UntilSpec || p.React == kube.UntilCredential
+	return p.React == kube.ReactionUntilSpecChange || p.React == kube.ReactionUntilCredentialChange
 }
 
 // callOutcome describes how a provider call ended.
@@ -117,11 +117,11 @@ const (
 	outcomeAborted
 )
 
-// callInterruptibly runs an activity of the provider. At each signal, callInterruptibly keeps the call, repeats it at
-// once, or cancels it. callInterruptibly cancels a creation as soon as the machine is being deleted or the creation
-// timeout has ended. If a cancelled call has created an instance, the deletion of the machine finds this instance by
-// the machine's UID.
-func (m *machine) callInterruptibly(
+// callProviderInterruptibly runs an activity of the provider. At each signal, callProviderInterruptibly keeps the call,
+// repeats it at once, or cancels it. callProviderInterruptibly cancels a creation as soon as the machine is being
+// deleted or the creation timeout has ended. If a cancelled call has created an instance, the deletion of the machine
+// finds this instance by the machine's UID.
+func (m *machine) callProviderInterruptibly(
 	ctx workflow.Context,
 	d activities.Decision,
 	activity any,
@@ -131,7 +131,7 @@ func (m *machine) callInterruptibly(
 		return answer, end, err
 	}
 	futures := make([]workflow.Future, 0, 2)
-	if d.Need == attention.Instance {
+	if d.Need == attention.NeedInstance {
 		futures = append(futures, m.creationTimer(ctx, d.CreateBy))
 	}
 	options, name := m.callOptions(ctx, d, call)
@@ -179,7 +179,7 @@ func (m *machine) callOptions(
 	name, why, of := m.Shown.Name, m.Shown.Why, run.CloudCallOptions
 	if m.needsInstanceNames(d) {
 		if name, why = vocabulary.StepInstanceStatus, "is there an instance that is not on record?"; call.Known == nil {
-			of = run.OptionalQuestionOptions
+			of = run.OptionalCallOptions
 		}
 	}
 	options = of(ctx, d.Provider, m.ActivityID(name), why)
@@ -203,9 +203,9 @@ func (m *machine) reconsiderCall(
 ) (callOutcome, time.Time, error) {
 	var now activities.Decision
 	var err error
-	if d.Need == attention.Instance {
+	if d.Need == attention.NeedInstance {
 		now, err = m.Decide(ctx)
-		if err != nil || now.Gone || now.Need != attention.Instance || hasOtherProvider(now, d) {
+		if err != nil || now.Gone || now.Need != attention.NeedInstance || hasOtherProvider(now, d) {
 			return outcomeAborted, now.CreateBy, err
 		}
 		d.CreateBy = now.CreateBy
@@ -243,10 +243,10 @@ func hasOtherProvider(now, before activities.Decision) bool {
 // reportBlockers does nothing, because the problem of the call is already reported.
 func (m *machine) reportBlockers(ctx workflow.Context, call cloud.InstanceCall) error {
 	shown := !m.isBlocked || len(m.Shown.BlockedBy) > 0
-	if shown && !m.blockersUnreported || call.Known != nil {
+	if shown && !m.areBlockersUnreported || call.Known != nil {
 		return nil
 	}
-	m.blockersUnreported = false
+	m.areBlockersUnreported = false
 	return m.writeStatus(ctx, "what blocks the call has changed", m.progressReport(ctx, "", nil))
 }
 
@@ -257,9 +257,9 @@ func (m *machine) awaitUnfinishedCall(ctx workflow.Context) error {
 	if m.unfinishedCall == nil {
 		return nil
 	}
-	if m.instanceGoneInquiry.cancelCall != nil {
-		m.instanceGoneInquiry.cancelCall()
-		m.instanceGoneInquiry.cancelCall = nil
+	if m.instanceGoneCheck.cancelCall != nil {
+		m.instanceGoneCheck.cancelCall()
+		m.instanceGoneCheck.cancelCall = nil
 	}
 	if err := m.SetSearchAttributes(ctx); err != nil { // the activity of the call may receive its cancellation late
 		return err
@@ -297,7 +297,7 @@ func (m *machine) showProblem(
 	stuck bool,
 ) error {
 	phase, operation := vocabulary.PhaseCrashLoopBackOff, vocabulary.OperationCreate
-	if d.Need == attention.Deletion {
+	if d.Need == attention.NeedDeletion {
 		phase, operation = vocabulary.PhaseTerminating, vocabulary.OperationDelete
 	}
 	s := m.Shown
@@ -306,7 +306,7 @@ func (m *machine) showProblem(
 	}
 	s.Name = cmp.Or(
 		s.Name,
-		map[attention.Need]string{attention.Instance: vocabulary.StepCreateInstance, attention.Deletion: vocabulary.StepDeleteInstance}[d.Need],
+		map[attention.Need]string{attention.NeedInstance: vocabulary.StepCreateInstance, attention.NeedDeletion: vocabulary.StepDeleteInstance}[d.Need],
 	)
 	s.Why, s.Phase, s.BlockedBy, s.Stuck = p.Message, phase, run.ReasonList(p.Reason), stuck
 	if stuck {
@@ -320,7 +320,7 @@ func (m *machine) showProblem(
 	)
 	report.Operation.ErrorCode = p.Reason
 	report.LastKnownState = lastKnownState
-	report.Stopped = stuck && d.Need == attention.Instance
+	report.Stopped = stuck && d.Need == attention.NeedInstance
 	report.Conditions = problemConditions(d, p)
 	report.Event = &kube.Event{Warning: true, Reason: p.Reason, Message: p.Message}
 	return m.writeStatus(ctx, "blocked by "+p.Reason+": "+p.Message, report)

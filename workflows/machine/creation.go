@@ -22,7 +22,7 @@ func (m *machine) createInstance(ctx workflow.Context, d activities.Decision) er
 		return m.awaitRepairByPerson(ctx, d, *d.Problem)
 	}
 	if d.Prepare {
-		return run.WriteObject(ctx, m.WorkflowState, "puts the finalizer on", addFinalizer, m.NewRead(ctx))
+		return run.WriteObject(ctx, m.WorkflowState, "puts the finalizer on", addFinalizer, m.NewReadInput(ctx))
 	}
 	m.ShowStep(
 		ctx,
@@ -37,7 +37,7 @@ func (m *machine) createInstance(ctx workflow.Context, d activities.Decision) er
 	if err != nil || !ready {
 		return err
 	}
-	answer, err := m.callProvider(ctx, d, new(cloud.Provider).CreateInstance, call)
+	answer, err := m.callProvider(ctx, d, new(cloud.Activities).CreateInstance, call)
 	if err != nil || answer == nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (m *machine) createInstance(ctx workflow.Context, d activities.Decision) er
 			},
 		)
 		addresses := answer.Addresses
-		if answer, err = m.callProvider(ctx, d, new(cloud.Provider).InitializeInstance, call); err != nil || answer == nil {
+		if answer, err = m.callProvider(ctx, d, new(cloud.Activities).InitializeInstance, call); err != nil || answer == nil {
 			return err
 		}
 		if answer.Addresses == nil {
@@ -117,7 +117,7 @@ func (m *machine) issueToken(
 	if !d.Token {
 		return true, nil
 	}
-	request := activities.TokenRequest{Read: m.NewRead(ctx), Expires: d.CreateBy, Attempt: m.attemptName}
+	request := activities.TokenRequest{Read: m.NewReadInput(ctx), Expires: d.CreateBy, Attempt: m.attemptName}
 	timeout := m.creationTimer(ctx, d.CreateBy)
 	token, ready, err := issueToken.RunUnlessChanged(ctx, m.WorkflowState, "makes the bootstrap token", request, timeout)
 	// the creation timeout ends too soon for a new token, so wait for the end of the timeout
@@ -158,12 +158,12 @@ func (m *machine) recordCreatedInstance(
 		},
 	)
 	// callProvider must not apply the creation timeout or the rules of the machine's deletion to this call.
-	d.Need = attention.Nothing
-	if answer, err := m.callProvider(ctx, d, new(cloud.Provider).DeleteInstance, call); err != nil || answer == nil {
+	d.Need = attention.NeedNothing
+	if answer, err := m.callProvider(ctx, d, new(cloud.Activities).DeleteInstance, call); err != nil || answer == nil {
 		return true, err
 	}
 	return true, m.writeStatus(ctx, stale, activities.Report{
-		Read:      m.NewRead(ctx),
+		Read:      m.NewReadInput(ctx),
 		Phase:     vocabulary.PhaseFailed,
 		Operation: lastOperation(vocabulary.OperationCreate, vocabulary.StateFailed, stale),
 		Conditions: []activities.Condition{
@@ -177,7 +177,7 @@ func (m *machine) recordCreatedInstance(
 // recordNames writes the names of an instance to the object. stale is the reason why the node name belongs to another
 // node, or empty.
 func (m *machine) recordNames(ctx workflow.Context, in activities.InstanceRecord) (stale string, err error) {
-	in.Read = m.NewRead(ctx)
+	in.Read = m.NewReadInput(ctx)
 	record, err := recordInstance.RunLocalFirst(ctx, m.WorkflowState, "records instance "+in.ProviderID, in)
 	if err == nil {
 		m.RaiseWrittenVersion(record.Version)

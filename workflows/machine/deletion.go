@@ -46,18 +46,18 @@ func (m *machine) runDeletion(ctx workflow.Context, d activities.Decision) error
 // normally.
 func (m *machine) tryStageLocally(ctx workflow.Context, d activities.Decision, s deletion.Step) (over bool, err error) {
 	switch {
-	case s.Stage == deletion.Drain:
+	case s.Stage == deletion.StageDrain:
 		return true, m.drainNode(ctx, d)
-	case s.Stage == deletion.Node && s.Record && s.Abandoned == "":
+	case s.Stage == deletion.StageNode && s.Record && s.Abandoned == "":
 		_, over, err := deleteNode.RunLocalAttempt(ctx, "removes node "+d.NodeName, m.nodeRemoval(d))
 		if !over { // the activity takes longer than a local attempt, so the stage must be recorded and shown
 			return false, nil
 		}
 		if err == nil {
-			m.finishedStage = deletion.Node
+			m.finishedStage = deletion.StageNode
 		}
 		return true, err
-	case s.Stage == deletion.Release && s.Abandoned == "":
+	case s.Stage == deletion.StageRelease && s.Abandoned == "":
 		return true, m.releaseMachine(ctx, d, "our finalizer is removed")
 	default:
 		return false, nil
@@ -69,14 +69,14 @@ func (m *machine) runStage(ctx workflow.Context, d activities.Decision, s deleti
 	switch {
 	case len(s.BlockedBy) > 0:
 		return m.AwaitChange(ctx)
-	case s.Stage == deletion.Detach:
+	case s.Stage == deletion.StageDetach:
 		return m.awaitVolumeDetach(ctx, d)
-	case s.Stage == deletion.Instance:
+	case s.Stage == deletion.StageInstance:
 		return m.deleteInstance(ctx, d)
-	case s.Stage == deletion.Node:
+	case s.Stage == deletion.StageNode:
 		return m.deleteNode(ctx, d)
 	default: // the status reports that the instance stays
-		m.finishedStage = deletion.Node
+		m.finishedStage = deletion.StageNode
 		return m.releaseMachine(ctx, d, "our finalizer is removed")
 	}
 }
@@ -93,7 +93,7 @@ func (m *machine) announceDeletion(ctx workflow.Context, d activities.Decision) 
 		d,
 		"node "+d.NodeName+" gets the condition that its machine is deleted",
 		announceTermination,
-		m.NewRead(ctx),
+		m.NewReadInput(ctx),
 	)
 	m.RaiseMinVersions(made)
 	if len(made) > 0 { // if no node was written, the next decision tries again
@@ -104,7 +104,7 @@ func (m *machine) announceDeletion(ctx workflow.Context, d activities.Decision) 
 
 // enterStage shows a stage that begins, and records the stage in the status if it is not recorded yet.
 func (m *machine) enterStage(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
-	if s.Stage == deletion.Drain && !s.Record && s.BlockedBy == nil && m.Shown.Name == vocabulary.StepQueued {
+	if s.Stage == deletion.StageDrain && !s.Record && s.BlockedBy == nil && m.Shown.Name == vocabulary.StepQueued {
 		return nil // the machine is shown as queued until its turn comes
 	}
 	now := stepOfStage(s, d)
@@ -142,12 +142,12 @@ func (m *machine) enterStage(ctx workflow.Context, d activities.Decision, s dele
 func (m *machine) skippedDrainResult(s deletion.Step, d activities.Decision) (result, why string) {
 	switch {
 	case s.Empty && m.isDrainSkipped:
-		return vocabulary.DrainSkipped,
+		return vocabulary.DrainResultSkipped,
 			"the cluster of " + phrase.NodeText(d.NodeName) + " does not answer, and a person wanted no wait for it"
 	case s.Empty:
-		return vocabulary.DrainDrained, "no pod had to leave " + phrase.NodeText(d.NodeName)
+		return vocabulary.DrainResultDrained, "no pod had to leave " + phrase.NodeText(d.NodeName)
 	case s.Skipped != "":
-		return vocabulary.DrainSkipped, s.Skipped
+		return vocabulary.DrainResultSkipped, s.Skipped
 	default:
 		return "", ""
 	}
@@ -166,7 +166,7 @@ func stepOfStage(s deletion.Step, d activities.Decision) run.Step {
 		now.Name = vocabulary.StepHeld
 		return now
 	}
-	if now.Name, _ = stageNames(s.Stage); s.Stage == deletion.Instance {
+	if now.Name, _ = stageNames(s.Stage); s.Stage == deletion.StageInstance {
 		now.Why = fmt.Sprintf("provider %s removes instance %s", d.Provider, d.ProviderID)
 	}
 	return now
@@ -176,15 +176,15 @@ func stepOfStage(s deletion.Step, d activities.Decision) run.Step {
 // If machine-controller-manager has the same stage, the description has the words of machine-controller-manager.
 func stageNames(s deletion.Stage) (step, description string) {
 	switch s {
-	case deletion.PreDrainHooks:
+	case deletion.StagePreDrainHooks:
 		return vocabulary.StepAwaitHooks, "Set machine status to termination"
-	case deletion.Drain:
+	case deletion.StageDrain:
 		return vocabulary.StepDrain, "Initiate node drain"
-	case deletion.Detach:
+	case deletion.StageDetach:
 		return vocabulary.StepAwaitDetach, "Wait for volumes to be detached"
-	case deletion.PreTerminateHooks:
+	case deletion.StagePreTerminateHooks:
 		return vocabulary.StepAwaitHooks, "Wait for pre-terminate hooks"
-	case deletion.Instance:
+	case deletion.StageInstance:
 		return vocabulary.StepDeleteInstance, "Initiate VM deletion"
 	default:
 		return vocabulary.StepDeleteNode, "Initiate node object deletion"
@@ -209,14 +209,14 @@ func (m *machine) awaitVolumeDetach(ctx workflow.Context, d activities.Decision)
 			&seen,
 			func() (bool, error) {
 				now, err := m.Decide(ctx)
-				return now.Deletion != nil && now.Deletion.Stage == deletion.Detach && now.Deletion.BlockedBy == nil, err
+				return now.Deletion != nil && now.Deletion.Stage == deletion.StageDetach && now.Deletion.BlockedBy == nil, err
 			},
 		)
 		if err != nil || cancelled {
 			return err
 		}
 		if !seen.GoesOn {
-			m.finishedStage = deletion.Detach
+			m.finishedStage = deletion.StageDetach
 			return nil
 		}
 		if err := m.showVolumes(ctx, d, seen); err != nil {
@@ -226,9 +226,9 @@ func (m *machine) awaitVolumeDetach(ctx workflow.Context, d activities.Decision)
 	}
 }
 
-// maxVolumesNamed is the number of volumes in the message of the stage Detach. Source: two names fit into the 80
+// maxNamedVolumes is the number of volumes in the message of the stage Detach. Source: two names fit into the 80
 // columns of a terminal.
-const maxVolumesNamed = 2
+const maxNamedVolumes = 2
 
 // showVolumes reports which volumes are still attached to the node, and when the wait for them ends.
 func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen drain.DetachResult) error {
@@ -240,7 +240,7 @@ func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen 
 	) + phrase.JoinFirstNames(
 		seen.Left,
 		all,
-		maxVolumesNamed,
+		maxNamedVolumes,
 		", ",
 	) +
 		phrase.SingularOrPlural(
@@ -260,7 +260,7 @@ func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen 
 		s.BlockedBy = append(s.BlockedBy, decidedrain.BlockedByVolume+" "+name)
 	}
 	m.ShowStep(ctx, s)
-	_, description := stageNames(deletion.Detach)
+	_, description := stageNames(deletion.StageDetach)
 	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,
@@ -273,19 +273,19 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) er
 	if d.Problem != nil {
 		return m.awaitRepairByPerson(ctx, d, *d.Problem)
 	}
-	answer, err := m.callProvider(ctx, d, new(cloud.Provider).DeleteInstance, m.instanceCall(d))
+	answer, err := m.callProvider(ctx, d, new(cloud.Activities).DeleteInstance, m.instanceCall(d))
 	if err != nil || answer == nil {
 		return err
 	}
-	m.finishedStage, m.isInstanceOfOtherMachine = deletion.Instance, answer.Anothers != ""
+	m.finishedStage, m.isInstanceOfOtherMachine = deletion.StageInstance, answer.Anothers != ""
 	if !m.isInstanceOfOtherMachine {
 		return nil
 	}
 	message := "the instance stays: " + answer.Anothers
 	report := m.progressReport(ctx, vocabulary.PhaseTerminating, nil)
-	report.Event = &kube.Event{Warning: true, Reason: vocabulary.ReasonInstanceAnothers, Message: message}
+	report.Event = &kube.Event{Warning: true, Reason: vocabulary.ReasonInstanceOfOtherMachine, Message: message}
 	report.Conditions = []activities.Condition{
-		{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonInstanceAnothers, Message: message},
+		{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonInstanceOfOtherMachine, Message: message},
 	}
 	return m.writeStatus(ctx, message, report)
 }
@@ -293,7 +293,7 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) er
 func (m *machine) deleteNode(ctx workflow.Context, d activities.Decision) error {
 	_, went, err := runOnTarget(ctx, m, d, "removes node "+d.NodeName, deleteNode, m.nodeRemoval(d))
 	if went != targetUnanswered {
-		m.finishedStage = deletion.Node
+		m.finishedStage = deletion.StageNode
 	}
 	return err
 }
@@ -309,10 +309,10 @@ func (m *machine) nodeRemoval(d activities.Decision) activities.NodeRemoval {
 
 // releaseMachine removes the machine's remaining objects from the target cluster, then the finalizer.
 func (m *machine) releaseMachine(ctx workflow.Context, d activities.Decision, summary string) error {
-	in := activities.ReleaseInput{ReadInput: m.NewRead(ctx), Hurry: d.Deletion.Hurry}
+	in := activities.ReleaseInput{ReadInput: m.NewReadInput(ctx), Hurry: d.Deletion.Hurry}
 	_, went, err := runOnTarget(ctx, m, d, summary, releaseMachine, in)
 	if went != targetUnanswered {
-		m.finishedStage = deletion.Release
+		m.finishedStage = deletion.StageRelease
 	}
 	return err
 }
@@ -361,7 +361,7 @@ func (m *machine) showUnansweredTarget(ctx workflow.Context, d activities.Decisi
 	if denied, is := kube.FailureOfType(err, kube.TypeDenied); is {
 		s.Why = "the target cluster does not allow it: " + summary + ": " + denied.Message()
 	}
-	s.Name = cmp.Or(s.Name, vocabulary.StepAnnounce)
+	s.Name = cmp.Or(s.Name, vocabulary.StepAnnounceTermination)
 	s.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
 	s.Stuck = true
 	m.ShowStep(ctx, s)

@@ -31,7 +31,7 @@ func newDeletionTestEnv(t *testing.T) *machineTestEnv {
 	w := newMachineTestEnv(t)
 	w.decision = machine.Decision{
 		MachinePlan: attention.MachinePlan{
-			Decision: attention.Decision{Need: attention.Deletion, Why: "deletion was asked for"},
+			Decision: attention.Decision{Need: attention.NeedDeletion, Why: "deletion was asked for"},
 		},
 		CallInputs: machine.CallInputs{
 			Class:    "small",
@@ -41,9 +41,9 @@ func newDeletionTestEnv(t *testing.T) *machineTestEnv {
 		NodeName:   "m-1",
 		Phase:      "Running",
 	}
-	w.deletionFacts = deletion.Facts{Node: true}
+	w.deletionFacts = deletion.Facts{HasNode: true}
 	w.nodeLoad = drain.NodeLoad{Pods: 3}
-	w.drainResult = workflowsdrain.Result{Outcome: vocabulary.DrainDrained}
+	w.drainResult = workflowsdrain.Result{Outcome: vocabulary.DrainResultDrained}
 	return w
 }
 
@@ -75,7 +75,7 @@ func TestTheDecisionAfterADrainReadsFromCaches(t *testing.T) {
 
 func TestStageDetachShowsAttachedVolumes(t *testing.T) {
 	w := newDeletionTestEnv(t)
-	w.deletionFacts.Attached = 2
+	w.deletionFacts.AttachedVolumeCount = 2
 	until := w.env.Now().Add(2 * time.Minute)
 	w.detachResults = []drain.DetachResult{
 		{GoesOn: true, Until: until, Left: []string{"pv-a", "pv-b", "pv-c"}, More: 40},
@@ -113,7 +113,7 @@ func (w *machineTestEnv) recordedStages() (stages []deletion.Stage, words []stri
 
 func TestDeletionGoesThroughItsStages(t *testing.T) {
 	w := newDeletionTestEnv(t)
-	w.deletionFacts.Attached = 2
+	w.deletionFacts.AttachedVolumeCount = 2
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(t, []string{
 		"decide", "weigh", "report Terminating", // from this line on, the machine is in the drain queue
@@ -124,18 +124,18 @@ func TestDeletionGoesThroughItsStages(t *testing.T) {
 		"decide", "release",
 	}, w.activityLog)
 	stages, words := w.recordedStages()
-	require.Equal(t, []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance}, stages)
+	require.Equal(t, []deletion.Stage{deletion.StageDrain, deletion.StageDetach, deletion.StageInstance}, stages)
 	require.Equal(t, []string{"Initiate node drain", "Wait for volumes to be detached", "Initiate VM deletion"}, words)
 }
 
 func TestSlowNodeRemovalIsRecordedAsAStage(t *testing.T) {
 	w := newDeletionTestEnv(t)
-	w.deletionFacts.Recorded, w.deletionFacts.Result, w.targetUnreachable = deletion.Instance, vocabulary.DrainDrained, true
+	w.deletionFacts.RecordedStage, w.deletionFacts.DrainResult, w.isTargetUnreachable = deletion.StageInstance, vocabulary.DrainResultDrained, true
 	w.changeAfterDelay(time.Minute, func() {
 		stages, words := w.recordedStages()
-		require.Equal(t, deletion.Node, stages[len(stages)-1])
+		require.Equal(t, deletion.StageNode, stages[len(stages)-1])
 		require.Contains(t, words, "Initiate node object deletion")
-		w.targetUnreachable = false
+		w.isTargetUnreachable = false
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 }
@@ -152,12 +152,12 @@ func TestNodeWithoutPodsAndVolumesNeedsNoDrain(t *testing.T) {
 // A run that finds a stage in the status repeats no earlier stage. The test covers each stage.
 func TestRunContinuesInTheRecordedStage(t *testing.T) {
 	marks := []string{"drain m-1", "detach m-1", "delete virtual:///i-1", "delete node m-1", "release"}
-	for i, stage := range []deletion.Stage{deletion.Drain, deletion.Detach, deletion.Instance, deletion.Node, deletion.Release} {
+	for i, stage := range []deletion.Stage{deletion.StageDrain, deletion.StageDetach, deletion.StageInstance, deletion.StageNode, deletion.StageRelease} {
 		t.Run("it begins again in stage "+string(stage), func(t *testing.T) {
 			w := newDeletionTestEnv(t)
-			w.deletionFacts.Recorded, w.deletionFacts.Attached = stage, 1
+			w.deletionFacts.RecordedStage, w.deletionFacts.AttachedVolumeCount = stage, 1
 			if i > 0 {
-				w.deletionFacts.Result = vocabulary.DrainDrained
+				w.deletionFacts.DrainResult = vocabulary.DrainResultDrained
 			}
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 			for j, mark := range marks {
@@ -165,7 +165,7 @@ func TestRunContinuesInTheRecordedStage(t *testing.T) {
 			}
 			require.Equal(
 				t,
-				stage == deletion.Drain,
+				stage == deletion.StageDrain,
 				slices.Contains(w.activityLog, "announce"),
 				"a run that continues a drain tells the node again",
 			)
@@ -191,7 +191,12 @@ func TestDeletionWaitsUntilItsHooksAreRemoved(t *testing.T) {
 	stages, _ := w.recordedStages()
 	require.Equal(
 		t,
-		[]deletion.Stage{deletion.PreDrainHooks, deletion.Drain, deletion.PreTerminateHooks, deletion.Instance},
+		[]deletion.Stage{
+			deletion.StagePreDrainHooks,
+			deletion.StageDrain,
+			deletion.StagePreTerminateHooks,
+			deletion.StageInstance,
+		},
 		stages,
 	)
 	held := w.reports[0]
@@ -227,7 +232,7 @@ func TestMissingClassBlocksOnlyTheStageInstance(t *testing.T) {
 	w.decision.Problem = &kube.Problem{
 		Reason:  "ClassNotFound",
 		Message: "MachineClass small does not exist",
-		React:   kube.UntilCredential,
+		React:   kube.ReactionUntilCredentialChange,
 	}
 	w.changeAfterDelay(time.Minute, func() {
 		require.Contains(t, w.activityLog, "drain m-1", "the node is drained meanwhile")
@@ -255,10 +260,10 @@ func TestQueuedMachineWaitsForItsTurn(t *testing.T) {
 func TestQueuedMachineIsNotShownAsWaitingForItsCluster(t *testing.T) {
 	w := newDeletionTestEnv(t)
 	w.nodeLoad.Queue = "queued: place 12 of 80; 100 nodes are drained at a time"
-	w.changeAfterDelay(time.Minute, func() { w.targetUnreachable = true })
+	w.changeAfterDelay(time.Minute, func() { w.isTargetUnreachable = true })
 	w.changeAfterDelay(2*time.Minute, func() {
 		require.Equal(t, []string{"TargetUnavailable"}, w.reports[len(w.reports)-1].Step.BlockedBy)
-		w.targetUnreachable = false
+		w.isTargetUnreachable = false
 	})
 	w.changeAfterDelay(time.Hour, func() {
 		last := w.reports[len(w.reports)-1]
@@ -270,12 +275,12 @@ func TestQueuedMachineIsNotShownAsWaitingForItsCluster(t *testing.T) {
 }
 
 func TestHeldDeletionStaysInItsStage(t *testing.T) {
-	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Instance, deletion.Node} {
+	for _, stage := range []deletion.Stage{"", deletion.StageDrain, deletion.StageInstance, deletion.StageNode} {
 		t.Run("before stage "+string(stage), func(t *testing.T) {
 			w := newDeletionTestEnv(t)
-			w.deletionFacts.Recorded, w.deletionFacts.Hold = stage, "alice: look at it first"
-			if stage != "" && stage != deletion.Drain {
-				w.deletionFacts.Result = vocabulary.DrainDrained
+			w.deletionFacts.RecordedStage, w.deletionFacts.Hold = stage, "alice: look at it first"
+			if stage != "" && stage != deletion.StageDrain {
+				w.deletionFacts.DrainResult = vocabulary.DrainResultDrained
 			}
 			w.changeAfterDelay(time.Hour, func() {
 				for _, act := range []string{"weigh", "drain m-1", "delete virtual:///i-1", "delete node m-1"} {
@@ -292,7 +297,7 @@ func TestHeldDeletionStaysInItsStage(t *testing.T) {
 
 func TestDrainThatSomebodyCancelsInTemporalHoldsTheDeletion(t *testing.T) {
 	w := newDeletionTestEnv(t)
-	w.cancelDrain = true
+	w.isDrainCancelled = true
 	w.changeAfterDelay(time.Hour, func() {
 		require.Contains(t, w.activityLog, "hold: the drain was cancelled in Temporal")
 		require.NotContains(t, w.activityLog, "delete virtual:///i-1")
@@ -306,11 +311,13 @@ func TestAbandonedInstanceNeedsNoProviderCall(t *testing.T) {
 	w.decision.Problem = &kube.Problem{
 		Reason:  "ClassNotFound",
 		Message: "MachineClass small does not exist",
-		React:   kube.UntilCredential,
+		React:   kube.ReactionUntilCredentialChange,
 	}
 	w.changeAfterDelay(
 		time.Hour,
-		func() { w.deletionFacts.Abandon = "annotation abandon-instance asks for it: alice: deleted by hand" },
+		func() {
+			w.deletionFacts.AbandonReason = "annotation abandon-instance asks for it: alice: deleted by hand"
+		},
 	)
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.NotContains(t, w.activityLog, "delete virtual:///i-1")
@@ -335,10 +342,10 @@ func TestAbandonedInstanceNeedsNoProviderCall(t *testing.T) {
 func TestDeletionLeavesTheInstanceOfAnotherMachine(t *testing.T) {
 	w := newDeletionTestEnv(t)
 	w.deletionFacts.Owner = ownership.OwnerAnswer{
-		Whose: ownership.Anothers,
+		Whose: ownership.OwnerOther,
 		Why:   "node m-1 has the mark of Machine prod/m",
 	}
-	w.deletionFacts.Node = false
+	w.deletionFacts.HasNode = false
 	w.deletionAnswer = cloud.InstanceAnswer{Anothers: "instance virtual:///i-1 has the UID of Machine prod/m"}
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	var told []string
@@ -354,13 +361,13 @@ func TestDeletionLeavesTheInstanceOfAnotherMachine(t *testing.T) {
 // certain.
 func TestDeletionWaitsWhileTheNodesOwnerIsInDoubt(t *testing.T) {
 	w := newDeletionTestEnv(t)
-	w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.InDoubt, Why: "two machines name node m-1"}
+	w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.OwnerInDoubt, Why: "two machines name node m-1"}
 	w.changeAfterDelay(time.Hour, func() {
 		last := w.reports[len(w.reports)-1]
 		require.Equal(t, []string{"OwnershipInDoubt"}, last.Step.BlockedBy)
 		require.Equal(t, "two machines name node m-1", last.Operation.Description)
 		require.NotContains(t, w.activityLog, "delete virtual:///i-1")
-		w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.Ours}
+		w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.OwnerSelf}
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Contains(t, w.activityLog, "delete virtual:///i-1")
@@ -370,9 +377,9 @@ func TestDeletionWaitsWhileTheNodesOwnerIsInDoubt(t *testing.T) {
 func TestDeletionAsksTheProviderForTheNodesOwner(t *testing.T) {
 	w := newDeletionTestEnv(t)
 	w.decision.Target = true
-	w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.InDoubt, Why: "only a label says it", Ask: true}
+	w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.OwnerInDoubt, Why: "only a label says it", Ask: true}
 	w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-		w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.Ours}
+		w.deletionFacts.Owner = ownership.OwnerAnswer{Whose: ownership.OwnerSelf}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
@@ -385,12 +392,12 @@ func TestDeletionAsksTheProviderForTheNodesOwner(t *testing.T) {
 }
 
 func TestDeletionShowsAnUnreachableTargetCluster(t *testing.T) {
-	for _, stage := range []deletion.Stage{"", deletion.Drain, deletion.Node} {
+	for _, stage := range []deletion.Stage{"", deletion.StageDrain, deletion.StageNode} {
 		t.Run("in stage "+string(stage), func(t *testing.T) {
 			w := newDeletionTestEnv(t)
-			w.targetUnreachable, w.deletionFacts.Recorded = true, stage
-			if stage == deletion.Node {
-				w.deletionFacts.Result = vocabulary.DrainDrained
+			w.isTargetUnreachable, w.deletionFacts.RecordedStage = true, stage
+			if stage == deletion.StageNode {
+				w.deletionFacts.DrainResult = vocabulary.DrainResultDrained
 			}
 			w.changeAfterDelay(time.Minute, func() {
 				last := w.reports[len(w.reports)-1]
@@ -398,7 +405,7 @@ func TestDeletionShowsAnUnreachableTargetCluster(t *testing.T) {
 				require.Contains(t, last.Operation.Description, "the target cluster does not answer: ")
 				require.Equal(t, "Failed", last.Operation.State, "as in MCM")
 				require.NotContains(t, w.activityLog, "release")
-				w.targetUnreachable = false
+				w.isTargetUnreachable = false
 			})
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 			require.Contains(t, w.activityLog, "delete node m-1")
@@ -409,25 +416,27 @@ func TestDeletionShowsAnUnreachableTargetCluster(t *testing.T) {
 func TestDeletionSaysWhyItsTargetClusterIsNotConnected(t *testing.T) {
 	const why = "the target cluster of namespace shop is not connected: connection refused (since 12:00:00 UTC)"
 	w := newDeletionTestEnv(t)
-	w.targetUnreachable, w.decision.TargetDown = true, why
+	w.isTargetUnreachable, w.decision.TargetDown = true, why
 	w.changeAfterDelay(time.Minute, func() {
 		last := w.reports[len(w.reports)-1]
 		require.Equal(t, []string{"TargetUnavailable"}, last.Step.BlockedBy)
 		require.Contains(t, last.Operation.Description, why+": ")
 		require.NotContains(t, w.activityLog, "delete virtual:///i-1")
-		w.targetUnreachable, w.decision.TargetDown = false, ""
+		w.isTargetUnreachable, w.decision.TargetDown = false, ""
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 }
 
 func TestSkipAndAbandonDoNotWaitForAnUnreachableTargetCluster(t *testing.T) {
 	for name, hurry := range map[string]func(f *deletion.Facts){
-		"skip":    func(f *deletion.Facts) { f.Skip = "annotation skip asks for it: alice: cluster is gone" },
-		"abandon": func(f *deletion.Facts) { f.Abandon = "annotation abandon-instance asks for it: alice: cluster is gone" },
+		"skip": func(f *deletion.Facts) { f.SkipDrainReason = "annotation skip asks for it: alice: cluster is gone" },
+		"abandon": func(f *deletion.Facts) {
+			f.AbandonReason = "annotation abandon-instance asks for it: alice: cluster is gone"
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newDeletionTestEnv(t)
-			w.targetUnreachable = true
+			w.isTargetUnreachable = true
 			w.changeAfterDelay(time.Minute, func() {
 				require.NotContains(t, w.activityLog, "release")
 				hurry(&w.deletionFacts)
@@ -441,7 +450,7 @@ func TestSkipAndAbandonDoNotWaitForAnUnreachableTargetCluster(t *testing.T) {
 // If Millwright lacks a right in the target cluster, the status reports the missing right.
 func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 	w := newDeletionTestEnv(t)
-	w.deletionFacts.Recorded, w.deletionFacts.Result, w.targetUnreachable = deletion.Instance, vocabulary.DrainDrained, true
+	w.deletionFacts.RecordedStage, w.deletionFacts.DrainResult, w.isTargetUnreachable = deletion.StageInstance, vocabulary.DrainResultDrained, true
 	w.targetError = kube.ClassifyTargetError(
 		t.Context(),
 		apierrors.NewForbidden(corev1.Resource("nodes"), "m-1", errors.New("no role allows it")),
@@ -450,7 +459,7 @@ func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 		said := w.reports[len(w.reports)-1].Operation.Description
 		require.Contains(t, said, "the target cluster does not allow it: removes node m-1: ")
 		require.Contains(t, said, "no role allows it")
-		w.targetUnreachable = false
+		w.isTargetUnreachable = false
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 }
@@ -459,7 +468,7 @@ func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 // skip the drain.
 func TestTargetClusterWithABrokenWebhookCountsAsRefusing(t *testing.T) {
 	w := newDeletionTestEnv(t)
-	w.targetUnreachable = true
+	w.isTargetUnreachable = true
 	down := apierrors.NewInternalError(errors.New("failed calling webhook"))
 	w.targetError = kube.ClassifyTargetError(t.Context(), down)
 	w.env.RegisterDelayedCallback(func() {
@@ -472,7 +481,7 @@ func TestTargetClusterWithABrokenWebhookCountsAsRefusing(t *testing.T) {
 			require.Equal(t, []string{"Refused"}, r.Step.BlockedBy)
 			require.Contains(t, r.Step.Cause, "failed calling webhook")
 		}
-		w.targetUnreachable = false
+		w.isTargetUnreachable = false
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.NotEmpty(t, w.reports)
@@ -482,17 +491,17 @@ func TestTargetClusterWithABrokenWebhookCountsAsRefusing(t *testing.T) {
 // of the Node still waits for the target cluster.
 func TestForceDoesNotWaitForAnUnreachableTargetCluster(t *testing.T) {
 	w := newDeletionTestEnv(t)
-	w.targetUnreachable = true
-	w.changeAfterDelay(time.Minute, func() { w.deletionFacts.Force = "label force-deletion is set" })
+	w.isTargetUnreachable = true
+	w.changeAfterDelay(time.Minute, func() { w.deletionFacts.ForceReason = "label force-deletion is set" })
 	w.changeAfterDelay(2*time.Minute, func() {
 		require.Contains(t, w.activityLog, "delete virtual:///i-1")
 		require.NotContains(t, w.activityLog, "release")
 		require.Equal(t, []string{"TargetUnavailable"}, w.reports[len(w.reports)-1].Step.BlockedBy)
-		w.targetUnreachable = false
+		w.isTargetUnreachable = false
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	skipped := slices.IndexFunc(w.reports, func(r machine.Report) bool {
-		return r.Deletion != nil && r.Deletion.Result == vocabulary.DrainSkipped
+		return r.Deletion != nil && r.Deletion.Result == vocabulary.DrainResultSkipped
 	})
 	require.GreaterOrEqual(t, skipped, 0, "a node that was not asked is not called empty")
 	require.Contains(t, w.reports[skipped].Conditions[0].Message, "the cluster of node m-1 does not answer")
@@ -501,13 +510,13 @@ func TestForceDoesNotWaitForAnUnreachableTargetCluster(t *testing.T) {
 func TestWaitForVolumesEndsAfterARequest(t *testing.T) {
 	for name, wish := range map[string]func(f *deletion.Facts){
 		"hold":    func(f *deletion.Facts) { f.Hold = "alice: look at it first" },
-		"exclude": func(f *deletion.Facts) { f.SkipDetach = "annotation exclude asks for it" },
+		"exclude": func(f *deletion.Facts) { f.SkipDetachReason = "annotation exclude asks for it" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newDeletionTestEnv(t)
-			w.deletionFacts.Recorded, w.deletionFacts.Attached, w.deletionFacts.Result, w.volumeAttached = deletion.Detach, 1, vocabulary.DrainDrained, true
+			w.deletionFacts.RecordedStage, w.deletionFacts.AttachedVolumeCount, w.deletionFacts.DrainResult, w.isVolumeAttached = deletion.StageDetach, 1, vocabulary.DrainResultDrained, true
 			w.changeAfterDelay(time.Minute, func() { wish(&w.deletionFacts) })
-			w.changeAfterDelay(time.Hour, func() { w.deletionFacts.Hold, w.volumeAttached = "", false })
+			w.changeAfterDelay(time.Hour, func() { w.deletionFacts.Hold, w.isVolumeAttached = "", false })
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 			if name == "hold" {
 				require.Equal(t, "held by alice (look at it first)", w.reports[0].Event.Message)

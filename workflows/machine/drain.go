@@ -25,14 +25,14 @@ func (m *machine) drainNode(ctx workflow.Context, d activities.Decision) error {
 		d,
 		"cordons "+phrase.NodeText(d.NodeName)+", and counts its pods",
 		cordonAndCountPods,
-		m.NewRead(ctx),
+		m.NewReadInput(ctx),
 	)
 	if err != nil || went == targetUnanswered {
 		return err
 	}
 	m.RaiseMinVersions(load.Versions)
 	if load.Pods == 0 && load.Attached == 0 {
-		m.finishedStage, m.isDrainSkipped = deletion.Detach, went == targetSkipped
+		m.finishedStage, m.isDrainSkipped = deletion.StageDetach, went == targetSkipped
 		return nil
 	}
 	if d.Deletion.Record { // only a recorded drain can wait in the queue, so record the drain and decide again
@@ -87,7 +87,7 @@ func (m *machine) drainPreservedNode(ctx workflow.Context, d activities.Decision
 // drainNodeForUpdate cordons and drains a node that is updated in place. drainNodeForUpdate returns false if the
 // machine needs something else first.
 func (m *machine) drainNodeForUpdate(ctx workflow.Context, d activities.Decision) (bool, error) {
-	made, done, err := cordonNode.RunUnlessChanged(ctx, m.WorkflowState, "cordons node "+d.NodeName, m.NewRead(ctx))
+	made, done, err := cordonNode.RunUnlessChanged(ctx, m.WorkflowState, "cordons node "+d.NodeName, m.NewReadInput(ctx))
 	if err != nil || !done {
 		return false, err
 	}
@@ -120,19 +120,19 @@ func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose 
 }
 
 func (m *machine) awaitEndOfEarlierDrain(ctx workflow.Context, why string) error {
-	return m.AwaitChange(ctx, m.EnsureTimer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainHandoverTime)))
+	return m.AwaitChange(ctx, m.EnsureTimer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainRestartDelay)))
 }
 
 // recordDrainHold records on the object that a person stopped the drain. If the machine is being deleted, its node
 // stays cordoned until another request. If the node waits for an update, Millwright uncordons the node, and the node
 // may get new pods.
 func (m *machine) recordDrainHold(ctx workflow.Context, d activities.Decision, purpose string) error {
-	hold := drain.HoldInput{Read: m.NewRead(ctx), Why: "the drain was cancelled in Temporal"}
+	hold := drain.HoldInput{Read: m.NewReadInput(ctx), Why: "the drain was cancelled in Temporal"}
 	if err := run.WriteObject(ctx, m.WorkflowState, "holds the drain: "+hold.Why, holdDrain, hold); err != nil ||
 		purpose != vocabulary.DrainForUpdate {
 		return err
 	}
-	made, _, err := uncordonNode.RunUnlessChanged(ctx, m.WorkflowState, "uncordons node "+d.NodeName, m.NewRead(ctx))
+	made, _, err := uncordonNode.RunUnlessChanged(ctx, m.WorkflowState, "uncordons node "+d.NodeName, m.NewReadInput(ctx))
 	m.RaiseMinVersions(made)
 	return err
 }
@@ -182,5 +182,5 @@ func (m *machine) awaitDrain(
 func (m *machine) isDrainStillNeeded(ctx workflow.Context) (d activities.Decision, wanted bool, err error) {
 	d, err = m.Decide(ctx)
 	isStatusWriteDue := d.Health != nil && (d.Health.Change != nil || d.Health.Due != nil)
-	return d, !isStatusWriteDue && !d.Gone && d.Need == attention.Drain, err
+	return d, !isStatusWriteDue && !d.Gone && d.Need == attention.NeedDrain, err
 }

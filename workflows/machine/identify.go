@@ -34,11 +34,11 @@ func (m *machine) recordMissingNames(ctx workflow.Context, d activities.Decision
 		return false, nil
 	case d.Deletion.IsHeld():
 		return true, m.awaitHoldEnd(ctx, d)
-	case hurry && (m.askedForNamesOnce || d.Problem != nil):
+	case hurry && (m.hasAskedForNames || d.Problem != nil):
 		m.areNamesSettled = true
 		return false, nil
 	case d.Problem != nil:
-		m.askedForNamesOnce = true
+		m.hasAskedForNames = true
 		return true, m.awaitRepairByPerson(ctx, d, *d.Problem)
 	}
 	answer, err := m.askForNames(ctx, d)
@@ -61,9 +61,9 @@ func (m *machine) recordMissingNames(ctx workflow.Context, d activities.Decision
 // instance".
 func (m *machine) askForNames(ctx workflow.Context, d activities.Decision) (*cloud.InstanceAnswer, error) {
 	call := m.instanceCall(d)
-	m.askedForNamesOnce = true
+	m.hasAskedForNames = true
 	if d.Deletion.Hurry {
-		answer, end, err := m.callInterruptibly(ctx, d, new(cloud.Provider).InstanceStatus, call)
+		answer, end, err := m.callProviderInterruptibly(ctx, d, new(cloud.Activities).InstanceStatus, call)
 		if ctx.Err() != nil || end == outcomeAborted {
 			return nil, ctx.Err()
 		}
@@ -73,19 +73,19 @@ func (m *machine) askForNames(ctx workflow.Context, d activities.Decision) (*clo
 		return &answer, nil
 	}
 	for {
-		answer, err := m.callProvider(ctx, d, new(cloud.Provider).InstanceStatus, call)
-		if call.Known != nil || ctx.Err() != nil || !isQuestionUnanswered(err) {
+		answer, err := m.callProvider(ctx, d, new(cloud.Activities).InstanceStatus, call)
+		if call.Known != nil || ctx.Err() != nil || !isCallUnanswered(err) {
 			return answer, err
 		}
-		call.Known = kube.NoAnswerProblem("provider " + d.Provider + " has not said whether there is an instance")
+		call.Known = kube.NewNoAnswerProblem("provider " + d.Provider + " has not said whether there is an instance")
 		if err := m.showProblem(ctx, d, *call.Known, "", false); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// isQuestionUnanswered reports whether the provider has not answered within the first half minute.
-func isQuestionUnanswered(err error) bool {
+// isCallUnanswered reports whether the provider has not answered within the first half minute.
+func isCallUnanswered(err error) bool {
 	failed, is := errors.AsType[*temporal.ActivityError](err)
 	return is && failed.ActivityType().GetName() == "InstanceStatus"
 }
@@ -110,10 +110,10 @@ func (m *machine) awaitHoldEnd(ctx workflow.Context, d activities.Decision) erro
 // node is uncertain. askNodeOwner records the answer, and returns true if the caller must decide again. If the provider
 // does not answer within a minute, the owner stays uncertain.
 func (m *machine) askNodeOwner(ctx workflow.Context, d activities.Decision) (settled bool, err error) {
-	if !d.Ask || m.askedNodeOwnerOnce || d.Provider == "" || d.NeverTried {
+	if !d.Ask || m.hasAskedNodeOwner || d.Provider == "" || d.NeverTried {
 		return false, nil
 	}
-	m.askedNodeOwnerOnce = true
+	m.hasAskedNodeOwner = true
 	m.ShowStep(
 		ctx,
 		stepForDecision(
@@ -126,8 +126,8 @@ func (m *machine) askNodeOwner(ctx workflow.Context, d activities.Decision) (set
 		return false, err
 	}
 	var answer cloud.InstanceAnswer
-	question := run.ShortQuestionOptions(ctx, d.Provider, m.Shown.Why)
-	err = workflow.ExecuteActivity(question, new(cloud.Provider).InstanceStatus, m.instanceCall(d)).Get(ctx, &answer)
+	question := run.ShortCallOptions(ctx, d.Provider, m.Shown.Why)
+	err = workflow.ExecuteActivity(question, new(cloud.Activities).InstanceStatus, m.instanceCall(d)).Get(ctx, &answer)
 	if err != nil || answer.Problem != nil || answer.NodeName == "" {
 		return false, ctx.Err()
 	}

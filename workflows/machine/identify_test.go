@@ -72,14 +72,14 @@ func TestUnrecordedInstanceIsDrained(t *testing.T) {
 // Some answers of the provider prove that there is no instance name to record.
 func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 	for name, answer := range map[string]cloud.InstanceAnswer{
-		"NotFound":      {Gone: true, Problem: problemAnswer("NotFound", kube.Retry).Problem},
-		"Unimplemented": problemAnswer("Unimplemented", kube.UntilSpec),
-		"AlreadyExists": problemAnswer("AlreadyExists", kube.UntilSpec), // the instance belongs to another Machine
+		"NotFound":      {Gone: true, Problem: problemAnswer("NotFound", kube.ReactionRetry).Problem},
+		"Unimplemented": problemAnswer("Unimplemented", kube.ReactionUntilSpecChange),
+		"AlreadyExists": problemAnswer("AlreadyExists", kube.ReactionUntilSpecChange), // the instance belongs to another Machine
 		"no name":       {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTestEnvWithoutNames(t)
-			w.deletionFacts.Node = false
+			w.deletionFacts.HasNode = false
 			w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return answer, nil }
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 			require.Equal(t, []string{"decide", "look", "report Terminating", "delete ", "decide", "release"}, w.activityLog)
@@ -96,10 +96,10 @@ func TestProviderIsAskedForTheInstanceUntilItAnswers(t *testing.T) {
 		switch looks++; looks {
 		case 1:
 			require.Nil(t, in.Known)
-			return problemAnswer("Unavailable", kube.Retry), nil
+			return problemAnswer("Unavailable", kube.ReactionRetry), nil
 		case 2:
 			require.Equal(t, "Unavailable", in.Known.Reason)
-			return problemAnswer("Internal", kube.Retry), nil
+			return problemAnswer("Internal", kube.ReactionRetry), nil
 		default:
 			return foundInstanceAnswer(), nil
 		}
@@ -155,11 +155,11 @@ func TestProviderIsAskedAgainWhenTheCauseIsRemoved(t *testing.T) {
 	for name, fail := range map[string]func(w *machineTestEnv){
 		"the cloud refuses": func(w *machineTestEnv) {
 			w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-				return problemAnswer("Unauthenticated", kube.UntilCredential), nil
+				return problemAnswer("Unauthenticated", kube.ReactionUntilCredentialChange), nil
 			}
 		},
 		"the class is missing": func(w *machineTestEnv) {
-			w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.UntilCredential}
+			w.decision.Problem = &kube.Problem{Reason: "ClassNotFound", Message: "MachineClass small does not exist", React: kube.ReactionUntilCredentialChange}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,16 +180,18 @@ func TestProviderIsAskedAgainWhenTheCauseIsRemoved(t *testing.T) {
 // A person can at any time stop the calls that search for an instance.
 func TestOperatorRequestEndsTheSearchForAnInstance(t *testing.T) {
 	stuck := func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-		return problemAnswer("PermissionDenied", kube.UntilCredential), nil
+		return problemAnswer("PermissionDenied", kube.ReactionUntilCredentialChange), nil
 	}
 	for name, request := range map[string]func(f *deletion.Facts){
-		"skip":    func(f *deletion.Facts) { f.Skip = "annotation skip asks for it: alice: cluster is gone" },
-		"abandon": func(f *deletion.Facts) { f.Abandon = "annotation abandon-instance asks for it: alice: deleted by hand" },
+		"skip": func(f *deletion.Facts) { f.SkipDrainReason = "annotation skip asks for it: alice: cluster is gone" },
+		"abandon": func(f *deletion.Facts) {
+			f.AbandonReason = "annotation abandon-instance asks for it: alice: deleted by hand"
+		},
 	} {
 		for how, look := range map[string]func(cloud.InstanceCall) (cloud.InstanceAnswer, error){"silent": unansweredError, "stuck": stuck} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				w := newTestEnvWithoutNames(t)
-				w.deletionFacts.Node, w.instanceStatus = false, look
+				w.deletionFacts.HasNode, w.instanceStatus = false, look
 				start := w.env.Now()
 				w.changeAfterDelay(10*time.Minute, func() {
 					require.NotContains(t, w.activityLog, "release")
@@ -208,7 +210,7 @@ func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 	for name, answers := range map[string]bool{"it answers": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newTestEnvWithoutNames(t)
-			w.deletionFacts.Skip = "annotation exclude asks for it"
+			w.deletionFacts.SkipDrainReason = "annotation exclude asks for it"
 			w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				if answers {
 					return foundInstanceAnswer(), nil
@@ -245,14 +247,14 @@ func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
 func TestProviderIsAskedForTheOwnerOfADoubtfulNode(t *testing.T) {
 	doubtful := func(t *testing.T) *machineTestEnv {
 		w := newMachineTestEnv(t)
-		w.decision.Need, w.decision.Phase, w.decision.NodeName = attention.Sync, "Running", "m-1"
+		w.decision.Need, w.decision.Phase, w.decision.NodeName = attention.NeedSync, "Running", "m-1"
 		w.decision.NeverTried, w.decision.InDoubt, w.decision.Ask = false, true, true
 		return w
 	}
 	t.Run("the provider knows", func(t *testing.T) {
 		w := doubtful(t)
 		w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
-			w.decision.Need, w.decision.InDoubt, w.decision.Ask = attention.Nothing, false, false
+			w.decision.Need, w.decision.InDoubt, w.decision.Ask = attention.NeedNothing, false, false
 			return foundInstanceAnswer(), nil
 		}
 		require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
@@ -264,7 +266,7 @@ func TestProviderIsAskedForTheOwnerOfADoubtfulNode(t *testing.T) {
 	t.Run("the provider does not know", func(t *testing.T) {
 		w := doubtful(t)
 		w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return cloud.InstanceAnswer{}, nil }
-		w.changeAfterDelay(3*time.Hour, func() { w.decision.Need, w.decision.InDoubt = attention.Nothing, false })
+		w.changeAfterDelay(3*time.Hour, func() { w.decision.Need, w.decision.InDoubt = attention.NeedNothing, false })
 		w.runMachine(t)
 		require.Equal(t, 1, w.countActivities("look"), "once")
 		require.Empty(t, w.instanceRecords)

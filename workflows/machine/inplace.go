@@ -16,21 +16,21 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 	changes := s.Name != m.Shown.Name
 	m.ShowStep(ctx, s)
 	if changes || (d.Health != nil && d.Health.Due != nil) {
-		report := verdictReport(m.NewRead(ctx), *d.Health)
-		report.Step = m.Operation()
+		report := verdictReport(m.NewReadInput(ctx), *d.Health)
+		report.Step = m.StatusStep()
 		if err := m.writeStatus(ctx, d.InPlace.Why, report); err != nil {
 			return err
 		}
 	}
 	switch d.InPlace.Step {
-	case inplace.Nothing:
+	case inplace.StepNothing:
 		return m.awaitMachineChange(ctx, d)
-	case inplace.Drain:
+	case inplace.StepDrain:
 		empty, err := m.drainNodeForUpdate(ctx, d)
 		if err != nil || !empty {
 			return err
 		}
-	case inplace.Update:
+	case inplace.StepUpdate:
 		report := m.progressReport(
 			ctx,
 			vocabulary.PhaseInPlaceUpdating,
@@ -44,7 +44,7 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 		return m.writeStatus(ctx, "phase InPlaceUpdating", report)
 	default: // only the node's condition must be written
 	}
-	mark := activities.InPlaceMark{Read: m.NewRead(ctx), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
+	mark := activities.InPlaceCondition{Read: m.NewReadInput(ctx), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
 	made, err := markInPlace.RunLocalFirst(ctx, m.WorkflowState, "the node says "+mark.Reason, mark)
 	if err != nil {
 		return err

@@ -20,10 +20,10 @@ import (
 
 // setUpdateStep sets the next step of an in-place update that Millwright must carry out.
 func (w *machineTestEnv) setUpdateStep(step inplace.Step, reason string) {
-	w.decision.Need = attention.InPlace
+	w.decision.Need = attention.NeedInPlaceUpdate
 	w.decision.InPlace = inplace.Decision{Step: step, Reason: reason, Why: string(step)}
-	if step == inplace.Drain {
-		w.decision.Need = attention.Drain
+	if step == inplace.StepDrain {
+		w.decision.Need = attention.NeedDrain
 	}
 }
 
@@ -41,16 +41,16 @@ func newInPlaceUpdateTestEnv(t *testing.T) *machineTestEnv {
 	}
 	w.env.OnActivity("CordonNode", any1...).Return(node("cordon"))
 	w.env.OnActivity("UncordonNode", any1...).Return(node("uncordon"))
-	w.drainResult = drain.Result{Outcome: vocabulary.DrainDrained}
+	w.drainResult = drain.Result{Outcome: vocabulary.DrainResultDrained}
 	w.env.OnActivity("MarkInPlace", any1...).
-		Return(func(_ context.Context, in machine.InPlaceMark) (kube.MinVersions, error) {
+		Return(func(_ context.Context, in machine.InPlaceCondition) (kube.MinVersions, error) {
 			defer w.lock()()
 			w.logActivity("mark " + in.Reason)
 			switch in.Reason {
 			case "DrainSuccessful":
-				w.setUpdateStep(inplace.Update, "")
+				w.setUpdateStep(inplace.StepUpdate, "")
 			case "ReadyForUpdate":
-				w.decision.Need = attention.Recovery
+				w.decision.Need = attention.NeedRecovery
 				w.decision.Health = &health.Verdict{Why: "waits for the agent", Deadline: w.decisionTime.Add(20 * time.Minute)}
 			}
 			return kube.MinVersions{"nodes": "8"}, nil
@@ -58,7 +58,7 @@ func newInPlaceUpdateTestEnv(t *testing.T) *machineTestEnv {
 	w.onReport = func(in machine.Report) {
 		if in.Phase == "InPlaceUpdating" {
 			w.decision.Phase = in.Phase
-			w.setUpdateStep(inplace.Ready, "ReadyForUpdate")
+			w.setUpdateStep(inplace.StepReady, "ReadyForUpdate")
 		}
 	}
 	return w
@@ -66,7 +66,7 @@ func newInPlaceUpdateTestEnv(t *testing.T) *machineTestEnv {
 
 func TestNodeIsDrainedAndMarkedReadyForUpdate(t *testing.T) {
 	w := newInPlaceUpdateTestEnv(t)
-	w.setUpdateStep(inplace.Drain, "DrainSuccessful")
+	w.setUpdateStep(inplace.StepDrain, "DrainSuccessful")
 	w.changeAfterDelay(10*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(t, []string{
@@ -89,7 +89,7 @@ func TestUpdateDrainObeysHealthTimeoutAndDeletion(t *testing.T) {
 	t.Run("its health timeout ends on time", func(t *testing.T) {
 		w := newInPlaceUpdateTestEnv(t)
 		w.hasRemainingPods = true
-		w.setUpdateStep(inplace.Drain, "DrainSuccessful")
+		w.setUpdateStep(inplace.StepDrain, "DrainSuccessful")
 		deadline := w.env.Now().Add(30 * time.Second)
 		w.decision.Health = &health.Verdict{Deadline: deadline}
 		w.env.RegisterDelayedCallback(w.setHealthFailed, 29*time.Second)
@@ -100,8 +100,8 @@ func TestUpdateDrainObeysHealthTimeoutAndDeletion(t *testing.T) {
 	t.Run("it is deleted at once", func(t *testing.T) {
 		w := newInPlaceUpdateTestEnv(t)
 		w.hasRemainingPods = true
-		w.setUpdateStep(inplace.Drain, "DrainSuccessful")
-		w.changeAfterDelay(30*time.Second, func() { w.decision.Need, w.hasRemainingPods = attention.Deletion, false })
+		w.setUpdateStep(inplace.StepDrain, "DrainSuccessful")
+		w.changeAfterDelay(30*time.Second, func() { w.decision.Need, w.hasRemainingPods = attention.NeedDeletion, false })
 		require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	})
 }
@@ -109,8 +109,8 @@ func TestUpdateDrainObeysHealthTimeoutAndDeletion(t *testing.T) {
 // If a person cancels the drain in Temporal, the pods are not evicted.
 func TestCancelledUpdateDrainEvictsNoPods(t *testing.T) {
 	w := newInPlaceUpdateTestEnv(t)
-	w.cancelDrain = true
-	w.setUpdateStep(inplace.Drain, "DrainSuccessful")
+	w.isDrainCancelled = true
+	w.setUpdateStep(inplace.StepDrain, "DrainSuccessful")
 	w.changeAfterDelay(10*time.Minute, w.setNodeJoined)
 	w.runMachine(t)
 	require.Equal(
@@ -131,8 +131,8 @@ func TestCancelledUpdateDrainEvictsNoPods(t *testing.T) {
 // If a write of the node condition has no visible effect on the node, the workflow does not repeat the write.
 func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
 	w := newInPlaceUpdateTestEnv(t)
-	w.setUpdateStep(inplace.Condition, "CandidateForUpdate")
-	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Nothing })
+	w.setUpdateStep(inplace.StepCondition, "CandidateForUpdate")
+	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.NeedNothing })
 	w.runMachine(t)
 	require.LessOrEqual(t, w.countActivities("mark CandidateForUpdate"), 2)
 }
@@ -141,8 +141,8 @@ func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
 // a node that cannot be written.
 func TestUnchangedUpdateConditionIsNotWritten(t *testing.T) {
 	w := newInPlaceUpdateTestEnv(t)
-	w.decision.Need, w.decision.Otherwise, w.decision.Why = attention.Sync, attention.InPlace, "node lacks label a"
-	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Nothing })
+	w.decision.Need, w.decision.Otherwise, w.decision.Why = attention.NeedSync, attention.NeedInPlaceUpdate, "node lacks label a"
+	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.NeedNothing })
 	w.runMachine(t)
 	require.Zero(t, w.countActivities("mark "))
 }

@@ -11,10 +11,10 @@ import (
 	"millwright/workflows/run"
 )
 
-// instanceGoneInquiry is the state of a provider call which finds out whether the instance of an unhealthy machine is
+// instanceGoneCheck is the state of a provider call which finds out whether the instance of an unhealthy machine is
 // gone. While this call is open, the field unfinishedCall also refers to the call. The call delays nothing: the
 // workflow handles signals and deadlines while the call is open, and the next provider call cancels this call.
-type instanceGoneInquiry struct {
+type instanceGoneCheck struct {
 	isSettled bool // the provider need not be asked (again) in this outage
 	// the provider can answer only after a person has repaired something; the next signal may report the repair
 	needsRepair bool
@@ -23,30 +23,30 @@ type instanceGoneInquiry struct {
 }
 
 // After a change, resetIfStuck allows another call if the last call needs a repair.
-func (q *instanceGoneInquiry) resetIfStuck() {
+func (q *instanceGoneCheck) resetIfStuck() {
 	if q.needsRepair {
 		q.isSettled, q.needsRepair = false, false
 	}
 }
 
-// askWhetherInstanceIsGone calls the provider to find out whether the instance is gone, unless this call is already
-// open. askWhetherInstanceIsGone waits for the answer, a signal or a deadline. The retry policy repeats a failed call
+// checkInstanceGone calls the provider to find out whether the instance is gone, unless this call is already
+// open. checkInstanceGone waits for the answer, a signal or a deadline. The retry policy repeats a failed call
 // until the provider answers. If the circuit breaker is open and the node is unreachable, only the provider knows
 // whether the instance still exists.
-func (m *machine) askWhetherInstanceIsGone(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
-	q := &m.instanceGoneInquiry
+func (m *machine) checkInstanceGone(ctx workflow.Context, d activities.Decision, v health.Verdict) error {
+	q := &m.instanceGoneCheck
 	if q.cancelCall == nil {
 		if err := m.awaitUnfinishedCall(ctx); err != nil {
 			return err
 		}
-		of, call := run.OptionalQuestionOptions, m.instanceCall(d)
+		of, call := run.OptionalCallOptions, m.instanceCall(d)
 		if call.Known = q.lastProblem; q.lastProblem != nil {
 			of = run.CloudCallOptions
 		}
 		options, end := workflow.WithCancel(
 			of(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is instance "+d.ProviderID+" still there?"),
 		)
-		m.unfinishedCall = workflow.ExecuteActivity(options, new(cloud.Provider).InstanceStatus, call)
+		m.unfinishedCall = workflow.ExecuteActivity(options, new(cloud.Activities).InstanceStatus, call)
 		m.unfinishedCallName = vocabulary.StepInstanceStatus
 		q.cancelCall = end
 	}
@@ -61,7 +61,7 @@ func (m *machine) askWhetherInstanceIsGone(ctx workflow.Context, d activities.De
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		q.lastProblem = kube.NoAnswerProblem("provider " + d.Provider + " has not said whether the instance is gone")
+		q.lastProblem = kube.NewNoAnswerProblem("provider " + d.Provider + " has not said whether the instance is gone")
 	case answer.Problem == nil || answer.HasNoInstance():
 		q.isSettled, q.lastProblem = true, nil
 	case needsPersonToRepair(*answer.Problem):
@@ -74,9 +74,9 @@ func (m *machine) askWhetherInstanceIsGone(ctx workflow.Context, d activities.De
 	}
 	message := "the provider has no instance " + d.ProviderID + " any more"
 	return m.writeStatus(ctx, message, activities.Report{
-		Read:         m.NewRead(ctx),
+		Read:         m.NewReadInput(ctx),
 		InstanceGone: true,
-		Step:         m.Operation(),
+		Step:         m.StatusStep(),
 		Conditions: []activities.Condition{
 			{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonInstanceGone, Message: message},
 		},

@@ -18,7 +18,7 @@ import (
 
 // setPreserved preserves the machine until the given time, and then ends the preservation.
 func (w *machineTestEnv) setPreserved(until time.Time) {
-	w.decision.Need, w.decision.Phase, w.decision.PreserveUntil = attention.Kept, "Running", until
+	w.decision.Need, w.decision.Phase, w.decision.PreserveUntil = attention.NeedPreservationEnd, "Running", until
 	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 			defer w.lock()()
@@ -27,9 +27,9 @@ func (w *machineTestEnv) setPreserved(until time.Time) {
 				return nil, w.nodeWriteError
 			}
 			if !in.At.Before(until) {
-				w.decision.Need, w.decision.PreserveUntil = attention.Nothing, time.Time{}
+				w.decision.Need, w.decision.PreserveUntil = attention.NeedNothing, time.Time{}
 			} else {
-				w.decision.Need = attention.Kept
+				w.decision.Need = attention.NeedPreservationEnd
 			}
 			return kube.MinVersions{kube.MachinesResource: "9"}, nil
 		})
@@ -52,7 +52,7 @@ func TestPreservationIsWrittenAtItsStartAndEnd(t *testing.T) {
 	w := newMachineTestEnv(t)
 	until := w.env.Now().Add(time.Hour)
 	w.setPreserved(until)
-	w.decision.Need, w.preservationEnd = attention.Preserve, until
+	w.decision.Need, w.preservationEnd = attention.NeedPreservation, until
 	w.runMachine(t)
 	require.Equal(t, []string{"decide", "preserve", "decide"}, w.activityLog[:3])
 	require.Equal(t, 2, w.countActivities("preserve"), "at its beginning and at its end")
@@ -72,8 +72,8 @@ func TestMachineThatFailsIsPreservedAtOnce(t *testing.T) {
 
 func TestRecoveredMachineWithdrawsItsReplacementGrant(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.env.OnActivity("WithdrawReplacement", mock.Anything, mock.Anything).Return(w.logWrite("withdraw"))
-	w.decision.Need, w.decision.Phase, w.decision.Withdraw = attention.Health, "Failed", true
+	w.env.OnActivity("WithdrawReplacement", mock.Anything, mock.Anything).Return(w.mockWrite("withdraw"))
+	w.decision.Need, w.decision.Phase, w.decision.Withdraw = attention.NeedHealth, "Failed", true
 	w.decision.Health = &health.Verdict{
 		Change: &health.PhaseChange{Phase: "Running", Operation: "HealthCheck", State: "Successful", Message: "well again"},
 	}
@@ -84,9 +84,9 @@ func TestRecoveredMachineWithdrawsItsReplacementGrant(t *testing.T) {
 // The creation timeout fires even if the node cannot be written.
 func TestMachineWhoseNodeCannotBeWrittenStillFails(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.decision.Need = attention.Sync
+	w.decision.Need = attention.NeedSync
 	w.decision.Phase = "Pending"
-	w.decision.Otherwise = attention.Node
+	w.decision.Otherwise = attention.NeedNode
 	w.decision.Why = "node lacks label a"
 	deadline := w.decision.CreateBy
 	w.runMachine(t)
@@ -96,16 +96,16 @@ func TestMachineWhoseNodeCannotBeWrittenStillFails(t *testing.T) {
 }
 
 func TestNodeOfAPreservedMachineIsDrained(t *testing.T) {
-	for name, outcome := range map[string]string{"to the end": vocabulary.DrainDrained, "by force": vocabulary.DrainForced} {
+	for name, outcome := range map[string]string{"to the end": vocabulary.DrainResultDrained, "by force": vocabulary.DrainResultForced} {
 		t.Run(name, func(t *testing.T) {
 			w := newMachineTestEnv(t)
 			w.setPreserved(w.env.Now().Add(time.Hour))
-			w.decision.Need = attention.Drain
+			w.decision.Need = attention.NeedDrain
 			w.decision.Phase = "Failed"
 			w.decision.NodeName = "m-1"
 			w.preservationEnd = w.decision.PreserveUntil
 			w.drainResult = drain.Result{Outcome: outcome}
-			w.onDrainEnd = func() { w.decision.Need = attention.Kept }
+			w.onDrainEnd = func() { w.decision.Need = attention.NeedPreservationEnd }
 			w.runMachine(t)
 			require.Equal(t, []string{"decide", "report ", "drain m-1Preservation", "decide", "report "}, w.activityLog[:5])
 		})
@@ -116,7 +116,7 @@ func TestPreservationEndsOnTimeDuringADrain(t *testing.T) {
 	w := newMachineTestEnv(t)
 	until := w.env.Now().Add(time.Hour)
 	w.setPreserved(until)
-	w.decision.Need = attention.Drain
+	w.decision.Need = attention.NeedDrain
 	w.decision.Phase = "Failed"
 	w.decision.NodeName = "m-1"
 	w.preservationEnd = until
@@ -129,7 +129,7 @@ func TestPreservationEndsOnTimeDuringADrain(t *testing.T) {
 // Status and event contain the API server's message if the API server refuses a write of the node. The workflow
 // retries the write by itself, because a webhook or a policy does not report when it would accept the write.
 func TestARefusedWriteOfTheNodeIsReported(t *testing.T) {
-	for name, need := range map[string]attention.Need{"sync": attention.Sync, "preserve": attention.Preserve} {
+	for name, need := range map[string]attention.Need{"sync": attention.NeedSync, "preserve": attention.NeedPreservation} {
 		t.Run(name, func(t *testing.T) {
 			w := newMachineTestEnv(t)
 			w.setPreserved(w.env.Now().Add(time.Hour))
@@ -145,7 +145,7 @@ func TestARefusedWriteOfTheNodeIsReported(t *testing.T) {
 				require.Less(t, w.countActivities(name), 8, "ever more rarely")
 				w.nodeWriteError, w.syncVersions, w.decision.Need = nil, kube.MinVersions{
 					kube.NodesResource: "8",
-				}, attention.Nothing
+				}, attention.NeedNothing
 			}, time.Minute)
 			require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 		})
@@ -153,21 +153,23 @@ func TestARefusedWriteOfTheNodeIsReported(t *testing.T) {
 }
 
 // If a preservation is written while a node sync is refused, the status still shows the refusal.
-func TestAPreservationDoesNotForgetARefusedSync(t *testing.T) {
+func TestPreservationKeepsTheRefusedSyncInTheStatus(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.decision.Need, w.decision.Otherwise, w.decision.NodeName = attention.Sync, attention.Preserve, "n"
+	w.decision.Need, w.decision.Otherwise, w.decision.NodeName = attention.NeedSync, attention.NeedPreservation, "n"
 	w.nodeWriteError = kube.RefusedError("metadata.labels: Invalid value: a b")
 	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).
 		Return(func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 			defer w.lock()()
-			w.decision.Otherwise = attention.Nothing
+			w.decision.Otherwise = attention.NeedNothing
 			return kube.MinVersions{kube.MachinesResource: "9"}, nil
 		})
 	w.env.RegisterDelayedCallback(func() {
 		defer w.lock()()
 		require.NotEmpty(t, w.reports)
 		require.Equal(t, "node n cannot be written: metadata.labels: Invalid value: a b", w.reports[0].Step.Cause)
-		w.nodeWriteError, w.syncVersions, w.decision.Need = nil, kube.MinVersions{kube.NodesResource: "8"}, attention.Nothing
+		w.nodeWriteError, w.syncVersions, w.decision.Need = nil, kube.MinVersions{
+			kube.NodesResource: "8",
+		}, attention.NeedNothing
 	}, time.Minute)
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 }

@@ -25,23 +25,23 @@ type machine struct {
 	unfinishedCall     workflow.Future
 	unfinishedCallName string // activity name of the unfinished call
 
-	isBlocked           bool                // something blocks the machine's step, according to the last decision
-	blockersUnreported  bool                // the status does not name the blockers of the step
-	instanceGoneInquiry instanceGoneInquiry // provider call that finds out whether the instance is gone
+	isBlocked             bool              // something blocks the machine's step, according to the last decision
+	areBlockersUnreported bool              // the status does not name the blockers of the step
+	instanceGoneCheck     instanceGoneCheck // provider call that finds out whether the instance is gone
 
 	// a node sync had nothing to write, and the workflow has already decided again from the API server
 	hasReadLiveAgain bool
 	// reason why the node sync cannot write the missing fields at present; empty: no reason is known
-	unsyncableReason   string
-	askedNodeOwnerOnce bool // the workflow has already asked the provider for the owner of the node
+	unsyncableReason  string
+	hasAskedNodeOwner bool // the workflow has already asked the provider for the owner of the node
 	// message with which the API server has refused the last node sync; empty if it was not refused
-	syncRefusal       string
-	refusedNodeWrites int    // refused node writes since the last successful sync
-	markedUpdateState string // the in-place update state in the last write of the node's condition
+	syncRefusal           string
+	refusedNodeWriteCount int    // refused node writes since the last successful sync
+	markedUpdateState     string // the in-place update state in the last write of the node's condition
 
 	finishedStage deletion.Stage // the last deletion stage that this run has finished
 	// the workflow has already asked the provider for the names of an unrecorded instance
-	askedForNamesOnce bool
+	hasAskedForNames bool
 	// the provider has answered with the names, or a person has skipped this call
 	areNamesSettled          bool
 	callCauses               string // the causes of the current provider call, see Decision.Call
@@ -71,12 +71,12 @@ func (m *machine) FinishOpenWork(ctx workflow.Context, again bool) {
 }
 
 func (m *machine) Decide(ctx workflow.Context) (activities.Decision, error) {
-	in := m.NewRead(ctx)
+	in := m.NewReadInput(ctx)
 	in.Done = m.finishedStage
 	m.Live = false
 	d, err := decideMachine.RunLocalFirst(ctx, m.WorkflowState, "what does it need next?", in)
 	if err == nil {
-		m.isBlocked, m.blockersUnreported = d.Blocked, d.Unsaid
+		m.isBlocked, m.areBlockersUnreported = d.Blocked, d.Unsaid
 	}
 	return d, err
 }
@@ -102,19 +102,19 @@ func (m *machine) carryOutDecision(ctx workflow.Context, d activities.Decision) 
 	switch {
 	case d.Gone:
 		return run.GoneResult(d.Why)
-	case d.Need == attention.Deletion:
-		if err := m.runDeletion(ctx, d); err != nil || m.finishedStage != deletion.Release {
+	case d.Need == attention.NeedDeletion:
+		if err := m.runDeletion(ctx, d); err != nil || m.finishedStage != deletion.StageRelease {
 			return nil, err
 		}
 		return run.GoneResult("instance, node and finalizer are gone")
 	case d.Health != nil && d.Health.Change != nil:
 		return nil, m.reportVerdict(ctx, d, *d.Health, activities.Report{})
-	case d.Need != attention.Nothing:
+	case d.Need != attention.NeedNothing:
 		return nil, m.handleNeed(ctx, d)
 	}
 	m.ShowStep(ctx, stepForDecision(d, "", d.Why))
 	if d.Busy { // the status still shows a finished step
-		return nil, m.writeStatus(ctx, "calm: "+d.Why, activities.Report{Read: m.NewRead(ctx)})
+		return nil, m.writeStatus(ctx, "calm: "+d.Why, activities.Report{Read: m.NewReadInput(ctx)})
 	}
 	// wait here, because the next run cannot wait for an unfinished call of this run
 	if m.unfinishedCall != nil && !m.unfinishedCall.IsReady() {
@@ -125,31 +125,31 @@ func (m *machine) carryOutDecision(ctx workflow.Context, d activities.Decision) 
 
 func (m *machine) handleNeed(ctx workflow.Context, d activities.Decision) error {
 	switch d.Need {
-	case attention.Health:
+	case attention.NeedHealth:
 		if d.Health.Due != nil {
 			return m.awaitRecovery(ctx, d, *d.Health)
 		}
 		return m.copyNodeConditions(ctx, d)
-	case attention.Instance:
+	case attention.NeedInstance:
 		return m.createInstance(ctx, d)
-	case attention.Name:
+	case attention.NeedNodeName:
 		_, err := m.recordNames(ctx, activities.InstanceRecord{ProviderID: d.ProviderID, NodeName: d.NodeFound, Told: true})
 		return err
-	case attention.Node:
+	case attention.NeedNode:
 		return m.awaitNodeJoin(ctx, d)
-	case attention.Recovery:
+	case attention.NeedRecovery:
 		return m.awaitRecovery(ctx, d, *d.Health)
-	case attention.Sync:
+	case attention.NeedSync:
 		return m.syncNodeOrContinue(ctx, d)
-	case attention.Preserve:
+	case attention.NeedPreservation:
 		return m.writePreservation(ctx, d)
-	case attention.Kept: // a preserved machine waits until the preservation ends
-		if err := m.showPreservation(ctx, d, vocabulary.StepPreserved); err != nil {
+	case attention.NeedPreservationEnd: // a preserved machine waits until the preservation ends
+		if err := m.showPreservation(ctx, d, vocabulary.StepAwaitPreservationEnd); err != nil {
 			return err
 		}
 		return m.awaitDeadline(ctx, d)
-	case attention.Drain:
-		if d.InPlace.Step != inplace.Drain {
+	case attention.NeedDrain:
+		if d.InPlace.Step != inplace.StepDrain {
 			return m.drainPreservedNode(ctx, d)
 		}
 		return m.updateInPlace(ctx, d)
@@ -175,7 +175,7 @@ func (m *machine) reportVerdict(
 	if err := m.withdrawGrant(ctx, d); err != nil {
 		return err
 	}
-	report := verdictReport(m.NewRead(ctx), v)
+	report := verdictReport(m.NewReadInput(ctx), v)
 	report.LastKnownState, report.NodeName = before.LastKnownState, before.NodeName
 	report.Conditions = append(before.Conditions, report.Conditions...)
 	if v.Change.Phase == vocabulary.PhaseFailed {
@@ -184,10 +184,10 @@ func (m *machine) reportVerdict(
 	if err := m.writeStatus(ctx, "phase "+v.Change.Phase+": "+v.Why, report); err != nil {
 		return err
 	}
-	m.instanceGoneInquiry.isSettled = false
+	m.instanceGoneCheck.isSettled = false
 	if v.Change.Joined || (v.Change.Phase == vocabulary.PhaseFailed && d.Phase != vocabulary.PhaseUnknown) {
 		// If the target cluster does not answer and finishJoin is interrupted, the remaining tokens expire.
-		version, _, err := finishJoin.RunUnlessChanged(ctx, m.WorkflowState, "the bootstrap tokens go", m.NewRead(ctx))
+		version, _, err := finishJoin.RunUnlessChanged(ctx, m.WorkflowState, "the bootstrap tokens go", m.NewReadInput(ctx))
 		m.RaiseWrittenVersion(version)
 		return err
 	}
@@ -204,16 +204,16 @@ func (m *machine) withdrawGrant(ctx workflow.Context, d activities.Decision) err
 		m.WorkflowState,
 		"the granted replacement is withdrawn",
 		withdrawReplacement,
-		m.NewRead(ctx),
+		m.NewReadInput(ctx),
 	)
 }
 
 // copyNodeConditions writes the node's conditions into the status. If the status already has these conditions, the node
 // has changed since the decision. The bridge then signals this change, and the run continues.
 func (m *machine) copyNodeConditions(ctx workflow.Context, d activities.Decision) error {
-	report := activities.Report{Read: m.NewRead(ctx)}
+	report := activities.Report{Read: m.NewReadInput(ctx)}
 	if m.Shown.Name != "" {
-		report.Step = m.Operation()
+		report.Step = m.StatusStep()
 	}
 	reported, err := reportMachine.RunLocalFirst(ctx, m.WorkflowState, d.Why, report)
 	if err != nil {
@@ -284,18 +284,18 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v h
 	}
 	changes := s.Name != m.Shown.Name || s.Why != m.Shown.Why
 	m.ShowStep(ctx, s)
-	if changes || d.Unsaid || d.Need == attention.Health || v.Due != nil {
-		report := verdictReport(m.NewRead(ctx), v)
-		report.Step = m.Operation()
+	if changes || d.Unsaid || d.Need == attention.NeedHealth || v.Due != nil {
+		report := verdictReport(m.NewReadInput(ctx), v)
+		report.Step = m.StatusStep()
 		if err := m.writeStatus(ctx, v.Why, report); err != nil {
 			return err
 		}
 	}
-	if v.Look && !m.instanceGoneInquiry.isSettled && d.Provider != "" {
-		return m.askWhetherInstanceIsGone(ctx, d, v)
+	if v.Look && !m.instanceGoneCheck.isSettled && d.Provider != "" {
+		return m.checkInstanceGone(ctx, d, v)
 	}
 	err := m.awaitHealthChange(ctx, d, v)
-	m.instanceGoneInquiry.resetIfStuck()
+	m.instanceGoneCheck.resetIfStuck()
 	return err
 }
 
@@ -338,7 +338,7 @@ func (m *machine) syncNodeOrContinue(ctx workflow.Context, d activities.Decision
 	switch {
 	case d.Why != m.unsyncableReason:
 		return m.writeNode(ctx, d)
-	case d.Otherwise != attention.Nothing:
+	case d.Otherwise != attention.NeedNothing:
 		d.Need = d.Otherwise
 		return m.handleNeed(ctx, d)
 	}
@@ -351,7 +351,7 @@ func (m *machine) syncNodeOrContinue(ctx workflow.Context, d activities.Decision
 		"node "+d.NodeName+" cannot be written: "+cmp.Or(m.syncRefusal, d.Why),
 	)
 	if d.InDoubt {
-		s.BlockedBy = []string{vocabulary.BlockedOwnership}
+		s.BlockedBy = []string{vocabulary.BlockedOwnershipInDoubt}
 	}
 	err := m.awaitWritableNode(ctx, d, s, m.syncRefusal)
 	m.unsyncableReason = ""
@@ -364,8 +364,8 @@ func (m *machine) syncNodeOrContinue(ctx workflow.Context, d activities.Decision
 func (m *machine) awaitWritableNode(ctx workflow.Context, d activities.Decision, s run.Step, refusal string) error {
 	again := run.StuckRecheckInterval
 	if refusal != "" {
-		m.refusedNodeWrites++
-		again = run.WaitAfterRefusal(m.refusedNodeWrites)
+		m.refusedNodeWriteCount++
+		again = run.WaitAfterRefusal(m.refusedNodeWriteCount)
 	}
 	if s.Stuck = true; len(s.BlockedBy) == 0 {
 		s.BlockedBy = []string{vocabulary.BlockedNodeRefused}
@@ -390,13 +390,13 @@ func (m *machine) writeNode(ctx workflow.Context, d activities.Decision) error {
 	s := m.Shown
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
 	m.ShowStep(ctx, s)
-	made, err := syncNode.RunLocalFirst(ctx, m.WorkflowState, d.Why, m.NewRead(ctx))
+	made, err := syncNode.RunLocalFirst(ctx, m.WorkflowState, d.Why, m.NewReadInput(ctx))
 	m.syncRefusal = run.RefusalMessage(err)
 	switch {
 	case err != nil && m.syncRefusal == "":
 		return err
 	case len(made) > 0:
-		m.hasReadLiveAgain, m.refusedNodeWrites = false, 0
+		m.hasReadLiveAgain, m.refusedNodeWriteCount = false, 0
 		m.RaiseMinVersions(made)
 		return nil
 	case m.syncRefusal == "" && !m.hasReadLiveAgain:
@@ -413,11 +413,11 @@ func (m *machine) writePreservation(ctx workflow.Context, d activities.Decision)
 	if err := m.withdrawGrant(ctx, d); err != nil {
 		return err
 	}
-	m.ShowStep(ctx, stepForDecision(d, vocabulary.StepPreserve, d.Why))
-	made, err := preserveMachine.RunLocalFirst(ctx, m.WorkflowState, d.Why, m.NewRead(ctx))
+	m.ShowStep(ctx, stepForDecision(d, vocabulary.StepWritePreservation, d.Why))
+	made, err := preserveMachine.RunLocalFirst(ctx, m.WorkflowState, d.Why, m.NewReadInput(ctx))
 	m.RaiseMinVersions(made)
 	if refusal := run.RefusalMessage(err); refusal != "" {
-		s := stepForDecision(d, vocabulary.StepPreserve, "node "+d.NodeName+" cannot be written: "+refusal)
+		s := stepForDecision(d, vocabulary.StepWritePreservation, "node "+d.NodeName+" cannot be written: "+refusal)
 		return m.awaitWritableNode(ctx, d, s, refusal)
 	}
 	if err != nil || len(made) > 0 {
@@ -438,7 +438,7 @@ func (m *machine) showPreservation(ctx workflow.Context, d activities.Decision, 
 	if !changes {
 		return nil
 	}
-	return m.writeStatus(ctx, d.Why, activities.Report{Read: m.NewRead(ctx), Step: m.Operation()})
+	return m.writeStatus(ctx, d.Why, activities.Report{Read: m.NewReadInput(ctx), Step: m.StatusStep()})
 }
 
 func (m *machine) progressReport(
@@ -446,7 +446,7 @@ func (m *machine) progressReport(
 	phase string,
 	operation *activities.LastOperation,
 ) activities.Report {
-	return activities.Report{Read: m.NewRead(ctx), Phase: phase, Operation: operation, Step: m.Operation()}
+	return activities.Report{Read: m.NewReadInput(ctx), Phase: phase, Operation: operation, Step: m.StatusStep()}
 }
 
 func (m *machine) instanceCall(d activities.Decision) cloud.InstanceCall {

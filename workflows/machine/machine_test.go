@@ -59,20 +59,20 @@ type machineTestEnv struct {
 	nodeLoad      drain.NodeLoad
 	drainResult   workflowsdrain.Result
 
-	finalizerRefusals int    // number of times that the API server refuses the finalizer
-	nodeWriteError    error  // the API server's error for writes of the node; nil if it accepts them
-	onDrainEnd        func() // called when a drain has ended; may be nil
+	finalizerRefusalCount int    // number of times that the API server refuses the finalizer
+	nodeWriteError        error  // the API server's error for writes of the node; nil if it accepts them
+	onDrainEnd            func() // called when a drain has ended; may be nil
 
 	createIntents   []machine.Report         // the inputs of RecordCreateIntent
 	instanceRecords []machine.InstanceRecord // the inputs of RecordInstance
 
-	cancelDrain       bool  // if true, a person cancels the drain
-	targetUnreachable bool  // if true, the target cluster does not answer
-	targetError       error // error of the target cluster; nil if it does not answer
+	isDrainCancelled    bool  // if true, a person cancels the drain
+	isTargetUnreachable bool  // if true, the target cluster does not answer
+	targetError         error // error of the target cluster; nil if it does not answer
 	// results of the calls of AwaitDetach until the volumes are detached
-	detachResults  []drain.DetachResult
-	detachInputs   []drain.DetachWait // the inputs of AwaitDetach
-	volumeAttached bool               // if true, a volume stays attached to the node
+	detachResults    []drain.DetachResult
+	detachInputs     []drain.DetachWait // the inputs of AwaitDetach
+	isVolumeAttached bool               // if true, a volume stays attached to the node
 	// instance that the provider knows but the object does not contain
 	unrecordedInstance     string
 	instanceStatus         func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) // InstanceStatus; nil: unrecordedInstance
@@ -83,18 +83,18 @@ type machineTestEnv struct {
 func (w *machineTestEnv) decideMachine(at time.Time, done deletion.Stage) machine.Decision {
 	w.decisionTime = at
 	d := w.decision
-	if d.Need == attention.Deletion {
+	if d.Need == attention.NeedDeletion {
 		facts := w.deletionFacts
-		facts.Done, facts.NodeName = done, d.NodeName
+		facts.CompletedStage, facts.NodeName = done, d.NodeName
 		step := deletion.Decide(facts)
 		d.Deletion = &step
 	}
-	if (d.Need == attention.Kept || d.Need == attention.Drain) && !w.preservationEnd.IsZero() &&
+	if (d.Need == attention.NeedPreservationEnd || d.Need == attention.NeedDrain) && !w.preservationEnd.IsZero() &&
 		!at.Before(w.preservationEnd) {
-		d.Need = attention.Preserve
+		d.Need = attention.NeedPreservation
 	}
-	creating := d.Need == attention.Instance || d.Need == attention.Node ||
-		(d.Need == attention.Sync && d.Otherwise == attention.Node)
+	creating := d.Need == attention.NeedInstance || d.Need == attention.NeedNode ||
+		(d.Need == attention.NeedSync && d.Otherwise == attention.NeedNode)
 	if creating && d.Problem == nil && !at.Before(d.CreateBy) {
 		w.failureTime = at
 		d.Health = &health.Verdict{
@@ -109,10 +109,10 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 	for _, a := range activities.ClusterActivities(nil) {
 		env.RegisterActivity(a)
 	}
-	env.RegisterActivity(&cloud.Provider{})
+	env.RegisterActivity(&cloud.Activities{})
 	w := &machineTestEnv{env: env, decision: machine.Decision{
 		MachinePlan: attention.MachinePlan{
-			Decision: attention.Decision{Need: attention.Instance, Why: "new"},
+			Decision: attention.Decision{Need: attention.NeedInstance, Why: "new"},
 		},
 		CallInputs: machine.CallInputs{
 			Class:    "small",
@@ -142,7 +142,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 		w.tokenAttempts = append(w.tokenAttempts, in.Attempt)
 		return kube.TokenRef{Namespace: "kube-system", Name: "bootstrap-token-1"}, w.tokenError
 	})
-	env.OnActivity("FinishJoin", any1...).Return(w.logWrite("finish"))
+	env.OnActivity("FinishJoin", any1...).Return(w.mockWrite("finish"))
 	env.OnActivity("SyncNode", any1...).Return(func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 		defer w.lock()()
 		w.logActivity("sync")
@@ -165,7 +165,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 	env.OnActivity("AddFinalizer", any1...).Return(func(context.Context, kube.ReadInput) (string, error) {
 		defer w.lock()()
 		w.logActivity("prepare")
-		if w.finalizerRefusals--; w.finalizerRefusals >= 0 {
+		if w.finalizerRefusalCount--; w.finalizerRefusalCount >= 0 {
 			return "", kube.RefusedError("machines is forbidden")
 		}
 		w.decision.Prepare = false
@@ -195,8 +195,8 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 			w.instanceRecords = append(w.instanceRecords, in)
 			if w.staleReason == "" {
 				w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
-				if w.decision.Need == attention.Name {
-					w.decision.Need = attention.Node
+				if w.decision.Need == attention.NeedNodeName {
+					w.decision.Need = attention.NeedNode
 				}
 			}
 			return machine.RecordResult{Version: "3", Stale: w.staleReason}, nil
@@ -214,17 +214,17 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 		w.logActivity("report " + in.Phase)
 		switch in.Phase {
 		case "Pending":
-			w.decision.Need, w.decision.Phase = attention.Node, in.Phase
+			w.decision.Need, w.decision.Phase = attention.NeedNode, in.Phase
 		case "Running", "Failed", "Available":
-			w.decision.Need, w.decision.Phase, w.decision.Health = attention.Nothing, in.Phase, nil
+			w.decision.Need, w.decision.Phase, w.decision.Health = attention.NeedNothing, in.Phase, nil
 		}
 		if in.Phase == "Failed" && w.failureTime.IsZero() {
 			w.failureTime = w.decisionTime
 		}
 		if in.Deletion != nil {
-			w.deletionFacts.Recorded = deletion.LaterStage(w.deletionFacts.Recorded, in.Deletion.Stage)
+			w.deletionFacts.RecordedStage = deletion.LaterStage(w.deletionFacts.RecordedStage, in.Deletion.Stage)
 			if in.Deletion.Result != "" {
-				w.deletionFacts.Result = in.Deletion.Result
+				w.deletionFacts.DrainResult = in.Deletion.Result
 			}
 		}
 		if w.onReport != nil {
@@ -246,7 +246,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 	env.OnActivity("AnnounceTermination", any1...).Return(func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 		defer w.lock()()
 		w.logActivity("announce")
-		if w.targetUnreachable {
+		if w.isTargetUnreachable {
 			return nil, cmp.Or[error](w.targetError, errors.New("dial tcp: connection refused"))
 		}
 		return kube.MinVersions{kube.NodesResource: "7"}, nil
@@ -254,7 +254,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 	env.OnActivity("CordonAndCountPods", any1...).Return(func(context.Context, kube.ReadInput) (drain.NodeLoad, error) {
 		defer w.lock()()
 		w.logActivity("weigh")
-		if w.targetUnreachable {
+		if w.isTargetUnreachable {
 			return drain.NodeLoad{}, cmp.Or[error](w.targetError, errors.New("dial tcp: connection refused"))
 		}
 		return w.nodeLoad, nil
@@ -275,7 +275,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 				w.detachInputs = append(w.detachInputs, in)
 				return seen, nil
 			}
-			if w.volumeAttached { // for the workflow, this call of AwaitDetach does not end
+			if w.isVolumeAttached { // for the workflow, this call of AwaitDetach does not end
 				return drain.DetachResult{}, temporal.NewApplicationErrorWithOptions(
 					"goes on",
 					"GoesOn",
@@ -287,8 +287,8 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in workflowsdrain.Input) (workflowsdrain.Result, error) {
 		defer w.lock()()
 		w.logActivity("drain " + in.NodeName + in.Purpose)
-		if w.cancelDrain {
-			w.cancelDrain = false
+		if w.isDrainCancelled {
+			w.isDrainCancelled = false
 			return workflowsdrain.Result{}, temporal.NewCanceledError()
 		}
 		if w.hasRemainingPods {
@@ -297,7 +297,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 			w.mu.Lock()
 			return workflowsdrain.Result{}, err
 		}
-		w.deletionFacts.Result = w.drainResult.Outcome
+		w.deletionFacts.DrainResult = w.drainResult.Outcome
 		if w.onDrainEnd != nil {
 			w.onDrainEnd()
 		}
@@ -306,7 +306,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 	env.OnActivity("DeleteNode", any1...).Return(func(_ context.Context, in machine.NodeRemoval) error {
 		defer w.lock()()
 		w.logActivity("delete node " + in.NodeName)
-		if w.targetUnreachable {
+		if w.isTargetUnreachable {
 			return cmp.Or[error](w.targetError, errors.New("dial tcp: connection refused"))
 		}
 		return nil
@@ -331,7 +331,7 @@ func (w *machineTestEnv) lock() (unlock func()) {
 
 func (w *machineTestEnv) logActivity(what string) { w.activityLog = append(w.activityLog, what) }
 
-func (w *machineTestEnv) logWrite(what string) func(context.Context, kube.ReadInput) (string, error) {
+func (w *machineTestEnv) mockWrite(what string) func(context.Context, kube.ReadInput) (string, error) {
 	return func(context.Context, kube.ReadInput) (string, error) {
 		defer w.lock()()
 		w.logActivity(what)
@@ -350,7 +350,7 @@ func (w *machineTestEnv) changeAfterDelay(d time.Duration, change func()) {
 }
 
 func (w *machineTestEnv) setNodeJoined() {
-	w.decision.Need = attention.Health
+	w.decision.Need = attention.NeedHealth
 	w.decision.Health = &health.Verdict{
 		Change: &health.PhaseChange{
 			Phase:     "Running",
@@ -402,7 +402,10 @@ func TestNodeNameIsRecordedWhenItsNodeIsFoundByProviderID(t *testing.T) {
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1"}, nil
 	}
-	w.changeAfterDelay(time.Minute, func() { w.decision.Need, w.decision.NodeFound = attention.Name, "ip-10-0-0-1" })
+	w.changeAfterDelay(
+		time.Minute,
+		func() { w.decision.Need, w.decision.NodeFound = attention.NeedNodeName, "ip-10-0-0-1" },
+	)
 	named := ""
 	w.changeAfterDelay(2*time.Minute, func() {
 		named = w.decision.NodeName
@@ -431,7 +434,7 @@ func TestCreationAndJoinAreReportedTogether(t *testing.T) {
 	}
 	w.onReport = func(r machine.Report) {
 		if r.Phase == "Running" {
-			w.decision.Need, w.decision.Phase = attention.Nothing, "Running"
+			w.decision.Need, w.decision.Phase = attention.NeedNothing, "Running"
 		}
 	}
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
@@ -483,7 +486,7 @@ func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 			temporal.ApplicationErrorOptions{NextRetryDelay: time.Minute},
 		)
 	}
-	w.changeAfterDelay(90*time.Second, func() { w.decision.Need = attention.Deletion })
+	w.changeAfterDelay(90*time.Second, func() { w.decision.Need = attention.NeedDeletion })
 	result := w.runMachine(t)
 	require.Equal(t, run.OutcomeGone, result.Outcome)
 	require.Equal(
@@ -513,7 +516,7 @@ func TestMachineCreationIsInterruptedByADeletion(t *testing.T) {
 
 func TestMachineShowsAProblemOnceAndBacksOff(t *testing.T) {
 	w := newMachineTestEnv(t)
-	busy := &kube.Problem{Reason: "Unavailable", Message: "the cloud is busy", React: kube.Retry}
+	busy := &kube.Problem{Reason: "Unavailable", Message: "the cloud is busy", React: kube.ReactionRetry}
 	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
 			return cloud.InstanceAnswer{Problem: busy}, nil
@@ -552,7 +555,7 @@ func TestClassConditionReportsAForbiddenSecret(t *testing.T) {
 	problem := &kube.Problem{
 		Reason:  "SecretNotAllowed",
 		Message: "Secret lent/creds does not allow it",
-		React:   kube.UntilCredential,
+		React:   kube.ReactionUntilCredentialChange,
 	}
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
@@ -576,7 +579,7 @@ func TestMachineWaitsForTheSecretThatIsMissing(t *testing.T) {
 	missing := &kube.Problem{
 		Reason:  "SecretNotFound",
 		Message: "Secret default/cloud of MachineClass small does not exist",
-		React:   kube.UntilCredential,
+		React:   kube.ReactionUntilCredentialChange,
 	}
 	problem := missing
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -610,7 +613,7 @@ func TestMachineWithoutAClassWaitsForIt(t *testing.T) {
 	w.decision.Problem = &kube.Problem{
 		Reason:  "ClassNotFound",
 		Message: "MachineClass small does not exist in namespace default",
-		React:   kube.UntilCredential,
+		React:   kube.ReactionUntilCredentialChange,
 	}
 	w.changeAfterDelay(time.Minute, func() { w.decision.Problem = nil })
 	w.changeAfterDelay(2*time.Minute, w.setNodeJoined)
@@ -660,7 +663,11 @@ func TestMachineRetriesAfterARepairDuringTheCall(t *testing.T) {
 		}
 		if calls == 2 {
 			return cloud.InstanceAnswer{
-				Problem: &kube.Problem{Reason: "Unauthenticated", Message: "the token is wrong", React: kube.UntilCredential},
+				Problem: &kube.Problem{
+					Reason:  "Unauthenticated",
+					Message: "the token is wrong",
+					React:   kube.ReactionUntilCredentialChange,
+				},
 			}, nil
 		}
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
@@ -713,7 +720,7 @@ func TestMachineReadsLiveAtItsDeadline(t *testing.T) {
 // A refused write does not fail the run: the status shows the refusal, and the workflow retries the write.
 func TestRefusedWriteIsShownAndRetried(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.decision.Prepare, w.finalizerRefusals = true, 1
+	w.decision.Prepare, w.finalizerRefusalCount = true, 1
 	w.changeAfterDelay(time.Minute, w.setNodeJoined)
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	require.Equal(t, []string{"decide", "prepare", "report ", "decide", "prepare", "decide", "token"}, w.activityLog[:7])

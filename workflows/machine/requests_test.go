@@ -31,7 +31,7 @@ var forceOrder = request.CommandOrder{
 // to do.
 func newWaitingTestEnv(t *testing.T) (*machineTestEnv, *workflowstest.Operator) {
 	w := newMachineTestEnv(t)
-	w.decision.Need = attention.Node
+	w.decision.Need = attention.NeedNode
 	w.changeAfterDelay(10*time.Minute, w.setNodeJoined)
 	return w, workflowstest.NewOperator(w.env, w.lock)
 }
@@ -48,7 +48,7 @@ func TestRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 	require.WithinDuration(t, start.Add(time.Minute), c.RequestTimes[0], 0)
 	require.Equal(
 		t,
-		activitiesrequest.Request{Kind: request.Machine, Object: workflowstest.ObjectRef, Order: forceOrder},
+		activitiesrequest.Request{Kind: request.KindMachine, Object: workflowstest.ObjectRef, Order: forceOrder},
 		c.AppliedRequests[0],
 	)
 }
@@ -60,7 +60,7 @@ func TestRequestWithoutAnActorNamesSomebodyInTemporal(t *testing.T) {
 		c.SendUpdate(run.RequestInput{Command: "hold", Reason: " a\nb ", UID: workflowstest.ObjectRef.UID})
 	})
 	c.RunAfterDelay(2*time.Minute, func() {
-		c.SendUpdate(run.RequestInput{Command: "extend", Reason: long, For: "1h30m", InAdvance: true})
+		c.SendUpdate(run.RequestInput{Command: "extend", Reason: long, ExtendFor: "1h30m", InAdvance: true})
 	})
 	w.runMachine(t)
 	require.Equal(
@@ -79,7 +79,7 @@ func TestRequestWithoutAnActorNamesSomebodyInTemporal(t *testing.T) {
 			Command:   request.Extend,
 			Actor:     "somebody in Temporal",
 			Reason:    long[:200],
-			For:       "1h30m",
+			ExtendFor: "1h30m",
 			InAdvance: true,
 		},
 		c.AppliedRequests[1].Order,
@@ -91,7 +91,7 @@ func TestInvalidRequestIsRefusedWithoutAnActivity(t *testing.T) {
 		`there is no command "burn": the commands are`:                        run.RequestInput{Command: "burn"},
 		"force needs a reason: reason TEXT":                                   run.RequestInput{Command: "force", Reason: " "},
 		"extend needs either for DURATION or until TIME":                      run.RequestInput{Command: "extend"},
-		"for is not a duration such as 1h30m":                                 run.RequestInput{Command: "extend", For: "long"},
+		"for is not a duration such as 1h30m":                                 run.RequestInput{Command: "extend", ExtendFor: "long"},
 		"the request cannot be read: json: cannot unmarshal number":           map[string]any{"command": "extend", "for": 60},
 		`force does not take "revision"`:                                      run.RequestInput{Command: "force", Reason: "x", Revision: new(int64)},
 		"the request is for a machine with UID other, and this one has UID u": run.RequestInput{Command: "retry", UID: "other"},
@@ -126,8 +126,8 @@ func TestRequestBySignalIsWritten(t *testing.T) {
 	require.Len(t, c.AppliedRequests, 4, "the activity's answer has the reason of the refusal")
 	require.Equal(t, forceOrder, c.AppliedRequests[0].Order)
 	require.Equal(t, request.Retry, c.AppliedRequests[1].Order.Command)
-	require.Contains(t, c.AppliedRequests[1].Order.Unread, "inAdvance of type bool")
-	require.Contains(t, c.AppliedRequests[2].Order.Unread, "cannot unmarshal string")
+	require.Contains(t, c.AppliedRequests[1].Order.ParseError, "inAdvance of type bool")
+	require.Contains(t, c.AppliedRequests[2].Order.ParseError, "cannot unmarshal string")
 	require.Equal(t, request.Command("burn"), c.AppliedRequests[3].Order.Command)
 	for _, order := range c.AppliedRequests {
 		require.True(t, order.Unheard)
@@ -159,7 +159,7 @@ func TestUndecryptablePayloadsDoNotStopTheRun(t *testing.T) {
 	require.Equal(t, run.OutcomeCalm, w.runMachine(t).Outcome)
 	const why = `a payload is encrypted with the key "nobodys"`
 	require.Len(t, c.AppliedRequests, 2)
-	require.Contains(t, c.AppliedRequests[0].Order.Unread, why)
+	require.Contains(t, c.AppliedRequests[0].Order.ParseError, why)
 	require.True(t, c.AppliedRequests[0].Unheard)
 	require.Equal(t, forceOrder, c.AppliedRequests[1].Order, "what can be read is carried out")
 	require.Len(t, c.UpdateRefusals, 1)
@@ -170,7 +170,7 @@ func TestUndecryptablePayloadsDoNotStopTheRun(t *testing.T) {
 
 func TestRequestsBySignalKeepTheirOrder(t *testing.T) {
 	w, c := newWaitingTestEnv(t)
-	c.FailingAttempts = 3
+	c.FailingAttemptCount = 3
 	c.RunAfterDelay(time.Minute, func() {
 		for _, actor := range []string{"ann", "bob", "eve"} {
 			c.SendSignalWithoutTask(workflowstest.NewForceRequest(actor))
@@ -211,5 +211,5 @@ func TestRequestForADrainIsActedUponAfterItWasWritten(t *testing.T) {
 		unlock()
 		workflowstest.SignalChange(e.Env)
 	})
-	require.Equal(t, vocabulary.DrainForced, e.RunDrain(t).Outcome)
+	require.Equal(t, vocabulary.DrainResultForced, e.RunDrain(t).Outcome)
 }

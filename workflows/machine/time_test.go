@@ -32,7 +32,7 @@ func (w *machineTestEnv) countActivities(what string) (n int) {
 
 // failCreations makes every creation fail with a temporary problem and a back-off of 15 minutes.
 func (w *machineTestEnv) failCreations() {
-	problem := kube.Problem{Reason: "ResourceExhausted", Message: "no room", React: kube.RetryLong}
+	problem := kube.Problem{Reason: "ResourceExhausted", Message: "no room", React: kube.ReactionRetryLong}
 	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if in.Known == nil {
 			return cloud.InstanceAnswer{Problem: &problem}, nil
@@ -145,7 +145,11 @@ func TestMachineRetriesAtOnceAfterAChangeDuringItsBackOff(t *testing.T) {
 
 func TestMachineThatWaitsForAPersonDoesNotFail(t *testing.T) {
 	w := newMachineTestEnv(t)
-	problem := &kube.Problem{Reason: "Unauthenticated", Message: "the token is wrong", React: kube.UntilCredential}
+	problem := &kube.Problem{
+		Reason:  "Unauthenticated",
+		Message: "the token is wrong",
+		React:   kube.ReactionUntilCredentialChange,
+	}
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
 	}
@@ -167,7 +171,7 @@ func TestMachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
 	w := newMachineTestEnv(t)
 	start := w.env.Now()
 	w.failCreations()
-	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Deletion })
+	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.NeedDeletion })
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Less(t, w.env.Now().Sub(start), 2*time.Minute)
 }
@@ -191,7 +195,7 @@ func TestMachineWithADuplicateNodeNameFailsAndItsInstanceIsDeleted(t *testing.T)
 
 func TestEachAttemptHasATokenOfItsOwn(t *testing.T) {
 	w := newMachineTestEnv(t)
-	problem := &kube.Problem{Reason: "InvalidArgument", Message: "no such image", React: kube.UntilSpec}
+	problem := &kube.Problem{Reason: "InvalidArgument", Message: "no such image", React: kube.ReactionUntilSpecChange}
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1", Problem: problem}, nil
 	}
@@ -273,7 +277,7 @@ func TestMachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
 
 // setUnhealthy makes a Running machine unhealthy until the given end of its health timeout.
 func (w *machineTestEnv) setUnhealthy(until time.Time) {
-	w.decision.Need = attention.Recovery
+	w.decision.Need = attention.NeedRecovery
 	w.decision.Phase = "Unknown"
 	w.decision.NodeName = "m-1"
 	w.decision.ProviderID = "virtual:///i-1"
@@ -343,7 +347,7 @@ func newVanishedInstanceTestEnv(t *testing.T) *machineTestEnv {
 }
 
 // While the provider call is open, the conditions of the unhealthy node cause signals.
-func TestSignalsDoNotEndTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
+func TestSignalsDoNotEndTheInstanceGoneCheck(t *testing.T) {
 	w := newVanishedInstanceTestEnv(t)
 	start := w.env.Now()
 	w.instanceStatusDuration = 10 * time.Second
@@ -359,7 +363,7 @@ func TestSignalsDoNotEndTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
 func TestTheProviderIsAskedUntilItAnswers(t *testing.T) {
 	for name, fails := range map[string]func() (cloud.InstanceAnswer, error){
 		"a problem": func() (cloud.InstanceAnswer, error) {
-			return cloud.InstanceAnswer{Problem: &kube.Problem{Reason: "Unavailable", Message: "away", React: kube.Retry}}, nil
+			return cloud.InstanceAnswer{Problem: &kube.Problem{Reason: "Unavailable", Message: "away", React: kube.ReactionRetry}}, nil
 		},
 		"no answer": func() (cloud.InstanceAnswer, error) {
 			return cloud.InstanceAnswer{}, temporal.NewNonRetryableApplicationError("no", "any", nil)
@@ -383,13 +387,17 @@ func TestTheProviderIsAskedUntilItAnswers(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
+func TestInstanceGoneCheckIsRepeatedAtTheNextSignal(t *testing.T) {
 	w := newVanishedInstanceTestEnv(t)
 	asked := 0
 	w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if asked++; asked < 3 {
 			return cloud.InstanceAnswer{
-				Problem: &kube.Problem{Reason: "Unauthenticated", Message: "wrong token", React: kube.UntilCredential},
+				Problem: &kube.Problem{
+					Reason:  "Unauthenticated",
+					Message: "wrong token",
+					React:   kube.ReactionUntilCredentialChange,
+				},
 			}, nil
 		}
 		return cloud.InstanceAnswer{Gone: true}, nil
@@ -403,10 +411,10 @@ func TestAQuestionThatWaitsForAPersonIsAskedAgainAtTheNextSignal(t *testing.T) {
 
 // If the machine is deleted while the call is open, the deletion cancels the call. The machine never has two calls open
 // at the same time.
-func TestDeletionEndsTheQuestionWhetherTheInstanceIsGone(t *testing.T) {
+func TestDeletionEndsTheInstanceGoneCheck(t *testing.T) {
 	w := newVanishedInstanceTestEnv(t)
 	w.instanceStatusDuration = time.Hour
-	w.changeAfterDelay(time.Second, func() { w.decision.Need = attention.Deletion })
+	w.changeAfterDelay(time.Second, func() { w.decision.Need = attention.NeedDeletion })
 	start := w.env.Now()
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
@@ -446,8 +454,8 @@ func TestReplacementHeldByTheBreakerIsShown(t *testing.T) {
 
 func TestFailedNodeSyncIsRetriedOnlyAfterAChange(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.decision.Need, w.decision.Phase = attention.Sync, "Running"
-	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Nothing })
+	w.decision.Need, w.decision.Phase = attention.NeedSync, "Running"
+	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.NeedNothing })
 	w.runMachine(t)
 	require.Equal(
 		t,
@@ -457,23 +465,27 @@ func TestFailedNodeSyncIsRetriedOnlyAfterAChange(t *testing.T) {
 	)
 }
 
-func TestDeletionOfAnUntriedMachineNeedsNoClass(t *testing.T) {
+func TestDeletionOfANeverCreatedMachineNeedsNoClass(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.decision.Need = attention.Deletion
+	w.decision.Need = attention.NeedDeletion
 	w.decision.Problem = &kube.Problem{
 		Reason:  "ClassNotFound",
 		Message: "MachineClass small does not exist",
-		React:   kube.UntilCredential,
+		React:   kube.ReactionUntilCredentialChange,
 	}
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(t, []string{"decide", "release"}, w.activityLog)
 }
 
-func TestDeletionOfAnUntriedMachineNeedsNoSecret(t *testing.T) {
+func TestDeletionOfANeverCreatedMachineNeedsNoSecret(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.decision.Need = attention.Deletion
+	w.decision.Need = attention.NeedDeletion
 	w.deletionAnswer = cloud.InstanceAnswer{
-		Problem: &kube.Problem{Reason: "SecretNotFound", Message: "Secret cloud does not exist", React: kube.UntilCredential},
+		Problem: &kube.Problem{
+			Reason:  "SecretNotFound",
+			Message: "Secret cloud does not exist",
+			React:   kube.ReactionUntilCredentialChange,
+		},
 	}
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(t, "release", w.activityLog[len(w.activityLog)-1])
@@ -506,7 +518,7 @@ func TestDeletedTokenIsIssuedAgain(t *testing.T) {
 				Problem: &kube.Problem{
 					Reason:  kube.ReasonTokenGone,
 					Message: "bootstrap token does not exist any more",
-					React:   kube.Retry,
+					React:   kube.ReactionRetry,
 				},
 			}, nil
 		}
@@ -535,7 +547,7 @@ func TestMissingTokenDelaysNeitherTimeoutNorDeletion(t *testing.T) {
 		w := newMachineTestEnv(t)
 		start := w.env.Now()
 		away(w)
-		w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.Deletion })
+		w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.NeedDeletion })
 		require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 		require.Less(t, w.env.Now().Sub(start), 2*time.Minute)
 	})

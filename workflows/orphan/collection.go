@@ -111,7 +111,7 @@ func (c *sweep) findOrphans(ctx workflow.Context) (d cloud.OrphanDecision, err e
 	if err := c.SetSearchAttributes(ctx); err != nil {
 		return d, err
 	}
-	err = workflow.ExecuteActivity(run.OrphanSweepOptions(ctx, c.input.Provider, vocabulary.StepFindOrphans, "which instances have no Machine?"), new(cloud.Provider).FindOrphans, search).
+	err = workflow.ExecuteActivity(run.OrphanSweepOptions(ctx, c.input.Provider, vocabulary.StepFindOrphans, "which instances have no Machine?"), new(cloud.Activities).FindOrphans, search).
 		Get(ctx, &d)
 	return d, err
 }
@@ -145,7 +145,7 @@ func (c *sweep) deleteOrphans(ctx workflow.Context, targets []orphan.DeletionTar
 			)
 			futures[i] = workflow.ExecuteActivity(
 				options,
-				new(cloud.Provider).CollectOrphan,
+				new(cloud.Activities).CollectOrphan,
 				cloud.OrphanCall{Class: c.input.Class, Target: target},
 			)
 		}

@@ -35,15 +35,15 @@ type sweepTestEnv struct {
 	decision    cloud.OrphanDecision
 	searchError error // error of the search
 	// result by machine: an OrphanCallResult or an error; without an entry, the instance is deleted
-	collectResults      map[string]any
-	searchInput         cloud.OrphanSearch
-	deletedMachines     []string
-	runningDeletions    int
-	maxRunningDeletions int // maximum number of deletions that ran at the same time
-	reports             []activities.Report
-	reportsFail         bool  // true: ReportOrphans fails
-	markNodesError      error // error of MarkNodes
-	markNodesCalls      int   // number of MarkNodes calls
+	deletionResults      map[string]any
+	searchInput          cloud.OrphanSearch
+	deletedMachines      []string
+	runningDeletionCount int
+	maxRunningDeletions  int // maximum number of deletions that ran at the same time
+	reports              []activities.Report
+	reportsFail          bool  // true: ReportOrphans fails
+	markNodesError       error // error of MarkNodes
+	markNodesCallCount   int   // number of MarkNodes calls
 }
 
 var sweepInput = workflows.Input{
@@ -53,8 +53,8 @@ var sweepInput = workflows.Input{
 }
 
 func newSweepTestEnv(t *testing.T) *sweepTestEnv {
-	w := &sweepTestEnv{t: t, env: workflowstest.NewEnvironment(t), collectResults: map[string]any{}}
-	w.env.RegisterActivity(&cloud.Provider{})
+	w := &sweepTestEnv{t: t, env: workflowstest.NewEnvironment(t), deletionResults: map[string]any{}}
+	w.env.RegisterActivity(&cloud.Activities{})
 	w.env.OnActivity("FindOrphans", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in cloud.OrphanSearch) (cloud.OrphanDecision, error) {
 			w.mu.Lock()
@@ -67,7 +67,7 @@ func newSweepTestEnv(t *testing.T) *sweepTestEnv {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			require.Equal(t, workflowstest.ObjectRef, in.Class)
-			switch end := w.collectResults[in.Target.Machine].(type) {
+			switch end := w.deletionResults[in.Target.Machine].(type) {
 			case cloud.OrphanCallResult:
 				return end, nil
 			case error:
@@ -82,7 +82,7 @@ func newSweepTestEnv(t *testing.T) *sweepTestEnv {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			require.Equal(t, workflowstest.ObjectRef.Namespace, in.Namespace)
-			w.markNodesCalls++
+			w.markNodesCallCount++
 			return 2, w.markNodesError
 		})
 	w.env.OnActivity("ReportOrphans", mock.Anything, mock.Anything).
@@ -234,15 +234,15 @@ func TestSweepOfADeletedClassEndsAsGone(t *testing.T) {
 	w.decision.Gone = true
 	assert.Equal(t, workflows.Result{Outcome: run.OutcomeGone, Why: "the class is gone"}, w.runSweep())
 	assert.Empty(t, w.reports)
-	assert.Zero(t, w.markNodesCalls)
+	assert.Zero(t, w.markNodesCallCount)
 }
 
 func TestUndeletedOrphansKeepTheirSightings(t *testing.T) {
 	w := newSweepTestEnv(t)
 	w.setOrphans("a", "back", "refused", "away")
-	w.collectResults["back"] = cloud.OrphanCallResult{Kept: "Machine back exists"}
-	w.collectResults["refused"] = temporal.NewNonRetryableApplicationError("no", "PermissionDenied", nil)
-	w.collectResults["away"] = errors.New("connection refused")
+	w.deletionResults["back"] = cloud.OrphanCallResult{Kept: "Machine back exists"}
+	w.deletionResults["refused"] = temporal.NewNonRetryableApplicationError("no", "PermissionDenied", nil)
+	w.deletionResults["away"] = errors.New("connection refused")
 	result := w.runSweep()
 	assert.Equal(t, []string{"i-a"}, result.Collected)
 	assert.Equal(t, newSightings("refused", "away"), result.Sightings, "what has its machine back is forgotten")
@@ -264,17 +264,17 @@ func TestASweepDeletesAtMostFiveOrphansInParallel(t *testing.T) {
 	}
 	w.setOrphans(names...)
 	for _, name := range names[:20] {
-		w.collectResults[name] = temporal.NewNonRetryableApplicationError(strings.Repeat("x", 5000), "Internal", nil)
+		w.deletionResults[name] = temporal.NewNonRetryableApplicationError(strings.Repeat("x", 5000), "Internal", nil)
 	}
 	w.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
 		if info.ActivityType.Name == "CollectOrphan" {
-			w.runningDeletions++
-			w.maxRunningDeletions = max(w.maxRunningDeletions, w.runningDeletions)
+			w.runningDeletionCount++
+			w.maxRunningDeletions = max(w.maxRunningDeletions, w.runningDeletionCount)
 		}
 	})
 	w.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
 		if info.ActivityType.Name == "CollectOrphan" {
-			w.runningDeletions--
+			w.runningDeletionCount--
 		}
 	})
 	result := w.runSweep()
@@ -302,7 +302,7 @@ func (w *sweepTestEnv) deletedMachinesInOrder(names []string) (deleted []string)
 func TestASweepThatIsCancelledEnds(t *testing.T) {
 	w := newSweepTestEnv(t)
 	w.setOrphans("a")
-	w.collectResults["a"] = errors.New("connection refused")
+	w.deletionResults["a"] = errors.New("connection refused")
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 10*time.Second)
 	w.env.ExecuteWorkflow(workflows.Collection, sweepInput)
 	require.True(t, temporal.IsCanceledError(w.env.GetWorkflowError()))
@@ -323,7 +323,7 @@ func TestSweepCompletesIfNodesCannotBeMarked(t *testing.T) {
 	result := w.runSweep()
 	assert.Equal(t, []string{"i-a"}, result.Collected)
 	assert.Zero(t, result.Nodes)
-	assert.Positive(t, w.markNodesCalls)
+	assert.Positive(t, w.markNodesCallCount)
 	assert.Len(t, w.reports, 1)
 }
 

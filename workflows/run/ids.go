@@ -123,8 +123,10 @@ func (i Installation) ParseID(id string) (kind Kind, ref kube.Ref, ours bool) {
 	return allKinds()[k], kube.Ref{Namespace: parts[1], Name: parts[2], UID: parts[3]}, true
 }
 
-// InstallationMarkID returns the ID of the workflow that reserves the installation's name.
-func (i Installation) InstallationMarkID() string { return i.idPrefix() + KindInstallation.idSegment() }
+// ReservationWorkflowID returns the ID of the workflow that reserves the installation's name.
+func (i Installation) ReservationWorkflowID() string {
+	return i.idPrefix() + KindInstallation.idSegment()
+}
 
 // InstallationOfWorkflow returns the installation of a workflow, from the name of the workflow's task queue.
 func InstallationOfWorkflow(ctx workflow.Context) Installation {
@@ -155,8 +157,8 @@ func InstallationInID(workflowID string) Installation {
 	return Installation(parts[0])
 }
 
-// Namespace is the Temporal namespace of Millwright.
-const Namespace = "millwright"
+// TemporalNamespace is the Temporal namespace of Millwright.
+const TemporalNamespace = "millwright"
 
 // SignalChanged is the only signal of the bridge. The signal tells a workflow that something about its object has
 // changed, so the workflow decides again. A deployment's workflow also forwards the signal to its open rollout. When

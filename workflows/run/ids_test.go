@@ -39,7 +39,7 @@ func TestWorkflowIDs(t *testing.T) {
 	}
 }
 
-func TestInstallationInWorkflowIDs(t *testing.T) {
+func TestWorkflowIDsContainTheInstallation(t *testing.T) {
 	ref := kube.Ref{Namespace: "machine", Name: "drain", UID: "u"}
 	for _, i := range []run.Installation{"garden", "machine", "a.b_c-9"} {
 		assert.NoError(t, i.Check())
@@ -48,7 +48,7 @@ func TestInstallationInWorkflowIDs(t *testing.T) {
 		assert.Equal(t, []any{run.KindRollout, ref, true}, []any{kind, parsed, ours})
 		_, _, ours = i.ParseID(run.Installation("z").ID(run.KindRollout, ref, 7))
 		assert.False(t, ours)
-		_, _, ours = i.ParseID(i.InstallationMarkID())
+		_, _, ours = i.ParseID(i.ReservationWorkflowID())
 		assert.False(t, ours)
 		assert.Equal(t, string(i)+"/provider-virtual", i.Shard(0).ProviderTaskQueue("virtual"))
 	}

@@ -12,7 +12,7 @@ import (
 // Procedure is the part of the run loop that each kind of object implements. D is the type of the decision, and R is
 // the type of the workflow's result.
 type Procedure[D any, R runResult] interface {
-	BaseObject() *WorkflowState
+	BaseState() *WorkflowState
 	// Decide runs an activity that returns the next step.
 	Decide(ctx workflow.Context) (D, error)
 	// Step carries out a decision, or waits until something changes. If the result is not nil, the run ends.
@@ -33,7 +33,7 @@ type runResult interface {
 // when a step ends the run or when the history is long. The run then ends or continues as new. No signal or request is
 // lost, because the workflow does not yield between its last check for them and its return.
 func ExecuteLoop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (ended R, err error) {
-	o := p.BaseObject()
+	o := p.BaseState()
 	if err := o.acceptRequests(ctx); err != nil {
 		return ended, err
 	}
@@ -107,7 +107,7 @@ func (o *WorkflowState) ShowRefusal(ctx workflow.Context, err error) {
 // this.
 func (o *WorkflowState) awaitRetryAfterRefusal(ctx workflow.Context, err error) error {
 	o.ShowRefusal(ctx, err)
-	o.consecutiveRefusals++
+	o.consecutiveRefusalCount++
 	o.Live = true
 	defer o.CancelTimer("refused")
 	err = o.AwaitChange(
@@ -116,7 +116,7 @@ func (o *WorkflowState) awaitRetryAfterRefusal(ctx workflow.Context, err error) 
 			ctx,
 			"refused",
 			"tries again then: "+RefusalMessage(err),
-			workflow.Now(ctx).Add(WaitAfterRefusal(o.consecutiveRefusals)),
+			workflow.Now(ctx).Add(WaitAfterRefusal(o.consecutiveRefusalCount)),
 		),
 	)
 	if ctx.Err() != nil {
@@ -130,7 +130,7 @@ func (o *WorkflowState) awaitRetryAfterRefusal(ctx workflow.Context, err error) 
 // IdleBeforeEnd is set, and the run has executed a step and has nothing left to do, the run waits before it ends (see
 // idleBeforeEnd).
 func runSteps[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (*R, error) {
-	o := p.BaseObject()
+	o := p.BaseState()
 	for first := true; ; first = false {
 		o.ReceiveSignals()
 		var over *R
@@ -141,7 +141,7 @@ func runSteps[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (*R, 
 		if IsFailureOfType(err, kube.TypeRefused) {
 			err = o.awaitRetryAfterRefusal(ctx, err)
 		} else if err == nil {
-			o.consecutiveRefusals, o.firstRefusalTime = 0, time.Time{}
+			o.consecutiveRefusalCount, o.firstRefusalTime = 0, time.Time{}
 		}
 		switch {
 		case IsFailureOfType(err, kube.TypeRewound):

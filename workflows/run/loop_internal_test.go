@@ -53,14 +53,14 @@ func (c *testProcedure) FinishOpenWork(_ workflow.Context, again bool) {
 
 // loopTestEnv runs a testProcedure, and counts the written requests.
 type loopTestEnv struct {
-	env             *testsuite.TestWorkflowEnvironment
-	procedure       *testProcedure
-	firstStep       func() (*Result, error)
-	continuesAsNew  bool
-	idleBeforeEnd   bool
-	failingWrites   int // number of attempts to write a request that fail before the first success
-	writtenRequests int
-	updateAnswers   []any
+	env                 *testsuite.TestWorkflowEnvironment
+	procedure           *testProcedure
+	firstStep           func() (*Result, error)
+	continuesAsNew      bool
+	idlesBeforeEnd      bool
+	failingWriteCount   int // number of attempts to write a request that fail before the first success
+	writtenRequestCount int
+	updateAnswers       []any
 }
 
 func newLoopTestEnv(t *testing.T, first func() (*Result, error)) *loopTestEnv {
@@ -71,11 +71,11 @@ func newLoopTestEnv(t *testing.T, first func() (*Result, error)) *loopTestEnv {
 	w.env.RegisterWorkflowWithOptions(w.runWorkflow, workflow.RegisterOptions{Name: string(KindMachine)})
 	w.env.OnActivity("ApplyRequest", mock.Anything, mock.Anything).
 		Return(func(context.Context, request.Request) (request.Answer, error) {
-			if w.failingWrites--; w.failingWrites >= 0 {
+			if w.failingWriteCount--; w.failingWriteCount >= 0 {
 				return request.Answer{}, errors.New("the API server is away")
 			}
-			w.writtenRequests++
-			return request.Answer{Applied: true, Message: "written", Version: fmt.Sprint(10 + w.writtenRequests)}, nil
+			w.writtenRequestCount++
+			return request.Answer{Applied: true, Message: "written", Version: fmt.Sprint(10 + w.writtenRequestCount)}, nil
 		}).
 		Maybe()
 	t.Cleanup(func() { require.True(t, w.env.IsWorkflowCompleted()) })
@@ -87,7 +87,7 @@ func (w *loopTestEnv) runWorkflow(ctx workflow.Context, in Input) (Result, error
 		WorkflowState: NewWorkflowState(ctx, KindMachine, kube.MachinesResource, in),
 		firstStep:     w.firstStep,
 	}
-	w.procedure.ContinuesAsNew, w.procedure.IdleBeforeEnd = w.continuesAsNew, w.idleBeforeEnd
+	w.procedure.ContinuesAsNew, w.procedure.IdleBeforeEnd = w.continuesAsNew, w.idlesBeforeEnd
 	return ExecuteLoop(ctx, w.procedure)
 }
 
@@ -160,11 +160,11 @@ func TestLoopReceivesASignalThatArrivesAsTheRunEnds(t *testing.T) {
 	})
 }
 
-func TestLoopWaitsBeforeACalmRunEndsThatHasDoneSomething(t *testing.T) {
+func TestRunThatHasDoneSomethingIdlesBeforeItEnds(t *testing.T) {
 	rests := true
 	elapsed := func(first func() (*Result, error), after func(*loopTestEnv)) (time.Duration, *loopTestEnv) {
 		w := newLoopTestEnv(t, first)
-		w.idleBeforeEnd = rests
+		w.idlesBeforeEnd = rests
 		start := w.env.Now()
 		after(w)
 		_, err := w.execute(t, func() {})
@@ -207,8 +207,8 @@ func TestLoopCarriesOutARequestThatComesAsTheRunEnds(t *testing.T) {
 	moments := map[string]func(w *loopTestEnv){
 		"signal":                    func(w *loopTestEnv) { w.signalRequest() },
 		"two of them":               func(w *loopTestEnv) { w.signalRequest(); w.signalRequest() },
-		"signal that takes a while": func(w *loopTestEnv) { w.failingWrites = 4; w.signalRequest() },
-		"update that takes a while": func(w *loopTestEnv) { w.failingWrites = 4; w.updateRequest() },
+		"signal that takes a while": func(w *loopTestEnv) { w.failingWriteCount = 4; w.signalRequest() },
+		"update that takes a while": func(w *loopTestEnv) { w.failingWriteCount = 4; w.updateRequest() },
 		"behind a broken one": func(w *loopTestEnv) {
 			w.env.SignalWorkflowSkippingWorkflowTask(RequestMessageName, 1)
 			w.signalRequest()
@@ -225,7 +225,7 @@ func TestLoopCarriesOutARequestThatComesAsTheRunEnds(t *testing.T) {
 					w.env.SetContinueAsNewSuggested(w.continuesAsNew)
 					send(w)
 				})
-				require.GreaterOrEqual(t, w.writtenRequests, 1)
+				require.GreaterOrEqual(t, w.writtenRequestCount, 1)
 				switch {
 				case moment == "after the run is cancelled":
 					require.True(t, temporal.IsCanceledError(err))

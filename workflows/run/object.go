@@ -61,14 +61,14 @@ type WorkflowState struct {
 	// for a rollout: ID of the workflow to signal when the rollout ends; may be empty
 	Tell string
 	// for a deployment: ID of the last rollout that has reported its end; may be empty
-	Ended               string
-	shard               *int // number of the shard of the object's namespace; nil: no signal contained it
-	Timers              map[string]*timer
-	usedActivityIDs     map[string]int // by activity name: number of IDs that this run cannot use again
-	consecutiveRefusals int            // consecutive writes that the API server refused
-	firstRefusalTime    time.Time      // time of the first of the consecutive refusals; zero if there is none
-	Shown               Step
-	publishedStep       Step // the step in the search attributes
+	Ended                   string
+	shardNumber             *int // number of the shard of the object's namespace; nil: no signal contained it
+	Timers                  map[string]*timer
+	usedActivityIDs         map[string]int // by activity name: number of IDs that this run cannot use again
+	consecutiveRefusalCount int            // consecutive writes that the API server refused
+	firstRefusalTime        time.Time      // time of the first of the consecutive refusals; zero if there is none
+	Shown                   Step
+	publishedStep           Step // the step in the search attributes
 }
 
 // timer is a durable timer with the time at which it fires.
@@ -97,8 +97,8 @@ func NewWorkflowState(ctx workflow.Context, kind Kind, resource kube.Resource, i
 	return o
 }
 
-// BaseObject returns o, so that each type that embeds WorkflowState implements this part of Procedure.
-func (o *WorkflowState) BaseObject() *WorkflowState { return o }
+// BaseState returns o, so that each type that embeds WorkflowState implements this part of Procedure.
+func (o *WorkflowState) BaseState() *WorkflowState { return o }
 
 // FinishOpenWork implements Procedure for kinds without work that must complete before the end of a run.
 func (o *WorkflowState) FinishOpenWork(workflow.Context, bool) {}
@@ -109,10 +109,10 @@ func (o *WorkflowState) NextInput() any {
 	return Input{Ref: o.Ref, Versions: o.Versions, Continued: true}
 }
 
-// NewRead returns the minimum versions for the next read, and the workflow time for decisions and writes of activities;
-// see kube.ReadInput. The map of versions is a copy, because a local activity gets its input without serialization and
-// may still read the map after the workflow has continued.
-func (o *WorkflowState) NewRead(ctx workflow.Context) kube.ReadInput {
+// NewReadInput returns the minimum versions for the next read, and the workflow time for decisions and writes of
+// activities; see kube.ReadInput. The map of versions is a copy, because a local activity gets its input without
+// serialization and may still read the map after the workflow has continued.
+func (o *WorkflowState) NewReadInput(ctx workflow.Context) kube.ReadInput {
 	return kube.ReadInput{Ref: o.Ref, Versions: maps.Clone(o.Versions), Live: o.Live, At: workflow.Now(ctx)}
 }
 
@@ -137,7 +137,7 @@ func (o *WorkflowState) ReceiveSignals() (received bool) {
 		// read live, because a signal that could not be decrypted may have contained versions to wait for
 		o.Live = o.Live || c.undecryptable
 		o.Tell, o.Ended = cmp.Or(c.Tell, o.Tell), cmp.Or(c.Ended, o.Ended)
-		o.shard = cmp.Or(c.Shard, o.shard)
+		o.shardNumber = cmp.Or(c.Shard, o.shardNumber)
 		received = true
 	}
 	return received
@@ -145,17 +145,17 @@ func (o *WorkflowState) ReceiveSignals() (received bool) {
 
 // NewChangeSignal returns a signal about the object to another workflow of the object's namespace.
 func (o *WorkflowState) NewChangeSignal() ChangeSignal {
-	return ChangeSignal{UID: o.Ref.UID, Versions: o.Versions, Shard: o.shard}
+	return ChangeSignal{UID: o.Ref.UID, Versions: o.Versions, Shard: o.shardNumber}
 }
 
 // withCurrentShard makes a run that continues as new use the task queues of the shard to which the object's namespace
 // belongs now.
 func (o *WorkflowState) withCurrentShard(ctx workflow.Context) workflow.Context {
 	shard := shardOfWorkflow(ctx)
-	if o.shard == nil || *o.shard == shard.Number {
+	if o.shardNumber == nil || *o.shardNumber == shard.Number {
 		return ctx
 	}
-	shard.Number = *o.shard
+	shard.Number = *o.shardNumber
 	return workflow.WithWorkflowTaskQueue(ctx, shard.TaskQueue(QueueMachines))
 }
 

@@ -48,15 +48,15 @@ const SettledTimeBeforeContinueAsNew = 20 * time.Second
 // StuckRecheckInterval is how often a run decides again while it waits for a person. Normally the bridge signals the
 // run when an object has changed. StuckRecheckInterval is for changes that no watch has reported. With an interval of
 // one hour, a run that waits writes eleven history events per hour.
-const StuckRecheckInterval = explain.RecheckStuck
+const StuckRecheckInterval = explain.StuckRetryPause
 
 // FirstRefusalWait is how long a run waits before the first retry of a refused write, unless a signal arrives. Quotas
 // and webhooks do not report when they would accept a write. Source: a sixth of the bridge's resync interval.
-const FirstRefusalWait = explain.RefusedAgain
+const FirstRefusalWait = explain.RefusedRetryPause
 
 // maxRefusalWait is the longest wait before a refused write is retried. Source: five times the bridge's resync
 // interval.
-const maxRefusalWait = explain.RefusedMost
+const maxRefusalWait = explain.MaxRefusedRetryPause
 
 // WaitAfterRefusal returns the wait after n consecutive refusals or calls without an answer. The wait is
 // FirstRefusalWait for n = 1, and doubles with each further refusal, up to maxRefusalWait.
@@ -117,9 +117,9 @@ func BatchOptions(ctx workflow.Context, summary string, n int) workflow.Context 
 	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), time.Minute)
 }
 
-// ExtensionQuestionOptions is like BatchOptions, but for a call of a Cluster API runtime extension, which may take 30
+// ExtensionCallOptions is like BatchOptions, but for a call of a Cluster API runtime extension, which may take 30
 // seconds to answer.
-func ExtensionQuestionOptions(ctx workflow.Context, summary string) workflow.Context {
+func ExtensionCallOptions(ctx workflow.Context, summary string) workflow.Context {
 	options := workflow.GetActivityOptions(BatchOptions(ctx, summary, 1))
 	options.StartToCloseTimeout = 40 * time.Second
 	return workflow.WithActivityOptions(ctx, options)
@@ -158,9 +158,9 @@ func CloudCallOptions(ctx workflow.Context, provider, id, summary string) workfl
 	})
 }
 
-// ShortQuestionOptions returns the options of a short provider call: at most 30 seconds per attempt and one minute in
+// ShortCallOptions returns the options of a short provider call: at most 30 seconds per attempt and one minute in
 // total. If no worker has started the activity after 20 seconds, probably no worker serves the provider's task queue.
-func ShortQuestionOptions(ctx workflow.Context, provider, summary string) workflow.Context {
+func ShortCallOptions(ctx workflow.Context, provider, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              shardOfWorkflow(ctx).ProviderTaskQueue(provider),
 		Summary:                ShortenSummary(summary),
@@ -190,10 +190,10 @@ func nodeWaitOptions(ctx workflow.Context, id, summary string) workflow.Context 
 	return workflow.WithActivityOptions(ctx, options)
 }
 
-// DrainHandoverTime is how long a machine waits before it starts a drain again while an earlier drain is still ending.
+// DrainRestartDelay is how long a machine waits before it starts a drain again while an earlier drain is still ending.
 // A cancelled activity learns of its cancellation from its next heartbeat, so this time must be longer than the
 // heartbeat interval.
-const DrainHandoverTime = 5 * time.Second
+const DrainRestartDelay = 5 * time.Second
 
 // DrainOptions returns the child workflow options for the drain of a machine's node. If the parent run ends, Temporal
 // cancels the drain, and the drain cleans up before it ends.
@@ -259,9 +259,9 @@ const MinReportInterval = time.Second
 // RolloutRestartDelay is how long a deployment waits before it restarts a rollout that was terminated or has failed.
 const RolloutRestartDelay = 5 * time.Second
 
-// OptionalQuestionOptions is like CloudCallOptions, but for a provider call that is not necessary: at most 30 seconds
+// OptionalCallOptions is like CloudCallOptions, but for a provider call that is not necessary: at most 30 seconds
 // in total.
-func OptionalQuestionOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
+func OptionalCallOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return withTotalTimeout(CloudCallOptions(ctx, provider, id, summary), 30*time.Second)
 }
 

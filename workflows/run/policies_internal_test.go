@@ -72,7 +72,7 @@ func TestDeploymentsAndSetsHavePriorityOverMachines(t *testing.T) {
 }
 
 // WithLowerPriority lowers only the priority of an activity. The activity keeps the fairness key of the workflow.
-func TestYieldingActivitiesHaveALowerPriority(t *testing.T) {
+func TestWithLowerPriorityChangesOnlyThePriority(t *testing.T) {
 	env := activitiestest.NewWorkflowEnvironment()
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		usual := workflow.GetActivityOptions(CloudCallOptions(ctx, "fake", "1", "makes it"))
@@ -96,7 +96,7 @@ func TestEveryCallOfAProviderHasADeadline(t *testing.T) {
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		for _, call := range []workflow.Context{
 			CloudCallOptions(ctx, "fake", "1", "makes it"), WithLowerPriority(CloudCallOptions(ctx, "fake", "1", "makes it")),
-			OptionalQuestionOptions(ctx, "fake", "1", "looks"), OrphanSweepOptions(ctx, "fake", "1", "sweeps"),
+			OptionalCallOptions(ctx, "fake", "1", "looks"), OrphanSweepOptions(ctx, "fake", "1", "sweeps"),
 		} {
 			options := workflow.GetActivityOptions(call)
 			assert.Equal(t, Installation("").Shard(0).ProviderTaskQueue("fake"), options.TaskQueue)

@@ -34,30 +34,30 @@ type RequestInput request.CommandOrder
 // response. If UnmarshalJSON returned an error, the SDK would drop the signal.
 func (in *RequestInput) UnmarshalJSON(text []byte) error {
 	err := json.Unmarshal(text, (*request.CommandOrder)(in))
-	in.Unread = "" // the sender must not be able to set Unread
+	in.ParseError = "" // the sender must not be able to set Unread
 	if err != nil {
-		in.Unread = err.Error()
+		in.ParseError = err.Error()
 	}
 	return nil
 }
 
 // MarkUndecryptable replaces a request that cannot be decrypted. The workflow refuses the new request, and reports why
 // as the reason.
-func (in *RequestInput) MarkUndecryptable(why string) { *in = RequestInput{Unread: why} }
+func (in *RequestInput) MarkUndecryptable(why string) { *in = RequestInput{ParseError: why} }
 
 // requestKind returns the kind of object in this workflow's requests.
 func (o *WorkflowState) requestKind() request.Kind {
 	switch o.kind {
 	case KindMachineDeployment, KindRollout, KindClusterAPIDeployment, KindClusterAPIRollout:
-		return request.MachineDeployment
+		return request.KindMachineDeployment
 	default:
-		return request.Machine
+		return request.KindMachine
 	}
 }
 
 // requestDescription returns the description of RequestMessageName in Temporal's UI.
 func (o *WorkflowState) requestDescription() string {
-	if o.requestKind() == request.MachineDeployment {
+	if o.requestKind() == request.KindMachineDeployment {
 		return `an operator request, written on the MachineDeployment with who and why, and then acted upon: ` +
 			`{"command":"cancel","actor":"ann","reason":"the image is bad","back":true}; ` +
 			`start, pause, resume, undo (with "revision") and approve (with "steps") likewise`
@@ -141,7 +141,7 @@ func (o *WorkflowState) ApplyRequest(
 	ctx, done := workflow.NewDisconnectedContext(ctx)
 	defer done()
 	order = order.WithCleanTexts()
-	order.Actor, order.Asked = unverifiedActor(order.Actor), workflow.Now(ctx)
+	order.Actor, order.RequestedAt = unverifiedActor(order.Actor), workflow.Now(ctx)
 	in := activities.Request{Kind: o.requestKind(), Object: o.Ref, Order: order, Unheard: noReply}
 	apply := applyRequest
 	if o.kind == KindClusterAPIDeployment || o.kind == KindClusterAPIRollout {

@@ -186,8 +186,8 @@ func (s Step) attributeUpdates(before Step) (updates []temporal.SearchAttributeU
 	return updates
 }
 
-// Operation returns the step as the object's status shows it.
-func (o *WorkflowState) Operation() *kube.Step {
+// StatusStep returns the step as the object's status shows it.
+func (o *WorkflowState) StatusStep() *kube.Step {
 	s := o.Shown
 	return &kube.Step{
 		WorkflowID: o.ID,

@@ -27,7 +27,7 @@ func TestPageAsksAPersonToActOnlyIfNothingHappensByItself(t *testing.T) {
 	}{
 		{"the credentials are refused: it is tried again", []string{"Unauthenticated"}, time.Time{}, false},
 		{"the API server refuses: it is tried again", []string{vocabulary.BlockedRefused}, time.Time{}, false},
-		{"a call that is repeated", []string{vocabulary.BlockedCall}, time.Time{}, false},
+		{"a call that is repeated", []string{vocabulary.BlockedProviderCall}, time.Time{}, false},
 		{"a preflight check", []string{vocabulary.ReasonPreflightCheckFailed}, time.Time{}, false},
 		{"the budget of replacements is used", []string{vocabulary.ConditionReplacementHeld}, time.Time{}, false},
 		{"one of two is tried again", []string{vocabulary.BlockedPaused, "Unauthenticated"}, time.Time{}, false},
@@ -88,7 +88,7 @@ func TestNoSearchAttributeIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestNoSearchAttributeOfAStartIsTooLarge(t *testing.T) {
+func TestNoStartAttributeIsTooLarge(t *testing.T) {
 	long := strings.Repeat("x", 3000)
 	for key, value := range StartAttributes(long, ParentNames{long, long, long, long, long}).GetUntypedValues() {
 		assert.LessOrEqual(t, len(value.(string)), 255, key.GetName())

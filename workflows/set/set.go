@@ -53,7 +53,7 @@ func (s *machineSet) Decide(ctx workflow.Context) (set.Decision, error) {
 }
 
 func (s *machineSet) decisionInput(ctx workflow.Context) set.Input {
-	return set.Input{ReadInput: s.NewRead(ctx), Failure: s.lastFailure}
+	return set.Input{ReadInput: s.NewReadInput(ctx), Failure: s.lastFailure}
 }
 
 // Step carries out a decision. If there is nothing to do, Step waits until something changes or until the decision's
@@ -66,7 +66,7 @@ func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, er
 	switch {
 	case err != nil || acted:
 		return nil, err
-	case d.Pending.Need == attention.Nothing:
+	case d.Pending.Need == attention.NeedNothing:
 		return run.CalmResult(d.Pending.Why)
 	case d.Scale.Recheck.IsZero():
 		s.CancelTimer("recheck")
@@ -81,9 +81,9 @@ func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted 
 	s.ShowStep(ctx, s.stepForDecision(d).WithBlockers(d.Blocked))
 	if d.Prepare || d.Free {
 		// a write of the finalizer creates a new version of the object, which the next decision must read
-		return true, run.WriteObject(ctx, s.WorkflowState, "finalizer: "+d.Pending.Why, s.finalizeSet, s.NewRead(ctx))
+		return true, run.WriteObject(ctx, s.WorkflowState, "finalizer: "+d.Pending.Why, s.finalizeSet, s.NewReadInput(ctx))
 	}
-	if done, err := s.writeBeforePlan(ctx, d); done {
+	if done, err := s.carryOutWritesBeforePlan(ctx, d); done {
 		return true, s.handleReportError(ctx, false, err)
 	}
 	failed, acted, err := s.carryOutWork(ctx, d)
@@ -129,16 +129,16 @@ func (s *machineSet) handleReportError(ctx workflow.Context, acted bool, err err
 
 func (s *machineSet) writeReport(ctx workflow.Context, d set.Decision) error {
 	report := set.Report{Input: s.decisionInput(ctx), Generations: d.Scale.Generations}
-	if d.Pending.Need != attention.Nothing {
-		report.Step = s.Operation()
+	if d.Pending.Need != attention.NeedNothing {
+		report.Step = s.StatusStep()
 	}
 	return run.WriteObject(ctx, s.WorkflowState, "status: "+d.Pending.Why, s.reportSet, report)
 }
 
-// writeBeforePlan makes the writes that must come before the lists of the plan. For example, it records the generation
-// of machines before one of these machines is deleted. If the plan has no lists, writeBeforePlan also makes the
-// additional writes. done reports whether nothing else is left to do.
-func (s *machineSet) writeBeforePlan(ctx workflow.Context, d set.Decision) (done bool, err error) {
+// carryOutWritesBeforePlan makes the writes that must come before the lists of the plan. For example, it records the
+// generation of machines before one of these machines is deleted. If the plan has no lists, carryOutWritesBeforePlan
+// also makes the additional writes. done reports whether nothing else is left to do.
+func (s *machineSet) carryOutWritesBeforePlan(ctx workflow.Context, d set.Decision) (done bool, err error) {
 	if d.Scale.Generations != nil {
 		if err := s.writeReport(ctx, d); err != nil && run.RefusalMessage(err) == "" || !d.Scale.HasListEntries() {
 			return true, err
@@ -234,7 +234,7 @@ func (s *machineSet) stepForDecision(d set.Decision) run.Step {
 		return run.Step{Name: vocabulary.StepRequestPreservation, Why: d.Scale.Why}
 	case len(d.Scale.Adopt)+len(d.Scale.Release)+len(d.Scale.Unmark)+len(d.Scale.Update)+len(d.Scale.Move)+len(d.Scale.Sync) > 0:
 		return run.Step{Name: vocabulary.StepChangeMachines, Why: d.Scale.Why}
-	case d.Pending.Need == attention.Deletion:
+	case d.Pending.Need == attention.NeedDeletion:
 		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.WaitText()}
 	case d.Scale.Hold != "":
 		return run.Step{Why: d.Scale.Hold, BlockedBy: []string{vocabulary.BlockedScaleUp}}

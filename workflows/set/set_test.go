@@ -27,18 +27,18 @@ import (
 
 // setTestEnv is a set of machines. The world creates and deletes the machines that the workflow requests.
 type setTestEnv struct {
-	env                  *testsuite.TestWorkflowEnvironment
-	wantedMachines       int
-	machineCount         int
-	reportedMachines     int
-	isDeleting           bool
-	decisionReads        []kube.ReadInput
-	activityLog          []string
-	conflictingCreations int      // number of create requests that fail with a conflict
-	refusalReason        string   // reason why the API server refuses machines; empty if it accepts them
-	reportedFailures     []string // the reported failures
-	refusedReports       int      // number of reports that the API server refuses
-	onReport             func()   // called with each report; may be nil
+	env                      *testsuite.TestWorkflowEnvironment
+	wantedMachineCount       int
+	machineCount             int
+	reportedMachineCount     int
+	isDeleting               bool
+	decisionReads            []kube.ReadInput
+	activityLog              []string
+	conflictingCreationCount int      // number of create requests that fail with a conflict
+	refusalReason            string   // reason why the API server refuses machines; empty if it accepts them
+	reportedFailures         []string // the reported failures
+	refusedReportCount       int      // number of reports that the API server refuses
+	onReport                 func()   // called with each report; may be nil
 }
 
 func newSetTestEnv(t *testing.T) *setTestEnv {
@@ -50,8 +50,8 @@ func newSetTestEnv(t *testing.T) *setTestEnv {
 		})
 	w.env.OnActivity("CreateMachines", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Creation) (set.WriteResult, error) {
-			if w.conflictingCreations > 0 {
-				w.conflictingCreations--
+			if w.conflictingCreationCount > 0 {
+				w.conflictingCreationCount--
 				return set.WriteResult{}, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
 			}
 			if w.refusalReason != "" {
@@ -71,11 +71,11 @@ func newSetTestEnv(t *testing.T) *setTestEnv {
 	w.env.OnActivity("ReportSet", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Report) (string, error) {
 			workflowstest.AssertWorkflowTime(t, w.env, in.ReadInput)
-			if w.refusedReports > 0 {
-				w.refusedReports--
+			if w.refusedReportCount > 0 {
+				w.refusedReportCount--
 				return "", temporal.NewNonRetryableApplicationError("request is too large", kube.TypeRefused, nil)
 			}
-			w.reportedMachines = w.machineCount
+			w.reportedMachineCount = w.machineCount
 			w.reportedFailures = append(w.reportedFailures, in.Failure.Message)
 			if w.onReport != nil {
 				w.onReport()
@@ -97,18 +97,20 @@ func (w *setTestEnv) decideSet() set.Decision {
 	case w.machineCount < 0:
 		return set.Decision{Gone: true}
 	case w.isDeleting && w.machineCount == 0:
-		d.Pending.Need, d.Free = attention.Deletion, true
+		d.Pending.Need, d.Free = attention.NeedDeletion, true
 	case w.isDeleting:
-		d.Pending.Need = attention.Deletion
+		d.Pending.Need = attention.NeedDeletion
 		d.Scale = scale.Decision{Delete: make([]scale.MachineTarget, min(w.machineCount, scale.MaxBatch))}
-	case w.machineCount < w.wantedMachines:
-		d.Pending.Need = attention.Scale
-		d.Scale = scale.Decision{Create: make([]string, min(w.wantedMachines-w.machineCount, scale.MaxBatch))}
-	case w.machineCount > w.wantedMachines:
-		d.Pending.Need = attention.Scale
-		d.Scale = scale.Decision{Delete: make([]scale.MachineTarget, min(w.machineCount-w.wantedMachines, scale.MaxBatch))}
-	case w.reportedMachines != w.machineCount:
-		d.Pending.Need, d.Report = attention.Scale, true
+	case w.machineCount < w.wantedMachineCount:
+		d.Pending.Need = attention.NeedScale
+		d.Scale = scale.Decision{Create: make([]string, min(w.wantedMachineCount-w.machineCount, scale.MaxBatch))}
+	case w.machineCount > w.wantedMachineCount:
+		d.Pending.Need = attention.NeedScale
+		d.Scale = scale.Decision{
+			Delete: make([]scale.MachineTarget, min(w.machineCount-w.wantedMachineCount, scale.MaxBatch)),
+		}
+	case w.reportedMachineCount != w.machineCount:
+		d.Pending.Need, d.Report = attention.NeedScale, true
 	}
 	return d
 }
@@ -123,15 +125,15 @@ func (w *setTestEnv) runSet(t *testing.T, in run.Input) run.Result {
 
 func TestMachineSetWorksInBatchesAndEndsCalm(t *testing.T) {
 	w := newSetTestEnv(t)
-	w.wantedMachines = 120
-	w.onReport = func() { w.wantedMachines = 60 } // the replicas change before the run has ended
+	w.wantedMachineCount = 120
+	w.onReport = func() { w.wantedMachineCount = 60 } // the replicas change before the run has ended
 	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{"create 50", "create 50", "create 20", "delete 50", "delete 10"}, w.activityLog)
 }
 
 func TestMachineSetReadsLiveFirstAndThenWaitsForItsOwnWrites(t *testing.T) {
 	w := newSetTestEnv(t)
-	w.wantedMachines = 60
+	w.wantedMachineCount = 60
 	w.runSet(t, run.Input{Ref: workflowstest.ObjectRef, Versions: kube.MinVersions{kube.MachinesResource: "7"}})
 	require.True(t, w.decisionReads[0].Live)
 	require.Equal(t, "7", w.decisionReads[0].Versions[kube.MachinesResource])
@@ -142,7 +144,7 @@ func TestMachineSetReadsLiveFirstAndThenWaitsForItsOwnWrites(t *testing.T) {
 
 func TestMachineSetReadsLiveAfterAConflict(t *testing.T) {
 	w := newSetTestEnv(t)
-	w.wantedMachines, w.conflictingCreations = 1, 2
+	w.wantedMachineCount, w.conflictingCreationCount = 1, 2
 	w.runSet(t, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(t, []string{"create 1"}, w.activityLog)
 	require.True(t, w.decisionReads[1].Live)
@@ -160,7 +162,7 @@ func TestDeletedMachineSetDeletesItsMachinesFirst(t *testing.T) {
 // If the API server refuses the status, creations and deletions continue.
 func TestMachineSetContinuesWhenItsStatusIsRefused(t *testing.T) {
 	w := newSetTestEnv(t)
-	w.wantedMachines, w.refusedReports = 60, 3
+	w.wantedMachineCount, w.refusedReportCount = 60, 3
 	w.env.RegisterDelayedCallback(func() { w.isDeleting = true; workflowstest.SignalChange(w.env) }, 15*time.Second)
 	require.Equal(t, run.OutcomeGone, w.runSet(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{"create 50", "create 10", "delete 50", "delete 10", "release"}, w.activityLog)
@@ -169,8 +171,8 @@ func TestMachineSetContinuesWhenItsStatusIsRefused(t *testing.T) {
 // If the new number of replicas needs no writes, the status no longer contains the refusal.
 func TestMachineSetClearsAFailureWhenNoWorkIsLeft(t *testing.T) {
 	w := newSetTestEnv(t)
-	w.wantedMachines, w.refusalReason = 1, "quota"
-	w.env.RegisterDelayedCallback(func() { w.wantedMachines = 0; workflowstest.SignalChange(w.env) }, 15*time.Second)
+	w.wantedMachineCount, w.refusalReason = 1, "quota"
+	w.env.RegisterDelayedCallback(func() { w.wantedMachineCount = 0; workflowstest.SignalChange(w.env) }, 15*time.Second)
 	require.Equal(t, run.OutcomeCalm, w.runSet(t, run.Input{Ref: workflowstest.ObjectRef}).Outcome)
 	require.Equal(t, []string{"create 1: quota", "create 1: quota"}, w.activityLog, "tried again after ten seconds")
 	require.Equal(t, []string{"quota", ""}, w.reportedFailures)
@@ -185,7 +187,7 @@ func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 				return deployment.Decision{Pending: attention.Decision{Why: "3 of 3 machines ready"}}, nil
 			}
 			return deployment.Decision{
-				Pending: attention.Decision{Need: attention.Scale},
+				Pending: attention.Decision{Need: attention.NeedScale},
 				Version: "4",
 				Rollout: rollout.Decision{SetChanges: rollout.SetChanges{Create: &wanted}, Why: "create a set"},
 			}, nil
@@ -212,7 +214,7 @@ func TestHeldReplacementsAreDecidedAgainWhenTheHoldEnds(t *testing.T) {
 		Return(func(context.Context, deployment.Input) (deployment.Decision, error) {
 			looks = append(looks, env.Now().Sub(begun).Round(time.Second))
 			held := deployment.Decision{
-				Pending:          attention.Decision{Need: attention.Replace, Why: "wait"},
+				Pending:          attention.Decision{Need: attention.NeedReplacement, Why: "wait"},
 				ReplaceHeld:      true,
 				ReplaceHeldUntil: begun.Add(time.Minute),
 			}

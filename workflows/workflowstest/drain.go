@@ -49,7 +49,10 @@ func NewDrainTestEnv(t *testing.T) *drainTestEnv {
 	decide := func(_ context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
 		defer e.Lock()()
 		l := e.Escalation
-		l.Now, l.Grace, l.NoPassYet, l.Unanswered = in.At, in.Grace, in.Unasked, cmp.Or(e.Escalation.Unanswered, in.Unanswered)
+		l.Now, l.Grace, l.NoPassYet, l.Unanswered = in.At, in.Grace, in.Unasked, cmp.Or(
+			e.Escalation.Unanswered,
+			in.Unanswered,
+		)
 		step := drain.DecideStep(l)
 		d := activitiesdrain.Decision{
 			Hold:     e.HoldReason,
@@ -63,7 +66,7 @@ func NewDrainTestEnv(t *testing.T) *drainTestEnv {
 			Unanswered: l.Unanswered,
 		}
 		if step.Over {
-			d.Result = vocabulary.DrainForced
+			d.Result = vocabulary.DrainResultForced
 		}
 		return d, nil
 	}
@@ -102,7 +105,7 @@ func NewDrainTestEnv(t *testing.T) *drainTestEnv {
 	for name, does := range map[string]any{
 		"DecideDrain": decide, "ReportMachine": report, "EvictPods": evict,
 		"DecideClusterAPIDrain": e.decideHook(decide), "ReportClusterAPIDrain": report, "EvictClusterAPIPods": evict,
-		"CordonClusterAPINode": e.countCordon, "ReleaseClusterAPIHook": e.recordRelease, "HoldClusterAPIDrain": e.recordHold,
+		"CordonClusterAPINode": e.countCordon, "ReleaseClusterAPIHook": e.recordHookRelease, "HoldClusterAPIDrain": e.recordHold,
 	} {
 		e.Env.OnActivity(name, mock.Anything, mock.Anything).Return(does).Maybe()
 	}
@@ -130,7 +133,7 @@ func (e *drainTestEnv) countCordon(context.Context, kube.ReadInput) (kube.MinVer
 	return nil, nil
 }
 
-func (e *drainTestEnv) recordRelease(_ context.Context, in capi.HookRelease) (string, error) {
+func (e *drainTestEnv) recordHookRelease(_ context.Context, in capi.HookRelease) (string, error) {
 	defer e.Lock()()
 	e.HookReleases = append(e.HookReleases, in)
 	return "9", nil

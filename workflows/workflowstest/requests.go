@@ -15,22 +15,22 @@ import (
 
 // Operator sends requests in a test, and records which requests were applied and which answers came.
 type Operator struct {
-	Env             *testsuite.TestWorkflowEnvironment
-	lockTestEnv     func() (unlock func())
-	AppliedRequests []activitiesrequest.Request // the applied requests, with Asked set to zero
-	RequestTimes    []time.Time                 // the values of Asked in the requests
-	Answer          activitiesrequest.Answer
-	FailingAttempts int // number of attempts that fail before one succeeds
-	UpdateAnswers   []any
-	UpdateRefusals  []string // refusals of the validator
+	Env                 *testsuite.TestWorkflowEnvironment
+	lockTestEnv         func() (unlock func())
+	AppliedRequests     []activitiesrequest.Request // the applied requests, with Asked set to zero
+	RequestTimes        []time.Time                 // the values of Asked in the requests
+	Answer              activitiesrequest.Answer
+	FailingAttemptCount int // number of attempts that fail before one succeeds
+	UpdateAnswers       []any
+	UpdateRefusals      []string // refusals of the validator
 }
 
 func NewOperator(env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
-	return NewOperatorOfActivity("ApplyRequest", env, lock)
+	return NewOperatorForActivity("ApplyRequest", env, lock)
 }
 
-// NewOperatorOfActivity is NewOperator for requests that the given activity applies.
-func NewOperatorOfActivity(activity string, env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
+// NewOperatorForActivity is NewOperator for requests that the given activity applies.
+func NewOperatorForActivity(activity string, env *testsuite.TestWorkflowEnvironment, lock func() func()) *Operator {
 	c := &Operator{
 		Env:         env,
 		lockTestEnv: lock,
@@ -39,11 +39,11 @@ func NewOperatorOfActivity(activity string, env *testsuite.TestWorkflowEnvironme
 	env.OnActivity(activity, mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in activitiesrequest.Request) (activitiesrequest.Answer, error) {
 			defer c.lockTestEnv()()
-			if c.FailingAttempts--; c.FailingAttempts >= 0 {
+			if c.FailingAttemptCount--; c.FailingAttemptCount >= 0 {
 				return activitiesrequest.Answer{}, errors.New("the API server is away")
 			}
-			c.RequestTimes = append(c.RequestTimes, in.Order.Asked)
-			in.Order.Asked = time.Time{}
+			c.RequestTimes = append(c.RequestTimes, in.Order.RequestedAt)
+			in.Order.RequestedAt = time.Time{}
 			c.AppliedRequests = append(c.AppliedRequests, in)
 			return c.Answer, nil
 		}).

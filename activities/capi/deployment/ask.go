@@ -20,9 +20,9 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// ExtensionQuestions names the former sets for which AskExtension asks whether an extension can update their machines
+// AskExtensionInput names the former sets for which AskExtension asks whether an extension can update their machines
 // in place.
-type ExtensionQuestions struct {
+type AskExtensionInput struct {
 	Deployment kube.Ref
 	Sets       []rollout.ObjectTarget
 }
@@ -31,12 +31,12 @@ type ExtensionQuestions struct {
 // the current set. AskExtension writes each answer, or the failure, into an annotation of the former set. AskExtension
 // returns a Conflict if a former set changed since the decision, or if the deployment has no current set. AskExtension
 // is not idempotent: each run asks again.
-func (a *Activities) AskExtension(ctx context.Context, in ExtensionQuestions) (kube.MinVersions, error) {
-	d, err := a.clusterAPIFamily().ReadDeploymentAtVersion(ctx, in.Deployment, "")
+func (a *Activities) AskExtension(ctx context.Context, in AskExtensionInput) (kube.MinVersions, error) {
+	d, err := a.clusterAPIAdapter().ReadDeploymentAtVersion(ctx, in.Deployment, "")
 	if err != nil {
 		return nil, err
 	}
-	tree, err := deployment.ReadSets(ctx, a.API, d)
+	tree, err := deployment.ReadLiveSets(ctx, a.API, d)
 	if err != nil {
 		return nil, err
 	}
@@ -45,15 +45,15 @@ func (a *Activities) AskExtension(ctx context.Context, in ExtensionQuestions) (k
 	if current == nil || d.DeletionTimestamp != nil {
 		return nil, kube.ConflictError(in.Deployment)
 	}
-	extensions, err := a.listExtensions(ctx)
+	extensions, err := a.listExtensionConfigs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	namespace, err := a.namespaceLabels(ctx, d.Namespace)
+	namespace, err := a.readNamespaceLabels(ctx, d.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	desired, err := a.readObjects(ctx, current)
+	desired, err := a.readTemplates(ctx, current)
 	if err != nil {
 		return nil, err
 	}
@@ -65,12 +65,12 @@ func (a *Activities) AskExtension(ctx context.Context, in ExtensionQuestions) (k
 		if err != nil {
 			return "", err
 		}
-		former, err := a.readObjects(ctx, set)
+		former, err := a.readTemplates(ctx, set)
 		if err != nil {
 			return "", err
 		}
-		answer := rollout.ExtensionAnswer{Set: string(current.UID), At: now}
-		switch said, err := extension.AskCanUpdate(ctx, extensions, namespace, former, desired); {
+		answer := rollout.ExtensionAnswer{TargetSetUID: string(current.UID), RequestedAt: now}
+		switch said, err := extension.CanUpdate(ctx, extensions, namespace, former, desired); {
 		case err != nil && ctx.Err() != nil:
 			return "", err // Temporal retries the attempt
 		case err != nil:
@@ -82,7 +82,7 @@ func (a *Activities) AskExtension(ctx context.Context, in ExtensionQuestions) (k
 			"annotations": map[string]any{v1alpha1.AnnotationInPlaceAnswer: deployment.ExtensionAnswerText(answer)},
 		}})
 		if err != nil {
-			return "", kube.WriteError(ctx, ref, err)
+			return "", kube.ClassifyWriteError(ctx, ref, err)
 		}
 		if !answer.Possible {
 			a.Kube.Recorder.Event(
@@ -103,10 +103,10 @@ func eventType(a rollout.ExtensionAnswer) string {
 	return corev1.EventTypeNormal
 }
 
-// listExtensions lists the ExtensionConfigs; the list is empty if their kind is not installed.
-func (a *Activities) listExtensions(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
+// listExtensionConfigs lists the ExtensionConfigs; the list is empty if their kind is not installed.
+func (a *Activities) listExtensionConfigs(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
 	list, err := a.API.Client().
-		Objects.Resource(runtimev1.GroupVersion.WithResource("extensionconfigs")).
+		ProviderObjects.Resource(runtimev1.GroupVersion.WithResource("extensionconfigs")).
 		List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -123,11 +123,11 @@ func (a *Activities) listExtensions(ctx context.Context) ([]runtimev1.ExtensionC
 	return all, nil
 }
 
-// namespaceLabels reads the labels of a namespace. The namespaceSelector of an ExtensionConfig selects namespaces by
-// their labels.
-func (a *Activities) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+// readNamespaceLabels reads the labels of a namespace. The namespaceSelector of an ExtensionConfig selects namespaces
+// by their labels.
+func (a *Activities) readNamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	o, err := a.API.Client().
-		Objects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
+		ProviderObjects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
 		Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("get namespace %s: %w", name, err)
@@ -135,8 +135,8 @@ func (a *Activities) namespaceLabels(ctx context.Context, name string) (map[stri
 	return o.GetLabels(), nil
 }
 
-// readObjects reads the templates of a set from the API server. A template that does not exist is nil.
-func (a *Activities) readObjects(ctx context.Context, set *clusterv1.MachineSet) (extension.SetWithTemplates, error) {
+// readTemplates reads the templates of a set from the API server. A template that does not exist is nil.
+func (a *Activities) readTemplates(ctx context.Context, set *clusterv1.MachineSet) (extension.SetWithTemplates, error) {
 	objects, spec := extension.SetWithTemplates{Set: set}, &set.Spec.Template.Spec
 	templates, err := a.API.LiveTemplates(ctx, set.Namespace, spec)
 	for _, t := range templates {

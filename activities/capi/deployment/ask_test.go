@@ -53,12 +53,12 @@ func discoveredConfig(t *testing.T, e *httptest.Server) runtime.Object {
 
 func namespaceWithLabels(labels map[string]any) runtime.Object {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": capitest.Shop, "labels": labels},
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": capitest.Namespace, "labels": labels},
 	}}
 }
 
-// newExtension starts an extension that handles calls with respond.
-func newExtension(t *testing.T, respond http.HandlerFunc) *httptest.Server {
+// startExtension starts an extension that handles calls with respond.
+func startExtension(t *testing.T, respond http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	e := httptest.NewUnstartedServer(respond)
 	e.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -97,19 +97,19 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 		says     string
 		event    string
 	}{
-		"it can":                    {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, can))}, "small", rollout.ExtensionAnswer{Possible: true}, "", ""},
-		"it does not answer":        {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, fails))}, "small", rollout.ExtensionAnswer{Failed: true}, "500", "Warning"},
-		"it does not select":        {[]runtime.Object{namespaceWithLabels(nil), discoveredConfig(t, newExtension(t, can))}, "small", rollout.ExtensionAnswer{}, "no runtime extension", "Normal"},
+		"it can":                    {[]runtime.Object{selected, discoveredConfig(t, startExtension(t, can))}, "small", rollout.ExtensionAnswer{Possible: true}, "", ""},
+		"it does not answer":        {[]runtime.Object{selected, discoveredConfig(t, startExtension(t, fails))}, "small", rollout.ExtensionAnswer{Failed: true}, "500", "Warning"},
+		"it does not select":        {[]runtime.Object{namespaceWithLabels(nil), discoveredConfig(t, startExtension(t, can))}, "small", rollout.ExtensionAnswer{}, "no runtime extension", "Normal"},
 		"none is registered":        {[]runtime.Object{selected}, "small", rollout.ExtensionAnswer{}, "no runtime extension", "Normal"},
-		"a template does not exist": {[]runtime.Object{selected, discoveredConfig(t, newExtension(t, can))}, "gone", rollout.ExtensionAnswer{}, "no infrastructure template", "Normal"},
+		"a template does not exist": {[]runtime.Object{selected, discoveredConfig(t, startExtension(t, can))}, "gone", rollout.ExtensionAnswer{}, "no infrastructure template", "Normal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, all := newDeploymentInRollout()
 			all[1].(*clusterv1.MachineSet).Spec.Template.Spec.InfrastructureRef.Name = test.template
 			w, a := newWorld(t, append(all, test.objects...)...)
 			former := w.ClusterAPISet("d-1")
-			in := ofclusterapi.ExtensionQuestions{
-				Deployment: activitiestest.Ref(d),
+			in := ofclusterapi.AskExtensionInput{
+				Deployment: activitiestest.NewRef(d),
 				Sets:       []rollout.ObjectTarget{{Name: "d-1", UID: string(former.UID), Version: former.ResourceVersion}},
 			}
 			versions, err := activitiestest.RunActivity[kube.MinVersions](w, a.AskExtension, in)
@@ -120,11 +120,11 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 			assert.Equal(
 				t,
 				[]any{"uid-d-2", test.want.Possible, test.want.Failed},
-				[]any{answer.Set, answer.Possible, answer.Failed},
+				[]any{answer.TargetSetUID, answer.Possible, answer.Failed},
 			)
 			assert.Contains(t, answer.Why, test.says)
-			assert.False(t, answer.At.IsZero())
-			if told := w.NewEvents(); test.event == "" {
+			assert.False(t, answer.RequestedAt.IsZero())
+			if told := w.TakeNewEvents(); test.event == "" {
 				assert.Empty(t, told)
 			} else {
 				assert.Equal(t, []string{test.event + " NotUpdatedInPlace MachineSet d-1: " + answer.Why}, told)
@@ -142,8 +142,8 @@ func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 	_, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		a.AskExtension,
-		ofclusterapi.ExtensionQuestions{
-			Deployment: activitiestest.Ref(d),
+		ofclusterapi.AskExtensionInput{
+			Deployment: activitiestest.NewRef(d),
 			Sets:       []rollout.ObjectTarget{{Name: "d-1", UID: "uid-d-1", Version: "900"}},
 		},
 	)
@@ -162,18 +162,21 @@ func TestResizeWritesMachineMoveAnnotations(t *testing.T) {
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			a.ChangeClusterAPISets,
-			activities.SetChanges{Deployment: activitiestest.Ref(d), SetChanges: rollout.SetChanges{Resize: []rollout.SetResize{
-				{
-					Name:     name,
-					UID:      string(s.UID),
-					Version:  s.ResourceVersion,
-					From:     from,
-					To:       to,
-					Desired:  3,
-					Max:      4,
-					Transfer: transfer,
-				},
-			}}},
+			activities.SetChanges{
+				Deployment: activitiestest.NewRef(d),
+				SetChanges: rollout.SetChanges{Resize: []rollout.SetResize{
+					{
+						Name:     name,
+						UID:      string(s.UID),
+						Version:  s.ResourceVersion,
+						From:     from,
+						To:       to,
+						Desired:  3,
+						Max:      4,
+						Transfer: transfer,
+					},
+				}},
+			},
 		)
 		require.NoError(t, err)
 	}

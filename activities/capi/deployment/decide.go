@@ -41,7 +41,7 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	case !a.API.IsReconciledByMillwright(d):
 		return activities.Decision{
 			Release: true, Version: d.ResourceVersion, Seen: tree.ResourceVersions(),
-			Pending: attention.Decision{Need: attention.Scale, Why: capi.HandedOverMessage},
+			Pending: attention.Decision{Need: attention.NeedScale, Why: capi.HandedOverMessage},
 		}, nil
 	}
 	now := in.Time()
@@ -51,7 +51,7 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	result.Operation, result.Seen = deployment.CurrentRolloutID(d), tree.ResourceVersions()
 	result.Prepare = deployment.NeedsPreparation(tree, observed)
 	if result.Prepare && result.Pending.NeedsNothing() {
-		result.Pending = attention.Decision{Need: attention.Scale, Why: deployment.NotPreparedMessage}
+		result.Pending = attention.Decision{Need: attention.NeedScale, Why: deployment.NotPreparedMessage}
 	}
 	result.Blocked = deployment.ExplanationFacts(tree, plan, now).BlockedSummary(now)
 	said := deployment.StatusShowsBlockers(tree, result.Blocked)
@@ -132,7 +132,7 @@ func (a *Activities) releaseDeployment(
 	sets := a.API.Client().MachineSets(ref.Namespace)
 	list, err := sets.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return "", kube.WriteError(ctx, ref, err)
+		return "", kube.ClassifyWriteError(ctx, ref, err)
 	}
 	var value any
 	if label, labelled := d.Labels[clusterv1.WatchLabel]; labelled {
@@ -149,14 +149,18 @@ func (a *Activities) releaseDeployment(
 			"metadata": map[string]any{"labels": map[string]any{clusterv1.WatchLabel: value}, "annotations": annotations},
 		}
 		if _, err := kube.PatchObject(ctx, machineSetClient{sets}, set, patch); err != nil {
-			return "", kube.WriteError(ctx, kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
+			return "", kube.ClassifyWriteError(
+				ctx,
+				kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)},
+				err,
+			)
 		}
 	}
 	if theirs := capi.UpstreamConditions(d.Status.Conditions); len(theirs) < len(d.Status.Conditions) {
 		d = d.DeepCopy()
 		d.Status.Conditions, d.ManagedFields = theirs, nil
 		if d, err = a.deploymentsClient(ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
-			return "", kube.WriteError(ctx, ref, err)
+			return "", kube.ClassifyWriteError(ctx, ref, err)
 		}
 	}
 	return a.removeFinalizer(ctx, ref, d)
@@ -174,7 +178,7 @@ func (a *Activities) removeFinalizer(
 	}
 	next := d.DeepCopy()
 	next.Finalizers = kube.WithoutItem(d.Finalizers, capi.Finalizer)
-	deployment.RemoveAnnotations(next)
+	deployment.RemoveMillwrightAnnotations(next)
 	return a.updateDeployment(ctx, ref, next)
 }
 
@@ -190,7 +194,7 @@ func (a *Activities) updateDeployment(
 	options := metav1.UpdateOptions{FieldManager: capi.DeploymentFieldManager}
 	written, err := a.deploymentsClient(ref).Update(ctx, d, options)
 	if err != nil {
-		return "", kube.WriteError(ctx, ref, err)
+		return "", kube.ClassifyWriteError(ctx, ref, err)
 	}
 	return written.ResourceVersion, nil
 }

@@ -27,7 +27,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *
 	w := activitiestest.NewClusterAPIWorld(
 		t,
 		capitest.DefaultSettings,
-		append(objects, capitest.NewCluster(), capitest.BootstrapTemplate(), capitest.InfrastructureTemplate())...)
+		append(objects, capitest.NewCluster(), capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate())...)
 	w.ForgetRequests()
 	return w, &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
 }
@@ -35,17 +35,17 @@ func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *
 // newDeploymentInRollout returns a deployment with a set of a former template and two machines, and a set of the
 // current template and one machine.
 func newDeploymentInRollout(change ...capitest.DeploymentChange) (*clusterv1.MachineDeployment, []runtime.Object) {
-	d := capitest.PreparedDeployment(
+	d := capitest.NewPreparedDeployment(
 		3,
 		func(d *clusterv1.MachineDeployment) { d.Annotations[clusterv1.RevisionAnnotation] = "2" },
 	)
-	former, current := capitest.SetOfDeployment(
+	former, current := capitest.NewSetOfDeployment(
 		d,
 		"d-1",
 		2,
 		1,
 		capitest.AsSetReplacedByRevisionTwo,
-	), capitest.SetOfDeployment(
+	), capitest.NewSetOfDeployment(
 		d,
 		"d-2",
 		1,
@@ -64,7 +64,7 @@ func newDeploymentInRollout(change ...capitest.DeploymentChange) (*clusterv1.Mac
 	}
 }
 
-func decisionInput(d *clusterv1.MachineDeployment, live bool) activities.Input {
+func newDecisionInput(d *clusterv1.MachineDeployment, live bool) activities.Input {
 	in := activities.Input{ReadInput: activitiestest.NewReadInput(d)}
 	in.Live = live
 	return in
@@ -76,12 +76,16 @@ func decideDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) a
 	w.T.Helper()
 	a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
 	w.AwaitCaches()
-	live, err := activitiestest.RunActivity[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, true))
+	live, err := activitiestest.RunActivity[activities.Decision](
+		w,
+		a.DecideClusterAPIDeployment,
+		newDecisionInput(d, true),
+	)
 	require.NoError(w.T, err)
 	cached, err := activitiestest.RunActivity[activities.Decision](
 		w,
 		a.DecideClusterAPIDeployment,
-		decisionInput(d, false),
+		newDecisionInput(d, false),
 	)
 	require.NoError(w.T, err)
 	for _, decision := range []*activities.Decision{&live, &cached} {
@@ -101,7 +105,7 @@ func withoutFinalizers(d *clusterv1.MachineDeployment) { d.Finalizers = nil }
 // A decision depends on who reconciles the deployment, and on the stage of the deployment's deletion.
 func TestDecideWhichDeploymentsMillwrightReconciles(t *testing.T) {
 	set := func(change ...capitest.SetChange) *clusterv1.MachineSet {
-		return capitest.SetOfDeployment(capitest.PreparedDeployment(0), "s", 0, 1, change...)
+		return capitest.NewSetOfDeployment(capitest.NewPreparedDeployment(0), "s", 0, 1, change...)
 	}
 	for _, row := range []struct {
 		name                   string
@@ -109,20 +113,20 @@ func TestDecideWhichDeploymentsMillwrightReconciles(t *testing.T) {
 		gone, prepare, release bool
 		deletes                int
 	}{
-		{name: "ours", has: []runtime.Object{capitest.PreparedDeployment(0), set()}},
+		{name: "ours", has: []runtime.Object{capitest.NewPreparedDeployment(0), set()}},
 		{name: "gone", gone: true},
-		{name: "another of this name", has: []runtime.Object{capitest.PreparedDeployment(0, func(d *clusterv1.MachineDeployment) { d.UID = "uid-new" })}, gone: true},
-		{name: "handed over", has: []runtime.Object{capitest.PreparedDeployment(0, withOtherController), set()}, release: true},
-		{name: "handed over, and without our finalizer", has: []runtime.Object{capitest.PreparedDeployment(0, withOtherController, withoutFinalizers)}, gone: true},
-		{name: "new", has: []runtime.Object{capitest.PreparedDeployment(0, withoutFinalizers)}, prepare: true},
-		{name: "being deleted, and no set is left", has: []runtime.Object{capitest.PreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment])}, release: true},
-		{name: "being deleted, and a set is left", has: []runtime.Object{capitest.PreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), set()}, deletes: 1},
-		{name: "being deleted, and so is its set", has: []runtime.Object{capitest.PreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), set(capitest.AsDeletingObject[*clusterv1.MachineSet])}},
-		{name: "being deleted while it is paused", has: []runtime.Object{capitest.PreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment], capitest.WithAnnotation[*clusterv1.MachineDeployment](clusterv1.PausedAnnotation, "")), set()}},
+		{name: "another of this name", has: []runtime.Object{capitest.NewPreparedDeployment(0, func(d *clusterv1.MachineDeployment) { d.UID = "uid-new" })}, gone: true},
+		{name: "handed over", has: []runtime.Object{capitest.NewPreparedDeployment(0, withOtherController), set()}, release: true},
+		{name: "handed over, and without our finalizer", has: []runtime.Object{capitest.NewPreparedDeployment(0, withOtherController, withoutFinalizers)}, gone: true},
+		{name: "new", has: []runtime.Object{capitest.NewPreparedDeployment(0, withoutFinalizers)}, prepare: true},
+		{name: "being deleted, and no set is left", has: []runtime.Object{capitest.NewPreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment])}, release: true},
+		{name: "being deleted, and a set is left", has: []runtime.Object{capitest.NewPreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), set()}, deletes: 1},
+		{name: "being deleted, and so is its set", has: []runtime.Object{capitest.NewPreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), set(capitest.AsDeletingObject[*clusterv1.MachineSet])}},
+		{name: "being deleted while it is paused", has: []runtime.Object{capitest.NewPreparedDeployment(0, capitest.AsDeletingObject[*clusterv1.MachineDeployment], capitest.WithAnnotation[*clusterv1.MachineDeployment](clusterv1.PausedAnnotation, "")), set()}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, _ := newWorld(t, row.has...)
-			d := decideDeployment(w, capitest.PreparedDeployment(0))
+			d := decideDeployment(w, capitest.NewPreparedDeployment(0))
 			assert.Equal(t, []bool{row.gone, row.prepare, row.release}, []bool{d.Gone, d.Prepare, d.Release})
 			assert.Len(t, d.Rollout.Delete, row.deletes)
 			if row.gone {
@@ -164,11 +168,11 @@ func TestDecideDeploymentInARollout(t *testing.T) {
 }
 
 // A deployment gets its first set, then a new template, and then the old template again. In each step, the test runs
-// the activities that the decision names. runSetDecision does the work of the sets' workflows.
+// the activities that the decision names. reconcileSets does the work of the sets' workflows.
 func TestARolloutAndItsUndo(t *testing.T) {
 	w, a := newWorld(
 		t,
-		capitest.PreparedDeployment(
+		capitest.NewPreparedDeployment(
 			2,
 			withoutFinalizers,
 			func(d *clusterv1.MachineDeployment) { delete(d.Annotations, clusterv1.RevisionAnnotation) },
@@ -245,7 +249,7 @@ func changeDeployment(w *activitiestest.World, how capitest.DeploymentChange) {
 	require.NoError(w.T, err)
 }
 
-// runDeploymentStep makes and carries out one decision, and then runs runSetDecision. runDeploymentStep returns true if
+// runDeploymentStep makes and carries out one decision, and then runs reconcileSets. runDeploymentStep returns true if
 // there was nothing to do.
 func runDeploymentStep(
 	w *activitiestest.World,
@@ -254,8 +258,8 @@ func runDeploymentStep(
 ) (settled bool) {
 	w.T.Helper()
 	got := decideDeployment(w, d)
-	ref := activitiestest.Ref(d)
-	at := decisionInput(d, true).ReadInput
+	ref := activitiestest.NewRef(d)
+	at := newDecisionInput(d, true).ReadInput
 	r := got.Rollout
 	switch {
 	case got.Gone:
@@ -264,9 +268,9 @@ func runDeploymentStep(
 		_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, at)
 		require.NoError(w.T, err)
 	case r.Record != nil:
-		reportDeploymentTwice(w, a, d, activities.Report{Input: decisionInput(d, true), Record: r.Record})
+		reportDeploymentTwice(w, a, d, activities.Report{Input: newDecisionInput(d, true), Record: r.Record})
 	case r.Rollback != nil:
-		activitiestest.RunTwice[kube.MinVersions](
+		activitiestest.RunActivityTwice[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
 			activities.RollbackInput{Deployment: ref, Version: got.Version, Rollback: *r.Rollback},
@@ -293,11 +297,11 @@ func runDeploymentStep(
 		})
 		require.NoError(w.T, err)
 	case got.Report:
-		reportDeploymentTwice(w, a, d, activities.Report{Input: decisionInput(d, true)})
+		reportDeploymentTwice(w, a, d, activities.Report{Input: newDecisionInput(d, true)})
 	default:
 		settled = true
 	}
-	return !runSetDecision(w) && settled
+	return !reconcileSets(w) && settled
 }
 
 func reportDeploymentTwice(
@@ -307,13 +311,13 @@ func reportDeploymentTwice(
 	in activities.Report,
 ) {
 	w.T.Helper()
-	version := activitiestest.RunTwice[string](w, a.ReportClusterAPIDeployment, in)
+	version := activitiestest.RunActivityTwice[string](w, a.ReportClusterAPIDeployment, in)
 	assert.Equal(w.T, w.ClusterAPIDeployment(d.Name).ResourceVersion, version, "the version to wait for")
 }
 
-// runSetDecision gives each set its desired number of machines, and writes the status of the set. runSetDecision
+// reconcileSets gives each set its desired number of machines, and writes the status of the set. reconcileSets
 // reports whether anything changed.
-func runSetDecision(w *activitiestest.World) (acted bool) {
+func reconcileSets(w *activitiestest.World) (acted bool) {
 	w.T.Helper()
 	sets, machines := w.ClusterAPIServer.Client.MachineSets("shop"), w.ClusterAPIServer.Client.Machines("shop")
 	for _, s := range w.ClusterAPISets() {

@@ -33,7 +33,7 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, activitiestest.NewReadInput(d))
 	require.NoError(t, err)
 	var updated []*clusterv1.MachineDeployment
-	for _, action := range w.ClusterAPIServer.Core.Actions() {
+	for _, action := range w.ClusterAPIServer.Clientset.Actions() {
 		if update, is := action.(clienttesting.UpdateAction); is {
 			updated = append(updated, update.GetObject().(*clusterv1.MachineDeployment))
 		}
@@ -46,7 +46,7 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 // activities/capi.
 func TestADeploymentThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 	t.Parallel()
-	d := capitest.PreparedDeployment(1, withOtherController, func(d *clusterv1.MachineDeployment) {
+	d := capitest.NewPreparedDeployment(1, withOtherController, func(d *clusterv1.MachineDeployment) {
 		for _, kind := range []string{clusterv1.MachineDeploymentRollingOutCondition, vocabulary.ConditionProgressing, vocabulary.ConditionBlocked} {
 			d.Status.Conditions = append(
 				d.Status.Conditions,

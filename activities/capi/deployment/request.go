@@ -30,7 +30,7 @@ func (a *Activities) ApplyClusterAPIRequest(ctx context.Context, in activities.R
 				if err != nil || d == nil || !a.API.IsReconciledByMillwright(d) {
 					return nil, nil, err
 				}
-				observed := deployment.RolloutFacts(tree, in.Order.Asked)
+				observed := deployment.RolloutFacts(tree, in.Order.RequestedAt)
 				answer := decide(d, deployment.RequestFacts(tree, observed, rollout.Decide(observed)))
 				return d, deployment.RequestPatch(in.Order.Command, answer), nil
 			},

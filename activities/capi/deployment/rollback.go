@@ -12,12 +12,12 @@ import (
 
 // RollBackClusterAPIDeployment copies the template of a former set back to the deployment, and removes the annotation
 // that requested the rollback. A former set that is gone, is being deleted or lacks templates causes a Conflict. See
-// KindFamily.RollBackDeployment, and deployment.RestoreTemplateFromSet in observe/capi.
+// KindAdapter.RollBackDeployment, and deployment.RestoreTemplateFromSet in observe/capi.
 func (a *Activities) RollBackClusterAPIDeployment(
 	ctx context.Context,
 	in activities.RollbackInput,
 ) (kube.MinVersions, error) {
-	return a.clusterAPIFamily().RollBackDeployment(ctx, in)
+	return a.clusterAPIAdapter().RollBackDeployment(ctx, in)
 }
 
 // readFormerSet reads the former set of a rollback, and checks that the set's templates exist.

@@ -30,7 +30,7 @@ const maxNameAttempts = 5
 // idempotent: the set's name is derived from the template and the revision. The result contains the resource versions
 // of the written objects.
 func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetCreation) (kube.MinVersions, error) {
-	d, err := a.clusterAPIFamily().ReadDeploymentAtVersion(ctx, in.Deployment, in.Version)
+	d, err := a.clusterAPIAdapter().ReadDeploymentAtVersion(ctx, in.Deployment, in.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 		return nil, err
 	}
 	now := kube.NewServerClock(ctx).Now()
-	if deployment.RolloutFacts(tree, now).NoCreate.Reason != "" || d.DeletionTimestamp != nil {
+	if deployment.RolloutFacts(tree, now).CreationProblem.Reason != "" || d.DeletionTimestamp != nil {
 		return nil, kube.ConflictError(in.Deployment) // a template or the Cluster was deleted since the decision
 	}
 	set, created, err := a.createSet(ctx, tree, in.SetCreation, now)
@@ -62,10 +62,14 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 		)
 	}
 	if err != nil {
-		return nil, kube.WriteError(ctx, in.Deployment, fmt.Errorf("create machineset of deployment %s: %w", d.Name, err))
+		return nil, kube.ClassifyWriteError(
+			ctx,
+			in.Deployment,
+			fmt.Errorf("create machineset of deployment %s: %w", d.Name, err),
+		)
 	}
 	versions := kube.MinVersions{capi.SetsResource: set.ResourceVersion}
-	return versions, a.clusterAPIFamily().WriteRevision(ctx, in.Deployment, d, set, versions)
+	return versions, a.clusterAPIAdapter().WriteRevision(ctx, in.Deployment, d, set, versions)
 }
 
 // createSet creates the set under the first name that no other object has. If an earlier attempt created the set,
@@ -127,9 +131,9 @@ func (m fieldManagerClient[T, L]) Update(ctx context.Context, object T, o metav1
 	return m.TypedClient.Update(ctx, object, o)
 }
 
-// ChangeClusterAPISets changes and deletes sets. See KindFamily.ChangeSets.
+// ChangeClusterAPISets changes and deletes sets. See KindAdapter.ChangeSets.
 func (a *Activities) ChangeClusterAPISets(ctx context.Context, in activities.SetChanges) (kube.MinVersions, error) {
-	return a.clusterAPIFamily().ChangeSets(ctx, in)
+	return a.clusterAPIAdapter().ChangeSets(ctx, in)
 }
 
 type (
@@ -137,10 +141,10 @@ type (
 	machineSetClient = fieldManagerClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
 )
 
-// clusterAPIFamily returns the KindFamily of Cluster API: the functions that differ between MCM's kinds and the kinds
+// clusterAPIAdapter returns the KindAdapter of Cluster API: the functions that differ between MCM's kinds and the kinds
 // of Cluster API.
-func (a *Activities) clusterAPIFamily() activities.KindFamily[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
-	return activities.KindFamily[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
+func (a *Activities) clusterAPIAdapter() activities.KindAdapter[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
+	return activities.KindAdapter[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
 		Kube: a.Kube,
 		Deployments: func(namespace string) activities.Client[*clusterv1.MachineDeployment] {
 			return deploymentClient{a.API.Client().Deployments(namespace)}
@@ -148,44 +152,44 @@ func (a *Activities) clusterAPIFamily() activities.KindFamily[*clusterv1.Machine
 		Sets: func(namespace string) activities.Client[*clusterv1.MachineSet] {
 			return machineSetClient{a.API.Client().MachineSets(namespace)}
 		},
-		Kind:      "machinedeployment",
-		Resources: [2]kube.Resource{capi.DeploymentsResource, capi.SetsResource},
-		Cached:    a.API.Deployment,
-		Ours:      func(d *clusterv1.MachineDeployment) bool { return a.API.IsReconciledByMillwright(d) },
-		Selects:   deployment.SelectsSet,
-		Free: func(set *clusterv1.MachineSet, _ *clusterv1.MachineDeployment) bool {
+		Kind:             "machinedeployment",
+		Resources:        [2]kube.Resource{capi.DeploymentsResource, capi.SetsResource},
+		CachedDeployment: a.API.Deployment,
+		IsManaged:        func(d *clusterv1.MachineDeployment) bool { return a.API.IsReconciledByMillwright(d) },
+		SelectsSet:       deployment.SelectsSet,
+		IsSetAdoptable: func(set *clusterv1.MachineSet, _ *clusterv1.MachineDeployment) bool {
 			return metav1.GetControllerOf(set) == nil
 		},
-		Take: func(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) {
+		SetController: func(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) {
 			owner := *metav1.NewControllerRef(d, clusterv1.GroupVersion.WithKind("MachineDeployment"))
 			set.OwnerReferences = capi.WithOwner(set.OwnerReferences, owner)
 		},
 		Replicas: func(set *clusterv1.MachineSet) int { return int(capi.ValueOrZero(set.Spec.Replicas)) },
-		AllowScale: func(allow bool) map[string]any {
+		ScaleUpPatch: func(allow bool) map[string]any {
 			forbidden := activities.NilIf(allow, v1alpha1.ValueLowerTrue)
 			return map[string]any{"annotations": map[string]any{clusterv1.DisableMachineCreateAnnotation: forbidden}}
 		},
-		Resized: func(r rollout.SetResize, actedOn int) map[string]any {
+		ResizeAnnotations: func(r rollout.SetResize, actedOn int) map[string]any {
 			annotations := deployment.TransferPatch(r.Transfer)
 			annotations[clusterv1.DesiredReplicasAnnotation] = strconv.Itoa(r.Desired)
 			annotations[clusterv1.MaxReplicasAnnotation] = strconv.Itoa(r.Max)
 			annotations[v1alpha1.AnnotationFormerReplicas] = strconv.Itoa(actedOn)
 			return annotations
 		},
-		ActedOn:  deployment.LastHandledReplicas,
-		Follow:   a.copyDeploymentFieldsToSet,
-		Revision: clusterv1.RevisionAnnotation, History: deployment.AnnotationRevisionHistory,
+		LastHandledReplicas:  deployment.LastHandledReplicas,
+		CopyDeploymentFields: a.copyDeploymentFieldsToSet,
+		RevisionKey:          clusterv1.RevisionAnnotation, RevisionHistoryKey: deployment.AnnotationRevisionHistory,
 		RollbackFuncs: activities.RollbackFuncs[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
-			Asked: func(d *clusterv1.MachineDeployment) bool {
+			IsRollbackRequested: func(d *clusterv1.MachineDeployment) bool {
 				_, asked := d.Annotations[v1alpha1.AnnotationRollbackTo]
 				return asked
 			},
-			Forget: func(d *clusterv1.MachineDeployment) { delete(d.Annotations, v1alpha1.AnnotationRollbackTo) },
-			Former: a.readFormerSet,
-			SameTemplate: func(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
+			RemoveRollbackRequest: func(d *clusterv1.MachineDeployment) { delete(d.Annotations, v1alpha1.AnnotationRollbackTo) },
+			ReadFormerSet:         a.readFormerSet,
+			IsSameTemplate: func(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
 				return deployment.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},
-			ReturnTo: deployment.RestoreTemplateFromSet,
+			RestoreTemplate: deployment.RestoreTemplateFromSet,
 		},
 	}
 }
@@ -194,7 +198,7 @@ func (a *Activities) clusterAPIFamily() activities.KindFamily[*clusterv1.Machine
 func (a *Activities) copyDeploymentFieldsToSet(
 	ctx context.Context, d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time,
 ) (changed, isCurrent bool, err error) {
-	tree, err := deployment.ReadSets(ctx, a.API, d)
+	tree, err := deployment.ReadLiveSets(ctx, a.API, d)
 	if err != nil {
 		return false, false, err
 	}

@@ -24,7 +24,7 @@ import (
 
 func newSetCreation(d *clusterv1.MachineDeployment) activities.SetCreation {
 	return activities.SetCreation{
-		Deployment:  activitiestest.Ref(d),
+		Deployment:  activitiestest.NewRef(d),
 		Version:     d.ResourceVersion,
 		SetCreation: rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4},
 	}
@@ -35,7 +35,7 @@ func withoutRevision(d *clusterv1.MachineDeployment) {
 }
 
 func TestCreateSet(t *testing.T) {
-	d := capitest.PreparedDeployment(3, withoutRevision)
+	d := capitest.NewPreparedDeployment(3, withoutRevision)
 	w, a := newWorld(t, d)
 	versions, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
 	require.NoError(t, err)
@@ -49,15 +49,19 @@ func TestCreateSet(t *testing.T) {
 		kube.MinVersions{capi.SetsResource: sets[0].ResourceVersion, capi.DeploymentsResource: after.ResourceVersion},
 		versions,
 	)
-	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + sets[0].Name + " to 1"}, w.NewEvents())
+	assert.Equal(
+		t,
+		[]string{"Normal ScalingMachineSet Scaled up machine set " + sets[0].Name + " to 1"},
+		w.TakeNewEvents(),
+	)
 }
 
 // The first attempt creates the set, but does not write the revision; the second attempt finds the set.
 func TestCreateSetFindsItsSetAfterALostAnswer(t *testing.T) {
-	d := capitest.PreparedDeployment(3, withoutRevision)
+	d := capitest.NewPreparedDeployment(3, withoutRevision)
 	w, a := newWorld(t, d)
 	activitiestest.FailRequests(
-		w.ClusterAPIServer.Core,
+		w.ClusterAPIServer.Clientset,
 		"patch",
 		"machinedeployments",
 		1,
@@ -70,21 +74,21 @@ func TestCreateSetFindsItsSetAfterALostAnswer(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, w.ClusterAPISets(), 1)
 	assert.Equal(t, "2", w.ClusterAPIDeployment("d").Annotations[clusterv1.RevisionAnnotation])
-	assert.Len(t, w.NewEvents(), 1)
+	assert.Len(t, w.TakeNewEvents(), 1)
 }
 
 // If another object already has a set's name, the new set gets the next name.
 func TestCreateSetChoosesNextNameIfNameIsTaken(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
+	d := capitest.NewPreparedDeployment(3)
 	first, a := newWorld(t, d)
 	_, err := activitiestest.RunActivity[kube.MinVersions](first, a.CreateClusterAPISet, newSetCreation(d))
 	require.NoError(t, err)
 	name := first.ClusterAPISets()[0].Name
 	for what, other := range map[string]*clusterv1.MachineSet{
 		"of another owner":    capitest.NewSet(name, 1),
-		"being deleted":       capitest.SetOfDeployment(d, name, 1, 2, capitest.AsDeletingObject[*clusterv1.MachineSet]),
-		"of another revision": capitest.SetOfDeployment(d, name, 1, 1),
-		"of another template": capitest.SetOfDeployment(d, name, 1, 2, capitest.WithFormerTemplate),
+		"being deleted":       capitest.NewSetOfDeployment(d, name, 1, 2, capitest.AsDeletingObject[*clusterv1.MachineSet]),
+		"of another revision": capitest.NewSetOfDeployment(d, name, 1, 1),
+		"of another template": capitest.NewSetOfDeployment(d, name, 1, 2, capitest.WithFormerTemplate),
 	} {
 		w, a := newWorld(t, d, other)
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
@@ -95,15 +99,15 @@ func TestCreateSetChoosesNextNameIfNameIsTaken(t *testing.T) {
 }
 
 func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
-	cluster, bootstrap := capitest.NewCluster(), capitest.BootstrapTemplate()
+	d := capitest.NewPreparedDeployment(3)
+	cluster, bootstrap := capitest.NewCluster(), capitest.NewBootstrapTemplate()
 	for name, has := range map[string][]runtime.Object{
 		"a template went away":          {d, cluster, bootstrap},
-		"the Cluster went away":         {d, bootstrap, capitest.InfrastructureTemplate()},
-		"the Cluster is deleted":        {d, capitest.NewCluster(capitest.AsDeletingObject[*clusterv1.Cluster]), bootstrap, capitest.InfrastructureTemplate()},
-		"the deployment changed":        {capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.ResourceVersion = "901" }), cluster, bootstrap, capitest.InfrastructureTemplate()},
-		"the deployment is deleted":     {capitest.PreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), cluster, bootstrap, capitest.InfrastructureTemplate()},
-		"the deployment is handed over": {capitest.PreparedDeployment(3, withOtherController), cluster, bootstrap, capitest.InfrastructureTemplate()},
+		"the Cluster went away":         {d, bootstrap, capitest.NewInfrastructureTemplate()},
+		"the Cluster is deleted":        {d, capitest.NewCluster(capitest.AsDeletingObject[*clusterv1.Cluster]), bootstrap, capitest.NewInfrastructureTemplate()},
+		"the deployment changed":        {capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.ResourceVersion = "901" }), cluster, bootstrap, capitest.NewInfrastructureTemplate()},
+		"the deployment is deleted":     {capitest.NewPreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), cluster, bootstrap, capitest.NewInfrastructureTemplate()},
+		"the deployment is handed over": {capitest.NewPreparedDeployment(3, withOtherController), cluster, bootstrap, capitest.NewInfrastructureTemplate()},
 	} {
 		w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, has...)
 		a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
@@ -114,13 +118,13 @@ func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 }
 
 func TestCreateSetIsRefused(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
+	d := capitest.NewPreparedDeployment(3)
 	w, a := newWorld(t, d)
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "machinesets"}, "x", nil)
-	activitiestest.FailRequests(w.ClusterAPIServer.Core, "create", "machinesets", 1, refusal, nil)
+	activitiestest.FailRequests(w.ClusterAPIServer.Clientset, "create", "machinesets", 1, refusal, nil)
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
 	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
-	told := w.NewEvents()
+	told := w.TakeNewEvents()
 	require.Len(t, told, 1)
 	assert.Contains(t, told[0], "Warning MachineSetCreateError Error creating machine set: ")
 }
@@ -151,7 +155,7 @@ func TestChangeSets(t *testing.T) {
 			"adopt", capitest.WithoutOwner[*clusterv1.MachineSet],
 			func(in *activities.SetChanges, s rollout.ObjectTarget) { in.Adopt = []rollout.ObjectTarget{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) {
-				assert.True(t, metav1.IsControlledBy(s, capitest.PreparedDeployment(3)))
+				assert.True(t, metav1.IsControlledBy(s, capitest.NewPreparedDeployment(3)))
 			},
 			[]string{"update machinesets"},
 			[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: because"},
@@ -181,7 +185,7 @@ func TestChangeSets(t *testing.T) {
 			},
 			func(in *activities.SetChanges, s rollout.ObjectTarget) { in.Sync = []rollout.ObjectTarget{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) {
-				assert.Equal(t, capitest.Filter, s.Labels[clusterv1.WatchLabel])
+				assert.Equal(t, capitest.WatchFilter, s.Labels[clusterv1.WatchLabel])
 				assert.Equal(t, "v1.30.0", s.Spec.Template.Spec.Version, "only what changes in place")
 			},
 			[]string{"update machinesets"},
@@ -230,13 +234,13 @@ func TestChangeSets(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.PreparedDeployment(3)
-			s := capitest.SetOfDeployment(d, "s", 2, 1)
+			d := capitest.NewPreparedDeployment(3)
+			s := capitest.NewSetOfDeployment(d, "s", 2, 1)
 			if row.set != nil {
 				row.set(s)
 			}
 			w, a := newWorld(t, d, s)
-			in := activities.SetChanges{Deployment: activitiestest.Ref(d)}
+			in := activities.SetChanges{Deployment: activitiestest.NewRef(d)}
 			stale := newSetTarget(s)
 			stale.Version, stale.UID = "899", string(s.UID)
 			row.how(&in, stale)
@@ -246,13 +250,15 @@ func TestChangeSets(t *testing.T) {
 			_, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 			assert.Equal(t, s, w.ClusterAPISet("s"))
-			w.NewEvents()
+			w.TakeNewEvents()
 			w.ForgetRequests()
 
-			in = activities.SetChanges{Deployment: activitiestest.Ref(d)}
+			in = activities.SetChanges{Deployment: activitiestest.NewRef(d)}
 			row.how(&in, newSetTarget(s))
 			for i := range in.Resize {
-				in.Resize[i].ActedOn = observedeployment.LastHandledReplicas(s) // the decision fills in ActedOn in the same way
+				in.Resize[i].ActedOn = observedeployment.LastHandledReplicas(
+					s,
+				) // the decision fills in LastHandledReplicas in the same way
 			}
 			versions, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, in)
 			require.NoError(t, err)
@@ -262,22 +268,22 @@ func TestChangeSets(t *testing.T) {
 			if len(in.Delete) == 0 {
 				assert.Equal(t, after.ResourceVersion, versions[capi.SetsResource])
 			}
-			assert.ElementsMatch(t, row.told, w.NewEvents())
+			assert.ElementsMatch(t, row.told, w.TakeNewEvents())
 		})
 	}
 }
 
 // A resize within two seconds of the decision succeeds if only the status of the set changed.
 func TestResizeSucceedsIfOnlyStatusChanged(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
-	s := capitest.SetOfDeployment(d, "s", 2, 1)
+	d := capitest.NewPreparedDeployment(3)
+	s := capitest.NewSetOfDeployment(d, "s", 2, 1)
 	w, a := newWorld(t, d, s)
 	changed := s.DeepCopy()
 	changed.Status.ReadyReplicas = new(int32(1))
 	_, err := w.ClusterAPIServer.Client.MachineSets("shop").UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
-		Deployment: activitiestest.Ref(d),
+		Deployment: activitiestest.NewRef(d),
 		SetChanges: rollout.SetChanges{Resize: []rollout.SetResize{
 			{Name: "s", UID: "uid-s", Version: s.ResourceVersion, From: 2, To: 3, Desired: 3, Max: 4},
 		}},
@@ -288,22 +294,22 @@ func TestResizeSucceedsIfOnlyStatusChanged(t *testing.T) {
 
 // Only a deployment that selects the set, and that is not being deleted, adopts the set.
 func TestOnlySelectedSetsWithoutControllerAreAdopted(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
+	d := capitest.NewPreparedDeployment(3)
 	for name, row := range map[string]struct {
 		deployment *clusterv1.MachineDeployment
 		set        *clusterv1.MachineSet
 	}{
-		"it has a controller":       {d, capitest.SetOfDeployment(capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.UID = "uid-x" }), "s", 1, 1)},
-		"it is not selected":        {d, capitest.SetOfDeployment(d, "s", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet], func(s *clusterv1.MachineSet) { s.Labels = nil })},
-		"it is being deleted":       {d, capitest.SetOfDeployment(d, "s", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet], capitest.AsDeletingObject[*clusterv1.MachineSet])},
-		"the deployment is deleted": {capitest.PreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), capitest.SetOfDeployment(d, "s", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet])},
+		"it has a controller":       {d, capitest.NewSetOfDeployment(capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.UID = "uid-x" }), "s", 1, 1)},
+		"it is not selected":        {d, capitest.NewSetOfDeployment(d, "s", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet], func(s *clusterv1.MachineSet) { s.Labels = nil })},
+		"it is being deleted":       {d, capitest.NewSetOfDeployment(d, "s", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet], capitest.AsDeletingObject[*clusterv1.MachineSet])},
+		"the deployment is deleted": {capitest.NewPreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment]), capitest.NewSetOfDeployment(d, "s", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet])},
 	} {
 		w, a := newWorld(t, row.deployment, row.set)
 		_, _ = activitiestest.RunActivity[kube.MinVersions](
 			w,
 			a.ChangeClusterAPISets,
 			activities.SetChanges{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				SetChanges: rollout.SetChanges{Adopt: []rollout.ObjectTarget{newSetTarget(row.set)}},
 			},
 		)
@@ -314,11 +320,11 @@ func TestOnlySelectedSetsWithoutControllerAreAdopted(t *testing.T) {
 // A revision is written only to the set of the deployment's current template. If another set has become current since
 // the decision, the activity writes nothing.
 func TestRevisionOfFormerSetIsNotWritten(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
-	s := capitest.SetOfDeployment(d, "s", 2, 1, capitest.WithFormerTemplate)
+	d := capitest.NewPreparedDeployment(3)
+	s := capitest.NewSetOfDeployment(d, "s", 2, 1, capitest.WithFormerTemplate)
 	w, a := newWorld(t, d, s)
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
-		Deployment: activitiestest.Ref(
+		Deployment: activitiestest.NewRef(
 			d,
 		),
 		SetChanges: rollout.SetChanges{Revise: &rollout.RevisionChange{ObjectTarget: newSetTarget(s), Revision: 4}},
@@ -341,11 +347,11 @@ func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 		"a decision of another version":  {0, 5, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := capitest.PreparedDeployment(3)
-			s := capitest.SetOfDeployment(d, "s", 3, 1)
+			d := capitest.NewPreparedDeployment(3)
+			s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 			w, a := newWorld(t, d, s)
 			_, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
-				Deployment: activitiestest.Ref(d),
+				Deployment: activitiestest.NewRef(d),
 				Generation: row.seen,
 				SetChanges: rollout.SetChanges{
 					Resize: []rollout.SetResize{{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, From: 3, To: row.to}},

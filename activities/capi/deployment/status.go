@@ -33,7 +33,7 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 		tree.Deployment = changed
 		if notes := deployment.ChangedAnnotations(d, applyReport(tree, in, stamp)); len(notes) > 0 {
 			if d, err = a.patchAnnotations(ctx, d, notes); err != nil {
-				return nil, nil, kube.WriteError(ctx, in.Ref, err)
+				return nil, nil, kube.ClassifyWriteError(ctx, in.Ref, err)
 			}
 			activities.RecordPinWarning(a.Kube, d, deployment.RecordedRollout(changed), deployment.RecordedRollout(d), stamp)
 			changed.ObjectMeta = *d.ObjectMeta.DeepCopy()

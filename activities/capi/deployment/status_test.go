@@ -26,11 +26,11 @@ import (
 
 // The status counts the machines that were read. The rollout record and the current operation are in annotations. The
 // status and the annotations are each written once.
-func TestReport(t *testing.T) {
+func TestReportClusterAPIDeployment(t *testing.T) {
 	d, objects := newDeploymentInRollout()
 	w, a := newWorld(t, objects...)
 	in := activities.Report{
-		Input:  decisionInput(d, true),
+		Input:  newDecisionInput(d, true),
 		Record: &rollout.Progress{Revision: 2, Step: 1, Failed: []string{"c"}},
 		Step: &kube.Step{
 			WorkflowID: "rollout-1",
@@ -70,12 +70,12 @@ func TestReport(t *testing.T) {
 		_, err := activitiestest.RunActivity[string](
 			w,
 			a.ReportClusterAPIDeployment,
-			activities.Report{Input: decisionInput(d, true)},
+			activities.Report{Input: newDecisionInput(d, true)},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
 	})
 	t.Run("it may once the rollout is over", func(t *testing.T) {
-		in := activities.Report{Input: decisionInput(d, true)}
+		in := activities.Report{Input: newDecisionInput(d, true)}
 		in.Over = "rollout-1"
 		reportDeploymentTwice(w, a, d, in)
 		assert.Nil(t, observed.CurrentOperation(w.ClusterAPIDeployment("d")))
@@ -84,13 +84,13 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportOfGoneDeploymentWritesNothing(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
-	for name, has := range map[string][]runtime.Object{"gone": nil, "handed over": {capitest.PreparedDeployment(3, withOtherController)}} {
+	d := capitest.NewPreparedDeployment(3)
+	for name, has := range map[string][]runtime.Object{"gone": nil, "handed over": {capitest.NewPreparedDeployment(3, withOtherController)}} {
 		w, a := newWorld(t, has...)
 		_, err := activitiestest.RunActivity[string](
 			w,
 			a.ReportClusterAPIDeployment,
-			activities.Report{Input: decisionInput(d, true)},
+			activities.Report{Input: newDecisionInput(d, true)},
 		)
 		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
 		assert.Empty(t, w.WriteRequests(), name)
@@ -100,9 +100,9 @@ func TestReportOfGoneDeploymentWritesNothing(t *testing.T) {
 // If the API server refuses to create a set, the condition Progressing reports the refusal, and the deployment is
 // Blocked.
 func TestReportShowsRefusedSetCreation(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
+	d := capitest.NewPreparedDeployment(3)
 	w, a := newWorld(t, d)
-	reportDeploymentTwice(w, a, d, activities.Report{Input: decisionInput(d, true), NoSet: "quota"})
+	reportDeploymentTwice(w, a, d, activities.Report{Input: newDecisionInput(d, true), NoSet: "quota"})
 	c := capi.ConditionOfType(w.ClusterAPIDeployment("d").Status.Conditions, "Progressing")
 	assert.Equal(t, []string{"False", "MachineSetCreateError", "quota"}, []string{string(c.Status), c.Reason, c.Message})
 	assert.Equal(t, "Refused", capi.ConditionOfType(w.ClusterAPIDeployment("d").Status.Conditions, "Blocked").Reason)
@@ -111,49 +111,49 @@ func TestReportShowsRefusedSetCreation(t *testing.T) {
 func finalizeDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) (string, error) {
 	w.T.Helper()
 	a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
-	return activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).ReadInput)
+	return activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, newDecisionInput(d, true).ReadInput)
 }
 
-func TestFinalize(t *testing.T) {
+func TestFinalizeClusterAPIDeployment(t *testing.T) {
 	t.Run("a new one is prepared", func(t *testing.T) {
-		d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) {
+		d := capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) {
 			d.Finalizers, d.OwnerReferences = []string{clusterv1.MachineDeploymentFinalizer}, nil
 		})
 		w, a := newWorld(t, d)
-		activitiestest.RunTwice[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).ReadInput)
+		activitiestest.RunActivityTwice[string](w, a.FinalizeClusterAPIDeployment, newDecisionInput(d, true).ReadInput)
 		after := w.ClusterAPIDeployment("d")
 		assert.Equal(t, []string{capi.Finalizer}, after.Finalizers)
-		assert.Equal(t, capitest.PreparedDeployment(3).OwnerReferences, after.OwnerReferences)
+		assert.Equal(t, capitest.NewPreparedDeployment(3).OwnerReferences, after.OwnerReferences)
 	})
 	t.Run("one that is being deleted keeps it while a set is left", func(t *testing.T) {
-		d := capitest.PreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment])
-		w, _ := newWorld(t, d, capitest.SetOfDeployment(d, "s", 0, 1))
+		d := capitest.NewPreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment])
+		w, _ := newWorld(t, d, capitest.NewSetOfDeployment(d, "s", 0, 1))
 		_, err := finalizeDeployment(w, d)
 		require.NoError(t, err)
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("and loses it then", func(t *testing.T) {
-		d := capitest.PreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment])
+		d := capitest.NewPreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment])
 		w, _ := newWorld(t, d)
 		_, err := finalizeDeployment(w, d)
 		require.NoError(t, err)
 		assert.Nil(t, w.ClusterAPIDeployment("d"))
 	})
 	t.Run("one that was handed over gives its sets its new label first", func(t *testing.T) {
-		d := capitest.PreparedDeployment(
+		d := capitest.NewPreparedDeployment(
 			3,
 			withOtherController,
 			capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationOperation, `{"step":"roll"}`),
 		)
-		other := capitest.SetOfDeployment(d, "other", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet])
+		other := capitest.NewSetOfDeployment(d, "other", 1, 1, capitest.WithoutOwner[*clusterv1.MachineSet])
 		w, a := newWorld(
 			t,
 			d,
-			capitest.SetOfDeployment(d, "s", 1, 1),
-			capitest.SetOfDeployment(d, "r", 0, 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "mine" }),
+			capitest.NewSetOfDeployment(d, "s", 1, 1),
+			capitest.NewSetOfDeployment(d, "r", 0, 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "mine" }),
 			other,
 		)
-		_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, decisionInput(d, true).ReadInput)
+		_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, newDecisionInput(d, true).ReadInput)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"patch machinesets", "update machinedeployments"}, w.WriteRequests())
 		assert.Equal(t, "theirs", w.ClusterAPISet("s").Labels[clusterv1.WatchLabel])
@@ -166,8 +166,11 @@ func TestFinalize(t *testing.T) {
 		assert.Equal(t, d.Spec, after.Spec)
 	})
 	t.Run("one without the label takes it away", func(t *testing.T) {
-		d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { delete(d.Labels, clusterv1.WatchLabel) })
-		w, _ := newWorld(t, d, capitest.SetOfDeployment(d, "s", 1, 1))
+		d := capitest.NewPreparedDeployment(
+			3,
+			func(d *clusterv1.MachineDeployment) { delete(d.Labels, clusterv1.WatchLabel) },
+		)
+		w, _ := newWorld(t, d, capitest.NewSetOfDeployment(d, "s", 1, 1))
 		_, err := finalizeDeployment(w, d)
 		require.NoError(t, err)
 		assert.NotContains(t, w.ClusterAPISet("s").Labels, clusterv1.WatchLabel)
@@ -175,20 +178,20 @@ func TestFinalize(t *testing.T) {
 }
 
 // A rollback restores a former template in one write, and only if the templates of the former set exist.
-func TestRollBack(t *testing.T) {
+func TestRollBackClusterAPIDeployment(t *testing.T) {
 	asked := capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationRollbackTo, "1")
 	d, objects := newDeploymentInRollout(asked)
 	former := objects[1].(*clusterv1.MachineSet)
 	order := func(set *rollout.ObjectTarget, reason string) activities.RollbackInput {
 		return activities.RollbackInput{
-			Deployment: activitiestest.Ref(d),
+			Deployment: activitiestest.NewRef(d),
 			Version:    d.ResourceVersion,
 			Rollback:   rollout.Rollback{Set: set, Revision: 1, Reason: reason, Why: "because"},
 		}
 	}
 	t.Run("it returns", func(t *testing.T) {
 		w, a := newWorld(t, objects...)
-		activitiestest.RunTwice[kube.MinVersions](
+		activitiestest.RunActivityTwice[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
 			order(new(newSetTarget(former)), "DeploymentRollback"),
@@ -197,18 +200,18 @@ func TestRollBack(t *testing.T) {
 		assert.Equal(t, "v1.30.0", after.Spec.Template.Spec.Version)
 		assert.NotContains(t, after.Annotations, v1alpha1.AnnotationRollbackTo)
 		assert.Equal(t, []string{"update machinedeployments"}, w.WriteRequests())
-		assert.Equal(t, []string{"Normal DeploymentRollback because"}, w.NewEvents())
+		assert.Equal(t, []string{"Normal DeploymentRollback because"}, w.TakeNewEvents())
 	})
 	t.Run("there is nothing to return to", func(t *testing.T) {
 		w, a := newWorld(t, objects...)
-		activitiestest.RunTwice[kube.MinVersions](
+		activitiestest.RunActivityTwice[kube.MinVersions](
 			w,
 			a.RollBackClusterAPIDeployment,
 			order(nil, "DeploymentRollbackTemplateNotFound"),
 		)
 		assert.Equal(t, d.Spec, w.ClusterAPIDeployment("d").Spec)
 		assert.NotContains(t, w.ClusterAPIDeployment("d").Annotations, v1alpha1.AnnotationRollbackTo)
-		assert.Equal(t, []string{"Warning DeploymentRollbackTemplateNotFound because"}, w.NewEvents())
+		assert.Equal(t, []string{"Warning DeploymentRollbackTemplateNotFound because"}, w.TakeNewEvents())
 	})
 	t.Run("a template went away since the decision", func(t *testing.T) {
 		gone := former.DeepCopy()
@@ -246,7 +249,7 @@ func TestRollBack(t *testing.T) {
 
 // A request is written once and recorded as an event. If the activity refuses the request, the result contains the
 // refusal, and the activity returns no error.
-func TestRequests(t *testing.T) {
+func TestApplyClusterAPIRequest(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		order request.CommandOrder
@@ -269,7 +272,7 @@ func TestRequests(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			d, objects := newDeploymentInRollout()
 			w, a := newWorld(t, objects...)
-			answer := activitiestest.RunTwice[requests.Answer](
+			answer := activitiestest.RunActivityTwice[requests.Answer](
 				w,
 				a.ApplyClusterAPIRequest,
 				activitiestest.NewClusterAPIRequest(d, row.order),
@@ -279,7 +282,7 @@ func TestRequests(t *testing.T) {
 			assert.Equal(t, requests.Answer{Applied: true, Message: row.says, Version: after.ResourceVersion}, answer)
 			assert.Equal(t, "2100-03-01T12:00:00.5Z "+row.order.Summary(), after.Annotations[v1alpha1.AnnotationLastRequest])
 			assert.Equal(t, []string{"patch machinedeployments"}, w.WriteRequests())
-			assert.Equal(t, []string{"Normal RequestApplied " + row.order.Summary() + "; " + row.says}, w.NewEvents())
+			assert.Equal(t, []string{"Normal RequestApplied " + row.order.Summary() + "; " + row.says}, w.TakeNewEvents())
 		})
 	}
 	t.Run("refused", func(t *testing.T) {
@@ -302,7 +305,7 @@ func TestRequests(t *testing.T) {
 		assert.Empty(t, w.WriteRequests())
 	})
 	t.Run("of a deployment that is not Millwright's", func(t *testing.T) {
-		d := capitest.PreparedDeployment(3, withOtherController, withoutFinalizers)
+		d := capitest.NewPreparedDeployment(3, withOtherController, withoutFinalizers)
 		w, a := newWorld(t, d)
 		answer, err := activitiestest.RunActivity[requests.Answer](
 			w,
@@ -328,12 +331,12 @@ func TestNoActivityChangesACachedObject(t *testing.T) {
 	before := w.CachedObjects()
 	require.NotEmpty(t, before)
 	w.HoldEvents()
-	_, err := activitiestest.RunActivity[activities.Decision](w, a.DecideClusterAPIDeployment, decisionInput(d, false))
+	_, err := activitiestest.RunActivity[activities.Decision](w, a.DecideClusterAPIDeployment, newDecisionInput(d, false))
 	require.NoError(t, err)
 	_, err = activitiestest.RunActivity[string](
 		w,
 		a.ReportClusterAPIDeployment,
-		activities.Report{Input: decisionInput(d, false)},
+		activities.Report{Input: newDecisionInput(d, false)},
 	)
 	require.NoError(t, err)
 	for was, is := range before {
@@ -344,7 +347,7 @@ func TestNoActivityChangesACachedObject(t *testing.T) {
 // The caches keep only Millwright's managed fields. A status update with cached managed fields would remove the field
 // ownership of others.
 func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
-	d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) {
+	d := capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) {
 		d.ManagedFields = []metav1.ManagedFieldsEntry{
 			{Manager: "kubectl", Operation: "Apply"},
 			{Manager: capi.DeploymentFieldManager, Operation: "Update"},
@@ -357,11 +360,11 @@ func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
 	_, err := activitiestest.RunActivity[string](
 		w,
 		a.ReportClusterAPIDeployment,
-		activities.Report{Input: decisionInput(d, false)},
+		activities.Report{Input: newDecisionInput(d, false)},
 	)
 	require.NoError(t, err)
 	var written int
-	for _, action := range w.ClusterAPIServer.Core.Actions() {
+	for _, action := range w.ClusterAPIServer.Clientset.Actions() {
 		if update, is := action.(clienttesting.UpdateAction); is {
 			written++
 			assert.Empty(t, update.GetObject().(*clusterv1.MachineDeployment).ManagedFields)

@@ -27,9 +27,9 @@ import (
 // hookName is the name of the hook, as in status.handlers of an ExtensionConfig.
 const hookName = "CanUpdateMachineSet"
 
-// maxTextBytes limits the message of an answer, and the part of an extension's message that an error repeats. Source:
-// an annotation of the former set holds the answer.
-const maxTextBytes = 300
+// maxMessageBytes limits the message of an answer, and the part of an extension's message that an error repeats.
+// Source: an annotation of the former set holds the answer.
+const maxMessageBytes = 300
 
 // SetWithTemplates are a MachineSet and the templates that the MachineSet references.
 type SetWithTemplates struct {
@@ -46,7 +46,7 @@ type Answer struct {
 	Why string
 }
 
-// AskCanUpdate asks the runtime extension with a handler for the hook CanUpdateMachineSet whether the machines of the
+// CanUpdate asks the runtime extension with a handler for the hook CanUpdateMachineSet whether the machines of the
 // former set can be updated in place to the template of the current set. configs are all ExtensionConfigs of the
 // management cluster. namespace has the labels of the sets' namespace, which spec.namespaceSelector must match. If no
 // handler serves the hook, the answer is no.
@@ -57,9 +57,9 @@ type Answer struct {
 // without patches, and the answer says that the handler was ignored.
 //
 // A call times out after the handler's timeoutSeconds, or after 10 seconds if timeoutSeconds is not set. For a handler
-// that Cluster API has discovered, timeoutSeconds is at most 30. AskCanUpdate changes nothing, so AskCanUpdate can
+// that Cluster API has discovered, timeoutSeconds is at most 30. CanUpdate changes nothing, so CanUpdate can
 // safely be repeated.
-func AskCanUpdate(
+func CanUpdate(
 	ctx context.Context,
 	configs []runtimev1.ExtensionConfig,
 	namespace map[string]string,
@@ -248,10 +248,13 @@ func reportedFailure(response hooksv1.CanUpdateMachineSetResponse) error {
 		return nil
 	case hooksv1.ResponseStatusFailure:
 		message := strings.Join(strings.Fields(response.Message), " ") // joins the lines of the message into one line
-		return fmt.Errorf("the extension reports a failure: %s", phrase.CutText(cmp.Or(message, "no message"), maxTextBytes))
+		return fmt.Errorf(
+			"the extension reports a failure: %s",
+			phrase.CutText(cmp.Or(message, "no message"), maxMessageBytes),
+		)
 	default:
 		return errors.New("the status of the response is neither Success nor Failure")
 	}
 }
 
-func negativeAnswer(why string) Answer { return Answer{Why: phrase.CutText(why, maxTextBytes)} }
+func negativeAnswer(why string) Answer { return Answer{Why: phrase.CutText(why, maxMessageBytes)} }

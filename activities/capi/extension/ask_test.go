@@ -16,7 +16,7 @@ import (
 	"millwright/observe/capi/capitest"
 )
 
-func TestCanUpdateWhatThePatchesCover(t *testing.T) {
+func TestCanUpdateIfPatchesCoverAllDifferences(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		current  SetWithTemplates
@@ -30,20 +30,20 @@ func TestCanUpdateWhatThePatchesCover(t *testing.T) {
 			"MachineSet differs in spec.template.spec.version; KubeadmConfigTemplate differs in spec.template.spec.files[0].content; " +
 				"ExampleMachineTemplate differs in spec.template.spec.cpus",
 		},
-		"all differs, patches of all": {currentObjects(), successResponse(setPatch, bootstrapPatch, infrastructurePatch), ""},
+		"all differs, patches of all": {currentObjects(), successResponse(machineSetPatch, bootstrapPatch, infrastructurePatch), ""},
 		"all differs, patches of some": {
-			currentObjects(), successResponse(setPatch, "", "{}"),
+			currentObjects(), successResponse(machineSetPatch, "", "{}"),
 			"KubeadmConfigTemplate differs in spec.template.spec.files[0].content; ExampleMachineTemplate differs in spec.template.spec.cpus",
 		},
 		"a patch makes another value": {
-			currentObjects(), successResponse(setPatch, bootstrapPatch, `{"spec":{"template":{"spec":{"cpus":8}}}}`),
+			currentObjects(), successResponse(machineSetPatch, bootstrapPatch, `{"spec":{"template":{"spec":{"cpus":8}}}}`),
 			"ExampleMachineTemplate differs in spec.template.spec.cpus",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := startExtension(t, newResponseHandler(t, c.response))
-			a, err := AskCanUpdate(
+			a, err := CanUpdate(
 				t.Context(),
 				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
 				nil,
@@ -62,8 +62,8 @@ func TestCanUpdateWithoutBootstrapTemplates(t *testing.T) {
 	former, current := formerObjects(), currentObjects()
 	former.Bootstrap, current.Bootstrap = nil, nil
 	// a patch of a missing bootstrap template is ignored
-	e := startExtension(t, newResponseHandler(t, successResponse(setPatch, bootstrapPatch, infrastructurePatch)))
-	a, err := AskCanUpdate(
+	e := startExtension(t, newResponseHandler(t, successResponse(machineSetPatch, bootstrapPatch, infrastructurePatch)))
+	a, err := CanUpdate(
 		t.Context(),
 		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
 		nil,
@@ -75,7 +75,7 @@ func TestCanUpdateWithoutBootstrapTemplates(t *testing.T) {
 	assert.NotContains(t, e.receivedCalls()[0].body["current"], "bootstrapConfigTemplate")
 }
 
-func TestCanUpdateRequestToTheExtension(t *testing.T) {
+func TestCanUpdateSendsRequestToTheExtension(t *testing.T) {
 	t.Parallel()
 	e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
 	c := newConfig("ext", e.configureURL, func(c *runtimev1.ExtensionConfig) {
@@ -87,7 +87,7 @@ func TestCanUpdateRequestToTheExtension(t *testing.T) {
 		}
 	})
 	former, current := formerObjects(), currentObjects()
-	_, err := AskCanUpdate(t.Context(), []runtimev1.ExtensionConfig{c}, nil, former, current)
+	_, err := CanUpdate(t.Context(), []runtimev1.ExtensionConfig{c}, nil, former, current)
 	require.NoError(t, err)
 	require.Len(t, e.receivedCalls(), 1)
 	call := e.receivedCalls()[0]
@@ -128,7 +128,7 @@ func TestCanUpdateRequestToTheExtension(t *testing.T) {
 			if template, is := as.(*unstructured.Unstructured); is {
 				assert.Equal(t, template.GetAPIVersion(), o.GetAPIVersion())
 				assert.Equal(t, template.GetKind(), o.GetKind())
-				assert.EqualValues(t, decodedJSON(t, template.Object["spec"]), o.Object["spec"])
+				assert.EqualValues(t, roundTripJSON(t, template.Object["spec"]), o.Object["spec"])
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func TestCanUpdateOnlyWithTemplatesOfTheSameKind(t *testing.T) {
 			former, current := formerObjects(), formerObjects()
 			current.Set.Name = "after"
 			c.change(&former, &current)
-			a, err := AskCanUpdate(
+			a, err := CanUpdate(
 				t.Context(),
 				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
 				nil,
@@ -173,7 +173,7 @@ func TestCanUpdateOnlyWithTemplatesOfTheSameKind(t *testing.T) {
 		e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
 		current := formerObjects()
 		current.Infrastructure.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1beta1")
-		a, err := AskCanUpdate(
+		a, err := CanUpdate(
 			t.Context(),
 			[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
 			nil,
@@ -249,7 +249,7 @@ func TestCanUpdateSelectsTheHandler(t *testing.T) {
 
 func TestCanUpdateNeedsOneHandler(t *testing.T) {
 	t.Parallel()
-	a, err := AskCanUpdate(t.Context(), nil, nil, formerObjects(), currentObjects())
+	a, err := CanUpdate(t.Context(), nil, nil, formerObjects(), currentObjects())
 	require.NoError(t, err)
 	assert.Equal(
 		t,
@@ -258,7 +258,7 @@ func TestCanUpdateNeedsOneHandler(t *testing.T) {
 	)
 
 	e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
-	a, err = AskCanUpdate(
+	a, err = CanUpdate(
 		t.Context(),
 		[]runtimev1.ExtensionConfig{newConfig("b", e.configureURL), newConfig("a", e.configureURL)},
 		nil,
@@ -302,12 +302,12 @@ func TestCanUpdateReportsFailureOfExtension(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			response := successResponse(setPatch, bootstrapPatch, infrastructurePatch)
+			response := successResponse(machineSetPatch, bootstrapPatch, infrastructurePatch)
 			response.CommonResponse = c.response
 			e := startExtension(t, newResponseHandler(t, response))
 			// failurePolicy Ignore applies only to failed calls
 			for _, policy := range []func(*runtimev1.ExtensionConfig){e.configureURL, ignoreFailures} {
-				a, err := AskCanUpdate(
+				a, err := CanUpdate(
 					t.Context(),
 					[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, policy)},
 					nil,
@@ -332,7 +332,7 @@ func TestCanUpdateRejectsPatchThatDoesNotApply(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
 			e := startExtension(t, newResponseHandler(t, response))
-			_, err := AskCanUpdate(
+			_, err := CanUpdate(
 				t.Context(),
 				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
 				nil,
@@ -350,7 +350,7 @@ func TestCanUpdateStopsWhenContextIsCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	e := startExtension(t, waitingHandler(stop))
-	a, err := AskCanUpdate(
+	a, err := CanUpdate(
 		ctx,
 		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
 		nil,

@@ -122,7 +122,7 @@ func (c preparedCall) send(ctx context.Context) (response hooksv1.CanUpdateMachi
 	request.Header.Set("Content-Type", "application/json")
 	answer, err := c.client.Do(request)
 	if err != nil {
-		return response, c.failureReason(ctx, limited, err)
+		return response, c.explainFailure(ctx, limited, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
@@ -132,7 +132,7 @@ func (c preparedCall) send(ctx context.Context) (response hooksv1.CanUpdateMachi
 	switch {
 	case err != nil, limited.Err() != nil:
 		// when the deadline closes the connection, half a body can look like a complete body
-		return response, c.failureReason(ctx, limited, err)
+		return response, c.explainFailure(ctx, limited, err)
 	case len(body) > maxResponseBytes:
 		return response, fmt.Errorf("the response of %s is larger than %d bytes", c.url.Host, maxResponseBytes)
 	}
@@ -143,9 +143,9 @@ func (c preparedCall) send(ctx context.Context) (response hooksv1.CanUpdateMachi
 	return response, nil
 }
 
-// failureReason says why a call failed. limited is the context of the call, ctx the context of the caller. The error
+// explainFailure says why a call failed. limited is the context of the call, ctx the context of the caller. The error
 // omits causes that may contain a part of the response, such as the first line of a malformed response.
-func (c preparedCall) failureReason(ctx, limited context.Context, err error) error {
+func (c preparedCall) explainFailure(ctx, limited context.Context, err error) error {
 	if e, is := errors.AsType[*url.Error](err); is {
 		err = e.Err // without the URL
 	}

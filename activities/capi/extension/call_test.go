@@ -21,8 +21,8 @@ import (
 	runtimev1 "sigs.k8s.io/cluster-api/api/runtime/v1beta2"
 )
 
-// decodedJSON encodes a value as JSON and decodes the JSON again.
-func decodedJSON(t *testing.T, value any) (out any) {
+// roundTripJSON encodes a value as JSON and decodes the JSON again.
+func roundTripJSON(t *testing.T, value any) (out any) {
 	t.Helper()
 	raw, err := json.Marshal(value)
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func waitingHandler(first func()) http.HandlerFunc {
 
 func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 	t.Parallel()
-	all := successResponse(setPatch, bootstrapPatch, infrastructurePatch) // a failed call must ignore these patches
+	all := successResponse(machineSetPatch, bootstrapPatch, infrastructurePatch) // a failed call must ignore these patches
 	elsewhere := startExtension(t, newResponseHandler(t, all))
 	written := func(status int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -130,7 +130,7 @@ func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 			if c.change != nil {
 				c.change(e, &fail)
 			}
-			a, err := AskCanUpdate(t.Context(), []runtimev1.ExtensionConfig{fail}, nil, formerObjects(), currentObjects())
+			a, err := CanUpdate(t.Context(), []runtimev1.ExtensionConfig{fail}, nil, formerObjects(), currentObjects())
 			require.ErrorContains(t, err, c.want)
 			assert.True(t, strings.HasPrefix(err.Error(), askErrorPrefix), err)
 			assert.NotContains(t, err.Error(), secretText)
@@ -144,7 +144,7 @@ func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 
 			ignored := *fail.DeepCopy()
 			ignoreFailures(&ignored)
-			a, err = AskCanUpdate(t.Context(), []runtimev1.ExtensionConfig{ignored}, nil, formerObjects(), currentObjects())
+			a, err = CanUpdate(t.Context(), []runtimev1.ExtensionConfig{ignored}, nil, formerObjects(), currentObjects())
 			require.NoError(t, err)
 			assert.False(t, a.Possible)
 			assert.True(
@@ -154,7 +154,7 @@ func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 			)
 			assert.Contains(t, a.Why, c.want)
 			assert.NotContains(t, a.Why, secretText)
-			assert.LessOrEqual(t, len(a.Why), maxTextBytes)
+			assert.LessOrEqual(t, len(a.Why), maxMessageBytes)
 		})
 	}
 	t.Cleanup(func() { assert.Empty(t, elsewhere.receivedCalls(), "a redirect was followed") })
@@ -181,7 +181,7 @@ func otherCA(t *testing.T) []byte {
 func TestCanUpdateIgnoresAFailureIfNothingDiffers(t *testing.T) {
 	t.Parallel()
 	e := startExtension(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-	a, err := AskCanUpdate(
+	a, err := CanUpdate(
 		t.Context(),
 		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
 		nil,
@@ -194,11 +194,11 @@ func TestCanUpdateIgnoresAFailureIfNothingDiffers(t *testing.T) {
 
 func TestCanUpdateReadsAResponseOfTheLargestSize(t *testing.T) {
 	t.Parallel()
-	raw, err := json.Marshal(successResponse(setPatch, bootstrapPatch, infrastructurePatch))
+	raw, err := json.Marshal(successResponse(machineSetPatch, bootstrapPatch, infrastructurePatch))
 	require.NoError(t, err)
 	raw = append(raw, bytes.Repeat([]byte(" "), maxResponseBytes-len(raw))...)
 	e := startExtension(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) })
-	a, err := AskCanUpdate(
+	a, err := CanUpdate(
 		t.Context(),
 		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
 		nil,
@@ -246,7 +246,7 @@ func TestCanUpdateFindsTheURLOfAnExtension(t *testing.T) {
 				assert.Equal(t, c.want, got.String())
 				return
 			}
-			_, err := AskCanUpdate(t.Context(), []runtimev1.ExtensionConfig{ext}, nil, formerObjects(), currentObjects())
+			_, err := CanUpdate(t.Context(), []runtimev1.ExtensionConfig{ext}, nil, formerObjects(), currentObjects())
 			require.ErrorContains(t, err, c.err, "Ignore is about calls that fail, not about an ExtensionConfig that is wrong")
 			assert.NotContains(t, err.Error(), secretText)
 		})

@@ -66,7 +66,7 @@ func diffSets(former, current clusterv1.MachineSet, patch hooksv1.Patch) ([]diff
 	if err != nil {
 		return nil, errors.New("it cannot be written as JSON")
 	}
-	after, err := patchedSpec(object, patch)
+	after, err := patchedTemplateSpec(object, patch)
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +105,11 @@ func comparedFields(machine clusterv1.MachineSpec) (templateSpec, error) {
 
 // diffTemplates compares spec.template.spec of two templates, after a patch of the former template.
 func diffTemplates(former, current []byte, patch hooksv1.Patch) ([]difference, error) {
-	a, err := patchedSpec(former, patch)
+	a, err := patchedTemplateSpec(former, patch)
 	if err != nil {
 		return nil, err
 	}
-	b, err := specOf(current)
+	b, err := templateSpecOf(current)
 	if err != nil {
 		return nil, err
 	}
@@ -182,16 +182,16 @@ func fieldPath(at, key string) string {
 // into an answer, but at least one.
 func differencesText(left []difference) (text string) {
 	for most := min(maxNamedFields, len(left)); most > 0; most-- {
-		text = fieldsByKind(left[:most]) + phrase.TextIf(len(left) > most, " and %d more", len(left)-most)
-		if len(text) <= maxTextBytes {
+		text = differencesByKindText(left[:most]) + phrase.TextIf(len(left) > most, " and %d more", len(left)-most)
+		if len(text) <= maxMessageBytes {
 			break
 		}
 	}
 	return text
 }
 
-// fieldsByKind groups fields by the kinds of their objects: "A differs in x, y; B differs in z".
-func fieldsByKind(left []difference) (text string) {
+// differencesByKindText groups fields by the kinds of their objects: "A differs in x, y; B differs in z".
+func differencesByKindText(left []difference) (text string) {
 	for i, d := range left {
 		switch {
 		case i > 0 && left[i-1].kind == d.kind:

@@ -24,8 +24,8 @@ type templateSpec struct {
 	found bool
 }
 
-// specOf returns spec.template.spec of an object.
-func specOf(object []byte) (s templateSpec, err error) {
+// templateSpecOf returns spec.template.spec of an object.
+func templateSpecOf(object []byte) (s templateSpec, err error) {
 	o := map[string]any{}
 	if utiljson.Unmarshal(object, &o) != nil {
 		return s, errors.New("it is no object")
@@ -36,10 +36,10 @@ func specOf(object []byte) (s templateSpec, err error) {
 	return s, nil
 }
 
-// patchedSpec returns spec.template.spec of an object after a patch. Changes outside spec.template.spec, and the
-// removal of spec.template.spec, are ignored. Errors contain no part of the object or the patch.
-func patchedSpec(object []byte, patch hooksv1.Patch) (templateSpec, error) {
-	before, err := specOf(object)
+// patchedTemplateSpec returns spec.template.spec of an object after a patch. Changes outside spec.template.spec, and
+// the removal of spec.template.spec, are ignored. Errors contain no part of the object or the patch.
+func patchedTemplateSpec(object []byte, patch hooksv1.Patch) (templateSpec, error) {
+	before, err := templateSpecOf(object)
 	if err != nil || !patch.IsDefined() {
 		return before, err
 	}
@@ -103,7 +103,7 @@ func applyOperation(object []byte, operation jsonpatch.Operation) (after []byte,
 			err = errors.New("it is not valid")
 		}
 	}()
-	checked, err := strictPatch(operation)
+	checked, err := newStrictPatch(operation)
 	if err == nil {
 		after, err = checked.Apply(object)
 	}
@@ -119,11 +119,11 @@ func applyOperation(object []byte, operation jsonpatch.Operation) (after []byte,
 	}
 }
 
-// strictPatch makes the library as strict as RFC 6902 and Cluster API. An operation without its required value is
+// newStrictPatch makes the library as strict as RFC 6902 and Cluster API. An operation without its required value is
 // refused, because the library reads a missing value as null. The library replaces or copies fields that do not exist.
-// So before an operation that needs an existing field, strictPatch inserts a move of the field to itself, which fails
-// if the field is missing.
-func strictPatch(operation jsonpatch.Operation) (jsonpatch.Patch, error) {
+// So before an operation that needs an existing field, newStrictPatch inserts a move of the field to itself, which
+// fails if the field is missing.
+func newStrictPatch(operation jsonpatch.Operation) (jsonpatch.Patch, error) {
 	var needed *json.RawMessage // the path of a field that must exist
 	switch operation.Kind() {
 	case "add", "replace":

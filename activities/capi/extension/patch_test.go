@@ -43,24 +43,24 @@ func TestCanUpdateAppliesPatchesToSpec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := patchedSpec([]byte(sampleObject), newPatch(c.patch))
+			got, err := patchedTemplateSpec([]byte(sampleObject), newPatch(c.patch))
 			require.NoError(t, err)
-			want, err := specOf(fmt.Appendf(nil, `{"spec":{"template":{"spec":%s}}}`, c.want))
+			want, err := templateSpecOf(fmt.Appendf(nil, `{"spec":{"template":{"spec":%s}}}`, c.want))
 			require.NoError(t, err)
 			assert.Equal(t, want, got)
 		})
 	}
 	t.Run("an empty JSON merge patch", func(t *testing.T) {
 		t.Parallel()
-		got, err := patchedSpec([]byte(sampleObject), hooksv1.Patch{PatchType: hooksv1.JSONMergePatchType})
+		got, err := patchedTemplateSpec([]byte(sampleObject), hooksv1.Patch{PatchType: hooksv1.JSONMergePatchType})
 		require.NoError(t, err)
-		want, err := specOf([]byte(sampleObject))
+		want, err := templateSpecOf([]byte(sampleObject))
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 	})
 	t.Run("the spec is new", func(t *testing.T) {
 		t.Parallel()
-		got, err := patchedSpec([]byte(`{"kind":"X"}`), newPatch(`{"spec":{"template":{"spec":{"cpus":4}}}}`))
+		got, err := patchedTemplateSpec([]byte(`{"kind":"X"}`), newPatch(`{"spec":{"template":{"spec":{"cpus":4}}}}`))
 		require.NoError(t, err)
 		assert.Equal(t, templateSpec{map[string]any{"cpus": int64(4)}, true}, got)
 	})
@@ -110,7 +110,7 @@ func TestCanUpdateRejectsInvalidSpecPatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := patchedSpec([]byte(sampleObject), c.patch)
+			_, err := patchedTemplateSpec([]byte(sampleObject), c.patch)
 			require.ErrorContains(t, err, c.want)
 			assert.NotContains(t, err.Error(), secretText)
 		})
@@ -126,7 +126,7 @@ func TestCanUpdateRejectsObjectsWithoutSpec(t *testing.T) {
 		`{"kind":"X","spec":{"template":"` + secretText + `"}}`: "spec or spec.template is no object",
 	} {
 		for _, patch := range []string{"", `{}`} {
-			_, err := patchedSpec([]byte(object), newPatch(patch))
+			_, err := patchedTemplateSpec([]byte(object), newPatch(patch))
 			require.EqualError(t, err, want)
 		}
 	}

@@ -18,16 +18,16 @@ func newRequest(
 ) (r hooksv1.CanUpdateMachineSetRequest, err error) {
 	r.SetGroupVersionKind(hooksv1.GroupVersion.WithKind(hookName + "Request"))
 	r.Settings = settings
-	if r.Current, err = requestObjects(former); err != nil {
+	if r.Current, err = newRequestObjects(former); err != nil {
 		return r, err
 	}
-	r.Desired, err = requestObjects(current)
+	r.Desired, err = newRequestObjects(current)
 	return r, err
 }
 
-// requestObjects returns the parts of a set and its templates that an extension receives: kind, name, namespace,
+// newRequestObjects returns the parts of a set and its templates that an extension receives: kind, name, namespace,
 // labels, annotations and spec.
-func requestObjects(o SetWithTemplates) (s hooksv1.CanUpdateMachineSetRequestObjects, err error) {
+func newRequestObjects(o SetWithTemplates) (s hooksv1.CanUpdateMachineSetRequestObjects, err error) {
 	s.MachineSet = clusterv1.MachineSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -35,16 +35,16 @@ func requestObjects(o SetWithTemplates) (s hooksv1.CanUpdateMachineSetRequestObj
 		},
 		Spec: *o.Set.Spec.DeepCopy(),
 	}
-	if s.InfrastructureMachineTemplate, err = requestTemplate(o.Infrastructure); err != nil {
+	if s.InfrastructureMachineTemplate, err = newRequestTemplate(o.Infrastructure); err != nil {
 		return s, err
 	}
 	if o.Bootstrap != nil {
-		s.BootstrapConfigTemplate, err = requestTemplate(o.Bootstrap)
+		s.BootstrapConfigTemplate, err = newRequestTemplate(o.Bootstrap)
 	}
 	return s, err
 }
 
-func requestTemplate(o *unstructured.Unstructured) (runtime.RawExtension, error) {
+func newRequestTemplate(o *unstructured.Unstructured) (runtime.RawExtension, error) {
 	s := &unstructured.Unstructured{Object: map[string]any{}}
 	if spec, found := o.Object["spec"]; found {
 		s.Object["spec"] = spec

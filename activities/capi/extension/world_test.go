@@ -30,7 +30,7 @@ const askErrorPrefix = "ask handler can-update.ext of the hook CanUpdateMachineS
 
 // These patches turn the objects of formerObjects into the objects of currentObjects.
 const (
-	setPatch            = `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.32.0"}]`
+	machineSetPatch     = `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.32.0"}]`
 	bootstrapPatch      = `[{"op":"replace","path":"/spec/template/spec/files/0/content","value":"` + secretText + `-2"}]`
 	infrastructurePatch = `{"spec":{"template":{"spec":{"cpus":4}}}}`
 )
@@ -39,14 +39,14 @@ const (
 func formerObjects() SetWithTemplates {
 	return SetWithTemplates{
 		Set: capitest.NewSet("before", 3),
-		Bootstrap: capitest.BootstrapTemplate(
+		Bootstrap: capitest.NewBootstrapTemplate(
 			withSpecField([]any{map[string]any{"path": "/etc/token", "content": secretText}}, "files"),
 			func(o *unstructured.Unstructured) {
 				o.SetLabels(map[string]string{"tier": "web"})
 				o.SetAnnotations(map[string]string{"owner": "ann"})
 			},
 		),
-		Infrastructure: capitest.InfrastructureTemplate(),
+		Infrastructure: capitest.NewInfrastructureTemplate(),
 	}
 }
 
@@ -58,10 +58,10 @@ func currentObjects() SetWithTemplates {
 			s.Spec.Template.Spec.Version = "v1.32.0"
 			s.Spec.Template.Spec.Bootstrap.ConfigRef.Name, s.Spec.Template.Spec.InfrastructureRef.Name = "join-2", "big"
 		}),
-		Bootstrap: capitest.BootstrapTemplate(
+		Bootstrap: capitest.NewBootstrapTemplate(
 			withSpecField([]any{map[string]any{"path": "/etc/token", "content": secretText + "-2"}}, "files"),
 		),
-		Infrastructure: capitest.InfrastructureTemplate(withSpecField(int64(4), "cpus")),
+		Infrastructure: capitest.NewInfrastructureTemplate(withSpecField(int64(4), "cpus")),
 	}
 	o.Bootstrap.SetName("join-2")
 	o.Infrastructure.SetName("big")

@@ -19,8 +19,8 @@ const maxPlanSteps = 500
 
 // PredictedStep is one step of a predicted rollout.
 type PredictedStep struct {
-	Step  string      // action of the step, as one sentence
-	Sizes []SizeOfSet // sizes after the step, from the oldest set to the newest, without sets of size 0
+	Action string      // action of the step, as one sentence
+	Sizes  []SizeOfSet // sizes after the step, from the oldest set to the newest, without sets of size 0
 }
 
 // SizeOfSet is the predicted size of a set.
@@ -35,16 +35,16 @@ type SizeOfSet struct {
 func PredictSteps(o rollout.Facts) []PredictedStep {
 	var plan []PredictedStep
 	if why := o.StopReason(); why != "" {
-		plan = append(plan, PredictedStep{Step: why + "; these steps follow when it resumes"})
+		plan = append(plan, PredictedStep{Action: why + "; these steps follow when it resumes"})
 	}
-	o.Paused, o.Held, o.Automatic, o.Deadline = false, "", rollout.AutoRollback{}, nil
+	o.Paused, o.HoldReason, o.RollbackPolicy, o.ProgressDeadline = false, "", rollout.AutoRollback{}, nil
 	Run(o, 0, 0, maxPlanSteps, func(d rollout.Decision, after rollout.Facts) {
 		resized := slices.ContainsFunc(d.Resize, func(r rollout.SetResize) bool { return r.From != r.To })
 		switch {
 		case d.Rollback != nil:
-			plan = append(plan, PredictedStep{Step: d.Why})
+			plan = append(plan, PredictedStep{Action: d.Why})
 		case d.Create != nil, len(d.Move)+len(d.Select)+len(d.Delete) > 0, resized, !d.HasActions():
-			plan = append(plan, PredictedStep{Step: d.Why, Sizes: sizesOfSets(after)})
+			plan = append(plan, PredictedStep{Action: d.Why, Sizes: sizesOfSets(after)})
 		}
 	})
 	return plan
@@ -65,7 +65,7 @@ func IdealDuration(o rollout.Facts, create, remove time.Duration) (time.Duration
 // IdealDurationOfMachines is IdealDuration for machines whose creations take different times. IdealDurationOfMachines
 // calls create once for each new machine.
 func IdealDurationOfMachines(o rollout.Facts, create func() time.Duration, remove time.Duration) (time.Duration, bool) {
-	o.Automatic, o.Deadline = rollout.AutoRollback{}, nil
+	o.RollbackPolicy, o.ProgressDeadline = rollout.AutoRollback{}, nil
 	return runDecisions(o, create, remove, 100*maxPlanSteps, func(rollout.Decision, rollout.Facts) {})
 }
 
@@ -89,7 +89,7 @@ func runDecisions(
 	most int,
 	done func(d rollout.Decision, after rollout.Facts),
 ) (time.Duration, bool) {
-	c := newCluster(o, create, remove)
+	c := newSimulatedCluster(o, create, remove)
 	for range most {
 		d := rollout.Decide(c.Facts)
 		switch {
@@ -101,7 +101,7 @@ func runDecisions(
 		case d.HasActions():
 			c.carryOutDecision(d)
 		case d.Pause != nil && d.Pause.Approve:
-			c.Approved = d.Pause.Step + 1
+			c.ApprovedSteps = d.Pause.Step + 1
 		case !c.advanceToNextEvent(d.Recheck):
 			return c.Now.Sub(o.Now), false
 		}
@@ -114,17 +114,17 @@ func runDecisions(
 // after deletionDuration.
 type simulatedCluster struct {
 	rollout.Facts
-	creationDuration func() time.Duration // time until a machine is available; called once for each machine
-	deletionDuration time.Duration        // time until a deleted machine is gone
-	readyAt, goneAt  map[string]time.Time
-	createdObjects   int
+	creationDuration   func() time.Duration // time until a machine is available; called once for each machine
+	deletionDuration   time.Duration        // time until a deleted machine is gone
+	readyAt, goneAt    map[string]time.Time
+	createdObjectCount int
 }
 
-func newCluster(o rollout.Facts, create func() time.Duration, remove time.Duration) *simulatedCluster {
+func newSimulatedCluster(o rollout.Facts, create func() time.Duration, remove time.Duration) *simulatedCluster {
 	c := &simulatedCluster{o.SortedCopy(), create, remove, map[string]time.Time{}, map[string]time.Time{}, 0}
 	for i := range c.Sets {
 		s := &c.Sets[i]
-		s.ActedOn, s.Counted, s.Drift = s.Replicas, 0, false
+		s.ActedOnSize, s.StatusMachineCount, s.Drifted = s.Replicas, 0, false
 		for _, m := range s.Machines {
 			switch {
 			case m.Deleting:
@@ -141,27 +141,34 @@ func newCluster(o rollout.Facts, create func() time.Duration, remove time.Durati
 // carryOutDecision carries out a decision.
 func (c *simulatedCluster) carryOutDecision(d rollout.Decision) {
 	if d.Create != nil {
-		c.createdObjects++
-		id, created := "set-"+strconv.Itoa(c.createdObjects), c.Now
+		c.createdObjectCount++
+		id, created := "set-"+strconv.Itoa(c.createdObjectCount), c.Now
 		for _, s := range c.Sets {
 			if !s.Created.Before(created) {
 				created = s.Created.Add(1)
 			}
 		}
 		c.Sets = append(c.Sets, rollout.MachineSet{
-			Name: "(new)", UID: id, Created: created, Current: true, Replicas: d.Create.Replicas,
-			ActedOn: d.Create.Replicas, Revision: d.Create.Revision, Desired: d.Create.Desired, Max: d.Create.Max,
+			Name:            "(new)",
+			UID:             id,
+			Created:         created,
+			Current:         true,
+			Replicas:        d.Create.Replicas,
+			ActedOnSize:     d.Create.Replicas,
+			Revision:        d.Create.Revision,
+			DesiredReplicas: d.Create.Desired,
+			MaxReplicas:     d.Create.Max,
 		})
 	}
 	for i := range c.Sets {
 		s := &c.Sets[i]
 		for _, r := range d.Resize {
 			if r.UID == s.UID {
-				s.Replicas, s.ActedOn, s.Desired, s.Max = r.To, r.To, r.Desired, r.Max
+				s.Replicas, s.ActedOnSize, s.DesiredReplicas, s.MaxReplicas = r.To, r.To, r.Desired, r.Max
 			}
 		}
-		s.NoScaleUp = s.NoScaleUp && !containsUID(d.AllowScaleUp, s.UID) || containsUID(d.ForbidScaleUp, s.UID)
-		s.Drift = s.Drift && !containsUID(d.Sync, s.UID)
+		s.ScaleUpDisabled = s.ScaleUpDisabled && !containsUID(d.AllowScaleUp, s.UID) || containsUID(d.ForbidScaleUp, s.UID)
+		s.Drifted = s.Drifted && !containsUID(d.Sync, s.UID)
 		if d.Revise != nil && d.Revise.UID == s.UID {
 			s.Revision, s.History = d.Revise.Revision, d.Revise.History
 		}
@@ -174,9 +181,9 @@ func (c *simulatedCluster) carryOutDecision(d rollout.Decision) {
 		c.Progress = c.Progress.MergedWith(*d.Record)
 	}
 	if d.Trigger != nil {
-		c.MCM.Trigger = d.Trigger.Apply(c.MCM.Trigger)
+		c.MCM.TriggerAnnotation = d.Trigger.Apply(c.MCM.TriggerAnnotation)
 	}
-	c.handOverMachines(d)
+	c.changeMachines(d)
 	c.applyElapsedTime()
 }
 
@@ -184,8 +191,8 @@ func containsUID(targets []rollout.ObjectTarget, uid string) bool {
 	return slices.ContainsFunc(targets, func(t rollout.ObjectTarget) bool { return t.UID == uid })
 }
 
-// handOverMachines carries out a decision's changes of machines and nodes.
-func (c *simulatedCluster) handOverMachines(d rollout.Decision) {
+// changeMachines carries out a decision's changes of machines and nodes.
+func (c *simulatedCluster) changeMachines(d rollout.Decision) {
 	moves := func(m rollout.Member) bool {
 		return slices.ContainsFunc(d.Move, func(move rollout.MachineMove) bool { return move.Machine.UID == m.UID })
 	}
@@ -211,7 +218,7 @@ func (c *simulatedCluster) handOverMachines(d rollout.Decision) {
 
 // changeMachine carries out a decision's changes of one machine and its node.
 func (c *simulatedCluster) changeMachine(d rollout.Decision, m *rollout.Member) {
-	m.MCM.Candidate = m.MCM.Candidate || containsUID(d.Candidates, m.UID)
+	m.MCM.IsUpdateCandidate = m.MCM.IsUpdateCandidate || containsUID(d.Candidates, m.UID)
 	m.MCM.Tainted = (m.MCM.Tainted || containsUID(d.Taint, m.UID)) && !containsUID(d.Untaint, m.UID)
 	m.MCM.HandedOver = m.MCM.HandedOver && !containsUID(d.ClearUpdateResult, m.UID)
 	for _, mark := range d.Mark {
@@ -224,15 +231,15 @@ func (c *simulatedCluster) changeMachine(d rollout.Decision, m *rollout.Member) 
 	}
 	switch {
 	case containsUID(d.ProtectFromAutoscaler, m.UID):
-		m.MCM.Guard, m.MCM.Guarded = "true", true
+		m.MCM.ScaleDownDisabledValue, m.MCM.ScaleDownDisabledByMillwright = "true", true
 	case containsUID(d.UnprotectFromAutoscaler, m.UID):
-		m.MCM.Guard, m.MCM.Guarded = "", false
+		m.MCM.ScaleDownDisabledValue, m.MCM.ScaleDownDisabledByMillwright = "", false
 	}
 	switch {
 	case containsUID(d.FinishUpdate, m.UID), containsUID(d.ClearUpdateLabels, m.UID):
-		m.MCM.UpdateLabels, m.MCM.Updated, m.MCM.Candidate = false, false, false
+		m.MCM.HasUpdateLabels, m.MCM.Updated, m.MCM.IsUpdateCandidate = false, false, false
 	case containsUID(d.Select, m.UID):
-		m.Updating, m.Available, m.MCM.UpdateLabels = true, false, true
+		m.Updating, m.Available, m.MCM.HasUpdateLabels = true, false, true
 		c.readyAt[m.UID] = c.Now.Add(c.creationDuration())
 	}
 }
@@ -279,16 +286,16 @@ func (c *simulatedCluster) scaleSet(s *rollout.MachineSet) {
 		m.Deleting, m.Available, m.Ready = true, false, false
 		c.goneAt[m.UID] = c.Now.Add(c.deletionDuration)
 	}
-	for n := len(active); n < s.Replicas && !s.NoScaleUp; n++ {
-		c.createdObjects++
-		id := "machine-" + strconv.Itoa(c.createdObjects)
+	for n := len(active); n < s.Replicas && !s.ScaleUpDisabled; n++ {
+		c.createdObjectCount++
+		id := "machine-" + strconv.Itoa(c.createdObjectCount)
 		s.Machines = append(s.Machines, rollout.Member{
 			Name:      id,
 			UID:       id,
 			MCM:       rollout.MCMMember{Node: id},
 			Priority:  vocabulary.PriorityDefault,
 			Unhealthy: true,
-			Created:   c.Now.Add(time.Duration(c.createdObjects)),
+			Created:   c.Now.Add(time.Duration(c.createdObjectCount)),
 		})
 		c.readyAt[id] = c.Now.Add(c.creationDuration())
 	}

@@ -58,7 +58,7 @@ func TestComposeFile(t *testing.T) {
 	for _, name := range []string{"postgres", "schema", "temporal", "bootstrap", "ui", "worker", "bridge"} {
 		require.Contains(t, file.Services, name)
 	}
-	ours := readNamesOfOurPrograms(t)
+	ours := readKnownNames(t)
 	for name, s := range file.Services {
 		t.Run(name, func(t *testing.T) {
 			testImageName(t, s.Image)
@@ -146,14 +146,21 @@ type knownNames struct {
 	variables  []string          // environment variables that the programs read
 }
 
-func readNamesOfOurPrograms(t *testing.T) knownNames {
+func readKnownNames(t *testing.T) knownNames {
 	t.Helper()
 	o := knownNames{
 		dockerfile: readDockerfile(t, "Dockerfile"),
 		binaries:   map[string]string{},
 		variables:  readVariables(t),
 	}
-	built, err := build.Products(t.Context(), repoRoot(t), t.Output(), build.Worker, build.Bridge, build.Starter)
+	built, err := build.Products(
+		t.Context(),
+		repoRoot(t),
+		t.Output(),
+		build.WorkerFolder,
+		build.BridgeFolder,
+		build.StarterFolder,
+	)
 	require.NoError(t, err)
 	for folder, path := range built {
 		o.binaries["/"+filepath.Base(folder)] = path
@@ -267,7 +274,7 @@ func findVariableFaults(text string) []string {
 
 // The check reports each misspelt name in docker-compose.yml.
 func TestComposeCheckFindsMisspeltNames(t *testing.T) {
-	o, sound := readNamesOfOurPrograms(t), readComposeFile(t)
+	o, sound := readKnownNames(t), readComposeFile(t)
 	for name, row := range map[string]struct{ from, to, want string }{
 		"a flag":              {"--virtualcloud-address=", "--virtualcloud-host=", "command: /worker does not know --virtualcloud-host="},
 		"a part of a flag":    {"- --cluster-name=", "- --cluster=", "does not know --cluster="},

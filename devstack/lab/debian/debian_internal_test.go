@@ -11,7 +11,7 @@ import (
 
 // Tests of several Go packages may call apt-get at the same time, but apt-get fails while another apt-get runs. This
 // test uses mkdir instead of apt-get, because mkdir fails in the same way.
-func TestOneCallOfAptAtATime(t *testing.T) {
+func TestAptCallsRunOneAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "held")
 	var calls sync.WaitGroup
 	for range 4 {

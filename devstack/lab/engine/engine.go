@@ -53,9 +53,9 @@ var engineCount atomic.Int32
 // CheckSupport returns an error with the reason if this machine cannot run an engine.
 func CheckSupport() error { return debian.CheckSupport("container engines") }
 
-// rootRecipe returns the packages of the engine's root folder. The packages postgresql and busybox only provide files
-// for images.
-func rootRecipe() debian.RootFilesystem {
+// rootFilesystem returns the packages of the engine's root folder. The packages postgresql and busybox only provide
+// files for images.
+func rootFilesystem() debian.RootFilesystem {
 	return debian.RootFilesystem{
 		Suite:   "trixie", // trixie has Docker 26 with BuildKit, and Compose 2
 		Variant: "extract",
@@ -100,7 +100,7 @@ func RootFolder(ctx context.Context, output io.Writer) (string, error) {
 	if output == nil {
 		output = io.Discard
 	}
-	packages := rootRecipe()
+	packages := rootFilesystem()
 	dir, err := build.CachedFolder(
 		ctx,
 		"engine-root",
@@ -181,8 +181,8 @@ func (e *Engine) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return e.process.Dial(ctx, address)
 }
 
-// EndOfLog returns the last 4000 bytes of dockerd's log, or the error text if the log cannot be read.
-func (e *Engine) EndOfLog() string {
+// LogTail returns the last 4000 bytes of dockerd's log, or the error text if the log cannot be read.
+func (e *Engine) LogTail() string {
 	const kept = 4000
 	text, err := os.ReadFile(e.logPath())
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 
 // launch starts process 1 in new namespaces; process 1 starts dockerd. launch returns when dockerd answers.
 func (e *Engine) launch(ctx context.Context, root string, shown []string) error {
-	if err := sweepCgroups(); err != nil {
+	if err := removeLeftoverCgroups(); err != nil {
 		return err
 	}
 	groups, err := cgroup.Make(e.CgroupName)
@@ -59,14 +59,14 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, e.EndOfLog())
+		return fmt.Errorf("%w\n%s", err, e.LogTail())
 	}
 	return nil
 }
 
-// sweepCgroups removes the cgroups of killed engines. The name of each cgroup contains the PID of the process that
-// started the engine, and this process no longer runs.
-func sweepCgroups() error {
+// removeLeftoverCgroups removes the cgroups of killed engines. The name of each cgroup contains the PID of the process
+// that started the engine, and this process no longer runs.
+func removeLeftoverCgroups() error {
 	found, err := filepath.Glob(filepath.Join(cgroup.Root, "*", cgroupPrefix+"*")) // v1
 	if err != nil {
 		return fmt.Errorf("find cgroups: %w", err)

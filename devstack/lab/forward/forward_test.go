@@ -11,7 +11,7 @@ import (
 )
 
 // Data of each side reach the other side, also after one side has closed its half of the connection.
-func TestServePassesBothDirections(t *testing.T) {
+func TestServeForwardsDataInBothDirections(t *testing.T) {
 	target, entrance := listenLocally(t), listenLocally(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

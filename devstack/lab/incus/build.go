@@ -44,7 +44,7 @@ var excludedFiles = []string{
 	"/usr/bin/containerd-stress",
 }
 
-func rootRecipe(variant string, packages []string) debian.RootFilesystem {
+func rootFilesystem(variant string, packages []string) debian.RootFilesystem {
 	return debian.RootFilesystem{Suite: debianSuite, Variant: variant, Packages: packages, ExcludedFiles: excludedFiles}
 }
 
@@ -57,7 +57,7 @@ var nodeFilesFolder embed.FS
 const workloadFolder = "devstack/lab/incus/workload"
 
 // nodeImage is an image file that incusd can import. key is unique for each recipe of the image.
-type nodeImage struct{ path, key string }
+type nodeImage struct{ path, recipeKey string }
 
 // buildRootAndImage returns the path of the server's root folder and the node image, and makes both if the cache lacks
 // them.
@@ -81,7 +81,7 @@ func (o Options) buildRootAndImage(ctx context.Context) (root string, image node
 }
 
 func (o Options) buildRoot(ctx context.Context) (string, error) {
-	packages := rootRecipe("apt", serverPackages)
+	packages := rootFilesystem("apt", serverPackages)
 	dir, err := build.CachedFolder(
 		ctx,
 		"incus-root",
@@ -96,7 +96,7 @@ func (o Options) buildRoot(ctx context.Context) (string, error) {
 
 // buildImage makes the node image in Incus' unified format: a tar archive of metadata.yaml and the folder rootfs.
 func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
-	kubelet, err := build.HeavyBinary(ctx, o.Repo, build.Kubelet, o.Output)
+	kubelet, err := build.HeavyBinary(ctx, o.Repo, build.KubeletBinary, o.Output)
 	if err != nil {
 		return nodeImage{}, err
 	}
@@ -110,29 +110,29 @@ func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
 	}
 	recipe := fmt.Sprintf(
 		"%q %q %q %s %s",
-		rootRecipe("essential", nodePackages).MmdebstrapArguments(),
+		rootFilesystem("essential", nodePackages).MmdebstrapArguments(),
 		files,
 		program,
 		kubelet,
 		runtime.Version(),
 	)
 	dir, err := build.CachedFolder(ctx, "incus-node", recipe, o.Output, func(dir string) error {
-		return o.fillImage(ctx, dir, kubelet, files)
+		return o.writeImageArchive(ctx, dir, kubelet, files)
 	})
 	if err != nil {
 		return nodeImage{}, err
 	}
-	return nodeImage{path: filepath.Join(dir, "node.tar"), key: filepath.Base(dir)}, nil
+	return nodeImage{path: filepath.Join(dir, "node.tar"), recipeKey: filepath.Base(dir)}, nil
 }
 
-// fillImage makes the archive node.tar of the node image in dir.
-func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[string]string) error {
+// writeImageArchive makes the archive node.tar of the node image in dir.
+func (o Options) writeImageArchive(ctx context.Context, dir, kubelet string, files map[string]string) error {
 	work := filepath.Join(dir, "work")
 	root := filepath.Join(work, "rootfs")
 	if err := os.Mkdir(work, 0o755); err != nil {
 		return err
 	}
-	if err := rootRecipe("essential", nodePackages).Make(ctx, root, o.Output); err != nil {
+	if err := rootFilesystem("essential", nodePackages).Make(ctx, root, o.Output); err != nil {
 		return err
 	}
 	library := filepath.Join(root, "usr", "lib", "node")
@@ -167,8 +167,8 @@ func (o Options) fillImage(ctx context.Context, dir, kubelet string, files map[s
 		return err
 	}
 	err := errors.Join(
-		writeImage(filepath.Join(library, "images", "pause.tar"), pauseImage, binary, "/pause"),
-		writeImage(filepath.Join(library, "images", "workload.tar"), WorkloadImage, binary, "/workload"),
+		writeOCIImage(filepath.Join(library, "images", "pause.tar"), pauseImage, binary, "/pause"),
+		writeOCIImage(filepath.Join(library, "images", "workload.tar"), WorkloadImage, binary, "/workload"),
 		os.Symlink("/usr/bin/busybox", filepath.Join(root, "usr", "sbin", "init")),
 		os.Symlink("/usr/lib/node/inittab", filepath.Join(root, "etc", "inittab")),
 		os.WriteFile(filepath.Join(root, "etc", "machine-id"), nil, 0o644),  // the first boot generates the machine ID

@@ -8,10 +8,10 @@ import (
 	"millwright/devstack/lab/cgroup"
 )
 
-// sweepCgroups removes the cgroups of servers that were killed. If a network has no interface and no process holds its
-// lock, no server uses the network. sweepCgroups does not wait, because a cgroup that is still in use belongs to a
-// server with another cache folder and other locks.
-func sweepCgroups() error {
+// removeLeftoverCgroups removes the cgroups of servers that were killed. If a network has no interface and no process
+// holds its lock, no server uses the network. removeLeftoverCgroups does not wait, because a cgroup that is still in
+// use belongs to a server with another cache folder and other locks.
+func removeLeftoverCgroups() error {
 	for _, network := range Networks() {
 		if _, err := net.InterfaceByName(network.Name); err == nil {
 			continue

@@ -62,15 +62,15 @@ type Server struct {
 	// folder of instances, images, logs and certificates, as passed to Start; Stop does not delete it
 	Dir string `json:"dir"`
 
-	// Address is the URL of the API on the machines' network. Clients need a trusted certificate.
-	Address    string `json:"address"`
-	ClientCert string `json:"clientCert"` // path of a trusted client's certificate (PEM)
-	ClientKey  string `json:"clientKey"`  // path of the client's private key (PEM)
-	// ServerCert is the path of the server's self-signed certificate (PEM). Clients accept only this certificate.
-	ServerCert string `json:"serverCert"`
-	// Socket is the path of the API's Unix socket; root needs no certificate there. The kernel refuses socket paths of
+	// URL is the URL of the API on the machines' network. Clients need a trusted certificate.
+	URL            string `json:"address"`
+	ClientCertFile string `json:"clientCert"` // path of a trusted client's certificate (PEM)
+	ClientKeyFile  string `json:"clientKey"`  // path of the client's private key (PEM)
+	// ServerCertFile is the path of the server's self-signed certificate (PEM). Clients accept only this certificate.
+	ServerCertFile string `json:"serverCert"`
+	// SocketPath is the path of the API's Unix socket; root needs no certificate there. The kernel refuses socket paths of
 	// more than 107 bytes.
-	Socket string `json:"socket"`
+	SocketPath string `json:"socket"`
 
 	Network Network `json:"network"`
 	PID     int     `json:"pid"` // PID of process 1 of the server's namespaces, as seen by this process
@@ -121,19 +121,19 @@ func newServer(ctx context.Context, dir string, network Network) (*Server, error
 		return nil, fmt.Errorf("make the server's folder: %w", err)
 	}
 	s := &Server{
-		Dir:        dir,
-		ClientCert: filepath.Join(dir, "client.crt"),
-		ClientKey:  filepath.Join(dir, "client.key"),
-		ServerCert: filepath.Join(dir, "lib", "server.crt"),
-		Socket:     filepath.Join(dir, "lib", "unix.socket"),
-		Network:    network,
+		Dir:            dir,
+		ClientCertFile: filepath.Join(dir, "client.crt"),
+		ClientKeyFile:  filepath.Join(dir, "client.key"),
+		ServerCertFile: filepath.Join(dir, "lib", "server.crt"),
+		SocketPath:     filepath.Join(dir, "lib", "unix.socket"),
+		Network:        network,
 	}
 	if network == (Network{}) {
 		if s.Network, s.lock, err = FindFreeNetwork(ctx, dir); err != nil {
 			return nil, err
 		}
 	}
-	s.Address = "https://" + s.Network.Bridge + ":" + strconv.Itoa(apiPort)
+	s.URL = "https://" + s.Network.BridgeAddress + ":" + strconv.Itoa(apiPort)
 	return s, nil
 }
 
@@ -191,9 +191,9 @@ func (s *Server) runIncus(ctx context.Context, input io.Reader, arguments ...str
 	return out, nil
 }
 
-// RemoveKilledServer removes two leftovers of a killed server: its cgroups and its file server.json. RemoveKilledServer
-// does nothing if no server was killed in dir. The caller must ensure that no server runs in dir.
-func RemoveKilledServer(ctx context.Context, dir string) error {
+// CleanUpKilledServer removes two leftovers of a killed server: its cgroups and its file server.json.
+// CleanUpKilledServer does nothing if no server was killed in dir. The caller must ensure that no server runs in dir.
+func CleanUpKilledServer(ctx context.Context, dir string) error {
 	s, err := Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

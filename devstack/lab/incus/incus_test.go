@@ -78,11 +78,11 @@ func TestTwoServersRunSideBySide(t *testing.T) {
 func TestAPIRequiresAClientCertificate(t *testing.T) {
 	incustest.RequireSupport(t)
 	s := startServer(t, t.TempDir())
-	text, err := os.ReadFile(s.ServerCert)
+	text, err := os.ReadFile(s.ServerCertFile)
 	require.NoError(t, err)
 	known := x509.NewCertPool()
 	require.True(t, known.AppendCertsFromPEM(text))
-	pair, err := tls.LoadX509KeyPair(s.ClientCert, s.ClientKey)
+	pair, err := tls.LoadX509KeyPair(s.ClientCertFile, s.ClientKeyFile)
 	require.NoError(t, err)
 	for want, certificates := range map[int][]tls.Certificate{http.StatusOK: {pair}, http.StatusForbidden: nil} {
 		// The certificate is for the machine's host name, but the test connects to an IP address. The test therefore
@@ -93,7 +93,7 @@ func TestAPIRequiresAClientCertificate(t *testing.T) {
 		}}
 		config.InsecureSkipVerify = true
 		client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
-		response, err := client.Get(s.Address + "/1.0/instances")
+		response, err := client.Get(s.URL + "/1.0/instances")
 		require.NoError(t, err)
 		require.NoError(t, response.Body.Close())
 		assert.Equal(t, want, response.StatusCode)

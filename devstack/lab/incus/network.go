@@ -22,10 +22,10 @@ type Network struct {
 	Name string `json:"name"` // name of the veth end on this machine, and of the server's cgroups
 	// Subnet is the subnet of machines and pods, for instance 10.200.0.0/16. Machines get addresses from the lower half
 	// of the subnet, and pods from the upper half.
-	Subnet string `json:"subnet"`
-	Bridge string `json:"bridge"` // address of the bridge; incusd listens there
-	Host   string `json:"host"`   // this machine's address in the network, only for the API server
-	Pods   string `json:"pods"`   // upper half of the subnet, for pods; each node gets a /24
+	Subnet        string `json:"subnet"`
+	BridgeAddress string `json:"bridge"` // address of the bridge; incusd listens there
+	HostAddress   string `json:"host"`   // this machine's address in the network, only for the API server
+	PodSubnet     string `json:"pods"`   // upper half of the subnet, for pods; each node gets a /24
 }
 
 // The networks are 10.200.0.0/16 to 10.231.0.0/16, because other software rarely uses these addresses.
@@ -34,14 +34,14 @@ const (
 	networkCount      = 32
 )
 
-func numberedNetwork(i int) Network {
+func networkByNumber(i int) Network {
 	prefix := "10." + strconv.Itoa(firstSubnetNumber+i)
 	return Network{
-		Name:   "mwnodes" + strconv.Itoa(i), // the kernel limits names of interfaces to 15 bytes
-		Subnet: prefix + ".0.0/16",
-		Bridge: prefix + ".0.1",
-		Host:   prefix + ".0.2",
-		Pods:   prefix + ".128.0/17",
+		Name:          "mwnodes" + strconv.Itoa(i), // the kernel limits names of interfaces to 15 bytes
+		Subnet:        prefix + ".0.0/16",
+		BridgeAddress: prefix + ".0.1",
+		HostAddress:   prefix + ".0.2",
+		PodSubnet:     prefix + ".128.0/17",
 	}
 }
 
@@ -50,13 +50,13 @@ func numberedNetwork(i int) Network {
 func (n Network) APIServerURL() string { return "https://" + n.APIServerAddress() }
 
 // APIServerAddress returns the address and port at which machines reach the API server.
-func (n Network) APIServerAddress() string { return net.JoinHostPort(n.Host, "6443") }
+func (n Network) APIServerAddress() string { return net.JoinHostPort(n.HostAddress, "6443") }
 
 // Networks returns all networks that servers of Incus may use.
 func Networks() []Network {
 	var all []Network
 	for i := range networkCount {
-		all = append(all, numberedNetwork(i))
+		all = append(all, networkByNumber(i))
 	}
 	return all
 }
@@ -82,7 +82,7 @@ func FindFreeNetwork(ctx context.Context, dir string) (Network, *os.File, error)
 		if err := ctx.Err(); err != nil {
 			return Network{}, nil, err
 		}
-		n := numberedNetwork((int(sum.Sum32()%networkCount) + i) % networkCount)
+		n := networkByNumber((int(sum.Sum32()%networkCount) + i) % networkCount)
 		held, err := LockNetwork(n)
 		if errors.Is(err, component.ErrLocked) {
 			continue
@@ -98,7 +98,7 @@ func FindFreeNetwork(ctx context.Context, dir string) (Network, *os.File, error)
 			return Network{}, nil, err
 		}
 	}
-	return Network{}, nil, fmt.Errorf("find a free network: all from %s on are in use", numberedNetwork(0).Subnet)
+	return Network{}, nil, fmt.Errorf("find a free network: all from %s on are in use", networkByNumber(0).Subnet)
 }
 
 // LockNetwork locks a network against other stacks until the returned file is closed. LockNetwork returns

@@ -16,9 +16,9 @@ func TestNetworksDoNotOverlap(t *testing.T) {
 		subnet := netip.MustParsePrefix(n.Subnet)
 		assert.False(t, before.IsValid() && before.Overlaps(subnet))
 		before = subnet
-		for _, address := range []string{n.Bridge, n.Host} {
+		for _, address := range []string{n.BridgeAddress, n.HostAddress} {
 			assert.True(t, subnet.Contains(netip.MustParseAddr(address)))
-			assert.False(t, netip.MustParsePrefix(n.Pods).Contains(netip.MustParseAddr(address)))
+			assert.False(t, netip.MustParsePrefix(n.PodSubnet).Contains(netip.MustParseAddr(address)))
 		}
 		assert.LessOrEqual(t, len(n.Name), 15, "the kernel's bound for names of interfaces")
 		same, err := NetworkByName(n.Name)

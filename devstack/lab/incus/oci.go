@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// writeImage writes an OCI image with only one program as an archive that containerd can import.
-func writeImage(archive, name, program, at string) error {
+// writeOCIImage writes an OCI image with only one program as an archive that containerd can import.
+func writeOCIImage(archive, name, program, at string) error {
 	text, err := os.ReadFile(program)
 	if err != nil {
 		return fmt.Errorf("make image %s: %w", name, err)
@@ -20,7 +20,7 @@ func writeImage(archive, name, program, at string) error {
 	if err != nil {
 		return fmt.Errorf("make image %s: %w", name, err)
 	}
-	files, err := ociLayout(name, at, layer)
+	files, err := ociLayoutFiles(name, at, layer)
 	if err != nil {
 		return fmt.Errorf("make image %s: %w", name, err)
 	}
@@ -34,8 +34,8 @@ func writeImage(archive, name, program, at string) error {
 	return nil
 }
 
-// ociLayout returns the files of an image in the OCI layout.
-func ociLayout(name, entrypoint string, layer []byte) ([]tarFile, error) {
+// ociLayoutFiles returns the files of an image in the OCI layout.
+func ociLayoutFiles(name, entrypoint string, layer []byte) ([]tarFile, error) {
 	const types = "application/vnd.oci.image."
 	var files []tarFile
 	add := func(kind string, blob []byte) map[string]any {
@@ -74,18 +74,18 @@ func ociLayout(name, entrypoint string, layer []byte) ([]tarFile, error) {
 }
 
 type tarFile struct {
-	name string
-	text []byte
+	name    string
+	content []byte
 }
 
 func tarArchive(files ...tarFile) ([]byte, error) {
 	var out bytes.Buffer
 	archive := tar.NewWriter(&out)
 	for _, f := range files {
-		if err := archive.WriteHeader(&tar.Header{Name: f.name, Mode: 0o755, Size: int64(len(f.text))}); err != nil {
+		if err := archive.WriteHeader(&tar.Header{Name: f.name, Mode: 0o755, Size: int64(len(f.content))}); err != nil {
 			return nil, err
 		}
-		if _, err := archive.Write(f.text); err != nil {
+		if _, err := archive.Write(f.content); err != nil {
 			return nil, err
 		}
 	}

@@ -52,11 +52,11 @@ profiles:
 
 // configure configures the server, adds a trusted client and imports the node image.
 func (s *Server) configure(ctx context.Context, image nodeImage) error {
-	prefix := strings.TrimSuffix(s.Network.Bridge, ".0.1")
+	prefix := strings.TrimSuffix(s.Network.BridgeAddress, ".0.1")
 	seed := fmt.Sprintf(
 		preseedTemplate,
 		apiPort,
-		s.Network.Bridge,
+		s.Network.BridgeAddress,
 		prefix+".0.10",
 		prefix+".127.250",
 		storageDriver(),
@@ -86,7 +86,7 @@ func storageDriver() string {
 // trustClient makes the client's key and certificate, and adds the certificate to the server's trust store. trustClient
 // does nothing if the certificate exists.
 func (s *Server) trustClient(ctx context.Context) error {
-	if _, err := os.Stat(s.ClientCert); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(s.ClientCertFile); !errors.Is(err, fs.ErrNotExist) {
 		return err // an existing certificate is trusted already
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -123,7 +123,7 @@ func (s *Server) trustClient(ctx context.Context) error {
 		return fmt.Errorf("trust the client: %w", err)
 	}
 	keyText := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
-	return errors.Join(os.WriteFile(s.ClientKey, keyText, 0o600), os.WriteFile(s.ClientCert, text, 0o600))
+	return errors.Join(os.WriteFile(s.ClientKeyFile, keyText, 0o600), os.WriteFile(s.ClientCertFile, text, 0o600))
 }
 
 // importImage imports the node image, unless the server has the image with the same key. A property of the imported
@@ -131,7 +131,7 @@ func (s *Server) trustClient(ctx context.Context) error {
 func (s *Server) importImage(ctx context.Context, image nodeImage) error {
 	const property = "millwright"
 	has, err := s.Run(ctx, "image", "get-property", ImageAlias, property)
-	if err == nil && strings.TrimSpace(string(has)) == image.key {
+	if err == nil && strings.TrimSpace(string(has)) == image.recipeKey {
 		return nil
 	}
 	if err == nil {
@@ -145,7 +145,7 @@ func (s *Server) importImage(ctx context.Context, image nodeImage) error {
 	}
 	defer func() { _ = file.Close() }()
 	// Standard input passes the image, because the file does not exist in the server's mount namespace.
-	arguments := []string{"image", "import", "/dev/stdin", "--alias", ImageAlias, property + "=" + image.key}
+	arguments := []string{"image", "import", "/dev/stdin", "--alias", ImageAlias, property + "=" + image.recipeKey}
 	if _, err := s.runIncus(ctx, file, arguments...); err != nil {
 		return fmt.Errorf("import the image of nodes: %w", err)
 	}

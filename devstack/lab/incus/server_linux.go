@@ -36,13 +36,13 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	if err := s.removeLeftovers(ctx); err != nil { // removes the leftovers of a killed server
 		return err
 	}
-	if err := sweepCgroups(); err != nil {
+	if err := removeLeftoverCgroups(); err != nil {
 		return err
 	}
 	if err := raiseInotifyLimit(); err != nil {
 		return err
 	}
-	if err := s.writeState(); err != nil { // from here on, RemoveKilledServer can clean up after a killed server
+	if err := s.writeState(); err != nil { // from here on, CleanUpKilledServer can clean up after a killed server
 		return err
 	}
 	groups, err := cgroup.Make(s.Network.Name)
@@ -65,7 +65,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 			"ROOT=" + root,
 			"DATA=" + s.Dir,
 			"CABLE=" + s.Network.Name,
-			"HOST_ADDRESS=" + s.Network.Host + "/16",
+			"HOST_ADDRESS=" + s.Network.HostAddress + "/16",
 		},
 	})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 //go:embed user-data.sh
 var userDataTemplate string
 
-// Cluster has the data with which a machine joins a cluster.
-type Cluster struct {
+// JoinConfig has the data with which a machine joins a cluster.
+type JoinConfig struct {
 	Server  string // the API server's URL for machines
 	CA      string // PEM certificates of the CAs that sign the API server's certificate
 	Project string // Incus project of the machines; empty means "default"
@@ -20,7 +20,7 @@ type Cluster struct {
 // UserData returns user data: a shell script with which a machine of the node image joins the cluster. The script
 // contains the placeholders <<MACHINE_NAME>> and <<BOOTSTRAP_TOKEN>>, which Millwright's worker replaces
 // (docs/provider.md, "User data"). The instance must have the machine's name.
-func UserData(c Cluster) (string, error) {
+func UserData(c JoinConfig) (string, error) {
 	if c.Project == "" {
 		c.Project = "default"
 	}

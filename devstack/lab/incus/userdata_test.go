@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUserDataKeepThePlaceholdersOfTheWorker(t *testing.T) {
-	text, err := UserData(Cluster{Server: "https://10.200.0.2:6443", CA: "-----BEGIN CERTIFICATE-----\n"})
+func TestUserDataKeepsTheWorkersPlaceholders(t *testing.T) {
+	text, err := UserData(JoinConfig{Server: "https://10.200.0.2:6443", CA: "-----BEGIN CERTIFICATE-----\n"})
 	require.NoError(t, err)
 	for _, want := range []string{
 		"#!/bin/sh\n", `server: "https://10.200.0.2:6443"`, "\n-----BEGIN CERTIFICATE-----\nEND\n", `token: "<<BOOTSTRAP_TOKEN>>"`,

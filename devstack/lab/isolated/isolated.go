@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// enterShellFunctions are shell functions for the scripts that run as process 1 of new namespaces.
+// namespaceShellFunctions are shell functions for the scripts that run as process 1 of new namespaces.
 //
 //go:embed enter.sh
-var enterShellFunctions string
+var namespaceShellFunctions string
 
 // Options are the options of Start.
 type Options struct {

@@ -27,7 +27,7 @@ func Start(o Options) (*Process, error) {
 	}
 	defer func() { _ = log.Close() }()
 	script := filepath.Join(o.Dir, "start.sh")
-	if err := os.WriteFile(script, []byte("set -eu\n"+enterShellFunctions+"\n"+o.Script), 0o600); err != nil {
+	if err := os.WriteFile(script, []byte("set -eu\n"+namespaceShellFunctions+"\n"+o.Script), 0o600); err != nil {
 		return nil, fmt.Errorf("write the start script: %w", err)
 	}
 	command := exec.Command("/bin/sh", script)

@@ -27,13 +27,13 @@ const (
 
 	// The approver retries a request after these delays if it did not approve the request, for instance because the
 	// Node does not exist yet.
-	firstRetry, lastRetry = time.Second, 10 * time.Second
+	firstRetryDelay, maxRetryDelay = time.Second, 10 * time.Second
 )
 
 // approver approves kubelets' requests for serving certificates. Kubernetes does not approve these requests, because it
 // cannot verify the addresses of the machines. The approver gets the addresses from Incus.
 type approver struct {
-	clients kubernetes.Interface
+	clientset kubernetes.Interface
 	// instanceAddresses returns the addresses of the instances with this name. The result may be empty.
 	instanceAddresses func(ctx context.Context, name string) ([]string, error)
 }
@@ -43,7 +43,7 @@ type approver struct {
 // request that waits for its retry does not delay other requests.
 func (a approver) run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(
-		a.clients,
+		a.clientset,
 		0,
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
 			options.FieldSelector = fields.OneTermEqualSelector(
@@ -54,7 +54,7 @@ func (a approver) run(ctx context.Context) error {
 	)
 	requests := factory.Certificates().V1().CertificateSigningRequests()
 	queue := workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetryDelay, maxRetryDelay),
 	)
 	add := func(object any) {
 		if request, ok := object.(*certificatesv1.CertificateSigningRequest); ok {
@@ -94,7 +94,7 @@ func (a approver) approveRequest(ctx context.Context, request *certificatesv1.Ce
 	if err != nil {
 		return err
 	}
-	node, err := a.clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	node, err := a.clientset.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read the node: %w", err)
 	}
@@ -112,7 +112,7 @@ func (a approver) approveRequest(ctx context.Context, request *certificatesv1.Ce
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue,
 		Reason: "AddressesOfTheMachine", Message: "Incus says that name and addresses are those of the machine.",
 	})
-	_, err = a.clients.CertificatesV1().
+	_, err = a.clientset.CertificatesV1().
 		CertificateSigningRequests().
 		UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
 	if err != nil {

@@ -110,7 +110,7 @@ func TestOnlyCertificatesForOwnNamesAndAddressesAreApproved(t *testing.T) {
 				DNSNames: []string{"m-1"}, IPAddresses: []net.IP{net.ParseIP("10.200.0.10")},
 			}
 			test.change(request, content)
-			request.Spec.Request = signRequest(t, content)
+			request.Spec.Request = newCertificateRequestPEM(t, content)
 
 			clients := fake.NewClientset(
 				request,
@@ -135,7 +135,7 @@ func TestOnlyCertificatesForOwnNamesAndAddressesAreApproved(t *testing.T) {
 }
 
 // A request that is not approved yet does not delay other requests, even if Incus needs seconds for each answer.
-func TestWaitingSigningRequestsDelayNoOthers(t *testing.T) {
+func TestPendingSigningRequestsDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients := fake.NewClientset()
 		for _, name := range []string{"early-1", "early-2", "early-3"} { // the machines of these nodes have no address
@@ -171,7 +171,7 @@ func createSigningRequest(t *testing.T, clients kubernetes.Interface, name strin
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			SignerName: certificatesv1.KubeletServingSignerName, Username: user, Groups: []string{"system:nodes"},
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth},
-			Request: signRequest(t, &x509.CertificateRequest{
+			Request: newCertificateRequestPEM(t, &x509.CertificateRequest{
 				Subject:  pkix.Name{CommonName: user, Organization: []string{"system:nodes"}},
 				DNSNames: []string{name}, IPAddresses: []net.IP{net.ParseIP("10.200.0.10")},
 			}),
@@ -181,8 +181,8 @@ func createSigningRequest(t *testing.T, clients kubernetes.Interface, name strin
 	require.NoError(t, err)
 }
 
-// signRequest returns a certificate request in PEM form.
-func signRequest(t *testing.T, content *x509.CertificateRequest) []byte {
+// newCertificateRequestPEM returns a certificate request in PEM form.
+func newCertificateRequestPEM(t *testing.T, content *x509.CertificateRequest) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -62,7 +62,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("make client: %w", err), entrance.Close(), health.Close())
 	}
-	slog.Info("incusd is ready", "address", server.Address, "network", o.Network.Subnet)
+	slog.Info("incusd is ready", "address", server.URL, "network", o.Network.Subnet)
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return forward.Serve(ctx, entrance, forward.DialerToAddress(o.APIServerAddress)) })

@@ -15,11 +15,13 @@ import (
 
 // The paths of the stack's CA. A stack with real machines needs a CA, which signs the certificates of the API server
 // and of kubelets.
-func caPath(l component.Layout) string    { return l.Path("pki", "ca.crt") }
-func caKeyPath(l component.Layout) string { return l.Path("pki", "ca.key") }
+func caCertificatePath(l component.Layout) string { return l.Path("pki", "ca.crt") }
+func caKeyPath(l component.Layout) string         { return l.Path("pki", "ca.key") }
 
-// kubeletClientPath is the path of the API server's client certificate for calls to kubelets.
-func kubeletClientPath(l component.Layout) string    { return l.Path("pki", "kubelet-client.crt") }
+// kubeletClientCertificatePath is the path of the API server's client certificate for calls to kubelets.
+func kubeletClientCertificatePath(l component.Layout) string {
+	return l.Path("pki", "kubelet-client.crt")
+}
 func kubeletClientKeyPath(l component.Layout) string { return l.Path("pki", "kubelet-client.key") }
 
 // writeCertificates writes the certificates that a stack with real machines needs and the API server does not make: a
@@ -33,13 +35,13 @@ func writeCertificates(l component.Layout, network incus.Network) error {
 	server := authority.CertificateTemplate("kube-apiserver", x509.ExtKeyUsageServerAuth)
 	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
 	// 10.96.0.1 is the cluster IP of the Service kubernetes.
-	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(network.Host), net.ParseIP("10.96.0.1")}
-	if err := ca.IssueCertificate(server, l.APIServerCertificate(), l.Path("pki", "apiserver.key")); err != nil {
+	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(network.HostAddress), net.ParseIP("10.96.0.1")}
+	if err := ca.IssueCertificate(server, l.APIServerCertificateFile(), l.Path("pki", "apiserver.key")); err != nil {
 		return fmt.Errorf("make the API server's certificate: %w", err)
 	}
 	client := authority.CertificateTemplate("kube-apiserver-kubelet-client", x509.ExtKeyUsageClientAuth)
 	client.Subject.Organization = []string{"system:masters"}
-	if err := ca.IssueCertificate(client, kubeletClientPath(l), kubeletClientKeyPath(l)); err != nil {
+	if err := ca.IssueCertificate(client, kubeletClientCertificatePath(l), kubeletClientKeyPath(l)); err != nil {
 		return fmt.Errorf("make the certificate for calls of kubelets: %w", err)
 	}
 	return nil
@@ -47,8 +49,8 @@ func writeCertificates(l component.Layout, network incus.Network) error {
 
 // ensureCA returns the stack's CA. ensureCA makes the CA if none exists.
 func ensureCA(l component.Layout) (authority.Authority, error) {
-	if _, err := os.Stat(caPath(l)); errors.Is(err, fs.ErrNotExist) {
-		return authority.New("devstack", caPath(l), caKeyPath(l))
+	if _, err := os.Stat(caCertificatePath(l)); errors.Is(err, fs.ErrNotExist) {
+		return authority.New("devstack", caCertificatePath(l), caKeyPath(l))
 	}
-	return authority.Read(caPath(l), caKeyPath(l))
+	return authority.Read(caCertificatePath(l), caKeyPath(l))
 }

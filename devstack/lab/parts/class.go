@@ -23,11 +23,11 @@ func UserData(s *stack.Stack) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make user data: %w", err)
 	}
-	authority, err := os.ReadFile(caPath(s.Layout()))
+	authority, err := os.ReadFile(caCertificatePath(s.Layout()))
 	if err != nil {
 		return "", fmt.Errorf("make user data: %w", err)
 	}
-	return incus.UserData(incus.Cluster{Server: server.Network.APIServerURL(), CA: string(authority)})
+	return incus.UserData(incus.JoinConfig{Server: server.Network.APIServerURL(), CA: string(authority)})
 }
 
 // MachineClassManifest returns a MachineClass of real machines and its Secret as YAML. The MachineClass and the Secret
@@ -42,7 +42,7 @@ func MachineClassManifest(s *stack.Stack, namespace, name string) ([]byte, error
 		return nil, err
 	}
 	secret := map[string]string{"userData": userData}
-	for key, path := range map[string]string{"clientCert": server.ClientCert, "clientKey": server.ClientKey, "serverCert": server.ServerCert} {
+	for key, path := range map[string]string{"clientCert": server.ClientCertFile, "clientKey": server.ClientKeyFile, "serverCert": server.ServerCertFile} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("make a class of real machines: %w", err)
@@ -56,7 +56,7 @@ func MachineClassManifest(s *stack.Stack, namespace, name string) ([]byte, error
 		{
 			"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": metadata,
 			"provider": "incus", "secretRef": metadata,
-			"providerSpec": map[string]any{"endpoint": server.Address, "image": map[string]string{"alias": incus.ImageAlias}},
+			"providerSpec": map[string]any{"endpoint": server.URL, "image": map[string]string{"alias": incus.ImageAlias}},
 		},
 	} {
 		text, err := yaml.Marshal(object)

@@ -18,24 +18,24 @@ func addNodeSettings(plan *component.Plan, network incus.Network) error {
 	if err := writeCertificates(l, network); err != nil {
 		return err
 	}
-	plan.Manifests = append(plan.Manifests, filepath.Join(plan.Repo, "devstack/lab/nodes/rbac"))
+	plan.ManifestFolders = append(plan.ManifestFolders, filepath.Join(plan.Repo, "devstack/lab/nodes/rbac"))
 	// A machine joins with a bootstrap token. After the join the kubelet has a client certificate, and may change only
 	// its own Node.
 	prependFlags(plan, component.APIServer,
 		"--enable-bootstrap-token-auth",
-		"--client-ca-file="+caPath(l),
+		"--client-ca-file="+caCertificatePath(l),
 		"--enable-admission-plugins=NodeRestriction",
-		"--kubelet-certificate-authority="+caPath(l),
-		"--kubelet-client-certificate="+kubeletClientPath(l),
+		"--kubelet-certificate-authority="+caCertificatePath(l),
+		"--kubelet-client-certificate="+kubeletClientCertificatePath(l),
 		"--kubelet-client-key="+kubeletClientKeyPath(l),
 		"--kubelet-preferred-address-types=InternalIP",
 	)
 	prependFlags(plan, component.ControllerManager,
 		"--controllers="+strings.Join(machineControllers(), ","),
-		"--cluster-signing-cert-file="+caPath(l),
+		"--cluster-signing-cert-file="+caCertificatePath(l),
 		"--cluster-signing-key-file="+caKeyPath(l),
 		"--allocate-node-cidrs",
-		"--cluster-cidr="+network.Pods,
+		"--cluster-cidr="+network.PodSubnet,
 		"--node-cidr-mask-size=24",
 	)
 	prependFlags(plan, Incusd,
@@ -44,7 +44,7 @@ func addNodeSettings(plan *component.Plan, network incus.Network) error {
 		"--dir", plan.Dir, // shows the stack's folder in process lists, as for the supervisor
 		"--network", network.Name,
 		"--api-server", component.Address(plan.Ports[component.APIServer]),
-		"--kubeconfig", l.Kubeconfig(component.Admin),
+		"--kubeconfig", l.Kubeconfig(component.AdminIdentity),
 		"--health-address", component.Address(plan.Ports[Incusd]),
 	)
 	prependFlags(plan, IncusWorker, plan.ProcessFlags(IncusWorker, component.ProviderIdentity)...)

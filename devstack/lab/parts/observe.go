@@ -15,8 +15,9 @@ import (
 // enough samples soon after the start.
 const scrapeInterval = "5s"
 
-func prometheusConfig(l component.Layout) string   { return l.Path("config", "prometheus.yaml") }
-func alertmanagerConfig(l component.Layout) string { return l.Path("config", "alertmanager.yaml") }
+func prometheusConfigPath(l component.Layout) string { return l.Path("config", "prometheus.yaml") }
+
+func alertmanagerConfigPath(l component.Layout) string { return l.Path("config", "alertmanager.yaml") }
 
 // addObserverSettings adds the files and flags of Prometheus and Alertmanager to a plan.
 func addObserverSettings(plan *component.Plan) error {
@@ -27,14 +28,14 @@ func addObserverSettings(plan *component.Plan) error {
 		}
 	}
 	prependFlags(plan, Alertmanager,
-		"--config.file="+alertmanagerConfig(l),
+		"--config.file="+alertmanagerConfigPath(l),
 		"--storage.path="+l.Path(Alertmanager),
 		"--web.listen-address="+component.Address(plan.Ports[Alertmanager]),
 		"--cluster.listen-address=", // an empty address disables the Alertmanager cluster and its port
 		"--log.level=warn",
 	)
 	prependFlags(plan, Prometheus,
-		"--config.file="+prometheusConfig(l),
+		"--config.file="+prometheusConfigPath(l),
 		"--storage.tsdb.path="+l.Path(Prometheus),
 		"--web.listen-address="+component.Address(plan.Ports[Prometheus]),
 		"--log.level=warn",
@@ -42,8 +43,8 @@ func addObserverSettings(plan *component.Plan) error {
 	return writeObserverConfigs(*plan)
 }
 
-// metricsComponents returns the chosen components that serve Millwright's metrics.
-func metricsComponents(p component.Plan) []string {
+// componentsWithMetrics returns the chosen components that serve Millwright's metrics.
+func componentsWithMetrics(p component.Plan) []string {
 	ours := []string{
 		component.Worker,
 		component.Bridge,
@@ -59,13 +60,13 @@ func metricsComponents(p component.Plan) []string {
 // nobody.
 func writeObserverConfigs(p component.Plan) error {
 	jobs := []any{}
-	for _, name := range metricsComponents(p) {
+	for _, name := range componentsWithMetrics(p) {
 		jobs = append(jobs, map[string]any{
 			"job_name": name, "static_configs": []any{map[string]any{"targets": []string{component.Address(p.Ports[name])}}},
 		})
 	}
 	configs := map[string]any{
-		prometheusConfig(p.Layout()): map[string]any{
+		prometheusConfigPath(p.Layout()): map[string]any{
 			"global":         map[string]any{"scrape_interval": scrapeInterval, "evaluation_interval": scrapeInterval},
 			"rule_files":     []string{filepath.Join(p.Repo, "deploy", "alerts", "rules.yaml")},
 			"scrape_configs": jobs,
@@ -75,7 +76,7 @@ func writeObserverConfigs(p component.Plan) error {
 				},
 			}},
 		},
-		alertmanagerConfig(p.Layout()): map[string]any{
+		alertmanagerConfigPath(p.Layout()): map[string]any{
 			"route":     map[string]any{"receiver": "nobody", "group_by": []string{"alertname"}},
 			"receivers": []any{map[string]any{"name": "nobody"}},
 		},

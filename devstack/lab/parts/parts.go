@@ -28,15 +28,19 @@ const (
 // extraComponents returns the descriptions of the lab's components in starting order.
 func extraComponents() []component.ExtraComponent {
 	return []component.ExtraComponent{
-		{Name: Incusd, Needs: []string{component.APIServer}, Ready: "/readyz"},
-		{Name: IncusWorker, Needs: []string{component.Bootstrap, component.Temporal, Incusd}, Ready: "/readyz"},
-		{Name: Alertmanager, Ready: "/-/ready"},
-		{Name: Prometheus, Needs: []string{Alertmanager}, Ready: "/-/ready"},
+		{Name: Incusd, NeededComponents: []string{component.APIServer}, ReadinessPath: "/readyz"},
+		{
+			Name:             IncusWorker,
+			NeededComponents: []string{component.Bootstrap, component.Temporal, Incusd},
+			ReadinessPath:    "/readyz",
+		},
+		{Name: Alertmanager, ReadinessPath: "/-/ready"},
+		{Name: Prometheus, NeededComponents: []string{Alertmanager}, ReadinessPath: "/-/ready"},
 	}
 }
 
-// Parts selects the components that are added to a stack.
-type Parts struct {
+// Selection selects the components that are added to a stack.
+type Selection struct {
 	// WithNodes adds machines with real kubelets: an Incus server, and the worker of provider incus if the stack has
 	// Millwright's worker. WithNodes needs root on Linux with Debian packages (incus.CheckSupport). Simulated machines
 	// are still available.
@@ -51,7 +55,7 @@ type Parts struct {
 
 // AddToOptions adds the parts to the options of a stack. AddToOptions builds the parts' programs and images if the
 // cache lacks them. The first call takes some minutes.
-func (p Parts) AddToOptions(ctx context.Context, o stack.Options) (stack.Options, error) {
+func (p Selection) AddToOptions(ctx context.Context, o stack.Options) (stack.Options, error) {
 	var err error
 	if o.Repo, err = build.FindRepo(o.Repo); err != nil {
 		return o, err
@@ -77,7 +81,7 @@ func (p Parts) AddToOptions(ctx context.Context, o stack.Options) (stack.Options
 }
 
 // addNodes adds the components of real machines to the options.
-func (p Parts) addNodes(ctx context.Context, o *stack.Options, programs map[string]string) (err error) {
+func (p Selection) addNodes(ctx context.Context, o *stack.Options, programs map[string]string) (err error) {
 	if err := incus.BuildImages(ctx, incus.Options{Repo: o.Repo, Output: o.Output}); err != nil {
 		return err
 	}
@@ -106,7 +110,7 @@ func addObservers(ctx context.Context, o *stack.Options, programs map[string]str
 }
 
 // completePlan adds the lab's files and flags to a plan. stack.Options.CompletePlan calls it.
-func (p Parts) completePlan(ctx context.Context, plan *component.Plan) ([]*os.File, error) {
+func (p Selection) completePlan(ctx context.Context, plan *component.Plan) ([]*os.File, error) {
 	if p.WithObservers {
 		if err := addObserverSettings(plan); err != nil {
 			return nil, err
@@ -133,5 +137,5 @@ func StopStack(ctx context.Context, dir string) error {
 	if err := stack.Down(ctx, dir); err != nil {
 		return err
 	}
-	return incus.RemoveKilledServer(ctx, incusdFolder(component.Layout(dir)))
+	return incus.CleanUpKilledServer(ctx, incusdFolder(component.Layout(dir)))
 }

@@ -24,7 +24,7 @@ func TestRealMachinesChangeTheControlPlane(t *testing.T) {
 	assert.Contains(t, server, "--enable-bootstrap-token-auth")
 	assert.Equal(t, "--of-options", server[len(server)-1])
 	assert.Contains(t, plan.Command(component.ControllerManager), "--cluster-cidr=10.200.128.0/17")
-	assert.Equal(t, []string{"/clone/devstack/lab/nodes/rbac"}, plan.Manifests)
+	assert.Equal(t, []string{"/clone/devstack/lab/nodes/rbac"}, plan.ManifestFolders)
 	daemon := plan.Command(Incusd)
 	assert.Equal(t, "incusd", daemon[0])
 	assert.Contains(t, daemon, "127.0.0.1:16495", "the first of the extras")

@@ -45,17 +45,24 @@ type Operation string
 
 // The operations of the cloud's API.
 const (
-	Create     Operation = "create"
-	Initialize Operation = "initialize"
-	Delete     Operation = "delete"
-	Status     Operation = "status" // Status looks up one machine's instance, also before a create call.
-	List       Operation = "list"
-	Limits     Operation = "limits"
+	OperationCreate     Operation = "create"
+	OperationInitialize Operation = "initialize"
+	OperationDelete     Operation = "delete"
+	OperationStatus     Operation = "status" // Status looks up one machine's instance, also before a create call.
+	OperationList       Operation = "list"
+	OperationLimits     Operation = "limits"
 )
 
 // Operations returns every operation.
 func Operations() []Operation {
-	return []Operation{Create, Initialize, Delete, Status, List, Limits}
+	return []Operation{
+		OperationCreate,
+		OperationInitialize,
+		OperationDelete,
+		OperationStatus,
+		OperationList,
+		OperationLimits,
+	}
 }
 
 // HangPoint is the point at which a hanging call waits. The wait ends when the call is released or its client closes
@@ -65,8 +72,8 @@ type HangPoint string
 // The hang points. A released call continues normally.
 const (
 	// The call hangs before its effect; if the client closes the connection, the call has no effect.
-	BeforeEffect HangPoint = "before"
-	AfterEffect  HangPoint = "after" // The call hangs after its effect and before the answer.
+	HangBeforeEffect HangPoint = "before"
+	HangAfterEffect  HangPoint = "after" // The call hangs after its effect and before the answer.
 )
 
 // Behaviour is the cloud's configured behaviour. A class can override some fields.
@@ -89,78 +96,79 @@ type Behaviour struct {
 	// Limits.ConsistencyWindow includes Staleness. Default 0.
 	Staleness virtual.Duration `json:"staleness"`
 
-	// NodeCleanup is the time from the end of an instance until the cloud deletes the instance's Node, if the Node
+	// NodeCleanupDelay is the time from the end of an instance until the cloud deletes the instance's Node, if the Node
 	// still exists. A cloud-controller-manager also deletes Nodes whose instance is gone. Default 10 s; zero means at
 	// once.
-	NodeCleanup virtual.Duration `json:"nodeCleanup"`
+	NodeCleanupDelay virtual.Duration `json:"nodeCleanup"`
 
-	// If ClientTokens is false, each create request creates another instance; the default is true.
-	ClientTokens bool `json:"clientTokens"`
+	// If HonorClientTokens is false, each create request creates another instance; the default is true.
+	HonorClientTokens bool `json:"clientTokens"`
 
-	// OwnNodeNames makes the cloud choose the name of each Node. The name is known once the instance has booted.
+	// ChooseNodeNames makes the cloud choose the name of each Node. The name is known once the instance has booted.
 	// Default false: a Node has the name of its instance.
-	OwnNodeNames bool `json:"ownNodeNames,omitempty"`
+	ChooseNodeNames bool `json:"ownNodeNames,omitempty"`
 
-	// NodeInit simulates a cloud-controller-manager. NodeInit is the time from a Node's registration until the Node
-	// gets its provider ID and loses the taint node.cloudprovider.kubernetes.io/uninitialized. With the default 0, the
-	// kubelet sets the provider ID, and the Node has no taint.
-	NodeInit virtual.Duration `json:"nodeInit,omitempty"`
+	// NodeInitDelay simulates a cloud-controller-manager. NodeInitDelay is the time from a Node's registration until the
+	// Node gets its provider ID and loses the taint node.cloudprovider.kubernetes.io/uninitialized. With the default 0,
+	// the kubelet sets the provider ID, and the Node has no taint.
+	NodeInitDelay virtual.Duration `json:"nodeInit,omitempty"`
 
 	// PageSize is the number of instances in a page of list and status. With the default 0, one page has all instances.
 	PageSize int `json:"pageSize,omitempty"`
-	// Linger is the time during which list and status still show a deleted instance, with the state terminated. Default
+	// LingerTime is the time during which list and status still show a deleted instance, with the state terminated.
+	// Default
 	// 0.
-	Linger virtual.Duration `json:"linger,omitempty"`
+	LingerTime virtual.Duration `json:"linger,omitempty"`
 
 	// QuoteCredentials makes each error response quote the caller's token: in plain text, in base64, and escaped for a
 	// URL. Default false.
 	QuoteCredentials bool `json:"quoteCredentials,omitempty"`
 
-	Tokens []string `json:"tokens,omitempty"` // accepted tokens; by default, the cloud accepts every non-empty token
+	AcceptedTokens []string `json:"tokens,omitempty"` // accepted tokens; by default, the cloud accepts every non-empty token
 
 	// Quotas limits the number of instances that exist at the same time. A key is "total", a zone, an instance type, or
 	// "zone/instanceType".
 	Quotas map[string]int `json:"quotas,omitempty"`
 
 	RateLimits map[Operation]RateLimit `json:"rateLimits,omitempty"` // rate limit by operation; default: no limits
-	// Hangs names the operations whose calls hang, and the point at which a call hangs.
-	Hangs map[Operation]HangPoint `json:"hangs,omitempty"`
+	// HangPoints names the operations whose calls hang, and the point at which a call hangs.
+	HangPoints map[Operation]HangPoint `json:"hangs,omitempty"`
 }
 
-// DefaultNodeCleanup is the default of Behaviour.NodeCleanup.
-const DefaultNodeCleanup = virtual.Duration(10 * time.Second)
+// DefaultNodeCleanupDelay is the default of Behaviour.NodeCleanupDelay.
+const DefaultNodeCleanupDelay = virtual.Duration(10 * time.Second)
 
 // DefaultBehaviour returns the behaviour of a cloud that obeys client tokens and has no latency, limits or staleness.
 func DefaultBehaviour() Behaviour {
-	return Behaviour{ClientTokens: true, NodeCleanup: DefaultNodeCleanup}
+	return Behaviour{HonorClientTokens: true, NodeCleanupDelay: DefaultNodeCleanupDelay}
 }
 
 // RateLimit is a token bucket. If the bucket is empty, the cloud refuses the call and returns the time until the next
 // token.
 type RateLimit struct {
-	PerSecond float64 `json:"perSecond"`      // tokens per second; must be above zero
-	Burst     int     `json:"burst"`          // size of the bucket; at least one
-	Code      string  `json:"code,omitempty"` // code of the refusal; empty means Unavailable
+	TokensPerSecond float64 `json:"perSecond"`      // tokens per second; must be above zero
+	Burst           int     `json:"burst"`          // size of the bucket; at least one
+	Code            string  `json:"code,omitempty"` // code of the refusal; empty means Unavailable
 }
 
 // Fault makes calls of one operation fail. A call fails with the first matching fault, in the order in which the faults
 // were added.
 type Fault struct {
-	Operation  Operation        `json:"operation"`
-	Code       string           `json:"code"` // name of a provider.Code
-	Message    string           `json:"message,omitempty"`
-	RetryAfter virtual.Duration `json:"retryAfter,omitempty"`
-	After      bool             `json:"after,omitempty"` // the call takes effect and then fails
+	Operation        Operation        `json:"operation"`
+	Code             string           `json:"code"` // name of a provider.Code
+	Message          string           `json:"message,omitempty"`
+	RetryAfter       virtual.Duration `json:"retryAfter,omitempty"`
+	FailsAfterEffect bool             `json:"after,omitempty"` // the call takes effect and then fails
 
 	Machine string `json:"machine,omitempty"` // name of the machine; empty: all machines
 	Class   string `json:"class,omitempty"`   // class as namespace/name; empty: all classes
 
-	// Count is the number of calls that fail before the cloud removes the fault; zero means no limit.
-	Count       int              `json:"count,omitempty"`
-	For         virtual.Duration `json:"for,omitempty"`         // lifetime of the fault; zero means no limit
-	Every       int              `json:"every,omitempty"`       // only every Nth matching call fails; zero: every call
-	Probability float64          `json:"probability,omitempty"` // probability that a matching call fails; zero means 1
-	Seed        uint64           `json:"seed,omitempty"`        // seed of Probability's random numbers
+	// FailureCount is the number of calls that fail before the cloud removes the fault; zero means no limit.
+	FailureCount int              `json:"count,omitempty"`
+	Lifetime     virtual.Duration `json:"for,omitempty"`         // lifetime of the fault; zero means no limit
+	EveryNthCall int              `json:"every,omitempty"`       // only every Nth matching call fails; zero: every call
+	Probability  float64          `json:"probability,omitempty"` // probability that a matching call fails; zero means 1
+	Seed         uint64           `json:"seed,omitempty"`        // seed of Probability's random numbers
 }
 
 // VanishRequest names an instance by its ID or by its machine. By default the Node stays and becomes NotReady, because
@@ -168,7 +176,7 @@ type Fault struct {
 type VanishRequest struct {
 	ID         string `json:"id,omitempty"`
 	Machine    string `json:"machine,omitempty"`
-	DeleteNode bool   `json:"deleteNode,omitempty"` // also delete the Node, after NodeCleanup
+	DeleteNode bool   `json:"deleteNode,omitempty"` // also delete the Node, after NodeCleanupDelay
 }
 
 // Instance is the true state of an instance, without staleness.
@@ -177,29 +185,29 @@ type Instance struct {
 	Zone         string    `json:"zone"`
 	InstanceType string    `json:"instanceType"`
 	ClientToken  string    `json:"clientToken,omitempty"`
-	Registered   time.Time `json:"registered,omitzero"` // time of the Node's creation; zero: the instance has no Node yet
+	RegisteredAt time.Time `json:"registered,omitzero"` // time of the Node's creation; zero: the instance has no Node yet
 }
 
 // Stats has counters since the first start or the last reset of the cloud.
 type Stats struct {
-	Creates  int `json:"creates"`  // instances created
-	Deletes  int `json:"deletes"`  // instances whose deletion was accepted
-	Vanished int `json:"vanished"` // instances that vanished
-	Live     int `json:"live"`     // instances that are not gone, including pending and terminating instances
-	MaxLive  int `json:"maxLive"`
+	CreatedInstances  int `json:"creates"`  // instances created
+	DeletedInstances  int `json:"deletes"`  // instances whose deletion was accepted
+	VanishedInstances int `json:"vanished"` // instances that vanished
+	LiveInstances     int `json:"live"`     // instances that are not gone, including pending and terminating instances
+	MaxLiveInstances  int `json:"maxLive"`
 
-	DuplicateCreates   int `json:"duplicateCreates"`   // instances created while the machine UID had another live instance
+	DuplicateInstances int `json:"duplicateCreates"`   // instances created while the machine UID had another live instance
 	LiveDuplicateUIDs  int `json:"liveDuplicateUIDs"`  // machine UIDs with more than one live instance
 	LiveDuplicateNames int `json:"liveDuplicateNames"` // machine names with more than one live instance
 
 	// A restart of the cloud resets Creating and the counters below it. Creating counts accepted create requests
 	// without an answer.
-	Creating int `json:"creating"`
+	PendingCreates int `json:"creating"`
 	// TokenReplays counts create requests whose client token returned an earlier instance.
-	TokenReplays int               `json:"tokenReplays"`
-	Expired      int               `json:"expired"`      // number of create requests that were refused because they came after NotAfter
-	Nodes        int               `json:"nodes"`        // Nodes created
-	NodesCleaned int               `json:"nodesCleaned"` // Nodes deleted because their instance was gone
-	Calls        map[Operation]int `json:"calls"`
-	Errors       map[string]int    `json:"errors"` // refusals, by error code
+	TokenReplays    int               `json:"tokenReplays"`
+	ExpiredRequests int               `json:"expired"`      // number of create requests that were refused because they came after NotAfter
+	CreatedNodes    int               `json:"nodes"`        // Nodes created
+	CleanedUpNodes  int               `json:"nodesCleaned"` // Nodes deleted because their instance was gone
+	Calls           map[Operation]int `json:"calls"`
+	Errors          map[string]int    `json:"errors"` // refusals, by error code
 }

@@ -7,8 +7,8 @@ import (
 	"millwright/provider/virtual"
 )
 
-// handleAdmin registers the handlers of the admin API, which package admin documents.
-func (c *Cloud) handleAdmin(mux *http.ServeMux) {
+// registerAdminHandlers registers the handlers of the admin API, which package admin documents.
+func (c *Cloud) registerAdminHandlers(mux *http.ServeMux) {
 	mux.HandleFunc(
 		"GET "+admin.PathBehaviour,
 		adminHandler(c, func(*http.Request) (any, error) { return c.Behaviour(), nil }),
@@ -22,7 +22,7 @@ func (c *Cloud) handleAdmin(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+admin.PathFaults, adminHandler(c, func(*http.Request) (any, error) { return c.Faults(), nil }))
 	mux.HandleFunc("POST "+admin.PathFaults, adminHandler(c, func(r *http.Request) (any, error) {
 		var f admin.Fault
-		if err := readBody(r, &f); err != nil {
+		if err := decodeBody(r, &f); err != nil {
 			return nil, err
 		}
 		return c.Faults(), c.AddFault(f)
@@ -33,7 +33,7 @@ func (c *Cloud) handleAdmin(mux *http.ServeMux) {
 	}))
 	mux.HandleFunc("POST "+admin.PathVanish, adminHandler(c, func(r *http.Request) (any, error) {
 		var v admin.VanishRequest
-		if err := readBody(r, &v); err != nil {
+		if err := decodeBody(r, &v); err != nil {
 			return nil, err
 		}
 		return struct{}{}, c.VanishInstance(v)
@@ -44,7 +44,7 @@ func (c *Cloud) handleAdmin(mux *http.ServeMux) {
 	)
 	mux.HandleFunc("POST "+admin.PathCreateByHand, adminHandler(c, func(r *http.Request) (any, error) {
 		var request virtual.CreateRequest
-		if err := readBody(r, &request); err != nil {
+		if err := decodeBody(r, &request); err != nil {
 			return nil, err
 		}
 		return c.CreateByHand(request)
@@ -65,7 +65,7 @@ func (c *Cloud) handleAdmin(mux *http.ServeMux) {
 
 // changeBehaviour overwrites the fields of b that the request contains, and sets b as the cloud's behaviour.
 func (c *Cloud) changeBehaviour(r *http.Request, b admin.Behaviour) (any, error) {
-	if err := readBody(r, &b); err != nil {
+	if err := decodeBody(r, &b); err != nil {
 		return nil, err
 	}
 	if err := c.SetBehaviour(b); err != nil {

@@ -26,9 +26,9 @@ import (
 
 // Options are the settings of a cloud.
 type Options struct {
-	Dir    string       // data folder; Open creates the folder if absent
-	Nodes  Nodes        // cluster in which instances register Nodes; nil: no Nodes
-	Logger *slog.Logger // nil: no log
+	Dir        string       // data folder; Open creates the folder if absent
+	NodeClient NodeClient   // cluster in which instances register Nodes; nil: no Nodes
+	Logger     *slog.Logger // nil: no log
 }
 
 // Cloud is a running cloud. A Cloud is safe for concurrent use.
@@ -45,7 +45,7 @@ type Cloud struct {
 	behaviour        admin.Behaviour
 	behaviourChanged chan struct{} // each change of the behaviour closes and replaces this channel
 	callGate         callGate
-	epoch            int // number of resets; the cloud drops a pending create that began before the last reset
+	resetCount       int // number of resets; the cloud drops a pending create that began before the last reset
 	stats            admin.Stats
 }
 
@@ -67,8 +67,8 @@ func Open(options Options) (*Cloud, error) {
 		return nil, err
 	}
 	c.ctx, c.cancelWaits = context.WithCancel(context.Background())
-	if options.Nodes != nil {
-		c.registry = newNodeRegistry(c, options.Nodes)
+	if options.NodeClient != nil {
+		c.registry = newNodeRegistry(c, options.NodeClient)
 		for _, number := range w.recordNumbers {
 			c.registry.scheduleSync(number, 0)
 		}
@@ -101,7 +101,7 @@ func (c *Cloud) commitRecord(what entryKind, r instanceRecord, userData []byte) 
 		return provider.Errorf(provider.Internal, "the cloud could not write its records")
 	}
 	c.state.applyEntry(e)
-	if c.store.logSize > c.store.compactionSize {
+	if c.store.logSize > c.store.compactionThreshold {
 		if err := c.store.compactLog(c.state, time.Now()); err != nil {
 			c.logger.Error("compact log", "error", err) // if compactLog fails, the old log is still complete and open
 		}
@@ -110,7 +110,7 @@ func (c *Cloud) commitRecord(what entryKind, r instanceRecord, userData []byte) 
 }
 
 func (c *Cloud) loadBehaviour() error {
-	content, err := c.store.readFile(behaviourFile)
+	content, err := c.store.readFile(behaviourFileName)
 	if err != nil || content == nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func (c *Cloud) Behaviour() admin.Behaviour {
 
 // cloneBehaviour copies a behaviour with its lists and maps: later changes of the original do not change the copy.
 func cloneBehaviour(b admin.Behaviour) admin.Behaviour {
-	b.Tokens = slices.Clone(b.Tokens)
-	b.Quotas, b.RateLimits, b.Hangs = maps.Clone(b.Quotas), maps.Clone(b.RateLimits), maps.Clone(b.Hangs)
+	b.AcceptedTokens = slices.Clone(b.AcceptedTokens)
+	b.Quotas, b.RateLimits, b.HangPoints = maps.Clone(b.Quotas), maps.Clone(b.RateLimits), maps.Clone(b.HangPoints)
 	return b
 }
 
@@ -149,7 +149,7 @@ func (c *Cloud) setBehaviour(b admin.Behaviour) error {
 	if err != nil {
 		return fmt.Errorf("encode behaviour: %w", err)
 	}
-	if err := c.store.replaceFile(behaviourFile, content); err != nil {
+	if err := c.store.replaceFile(behaviourFileName, content); err != nil {
 		return err
 	}
 	c.behaviour = b
@@ -164,8 +164,8 @@ func (c *Cloud) Limits() virtual.Limits {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return virtual.Limits{
-		ClientTokens:      c.behaviour.ClientTokens,
-		ConsistencyWindow: c.behaviour.AcceptLatency + c.behaviour.Staleness,
+		HonorsClientTokens: c.behaviour.HonorClientTokens,
+		ConsistencyWindow:  c.behaviour.AcceptLatency + c.behaviour.Staleness,
 	}
 }
 

@@ -19,7 +19,7 @@ var errRequestExpired = errors.New("expired")
 // pendingCreate is an accepted create request without an answer.
 type pendingCreate struct {
 	request       virtual.CreateRequest
-	epoch         int
+	resetCount    int
 	acceptTime    time.Time     // time at which the cloud stores the record
 	runningTime   time.Time     // time at which the instance runs and the cloud answers
 	notAfterGrace time.Duration // the cloud may store the record until NotAfter plus this time
@@ -38,7 +38,7 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 	}
 	c.mu.Lock()
 	b := c.behaviour
-	way := pendingCreate{request: request, epoch: c.epoch, notAfterGrace: time.Duration(b.AcceptLatency)}
+	way := pendingCreate{request: request, resetCount: c.resetCount, notAfterGrace: time.Duration(b.AcceptLatency)}
 	c.mu.Unlock()
 	way.acceptTime = now.Add(way.notAfterGrace)
 	way.runningTime = now.Add(
@@ -55,11 +55,11 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 		err      error
 	}
 	done := make(chan result, 1)
-	c.changeCreatingCount(1)
+	c.addToPendingCreateCount(1)
 	c.pendingCreates.Go(func() {
 		instance, err := c.completeCreate(way)
 		// Decrement before the answer, so that Stats.Creating does not count answered requests.
-		c.changeCreatingCount(-1)
+		c.addToPendingCreateCount(-1)
 		done <- result{instance, err}
 	})
 	select {
@@ -106,13 +106,13 @@ func (c *Cloud) storeOrReplayCreate(way pendingCreate) (virtual.Instance, error)
 	defer c.mu.Unlock()
 	now := time.Now()
 	request := way.request
-	if way.epoch != c.epoch {
+	if way.resetCount != c.resetCount {
 		return virtual.Instance{}, provider.Errorf(provider.Aborted, "the cloud was reset")
 	}
 	if err := c.checkRequestExpiryLocked(request, now, way.notAfterGrace); err != nil {
 		return virtual.Instance{}, err
 	}
-	if earlier := c.state.records[c.state.numberByToken[request.ClientToken]]; c.behaviour.ClientTokens &&
+	if earlier := c.state.records[c.state.numberByToken[request.ClientToken]]; c.behaviour.HonorClientTokens &&
 		request.ClientToken != "" && earlier != nil && earlier.existsAtTime(now) {
 		c.stats.TokenReplays++
 		return earlier.instanceAtTime(now), nil
@@ -134,18 +134,18 @@ func (c *Cloud) createRecord(request virtual.CreateRequest, now, runs time.Time)
 		Tags:        request.Tags,
 		Spec:        request.Spec,
 		ClientToken: request.ClientToken,
-		Accepted:    now,
-		Runs:        runs,
-		Boots:       runs.Add(time.Duration(classValueOrDefault(request.Spec.BootLatency, c.behaviour.BootLatency))),
+		AcceptedAt:  now,
+		RunningAt:   runs,
+		BootedAt:    runs.Add(time.Duration(classValueOrDefault(request.Spec.BootLatency, c.behaviour.BootLatency))),
 	}
-	if r.NodeInit = time.Duration(c.behaviour.NodeInit); c.behaviour.OwnNodeNames {
+	if r.NodeInitDelay = time.Duration(c.behaviour.NodeInitDelay); c.behaviour.ChooseNodeNames {
 		r.NodeName = "ip-" + strings.ReplaceAll(r.address(), ".", "-")
 	}
 	if err := c.commitRecord(entryCreated, r, request.UserData); err != nil {
 		return virtual.Instance{}, err
 	}
 	c.logger.Debug("instance accepted", "instance", r.id(), "machine", r.Tags.Machine)
-	c.registry.scheduleSync(r.Number, time.Until(r.Boots))
+	c.registry.scheduleSync(r.Number, time.Until(r.BootedAt))
 	return r.instanceAtTime(now), nil
 }
 
@@ -194,7 +194,7 @@ func (c *Cloud) checkRequestExpiryLocked(request virtual.CreateRequest, now time
 	if request.NotAfter.IsZero() || !now.After(request.NotAfter.Add(grace)) {
 		return nil
 	}
-	c.stats.Expired++
+	c.stats.ExpiredRequests++
 	late := now.Sub(request.NotAfter.Add(grace)).Round(time.Millisecond)
 	refusal := provider.Errorf(provider.Aborted, "the request came %s after its time", late)
 	refusal.Cause = errRequestExpired
@@ -213,10 +213,10 @@ func (c *Cloud) CreateByHand(request virtual.CreateRequest) (virtual.Instance, e
 	return c.createRecord(request, now, now)
 }
 
-func (c *Cloud) changeCreatingCount(change int) {
+func (c *Cloud) addToPendingCreateCount(change int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stats.Creating += change
+	c.stats.PendingCreates += change
 }
 
 // classValueOrDefault returns the class's value, or the cloud's value if the class has none.

@@ -30,8 +30,8 @@ type activeFault struct {
 func newActiveFault(f admin.Fault, now time.Time) *activeFault {
 	// A test sets the seed and gets the same random numbers in each run.
 	use := &activeFault{Fault: f, random: rand.New(rand.NewPCG(f.Seed, 0))}
-	if f.For > 0 {
-		use.endsAt = now.Add(time.Duration(f.For))
+	if f.Lifetime > 0 {
+		use.endsAt = now.Add(time.Duration(f.Lifetime))
 	}
 	return use
 }
@@ -42,7 +42,7 @@ func (f *activeFault) appliesToCall(op admin.Operation, about faultSubject) bool
 		return false
 	}
 	f.matchedCalls++
-	if f.Every > 1 && f.matchedCalls%f.Every != 0 {
+	if f.EveryNthCall > 1 && f.matchedCalls%f.EveryNthCall != 0 {
 		return false
 	}
 	return f.Probability == 0 || f.random.Float64() < f.Probability
@@ -63,8 +63,8 @@ func (g *callGate) matchingFault(op admin.Operation, about faultSubject, now tim
 		if !f.appliesToCall(op, about) {
 			continue
 		}
-		if f.Count > 0 {
-			if f.Count--; f.Count == 0 {
+		if f.FailureCount > 0 {
+			if f.FailureCount--; f.FailureCount == 0 {
 				g.faults = slices.Delete(g.faults, i, i+1)
 			}
 		}
@@ -90,7 +90,7 @@ func (g *callGate) takeToken(op admin.Operation, limit admin.RateLimit, now time
 		}
 		g.buckets[op] = b
 	}
-	b.tokens = min(float64(limit.Burst), b.tokens+now.Sub(b.filledAt).Seconds()*limit.PerSecond)
+	b.tokens = min(float64(limit.Burst), b.tokens+now.Sub(b.filledAt).Seconds()*limit.TokensPerSecond)
 	b.filledAt = now
 	if b.tokens >= 1 {
 		b.tokens--
@@ -103,7 +103,7 @@ func (g *callGate) takeToken(op admin.Operation, limit admin.RateLimit, now time
 	return &provider.Error{
 		Code:       code,
 		Message:    "too many " + string(op) + " requests",
-		RetryAfter: time.Duration((1 - b.tokens) / limit.PerSecond * float64(time.Second)),
+		RetryAfter: time.Duration((1 - b.tokens) / limit.TokensPerSecond * float64(time.Second)),
 	}
 }
 
@@ -124,10 +124,10 @@ func (c *Cloud) admitCall(ctx context.Context, op admin.Operation, about faultSu
 	}
 	struck := c.callGate.matchingFault(op, about, now)
 	c.mu.Unlock()
-	if struck != nil && !struck.After {
+	if struck != nil && !struck.FailsAfterEffect {
 		return nil, struck.refusal()
 	}
-	return struck, c.waitWhileHanging(ctx, op, admin.BeforeEffect)
+	return struck, c.waitWhileHanging(ctx, op, admin.HangBeforeEffect)
 }
 
 // waitWhileHanging waits while calls of the operation hang at the point. The error means that the client has gone or
@@ -135,7 +135,7 @@ func (c *Cloud) admitCall(ctx context.Context, op admin.Operation, about faultSu
 func (c *Cloud) waitWhileHanging(ctx context.Context, op admin.Operation, point admin.HangPoint) error {
 	for {
 		c.mu.Lock()
-		hangs, changed := c.behaviour.Hangs[op] == point, c.behaviourChanged
+		hangs, changed := c.behaviour.HangPoints[op] == point, c.behaviourChanged
 		c.mu.Unlock()
 		if !hangs {
 			return nil

@@ -20,13 +20,13 @@ func codesOfAdmittedCalls(t *testing.T, c *Cloud, calls int, about faultSubject)
 	t.Helper()
 	got := []provider.Code{}
 	for range calls {
-		_, err := c.admitCall(t.Context(), admin.Create, about)
+		_, err := c.admitCall(t.Context(), admin.OperationCreate, about)
 		got = append(got, provider.CodeOfError(err))
 	}
 	return got
 }
 
-func TestFaults(t *testing.T) {
+func TestFaultsFailMatchingCalls(t *testing.T) {
 	const bad = provider.Internal
 	for name, row := range map[string]struct {
 		fault admin.Fault
@@ -34,22 +34,22 @@ func TestFaults(t *testing.T) {
 		want  []provider.Code
 	}{
 		"for ever":         {admin.Fault{}, faultSubject{}, []provider.Code{bad, bad, bad, bad}},
-		"twice":            {admin.Fault{Count: 2}, faultSubject{}, []provider.Code{bad, bad, 0, 0}},
-		"every other":      {admin.Fault{Every: 2}, faultSubject{}, []provider.Code{0, bad, 0, bad}},
-		"once of every 2":  {admin.Fault{Every: 2, Count: 1}, faultSubject{}, []provider.Code{0, bad, 0, 0}},
+		"twice":            {admin.Fault{FailureCount: 2}, faultSubject{}, []provider.Code{bad, bad, 0, 0}},
+		"every other":      {admin.Fault{EveryNthCall: 2}, faultSubject{}, []provider.Code{0, bad, 0, bad}},
+		"once of every 2":  {admin.Fault{EveryNthCall: 2, FailureCount: 1}, faultSubject{}, []provider.Code{0, bad, 0, 0}},
 		"by dice":          {admin.Fault{Probability: 0.5, Seed: 3}, faultSubject{}, nil},
 		"another machine":  {admin.Fault{Machine: "b"}, faultSubject{machine: "a"}, []provider.Code{0, 0}},
 		"this machine":     {admin.Fault{Machine: "a"}, faultSubject{machine: "a"}, []provider.Code{bad, bad}},
 		"another class":    {admin.Fault{Class: "x/y"}, faultSubject{class: "x/z"}, []provider.Code{0}},
-		"another call":     {admin.Fault{Operation: admin.Delete}, faultSubject{}, []provider.Code{0}},
-		"after the effect": {admin.Fault{After: true}, faultSubject{}, []provider.Code{0}},
+		"another call":     {admin.Fault{Operation: admin.OperationDelete}, faultSubject{}, []provider.Code{0}},
+		"after the effect": {admin.Fault{FailsAfterEffect: true}, faultSubject{}, []provider.Code{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 				f := row.fault
 				f.Code = bad.String()
 				if f.Operation == "" {
-					f.Operation = admin.Create
+					f.Operation = admin.OperationCreate
 				}
 				require.NoError(t, c.AddFault(f))
 				if row.want == nil {
@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 func TestFaultEndsAfterItsTime(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		require.NoError(t, c.AddFault(admin.Fault{
-			Operation: admin.Create, Code: "ResourceExhausted", For: virtual.Duration(2 * time.Minute),
+			Operation: admin.OperationCreate, Code: "ResourceExhausted", Lifetime: virtual.Duration(2 * time.Minute),
 		}))
 		time.Sleep(2*time.Minute - time.Nanosecond)
 		assert.Equal(t, []provider.Code{provider.ResourceExhausted}, codesOfAdmittedCalls(t, c, 1, faultSubject{}))
@@ -84,42 +84,44 @@ func TestFaultEndsAfterItsTime(t *testing.T) {
 func TestRateLimitReturnsRetryAfter(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
-			b.RateLimits = map[admin.Operation]admin.RateLimit{admin.Create: {PerSecond: 2, Burst: 3, Code: "ResourceExhausted"}}
+			b.RateLimits = map[admin.Operation]admin.RateLimit{
+				admin.OperationCreate: {TokensPerSecond: 2, Burst: 3, Code: "ResourceExhausted"},
+			}
 		})
 		assert.Equal(t, []provider.Code{0, 0, 0, provider.ResourceExhausted}, codesOfAdmittedCalls(t, c, 4, faultSubject{}))
-		_, err := c.admitCall(t.Context(), admin.Create, faultSubject{})
+		_, err := c.admitCall(t.Context(), admin.OperationCreate, faultSubject{})
 		refusal, ok := errors.AsType[*provider.Error](err)
 		require.True(t, ok)
 		assert.Equal(t, 500*time.Millisecond, refusal.RetryAfter)
-		_, err = c.admitCall(t.Context(), admin.Delete, faultSubject{})
+		_, err = c.admitCall(t.Context(), admin.OperationDelete, faultSubject{})
 		require.NoError(t, err, "other calls are not limited")
 		time.Sleep(500 * time.Millisecond)
 		assert.Equal(t, []provider.Code{0, provider.ResourceExhausted}, codesOfAdmittedCalls(t, c, 2, faultSubject{}))
 	})
 }
 
-func TestHangEndsWhenReleasedOrWhenTheClientGoes(t *testing.T) {
+func TestHangEndsOnReleaseOrClientDisconnect(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
-			b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
+			b.HangPoints = map[admin.Operation]admin.HangPoint{admin.OperationCreate: admin.HangBeforeEffect}
 		})
 		begun := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := c.admitCall(ctx, admin.Create, faultSubject{})
+		_, err := c.admitCall(ctx, admin.OperationCreate, faultSubject{})
 		assert.Equal(t, provider.Canceled, provider.CodeOfError(err))
 		assert.Equal(t, time.Minute, time.Since(begun))
 
 		released := make(chan error)
 		go func() {
-			_, err := c.admitCall(t.Context(), admin.Create, faultSubject{})
+			_, err := c.admitCall(t.Context(), admin.OperationCreate, faultSubject{})
 			released <- err
 		}()
 		synctest.Wait()
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.Staleness = 1 }) // Hangs is unchanged, so the call still hangs
 		synctest.Wait()
 		assert.Empty(t, released)
-		editBehaviour(t, c, func(b *admin.Behaviour) { b.Hangs = nil })
+		editBehaviour(t, c, func(b *admin.Behaviour) { b.HangPoints = nil })
 		assert.NoError(t, <-released)
 	})
 }
@@ -129,20 +131,26 @@ func TestInvalidFaultsAndBehavioursAreRefused(t *testing.T) {
 	defer crashCloud(t, c)
 	for want, f := range map[string]admin.Fault{
 		`operation: "explode"`:     {Operation: "explode", Code: "Internal"},
-		`code: "Bad" is no code`:   {Operation: admin.Create, Code: "Bad"},
-		`must not be negative`:     {Operation: admin.Create, Code: "Internal", Count: -1},
-		`probability: 2 is not`:    {Operation: admin.Create, Code: "Internal", Probability: 2},
+		`code: "Bad" is no code`:   {Operation: admin.OperationCreate, Code: "Bad"},
+		`must not be negative`:     {Operation: admin.OperationCreate, Code: "Internal", FailureCount: -1},
+		`probability: 2 is not`:    {Operation: admin.OperationCreate, Code: "Internal", Probability: 2},
 		`operation: "" is none of`: {Code: "Internal"},
 	} {
 		assert.ErrorContains(t, c.AddFault(f), want)
 	}
 	for want, change := range map[string]func(*admin.Behaviour){
-		`perSecond must be above 0`: func(b *admin.Behaviour) { b.RateLimits = map[admin.Operation]admin.RateLimit{admin.List: {Burst: 1}} },
-		`"x" is no code`: func(b *admin.Behaviour) {
-			b.RateLimits = map[admin.Operation]admin.RateLimit{admin.List: {PerSecond: 1, Burst: 1, Code: "x"}}
+		`perSecond must be above 0`: func(b *admin.Behaviour) {
+			b.RateLimits = map[admin.Operation]admin.RateLimit{admin.OperationList: {Burst: 1}}
 		},
-		`hangs.list: "middle"`: func(b *admin.Behaviour) { b.Hangs = map[admin.Operation]admin.HangPoint{admin.List: "middle"} },
-		`operation: "nap"`:     func(b *admin.Behaviour) { b.Hangs = map[admin.Operation]admin.HangPoint{"nap": admin.AfterEffect} },
+		`"x" is no code`: func(b *admin.Behaviour) {
+			b.RateLimits = map[admin.Operation]admin.RateLimit{admin.OperationList: {TokensPerSecond: 1, Burst: 1, Code: "x"}}
+		},
+		`hangs.list: "middle"`: func(b *admin.Behaviour) {
+			b.HangPoints = map[admin.Operation]admin.HangPoint{admin.OperationList: "middle"}
+		},
+		`operation: "nap"`: func(b *admin.Behaviour) {
+			b.HangPoints = map[admin.Operation]admin.HangPoint{"nap": admin.HangAfterEffect}
+		},
 	} {
 		b := admin.DefaultBehaviour()
 		change(&b)

@@ -15,9 +15,9 @@ import (
 )
 
 // openCloud opens a cloud. The test closes the cloud; a test in a synctest bubble closes it before the bubble ends.
-func openCloud(t *testing.T, dir string, nodes Nodes) *Cloud {
+func openCloud(t *testing.T, dir string, nodes NodeClient) *Cloud {
 	t.Helper()
-	c, err := Open(Options{Dir: dir, Nodes: nodes})
+	c, err := Open(Options{Dir: dir, NodeClient: nodes})
 	require.NoError(t, err)
 	return c
 }
@@ -33,7 +33,7 @@ func crashCloud(t *testing.T, c *Cloud) {
 	require.NoError(t, c.store.close())
 }
 
-func createRequest(machine string) virtual.CreateRequest {
+func newCreateRequest(machine string) virtual.CreateRequest {
 	return virtual.CreateRequest{
 		Name: machine,
 		Tags: virtual.Tags{Cluster: "c1", Class: "shop/pool", Machine: machine, MachineUID: "uid-" + machine},
@@ -66,26 +66,26 @@ func statesByName(answer virtual.ReadAnswer) map[string]string {
 	return shown
 }
 
-// memoryNodes implements Nodes in memory.
-type memoryNodes struct {
+// memoryNodeClient implements Nodes in memory.
+type memoryNodeClient struct {
 	mu                     sync.Mutex
 	isAPIServerUnavailable bool
-	attempts               int
+	attemptCount           int
 	providerIDs            map[string]string // provider ID, by Node name
 	stoppedKubelets        []string
 }
 
 var errAPIServerUnavailable = errors.New("the API server is away")
 
-func (m *memoryNodes) countAttempt() error {
-	m.attempts++
+func (m *memoryNodeClient) countAttempt() error {
+	m.attemptCount++
 	if m.isAPIServerUnavailable {
 		return errAPIServerUnavailable
 	}
 	return nil
 }
 
-func (m *memoryNodes) Register(_ context.Context, instance virtual.Instance, _ virtual.Spec, bare bool) error {
+func (m *memoryNodeClient) Register(_ context.Context, instance virtual.Instance, _ virtual.Spec, bare bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.countAttempt(); err != nil {
@@ -103,7 +103,7 @@ func (m *memoryNodes) Register(_ context.Context, instance virtual.Instance, _ v
 	return nil
 }
 
-func (m *memoryNodes) Initialize(_ context.Context, instance virtual.Instance) error {
+func (m *memoryNodeClient) Initialize(_ context.Context, instance virtual.Instance) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.countAttempt(); err != nil {
@@ -113,7 +113,7 @@ func (m *memoryNodes) Initialize(_ context.Context, instance virtual.Instance) e
 	return nil
 }
 
-func (m *memoryNodes) Remove(_ context.Context, instance virtual.Instance) (bool, error) {
+func (m *memoryNodeClient) Remove(_ context.Context, instance virtual.Instance) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.countAttempt(); err != nil {
@@ -126,7 +126,7 @@ func (m *memoryNodes) Remove(_ context.Context, instance virtual.Instance) (bool
 	return own, nil
 }
 
-func (m *memoryNodes) StopKubelet(_ context.Context, instance virtual.Instance) error {
+func (m *memoryNodeClient) StopKubelet(_ context.Context, instance virtual.Instance) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.countAttempt(); err != nil {
@@ -136,7 +136,7 @@ func (m *memoryNodes) StopKubelet(_ context.Context, instance virtual.Instance) 
 	return nil
 }
 
-func (m *memoryNodes) nodeNames() []string {
+func (m *memoryNodeClient) nodeNames() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := []string{}
@@ -147,7 +147,7 @@ func (m *memoryNodes) nodeNames() []string {
 	return names
 }
 
-func (m *memoryNodes) setAPIServerUnavailable(away bool) {
+func (m *memoryNodeClient) setAPIServerUnavailable(away bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.isAPIServerUnavailable = away

@@ -32,11 +32,11 @@ const (
 	kubeBurst = 400
 )
 
-// kubeNodes creates Nodes in a cluster. KWOK simulates their kubelets.
-type kubeNodes struct{ client kubernetes.Interface }
+// kubeNodeClient creates Nodes in a cluster. KWOK simulates their kubelets.
+type kubeNodeClient struct{ client kubernetes.Interface }
 
-// NewKubeNodes returns the Nodes of the kubeconfig's cluster. NewKubeNodes sends no request.
-func NewKubeNodes(kubeconfig string) (Nodes, error) {
+// NewKubeNodeClient returns the Nodes of the kubeconfig's cluster. NewKubeNodeClient sends no request.
+func NewKubeNodeClient(kubeconfig string) (NodeClient, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
@@ -48,11 +48,11 @@ func NewKubeNodes(kubeconfig string) (Nodes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make kubernetes client: %w", err)
 	}
-	return kubeNodes{client}, nil
+	return kubeNodeClient{client}, nil
 }
 
 // Register implements Nodes.
-func (k kubeNodes) Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec, bare bool) error {
+func (k kubeNodeClient) Register(ctx context.Context, instance virtual.Instance, spec virtual.Spec, bare bool) error {
 	node := newNode(instance, spec)
 	if bare {
 		node.Spec.ProviderID = ""
@@ -73,8 +73,8 @@ var uninitializedTaint = corev1.Taint{
 }
 
 // Initialize implements Nodes.
-func (k kubeNodes) Initialize(ctx context.Context, instance virtual.Instance) error {
-	node, err := k.findOwnNode(ctx, instance)
+func (k kubeNodeClient) Initialize(ctx context.Context, instance virtual.Instance) error {
+	node, err := k.findNodeOfInstance(ctx, instance)
 	if err != nil || node == nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func (k kubeNodes) Initialize(ctx context.Context, instance virtual.Instance) er
 }
 
 // Remove implements Nodes.
-func (k kubeNodes) Remove(ctx context.Context, instance virtual.Instance) (bool, error) {
-	node, err := k.findOwnNode(ctx, instance)
+func (k kubeNodeClient) Remove(ctx context.Context, instance virtual.Instance) (bool, error) {
+	node, err := k.findNodeOfInstance(ctx, instance)
 	if err != nil || node == nil {
 		return false, err
 	}
@@ -104,8 +104,8 @@ func (k kubeNodes) Remove(ctx context.Context, instance virtual.Instance) (bool,
 }
 
 // StopKubelet implements Nodes.
-func (k kubeNodes) StopKubelet(ctx context.Context, instance virtual.Instance) error {
-	node, err := k.findOwnNode(ctx, instance)
+func (k kubeNodeClient) StopKubelet(ctx context.Context, instance virtual.Instance) error {
+	node, err := k.findNodeOfInstance(ctx, instance)
 	if err != nil || node == nil {
 		return err
 	}
@@ -122,9 +122,9 @@ func (k kubeNodes) StopKubelet(ctx context.Context, instance virtual.Instance) e
 	return nil
 }
 
-// findOwnNode returns an instance's Node; nil if the Node is gone or belongs to another instance. A Node without a
-// provider ID belongs to the instance with the Node's name.
-func (k kubeNodes) findOwnNode(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
+// findNodeOfInstance returns an instance's Node; nil if the Node is gone or belongs to another instance. A Node without
+// a provider ID belongs to the instance with the Node's name.
+func (k kubeNodeClient) findNodeOfInstance(ctx context.Context, instance virtual.Instance) (*corev1.Node, error) {
 	node, err := k.client.CoreV1().Nodes().Get(ctx, instance.NodeName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -16,11 +16,11 @@ import (
 
 func TestNodeHasTheFieldsOfKubeletAndCloud(t *testing.T) {
 	client := fake.NewClientset()
-	nodes := kubeNodes{client}
-	r := instanceRecord{Number: 300, Name: "m", Spec: createRequest("m").Spec}
+	nodes := kubeNodeClient{client}
+	r := instanceRecord{Number: 300, Name: "m", Spec: newCreateRequest("m").Spec}
 	r.Spec.Capacity = virtual.Capacity{"cpu": "8", "memory": "32Gi"}
-	require.NoError(t, nodes.Register(t.Context(), r.instanceAtTime(r.Runs), r.Spec, false))
-	require.NoError(t, nodes.Register(t.Context(), r.instanceAtTime(r.Runs), r.Spec, false), "again")
+	require.NoError(t, nodes.Register(t.Context(), r.instanceAtTime(r.RunningAt), r.Spec, false))
+	require.NoError(t, nodes.Register(t.Context(), r.instanceAtTime(r.RunningAt), r.Spec, false), "again")
 
 	node, err := client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestNodeHasTheFieldsOfKubeletAndCloud(t *testing.T) {
 	assert.Equal(
 		t,
 		"110",
-		newNode(r.instanceAtTime(r.Runs), createRequest("m").Spec).Status.Capacity.Pods().String(),
+		newNode(r.instanceAtTime(r.RunningAt), newCreateRequest("m").Spec).Status.Capacity.Pods().String(),
 		"the default",
 	)
 }
@@ -54,15 +54,15 @@ func TestOnlyTheInstancesOwnNodeIsChanged(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "u", Labels: map[string]string{"type": "kwok", "keep": "me"}},
 				Spec:       corev1.NodeSpec{ProviderID: providerID},
 			})
-			nodes := kubeNodes{client}
-			r := instanceRecord{Number: 1, Name: "m", Spec: createRequest("m").Spec}
-			require.NoError(t, nodes.StopKubelet(t.Context(), r.instanceAtTime(r.Runs)))
+			nodes := kubeNodeClient{client}
+			r := instanceRecord{Number: 1, Name: "m", Spec: newCreateRequest("m").Spec}
+			require.NoError(t, nodes.StopKubelet(t.Context(), r.instanceAtTime(r.RunningAt)))
 			node, err := client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
 			require.NoError(t, err)
 			assert.Equal(t, name == "another", node.Labels["type"] == "kwok")
 			assert.Equal(t, "me", node.Labels["keep"])
 
-			removed, err := nodes.Remove(t.Context(), r.instanceAtTime(r.Runs))
+			removed, err := nodes.Remove(t.Context(), r.instanceAtTime(r.RunningAt))
 			require.NoError(t, err)
 			assert.Equal(t, name == "own", removed)
 			_, err = client.CoreV1().Nodes().Get(t.Context(), "m", metav1.GetOptions{})
@@ -77,10 +77,10 @@ func TestOnlyTheInstancesOwnNodeIsChanged(t *testing.T) {
 // A kubelet that expects a cloud-controller-manager registers its Node without a provider ID.
 func TestABareNodeIsInitializedLater(t *testing.T) {
 	client := fake.NewClientset()
-	nodes := kubeNodes{client}
-	r := instanceRecord{Number: 1, Name: "m", NodeName: "ip-10-0-0-1", Spec: createRequest("m").Spec}
-	r.Boots = r.Runs.Add(time.Second)
-	booted := r.instanceAtTime(r.Boots)
+	nodes := kubeNodeClient{client}
+	r := instanceRecord{Number: 1, Name: "m", NodeName: "ip-10-0-0-1", Spec: newCreateRequest("m").Spec}
+	r.BootedAt = r.RunningAt.Add(time.Second)
+	booted := r.instanceAtTime(r.BootedAt)
 	require.NoError(t, nodes.Register(t.Context(), booted, r.Spec, true))
 	read := func() *corev1.Node {
 		node, err := client.CoreV1().Nodes().Get(t.Context(), "ip-10-0-0-1", metav1.GetOptions{})

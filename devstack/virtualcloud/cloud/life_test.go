@@ -29,10 +29,10 @@ func TestInstanceIsPendingUntilItsCreateCallAnswers(t *testing.T) {
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.CreateLatency = virtual.Duration(3 * time.Second) })
 		begun := time.Now()
 		answered := make(chan virtual.Instance)
-		go func() { answered <- mustCreateInstance(t, c, createRequest("a")) }()
+		go func() { answered <- mustCreateInstance(t, c, newCreateRequest("a")) }()
 		time.Sleep(time.Second)
 		assert.Equal(t, map[string]string{"a": virtual.StatePending}, statesByName(c.listInstances("c1", "")))
-		assert.Equal(t, 1, c.Stats().Creating)
+		assert.Equal(t, 1, c.Stats().PendingCreates)
 		assert.Equal(t, virtual.StateRunning, (<-answered).State)
 		assert.Equal(t, 3*time.Second, time.Since(begun))
 	})
@@ -41,7 +41,7 @@ func TestInstanceIsPendingUntilItsCreateCallAnswers(t *testing.T) {
 func TestClassOverridesLatency(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.CreateLatency = virtual.Duration(time.Hour) })
-		r := createRequest("a")
+		r := newCreateRequest("a")
 		r.Spec.CreateLatency = durationPointer(0)
 		begun := time.Now()
 		mustCreateInstance(t, c, r)
@@ -52,7 +52,7 @@ func TestClassOverridesLatency(t *testing.T) {
 func TestCreateLatenciesOfAClassMaySpread(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		took := func(name string) time.Duration {
-			r := createRequest(name)
+			r := newCreateRequest(name)
 			r.Spec.CreateLatency, r.Spec.CreateSpread = durationPointer(20*time.Second), durationPointer(5*time.Second)
 			begun := time.Now()
 			mustCreateInstance(t, c, r)
@@ -76,7 +76,7 @@ func TestInstanceIsInvisibleUntilItsCreateRequestIsAccepted(t *testing.T) {
 			b.AcceptLatency, b.Staleness = virtual.Duration(2*time.Second), virtual.Duration(time.Second)
 		})
 		begun := time.Now()
-		go mustCreateInstance(t, c, createRequest("a"))
+		go mustCreateInstance(t, c, newCreateRequest("a"))
 		for statesByName(c.listInstances("c1", "")) == nil || len(c.listInstances("c1", "").Items) == 0 {
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -90,7 +90,7 @@ func TestReadsAreStaleAndWritesAreNot(t *testing.T) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
 			b.Staleness, b.DeleteLatency = virtual.Duration(5*time.Second), virtual.Duration(2*time.Second)
 		})
-		mustCreateInstance(t, c, createRequest("a"))
+		mustCreateInstance(t, c, newCreateRequest("a"))
 		assert.Empty(t, c.lookupByUID("c1", "uid-a", "", "").Items)
 		assert.Len(t, c.Instances(), 1, "the admin API shows the true state")
 		time.Sleep(5 * time.Second)
@@ -108,32 +108,32 @@ func TestReadsAreStaleAndWritesAreNot(t *testing.T) {
 	})
 }
 
-func TestDeleteLatency(t *testing.T) {
+func TestInstanceLivesUntilTheDeleteLatencyEnds(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
-		r := createRequest("a")
+		r := newCreateRequest("a")
 		r.Spec.DeleteLatency = durationPointer(4 * time.Second)
 		mustCreateInstance(t, c, r)
 		require.NoError(t, c.terminateInstance("i-1", "c1"))
 		require.NoError(t, c.terminateInstance("i-1", "c1"), "again")
-		assert.Equal(t, 1, c.Stats().Deletes)
-		assert.Equal(t, 1, c.Stats().Live)
+		assert.Equal(t, 1, c.Stats().DeletedInstances)
+		assert.Equal(t, 1, c.Stats().LiveInstances)
 		time.Sleep(4 * time.Second)
-		assert.Zero(t, c.Stats().Live)
-		assert.Equal(t, 1, c.Stats().MaxLive)
+		assert.Zero(t, c.Stats().LiveInstances)
+		assert.Equal(t, 1, c.Stats().MaxLiveInstances)
 	})
 }
 
 func TestDeleteOfAnotherClustersInstanceIsRefused(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
-		mustCreateInstance(t, c, createRequest("a"))
+		mustCreateInstance(t, c, newCreateRequest("a"))
 		assert.Equal(t, provider.FailedPrecondition, provider.CodeOfError(c.terminateInstance("i-1", "c2")))
-		assert.Equal(t, 1, c.Stats().Live)
+		assert.Equal(t, 1, c.Stats().LiveInstances)
 	})
 }
 
-func TestClientTokens(t *testing.T) {
+func TestClientTokenReturnsTheExistingInstance(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
-		r := createRequest("a")
+		r := newCreateRequest("a")
 		r.ClientToken = "t"
 		first := mustCreateInstance(t, c, r)
 		assert.Equal(t, first.ID, mustCreateInstance(t, c, r).ID)
@@ -143,11 +143,11 @@ func TestClientTokens(t *testing.T) {
 		second := mustCreateInstance(t, c, r)
 		assert.NotEqual(t, first.ID, second.ID, "a token ends with its instance")
 
-		editBehaviour(t, c, func(b *admin.Behaviour) { b.ClientTokens = false })
+		editBehaviour(t, c, func(b *admin.Behaviour) { b.HonorClientTokens = false })
 		assert.NotEqual(t, second.ID, mustCreateInstance(t, c, r).ID)
 		stats := c.Stats()
-		assert.Equal(t, 3, stats.Creates)
-		assert.Equal(t, 1, stats.DuplicateCreates)
+		assert.Equal(t, 3, stats.CreatedInstances)
+		assert.Equal(t, 1, stats.DuplicateInstances)
 		assert.Equal(t, 1, stats.LiveDuplicateNames)
 	})
 }
@@ -155,25 +155,25 @@ func TestClientTokens(t *testing.T) {
 func TestConcurrentRequestsWithSameClientTokenCreateOneInstance(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.AcceptLatency = virtual.Duration(time.Second) })
-		r := createRequest("a")
+		r := newCreateRequest("a")
 		r.ClientToken = "t"
 		go mustCreateInstance(t, c, r)
 		mustCreateInstance(t, c, r)
 		synctest.Wait()
-		assert.Equal(t, 1, c.Stats().Creates)
+		assert.Equal(t, 1, c.Stats().CreatedInstances)
 	})
 }
 
 func TestLateRequestIsRefused(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
-		r := createRequest("a")
+		r := newCreateRequest("a")
 		r.NotAfter = time.Now()
 		mustCreateInstance(t, c, r)
 		time.Sleep(time.Nanosecond)
 		_, err := c.createInstance(t.Context(), r)
 		require.ErrorIs(t, err, errRequestExpired)
 		assert.Equal(t, provider.Aborted, provider.CodeOfError(err))
-		assert.Equal(t, 1, c.Stats().Expired)
+		assert.Equal(t, 1, c.Stats().ExpiredRequests)
 
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.AcceptLatency = virtual.Duration(time.Second) })
 		r.NotAfter = time.Now()
@@ -182,13 +182,13 @@ func TestLateRequestIsRefused(t *testing.T) {
 	})
 }
 
-func TestQuotas(t *testing.T) {
+func TestQuotasLimitInstances(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
-		large := createRequest("large")
+		large := newCreateRequest("large")
 		large.Spec.InstanceType = "large"
-		limited := createRequest("limited")
+		limited := newCreateRequest("limited")
 		limited.Tags.Class, limited.Spec.Quota = "shop/limited", new(1)
-		mustCreateInstance(t, c, createRequest("a"))
+		mustCreateInstance(t, c, newCreateRequest("a"))
 		mustCreateInstance(t, c, limited)
 		_, err := c.createInstance(t.Context(), limited)
 		assert.Equal(t, provider.ResourceExhausted, provider.CodeOfError(err))
@@ -199,7 +199,7 @@ func TestQuotas(t *testing.T) {
 			"eu-1/small": provider.ResourceExhausted, "large": provider.OK, "eu-2": provider.OK,
 		} {
 			editBehaviour(t, c, func(b *admin.Behaviour) { b.Quotas = map[string]int{key: 2} })
-			_, err := c.createInstance(t.Context(), createRequest("more"))
+			_, err := c.createInstance(t.Context(), newCreateRequest("more"))
 			assert.Equal(t, want, provider.CodeOfError(err), key)
 			for _, i := range c.Instances() {
 				if i.Name == "more" {
@@ -215,12 +215,12 @@ func TestResetKeepsOnlyInstanceNumbers(t *testing.T) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
 			b.CreateLatency, b.AcceptLatency = virtual.Duration(time.Minute), virtual.Duration(time.Minute)
 		})
-		_, err := c.CreateByHand(createRequest("a"))
+		_, err := c.CreateByHand(newCreateRequest("a"))
 		require.NoError(t, err)
-		require.NoError(t, c.AddFault(admin.Fault{Operation: admin.Create, Code: "Internal"}))
+		require.NoError(t, c.AddFault(admin.Fault{Operation: admin.OperationCreate, Code: "Internal"}))
 		late := make(chan error)
 		go func() {
-			_, err := c.createInstance(t.Context(), createRequest("b"))
+			_, err := c.createInstance(t.Context(), newCreateRequest("b"))
 			late <- err
 		}()
 		synctest.Wait()
@@ -229,15 +229,15 @@ func TestResetKeepsOnlyInstanceNumbers(t *testing.T) {
 		assert.Equal(t, admin.Stats{}, c.Stats())
 		assert.Equal(t, admin.DefaultBehaviour(), c.Behaviour())
 		assert.Empty(t, c.Faults())
-		assert.Equal(t, "i-2", mustCreateInstance(t, c, createRequest("c")).ID)
+		assert.Equal(t, "i-2", mustCreateInstance(t, c, newCreateRequest("c")).ID)
 	})
 }
 
 func TestGoneInstancesStayVisibleForLingerTime(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
-		editBehaviour(t, c, func(b *admin.Behaviour) { b.Linger = virtual.Duration(time.Minute) })
-		mustCreateInstance(t, c, createRequest("a"))
-		mustCreateInstance(t, c, createRequest("b"))
+		editBehaviour(t, c, func(b *admin.Behaviour) { b.LingerTime = virtual.Duration(time.Minute) })
+		mustCreateInstance(t, c, newCreateRequest("a"))
+		mustCreateInstance(t, c, newCreateRequest("b"))
 		advanceTime(time.Second)
 		require.NoError(t, c.terminateInstance("i-1", "c1"))
 		advanceTime(time.Second)
@@ -258,14 +258,14 @@ func TestListIsCutIntoPages(t *testing.T) {
 	c := openCloud(t, t.TempDir(), nil)
 	defer crashCloud(t, c)
 	for i := range 5 {
-		mustCreateInstance(t, c, createRequest(fmt.Sprint(i)))
+		mustCreateInstance(t, c, newCreateRequest(fmt.Sprint(i)))
 	}
 	pages := func() (sizes []int) {
 		from := ""
 		for {
 			page := c.cutPage(c.listInstances("c1", "shop/pool"), from)
 			sizes = append(sizes, len(page.Items))
-			if from = page.Next; from == "" {
+			if from = page.NextPage; from == "" {
 				return sizes
 			}
 			if len(sizes) == 1 {

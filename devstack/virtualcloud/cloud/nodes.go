@@ -10,8 +10,8 @@ import (
 	"millwright/provider/virtual"
 )
 
-// Nodes is the cluster in which instances register their Nodes. Each method is idempotent.
-type Nodes interface {
+// NodeClient is the cluster in which instances register their Nodes. Each method is idempotent.
+type NodeClient interface {
 	// Register creates an instance's Node. Like a kubelet, Register does not change an existing Node of the same name.
 	// A bare Node has no provider ID, and has the taint with which a kubelet requests the provider ID from a
 	// cloud-controller-manager.
@@ -31,30 +31,31 @@ type Nodes interface {
 
 // The limits of the node registry.
 const (
-	// nodeWorkers is the number of parallel workers. In a measurement, 40 workers created 1,000 Nodes in 3.3 s.
-	nodeWorkers = 40
+	// nodeWorkerCount is the number of parallel workers. In a measurement, 40 workers created 1,000 Nodes in 3.3 s.
+	nodeWorkerCount = 40
 
-	// minNodeRetry and maxNodeRetry are the shortest and the longest back-off while the API server does not answer.
-	minNodeRetry = 100 * time.Millisecond
-	maxNodeRetry = 5 * time.Second
+	// minNodeRetryDelay and maxNodeRetryDelay are the shortest and the longest back-off while the API server does not
+	// answer.
+	minNodeRetryDelay = 100 * time.Millisecond
+	maxNodeRetryDelay = 5 * time.Second
 
-	// nodeTimeout is the timeout of one call of syncNode.
-	nodeTimeout = 10 * time.Second
+	// nodeSyncTimeout is the timeout of one call of syncNode.
+	nodeSyncTimeout = 10 * time.Second
 )
 
 // nodeRegistry creates the Nodes of running instances, and removes the Nodes of instances that are gone. The registry
 // bases its decisions only on the instance's record. At most one worker at a time processes an instance. A nil registry
 // does nothing.
 type nodeRegistry struct {
-	cloud   *Cloud
-	nodes   Nodes
-	queue   workqueue.TypedRateLimitingInterface[int] // numbers of the instances to process
-	workers sync.WaitGroup
+	cloud      *Cloud
+	nodeClient NodeClient
+	queue      workqueue.TypedRateLimitingInterface[int] // numbers of the instances to process
+	workers    sync.WaitGroup
 }
 
-func newNodeRegistry(c *Cloud, nodes Nodes) *nodeRegistry {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[int](minNodeRetry, maxNodeRetry)
-	return &nodeRegistry{cloud: c, nodes: nodes, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
+func newNodeRegistry(c *Cloud, nodes NodeClient) *nodeRegistry {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[int](minNodeRetryDelay, maxNodeRetryDelay)
+	return &nodeRegistry{cloud: c, nodeClient: nodes, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
 // scheduleSync queues an instance for a call of syncNode after a delay; a delay of zero or less means at once.
@@ -65,7 +66,7 @@ func (n *nodeRegistry) scheduleSync(number int, after time.Duration) {
 }
 
 func (n *nodeRegistry) startWorkers() {
-	for range nodeWorkers {
+	for range nodeWorkerCount {
 		n.workers.Go(func() {
 			for n.processNextInstance() {
 			}
@@ -85,7 +86,7 @@ func (n *nodeRegistry) processNextInstance() bool {
 		return false
 	}
 	defer n.queue.Done(number)
-	ctx, cancel := context.WithTimeout(n.cloud.ctx, nodeTimeout)
+	ctx, cancel := context.WithTimeout(n.cloud.ctx, nodeSyncTimeout)
 	defer cancel()
 	again, err := n.syncNode(ctx, number)
 	if err != nil {
@@ -108,48 +109,48 @@ func (n *nodeRegistry) syncNode(ctx context.Context, number int) (time.Duration,
 	r, cleanup, ok := n.cloud.copyRecord(number)
 	now := time.Now()
 	switch {
-	case !ok || r.NodeEnded:
+	case !ok || r.NodeFinished:
 		return 0, nil
-	case isPast(r.Gone, now):
+	case isPast(r.GoneAt, now):
 		return n.cleanUpNode(ctx, r, now, cleanup)
-	case !r.Registered.IsZero() && !r.NodeInited && r.NodeInit > 0:
+	case !r.RegisteredAt.IsZero() && !r.NodeInitialized && r.NodeInitDelay > 0:
 		return n.initializeNode(ctx, r, now)
-	case !r.Registered.IsZero():
+	case !r.RegisteredAt.IsZero():
 		return timeUntilEnd(r, now), nil
-	case r.Spec.NeverBoots, isPast(r.Deleted, now), r.Spec.Initialize && r.Initialized.IsZero():
+	case r.Spec.NeverBoots, isPast(r.DeletedAt, now), r.Spec.NeedsInitialize && r.InitializedAt.IsZero():
 		return timeUntilEnd(r, now), nil
-	case r.Boots.After(now):
-		return r.Boots.Sub(now), nil
+	case r.BootedAt.After(now):
+		return r.BootedAt.Sub(now), nil
 	}
-	if err := n.nodes.Register(ctx, r.instanceAtTime(now), r.Spec, r.NodeInit > 0); err != nil {
+	if err := n.nodeClient.Register(ctx, r.instanceAtTime(now), r.Spec, r.NodeInitDelay > 0); err != nil {
 		return 0, err
 	}
 	// The instance may have ended during the creation of its Node, so the registry processes the instance again at
 	// once.
-	return time.Nanosecond, n.cloud.updateRecord(number, entryRegistered, func(r *instanceRecord) { r.Registered = now })
+	return time.Nanosecond, n.cloud.updateRecord(number, entryRegistered, func(r *instanceRecord) { r.RegisteredAt = now })
 }
 
-// initializeNode does the work of a cloud-controller-manager on a Node once the time NodeInit has passed.
+// initializeNode does the work of a cloud-controller-manager on a Node once the time NodeInitDelay has passed.
 func (n *nodeRegistry) initializeNode(ctx context.Context, r instanceRecord, now time.Time) (time.Duration, error) {
-	if due := r.Registered.Add(r.NodeInit); due.After(now) {
+	if due := r.RegisteredAt.Add(r.NodeInitDelay); due.After(now) {
 		return due.Sub(now), nil
 	}
-	if err := n.nodes.Initialize(ctx, r.instanceAtTime(now)); err != nil {
+	if err := n.nodeClient.Initialize(ctx, r.instanceAtTime(now)); err != nil {
 		return 0, err
 	}
 	return time.Nanosecond, n.cloud.updateRecord(
 		r.Number,
 		entryNodeInitialized,
-		func(r *instanceRecord) { r.NodeInited = true },
+		func(r *instanceRecord) { r.NodeInitialized = true },
 	)
 }
 
 // timeUntilEnd returns the time until a terminating instance is gone; zero if the instance is not terminating.
 func timeUntilEnd(r instanceRecord, now time.Time) time.Duration {
-	if r.Gone.IsZero() {
+	if r.GoneAt.IsZero() {
 		return 0
 	}
-	return r.Gone.Sub(now)
+	return r.GoneAt.Sub(now)
 }
 
 // cleanUpNode removes the Node of an instance that is gone. If the instance has vanished, cleanUpNode first stops the
@@ -160,27 +161,27 @@ func (n *nodeRegistry) cleanUpNode(
 	now time.Time,
 	cleanup time.Duration,
 ) (time.Duration, error) {
-	if !r.Registered.IsZero() {
+	if !r.RegisteredAt.IsZero() {
 		if r.Vanished {
-			if err := n.nodes.StopKubelet(ctx, r.instanceAtTime(now)); err != nil {
+			if err := n.nodeClient.StopKubelet(ctx, r.instanceAtTime(now)); err != nil {
 				return 0, err
 			}
 		}
 		if !r.KeepNode {
-			if due := r.Gone.Add(cleanup); due.After(now) {
+			if due := r.GoneAt.Add(cleanup); due.After(now) {
 				return due.Sub(now), nil
 			}
-			removed, err := n.nodes.Remove(ctx, r.instanceAtTime(now))
+			removed, err := n.nodeClient.Remove(ctx, r.instanceAtTime(now))
 			if err != nil {
 				return 0, err
 			}
 			n.cloud.countCleanup(removed)
 		}
 	}
-	return 0, n.cloud.updateRecord(r.Number, entryNodeEnded, func(r *instanceRecord) { r.NodeEnded = true })
+	return 0, n.cloud.updateRecord(r.Number, entryNodeFinished, func(r *instanceRecord) { r.NodeFinished = true })
 }
 
-// copyRecord returns a copy of an instance's record, and Behaviour.NodeCleanup; false if there is no record.
+// copyRecord returns a copy of an instance's record, and Behaviour.NodeCleanupDelay; false if there is no record.
 func (c *Cloud) copyRecord(number int) (instanceRecord, time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,7 +189,7 @@ func (c *Cloud) copyRecord(number int) (instanceRecord, time.Duration, bool) {
 	if r == nil {
 		return instanceRecord{}, 0, false
 	}
-	return *r, time.Duration(c.behaviour.NodeCleanup), true
+	return *r, time.Duration(c.behaviour.NodeCleanupDelay), true
 }
 
 // updateRecord changes the current record of an instance and commits the change.
@@ -202,7 +203,7 @@ func (c *Cloud) updateRecord(number int, what entryKind, change func(*instanceRe
 	r := *current
 	change(&r)
 	if what == entryRegistered {
-		c.stats.Nodes++
+		c.stats.CreatedNodes++
 	}
 	return c.commitRecord(what, r, nil)
 }
@@ -215,9 +216,9 @@ func (c *Cloud) RejoinNodes() error {
 	now := time.Now()
 	for _, number := range c.state.recordNumbers {
 		r := *c.state.records[number]
-		r.NodeEnded = false
+		r.NodeFinished = false
 		if r.existsAtTime(now) {
-			r.Registered, r.NodeInited = time.Time{}, false
+			r.RegisteredAt, r.NodeInitialized = time.Time{}, false
 		}
 		if err := c.commitRecord(entryRejoined, r, nil); err != nil {
 			return err
@@ -231,6 +232,6 @@ func (c *Cloud) countCleanup(removed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if removed {
-		c.stats.NodesCleaned++
+		c.stats.CleanedUpNodes++
 	}
 }

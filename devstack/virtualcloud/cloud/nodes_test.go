@@ -13,9 +13,9 @@ import (
 )
 
 // runWithNodes runs a test in a synctest bubble, with Nodes in memory.
-func runWithNodes(t *testing.T, test func(t *testing.T, dir string, nodes *memoryNodes)) {
+func runWithNodes(t *testing.T, test func(t *testing.T, dir string, nodes *memoryNodeClient)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, t.TempDir(), &memoryNodes{}) })
+	synctest.Test(t, func(t *testing.T) { test(t, t.TempDir(), &memoryNodeClient{}) })
 }
 
 // advanceTime advances the bubble's time and waits until all goroutines are blocked.
@@ -25,28 +25,28 @@ func advanceTime(d time.Duration) {
 }
 
 func TestNodeRegistersAfterTheBootLatency(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
-		r := createRequest("a")
+		r := newCreateRequest("a")
 		r.Spec.CreateLatency, r.Spec.BootLatency = durationPointer(3*time.Second), durationPointer(2*time.Second)
 		mustCreateInstance(t, c, r)
-		mustCreateInstance(t, c, createRequest("at-once"))
+		mustCreateInstance(t, c, newCreateRequest("at-once"))
 		advanceTime(time.Second)
 		assert.Equal(t, []string{"at-once"}, nodes.nodeNames())
 		advanceTime(time.Second)
 		assert.Equal(t, []string{"a", "at-once"}, nodes.nodeNames())
-		assert.Equal(t, 2, c.Stats().Nodes)
-		assert.False(t, c.Instances()[0].Registered.IsZero())
+		assert.Equal(t, 2, c.Stats().CreatedNodes)
+		assert.False(t, c.Instances()[0].RegisteredAt.IsZero())
 	})
 }
 
 func TestNodeWaitsForInitialize(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
-		r := createRequest("a")
-		r.Spec.Initialize, r.Spec.BootLatency = true, durationPointer(time.Second)
+		r := newCreateRequest("a")
+		r.Spec.NeedsInitialize, r.Spec.BootLatency = true, durationPointer(time.Second)
 		mustCreateInstance(t, c, r)
 		advanceTime(time.Hour)
 		assert.Empty(t, nodes.nodeNames())
@@ -58,53 +58,53 @@ func TestNodeWaitsForInitialize(t *testing.T) {
 }
 
 func TestInstanceThatNeverBootsRegistersNoNode(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
-		r := createRequest("a")
+		r := newCreateRequest("a")
 		r.Spec.NeverBoots = true
 		mustCreateInstance(t, c, r)
 		advanceTime(time.Hour)
 		assert.Empty(t, nodes.nodeNames())
 		require.NoError(t, c.terminateInstance("i-1", "c1"))
 		advanceTime(time.Hour)
-		assert.Zero(t, nodes.attempts)
+		assert.Zero(t, nodes.attemptCount)
 	})
 }
 
 func TestInstanceDeletedBeforeBootRegistersNoNode(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
-		r := createRequest("a")
+		r := newCreateRequest("a")
 		r.Spec.BootLatency, r.Spec.DeleteLatency = durationPointer(time.Second), durationPointer(time.Minute)
 		mustCreateInstance(t, c, r)
 		require.NoError(t, c.terminateInstance("i-1", "c1"))
 		advanceTime(time.Hour)
-		assert.Zero(t, nodes.attempts)
+		assert.Zero(t, nodes.attemptCount)
 	})
 }
 
 func TestNodeRegistrationIsRetriedWhileAPIServerIsUnavailable(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		nodes.setAPIServerUnavailable(true)
-		mustCreateInstance(t, c, createRequest("a"))
+		mustCreateInstance(t, c, newCreateRequest("a"))
 		advanceTime(time.Minute)
-		assert.Greater(t, nodes.attempts, 8)
-		assert.Less(t, nodes.attempts, 30, "it backs off")
+		assert.Greater(t, nodes.attemptCount, 8)
+		assert.Less(t, nodes.attemptCount, 30, "it backs off")
 		nodes.setAPIServerUnavailable(false)
-		advanceTime(maxNodeRetry)
+		advanceTime(maxNodeRetryDelay)
 		assert.Equal(t, []string{"a"}, nodes.nodeNames())
 	})
 }
 
 func TestNodeIsCleanedUpSomeTimeAfterItsInstance(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
-		r := createRequest("a")
+		r := newCreateRequest("a")
 		r.Spec.DeleteLatency = durationPointer(time.Minute)
 		mustCreateInstance(t, c, r)
 		advanceTime(time.Second)
@@ -113,24 +113,24 @@ func TestNodeIsCleanedUpSomeTimeAfterItsInstance(t *testing.T) {
 		assert.Equal(t, []string{"a"}, nodes.nodeNames())
 		advanceTime(time.Second)
 		assert.Empty(t, nodes.nodeNames())
-		assert.Equal(t, 1, c.Stats().NodesCleaned)
-		tries := nodes.attempts
+		assert.Equal(t, 1, c.Stats().CleanedUpNodes)
+		tries := nodes.attemptCount
 		advanceTime(time.Hour)
-		assert.Equal(t, tries, nodes.attempts, "once is enough")
+		assert.Equal(t, tries, nodes.attemptCount, "once is enough")
 	})
 }
 
 // An API server that was restored to an older state lacks the Node of a live instance, and has the Node of an instance
 // that is gone.
 func TestNodesRejoinARestoredAPIServer(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
-		mustCreateInstance(t, c, createRequest("gone"))
+		mustCreateInstance(t, c, newCreateRequest("gone"))
 		advanceTime(time.Second)
 		require.NoError(t, c.terminateInstance("i-1", "c1"))
 		advanceTime(time.Minute)
-		made := mustCreateInstance(t, c, createRequest("lost"))
+		made := mustCreateInstance(t, c, newCreateRequest("lost"))
 		advanceTime(time.Second)
 		_, err := nodes.Remove(t.Context(), made)
 		require.NoError(t, err)
@@ -146,10 +146,10 @@ func TestNodesRejoinARestoredAPIServer(t *testing.T) {
 }
 
 func TestCleanUpLeavesASuccessorsNodeAlone(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
-		mustCreateInstance(t, c, createRequest("a"))
+		mustCreateInstance(t, c, newCreateRequest("a"))
 		advanceTime(time.Second)
 		require.NoError(t, c.terminateInstance("i-1", "c1"))
 		nodes.mu.Lock()
@@ -157,16 +157,16 @@ func TestCleanUpLeavesASuccessorsNodeAlone(t *testing.T) {
 		nodes.mu.Unlock()
 		advanceTime(time.Hour)
 		assert.Equal(t, []string{"a"}, nodes.nodeNames())
-		assert.Zero(t, c.Stats().NodesCleaned)
+		assert.Zero(t, c.Stats().CleanedUpNodes)
 	})
 }
 
 func TestVanishedInstanceLeavesADeadNode(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
-		mustCreateInstance(t, c, createRequest("a"))
-		mustCreateInstance(t, c, createRequest("b"))
+		mustCreateInstance(t, c, newCreateRequest("a"))
+		mustCreateInstance(t, c, newCreateRequest("b"))
 		advanceTime(time.Second)
 		require.NoError(t, c.VanishInstance(admin.VanishRequest{Machine: "a"}))
 		require.NoError(t, c.VanishInstance(admin.VanishRequest{ID: "i-2", DeleteNode: true}))
@@ -175,21 +175,21 @@ func TestVanishedInstanceLeavesADeadNode(t *testing.T) {
 		assert.Equal(t, []string{"a"}, nodes.nodeNames())
 		assert.Contains(t, nodes.stoppedKubelets, "a")
 		assert.Contains(t, nodes.stoppedKubelets, "b")
-		assert.Equal(t, 2, c.Stats().Vanished)
-		assert.Zero(t, c.Stats().Live)
+		assert.Equal(t, 2, c.Stats().VanishedInstances)
+		assert.Zero(t, c.Stats().LiveInstances)
 	})
 }
 
 func TestRestartResumesBootsDeletionsAndCleanUps(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.CreateLatency = virtual.Duration(time.Minute) })
-		gone := createRequest("gone")
+		gone := newCreateRequest("gone")
 		gone.Spec.CreateLatency, gone.Spec.DeleteLatency = durationPointer(0), durationPointer(time.Minute)
 		mustCreateInstance(t, c, gone)
 		advanceTime(time.Second)
 		require.NoError(t, c.terminateInstance("i-1", "c1"))
-		go func() { _, _ = c.createInstance(t.Context(), createRequest("pending")) }()
+		go func() { _, _ = c.createInstance(t.Context(), newCreateRequest("pending")) }()
 		advanceTime(time.Second)
 		crashCloud(t, c)
 		advanceTime(30 * time.Second)
@@ -207,11 +207,15 @@ func TestRestartResumesBootsDeletionsAndCleanUps(t *testing.T) {
 }
 
 func TestCloudWithOwnNodeNamesInitializesNodes(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodes) {
+	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
-		editBehaviour(t, c, func(b *admin.Behaviour) { b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Minute) })
-		r := createRequest("a")
+		editBehaviour(
+			t,
+			c,
+			func(b *admin.Behaviour) { b.ChooseNodeNames, b.NodeInitDelay = true, virtual.Duration(time.Minute) },
+		)
+		r := newCreateRequest("a")
 		r.Spec.BootLatency = durationPointer(time.Second)
 		assert.Empty(t, mustCreateInstance(t, c, r).NodeName, "known when it boots")
 		advanceTime(2 * time.Second)

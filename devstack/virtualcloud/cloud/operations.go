@@ -26,20 +26,20 @@ func (c *Cloud) initializeInstance(id string) (virtual.Instance, error) {
 	switch {
 	case err != nil:
 		return virtual.Instance{}, err
-	case !r.Spec.Initialize:
+	case !r.Spec.NeedsInitialize:
 		return virtual.Instance{}, provider.Errorf(
 			provider.Unimplemented,
 			"instances of class %s are not initialized",
 			r.Tags.Class,
 		)
-	case isPast(r.Deleted, now):
+	case isPast(r.DeletedAt, now):
 		return virtual.Instance{}, provider.Errorf(provider.FailedPrecondition, "instance %s is being terminated", id)
-	case r.Initialized.IsZero():
-		r.Initialized = now
+	case r.InitializedAt.IsZero():
+		r.InitializedAt = now
 		if err := c.commitRecord(entryInitialized, r, nil); err != nil {
 			return virtual.Instance{}, err
 		}
-		c.registry.scheduleSync(r.Number, time.Until(r.Boots))
+		c.registry.scheduleSync(r.Number, time.Until(r.BootedAt))
 	}
 	return r.instanceAtTime(now), nil
 }
@@ -56,16 +56,16 @@ func (c *Cloud) terminateInstance(id, cluster string) error {
 		return err
 	case r.Tags.Cluster != cluster:
 		return provider.Errorf(provider.FailedPrecondition, "instance %s belongs to another cluster", id)
-	case isPast(r.Deleted, now):
+	case isPast(r.DeletedAt, now):
 		return nil
 	}
-	r.Deleted = now
-	r.Gone = now.Add(time.Duration(classValueOrDefault(r.Spec.DeleteLatency, c.behaviour.DeleteLatency)))
+	r.DeletedAt = now
+	r.GoneAt = now.Add(time.Duration(classValueOrDefault(r.Spec.DeleteLatency, c.behaviour.DeleteLatency)))
 	if err := c.commitRecord(entryDeleted, r, nil); err != nil {
 		return err
 	}
 	c.logger.Debug("instance terminating", "instance", id, "machine", r.Tags.Machine)
-	c.registry.scheduleSync(r.Number, time.Until(r.Gone.Add(time.Duration(c.behaviour.NodeCleanup))))
+	c.registry.scheduleSync(r.Number, time.Until(r.GoneAt.Add(time.Duration(c.behaviour.NodeCleanupDelay))))
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (c *Cloud) readStaleState(show func(w *cloudState, then time.Time) []virtua
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	c.state.lingerTime = time.Duration(c.behaviour.Linger)
+	c.state.lingerTime = time.Duration(c.behaviour.LingerTime)
 	return virtual.ReadAnswer{Now: now, Items: show(c.state, now.Add(-time.Duration(c.behaviour.Staleness)))}
 }
 
@@ -121,7 +121,7 @@ func (c *Cloud) cutPage(answer virtual.ReadAnswer, from string) virtual.ReadAnsw
 	c.mu.Unlock()
 	answer.Items = slices.DeleteFunc(answer.Items, func(i virtual.Instance) bool { return parseID(i.ID) < parseID(from) })
 	if size > 0 && len(answer.Items) > size {
-		answer.Items, answer.Next = answer.Items[:size], answer.Items[size].ID
+		answer.Items, answer.NextPage = answer.Items[:size], answer.Items[size].ID
 	}
 	return answer
 }
@@ -145,7 +145,7 @@ func (c *Cloud) VanishInstance(v admin.VanishRequest) error {
 		return provider.Errorf(provider.OutOfRange, "%d instances fit; name one by its id", len(found))
 	}
 	r := *found[0]
-	r.Gone, r.Vanished, r.KeepNode = now, true, !v.DeleteNode
+	r.GoneAt, r.Vanished, r.KeepNode = now, true, !v.DeleteNode
 	if err := c.commitRecord(entryVanished, r, nil); err != nil {
 		return err
 	}
@@ -176,23 +176,23 @@ func (c *Cloud) UserData(id string) ([]byte, error) {
 	return c.state.userData[r.Number], nil
 }
 
-// Reset restores the cloud's initial state. The Nodes of the ended instances are deleted after DefaultNodeCleanup.
+// Reset restores the cloud's initial state. The Nodes of the ended instances are deleted after DefaultNodeCleanupDelay.
 func (c *Cloud) Reset() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	for _, r := range c.state.liveRecords(now) {
 		ended := *r
-		ended.Deleted, ended.Gone = now, now
+		ended.DeletedAt, ended.GoneAt = now, now
 		if err := c.commitRecord(entryDeleted, ended, nil); err != nil {
 			return err
 		}
-		c.registry.scheduleSync(ended.Number, time.Duration(admin.DefaultNodeCleanup))
+		c.registry.scheduleSync(ended.Number, time.Duration(admin.DefaultNodeCleanupDelay))
 	}
-	c.epoch++
+	c.resetCount++
 	c.callGate = callGate{}
 	c.state.counters = savedCounters{}
-	c.stats = admin.Stats{Creating: c.stats.Creating}
+	c.stats = admin.Stats{PendingCreates: c.stats.PendingCreates}
 	if err := c.setBehaviour(admin.DefaultBehaviour()); err != nil {
 		return err
 	}

@@ -20,21 +20,21 @@ type instanceRecord struct {
 	Spec        virtual.Spec `json:"spec"`
 	ClientToken string       `json:"clientToken,omitempty"`
 
-	Accepted    time.Time `json:"accepted"`             // time from which the instance is pending
-	Runs        time.Time `json:"runs"`                 // time from which the instance is running
-	Boots       time.Time `json:"boots"`                // time from which the Node may register
-	Initialized time.Time `json:"initialized,omitzero"` // time of the initialize call
-	Deleted     time.Time `json:"deleted,omitzero"`     // time of the accepted delete call
-	Gone        time.Time `json:"gone,omitzero"`        // end of the instance; may be in the future
-	Vanished    bool      `json:"vanished,omitempty"`   // the instance ended without a delete call
+	AcceptedAt    time.Time `json:"accepted"`             // time from which the instance is pending
+	RunningAt     time.Time `json:"runs"`                 // time from which the instance is running
+	BootedAt      time.Time `json:"boots"`                // time from which the Node may register
+	InitializedAt time.Time `json:"initialized,omitzero"` // time of the initialize call
+	DeletedAt     time.Time `json:"deleted,omitzero"`     // time of the accepted delete call
+	GoneAt        time.Time `json:"gone,omitzero"`        // end of the instance; may be in the future
+	Vanished      bool      `json:"vanished,omitempty"`   // the instance ended without a delete call
 	// the Node stays after the end of the instance, without its simulated kubelet
 	KeepNode bool `json:"keepNode,omitempty"`
 
-	NodeName   string        `json:"nodeName,omitempty"`   // Node name chosen by the cloud; empty: Name
-	NodeInit   time.Duration `json:"nodeInit,omitempty"`   // time from Registered to the Node's initialization
-	Registered time.Time     `json:"registered,omitzero"`  // time of the Node's creation
-	NodeInited bool          `json:"nodeInited,omitempty"` // the Node has its provider ID and no uninitializedTaint
-	NodeEnded  bool          `json:"nodeEnded,omitempty"`  // the instance is gone, and its Node needs no further work
+	NodeName        string        `json:"nodeName,omitempty"`   // Node name chosen by the cloud; empty: Name
+	NodeInitDelay   time.Duration `json:"nodeInit,omitempty"`   // time from Registered to the Node's initialization
+	RegisteredAt    time.Time     `json:"registered,omitzero"`  // time of the Node's creation
+	NodeInitialized bool          `json:"nodeInited,omitempty"` // the Node has its provider ID and no uninitializedTaint
+	NodeFinished    bool          `json:"nodeEnded,omitempty"`  // the instance is gone, and its Node needs no further work
 }
 
 func (r *instanceRecord) id() string { return fmt.Sprintf("i-%d", r.Number) }
@@ -53,7 +53,7 @@ func parseID(id string) int {
 }
 
 func (r *instanceRecord) existsAtTime(t time.Time) bool {
-	return !r.Accepted.After(t) && (r.Gone.IsZero() || r.Gone.After(t))
+	return !r.AcceptedAt.After(t) && (r.GoneAt.IsZero() || r.GoneAt.After(t))
 }
 
 // isPast reports whether moment is set and not after t.
@@ -63,24 +63,24 @@ func isPast(moment, t time.Time) bool { return !moment.IsZero() && !moment.After
 func (r *instanceRecord) instanceAtTime(t time.Time) virtual.Instance {
 	state := virtual.StatePending
 	switch {
-	case isPast(r.Gone, t):
+	case isPast(r.GoneAt, t):
 		state = virtual.StateTerminated
-	case isPast(r.Deleted, t):
+	case isPast(r.DeletedAt, t):
 		state = virtual.StateTerminating
-	case isPast(r.Runs, t):
+	case isPast(r.RunningAt, t):
 		state = virtual.StateRunning
 	}
 	return virtual.Instance{
-		ID:          r.id(),
-		ProviderID:  virtual.ProviderID(r.Spec.Region, r.id()),
-		Name:        r.Name,
-		NodeName:    r.nodeName(t),
-		Tags:        r.Tags,
-		State:       state,
-		Initialize:  r.Spec.Initialize,
-		Initialized: isPast(r.Initialized, t),
-		Address:     r.address(),
-		Created:     r.Accepted,
+		ID:              r.id(),
+		ProviderID:      virtual.ProviderID(r.Spec.Region, r.id()),
+		Name:            r.Name,
+		NodeName:        r.nodeName(t),
+		Tags:            r.Tags,
+		State:           state,
+		NeedsInitialize: r.Spec.NeedsInitialize,
+		Initialized:     isPast(r.InitializedAt, t),
+		Address:         r.address(),
+		Created:         r.AcceptedAt,
 	}
 }
 
@@ -89,7 +89,7 @@ func (r *instanceRecord) nodeName(t time.Time) string {
 	switch {
 	case r.NodeName == "":
 		return r.Name
-	case isPast(r.Boots, t):
+	case isPast(r.BootedAt, t):
 		return r.NodeName
 	default:
 		return ""
@@ -105,6 +105,6 @@ func (r *instanceRecord) address() string {
 func (r *instanceRecord) adminInstance(t time.Time) admin.Instance {
 	return admin.Instance{
 		Instance: r.instanceAtTime(t), Zone: r.Spec.Zone, InstanceType: r.Spec.InstanceType,
-		ClientToken: r.ClientToken, Registered: r.Registered,
+		ClientToken: r.ClientToken, RegisteredAt: r.RegisteredAt,
 	}
 }

@@ -31,13 +31,13 @@ func (c *Cloud) Handler() http.Handler {
 	mux.HandleFunc("GET "+virtual.PathLimits, c.serveLimits)
 	mux.HandleFunc("POST "+virtual.PathInstances+"/{id}/initialize", c.serveInitialize)
 	mux.HandleFunc("DELETE "+virtual.PathInstances+"/{id}", c.serveDelete)
-	c.handleAdmin(mux)
+	c.registerAdminHandlers(mux)
 	return mux
 }
 
 func (c *Cloud) serveCreate(w http.ResponseWriter, r *http.Request) {
 	var request virtual.CreateRequest
-	if err := readBody(r, &request); err != nil {
+	if err := decodeBody(r, &request); err != nil {
 		c.writeRefusal(w, r, err)
 		return
 	}
@@ -45,7 +45,7 @@ func (c *Cloud) serveCreate(w http.ResponseWriter, r *http.Request) {
 	c.serveCall(
 		w,
 		r,
-		admin.Create,
+		admin.OperationCreate,
 		about,
 		func(ctx context.Context) (any, error) { return c.createInstance(ctx, request) },
 	)
@@ -54,7 +54,7 @@ func (c *Cloud) serveCreate(w http.ResponseWriter, r *http.Request) {
 func (c *Cloud) serveList(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	class := query.Get("class")
-	c.serveCall(w, r, admin.List, faultSubject{class: class}, func(context.Context) (any, error) {
+	c.serveCall(w, r, admin.OperationList, faultSubject{class: class}, func(context.Context) (any, error) {
 		return c.cutPage(c.listInstances(query.Get("cluster"), class), query.Get("page")), nil
 	})
 }
@@ -65,7 +65,7 @@ func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 	c.serveCall(
 		w,
 		r,
-		admin.Status,
+		admin.OperationStatus,
 		c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) || (uid != "" && r.Tags.MachineUID == uid) }),
 		func(context.Context) (any, error) {
 			if id != "" {
@@ -77,18 +77,18 @@ func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Cloud) serveLimits(w http.ResponseWriter, r *http.Request) {
-	c.serveCall(w, r, admin.Limits, faultSubject{}, func(context.Context) (any, error) { return c.Limits(), nil })
+	c.serveCall(w, r, admin.OperationLimits, faultSubject{}, func(context.Context) (any, error) { return c.Limits(), nil })
 }
 
 func (c *Cloud) serveInitialize(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	c.serveCall(w, r, admin.Initialize, c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) }),
+	c.serveCall(w, r, admin.OperationInitialize, c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) }),
 		func(context.Context) (any, error) { return c.initializeInstance(id) })
 }
 
 func (c *Cloud) serveDelete(w http.ResponseWriter, r *http.Request) {
 	id, cluster := r.PathValue("id"), r.URL.Query().Get("cluster")
-	c.serveCall(w, r, admin.Delete, c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) }),
+	c.serveCall(w, r, admin.OperationDelete, c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) }),
 		func(context.Context) (any, error) { return struct{}{}, c.terminateInstance(id, cluster) })
 }
 
@@ -126,7 +126,7 @@ func (c *Cloud) serveCall(
 	}
 	answer, err := effect(r.Context())
 	if err == nil {
-		err = c.waitWhileHanging(r.Context(), op, admin.AfterEffect)
+		err = c.waitWhileHanging(r.Context(), op, admin.HangAfterEffect)
 	}
 	if err == nil && struck != nil {
 		err = struck.refusal()
@@ -147,12 +147,12 @@ func (c *Cloud) authenticate(r *http.Request) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, accepted := range c.behaviour.Tokens {
+	for _, accepted := range c.behaviour.AcceptedTokens {
 		if subtle.ConstantTimeCompare([]byte(token), []byte(accepted)) == 1 {
 			return nil
 		}
 	}
-	if len(c.behaviour.Tokens) > 0 {
+	if len(c.behaviour.AcceptedTokens) > 0 {
 		return provider.Errorf(provider.Unauthenticated, "the credentials are not valid")
 	}
 	return nil
@@ -204,8 +204,8 @@ func writeAnswer(w http.ResponseWriter, status int, answer any) {
 	_ = json.NewEncoder(w).Encode(answer) // an error means that the client has gone
 }
 
-// readBody decodes a request's JSON body. An unknown field is an error.
-func readBody(r *http.Request, into any) error {
+// decodeBody decodes a request's JSON body. An unknown field is an error.
+func decodeBody(r *http.Request, into any) error {
 	decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBodyBytes))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {

@@ -56,22 +56,22 @@ func sendRequest(t testing.TB, method, url string, body any) (*http.Response, []
 	return answer, content
 }
 
-func TestRefusalAsHTTPAnswer(t *testing.T) {
+func TestRefusalIsAnHTTPErrorWithRetryAfter(t *testing.T) {
 	address, back, logged := serveCloud(t)
 	require.NoError(t, back.AddFault(t.Context(), admin.Fault{
-		Operation:  admin.Create,
+		Operation:  admin.OperationCreate,
 		Code:       "ResourceExhausted",
 		Message:    "no room",
 		RetryAfter: virtual.Duration(1500 * time.Millisecond),
 	}))
-	answer, body := sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
+	answer, body := sendRequest(t, http.MethodPost, address+virtual.PathInstances, newCreateRequest("a"))
 	assert.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
 	assert.Equal(t, "2", answer.Header.Get("Retry-After"), "whole seconds, rounded up")
 	assert.JSONEq(t, `{"code":"ResourceExhausted","message":"no room","retryAfter":"1.5s"}`, string(body))
 
 	stats, err := back.Stats(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, map[admin.Operation]int{admin.Create: 1}, stats.Calls)
+	assert.Equal(t, map[admin.Operation]int{admin.OperationCreate: 1}, stats.Calls)
 	assert.Equal(t, map[string]int{"ResourceExhausted": 1}, stats.Errors)
 	assert.NotContains(t, logged.String(), testToken)
 }
@@ -85,23 +85,26 @@ func TestCredentialsAreCheckedAndNotLogged(t *testing.T) {
 
 	require.NoError(
 		t,
-		back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another", "third"} }),
+		back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.AcceptedTokens = []string{"another", "third"} }),
 	)
-	answer, body := sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
+	answer, body := sendRequest(t, http.MethodPost, address+virtual.PathInstances, newCreateRequest("a"))
 	assert.Equal(t, http.StatusUnauthorized, answer.StatusCode)
 	assert.NotContains(t, string(body)+logged.String(), testToken)
 
 	require.NoError(
 		t,
-		back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = append(b.Tokens, testToken) }),
+		back.ChangeBehaviour(
+			t.Context(),
+			func(b *admin.Behaviour) { b.AcceptedTokens = append(b.AcceptedTokens, testToken) },
+		),
 	)
-	answer, _ = sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
+	answer, _ = sendRequest(t, http.MethodPost, address+virtual.PathInstances, newCreateRequest("a"))
 	assert.Equal(t, http.StatusOK, answer.StatusCode)
 	assert.NotContains(t, logged.String(), testToken)
 	assert.Contains(t, logged.String(), "instance accepted")
 }
 
-func TestMalformedRequests(t *testing.T) {
+func TestMalformedRequestsAreRefused(t *testing.T) {
 	address, _, _ := serveCloud(t)
 	for body, want := range map[string]string{
 		`{`:                 `request: unexpected EOF`,
@@ -124,7 +127,7 @@ func TestMalformedRequests(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, answer.StatusCode)
 }
 
-func TestAdminAPI(t *testing.T) {
+func TestAdminAPIChangesTheCloud(t *testing.T) {
 	address, back, _ := serveCloud(t)
 	ctx := t.Context()
 	b, err := back.Behaviour(ctx)
@@ -142,7 +145,7 @@ func TestAdminAPI(t *testing.T) {
 	_, body = sendRequest(t, http.MethodPut, address+admin.PathBehaviour, `{"stalenes": "1s"}`)
 	assert.Contains(t, string(body), `unknown field`)
 
-	r := createRequest("a")
+	r := newCreateRequest("a")
 	r.UserData = []byte("hello")
 	planted, err := back.CreateByHand(ctx, r)
 	require.NoError(t, err)
@@ -163,7 +166,7 @@ func TestAdminAPI(t *testing.T) {
 	_, err = back.UserData(ctx, planted.ID)
 	require.Error(t, err)
 
-	require.NoError(t, back.AddFault(ctx, admin.Fault{Operation: admin.List, Code: "Internal"}))
+	require.NoError(t, back.AddFault(ctx, admin.Fault{Operation: admin.OperationList, Code: "Internal"}))
 	faults, err := back.Faults(ctx)
 	require.NoError(t, err)
 	assert.Len(t, faults, 1)
@@ -171,29 +174,29 @@ func TestAdminAPI(t *testing.T) {
 	require.NoError(t, back.ResetCloud(ctx))
 	stats, err := back.Stats(ctx)
 	require.NoError(t, err)
-	assert.Zero(t, stats.Creates)
+	assert.Zero(t, stats.CreatedInstances)
 }
 
 func TestHangingCreateCallHasCreatedTheInstance(t *testing.T) {
 	address, back, _ := serveCloud(t)
 	require.NoError(t, back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
-		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.AfterEffect}
+		b.HangPoints = map[admin.Operation]admin.HangPoint{admin.OperationCreate: admin.HangAfterEffect}
 	}))
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		sendRequest(t, http.MethodPost, address+virtual.PathInstances, createRequest("a"))
+		sendRequest(t, http.MethodPost, address+virtual.PathInstances, newCreateRequest("a"))
 	}()
 	require.Eventually(t, func() bool {
 		instances, err := back.Instances(t.Context())
 		return err == nil && len(instances) == 1
 	}, 2*time.Minute, time.Millisecond)
 	assert.Empty(t, answered)
-	require.NoError(t, back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
+	require.NoError(t, back.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.HangPoints = nil }))
 	<-answered
 }
 
-func TestHealth(t *testing.T) {
+func TestHealthzAnswersOK(t *testing.T) {
 	address, _, _ := serveCloud(t)
 	_, body := sendRequest(t, http.MethodGet, address+"/healthz", nil)
 	assert.Equal(t, "ok\n", string(body))
@@ -203,7 +206,7 @@ func TestHealth(t *testing.T) {
 func BenchmarkCreate(b *testing.B) {
 	address, _, _ := serveCloud(b)
 	for i := 0; b.Loop(); i++ {
-		sendRequest(b, http.MethodPost, address+virtual.PathInstances, createRequest(fmt.Sprintf("m-%d", i)))
+		sendRequest(b, http.MethodPost, address+virtual.PathInstances, newCreateRequest(fmt.Sprintf("m-%d", i)))
 	}
 }
 

@@ -15,10 +15,10 @@ func (c *Cloud) Stats() admin.Stats {
 	s := c.stats
 	s.Calls, s.Errors = maps.Clone(s.Calls), maps.Clone(s.Errors)
 	kept := c.state.counters
-	s.Creates, s.Deletes, s.Vanished = kept.Creates, kept.Deletes, kept.Vanished
-	s.MaxLive, s.DuplicateCreates = kept.MaxLive, kept.DuplicateCreates
+	s.CreatedInstances, s.DeletedInstances, s.VanishedInstances = kept.CreatedInstances, kept.DeletedInstances, kept.VanishedInstances
+	s.MaxLiveInstances, s.DuplicateInstances = kept.MaxLiveInstances, kept.DuplicateInstances
 	live := c.state.liveRecords(time.Now())
-	s.Live = len(live)
+	s.LiveInstances = len(live)
 	s.LiveDuplicateUIDs = countDuplicates(live, func(r *instanceRecord) string { return uidKey(r.Tags) })
 	s.LiveDuplicateNames = countDuplicates(live, func(r *instanceRecord) string { return r.Tags.Cluster + "/" + r.Name })
 	return s

@@ -15,13 +15,13 @@ import (
 
 // The names of the files in the data folder.
 const (
-	logFile       = "instances.log"
-	behaviourFile = "behaviour.json"
-	lockFile      = "lock"
+	logFileName       = "instances.log"
+	behaviourFileName = "behaviour.json"
+	lockFileName      = "lock"
 )
 
-// compactAboveBytes is the log size, in bytes, above which a running cloud compacts the log.
-const compactAboveBytes = 32 << 20
+// minCompactionBytes is the log size, in bytes, above which a running cloud compacts the log.
+const minCompactionBytes = 32 << 20
 
 // goneRecordLifetime is how long compactions keep the record of an instance that is gone. This time is longer than any
 // useful staleness.
@@ -32,11 +32,11 @@ const goneRecordLifetime = 10 * time.Minute
 // not answer the call that wrote the line. The store does not call fsync: the log must survive the end of the process,
 // but not a crash of the computer.
 type store struct {
-	dir            string
-	file           *os.File
-	logSize        int64 // size of all complete lines, in bytes
-	compactionSize int64 // size above which the cloud compacts the log
-	lockFile       *os.File
+	dir                 string
+	logFile             *os.File
+	logSize             int64 // size of all complete lines, in bytes
+	compactionThreshold int64 // size above which the cloud compacts the log
+	lockFile            *os.File
 }
 
 // openStore opens the data folder, rebuilds the state from the log and compacts the log. If another process has the
@@ -45,7 +45,7 @@ func openStore(dir string, now time.Time) (*store, *cloudState, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make data folder: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, lockFileName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open lock: %w", err)
 	}
@@ -68,7 +68,7 @@ func openStore(dir string, now time.Time) (*store, *cloudState, error) {
 // loadState rebuilds the state from the log, and ignores an incomplete last line.
 func (s *store) loadState() (*cloudState, error) {
 	w := newCloudState()
-	file, err := os.Open(filepath.Join(s.dir, logFile))
+	file, err := os.Open(filepath.Join(s.dir, logFileName))
 	if errors.Is(err, os.ErrNotExist) {
 		return w, nil
 	}
@@ -99,12 +99,12 @@ func (s *store) loadState() (*cloudState, error) {
 // compactLog writes the state as a new log, replaces the old log atomically, and opens the new log for appending.
 // compactLog drops instances that have been gone for goneRecordLifetime.
 func (s *store) compactLog(w *cloudState, now time.Time) error {
-	w.forgetRecords(func(r *instanceRecord) bool {
-		return isPast(r.Gone, now.Add(-goneRecordLifetime)) && (r.NodeEnded || r.Registered.IsZero())
+	w.removeRecords(func(r *instanceRecord) bool {
+		return isPast(r.GoneAt, now.Add(-goneRecordLifetime)) && (r.NodeFinished || r.RegisteredAt.IsZero())
 	})
 	var content bytes.Buffer
 	encoder := json.NewEncoder(&content) // Encode ends each value with a line break
-	if err := encoder.Encode(logEntry{Kind: entrySummary, Counters: &w.counters, Next: w.nextNumber}); err != nil {
+	if err := encoder.Encode(logEntry{Kind: entrySummary, Counters: &w.counters, NextNumber: w.nextNumber}); err != nil {
 		return fmt.Errorf("encode summary: %w", err)
 	}
 	for _, number := range w.recordNumbers {
@@ -115,7 +115,7 @@ func (s *store) compactLog(w *cloudState, now time.Time) error {
 		}
 	}
 	// The new file is open before the rename, so that no entry can go to the old log.
-	path := filepath.Join(s.dir, logFile)
+	path := filepath.Join(s.dir, logFileName)
 	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("open new log: %w", err)
@@ -127,13 +127,13 @@ func (s *store) compactLog(w *cloudState, now time.Time) error {
 		_ = file.Close()
 		return fmt.Errorf("put new log in place: %w", err)
 	}
-	if s.file != nil {
-		_ = s.file.Close()
+	if s.logFile != nil {
+		_ = s.logFile.Close()
 	}
-	s.file = file
+	s.logFile = file
 	s.logSize = int64(content.Len())
 	// factor 2, so that a large log is not compacted at each change
-	s.compactionSize = max(compactAboveBytes, 2*s.logSize)
+	s.compactionThreshold = max(minCompactionBytes, 2*s.logSize)
 	return nil
 }
 
@@ -144,8 +144,8 @@ func (s *store) appendEntry(e logEntry) error {
 		return fmt.Errorf("encode entry: %w", err)
 	}
 	line = append(line, '\n')
-	if _, err := s.file.Write(line); err != nil {
-		_ = s.file.Truncate(s.logSize) // a partial line, for example on a full disk, would corrupt the next line
+	if _, err := s.logFile.Write(line); err != nil {
+		_ = s.logFile.Truncate(s.logSize) // a partial line, for example on a full disk, would corrupt the next line
 		return fmt.Errorf("write log: %w", err)
 	}
 	s.logSize += int64(len(line))
@@ -173,4 +173,4 @@ func (s *store) readFile(name string) ([]byte, error) {
 	return content, err
 }
 
-func (s *store) close() error { return errors.Join(s.file.Close(), s.lockFile.Close()) }
+func (s *store) close() error { return errors.Join(s.logFile.Close(), s.lockFile.Close()) }

@@ -20,13 +20,13 @@ import (
 func makeChanges(t *testing.T, c *Cloud) {
 	t.Helper()
 	for _, name := range []string{"a", "b", "c"} {
-		r := createRequest(name)
-		r.Spec.Initialize, r.UserData, r.ClientToken = true, []byte("data of "+name), "token-"+name
+		r := newCreateRequest(name)
+		r.Spec.NeedsInitialize, r.UserData, r.ClientToken = true, []byte("data of "+name), "token-"+name
 		mustCreateInstance(t, c, r)
 	}
 	_, err := c.initializeInstance("i-1")
 	require.NoError(t, err)
-	_, err = c.CreateByHand(createRequest("a"))
+	_, err = c.CreateByHand(newCreateRequest("a"))
 	require.NoError(t, err)
 	require.NoError(t, c.terminateInstance("i-2", "c1"))
 	require.NoError(t, c.VanishInstance(admin.VanishRequest{ID: "i-3"}))
@@ -43,12 +43,12 @@ func TestCloudStateSurvivesAKill(t *testing.T) {
 	for range 2 { // the second Open reads a compacted log
 		again := openCloud(t, dir, nil)
 		after := again.Stats()
-		assert.Equal(t, before.Creates, after.Creates)
-		assert.Equal(t, before.Deletes, after.Deletes)
-		assert.Equal(t, before.Vanished, after.Vanished)
-		assert.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
+		assert.Equal(t, before.CreatedInstances, after.CreatedInstances)
+		assert.Equal(t, before.DeletedInstances, after.DeletedInstances)
+		assert.Equal(t, before.VanishedInstances, after.VanishedInstances)
+		assert.Equal(t, before.DuplicateInstances, after.DuplicateInstances)
 		assert.Equal(t, before.LiveDuplicateUIDs, after.LiveDuplicateUIDs)
-		assert.Equal(t, before.MaxLive, after.MaxLive)
+		assert.Equal(t, before.MaxLiveInstances, after.MaxLiveInstances)
 		assert.Equal(t, 7, again.Behaviour().Quotas["total"])
 		require.Len(t, again.Instances(), len(instances))
 		for i, instance := range again.Instances() {
@@ -64,10 +64,10 @@ func TestCloudStateSurvivesAKill(t *testing.T) {
 
 	last := openCloud(t, dir, nil)
 	defer crashCloud(t, last)
-	r := createRequest("a")
+	r := newCreateRequest("a")
 	r.ClientToken = "token-a"
 	assert.Equal(t, "i-1", mustCreateInstance(t, last, r).ID, "client tokens outlive the process too")
-	assert.Equal(t, "i-5", mustCreateInstance(t, last, createRequest("d")).ID, "no number is used twice")
+	assert.Equal(t, "i-5", mustCreateInstance(t, last, newCreateRequest("d")).ID, "no number is used twice")
 }
 
 // If a process is killed during a write, any part of the last line may remain. In each case, the cloud opens with the
@@ -77,11 +77,11 @@ func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 	c := openCloud(t, dir, nil)
 	makeChanges(t, c)
 	crashCloud(t, c)
-	whole, err := os.ReadFile(filepath.Join(dir, logFile))
+	whole, err := os.ReadFile(filepath.Join(dir, logFileName))
 	require.NoError(t, err)
 
 	torn := t.TempDir()
-	path := filepath.Join(torn, logFile)
+	path := filepath.Join(torn, logFileName)
 	expected := []*cloudState{}
 	lines := bytes.SplitAfter(whole, []byte("\n"))
 	for n := range lines {
@@ -90,14 +90,14 @@ func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 		require.NoError(t, err)
 		expected = append(expected, w)
 	}
-	for _, cut := range tornWritePositions(lines) {
+	for _, cut := range truncationPositions(lines) {
 		require.NoError(t, os.WriteFile(path, whole[:cut], 0o600))
 		st, w, err := openStore(torn, time.Now())
 		require.NoError(t, err, "cut at byte %d", cut)
 		want := expected[bytes.Count(whole[:cut], []byte("\n"))]
 		require.Equal(t, want.recordNumbers, w.recordNumbers, "cut at byte %d", cut)
 		require.Equal(t, want.counters, w.counters, "cut at byte %d", cut)
-		r := instanceRecord{Number: w.nextNumber, Name: "after", Accepted: time.Now()}
+		r := instanceRecord{Number: w.nextNumber, Name: "after", AcceptedAt: time.Now()}
 		require.NoError(t, st.appendEntry(logEntry{Kind: entryCreated, Record: &r}))
 		require.NoError(t, st.close())
 		again, err := (&store{dir: torn}).loadState()
@@ -106,9 +106,9 @@ func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 	}
 }
 
-// tornWritePositions returns the positions at which a test truncates a log: every byte of the last line, and the bytes
+// truncationPositions returns the positions at which a test truncates a log: every byte of the last line, and the bytes
 // around each line break.
-func tornWritePositions(lines [][]byte) []int {
+func truncationPositions(lines [][]byte) []int {
 	var at []int
 	end := 0
 	for n, line := range lines {
@@ -127,7 +127,7 @@ func TestCorruptLogIsRefused(t *testing.T) {
 	const whole = `{"kind":"summary","counters":{},"next":1}` + "\n"
 	for _, spoiled := range []string{"{not JSON", "{}", `{"kind":"summary"}`, `{"kind":"created"}`} {
 		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, logFile), []byte(whole+spoiled+"\n"+whole), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, logFileName), []byte(whole+spoiled+"\n"+whole), 0o600))
 		_, err := Open(Options{Dir: dir})
 		require.ErrorContains(t, err, "read line 2 of log", spoiled)
 	}
@@ -144,10 +144,10 @@ func TestDataFolderHasOneOwner(t *testing.T) {
 
 func TestFailedWriteChangesNothing(t *testing.T) {
 	c := openCloud(t, t.TempDir(), nil)
-	require.NoError(t, c.store.file.Close())
-	_, err := c.createInstance(t.Context(), createRequest("a"))
+	require.NoError(t, c.store.logFile.Close())
+	_, err := c.createInstance(t.Context(), newCreateRequest("a"))
 	assert.Equal(t, provider.Internal, provider.CodeOfError(err))
-	assert.Zero(t, c.Stats().Creates)
+	assert.Zero(t, c.Stats().CreatedInstances)
 	assert.Empty(t, c.Instances())
 }
 
@@ -161,8 +161,8 @@ func TestCompactionDropsOldRecords(t *testing.T) {
 		c = openCloud(t, dir, nil)
 		defer crashCloud(t, c)
 		assert.Equal(t, []int{1, 4}, c.state.recordNumbers)
-		assert.Equal(t, 4, c.Stats().Creates, "what is forgotten stays counted")
-		content, err := os.ReadFile(filepath.Join(dir, logFile))
+		assert.Equal(t, 4, c.Stats().CreatedInstances, "what is forgotten stays counted")
+		content, err := os.ReadFile(filepath.Join(dir, logFileName))
 		require.NoError(t, err)
 		assert.NotContains(t, string(content), `"name":"b"`)
 		assert.Equal(t, 3, bytes.Count(content, []byte("\n")))
@@ -172,10 +172,10 @@ func TestCompactionDropsOldRecords(t *testing.T) {
 func TestLogIsCompactedWhileTheCloudRuns(t *testing.T) {
 	dir := t.TempDir()
 	c := openCloud(t, dir, nil)
-	c.store.compactionSize = 1 // The next write exceeds this size, so the cloud compacts the log.
-	mustCreateInstance(t, c, createRequest("a"))
-	assert.GreaterOrEqual(t, c.store.compactionSize, int64(compactAboveBytes))
-	mustCreateInstance(t, c, createRequest("b"))
+	c.store.compactionThreshold = 1 // The next write exceeds this size, so the cloud compacts the log.
+	mustCreateInstance(t, c, newCreateRequest("a"))
+	assert.GreaterOrEqual(t, c.store.compactionThreshold, int64(minCompactionBytes))
+	mustCreateInstance(t, c, newCreateRequest("b"))
 	crashCloud(t, c)
 	c = openCloud(t, dir, nil)
 	defer crashCloud(t, c)

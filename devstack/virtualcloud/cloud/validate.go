@@ -40,25 +40,25 @@ func validateBehaviour(b admin.Behaviour) error {
 		if err := validateOperation(op); err != nil {
 			return err
 		}
-		if limit.PerSecond <= 0 || limit.Burst < 1 {
+		if limit.TokensPerSecond <= 0 || limit.Burst < 1 {
 			return provider.Errorf(provider.InvalidArgument, "rateLimits.%s: perSecond must be above 0 and burst at least 1", op)
 		}
 		if limit.Code != "" && !isCodeName(limit.Code) {
 			return provider.Errorf(provider.InvalidArgument, "rateLimits.%s.code: %q is no code", op, limit.Code)
 		}
 	}
-	for op, point := range b.Hangs {
+	for op, point := range b.HangPoints {
 		if err := validateOperation(op); err != nil {
 			return err
 		}
-		if point != admin.BeforeEffect && point != admin.AfterEffect {
+		if point != admin.HangBeforeEffect && point != admin.HangAfterEffect {
 			return provider.Errorf(
 				provider.InvalidArgument,
 				"hangs.%s: %q is neither %q nor %q",
 				op,
 				point,
-				admin.BeforeEffect,
-				admin.AfterEffect,
+				admin.HangBeforeEffect,
+				admin.HangAfterEffect,
 			)
 		}
 	}
@@ -72,7 +72,7 @@ func validateFault(f admin.Fault) error {
 	switch {
 	case !isCodeName(f.Code):
 		return provider.Errorf(provider.InvalidArgument, "code: %q is no code", f.Code)
-	case f.Count < 0 || f.Every < 0:
+	case f.FailureCount < 0 || f.EveryNthCall < 0:
 		return provider.Errorf(provider.InvalidArgument, "count and every must not be negative")
 	case f.Probability < 0 || f.Probability > 1:
 		return provider.Errorf(provider.InvalidArgument, "probability: %v is not between 0 and 1", f.Probability)

@@ -23,11 +23,11 @@ type cloudState struct {
 
 // savedCounters are the counters that survive a restart of the cloud.
 type savedCounters struct {
-	Creates          int `json:"creates"`
-	Deletes          int `json:"deletes"`
-	Vanished         int `json:"vanished"`
-	MaxLive          int `json:"maxLive"`
-	DuplicateCreates int `json:"duplicateCreates"`
+	CreatedInstances   int `json:"creates"`
+	DeletedInstances   int `json:"deletes"`
+	VanishedInstances  int `json:"vanished"`
+	MaxLiveInstances   int `json:"maxLive"`
+	DuplicateInstances int `json:"duplicateCreates"`
 }
 
 func newCloudState() *cloudState {
@@ -39,11 +39,11 @@ func newCloudState() *cloudState {
 
 // logEntry is one line of the log: the new content of a record, or the counters at a compaction.
 type logEntry struct {
-	Kind     entryKind       `json:"kind"`
-	Record   *instanceRecord `json:"record,omitempty"`
-	UserData []byte          `json:"userData,omitempty"` // only in entries of the kinds created and kept
-	Counters *savedCounters  `json:"counters,omitempty"` // only in a summary
-	Next     int             `json:"next,omitempty"`     // number of the next instance; only in a summary
+	Kind       entryKind       `json:"kind"`
+	Record     *instanceRecord `json:"record,omitempty"`
+	UserData   []byte          `json:"userData,omitempty"` // only in entries of the kinds created and kept
+	Counters   *savedCounters  `json:"counters,omitempty"` // only in a summary
+	NextNumber int             `json:"next,omitempty"`     // number of the next instance; only in a summary
 }
 
 // entryKind names the change of a record that a logEntry contains.
@@ -58,14 +58,14 @@ const (
 	entryVanished        entryKind = "vanished"
 	entryRegistered      entryKind = "registered"
 	entryNodeInitialized entryKind = "nodeInited"
-	entryNodeEnded       entryKind = "nodeEnded"
+	entryNodeFinished    entryKind = "nodeEnded"
 	entryRejoined        entryKind = "rejoined" // the registry processes the Node again from the start
 )
 
 // applyEntry applies one log entry to the state.
 func (w *cloudState) applyEntry(e logEntry) {
 	if e.Kind == entrySummary {
-		w.counters, w.nextNumber = *e.Counters, e.Next
+		w.counters, w.nextNumber = *e.Counters, e.NextNumber
 		return
 	}
 	r := e.Record
@@ -74,9 +74,9 @@ func (w *cloudState) applyEntry(e logEntry) {
 	}
 	switch e.Kind { //nolint:exhaustive // no other kind is counted here
 	case entryDeleted:
-		w.counters.Deletes++
+		w.counters.DeletedInstances++
 	case entryVanished:
-		w.counters.Vanished++
+		w.counters.VanishedInstances++
 	}
 	if _, known := w.records[r.Number]; !known {
 		w.recordNumbers = append(w.recordNumbers, r.Number)
@@ -93,14 +93,14 @@ func (w *cloudState) applyEntry(e logEntry) {
 
 // countCreation counts a creation at the record's own time, so that a replay of the log gives the same counters.
 func (w *cloudState) countCreation(r *instanceRecord) {
-	w.counters.Creates++
+	w.counters.CreatedInstances++
 	for _, number := range w.numbersByUID[uidKey(r.Tags)] {
-		if r.Tags.MachineUID != "" && w.records[number].existsAtTime(r.Accepted) {
-			w.counters.DuplicateCreates++
+		if r.Tags.MachineUID != "" && w.records[number].existsAtTime(r.AcceptedAt) {
+			w.counters.DuplicateInstances++
 			break
 		}
 	}
-	w.counters.MaxLive = max(w.counters.MaxLive, len(w.liveRecords(r.Accepted))+1)
+	w.counters.MaxLiveInstances = max(w.counters.MaxLiveInstances, len(w.liveRecords(r.AcceptedAt))+1)
 }
 
 func uidKey(tags virtual.Tags) string { return tags.Cluster + "/" + tags.MachineUID }
@@ -115,7 +115,7 @@ func (w *cloudState) liveRecords(t time.Time) []*instanceRecord {
 			records = append(records, r)
 			return false
 		}
-		return !r.Gone.IsZero() && !r.Gone.After(t) // an instance accepted after t stays in possiblyLiveNumbers
+		return !r.GoneAt.IsZero() && !r.GoneAt.After(t) // an instance accepted after t stays in possiblyLiveNumbers
 	})
 	return records
 }
@@ -129,15 +129,15 @@ func (w *cloudState) visibleInstances(
 	items := []virtual.Instance{}
 	for _, number := range numbers {
 		r := w.records[number]
-		if r != nil && !r.Accepted.After(t) && !isPast(r.Gone, t.Add(-w.lingerTime)) && wanted(r) {
+		if r != nil && !r.AcceptedAt.After(t) && !isPast(r.GoneAt, t.Add(-w.lingerTime)) && wanted(r) {
 			items = append(items, r.instanceAtTime(t))
 		}
 	}
 	return items
 }
 
-// forgetRecords removes the unwanted records.
-func (w *cloudState) forgetRecords(unwanted func(*instanceRecord) bool) {
+// removeRecords removes the unwanted records.
+func (w *cloudState) removeRecords(unwanted func(*instanceRecord) bool) {
 	fresh := newCloudState()
 	fresh.nextNumber, fresh.counters = w.nextNumber, w.counters
 	for _, number := range w.recordNumbers {

@@ -23,8 +23,8 @@ import (
 
 // Shop is the namespace of all objects. Filter is the label value of the sets that Millwright reconciles.
 const (
-	Shop   = "shop"
-	Filter = "millwright"
+	Namespace   = "shop"
+	WatchFilter = "millwright"
 )
 
 // Noon is the time at which the tests observe the objects.
@@ -58,7 +58,7 @@ func MinutesBeforeNoon(minutes int) metav1.Time {
 
 // DefaultSettings contains the settings for an installation in a cluster in which Cluster API's own controllers watch
 // all objects.
-var DefaultSettings = capi.Settings{WatchFilter: Filter}
+var DefaultSettings = capi.Settings{WatchFilter: WatchFilter}
 
 // NewOfflineCache returns a Cache with these preflight settings, for functions that read only their arguments.
 func NewOfflineCache(settings capi.Settings, preflight cache.PreflightConfig) *capi.Cache {
@@ -68,7 +68,7 @@ func NewOfflineCache(settings capi.Settings, preflight cache.PreflightConfig) *c
 // NewMetadata returns the metadata of an object.
 func NewMetadata(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace:         Shop,
+		Namespace:         Namespace,
 		Name:              name,
 		UID:               types.UID("uid-" + name),
 		ResourceVersion:   "900",
@@ -102,16 +102,16 @@ func applyChanges[T any](object T, changes []func(T)) T {
 // NewSet returns a set of Cluster c that Millwright has prepared.
 func NewSet(name string, replicas int32, change ...SetChange) *clusterv1.MachineSet {
 	s := &clusterv1.MachineSet{ObjectMeta: NewMetadata(name)}
-	s.Labels = map[string]string{clusterv1.WatchLabel: Filter, clusterv1.ClusterNameLabel: "c"}
+	s.Labels = map[string]string{clusterv1.WatchLabel: WatchFilter, clusterv1.ClusterNameLabel: "c"}
 	s.Finalizers = []string{capi.Finalizer}
-	s.OwnerReferences = []metav1.OwnerReference{capi.ClusterReference(NewCluster())}
+	s.OwnerReferences = []metav1.OwnerReference{capi.ClusterOwnerReference(NewCluster())}
 	s.Spec.ClusterName, s.Spec.Replicas = "c", &replicas
 	s.Spec.Selector.MatchLabels = map[string]string{"pool": name, clusterv1.ClusterNameLabel: "c"}
 	s.Spec.Template.Labels = map[string]string{"pool": name, clusterv1.ClusterNameLabel: "c"}
 	s.Spec.Template.Annotations = map[string]string{"team": "web"}
 	s.Spec.Template.Spec.ClusterName, s.Spec.Template.Spec.Version = "c", "v1.31.2"
-	s.Spec.Template.Spec.Bootstrap.ConfigRef = ObjectReference(BootstrapTemplate())
-	s.Spec.Template.Spec.InfrastructureRef = ObjectReference(InfrastructureTemplate())
+	s.Spec.Template.Spec.Bootstrap.ConfigRef = ObjectReference(NewBootstrapTemplate())
+	s.Spec.Template.Spec.InfrastructureRef = ObjectReference(NewInfrastructureTemplate())
 	return applyChanges(s, change)
 }
 
@@ -232,8 +232,8 @@ func NewDeployment(change ...DeploymentChange) *clusterv1.MachineDeployment {
 	return applyChanges(d, change)
 }
 
-// InfrastructureTemplate returns the infrastructure template named small.
-func InfrastructureTemplate(change ...ProviderObjectChange) *unstructured.Unstructured {
+// NewInfrastructureTemplate returns the infrastructure template named small.
+func NewInfrastructureTemplate(change ...ProviderObjectChange) *unstructured.Unstructured {
 	return newProviderObject(
 		"infrastructure.cluster.x-k8s.io/v1beta2",
 		"ExampleMachineTemplate",
@@ -246,8 +246,8 @@ func InfrastructureTemplate(change ...ProviderObjectChange) *unstructured.Unstru
 	)
 }
 
-// BootstrapTemplate returns the bootstrap template named join.
-func BootstrapTemplate(change ...ProviderObjectChange) *unstructured.Unstructured {
+// NewBootstrapTemplate returns the bootstrap template named join.
+func NewBootstrapTemplate(change ...ProviderObjectChange) *unstructured.Unstructured {
 	return newProviderObject(
 		"bootstrap.cluster.x-k8s.io/v1beta2",
 		"KubeadmConfigTemplate",
@@ -282,14 +282,14 @@ func newProviderObject(
 	return applyChanges(&unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apiVersion, "kind": kind, "spec": spec,
 		"metadata": map[string]any{
-			"namespace": Shop, "name": name, "uid": "uid-" + name, "resourceVersion": "900", "generation": int64(1),
+			"namespace": Namespace, "name": name, "uid": "uid-" + name, "resourceVersion": "900", "generation": int64(1),
 		},
 	}}, change)
 }
 
 // WithClusterOwner gives a template the owner reference and the label that the set's Cluster requires.
 func WithClusterOwner(o *unstructured.Unstructured) {
-	o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterReference(NewCluster())})
+	o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterOwnerReference(NewCluster())})
 	o.SetLabels(map[string]string{clusterv1.ClusterNameLabel: "c"})
 }
 
@@ -328,28 +328,28 @@ func MissingObject(o *unstructured.Unstructured) capi.ProviderObject {
 	return capi.ProviderObject{Ref: ObjectReference(o), Resource: ResourceOfObject(o), WasRead: true}
 }
 
-// RelatedObjects returns the objects related to a set. The templates, the Cluster and the control plane exist and are
-// valid.
-func RelatedObjects(machines ...*clusterv1.Machine) capi.RelatedObjects {
+// NewRelatedObjects returns the objects related to a set. The templates, the Cluster and the control plane exist and
+// are valid.
+func NewRelatedObjects(machines ...*clusterv1.Machine) capi.RelatedObjects {
 	controlPlane := FoundObject(NewControlPlane())
 	return capi.RelatedObjects{
 		Members:      machines,
 		Cluster:      NewCluster(),
 		ControlPlane: &controlPlane,
 		Templates: []capi.ProviderObject{
-			FoundObject(BootstrapTemplate(WithClusterOwner)),
-			FoundObject(InfrastructureTemplate(WithClusterOwner)),
+			FoundObject(NewBootstrapTemplate(WithClusterOwner)),
+			FoundObject(NewInfrastructureTemplate(WithClusterOwner)),
 		},
 	}
 }
 
-// PreparedDeployment returns the MachineDeployment d of Cluster c at revision 1. Millwright has prepared the
+// NewPreparedDeployment returns the MachineDeployment d of Cluster c at revision 1. Millwright has prepared the
 // deployment.
-func PreparedDeployment(replicas int32, change ...DeploymentChange) *clusterv1.MachineDeployment {
+func NewPreparedDeployment(replicas int32, change ...DeploymentChange) *clusterv1.MachineDeployment {
 	d := NewDeployment()
-	d.Labels = map[string]string{clusterv1.WatchLabel: Filter, clusterv1.ClusterNameLabel: "c"}
+	d.Labels = map[string]string{clusterv1.WatchLabel: WatchFilter, clusterv1.ClusterNameLabel: "c"}
 	d.Finalizers = []string{capi.Finalizer}
-	d.OwnerReferences = []metav1.OwnerReference{capi.ClusterReference(NewCluster())}
+	d.OwnerReferences = []metav1.OwnerReference{capi.ClusterOwnerReference(NewCluster())}
 	like := NewSet("pool", 0)
 	d.Spec.Replicas = &replicas
 	d.Spec.Selector = *like.Spec.Selector.DeepCopy()
@@ -362,8 +362,8 @@ func WithVersion(version string) DeploymentChange {
 	return func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.Version = version }
 }
 
-// SetOfDeployment returns a set with its deployment's template. The set has already acted on its present size.
-func SetOfDeployment(
+// NewSetOfDeployment returns a set with its deployment's template. The set has already acted on its present size.
+func NewSetOfDeployment(
 	d *clusterv1.MachineDeployment,
 	name string,
 	replicas int32,

@@ -28,10 +28,10 @@ import (
 
 // FakeServer is a fake API server with the objects of Cluster API and of its providers.
 type FakeServer struct {
-	Core        *FakeClientset // fake clientset of cluster.x-k8s.io
-	Objects     *dynamicfake.FakeDynamicClient
-	Definitions *metadatafake.FakeMetadataClient
-	Client      *capi.Client
+	Clientset       *FakeClientset // fake clientset of cluster.x-k8s.io
+	ProviderObjects *dynamicfake.FakeDynamicClient
+	Definitions     *metadatafake.FakeMetadataClient
+	Client          *capi.Client
 }
 
 // FakeClientset is a fake clientset with its object tracker.
@@ -46,7 +46,7 @@ func (c *FakeClientset) Tracker() clienttesting.ObjectTracker { return c.tracker
 // ProviderKinds returns the installed kinds of providers: the templates, their clones, and the control plane.
 func ProviderKinds() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
-	for _, o := range []*unstructured.Unstructured{BootstrapTemplate(), InfrastructureTemplate()} {
+	for _, o := range []*unstructured.Unstructured{NewBootstrapTemplate(), NewInfrastructureTemplate()} {
 		kinds = append(
 			kinds,
 			o.GroupVersionKind(),
@@ -76,7 +76,7 @@ func NewFakeServer(objects ...runtime.Object) *FakeServer {
 	}
 	metav1.AddToGroupVersion(scheme, clusterv1.GroupVersion)
 	s := &FakeServer{
-		Core: &FakeClientset{
+		Clientset: &FakeClientset{
 			&clienttesting.Fake{},
 			clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder()),
 		},
@@ -89,7 +89,7 @@ func NewFakeServer(objects ...runtime.Object) *FakeServer {
 		case *metav1.PartialObjectMetadata:
 			definitions = append(definitions, o)
 		default:
-			if err := s.Core.tracker.Add(o); err != nil {
+			if err := s.Clientset.tracker.Add(o); err != nil {
 				panic(err)
 			}
 		}
@@ -112,45 +112,53 @@ func NewFakeServer(objects ...runtime.Object) *FakeServer {
 		}
 	}
 	lists[runtimev1.GroupVersion.WithResource("extensionconfigs")] = "ExtensionConfigList"
-	s.Core.AddReactor("*", "*", clienttesting.ObjectReaction(s.Core.tracker))
-	s.Core.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+	s.Clientset.AddReactor("*", "*", clienttesting.ObjectReaction(s.Clientset.tracker))
+	s.Clientset.AddWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		options := action.(clienttesting.WatchActionImpl).ListOptions
 		if options.SendInitialEvents != nil { // the tracker sends no initial events, so the cache lists instead
 			return true, nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
 		}
-		w, err := s.Core.tracker.Watch(action.GetResource(), action.GetNamespace(), options)
+		w, err := s.Clientset.tracker.Watch(action.GetResource(), action.GetNamespace(), options)
 		return true, w, err
 	})
-	s.Objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, foreign...)
+	s.ProviderObjects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, foreign...)
 	s.Definitions = metadatafake.NewSimpleMetadataClient(scheme, definitions...)
 	s.Client = &capi.Client{
-		MachineSets: typedClients(
-			s.Core,
+		MachineSets: newTypedClientFunc(
+			s.Clientset,
 			"MachineSet",
 			func(l *clusterv1.MachineSetList) *[]clusterv1.MachineSet { return &l.Items },
 		),
-		Machines: typedClients(s.Core, "Machine", func(l *clusterv1.MachineList) *[]clusterv1.Machine { return &l.Items }),
-		Deployments: typedClients(
-			s.Core,
+		Machines: newTypedClientFunc(
+			s.Clientset,
+			"Machine",
+			func(l *clusterv1.MachineList) *[]clusterv1.Machine { return &l.Items },
+		),
+		Deployments: newTypedClientFunc(
+			s.Clientset,
 			"MachineDeployment",
 			func(l *clusterv1.MachineDeploymentList) *[]clusterv1.MachineDeployment { return &l.Items },
 		),
-		Clusters: typedClients(s.Core, "Cluster", func(l *clusterv1.ClusterList) *[]clusterv1.Cluster { return &l.Items }),
-		DrainRules: typedClients(
-			s.Core,
+		Clusters: newTypedClientFunc(
+			s.Clientset,
+			"Cluster",
+			func(l *clusterv1.ClusterList) *[]clusterv1.Cluster { return &l.Items },
+		),
+		DrainRules: newTypedClientFunc(
+			s.Clientset,
 			"MachineDrainRule",
 			func(l *clusterv1.MachineDrainRuleList) *[]clusterv1.MachineDrainRule { return &l.Items },
 		),
-		Objects:     s.Objects,
-		Definitions: s.Definitions,
-		Mapper:      mapper,
+		ProviderObjects: s.ProviderObjects,
+		Definitions:     s.Definitions,
+		Mapper:          mapper,
 	}
 	return s
 }
 
-// typedClients returns a function that makes the fake clients of one kind. The function items returns the items of a
-// list.
-func typedClients[O, L any, P interface {
+// newTypedClientFunc returns a function that makes the fake clients of one kind. The function items returns the items
+// of a list.
+func newTypedClientFunc[O, L any, P interface {
 	*O
 	runtime.Object
 	metav1.Object
@@ -182,7 +190,7 @@ func typedClients[O, L any, P interface {
 
 // FakeClientsets returns the clientsets of the server.
 func (s *FakeServer) FakeClientsets() []*clienttesting.Fake {
-	return []*clienttesting.Fake{s.Core.Fake, &s.Objects.Fake, &s.Definitions.Fake}
+	return []*clienttesting.Fake{s.Clientset.Fake, &s.ProviderObjects.Fake, &s.Definitions.Fake}
 }
 
 // StartCaches returns running caches over a fake API server that contains these objects.

@@ -19,12 +19,13 @@ func isReplacementRequested(m *clusterv1.Machine) bool {
 	return remediate || deletion
 }
 
-// hasFailed reports whether the health check of a machine failed. While a machine is being deleted, it counts as failed
-// only if its set deletes it because of the health check: any other deletion makes the node unhealthy, too.
-func hasFailed(seen scale.Member, m *clusterv1.Machine) bool {
+// hasFailedHealthCheck reports whether the health check of a machine failed. While a machine is being deleted, it
+// counts as failed only if its set deletes it because of the health check: any other deletion makes the node unhealthy,
+// too.
+func hasFailedHealthCheck(seen scale.Member, m *clusterv1.Machine) bool {
 	reason, _ := capiset.RemediationReason(m)
 	remediated := reason == clusterv1.MachineSetMachineRemediationMachineDeletingReason
-	return seen.Healthy == scale.False && (!seen.Deleting || remediated)
+	return seen.Healthy == scale.ConditionFalse && (!seen.Deleting || remediated)
 }
 
 // wasHealthy reports whether the node of a machine was healthy once, as far as the conditions show. If a node is lost,
@@ -70,9 +71,9 @@ func creationDenial(m *clusterv1.Machine) rollout.Denial {
 	return rollout.DeniedByTemplate
 }
 
-// sourceOf returns the infrastructure template of a set. Cluster API has no fields for the account and the instance
+// sourceOfSet returns the infrastructure template of a set. Cluster API has no fields for the account and the instance
 // type of this template.
-func sourceOf(set *clusterv1.MachineSet) rollout.Source {
+func sourceOfSet(set *clusterv1.MachineSet) rollout.Source {
 	ref := set.Spec.Template.Spec.InfrastructureRef
 	return rollout.Source{Object: ref.APIGroup + "/" + ref.Kind + "/" + ref.Name}
 }

@@ -21,20 +21,20 @@ import (
 func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
-		Namespace: d.Namespace, Name: d.Name, ClusterAPI: true, Resume: f.resumeCommand(),
-		Busy: plan.Decision.NoSet || !plan.Decision.Complete || d.DeletionTimestamp != nil,
-		Of:   max(len(f.Members), int(capi.ValueOrZero(d.Spec.Replicas))),
+		Namespace: d.Namespace, Name: d.Name, IsClusterAPI: true, ResumeCommand: f.resumeCommand(),
+		HasPendingChanges: plan.Decision.NoSet || !plan.Decision.Complete || d.DeletionTimestamp != nil,
+		MachineCount:      max(len(f.Members), int(capi.ValueOrZero(d.Spec.Replicas))),
 	}
 	if pin := plan.Decision.Pin; pin != nil {
-		e.Pin = explain.WaitState{
+		e.PinWait = explain.WaitState{
 			Blockers: []string{pin.Reason()}, Cause: pin.Cause(plan.Decision.Revision), Since: pin.Since,
 		}
 	}
 	if p := plan.Decision.Pause; p != nil && !p.Approve {
-		e.Step, e.Until = p.ReachedClause(), p.Until
+		e.RolloutStep, e.RolloutStepEnd = p.ReachedClause(), p.Until
 	}
 	for _, c := range plan.Status.Conditions {
-		since := c.Updated
+		since := c.LastUpdateTime
 		if was := capi.ConditionOfType(d.Status.Conditions, c.Type); since.IsZero() &&
 			was.Status == metav1.ConditionStatus(c.Status) {
 			since = was.LastTransitionTime.Time

@@ -40,7 +40,7 @@ func TestExplanationFacts(t *testing.T) {
 			withAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch")(d)
 		}, nil, "Paused", "paused by ann (lunch): the template is not rolled out (since 12:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
 		{"no template", newer, func(f *deployment.ObjectTree) {
-			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+			f.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
 		}, "TemplateNotFound", "ExampleMachineTemplate shop/small does not exist: no set is created for the template (since 12:00:00 UTC); " +
 			"`kubectl get machinedeployments.cluster.x-k8s.io -n shop d -o yaml`"},
 		{"no Cluster", newer, func(f *deployment.ObjectTree) { f.Cluster = nil }, "ScaleUpStopped", "Cluster c does not exist: no set is created for the template (since 12:00:00 UTC); " +
@@ -56,8 +56,8 @@ func TestExplanationFacts(t *testing.T) {
 			"`kubectl annotate machinesets.cluster.x-k8s.io -n shop s machineset.cluster.x-k8s.io/skip-preflight-checks=All`"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.PreparedDeployment(3)
-			set := capitest.SetOfDeployment(d, "s", 3, 1)
+			d := capitest.NewPreparedDeployment(3)
+			set := capitest.NewSetOfDeployment(d, "s", 3, 1)
 			if row.change != nil {
 				row.change(d)
 			}
@@ -75,7 +75,7 @@ func TestExplanationFacts(t *testing.T) {
 
 // A deployment of Cluster API has the same requests as a deployment of Millwright, in Cluster API's fields.
 func TestRequestFactsAndPatches(t *testing.T) {
-	d := capitest.PreparedDeployment(
+	d := capitest.NewPreparedDeployment(
 		3,
 		capitest.WithVersion("v1.32.0"),
 		withRolloutAfter(30),
@@ -83,10 +83,10 @@ func TestRequestFactsAndPatches(t *testing.T) {
 	)
 	f := newTree(
 		d,
-		capitest.SetOfDeployment(d, "s", 1, 4),
-		capitest.SetOfDeployment(d, "r", 2, 2, capitest.WithFormerTemplate),
-		capitest.SetOfDeployment(d, "q", 0, 1, capitest.WithFormerTemplate),
-		capitest.SetOfDeployment(d, "before-the-restart", 0, 3),
+		capitest.NewSetOfDeployment(d, "s", 1, 4),
+		capitest.NewSetOfDeployment(d, "r", 2, 2, capitest.WithFormerTemplate),
+		capitest.NewSetOfDeployment(d, "q", 0, 1, capitest.WithFormerTemplate),
+		capitest.NewSetOfDeployment(d, "before-the-restart", 0, 3),
 	)
 	f.MissingBySet = map[types.UID]string{"uid-q": "X shop/x"}
 	for _, s := range f.Sets {
@@ -95,23 +95,23 @@ func TestRequestFactsAndPatches(t *testing.T) {
 	o := deployment.RolloutFacts(f, capitest.Noon)
 	facts := deployment.RequestFacts(f, o, rollout.Decide(o))
 	assert.Equal(t, request.DeploymentFacts{
-		Name:        "shop/d",
-		UID:         "uid-d",
-		Now:         capitest.Noon,
-		Last:        "before",
-		Rolling:     true,
-		Revision:    4,
-		Revisions:   []int64{2},
-		Lacking:     map[int64]string{1: "X shop/x"},
-		Pinned:      request.Pinned{Twins: []int64{3}},
-		RestartedAt: "2026-01-01T11:30:00Z",
-		ClusterAPI:  true,
+		Name:             "shop/d",
+		UID:              "uid-d",
+		Now:              capitest.Noon,
+		LastRecord:       "before",
+		Rolling:          true,
+		Revision:         4,
+		EarlierRevisions: []int64{2},
+		MissingObjects:   map[int64]string{1: "X shop/x"},
+		PinFacts:         request.PinFacts{DuplicateRevisions: []int64{3}},
+		RestartedAt:      "2026-01-01T11:30:00Z",
+		IsClusterAPI:     true,
 	}, facts)
 
 	patch := func(o request.CommandOrder) map[string]any {
-		o.Actor, o.Asked = "ann", capitest.Noon
+		o.Actor, o.RequestedAt = "ann", capitest.Noon
 		d := request.Decide(o, facts)
-		assert.Empty(t, d.Refused)
+		assert.Empty(t, d.RefusalReason)
 		patch := deployment.RequestPatch(o.Command, d)
 		delete(patch["metadata"].(map[string]any)["annotations"].(map[string]any), v1alpha1.AnnotationLastRequest)
 		return patch
@@ -142,14 +142,14 @@ func TestRequestFactsAndPatches(t *testing.T) {
 	assert.Equal(
 		t,
 		"wrote 2026-01-01T12:00:00Z into spec.rollout.after of deployment shop/d: all its machines are replaced; it overwrites the later time 2026-02-01T00:00:00Z",
-		request.Decide(request.CommandOrder{Command: request.Start}, facts).Says,
+		request.Decide(request.CommandOrder{Command: request.Start}, facts).Message,
 	)
 
 	refused := request.Decide(request.CommandOrder{Command: request.Undo, Revision: new(int64(1))}, facts)
 	assert.Equal(
 		t,
 		"revision 1 of deployment shop/d cannot return: X shop/x does not exist any more; it can go back to 2",
-		refused.Refused,
+		refused.RefusalReason,
 	)
 	assert.Nil(t, deployment.RequestPatch(request.Undo, refused))
 }

@@ -13,11 +13,11 @@ import (
 
 // answerAnnotation is the value of v1alpha1.AnnotationInPlaceAnswer.
 type answerAnnotation struct {
-	Set      string      `json:"set"`              // UID of the set with the new template
+	SetUID   string      `json:"set"`              // UID of the set with the new template
 	Possible bool        `json:"possible"`         // the extension can update the machines in place
 	Failed   bool        `json:"failed,omitempty"` // the extension gave no answer
 	Why      string      `json:"why,omitempty"`    // why the extension cannot update, or gave no answer
-	At       metav1.Time `json:"at"`               // time when Millwright asked the extension
+	AskedAt  metav1.Time `json:"at"`               // time when Millwright asked the extension
 }
 
 // ExtensionAnswer returns the answer of an extension about the machines of a set; the zero Answer if there is no
@@ -27,7 +27,13 @@ func ExtensionAnswer(set *clusterv1.MachineSet) rollout.ExtensionAnswer {
 	if json.Unmarshal([]byte(set.Annotations[v1alpha1.AnnotationInPlaceAnswer]), &a) != nil {
 		return rollout.ExtensionAnswer{}
 	}
-	return rollout.ExtensionAnswer{Set: a.Set, Possible: a.Possible, Failed: a.Failed, Why: a.Why, At: a.At.Time}
+	return rollout.ExtensionAnswer{
+		TargetSetUID: a.SetUID,
+		Possible:     a.Possible,
+		Failed:       a.Failed,
+		Why:          a.Why,
+		RequestedAt:  a.AskedAt.Time,
+	}
 }
 
 // ExtensionAnswerText returns the annotation value for an answer. The time in the annotation is in whole seconds.
@@ -35,11 +41,11 @@ func ExtensionAnswerText(a rollout.ExtensionAnswer) string {
 	// Marshal cannot fail for an answerAnnotation.
 	text, _ := json.Marshal(
 		answerAnnotation{
-			Set:      a.Set,
+			SetUID:   a.TargetSetUID,
 			Possible: a.Possible,
 			Failed:   a.Failed,
 			Why:      a.Why,
-			At:       metav1.NewTime(a.At.Truncate(time.Second)),
+			AskedAt:  metav1.NewTime(a.RequestedAt.Truncate(time.Second)),
 		},
 	)
 	return string(text)

@@ -28,8 +28,8 @@ import (
 // Defaults of annotations. Sources: revisionHistoryLimit of a Deployment; progressDeadlineSeconds of Cluster API's
 // v1beta1.
 const (
-	defaultHistoryLimit = 10
-	defaultDeadline     = 10 * time.Minute
+	defaultHistoryLimit     = 10
+	defaultProgressDeadline = 10 * time.Minute
 )
 
 // RolloutFacts returns the facts from which a rollout is planned.
@@ -39,15 +39,15 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 		Now:      now,
 		Settings: rollout.Settings{Replicas: int(capi.ValueOrZero(d.Spec.Replicas))},
 		Deletion: scale.Deletion{
-			Deleting:  d.DeletionTimestamp != nil,
-			Orphaning: cache.IsOrphaning(d),
-			Finalizer: slices.Contains(d.Finalizers, capi.Finalizer),
+			Deleting:     d.DeletionTimestamp != nil,
+			Orphaning:    cache.IsOrphaning(d),
+			HasFinalizer: slices.Contains(d.Finalizers, capi.Finalizer),
 		},
-		Invalid:  cmp.Or(invalidReason(d), deployment.InvalidSteps(f.Policy)),
-		NoCreate: f.noCreateReason(),
+		InvalidReason:   cmp.Or(invalidReason(d), deployment.InvalidStepReason(f.Policy)),
+		CreationProblem: f.noCreateReason(),
 		ClusterAPI: rollout.ClusterAPIDeployment{
-			Suspended: strings.Join(f.pauseReasons(), ", "),
-			Wake:      wakeTime(d, now),
+			SuspensionReason: strings.Join(f.pauseReasons(), ", "),
+			RecheckTime:      futureRolloutAfter(d, now),
 		},
 		OperatorRequests: rollout.OperatorRequests{
 			Paused:     capi.ValueOrZero(d.Spec.Paused),
@@ -57,32 +57,32 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 		Generation: d.Generation,
 
 		ObservedGeneration: d.Status.ObservedGeneration,
-		Reported:           reportedStatus(&d.Status),
+		ReportedStatus:     reportedStatus(&d.Status),
 		Progress:           deployment.RecordedProgress(RecordedRollout(d)),
 	}
-	for _, c := range o.Reported.Conditions {
+	for _, c := range o.ReportedStatus.Conditions {
 		if c.Type == vocabulary.ConditionProgressing {
-			o.Absent = f.Absences.DurationBetween(c.Updated, now)
+			o.WorkerDowntime = f.Absences.DurationBetween(c.LastUpdateTime, now)
 		}
 	}
-	o.Strategy, o.Surge, o.Unavailable = strategyOfSpec(&d.Spec.Rollout.Strategy)
-	o.ClusterAPI.Extension = d.Annotations[v1alpha1.AnnotationInPlaceUpdates] == v1alpha1.ValueLowerTrue
+	o.Strategy, o.MaxSurge, o.MaxUnavailable = strategyOfSpec(&d.Spec.Rollout.Strategy)
+	o.ClusterAPI.UsesExtension = d.Annotations[v1alpha1.AnnotationInPlaceUpdates] == v1alpha1.ValueLowerTrue
 	o.HistoryLimit = new(intAnnotation(d, v1alpha1.AnnotationRevisionHistoryLimit, defaultHistoryLimit))
 	if deadline := time.Duration(
-		intAnnotation(d, v1alpha1.AnnotationProgressDeadline, int(defaultDeadline/time.Second)),
+		intAnnotation(d, v1alpha1.AnnotationProgressDeadline, int(defaultProgressDeadline/time.Second)),
 	) * time.Second; deadline > 0 {
-		o.Deadline = &deadline
+		o.ProgressDeadline = &deadline
 	}
 	deployment.ApplyPolicy(&o, f.Policy)
-	f.observeSets(&o, now)
+	f.addSetFacts(&o, now)
 	current := deployment.CurrentRevision(o.Sets)
 	deployment.ApplyRequests(&o, d, current)
-	deployment.ApplyRecord(&o, RecordedRollout(d), current)
+	deployment.ApplyRecordedPolicy(&o, RecordedRollout(d), current)
 	return o
 }
 
-// observeSets adds the facts about the sets and machines.
-func (f ObjectTree) observeSets(o *rollout.Facts, now time.Time) {
+// addSetFacts adds the facts about the sets and machines.
+func (f ObjectTree) addSetFacts(o *rollout.Facts, now time.Time) {
 	d := f.Deployment
 	members := map[types.UID][]*clusterv1.Machine{}
 	for _, m := range f.Members {
@@ -91,13 +91,13 @@ func (f ObjectTree) observeSets(o *rollout.Facts, now time.Time) {
 		}
 	}
 	o.ClusterAPI.Machines = &scale.DeploymentMachines{
-		Missing: capi.MissingKinds(f.Templates),
-		Pauses:  f.pauseReasons(),
-		Unsized: d.Spec.Replicas == nil,
+		MissingKinds:  capi.MissingKinds(f.Templates),
+		Pauses:        f.pauseReasons(),
+		ReplicasUnset: d.Spec.Replicas == nil,
 	}
 	current := f.CurrentSet(now)
 	for _, set := range f.Sets {
-		s, machines := f.observeSet(set, members[set.UID], current, now)
+		s, machines := f.rolloutSetFacts(set, members[set.UID], current, now)
 		o.Sets = append(o.Sets, s)
 		o.ClusterAPI.Machines.Members = append(o.ClusterAPI.Machines.Members, machines...)
 	}
@@ -117,7 +117,7 @@ func (f ObjectTree) observeSets(o *rollout.Facts, now time.Time) {
 // of spec.rollout.after has passed, a set that is older than this time does not count, unless it was created for this
 // time. Source: Cluster API.
 func (f ObjectTree) CurrentSet(now time.Time) *clusterv1.MachineSet {
-	after := RolloutAfterTime(f.Deployment, now)
+	after := PastRolloutAfter(f.Deployment, now)
 	sets := slices.DeleteFunc(slices.Clone(f.Sets), func(set *clusterv1.MachineSet) bool {
 		early := set.CreationTimestamp.Time.Before(after) &&
 			set.Annotations[v1alpha1.AnnotationCreatedFor] != after.UTC().Format(time.RFC3339)
@@ -138,24 +138,24 @@ func (f ObjectTree) CurrentSet(now time.Time) *clusterv1.MachineSet {
 	})
 }
 
-// RolloutAfterTime returns the time of spec.rollout.after if that time has passed; otherwise zero.
-func RolloutAfterTime(d *clusterv1.MachineDeployment, now time.Time) time.Time {
+// PastRolloutAfter returns the time of spec.rollout.after if that time has passed; otherwise zero.
+func PastRolloutAfter(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 	if after := d.Spec.Rollout.After; !now.Before(after.Time) {
 		return after.Time
 	}
 	return time.Time{}
 }
 
-// wakeTime returns the time of spec.rollout.after if that time is in the future; otherwise zero.
-func wakeTime(d *clusterv1.MachineDeployment, now time.Time) time.Time {
+// futureRolloutAfter returns the time of spec.rollout.after if that time is in the future; otherwise zero.
+func futureRolloutAfter(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 	if after := d.Spec.Rollout.After; after.After(now) {
 		return after.Time
 	}
 	return time.Time{}
 }
 
-// observeSet returns the facts about one of the deployment's sets and its machines.
-func (f ObjectTree) observeSet(
+// rolloutSetFacts returns the facts about one of the deployment's sets and its machines.
+func (f ObjectTree) rolloutSetFacts(
 	set *clusterv1.MachineSet,
 	members []*clusterv1.Machine,
 	current *clusterv1.MachineSet,
@@ -169,29 +169,29 @@ func (f ObjectTree) observeSet(
 		Created: set.CreationTimestamp.Time,
 		Current: set == current,
 		ClusterAPI: rollout.ClusterAPISet{
-			Twin:  same && set != current,
-			Lacks: f.MissingBySet[set.UID],
+			DuplicatesTemplate: same && set != current,
+			MissingObject:      f.MissingBySet[set.UID],
 		},
 		Deletion: scale.Deletion{
-			Deleting:  set.DeletionTimestamp != nil,
-			Orphaning: cache.IsOrphaning(set),
-			Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
+			Deleting:     set.DeletionTimestamp != nil,
+			Orphaning:    cache.IsOrphaning(set),
+			HasFinalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		},
-		Replicas: int(capi.ValueOrZero(set.Spec.Replicas)),
-		ActedOn:  LastHandledReplicas(set),
-		Revision: Revision(set),
-		History:  set.Annotations[AnnotationRevisionHistory],
-		Desired:  deployment.ParseCount(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
-		Max:      deployment.ParseCount(set.Annotations[clusterv1.MaxReplicasAnnotation]),
+		Replicas:        int(capi.ValueOrZero(set.Spec.Replicas)),
+		ActedOnSize:     LastHandledReplicas(set),
+		Revision:        Revision(set),
+		History:         set.Annotations[AnnotationRevisionHistory],
+		DesiredReplicas: deployment.ParseCount(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
+		MaxReplicas:     deployment.ParseCount(set.Annotations[clusterv1.MaxReplicasAnnotation]),
 
-		NoScaleUp: set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true",
-		Drift: f.CopyToSet(set.DeepCopy(), set == current) ||
+		ScaleUpDisabled: set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true",
+		Drifted: f.CopyToSet(set.DeepCopy(), set == current) ||
 			set == current && Revision(set) > 0 && Revision(f.Deployment) != Revision(set),
 	}
-	s.Source = sourceOf(set)
+	s.Source = sourceOfSet(set)
 	s.ClusterAPI.Answer, s.ClusterAPI.Transfer = ExtensionAnswer(set), MachineTransfer(set)
 	if !f.IsLive {
-		s.Counted = int(capi.ValueOrZero(set.Status.Replicas))
+		s.StatusMachineCount = int(capi.ValueOrZero(set.Status.Replicas))
 	}
 	if c := capi.ConditionOfType(
 		set.Status.Conditions,
@@ -208,8 +208,8 @@ func (f ObjectTree) observeSet(
 	for _, m := range members {
 		seen := capiset.MemberFacts(f.Cache, m, set, selector)
 		machines = append(machines, seen)
-		r := rolloutMember(seen, set, minReady, now)
-		r.Failed, r.Joined, r.Requested, r.Denied = hasFailed(
+		r := rolloutMemberFacts(seen, set, minReady, now)
+		r.Failed, r.Joined, r.RemovalRequested, r.DenialReason = hasFailedHealthCheck(
 			seen,
 			m,
 		), wasHealthy(
@@ -244,22 +244,27 @@ func LastHandledReplicas(set *clusterv1.MachineSet) int {
 	return former
 }
 
-// rolloutMember returns the facts about a machine. The machine's availability and deletion order come from
+// rolloutMemberFacts returns the facts about a machine. The machine's availability and deletion order come from
 // decide/scale, so that a deployment and its sets agree.
-func rolloutMember(seen scale.Member, set *clusterv1.MachineSet, minReady time.Duration, now time.Time) rollout.Member {
+func rolloutMemberFacts(
+	seen scale.Member,
+	set *clusterv1.MachineSet,
+	minReady time.Duration,
+	now time.Time,
+) rollout.Member {
 	return rollout.Member{
 		Name: seen.Name, UID: seen.UID, Version: seen.Version, Created: seen.Created,
-		Deleting:  seen.Deleting,
-		Ready:     seen.Ready == scale.True,
-		Available: !seen.Deleting && !seen.Updating && seen.IsAvailable(now, minReady),
-		Unhealthy: seen.IsUnhealthy(),
-		Priority:  seen.Priority,
-		First:     seen.DeleteFirst,
-		Updating:  seen.Updating,
+		Deleting:    seen.Deleting,
+		Ready:       seen.Ready == scale.ConditionTrue,
+		Available:   !seen.Deleting && !seen.Updating && seen.IsAvailable(now, minReady),
+		Unhealthy:   seen.IsUnhealthy(),
+		Priority:    seen.Priority,
+		DeleteFirst: seen.DeleteFirst,
+		Updating:    seen.Updating,
 
 		ClusterAPI: rollout.ClusterAPIMember{
-			Moved:          seen.Updated,
-			Unacknowledged: seen.Updated && !capiset.AcknowledgesMove(set, seen.Name),
+			Moved:          seen.MovedForUpdate,
+			Unacknowledged: seen.MovedForUpdate && !capiset.AcknowledgesMove(set, seen.Name),
 		},
 	}
 }
@@ -268,7 +273,7 @@ func rolloutMember(seen scale.Member, set *clusterv1.MachineSet, minReady time.D
 // paused deployment.
 func (f ObjectTree) pauseReasons() (who []string) {
 	if f.Cluster != nil && capi.ValueOrZero(f.Cluster.Spec.Paused) {
-		who = append(who, capi.ClusterPaused)
+		who = append(who, capi.ClusterPausedMessage)
 	}
 	if _, paused := f.Deployment.Annotations[clusterv1.PausedAnnotation]; paused {
 		who = append(who, phrase.PausedSentence("MachineDeployment"))

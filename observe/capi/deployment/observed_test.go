@@ -33,8 +33,8 @@ func newTree(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) depl
 		Sets:       sets,
 		Cluster:    capitest.NewCluster(),
 		Templates: []capi.ProviderObject{
-			capitest.FoundObject(capitest.BootstrapTemplate()),
-			capitest.FoundObject(capitest.InfrastructureTemplate()),
+			capitest.FoundObject(capitest.NewBootstrapTemplate()),
+			capitest.FoundObject(capitest.NewInfrastructureTemplate()),
 		},
 	}
 }
@@ -65,14 +65,14 @@ func withRollingUpdate(surge, unavailable *intstr.IntOrString) capitest.Deployme
 	}
 }
 
-func withOnDelete(d *clusterv1.MachineDeployment) {
+func withOnDeleteStrategy(d *clusterv1.MachineDeployment) {
 	d.Spec.Rollout.Strategy.Type = clusterv1.OnDeleteMachineDeploymentStrategyType
 }
 
 // assertEveryFactIsTested asserts that each fact of T has a row whose expected value differs from the default.
 func assertEveryFactIsTested[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
-	for _, name := range observetest.FieldNamesWithout("MCM", reflect.TypeFor[T]()) {
+	for _, name := range observetest.FieldNamesWithoutPart("MCM", reflect.TypeFor[T]()) {
 		shown := false
 		for _, want := range told[name] {
 			shown = shown || !assert.ObjectsAreEqual(want, observetest.FieldByName(plain, name))
@@ -88,18 +88,18 @@ func TestRolloutFacts(t *testing.T) {
 		return func(f *deployment.ObjectTree) { f.Policy = &v1alpha1.RolloutPolicy{Spec: spec} }
 	}
 	revised := func(f *deployment.ObjectTree) {
-		f.Sets = []*clusterv1.MachineSet{capitest.SetOfDeployment(f.Deployment, "s", 0, 2)}
+		f.Sets = []*clusterv1.MachineSet{capitest.NewSetOfDeployment(f.Deployment, "s", 0, 2)}
 	}
 	told := map[string][]any{
 		"Sets": {
 			nil,
 		},
 		"ClusterAPI.Machines": {"TestStatusConditionsMatchClusterAPI"},
-		"Absent":              {"TestWorkerAbsenceExtendsTheProgressDeadline"},
-		"NoSet":               {"the run knows what it was refused"},
+		"WorkerDowntime":      {"TestWorkerAbsenceExtendsTheProgressDeadline"},
+		"CreationError":       {"the run knows what it was refused"},
 	}
 	for _, name := range []string{
-		"Reported.Counts.Unavailable", "Reported.Counts.PreservedFailed", "Reported.Failed",
+		"ReportedStatus.Counts.Unavailable", "ReportedStatus.Counts.PreservedFailed", "ReportedStatus.FailedNames",
 	} {
 		told[name] = []any{"Cluster API has nothing like it"}
 	}
@@ -113,76 +113,76 @@ func TestRolloutFacts(t *testing.T) {
 		{fact: "Now", want: capitest.Noon},
 		{fact: "Replicas", want: 3},
 		{fact: "Strategy", want: rollout.RollingUpdate},
-		{fact: "Strategy", change: withOnDelete, want: rollout.OnDelete},
-		{name: "its default", fact: "Surge.Value", want: 1},
-		{name: "its default", fact: "Unavailable.Value", want: 0},
-		{fact: "Surge.Value", change: withRollingUpdate(new(intstr.FromString("30%")), nil), want: 30},
-		{fact: "Surge.Percent", change: withRollingUpdate(new(intstr.FromString("30%")), nil), want: true},
-		{fact: "Unavailable.Value", change: withRollingUpdate(nil, new(intstr.FromInt32(2))), want: 2},
-		{fact: "Unavailable.Percent", change: withRollingUpdate(nil, new(intstr.FromString("20%"))), want: true},
+		{fact: "Strategy", change: withOnDeleteStrategy, want: rollout.OnDelete},
+		{name: "its default", fact: "MaxSurge.Value", want: 1},
+		{name: "its default", fact: "MaxUnavailable.Value", want: 0},
+		{fact: "MaxSurge.Value", change: withRollingUpdate(new(intstr.FromString("30%")), nil), want: 30},
+		{fact: "MaxSurge.IsPercent", change: withRollingUpdate(new(intstr.FromString("30%")), nil), want: true},
+		{fact: "MaxUnavailable.Value", change: withRollingUpdate(nil, new(intstr.FromInt32(2))), want: 2},
+		{fact: "MaxUnavailable.IsPercent", change: withRollingUpdate(nil, new(intstr.FromString("20%"))), want: true},
 		{fact: "Deleting", change: capitest.AsDeletingObject[*clusterv1.MachineDeployment], want: true},
 		{fact: "Orphaning", change: func(d *clusterv1.MachineDeployment) {
 			capitest.AsDeletingObject(d)
 			d.Finalizers = append(d.Finalizers, metav1.FinalizerOrphanDependents)
 		}, want: true},
-		{fact: "Finalizer", want: true},
-		{name: "that of Cluster API", fact: "Finalizer", change: func(d *clusterv1.MachineDeployment) { d.Finalizers = []string{clusterv1.MachineDeploymentFinalizer} }, want: false},
-		{fact: "Invalid", change: func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, want: "Waiting for spec.replicas set"},
-		{name: "no selector", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) { d.Spec.Selector = metav1.LabelSelector{} }, want: "the selector is empty: it would match every machine"},
-		{name: "other labels", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) { d.Spec.Template.Labels = nil }, want: "the selector does not match the labels of the template"},
-		{name: "unreadable", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) {
+		{fact: "HasFinalizer", want: true},
+		{name: "that of Cluster API", fact: "HasFinalizer", change: func(d *clusterv1.MachineDeployment) { d.Finalizers = []string{clusterv1.MachineDeploymentFinalizer} }, want: false},
+		{fact: "InvalidReason", change: func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, want: "Waiting for spec.replicas set"},
+		{name: "no selector", fact: "InvalidReason", change: func(d *clusterv1.MachineDeployment) { d.Spec.Selector = metav1.LabelSelector{} }, want: "the selector is empty: it would match every machine"},
+		{name: "other labels", fact: "InvalidReason", change: func(d *clusterv1.MachineDeployment) { d.Spec.Template.Labels = nil }, want: "the selector does not match the labels of the template"},
+		{name: "unreadable", fact: "InvalidReason", change: func(d *clusterv1.MachineDeployment) {
 			d.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}
 		}, want: `the selector cannot be read: "Near" is not a valid label selector operator`},
-		{name: "another strategy", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.Strategy.Type = "Rush" }, want: `the strategy "Rush" does not exist`},
-		{name: "contested", fact: "Invalid", change: func(d *clusterv1.MachineDeployment) {
+		{name: "another strategy", fact: "InvalidReason", change: func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.Strategy.Type = "Rush" }, want: `the strategy "Rush" does not exist`},
+		{name: "contested", fact: "InvalidReason", change: func(d *clusterv1.MachineDeployment) {
 			d.Finalizers = append(d.Finalizers, clusterv1.MachineDeploymentFinalizer)
 		}, want: "another controller reconciles this MachineDeployment: it has added the finalizer cluster.x-k8s.io/machinedeployment; install the admission policy of Millwright, then remove this finalizer"},
-		{name: "a step", fact: "Invalid", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromString("x%")}}}), want: `step 1 of RolloutPolicy : replicas is "x%", which is no percentage`},
-		{fact: "ClusterAPI.Suspended", change: withAnnotation(clusterv1.PausedAnnotation, ""), want: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{name: "its Cluster", fact: "ClusterAPI.Suspended", related: func(f *deployment.ObjectTree) { f.Cluster.Spec.Paused = new(true) }, want: "Cluster spec.paused is set to true"},
-		{fact: "NoCreate.Reason", related: func(f *deployment.ObjectTree) { f.Cluster = nil }, want: "ScaleUpStopped"},
-		{fact: "NoCreate.Message", related: func(f *deployment.ObjectTree) { f.Cluster = nil }, want: theCluster},
-		{name: "the Cluster goes", fact: "NoCreate.Message", related: func(f *deployment.ObjectTree) { capitest.AsDeletingObject(f.Cluster) }, want: "Cluster c is being deleted: no set is created for the template"},
-		{name: "no template", fact: "NoCreate.Reason", related: func(f *deployment.ObjectTree) {
-			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+		{name: "a step", fact: "InvalidReason", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromString("x%")}}}), want: `step 1 of RolloutPolicy : replicas is "x%", which is no percentage`},
+		{fact: "ClusterAPI.SuspensionReason", change: withAnnotation(clusterv1.PausedAnnotation, ""), want: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{name: "its Cluster", fact: "ClusterAPI.SuspensionReason", related: func(f *deployment.ObjectTree) { f.Cluster.Spec.Paused = new(true) }, want: "Cluster spec.paused is set to true"},
+		{fact: "CreationProblem.Reason", related: func(f *deployment.ObjectTree) { f.Cluster = nil }, want: "ScaleUpStopped"},
+		{fact: "CreationProblem.Message", related: func(f *deployment.ObjectTree) { f.Cluster = nil }, want: theCluster},
+		{name: "the Cluster goes", fact: "CreationProblem.Message", related: func(f *deployment.ObjectTree) { capitest.AsDeletingObject(f.Cluster) }, want: "Cluster c is being deleted: no set is created for the template"},
+		{name: "no template", fact: "CreationProblem.Reason", related: func(f *deployment.ObjectTree) {
+			f.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
 		}, want: "TemplateNotFound"},
-		{name: "no template", fact: "NoCreate.Message", related: func(f *deployment.ObjectTree) {
-			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+		{name: "no template", fact: "CreationProblem.Message", related: func(f *deployment.ObjectTree) {
+			f.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
 		}, want: "ExampleMachineTemplate shop/small does not exist: no set is created for the template"},
-		{name: "no kind of clones", fact: "NoCreate.Message", related: func(f *deployment.ObjectTree) { f.Templates[0].CloneKindMissing = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
-		{name: "not read", fact: "NoCreate.Message", related: func(f *deployment.ObjectTree) { f.Templates[0] = capi.ProviderObject{} }, want: "the templates were not read yet: no set is created for the template"},
-		{fact: "ClusterAPI.Wake", change: withRolloutAfter(-5), want: capitest.MinutesBeforeNoon(-5).Time},
-		{name: "it is over", fact: "ClusterAPI.Wake", change: withRolloutAfter(0), want: time.Time{}},
+		{name: "no kind of clones", fact: "CreationProblem.Message", related: func(f *deployment.ObjectTree) { f.Templates[0].CloneKindMissing = true }, want: "the kind KubeadmConfig.bootstrap.cluster.x-k8s.io does not exist: no set is created for the template"},
+		{name: "not read", fact: "CreationProblem.Message", related: func(f *deployment.ObjectTree) { f.Templates[0] = capi.ProviderObject{} }, want: "the templates were not read yet: no set is created for the template"},
+		{fact: "ClusterAPI.RecheckTime", change: withRolloutAfter(-5), want: capitest.MinutesBeforeNoon(-5).Time},
+		{name: "it is over", fact: "ClusterAPI.RecheckTime", change: withRolloutAfter(0), want: time.Time{}},
 		{fact: "Paused", change: func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }, want: true},
 		{fact: "PausedBy", change: withAnnotation(v1alpha1.AnnotationRolloutPausedBy, "ann: lunch "), want: "ann: lunch"},
 		{fact: "RollbackTo", change: withAnnotation(v1alpha1.AnnotationRollbackTo, "3"), want: new(int64(3))},
 		{name: "no number", fact: "RollbackTo", change: withAnnotation(v1alpha1.AnnotationRollbackTo, "back"), want: new(int64(-1))},
 		{name: "its default", fact: "HistoryLimit", want: new(10)},
 		{fact: "HistoryLimit", change: withAnnotation(v1alpha1.AnnotationRevisionHistoryLimit, "0"), want: new(0)},
-		{fact: "ClusterAPI.Extension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "true"), want: true},
-		{name: "another value", fact: "ClusterAPI.Extension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "True"), want: false},
-		{name: "its default", fact: "Deadline", want: new(10 * time.Minute)},
-		{fact: "Deadline", change: withAnnotation(v1alpha1.AnnotationProgressDeadline, "60"), want: new(time.Minute)},
-		{name: "none", fact: "Deadline", change: withAnnotation(v1alpha1.AnnotationProgressDeadline, "0"), want: (*time.Duration)(nil)},
-		{fact: "FreeWhenDeleting", related: policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}), want: true},
-		{fact: "Steps", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, Approve: true}}},
-		{name: "those that the rollout began with", fact: "Steps", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"steps":[{"replicas":"50%","wait":"1m"}]}`), related: revised, want: []rollout.Step{{Size: rollout.IntOrPercent{Value: 50, Percent: true}, Wait: time.Minute}}},
+		{fact: "ClusterAPI.UsesExtension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "true"), want: true},
+		{name: "another value", fact: "ClusterAPI.UsesExtension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "True"), want: false},
+		{name: "its default", fact: "ProgressDeadline", want: new(10 * time.Minute)},
+		{fact: "ProgressDeadline", change: withAnnotation(v1alpha1.AnnotationProgressDeadline, "60"), want: new(time.Minute)},
+		{name: "none", fact: "ProgressDeadline", change: withAnnotation(v1alpha1.AnnotationProgressDeadline, "0"), want: (*time.Duration)(nil)},
+		{fact: "IgnoresDeletingMachines", related: policy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted}), want: true},
+		{fact: "Steps", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, NeedsApproval: true}}},
+		{name: "those that the rollout began with", fact: "Steps", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"steps":[{"replicas":"50%","wait":"1m"}]}`), related: revised, want: []rollout.Step{{Size: rollout.IntOrPercent{Value: 50, IsPercent: true}, Wait: time.Minute}}},
 		{fact: "Progress.Revision", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2}`), want: int64(2)},
 		{name: "unreadable", fact: "Progress.Revision", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{`), want: int64(0)},
 		{fact: "Progress.Step", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"step":1}`), want: 1},
 		{fact: "Progress.Reached", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"reachedAt":"2026-01-01T11:59:00Z"}`), want: capitest.MinutesBeforeNoon(1).Local()},
 		{fact: "Progress.Failed", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"failedMachines":["a"]}`), want: []string{"a"}},
-		{fact: "Automatic.OnDeadline", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}), want: true},
-		{fact: "Automatic.Failed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: true},
-		{fact: "Automatic.MaxFailed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: 2},
-		{fact: "Held", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "2 ann: bad"), related: revised, want: "ann: bad"},
-		{name: "another revision", fact: "Held", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), related: revised, want: ""},
-		{fact: "Approved", change: withAnnotation(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), related: revised, want: 3},
-		{fact: "Retry", change: withAnnotation(v1alpha1.AnnotationRolloutRetry, "2/1 ann"), related: revised, want: 1},
+		{fact: "RollbackPolicy.OnDeadline", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}), want: true},
+		{fact: "RollbackPolicy.HasMaxFailed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: true},
+		{fact: "RollbackPolicy.MaxFailed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: 2},
+		{fact: "HoldReason", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "2 ann: bad"), related: revised, want: "ann: bad"},
+		{name: "another revision", fact: "HoldReason", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), related: revised, want: ""},
+		{fact: "ApprovedSteps", change: withAnnotation(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), related: revised, want: 3},
+		{fact: "RetryCount", change: withAnnotation(v1alpha1.AnnotationRolloutRetry, "2/1 ann"), related: revised, want: 1},
 		{fact: "PinTo", change: withAnnotation(v1alpha1.AnnotationRolloutPin, "2/1 ann: slow"), related: revised, want: int64(1)},
-		{fact: "PinBy", change: withAnnotation(v1alpha1.AnnotationRolloutPin, "2/1 ann: slow"), related: revised, want: "ann: slow"},
-		{fact: "NextSteps", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: 1},
-		{fact: "Automatic.Bake", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{BakeTime: &metav1.Duration{Duration: time.Hour}}}), want: time.Hour},
+		{fact: "PinnedBy", change: withAnnotation(v1alpha1.AnnotationRolloutPin, "2/1 ann: slow"), related: revised, want: "ann: slow"},
+		{fact: "NextRolloutStepCount", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: 1},
+		{fact: "RollbackPolicy.BakeTime", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{BakeTime: &metav1.Duration{Duration: time.Hour}}}), want: time.Hour},
 		{fact: "Progress.Attempt", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"attempt":1}`), want: 1},
 		{fact: "Progress.Completed", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"completedAt":"2026-01-01T11:59:00Z"}`), want: capitest.MinutesBeforeNoon(1).Local()},
 		{fact: "Progress.Set", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"set":"s"}`), want: "s"},
@@ -195,20 +195,20 @@ func TestRolloutFacts(t *testing.T) {
 			want:   &rollout.Pin{Set: "good", Revision: 1, Since: capitest.MinutesBeforeNoon(1).Local(), Why: "why"},
 		},
 		{name: "without a controller", fact: "Orphans", related: func(f *deployment.ObjectTree) {
-			f.Orphans = []*clusterv1.MachineSet{capitest.SetOfDeployment(f.Deployment, "s", 1, 1), capitest.NewSet("other", 1, capitest.AsDeletingObject)}
+			f.Orphans = []*clusterv1.MachineSet{capitest.NewSetOfDeployment(f.Deployment, "s", 1, 1), capitest.NewSet("other", 1, capitest.AsDeletingObject)}
 		}, want: []rollout.Orphan{{Name: "s", UID: "uid-s", Version: "900", Matches: true}, {Name: "other", UID: "uid-other", Version: "900", Deleting: true}}},
 		{fact: "Generation", want: int64(1)},
 		{fact: "ObservedGeneration", change: withStatus(clusterv1.MachineDeploymentStatus{ObservedGeneration: 7}), want: int64(7)},
-		{fact: "Reported.Counts.Replicas", change: withStatus(clusterv1.MachineDeploymentStatus{Replicas: new(int32(2))}), want: 2},
-		{fact: "Reported.Counts.Ready", change: withStatus(clusterv1.MachineDeploymentStatus{ReadyReplicas: new(int32(2))}), want: 2},
-		{fact: "Reported.Counts.Available", change: withStatus(clusterv1.MachineDeploymentStatus{AvailableReplicas: new(int32(2))}), want: 2},
-		{fact: "Reported.Counts.Updated", change: withStatus(clusterv1.MachineDeploymentStatus{UpToDateReplicas: new(int32(2))}), want: 2},
-		{fact: "Reported.Conditions", change: withStatus(clusterv1.MachineDeploymentStatus{Conditions: []metav1.Condition{
+		{fact: "ReportedStatus.Counts.Replicas", change: withStatus(clusterv1.MachineDeploymentStatus{Replicas: new(int32(2))}), want: 2},
+		{fact: "ReportedStatus.Counts.Ready", change: withStatus(clusterv1.MachineDeploymentStatus{ReadyReplicas: new(int32(2))}), want: 2},
+		{fact: "ReportedStatus.Counts.Available", change: withStatus(clusterv1.MachineDeploymentStatus{AvailableReplicas: new(int32(2))}), want: 2},
+		{fact: "ReportedStatus.Counts.Updated", change: withStatus(clusterv1.MachineDeploymentStatus{UpToDateReplicas: new(int32(2))}), want: 2},
+		{fact: "ReportedStatus.Conditions", change: withStatus(clusterv1.MachineDeploymentStatus{Conditions: []metav1.Condition{
 			{Type: "Progressing", Status: "True", Reason: "R", Message: "m", LastTransitionTime: capitest.MinutesBeforeNoon(3)}, {Type: "Blocked", Status: "True"}, {Type: "Mine", Status: "True"},
-		}}), want: []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "R", Message: "m", Updated: capitest.MinutesBeforeNoon(3).Time}}},
+		}}), want: []rollout.Condition{{Type: "Progressing", Status: "True", Reason: "R", Message: "m", LastUpdateTime: capitest.MinutesBeforeNoon(3).Time}}},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			d := capitest.PreparedDeployment(3)
+			d := capitest.NewPreparedDeployment(3)
 			if row.change != nil {
 				row.change(d)
 			}
@@ -232,10 +232,10 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		s.Annotations[v1alpha1.AnnotationFormerReplicas] = "5"
 	}
 	told := map[string][]any{
-		"Machines":    {"TestRolloutFactsOfAMachine"},
-		"MCM.Frozen":  {"no label freeze in Cluster API"},
-		"MCM.Foreign": {"an owner is enough, as in Cluster API"},
-		"MCM.Lacks":   {"ClusterAPI.Lacks"},
+		"Machines":         {"TestRolloutFactsOfAMachine"},
+		"MCM.Frozen":       {"no label freeze in Cluster API"},
+		"MCM.Unselected":   {"an owner is enough, as in Cluster API"},
+		"MCM.MissingClass": {"ClusterAPI.MissingObject"},
 
 		"Source.Provider": {"unknown in Cluster API"},
 		"Source.Account":  {"unknown in Cluster API"},
@@ -255,59 +255,59 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		{fact: "Current", want: true},
 		{name: "another template", fact: "Current", set: capitest.WithFormerTemplate, want: false},
 		{name: "being deleted", fact: "Current", set: capitest.AsDeletingObject[*clusterv1.MachineSet], want: false},
-		{name: "before spec.rollout.after", fact: "ClusterAPI.Twin", tree: func(f *deployment.ObjectTree) { withRolloutAfter(1)(f.Deployment) }, want: true},
-		{name: "another template", fact: "ClusterAPI.Twin", set: capitest.WithFormerTemplate, want: false},
-		{fact: "ClusterAPI.Lacks", set: capitest.WithFormerTemplate, tree: func(f *deployment.ObjectTree) { f.MissingBySet = map[types.UID]string{"uid-s": "X shop/x"} }, want: "X shop/x"},
+		{name: "before spec.rollout.after", fact: "ClusterAPI.DuplicatesTemplate", tree: func(f *deployment.ObjectTree) { withRolloutAfter(1)(f.Deployment) }, want: true},
+		{name: "another template", fact: "ClusterAPI.DuplicatesTemplate", set: capitest.WithFormerTemplate, want: false},
+		{fact: "ClusterAPI.MissingObject", set: capitest.WithFormerTemplate, tree: func(f *deployment.ObjectTree) { f.MissingBySet = map[types.UID]string{"uid-s": "X shop/x"} }, want: "X shop/x"},
 		{fact: "Deleting", set: capitest.AsDeletingObject[*clusterv1.MachineSet], want: true},
 		{fact: "Orphaning", set: func(s *clusterv1.MachineSet) {
 			capitest.AsDeletingObject(s)
 			s.Finalizers = append(s.Finalizers, metav1.FinalizerOrphanDependents)
 		}, want: true},
-		{fact: "Finalizer", want: true},
+		{fact: "HasFinalizer", want: true},
 		{fact: "Replicas", want: 3},
-		{fact: "Counted", want: 3},
-		{name: "read from the API server", fact: "Counted", tree: func(f *deployment.ObjectTree) { f.IsLive = true }, want: 0},
-		{fact: "ActedOn", want: 3},
-		{name: "it has not acted yet", fact: "ActedOn", set: lagging, want: 5},
-		{name: "another controller made it", fact: "ActedOn", set: func(s *clusterv1.MachineSet) {
+		{fact: "StatusMachineCount", want: 3},
+		{name: "read from the API server", fact: "StatusMachineCount", tree: func(f *deployment.ObjectTree) { f.IsLive = true }, want: 0},
+		{fact: "ActedOnSize", want: 3},
+		{name: "it has not acted yet", fact: "ActedOnSize", set: lagging, want: 5},
+		{name: "another controller made it", fact: "ActedOnSize", set: func(s *clusterv1.MachineSet) {
 			lagging(s)
 			delete(s.Annotations, v1alpha1.AnnotationFormerReplicas)
 		}, want: 3},
 		{fact: "Revision", want: int64(1)},
 		{name: "no number", fact: "Revision", set: withSetAnnotation(clusterv1.RevisionAnnotation, "x"), want: int64(0)},
 		{fact: "History", set: withSetAnnotation(deployment.AnnotationRevisionHistory, "1,2"), want: "1,2"},
-		{fact: "Desired", want: 3},
-		{fact: "Max", want: 4},
-		{name: "none", fact: "Max", set: func(s *clusterv1.MachineSet) { delete(s.Annotations, clusterv1.MaxReplicasAnnotation) }, want: -1},
-		{fact: "NoScaleUp", set: withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true"), want: true},
-		{name: "as Cluster API writes it", fact: "NoScaleUp", set: withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "false"), want: false},
-		{name: "nothing differs", fact: "Drift", want: false},
-		{fact: "Drift", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(5)) }, want: true},
-		{name: "of another template", fact: "Drift", set: func(s *clusterv1.MachineSet) {
+		{fact: "DesiredReplicas", want: 3},
+		{fact: "MaxReplicas", want: 4},
+		{name: "none", fact: "MaxReplicas", set: func(s *clusterv1.MachineSet) { delete(s.Annotations, clusterv1.MaxReplicasAnnotation) }, want: -1},
+		{fact: "ScaleUpDisabled", set: withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true"), want: true},
+		{name: "as Cluster API writes it", fact: "ScaleUpDisabled", set: withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "false"), want: false},
+		{name: "nothing differs", fact: "Drifted", want: false},
+		{fact: "Drifted", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(5)) }, want: true},
+		{name: "of another template", fact: "Drifted", set: func(s *clusterv1.MachineSet) {
 			capitest.WithFormerTemplate(s)
 			s.Labels[clusterv1.WatchLabel] = "theirs"
 		}, want: true},
-		{name: "the deployment has another revision", fact: "Drift", set: withSetAnnotation(clusterv1.RevisionAnnotation, "2"), want: true},
-		{fact: "ClusterAPI.Answer.Set", set: withExtensionAnswer, want: "uid-next"},
+		{name: "the deployment has another revision", fact: "Drifted", set: withSetAnnotation(clusterv1.RevisionAnnotation, "2"), want: true},
+		{fact: "ClusterAPI.Answer.TargetSetUID", set: withExtensionAnswer, want: "uid-next"},
 		{fact: "ClusterAPI.Answer.Possible", set: withExtensionAnswer, want: true},
 		{fact: "ClusterAPI.Answer.Failed", set: withExtensionAnswer, want: true},
 		{fact: "ClusterAPI.Answer.Why", set: withExtensionAnswer, want: "because"},
-		{fact: "ClusterAPI.Answer.At", set: withExtensionAnswer, want: capitest.Noon.Local()},
-		{name: "no JSON", fact: "ClusterAPI.Answer.Set", set: withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, "yes"), want: ""},
+		{fact: "ClusterAPI.Answer.RequestedAt", set: withExtensionAnswer, want: capitest.Noon.Local()},
+		{name: "no JSON", fact: "ClusterAPI.Answer.TargetSetUID", set: withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, "yes"), want: ""},
 		{fact: "ClusterAPI.Transfer.To", set: withSetAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
 		{fact: "ClusterAPI.Transfer.From", set: withSetAnnotation(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "a,b"), want: "a,b"},
 		{fact: "ClusterAPI.Transfer.Acknowledged", set: withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m,n"), want: "m,n"},
-		{name: "its annotations about moves", fact: "Drift", set: func(s *clusterv1.MachineSet) {
+		{name: "its annotations about moves", fact: "Drifted", set: func(s *clusterv1.MachineSet) {
 			withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m")(s)
 			withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, "{}")(s)
 		}, want: false},
-		{fact: "Failure.Reason", set: withFailedAnswer, want: "FailedCreate"},
-		{fact: "Failure.Message", set: withFailedAnswer, want: "no room"},
-		{fact: "Source.Object", want: infrastructureName()},
+		{fact: "Failure.Reason", set: withReplicaFailure, want: "FailedCreate"},
+		{fact: "Failure.Message", set: withReplicaFailure, want: "no room"},
+		{fact: "Source.Object", want: infrastructureTemplateName()},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			d := capitest.PreparedDeployment(3)
-			s := capitest.SetOfDeployment(d, "s", 3, 1)
+			d := capitest.NewPreparedDeployment(3)
+			s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 			if row.set != nil {
 				row.set(s)
 			}
@@ -326,22 +326,23 @@ func TestRolloutFactsOfASet(t *testing.T) {
 
 func withExtensionAnswer(s *clusterv1.MachineSet) {
 	answer := rollout.ExtensionAnswer{
-		Set:      "uid-next",
-		Possible: true,
-		Failed:   true,
-		Why:      "because",
-		At:       capitest.Noon.Add(time.Millisecond),
+		TargetSetUID: "uid-next",
+		Possible:     true,
+		Failed:       true,
+		Why:          "because",
+		RequestedAt:  capitest.Noon.Add(time.Millisecond),
 	}
 	withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, deployment.ExtensionAnswerText(answer))(s)
 }
 
-// infrastructureName returns the name of the infrastructure template of capitest's sets, as sourceOf writes it.
-func infrastructureName() string {
-	ref := capitest.ObjectReference(capitest.InfrastructureTemplate())
+// infrastructureTemplateName returns the name of the infrastructure template of capitest's sets, as sourceOfSet writes
+// it.
+func infrastructureTemplateName() string {
+	ref := capitest.ObjectReference(capitest.NewInfrastructureTemplate())
 	return ref.APIGroup + "/" + ref.Kind + "/" + ref.Name
 }
 
-func withFailedAnswer(s *clusterv1.MachineSet) {
+func withReplicaFailure(s *clusterv1.MachineSet) {
 	s.Status.Conditions = []metav1.Condition{
 		{Type: "ReplicaFailure", Status: "True", Reason: "FailedCreate", Message: "no room"},
 	}
@@ -364,28 +365,28 @@ var asRemediatedMachine = capitest.WithConditionReason(
 	"",
 )
 
-// asMachineSeenAnHourAgo makes a machine whose node is not ready, with the conditions that Cluster API wrote when it
+// asMachineUnreadyForAnHour makes a machine whose node is not ready, with the conditions that Cluster API wrote when it
 // first looked at the machine, an hour ago.
-func asMachineSeenAnHourAgo(m *clusterv1.Machine) {
+func asMachineUnreadyForAnHour(m *clusterv1.Machine) {
 	for _, kind := range []string{
 		clusterv1.MachineDeletingCondition, clusterv1.MachineUpdatingCondition, clusterv1.MachineNodeReadyCondition,
 	} {
-		setConditionSince(m, kind, 60)
+		setFalseConditionSince(m, kind, 60)
 	}
 }
 
 // asJustDeletedMachine makes a machine whose deletion has just begun.
 var asJustDeletedMachine = observetest.CombineChanges(
 	capitest.AsDeletingObject[*clusterv1.Machine],
-	func(m *clusterv1.Machine) { setConditionSince(m, clusterv1.MachineDeletingCondition, 0) },
+	func(m *clusterv1.Machine) { setFalseConditionSince(m, clusterv1.MachineDeletingCondition, 0) },
 )
 
 func withUnavailableSince(minutesAgo int) capitest.MachineChange {
-	return func(m *clusterv1.Machine) { setConditionSince(m, clusterv1.MachineAvailableCondition, minutesAgo) }
+	return func(m *clusterv1.Machine) { setFalseConditionSince(m, clusterv1.MachineAvailableCondition, minutesAgo) }
 }
 
-// setConditionSince sets a condition that has been False for some minutes.
-func setConditionSince(m *clusterv1.Machine, kind string, minutesAgo int) {
+// setFalseConditionSince sets a condition that has been False for some minutes.
+func setFalseConditionSince(m *clusterv1.Machine, kind string, minutesAgo int) {
 	meta.RemoveStatusCondition(&m.Status.Conditions, kind)
 	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
 		Type:               kind,
@@ -426,23 +427,23 @@ func TestRolloutFactsOfAMachine(t *testing.T) {
 		{name: "a person deletes it", fact: "Failed", machine: asDeletingUnhealthyMachine, want: false},
 		{name: "a person deletes it before its set does", fact: "Failed", machine: observetest.CombineChanges(capitest.AsUnhealthyMachine, capitest.AsDeletingObject[*clusterv1.Machine]), want: false},
 		{fact: "Joined", machine: capitest.WithCondition(clusterv1.MachineNodeReadyCondition, yes), want: true},
-		{name: "that was available once", fact: "Joined", machine: observetest.CombineChanges(asMachineSeenAnHourAgo, withUnavailableSince(10)), want: true},
-		{name: "that was available once, and is deleted", fact: "Joined", machine: observetest.CombineChanges(asMachineSeenAnHourAgo, withUnavailableSince(10), asJustDeletedMachine), want: true},
-		{name: "that was not available since the first look at it", fact: "Joined", machine: observetest.CombineChanges(asMachineSeenAnHourAgo, withUnavailableSince(60)), want: false},
-		{name: "that is available", fact: "Joined", machine: observetest.CombineChanges(asMachineSeenAnHourAgo, capitest.WithCondition(clusterv1.MachineAvailableCondition, yes)), want: true},
+		{name: "that was available once", fact: "Joined", machine: observetest.CombineChanges(asMachineUnreadyForAnHour, withUnavailableSince(10)), want: true},
+		{name: "that was available once, and is deleted", fact: "Joined", machine: observetest.CombineChanges(asMachineUnreadyForAnHour, withUnavailableSince(10), asJustDeletedMachine), want: true},
+		{name: "that was not available since the first look at it", fact: "Joined", machine: observetest.CombineChanges(asMachineUnreadyForAnHour, withUnavailableSince(60)), want: false},
+		{name: "that is available", fact: "Joined", machine: observetest.CombineChanges(asMachineUnreadyForAnHour, capitest.WithCondition(clusterv1.MachineAvailableCondition, yes)), want: true},
 		{name: "that never became ready", fact: "Joined", machine: capitest.WithCondition(clusterv1.MachineNodeReadyCondition, no), want: false},
-		{fact: "Requested", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.RemediateMachineAnnotation, ""), want: true},
-		{fact: "Denied", machine: func(m *clusterv1.Machine) { m.Spec.ProviderID, m.Status.NodeRef = "", clusterv1.MachineNodeReference{} }, want: rollout.DeniedByTemplate},
+		{fact: "RemovalRequested", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.RemediateMachineAnnotation, ""), want: true},
+		{fact: "DenialReason", machine: func(m *clusterv1.Machine) { m.Spec.ProviderID, m.Status.NodeRef = "", clusterv1.MachineNodeReference{} }, want: rollout.DeniedByTemplate},
 		{fact: "Priority", want: v1alpha1.PriorityDefault},
-		{fact: "First", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
+		{fact: "DeleteFirst", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
 		{fact: "Updating", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: true},
 		{fact: "ClusterAPI.Moved", machine: asHandedOverMachine, want: true},
 		{fact: "ClusterAPI.Unacknowledged", machine: asHandedOverMachine, want: true},
 		{name: "its set counts it", fact: "ClusterAPI.Unacknowledged", machine: asHandedOverMachine, set: withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "a,m"), want: false},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			d := capitest.PreparedDeployment(3)
-			s := capitest.SetOfDeployment(d, "s", 3, 1)
+			d := capitest.NewPreparedDeployment(3)
+			s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 			if row.set != nil {
 				row.set(s)
 			}
@@ -483,41 +484,41 @@ func TestCurrentSet(t *testing.T) {
 	}{
 		{"no set", none, func(*clusterv1.MachineDeployment) []*clusterv1.MachineSet { return nil }, ""},
 		{"another template", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, capitest.WithFormerTemplate)}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "a", 1, 1, capitest.WithFormerTemplate)}
 		}, ""},
 		{"it is being deleted", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, capitest.AsDeletingObject)}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "a", 1, 1, capitest.AsDeletingObject)}
 		}, ""},
 		{"the one with the most replicas", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, created(90)), capitest.SetOfDeployment(d, "b", 2, 2)}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "a", 1, 1, created(90)), capitest.NewSetOfDeployment(d, "b", 2, 2)}
 		}, "b"},
 		{"then the oldest", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, created(30)), capitest.SetOfDeployment(d, "b", 1, 2, created(40))}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "a", 1, 1, created(30)), capitest.NewSetOfDeployment(d, "b", 1, 2, created(40))}
 		}, "b"},
 		{"then the first by name", none, func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "b", 1, 1), capitest.SetOfDeployment(d, "a", 1, 2)}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "b", 1, 1), capitest.NewSetOfDeployment(d, "a", 1, 2)}
 		}, "a"},
 		{"spec.rollout.after is not over", withRolloutAfter(-1), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1)}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "a", 1, 1)}
 		}, "a"},
 		{"spec.rollout.after is over: all are too old", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1)}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "a", 1, 1)}
 		}, ""},
 		{"spec.rollout.after is over now", withRolloutAfter(0), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1)}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "a", 1, 1)}
 		}, ""},
 		{"a set that was created at that time", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 9, 1), capitest.SetOfDeployment(d, "b", 1, 2, created(30))}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "a", 9, 1), capitest.NewSetOfDeployment(d, "b", 1, 2, created(30))}
 		}, "b"},
 		{"the clock of the API server is late: a set that was created because of that time", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, created(31), createdFor(30))}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "a", 1, 1, created(31), createdFor(30))}
 		}, "a"},
 		{"a set that was created because of an earlier time", withRolloutAfter(30), func(d *clusterv1.MachineDeployment) []*clusterv1.MachineSet {
-			return []*clusterv1.MachineSet{capitest.SetOfDeployment(d, "a", 1, 1, created(50), createdFor(50))}
+			return []*clusterv1.MachineSet{capitest.NewSetOfDeployment(d, "a", 1, 1, created(50), createdFor(50))}
 		}, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.PreparedDeployment(3)
+			d := capitest.NewPreparedDeployment(3)
 			sets := row.sets(d)
 			row.change(d)
 			name := ""
@@ -531,7 +532,7 @@ func TestCurrentSet(t *testing.T) {
 
 // A time without a working worker does not count for the progress deadline.
 func TestWorkerAbsenceExtendsTheProgressDeadline(t *testing.T) {
-	d := capitest.PreparedDeployment(
+	d := capitest.NewPreparedDeployment(
 		3,
 		withStatus(
 			clusterv1.MachineDeploymentStatus{
@@ -541,15 +542,15 @@ func TestWorkerAbsenceExtendsTheProgressDeadline(t *testing.T) {
 	)
 	f := newTree(d)
 	f.Absences = cache.WorkerAbsences{{From: capitest.MinutesBeforeNoon(5).Time, To: capitest.MinutesBeforeNoon(3).Time}}
-	assert.Equal(t, 2*time.Minute, deployment.RolloutFacts(f, capitest.Noon).Absent)
+	assert.Equal(t, 2*time.Minute, deployment.RolloutFacts(f, capitest.Noon).WorkerDowntime)
 }
 
 // MissingTemplate names the first template that does not exist.
 func TestMissingTemplate(t *testing.T) {
 	bootstrap, infrastructure := capitest.FoundObject(
-		capitest.BootstrapTemplate(),
+		capitest.NewBootstrapTemplate(),
 	), capitest.MissingObject(
-		capitest.InfrastructureTemplate(),
+		capitest.NewInfrastructureTemplate(),
 	)
 	assert.Empty(t, deployment.MissingTemplate("shop", []capi.ProviderObject{bootstrap}))
 	assert.Equal(

@@ -14,7 +14,7 @@ import (
 // decision of the same time.
 func RequestFacts(f ObjectTree, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	facts := deployment.SharedRequestFacts(f.Deployment, o, next)
-	facts.ClusterAPI = true
+	facts.IsClusterAPI = true
 	if after := f.Deployment.Spec.Rollout.After; !after.IsZero() {
 		facts.RestartedAt = after.UTC().Format(time.RFC3339)
 	}
@@ -27,7 +27,7 @@ func RequestFacts(f ObjectTree, o rollout.Facts, next rollout.Decision) request.
 func RequestPatch(command request.Command, d request.Decision) map[string]any {
 	to, at := d.RollbackTo, d.RestartedAt
 	d.RollbackTo, d.RestartedAt = nil, nil
-	patch := machine.RequestPatch(request.MachineDeployment, command, d)
+	patch := machine.RequestPatch(request.KindMachineDeployment, command, d)
 	if patch == nil {
 		return nil
 	}

@@ -18,9 +18,9 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// conditionsOfMillwright lists the condition types that Millwright writes on a MachineDeployment. Millwright does not
+// millwrightConditionTypes lists the condition types that Millwright writes on a MachineDeployment. Millwright does not
 // change other conditions.
-var conditionsOfMillwright = []string{
+var millwrightConditionTypes = []string{
 	vocabulary.ConditionAvailable,
 	vocabulary.ConditionMachinesReady,
 	vocabulary.ConditionMachinesUpToDate,
@@ -45,10 +45,14 @@ func reportedStatus(s *clusterv1.MachineDeploymentStatus) rollout.Status {
 		Replicas: int(capi.ValueOrZero(s.Replicas)), Ready: int(capi.ValueOrZero(s.ReadyReplicas)),
 		Available: int(capi.ValueOrZero(s.AvailableReplicas)), Updated: int(capi.ValueOrZero(s.UpToDateReplicas)),
 	}}
-	for _, kind := range conditionsOfMillwright {
+	for _, kind := range millwrightConditionTypes {
 		if c := capi.ConditionOfType(s.Conditions, kind); c.Type != "" && kind != vocabulary.ConditionBlocked {
 			r.Conditions = append(r.Conditions, rollout.Condition{
-				Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message, Updated: c.LastTransitionTime.Time,
+				Type:           c.Type,
+				Status:         string(c.Status),
+				Reason:         c.Reason,
+				Message:        c.Message,
+				LastUpdateTime: c.LastTransitionTime.Time,
 			})
 		}
 	}
@@ -68,7 +72,7 @@ func ApplyStatus(
 	c := want.Counts
 	s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
 	s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.Updated))
-	s.Versions, s.Phase = capiset.MachineVersions(f.Members), phaseOfDeployment(f)
+	s.Versions, s.Phase = capiset.CountMachinesByVersion(f.Members), phaseOfDeployment(f)
 	s.ObservedGeneration = f.Deployment.Generation
 	s.Selector = capi.SelectorText(&f.Deployment.Spec.Selector)
 	var conditions []capi.Condition
@@ -80,12 +84,12 @@ func ApplyStatus(
 				Reason:  c.Reason,
 				Message: c.Message,
 			},
-			Since: c.Updated,
+			Since: c.LastUpdateTime,
 		})
 	}
 	s.Conditions = capi.SetConditions(
 		s.Conditions,
-		conditionsOfMillwright,
+		millwrightConditionTypes,
 		append(conditions, capi.BlockedConditions(blocked)...),
 		f.Deployment.Generation,
 		now,
@@ -113,7 +117,7 @@ func StatusShowsBlockers(f ObjectTree, blocked explain.Summary) bool {
 	s := &f.Deployment.Status
 	c := capi.ConditionOfType(s.Conditions, vocabulary.ConditionBlocked)
 	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phaseOfDeployment(f) &&
-		equality.Semantic.DeepEqual(s.Versions, capiset.MachineVersions(f.Members))
+		equality.Semantic.DeepEqual(s.Versions, capiset.CountMachinesByVersion(f.Members))
 }
 
 // WithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone is
@@ -207,8 +211,8 @@ func ChangedAnnotations(d *clusterv1.MachineDeployment, notes map[string]any) ma
 	return news
 }
 
-// RemoveAnnotations removes the annotations for workflows and rollouts of Millwright from a deployment.
-func RemoveAnnotations(d *clusterv1.MachineDeployment) {
+// RemoveMillwrightAnnotations removes the annotations for workflows and rollouts of Millwright from a deployment.
+func RemoveMillwrightAnnotations(d *clusterv1.MachineDeployment) {
 	delete(d.Annotations, v1alpha1.AnnotationOperation)
 	delete(d.Annotations, v1alpha1.AnnotationRolloutProgress)
 }

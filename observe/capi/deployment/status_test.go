@@ -68,7 +68,7 @@ func TestStatusConditionsMatchClusterAPI(t *testing.T) {
 			unready(f.Members[0])
 			unready(f.Members[1])
 		}, available, "False|NotAvailable|1 available replicas, at least 2 required (spec.strategy.rollout.maxUnavailable is 34%, spec.replicas is 3)"},
-		{"OnDelete promises all", withOnDelete, func(f *deployment.ObjectTree) { unready(f.Members[0]) }, available, "False|NotAvailable|2 available replicas, at least 3 required"},
+		{"OnDelete promises all", withOnDeleteStrategy, func(f *deployment.ObjectTree) { unready(f.Members[0]) }, available, "False|NotAvailable|2 available replicas, at least 3 required"},
 		{"a deletion says no number", capitest.AsDeletingObject[*clusterv1.MachineDeployment], func(f *deployment.ObjectTree) { unready(f.Members[0]) }, available, "False|NotAvailable|Deletion in progress"},
 		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, available, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
 		{"not rolling out", nil, nil, rollingOut, "False|NotRollingOut|"},
@@ -79,13 +79,13 @@ func TestStatusConditionsMatchClusterAPI(t *testing.T) {
 		{"not scaling", nil, nil, up, "False|NotScalingUp|"},
 		{"scaling up", nil, func(f *deployment.ObjectTree) { f.Members = f.Members[:1] }, up, "True|ScalingUp|Scaling up from 1 to 3 replicas"},
 		{"scaling up, and a template is missing", nil, func(f *deployment.ObjectTree) {
-			f.Members, f.Templates[1] = nil, capitest.MissingObject(capitest.InfrastructureTemplate())
+			f.Members, f.Templates[1] = nil, capitest.MissingObject(capitest.NewInfrastructureTemplate())
 		}, up, "True|ScalingUp|Scaling up from 0 to 3 replicas is blocked because ExampleMachineTemplate does not exist"},
 		{"it would be blocked", nil, func(f *deployment.ObjectTree) {
-			f.Templates = []capi.ProviderObject{capitest.MissingObject(capitest.BootstrapTemplate()), capitest.MissingObject(capitest.InfrastructureTemplate())}
+			f.Templates = []capi.ProviderObject{capitest.MissingObject(capitest.NewBootstrapTemplate()), capitest.MissingObject(capitest.NewInfrastructureTemplate())}
 		}, up, "False|NotScalingUp|Scaling up would be blocked because KubeadmConfigTemplate and ExampleMachineTemplate do not exist"},
 		{"while it is being deleted nothing would be", capitest.AsDeletingObject[*clusterv1.MachineDeployment], func(f *deployment.ObjectTree) {
-			f.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+			f.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
 		}, up, "False|NotScalingUp|"},
 		{"spec.replicas is not set", func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = nil }, nil, up, "Unknown|WaitingForReplicasSet|Waiting for spec.replicas set"},
 		{"not scaling", nil, nil, down, "False|NotScalingDown|"},
@@ -116,11 +116,11 @@ func TestStatusConditionsMatchClusterAPI(t *testing.T) {
 		{"there is none", nil, func(f *deployment.ObjectTree) { f.Members = nil }, "MachinesUpToDate", "True|NoReplicas|"},
 		{"the rollout is complete", nil, nil, "Progressing", "True|NewMachineSetAvailable|3 of 3 machines up to date, 3 available"},
 		{"paused: nothing progresses", withAnnotation(clusterv1.PausedAnnotation, ""), nil, "Progressing", "Unknown|DeploymentPaused|MachineDeployment has the cluster.x-k8s.io/paused annotation"},
-		{"a set whose machines are refused", nil, func(f *deployment.ObjectTree) { withFailedAnswer(f.Sets[0]) }, "ReplicaFailure", "True|FailedCreate|no room"},
+		{"a set whose machines are refused", nil, func(f *deployment.ObjectTree) { withReplicaFailure(f.Sets[0]) }, "ReplicaFailure", "True|FailedCreate|no room"},
 	} {
 		t.Run(row.kind+": "+row.name, func(t *testing.T) {
-			d := capitest.PreparedDeployment(3)
-			set := capitest.SetOfDeployment(d, "s", 3, 1)
+			d := capitest.NewPreparedDeployment(3)
+			set := capitest.NewSetOfDeployment(d, "s", 3, 1)
 			if row.change != nil {
 				row.change(d)
 			}
@@ -137,13 +137,13 @@ func TestStatusConditionsMatchClusterAPI(t *testing.T) {
 
 // TestStatusFieldsOtherThanConditions covers the fields of the status other than the conditions.
 func TestStatusFieldsOtherThanConditions(t *testing.T) {
-	d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Generation = 4 })
-	set, former := capitest.SetOfDeployment(
+	d := capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Generation = 4 })
+	set, former := capitest.NewSetOfDeployment(
 		d,
 		"s",
 		2,
 		2,
-	), capitest.SetOfDeployment(
+	), capitest.NewSetOfDeployment(
 		d,
 		"r",
 		1,
@@ -184,14 +184,14 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		some := func() bool { return r.IntN(3) == 0 }
-		d := capitest.PreparedDeployment(int32(r.IntN(4)))
-		set := capitest.SetOfDeployment(d, "s", int32(r.IntN(4)), 2)
-		former := capitest.SetOfDeployment(d, "r", int32(r.IntN(3)), 1, capitest.WithFormerTemplate)
+		d := capitest.NewPreparedDeployment(int32(r.IntN(4)))
+		set := capitest.NewSetOfDeployment(d, "s", int32(r.IntN(4)), 2)
+		former := capitest.NewSetOfDeployment(d, "r", int32(r.IntN(3)), 1, capitest.WithFormerTemplate)
 		f := newTree(d, set, former)
 		f.Members = slices.Concat(readyMachines(set, "a", "b", "c")[:r.IntN(4)], readyMachines(former, "d", "e")[:r.IntN(3)])
 		for _, change := range []func(){
-			func() { capitest.AsDeletingObject(d) }, func() { d.Spec.Paused = new(true) }, func() { withAnnotation(clusterv1.PausedAnnotation, "")(d) }, func() { withOnDelete(d) },
-			func() { f.Templates[0] = capitest.MissingObject(capitest.BootstrapTemplate()) }, func() { f.Cluster = nil }, func() { withFailedAnswer(set) }, func() { d.Spec.Replicas = nil },
+			func() { capitest.AsDeletingObject(d) }, func() { d.Spec.Paused = new(true) }, func() { withAnnotation(clusterv1.PausedAnnotation, "")(d) }, func() { withOnDeleteStrategy(d) },
+			func() { f.Templates[0] = capitest.MissingObject(capitest.NewBootstrapTemplate()) }, func() { f.Cluster = nil }, func() { withReplicaFailure(set) }, func() { d.Spec.Replicas = nil },
 			func() { capitest.WithFormerTemplate(set) }, func() { withAnnotation(v1alpha1.AnnotationRolloutHold, "2 ann: bad")(d) },
 			func() {
 				for _, m := range f.Members {
@@ -214,7 +214,7 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 			f.Deployment.Status = again
 			require.False(
 				t,
-				rollout.PlanDeployment(deployment.RolloutFacts(f, now)).Unreported && !plan.Unreported,
+				rollout.PlanDeployment(deployment.RolloutFacts(f, now)).NeedsReport && !plan.NeedsReport,
 				"seed %d",
 				seed,
 			)
@@ -229,8 +229,8 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 // The transition time of Progressing is the time of the last progress. The transition time of any other condition is
 // the time of its last change of status.
 func TestTransitionTimesOfConditions(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
-	set := capitest.SetOfDeployment(d, "s", 3, 1)
+	d := capitest.NewPreparedDeployment(3)
+	set := capitest.NewSetOfDeployment(d, "s", 3, 1)
 	f := newTree(d, set)
 	f.Members = readyMachines(set, "a")
 	first, _ := reportedStatus(f, capitest.Noon)
@@ -267,7 +267,7 @@ func TestRolloutAnnotations(t *testing.T) {
 		WaitsFor:   strings.Repeat("x", 5000),
 	}
 	notes := deployment.RolloutAnnotations(record, operation)
-	d := capitest.PreparedDeployment(3)
+	d := capitest.NewPreparedDeployment(3)
 	for key, value := range notes {
 		d.Annotations[key] = value.(string)
 		assert.True(t, v1alpha1.IsOwnMetadataKey(key), "a change of %s signals no workflow", key)
@@ -284,7 +284,7 @@ func TestRolloutAnnotations(t *testing.T) {
 	)
 	d.UID = "uid-other"
 	assert.Empty(t, deployment.CurrentRolloutID(d), "it was moved")
-	deployment.RemoveAnnotations(d)
+	deployment.RemoveMillwrightAnnotations(d)
 	assert.Empty(t, deployment.ChangedAnnotations(d, deployment.RolloutAnnotations(nil, nil)))
 	assert.Nil(t, deployment.RecordedRollout(d))
 	assert.Nil(t, deployment.CurrentOperation(d))

@@ -30,11 +30,11 @@ const AnnotationRevisionHistory = "machinedeployment.clusters.x-k8s.io/revision-
 // existing machines in place: labels, annotations, minReadySeconds, readinessGates, the timeouts of the deletion, and
 // taints.
 func IsSameTemplate(a, b *clusterv1.MachineTemplateSpec) bool {
-	return equality.Semantic.DeepEqual(rolloutSpecPart(&a.Spec), rolloutSpecPart(&b.Spec))
+	return equality.Semantic.DeepEqual(rolloutRelevantSpec(&a.Spec), rolloutRelevantSpec(&b.Spec))
 }
 
-// rolloutSpecPart returns the fields of a template's spec that cause a rollout when they change.
-func rolloutSpecPart(spec *clusterv1.MachineSpec) clusterv1.MachineSpec {
+// rolloutRelevantSpec returns the fields of a template's spec that cause a rollout when they change.
+func rolloutRelevantSpec(spec *clusterv1.MachineSpec) clusterv1.MachineSpec {
 	s := *spec.DeepCopy()
 	copyInPlaceFields(&s, &clusterv1.MachineSpec{})
 	s.ClusterName, s.ProviderID = "", "" // the Cluster name never changes, and the provider ID belongs to one machine
@@ -50,8 +50,8 @@ func copyInPlaceFields(to, from *clusterv1.MachineSpec) {
 	to.Taints = from.Taints
 }
 
-// rolloutPrefix is the prefix of annotation keys about the rollout of a deployment.
-const rolloutPrefix = "rollout.machine.sapcloud.io/"
+// rolloutAnnotationPrefix is the prefix of annotation keys about the rollout of a deployment.
+const rolloutAnnotationPrefix = "rollout.machine.sapcloud.io/"
 
 // annotationsNotCopied lists annotations of a deployment that its sets do not get, in addition to the annotations with
 // rolloutPrefix. The list contains the keys that Cluster API does not copy, and the annotations that describe the
@@ -73,7 +73,7 @@ var annotationsNotCopied = []string{
 // isCopiedKey reports whether a deployment copies an annotation to a set. Only the current set gets the change-cause
 // annotation.
 func isCopiedKey(key string, current bool) bool {
-	return !strings.HasPrefix(key, rolloutPrefix) && !slices.Contains(annotationsNotCopied, key) &&
+	return !strings.HasPrefix(key, rolloutAnnotationPrefix) && !slices.Contains(annotationsNotCopied, key) &&
 		(current || key != v1alpha1.AnnotationChangeCause)
 }
 
@@ -166,7 +166,7 @@ func updateEntries(all *map[string]string, wanted map[string]string, own []strin
 // caller increases the attempt.
 func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (*clusterv1.MachineSet, error) {
 	d := f.Deployment
-	text, err := json.Marshal([]any{d.UID, rolloutSpecPart(&d.Spec.Template.Spec), as.Revision, attempt})
+	text, err := json.Marshal([]any{d.UID, rolloutRelevantSpec(&d.Spec.Template.Spec), as.Revision, attempt})
 	if err != nil {
 		return nil, fmt.Errorf("encode the template of deployment %s: %w", d.Name, err)
 	}
@@ -197,7 +197,7 @@ func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (
 			Selector: *d.Spec.Selector.DeepCopy(), Template: *d.Spec.Template.DeepCopy(),
 		},
 	}
-	if after := RolloutAfterTime(d, now); !after.IsZero() {
+	if after := PastRolloutAfter(d, now); !after.IsZero() {
 		set.Annotations[v1alpha1.AnnotationCreatedFor] = after.UTC().Format(time.RFC3339)
 	}
 	set.Spec.Template.Spec.ClusterName = d.Spec.ClusterName
@@ -213,14 +213,14 @@ func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (
 // Limits of a set's name. The name of a Machine and the host name of its node have at most 63 bytes; a machine's name
 // is the set's name, a dash and five characters. The names of MCM's sets contain five characters of the hash.
 const (
-	maxNameLength = 63 - len("-12345")
-	hashLength    = 5
+	maxSetNameLength = 63 - len("-12345")
+	hashLength       = 5
 )
 
 // nameForSet returns the name of a set with this hash.
 func nameForSet(deployment, hash string) string {
 	end := "-" + hash[:min(hashLength, len(hash))]
-	return strings.TrimRight(deployment[:min(len(deployment), maxNameLength-len(end))], "-.") + end
+	return strings.TrimRight(deployment[:min(len(deployment), maxSetNameLength-len(end))], "-.") + end
 }
 
 // IsWantedSet reports whether an existing set with the wanted name is the set that the deployment wants. The set must
@@ -239,7 +239,7 @@ func RestoreTemplateFromSet(d *clusterv1.MachineDeployment, set *clusterv1.Machi
 	spec := set.Spec.Template.Spec.DeepCopy()
 	copyInPlaceFields(spec, &d.Spec.Template.Spec)
 	d.Spec.Template.Spec = *spec
-	if set.CreationTimestamp.Time.Before(RolloutAfterTime(d, now)) {
+	if set.CreationTimestamp.Time.Before(PastRolloutAfter(d, now)) {
 		d.Spec.Rollout.After = metav1.Time{}
 	}
 	delete(d.Annotations, v1alpha1.AnnotationChangeCause)
@@ -264,7 +264,7 @@ func PreparedDeployment(f ObjectTree) *clusterv1.MachineDeployment {
 	}
 	metav1.SetMetaDataLabel(&p.ObjectMeta, clusterv1.ClusterNameLabel, d.Spec.ClusterName)
 	if f.Cluster != nil {
-		p.OwnerReferences = capi.WithOwner(p.OwnerReferences, capi.ClusterReference(f.Cluster))
+		p.OwnerReferences = capi.WithOwner(p.OwnerReferences, capi.ClusterOwnerReference(f.Cluster))
 	}
 	if equality.Semantic.DeepEqual(d, p) {
 		return nil
@@ -279,5 +279,5 @@ const NotPreparedMessage = "it is not prepared for its first set"
 // that is paused, contested or being deleted.
 func NeedsPreparation(f ObjectTree, o rollout.Facts) bool {
 	contested := capi.HasBothFinalizers(f.Deployment, clusterv1.MachineDeploymentFinalizer)
-	return !o.Deleting && !contested && o.ClusterAPI.Suspended == "" && PreparedDeployment(f) != nil
+	return !o.Deleting && !contested && o.ClusterAPI.SuspensionReason == "" && PreparedDeployment(f) != nil
 }

@@ -57,31 +57,31 @@ func rolloutChanges() map[string]capitest.DeploymentChange {
 
 func TestIsSameTemplate(t *testing.T) {
 	for name, change := range inPlaceChanges() {
-		d := capitest.PreparedDeployment(3)
-		s := capitest.SetOfDeployment(d, "s", 3, 1)
+		d := capitest.NewPreparedDeployment(3)
+		s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 		change(d)
 		assert.True(t, deployment.IsSameTemplate(&s.Spec.Template, &d.Spec.Template), name)
 		f := newTree(d, s)
-		assert.True(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drift, "%s reaches the set", name)
+		assert.True(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drifted, "%s reaches the set", name)
 		require.True(t, f.CopyToSet(s, true), name)
 		assert.False(t, f.CopyToSet(s, true), "%s: again", name)
-		assert.False(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drift, name)
+		assert.False(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drifted, name)
 	}
 	for name, change := range rolloutChanges() {
-		d := capitest.PreparedDeployment(3)
-		s := capitest.SetOfDeployment(d, "s", 3, 1)
+		d := capitest.NewPreparedDeployment(3)
+		s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 		change(d)
 		assert.False(t, deployment.IsSameTemplate(&s.Spec.Template, &d.Spec.Template), name)
 		f := newTree(d, s)
-		assert.False(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drift, "%s does not reach the set", name)
+		assert.False(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drifted, "%s does not reach the set", name)
 		assert.False(t, f.CopyToSet(s, true), name)
 	}
 }
 
 // A set copies more than the template from its deployment. A set keeps the labels and annotations of other writers.
 func TestCopyToSet(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
-	s := capitest.SetOfDeployment(d, "s", 3, 1)
+	d := capitest.NewPreparedDeployment(3)
+	s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 	s.Labels["of-others"], s.Annotations["of-others"] = "stays", "stays"
 	s.Labels[clusterv1.WatchLabel] = "upstream" // the other controller created the set with this label
 	d.Spec.Deletion.Order = clusterv1.OldestMachineSetDeletionOrder
@@ -92,7 +92,7 @@ func TestCopyToSet(t *testing.T) {
 	d.Annotations[clusterv1.DisableMachineCreateAnnotation] = "true"
 	f := newTree(d, s)
 	require.True(t, f.CopyToSet(s, true))
-	assert.Equal(t, capitest.Filter, s.Labels[clusterv1.WatchLabel])
+	assert.Equal(t, capitest.WatchFilter, s.Labels[clusterv1.WatchLabel])
 	assert.Equal(t, "d", s.Labels[clusterv1.MachineDeploymentNameLabel])
 	assert.Equal(t, "s", s.Labels[clusterv1.MachineDeploymentUniqueLabel], "the hash stays")
 	assert.Equal(t, "s", s.Spec.Template.Labels[clusterv1.MachineDeploymentUniqueLabel])
@@ -108,10 +108,10 @@ func TestCopyToSet(t *testing.T) {
 }
 
 // Only the set of a revision has the revision's change-cause annotation; former sets do not have it.
-func TestOnlyTheSetOfARevisionHasItsChangeCause(t *testing.T) {
-	d := capitest.PreparedDeployment(3, withAnnotation(v1alpha1.AnnotationChangeCause, "the new image"))
-	current := capitest.SetOfDeployment(d, "s", 3, 2)
-	former := capitest.SetOfDeployment(
+func TestOnlyTheCurrentSetHasTheChangeCause(t *testing.T) {
+	d := capitest.NewPreparedDeployment(3, withAnnotation(v1alpha1.AnnotationChangeCause, "the new image"))
+	current := capitest.NewSetOfDeployment(d, "s", 3, 2)
+	former := capitest.NewSetOfDeployment(
 		d,
 		"r",
 		0,
@@ -122,7 +122,7 @@ func TestOnlyTheSetOfARevisionHasItsChangeCause(t *testing.T) {
 	assert.Equal(t, "the new image", current.Annotations[v1alpha1.AnnotationChangeCause])
 	f := newTree(d, current, former)
 	for _, s := range deployment.RolloutFacts(f, capitest.Noon).Sets {
-		assert.Equal(t, s.Name == "s", s.Drift, "the deployment has revision 1: %s", s.Name)
+		assert.Equal(t, s.Name == "s", s.Drifted, "the deployment has revision 1: %s", s.Name)
 	}
 	d.Annotations[v1alpha1.AnnotationChangeCause] = "the new image, really"
 	require.True(t, f.CopyToSet(current, true))
@@ -139,14 +139,14 @@ func TestOnlyTheSetOfARevisionHasItsChangeCause(t *testing.T) {
 // them.
 func TestTheTemplateOfAFormerSetNamesTheNextRevision(t *testing.T) {
 	const key = v1alpha1.AnnotationReplacedByRevision
-	d := capitest.PreparedDeployment(3)
+	d := capitest.NewPreparedDeployment(3)
 	d.Spec.Template.Annotations = map[string]string{"team": "web"}
-	current, former := capitest.SetOfDeployment(
+	current, former := capitest.NewSetOfDeployment(
 		d,
 		"s",
 		3,
 		2,
-	), capitest.SetOfDeployment(
+	), capitest.NewSetOfDeployment(
 		d,
 		"r",
 		2,
@@ -181,8 +181,8 @@ func TestTheTemplateOfAFormerSetNamesTheNextRevision(t *testing.T) {
 
 // If a deployment loses a label or annotation that Millwright copied to its sets, the sets lose it, too.
 func TestCopyToSetRemovesWhatTheDeploymentLost(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
-	s := capitest.SetOfDeployment(d, "s", 3, 1)
+	d := capitest.NewPreparedDeployment(3)
+	s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 	s.Labels["was"], s.Annotations["was"], s.Annotations["of-others"] = "there", "there", "stays"
 	owned := func(manager string) {
 		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, FieldsV1: metav1.NewFieldsV1(
@@ -202,7 +202,7 @@ func TestCopyToSetRemovesWhatTheDeploymentLost(t *testing.T) {
 }
 
 func TestNewSetCopiesTheDeployment(t *testing.T) {
-	d := capitest.PreparedDeployment(3, withAnnotation("team", "web"))
+	d := capitest.NewPreparedDeployment(3, withAnnotation("team", "web"))
 	f := newTree(d)
 	as := rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}
 	s, err := f.NewSet(as, 0, capitest.Noon)
@@ -211,8 +211,11 @@ func TestNewSetCopiesTheDeployment(t *testing.T) {
 	require.NotEmpty(t, hash)
 	assert.Equal(t, "d-"+hash[:5], s.Name)
 	assert.Equal(t, map[string]string{
-		clusterv1.WatchLabel: capitest.Filter, clusterv1.ClusterNameLabel: "c", clusterv1.MachineDeploymentNameLabel: "d",
-		clusterv1.MachineDeploymentUniqueLabel: hash, "pool": "pool",
+		clusterv1.WatchLabel:                   capitest.WatchFilter,
+		clusterv1.ClusterNameLabel:             "c",
+		clusterv1.MachineDeploymentNameLabel:   "d",
+		clusterv1.MachineDeploymentUniqueLabel: hash,
+		"pool":                                 "pool",
 	}, s.Labels)
 	assert.Equal(
 		t,
@@ -243,7 +246,7 @@ func TestNewSetCopiesTheDeployment(t *testing.T) {
 			return f.NewSet(rollout.SetCreation{Revision: 3}, 0, capitest.Noon)
 		},
 		"another template": func() (*clusterv1.MachineSet, error) {
-			return newTree(capitest.PreparedDeployment(3, capitest.WithVersion("v1.32.0"))).NewSet(as, 0, capitest.Noon)
+			return newTree(capitest.NewPreparedDeployment(3, capitest.WithVersion("v1.32.0"))).NewSet(as, 0, capitest.Noon)
 		},
 	} {
 		other, err := change()
@@ -253,12 +256,12 @@ func TestNewSetCopiesTheDeployment(t *testing.T) {
 }
 
 // A machine's name has at most 63 bytes. A machine's name is the set's name and six more bytes.
-func TestANewSetOfADeploymentWithALongName(t *testing.T) {
+func TestNewSetShortensALongDeploymentName(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		want int
 	}{{strings.Repeat("long-", 50), 57}, {"x" + strings.Repeat("long-", 50), 56}} {
-		d := capitest.PreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Name = row.name })
+		d := capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Name = row.name })
 		s, err := newTree(d).NewSet(rollout.SetCreation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
 		assert.Len(t, s.Name, row.want)
@@ -280,7 +283,7 @@ func TestANewSetRecordsRolloutAfter(t *testing.T) {
 		}, ""},
 	} {
 		s, err := newTree(
-			capitest.PreparedDeployment(3, row.change),
+			capitest.NewPreparedDeployment(3, row.change),
 		).NewSet(rollout.SetCreation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
 		assert.Equal(t, row.want, s.Annotations[v1alpha1.AnnotationCreatedFor], name)
@@ -301,8 +304,8 @@ func TestRestoreTemplateFromSet(t *testing.T) {
 		{"the set is younger", withRolloutAfter(90), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.PreparedDeployment(3)
-			s := capitest.SetOfDeployment(d, "s", 0, 1, capitest.WithFormerTemplate)
+			d := capitest.NewPreparedDeployment(3)
+			s := capitest.NewSetOfDeployment(d, "s", 0, 1, capitest.WithFormerTemplate)
 			d.Spec.Template.Spec.MinReadySeconds = new(int32(5))
 			d.Spec.Template.Labels["tier"] = "front"
 			row.change(d)
@@ -318,8 +321,8 @@ func TestRestoreTemplateFromSet(t *testing.T) {
 }
 
 func TestLastHandledReplicas(t *testing.T) {
-	d := capitest.PreparedDeployment(3)
-	s := capitest.SetOfDeployment(d, "s", 3, 1)
+	d := capitest.NewPreparedDeployment(3)
+	s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 	assert.Equal(t, 3, deployment.LastHandledReplicas(s), "it has acted on its size")
 	s.Annotations[v1alpha1.AnnotationFormerReplicas], s.Generation = "7", 2
 	assert.Equal(t, 7, deployment.LastHandledReplicas(s), "it has not: the former size stays")
@@ -328,16 +331,16 @@ func TestLastHandledReplicas(t *testing.T) {
 func TestPreparedDeployment(t *testing.T) {
 	theirs := func(d *clusterv1.MachineDeployment) {
 		d.Finalizers = []string{"x", clusterv1.MachineDeploymentFinalizer}
-		d.OwnerReferences, d.Labels = nil, map[string]string{clusterv1.WatchLabel: capitest.Filter}
+		d.OwnerReferences, d.Labels = nil, map[string]string{clusterv1.WatchLabel: capitest.WatchFilter}
 	}
-	d := capitest.PreparedDeployment(3, theirs)
+	d := capitest.NewPreparedDeployment(3, theirs)
 	f := newTree(d)
 	o := deployment.RolloutFacts(f, capitest.Noon)
 	require.True(t, deployment.NeedsPreparation(f, o))
 	p := deployment.PreparedDeployment(f)
 	assert.Equal(t, []string{"x", capi.Finalizer}, p.Finalizers)
-	assert.Equal(t, capitest.PreparedDeployment(3).Labels, p.Labels)
-	assert.Equal(t, capitest.PreparedDeployment(3).OwnerReferences, p.OwnerReferences)
+	assert.Equal(t, capitest.NewPreparedDeployment(3).Labels, p.Labels)
+	assert.Equal(t, capitest.NewPreparedDeployment(3).OwnerReferences, p.OwnerReferences)
 	f.Deployment = p
 	assert.Nil(t, deployment.PreparedDeployment(f), "again")
 	for name, change := range map[string]func(*deployment.ObjectTree){
@@ -348,7 +351,7 @@ func TestPreparedDeployment(t *testing.T) {
 			f.Deployment.Finalizers = append(f.Deployment.Finalizers, capi.Finalizer)
 		},
 	} {
-		f := newTree(capitest.PreparedDeployment(3, theirs))
+		f := newTree(capitest.NewPreparedDeployment(3, theirs))
 		change(&f)
 		assert.False(t, deployment.NeedsPreparation(f, deployment.RolloutFacts(f, capitest.Noon)), name)
 	}

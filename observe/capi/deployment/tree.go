@@ -125,7 +125,7 @@ func ReadLiveTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploy
 
 // ReadLiveTreeWithoutPolicy is ReadLiveTree without the policy and the absences, which only a worker needs.
 func ReadLiveTreeWithoutPolicy(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
-	f, err := ReadSets(ctx, c, d)
+	f, err := ReadLiveSets(ctx, c, d)
 	if err != nil {
 		return f, err
 	}
@@ -138,9 +138,9 @@ func ReadLiveTreeWithoutPolicy(ctx context.Context, c *capi.Cache, d *clusterv1.
 	return f, f.readTemplates(ctx, c.LiveTemplates)
 }
 
-// ReadSets returns a deployment with its sets from the API server, without other objects. The result is enough to find
-// the current set, and to compute which fields a set copies.
-func ReadSets(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
+// ReadLiveSets returns a deployment with its sets from the API server, without other objects. The result is enough to
+// find the current set, and to compute which fields a set copies.
+func ReadLiveSets(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
 	f := ObjectTree{Cache: c, Deployment: d, IsLive: true}
 	sets, err := c.Client().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -183,7 +183,7 @@ func (f ObjectTree) ResourceVersions() cache.MinVersions {
 		v.RaiseVersion(capi.SetsResource, set.ResourceVersion)
 	}
 	if f.Policy != nil {
-		v.RaiseVersion(cache.Policies, f.Policy.ResourceVersion)
+		v.RaiseVersion(cache.RolloutPolicies, f.Policy.ResourceVersion)
 	}
 	return v
 }

@@ -27,7 +27,7 @@ import (
 const (
 	AnnotationHook    = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/millwright"
 	annotationExclude = clusterv1.ExcludeNodeDrainingAnnotation
-	hookOwner         = "millwright"
+	hookValue         = "millwright"
 )
 
 // DrainsNodesOfSet reports whether Millwright drains the nodes of a set's machines.
@@ -51,18 +51,19 @@ func DrainsNodesOfSet(c *capi.Cache, set *clusterv1.MachineSet) bool {
 // parameter existing is nil for a new machine.
 func MachineAnnotations(c *capi.Cache, set *clusterv1.MachineSet, existing *clusterv1.Machine) map[string]string {
 	template := maps.Clone(set.Spec.Template.Annotations)
-	if !DrainsNodesOfSet(c, set) || isExcluded(template) || existing != nil && isExcluded(existing.Annotations) {
+	if !DrainsNodesOfSet(c, set) || isExcludedByOthers(template) ||
+		existing != nil && isExcludedByOthers(existing.Annotations) {
 		return template
 	}
-	result := map[string]string{AnnotationHook: hookOwner, annotationExclude: hookOwner}
+	result := map[string]string{AnnotationHook: hookValue, annotationExclude: hookValue}
 	maps.Copy(result, template)
 	return result
 }
 
-// isExcluded reports whether another writer than Millwright excludes a machine from draining.
-func isExcluded(annotations map[string]string) bool {
+// isExcludedByOthers reports whether another writer than Millwright excludes a machine from draining.
+func isExcludedByOthers(annotations map[string]string) bool {
 	value, set := annotations[annotationExclude]
-	return set && value != hookOwner
+	return set && value != hookValue
 }
 
 // HasDrainHook reports whether a machine has Millwright's hook.
@@ -83,7 +84,7 @@ func HookRemovalPatch(m *clusterv1.Machine, drained bool) map[string]any {
 	if HasDrainHook(m) {
 		gone[AnnotationHook] = nil
 	}
-	if m.Annotations[annotationExclude] == hookOwner && !drained {
+	if m.Annotations[annotationExclude] == hookValue && !drained {
 		gone[annotationExclude] = nil
 	}
 	if len(gone) == 0 {
@@ -134,26 +135,26 @@ func UpstreamStatusTexts(m *clusterv1.Machine) []string {
 // HookFacts returns the facts that determine the hook of a machine, without the facts about its node.
 func HookFacts(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1alpha1.Machine) (drain.HookFacts, error) {
 	h := drain.HookFacts{
-		Hooked: HasDrainHook(
+		HasHook: HasDrainHook(
 			m,
 		),
-		Deleting: m.DeletionTimestamp != nil,
-		Waiting:  hasReachedPreDrainHooks(m),
-		NodeName: m.Status.NodeRef.Name,
-		Skip:     observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
+		Deleting:   m.DeletionTimestamp != nil,
+		Waiting:    hasReachedPreDrainHooks(m),
+		NodeName:   m.Status.NodeRef.Name,
+		SkipReason: observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
 	}
 	if d := v.Status.Deletion; d != nil && d.Drain != nil {
-		h.Result = d.Drain.Result
+		h.DrainResult = d.Drain.Result
 	}
-	if !h.Hooked || !h.Deleting {
+	if !h.HasHook || !h.Deleting {
 		return h, nil
 	}
 	cluster := clusterOfMachine(c, m)
-	if h.Paused = pauseReason(m, cluster); h.Paused != "" {
+	if h.PauseReason = pauseReason(m, cluster); h.PauseReason != "" {
 		return h, nil
 	}
 	related, err := relatedObjectsOfDrain(ctx, c, m, cluster)
-	h.Needless = related.NoDrainReason()
+	h.NoDrainReason = related.NoDrainReason()
 	return h, err
 }
 
@@ -167,9 +168,9 @@ func relatedObjectsOfDrain(
 ) (drain.RelatedObjects, error) {
 	a := drain.RelatedObjects{
 		Cluster: m.Spec.ClusterName, ClusterGone: cluster == nil || cluster.DeletionTimestamp != nil,
-		Passed: m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero(),
+		ReachedPreTerminateHooks: m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero(),
 	}
-	if a.ClusterGone || a.Passed {
+	if a.ClusterGone || a.ReachedPreTerminateHooks {
 		return a, nil
 	}
 	if ref := cluster.Spec.ControlPlaneRef; ref.IsDefined() {
@@ -182,14 +183,14 @@ func relatedObjectsOfDrain(
 		}
 	}
 	ref := m.Spec.InfrastructureRef
-	resource, err := c.Resource(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	resource, err := c.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 	if errors.Is(err, capi.ErrNoKind) {
 		return a, nil
 	}
 	if err != nil {
 		return a, err
 	}
-	o, err := c.Client().Objects.Resource(resource).Namespace(m.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	o, err := c.Client().ProviderObjects.Resource(resource).Namespace(m.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && o.GetDeletionTimestamp() != nil:
 		a.Infrastructure = ref.Kind + " " + ref.Name

@@ -22,7 +22,7 @@ import (
 
 const optInAnnotation = v1alpha1.AnnotationClusterAPIDrain
 
-func TestWhichMachinesOptIntoDrains(t *testing.T) {
+func TestDrainsNodesOfSet(t *testing.T) {
 	on := func(value string) capitest.SetChange {
 		return capitest.WithAnnotation[*clusterv1.MachineSet](optInAnnotation, value)
 	}
@@ -62,10 +62,10 @@ func TestWhichMachinesOptIntoDrains(t *testing.T) {
 				row.set,
 				func(m *clusterv1.Machine) { m.Annotations = row.set.Spec.Template.Annotations },
 			)
-			assert.Equal(t, map[bool]string{true: "annotations", false: ""}[row.want], capiset.DriftedParts(c, bare, row.set))
+			assert.Equal(t, map[bool]string{true: "annotations", false: ""}[row.want], capiset.DriftText(c, bare, row.set))
 			assert.Empty(
 				t,
-				capiset.DriftedParts(
+				capiset.DriftText(
 					c,
 					capitest.NewMachine(
 						"m",
@@ -88,7 +88,7 @@ func TestMachineExcludedByAPersonGetsNoHook(t *testing.T) {
 		capitest.NewSet("s", 1),
 		capitest.WithAnnotation[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
 	)
-	assert.Empty(t, capiset.DriftedParts(c, m, set))
+	assert.Empty(t, capiset.DriftText(c, m, set))
 	assert.False(t, capidrain.HasDrainHook(capiset.DesiredMachine(c, set, "m", m)))
 	set.Spec.Template.Annotations[clusterv1.ExcludeNodeDrainingAnnotation] = ""
 	assert.False(
@@ -196,7 +196,7 @@ func TestToMillwrightMachine(t *testing.T) {
 func TestDrainHookFacts(t *testing.T) {
 	set := capitest.NewSet("s", 1)
 	infrastructure := func(change ...capitest.ProviderObjectChange) runtime.Object {
-		o := capitest.InfrastructureTemplate()
+		o := capitest.NewInfrastructureTemplate()
 		o.SetKind("ExampleMachine")
 		o.SetName("m")
 		for _, f := range change {
@@ -210,41 +210,41 @@ func TestDrainHookFacts(t *testing.T) {
 		objects []runtime.Object
 		want    drain.HookFacts
 	}{
-		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.HookFacts{Hooked: true, NodeName: "node-m"}},
+		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.HookFacts{HasHook: true, NodeName: "node-m"}},
 		"at the hook": {
-			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(), infrastructure()), drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m"},
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(), infrastructure()), drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m"},
 		},
 		"its Cluster is paused": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })),
-			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "Cluster c is paused"},
+			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", PauseReason: "Cluster c is paused"},
 		},
 		"it is paused": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PausedAnnotation, "")), related(capitest.NewCluster()),
-			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Paused: "the machine has the annotation cluster.x-k8s.io/paused"},
+			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", PauseReason: "the machine has the annotation cluster.x-k8s.io/paused"},
 		},
 		"the infrastructure is gone": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster()),
-			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
+			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", NoDrainReason: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
 		"the infrastructure is being deleted": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(), infrastructure(capitest.AsDeletingObject)),
-			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "ExampleMachine m is gone or being deleted, and the node is not drained"},
+			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", NoDrainReason: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
 		"the Cluster is being deleted": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(capitest.AsDeletingObject), infrastructure()),
-			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "Cluster c is being deleted, and its nodes are not drained"},
+			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", NoDrainReason: "Cluster c is being deleted, and its nodes are not drained"},
 		},
 		"past its drain": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, func(m *clusterv1.Machine) {
 				m.Status.Deletion.WaitForPreTerminateHookStartTime = capitest.MinutesBeforeNoon(1)
 			}),
 			related(capitest.NewCluster(), infrastructure()),
-			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, NodeName: "node-m", Needless: "the deletion is past its drain"},
+			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", NoDrainReason: "the deletion is past its drain"},
 		},
 		"without a node, and skipped": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "ann: test")),
 			related(capitest.NewCluster(), infrastructure()),
-			drain.HookFacts{Hooked: true, Deleting: true, Waiting: true, Skip: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test"},
+			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, SkipReason: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 
 // drainStatus is the content of v1alpha1.AnnotationDrainStatus.
 type drainStatus struct {
-	Deletion  *v1alpha1.MachineDeletion `json:"deletion,omitempty"`
-	Operation *v1alpha1.Operation       `json:"currentOperation,omitempty"`
-	Last      *v1alpha1.LastOperation   `json:"lastOperation,omitempty"`
+	Deletion      *v1alpha1.MachineDeletion `json:"deletion,omitempty"`
+	Operation     *v1alpha1.Operation       `json:"currentOperation,omitempty"`
+	LastOperation *v1alpha1.LastOperation   `json:"lastOperation,omitempty"`
 }
 
 // ToMillwrightMachine converts a Machine of Cluster API to a Machine of Millwright, with the fields that drains need.
@@ -34,7 +34,7 @@ func ToMillwrightMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	delete(v.Labels, v1alpha1.LabelNode)
 	delete(v.Annotations, AnnotationHook)
 	delete(v.Annotations, v1alpha1.AnnotationDrainStatus)
-	if v.Annotations[annotationExclude] == hookOwner {
+	if v.Annotations[annotationExclude] == hookValue {
 		delete(v.Annotations, annotationExclude)
 	}
 	v.Spec.ProviderID = m.Spec.ProviderID
@@ -51,8 +51,8 @@ func ToMillwrightMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	var r drainStatus
 	if json.Unmarshal([]byte(m.Annotations[v1alpha1.AnnotationDrainStatus]), &r) == nil {
 		s.Deletion, s.CurrentOperation = r.Deletion, r.Operation
-		if r.Last != nil {
-			s.LastOperation = *r.Last
+		if r.LastOperation != nil {
+			s.LastOperation = *r.LastOperation
 		}
 	}
 	if s.Deletion == nil && hasReachedPreDrainHooks(m) {
@@ -84,7 +84,7 @@ func reportedConditions() []corev1.NodeConditionType {
 func StatusText(v *v1alpha1.Machine) (string, error) {
 	r := drainStatus{Deletion: v.Status.Deletion, Operation: v.Status.CurrentOperation}
 	if v.Status.LastOperation.Type != "" {
-		r.Last = &v.Status.LastOperation
+		r.LastOperation = &v.Status.LastOperation
 	}
 	text, err := json.Marshal(r)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 // because the rule may select this machine.
 func RulesOfMachine(c *capi.Cache, m *clusterv1.Machine) (observedrain.MachineRules, error) {
 	var found observedrain.MachineRules
-	informer := c.Cluster.Informer(capi.RulesResource)
+	informer := c.Cluster.Informer(capi.DrainRulesResource)
 	for _, r := range observecache.IndexedObjects[*clusterv1.MachineDrainRule](informer, cache.NamespaceIndex, m.Namespace) {
-		selects, err := ruleSelects(c, r, m)
+		selects, err := ruleSelectsMachine(c, r, m)
 		if err != nil {
 			return nil, fmt.Errorf("read MachineDrainRule %s/%s: %w", r.Namespace, r.Name, err)
 		}
@@ -38,9 +38,9 @@ func RulesOfMachine(c *capi.Cache, m *clusterv1.Machine) (observedrain.MachineRu
 	return observedrain.SortedRules(found), nil
 }
 
-// ruleSelects reports whether a drain rule selects a machine: an entry of the rule matches the labels of the machine
-// and of the machine's Cluster.
-func ruleSelects(c *capi.Cache, r *clusterv1.MachineDrainRule, m *clusterv1.Machine) (bool, error) {
+// ruleSelectsMachine reports whether a drain rule selects a machine: an entry of the rule matches the labels of the
+// machine and of the machine's Cluster.
+func ruleSelectsMachine(c *capi.Cache, r *clusterv1.MachineDrainRule, m *clusterv1.Machine) (bool, error) {
 	var ofCluster labels.Set
 	if cluster := clusterOfMachine(c, m); cluster != nil {
 		ofCluster = cluster.Labels

@@ -44,9 +44,9 @@ func machinesOfCluster(c *capi.Cache, namespace, cluster string) (all []*cluster
 	return all
 }
 
-// JoinedNodes returns how many nodes of a Cluster have joined, and how many of these nodes are not ready according to
-// Cluster API.
-func JoinedNodes(c *capi.Cache, namespace, cluster string) (n replace.NodeCounts) {
+// JoinedNodeCounts returns how many nodes of a Cluster have joined, and how many of these nodes are not ready according
+// to Cluster API.
+func JoinedNodeCounts(c *capi.Cache, namespace, cluster string) (n replace.NodeCounts) {
 	for _, m := range machinesOfCluster(c, namespace, cluster) {
 		if !m.Status.NodeRef.IsDefined() {
 			continue

@@ -33,9 +33,9 @@ const (
 	kubeconfigSuffix = "-kubeconfig"
 )
 
-// forgetTime is how long an unused client of a workload cluster stays in memory. Source: far longer than the time
+// clientIdleTime is how long an unused client of a workload cluster stays in memory. Source: far longer than the time
 // between two drains of a rollout.
-const forgetTime = time.Hour
+const clientIdleTime = time.Hour
 
 // WorkloadClusters contains the workload clusters whose nodes Millwright drains. All methods are safe for concurrent
 // use.
@@ -82,7 +82,7 @@ func (w *WorkloadClusters) Target(ctx context.Context, namespace, name string) (
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.clusters, func(_ string, c workloadCluster) bool { return time.Since(c.usedAt) > forgetTime })
+	maps.DeleteFunc(w.clusters, func(_ string, c workloadCluster) bool { return time.Since(c.usedAt) > clientIdleTime })
 	of := w.clusters[key]
 	client, err := of.client.Renew(kubeconfig, func(config *rest.Config) (kubernetes.Interface, error) {
 		return w.Connect(config, namespace, name)

@@ -44,7 +44,7 @@ func newKubeconfig(t *testing.T, host string, change ...func(*clientcmdapi.Confi
 
 func kubeconfigSecret(value []byte) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: capitest.Shop, Name: "c-kubeconfig"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: capitest.Namespace, Name: "c-kubeconfig"},
 		Data:       map[string][]byte{"value": value},
 	}
 }
@@ -58,14 +58,14 @@ func newWorkloadClusters(
 	return capidrain.NewWorkloadClusters(t.Context(), capidrain.ClusterAccess{SecretsClient: secrets, Connect: connect})
 }
 
-// connections records the clients that were made. Without a client of its own, it makes clients that record the tokens
-// of their requests.
-type connections struct {
+// connectionRecorder records the clients that were made. Without a client of its own, it makes clients that record the
+// tokens of their requests.
+type connectionRecorder struct {
 	hosts, tokens []string
 	client        kubernetes.Interface
 }
 
-func (c *connections) connect(config *rest.Config, _, _ string) (kubernetes.Interface, error) {
+func (c *connectionRecorder) connect(config *rest.Config, _, _ string) (kubernetes.Interface, error) {
 	c.hosts = append(c.hosts, config.Host)
 	if c.client != nil {
 		return c.client, nil
@@ -75,49 +75,49 @@ func (c *connections) connect(config *rest.Config, _, _ string) (kubernetes.Inte
 }
 
 // RoundTrip implements http.RoundTripper.
-func (c *connections) RoundTrip(request *http.Request) (*http.Response, error) {
+func (c *connectionRecorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	c.tokens = append(c.tokens, request.Header.Get("Authorization"))
 	return nil, errors.New("no API server")
 }
 
-// workloadWorld is a management cluster with one Cluster.
-type workloadWorld struct {
+// workloadTestEnv is a management cluster with one Cluster.
+type workloadTestEnv struct {
 	*capidrain.WorkloadClusters
-	t       *testing.T
-	secrets *kubefake.Clientset
-	connections
+	t             *testing.T
+	secretsClient *kubefake.Clientset
+	connectionRecorder
 }
 
-func newWorkloadWorld(t *testing.T, client kubernetes.Interface) *workloadWorld {
+func newWorkloadTestEnv(t *testing.T, client kubernetes.Interface) *workloadTestEnv {
 	t.Helper()
-	w := &workloadWorld{t: t, secrets: kubefake.NewClientset(kubeconfigSecret(newKubeconfig(t, "https://one")))}
+	w := &workloadTestEnv{t: t, secretsClient: kubefake.NewClientset(kubeconfigSecret(newKubeconfig(t, "https://one")))}
 	w.client = client
-	w.WorkloadClusters = newWorkloadClusters(t, w.secrets, w.connect)
+	w.WorkloadClusters = newWorkloadClusters(t, w.secretsClient, w.connect)
 	return w
 }
 
-func (w *workloadWorld) target() *cache.Target {
+func (w *workloadTestEnv) target() *cache.Target {
 	w.t.Helper()
-	target, err := w.Target(w.t.Context(), capitest.Shop, "c")
+	target, err := w.Target(w.t.Context(), capitest.Namespace, "c")
 	require.NoError(w.t, err)
 	return target
 }
 
-func (w *workloadWorld) updateSecret(s *corev1.Secret) {
+func (w *workloadTestEnv) updateSecret(s *corev1.Secret) {
 	w.t.Helper()
-	_, err := w.secrets.CoreV1().Secrets(capitest.Shop).Update(w.t.Context(), s, metav1.UpdateOptions{})
+	_, err := w.secretsClient.CoreV1().Secrets(capitest.Namespace).Update(w.t.Context(), s, metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 }
 
-func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsKubeconfigChanges(t *testing.T) {
+func TestAChangedKubeconfigMakesANewClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all"}}
-		w := newWorkloadWorld(t, kubefake.NewClientset(budget))
+		w := newWorkloadTestEnv(t, kubefake.NewClientset(budget))
 		first := w.target()
-		assert.Nil(t, first.Informer(cache.Budgets), "no drain needs the caches yet")
+		assert.Nil(t, first.Informer(cache.DisruptionBudgets), "no drain needs the caches yet")
 		release, err := first.UseDrainCaches(t.Context())
 		require.NoError(t, err)
-		budgets := first.Informer(cache.Budgets)
+		budgets := first.Informer(cache.DisruptionBudgets)
 		assert.Len(t, budgets.GetStore().List(), 1, "a drain begins with filled caches")
 
 		touched := kubeconfigSecret(newKubeconfig(t, "https://one"))
@@ -142,7 +142,7 @@ func TestTheClientOfAWorkloadClusterIsMadeAgainWhenItsKubeconfigChanges(t *testi
 }
 
 func TestANewTokenOfAWorkloadClusterIsUsedWithoutANewClient(t *testing.T) {
-	w := newWorkloadWorld(t, nil)
+	w := newWorkloadTestEnv(t, nil)
 	first := w.target()
 	for _, next := range []string{token, "next"} {
 		w.updateSecret(kubeconfigSecret(newKubeconfig(t, "https://one", func(c *clientcmdapi.Config) {
@@ -156,13 +156,13 @@ func TestANewTokenOfAWorkloadClusterIsUsedWithoutANewClient(t *testing.T) {
 	assert.Equal(t, []string{"https://one"}, w.hosts)
 }
 
-func TestTheCachesOfAWorkloadClusterEndSomeTimeAfterItsLastDrain(t *testing.T) {
+func TestCachesOfAnIdleWorkloadClusterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorkloadWorld(t, kubefake.NewClientset())
+		w := newWorkloadTestEnv(t, kubefake.NewClientset())
 		cluster := w.target()
 		release, err := cluster.UseDrainCaches(t.Context())
 		require.NoError(t, err)
-		budgets := cluster.Informer(cache.Budgets)
+		budgets := cluster.Informer(cache.DisruptionBudgets)
 		time.Sleep(50 * time.Minute)
 		assert.False(t, budgets.IsStopped(), "a drain may take long")
 		release()
@@ -215,7 +215,7 @@ func TestUnusableKubeconfigsAreRefused(t *testing.T) {
 				return kubernetes.NewForConfig(config)
 			}
 			c := newWorkloadClusters(t, kubefake.NewClientset(kubeconfigSecret(row.value)), connect)
-			_, err := c.Target(t.Context(), capitest.Shop, "c")
+			_, err := c.Target(t.Context(), capitest.Namespace, "c")
 			require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 			assert.EqualError(
 				t,
@@ -226,7 +226,7 @@ func TestUnusableKubeconfigsAreRefused(t *testing.T) {
 		})
 	}
 	c := newWorkloadClusters(t, kubefake.NewClientset(), nil)
-	_, err := c.Target(t.Context(), capitest.Shop, "c")
+	_, err := c.Target(t.Context(), capitest.Namespace, "c")
 	require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 	assert.ErrorContains(t, err, "Secret shop/c-kubeconfig does not exist")
 }

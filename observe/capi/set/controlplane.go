@@ -28,7 +28,7 @@ func controlPlaneFacts(o *unstructured.Unstructured, cluster *clusterv1.Cluster)
 		Name:    o.GetNamespace() + "/" + o.GetName(),
 		Version: stringField(o, "spec", "version"),
 	}
-	reached := reachedVersions(o)
+	reached := reportedVersions(o)
 	f.Provisioning = len(reached) == 0
 	for _, v := range reached {
 		f.Upgrading = f.Upgrading || f.Version != "" && v != f.Version
@@ -55,9 +55,9 @@ func controlPlaneFacts(o *unstructured.Unstructured, cluster *clusterv1.Cluster)
 	return f
 }
 
-// reachedVersions returns the versions that a control plane reports: the versions in status.versions, otherwise
+// reportedVersions returns the versions that a control plane reports: the versions in status.versions, otherwise
 // status.version.
-func reachedVersions(o *unstructured.Unstructured) (versions []string) {
+func reportedVersions(o *unstructured.Unstructured) (versions []string) {
 	list, _, _ := unstructured.NestedSlice(o.Object, "status", "versions")
 	for _, item := range list {
 		entry, _ := item.(map[string]any)

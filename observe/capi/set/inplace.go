@@ -15,16 +15,16 @@ import (
 // API.
 const UpdateMachineHook = "UpdateMachine"
 
-// ParseList returns the comma-separated entries of an annotation; nil for an empty annotation. Source of the format:
-// Cluster API.
-func ParseList(annotation string) []string {
+// ParseAnnotationList returns the comma-separated entries of an annotation; nil for an empty annotation. Source of the
+// format: Cluster API.
+func ParseAnnotationList(annotation string) []string {
 	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
 }
 
 // AcknowledgesMove reports whether a set has acknowledged a machine that was moved to it for an in-place update: the
 // size of the set then includes the machine.
 func AcknowledgesMove(set *clusterv1.MachineSet, machine string) bool {
-	return slices.Contains(ParseList(set.Annotations[clusterv1.AcknowledgedMoveAnnotation]), machine)
+	return slices.Contains(ParseAnnotationList(set.Annotations[clusterv1.AcknowledgedMoveAnnotation]), machine)
 }
 
 // isUpdating reports whether an in-place update of a machine is running. The update starts with the move to another
@@ -36,7 +36,7 @@ func isUpdating(m *clusterv1.Machine) bool {
 
 // awaitsUpdateHook reports whether core must call a runtime extension to update a machine.
 func awaitsUpdateHook(m *clusterv1.Machine) bool {
-	return slices.Contains(ParseList(m.Annotations[runtimev1.PendingHooksAnnotation]), UpdateMachineHook)
+	return slices.Contains(ParseAnnotationList(m.Annotations[runtimev1.PendingHooksAnnotation]), UpdateMachineHook)
 }
 
 // IsUpdateDue reports whether a set must start the in-place update of a machine. Three conditions must be met: the
@@ -62,7 +62,7 @@ func NoMoveReason(set, receiver *clusterv1.MachineSet) string {
 		return "it is being deleted"
 	case receiver.Labels[clusterv1.MachineDeploymentUniqueLabel] == "":
 		return "it has no label " + clusterv1.MachineDeploymentUniqueLabel
-	case !slices.Contains(ParseList(receiver.Annotations[clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation]), set.Name):
+	case !slices.Contains(ParseAnnotationList(receiver.Annotations[clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation]), set.Name):
 		return "it takes no machines of this set"
 	default:
 		return ""

@@ -26,7 +26,7 @@ func asUpdatingMachine(m *clusterv1.Machine) {
 
 // The test rows come from Cluster API's tests. Each row has a machine and a set, and whether the set must start an
 // in-place update of the machine.
-func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
+func TestIsUpdateDue(t *testing.T) {
 	hooked := capitest.WithAnnotation[*clusterv1.Machine](
 		runtimev1.PendingHooksAnnotation,
 		"Other,"+capiset.UpdateMachineHook,
@@ -62,7 +62,7 @@ func TestWhenAnUpdateInPlaceIsDue(t *testing.T) {
 			assert.Equal(t, test.due, o.Members[0].ClusterAPI.UpdateDue)
 			updating := len(test.machine) > 0
 			_, handed := m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
-			assert.Equal(t, []bool{updating, handed}, []bool{o.Members[0].Updating, o.Members[0].Updated})
+			assert.Equal(t, []bool{updating, handed}, []bool{o.Members[0].Updating, o.Members[0].MovedForUpdate})
 		})
 	}
 }
@@ -93,7 +93,7 @@ func TestNoMoveReason(t *testing.T) {
 			capitest.Noon,
 			0,
 		)
-		assert.Equal(t, []string{"next", why}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMove})
+		assert.Equal(t, []string{"next", why}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMoveReason})
 	}
 	o := capiset.ScaleFacts(
 		capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}),
@@ -102,5 +102,5 @@ func TestNoMoveReason(t *testing.T) {
 		capitest.Noon,
 		0,
 	)
-	assert.Equal(t, []string{"", ""}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMove})
+	assert.Equal(t, []string{"", ""}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMoveReason})
 }

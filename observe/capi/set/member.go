@@ -31,23 +31,23 @@ func MemberFacts(
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
 		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
 		Deleting: m.DeletionTimestamp != nil, DeletingSince: observecache.TimeOrZero(m.DeletionTimestamp),
-		Template: scale.Template{Drift: DriftedParts(c, m, set)},
-		Phase:    m.Status.Phase,
-		Node:     nodeState(m),
-		Priority: vocabulary.PriorityDefault,
+		TemplateDifferences: scale.TemplateDifferences{Drift: DriftText(c, m, set)},
+		Phase:               m.Status.Phase,
+		Node:                nodeState(m),
+		Priority:            vocabulary.PriorityDefault,
 	}
 	// Cluster API writes the conditions of a machine before the name of the machine's node.
 	f.Joined = m.Status.NodeRef.IsDefined() ||
 		meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
 	f.Updating = isUpdating(m)
-	_, f.Updated = m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
+	_, f.MovedForUpdate = m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
 	f.ClusterAPI.UpdateDue = IsUpdateDue(m, set)
 	_, f.DeleteFirst = m.Annotations[clusterv1.DeleteMachineAnnotation]
-	f.Ready, f.ReadyWhy, f.ReadyFrom = conditionStatus(m, clusterv1.MachineReadyCondition)
-	f.UpToDate, f.UpToDateWhy, _ = conditionStatus(m, clusterv1.MachineUpToDateCondition)
+	f.Ready, f.NotReadyReason, f.ReadySince = conditionStatus(m, clusterv1.MachineReadyCondition)
+	f.UpToDate, f.OutdatedReason, _ = conditionStatus(m, clusterv1.MachineUpToDateCondition)
 	f.Healthy, _, _ = conditionStatus(m, clusterv1.MachineHealthCheckSucceededCondition)
 	f.Marked = meta.IsStatusConditionFalse(m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
-	_, f.ClusterAPI.MarkedWhy = RemediationReason(m)
+	_, f.ClusterAPI.MarkMessage = RemediationReason(m)
 	_, urgent := m.Annotations[clusterv1.RemediateMachineAnnotation]
 	f.Urgent = urgent && f.Marked
 	return f
@@ -142,12 +142,12 @@ func DesiredMachine(
 	return m
 }
 
-// DriftedParts returns which parts of a machine differ from its set's template and may change in place; empty if there
-// are none. For a machine that is being deleted, DriftedParts compares only the parts that the deletion needs.
-func DriftedParts(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet) string {
+// DriftText returns which parts of a machine differ from its set's template and may change in place; empty if there
+// are none. For a machine that is being deleted, DriftText compares only the parts that the deletion needs.
+func DriftText(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet) string {
 	have, want := &m.Spec, &set.Spec.Template.Spec
 	alive := m.DeletionTimestamp == nil
-	labels, annotations := capi.AppliedKeys(m, capi.FieldManager)
+	labels, annotations := capi.AppliedKeys(m, capi.MachineSetFieldManager)
 	return strings.Join(phrase.NonEmptyTexts(
 		phrase.TextIf(alive && needsUpdate(m.Labels, MachineLabels(c, set), labels), "labels"),
 		phrase.TextIf(
@@ -156,32 +156,32 @@ func DriftedParts(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet
 		),
 		phrase.TextIf(!equality.Semantic.DeepEqual(have.ReadinessGates, want.ReadinessGates), "readinessGates"),
 		phrase.TextIf(
-			!equalWithDefault(have.Deletion.NodeDrainTimeoutSeconds, want.Deletion.NodeDrainTimeoutSeconds, 0),
+			!areEqualWithDefault(have.Deletion.NodeDrainTimeoutSeconds, want.Deletion.NodeDrainTimeoutSeconds, 0),
 			"nodeDrainTimeoutSeconds",
 		),
 		phrase.TextIf(
-			!equalWithDefault(have.Deletion.NodeVolumeDetachTimeoutSeconds, want.Deletion.NodeVolumeDetachTimeoutSeconds, 0),
+			!areEqualWithDefault(have.Deletion.NodeVolumeDetachTimeoutSeconds, want.Deletion.NodeVolumeDetachTimeoutSeconds, 0),
 			"nodeVolumeDetachTimeoutSeconds",
 		),
 		phrase.TextIf(
-			!equalWithDefault(
+			!areEqualWithDefault(
 				have.Deletion.NodeDeletionTimeoutSeconds,
 				want.Deletion.NodeDeletionTimeoutSeconds,
-				defaultNodeDeletionTimeout,
+				defaultNodeDeletionTimeoutSeconds,
 			),
 			"nodeDeletionTimeoutSeconds",
 		),
-		phrase.TextIf(!equalWithDefault(have.MinReadySeconds, want.MinReadySeconds, 0), "minReadySeconds"),
+		phrase.TextIf(!areEqualWithDefault(have.MinReadySeconds, want.MinReadySeconds, 0), "minReadySeconds"),
 		phrase.TextIf(!equality.Semantic.DeepEqual(have.Taints, want.Taints), "taints"),
 	), ", ")
 }
 
-// defaultNodeDeletionTimeout is the value, in seconds, that Cluster API's webhook sets if
+// defaultNodeDeletionTimeoutSeconds is the value, in seconds, that Cluster API's webhook sets if
 // spec.deletion.nodeDeletionTimeoutSeconds is absent.
-const defaultNodeDeletionTimeout = 10
+const defaultNodeDeletionTimeoutSeconds = 10
 
-// equalWithDefault compares two numbers of the API. A nil number means the default.
-func equalWithDefault(a, b *int32, byDefault int32) bool {
+// areEqualWithDefault compares two numbers of the API. A nil number means the default.
+func areEqualWithDefault(a, b *int32, byDefault int32) bool {
 	if a == nil {
 		a = &byDefault
 	}

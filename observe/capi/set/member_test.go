@@ -28,7 +28,7 @@ func newCache() *capi.Cache {
 
 // memberFacts returns the facts about a machine of set s.
 func memberFacts(m *clusterv1.Machine) scale.Member {
-	return capiset.ScaleFacts(newCache(), capitest.NewSet("s", 1), capitest.RelatedObjects(m), capitest.Noon, 0).Members[0]
+	return capiset.ScaleFacts(newCache(), capitest.NewSet("s", 1), capitest.NewRelatedObjects(m), capitest.Noon, 0).Members[0]
 }
 
 func withoutStatus(m *clusterv1.Machine) { m.Status = clusterv1.MachineStatus{} }
@@ -46,11 +46,11 @@ func TestMemberFacts(t *testing.T) {
 		yes, no, unknown        = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
 	)
 	missing := map[string]bool{}
-	for _, name := range observetest.FieldNamesWithout("MCM", reflect.TypeFor[scale.Member]()) {
+	for _, name := range observetest.FieldNamesWithoutPart("MCM", reflect.TypeFor[scale.Member]()) {
 		missing[name] = true
 	}
 	set := capitest.NewSet("s", 1)
-	plain := capiset.ScaleFacts(newCache(), set, capitest.RelatedObjects(capitest.NewMachine("plain", set, withoutStatus, func(m *clusterv1.Machine) {
+	plain := capiset.ScaleFacts(newCache(), set, capitest.NewRelatedObjects(capitest.NewMachine("plain", set, withoutStatus, func(m *clusterv1.Machine) {
 		m.Labels = map[string]string{clusterv1.ClusterNameLabel: "other"}
 		m.ResourceVersion = "1"
 		m.CreationTimestamp = metav1.Time{}
@@ -73,7 +73,7 @@ func TestMemberFacts(t *testing.T) {
 		{name: "none", fact: "Drift", want: ""},
 		{fact: "Phase", want: "Running"},
 		{fact: "Updating", change: withAnnotation(clusterv1.UpdateInProgressAnnotation), want: true},
-		{fact: "Updated", change: withAnnotation(clusterv1.PendingAcknowledgeMoveAnnotation), want: true},
+		{fact: "MovedForUpdate", change: withAnnotation(clusterv1.PendingAcknowledgeMoveAnnotation), want: true},
 		{fact: "ClusterAPI.UpdateDue", change: withAnnotation(clusterv1.UpdateInProgressAnnotation), want: true},
 		{fact: "DeleteFirst", change: withAnnotation(clusterv1.DeleteMachineAnnotation), want: true},
 		{fact: "Priority", want: 3},
@@ -88,21 +88,21 @@ func TestMemberFacts(t *testing.T) {
 		{name: "NodeHealthy is Unknown", fact: "Node", change: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, unknown), want: scale.NodeUnknown},
 		{name: "NodeHealthy is not reported", fact: "Node", change: capitest.WithoutCondition(clusterv1.MachineNodeHealthyCondition), want: scale.NodeHealthy},
 		{name: "NodeHealthy is True", fact: "Node", want: scale.NodeHealthy},
-		{fact: "Ready", want: scale.True},
-		{name: "no", fact: "Ready", change: capitest.WithCondition(ready, no), want: scale.False},
-		{name: "unknown", fact: "Ready", change: capitest.WithCondition(ready, unknown), want: scale.Unknown},
+		{fact: "Ready", want: scale.ConditionTrue},
+		{name: "no", fact: "Ready", change: capitest.WithCondition(ready, no), want: scale.ConditionFalse},
+		{name: "unknown", fact: "Ready", change: capitest.WithCondition(ready, unknown), want: scale.ConditionUnknown},
 		{name: "not reported", fact: "Ready", change: capitest.WithoutCondition(ready), want: scale.ConditionStatus("")},
-		{fact: "ReadyWhy", change: capitest.WithConditionReason(ready, no, "NotReady", "the kubelet stopped"), want: "the kubelet stopped"},
-		{name: "while it is True", fact: "ReadyWhy", change: capitest.WithConditionReason(ready, yes, "Ready", "fine"), want: ""},
-		{fact: "ReadyFrom", want: capitest.MinutesBeforeNoon(60).Time},
-		{fact: "UpToDate", want: scale.True},
-		{name: "no", fact: "UpToDate", change: capitest.WithCondition(upToDate, no), want: scale.False},
-		{fact: "UpToDateWhy", change: capitest.WithConditionReason(upToDate, no, "NotUpToDate", "another version"), want: "another version"},
-		{fact: "Healthy", change: capitest.WithCondition(healthCheck, no), want: scale.False},
-		{name: "unknown", fact: "Healthy", change: capitest.WithCondition(healthCheck, unknown), want: scale.Unknown},
+		{fact: "NotReadyReason", change: capitest.WithConditionReason(ready, no, "NotReady", "the kubelet stopped"), want: "the kubelet stopped"},
+		{name: "while it is True", fact: "NotReadyReason", change: capitest.WithConditionReason(ready, yes, "Ready", "fine"), want: ""},
+		{fact: "ReadySince", want: capitest.MinutesBeforeNoon(60).Time},
+		{fact: "UpToDate", want: scale.ConditionTrue},
+		{name: "no", fact: "UpToDate", change: capitest.WithCondition(upToDate, no), want: scale.ConditionFalse},
+		{fact: "OutdatedReason", change: capitest.WithConditionReason(upToDate, no, "NotUpToDate", "another version"), want: "another version"},
+		{fact: "Healthy", change: capitest.WithCondition(healthCheck, no), want: scale.ConditionFalse},
+		{name: "unknown", fact: "Healthy", change: capitest.WithCondition(healthCheck, unknown), want: scale.ConditionUnknown},
 		{name: "asked for", fact: "Marked", change: capitest.WithCondition(remediated, no), want: true},
-		{fact: "ClusterAPI.MarkedWhy", change: capitest.WithConditionReason(remediated, no, "RemediationDeferred", "one after the other"), want: "one after the other"},
-		{name: "while it is not asked for", fact: "ClusterAPI.MarkedWhy", change: capitest.WithConditionReason(remediated, yes, "Remediated", "done"), want: ""},
+		{fact: "ClusterAPI.MarkMessage", change: capitest.WithConditionReason(remediated, no, "RemediationDeferred", "one after the other"), want: "one after the other"},
+		{name: "while it is not asked for", fact: "ClusterAPI.MarkMessage", change: capitest.WithConditionReason(remediated, yes, "Remediated", "done"), want: ""},
 		{name: "done", fact: "Marked", change: capitest.WithCondition(remediated, yes), want: false},
 		{name: "unknown", fact: "Marked", change: capitest.WithCondition(remediated, unknown), want: false},
 		{name: "a person asked", fact: "Urgent", change: func(m *clusterv1.Machine) {
@@ -173,15 +173,15 @@ func TestMachineLabels(t *testing.T) {
 		},
 		{
 			"the filter of the other controllers", capitest.NewSet("s", 1),
-			capi.Settings{WatchFilter: capitest.Filter, UpstreamWatchFilter: "upstream"},
+			capi.Settings{WatchFilter: capitest.WatchFilter, UpstreamWatchFilter: "upstream"},
 			map[string]string{clusterv1.WatchLabel: "upstream"},
 		},
 		{
 			"their filter instead of that of the template", capitest.NewSet("s", 1, withTemplateLabel(clusterv1.WatchLabel, "x")),
-			capi.Settings{WatchFilter: capitest.Filter, UpstreamWatchFilter: "upstream"},
+			capi.Settings{WatchFilter: capitest.WatchFilter, UpstreamWatchFilter: "upstream"},
 			map[string]string{clusterv1.WatchLabel: "upstream"},
 		},
-		{"not our filter: nobody would reconcile the machine", capitest.NewSet("s", 1, withTemplateLabel(clusterv1.WatchLabel, capitest.Filter)), capitest.DefaultSettings, nil},
+		{"not our filter: nobody would reconcile the machine", capitest.NewSet("s", 1, withTemplateLabel(clusterv1.WatchLabel, capitest.WatchFilter)), capitest.DefaultSettings, nil},
 		{
 			"another filter of the template", capitest.NewSet("s", 1, withTemplateLabel(clusterv1.WatchLabel, "x")), capitest.DefaultSettings,
 			map[string]string{clusterv1.WatchLabel: "x"},
@@ -238,7 +238,7 @@ func TestDesiredMachine(t *testing.T) {
 		m := capiset.DesiredMachine(newCache(), set, "s-x", nil)
 		assert.Equal(t, metav1.ObjectMeta{
 			Name:        "s-x",
-			Namespace:   capitest.Shop,
+			Namespace:   capitest.Namespace,
 			Labels:      capiset.MachineLabels(newCache(), set),
 			Annotations: map[string]string{"team": "web"},
 			Finalizers:  []string{clusterv1.MachineFinalizer},
@@ -281,11 +281,11 @@ func TestDesiredMachine(t *testing.T) {
 	assert.Equal(t, before, set, "and shares nothing with the machine")
 }
 
-func allChanges(changes ...capitest.MachineChange) capitest.MachineChange {
+func combineMachineChanges(changes ...capitest.MachineChange) capitest.MachineChange {
 	return observetest.CombineChanges(changes...)
 }
 
-func TestDriftedParts(t *testing.T) {
+func TestDriftText(t *testing.T) {
 	label := func(m *clusterv1.Machine) { m.Labels["theirs"] = "x" }
 	annotation := func(m *clusterv1.Machine) { metav1.SetMetaDataAnnotation(&m.ObjectMeta, "theirs", "x") }
 	deletion := func(change func(*clusterv1.MachineDeletionSpec)) capitest.MachineChange {
@@ -307,13 +307,13 @@ func TestDriftedParts(t *testing.T) {
 		{"a label has another value", func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, "labels", ""},
 		{"a label is missing", func(m *clusterv1.Machine) { delete(m.Labels, clusterv1.MachineSetNameLabel) }, "labels", ""},
 		{"a label of others", label, "", ""},
-		{"a label that Millwright applied and that is wanted no more", allChanges(label, capitest.WithManagedFields(capi.FieldManager, "theirs", "team")), "labels", ""},
-		{"a label that another manager applied", allChanges(label, capitest.WithManagedFields("other", "theirs", "theirs")), "", ""},
-		{"such a label that is gone already", capitest.WithManagedFields(capi.FieldManager, "theirs", "team"), "", ""},
+		{"a label that Millwright applied and that is wanted no more", combineMachineChanges(label, capitest.WithManagedFields(capi.MachineSetFieldManager, "theirs", "team")), "labels", ""},
+		{"a label that another manager applied", combineMachineChanges(label, capitest.WithManagedFields("other", "theirs", "theirs")), "", ""},
+		{"such a label that is gone already", capitest.WithManagedFields(capi.MachineSetFieldManager, "theirs", "team"), "", ""},
 		{"an annotation is missing", func(m *clusterv1.Machine) { m.Annotations = nil }, "annotations", ""},
 		{"an annotation has another value", func(m *clusterv1.Machine) { m.Annotations["team"] = "x" }, "annotations", ""},
 		{"an annotation of others", annotation, "", ""},
-		{"an annotation that Millwright applied and that is wanted no more", allChanges(annotation, capitest.WithManagedFields(capi.FieldManager, "pool", "theirs")), "annotations", ""},
+		{"an annotation that Millwright applied and that is wanted no more", combineMachineChanges(annotation, capitest.WithManagedFields(capi.MachineSetFieldManager, "pool", "theirs")), "annotations", ""},
 		{"readiness gates", gate, "readinessGates", "readinessGates"},
 		{"drain timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(7)) }), "nodeDrainTimeoutSeconds", "nodeDrainTimeoutSeconds"},
 		{"no drain timeout is one of 0", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(0)) }), "", ""},
@@ -324,7 +324,7 @@ func TestDriftedParts(t *testing.T) {
 		{"minReadySeconds", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(7)) }, "minReadySeconds", "minReadySeconds"},
 		{"no minReadySeconds is 0", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(0)) }, "", ""},
 		{"taints", taint, "taints", "taints"},
-		{"several", allChanges(gate, taint, func(m *clusterv1.Machine) { m.Labels = nil }), "labels, readinessGates, taints", "readinessGates, taints"},
+		{"several", combineMachineChanges(gate, taint, func(m *clusterv1.Machine) { m.Labels = nil }), "labels, readinessGates, taints", "readinessGates, taints"},
 		{"what does not change in place", func(m *clusterv1.Machine) {
 			m.Spec.Version, m.Spec.FailureDomain, m.Spec.ProviderID = "v1.0.0", "elsewhere", "x://y"
 			m.Spec.Bootstrap.DataSecretName = new("data")
@@ -333,11 +333,11 @@ func TestDriftedParts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			set := capitest.NewSet("s", 1)
-			assert.Equal(t, row.alive, capiset.DriftedParts(newCache(), capitest.NewMachine("m", set, row.change), set))
+			assert.Equal(t, row.alive, capiset.DriftText(newCache(), capitest.NewMachine("m", set, row.change), set))
 			assert.Equal(
 				t,
 				row.going,
-				capiset.DriftedParts(newCache(), capitest.NewMachine("m", set, row.change, capitest.AsDeletingObject), set),
+				capiset.DriftText(newCache(), capitest.NewMachine("m", set, row.change, capitest.AsDeletingObject), set),
 				"while it is being deleted",
 			)
 		})
@@ -363,10 +363,10 @@ func TestADesiredMachineHasNoDrift(t *testing.T) {
 	assert.Equal(
 		t,
 		"labels, annotations, readinessGates, nodeDrainTimeoutSeconds, nodeVolumeDetachTimeoutSeconds, nodeDeletionTimeoutSeconds, minReadySeconds, taints",
-		capiset.DriftedParts(newCache(), old, set),
+		capiset.DriftText(newCache(), old, set),
 	)
-	assert.Empty(t, capiset.DriftedParts(newCache(), capiset.DesiredMachine(newCache(), set, "m", old), set))
-	assert.Empty(t, capiset.DriftedParts(newCache(), capiset.DesiredMachine(newCache(), set, "m", nil), set))
+	assert.Empty(t, capiset.DriftText(newCache(), capiset.DesiredMachine(newCache(), set, "m", old), set))
+	assert.Empty(t, capiset.DriftText(newCache(), capiset.DesiredMachine(newCache(), set, "m", nil), set))
 }
 
 func TestRemediationReason(t *testing.T) {
@@ -392,7 +392,7 @@ func TestMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 		func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90 * 60)) },
 	)
 	plan := scale.PlanSet(
-		capiset.ScaleFacts(newCache(), set, capitest.RelatedObjects(capitest.NewMachine("m", set)), capitest.Noon, 0),
+		capiset.ScaleFacts(newCache(), set, capitest.NewRelatedObjects(capitest.NewMachine("m", set)), capitest.Noon, 0),
 	)
 	assert.Equal(t, []int{1, 0}, []int{plan.Status.Counts.Ready, plan.Status.Counts.Available})
 	assert.Equal(t, capitest.Noon.Add(30*time.Minute), plan.Decision.Recheck)

@@ -37,46 +37,46 @@ func ScaleFacts(
 	o := scale.Facts{
 		Now: now,
 		Deletion: scale.Deletion{
-			Deleting:  set.DeletionTimestamp != nil,
-			Orphaning: observecache.IsOrphaning(set),
-			Finalizer: slices.Contains(set.Finalizers, capi.Finalizer),
+			Deleting:     set.DeletionTimestamp != nil,
+			Orphaning:    observecache.IsOrphaning(set),
+			HasFinalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		}, Settings: scale.Settings{
-			Order:       deletionOrder(set),
+			DeleteOrder: deletionOrder(set),
 			MinReady:    time.Duration(capi.ValueOrZero(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
 			Remediation: remediationPolicy(set, related.Deployment),
 		},
-		Seed: seed,
+		NameSeed: seed,
 
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		Pauses:     pauseReasons(set, related.Cluster),
-		Stopped:    creationStopReasons(set, related),
-		ClusterAPI: transferOfSet(set, related.Receiver),
-		Missing:    capi.MissingKinds(related.Templates),
-		Preflight:  preflightFacts(c, set, related),
+		Pauses:       pauseReasons(set, related.Cluster),
+		StopReasons:  creationStopReasons(set, related),
+		ClusterAPI:   transferOfSet(set, related.Receiver),
+		MissingKinds: capi.MissingKinds(related.Templates),
+		Preflight:    preflightFacts(c, set, related),
 	}
 	var namingErr error
-	o.Naming, namingErr = nameParts(set)
+	o.NameParts, namingErr = machineNameParts(set)
 	o.Replicas = int(capi.ValueOrZero(set.Spec.Replicas))
 	switch {
 	case set.Spec.Replicas == nil:
-		o.Invalid = "Waiting for spec.replicas set"
+		o.InvalidReason = "Waiting for spec.replicas set"
 	case isContestedSet(set):
-		o.Invalid = contestedMessage
+		o.InvalidReason = contestedMessage
 	case err != nil:
-		o.Invalid = fmt.Sprintf("the selector cannot be read: %v", err)
+		o.InvalidReason = fmt.Sprintf("the selector cannot be read: %v", err)
 	case selector.Empty():
 		o.SelectsAll = true
 	case !selector.Matches(labels.Set(MachineLabels(c, set))):
-		o.Invalid = "the selector does not match the labels of the template"
+		o.InvalidReason = "the selector does not match the labels of the template"
 	case namingErr != nil:
-		o.Invalid = fmt.Sprintf("spec.machineNaming.template cannot be used: %v", namingErr)
+		o.InvalidReason = fmt.Sprintf("spec.machineNaming.template cannot be used: %v", namingErr)
 	}
 	for _, m := range related.Members {
 		f := MemberFacts(c, m, set, selector)
-		if f.Deleting && !f.Updating && f.UpToDate == scale.True {
-			o.ClusterAPI.LeavingUpToDate++
+		if f.Deleting && !f.Updating && f.UpToDate == scale.ConditionTrue {
+			o.ClusterAPI.DeletingUpToDateCount++
 		}
 		o.Members = append(o.Members, f)
 	}
@@ -90,17 +90,17 @@ func ScaleFacts(
 		}
 		o.Orphans = append(o.Orphans, f)
 		if !f.Deleting && capi.IsReleasedBySet(m, set) {
-			o.Released++
+			o.ReleasedCount++
 		}
 	}
-	o.Reported = reportedStatus(set, o)
+	o.ReportedStatus = reportedStatus(set, o)
 	return o
 }
 
 // transferOfSet returns the set to which a set must move its surplus machines, and the reason if it cannot move them.
 func transferOfSet(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) {
 	if t.MoveTo = set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; t.MoveTo != "" {
-		t.NoMove = NoMoveReason(set, receiver)
+		t.NoMoveReason = NoMoveReason(set, receiver)
 	}
 	return t
 }
@@ -124,7 +124,7 @@ func deletionOrder(set *clusterv1.MachineSet) scale.DeletionOrder {
 // pauseReasons returns who has paused a set, in the wording of Cluster API.
 func pauseReasons(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []string) {
 	if cluster != nil && capi.ValueOrZero(cluster.Spec.Paused) {
-		who = append(who, capi.ClusterPaused)
+		who = append(who, capi.ClusterPausedMessage)
 	}
 	if _, paused := set.Annotations[clusterv1.PausedAnnotation]; paused {
 		who = append(who, phrase.PausedSentence("MachineSet"))
@@ -158,16 +158,16 @@ func remediationPolicy(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment
 	}
 	r.Outdated = d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation]
 	if most := d.Spec.Remediation.MaxInFlight; most != nil {
-		r.Limited = true
+		r.HasMaxInFlight = true
 		// If the value does not parse, no machine is replaced.
 		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(capi.ValueOrZero(d.Spec.Replicas)), true)
 	}
 	return r
 }
 
-// nameParts returns the parts of the name of a new machine, without the random part. Source of the variables: Cluster
-// API's documentation of spec.machineNaming.template.
-func nameParts(set *clusterv1.MachineSet) ([]string, error) {
+// machineNameParts returns the parts of the name of a new machine, without the random part. Source of the variables:
+// Cluster API's documentation of spec.machineNaming.template.
+func machineNameParts(set *clusterv1.MachineSet) ([]string, error) {
 	const random = "\x00"
 	text := cmp.Or(set.Spec.MachineNaming.Template, "{{ .machineSet.name }}-{{ .random }}")
 	t, err := template.New("name").Option("missingkey=error").Parse(text)
@@ -208,7 +208,7 @@ func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.Relat
 		Settings: preflight.Settings{
 			Checks: c.Cluster.Preflight.Checks,
 			Strict: c.Cluster.Preflight.IsStrict,
-			Skip:   skippedChecks(set, related),
+			Skip:   skippedChecksText(set, related),
 		},
 	}
 	name := set.Namespace + "/" + cp.Ref.Name
@@ -224,9 +224,9 @@ func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.Relat
 	return o
 }
 
-// skippedChecks returns the checks that a set skips. If the set has no annotation with skipped checks, the annotation
-// of the bootstrap template is used, as in Cluster API.
-func skippedChecks(set *clusterv1.MachineSet, related capi.RelatedObjects) string {
+// skippedChecksText returns the checks that a set skips. If the set has no annotation with skipped checks, the
+// annotation of the bootstrap template is used, as in Cluster API.
+func skippedChecksText(set *clusterv1.MachineSet, related capi.RelatedObjects) string {
 	skip := set.Annotations[clusterv1.MachineSetSkipPreflightChecksAnnotation]
 	ref := set.Spec.Template.Spec.Bootstrap.ConfigRef
 	for _, f := range related.Templates {

@@ -21,24 +21,24 @@ import (
 	"millwright/observe/observetest"
 )
 
-// relatedChange changes the objects related to a set.
-type relatedChange = func(*capi.RelatedObjects)
+// relatedObjectsChange changes the objects related to a set.
+type relatedObjectsChange = func(*capi.RelatedObjects)
 
 func withSetAnnotation(key, value string) capitest.SetChange {
 	return capitest.WithAnnotation[*clusterv1.MachineSet](key, value)
 }
 
-func withDeployment(change ...capitest.DeploymentChange) relatedChange {
+func withDeployment(change ...capitest.DeploymentChange) relatedObjectsChange {
 	return func(a *capi.RelatedObjects) { a.Deployment = capitest.NewDeployment(change...) }
 }
 
-func withMaxInFlight(n intstr.IntOrString) relatedChange {
+func withMaxInFlight(n intstr.IntOrString) relatedObjectsChange {
 	return withDeployment(func(d *clusterv1.MachineDeployment) {
 		d.Spec.Replicas, d.Spec.Remediation.MaxInFlight = new(int32(5)), &n
 	})
 }
 
-func withNaming(template string) capitest.SetChange {
+func withMachineNaming(template string) capitest.SetChange {
 	return func(s *clusterv1.MachineSet) { s.Spec.MachineNaming.Template = template }
 }
 
@@ -66,7 +66,7 @@ func TestScaleFacts(t *testing.T) {
 		capitest.WithDeploymentOwner(s)
 		withSetAnnotation(clusterv1.RevisionAnnotation, "1")(s)
 	}
-	orphan := func(labels map[string]string, change ...capitest.MachineChange) relatedChange {
+	orphan := func(labels map[string]string, change ...capitest.MachineChange) relatedObjectsChange {
 		return func(a *capi.RelatedObjects) {
 			m := capitest.NewMachine("o", capitest.NewSet("s", 1), append(change, capitest.WithoutOwner[*clusterv1.Machine])...)
 			m.Labels = labels
@@ -78,17 +78,17 @@ func TestScaleFacts(t *testing.T) {
 	rows := []struct {
 		name, fact string
 		set        capitest.SetChange
-		related    relatedChange
+		related    relatedObjectsChange
 		want       any
 	}{
 		{fact: "Now", want: capitest.Noon},
-		{fact: "Seed", want: uint64(7)},
+		{fact: "NameSeed", want: uint64(7)},
 		{fact: "Replicas", want: 3},
 		{name: "not set", fact: "Replicas", set: withoutReplicas, want: 0},
-		{name: "the document's default", fact: "Order", want: scale.DeletionOrder("")},
-		{fact: "Order", set: withDeletionOrder(clusterv1.OldestMachineSetDeletionOrder), want: scale.Oldest},
-		{fact: "Order", set: withDeletionOrder(clusterv1.NewestMachineSetDeletionOrder), want: scale.Newest},
-		{fact: "Order", set: withDeletionOrder(clusterv1.RandomMachineSetDeletionOrder), want: scale.Random},
+		{name: "the document's default", fact: "DeleteOrder", want: scale.DeletionOrder("")},
+		{fact: "DeleteOrder", set: withDeletionOrder(clusterv1.OldestMachineSetDeletionOrder), want: scale.OldestFirst},
+		{fact: "DeleteOrder", set: withDeletionOrder(clusterv1.NewestMachineSetDeletionOrder), want: scale.NewestFirst},
+		{fact: "DeleteOrder", set: withDeletionOrder(clusterv1.RandomMachineSetDeletionOrder), want: scale.RandomOrder},
 		{
 			name: "in seconds",
 			fact: "MinReady",
@@ -104,58 +104,63 @@ func TestScaleFacts(t *testing.T) {
 			capitest.AsDeletingObject(s)
 			s.Finalizers = append(s.Finalizers, "foregroundDeletion")
 		}, want: false},
-		{fact: "Finalizer", want: true},
+		{fact: "HasFinalizer", want: true},
 		{
 			name: "that of others",
-			fact: "Finalizer",
+			fact: "HasFinalizer",
 			set:  func(s *clusterv1.MachineSet) { s.Finalizers = []string{clusterv1.MachineSetFinalizer} },
 			want: false,
 		},
 		{fact: "Generation", want: int64(1)},
 		{fact: "ObservedGeneration", set: func(s *clusterv1.MachineSet) { s.Status.ObservedGeneration = 7 }, want: int64(7)},
 
-		{name: "fine", fact: "Invalid", want: ""},
-		{name: "no size", fact: "Invalid", set: withoutReplicas, want: "Waiting for spec.replicas set"},
+		{name: "fine", fact: "InvalidReason", want: ""},
+		{name: "no size", fact: "InvalidReason", set: withoutReplicas, want: "Waiting for spec.replicas set"},
 		{
 			name: "unreadable",
-			fact: "Invalid",
+			fact: "InvalidReason",
 			set:  capitest.WithSelector(*observetest.InvalidSelector()),
 			want: `the selector cannot be read: "Nonsense" is not a valid label selector operator`,
 		},
 		{
 			name: "of other labels",
-			fact: "Invalid",
+			fact: "InvalidReason",
 			set:  capitest.WithSelector(metav1.LabelSelector{MatchLabels: map[string]string{"pool": "x"}}),
 			want: invalid,
 		},
 		{
 			name: "of a label that only machines get",
-			fact: "Invalid",
+			fact: "InvalidReason",
 			set: capitest.WithSelector(
 				metav1.LabelSelector{MatchLabels: map[string]string{clusterv1.MachineSetNameLabel: "s"}},
 			),
 			want: "",
 		},
-		{name: "an empty one is not invalid", fact: "Invalid", set: capitest.WithSelector(metav1.LabelSelector{}), want: ""},
-		{name: "another controller at work", fact: "Invalid", set: func(s *clusterv1.MachineSet) {
+		{
+			name: "an empty one is not invalid",
+			fact: "InvalidReason",
+			set:  capitest.WithSelector(metav1.LabelSelector{}),
+			want: "",
+		},
+		{name: "another controller at work", fact: "InvalidReason", set: func(s *clusterv1.MachineSet) {
 			s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
 		}, want: "another controller reconciles this MachineSet: it has added the finalizer cluster.x-k8s.io/machineset; install the admission policy of Millwright, then remove this finalizer"},
 		{
 			name: "another controller before Millwright",
-			fact: "Invalid",
+			fact: "InvalidReason",
 			set:  func(s *clusterv1.MachineSet) { s.Finalizers = []string{clusterv1.MachineSetFinalizer} },
 			want: "",
 		},
 		{
 			name: "no random characters",
-			fact: "Invalid",
-			set:  withNaming("{{ .machineSet.name }}"),
+			fact: "InvalidReason",
+			set:  withMachineNaming("{{ .machineSet.name }}"),
 			want: "spec.machineNaming.template cannot be used: it has no {{ .random }}",
 		},
 		{
 			name: "it cannot be parsed",
-			fact: "Invalid",
-			set:  withNaming("{{ .random"),
+			fact: "InvalidReason",
+			set:  withMachineNaming("{{ .random"),
 			want: "spec.machineNaming.template cannot be used: parse: template: name:1: unclosed action",
 		},
 		{name: "no size and unreadable", fact: "Orphans", set: func(s *clusterv1.MachineSet) {
@@ -170,16 +175,21 @@ func TestScaleFacts(t *testing.T) {
 			want: false,
 		},
 
-		{name: "the default", fact: "Naming", want: []string{"s-", ""}},
+		{name: "the default", fact: "NameParts", want: []string{"s-", ""}},
 		{
 			name: "its variables",
-			fact: "Naming",
-			set:  withNaming("{{ .cluster.name }}-{{ .machineSet.name }}-{{ .random }}"),
+			fact: "NameParts",
+			set:  withMachineNaming("{{ .cluster.name }}-{{ .machineSet.name }}-{{ .random }}"),
 			want: []string{"c-s-", ""},
 		},
-		{name: "in the middle", fact: "Naming", set: withNaming("a-{{ .random }}-b"), want: []string{"a-", "-b"}},
-		{name: "twice", fact: "Naming", set: withNaming("{{ .random }}-{{ .random }}"), want: []string{"", "-", ""}},
-		{name: "one that cannot be used", fact: "Naming", set: withNaming("{{ .random"), want: []string(nil)},
+		{name: "in the middle", fact: "NameParts", set: withMachineNaming("a-{{ .random }}-b"), want: []string{"a-", "-b"}},
+		{
+			name: "twice",
+			fact: "NameParts",
+			set:  withMachineNaming("{{ .random }}-{{ .random }}"),
+			want: []string{"", "-", ""},
+		},
+		{name: "one that cannot be used", fact: "NameParts", set: withMachineNaming("{{ .random"), want: []string(nil)},
 
 		{
 			name:    "of all whether they match",
@@ -195,12 +205,12 @@ func TestScaleFacts(t *testing.T) {
 		},
 		{
 			name:    "not one that is being deleted, nor one of another set",
-			fact:    "Released",
+			fact:    "ReleasedCount",
 			related: orphan(wanted, withReleasedBySet("uid-s"), capitest.AsDeletingObject),
 			want:    0,
 		},
-		{name: "of another set", fact: "Released", related: orphan(wanted, withReleasedBySet("uid-x")), want: 0},
-		{fact: "Released", related: orphan(wanted, withReleasedBySet("uid-s")), want: 1},
+		{name: "of another set", fact: "ReleasedCount", related: orphan(wanted, withReleasedBySet("uid-x")), want: 0},
+		{fact: "ReleasedCount", related: orphan(wanted, withReleasedBySet("uid-s")), want: 1},
 		{
 			name:    "an unreadable selector matches none",
 			fact:    "Orphans",
@@ -229,43 +239,43 @@ func TestScaleFacts(t *testing.T) {
 		},
 		{name: "no Cluster", fact: "Pauses", related: withoutCluster, want: []string(nil)},
 
-		{name: "nothing", fact: "Stopped", want: []string(nil)},
+		{name: "nothing", fact: "StopReasons", want: []string(nil)},
 		{
 			name: "by the rollout",
-			fact: "Stopped",
+			fact: "StopReasons",
 			set:  withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true"),
 			want: []string{"MachineSet has the annotation cluster.x-k8s.io/disable-machine-create"},
 		},
 		{
 			name: "another value",
-			fact: "Stopped",
+			fact: "StopReasons",
 			set:  withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "false"),
 			want: []string(nil),
 		},
-		{name: "no Cluster", fact: "Stopped", related: withoutCluster, want: []string{"Cluster c does not exist"}},
+		{name: "no Cluster", fact: "StopReasons", related: withoutCluster, want: []string{"Cluster c does not exist"}},
 		{
 			name:    "its Cluster goes",
-			fact:    "Stopped",
+			fact:    "StopReasons",
 			related: func(a *capi.RelatedObjects) { capitest.AsDeletingObject(a.Cluster) },
 			want:    []string{"Cluster c is being deleted"},
 		},
 		{
 			name:    "a template was not read",
-			fact:    "Stopped",
+			fact:    "StopReasons",
 			related: func(a *capi.RelatedObjects) { a.Templates[1] = capi.ProviderObject{Ref: a.Templates[1].Ref} },
 			want:    []string{unread},
 		},
 		{
 			name:    "the control plane was not read",
-			fact:    "Stopped",
+			fact:    "StopReasons",
 			related: func(a *capi.RelatedObjects) { a.ControlPlane = &capi.ProviderObject{Ref: a.ControlPlane.Ref} },
 			want:    []string{unread},
 		},
 
-		{name: "none", fact: "ClusterAPI.LeavingUpToDate", want: 0},
+		{name: "none", fact: "ClusterAPI.DeletingUpToDateCount", want: 0},
 		{
 			name: "of three machines one is being deleted and up to date",
-			fact: "ClusterAPI.LeavingUpToDate",
+			fact: "ClusterAPI.DeletingUpToDateCount",
 			related: func(a *capi.RelatedObjects) {
 				s := capitest.NewSet("s", 1)
 				a.Members = []*clusterv1.Machine{
@@ -287,38 +297,38 @@ func TestScaleFacts(t *testing.T) {
 			want: "next",
 		},
 		{
-			fact: "ClusterAPI.NoMove",
+			fact: "ClusterAPI.NoMoveReason",
 			set:  withSetAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 			want: "it does not exist",
 		},
 
-		{name: "none", fact: "Missing", want: []string(nil)},
+		{name: "none", fact: "MissingKinds", want: []string(nil)},
 		{
 			name: "one",
-			fact: "Missing",
+			fact: "MissingKinds",
 			related: func(a *capi.RelatedObjects) {
-				a.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+				a.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
 			},
 			want: []string{"ExampleMachineTemplate"},
 		},
-		{name: "both", fact: "Missing", related: func(a *capi.RelatedObjects) {
+		{name: "both", fact: "MissingKinds", related: func(a *capi.RelatedObjects) {
 			a.Templates = []capi.ProviderObject{
-				capitest.MissingObject(capitest.BootstrapTemplate()),
-				capitest.MissingObject(capitest.InfrastructureTemplate()),
+				capitest.MissingObject(capitest.NewBootstrapTemplate()),
+				capitest.MissingObject(capitest.NewInfrastructureTemplate()),
 			}
 		}, want: []string{"KubeadmConfigTemplate", "ExampleMachineTemplate"}},
 		{
 			name:    "not before it was looked for",
-			fact:    "Missing",
+			fact:    "MissingKinds",
 			related: func(a *capi.RelatedObjects) { a.Templates[0].Object, a.Templates[0].WasRead = nil, false },
 			want:    []string(nil),
 		},
 
-		{name: "no deployment", fact: "Remediation.Limited", want: false},
-		{name: "a deployment without a limit", fact: "Remediation.Limited", related: withDeployment(), want: false},
+		{name: "no deployment", fact: "Remediation.HasMaxInFlight", want: false},
+		{name: "a deployment without a limit", fact: "Remediation.HasMaxInFlight", related: withDeployment(), want: false},
 		{
 			name:    "the limit of the deployment",
-			fact:    "Remediation.Limited",
+			fact:    "Remediation.HasMaxInFlight",
 			related: withMaxInFlight(intstr.FromInt32(2)),
 			want:    true,
 		},
@@ -343,7 +353,7 @@ func TestScaleFacts(t *testing.T) {
 		},
 		{
 			name:    "which is a limit, too",
-			fact:    "Remediation.Limited",
+			fact:    "Remediation.HasMaxInFlight",
 			related: withMaxInFlight(intstr.FromString("many")),
 			want:    true,
 		},
@@ -358,8 +368,8 @@ func TestScaleFacts(t *testing.T) {
 		{name: "the current one", fact: "Remediation.Outdated", set: current, related: withDeployment(), want: false},
 		{name: "alone", fact: "Remediation.Outdated", set: withSetAnnotation(clusterv1.RevisionAnnotation, "0"), want: false},
 
-		{name: "not written yet", fact: "Reported.Counts", want: (*scale.MachineCounts)(nil)},
-		{fact: "Reported.Counts", set: func(s *clusterv1.MachineSet) {
+		{name: "not written yet", fact: "ReportedStatus.Counts", want: (*scale.MachineCounts)(nil)},
+		{fact: "ReportedStatus.Counts", set: func(s *clusterv1.MachineSet) {
 			s.Status.Replicas = new(int32(4))
 			s.Status.ReadyReplicas = new(int32(3))
 			s.Status.AvailableReplicas = new(int32(2))
@@ -367,7 +377,7 @@ func TestScaleFacts(t *testing.T) {
 		}, want: &scale.MachineCounts{Replicas: 4, Ready: 3, Available: 2, UpToDate: 1}},
 		{
 			name: "in a fixed order, without those of others and Blocked",
-			fact: "Reported.Conditions",
+			fact: "ReportedStatus.Conditions",
 			set: func(s *clusterv1.MachineSet) {
 				for _, kind := range []string{"Theirs", "ScalingUp", "Blocked", "MachinesCreated"} {
 					s.Status.Conditions = append(
@@ -377,14 +387,14 @@ func TestScaleFacts(t *testing.T) {
 				}
 			},
 			want: []scale.Condition{
-				{Type: "MachinesCreated", Status: scale.True, Reason: "R", Message: "m"},
-				{Type: "ScalingUp", Status: scale.True, Reason: "R", Message: "m"},
+				{Type: "MachinesCreated", Status: scale.ConditionTrue, Reason: "R", Message: "m"},
+				{Type: "ScalingUp", Status: scale.ConditionTrue, Reason: "R", Message: "m"},
 			},
 		},
-		{name: "as many as wanted", fact: "Reported.Peak", want: 3},
+		{name: "as many as wanted", fact: "ReportedStatus.Peak", want: 3},
 		{
 			name: "more machines",
-			fact: "Reported.Peak",
+			fact: "ReportedStatus.Peak",
 			set:  func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) },
 			related: func(a *capi.RelatedObjects) {
 				s := capitest.NewSet("s", 1)
@@ -395,7 +405,7 @@ func TestScaleFacts(t *testing.T) {
 			},
 			want: 1,
 		},
-		{fact: "Reported.ActedOn", want: 3},
+		{fact: "ReportedStatus.ActedOnSize", want: 3},
 	}
 	never := map[string]string{
 		"Members":                    "TestMemberFacts",
@@ -409,12 +419,12 @@ func TestScaleFacts(t *testing.T) {
 		"Preflight.Settings.Skip":    "TestPreflightChecksOfTheControlPlane",
 	}
 	for _, name := range []string{
-		"Remediation.Backoff", "Remediation.MaxBackoff", "Reported.Overshoot", "Reported.Failed",
+		"Remediation.Backoff", "Remediation.MaxBackoff", "ReportedStatus.Overshoot", "ReportedStatus.FailedNames",
 	} {
 		never[name] = "Cluster API has nothing like it"
 	}
 	missing := map[string]bool{}
-	for _, name := range observetest.FieldNamesWithout("MCM", reflect.TypeFor[scale.Facts]()) {
+	for _, name := range observetest.FieldNamesWithoutPart("MCM", reflect.TypeFor[scale.Facts]()) {
 		missing[name] = never[name] == ""
 	}
 	plain := capiset.ScaleFacts(
@@ -426,7 +436,7 @@ func TestScaleFacts(t *testing.T) {
 	)
 	for _, row := range rows {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
-			s, related := capitest.NewSet("s", 3), capitest.RelatedObjects()
+			s, related := capitest.NewSet("s", 3), capitest.NewRelatedObjects()
 			if row.set != nil {
 				row.set(s)
 			}
@@ -451,7 +461,7 @@ func TestScaleFacts(t *testing.T) {
 			assert.Zero(
 				t,
 				observetest.FieldByName(
-					capiset.ScaleFacts(newCache(), capitest.NewSet("s", 3), capitest.RelatedObjects(), capitest.Noon, 7),
+					capiset.ScaleFacts(newCache(), capitest.NewSet("s", 3), capitest.NewRelatedObjects(), capitest.Noon, 7),
 					name,
 				),
 				name,
@@ -466,23 +476,23 @@ func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 	for _, template := range []string{"{{ .nobody }}-{{ .random }}", "{{ .cluster.size }}-{{ .random }}", "{{ .machineSet }}{{ .random | nothing }}"} {
 		o := capiset.ScaleFacts(
 			newCache(),
-			capitest.NewSet("s", 3, withNaming(template)),
-			capitest.RelatedObjects(),
+			capitest.NewSet("s", 3, withMachineNaming(template)),
+			capitest.NewRelatedObjects(),
 			capitest.Noon,
 			7,
 		)
-		assert.Contains(t, o.Invalid, "spec.machineNaming.template cannot be used", template)
+		assert.Contains(t, o.InvalidReason, "spec.machineNaming.template cannot be used", template)
 		assert.Empty(t, scale.Decide(o).Create)
 	}
 }
 
 func TestPreflightChecksOfTheControlPlane(t *testing.T) {
-	foreign := func(change ...capitest.ProviderObjectChange) relatedChange {
+	foreign := func(change ...capitest.ProviderObjectChange) relatedObjectsChange {
 		return func(a *capi.RelatedObjects) {
 			a.ControlPlane = new(capitest.FoundObject(capitest.NewControlPlane(change...)))
 		}
 	}
-	topology := func(version string, annotations map[string]string) relatedChange {
+	topology := func(version string, annotations map[string]string) relatedObjectsChange {
 		return func(a *capi.RelatedObjects) {
 			a.Cluster.Spec.Topology.Version, a.Cluster.Annotations = version, annotations
 		}
@@ -511,7 +521,7 @@ func TestPreflightChecksOfTheControlPlane(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name    string
-		related relatedChange
+		related relatedObjectsChange
 		want    *preflight.ControlPlane
 	}{
 		{"in order", foreign(), &fine},
@@ -541,7 +551,7 @@ func TestPreflightChecksOfTheControlPlane(t *testing.T) {
 		{"an annotation without a topology", func(a *capi.RelatedObjects) { a.Cluster.Annotations = step("v1.32.0") }, &fine},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			related := capitest.RelatedObjects()
+			related := capitest.NewRelatedObjects()
 			row.related(&related)
 			assert.Equal(
 				t,
@@ -551,11 +561,11 @@ func TestPreflightChecksOfTheControlPlane(t *testing.T) {
 		})
 	}
 	t.Run("the failure names the step", func(t *testing.T) {
-		related := capitest.RelatedObjects()
+		related := capitest.NewRelatedObjects()
 		topology("v1.33.0", step("v1.32.0"))(&related)
 		c := capitest.NewOfflineCache(
 			capitest.DefaultSettings,
-			cache.PreflightConfig{Checks: []string{preflight.All}, IsStrict: true},
+			cache.PreflightConfig{Checks: []string{preflight.CheckAll}, IsStrict: true},
 		)
 		failures := preflight.Decide(capiset.ScaleFacts(c, capitest.NewSet("s", 1), related, capitest.Noon, 0).Preflight)
 		assert.Equal(t, []preflight.CheckFailure{
@@ -573,13 +583,13 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 		capitest.DefaultSettings,
 		cache.PreflightConfig{Checks: []string{"KubeadmVersionSkew"}, IsStrict: true},
 	)
-	onTemplate := func(index int, value string) relatedChange {
+	onTemplate := func(index int, value string) relatedObjectsChange {
 		return func(a *capi.RelatedObjects) { a.Templates[index].Object.SetAnnotations(map[string]string{skip: value}) }
 	}
 	for _, row := range []struct {
 		name    string
 		set     capitest.SetChange
-		related relatedChange
+		related relatedObjectsChange
 		skip    string
 		version string
 		kubeadm bool
@@ -597,7 +607,7 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 		{name: "a template that does not exist", related: func(a *capi.RelatedObjects) { a.Templates[0].Object = nil }, version: "v1.31.2", kubeadm: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s, related := capitest.NewSet("s", 1), capitest.RelatedObjects()
+			s, related := capitest.NewSet("s", 1), capitest.NewRelatedObjects()
 			if row.set != nil {
 				row.set(s)
 			}
@@ -614,8 +624,13 @@ func TestPreflightOfMachinesAndSettings(t *testing.T) {
 // ScaleFacts must not change its arguments, because they belong to caches.
 func TestScaleFactsChangesNoArgument(t *testing.T) {
 	s := capitest.NewSet("s", 1)
-	related := capitest.RelatedObjects(
-		capitest.NewMachine("m", s, capitest.AsUnhealthyMachine, capitest.WithManagedFields(capi.FieldManager, "x", "y")),
+	related := capitest.NewRelatedObjects(
+		capitest.NewMachine(
+			"m",
+			s,
+			capitest.AsUnhealthyMachine,
+			capitest.WithManagedFields(capi.MachineSetFieldManager, "x", "y"),
+		),
 	)
 	related.Deployment = capitest.NewDeployment()
 	was, wasMember, wasTemplate := s.DeepCopy(), related.Members[0].DeepCopy(), related.Templates[0].Object.DeepCopy()

@@ -54,7 +54,7 @@ func PreparedSet(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1
 		(*labels)[clusterv1.ClusterNameLabel] = s.Spec.ClusterName
 	}
 	if cluster != nil && s.Labels[clusterv1.MachineDeploymentNameLabel] == "" && metav1.GetControllerOf(s) == nil {
-		p.OwnerReferences = capi.WithOwner(p.OwnerReferences, capi.ClusterReference(cluster))
+		p.OwnerReferences = capi.WithOwner(p.OwnerReferences, capi.ClusterOwnerReference(cluster))
 	}
 	if capi.AreEqualSets(s, p) {
 		return nil
@@ -72,11 +72,11 @@ func NeedsPreparation(s *clusterv1.MachineSet, related capi.RelatedObjects, obse
 // while the set is paused, contested or otherwise invalid, or while the garbage collector orphans the set's machines.
 func MayWriteRelatedObjects(s *clusterv1.MachineSet, observed scale.Facts) bool {
 	return len(observed.Pauses) == 0 && !observed.Orphaning &&
-		(observed.Invalid == "" || s.DeletionTimestamp != nil)
+		(observed.InvalidReason == "" || s.DeletionTimestamp != nil)
 }
 
-// OutstandingWrites returns which writes a set needs in addition to its plan; empty if there are none.
-func OutstandingWrites(
+// OutstandingWritesText returns which writes a set needs in addition to its plan; empty if there are none.
+func OutstandingWritesText(
 	s *clusterv1.MachineSet,
 	related capi.RelatedObjects,
 	observed scale.Facts,

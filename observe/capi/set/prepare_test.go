@@ -40,7 +40,7 @@ func TestMachinesWithoutRemediationReason(t *testing.T) {
 		{"not marked", "1", func(*clusterv1.Machine) {}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a := capitest.RelatedObjects(capitest.NewMachine("m", s, row.machine), capitest.NewMachine("fine", s))
+			a := capitest.NewRelatedObjects(capitest.NewMachine("m", s, row.machine), capitest.NewMachine("fine", s))
 			a.Deployment = capitest.NewDeployment(none)
 			withSetAnnotation(clusterv1.RevisionAnnotation, row.revision)(s)
 			machines, reason := capiset.MachinesWithoutRemediationReason(

@@ -16,9 +16,9 @@ import (
 	"millwright/observe/capi"
 )
 
-// conditionsOfMillwright lists the condition types that Millwright writes on a MachineSet, in the order of
+// millwrightConditionTypes lists the condition types that Millwright writes on a MachineSet, in the order of
 // scale.PlanSet, and Blocked. Millwright does not change other conditions.
-var conditionsOfMillwright = []string{
+var millwrightConditionTypes = []string{
 	vocabulary.ConditionMachinesCreated,
 	vocabulary.ConditionMachinesReady,
 	vocabulary.ConditionMachinesUpToDate,
@@ -37,11 +37,11 @@ var conditionsOfMillwright = []string{
 func reportedStatus(set *clusterv1.MachineSet, o scale.Facts) scale.Status {
 	active := 0
 	for _, m := range o.Members {
-		if !m.Deleting && !m.Updated {
+		if !m.Deleting && !m.MovedForUpdate {
 			active++
 		}
 	}
-	s := scale.Status{Peak: max(o.Replicas, active, 0), ActedOn: max(o.Replicas, 0)}
+	s := scale.Status{Peak: max(o.Replicas, active, 0), ActedOnSize: max(o.Replicas, 0)}
 	if set.Status.Replicas != nil {
 		s.Counts = &scale.MachineCounts{
 			Replicas: int(capi.ValueOrZero(set.Status.Replicas)),
@@ -52,7 +52,7 @@ func reportedStatus(set *clusterv1.MachineSet, o scale.Facts) scale.Status {
 			UpToDate: int(capi.ValueOrZero(set.Status.UpToDateReplicas)),
 		}
 	}
-	for _, kind := range conditionsOfMillwright {
+	for _, kind := range millwrightConditionTypes {
 		c := capi.ConditionOfType(set.Status.Conditions, kind)
 		if c.Type != "" && kind != vocabulary.ConditionBlocked {
 			s.Conditions = append(
@@ -78,7 +78,7 @@ func ApplyStatus(
 	if c := want.Counts; c != nil {
 		s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
 		s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.UpToDate))
-		s.Versions = MachineVersions(related.Members)
+		s.Versions = CountMachinesByVersion(related.Members)
 	}
 	var conditions []capi.Condition
 	for _, c := range want.Conditions {
@@ -86,7 +86,7 @@ func ApplyStatus(
 	}
 	s.Conditions = capi.SetConditions(
 		s.Conditions,
-		conditionsOfMillwright,
+		millwrightConditionTypes,
 		append(conditions, capi.BlockedConditions(blocked)...),
 		set.Generation,
 		now,
@@ -99,12 +99,12 @@ func ApplyStatus(
 func StatusShowsBlockers(set *clusterv1.MachineSet, related capi.RelatedObjects, blocked explain.Summary) bool {
 	c := capi.ConditionOfType(set.Status.Conditions, vocabulary.ConditionBlocked)
 	return c.Reason == blocked.Reason && c.Message == blocked.Message &&
-		equality.Semantic.DeepEqual(set.Status.Versions, MachineVersions(related.Members))
+		equality.Semantic.DeepEqual(set.Status.Versions, CountMachinesByVersion(related.Members))
 }
 
-// MachineVersions counts the machines of each version: the version of the kubelet, or, before the node has joined, the
-// version in the machine's spec. MachineVersions does not count machines without a version.
-func MachineVersions(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
+// CountMachinesByVersion counts the machines of each version: the version of the kubelet, or, before the node has
+// joined, the version in the machine's spec. CountMachinesByVersion does not count machines without a version.
+func CountMachinesByVersion(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
 	counts := map[string]int32{}
 	for _, m := range machines {
 		version := m.Spec.Version
@@ -131,10 +131,10 @@ func ExplanationFacts(
 	now time.Time,
 ) explain.MachineSet {
 	s := explain.MachineSet{
-		Namespace: set.Namespace, Name: set.Name, ClusterAPI: true,
-		Deleting: set.DeletionTimestamp != nil,
-		Busy:     set.DeletionTimestamp != nil || len(related.Members) != int(capi.ValueOrZero(set.Spec.Replicas)),
-		Of:       max(len(related.Members), int(capi.ValueOrZero(set.Spec.Replicas))),
+		Namespace: set.Namespace, Name: set.Name, IsClusterAPI: true,
+		Deleting:          set.DeletionTimestamp != nil,
+		HasPendingChanges: set.DeletionTimestamp != nil || len(related.Members) != int(capi.ValueOrZero(set.Spec.Replicas)),
+		MachineCount:      max(len(related.Members), int(capi.ValueOrZero(set.Spec.Replicas))),
 	}
 	if isContestedSet(set) { // even a complete set is blocked: the other controller changes its machines
 		since := now
@@ -156,7 +156,7 @@ func ExplanationFacts(
 	if related.Cluster == nil ||
 		!capi.ValueOrZero(related.Cluster.Spec.Paused) { // a paused Cluster's set reports the pause
 		for _, m := range related.Members {
-			s.Upstream = append(s.Upstream, MachineWaitFacts(m, now))
+			s.ClusterAPIMachines = append(s.ClusterAPIMachines, MachineWaitFacts(m, now))
 		}
 	}
 	for _, c := range conditions {

@@ -63,7 +63,7 @@ func planSet(
 // randomSource makes random facts.
 type randomSource struct{ *rand.Rand }
 
-func (d randomSource) hasChanceOneIn(n int) bool { return d.IntN(n) == 0 }
+func (d randomSource) randomBoolOneIn(n int) bool { return d.IntN(n) == 0 }
 
 func pickRandomItem[T any](d randomSource, items ...T) T { return items[d.IntN(len(items))] }
 
@@ -71,10 +71,10 @@ func pickRandomItem[T any](d randomSource, items ...T) T { return items[d.IntN(l
 func (d randomSource) randomSet() *clusterv1.MachineSet {
 	s := capitest.NewSet("s", int32(d.IntN(6)))
 	spec := &s.Spec
-	if d.hasChanceOneIn(20) {
+	if d.randomBoolOneIn(20) {
 		spec.Replicas = nil
 	}
-	if d.hasChanceOneIn(10) {
+	if d.randomBoolOneIn(10) {
 		spec.Selector = pickRandomItem(
 			d,
 			metav1.LabelSelector{},
@@ -82,7 +82,7 @@ func (d randomSource) randomSet() *clusterv1.MachineSet {
 			metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}}},
 		)
 	}
-	if d.hasChanceOneIn(3) {
+	if d.randomBoolOneIn(3) {
 		spec.Template.Spec.MinReadySeconds = new(int32(d.IntN(2 * 3600)))
 	}
 	spec.MachineNaming.Template = pickRandomItem(d, "", "", "", "{{ .random }}", "x", "{{")
@@ -93,11 +93,11 @@ func (d randomSource) randomSet() *clusterv1.MachineSet {
 		clusterv1.RandomMachineSetDeletionOrder,
 	)
 	spec.Template.Spec.Version = pickRandomItem(d, "v1.31.2", "v1.20.0", "", "latest")
-	if d.hasChanceOneIn(5) {
+	if d.randomBoolOneIn(5) {
 		capitest.AsDeletingObject(s)
 		s.Finalizers = append(s.Finalizers, pickRandomItem(d, "example.com/x", "orphan"))
 	}
-	if d.hasChanceOneIn(10) {
+	if d.randomBoolOneIn(10) {
 		s.Finalizers = pickRandomItem(
 			d,
 			nil,
@@ -105,18 +105,18 @@ func (d randomSource) randomSet() *clusterv1.MachineSet {
 			[]string{clusterv1.MachineSetFinalizer, capi.Finalizer},
 		)
 	}
-	if d.hasChanceOneIn(8) {
+	if d.randomBoolOneIn(8) {
 		withSetAnnotation(pickRandomItem(d, clusterv1.PausedAnnotation, clusterv1.DisableMachineCreateAnnotation), "true")(s)
 	}
 	s.Generation = int64(1 + d.IntN(3))
-	if d.hasChanceOneIn(2) {
+	if d.randomBoolOneIn(2) {
 		n := func() *int32 { return new(int32(d.IntN(6))) }
 		s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas, s.Status.UpToDateReplicas = n(), n(), n(), n()
 		s.Status.ObservedGeneration = int64(d.IntN(3))
 		for _, kind := range []string{
 			"Paused", "MachinesCreated", "MachinesReady", "Theirs", "MachinesUpToDate", "ScalingUp", "ScalingDown", "Remediating", "Deleting", "ReplicaFailure", "Blocked",
 		} {
-			if d.hasChanceOneIn(2) {
+			if d.randomBoolOneIn(2) {
 				s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
 					Type:               kind,
 					Status:             pickRandomItem(d, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown),
@@ -158,10 +158,10 @@ func (d randomSource) randomMachine(i int, s *clusterv1.MachineSet) *clusterv1.M
 			m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.MinutesBeforeNoon(d.IntN(100))
 		}
 	}
-	if d.hasChanceOneIn(4) {
+	if d.randomBoolOneIn(4) {
 		m.Status.NodeRef.Name, m.Status.NodeInfo = "", nil
 	}
-	if d.hasChanceOneIn(4) {
+	if d.randomBoolOneIn(4) {
 		m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(d.IntN(40)))
 		capitest.WithConditionReason(
 			clusterv1.MachineDeletingCondition,
@@ -177,15 +177,15 @@ func (d randomSource) randomMachine(i int, s *clusterv1.MachineSet) *clusterv1.M
 		)(
 			m,
 		)
-		if d.hasChanceOneIn(2) {
+		if d.randomBoolOneIn(2) {
 			withAnnotation(clusterv1.PreDrainDeleteHookAnnotationPrefix + "/backup")(m)
 			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.MinutesBeforeNoon(d.IntN(10))}
 		}
 	}
-	if d.hasChanceOneIn(8) {
+	if d.randomBoolOneIn(8) {
 		m.Labels["pool"] = "other"
 	}
-	if d.hasChanceOneIn(5) {
+	if d.randomBoolOneIn(5) {
 		withAnnotation(
 			pickRandomItem(
 				d,
@@ -200,12 +200,12 @@ func (d randomSource) randomMachine(i int, s *clusterv1.MachineSet) *clusterv1.M
 	return m
 }
 
-func (d randomSource) randomRelated(s *clusterv1.MachineSet) capi.RelatedObjects {
-	a := capitest.RelatedObjects()
+func (d randomSource) randomRelatedObjects(s *clusterv1.MachineSet) capi.RelatedObjects {
+	a := capitest.NewRelatedObjects()
 	for i := range d.IntN(8) {
 		a.Members = append(a.Members, d.randomMachine(i, s))
 	}
-	if d.hasChanceOneIn(4) {
+	if d.randomBoolOneIn(4) {
 		a.Orphans = []*clusterv1.Machine{capitest.NewMachine("o", s, capitest.WithoutOwner[*clusterv1.Machine])}
 	}
 	a.ControlPlane = pickRandomItem(
@@ -226,8 +226,8 @@ func (d randomSource) randomRelated(s *clusterv1.MachineSet) capi.RelatedObjects
 	case 3:
 		capitest.AsDeletingObject(a.Cluster)
 	}
-	for i, template := range []*unstructured.Unstructured{capitest.BootstrapTemplate(), capitest.InfrastructureTemplate()} {
-		if d.hasChanceOneIn(6) {
+	for i, template := range []*unstructured.Unstructured{capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()} {
+		if d.randomBoolOneIn(6) {
 			a.Templates[i] = pickRandomItem(
 				d,
 				capitest.MissingObject(template),
@@ -235,7 +235,7 @@ func (d randomSource) randomRelated(s *clusterv1.MachineSet) capi.RelatedObjects
 			)
 		}
 	}
-	if d.hasChanceOneIn(2) {
+	if d.randomBoolOneIn(2) {
 		a.Deployment = capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) })
 		a.Deployment.Spec.Remediation.MaxInFlight = pickRandomItem(
 			d,
@@ -257,10 +257,10 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 		d := randomSource{rand.New(rand.NewPCG(seed, 1))}
 		c := capitest.NewOfflineCache(
 			capitest.DefaultSettings,
-			cache.PreflightConfig{Checks: []string{preflight.All}, IsStrict: d.hasChanceOneIn(2)},
+			cache.PreflightConfig{Checks: []string{preflight.CheckAll}, IsStrict: d.randomBoolOneIn(2)},
 		)
 		s := d.randomSet()
-		related := d.randomRelated(s)
+		related := d.randomRelatedObjects(s)
 		now := capitest.Noon.Add(time.Duration(d.IntN(1e9)))
 		failure := pickRandomItem(
 			d,
@@ -273,7 +273,7 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 		after := writeStatus(t, c, s, related, now, failure)
 
 		plan, blocked := planSet(c, after, related, now, failure)
-		if !assert.False(t, plan.Unreported, "seed %d: it would be written again", seed) ||
+		if !assert.False(t, plan.NeedsReport, "seed %d: it would be written again", seed) ||
 			!assert.True(
 				t,
 				capiset.StatusShowsBlockers(after, related, blocked),
@@ -292,7 +292,7 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 			later = next.Add(-time.Nanosecond)
 		}
 		plan, blocked = planSet(c, after, related, later, failure)
-		require.False(t, plan.Unreported, "seed %d: only the clock changed", seed)
+		require.False(t, plan.NeedsReport, "seed %d: only the clock changed", seed)
 		require.True(t, capiset.StatusShowsBlockers(after, related, blocked), "seed %d: only the clock changed", seed)
 		require.Equal(
 			t,
@@ -337,7 +337,7 @@ func TestMachineCountsInTheStatusOfASet(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(60)) })
-			related := capitest.RelatedObjects()
+			related := capitest.NewRelatedObjects()
 			for i, change := range row.machines {
 				related.Members = append(related.Members, capitest.NewMachine(fmt.Sprint("m-", i), s, change))
 			}
@@ -352,7 +352,7 @@ func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 	kubelet := func(v string) capitest.MachineChange {
 		return func(m *clusterv1.Machine) { m.Status.NodeInfo = &corev1.NodeSystemInfo{KubeletVersion: v} }
 	}
-	related := capitest.RelatedObjects(
+	related := capitest.NewRelatedObjects(
 		capitest.NewMachine(
 			"a",
 			s,
@@ -376,7 +376,7 @@ func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 	assert.False(t, capiset.StatusShowsBlockers(after, related, blocked), "a kubelet was updated")
 	assert.Empty(
 		t,
-		writeStatus(t, newCache(), after, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{}).Status.Versions,
+		writeStatus(t, newCache(), after, capitest.NewRelatedObjects(), capitest.Noon, scale.WriteFailure{}).Status.Versions,
 	)
 }
 
@@ -426,7 +426,7 @@ func TestConditionsOfASet(t *testing.T) {
 		t,
 		newCache(),
 		s,
-		capitest.RelatedObjects(capitest.NewMachine("m", s)),
+		capitest.NewRelatedObjects(capitest.NewMachine("m", s)),
 		capitest.Noon,
 		scale.WriteFailure{},
 	)
@@ -465,14 +465,14 @@ func TestConditionsOfASet(t *testing.T) {
 	}
 	assert.Empty(
 		t,
-		writeStatus(t, newCache(), s, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{}).Status.Selector,
+		writeStatus(t, newCache(), s, capitest.NewRelatedObjects(), capitest.Noon, scale.WriteFailure{}).Status.Selector,
 	)
 }
 
 func TestConditionBlocked(t *testing.T) {
 	s := capitest.NewSet("s", 2)
-	related := capitest.RelatedObjects()
-	related.Templates[1] = capitest.MissingObject(capitest.InfrastructureTemplate())
+	related := capitest.NewRelatedObjects()
+	related.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
 	_, blocked := planSet(newCache(), s, related, capitest.Noon, scale.WriteFailure{})
 	assert.False(t, capiset.StatusShowsBlockers(s, related, blocked), "the status says nothing yet")
 	after := writeStatus(t, newCache(), s, related, capitest.Noon, scale.WriteFailure{})
@@ -502,13 +502,13 @@ func TestConditionBlocked(t *testing.T) {
 	).LastTransitionTime
 	assert.True(t, since.Equal(new(capitest.MinutesBeforeNoon(50))), "it is blocked since no machine could be created")
 
-	_, blocked = planSet(newCache(), after, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{})
+	_, blocked = planSet(newCache(), after, capitest.NewRelatedObjects(), capitest.Noon, scale.WriteFailure{})
 	assert.False(
 		t,
-		capiset.StatusShowsBlockers(after, capitest.RelatedObjects(), blocked),
+		capiset.StatusShowsBlockers(after, capitest.NewRelatedObjects(), blocked),
 		"nothing blocks it any more, and its status says so still",
 	)
-	free := writeStatus(t, newCache(), after, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{})
+	free := writeStatus(t, newCache(), after, capitest.NewRelatedObjects(), capitest.Noon, scale.WriteFailure{})
 	assert.False(
 		t,
 		slices.ContainsFunc(free.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Blocked" }),
@@ -516,7 +516,7 @@ func TestConditionBlocked(t *testing.T) {
 }
 
 // Another cause blocked the set before.
-func TestTheTransitionTimeOfBlockedIsTheStartOfItsCause(t *testing.T) {
+func TestConditionBlockedHasTheStartTimeOfItsCause(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
 	s.Status.Conditions = []metav1.Condition{
@@ -527,7 +527,7 @@ func TestTheTransitionTimeOfBlockedIsTheStartOfItsCause(t *testing.T) {
 			LastTransitionTime: capitest.MinutesBeforeNoon(50),
 		},
 	}
-	after := writeStatus(t, newCache(), s, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{})
+	after := writeStatus(t, newCache(), s, capitest.NewRelatedObjects(), capitest.Noon, scale.WriteFailure{})
 	c := conditionOfSet(t, after, "Blocked")
 	assert.Equal(t, "MachineSetInvalid", c.Reason)
 	assert.True(
@@ -538,7 +538,7 @@ func TestTheTransitionTimeOfBlockedIsTheStartOfItsCause(t *testing.T) {
 	)
 	later := conditionOfSet(
 		t,
-		writeStatus(t, newCache(), after, capitest.RelatedObjects(), capitest.Noon.Add(time.Hour), scale.WriteFailure{}),
+		writeStatus(t, newCache(), after, capitest.NewRelatedObjects(), capitest.Noon.Add(time.Hour), scale.WriteFailure{}),
 		"Blocked",
 	)
 	assert.True(t, later.LastTransitionTime.Equal(&c.LastTransitionTime), "it is the same one")
@@ -551,11 +551,11 @@ func TestAPausedSetIsBlockedWhileItHasWork(t *testing.T) {
 	_, blocked := planSet(
 		newCache(),
 		s,
-		capitest.RelatedObjects(capitest.NewMachine("m", s)),
+		capitest.NewRelatedObjects(capitest.NewMachine("m", s)),
 		capitest.Noon,
 		scale.WriteFailure{},
 	)
 	assert.False(t, blocked.IsBlocked())
-	_, blocked = planSet(newCache(), s, capitest.RelatedObjects(), capitest.Noon, scale.WriteFailure{})
+	_, blocked = planSet(newCache(), s, capitest.NewRelatedObjects(), capitest.Noon, scale.WriteFailure{})
 	assert.Contains(t, blocked.Message, "kubectl annotate machinesets.cluster.x-k8s.io -n shop s cluster.x-k8s.io/paused-")
 }

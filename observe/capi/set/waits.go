@@ -33,13 +33,13 @@ func MachineWaitFacts(m *clusterv1.Machine, now time.Time) explain.ClusterAPIMac
 		explainLiveMachine(m, &f)
 	}
 	if paused && f.Stage != "" {
-		f.Stage, f.Unhandled, f.Lost = explain.StagePaused, false, false
+		f.Stage, f.Unhandled, f.HasFailed = explain.StagePaused, false, false
 	}
 	return f
 }
 
-// deletionStages maps the reason of the condition Deleting to the stage of a deletion.
-var deletionStages = map[string]explain.Stage{
+// deletionStagesByReason maps the reason of the condition Deleting to the stage of a deletion.
+var deletionStagesByReason = map[string]explain.Stage{
 	clusterv1.MachineDeletingWaitingForPreDrainHookReason:           explain.StageHooks,
 	clusterv1.MachineDeletingWaitingForPreTerminateHookReason:       explain.StageHooks,
 	clusterv1.MachineDeletingDrainingNodeReason:                     explain.StageDrain,
@@ -61,7 +61,7 @@ func explainDeletion(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 		f.Unhandled = true
 		return
 	}
-	if of, known := deletionStages[c.Reason]; known {
+	if of, known := deletionStagesByReason[c.Reason]; known {
 		f.Stage = of
 	}
 	started, deletion := m.Status.Deletion, m.Spec.Deletion
@@ -82,9 +82,9 @@ func explainDeletion(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 			deletion.NodeVolumeDetachTimeoutSeconds,
 		)
 	case clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason:
-		f.Object = objectName(m.Spec.InfrastructureRef)
+		f.DescribedObject = kubectlObjectName(m.Spec.InfrastructureRef)
 	case clusterv1.MachineDeletingWaitingForBootstrapDeletionReason:
-		f.Object = objectName(m.Spec.Bootstrap.ConfigRef)
+		f.DescribedObject = kubectlObjectName(m.Spec.Bootstrap.ConfigRef)
 	}
 }
 
@@ -99,7 +99,7 @@ func explainHooks(m *clusterv1.Machine, f *explain.ClusterAPIMachine, prefix str
 	switch {
 	case len(f.Hooks) > 0:
 	case capidrain.HasDrainHook(m) && prefix == clusterv1.PreDrainDeleteHookAnnotationPrefix:
-		f.Stage, f.Message, f.Drain = explain.StageOwnDrain, "", machine.ExplanationFacts(
+		f.Stage, f.Message, f.DrainingMachine = explain.StageOwnDrain, "", machine.ExplanationFacts(
 			capidrain.ToMillwrightMachine(m),
 			nil,
 			f.Now,
@@ -127,7 +127,10 @@ func stageStartAndDeadline(deletion time.Time, began metav1.Time, seconds *int32
 func explainLiveMachine(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	created := m.CreationTimestamp.Time
 	of := func(stage explain.Stage, c metav1.Condition, from time.Time, object string) {
-		f.Stage, f.Message, f.Since, f.Object = stage, c.Message, phrase.LaterTime(c.LastTransitionTime.Time, from), object
+		f.Stage, f.Message, f.Since, f.DescribedObject = stage, c.Message, phrase.LaterTime(
+			c.LastTransitionTime.Time,
+			from,
+		), object
 	}
 	bootstrap := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineBootstrapConfigReadyCondition)
 	infrastructure := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineInfrastructureReadyCondition)
@@ -139,23 +142,23 @@ func explainLiveMachine(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	case len(m.Status.Conditions) == 0:
 		f.Stage, f.Since, f.Unhandled = explain.StageInfrastructure, created, true
 	case !joined && lacks(bootstrap):
-		of(explain.StageBootstrap, bootstrap, created, objectName(m.Spec.Bootstrap.ConfigRef))
-		f.Lost = bootstrap.Reason == clusterv1.MachineBootstrapConfigDeletedReason
+		of(explain.StageBootstrap, bootstrap, created, kubectlObjectName(m.Spec.Bootstrap.ConfigRef))
+		f.HasFailed = bootstrap.Reason == clusterv1.MachineBootstrapConfigDeletedReason
 	case lacks(infrastructure):
-		of(explain.StageInfrastructure, infrastructure, created, objectName(m.Spec.InfrastructureRef))
-		f.Lost = infrastructure.Reason == clusterv1.MachineInfrastructureDeletedReason
+		of(explain.StageInfrastructure, infrastructure, created, kubectlObjectName(m.Spec.InfrastructureRef))
+		f.HasFailed = infrastructure.Reason == clusterv1.MachineInfrastructureDeletedReason
 	case !joined && lacks(node): // the node cannot join before its instance exists
 		of(explain.StageJoin, node, infrastructure.LastTransitionTime.Time, "")
 	case updating.Status == metav1.ConditionTrue: // an update may make the node unhealthy
 		of(explain.StageUpdate, updating, created, "")
-		f.Lost = updating.Reason == clusterv1.MachineInPlaceUpdateFailedReason
+		f.HasFailed = updating.Reason == clusterv1.MachineInPlaceUpdateFailedReason
 	case node.Status == metav1.ConditionFalse:
 		of(explain.StageRecover, node, infrastructure.LastTransitionTime.Time, "")
 	}
 }
 
-// objectName returns the name of an object for kubectl, as KIND NAME.
-func objectName(ref clusterv1.ContractVersionedObjectReference) string {
+// kubectlObjectName returns the name of an object for kubectl, as KIND NAME.
+func kubectlObjectName(ref clusterv1.ContractVersionedObjectReference) string {
 	if !ref.IsDefined() {
 		return ""
 	}
@@ -174,18 +177,22 @@ func PendingWork(
 	if !plan.Pending.NeedsNothing() {
 		return plan.Pending
 	}
-	if why := OutstandingWrites(set, related, observed, plan); why != "" {
-		return attention.Decision{Need: attention.Scale, Why: why}
+	if why := OutstandingWritesText(set, related, observed, plan); why != "" {
+		return attention.Decision{Need: attention.NeedScale, Why: why}
 	}
 	return cmp.Or(
-		plan.Pending.HigherPriorityDecision(explained.HasActiveMachine(), attention.Scale, "a machine waits for Cluster API"),
+		plan.Pending.HigherPriorityDecision(
+			explained.HasActiveMachine(),
+			attention.NeedScale,
+			"a machine waits for Cluster API",
+		),
 		plan.Pending,
 	)
 }
 
 // RecheckTime returns when a set must be reconciled again even without a change; zero means never.
 func RecheckTime(plan scale.PlanResult, explained explain.MachineSet) time.Time {
-	return explained.StandstillTime(plan.Decision.Recheck)
+	return explained.NextEvaluationTime(plan.Decision.Recheck)
 }
 
 // MachineOperation returns a current operation that shows why a machine waits; nil if the machine does not wait.
@@ -203,8 +210,8 @@ func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 		Cause:     w.Cause,
 		WaitsFor:  w.Sentence(now),
 	}
-	if !w.At.IsZero() {
-		o.Deadline = new(metav1.NewTime(w.At))
+	if !w.NextEventTime.IsZero() {
+		o.Deadline = new(metav1.NewTime(w.NextEventTime))
 	}
 	return o
 }

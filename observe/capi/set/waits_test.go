@@ -18,16 +18,17 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// deletedMachine makes a machine that was deleted ten minutes before noon and whose condition Deleting has this reason.
-func deletedMachine(reason, message string, change ...capitest.MachineChange) []capitest.MachineChange {
+// deletedMachineChanges makes a machine that was deleted ten minutes before noon and whose condition Deleting has this
+// reason.
+func deletedMachineChanges(reason, message string, change ...capitest.MachineChange) []capitest.MachineChange {
 	return append([]capitest.MachineChange{
 		func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(10)) },
 		capitest.WithConditionReason(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, reason, message),
 	}, change...)
 }
 
-// newMachine makes a machine without a node that was created this many minutes before noon.
-func newMachine(minutes int, change ...capitest.MachineChange) []capitest.MachineChange {
+// newMachineChanges makes a machine without a node that was created this many minutes before noon.
+func newMachineChanges(minutes int, change ...capitest.MachineChange) []capitest.MachineChange {
 	return append([]capitest.MachineChange{func(m *clusterv1.Machine) {
 		m.CreationTimestamp = capitest.MinutesBeforeNoon(minutes)
 		m.Status.NodeRef = clusterv1.MachineNodeReference{}
@@ -36,15 +37,15 @@ func newMachine(minutes int, change ...capitest.MachineChange) []capitest.Machin
 	}}, change...)
 }
 
-// falseCondition adds a condition that became False this many minutes before noon.
-func falseCondition(kind, reason, message string, minutes int) capitest.MachineChange {
+// withFalseCondition adds a condition that became False this many minutes before noon.
+func withFalseCondition(kind, reason, message string, minutes int) capitest.MachineChange {
 	return func(m *clusterv1.Machine) {
 		capitest.WithConditionReason(kind, metav1.ConditionFalse, reason, message)(m)
 		m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.MinutesBeforeNoon(minutes)
 	}
 }
 
-func trueCondition(kind string) capitest.MachineChange {
+func withTrueCondition(kind string) capitest.MachineChange {
 	return func(m *clusterv1.Machine) {
 		capitest.WithCondition(kind, metav1.ConditionTrue)(m)
 		m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = m.CreationTimestamp
@@ -73,45 +74,45 @@ func TestMachineWaitFacts(t *testing.T) {
 	}{
 		"it runs": {nil, explain.ClusterAPIMachine{}},
 		"nobody has looked at a new one": {
-			newMachine(3), explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
+			newMachineChanges(3), explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
 		},
 		"its bootstrap data": {
-			newMachine(5, falseCondition(bootstrap, "NotReady", "no data", 4), falseCondition(infrastructure, "NotReady", "no data", 5)),
-			explain.ClusterAPIMachine{Stage: explain.StageBootstrap, Message: "no data", Since: ago(4), Object: config},
+			newMachineChanges(5, withFalseCondition(bootstrap, "NotReady", "no data", 4), withFalseCondition(infrastructure, "NotReady", "no data", 5)),
+			explain.ClusterAPIMachine{Stage: explain.StageBootstrap, Message: "no data", Since: ago(4), DescribedObject: config},
 		},
 		"its bootstrap configuration was deleted": {
-			newMachine(5, falseCondition(bootstrap, clusterv1.MachineBootstrapConfigDeletedReason, "deleted", 4)),
-			explain.ClusterAPIMachine{Stage: explain.StageBootstrap, Message: "deleted", Since: ago(4), Object: config, Lost: true},
+			newMachineChanges(5, withFalseCondition(bootstrap, clusterv1.MachineBootstrapConfigDeletedReason, "deleted", 4)),
+			explain.ClusterAPIMachine{Stage: explain.StageBootstrap, Message: "deleted", Since: ago(4), DescribedObject: config, HasFailed: true},
 		},
 		"its instance": {
-			newMachine(5, trueCondition(bootstrap), falseCondition(infrastructure, "QuotaExceeded", "no room", 5)),
-			explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Message: "no room", Since: ago(5), Object: instance},
+			newMachineChanges(5, withTrueCondition(bootstrap), withFalseCondition(infrastructure, "QuotaExceeded", "no room", 5)),
+			explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Message: "no room", Since: ago(5), DescribedObject: instance},
 		},
 		"its instance was deleted while it ran": {
-			[]capitest.MachineChange{falseCondition(infrastructure, clusterv1.MachineInfrastructureDeletedReason, "deleted", 2)},
-			explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Message: "deleted", Since: ago(2), Object: instance, Lost: true},
+			[]capitest.MachineChange{withFalseCondition(infrastructure, clusterv1.MachineInfrastructureDeletedReason, "deleted", 2)},
+			explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Message: "deleted", Since: ago(2), DescribedObject: instance, HasFailed: true},
 		},
 		"its node does not join; it could not before its instance was there": {
-			newMachine(9, trueCondition(bootstrap), trueCondition(infrastructure), func(m *clusterv1.Machine) { m.Status.Conditions[1].LastTransitionTime = capitest.MinutesBeforeNoon(6) }, falseCondition(node, "NodeDoesNotExist", "no node", 9)),
+			newMachineChanges(9, withTrueCondition(bootstrap), withTrueCondition(infrastructure), func(m *clusterv1.Machine) { m.Status.Conditions[1].LastTransitionTime = capitest.MinutesBeforeNoon(6) }, withFalseCondition(node, "NodeDoesNotExist", "no node", 9)),
 			explain.ClusterAPIMachine{Stage: explain.StageJoin, Message: "no node", Since: ago(6)},
 		},
 		"its node is not healthy": {
-			[]capitest.MachineChange{falseCondition(node, "NodeNotHealthy", "* Node.Ready: no", 7)},
+			[]capitest.MachineChange{withFalseCondition(node, "NodeNotHealthy", "* Node.Ready: no", 7)},
 			explain.ClusterAPIMachine{Stage: explain.StageRecover, Message: "* Node.Ready: no", Since: ago(7)},
 		},
 		"it is updated in place, and its node is not healthy": {
-			[]capitest.MachineChange{falseCondition(node, "NodeNotHealthy", "no", 7), capitest.WithConditionReason(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdatingReason, "half")},
+			[]capitest.MachineChange{withFalseCondition(node, "NodeNotHealthy", "no", 7), capitest.WithConditionReason(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdatingReason, "half")},
 			explain.ClusterAPIMachine{Stage: explain.StageUpdate, Message: "half", Since: ago(60)},
 		},
 		"its update in place has failed": {
 			[]capitest.MachineChange{capitest.WithConditionReason(clusterv1.MachineUpdatingCondition, metav1.ConditionTrue, clusterv1.MachineInPlaceUpdateFailedReason, "no")},
-			explain.ClusterAPIMachine{Stage: explain.StageUpdate, Message: "no", Since: ago(60), Lost: true},
+			explain.ClusterAPIMachine{Stage: explain.StageUpdate, Message: "no", Since: ago(60), HasFailed: true},
 		},
 		"the health of its node is not known": {
 			[]capitest.MachineChange{capitest.WithCondition(node, metav1.ConditionUnknown)}, explain.ClusterAPIMachine{},
 		},
 		"a new one is paused": {
-			newMachine(3, withAnnotation(clusterv1.PausedAnnotation)), explain.ClusterAPIMachine{Stage: explain.StagePaused, Since: ago(3)},
+			newMachineChanges(3, withAnnotation(clusterv1.PausedAnnotation)), explain.ClusterAPIMachine{Stage: explain.StagePaused, Since: ago(3)},
 		},
 		"a running one is paused": {[]capitest.MachineChange{withAnnotation(clusterv1.PausedAnnotation)}, explain.ClusterAPIMachine{}},
 
@@ -120,64 +121,64 @@ func TestMachineWaitFacts(t *testing.T) {
 			explain.ClusterAPIMachine{Stage: explain.StageDelete, Since: ago(1), Unhandled: true},
 		},
 		"Cluster API has done its part": {
-			deletedMachine(clusterv1.MachineDeletingDeletionCompletedReason, "", func(m *clusterv1.Machine) { m.Finalizers = []string{"example.com/a", "example.com/b"} }),
+			deletedMachineChanges(clusterv1.MachineDeletingDeletionCompletedReason, "", func(m *clusterv1.Machine) { m.Finalizers = []string{"example.com/a", "example.com/b"} }),
 			explain.ClusterAPIMachine{Stage: explain.StageDelete, Message: "finalizers are left: example.com/a, example.com/b", Since: ago(10)},
 		},
 		"the deletion fails": {
-			deletedMachine(clusterv1.MachineDeletingInternalErrorReason, "see the log"),
+			deletedMachineChanges(clusterv1.MachineDeletingInternalErrorReason, "see the log"),
 			explain.ClusterAPIMachine{Stage: explain.StageDelete, Message: "see the log", Since: ago(10)},
 		},
 		"a hook before the drain": {
-			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", both...),
+			deletedMachineChanges(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", both...),
 			explain.ClusterAPIMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
 		},
 		"a hook after the drain": {
-			deletedMachine(clusterv1.MachineDeletingWaitingForPreTerminateHookReason, "hooks", both...),
+			deletedMachineChanges(clusterv1.MachineDeletingWaitingForPreTerminateHookReason, "hooks", both...),
 			explain.ClusterAPIMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preTerminate}},
 		},
 		"Millwright's own hook": {
-			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright")),
+			deletedMachineChanges(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright")),
 			explain.ClusterAPIMachine{Stage: explain.StageOwnDrain, Since: ago(10)},
 		},
 		"a hook of others beside Millwright's": {
-			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", append(both, withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright"))...),
+			deletedMachineChanges(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", append(both, withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright"))...),
 			explain.ClusterAPIMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
 		},
 		"a hook that is gone": {
-			deletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks"),
+			deletedMachineChanges(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks"),
 			explain.ClusterAPIMachine{Stage: explain.StageDelete, Message: "hooks", Since: ago(10)},
 		},
 		"a drain without end": {
-			deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(0)), nil)),
+			deletedMachineChanges(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(0)), nil)),
 			explain.ClusterAPIMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4)},
 		},
 		"a drain with an end": {
-			deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(600)), new(int32(60)))),
+			deletedMachineChanges(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(600)), new(int32(60)))),
 			explain.ClusterAPIMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4), Deadline: ago(-6)},
 		},
 		"a drain whose begin is not known": {
-			deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(clusterv1.MachineDeletionStatus{}, new(int32(600)), nil)),
+			deletedMachineChanges(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(clusterv1.MachineDeletionStatus{}, new(int32(600)), nil)),
 			explain.ClusterAPIMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(10)},
 		},
 		"volumes": {
-			deletedMachine(clusterv1.MachineDeletingWaitingForVolumeDetachReason, "volumes", started(detached, new(int32(600)), new(int32(60)))),
+			deletedMachineChanges(clusterv1.MachineDeletingWaitingForVolumeDetachReason, "volumes", started(detached, new(int32(600)), new(int32(60)))),
 			explain.ClusterAPIMachine{Stage: explain.StageDetach, Message: "volumes", Since: ago(3), Deadline: ago(2)},
 		},
 		"its instance is not deleted": {
-			deletedMachine(clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, "waiting"),
-			explain.ClusterAPIMachine{Stage: explain.StageDeleteInstance, Message: "waiting", Since: ago(10), Object: instance},
+			deletedMachineChanges(clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, "waiting"),
+			explain.ClusterAPIMachine{Stage: explain.StageDeleteInstance, Message: "waiting", Since: ago(10), DescribedObject: instance},
 		},
 		"its bootstrap configuration is not deleted": {
-			deletedMachine(clusterv1.MachineDeletingWaitingForBootstrapDeletionReason, "waiting"),
-			explain.ClusterAPIMachine{Stage: explain.StageDeleteBootstrap, Message: "waiting", Since: ago(10), Object: config},
+			deletedMachineChanges(clusterv1.MachineDeletingWaitingForBootstrapDeletionReason, "waiting"),
+			explain.ClusterAPIMachine{Stage: explain.StageDeleteBootstrap, Message: "waiting", Since: ago(10), DescribedObject: config},
 		},
 		"its node is not deleted": {
-			deletedMachine(clusterv1.MachineDeletingDeletingNodeReason, "waiting"),
+			deletedMachineChanges(clusterv1.MachineDeletingDeletingNodeReason, "waiting"),
 			explain.ClusterAPIMachine{Stage: explain.StageDeleteNode, Message: "waiting", Since: ago(10)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			row.want.Namespace, row.want.Name, row.want.Now = capitest.Shop, "m", capitest.Noon
+			row.want.Namespace, row.want.Name, row.want.Now = capitest.Namespace, "m", capitest.Noon
 			assert.Equal(
 				t,
 				row.want,
@@ -191,8 +192,8 @@ func TestMachineWaitFacts(t *testing.T) {
 // machine at the time when the machine becomes stalled.
 func TestAStalledMachineBlocksItsSet(t *testing.T) {
 	s := capitest.NewSet("s", 2)
-	infrastructure := falseCondition(clusterv1.MachineInfrastructureReadyCondition, "NotReady", "no room", 3)
-	related := capitest.RelatedObjects(capitest.NewMachine("m", s, infrastructure), capitest.NewMachine("n", s))
+	infrastructure := withFalseCondition(clusterv1.MachineInfrastructureReadyCondition, "NotReady", "no room", 3)
+	related := capitest.NewRelatedObjects(capitest.NewMachine("m", s, infrastructure), capitest.NewMachine("n", s))
 	s = writeStatus(t, newCache(), s, related, capitest.Noon, scale.WriteFailure{})
 	plan, blocked := planSet(newCache(), s, related, capitest.Noon, scale.WriteFailure{})
 	require.True(t, plan.Pending.NeedsNothing(), "the plan has nothing to do: %s", plan.Pending.Why)
@@ -207,7 +208,7 @@ func TestAStalledMachineBlocksItsSet(t *testing.T) {
 			capiset.ExplanationFacts(s, related, plan.Status.Conditions, now),
 		)
 	}
-	assert.Equal(t, attention.Scale, pending(capitest.Noon).Need)
+	assert.Equal(t, attention.NeedScale, pending(capitest.Noon).Need)
 	explained := capiset.ExplanationFacts(s, related, plan.Status.Conditions, capitest.Noon)
 	due := capiset.RecheckTime(plan, explained)
 	assert.Equal(t, capitest.MinutesBeforeNoon(-2).Time, due, "five minutes after it began")
@@ -222,7 +223,7 @@ func TestAStalledMachineBlocksItsSet(t *testing.T) {
 		c.Message,
 	)
 	assert.True(t, c.LastTransitionTime.Equal(new(capitest.MinutesBeforeNoon(3))))
-	assert.Equal(t, attention.Scale, pending(due).Need, "its run is open as long as it is blocked")
+	assert.Equal(t, attention.NeedScale, pending(due).Need, "its run is open as long as it is blocked")
 	assert.Zero(
 		t,
 		capiset.RecheckTime(plan, capiset.ExplanationFacts(s, related, plan.Status.Conditions, due)),
@@ -236,8 +237,8 @@ func TestAStalledMachineBlocksItsSet(t *testing.T) {
 // If the Cluster is paused, no machine is stalled, and the set reports the pause.
 func TestMachinesOfAPausedClusterAreNotStalled(t *testing.T) {
 	s := capitest.NewSet("s", 1)
-	related := capitest.RelatedObjects(
-		capitest.NewMachine("m", s, deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods")...),
+	related := capitest.NewRelatedObjects(
+		capitest.NewMachine("m", s, deletedMachineChanges(clusterv1.MachineDeletingDrainingNodeReason, "pods")...),
 	)
 	_, blocked := planSet(newCache(), s, related, capitest.Noon, scale.WriteFailure{})
 	assert.Equal(t, []string{"NodeDrain"}, blocked.Blockers)
@@ -252,7 +253,7 @@ func TestAMachineThatMillwrightDrainsWaitsForItsDrain(t *testing.T) {
 	m := capitest.NewMachine(
 		"m",
 		capitest.NewSet("s", 1),
-		deletedMachine(
+		deletedMachineChanges(
 			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
 			"hooks",
 			withAnnotation(capidrain.AnnotationHook),
@@ -298,7 +299,7 @@ func TestOperationOfASet(t *testing.T) {
 	m := capitest.NewMachine(
 		"m",
 		capitest.NewSet("s", 1),
-		deletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", func(m *clusterv1.Machine) {
+		deletedMachineChanges(clusterv1.MachineDeletingDrainingNodeReason, "pods", func(m *clusterv1.Machine) {
 			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.MinutesBeforeNoon(4)}
 			m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(600))
 		})...)

@@ -18,8 +18,8 @@ import (
 
 // Factory creates the Azure clients of the driver. The clients send their requests to a Region.
 type Factory struct {
-	// Region is the address of the Region's HTTP server, such as 127.0.0.1:8080.
-	Region string
+	// RegionAddress is the address of the Region's HTTP server, such as 127.0.0.1:8080.
+	RegionAddress string
 }
 
 var _ access.Factory = Factory{}
@@ -28,7 +28,7 @@ var _ access.Factory = Factory{}
 func (f Factory) Do(request *http.Request) (*http.Response, error) {
 	redirected := request.Clone(request.Context())
 	redirected.URL = &url.URL{
-		Scheme: "http", Host: f.Region, Path: request.URL.Path, RawPath: request.URL.RawPath,
+		Scheme: "http", Host: f.RegionAddress, Path: request.URL.Path, RawPath: request.URL.RawPath,
 		RawQuery: request.URL.RawQuery,
 	}
 	if method, is := request.Context().Value(runtime.CtxAPINameKey{}).(string); is {

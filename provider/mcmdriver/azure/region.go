@@ -31,8 +31,8 @@ const apiHeader = "X-Api-Name"
 
 // MakeVM and MakeNIC are the SDK's method names of the create requests for a VM and a network interface.
 const (
-	MakeVM  = "VirtualMachinesClient.BeginCreateOrUpdate"
-	MakeNIC = "InterfacesClient.BeginCreateOrUpdate"
+	MethodCreateVM  = "VirtualMachinesClient.BeginCreateOrUpdate"
+	MethodCreateNIC = "InterfacesClient.BeginCreateOrUpdate"
 )
 
 // Region is a fake Azure region at an HTTP address. A Region serves one request at a time, because the driver's fake
@@ -57,9 +57,9 @@ type Request struct {
 
 // resourceGroup is a resource group.
 type resourceGroup struct {
-	name    string
-	state   *fakes.ClusterState
-	clients map[string]runtime.Pipeline // pipelines to the fake, by type name of the SDK's client
+	name      string
+	state     *fakes.ClusterState
+	pipelines map[string]runtime.Pipeline // pipelines to the fake, by type name of the SDK's client
 }
 
 // NewSpec returns the providerSpec of a class for the cluster of a resource group.
@@ -77,17 +77,17 @@ func NewRegion(specs ...api.AzureProviderSpec) (*Region, error) {
 			WithDefaultVMImageSpec().
 			WithAgreementTerms(true).
 			WithSubnet(spec.ResourceGroup, spec.SubnetInfo.SubnetName, spec.SubnetInfo.VnetName)
-		clients, err := newFakeClients(spec.ResourceGroup, state)
+		clients, err := newFakePipelines(spec.ResourceGroup, state)
 		if err != nil {
 			return nil, err
 		}
-		r.groups = append(r.groups, &resourceGroup{name: spec.ResourceGroup, state: state, clients: clients})
+		r.groups = append(r.groups, &resourceGroup{name: spec.ResourceGroup, state: state, pipelines: clients})
 	}
 	return r, nil
 }
 
-// newFakeClients builds the fake's clients of one resource group.
-func newFakeClients(name string, state *fakes.ClusterState) (map[string]runtime.Pipeline, error) {
+// newFakePipelines builds the fake's clients of one resource group.
+func newFakePipelines(name string, state *fakes.ClusterState) (map[string]runtime.Pipeline, error) {
 	f := fakes.NewFactory(name)
 	clients, failed := map[string]runtime.Pipeline{}, []error{}
 	add := func(client any, err error) {
@@ -139,7 +139,7 @@ func (r *Region) forwardRequest(w http.ResponseWriter, request *http.Request, me
 	defer r.mu.Unlock()
 	g := r.groupOfRequest(request.URL.Path, body)
 	client, _, _ := strings.Cut(method, ".")
-	pipeline, has := g.clients[client]
+	pipeline, has := g.pipelines[client]
 	if !has {
 		http.Error(w, "no fake for "+method, http.StatusNotImplemented)
 		return
@@ -225,8 +225,8 @@ func (g *resourceGroup) vmNames() []string {
 	return names
 }
 
-// VMs returns the names of the VMs of all resource groups.
-func (r *Region) VMs() []string {
+// VMNames returns the names of the VMs of all resource groups.
+func (r *Region) VMNames() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
@@ -236,8 +236,8 @@ func (r *Region) VMs() []string {
 	return names
 }
 
-// Resources returns the sorted names of the machines that have a VM, a network interface or a disk.
-func (r *Region) Resources() []string {
+// MachinesWithResources returns the sorted names of the machines that have a VM, a network interface or a disk.
+func (r *Region) MachinesWithResources() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string

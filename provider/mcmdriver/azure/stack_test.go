@@ -43,9 +43,9 @@ const (
 	azureAddressVariable = "TEST_AZURE"
 	resourceGroupName    = "shoot--dev"
 
-	// Reads of the fake are never stale, so the worker uses a short consistencyWindow and requestLife.
+	// Reads of the fake are never stale, so the worker uses a short consistencyWindow and requestLifetime.
 	consistencyWindow = time.Second
-	requestLife       = 3 * time.Second
+	requestLifetime   = 3 * time.Second
 )
 
 var (
@@ -58,8 +58,14 @@ var (
 func TestMain(m *testing.M) {
 	if address := os.Getenv(azureAddressVariable); address != "" {
 		mcmtest.IgnoreStackFlags()
-		mcmdriver.Run(released.NewDefaultDriver(azure.Factory{Region: address}), "Azure",
-			mcmdriver.WithConsistencyWindow(consistencyWindow), mcmdriver.WithDriverOptions(driver.WithRequestLife(requestLife)))
+		mcmdriver.Run(
+			released.NewDefaultDriver(azure.Factory{RegionAddress: address}),
+			"Azure",
+			mcmdriver.WithConsistencyWindow(
+				consistencyWindow,
+			),
+			mcmdriver.WithDriverOptions(driver.WithRequestLifetime(requestLifetime)),
+		)
 		return
 	}
 	var err error
@@ -86,7 +92,7 @@ func TestMain(m *testing.M) {
 // updateNode creates the Node of each new VM and deletes the Node of each deleted VM, like a cloud controller manager.
 // The Node's provider ID has the form of Azure's cloud controller manager, which differs from the form of the driver.
 func updateNode(name string, exists bool) {
-	kubelets, err := cloud.NewKubeNodes(testRig.Stack.KubeconfigPath(component.Test))
+	kubelets, err := cloud.NewKubeNodeClient(testRig.Stack.KubeconfigPath(component.TestIdentity))
 	if err != nil {
 		panic(err)
 	}
@@ -195,8 +201,8 @@ func requireOneVMPerMachine(t *testing.T, p *rig.Pool) {
 		names = append(names, m.Name)
 	}
 	slices.Sort(names)
-	require.Equal(t, names, region.VMs())
-	require.Equal(t, names, region.Resources())
+	require.Equal(t, names, region.VMNames())
+	require.Equal(t, names, region.MachinesWithResources())
 }
 
 // The test creates a pool, rolls out a change, scales the pool down and deletes the pool. No VM, network interface or
@@ -213,11 +219,11 @@ func TestPoolWithAzureDriverLeavesNoResources(t *testing.T) {
 	p.AwaitRunningMachines(t, size)
 	p.AwaitSyncedNodes(t)
 	requireOneVMPerMachine(t, p)
-	before := region.VMs()
+	before := region.VMNames()
 
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 	rig.Eventually(t, "all machines are new", func() (bool, any) {
-		left := slices.DeleteFunc(region.VMs(), func(name string) bool { return !slices.Contains(before, name) })
+		left := slices.DeleteFunc(region.VMNames(), func(name string) bool { return !slices.Contains(before, name) })
 		return len(left) == 0, left
 	})
 	p.AwaitRunningMachines(t, size)
@@ -227,7 +233,7 @@ func TestPoolWithAzureDriverLeavesNoResources(t *testing.T) {
 	requireOneVMPerMachine(t, p)
 	p.Delete(t)
 	p.AwaitPoolGone(t)
-	assert.Empty(t, region.Resources())
+	assert.Empty(t, region.MachinesWithResources())
 }
 
 // The worker is killed while it waits for the answer to a create request for a network interface or a VM. The machine
@@ -236,7 +242,7 @@ func TestWorkerKilledDuringACreationMakesOneVM(t *testing.T) {
 	const namespace = "killed"
 	createClassAndSecret(t, namespace)
 	n := 0
-	for _, method := range []string{azure.MakeNIC, azure.MakeVM} {
+	for _, method := range []string{azure.MethodCreateNIC, azure.MethodCreateVM} {
 		for name, way := range faultHandlers {
 			n++
 			pool := fmt.Sprintf("pool-%d", n)
@@ -251,7 +257,7 @@ func TestWorkerKilledDuringACreationMakesOneVM(t *testing.T) {
 				requireOneVMPerMachine(t, p)
 				p.Delete(t)
 				p.AwaitPoolGone(t)
-				assert.Empty(t, region.Resources())
+				assert.Empty(t, region.MachinesWithResources())
 			})
 		}
 	}
@@ -265,10 +271,10 @@ func TestSweepDeletesTheNetworkInterfaceOfAnUnfinishedCreation(t *testing.T) {
 	createClassAndSecret(t, namespace)
 	kept := testRig.CreatePool(t, namespace, "kept", 1)
 	kept.AwaitRunningMachines(t, 1)
-	injector.injectFault(azure.MakeVM, dropRequest)
+	injector.injectFault(azure.MethodCreateVM, dropRequest)
 	p := testRig.CreatePool(t, namespace, "half", 1)
 	injector.awaitFault(t)
-	require.Len(t, region.Resources(), 2)
+	require.Len(t, region.MachinesWithResources(), 2)
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.ProviderWorker))
 	close(injector.workerKilled)
 	p.Delete(t)
@@ -277,7 +283,7 @@ func TestSweepDeletesTheNetworkInterfaceOfAnUnfinishedCreation(t *testing.T) {
 
 	sweeps := testRig.CreateSweepSchedule(t, namespace, time.Second)
 	rig.Eventually(t, "nothing is left", func() (bool, any) {
-		if len(region.Resources()) == 1 {
+		if len(region.MachinesWithResources()) == 1 {
 			return true, nil
 		}
 		time.Sleep(time.Second)
@@ -293,7 +299,7 @@ func TestSweepDeletesTheNetworkInterfaceOfAnUnfinishedCreation(t *testing.T) {
 func TestCreationWithoutCapacityLeavesNoResources(t *testing.T) {
 	const namespace = "capacity"
 	createClassAndSecret(t, namespace)
-	injector.injectFault(azure.MakeVM, func(w http.ResponseWriter, _ func(http.ResponseWriter)) {
+	injector.injectFault(azure.MethodCreateVM, func(w http.ResponseWriter, _ func(http.ResponseWriter)) {
 		w.Header().Set("X-Ms-Error-Code", "SkuNotAvailable")
 		w.WriteHeader(http.StatusConflict)
 	})
@@ -310,5 +316,5 @@ func TestCreationWithoutCapacityLeavesNoResources(t *testing.T) {
 	requireOneVMPerMachine(t, p)
 	p.Delete(t)
 	p.AwaitPoolGone(t)
-	assert.Empty(t, region.Resources())
+	assert.Empty(t, region.MachinesWithResources())
 }

@@ -30,7 +30,7 @@ import (
 var updateGolden = flag.Bool("update", false, "write testdata/bad.golden instead of comparing with it")
 
 func TestAdmission(t *testing.T) {
-	api := startAPI(t)
+	api := startAPIServer(t)
 	t.Run("bad objects are refused with an answer that helps", func(t *testing.T) { testRefusedObjects(t, api) })
 	t.Run("bad node templates are refused", func(t *testing.T) { testNodeTemplates(t, api) })
 	t.Run("good objects are taken as they are", func(t *testing.T) { testAcceptedObjects(t, api) })
@@ -42,7 +42,7 @@ func TestAdmission(t *testing.T) {
 // answerSeparator separates the answers in the golden file. An answer has no empty line.
 const answerSeparator = "\n\n"
 
-func testRefusedObjects(t *testing.T, api *api) {
+func testRefusedObjects(t *testing.T, api *apiServer) {
 	const golden = "testdata/bad.golden"
 	var answers []string
 	files := yamlFiles(t, "testdata/bad")
@@ -65,7 +65,7 @@ func testRefusedObjects(t *testing.T, api *api) {
 }
 
 // Each invalid field of a node template must be in the error; this test does not use the golden file.
-func testNodeTemplates(t *testing.T, api *api) {
+func testNodeTemplates(t *testing.T, api *apiServer) {
 	for name, row := range map[string]struct{ file, field string }{
 		"node template with a bad capacity": {"machineclass-capacity-no-quantity.yaml", "nodeTemplate.capacity.cpu"},
 		"node template without a region":    {"machineclass-node-template-empty.yaml", "nodeTemplate.region"},
@@ -124,7 +124,7 @@ var defaultsByFile = map[string][]string{
 	},
 }
 
-func testAcceptedObjects(t *testing.T, api *api) {
+func testAcceptedObjects(t *testing.T, api *apiServer) {
 	files := yamlFiles(t, "testdata/good")
 	require.NotEmpty(t, files)
 	for _, file := range files {

@@ -37,16 +37,16 @@ const (
 	serveTimeout = 10 * time.Minute
 )
 
-// api is an API server with Millwright's CRDs.
-type api struct {
+// apiServer is an API server with Millwright's CRDs.
+type apiServer struct {
 	restClient      rest.Interface
 	dynamicClient   dynamic.Interface
 	typedClient     versioned.Interface
 	discoveryClient discovery.DiscoveryInterface
 }
 
-// startAPI starts etcd and an API server, which end with the test, and installs the CRDs.
-func startAPI(t *testing.T) *api {
+// startAPIServer starts etcd and an API server, which end with the test, and installs the CRDs.
+func startAPIServer(t *testing.T) *apiServer {
 	s, err := stack.Up(t.Context(), stack.Options{
 		Dir: t.TempDir(), UseFreePorts: true, EndsWithThisProcess: true, Components: []string{"etcd", "kube-apiserver"},
 	})
@@ -62,7 +62,7 @@ func startAPI(t *testing.T) *api {
 	require.NoError(t, err)
 	dyn, err := dynamic.NewForConfig(config)
 	require.NoError(t, err)
-	a := &api{
+	a := &apiServer{
 		restClient:      typed.MachineV1alpha1().RESTClient(),
 		dynamicClient:   dyn,
 		typedClient:     typed,
@@ -78,7 +78,7 @@ func startAPI(t *testing.T) *api {
 
 // installCRDs installs the CRDs, and returns when the API server serves each kind. installCRDs uses server-side apply,
 // because the stack may have installed the CRDs before. Strict field validation makes unknown keywords an error.
-func (a *api) installCRDs(t *testing.T) {
+func (a *apiServer) installCRDs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), serveTimeout)
 	defer cancel()
 	force := true
@@ -104,7 +104,7 @@ func (a *api) installCRDs(t *testing.T) {
 }
 
 // createObject sends a YAML file unchanged, with kubectl's strict validation, and returns the stored object.
-func (a *api) createObject(ctx context.Context, text []byte) ([]byte, error) {
+func (a *apiServer) createObject(ctx context.Context, text []byte) ([]byte, error) {
 	plural, _, err := readKindAndName(text)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (a *api) createObject(ctx context.Context, text []byte) ([]byte, error) {
 }
 
 // updateObject replaces an object by the sent object.
-func (a *api) updateObject(ctx context.Context, text []byte) error {
+func (a *apiServer) updateObject(ctx context.Context, text []byte) error {
 	plural, name, err := readKindAndName(text)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (a *api) updateObject(ctx context.Context, text []byte) error {
 	return err
 }
 
-func (a *api) sendRequest(ctx context.Context, verb, path string, text []byte) ([]byte, error) {
+func (a *apiServer) sendRequest(ctx context.Context, verb, path string, text []byte) ([]byte, error) {
 	return resultBody(a.restClient.Verb(verb).AbsPath(path).
 		Param("fieldValidation", metav1.FieldValidationStrict).
 		SetHeader("Content-Type", "application/yaml").

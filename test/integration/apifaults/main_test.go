@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // a workflow run failed, timed out or was terminated.
 func watchNamespace(t *testing.T, namespace string) (verify func()) {
 	t.Helper()
-	sources := checker.Sources{
+	sources := checker.Clients{
 		Machines: testRig.Machines,
 		Kube:     testRig.Kube,
 		Cloud:    testRig.Cloud,
@@ -46,9 +46,9 @@ func watchNamespace(t *testing.T, namespace string) (verify func()) {
 	go watcher.Run(ctx)
 	return func() {
 		t.Helper()
-		durable, err := watcher.WorkflowState(ctx)
+		durable, err := watcher.ReadWorkflowState(ctx)
 		require.NoError(t, err)
-		watcher.AddRuns(durable)
+		watcher.AddRunViolations(durable)
 		violations, snapshots := watcher.Violations()
 		require.NotZero(t, snapshots)
 		require.Empty(t, violations)
@@ -67,8 +67,8 @@ func cloudStats(t *testing.T) admin.Stats {
 func requireCreateCount(t *testing.T, before admin.Stats, n int) {
 	t.Helper()
 	after := cloudStats(t)
-	require.Equal(t, n, after.Creates-before.Creates, "instances made")
-	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
+	require.Equal(t, n, after.CreatedInstances-before.CreatedInstances, "instances made")
+	require.Equal(t, before.DuplicateInstances, after.DuplicateInstances, "instances made twice")
 }
 
 // phasesByMachineUID returns the phase of each machine of a pool.

@@ -13,7 +13,7 @@ import (
 
 // While a pool is created and rolled out, many requests get 429, many writes get 409, and some writes take effect
 // although their answer is lost. Each machine is created once, and replaced once.
-func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
+func TestPoolIsCreatedAndRolledOutDespiteConflictsAndRefusals(t *testing.T) {
 	const size = 6
 	testRig.CreateNamespace(t, "storm", "")
 	verify, before := watchNamespace(t, "storm"), cloudStats(t)
@@ -38,7 +38,7 @@ func TestStormOfConflictsAndRefusalsWhileAPoolIsMadeAndRolled(t *testing.T) {
 	})
 	pool.AwaitRunningMachines(t, size)
 	requireCreateCount(t, before, 2*size)
-	require.Len(t, pool.Instances(t), size)
+	require.Len(t, pool.ProviderIDs(t), size)
 	// the bridge makes only one request in 15 s: see ADR 0088
 	requireFaultsOfProcess(t, "worker", testRig.Proxies.Worker.FaultCounts(), []string{"busy", "conflict", "lost"})
 	testRig.Proxies.SetFaults(rig.APIFaults{})

@@ -17,7 +17,7 @@ import (
 // The API server becomes unavailable several times, each time for longer than the health timeout of a machine. Before
 // each outage, half of the nodes become unhealthy; they recover before the outage ends. The health timeouts end during
 // the outage. No machine may fail because of an old observation.
-func TestAnApiServerThatComesAndGoesFailsNoMachine(t *testing.T) {
+func TestAnIntermittentAPIServerFailsNoMachine(t *testing.T) {
 	const (
 		size, sick = 8, 4
 		timeout    = 12 * time.Second // health timeout of the machines
@@ -75,7 +75,7 @@ func setNodesUnhealthy(t *testing.T, nodes []string, sick bool) {
 	if sick {
 		change = "node-not-ready.stage.kwok.x-k8s.io=true"
 	}
-	_, err := testRig.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
 	require.NoError(t, err)

@@ -79,7 +79,7 @@ func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 	})
 	_, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node.Name, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
-	_, err = testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", name, "web", "--wait=false")
+	_, err = testRig.Stack.RunKubectl(t.Context(), "delete", "deployment", "-n", name, "web", "--wait=false")
 	require.NoError(t, err)
 	verify()
 }

@@ -141,7 +141,7 @@ func TestStatusNamesAnInvalidNodeLabel(t *testing.T) {
 		}
 		return false, p.Machines(t)
 	})
-	_, err := testRig.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		"wait",
 		"-n",

@@ -83,7 +83,7 @@ func uidsOfMachines(machines []v1alpha1.Machine) (all []types.UID) {
 // A person deletes all Nodes of a deployment, and all Nodes of a set without a deployment. All machines of these Nodes
 // are replaced at once. No circuit breaker stops the set, and no budget makes a machine of the deployment wait until
 // another machine's replacement has joined.
-func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
+func TestMachinesOfDeletedNodesAreReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	const name, size = "nodes", 4
 	testRig.CreateNamespace(t, name, "")
@@ -119,14 +119,14 @@ func TestMachinesWhoseNodesAPersonDeletesAreReplacedAtOnce(t *testing.T) {
 	// The bridge is stopped until all nodes are being deleted. Without the flag --as-mcm, the circuit breaker would
 	// then be open.
 	require.NoError(t, testRig.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
-	_, err = testRig.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
+	_, err = testRig.Stack.RunKubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
 	require.NoError(
 		t,
 		testRig.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT),
 	)
 	require.NoError(t, err)
 	for _, m := range before { // no machine waits for another machine's replacement
-		p.AwaitDeletedMachine(t, m)
+		p.AwaitMachineGone(t, m)
 	}
 	rig.Eventually(t, "each has a substitute", func() (bool, any) {
 		now := slices.Concat(p.Machines(t), alone())
@@ -176,7 +176,7 @@ func newSet(t *testing.T, namespace, name string, replicas int32) (machines func
 
 // MCM froze a deployment and its set, and was stopped. The set has no more machines than wanted. Millwright unfreezes
 // set and deployment, and creates new machines.
-func TestAFreezeThatMCMLeftEnds(t *testing.T) {
+func TestAFreezeLeftByMCMEnds(t *testing.T) {
 	t.Parallel()
 	const name = "frozen"
 	testRig.CreateNamespace(t, name, "")

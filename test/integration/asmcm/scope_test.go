@@ -19,7 +19,7 @@ const foreignNamespace = "foreign"
 
 // While Millwright works in one namespace, it does not change the objects in another namespace: they get no run, no
 // finalizer, no status and no event.
-func TestTheNamespaceOfAnotherControllerStaysAsItIs(t *testing.T) {
+func TestObjectsOutsideTheScopeAreNotChanged(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, foreignNamespace, "")
 	theirs := testRig.CreatePool(t, foreignNamespace, foreignNamespace, 3)
@@ -44,7 +44,7 @@ func TestTheNamespaceOfAnotherControllerStaysAsItIs(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, now.Finalizers)
 	require.Empty(t, now.Status)
-	require.Empty(t, theirs.Instances(t))
+	require.Empty(t, theirs.ProviderIDs(t))
 	require.Empty(t, theirs.Deployment(t).Status)
 	require.Empty(t, theirs.Deployment(t).Finalizers)
 	written := testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {

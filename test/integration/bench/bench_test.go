@@ -26,13 +26,13 @@ import (
 )
 
 var (
-	r            *rig.Rig
-	stackOptions = stack.Options{Quiet: true}
+	testRig      *rig.Rig
+	stackOptions = stack.Options{UseLongLeases: true}
 	report       = bench.New(os.Getenv("BENCH_COMMIT"))
 )
 
 func TestMain(m *testing.M) {
-	code := rig.Main(m, stackOptions, func(up *rig.Rig) { r = up })
+	code := rig.Main(m, stackOptions, func(up *rig.Rig) { testRig = up })
 	if len(report.Loads) > 0 {
 		if err := writeReport(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -62,19 +62,19 @@ func writeReport() error {
 // caller may add values to the returned load.
 func measureLoad(t *testing.T, load bench.LoadResult, do func()) *bench.LoadResult {
 	t.Helper()
-	offset, before, used := auditSize(t), processorSeconds(t), priorityLevelMetrics(t)
+	offset, before, used := auditLogBytes(t), processorSeconds(t), priorityLevelMetrics(t)
 	start := time.Now()
 	do()
 	load.Seconds = time.Since(start).Seconds()
 	logPriorityLevel(t, used, load.Seconds)
-	load.CPU = processorSeconds(t)
-	for name, used := range load.CPU {
+	load.CPUSeconds = processorSeconds(t)
+	for name, used := range load.CPUSeconds {
 		if used >= before[name] { // a smaller value means that the process has restarted
-			load.CPU[name] -= before[name]
+			load.CPUSeconds[name] -= before[name]
 		}
 	}
-	load.Memory = residentMemory(t)
-	load.Requests = countRequests(t, offset)
+	load.MemoryMiB = residentMemoryMiB(t)
+	load.RequestCounts = countRequests(t, offset)
 	report.Loads = append(report.Loads, load)
 	l := &report.Loads[len(report.Loads)-1]
 	t.Logf(
@@ -91,24 +91,24 @@ func measureLoad(t *testing.T, load bench.LoadResult, do func()) *bench.LoadResu
 // processorSeconds returns the processor time of each process of the stack since its start, in seconds.
 func processorSeconds(t *testing.T) map[string]float64 {
 	t.Helper()
-	list, err := r.Stack.Status(t.Context())
+	list, err := testRig.Stack.Status(t.Context())
 	require.NoError(t, err)
 	used := map[string]float64{}
 	for _, c := range list {
-		used[c.Name] = c.CPU.Seconds()
+		used[c.Name] = c.CPUTime.Seconds()
 	}
 	return used
 }
 
-// residentMemory returns the resident memory of each process of the stack, in MiB.
-func residentMemory(t *testing.T) map[string]float64 {
+// residentMemoryMiB returns the resident memory of each process of the stack, in MiB.
+func residentMemoryMiB(t *testing.T) map[string]float64 {
 	t.Helper()
-	list, err := r.Stack.Status(t.Context())
+	list, err := testRig.Stack.Status(t.Context())
 	require.NoError(t, err)
 	used := map[string]float64{}
 	for _, c := range list {
-		if c.Memory > 0 {
-			used[c.Name] = float64(c.Memory) / (1 << 20)
+		if c.MemoryBytes > 0 {
+			used[c.Name] = float64(c.MemoryBytes) / (1 << 20)
 		}
 	}
 	return used
@@ -119,7 +119,7 @@ func residentMemory(t *testing.T) map[string]float64 {
 func eventsPerMachine(t *testing.T, namespace string, machines int) float64 {
 	t.Helper()
 	n := 0
-	for _, w := range r.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
+	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
 		n += int(w.HistoryLength)
 	}
 	return float64(n) / float64(machines)
@@ -130,15 +130,15 @@ func eventsPerMachine(t *testing.T, namespace string, machines int) float64 {
 func awaitSettledPool(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	rig.Eventually(t, "the machines are calm", func() (bool, any) {
-		open := r.CountOpenWorkflows(t, pool.Namespace)
+		open := testRig.CountOpenWorkflows(t, pool.Namespace)
 		return open["Machine"] == 0, open
 	})
 }
 
-// auditSize returns the size of the audit log in bytes.
-func auditSize(t *testing.T) int64 {
+// auditLogBytes returns the size of the audit log in bytes.
+func auditLogBytes(t *testing.T) int64 {
 	t.Helper()
-	info, err := os.Stat(r.Stack.AuditLogPath())
+	info, err := os.Stat(testRig.Stack.AuditLogPath())
 	require.NoError(t, err)
 	return info.Size()
 }
@@ -147,7 +147,7 @@ func auditSize(t *testing.T) int64 {
 func countRequests(t *testing.T, from int64) map[string]int {
 	t.Helper()
 	time.Sleep(2 * time.Second) // the API server writes the log in batches
-	file, err := os.Open(r.Stack.AuditLogPath())
+	file, err := os.Open(testRig.Stack.AuditLogPath())
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
 	_, err = file.Seek(from, io.SeekStart)
@@ -169,8 +169,8 @@ func countRequests(t *testing.T, from int64) map[string]int {
 	return counts
 }
 
-// contextWithLimit returns a context that is cancelled after the duration most, or when the test ends.
-func contextWithLimit(t *testing.T, most time.Duration) context.Context {
+// contextWithTimeout returns a context that is cancelled after the duration most, or when the test ends.
+func contextWithTimeout(t *testing.T, most time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	t.Cleanup(cancel)

@@ -16,8 +16,8 @@ import (
 
 func TestDrain50(t *testing.T) {
 	const nodes, pods = 50, 500
-	r.CreateNamespace(t, "drained", "")
-	pool := r.CreatePool(t, "drained", "drained", nodes, rig.WithNodeLabel)
+	testRig.CreateNamespace(t, "drained", "")
+	pool := testRig.CreatePool(t, "drained", "drained", nodes, rig.WithNodeLabel)
 	pool.AwaitRunningMachines(t, nodes)
 	pool.AwaitLabelledNodes(t, nodes)
 	pool.DeployPods(t, "web", pods, func(pod *corev1.PodTemplateSpec) {
@@ -28,14 +28,14 @@ func TestDrain50(t *testing.T) {
 		bench.LoadResult{
 			Name:     "50 nodes with 10 pods each, drained at once",
 			Machines: nodes,
-			Bars:     []bench.Target{{Of: bench.Seconds, Aim: 8}},
+			Targets:  []bench.Target{{Figure: bench.FigureSeconds, Value: 8}},
 		},
 		func() {
 			resizeAndAwait(t, pool, 0)
 		},
 	)
 	evictions := 0
-	for what, n := range load.Requests {
+	for what, n := range load.RequestCounts {
 		if strings.HasSuffix(what, "create pods/eviction") {
 			evictions += n
 		}
@@ -52,7 +52,7 @@ func TestDrain50(t *testing.T) {
 	background := metav1.DeletePropagationBackground
 	require.NoError(
 		t,
-		r.Kube.AppsV1().
+		testRig.Kube.AppsV1().
 			Deployments(pool.Namespace).
 			Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &background}),
 	)

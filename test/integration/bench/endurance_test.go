@@ -27,14 +27,14 @@ func init() {
 }
 
 const (
-	crowdedNamespace = "crowd" // namespace of the fleet
+	fleetNamespace = "crowd" // namespace of the fleet
 	// machines per deployment; the rolled deployment and the last deployment may have fewer
 	machinesPerDeployment = 1000
-	rolledMachines        = 100       // machines of the deployment that is rolled
+	rolledMachineCount    = 100       // machines of the deployment that is rolled
 	maxPayloadBytes       = 256 << 10 // Temporal's warning threshold for a payload in bytes; the limit is 8 times larger
 	// maximum number of requests of worker and bridge per minute while a fleet of any size is idle. Of these requests,
 	// 8 renew Leases (docs/adr/0088-few-renewals.md), and the others renew watches
-	maxIdleRequests = 40
+	maxIdleRequestsPerMinute = 40
 )
 
 // TestEndurance_TenThousandMachines creates a fleet in steps. TestEndurance_TenThousandMachines measures the idle
@@ -44,14 +44,14 @@ const (
 func TestEndurance_TenThousandMachines(t *testing.T) {
 	size, err := strconv.Atoi(cmp.Or(os.Getenv("ENDURANCE_MACHINES"), "10000"))
 	require.NoError(t, err)
-	require.Greater(t, size, rolledMachines)
+	require.Greater(t, size, rolledMachineCount)
 	for _, second := range []string{component.SecondWorker, component.SecondBridge} {
-		require.NoError(t, r.Stack.StopComponent(t.Context(), second))
+		require.NoError(t, testRig.Stack.StopComponent(t.Context(), second))
 	}
-	r.CreateNamespace(t, crowdedNamespace, "")
-	rolled := addDeployment(t, "rolled", 0, rolledMachines)
+	testRig.CreateNamespace(t, fleetNamespace, "")
+	rolled := addDeployment(t, "rolled", 0, rolledMachineCount)
 	deployments := 1
-	for there := rolledMachines; there < size; deployments++ {
+	for there := rolledMachineCount; there < size; deployments++ {
 		n := min(machinesPerDeployment, size-there)
 		addDeployment(t, fmt.Sprint("pool-", deployments), there, n)
 		there += n
@@ -65,21 +65,21 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 		bench.LoadResult{Name: "at rest, " + among, Machines: size},
 		func() { time.Sleep(3 * time.Minute) },
 	)
-	require.LessOrEqual(t, rest.RequestsPerMinute(), float64(maxIdleRequests), "requests a minute")
-	require.Empty(t, r.CountOpenWorkflows(t, crowdedNamespace)["Machine"], "open runs of machines")
+	require.LessOrEqual(t, rest.RequestsPerMinute(), float64(maxIdleRequestsPerMinute), "requests a minute")
+	require.Empty(t, testRig.CountOpenWorkflows(t, fleetNamespace)["Machine"], "open runs of machines")
 
 	measureLoad(t, bench.LoadResult{Name: "the bridge starts again, " + among, Machines: size}, func() {
-		require.NoError(t, r.Stack.KillComponent(t.Context(), component.Bridge))
-		require.NoError(t, r.Stack.StartComponent(t.Context(), component.Bridge))
+		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Bridge))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Bridge))
 		rig.Eventually(t, "the bridge has looked at all objects", func() (bool, any) {
-			looked := r.ReadMetric(t, component.Bridge, "millwright_bridge_calm_total") +
-				r.ReadMetric(t, component.Bridge, "millwright_bridge_signals_total")
+			looked := testRig.ReadMetric(t, component.Bridge, "millwright_bridge_calm_total") +
+				testRig.ReadMetric(t, component.Bridge, "millwright_bridge_signals_total")
 			return int(looked) >= size+2*deployments, looked // all machines, and a set and its deployment for each pool
 		})
 	})
 	require.LessOrEqual(
 		t,
-		r.ReadMetric(t, component.Bridge, "millwright_bridge_signals_total"),
+		testRig.ReadMetric(t, component.Bridge, "millwright_bridge_signals_total"),
 		float64(deployments),
 		"signals to objects that are calm",
 	)
@@ -93,26 +93,26 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 
 	measureRolloutInFleet(t, rolled, "2", among, size, func() {})
 	for _, second := range []string{component.SecondWorker, component.SecondBridge} {
-		require.NoError(t, r.Stack.StartComponent(t.Context(), second))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), second))
 	}
 	time.Sleep(30 * time.Second) // wait until the caches of the second worker and the second bridge are filled
 	last := measureRolloutInFleet(t, rolled, "3", among+", a worker and a bridge of two each die", size, func() {
 		rig.Eventually(t, "a third is of the new template", func() (bool, any) {
 			n := rolled.Deployment(t).Status.UpdatedReplicas
-			return n >= rolledMachines/3, n
+			return n >= rolledMachineCount/3, n
 		})
 		for _, first := range []string{component.Worker, component.Bridge} {
-			require.NoError(t, r.Stack.KillComponent(t.Context(), first))
+			require.NoError(t, testRig.Stack.KillComponent(t.Context(), first))
 		}
 	})
 
 	// the checks at the end of the stack need worker and bridge
 	for _, first := range []string{component.Worker, component.Bridge} {
-		require.NoError(t, r.Stack.StartComponent(t.Context(), first))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), first))
 	}
 
-	last.Payloads = r.LargestPayloads(t)
-	for kind, bytes := range last.Payloads {
+	last.MaxPayloadBytes = testRig.LargestPayloads(t)
+	for kind, bytes := range last.MaxPayloadBytes {
 		require.LessOrEqual(t, bytes, maxPayloadBytes, kind)
 	}
 }
@@ -127,12 +127,15 @@ func measureRolloutInFleet(
 	meanwhile func(),
 ) *bench.LoadResult {
 	t.Helper()
-	before, err := r.Cloud.Stats(t.Context())
+	before, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	f := fleet{namespace: crowdedNamespace, size: rolledMachines}
+	f := fleet{namespace: fleetNamespace, size: rolledMachineCount}
 	load := measureLoad(
 		t,
-		bench.LoadResult{Name: fmt.Sprintf("rolling %d, surge 10, %s", rolledMachines, among), Machines: rolledMachines},
+		bench.LoadResult{
+			Name:     fmt.Sprintf("rolling %d, surge 10, %s", rolledMachineCount, among),
+			Machines: rolledMachineCount,
+		},
 		func() {
 			pool.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, edition))
 			meanwhile()
@@ -143,22 +146,22 @@ func measureRolloutInFleet(
 		t,
 		"the rollout has ended",
 		func() (bool, any) {
-			open := r.CountOpenWorkflows(t, crowdedNamespace)
+			open := testRig.CountOpenWorkflows(t, fleetNamespace)
 			return open["Rollout"] == 0, open
 		},
 	)
-	after, err := r.Cloud.Stats(t.Context())
+	after, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, rolledMachines, after.Creates-before.Creates, "instances for the new template")
-	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
-	require.Equal(t, size, after.Live, "instances")
+	require.Equal(t, rolledMachineCount, after.CreatedInstances-before.CreatedInstances, "instances for the new template")
+	require.Equal(t, before.DuplicateInstances, after.DuplicateInstances)
+	require.Equal(t, size, after.LiveInstances, "instances")
 	return load
 }
 
 // addDeployment creates a deployment of n machines and waits until all of them are available.
 func addDeployment(t *testing.T, name string, there, n int) *rig.Pool {
 	t.Helper()
-	pool := r.CreatePool(t, crowdedNamespace, name, 0, func(d *v1alpha1.MachineDeployment) {
+	pool := testRig.CreatePool(t, fleetNamespace, name, 0, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
 			UpdateConfiguration: v1alpha1.UpdateConfiguration{
 				MaxSurge: new(intstr.FromInt32(10)), MaxUnavailable: new(intstr.FromInt32(0)),

@@ -42,8 +42,8 @@ func TestRolloutOf100(t *testing.T) {
 	measureRollout(
 		t,
 		fleet{namespace: "rolled", size: 100, surge: 10},
-		bench.Target{Of: bench.Seconds, Aim: 14},
-		bench.Target{Of: bench.Requests, Aim: 20},
+		bench.Target{Figure: bench.FigureSeconds, Value: 14},
+		bench.Target{Figure: bench.FigureRequestsPerMachine, Value: 20},
 	)
 }
 
@@ -51,8 +51,8 @@ func TestRolloutOf500(t *testing.T) {
 	measureRollout(
 		t,
 		fleet{namespace: "rolled-500", size: 500, surge: 50},
-		bench.Target{Of: bench.Seconds, Aim: 60},
-		bench.Target{Of: bench.Requests, Aim: 20},
+		bench.Target{Figure: bench.FigureSeconds, Value: 60},
+		bench.Target{Figure: bench.FigureRequestsPerMachine, Value: 20},
 	)
 }
 
@@ -72,13 +72,13 @@ func TestRolloutWithLatenciesOfACloud(t *testing.T) {
 		createSpread:  5 * time.Second,
 		deleteLatency: 10 * time.Second,
 		providerSpec:  `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s","createSpread":"5s","deleteLatency":"10s"}`,
-	}, bench.Target{Of: bench.Ratio, Aim: 1.08})
+	}, bench.Target{Figure: bench.FigureRatioToIdeal, Value: 1.08})
 }
 
 // measureRollout measures a rollout of a fleet. No machine has an open run when the rollout begins.
 func measureRollout(t *testing.T, f fleet, bars ...bench.Target) {
-	r.CreateNamespace(t, f.namespace, f.providerSpec)
-	pool := r.CreatePool(t, f.namespace, "pool", int32(f.size), func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, f.namespace, f.providerSpec)
+	pool := testRig.CreatePool(t, f.namespace, "pool", int32(f.size), func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
 			UpdateConfiguration: v1alpha1.UpdateConfiguration{
 				MaxSurge: new(intstr.FromInt(f.surge)), MaxUnavailable: new(intstr.FromInt32(0)),
@@ -88,10 +88,10 @@ func measureRollout(t *testing.T, f fleet, bars ...bench.Target) {
 	pool.AwaitRunningMachines(t, f.size)
 	awaitSettledPool(t, pool)
 	hops := recordStepIntervals(t, f.namespace)
-	load := bench.LoadResult{Name: fmt.Sprintf("rolling %d, surge %d", f.size, f.surge), Machines: f.size, Bars: bars}
+	load := bench.LoadResult{Name: fmt.Sprintf("rolling %d, surge %d", f.size, f.surge), Machines: f.size, Targets: bars}
 	if f.createLatency > 0 {
 		load.Name += fmt.Sprintf(", %s to create, %s to delete", f.createLatency, f.deleteLatency)
-		load.Ideal = f.idealDuration(t).Seconds()
+		load.IdealSeconds = f.idealDuration(t).Seconds()
 	}
 	l := measureLoad(t, load, func() {
 		pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
@@ -106,9 +106,12 @@ func measureRollout(t *testing.T, f fleet, bars ...bench.Target) {
 	rig.Eventually(
 		t,
 		"the rollout has ended",
-		func() (bool, any) { open := r.CountOpenWorkflows(t, pool.Namespace); return open["Rollout"] == 0, open },
+		func() (bool, any) {
+			open := testRig.CountOpenWorkflows(t, pool.Namespace)
+			return open["Rollout"] == 0, open
+		},
 	)
-	l.Hops = hops.summarizeIntervals(f.createLatency, f.deleteLatency)
+	l.Intervals = hops.summarizeIntervals(f.createLatency, f.deleteLatency)
 	f.logRolloutResult(t)
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)
@@ -129,9 +132,9 @@ func awaitMachineCount(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.
 	d := pool.Deployment(t)
 	reached := func() bool { return d.Status.AvailableReplicas == n && d.Status.Replicas == n && as(d) }
 	deployments := must(
-		r.Machines.MachineV1alpha1().
+		testRig.Machines.MachineV1alpha1().
 			MachineDeployments(d.Namespace).
-			Watch(contextWithLimit(t, 15*time.Minute), metav1.SingleObject(metav1.ObjectMeta{Name: d.Name, ResourceVersion: d.ResourceVersion})),
+			Watch(contextWithTimeout(t, 15*time.Minute), metav1.SingleObject(metav1.ObjectMeta{Name: d.Name, ResourceVersion: d.ResourceVersion})),
 	)
 	defer deployments.Stop()
 	for !reached() {
@@ -165,7 +168,7 @@ func (f fleet) idealDuration(t *testing.T) time.Duration {
 	}
 	var all []time.Duration
 	for range draws {
-		took, complete := simulate.IdealDurationOfMachines(f.observedAtStart(), func() time.Duration {
+		took, complete := simulate.IdealDurationOfMachines(f.factsAtStart(), func() time.Duration {
 			return f.createLatency + time.Duration((dice.Float64()*2-1)*float64(f.createSpread))
 		}, f.deleteLatency)
 		require.True(t, complete)
@@ -175,25 +178,25 @@ func (f fleet) idealDuration(t *testing.T) time.Duration {
 	return all[draws/2]
 }
 
-// observedAtStart returns the facts about the fleet just after its template has changed.
-func (f fleet) observedAtStart() rollout.Facts {
+// factsAtStart returns the facts about the fleet just after its template has changed.
+func (f fleet) factsAtStart() rollout.Facts {
 	o := rollout.Facts{
 		Settings: rollout.Settings{
 			Replicas: f.size,
 			Strategy: rollout.RollingUpdate,
-			Surge:    rollout.IntOrPercent{Value: f.surge},
+			MaxSurge: rollout.IntOrPercent{Value: f.surge},
 		},
 		Now: time.Now(),
 	}
 	old := rollout.MachineSet{
-		Name:     "old",
-		UID:      "old",
-		Replicas: f.size,
-		Counted:  f.size,
-		ActedOn:  f.size,
-		Revision: 1,
-		Desired:  f.size,
-		Max:      f.size + f.surge,
+		Name:               "old",
+		UID:                "old",
+		Replicas:           f.size,
+		StatusMachineCount: f.size,
+		ActedOnSize:        f.size,
+		Revision:           1,
+		DesiredReplicas:    f.size,
+		MaxReplicas:        f.size + f.surge,
 	}
 	for i := range f.size {
 		name := fmt.Sprintf("m-%03d", i)
@@ -209,10 +212,13 @@ func (f fleet) observedAtStart() rollout.Facts {
 // logRolloutResult requires that the rollout has completed, and logs its result.
 func (f fleet) logRolloutResult(t *testing.T) {
 	t.Helper()
-	runs := r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindRollout, f.namespace))
+	runs := testRig.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindRollout, f.namespace))
 	require.Len(t, runs, 1)
 	var result deployment.RolloutResult
-	require.NoError(t, r.Temporal.GetWorkflow(t.Context(), runs[0].Execution.WorkflowId, "").Get(t.Context(), &result))
+	require.NoError(
+		t,
+		testRig.Temporal.GetWorkflow(t.Context(), runs[0].Execution.WorkflowId, "").Get(t.Context(), &result),
+	)
 	require.Equal(t, deployment.OutcomeCompleted, result.Outcome)
 	require.Equal(t, f.size, result.Replaced)
 	t.Logf(
@@ -243,7 +249,7 @@ func recordStepIntervals(t *testing.T, namespace string) *stepIntervals {
 		createdAt: map[types.UID]time.Time{}, runningAt: map[types.UID]time.Time{}, deletingAt: map[types.UID]time.Time{},
 		setSizes: map[string]int32{}, lastEvents: map[string]time.Time{}, durations: map[string][]time.Duration{},
 	}
-	api := r.Machines.MachineV1alpha1()
+	api := testRig.Machines.MachineV1alpha1()
 	for _, m := range must(api.Machines(namespace).List(t.Context(), metav1.ListOptions{})).Items {
 		h.createdAt[m.UID], h.runningAt[m.UID] = time.Time{}, time.Time{}
 	}

@@ -23,42 +23,45 @@ func TestScaleThousand(t *testing.T)    { measureScaling(t, 1000, 44, 0) }
 // and down are the target times in seconds; 0 means no target.
 func measureScaling(t *testing.T, size int, up, down float64) {
 	namespace := fmt.Sprintf("scale-%d", size)
-	r.CreateNamespace(t, namespace, "")
-	pool := r.CreatePool(t, namespace, "pool", 0)
+	testRig.CreateNamespace(t, namespace, "")
+	pool := testRig.CreatePool(t, namespace, "pool", 0)
 	rig.Eventually(t, "the set exists", func() (bool, any) { return len(pool.Sets(t)) == 1, 0 })
-	before, err := r.Cloud.Stats(t.Context())
+	before, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	load := bench.LoadResult{
 		Name:     fmt.Sprintf("0 -> %d", size),
 		Machines: size,
-		Bars:     []bench.Target{{Of: bench.Seconds, Aim: up}, {Of: bench.Requests, Aim: 9}},
+		Targets: []bench.Target{
+			{Figure: bench.FigureSeconds, Value: up},
+			{Figure: bench.FigureRequestsPerMachine, Value: 9},
+		},
 	}
 	var start time.Time
 	grown := measureLoad(t, load, func() {
 		start = time.Now()
 		resizeAndAwait(t, pool, size)
 	})
-	grown.Hops = append(grown.Hops, creationDelays(t, pool, start))
-	stats, err := r.Cloud.Stats(t.Context())
+	grown.Intervals = append(grown.Intervals, creationDelays(t, pool, start))
+	stats, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, size, stats.Creates-before.Creates)
-	require.Equal(t, before.DuplicateCreates, stats.DuplicateCreates)
+	require.Equal(t, size, stats.CreatedInstances-before.CreatedInstances)
+	require.Equal(t, before.DuplicateInstances, stats.DuplicateInstances)
 	awaitSettledPool(t, pool)
-	histories := r.Histories(t, namespace)
-	grown.Events = eventsPerMachine(t, namespace, size)
-	grown.Hops = append(grown.Hops, taskWaitTimes(histories)...)
-	grown.Kept = countHistoryEvents(histories)
+	histories := testRig.Histories(t, namespace)
+	grown.EventsPerMachine = eventsPerMachine(t, namespace, size)
+	grown.Intervals = append(grown.Intervals, taskWaitTimes(histories)...)
+	grown.EventCounts = countHistoryEvents(histories)
 	load = bench.LoadResult{Name: fmt.Sprintf("%d -> 0, empty nodes", size), Machines: size}
 	if down != 0 {
-		load.Bars = []bench.Target{{Of: bench.Seconds, Aim: down}}
+		load.Targets = []bench.Target{{Figure: bench.FigureSeconds, Value: down}}
 	}
 	shrunk := measureLoad(t, load, func() {
 		resizeAndAwait(t, pool, 0)
 	})
 	awaitSettledPool(t, pool)
-	later := r.Histories(t, namespace)
+	later := testRig.Histories(t, namespace)
 	maps.DeleteFunc(later, func(run string, _ *historypb.History) bool { return histories[run] != nil })
-	shrunk.Hops, shrunk.Kept = taskWaitTimes(later), countHistoryEvents(later)
+	shrunk.Intervals, shrunk.EventCounts = taskWaitTimes(later), countHistoryEvents(later)
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)
 }
@@ -78,14 +81,18 @@ func creationDelays(t *testing.T, pool *rig.Pool, start time.Time) bench.Interva
 // renewals of worker and bridge.
 func TestIdle500(t *testing.T) {
 	const size, took = 500, 3 * time.Minute
-	r.CreateNamespace(t, "idle", "")
-	pool := r.CreatePool(t, "idle", "pool", size)
+	testRig.CreateNamespace(t, "idle", "")
+	pool := testRig.CreatePool(t, "idle", "pool", size)
 	pool.AwaitRunningMachines(t, size)
 	awaitSettledPool(t, pool)
 	time.Sleep(30 * time.Second) // wait for late status writes and for the ends of runs
 	measureLoad(
 		t,
-		bench.LoadResult{Name: "500 at rest", Machines: size, Bars: []bench.Target{{Of: bench.Minute, Aim: 10}}},
+		bench.LoadResult{
+			Name:     "500 at rest",
+			Machines: size,
+			Targets:  []bench.Target{{Figure: bench.FigureRequestsPerMinute, Value: 10}},
+		},
 		func() { time.Sleep(took) },
 	)
 	pool.Delete(t)

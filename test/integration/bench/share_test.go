@@ -14,7 +14,7 @@ import (
 // server's start, by the name of the metric. Times are in seconds.
 func priorityLevelMetrics(t *testing.T) map[string]float64 {
 	t.Helper()
-	text, err := r.Kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	text, err := testRig.Kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	require.NoError(t, err)
 	sums := map[string]float64{}
 	for line := range strings.Lines(string(text)) {

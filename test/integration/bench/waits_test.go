@@ -58,9 +58,9 @@ func taskWaitTimes(histories map[string]*historypb.History) (list []bench.Interv
 			switch {
 			case a.Attempt > 1:
 			case strings.HasPrefix(a.Queue, calls):
-				add(a.Type, a.Scheduled, a.Started)
+				add(a.Type, a.ScheduledAt, a.StartedAt)
 			default:
-				add("other activities", a.Scheduled, a.Started)
+				add("other activities", a.ScheduledAt, a.StartedAt)
 			}
 		}
 		for _, e := range history.Events {

@@ -31,7 +31,7 @@ const (
 // cluster autoscaler itself cannot be built here: its Go module is not published.
 type nodeGroup struct {
 	testNamespace
-	kind             schema.GroupVersionResource
+	resource         schema.GroupVersionResource
 	name             string
 	minSize, maxSize int
 }
@@ -44,7 +44,7 @@ func (s testNamespace) newNodeGroup(
 	minimum, maximum int,
 ) nodeGroup {
 	t.Helper()
-	s.mergePatch(
+	s.applyMergePatch(
 		t,
 		kind,
 		name,
@@ -56,7 +56,7 @@ func (s testNamespace) newNodeGroup(
 // readSize reads the subresource scale.
 func (g nodeGroup) readSize(t *testing.T) int {
 	t.Helper()
-	scale, err := g.resourceClient(g.kind).Get(t.Context(), g.name, metav1.GetOptions{}, "scale")
+	scale, err := g.resourceClient(g.resource).Get(t.Context(), g.name, metav1.GetOptions{}, "scale")
 	require.NoError(t, err)
 	n, _, err := unstructured.NestedInt64(scale.Object, "spec", "replicas")
 	require.NoError(t, err)
@@ -68,22 +68,22 @@ func (g nodeGroup) setSize(t *testing.T, n int) {
 	t.Helper()
 	require.LessOrEqual(t, n, g.maxSize)
 	require.GreaterOrEqual(t, n, g.minSize)
-	_, err := g.resourceClient(g.kind).
+	_, err := g.resourceClient(g.resource).
 		Patch(t.Context(), g.name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n), metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 }
 
-// machines returns all machines that spec.selector of the group matches, also the machines of other sets.
-func (g nodeGroup) machines(t *testing.T) []unstructured.Unstructured {
+// listMachines returns all machines that spec.selector of the group matches, also the machines of other sets.
+func (g nodeGroup) listMachines(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	selector, _, err := unstructured.NestedStringMap(
-		g.getObject(t, g.kind, g.name).Object,
+		g.getObject(t, g.resource, g.name).Object,
 		"spec",
 		"selector",
 		"matchLabels",
 	)
 	require.NoError(t, err)
-	list, err := g.resourceClient(machines).
+	list, err := g.resourceClient(machineResource).
 		List(t.Context(), metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector})})
 	require.NoError(t, err)
 	return list.Items
@@ -95,7 +95,7 @@ func (g nodeGroup) groupOfMachine(t *testing.T, m unstructured.Unstructured) str
 	t.Helper()
 	owner := metav1.GetControllerOf(&m)
 	require.NotNil(t, owner)
-	set := g.getObject(t, machineSets, owner.Name)
+	set := g.getObject(t, machineSetResource, owner.Name)
 	if above := metav1.GetControllerOf(set); above != nil && above.Kind == "MachineDeployment" {
 		return above.Name
 	}
@@ -108,9 +108,9 @@ func (g nodeGroup) deleteNodes(t *testing.T, doomed ...unstructured.Unstructured
 	size := g.readSize(t)
 	for _, m := range doomed {
 		require.Equal(t, g.name, g.groupOfMachine(t, m))
-		g.mergePatch(
+		g.applyMergePatch(
 			t,
-			machines,
+			machineResource,
 			m.GetName(),
 			fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, deleteAnnotation, time.Now().String()),
 		)
@@ -126,7 +126,7 @@ func (g nodeGroup) awaitNodes(t *testing.T, n int, without ...unstructured.Unstr
 	rig.Eventually(t, fmt.Sprintf("%d machines with a node", n), func() (bool, any) {
 		var names []string
 		nodes := 0
-		for _, m := range g.machines(t) {
+		for _, m := range g.listMachines(t) {
 			id, _, _ := unstructured.NestedString(m.Object, "spec", "providerID")
 			node, _, _ := unstructured.NestedString(m.Object, "status", "nodeRef", "name")
 			if id != "" && node != "" {
@@ -143,7 +143,7 @@ func (g nodeGroup) awaitNodes(t *testing.T, n int, without ...unstructured.Unstr
 // machinesByAge returns the machines of the group, the oldest machine first.
 func (g nodeGroup) machinesByAge(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	list := g.machines(t)
+	list := g.listMachines(t)
 	slices.SortFunc(list, func(a, b unstructured.Unstructured) int {
 		if c := a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time); c != 0 {
 			return c
@@ -156,7 +156,7 @@ func (g nodeGroup) machinesByAge(t *testing.T) []unstructured.Unstructured {
 func TestTheAutoscalerScalesASet(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "scaled", 1)
-	g := p.newNodeGroup(t, machineSets, p.setName, 1, 6)
+	g := p.newNodeGroup(t, machineSetResource, p.poolName, 1, 6)
 	g.awaitNodes(t, 1)
 	g.setSize(t, g.readSize(t)+3)
 	g.awaitNodes(t, 4)
@@ -170,7 +170,7 @@ func TestTheAutoscalerScalesASet(t *testing.T) {
 func TestTheAutoscalerScalesADeployment(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "group", 0)
-	g := f.newNodeGroup(t, machineDeployments, f.setName, 0, 6)
+	g := f.newNodeGroup(t, machineDeploymentResource, f.poolName, 0, 6)
 	assert.Zero(t, g.readSize(t))
 	g.setSize(t, 3) // the autoscaler would scale up from zero replicas because of pending pods
 	g.awaitNodes(t, 3)
@@ -185,7 +185,7 @@ func TestTheAutoscalerScalesADeployment(t *testing.T) {
 	rig.Eventually(
 		t,
 		"the rollout is in its middle: both templates have machines",
-		func() (bool, any) { made := f.machinesByTemplate(t); return len(made) == 2, made },
+		func() (bool, any) { made := f.countMachinesByTemplate(t); return len(made) == 2, made },
 	)
 	doomed = g.machinesByAge(t)[:1]
 	g.deleteNodes(t, doomed...)

@@ -39,21 +39,23 @@ var strictPreflightFlags = map[string][]string{
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.Main(m, stack.Options{ClusterAPI: true, Args: strictPreflightFlags}, func(up *rig.Rig) { testRig = up }))
+	os.Exit(
+		rig.Main(m, stack.Options{WithClusterAPI: true, Args: strictPreflightFlags}, func(up *rig.Rig) { testRig = up }),
+	)
 }
 
 // Resources of Cluster API.
 var (
-	clusters           = newResource("", "clusters")
-	machineDeployments = newResource("", "machinedeployments")
-	machineSets        = newResource("", "machinesets")
-	machines           = newResource("", "machines")
-	kubeadmConfigs     = newResource("bootstrap.", "kubeadmconfigs")
-	bootstrapTemplates = newResource("bootstrap.", "kubeadmconfigtemplates")
-	controlPlanes      = newResource("controlplane.", "kubeadmcontrolplanes")
-	devClusters        = newResource("infrastructure.", "devclusters")
-	devMachines        = newResource("infrastructure.", "devmachines")
-	devTemplates       = newResource("infrastructure.", "devmachinetemplates")
+	clusterResource            = newResource("", "clusters")
+	machineDeploymentResource  = newResource("", "machinedeployments")
+	machineSetResource         = newResource("", "machinesets")
+	machineResource            = newResource("", "machines")
+	kubeadmConfigResource      = newResource("bootstrap.", "kubeadmconfigs")
+	bootstrapTemplateResource  = newResource("bootstrap.", "kubeadmconfigtemplates")
+	controlPlaneResource       = newResource("controlplane.", "kubeadmcontrolplanes")
+	devClusterResource         = newResource("infrastructure.", "devclusters")
+	devMachineResource         = newResource("infrastructure.", "devmachines")
+	devMachineTemplateResource = newResource("infrastructure.", "devmachinetemplates")
 )
 
 // Labels of Cluster API.
@@ -79,12 +81,12 @@ var manifests embed.FS
 // of the namespace.
 func newNamespace(t *testing.T, name, manifest string) testNamespace {
 	t.Helper()
-	s, err := makeNamespace(t.Context(), name, manifest)
+	s, err := createNamespace(t.Context(), name, manifest)
 	require.NoError(t, err)
 	return s
 }
 
-func makeNamespace(ctx context.Context, name, manifest string) (testNamespace, error) {
+func createNamespace(ctx context.Context, name, manifest string) (testNamespace, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := testRig.Kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return testNamespace{}, err
@@ -97,7 +99,7 @@ func makeNamespace(ctx context.Context, name, manifest string) (testNamespace, e
 
 // openNamespace returns the testNamespace of a namespace that exists.
 func openNamespace(name string) (testNamespace, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", testRig.Stack.KubeconfigPath(component.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", testRig.Stack.KubeconfigPath(component.TestIdentity))
 	if err != nil {
 		return testNamespace{}, err
 	}
@@ -122,7 +124,7 @@ func applyManifest(ctx context.Context, namespace, manifest string, replacements
 	if err := os.WriteFile(file, []byte(strings.NewReplacer(replacements...).Replace(string(text))), 0o600); err != nil {
 		return err
 	}
-	_, err = testRig.Stack.Kubectl(ctx, "apply", "--server-side", "--namespace", namespace, "-f", file)
+	_, err = testRig.Stack.RunKubectl(ctx, "apply", "--server-side", "--namespace", namespace, "-f", file)
 	return err
 }
 
@@ -144,7 +146,7 @@ func (s testNamespace) getObject(
 // countRunningMachines returns the numbers of running Machines of the control plane and of workers, and a description
 // of all Machines.
 func (s testNamespace) countRunningMachines(ctx context.Context) (planes, workers int, seen []string) {
-	list, err := s.resourceClient(machines).List(ctx, metav1.ListOptions{})
+	list, err := s.resourceClient(machineResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, 0, []string{err.Error()}
 	}

@@ -20,34 +20,34 @@ import (
 // A user rolls out a deployment of Cluster API with the command line. The user pauses the rollout, reads the plan,
 // resumes the rollout, follows it to its end, and rolls back. The next rollout is held when half of it is done, and
 // then rolled back.
-func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
+func TestCommandLineRollsOutADeploymentOfClusterAPI(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "cli", 2)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
-	named := "machinedeployment.cluster.x-k8s.io/" + f.name + "/" + f.setName
+	named := "machinedeployment.cluster.x-k8s.io/" + f.name + "/" + f.poolName
 	starter := func(arguments ...string) string {
 		t.Helper()
 		return strings.Join(testRig.RunMillwright(t, append([]string{"rollout"}, arguments...)...), "\n")
 	}
-	assert.Contains(t, starter("status", named), f.name+"/"+f.setName+": revision 1 is complete.")
+	assert.Contains(t, starter("status", named), f.name+"/"+f.poolName+": revision 1 is complete.")
 
 	assert.Contains(
 		t,
 		starter("pause", named, "--reason", "until the plan is read", "--as-user", "ann"),
-		"deployment "+f.name+"/"+f.setName+" is paused",
+		"deployment "+f.name+"/"+f.poolName+" is paused",
 	)
 	f.newInfraTemplate(t, "cli-2")
 	f.setInfraTemplate(t, "cli-2")
 	f.awaitConditionMessage(t, "Blocked", "True", "Paused", "until the plan is read")
 	assert.Contains(
 		t,
-		starter("status", f.name+"/"+f.setName),
+		starter("status", f.name+"/"+f.poolName),
 		"it is paused by ann (until the plan is read): its template is not rolled out",
 	)
 	plan := starter("plan", named)
 	assert.Contains(t, plan, "It is paused: these steps follow when it resumes.")
 	assert.Contains(t, plan, "STEP")
-	_, _, blocked := f.condition(t, "Blocked")
+	_, _, blocked := f.readCondition(t, "Blocked")
 	assert.Contains(
 		t,
 		strings.Join(testRig.RunMillwright(t, "explain", named, "--temporal-address", testRig.Stack.TemporalAddress()), "\n"),
@@ -72,25 +72,25 @@ func TestStarterRollsADeploymentOfClusterAPIOut(t *testing.T) {
 	testRig.CreatePolicy(
 		t,
 		f.name,
-		f.setName,
+		f.poolName,
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
 	f.newInfraTemplate(t, "cli-3")
 	f.setInfraTemplate(t, "cli-3")
 	both := map[string]int{f.name: 1, "cli-3": 1}
 	rig.Eventually(t, "the step has its machine", func() (bool, any) {
-		made := f.machinesByTemplate(t)
+		made := f.countMachinesByTemplate(t)
 		return maps.Equal(made, both), fmt.Sprint(made, f.conditionLines(t))
 	})
 	assert.Contains(t, starter("cancel", named, "--reason", "it looks odd", "--as-user", "ann"), "held")
 	f.awaitConditionMessage(t, "Blocked", "True", "Hold", "it looks odd")
 	assert.Contains(t, starter("status", named), "revision 4 is held by ann (it looks odd)")
-	assert.Equal(t, both, f.machinesByTemplate(t))
+	assert.Equal(t, both, f.countMachinesByTemplate(t))
 	assert.Contains(t, starter("resume", named, "--as-user", "ann"), "is no longer held")
 	// the RolloutPolicy would make the rollback wait at its step, too
 	require.NoError(
 		t,
-		testRig.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.setName, metav1.DeleteOptions{}),
+		testRig.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}),
 	)
 	assert.Contains(
 		t,

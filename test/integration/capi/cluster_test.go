@@ -26,9 +26,9 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 	p.awaitStatus(t, 1)
 
 	t.Run("the control plane is being upgraded", func(t *testing.T) {
-		s.mergePatch(t, controlPlanes, s.name, `{"spec":{"version":"v1.36.4"}}`)
+		s.applyMergePatch(t, controlPlaneResource, s.name, `{"spec":{"version":"v1.36.4"}}`)
 		rig.Eventually(t, "the upgrade has begun", func() (bool, any) {
-			_, _, message := conditionOfObject(t, s.getObject(t, controlPlanes, s.name), "RollingOut")
+			_, _, message := conditionOfObject(t, s.getObject(t, controlPlaneResource, s.name), "RollingOut")
 			return message != "", message
 		})
 		p.resize(t, 2)
@@ -45,7 +45,7 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 	f := s.newFleet(t, "changing-fleet", 1)
 	f.awaitMachinesOfTemplate(t, s.name, 1)
 	t.Run("the Cluster is paused", func(t *testing.T) {
-		s.mergePatch(t, clusters, s.name, `{"spec":{"paused":true}}`)
+		s.applyMergePatch(t, clusterResource, s.name, `{"spec":{"paused":true}}`)
 		p.awaitConditionMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
 		f.awaitConditionMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
 		p.resize(t, 3)
@@ -54,14 +54,14 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 		f.forceReconcile(t)
 		p.requireCounts(t, 2)
 		f.requireCounts(t, 1)
-		s.mergePatch(t, clusters, s.name, `{"spec":{"paused":false}}`)
+		s.applyMergePatch(t, clusterResource, s.name, `{"spec":{"paused":false}}`)
 		p.awaitCounts(t, 3)
 		p.awaitConditionMessage(t, "Paused", "False", "NotPaused", "")
 		f.awaitMachinesOfTemplate(t, s.name, 2)
 		f.awaitConditionMessage(t, "Paused", "False", "NotPaused", "")
 	})
 	t.Run("the Cluster is deleted", func(t *testing.T) {
-		require.NoError(t, s.resourceClient(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+		require.NoError(t, s.resourceClient(clusterResource).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 		p.awaitPoolGone(t)
 		p.awaitCounts(t, 0)
 		f.awaitPoolGone(t)
@@ -75,7 +75,7 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 func (s testNamespace) awaitClusterGone(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "the Cluster is gone", func() (bool, any) {
-		list, err := s.resourceClient(clusters).List(t.Context(), metav1.ListOptions{})
+		list, err := s.resourceClient(clusterResource).List(t.Context(), metav1.ListOptions{})
 		return err == nil && len(list.Items) == 0, list
 	})
 }
@@ -94,9 +94,9 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	rig.Eventually(
 		t,
 		"a machine of the new template",
-		func() (bool, any) { made := f.machinesByTemplate(t); return made["ending-2"] > 0, made },
+		func() (bool, any) { made := f.countMachinesByTemplate(t); return made["ending-2"] > 0, made },
 	)
-	require.NoError(t, s.resourceClient(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+	require.NoError(t, s.resourceClient(clusterResource).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	rig.Eventually(t, "a machine is being deleted", func() (bool, any) {
 		all := append(p.listMachines(t), f.listMachines(t)...)
 		return slices.ContainsFunc(
@@ -123,7 +123,7 @@ func isForbiddenRequest(a rig.AuditedRequest) bool {
 // reportedVersions returns the Kubernetes versions in the status of the namespace's control plane.
 func reportedVersions(t *testing.T, s testNamespace) (versions []string) {
 	t.Helper()
-	status, _ := s.getObject(t, controlPlanes, s.name).Object["status"].(map[string]any)
+	status, _ := s.getObject(t, controlPlaneResource, s.name).Object["status"].(map[string]any)
 	list, _ := status["versions"].([]any)
 	for _, item := range list {
 		versions = append(versions, item.(map[string]any)["version"].(string))

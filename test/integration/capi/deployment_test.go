@@ -43,7 +43,7 @@ func (s testNamespace) newFleet(t *testing.T, name string, replicas int, replace
 		[]string{"NAME", name, "CLUSTER", s.name, "replicas: 0", fmt.Sprintf("replicas: %d", replicas)},
 	)
 	require.NoError(t, applyManifest(t.Context(), s.name, "deployment.yaml", pairs...))
-	return fleet{pool{s, machineDeployments, name}}
+	return fleet{pool{s, machineDeploymentResource, name}}
 }
 
 // rolloutReplacement returns a replacement that sets spec.rollout in the manifest.
@@ -55,7 +55,7 @@ func rolloutReplacement(text string) []string {
 // the field at this path has the other value.
 func (s testNamespace) newInfraTemplate(t *testing.T, name string, valueAndPath ...string) {
 	t.Helper()
-	o := s.getObject(t, devTemplates, s.name)
+	o := s.getObject(t, devMachineTemplateResource, s.name)
 	fresh := &unstructured.Unstructured{
 		Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "spec": o.Object["spec"]},
 	}
@@ -64,7 +64,7 @@ func (s testNamespace) newInfraTemplate(t *testing.T, name string, valueAndPath 
 		value, path := valueAndPath[0], append([]string{"spec", "template", "spec"}, valueAndPath[1:]...)
 		require.NoError(t, unstructured.SetNestedField(fresh.Object, value, path...))
 	}
-	_, err := s.resourceClient(devTemplates).Create(t.Context(), fresh, metav1.CreateOptions{})
+	_, err := s.resourceClient(devMachineTemplateResource).Create(t.Context(), fresh, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
@@ -74,10 +74,11 @@ func (f fleet) setInfraTemplate(t *testing.T, name string) {
 	f.patchPool(t, fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, name))
 }
 
-// machinesByTemplate returns the number of infrastructure machines that were made from each template.
-func (f fleet) machinesByTemplate(t *testing.T) map[string]int {
+// countMachinesByTemplate returns the number of infrastructure machines that were made from each template.
+func (f fleet) countMachinesByTemplate(t *testing.T) map[string]int {
 	t.Helper()
-	list, err := f.resourceClient(devMachines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.setName})
+	list, err := f.resourceClient(devMachineResource).
+		List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.poolName})
 	require.NoError(t, err)
 	made := map[string]int{}
 	for _, o := range list.Items {
@@ -98,7 +99,7 @@ func (f fleet) awaitMachinesOfTemplate(t *testing.T, template string, n int) {
 func (f fleet) awaitUpToDateMachines(t *testing.T, template string, n, upToDate int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
-		made, counts := f.machinesByTemplate(t), f.statusCounts(t)
+		made, counts := f.countMachinesByTemplate(t), f.statusCounts(t)
 		return len(made) == 1 && made[template] == n &&
 				slices.Equal(counts, []int64{int64(n), int64(n), int64(n), int64(upToDate)}), fmt.Sprint(
 				made,
@@ -113,7 +114,7 @@ func (f fleet) awaitUpToDateMachines(t *testing.T, template string, n, upToDate 
 func (f fleet) conditionLines(t *testing.T) (lines []string) {
 	t.Helper()
 	for _, kind := range []string{"Available", "RollingOut", "ScalingUp", "ScalingDown", "Paused", "Blocked", "Progressing"} {
-		status, reason, message := f.condition(t, kind)
+		status, reason, message := f.readCondition(t, kind)
 		lines = append(lines, fmt.Sprintf("%s=%s/%s %s", kind, status, reason, message))
 	}
 	return lines
@@ -122,8 +123,8 @@ func (f fleet) conditionLines(t *testing.T) (lines []string) {
 // listSets returns the sets of the deployment.
 func (f fleet) listSets(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	list, err := f.resourceClient(machineSets).
-		List(t.Context(), metav1.ListOptions{LabelSelector: "cluster.x-k8s.io/deployment-name=" + f.setName})
+	list, err := f.resourceClient(machineSetResource).
+		List(t.Context(), metav1.ListOptions{LabelSelector: "cluster.x-k8s.io/deployment-name=" + f.poolName})
 	require.NoError(t, err)
 	return list.Items
 }
@@ -131,17 +132,17 @@ func (f fleet) listSets(t *testing.T) []unstructured.Unstructured {
 // revision returns the revision of the deployment.
 func (f fleet) revision(t *testing.T) string {
 	t.Helper()
-	return f.getObject(t, machineDeployments, f.setName).GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"]
+	return f.getObject(t, machineDeploymentResource, f.poolName).GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"]
 }
 
 // kubeRef returns the reference to the set or deployment that its workflows use.
 func (p pool) kubeRef(t *testing.T) kube.Ref {
 	t.Helper()
-	return kube.Ref{Namespace: p.name, Name: p.setName, UID: string(p.getObject(t, p.kind, p.setName).GetUID())}
+	return kube.Ref{Namespace: p.name, Name: p.poolName, UID: string(p.getObject(t, p.resource, p.poolName).GetUID())}
 }
 
-// requestUpdate sends a request to the deployment by an update of its workflow, and returns the result.
-func (f fleet) requestUpdate(t *testing.T, in run.RequestInput) string {
+// requestByUpdate sends a request to the deployment by an update of its workflow, and returns the result.
+func (f fleet) requestByUpdate(t *testing.T, in run.RequestInput) string {
 	t.Helper()
 	in.Actor = "ann"
 	handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
@@ -165,15 +166,15 @@ type bounds struct {
 func (f fleet) watchBounds(t *testing.T, want bounds) (verdict func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	options := metav1.ListOptions{LabelSelector: "pool=" + f.setName}
-	list, err := f.resourceClient(machines).List(ctx, options)
+	options := metav1.ListOptions{LabelSelector: "pool=" + f.poolName}
+	list, err := f.resourceClient(machineResource).List(ctx, options)
 	require.NoError(t, err)
 	available := map[string]bool{}
 	for i := range list.Items {
 		available[list.Items[i].GetName()] = isMachineAvailable(&list.Items[i])
 	}
 	options.ResourceVersion = list.GetResourceVersion()
-	watch, err := f.resourceClient(machines).Watch(ctx, options)
+	watch, err := f.resourceClient(machineResource).Watch(ctx, options)
 	require.NoError(t, err)
 	var broken []string
 	events, peak, low, over := 0, 0, want.maxMachines, make(chan struct{})
@@ -231,7 +232,7 @@ func TestDeploymentIsCreatedRolledOutAndDeleted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "fleet", 3)
 	f.awaitMachinesOfTemplate(t, f.name, 3)
-	d := f.getObject(t, machineDeployments, f.setName)
+	d := f.getObject(t, machineDeploymentResource, f.poolName)
 	phase, _, _ := unstructured.NestedString(d.Object, "status", "phase")
 	assert.Equal(t, "Running", phase)
 	for kind, want := range map[string]string{
@@ -250,13 +251,13 @@ func TestDeploymentIsCreatedRolledOutAndDeleted(t *testing.T) {
 	owner := metav1.GetControllerOf(&sets[0])
 	require.NotNil(t, owner)
 	assert.Equal(t, d.GetUID(), owner.UID)
-	assert.Equal(t, component.OurFilter, sets[0].GetLabels()[component.WatchFilterLabel])
+	assert.Equal(t, component.MillwrightFilter, sets[0].GetLabels()[component.WatchFilterLabel])
 	assert.Equal(t, f.name, sets[0].GetLabels()[clusterLabel])
 	assert.Equal(t, "1", sets[0].GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"])
 	for _, m := range f.listMachines(t) {
 		assert.Equal(t, component.UpstreamFilter, m.GetLabels()[component.WatchFilterLabel])
 		assert.Equal(t, sets[0].GetLabels()["machine-template-hash"], m.GetLabels()["machine-template-hash"])
-		assert.Equal(t, f.setName, m.GetLabels()["cluster.x-k8s.io/deployment-name"])
+		assert.Equal(t, f.poolName, m.GetLabels()["cluster.x-k8s.io/deployment-name"])
 	}
 
 	rig.Eventually(t, "the bridge counts its machines", func() (bool, any) {
@@ -275,7 +276,7 @@ func TestDeploymentIsCreatedRolledOutAndDeleted(t *testing.T) {
 	assert.Len(t, f.listSets(t), 2, "the old set stays, so that it can be put back")
 
 	ref := f.kubeRef(t)
-	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
+	require.NoError(t, f.resourceClient(machineDeploymentResource).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}))
 	f.awaitPoolGone(t)
 	assert.Empty(t, f.listMachines(t))
 	assert.Empty(t, f.listSets(t))
@@ -292,9 +293,9 @@ func TestDeploymentIsCreatedRolledOutAndDeleted(t *testing.T) {
 	})
 }
 
-// awaitOutdatedMachines waits until n nodes of the fleet have the taint with which Cluster API's core marks nodes of an
+// awaitOutdatedNodes waits until n nodes of the fleet have the taint with which Cluster API's core marks nodes of an
 // old template.
-func (f fleet) awaitOutdatedMachines(t *testing.T, n int) {
+func (f fleet) awaitOutdatedNodes(t *testing.T, n int) {
 	t.Helper()
 	nodes := f.workloadClient(t).CoreV1().Nodes()
 	rig.Eventually(t, fmt.Sprintf("%d nodes have the taint of an old template", n), func() (bool, any) {
@@ -337,14 +338,14 @@ func TestOnDeleteReplacesOnlyMachinesThatAPersonDeletes(t *testing.T) {
 		"RollingOut",
 		"Rolling out 2 not up-to-date replicas\n* DevMachine is not up-to-date",
 	)
-	f.awaitOutdatedMachines(t, 2)
+	f.awaitOutdatedNodes(t, 2)
 	f.forceReconcile(t)
 	assert.ElementsMatch(t, before, f.machineUIDs(t), "nobody has deleted a machine")
 
 	gone := f.listMachines(t)[0]
-	require.NoError(t, f.resourceClient(machines).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
+	require.NoError(t, f.resourceClient(machineResource).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
 	rig.Eventually(t, "one machine is of the new template, and one of the old", func() (bool, any) {
-		made, counts := f.machinesByTemplate(t), f.statusCounts(t)
+		made, counts := f.countMachinesByTemplate(t), f.statusCounts(t)
 		return fmt.Sprint(made) == "map[ondelete-2:1 shared:1]" &&
 				slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(
 				made,
@@ -357,7 +358,7 @@ func TestOnDeleteReplacesOnlyMachinesThatAPersonDeletes(t *testing.T) {
 }
 
 // At the time in spec.rollout.after, new machines of the same template replace all machines.
-func TestADeploymentIsRolledOutAtRolloutAfter(t *testing.T) {
+func TestRolloutBeginsAtTheTimeInRolloutAfter(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "after", 1)
 	f.awaitMachinesOfTemplate(t, f.name, 1)
@@ -396,17 +397,17 @@ func TestRolloutWaitsForAMissingTemplate(t *testing.T) {
 	assert.Equal(t, before, f.machineUIDs(t))
 	f.requireCounts(t, 1)
 	verdict := f.watchBounds(t, bounds{maxMachines: 2, minAvailable: 1})
-	// TestATemplateWakesTheDeploymentsThatWaitForIt of k8sbridge/watch proves that the new template wakes the
+	// TestATemplateSignalsTheDeploymentsThatWaitForIt of k8sbridge/watch proves that the new template wakes the
 	// deployment
 	f.newInfraTemplate(t, "missing-2")
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) {
-		made := f.machinesByTemplate(t)
+		made := f.countMachinesByTemplate(t)
 		return made["missing-2"] == 1, fmt.Sprint(made, f.conditionLines(t))
 	})
 	f.awaitMachinesOfTemplate(t, "missing-2", 1)
 	verdict()
 	rig.Eventually(t, "nothing blocks it any more", func() (bool, any) {
-		status, _, message := f.condition(t, "Blocked")
+		status, _, message := f.readCondition(t, "Blocked")
 		return status == "", message
 	})
 }
@@ -415,12 +416,12 @@ func TestRolloutWaitsForAMissingTemplate(t *testing.T) {
 // name.
 func (f fleet) resourceVersions(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]string{"deployment": f.getObject(t, machineDeployments, f.setName).GetResourceVersion()}
+	all := map[string]string{"deployment": f.getObject(t, machineDeploymentResource, f.poolName).GetResourceVersion()}
 	for _, s := range f.listSets(t) {
 		all["set "+s.GetName()] = s.GetResourceVersion()
 	}
-	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := f.resourceClient(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.setName})
+	for _, kind := range []schema.GroupVersionResource{machineResource, devMachineResource, kubeadmConfigResource} {
+		list, err := f.resourceClient(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.poolName})
 		require.NoError(t, err)
 		for _, o := range list.Items {
 			all[kind.Resource+" "+o.GetName()] = o.GetResourceVersion()
@@ -465,7 +466,7 @@ func (f fleet) fieldManagers(t *testing.T) map[string][]string {
 			}
 		}
 	}
-	note("deployment", f.getObject(t, machineDeployments, f.setName))
+	note("deployment", f.getObject(t, machineDeploymentResource, f.poolName))
 	for _, s := range f.listSets(t) {
 		note("set", &s)
 	}

@@ -26,7 +26,7 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		t,
 		"given",
 		5,
-		component.WatchFilterLabel+": "+component.OurFilter,
+		component.WatchFilterLabel+": "+component.MillwrightFilter,
 		component.WatchFilterLabel+": "+component.UpstreamFilter,
 		"labels: {pool: NAME}",
 		fmt.Sprintf("labels: {pool: given, %s: %s}", component.WatchFilterLabel, component.UpstreamFilter),
@@ -38,8 +38,8 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	assert.Equal(t, []string{upstreamSetFinalizer}, set.GetFinalizers(), "Cluster API has made it")
 	t.Logf("made by Cluster API, written by %v", f.fieldManagers(t))
 
-	f.handOver(t, component.OurFilter, millwrightFinalizer)
-	f.awaitSets(t, set.GetName(), component.OurFilter, millwrightFinalizer)
+	f.handOver(t, component.MillwrightFilter, millwrightFinalizer)
+	f.awaitSets(t, set.GetName(), component.MillwrightFilter, millwrightFinalizer)
 	f.awaitNoWrites(t)
 	assert.ElementsMatch(t, before, f.machineUIDs(t), "Millwright keeps the machines of Cluster API")
 	written := f.fieldManagers(t)
@@ -67,7 +67,7 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	written = f.fieldManagers(t)
 	t.Logf("Cluster API's again, written by %v", written)
 	assert.Contains(t, written["deployment"], "kubectl", "who has made the deployment can still take fields away")
-	status, _, message := f.condition(t, "Progressing")
+	status, _, message := f.readCondition(t, "Progressing")
 	assert.Empty(t, status, "Cluster API would never change it: %s", message)
 	f.resize(t, 4)
 	f.awaitMachinesOfTemplate(t, f.name, 4)
@@ -101,10 +101,10 @@ func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
 	f.setInfraTemplate(t, "doomed-2")
 	for i, name := range []string{component.Worker, component.Bridge, component.Temporal, component.ClusterAPICore} {
 		rig.Eventually(t, "more machines of the new template", func() (bool, any) {
-			made := f.machinesByTemplate(t)
+			made := f.countMachinesByTemplate(t)
 			return made["doomed-2"] > i, fmt.Sprint(made, f.conditionLines(t))
 		})
-		t.Logf("%s is killed when %v machines are there", name, f.machinesByTemplate(t))
+		t.Logf("%s is killed when %v machines are there", name, f.countMachinesByTemplate(t))
 		killAndRestartProcess(t, name)
 	}
 	f.awaitMachinesOfTemplate(t, "doomed-2", 5)
@@ -123,7 +123,7 @@ func (f fleet) replayHistories(t *testing.T) {
 	require.NoError(t, err)
 	workflows.Register(replayer)
 	kinds := map[string]int{}
-	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineDeployment = %q", f.setName)) {
+	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineDeployment = %q", f.poolName)) {
 		history := testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 		require.NoError(
 			t,

@@ -27,7 +27,7 @@ func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 	testRig.CreatePolicy(
 		t,
 		f.name,
-		f.setName,
+		f.poolName,
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
@@ -36,7 +36,7 @@ func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 	half := func(what string) {
 		t.Helper()
 		rig.Eventually(t, what, func() (bool, any) {
-			made, page := f.machinesByTemplate(t), f.workflowDetails(t)
+			made, page := f.countMachinesByTemplate(t), f.workflowDetails(t)
 			return made["staged-2"] == 1 && made[f.name] == 1, fmt.Sprint(made, page, f.conditionLines(t))
 		})
 	}
@@ -46,37 +46,37 @@ func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 			t,
 			fmt.Sprintf(
 				"WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND Stuck = true AND Step = 'await-approval'",
-				f.setName,
+				f.poolName,
 			),
 		)
 		return len(list) == 1, f.workflowDetails(t)
 	})
-	require.Contains(t, f.requestUpdate(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "paused")
+	require.Contains(t, f.requestByUpdate(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "paused")
 	require.Contains(
 		t,
-		f.requestUpdate(t, run.RequestInput{Command: "approve", Reason: "looks well"}),
+		f.requestByUpdate(t, run.RequestInput{Command: "approve", Reason: "looks well"}),
 		"passes step 1 of 1",
 	)
 	f.forceReconcile(t)
-	assert.Equal(t, map[string]int{"staged-2": 1, f.name: 1}, f.machinesByTemplate(t), "it is paused")
-	paused, _, _ := unstructured.NestedBool(f.getObject(t, machineDeployments, f.setName).Object, "spec", "paused")
+	assert.Equal(t, map[string]int{"staged-2": 1, f.name: 1}, f.countMachinesByTemplate(t), "it is paused")
+	paused, _, _ := unstructured.NestedBool(f.getObject(t, machineDeploymentResource, f.poolName).Object, "spec", "paused")
 	assert.True(t, paused)
-	require.Contains(t, f.requestUpdate(t, run.RequestInput{Command: "resume", Reason: "back"}), "no longer paused")
+	require.Contains(t, f.requestByUpdate(t, run.RequestInput{Command: "resume", Reason: "back"}), "no longer paused")
 	f.awaitMachinesOfTemplate(t, "staged-2", 2)
 
 	require.NoError(
 		t,
-		testRig.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.setName, metav1.DeleteOptions{}),
+		testRig.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}),
 	)
 	require.Contains(
 		t,
-		f.requestUpdate(t, run.RequestInput{Command: "undo", Reason: "slower"}),
+		f.requestByUpdate(t, run.RequestInput{Command: "undo", Reason: "slower"}),
 		"returns from revision 2 to revision 1",
 	)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
 	assert.Equal(t, "3", f.revision(t))
 	name, _, _ := unstructured.NestedString(
-		f.getObject(t, machineDeployments, f.setName).Object,
+		f.getObject(t, machineDeploymentResource, f.poolName).Object,
 		"spec",
 		"template",
 		"spec",
@@ -84,13 +84,13 @@ func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 		"name",
 	)
 	assert.Equal(t, f.name, name)
-	f.requestUpdate(t, run.RequestInput{Command: "start", Reason: "once more"})
+	f.requestByUpdate(t, run.RequestInput{Command: "start", Reason: "once more"})
 	rig.Eventually(
 		t,
 		"start makes another revision",
 		func() (bool, any) { return f.revision(t) == "4", f.conditionLines(t) },
 	)
-	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
+	require.NoError(t, f.resourceClient(machineDeploymentResource).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}))
 	f.awaitPoolGone(t) // the deployment is deleted in the middle of its rollout
 	assert.Empty(t, f.listMachines(t))
 	f.awaitCounts(t, 0)
@@ -102,8 +102,8 @@ func (f fleet) workflowDetails(t *testing.T) string {
 	return testRig.WorkflowDetails(t, rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
 }
 
-// annotationProgressDeadline is the annotation with the number of seconds for which a rollout may make no progress.
-const annotationProgressDeadline = "rollout.machine.sapcloud.io/progress-deadline-seconds"
+// progressDeadlineAnnotation is the annotation with the number of seconds for which a rollout may make no progress.
+const progressDeadlineAnnotation = "rollout.machine.sapcloud.io/progress-deadline-seconds"
 
 // A rollout that makes no progress rolls back automatically if its policy requires a rollback. No machine has failed:
 // the new machines take an hour to start.
@@ -113,7 +113,7 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 	testRig.CreatePolicy(
 		t,
 		f.name,
-		f.setName,
+		f.poolName,
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
 	)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
@@ -124,16 +124,16 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 		t,
 		fmt.Sprintf(
 			`{"metadata":{"annotations":{%q:"10"}},"spec":{"template":{"spec":{"infrastructureRef":{"name":"late-2"}}}}}`,
-			annotationProgressDeadline,
+			progressDeadlineAnnotation,
 		),
 	)
 	rig.Eventually(
 		t,
 		"a machine of the new template",
-		func() (bool, any) { made := f.machinesByTemplate(t); return made["late-2"] == 1, made },
+		func() (bool, any) { made := f.countMachinesByTemplate(t); return made["late-2"] == 1, made },
 	)
 	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
-		progress := f.getObject(t, machineDeployments, f.setName).GetAnnotations()[v1alpha1.AnnotationRolloutProgress]
+		progress := f.getObject(t, machineDeploymentResource, f.poolName).GetAnnotations()[v1alpha1.AnnotationRolloutProgress]
 		return strings.Contains(progress, `"pin":`), f.conditionLines(t)
 	})
 	// no machine is up to date, because the deployment still has the template that failed
@@ -145,7 +145,7 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 			t,
 			fmt.Sprintf(
 				"WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND ExecutionStatus != 'Running'",
-				f.setName,
+				f.poolName,
 			),
 		)
 		if len(runs) == 0 {

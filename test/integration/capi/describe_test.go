@@ -21,8 +21,8 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// testDrainHook is the annotation of a hook that blocks the drain of a machine.
-const testDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/test"
+// testDrainHookAnnotation is the annotation of a hook that blocks the drain of a machine.
+const testDrainHookAnnotation = "pre-drain.delete.hook.machine.cluster.x-k8s.io/test"
 
 // describeCluster runs clusterctl describe for the Cluster of a namespace, with all conditions of its sets and
 // machines.
@@ -37,7 +37,7 @@ func (s testNamespace) describeCluster(t *testing.T, program string) string {
 		"--namespace",
 		s.name,
 		"--kubeconfig",
-		testRig.Stack.KubeconfigPath(component.Test),
+		testRig.Stack.KubeconfigPath(component.TestIdentity),
 		"--show-conditions",
 		"all",
 		"--show-machinesets",
@@ -60,23 +60,24 @@ func (s testNamespace) describeCluster(t *testing.T, program string) string {
 // the controller owner of the set, because clusterctl shows no sets without a MachineDeployment.
 func (p pool) newPausedDeployment(t *testing.T) {
 	t.Helper()
-	set := p.getObject(t, machineSets, p.setName)
+	set := p.getObject(t, machineSetResource, p.poolName)
 	template, _, err := unstructured.NestedMap(set.Object, "spec", "template")
 	require.NoError(t, err)
-	d, err := p.resourceClient(machineDeployments).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
-		"metadata": map[string]any{"name": p.setName, "annotations": map[string]any{"cluster.x-k8s.io/paused": ""}},
-		"spec": map[string]any{
-			"clusterName": p.name,
-			"replicas":    int64(0),
-			"template":    template,
-			"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.setName}},
-		},
-	}}, metav1.CreateOptions{})
+	d, err := p.resourceClient(machineDeploymentResource).
+		Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
+			"metadata": map[string]any{"name": p.poolName, "annotations": map[string]any{"cluster.x-k8s.io/paused": ""}},
+			"spec": map[string]any{
+				"clusterName": p.name,
+				"replicas":    int64(0),
+				"template":    template,
+				"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.poolName}},
+			},
+		}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.mergePatch(t, machineSets, p.setName, fmt.Sprintf(`{"metadata":{
+	p.applyMergePatch(t, machineSetResource, p.poolName, fmt.Sprintf(`{"metadata":{
 		"labels":{"cluster.x-k8s.io/deployment-name":%[1]q},
-		"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"MachineDeployment","name":%[1]q,"uid":%[2]q,"controller":true,"blockOwnerDeletion":true}]}}`, p.setName, d.GetUID()))
+		"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"MachineDeployment","name":%[1]q,"uid":%[2]q,"controller":true,"blockOwnerDeletion":true}]}}`, p.poolName, d.GetUID()))
 }
 
 // parseDescription returns clusterctl's description of a set: the numbers in its line, and its conditions as TYPE
@@ -105,7 +106,7 @@ func parseDescription(text, set string) (numbers string, conditions []string) {
 // conditionsOfSet returns the conditions of the set as TYPE STATUS REASON MESSAGE, in the order of the status.
 func (p pool) conditionsOfSet(t *testing.T) (all []string) {
 	t.Helper()
-	list, _, err := unstructured.NestedSlice(p.getObject(t, machineSets, p.setName).Object, "status", "conditions")
+	list, _, err := unstructured.NestedSlice(p.getObject(t, machineSetResource, p.poolName).Object, "status", "conditions")
 	require.NoError(t, err)
 	for _, item := range list {
 		c := item.(map[string]any)
@@ -121,7 +122,7 @@ var machineNamePattern = regexp.MustCompile(`described-(ours|theirs)(-[a-z0-9]{5
 // clusterctl prints a set of Millwright like a set of Cluster API: the same numbers, and the same conditions in the
 // same order, with the same reasons and messages. Only sets of Millwright have the conditions MachinesCreated and
 // Blocked.
-func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
+func TestClusterctlDescribesSetsOfBothControllersAlike(t *testing.T) {
 	t.Parallel()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
@@ -130,10 +131,10 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	s := newNamespace(t, "described", "plane.yaml")
 	s.awaitMachines(t, 0)
 	ours, theirs := s.newPool(t, "described-ours", 0), s.newPool(t, "described-theirs", 0)
-	theirs.mergePatch(
+	theirs.applyMergePatch(
 		t,
-		machineSets,
-		theirs.setName,
+		machineSetResource,
+		theirs.poolName,
 		fmt.Sprintf(
 			`{"metadata":{"labels":{%[1]q:%[2]q}},"spec":{"template":{"metadata":{"labels":{%[1]q:%[2]q}}}}}`,
 			component.WatchFilterLabel,
@@ -142,7 +143,7 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 	)
 	rig.Eventually(t, "core has made the Cluster an owner of its set", func() (bool, any) {
 		// core writes the whole list of owner references, and would overwrite the test's change
-		owners := theirs.getObject(t, machineSets, theirs.setName).GetOwnerReferences()
+		owners := theirs.getObject(t, machineSetResource, theirs.poolName).GetOwnerReferences()
 		return len(owners) == 1 && owners[0].Kind == "Cluster", owners
 	})
 	both := []pool{ours, theirs}
@@ -155,16 +156,16 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 			text := s.describeCluster(t, program)
 			looked := fmt.Sprintf(`{"metadata":{"annotations":{"test/looked":%q}}}`, time.Now())
 			// without a change, Cluster API's controller retries after errors with a back-off of up to 17 minutes
-			theirs.mergePatch(t, machineSets, theirs.setName, looked)
+			theirs.applyMergePatch(t, machineSetResource, theirs.poolName, looked)
 			var printed, said [2]string
 			for i, p := range both {
-				numbers, conditions := parseDescription(text, p.setName)
+				numbers, conditions := parseDescription(text, p.poolName)
 				conditions = slices.DeleteFunc(conditions, own)
 				printed[i] = numbers + "\n" + strings.Join(conditions, "\n")
 				for _, m := range p.listMachines(t) {
 					// core ignores events of Millwright's sets: only a change of the machine makes core compare the
 					// templates again
-					p.mergePatch(t, machines, m.GetName(), looked)
+					p.applyMergePatch(t, machineResource, m.GetName(), looked)
 				}
 				said[i] = machineNamePattern.ReplaceAllString(
 					strings.Join(slices.DeleteFunc(p.conditionsOfSet(t), own), "\n"),
@@ -193,26 +194,31 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 
 	for _, p := range both { // a hook blocks the drain of each machine, so that the sets stay in this state
 		for _, m := range p.listMachines(t) {
-			p.mergePatch(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, testDrainHook))
+			p.applyMergePatch(
+				t,
+				machineResource,
+				m.GetName(),
+				fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, testDrainHookAnnotation),
+			)
 		}
 		p.resize(t, 1)
 	}
 	alike("scaling down", "ScalingDown True ScalingDown Scaling down from 2 to 1 replicas")
 	p := ours
 	rig.Eventually(t, "the set names the machine that the hook keeps", func() (bool, any) {
-		status, reason, message := p.condition(t, "Blocked")
+		status, reason, message := p.readCondition(t, "Blocked")
 		return status == "True" && reason == "Waiting" &&
 			strings.HasPrefix(message, "1 of 2 machines waits to leave (since ") &&
-			strings.Contains(message, "the hook "+testDrainHook+" keeps it"), message
+			strings.Contains(message, "the hook "+testDrainHookAnnotation+" keeps it"), message
 	})
 	rig.Eventually(t, "explain says what the status says, and top has the set", func() (bool, any) {
 		// Temporal lists a run only some time after the run has written the condition
-		_, _, message := p.condition(t, "Blocked")
+		_, _, message := p.readCondition(t, "Blocked")
 		explained := strings.Join(
 			testRig.RunMillwright(
 				t,
 				"explain",
-				"machineset.cluster.x-k8s.io/"+p.setName,
+				"machineset.cluster.x-k8s.io/"+p.poolName,
 				"--namespace",
 				p.name,
 				"--temporal-address",
@@ -221,20 +227,25 @@ func TestClusterctlDescribesASetOfMillwrightAsOneOfClusterAPI(t *testing.T) {
 			"\n",
 		)
 		top := strings.Join(testRig.RunMillwright(t, "top", "--namespace", p.name, "--blocked"), "\n")
-		return strings.Contains(explained, "machineset.cluster.x-k8s.io "+p.name+"/"+p.setName+": "+message) &&
+		return strings.Contains(explained, "machineset.cluster.x-k8s.io "+p.name+"/"+p.poolName+": "+message) &&
 			strings.Contains(explained, "await-hooks") &&
-			strings.Contains(top, "machineset.cluster.x-k8s.io/"+p.setName), message + "\n" + explained + "\n" + top
+			strings.Contains(top, "machineset.cluster.x-k8s.io/"+p.poolName), message + "\n" + explained + "\n" + top
 	})
 
 	for _, p := range both {
 		for _, m := range p.listMachines(t) {
-			p.mergePatch(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, testDrainHook))
+			p.applyMergePatch(
+				t,
+				machineResource,
+				m.GetName(),
+				fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, testDrainHookAnnotation),
+			)
 		}
 		p.awaitCounts(t, 1)
-		p.mergePatch(
+		p.applyMergePatch(
 			t,
-			machineSets,
-			p.setName,
+			machineSetResource,
+			p.poolName,
 			`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`,
 		)
 	}

@@ -40,7 +40,12 @@ func newPoolWithDrains(t *testing.T, name string, replicas int) pool {
 	t.Helper()
 	s := newNamespace(t, name, "plane.yaml")
 	s.awaitMachines(t, 0)
-	s.mergePatch(t, clusters, s.name, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, drainOptInAnnotation))
+	s.applyMergePatch(
+		t,
+		clusterResource,
+		s.name,
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, drainOptInAnnotation),
+	)
 	p := s.newPool(t, name, replicas)
 	p.awaitStatus(t, replicas)
 	all := p.awaitJoinedMachines(t, replicas)
@@ -48,8 +53,8 @@ func newPoolWithDrains(t *testing.T, name string, replicas int) pool {
 		require.Contains(t, m.GetAnnotations(), drainHookAnnotation, "the Cluster opts in")
 		require.Contains(t, m.GetAnnotations(), excludeDrainAnnotation)
 	}
-	s.mergePatch(t, controlPlanes, s.name, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
-	s.writeKubeconfig(t, managementKubeconfig(t))
+	s.applyMergePatch(t, controlPlaneResource, s.name, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
+	s.writeKubeconfigSecret(t, managementKubeconfig(t))
 	for _, m := range all {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeNameOfMachine(m)}}
 		node.Spec.ProviderID, _, _ = unstructured.NestedString(m.Object, "spec", "providerID")
@@ -65,7 +70,7 @@ func newPoolWithDrains(t *testing.T, name string, replicas int) pool {
 // managementKubeconfig returns the kubeconfig of the tests with embedded certificates.
 func managementKubeconfig(t *testing.T) []byte {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(testRig.Stack.KubeconfigPath(component.Test))
+	config, err := clientcmd.LoadFromFile(testRig.Stack.KubeconfigPath(component.TestIdentity))
 	require.NoError(t, err)
 	require.NoError(t, clientcmdapi.FlattenConfig(config))
 	text, err := clientcmd.Write(*config)
@@ -73,8 +78,8 @@ func managementKubeconfig(t *testing.T) []byte {
 	return text
 }
 
-// writeKubeconfig writes the kubeconfig Secret of the Cluster.
-func (s testNamespace) writeKubeconfig(t *testing.T, kubeconfig []byte) {
+// writeKubeconfigSecret writes the kubeconfig Secret of the Cluster.
+func (s testNamespace) writeKubeconfigSecret(t *testing.T, kubeconfig []byte) {
 	t.Helper()
 	secrets := testRig.Kube.CoreV1().Secrets(s.name)
 	secret, err := secrets.Get(t.Context(), s.name+"-kubeconfig", metav1.GetOptions{})
@@ -163,7 +168,7 @@ func (s testNamespace) requirePodStays(t *testing.T, name string) {
 func (s testNamespace) awaitBlockedMachine(t *testing.T, machine, part string) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("Drained is False/Blocked with %q", part), func() (bool, any) {
-		is, why, text := conditionOfObject(t, s.getObject(t, machines, machine), "Drained")
+		is, why, text := conditionOfObject(t, s.getObject(t, machineResource, machine), "Drained")
 		return is == "False" && why == "Blocked" && strings.Contains(text, part), fmt.Sprint(is, " ", why, " ", text)
 	})
 }
@@ -171,7 +176,7 @@ func (s testNamespace) awaitBlockedMachine(t *testing.T, machine, part string) {
 func (s testNamespace) awaitMachineGone(t *testing.T, name string) {
 	t.Helper()
 	rig.Eventually(t, "machine "+name+" is gone", func() (bool, any) {
-		m, err := s.resourceClient(machines).Get(t.Context(), name, metav1.GetOptions{})
+		m, err := s.resourceClient(machineResource).Get(t.Context(), name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil
 		}
@@ -208,7 +213,7 @@ func TestBudgetBlocksADrainUntilItAllowsTheEviction(t *testing.T) {
 	p.awaitPodDeletion(t, "other")
 	budget := "PodDisruptionBudget " + p.name + "/web"
 	p.awaitBlockedMachine(t, name, budget)
-	_, reason, message := conditionOfObject(t, p.getObject(t, machines, name), "Deleting")
+	_, reason, message := conditionOfObject(t, p.getObject(t, machineResource, name), "Deleting")
 	assert.Equal(t, "WaitingForPreDrainHook", reason)
 	assert.Contains(t, message, drainHookAnnotation)
 	cordoned, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -245,10 +250,10 @@ func TestDrainsForClusterAPI(t *testing.T) {
 	}
 	remove := func(t *testing.T, name string) {
 		t.Helper()
-		p.mergePatch(t, machines, name, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
+		p.applyMergePatch(t, machineResource, name, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
 		p.resize(t, len(all))
 		rig.Eventually(t, "machine "+name+" is deleted", func() (bool, any) {
-			m := p.getObject(t, machines, name)
+			m := p.getObject(t, machineResource, name)
 			return m.GetDeletionTimestamp() != nil, m.GetAnnotations()
 		})
 	}
@@ -261,7 +266,7 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		} {
 			p.newDrainRule(t, rule, spec)
 		}
-		p.mergePatch(t, clusters, p.name, `{"metadata":{"labels":{"team":"blue"}}}`)
+		p.applyMergePatch(t, clusterResource, p.name, `{"metadata":{"labels":{"team":"blue"}}}`)
 		p.placePod(t, "early", node, nil)
 		p.placePod(t, "late", node, map[string]string{"app": "late"})
 		p.placePod(t, "job", node, map[string]string{"app": "job"})
@@ -304,17 +309,22 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.newBudget(t, "slow")
 		remove(t, name)
 		p.awaitBlockedMachine(t, name, "PodDisruptionBudget "+p.name+"/slow")
-		p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"spec":{"deletion":{"nodeDrainTimeoutSeconds":1}}}}}`)
+		p.applyMergePatch(
+			t,
+			machineSetResource,
+			p.poolName,
+			`{"spec":{"template":{"spec":{"deletion":{"nodeDrainTimeoutSeconds":1}}}}}`,
+		)
 		p.awaitPodDeletion(t, "slow")
 		p.awaitMachineGone(t, name)
 		assert.NotContains(t, p.countEvictions(t), "slow", "it was deleted, whatever its budget says")
-		p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"spec":{"deletion":null}}}}`)
+		p.applyMergePatch(t, machineSetResource, p.poolName, `{"spec":{"template":{"spec":{"deletion":null}}}}`)
 	})
 	t.Run("a cluster that cannot be reached", func(t *testing.T) {
 		const secret = "canary-of-a-kubeconfig"
 		name, node := next(t)
 		p.placePod(t, "far", node, nil)
-		p.writeKubeconfig(t, []byte("users: ["+secret))
+		p.writeKubeconfigSecret(t, []byte("users: ["+secret))
 		remove(t, name)
 		p.awaitBlockedMachine(
 			t,
@@ -326,7 +336,7 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		places, _, err := testRig.FindLeaks(t.Context(), secret)
 		require.NoError(t, err)
 		assert.Empty(t, places)
-		p.writeKubeconfig(t, managementKubeconfig(t))
+		p.writeKubeconfigSecret(t, managementKubeconfig(t))
 		p.awaitPodDeletion(t, "far")
 		p.awaitMachineGone(t, name)
 	})
@@ -335,20 +345,25 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		hooked := func(want bool) {
 			t.Helper()
 			rig.Eventually(t, fmt.Sprintf("the machine has the hook: %v", want), func() (bool, any) {
-				has := p.getObject(t, machines, name).GetAnnotations()
+				has := p.getObject(t, machineResource, name).GetAnnotations()
 				_, hook := has[drainHookAnnotation]
 				_, excluded := has[excludeDrainAnnotation]
 				return hook == want && excluded == want, has
 			})
 		}
-		p.mergePatch(
+		p.applyMergePatch(
 			t,
-			machineSets,
-			p.setName,
+			machineSetResource,
+			p.poolName,
 			fmt.Sprintf(`{"metadata":{"annotations":{%q:"false"}}}`, drainOptInAnnotation),
 		)
 		hooked(false)
-		p.mergePatch(t, machineSets, p.setName, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, drainOptInAnnotation))
+		p.applyMergePatch(
+			t,
+			machineSetResource,
+			p.poolName,
+			fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, drainOptInAnnotation),
+		)
 		hooked(true)
 		p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
 		hooked(false)

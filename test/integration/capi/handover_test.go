@@ -25,10 +25,10 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "handed", 0)
 	p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
-	p.mergePatch(
+	p.applyMergePatch(
 		t,
-		machineSets,
-		p.setName,
+		machineSetResource,
+		p.poolName,
 		fmt.Sprintf(
 			`{"spec":{"replicas":2,"template":{"metadata":{"labels":{%q:%q}}}}}`,
 			component.WatchFilterLabel,
@@ -38,19 +38,29 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	p.awaitStatus(t, 2)
 	before := p.machineUIDs(t)
 
-	p.handOver(t, component.OurFilter, millwrightFinalizer)
+	p.handOver(t, component.MillwrightFilter, millwrightFinalizer)
 	p.resize(t, 3)
 	p.awaitStatus(t, 3)
 	assert.Subset(t, p.machineUIDs(t), before, "Millwright keeps the machines of Cluster API")
 	third := p.machineUIDs(t)
-	p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"metadata":{"labels":{"by":"millwright"}}}}}`)
+	p.applyMergePatch(
+		t,
+		machineSetResource,
+		p.poolName,
+		`{"spec":{"template":{"metadata":{"labels":{"by":"millwright"}}}}}`,
+	)
 	p.awaitLabel(t, "by", "millwright")
 
 	p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
 	p.resize(t, 4)
 	p.awaitStatus(t, 4)
 	assert.Subset(t, p.machineUIDs(t), third, "Cluster API keeps the machines of Millwright")
-	p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"metadata":{"labels":{"by":"cluster-api"}}}}}`)
+	p.applyMergePatch(
+		t,
+		machineSetResource,
+		p.poolName,
+		`{"spec":{"template":{"metadata":{"labels":{"by":"cluster-api"}}}}}`,
+	)
 	p.awaitLabel(t, "by", "cluster-api")
 	assert.Len(t, p.machineUIDs(t), 4)
 }
@@ -61,7 +71,7 @@ func (p pool) handOver(t *testing.T, filter, finalizer string) {
 	t.Helper()
 	p.patchPool(t, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, component.WatchFilterLabel, filter))
 	rig.Eventually(t, "it has the finalizer "+finalizer, func() (bool, any) {
-		finalizers := p.getObject(t, p.kind, p.setName).GetFinalizers()
+		finalizers := p.getObject(t, p.resource, p.poolName).GetFinalizers()
 		return slices.Equal(finalizers, []string{finalizer}), finalizers
 	})
 }

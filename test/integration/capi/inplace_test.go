@@ -25,25 +25,25 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// updatesNamespace is the name of the namespace, the cluster and the ExtensionConfig of the tests of updates in place.
+// inPlaceNamespace is the name of the namespace, the cluster and the ExtensionConfig of the tests of updates in place.
 // Cluster API allows one extension per namespace, so all these tests share one extension. Each test sets how the
 // extension answers for its deployment.
-const updatesNamespace = "updates"
+const inPlaceNamespace = "updates"
 
 var startExtension = sync.OnceValues(func() (*extension.Server, error) {
 	ctx := context.Background()
-	s, err := makeNamespace(ctx, updatesNamespace, "plane.yaml")
+	s, err := createNamespace(ctx, inPlaceNamespace, "plane.yaml")
 	if err != nil {
 		return nil, err
 	}
 	// core calls the extension again when core restarts, so the extension runs until this process ends
 	server := extension.New()
-	config := server.ExtensionConfig(updatesNamespace, component.WatchFilterLabel, component.UpstreamFilter)
-	_, err = s.client.Resource(extensionConfigs).Create(ctx, config, metav1.CreateOptions{})
+	config := server.ExtensionConfig(inPlaceNamespace, component.WatchFilterLabel, component.UpstreamFilter)
+	_, err = s.client.Resource(extensionConfigResource).Create(ctx, config, metav1.CreateOptions{})
 	return server, err
 })
 
-var extensionConfigs = schema.GroupVersionResource{
+var extensionConfigResource = schema.GroupVersionResource{
 	Group:    "runtime.cluster.x-k8s.io",
 	Version:  "v1beta2",
 	Resource: "extensionconfigs",
@@ -54,7 +54,7 @@ type inPlaceFleet struct {
 	fleet
 	extension *extension.Server
 	// UIDs of all machines and their clones when all machines were available, by kind and name
-	uidsBefore map[string]types.UID
+	originalUIDs map[string]types.UID
 }
 
 // newInPlaceFleet makes a MachineDeployment of three machines, and returns when the machines are available. The
@@ -63,15 +63,15 @@ func newInPlaceFleet(t *testing.T, name string, replacements ...string) inPlaceF
 	t.Helper()
 	server, err := startExtension()
 	require.NoError(t, err)
-	s := startedNamespace(t, updatesNamespace)
+	s := startedNamespace(t, inPlaceNamespace)
 	rig.Eventually(t, "core knows the hooks of the extension", func() (bool, any) {
-		config, err := s.client.Resource(extensionConfigs).Get(t.Context(), updatesNamespace, metav1.GetOptions{})
+		config, err := s.client.Resource(extensionConfigResource).Get(t.Context(), inPlaceNamespace, metav1.GetOptions{})
 		require.NoError(t, err)
 		return extension.IsDiscovered(config)
 	})
 	first, second := name+"-1", name+"-2"
 	s.newInfraTemplate(t, first, "1s", "backend", "inMemory", "node", "provisioning", "startupDuration")
-	s.newInfraTemplate(t, second, startupTime, "backend", "inMemory", "vm", "provisioning", "startupDuration")
+	s.newInfraTemplate(t, second, startupDuration, "backend", "inMemory", "vm", "provisioning", "startupDuration")
 	f := s.newFleet(
 		t,
 		name,
@@ -81,16 +81,16 @@ func newInPlaceFleet(t *testing.T, name string, replacements ...string) inPlaceF
 	return inPlaceFleet{f, server, f.uidsByName(t)}
 }
 
-// startupTime is how long a new machine of the second template takes to start. startupTime does not change machines
-// that have already started.
-const startupTime = "2s"
+// startupDuration is how long a new machine of the second template takes to start. startupDuration does not change
+// machines that have already started.
+const startupDuration = "2s"
 
 // uidsByName returns the UIDs of the fleet's machines and of their clones, by kind and name.
 func (f fleet) uidsByName(t *testing.T) map[string]types.UID {
 	t.Helper()
 	uids := map[string]types.UID{}
-	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := f.resourceClient(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.setName})
+	for _, kind := range []schema.GroupVersionResource{machineResource, devMachineResource, kubeadmConfigResource} {
+		list, err := f.resourceClient(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + f.poolName})
 		require.NoError(t, err)
 		for _, o := range list.Items {
 			uids[kind.Resource+" "+o.GetName()] = o.GetUID()
@@ -103,7 +103,7 @@ func (f fleet) uidsByName(t *testing.T) map[string]types.UID {
 func (u inPlaceFleet) beginUpdate(t *testing.T, want bounds) (verdict func()) {
 	t.Helper()
 	verdict = u.watchBounds(t, want)
-	u.setInfraTemplate(t, u.setName+"-2")
+	u.setInfraTemplate(t, u.poolName+"-2")
 	return verdict
 }
 
@@ -111,49 +111,49 @@ func (u inPlaceFleet) beginUpdate(t *testing.T, want bounds) (verdict func()) {
 // machines and their clones are the same as before, and that no object has a leftover of an update.
 func (u inPlaceFleet) awaitUpdatedMachines(t *testing.T, same int) {
 	t.Helper()
-	u.awaitMachinesOfTemplate(t, u.setName+"-2", 3)
+	u.awaitMachinesOfTemplate(t, u.poolName+"-2", 3)
 	u.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
 	u.awaitConditionMessage(t, "MachinesUpToDate", "True", "UpToDate", "")
 	now, kept := u.uidsByName(t), map[string]int{}
 	for name, uid := range now {
-		if u.uidsBefore[name] == uid {
+		if u.originalUIDs[name] == uid {
 			kind, _, _ := strings.Cut(name, " ")
 			kept[kind]++
 		}
 	}
-	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
+	for _, kind := range []schema.GroupVersionResource{machineResource, devMachineResource, kubeadmConfigResource} {
 		assert.Equal(
 			t,
 			same,
 			kept[kind.Resource],
 			"%s that are the same as before: %v, now %v",
 			kind.Resource,
-			u.uidsBefore,
+			u.originalUIDs,
 			now,
 		)
 	}
-	u.requireMatchesTemplate(t, u.setName+"-2")
+	u.requireMachinesMatchTemplate(t, u.poolName+"-2")
 	assert.NoError(t, u.extension.RefusedRequestsError())
 }
 
-// requireMatchesTemplate asserts that all infrastructure machines match a template and have no field of another
-// template. requireMatchesTemplate also asserts that no object has an annotation of an update in place.
-func (u inPlaceFleet) requireMatchesTemplate(t *testing.T, template string) {
+// requireMachinesMatchTemplate asserts that all infrastructure machines match a template and have no field of another
+// template. requireMachinesMatchTemplate also asserts that no object has an annotation of an update in place.
+func (u inPlaceFleet) requireMachinesMatchTemplate(t *testing.T, template string) {
 	t.Helper()
 	want, _, err := unstructured.NestedMap(
-		u.getObject(t, devTemplates, template).Object,
+		u.getObject(t, devMachineTemplateResource, template).Object,
 		"spec",
 		"template",
 		"spec",
 		"backend",
 	)
 	require.NoError(t, err)
-	for _, kind := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := u.resourceClient(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + u.setName})
+	for _, kind := range []schema.GroupVersionResource{machineResource, devMachineResource, kubeadmConfigResource} {
+		list, err := u.resourceClient(kind).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + u.poolName})
 		require.NoError(t, err)
 		for _, o := range list.Items {
-			assert.Empty(t, updateAnnotations(&o), "%s %s", kind.Resource, o.GetName())
-			if kind != devMachines {
+			assert.Empty(t, inPlaceUpdateAnnotations(&o), "%s %s", kind.Resource, o.GetName())
+			if kind != devMachineResource {
 				continue
 			}
 			backend, _, err := unstructured.NestedMap(o.Object, "spec", "backend")
@@ -163,8 +163,8 @@ func (u inPlaceFleet) requireMatchesTemplate(t *testing.T, template string) {
 	}
 }
 
-// updateAnnotations returns the annotations of an update in place that an object has.
-func updateAnnotations(o *unstructured.Unstructured) (names []string) {
+// inPlaceUpdateAnnotations returns the annotations of an update in place that an object has.
+func inPlaceUpdateAnnotations(o *unstructured.Unstructured) (names []string) {
 	for name := range o.GetAnnotations() {
 		if strings.HasPrefix(name, "in-place-updates.internal.cluster.x-k8s.io/") ||
 			name == "runtime.cluster.x-k8s.io/pending-hooks" {
@@ -178,7 +178,7 @@ func updateAnnotations(o *unstructured.Unstructured) (names []string) {
 // upstreamReplacements returns replacements that make Cluster API reconcile the deployment of this name.
 func upstreamReplacements(name string) []string {
 	return []string{
-		component.WatchFilterLabel + ": " + component.OurFilter,
+		component.WatchFilterLabel + ": " + component.MillwrightFilter,
 		component.WatchFilterLabel + ": " + component.UpstreamFilter,
 		"labels: {pool: NAME}",
 		fmt.Sprintf("labels: {pool: %s, %s: %s}", name, component.WatchFilterLabel, component.UpstreamFilter),
@@ -193,16 +193,16 @@ func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitUpdatedMachines(t, 2)
 	verdict()
-	asked := u.extension.Calls(extension.CanUpdateMachineSet, u.setName)
+	asked := u.extension.Calls(extension.HookCanUpdateMachineSet, u.poolName)
 	assert.Len(t, asked, 1, "it is asked once for each former set")
-	done := u.extension.Calls(extension.UpdateMachine, u.setName)
+	done := u.extension.Calls(extension.HookUpdateMachine, u.poolName)
 	assert.GreaterOrEqual(t, len(done), 4, "each update takes two calls: %v", done)
 }
 
 // inPlaceReplacements returns replacements that make Millwright update the machines of the deployment in place. The
 // arguments surge and unavailable are maxSurge and maxUnavailable.
 func inPlaceReplacements(surge, unavailable int) []string {
-	labels := fmt.Sprintf("labels: {%s: %s}", component.WatchFilterLabel, component.OurFilter)
+	labels := fmt.Sprintf("labels: {%s: %s}", component.WatchFilterLabel, component.MillwrightFilter)
 	return append(
 		rolloutReplacement(
 			fmt.Sprintf(
@@ -238,7 +238,7 @@ func (u inPlaceFleet) awaitAnnotatedMachine(t *testing.T, annotation string) {
 	rig.Eventually(t, "a machine has the annotation "+annotation, func() (bool, any) {
 		all := map[string][]string{}
 		for _, m := range u.listMachines(t) {
-			all[m.GetName()] = updateAnnotations(&m)
+			all[m.GetName()] = inPlaceUpdateAnnotations(&m)
 		}
 		marked := func(names []string) bool { return slices.Contains(names, annotation) }
 		return slices.ContainsFunc(slices.Collect(maps.Values(all)), marked), fmt.Sprint(all, u.conditionLines(t))
@@ -261,11 +261,15 @@ func TestADeploymentIsUpdatedInPlace(t *testing.T) {
 	assert.Equal(t, "2", u.revision(t))
 	text, possible := u.extensionAnswer(t)
 	assert.True(t, possible, text)
-	assert.NotEmpty(t, u.extension.Calls(extension.CanUpdateMachineSet, u.setName), "it is asked about the former set")
+	assert.NotEmpty(
+		t,
+		u.extension.Calls(extension.HookCanUpdateMachineSet, u.poolName),
+		"it is asked about the former set",
+	)
 	names := map[string]int{}
-	for _, call := range u.extension.Calls(extension.UpdateMachine, u.setName) {
+	for _, call := range u.extension.Calls(extension.HookUpdateMachine, u.poolName) {
 		names[call.Name]++
-		assert.Contains(t, call.DesiredState, startupTime, "it is given the new infrastructure machine")
+		assert.Contains(t, call.DesiredState, startupDuration, "it is given the new infrastructure machine")
 	}
 	assert.Len(t, names, 2, "it has updated two machines: %v", names)
 }
@@ -283,7 +287,7 @@ func TestADeploymentIsUpdatedInPlaceWithoutSurge(t *testing.T) {
 func TestMachinesAreReplacedIfTheExtensionDeclines(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "declined", inPlaceReplacements(1, 0)...)
-	u.extension.SetBehaviour(extension.CanUpdateMachineSet, u.setName, extension.Declines)
+	u.extension.SetBehaviour(extension.HookCanUpdateMachineSet, u.poolName, extension.BehaviourDeclines)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitUpdatedMachines(t, 0)
 	verdict()
@@ -291,7 +295,7 @@ func TestMachinesAreReplacedIfTheExtensionDeclines(t *testing.T) {
 	text, possible := u.extensionAnswer(t)
 	assert.False(t, possible, text)
 	assert.Contains(t, text, "DevMachineTemplate", "it says what the extension cannot change")
-	assert.Empty(t, u.extension.Calls(extension.UpdateMachine, u.setName))
+	assert.Empty(t, u.extension.Calls(extension.HookUpdateMachine, u.poolName))
 }
 
 // While the extension does not answer, Millwright does not move or replace any machine, and a condition of the
@@ -299,9 +303,9 @@ func TestMachinesAreReplacedIfTheExtensionDeclines(t *testing.T) {
 func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "unanswered", inPlaceReplacements(1, 0)...)
-	u.extension.SetBehaviour(extension.CanUpdateMachineSet, u.setName, extension.Breaks)
+	u.extension.SetBehaviour(extension.HookCanUpdateMachineSet, u.poolName, extension.BehaviourServerError)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
-	named := "machinedeployment.cluster.x-k8s.io/" + u.name + "/" + u.setName
+	named := "machinedeployment.cluster.x-k8s.io/" + u.name + "/" + u.poolName
 	rig.Eventually(t, "explain names the extension", func() (bool, any) {
 		out, err := testRig.TryRunMillwright(t, "explain", named, "--temporal-address", testRig.Stack.TemporalAddress())
 		return err == nil && strings.Contains(out, "extension") && strings.Contains(out, "500"), out
@@ -309,14 +313,14 @@ func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	u.awaitConditionMessage(t, "Blocked", "True", "ExtensionFailed", "HTTP status 500")
 	text, possible := u.extensionAnswer(t)
 	assert.False(t, possible, text)
-	u.extension.SetBehaviour(extension.CanUpdateMachineSet, u.setName, extension.HangsUp)
-	asked := len(u.extension.Calls(extension.CanUpdateMachineSet, u.setName))
+	u.extension.SetBehaviour(extension.HookCanUpdateMachineSet, u.poolName, extension.BehaviourDisconnects)
+	asked := len(u.extension.Calls(extension.HookCanUpdateMachineSet, u.poolName))
 	rig.Eventually(t, "the extension is asked again", func() (bool, any) {
-		n := len(u.extension.Calls(extension.CanUpdateMachineSet, u.setName))
+		n := len(u.extension.Calls(extension.HookCanUpdateMachineSet, u.poolName))
 		return n > asked, n
 	})
-	assert.Equal(t, u.uidsBefore, u.uidsByName(t), "no machine was made, and none has gone")
-	u.extension.SetBehaviour(extension.CanUpdateMachineSet, u.setName, extension.Works)
+	assert.Equal(t, u.originalUIDs, u.uidsByName(t), "no machine was made, and none has gone")
+	u.extension.SetBehaviour(extension.HookCanUpdateMachineSet, u.poolName, extension.BehaviourWorks)
 	u.awaitUpdatedMachines(t, 2)
 	verdict()
 	u.requireCreatedMachines(t, 4)
@@ -324,10 +328,10 @@ func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 
 // When an update fails, no other update starts, and the failed machine is not replaced. The update continues as soon as
 // the extension succeeds.
-func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
+func TestNoUpdateStartsAfterAFailedUpdate(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "failing", inPlaceReplacements(1, 0)...)
-	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Reports)
+	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourReportsFailure)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	rig.Eventually(t, "core says of one machine that its update has failed", func() (bool, any) {
 		failed := 0
@@ -348,12 +352,12 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 	u.forceReconcile(t)
 	inProgress := 0
 	for _, m := range u.listMachines(t) {
-		if slices.Contains(updateAnnotations(&m), updateInProgressAnnotation) {
+		if slices.Contains(inPlaceUpdateAnnotations(&m), updateInProgressAnnotation) {
 			inProgress++
 		}
 	}
 	assert.Equal(t, 1, inProgress, "no other update has begun")
-	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
+	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourWorks)
 	u.awaitUpdatedMachines(t, 2)
 	verdict()
 	u.requireCreatedMachines(t, 4)
@@ -365,17 +369,17 @@ func TestADeploymentWaitsForAnUpdateThatFails(t *testing.T) {
 func TestDeploymentIsRolledBackDuringAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "turned", inPlaceReplacements(1, 0)...)
-	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Holds)
+	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourNeverCompletes)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
-	u.setInfraTemplate(t, u.setName+"-1")
+	u.setInfraTemplate(t, u.poolName+"-1")
 	u.forceReconcile(t) // reconcile again after the change, so that a wrong decision of Millwright would become visible
-	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
-	u.awaitMachinesOfTemplate(t, u.setName+"-1", 3)
+	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourWorks)
+	u.awaitMachinesOfTemplate(t, u.poolName+"-1", 3)
 	u.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
 	verdict()
 	u.requireCreatedMachines(t, 4)
-	u.requireMatchesTemplate(t, u.setName+"-1")
+	u.requireMachinesMatchTemplate(t, u.poolName+"-1")
 }
 
 // The deployment is scaled down while the rollout is paused in the middle of an update. The surplus machine is deleted,
@@ -383,7 +387,7 @@ func TestDeploymentIsRolledBackDuringAnInPlaceUpdate(t *testing.T) {
 func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "smaller", inPlaceReplacements(0, 1)...)
-	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Holds)
+	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourNeverCompletes)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 3, minAvailable: 1})
 	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
 	u.patchPool(t, `{"spec":{"paused":true}}`)
@@ -393,10 +397,10 @@ func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 		n := len(u.listMachines(t))
 		return n == 2, fmt.Sprint(n, u.conditionLines(t))
 	})
-	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
-	half := map[string]int{u.setName + "-1": 1, u.setName + "-2": 1}
+	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourWorks)
+	half := map[string]int{u.poolName + "-1": 1, u.poolName + "-2": 1}
 	rig.Eventually(t, "the update that had begun has ended, and two machines are available", func() (bool, any) {
-		made, counts := u.machinesByTemplate(t), u.statusCounts(t)
+		made, counts := u.countMachinesByTemplate(t), u.statusCounts(t)
 		return maps.Equal(made, half) &&
 				slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(
 				made,
@@ -405,28 +409,28 @@ func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 			)
 	})
 	u.patchPool(t, `{"spec":{"paused":false}}`)
-	u.awaitMachinesOfTemplate(t, u.setName+"-2", 2)
+	u.awaitMachinesOfTemplate(t, u.poolName+"-2", 2)
 	verdict()
 	u.requireCreatedMachines(t, 3)
-	u.requireMatchesTemplate(t, u.setName+"-2")
+	u.requireMachinesMatchTemplate(t, u.poolName+"-2")
 }
 
 // Each process is killed in the middle of updates: the worker when a machine has just been handed over, the bridge when
 // the update has started, and core while the extension handles calls.
 func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
 	u := newInPlaceFleet(t, "resumed", inPlaceReplacements(1, 0)...)
-	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Holds)
+	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourNeverCompletes)
 	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
 	u.awaitAnnotatedMachine(t, updateInProgressAnnotation)
 	killAndRestartProcess(t, component.Worker)
 	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
 	killAndRestartProcess(t, component.Bridge)
 	rig.Eventually(t, "the extension is at work", func() (bool, any) {
-		n := len(u.extension.Calls(extension.UpdateMachine, u.setName))
+		n := len(u.extension.Calls(extension.HookUpdateMachine, u.poolName))
 		return n > 0, n
 	})
 	killAndRestartProcess(t, component.ClusterAPICore)
-	u.extension.SetBehaviour(extension.UpdateMachine, u.setName, extension.Works)
+	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourWorks)
 	u.awaitUpdatedMachines(t, 2)
 	verdict()
 	u.requireCreatedMachines(t, 4)

@@ -43,37 +43,37 @@ func TestRecordClusterAPIHistories(t *testing.T) {
 func recordSetHistories(t *testing.T) {
 	p := newPool(t, "recorded", 0)
 	query := runsQuery(rig.Installation.ID(run.KindClusterAPISet, p.kubeRef(t)))
-	p.mergePatch(
+	p.applyMergePatch(
 		t,
-		machineSets,
-		p.setName,
+		machineSetResource,
+		p.poolName,
 		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"nowhere"}}}}}`,
 	)
 	p.awaitConditionMessage(t, "MachinesCreated", "False", "TemplateNotFound", "")
 	record.SaveHistories(t, testRig, "clusterapiset/without-a-template", query+record.OpenRunsCondition)
-	p.mergePatch(
+	p.applyMergePatch(
 		t,
-		machineSets,
-		p.setName,
+		machineSetResource,
+		p.poolName,
 		fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, p.name),
 	)
 	p.awaitStatus(t, 2)
 	calm := func() string { // calm waits for the end of the set's run, so that the next situation has its own history
 		t.Helper()
-		lastRunOfQuery(t, query)
+		awaitLastRunQuery(t, query)
 		return query + record.EndedRunsCondition
 	}
 	record.SaveHistories(t, testRig, "clusterapiset/created", calm(), "CreateClusterAPIMachines")
 
-	p.mergePatch(t, machineSets, p.setName, `{"spec":{"template":{"metadata":{"labels":{"rank":"new"}}}}}`)
+	p.applyMergePatch(t, machineSetResource, p.poolName, `{"spec":{"template":{"metadata":{"labels":{"rank":"new"}}}}}`)
 	p.awaitLabel(t, "rank", "new")
 	record.SaveHistories(t, testRig, "clusterapiset/synced", calm(), "SyncClusterAPIMachines")
 
 	m := p.listMachines(t)[0]
-	p.mergePatch(t, machines, m.GetName(), `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
+	p.applyMergePatch(t, machineResource, m.GetName(), `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
 	p.awaitStatus(t, 2)
 	record.SaveHistories(t, testRig, "clusterapiset/released", calm(), "ReleaseClusterAPIMachines")
-	p.mergePatch(t, machines, m.GetName(), fmt.Sprintf(`{"metadata":{"labels":{"pool":%q}}}`, p.setName))
+	p.applyMergePatch(t, machineResource, m.GetName(), fmt.Sprintf(`{"metadata":{"labels":{"pool":%q}}}`, p.poolName))
 	p.awaitCounts(t, 2)
 	p.awaitStatus(t, 2)
 	record.SaveHistories(t, testRig, "clusterapiset/adopted", calm(), "AdoptClusterAPIMachines")
@@ -82,32 +82,35 @@ func recordSetHistories(t *testing.T) {
 	p.awaitStatus(t, 1)
 	record.SaveHistories(t, testRig, "clusterapiset/shrunk", calm(), "DeleteClusterAPIMachines")
 	p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
-	p.handOver(t, component.OurFilter, millwrightFinalizer)
-	require.NoError(t, p.resourceClient(machineSets).Delete(t.Context(), p.setName, metav1.DeleteOptions{}))
+	p.handOver(t, component.MillwrightFilter, millwrightFinalizer)
+	require.NoError(t, p.resourceClient(machineSetResource).Delete(t.Context(), p.poolName, metav1.DeleteOptions{}))
 	p.awaitPoolGone(t)
-	record.SaveHistories(t, testRig, "clusterapiset/deleted", lastRunOfQuery(t, query))
+	record.SaveHistories(t, testRig, "clusterapiset/deleted", awaitLastRunQuery(t, query))
 }
 
 // recordInPlaceHistories records a deployment that a runtime extension updates in place: the old set hands machines
 // over, and the current set begins the machines' updates.
 func recordInPlaceHistories(t *testing.T) {
 	u := newInPlaceFleet(t, "recorded-updates", inPlaceReplacements(1, 0)...)
-	u.setInfraTemplate(t, u.setName+"-2")
+	u.setInfraTemplate(t, u.poolName+"-2")
 	u.awaitUpdatedMachines(t, 2)
 	record.SaveHistories(
 		t,
 		testRig,
 		"clusterapirollout/updated-in-place",
-		u.rolloutQuery(t, 2)+record.EndedRunsCondition,
+		u.queryForRevision(t, 2)+record.EndedRunsCondition,
 		"AskExtension",
 	)
-	sets := fmt.Sprintf(`WorkflowType = "ClusterAPISet" AND MachineDeployment = %q`, u.setName) + record.EndedRunsCondition
+	sets := fmt.Sprintf(
+		`WorkflowType = "ClusterAPISet" AND MachineDeployment = %q`,
+		u.poolName,
+	) + record.EndedRunsCondition
 	record.SaveHistories(t, testRig, "clusterapiset/moved", sets, "MoveClusterAPIMachines")
 	record.SaveHistories(t, testRig, "clusterapiset/updated-in-place", sets, "UpdateClusterAPIMachines")
 }
 
-// lastRunOfQuery waits until all runs of a query have ended, and returns the query for the newest run.
-func lastRunOfQuery(t *testing.T, query string) string {
+// awaitLastRunQuery waits until all runs of a query have ended, and returns the query for the newest run.
+func awaitLastRunQuery(t *testing.T, query string) string {
 	t.Helper()
 	rig.Eventually(t, "all runs have ended", func() (bool, any) {
 		open := testRig.Workflows(t, query+record.OpenRunsCondition)
@@ -127,7 +130,7 @@ func recordDeploymentHistories(t *testing.T) {
 	record.SaveHistories(t, testRig, "clusterapideployment/without-a-template", query+record.OpenRunsCondition)
 	f.newInfraTemplate(t, "recorded-fleet-2")
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) {
-		made := f.machinesByTemplate(t)
+		made := f.countMachinesByTemplate(t)
 		return made["recorded-fleet-2"] > 0, made
 	})
 	record.SaveHistories(t, testRig, "clusterapideployment/rolling", query+record.OpenRunsCondition)
@@ -137,8 +140,8 @@ func recordDeploymentHistories(t *testing.T) {
 	f.setInfraTemplate(t, "recorded-fleet-3")
 	f.awaitMachinesOfTemplate(t, "recorded-fleet-3", 3)
 	f.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
-	record.SaveHistories(t, testRig, "clusterapirollout/superseded", f.rolloutQuery(t, 2)+record.EndedRunsCondition)
-	record.SaveHistories(t, testRig, "clusterapirollout/completed", f.rolloutQuery(t, 3)+record.EndedRunsCondition)
+	record.SaveHistories(t, testRig, "clusterapirollout/superseded", f.queryForRevision(t, 2)+record.EndedRunsCondition)
+	record.SaveHistories(t, testRig, "clusterapirollout/completed", f.queryForRevision(t, 3)+record.EndedRunsCondition)
 	rig.Eventually(t, "it has settled", func() (bool, any) {
 		list := testRig.Workflows(t, query+` AND ExecutionStatus = "ContinuedAsNew"`)
 		return len(list) > 0, list
@@ -149,18 +152,18 @@ func recordDeploymentHistories(t *testing.T) {
 		"clusterapideployment/continued-as-new",
 		query+` AND ExecutionStatus = "ContinuedAsNew"`,
 	)
-	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
+	require.NoError(t, f.resourceClient(machineDeploymentResource).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}))
 	f.awaitPoolGone(t)
-	record.SaveHistories(t, testRig, "clusterapideployment/deleted", lastRunOfQuery(t, query))
+	record.SaveHistories(t, testRig, "clusterapideployment/deleted", awaitLastRunQuery(t, query))
 }
 
 // rolloutsQuery returns a query for the rollouts of the fleet.
 func (f fleet) rolloutsQuery() string {
-	return fmt.Sprintf("WorkflowType = %q AND MachineDeployment = %q", run.KindClusterAPIRollout, f.setName)
+	return fmt.Sprintf("WorkflowType = %q AND MachineDeployment = %q", run.KindClusterAPIRollout, f.poolName)
 }
 
-// rolloutQuery returns a query for the rollout of a revision.
-func (f fleet) rolloutQuery(t *testing.T, revision int64) string {
+// queryForRevision returns a query for the rollout of a revision.
+func (f fleet) queryForRevision(t *testing.T, revision int64) string {
 	t.Helper()
 	return runsQuery(rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), revision))
 }
@@ -173,7 +176,7 @@ func recordStagedRolloutHistories(t *testing.T) {
 	testRig.CreatePolicy(
 		t,
 		f.name,
-		f.setName,
+		f.poolName,
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
 	id := rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t))
@@ -183,16 +186,16 @@ func recordStagedRolloutHistories(t *testing.T) {
 	waits := func(revision int64) {
 		t.Helper()
 		rig.Eventually(t, "it waits for a person", func() (bool, any) {
-			list := testRig.Workflows(t, f.rolloutQuery(t, revision)+record.OpenRunsCondition+" AND Step = 'await-approval'")
+			list := testRig.Workflows(t, f.queryForRevision(t, revision)+record.OpenRunsCondition+" AND Step = 'await-approval'")
 			return len(list) == 1, f.conditionLines(t)
 		})
 	}
 	ask := func(command request.Command) {
 		t.Helper()
-		f.requestUpdate(t, run.RequestInput{Command: command, Reason: "a recording"})
+		f.requestByUpdate(t, run.RequestInput{Command: command, Reason: "a recording"})
 	}
 	waits(2)
-	record.SaveHistories(t, testRig, "clusterapirollout/waiting", f.rolloutQuery(t, 2)+record.OpenRunsCondition)
+	record.SaveHistories(t, testRig, "clusterapirollout/waiting", f.queryForRevision(t, 2)+record.OpenRunsCondition)
 	ask(request.Pause)
 	ask(request.Resume)
 	waits(2)
@@ -201,10 +204,10 @@ func recordStagedRolloutHistories(t *testing.T) {
 		testRig.Temporal.CancelWorkflow(t.Context(), rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), ""),
 	)
 	rig.Eventually(t, "the rollout is held", func() (bool, any) {
-		held := f.getObject(t, machineDeployments, f.setName).GetAnnotations()[v1alpha1.AnnotationRolloutHold]
+		held := f.getObject(t, machineDeploymentResource, f.poolName).GetAnnotations()[v1alpha1.AnnotationRolloutHold]
 		return held != "", f.conditionLines(t)
 	})
-	record.SaveHistories(t, testRig, "clusterapirollout/cancelled", f.rolloutQuery(t, 2)+record.EndedRunsCondition)
+	record.SaveHistories(t, testRig, "clusterapirollout/cancelled", f.queryForRevision(t, 2)+record.EndedRunsCondition)
 	ask(request.Resume)
 	waits(2)
 	require.NoError(t, testRig.Temporal.TerminateWorkflow(t.Context(), id, "", "a recording"))
@@ -216,11 +219,11 @@ func recordStagedRolloutHistories(t *testing.T) {
 	testRig.AwaitRolloutFollower(t, rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), id)
 	ask(request.Approve)
 	f.awaitMachinesOfTemplate(t, "recorded-stages-2", 3)
-	record.SaveHistories(t, testRig, "clusterapirollout/followed", f.rolloutQuery(t, 2)+record.EndedRunsCondition)
+	record.SaveHistories(t, testRig, "clusterapirollout/followed", f.queryForRevision(t, 2)+record.EndedRunsCondition)
 	record.SaveHistories(t, testRig, "clusterapideployment/following", runsQuery(id))
 	f.handOver(t, component.UpstreamFilter, upstreamDeploymentFinalizer)
-	record.SaveHistories(t, testRig, "clusterapideployment/handed-over", lastRunOfQuery(t, runsQuery(id)))
-	require.NoError(t, f.resourceClient(machineDeployments).Delete(t.Context(), f.setName, metav1.DeleteOptions{}))
+	record.SaveHistories(t, testRig, "clusterapideployment/handed-over", awaitLastRunQuery(t, runsQuery(id)))
+	require.NoError(t, f.resourceClient(machineDeploymentResource).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}))
 	f.awaitPoolGone(t)
 }
 
@@ -230,7 +233,7 @@ func recordRollbackHistories(t *testing.T) {
 	testRig.CreatePolicy(
 		t,
 		f.name,
-		f.setName,
+		f.poolName,
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
 	)
 	f.awaitMachinesOfTemplate(t, f.name, 1)
@@ -239,11 +242,11 @@ func recordRollbackHistories(t *testing.T) {
 		t,
 		fmt.Sprintf(
 			`{"metadata":{"annotations":{%q:"10"}},"spec":{"template":{"spec":{"infrastructureRef":{"name":"recorded-late-2"}}}}}`,
-			annotationProgressDeadline,
+			progressDeadlineAnnotation,
 		),
 	)
 	rig.Eventually(t, "it goes back by itself", func() (bool, any) {
-		progress := f.getObject(t, machineDeployments, f.setName).GetAnnotations()[v1alpha1.AnnotationRolloutProgress]
+		progress := f.getObject(t, machineDeploymentResource, f.poolName).GetAnnotations()[v1alpha1.AnnotationRolloutProgress]
 		return strings.Contains(progress, `"pin":`), f.conditionLines(t)
 	})
 	f.awaitMachinesOfTemplate(t, f.name, 1)
@@ -251,7 +254,7 @@ func recordRollbackHistories(t *testing.T) {
 		t,
 		testRig,
 		"clusterapirollout/rolled-back",
-		f.rolloutQuery(t, 2)+record.EndedRunsCondition,
+		f.queryForRevision(t, 2)+record.EndedRunsCondition,
 		"ReportClusterAPIDeployment",
 	)
 }
@@ -267,7 +270,12 @@ func recordDrainHistories(t *testing.T) {
 		app := fmt.Sprintf("app-%d", n)
 		p.placePod(t, app, nodeNameOfMachine(m), map[string]string{"app": app})
 		p.newBudget(t, app)
-		p.mergePatch(t, machines, m.GetName(), `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
+		p.applyMergePatch(
+			t,
+			machineResource,
+			m.GetName(),
+			`{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`,
+		)
 		p.resize(t, len(all)-1-n)
 		p.awaitBlockedMachine(t, m.GetName(), "PodDisruptionBudget "+p.name+"/"+app)
 		return m.GetName(), runsQuery(

@@ -21,15 +21,15 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 		p := newPool(t, name, 0)
 		if filter == component.UpstreamFilter {
 			p.handOver(t, filter, upstreamSetFinalizer)
-			p.mergePatch(
+			p.applyMergePatch(
 				t,
-				machineSets,
-				p.setName,
+				machineSetResource,
+				p.poolName,
 				fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{%q:%q}}}}}`, component.WatchFilterLabel, filter),
 			)
 		}
 		time.Sleep(5 * time.Second) // the requests for the creation of the set are not counted
-		before := len(testRig.AuditedRequests(t, requestsOfUsers(users)))
+		before := len(testRig.AuditedRequests(t, matchRequestsOfUsers(users)))
 		began := time.Now()
 		p.resize(t, n)
 		p.awaitCounts(t, n)
@@ -43,7 +43,7 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 		t.Logf(
 			"%s: %d requests a machine of %v; objects after %.1f s, ready after %.1f s, gone after %.1f s",
 			filter,
-			(len(testRig.AuditedRequests(t, requestsOfUsers(users)))-before)/n,
+			(len(testRig.AuditedRequests(t, matchRequestsOfUsers(users)))-before)/n,
 			users,
 			objects.Seconds(),
 			ready.Seconds(),
@@ -51,17 +51,17 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 		)
 	}
 	count(
-		component.OurFilter,
+		component.MillwrightFilter,
 		"ours-ten",
 		component.WorkerIdentity,
 		component.BridgeIdentity,
 		component.ClusterAPIIdentity,
 	)
 	count(component.UpstreamFilter, "theirs-ten", component.ClusterAPIIdentity)
-	count(component.OurFilter, "ours-again", component.WorkerIdentity, component.BridgeIdentity)
+	count(component.MillwrightFilter, "ours-again", component.WorkerIdentity, component.BridgeIdentity)
 }
 
-func requestsOfUsers(users []string) func(rig.AuditedRequest) bool {
+func matchRequestsOfUsers(users []string) func(rig.AuditedRequest) bool {
 	return func(a rig.AuditedRequest) bool {
 		return slices.Contains(users, a.User.Username)
 	}

@@ -27,13 +27,13 @@ import (
 // pool is a MachineSet or MachineDeployment of a namespace that Millwright reconciles.
 type pool struct {
 	testNamespace
-	kind    schema.GroupVersionResource
-	setName string // name of the set or deployment, and value of the label pool of its machines
+	resource schema.GroupVersionResource
+	poolName string // name of the set or deployment, and value of the label pool of its machines
 }
 
-// makeSharedNamespace makes the cluster for all tests that do not change the cluster itself.
-var makeSharedNamespace = sync.OnceValue(func() error {
-	_, err := makeNamespace(context.Background(), "shared", "plane.yaml")
+// createSharedNamespace makes the cluster for all tests that do not change the cluster itself.
+var createSharedNamespace = sync.OnceValue(func() error {
+	_, err := createNamespace(context.Background(), "shared", "plane.yaml")
 	return err
 })
 
@@ -47,7 +47,7 @@ func newPool(t *testing.T, name string, replicas int) pool {
 // sharedNamespace waits until the control plane of the shared cluster runs, and returns the cluster's namespace.
 func sharedNamespace(t *testing.T) testNamespace {
 	t.Helper()
-	require.NoError(t, makeSharedNamespace())
+	require.NoError(t, createSharedNamespace())
 	return startedNamespace(t, "shared")
 }
 
@@ -80,7 +80,7 @@ func (s testNamespace) newPool(t *testing.T, name string, replicas int) pool {
 			fmt.Sprintf("replicas: %d", replicas),
 		),
 	)
-	return pool{s, machineSets, name}
+	return pool{s, machineSetResource, name}
 }
 
 // resize sets spec.replicas.
@@ -92,11 +92,11 @@ func (p pool) resize(t *testing.T, replicas int) {
 // patchPool applies a merge patch to the set or the deployment.
 func (p pool) patchPool(t *testing.T, patch string) {
 	t.Helper()
-	p.mergePatch(t, p.kind, p.setName, patch)
+	p.applyMergePatch(t, p.resource, p.poolName, patch)
 }
 
-// mergePatch applies a merge patch to an object.
-func (s testNamespace) mergePatch(t *testing.T, resource schema.GroupVersionResource, name, patch string) {
+// applyMergePatch applies a merge patch to an object.
+func (s testNamespace) applyMergePatch(t *testing.T, resource schema.GroupVersionResource, name, patch string) {
 	t.Helper()
 	_, err := s.resourceClient(resource).
 		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
@@ -106,16 +106,17 @@ func (s testNamespace) mergePatch(t *testing.T, resource schema.GroupVersionReso
 // listMachines returns the machines of the set or deployment.
 func (p pool) listMachines(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	list, err := p.resourceClient(machines).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.setName})
+	list, err := p.resourceClient(machineResource).
+		List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.poolName})
 	require.NoError(t, err)
 	return list.Items
 }
 
-// countObjects returns how many machines, infrastructure machines and bootstrap configurations the set has.
-func (p pool) countObjects(ctx context.Context) (text string, err error) {
+// describeObjectCounts returns how many machines, infrastructure machines and bootstrap configurations the set has.
+func (p pool) describeObjectCounts(ctx context.Context) (text string, err error) {
 	var n []int
-	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := p.resourceClient(resource).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.setName})
+	for _, resource := range []schema.GroupVersionResource{machineResource, devMachineResource, kubeadmConfigResource} {
+		list, err := p.resourceClient(resource).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.poolName})
 		if err != nil {
 			return "", err
 		}
@@ -128,7 +129,7 @@ func (p pool) countObjects(ctx context.Context) (text string, err error) {
 func (p pool) awaitCounts(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines, each with its clones", n), func() (bool, any) {
-		counts, err := p.countObjects(t.Context())
+		counts, err := p.describeObjectCounts(t.Context())
 		return err == nil && counts == fmt.Sprint([]int{n, n, n}), fmt.Sprint(counts, err)
 	})
 }
@@ -136,7 +137,7 @@ func (p pool) awaitCounts(t *testing.T, n int) {
 // requireCounts asserts that the set now has n machines, and n clones of each template.
 func (p pool) requireCounts(t *testing.T, n int) {
 	t.Helper()
-	counts, err := p.countObjects(t.Context())
+	counts, err := p.describeObjectCounts(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, fmt.Sprint([]int{n, n, n}), counts)
 }
@@ -145,20 +146,20 @@ func (p pool) requireCounts(t *testing.T, n int) {
 // returns when Millwright has decided.
 func (p pool) forceReconcile(t *testing.T) {
 	t.Helper()
-	if p.kind == machineSets {
-		testRig.ForceReconcile(t, run.KindClusterAPISet, p.name, p.setName)
+	if p.resource == machineSetResource {
+		testRig.ForceReconcile(t, run.KindClusterAPISet, p.name, p.poolName)
 		return
 	}
-	testRig.ForceReconcile(t, run.KindClusterAPIDeployment, p.name, p.setName)
+	testRig.ForceReconcile(t, run.KindClusterAPIDeployment, p.name, p.poolName)
 	for _, s := range (fleet{p}).listSets(t) {
 		testRig.ForceReconcile(t, run.KindClusterAPISet, p.name, s.GetName())
 	}
 }
 
-// condition returns the status, reason and message of a condition.
-func (p pool) condition(t *testing.T, kind string) (status, reason, message string) {
+// readCondition returns the status, reason and message of a condition.
+func (p pool) readCondition(t *testing.T, kind string) (status, reason, message string) {
 	t.Helper()
-	return conditionOfObject(t, p.getObject(t, p.kind, p.setName), kind)
+	return conditionOfObject(t, p.getObject(t, p.resource, p.poolName), kind)
 }
 
 func conditionOfObject(t *testing.T, o *unstructured.Unstructured, kind string) (status, reason, message string) {
@@ -178,7 +179,7 @@ func conditionOfObject(t *testing.T, o *unstructured.Unstructured, kind string) 
 func (p pool) awaitConditionMessage(t *testing.T, kind, status, reason, part string) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("condition %s is %s/%s with %q", kind, status, reason, part), func() (bool, any) {
-		is, why, text := p.condition(t, kind)
+		is, why, text := p.readCondition(t, kind)
 		return is == status && why == reason && strings.Contains(text, part), fmt.Sprint(is, " ", why, " ", text)
 	})
 }
@@ -196,7 +197,7 @@ func (p pool) awaitStatus(t *testing.T, n int) {
 // statusCounts returns the numbers of the status: replicas, ready, available and up-to-date replicas.
 func (p pool) statusCounts(t *testing.T) (counts []int64) {
 	t.Helper()
-	o := p.getObject(t, p.kind, p.setName).Object
+	o := p.getObject(t, p.resource, p.poolName).Object
 	for _, field := range []string{"replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"} {
 		count, _, err := unstructured.NestedInt64(o, "status", field)
 		require.NoError(t, err)
@@ -208,8 +209,8 @@ func (p pool) statusCounts(t *testing.T) (counts []int64) {
 // awaitPoolGone waits until the set or deployment does not exist.
 func (p pool) awaitPoolGone(t *testing.T) {
 	t.Helper()
-	rig.Eventually(t, p.kind.Resource+" "+p.setName+" is gone", func() (bool, any) {
-		o, err := p.resourceClient(p.kind).Get(t.Context(), p.setName, metav1.GetOptions{})
+	rig.Eventually(t, p.resource.Resource+" "+p.poolName+" is gone", func() (bool, any) {
+		o, err := p.resourceClient(p.resource).Get(t.Context(), p.poolName, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), o
 	})
 }
@@ -220,15 +221,15 @@ func TestSetIsScaledFromZeroToThreeToOneAndDeleted(t *testing.T) {
 	p.resize(t, 3)
 	p.awaitCounts(t, 3)
 	p.awaitStatus(t, 3)
-	status, reason, message := p.condition(t, "ScalingUp")
+	status, reason, message := p.readCondition(t, "ScalingUp")
 	assert.Equal(t, []string{"False", "NotScalingUp", ""}, []string{status, reason, message})
 	for _, m := range p.listMachines(t) {
 		owner := metav1.GetControllerOf(&m)
 		require.NotNil(t, owner)
 		assert.Equal(t, "MachineSet", owner.Kind)
-		assert.Equal(t, p.setName, m.GetLabels()["cluster.x-k8s.io/set-name"])
+		assert.Equal(t, p.poolName, m.GetLabels()["cluster.x-k8s.io/set-name"])
 		assert.Equal(t, component.UpstreamFilter, m.GetLabels()[component.WatchFilterLabel])
-		infra := p.getObject(t, devMachines, m.GetName())
+		infra := p.getObject(t, devMachineResource, m.GetName())
 		assert.Equal(
 			t,
 			"Machine",
@@ -240,27 +241,27 @@ func TestSetIsScaledFromZeroToThreeToOneAndDeleted(t *testing.T) {
 		assert.Equal(t, p.name, infra.GetAnnotations()["cluster.x-k8s.io/cloned-from-name"])
 		assert.Equal(t, "blue", infra.GetAnnotations()["example.com/team"])
 	}
-	set := p.getObject(t, machineSets, p.setName)
+	set := p.getObject(t, machineSetResource, p.poolName)
 	assert.Equal(t, []string{"machine.sapcloud.io/cluster-api"}, set.GetFinalizers())
 	require.Len(t, set.GetOwnerReferences(), 1, "it stands alone, so the Cluster owns it")
 	assert.Equal(t, "Cluster", set.GetOwnerReferences()[0].Kind)
-	template := p.getObject(t, devTemplates, p.name)
+	template := p.getObject(t, devMachineTemplateResource, p.name)
 	assert.Equal(t, p.name, template.GetLabels()[clusterLabel])
 
 	p.resize(t, 1)
 	p.awaitCounts(t, 1)
-	require.NoError(t, p.resourceClient(machineSets).Delete(t.Context(), p.setName, metav1.DeleteOptions{}))
+	require.NoError(t, p.resourceClient(machineSetResource).Delete(t.Context(), p.poolName, metav1.DeleteOptions{}))
 	p.awaitCounts(t, 0)
 	p.awaitPoolGone(t)
 }
 
-func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
+func TestASetWaitsForItsTemplateAndContinuesAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "template", 0)
-	p.mergePatch(
+	p.applyMergePatch(
 		t,
-		machineSets,
-		p.setName,
+		machineSetResource,
+		p.poolName,
 		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"absent"}}}}}`,
 	)
 	p.awaitConditionMessage(
@@ -270,16 +271,16 @@ func TestASetWithoutItsTemplateIsBlockedAndWokenAtOnce(t *testing.T) {
 		"ScalingUp",
 		"Scaling up from 0 to 2 replicas is blocked because:\n* DevMachineTemplate does not exist",
 	)
-	_, reason, _ := p.condition(t, "MachinesCreated")
+	_, reason, _ := p.readCondition(t, "MachinesCreated")
 	assert.Equal(t, "TemplateNotFound", reason)
-	_, reason, _ = p.condition(t, "Blocked")
+	_, reason, _ = p.readCondition(t, "Blocked")
 	assert.Equal(t, "TemplateNotFound", reason)
-	counts, err := p.countObjects(t.Context())
+	counts, err := p.describeObjectCounts(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "[0 0 0]", counts, "no machine, and no bootstrap configuration is left over")
 
 	p.newInfraTemplate(t, "absent")
-	// TestATemplateWakesTheSetsThatWaitForIt of k8sbridge/watch proves that the new template wakes the set
+	// TestATemplateSignalsTheSetsThatWaitForIt of k8sbridge/watch proves that the new template wakes the set
 	p.awaitCounts(t, 2)
 }
 
@@ -290,10 +291,10 @@ func TestTemplateIsCreatedWhileWorkerAndBridgeAreDown(t *testing.T) {
 	p := newPool(t, "orphaned", 0)
 	f := p.newFleet(t, "stranded", 1)
 	f.awaitMachinesOfTemplate(t, f.name, 1)
-	p.mergePatch(
+	p.applyMergePatch(
 		t,
-		machineSets,
-		p.setName,
+		machineSetResource,
+		p.poolName,
 		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"late"}}}}}`,
 	)
 	f.setInfraTemplate(t, "late")
@@ -303,7 +304,7 @@ func TestTemplateIsCreatedWhileWorkerAndBridgeAreDown(t *testing.T) {
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Bridge))
 	p.newInfraTemplate(t, "late")
 	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Bridge))
-	p.requireCreatedMachinesExactly(t, 2, 2)
+	p.awaitAndRequireCreatedMachines(t, 2, 2)
 	f.awaitMachinesOfTemplate(t, "late", 1)
 	f.requireCreatedMachines(t, 2)
 }
@@ -311,28 +312,33 @@ func TestTemplateIsCreatedWhileWorkerAndBridgeAreDown(t *testing.T) {
 func TestInPlaceChangesReachMachinesAndClones(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "inplace", 0)
-	p.mergePatch(t, machineSets, p.setName, `{"spec":{"replicas":1,"template":{"metadata":{"labels":{"tier":"old"}}}}}`)
+	p.applyMergePatch(
+		t,
+		machineSetResource,
+		p.poolName,
+		`{"spec":{"replicas":1,"template":{"metadata":{"labels":{"tier":"old"}}}}}`,
+	)
 	p.awaitCounts(t, 1)
 	m := p.listMachines(t)[0]
 	name, uid := m.GetName(), m.GetUID()
-	p.mergePatch(
+	p.applyMergePatch(
 		t,
-		machineSets,
-		p.setName,
+		machineSetResource,
+		p.poolName,
 		`{"spec":{"template":{"metadata":{"labels":{"tier":null,"rank":"new"}},"spec":{"deletion":{"nodeDrainTimeoutSeconds":7}}}}}`,
 	)
 	rig.Eventually(t, "the machine and its clones have the new label and not the old one", func() (bool, any) {
-		m := p.getObject(t, machines, name)
+		m := p.getObject(t, machineResource, name)
 		drain, _, _ := unstructured.NestedInt64(m.Object, "spec", "deletion", "nodeDrainTimeoutSeconds")
 		ok, seen := drain == 7, []any{drain}
-		for _, labels := range []map[string]string{m.GetLabels(), p.getObject(t, devMachines, name).GetLabels(), p.getObject(t, kubeadmConfigs, name).GetLabels()} {
+		for _, labels := range []map[string]string{m.GetLabels(), p.getObject(t, devMachineResource, name).GetLabels(), p.getObject(t, kubeadmConfigResource, name).GetLabels()} {
 			_, old := labels["tier"]
 			ok = ok && !old && labels["rank"] == "new"
 			seen = append(seen, labels)
 		}
 		return ok, seen
 	})
-	assert.Equal(t, uid, p.getObject(t, machines, name).GetUID(), "the same machine")
+	assert.Equal(t, uid, p.getObject(t, machineResource, name).GetUID(), "the same machine")
 }
 
 // killAndRestartProcess kills a process with SIGKILL and restarts the process.
@@ -349,12 +355,12 @@ func (p pool) newHealthCheck(t *testing.T) {
 		"apiVersion": "cluster.x-k8s.io/v1beta2",
 		"kind":       "MachineHealthCheck",
 		"metadata": map[string]any{
-			"name":   p.setName,
+			"name":   p.poolName,
 			"labels": map[string]any{component.WatchFilterLabel: component.UpstreamFilter},
 		},
 		"spec": map[string]any{
 			"clusterName": p.name,
-			"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.setName}},
+			"selector":    map[string]any{"matchLabels": map[string]any{"pool": p.poolName}},
 			"checks":      map[string]any{"nodeStartupTimeoutSeconds": int64(600)},
 		},
 	}}
@@ -377,7 +383,7 @@ func (p pool) awaitRemediatedMachine(t *testing.T, name string, n int) {
 // requestRemediation requests the replacement of a machine.
 func (p pool) requestRemediation(t *testing.T, name string) {
 	t.Helper()
-	p.mergePatch(t, machines, name, `{"metadata":{"annotations":{"cluster.x-k8s.io/remediate-machine":""}}}`)
+	p.applyMergePatch(t, machineResource, name, `{"metadata":{"annotations":{"cluster.x-k8s.io/remediate-machine":""}}}`)
 }
 
 func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
@@ -408,14 +414,14 @@ func TestAnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
 		p.requestRemediation(t, bad)
 		killAndRestartProcess(t, name)
 		p.awaitRemediatedMachine(t, bad, 2)
-		p.requireCreatedMachinesExactly(t, 2, 2+i+1)
+		p.awaitAndRequireCreatedMachines(t, 2, 2+i+1)
 	}
 	p.awaitStatus(t, 2)
 }
 
-// requireCreatedMachinesExactly waits until the set has n machines with their clones, and asserts that the given number
-// of machines was ever created.
-func (p pool) requireCreatedMachinesExactly(t *testing.T, n, made int) {
+// awaitAndRequireCreatedMachines waits until the set has n machines with their clones, and asserts that the given
+// number of machines was ever created.
+func (p pool) awaitAndRequireCreatedMachines(t *testing.T, n, made int) {
 	t.Helper()
 	p.awaitCounts(t, n)
 	p.requireCreatedMachines(t, made)
@@ -427,8 +433,8 @@ func (p pool) requireCreatedMachinesExactly(t *testing.T, n, made int) {
 // create request does not exist, requireCreatedMachines accepts both counts, with and without the object.
 func (p pool) requireCreatedMachines(t *testing.T, n int) {
 	t.Helper()
-	for _, resource := range []schema.GroupVersionResource{machines, devMachines, kubeadmConfigs} {
-		list, err := p.resourceClient(resource).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.setName})
+	for _, resource := range []schema.GroupVersionResource{machineResource, devMachineResource, kubeadmConfigResource} {
+		list, err := p.resourceClient(resource).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.poolName})
 		require.NoError(t, err)
 		made, perhaps := map[string]bool{}, map[string]bool{}
 		for _, o := range list.Items {
@@ -436,7 +442,7 @@ func (p pool) requireCreatedMachines(t *testing.T, n int) {
 		}
 		for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 			return a.Verb == "create" && a.ObjectRef.Namespace == p.name && a.ObjectRef.Resource == resource.Resource &&
-				a.ObjectRef.Subresource == "" && strings.HasPrefix(a.ObjectRef.Name, p.setName+"-")
+				a.ObjectRef.Subresource == "" && strings.HasPrefix(a.ObjectRef.Name, p.poolName+"-")
 		}) {
 			switch {
 			case a.ResponseStatus.Code < 300:
@@ -462,7 +468,7 @@ func TestSetIsScaledToTwentyAndBackToFiveWhileProcessesDie(t *testing.T) {
 		t.Logf("%s is killed when there are %d of 20 machines", name, len(p.listMachines(t)))
 		killAndRestartProcess(t, name)
 	}
-	p.requireCreatedMachinesExactly(t, 20, 20)
+	p.awaitAndRequireCreatedMachines(t, 20, 20)
 	p.resize(t, 5)
 	for _, name := range []string{component.Worker, component.Temporal, component.Bridge, component.ClusterAPICore} {
 		killAndRestartProcess(t, name)

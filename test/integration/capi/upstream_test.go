@@ -36,32 +36,32 @@ func TestUpstreamAloneCreatesAWorkloadCluster(t *testing.T) {
 	list, err := nodes.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for _, n := range list.Items { // the machine of a node has the same name and the same provider ID
-		id, _, err := unstructured.NestedString(s.getObject(t, machines, n.Name).Object, "spec", "providerID")
+		id, _, err := unstructured.NestedString(s.getObject(t, machineResource, n.Name).Object, "spec", "providerID")
 		require.NoError(t, err)
 		assert.NotEmpty(t, id)
 		assert.Equal(t, id, n.Spec.ProviderID)
 	}
 
 	scale := []byte(`{"spec":{"replicas":1}}`)
-	_, err = s.resourceClient(machineDeployments).
+	_, err = s.resourceClient(machineDeploymentResource).
 		Patch(t.Context(), s.name, types.MergePatchType, scale, metav1.PatchOptions{}, "scale")
 	require.NoError(t, err)
 	s.awaitMachines(t, 1)
 	s.awaitNodes(t, 2)
 	since("1 + 1 machines")
 
-	require.NoError(t, s.resourceClient(clusters).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+	require.NoError(t, s.resourceClient(clusterResource).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	below := []schema.GroupVersionResource{
-		clusters,
-		machineDeployments,
-		machineSets,
-		machines,
-		kubeadmConfigs,
-		bootstrapTemplates,
-		controlPlanes,
-		devClusters,
-		devMachines,
-		devTemplates,
+		clusterResource,
+		machineDeploymentResource,
+		machineSetResource,
+		machineResource,
+		kubeadmConfigResource,
+		bootstrapTemplateResource,
+		controlPlaneResource,
+		devClusterResource,
+		devMachineResource,
+		devMachineTemplateResource,
 		{Version: "v1", Resource: "secrets"},
 	}
 	rig.Eventually(t, "everything of the cluster is gone", func() (bool, any) {
@@ -102,14 +102,19 @@ func (s testNamespace) awaitNodes(t *testing.T, count int) {
 func TestUpstreamReconcilesNoObjectsWithMillwrightsWatchFilter(t *testing.T) {
 	t.Parallel()
 	s := newNamespace(t, "filters", "filters.yaml")
-	before := s.getObject(t, machineSets, "ours")
+	before := s.getObject(t, machineSetResource, "ours")
 	require.Equal(
 		t,
 		s.name,
 		before.GetLabels()[clusterLabel],
 		"core's webhook has set the label by which core finds the sets of a cluster",
 	)
-	require.Equal(t, s.name, s.getObject(t, machineDeployments, "ours").GetLabels()[clusterLabel], "and its deployments")
+	require.Equal(
+		t,
+		s.name,
+		s.getObject(t, machineDeploymentResource, "ours").GetLabels()[clusterLabel],
+		"and its deployments",
+	)
 
 	refused := func(kind schema.GroupVersionResource) int {
 		return len(testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
@@ -121,12 +126,20 @@ func TestUpstreamReconcilesNoObjectsWithMillwrightsWatchFilter(t *testing.T) {
 	rig.Eventually(t, "core works with theirs, and is refused ours", func() (bool, any) {
 		paused = !paused
 		patch := fmt.Appendf(nil, `{"spec":{"paused":%t}}`, paused)
-		if _, err := s.resourceClient(clusters).
+		if _, err := s.resourceClient(clusterResource).
 			Patch(t.Context(), s.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return false, err
 		}
 		time.Sleep(2 * time.Second) // core reconciles an object at most once a second
-		theirs, sets, deployments := s.getObject(t, machineSets, "theirs"), refused(machineSets), refused(machineDeployments)
+		theirs, sets, deployments := s.getObject(
+			t,
+			machineSetResource,
+			"theirs",
+		), refused(
+			machineSetResource,
+		), refused(
+			machineDeploymentResource,
+		)
 		return len(theirs.GetFinalizers()) > 0 && sets > 0 &&
 				deployments > 0, fmt.Sprint(
 				theirs.GetFinalizers(),

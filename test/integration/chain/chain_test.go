@@ -41,7 +41,7 @@ func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		rig.MakeCloudFaulty(b)
-		b.ClientTokens = false
+		b.HonorClientTokens = false
 		b.Staleness = virtual.Duration(300 * time.Millisecond)
 		b.AcceptLatency = virtual.Duration(200 * time.Millisecond)
 	}))
@@ -142,7 +142,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 		pool.Scale(t, 2)
 		pool.AwaitRunningMachines(t, 2)
 		rig.Eventually(t, "the nodes are gone too", func() (bool, any) { return nodes() == before+2, nodes() })
-		require.Len(t, pool.Instances(t), 2)
+		require.Len(t, pool.ProviderIDs(t), 2)
 	})
 	t.Run("another class and 4 replicas in one change", func(t *testing.T) {
 		other := rig.NewClass(pool.Namespace, "")
@@ -172,7 +172,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 		}
 		stats, err := testRig.Cloud.Stats(t.Context())
 		require.NoError(t, err)
-		require.Zero(t, stats.DuplicateCreates)
+		require.Zero(t, stats.DuplicateInstances)
 	})
 }
 
@@ -330,7 +330,7 @@ func TestNodeLossSetsUnknown(t *testing.T) {
 		})
 	}
 	label := func(value string) {
-		_, err := testRig.Stack.Kubectl(
+		_, err := testRig.Stack.RunKubectl(
 			t.Context(),
 			"label",
 			"node",

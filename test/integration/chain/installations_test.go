@@ -48,7 +48,7 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	}
 	for _, pool := range pools {
 		pool.AwaitRunningMachines(t, size)
-		require.Len(t, pool.Instances(t), size)
+		require.Len(t, pool.ProviderIDs(t), size)
 	}
 	sweeps := func() (prefixes []string) {
 		list, err := testRig.Temporal.ScheduleClient().List(t.Context(), client.ScheduleListOptions{})
@@ -72,10 +72,10 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Bridge))
 	pools[1].Delete(t)
 	pools[1].AwaitPoolGone(t)
-	require.Len(t, pools[0].Instances(t), size)
+	require.Len(t, pools[0].ProviderIDs(t), size)
 	require.Equal(t, both, sweeps(), "a bridge that starts deletes the schedules of classes that are gone, but no others'")
 	require.Empty(t, testRig.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "`+name+`"`))
-	for _, who := range []struct{ binary, identity string }{{build.Worker, component.WorkerIdentity}, {build.Bridge, component.BridgeIdentity}} {
+	for _, who := range []struct{ binary, identity string }{{build.WorkerFolder, component.WorkerIdentity}, {build.BridgeFolder, component.BridgeIdentity}} {
 		requireNameRefused(t, second, who.binary, who.identity)
 	}
 }
@@ -103,8 +103,8 @@ func requireNameRefused(t *testing.T, second *rig.Rig, binary, identity string) 
 		"--metrics-address",
 		"127.0.0.1:0",
 	)
-	if binary == build.Worker {
-		start.Args = append(start.Args, "--virtualcloud-address", second.Stack.CloudAddress())
+	if binary == build.WorkerFolder {
+		start.Args = append(start.Args, "--virtualcloud-address", second.Stack.CloudURL())
 		// without this flag, the process would exit because of its own Lease
 		start.Args = append(start.Args, "--accept-new-cluster-name", "second")
 	}

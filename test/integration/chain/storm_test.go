@@ -48,7 +48,7 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 	var sent, failed, busy atomic.Int64
 	stormy, err := client.NewLazyClient(client.Options{
 		HostPort:  testRig.Stack.TemporalAddress(),
-		Namespace: run.Namespace,
+		Namespace: run.TemporalNamespace,
 		Logger:    log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 		ConnectionOptions: client.ConnectionOptions{
 			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(countBusyErrors(&busy))},
@@ -110,7 +110,7 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 	received := int64(0)
 	// Temporal updates its visibility store with a delay, so a run that has ended may not be listed yet.
 	rig.Eventually(t, "each signal that the server took stands in a history", func() (bool, any) {
-		received = countSignalsWithADecision(t, sentinel)
+		received = countSignalsOfGeneration(t, sentinel)
 		return received >= sent.Load(), []int64{received, sent.Load()}
 	})
 	runs, all := countRunsAndEvents(t)
@@ -121,9 +121,9 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 	pool.AwaitPoolGone(t)
 }
 
-// countSignalsWithADecision counts the signals with this generation in the histories of this test's machines.
-// countSignalsWithADecision requires that a decision follows the last signal of each run.
-func countSignalsWithADecision(t *testing.T, generation int64) (count int64) {
+// countSignalsOfGeneration counts the signals with this generation in the histories of this test's machines.
+// countSignalsOfGeneration requires that a decision follows the last signal of each run.
+func countSignalsOfGeneration(t *testing.T, generation int64) (count int64) {
 	t.Helper()
 	for _, w := range testRig.Workflows(t, `WorkflowType = "Machine" AND MachineNamespace = "storm"`) {
 		decided := true

@@ -27,7 +27,7 @@ func TestTimeWithoutAWorkerDoesNotCountForTheCreationTimeout(t *testing.T) {
 	})
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
 		now := cloudStats(t, testRig)
-		return now.Creating > 0, now
+		return now.PendingCreates > 0, now
 	})
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
 	for _, m := range pool.Machines(t) {
@@ -36,7 +36,7 @@ func TestTimeWithoutAWorkerDoesNotCountForTheCreationTimeout(t *testing.T) {
 	}
 	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Worker))
 	pool.AwaitRunningMachines(t, made)
-	require.Equal(t, made, cloudStats(t, testRig).Creates-before.Creates, "instances made")
+	require.Equal(t, made, cloudStats(t, testRig).CreatedInstances-before.CreatedInstances, "instances made")
 	require.Equal(t, made, countMachineCreations(t, testRig, "absence"), "no machine was replaced")
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)

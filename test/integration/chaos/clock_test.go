@@ -82,7 +82,7 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	const size = 12
 	w.CreateNamespace(t, w.namespace, slowProviderSpec)
 	watcher := checker.NewWatcher(
-		checker.Sources{Machines: w.Machines, Kube: w.Kube, Cloud: w.Cloud, Temporal: w.Temporal},
+		checker.Clients{Machines: w.Machines, Kube: w.Kube, Cloud: w.Cloud, Temporal: w.Temporal},
 		w.namespace,
 		checker.SizeBounds{},
 	)
@@ -132,9 +132,9 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	watcher.BeginTeardown()
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)
-	durable, err := watcher.WorkflowState(t.Context())
+	durable, err := watcher.ReadWorkflowState(t.Context())
 	require.NoError(t, err)
-	watcher.AddRuns(durable)
+	watcher.AddRunViolations(durable)
 	violations, snapshots := watcher.Violations()
 	require.NotZero(t, snapshots)
 	require.Empty(t, violations)
@@ -160,7 +160,7 @@ func (w wrongClockStack) testUnhealthyNodes(t *testing.T, pool *rig.Pool, size i
 	}
 	for range 2 {
 		label := func(change string) {
-			_, err := w.Stack.Kubectl(
+			_, err := w.Stack.RunKubectl(
 				t.Context(),
 				slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
 			require.NoError(t, err)
@@ -253,6 +253,6 @@ func (w wrongClockStack) lastLogTime(t *testing.T) (at time.Time) {
 func (w wrongClockStack) requireCreateCount(t *testing.T, n int) {
 	t.Helper()
 	s := cloudStats(t, w.Rig)
-	require.Equal(t, n, s.Creates, "instances made")
-	require.Zero(t, s.DuplicateCreates, "instances made twice: %+v", s)
+	require.Equal(t, n, s.CreatedInstances, "instances made")
+	require.Zero(t, s.DuplicateInstances, "instances made twice: %+v", s)
 }

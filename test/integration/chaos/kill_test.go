@@ -43,22 +43,22 @@ const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","c
 
 // cloudBehaviour is the behaviour of the cloud during a kill.
 type cloudBehaviour struct {
-	name           string
-	clientTokens   bool
-	readStaleness  time.Duration // age of the state that reads return
-	unrecordedTime time.Duration // time for which reads do not show a create request
-	faultyCloud    bool          // use rig.MakeCloudFaulty
+	name             string
+	usesClientTokens bool
+	readStaleness    time.Duration // age of the state that reads return
+	unrecordedTime   time.Duration // time for which reads do not show a create request
+	isFaulty         bool          // use rig.MakeCloudFaulty
 }
 
 func (w cloudBehaviour) applyBehaviour(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	b := admin.DefaultBehaviour()
-	b.ClientTokens, b.Staleness, b.AcceptLatency = w.clientTokens, virtual.Duration(
+	b.HonorClientTokens, b.Staleness, b.AcceptLatency = w.usesClientTokens, virtual.Duration(
 		w.readStaleness,
 	), virtual.Duration(
 		w.unrecordedTime,
 	)
-	if w.faultyCloud {
+	if w.isFaulty {
 		rig.MakeCloudFaulty(&b)
 	}
 	require.NoError(t, r.Cloud.SetBehaviour(t.Context(), b))
@@ -81,7 +81,7 @@ func awaitCreationsInFlight(t *testing.T, r *rig.Rig, before admin.Stats) {
 	t.Helper()
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
 		now := cloudStats(t, r)
-		return now.Creating >= 5 || now.Creates-before.Creates >= 10, now
+		return now.PendingCreates >= 5 || now.CreatedInstances-before.CreatedInstances >= 10, now
 	})
 }
 
@@ -91,9 +91,9 @@ func requireOneInstancePerMachine(t *testing.T, r *rig.Rig, pool *rig.Pool, befo
 	t.Helper()
 	pool.AwaitRunningMachines(t, size)
 	after := cloudStats(t, r)
-	require.Equal(t, size, after.Creates-before.Creates, "instances made")
-	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
-	require.Len(t, pool.Instances(t), size)
+	require.Equal(t, size, after.CreatedInstances-before.CreatedInstances, "instances made")
+	require.Equal(t, before.DuplicateInstances, after.DuplicateInstances, "instances made twice")
+	require.Len(t, pool.ProviderIDs(t), size)
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)
 }

@@ -38,15 +38,15 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 
 	testRig.CreateNamespace(t, "pair", class)
 	watcher := checker.NewWatcher(
-		checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
+		checker.Clients{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
 		"pair",
-		checker.SizeBounds{JudgesLeavingMachines: true},
+		checker.SizeBounds{ChecksDeletingMachines: true},
 	)
 	go watcher.Run(t.Context())
 	before := cloudStats(t, testRig)
 	pool := testRig.CreatePool(t, "pair", "pair", wanted)
 	rig.Eventually(t, "both workers call the cloud, and some machines are made", func() (bool, any) {
-		calls, made := callsByWorker(t, "pair"), 0
+		calls, made := countCallsByWorker(t, "pair"), 0
 		for _, m := range pool.Machines(t) {
 			if m.Spec.ProviderID != "" {
 				made++
@@ -56,7 +56,7 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	})
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), first))
-	require.Positive(t, cloudStats(t, testRig).Creating, "no creation is in progress: the test shows nothing")
+	require.Positive(t, cloudStats(t, testRig).PendingCreates, "no creation is in progress: the test shows nothing")
 
 	requireOneInstancePerMachine(t, testRig, pool, before, wanted)
 	require.LessOrEqual(
@@ -90,8 +90,8 @@ func leadingBridge(t *testing.T) string {
 	return ""
 }
 
-// callsByWorker returns how many calls of the cloud each worker has in progress for the machines of a namespace.
-func callsByWorker(t *testing.T, namespace string) map[string]int {
+// countCallsByWorker returns how many calls of the cloud each worker has in progress for the machines of a namespace.
+func countCallsByWorker(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	calls := map[string]int{}
 	for _, w := range testRig.Workflows(t, fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType = %q AND MachineNamespace = %q`, run.KindMachine, namespace)) {

@@ -30,10 +30,10 @@ func TestKilledWorkerMakesDuplicatesWithoutAdoption(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	cloudBehaviour{clientTokens: false}.applyBehaviour(t, careless)
+	cloudBehaviour{usesClientTokens: false}.applyBehaviour(t, careless)
 	careless.CreateNamespace(t, "careless", slowProviderSpec)
 	watcher := checker.NewWatcher(
-		checker.Sources{Machines: careless.Machines, Kube: careless.Kube, Cloud: careless.Cloud, Temporal: careless.Temporal},
+		checker.Clients{Machines: careless.Machines, Kube: careless.Kube, Cloud: careless.Cloud, Temporal: careless.Temporal},
 		"careless",
 		checker.SizeBounds{},
 	)
@@ -44,11 +44,15 @@ func TestKilledWorkerMakesDuplicatesWithoutAdoption(t *testing.T) {
 	require.NoError(t, careless.Stack.KillComponent(t.Context(), component.Worker))
 	require.NoError(t, careless.Stack.StartComponent(t.Context(), component.Worker))
 	pool.AwaitRunningMachines(t, scaleUpSize)
-	require.Positive(t, cloudStats(t, careless).DuplicateCreates, "nothing was made twice: the safety test proves nothing")
+	require.Positive(
+		t,
+		cloudStats(t, careless).DuplicateInstances,
+		"nothing was made twice: the safety test proves nothing",
+	)
 	violations, _ := watcher.Violations()
 	require.True(
 		t,
-		slices.ContainsFunc(violations, func(v checker.Violation) bool { return v.Check == checker.CheckTwice }),
+		slices.ContainsFunc(violations, func(v checker.Violation) bool { return v.Check == checker.CheckDuplicateInstance }),
 		"the checker sees it: %v",
 		violations,
 	)

@@ -35,13 +35,13 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 	for name, act := range map[string]func(t *testing.T, e *commonpb.WorkflowExecution){
 		"activity-reset": func(t *testing.T, e *commonpb.WorkflowExecution) {
 			_, err := service.ResetActivity(t.Context(), &workflowservice.ResetActivityRequest{
-				Namespace: run.Namespace, Execution: e, Activity: &workflowservice.ResetActivityRequest_Id{Id: createInstance},
+				Namespace: run.TemporalNamespace, Execution: e, Activity: &workflowservice.ResetActivityRequest_Id{Id: createInstance},
 			})
 			require.NoError(t, err)
 		},
 		"activity-pause": func(t *testing.T, e *commonpb.WorkflowExecution) {
 			_, err := service.PauseActivity(t.Context(), &workflowservice.PauseActivityRequest{
-				Namespace: run.Namespace, Execution: e, Activity: &workflowservice.PauseActivityRequest_Id{Id: createInstance},
+				Namespace: run.TemporalNamespace, Execution: e, Activity: &workflowservice.PauseActivityRequest_Id{Id: createInstance},
 			})
 			require.NoError(t, err)
 			rig.Eventually(t, "the worker has learned of it", func() (bool, any) {
@@ -51,7 +51,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 				return len(pending) == 1 && pending[0].State == enumspb.PENDING_ACTIVITY_STATE_PAUSED, pending
 			})
 			_, err = service.UnpauseActivity(t.Context(), &workflowservice.UnpauseActivityRequest{
-				Namespace: run.Namespace, Execution: e, Activity: &workflowservice.UnpauseActivityRequest_Id{Id: createInstance}, ResetAttempts: true,
+				Namespace: run.TemporalNamespace, Execution: e, Activity: &workflowservice.UnpauseActivityRequest_Id{Id: createInstance}, ResetAttempts: true,
 			})
 			require.NoError(t, err)
 		},
@@ -63,7 +63,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 				}
 			}
 			_, err := service.ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
-				Namespace: run.Namespace, WorkflowExecution: e, Reason: "test", RequestId: "reset-" + e.RunId, WorkflowTaskFinishEventId: last,
+				Namespace: run.TemporalNamespace, WorkflowExecution: e, Reason: "test", RequestId: "reset-" + e.RunId, WorkflowTaskFinishEventId: last,
 			})
 			require.NoError(t, err)
 		},
@@ -80,7 +80,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 			require.NoError(t, err)
 			rig.Eventually(t, "the create call is under way", func() (bool, any) {
 				now := cloudStats(t, testRig)
-				return now.Calls[admin.Create] > before.Calls[admin.Create], now
+				return now.Calls[admin.OperationCreate] > before.Calls[admin.OperationCreate], now
 			})
 			id := rig.Installation.ID(run.KindMachine, kube.Ref{Namespace: name, Name: m.Name, UID: string(m.UID)})
 			there, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
@@ -93,8 +93,8 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 				return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning, m.Status
 			})
 			after := cloudStats(t, testRig)
-			require.Equal(t, 1, after.Creates-before.Creates, "instances made")
-			require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances made twice")
+			require.Equal(t, 1, after.CreatedInstances-before.CreatedInstances, "instances made")
+			require.Equal(t, before.DuplicateInstances, after.DuplicateInstances, "instances made twice")
 			require.NoError(t, machines.Delete(t.Context(), name, metav1.DeleteOptions{}))
 		})
 	}

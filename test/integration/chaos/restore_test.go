@@ -59,7 +59,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	pool := testRig.CreatePool(t, name, name, made)
 	pool.AwaitRunningMachines(t, made)
 	copied := filepath.Join(t.TempDir(), "etcd")
-	require.NoError(t, testRig.SaveStore(t.Context(), copied))
+	require.NoError(t, testRig.SaveEtcdData(t.Context(), copied))
 
 	rig.Eventually(t, "a machine is deleted", func() (bool, any) {
 		machines := pool.Machines(t)
@@ -71,13 +71,13 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	})
 	pool.Scale(t, made+more)
 	pool.AwaitRunningMachines(t, made+more)
-	require.Len(t, pool.Instances(t), made+more)
+	require.Len(t, pool.ProviderIDs(t), made+more)
 
-	require.NoError(t, testRig.RestoreStore(t.Context(), copied))
+	require.NoError(t, testRig.RestoreEtcdData(t.Context(), copied))
 	require.NoError(t, testRig.Cloud.RejoinNodes(t.Context()))
 	restartEndedProcesses(t, component.Worker, component.Bridge, component.SecondBridge)
 	watcher := checker.NewWatcher(
-		checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
+		checker.Clients{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
 		name,
 		checker.SizeBounds{},
 	)
@@ -95,7 +95,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, restless)
 	pool.AwaitRunningMachines(t, made)
-	require.Len(t, pool.Instances(t), made+more+1, "an instance for each machine, and the orphans")
+	require.Len(t, pool.ProviderIDs(t), made+more+1, "an instance for each machine, and the orphans")
 
 	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"5 until %s"}}}`,
 		v1alpha1.AnnotationCollectOrphans, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
@@ -107,10 +107,10 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	rig.Eventually(t, "the orphans are gone", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		time.Sleep(3 * time.Second)
-		instances, nodes := pool.Instances(t), pool.Nodes(t)
+		instances, nodes := pool.ProviderIDs(t), pool.Nodes(t)
 		return len(instances) == made && len(nodes) == made, fmt.Sprint(instances, len(nodes))
 	})
-	waited := countDecisionsThatAwaitLostVersions(t, name)
+	waited := countDecisionsAwaitingLostVersions(t, name)
 	for _, size := range []int{made + 1, made} {
 		pool.Scale(t, size)
 		pool.AwaitRunningMachines(t, size)
@@ -118,7 +118,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	require.Equal(
 		t,
 		waited,
-		countDecisionsThatAwaitLostVersions(t, name),
+		countDecisionsAwaitingLostVersions(t, name),
 		"no decision waits for versions that will not come",
 	)
 
@@ -135,13 +135,13 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d instances have no Machine", wanted), func() (bool, any) {
-		s, err := watcher.Snapshot(t.Context())
+		s, err := watcher.TakeSnapshot(t.Context())
 		if err != nil {
 			return false, err
 		}
-		found := checker.OrphanedInstances(s, nil)
+		found := checker.FindOrphanedInstances(s, nil)
 		for _, i := range s.Instances {
-			if s.Machine(i.Tags.MachineUID) == nil {
+			if s.MachineByUID(i.Tags.MachineUID) == nil {
 				watcher.ExcuseMachine(i.Tags.MachineUID)
 			}
 		}
@@ -149,9 +149,9 @@ func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
 	})
 }
 
-// countDecisionsThatAwaitLostVersions counts the failed decisions about a namespace that waited for a resource version
+// countDecisionsAwaitingLostVersions counts the failed decisions about a namespace that waited for a resource version
 // from before the restore of the API server.
-func countDecisionsThatAwaitLostVersions(t *testing.T, namespace string) (count int) {
+func countDecisionsAwaitingLostVersions(t *testing.T, namespace string) (count int) {
 	t.Helper()
 	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
 		for _, event := range testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {

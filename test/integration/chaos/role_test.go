@@ -29,7 +29,12 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	leaving := testRig.CreatePool(t, "no-role", "leaving", deleted)
 	leaving.AwaitRunningMachines(t, deleted)
 	before := cloudStats(t, testRig)
-	later := admin.Fault{Operation: admin.Delete, Class: "no-role/small", Code: "Unavailable", Message: "a moment"}
+	later := admin.Fault{
+		Operation: admin.OperationDelete,
+		Class:     "no-role/small",
+		Code:      "Unavailable",
+		Message:   "a moment",
+	}
 	require.NoError(t, testRig.Cloud.AddFault(t.Context(), later)) // no deletion ends before the rights are revoked
 	leaving.Delete(t)
 	rig.Eventually(t, "deletions are in flight", func() (bool, any) {
@@ -44,7 +49,7 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	arriving := testRig.CreatePool(t, "no-role", "arriving", made)
 	rig.Eventually(t, "creations are in flight", func() (bool, any) {
 		now := cloudStats(t, testRig)
-		return now.Creates > before.Creates, now
+		return now.CreatedInstances > before.CreatedInstances, now
 	})
 	require.NoError(t, rights.Revoke(t.Context()))
 	require.NoError(t, testRig.Cloud.ClearFaults(t.Context()))
@@ -65,7 +70,7 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 
 	arriving.AwaitRunningMachines(t, made)
 	leaving.AwaitPoolGone(t)
-	require.Equal(t, made, cloudStats(t, testRig).Creates-before.Creates, "instances made")
+	require.Equal(t, made, cloudStats(t, testRig).CreatedInstances-before.CreatedInstances, "instances made")
 	require.Empty(t, testRig.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "no-role"`))
 	arriving.Delete(t)
 	arriving.AwaitPoolGone(t)

@@ -117,9 +117,9 @@ func testExamples(t *testing.T, c *cluster) {
 		require.NoError(t, err)
 		secret, found := secrets[class.SecretRef.Namespace+"/"+class.SecretRef.Name]
 		require.True(t, found, "secret of %s", class.Name)
-		assert.NotEmpty(t, secret.StringData[virtual.SecretToken])
+		assert.NotEmpty(t, secret.StringData[virtual.SecretKeyToken])
 		for key := range secret.StringData {
-			assert.Contains(t, []string{virtual.SecretToken, virtual.SecretUserData}, key)
+			assert.Contains(t, []string{virtual.SecretKeyToken, virtual.SecretKeyUserData}, key)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func startCluster(t *testing.T) *cluster {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
-	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath(component.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath(component.TestIdentity))
 	require.NoError(t, err)
 	config.QPS = -1 // no client-side rate limit: no other client needs this API server
 	client, err := kubernetes.NewForConfig(config)

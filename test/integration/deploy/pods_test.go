@@ -69,14 +69,14 @@ func testContainer(t *testing.T, where string, pod corev1.PodSpec, settings map[
 func testCommand(t *testing.T, where string, command []string) {
 	t.Helper()
 	program, isOurs := strings.CutPrefix(command[0], "/")
-	require.True(t, isOurs && imagePrograms(t)[program] != "", "%s: the image has no %s", where, command[0])
-	unknown, err := programs.UnknownFlags(t.Context(), imagePrograms(t)[program], command[1:])
+	require.True(t, isOurs && buildImagePrograms(t)[program] != "", "%s: the image has no %s", where, command[0])
+	unknown, err := programs.UnknownFlags(t.Context(), buildImagePrograms(t)[program], command[1:])
 	require.NoError(t, err)
 	assert.Empty(t, unknown, "%s: %s does not know them", where, program)
 }
 
-// imagePrograms builds the programs that commands of the image name, and returns their paths by name.
-func imagePrograms(t *testing.T) map[string]string {
+// buildImagePrograms builds the programs that commands of the image name, and returns their paths by name.
+func buildImagePrograms(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := buildPrograms()
 	require.NoError(t, err)
@@ -104,5 +104,12 @@ var buildPrograms = sync.OnceValues(func() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return build.Products(context.Background(), root, io.Discard, build.Worker, build.Bridge, build.Starter)
+	return build.Products(
+		context.Background(),
+		root,
+		io.Discard,
+		build.WorkerFolder,
+		build.BridgeFolder,
+		build.StarterFolder,
+	)
 })

@@ -24,14 +24,14 @@ import (
 
 // The local cluster must behave like a real cluster, because the tests of drains, health checks and volumes depend on
 // it.
-func TestClusterBehavesAsARealOne(t *testing.T) {
+func TestLocalClusterBehavesLikeARealCluster(t *testing.T) {
 	s := startStack(t, component.ControllerManager, component.Scheduler, component.Kwok)
-	clients := newClient(t, s, component.Test)
+	clients := newClient(t, s, component.TestIdentity)
 	addNode(t, clients, "node-1")
 
 	t.Run("a disruption budget refuses an eviction", func(t *testing.T) { testBudgetRefusesEviction(t, clients) })
 	t.Run("a volume is attached and detached", func(t *testing.T) { testVolumeAttaches(t, clients) })
-	t.Run("a pod is deleted late", func(t *testing.T) { testPodLingers(t, clients) })
+	t.Run("a pod is deleted late", func(t *testing.T) { testPodDeletionIsDelayed(t, clients) })
 	t.Run("a node fails and heals", func(t *testing.T) { testNodeFailsAndRecovers(t, clients) })
 }
 
@@ -126,7 +126,7 @@ func testVolumeAttaches(t *testing.T, clients *kubernetes.Clientset) {
 	}, awaitTimeout, pollInterval)
 }
 
-func testPodLingers(t *testing.T, clients *kubernetes.Clientset) {
+func testPodDeletionIsDelayed(t *testing.T, clients *kubernetes.Clientset) {
 	pods := clients.CoreV1().Pods("default")
 	run := func(name, delay string) {
 		_, err := pods.Create(t.Context(), &corev1.Pod{

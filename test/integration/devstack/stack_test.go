@@ -117,7 +117,7 @@ func TestKilledComponentIsRestarted(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, before, pidsByComponent(t, again), "a second up changes nothing")
 
-	clients := newClient(t, s, component.Test)
+	clients := newClient(t, s, component.TestIdentity)
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before"}}
 	_, err = clients.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -155,10 +155,10 @@ func TestKilledComponentIsRestarted(t *testing.T) {
 		pollInterval,
 	)
 
-	out, err := s.Kubectl(t.Context(), "get", "configmap", "before", "-o", "name")
+	out, err := s.RunKubectl(t.Context(), "get", "configmap", "before", "-o", "name")
 	require.NoError(t, err)
 	assert.Equal(t, "configmap/before\n", string(out))
-	_, err = s.Kubectl(t.Context(), "get", "nonsense")
+	_, err = s.RunKubectl(t.Context(), "get", "nonsense")
 	require.ErrorContains(t, err, "nonsense")
 	assert.ErrorContains(t, s.KillComponent(t.Context(), component.Worker), "no component")
 
@@ -180,17 +180,29 @@ func TestStacksRunSideBySide(t *testing.T) {
 	_, err := newClient(
 		t,
 		one,
-		component.Test,
+		component.TestIdentity,
 	).CoreV1().
 		ConfigMaps("default").
 		Create(t.Context(), config, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = newClient(t, two, component.Test).CoreV1().ConfigMaps("default").Get(t.Context(), "mine", metav1.GetOptions{})
+	_, err = newClient(
+		t,
+		two,
+		component.TestIdentity,
+	).CoreV1().
+		ConfigMaps("default").
+		Get(t.Context(), "mine", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 
 	require.NoError(t, one.Down(t.Context()))
 	requireNoProcess(t, one.Dir())
-	_, err = newClient(t, two, component.Test).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+	_, err = newClient(
+		t,
+		two,
+		component.TestIdentity,
+	).CoreV1().
+		Namespaces().
+		Get(t.Context(), "default", metav1.GetOptions{})
 	require.NoError(t, err, "the other one lives")
 }
 
@@ -199,14 +211,14 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 	s := startStack(t)
 	state, err := s.State()
 	require.NoError(t, err)
-	t.Logf("ready after %s", state.Took)
+	t.Logf("ready after %s", state.StartDuration)
 
 	product := newClient(t, s, component.BridgeIdentity)
 	_, err = product.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err, "the bridge may look")
 	err = product.CoreV1().Nodes().Delete(t.Context(), "any", metav1.DeleteOptions{})
 	require.True(t, apierrors.IsForbidden(err), "and touch nothing: %v", err)
-	out, err := s.Kubectl(t.Context(), "get", "machines,machinesets,machinedeployments,machineclasses")
+	out, err := s.RunKubectl(t.Context(), "get", "machines,machinesets,machinedeployments,machineclasses")
 	require.NoError(t, err, "%s", out)
 
 	require.Greater(t, len(processesInFolder(t, s.Dir())), len(component.Names())-2)
@@ -227,11 +239,11 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 func TestAttachedStackEndsWithItsParentProcess(t *testing.T) {
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	products, err := build.Products(t.Context(), repo, t.Output(), build.Devstack)
+	products, err := build.Products(t.Context(), repo, t.Output(), build.DevstackFolder)
 	require.NoError(t, err)
 	dir := t.TempDir()
 	owner := exec.Command(
-		products[build.Devstack],
+		products[build.DevstackFolder],
 		"up",
 		"--attached",
 		"--free-ports",

@@ -37,9 +37,9 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
 }
 
-// longPages are the pages with commands that take long. Each page of longPages uses its own machines. The pages of
-// longPages run at the same time, after all other pages, because one of them kills the worker.
-var longPages = []string{"docs/runbook.md", "docs/tutorials/ten-minutes.md"}
+// slowPages are the pages with commands that take long. Each page of slowPages uses its own machines. The pages of
+// slowPages run at the same time, after all other pages, because one of them kills the worker.
+var slowPages = []string{"docs/runbook.md", "docs/tutorials/ten-minutes.md"}
 
 // pagesWithOwnProcesses are pages that start their own worker and bridge. The worker and the bridge of the stack are
 // stopped before these pages run.
@@ -48,18 +48,26 @@ var pagesWithOwnProcesses = []string{"docs/how-to/own-cluster.md"}
 func TestCommandsInTheDocumentsRun(t *testing.T) {
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	_, err = build.Products(t.Context(), repo, os.Stderr, build.Starter, build.Devstack, build.Worker, build.Bridge)
+	_, err = build.Products(
+		t.Context(),
+		repo,
+		os.Stderr,
+		build.StarterFolder,
+		build.DevstackFolder,
+		build.WorkerFolder,
+		build.BridgeFolder,
+	)
 	require.NoError(t, err)
 	all, err := pages.ListPages(repo)
 	require.NoError(t, err)
 	for _, name := range all {
-		if blocks := runnableBlocks(t, repo, name); len(blocks) > 0 && !slices.Contains(longPages, name) &&
+		if blocks := runnableBlocks(t, repo, name); len(blocks) > 0 && !slices.Contains(slowPages, name) &&
 			!slices.Contains(pagesWithOwnProcesses, name) {
 			t.Run(name, func(t *testing.T) { runPage(t, repo, name, blocks) })
 		}
 	}
 	t.Run("long", func(t *testing.T) {
-		for _, name := range longPages {
+		for _, name := range slowPages {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				runPage(t, repo, name, runnableBlocks(t, repo, name))
@@ -126,7 +134,7 @@ func newShell(t *testing.T, repo string) *shell {
 	s.env = append(
 		os.Environ(),
 		"PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"),
-		"KUBECONFIG="+testRig.Stack.KubeconfigPath(component.Admin),
+		"KUBECONFIG="+testRig.Stack.KubeconfigPath(component.AdminIdentity),
 		"TEMPORAL_CONFIG_FILE="+os.DevNull,
 		"TEMPORAL_ADDRESS="+testRig.Stack.TemporalAddress(),
 		"CLOUD_ADDRESS="+findFreeAddress(t),

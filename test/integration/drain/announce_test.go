@@ -40,7 +40,7 @@ func TestNodeConditionSaysWhyItsMachineIsDeleted(t *testing.T) {
 		})
 	}
 	ill, surplus := machines[0], machines[1]
-	_, err := testRig.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		"label",
 		"node",

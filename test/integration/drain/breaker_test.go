@@ -104,7 +104,7 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 	}
 	require.Equal(t, evictions, requireSingleEvictions(t, p.Namespace))
-	_, err := testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
+	_, err := testRig.Stack.RunKubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	p.Delete(t)
 	p.AwaitPoolGone(t)

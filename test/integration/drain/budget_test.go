@@ -42,7 +42,7 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	require.NotNil(t, readMachine(t, m))
 	// TestOneProbePerBudgetAndMinute of decide/drain proves the rate of eviction requests.
 	require.LessOrEqual(t, len(podRequests(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
-	allowed := p.RelaxBudgetAndWatch(t, "web", 1)
+	allowed := p.RelaxBudgetAndAwaitEffect(t, "web", 1)
 	rig.Eventually(t, "drained", func() (bool, any) {
 		now := readMachine(t, m)
 		return now == nil || drainedCondition(now).Status == corev1.ConditionTrue, nil

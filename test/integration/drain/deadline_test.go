@@ -35,7 +35,7 @@ func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 	rig.Eventually(t, "machine "+m.Name+" is gone", func() (bool, any) {
 		// Read the instances first: a pod or volume that the test reads afterwards still existed when the instance was
 		// gone.
-		instances := p.Instances(t)
+		instances := p.ProviderIDs(t)
 		now := readMachine(t, m)
 		if now != nil && now.Status.Deletion != nil {
 			last = now.Status.Deletion

@@ -78,7 +78,7 @@ func killInEachStage(t *testing.T, victim string) {
 	for pod, times := range accepted {
 		require.Equal(t, 1, times, "pod %s was evicted again", pod)
 	}
-	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
+	require.NotContains(t, p.ProviderIDs(t), m.Spec.ProviderID)
 	for _, node := range p.Nodes(t) {
 		require.NotEqual(t, m.Name, node.Name)
 	}
@@ -109,7 +109,7 @@ func annotateMachine(t *testing.T, m v1alpha1.Machine, changes ...string) {
 	t.Helper()
 	rig.Eventually(t, "machine "+m.Name+" is annotated", func() (bool, any) {
 		args := append([]string{"annotate", "--overwrite", "machine", "-n", m.Namespace, m.Name}, changes...)
-		_, err := testRig.Stack.Kubectl(t.Context(), args...)
+		_, err := testRig.Stack.RunKubectl(t.Context(), args...)
 		return err == nil, err
 	})
 }

@@ -54,10 +54,10 @@ func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 		}
 	}
 	everythingDies(v1alpha1.MachineDeletionDetach)
-	require.Contains(t, p.Instances(t), m.Spec.ProviderID, "the instance stays as long as volumes are attached")
+	require.Contains(t, p.ProviderIDs(t), m.Spec.ProviderID, "the instance stays as long as volumes are attached")
 	require.NoError(t, testRig.Kube.StorageV1().VolumeAttachments().Delete(t.Context(), volume, metav1.DeleteOptions{}))
 	everythingDies(v1alpha1.MachineDeletionNode)
-	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
+	require.NotContains(t, p.ProviderIDs(t), m.Spec.ProviderID)
 	require.NotNil(t, readMachine(t, m), "the object stays as long as its node")
 	allow()
 	awaitMachineGone(t, m)

@@ -22,9 +22,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// queuedMessage matches the message of a machine that waits in the queue of drains. The place and the queue length in
-// the message may be outdated.
-var queuedMessage = regexp.MustCompile(
+// queuedMessagePattern matches the message of a machine that waits in the queue of drains. The place and the queue
+// length in the message may be outdated.
+var queuedMessagePattern = regexp.MustCompile(
 	fmt.Sprintf(`^queued: place \d+ of \d+; %d nodes are drained at a time$`, maxDrains),
 )
 
@@ -47,7 +47,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 				if m.DeletionTimestamp != nil && drainedCondition(&m).Reason == "Blocked" {
 					b++
 				}
-				if queuedMessage.MatchString(m.Status.LastOperation.Description) {
+				if queuedMessagePattern.MatchString(m.Status.LastOperation.Description) {
 					q++
 				}
 			}
@@ -70,7 +70,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	all, saw := hanging(maxDrains, further)()
 	require.True(t, all, "no drain has got on: %v", saw)
 	// each drain sends one more eviction after each pause
-	perhaps := maxDrains * (1 + int(time.Since(begun)/drain.BadProbePause))
+	perhaps := maxDrains * (1 + int(time.Since(begun)/drain.MisconfiguredProbePause))
 	require.Less(
 		t,
 		len(podRequests(t, crowd.Namespace)),
@@ -84,11 +84,11 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	crowd.AwaitRunningMachines(t, 0)
 	require.Equal(
 		t,
-		maxDrains+further-freedDrainTurns,
+		maxDrains+further-endedDrainCount,
 		requireSingleEvictions(t, crowd.Namespace),
 		"the queued had their turn",
 	)
-	_, err := testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")
+	_, err := testRig.Stack.RunKubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	crowd.Delete(t)
 	grows.Delete(t)
@@ -96,9 +96,9 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	grows.AwaitPoolGone(t)
 }
 
-// freedDrainTurns is the number of drains that end at the same time. The queue has more machines than freedDrainTurns,
+// endedDrainCount is the number of drains that end at the same time. The queue has more machines than endedDrainCount,
 // so that the test sees the order of the queue.
-const freedDrainTurns = 25
+const endedDrainCount = 25
 
 // requireQueueOrder ends 25 drains of the pool crowd at once by deleting their pods. requireQueueOrder requires that
 // exactly the first 25 machines of the queue start their drains. TestFreeDrainTurnSignalsTheNextMachine of
@@ -117,8 +117,8 @@ func requireQueueOrder(t *testing.T, crowd *rig.Pool, hanging func(blocked, queu
 	slices.SortFunc(queue, func(a, b v1alpha1.Machine) int {
 		return cmp.Or(a.DeletionTimestamp.Compare(b.DeletionTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	require.Greater(t, len(queue), freedDrainTurns)
-	ends := begun[:freedDrainTurns]
+	require.Greater(t, len(queue), endedDrainCount)
+	ends := begun[:endedDrainCount]
 	var deletions sync.WaitGroup
 	for _, pod := range crowd.Pods(t, "web") {
 		if slices.Contains(ends, pod.Spec.NodeName) {
@@ -133,7 +133,7 @@ func requireQueueOrder(t *testing.T, crowd *rig.Pool, hanging func(blocked, queu
 		}
 	}
 	deletions.Wait()
-	rig.Eventually(t, "all places are taken again", hanging(maxDrains, len(queue)-freedDrainTurns))
+	rig.Eventually(t, "all places are taken again", hanging(maxDrains, len(queue)-endedDrainCount))
 
 	now := map[types.UID]v1alpha1.Machine{}
 	for _, m := range crowd.Machines(t) {
@@ -141,7 +141,7 @@ func requireQueueOrder(t *testing.T, crowd *rig.Pool, hanging func(blocked, queu
 	}
 	for i, m := range queue {
 		began := now[m.UID].Status.Deletion.Drain
-		if i >= freedDrainTurns {
+		if i >= endedDrainCount {
 			require.Nil(t, began, "%s is number %d of the queue", m.Name, i+1)
 			continue
 		}

@@ -108,9 +108,9 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		"force needs a reason: reason TEXT":               {Command: "force"},
 		"the request is for a machine with UID u":         {Command: "retry", UID: "u"},
 		"is being deleted: preserve would change nothing": {Command: "preserve"},
-		"is not in the future":                            {Command: "extend", Until: "2020-01-01T00:00:00Z"},
+		"is not in the future":                            {Command: "extend", ExtendUntil: "2020-01-01T00:00:00Z"},
 		"extend needs either for DURATION or until TIME":  {Command: "extend"},
-		"extend only gives more time":                     {Command: "extend", Until: time.Now().Add(time.Minute).Format(time.RFC3339)},
+		"extend only gives more time":                     {Command: "extend", ExtendUntil: time.Now().Add(time.Minute).Format(time.RFC3339)},
 	} {
 		_, refused := sendRequestToDrain(t, m, in)
 		require.Contains(t, refused, want)
@@ -127,7 +127,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	answer, refused = sendRequestToDrain(
 		t,
 		m,
-		run.RequestInput{Command: "extend", For: "1h", Reason: "the backup needs longer"},
+		run.RequestInput{Command: "extend", ExtendFor: "1h", Reason: "the backup needs longer"},
 	)
 	require.Empty(t, refused)
 	now := readMachine(t, m)
@@ -241,7 +241,7 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	p.CreateBudget(t, "web", 1)
 	m := p.Machines(t)[0]
 	node := m.Labels[v1alpha1.LabelNode]
-	_, err := testRig.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		"label",
 		"node",
@@ -258,7 +258,7 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	_, refused = sendRequestToDrain(
 		t,
 		m,
-		run.RequestInput{Command: "extend", Until: now.Status.Drain.StartedAt.Add(2 * time.Hour).Format(time.RFC3339)},
+		run.RequestInput{Command: "extend", ExtendUntil: now.Status.Drain.StartedAt.Add(2 * time.Hour).Format(time.RFC3339)},
 	)
 	require.Contains(t, refused, "is not later than the present deadline")
 	answer, refused := sendRequestToDrain(t, m, run.RequestInput{Command: "force", Reason: "tonight"})

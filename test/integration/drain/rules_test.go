@@ -46,7 +46,7 @@ func TestDrainRulesDecideWhichPodsAreDrainedAndWhen(t *testing.T) {
 		return c.Reason == "Blocked" && len(podRequests(t, p.Namespace)) == 1, []any{c, podRequests(t, p.Namespace)}
 	})
 	require.Contains(t, podRequests(t, p.Namespace)[0].Pod, "first-")
-	_, err := testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "batch", "--wait=false")
+	_, err := testRig.Stack.RunKubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "batch", "--wait=false")
 	require.NoError(t, err)
 	awaitMachineGone(t, m)
 	requests := podRequests(t, p.Namespace)

@@ -62,7 +62,7 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 		)
 	}
 	require.ElementsMatch(t, present, killed, "each is killed once, the one that was terminating too")
-	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
+	require.NotContains(t, p.ProviderIDs(t), m.Spec.ProviderID)
 	require.Subset(t, deletedObjects(t, "volumeattachments"), held)
 	rig.Eventually(t, "nothing is attached to the node, and there is none", func() (bool, any) {
 		_, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -72,7 +72,7 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	require.Contains(t, awaitEventMessage(t, m, "DrainForced"), "node "+node+" is not ready since")
 	p.AwaitPods(t, "db", 2)
 	rig.Eventually(t, "the volume of the pod that was there is attached where the new one is", func() (bool, any) {
-		on := p.AttachedVolumes(t)
+		on := p.AttachmentsByVolume(t)
 		for _, a := range on {
 			if a.Spec.NodeName == node {
 				return false, on
@@ -99,7 +99,7 @@ func listAttachments(t *testing.T, node string) []string {
 // stopKubelet removes the simulated kubelet from a node, and returns when the node's condition Ready is Unknown.
 func stopKubelet(t *testing.T, node string) {
 	t.Helper()
-	_, err := testRig.Stack.Kubectl(t.Context(), "label", "node", node, "type-")
+	_, err := testRig.Stack.RunKubectl(t.Context(), "label", "node", node, "type-")
 	require.NoError(t, err)
 	rig.Eventually(t, "node "+node+" is not heard of", func() (bool, any) {
 		n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -123,7 +123,7 @@ func markNodeLongNotReady(t *testing.T, node string, pods []corev1.Pod) {
 	t.Helper()
 	mounted := make([]string, len(pods))
 	for i, pod := range pods {
-		mounted[i] = "kubernetes.io/csi/" + rig.CSIDriver + "^" + pod.Namespace + "-data-" + pod.Name
+		mounted[i] = "kubernetes.io/csi/" + rig.CSIDriverName + "^" + pod.Namespace + "-data-" + pod.Name
 	}
 	inUse, err := json.Marshal(mounted)
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 
 	moved := map[string]time.Time{} // creation time of the VolumeAttachment to the other node, by volume
 	rig.Eventually(t, "all volumes have moved", func() (bool, any) {
-		on := p.AttachedVolumes(t)
+		on := p.AttachmentsByVolume(t)
 		for _, pod := range here {
 			volume := p.Name + "-data-" + pod.Name
 			if a, found := on[volume]; found && a.Spec.NodeName != m.Name {

@@ -52,10 +52,10 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 		return len(now) == 1 && now[0] != run[0], now
 	})
 	rig.Eventually(t, "the new run says what it sees", func() (bool, any) {
-		p := queryPodsOfDrain(t, m)
+		p := queryDrainOverview(t, m)
 		return p.Counts.Terminating == len(slow) && p.Counts.Blocked == len(held), p
 	})
-	_, err := testRig.Stack.Kubectl(t.Context(), "label", "pods", "-n", name, "-l", "app=slow", "stuck-terminating-")
+	_, err := testRig.Stack.RunKubectl(t.Context(), "label", "pods", "-n", name, "-l", "app=slow", "stuck-terminating-")
 	require.NoError(t, err)
 	rig.Eventually(t, "of all pods only those are left that are blocked", func() (bool, any) {
 		left := slices.DeleteFunc(p.Pods(t, "slow"), func(pod corev1.Pod) bool { return pod.Spec.NodeName != node })
@@ -82,7 +82,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, len(seen), 2) // the watch may miss the last stage, which may be very short
 	require.Equal(t, order[:len(seen)], seen, "no stage is entered again")
-	require.NotContains(t, p.Instances(t), m.Spec.ProviderID)
+	require.NotContains(t, p.ProviderIDs(t), m.Spec.ProviderID)
 	_, err = testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 	p.AwaitRunningMachines(t, 2)
@@ -102,9 +102,9 @@ func drainWorkflowID(m v1alpha1.Machine) string {
 	return rig.Installation.ID(run.KindDrain, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)})
 }
 
-// queryPodsOfDrain queries the drain workflow of a machine for its pods. The result is empty if the workflow cannot
+// queryDrainOverview queries the drain workflow of a machine for its pods. The result is empty if the workflow cannot
 // answer yet.
-func queryPodsOfDrain(t *testing.T, m v1alpha1.Machine) (seen drain.Overview) {
+func queryDrainOverview(t *testing.T, m v1alpha1.Machine) (seen drain.Overview) {
 	t.Helper()
 	answer, err := testRig.Temporal.QueryWorkflow(t.Context(), drainWorkflowID(m), "", workflows.QueryPods)
 	if err == nil {

@@ -58,10 +58,10 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 // millwright explain prints the time since when the call is open.
 func TestExplainNamesAnOpenProviderCall(t *testing.T) {
 	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
-		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect}
+		b.HangPoints = map[admin.Operation]admin.HangPoint{admin.OperationCreate: admin.HangBeforeEffect}
 	}))
 	release := func() error {
-		return testRig.Cloud.ChangeBehaviour(context.Background(), func(b *admin.Behaviour) { b.Hangs = nil })
+		return testRig.Cloud.ChangeBehaviour(context.Background(), func(b *admin.Behaviour) { b.HangPoints = nil })
 	}
 	t.Cleanup(func() { _ = release() })
 	p := newPool(t, "hanging", "", 1)

@@ -23,10 +23,10 @@ import (
 
 // Two commands explain a blocked machine: millwright top prints names that are arguments of millwright explain. The
 // JSON output of explain has the sentence of the status and its parts.
-func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
+func TestBlockedMachineIsExplainedAsFields(t *testing.T) {
 	require.NoError(
 		t,
-		testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{rig.Canary} }),
+		testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.AcceptedTokens = []string{rig.Canary} }),
 	)
 	p := newPool(t, "fields", "", 0)
 	setCloudToken(t, p.Namespace, "wrong")
@@ -79,7 +79,7 @@ func TestWhatIsBlockedIsExplainedAsFields(t *testing.T) {
 // A worker polls the queue of the class's provider, so the class has the condition Served.
 func TestServedClassHasTheConditionServed(t *testing.T) {
 	testRig.CreateNamespace(t, "served", "")
-	_, err := testRig.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		"wait",
 		"machineclass/small",
@@ -101,10 +101,10 @@ func TestServedClassHasTheConditionServed(t *testing.T) {
 func TestKubectlRunsThePlugin(t *testing.T) {
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	paths, err := build.Products(t.Context(), repo, os.Stderr, build.Starter)
+	paths, err := build.Products(t.Context(), repo, os.Stderr, build.StarterFolder)
 	require.NoError(t, err)
 	folder := t.TempDir()
-	require.NoError(t, os.Symlink(paths[build.Starter], filepath.Join(folder, "kubectl-millwright")))
+	require.NoError(t, os.Symlink(paths[build.StarterFolder], filepath.Join(folder, "kubectl-millwright")))
 	for _, row := range []struct {
 		arguments []string
 		says      string

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 func TestBlockedObjectsAreExplained(t *testing.T) {
 	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
-		b.Quotas, b.Tokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
+		b.Quotas, b.AcceptedTokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
 	}))
 	for name, s := range situations() {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestBlockedObjectsAreExplained(t *testing.T) {
 			s.removeCause(t, p)
 			rig.Eventually(t, "nothing is blocked any more", func() (bool, any) {
 				d := p.Deployment(t)
-				return blockedCondition(d) == nil && int(d.Status.AvailableReplicas) == s.runningAfter, d.Status
+				return blockedCondition(d) == nil && int(d.Status.AvailableReplicas) == s.runningMachineCount, d.Status
 			})
 		})
 	}
@@ -107,7 +107,7 @@ func isDeploymentExplained(t *testing.T, p *rig.Pool, s situation) (bool, any) {
 	if operation.WaitsFor != blocked.Message || len(operation.BlockedBy) == 0 {
 		return false, operation
 	}
-	column, err := testRig.Stack.Kubectl(
+	column, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		"get",
 		"machinedeployment",
@@ -156,7 +156,7 @@ func requireMachineExplained(t *testing.T, p *rig.Pool, reason string) {
 			sentence, operation := m.Status.Conditions[i].Message, m.Status.CurrentOperation
 			lines := testRig.RunMillwright(t, "explain", "machine/"+m.Name, "-n", p.Namespace)
 			page, _, _ := strings.Cut(testRig.WorkflowDetails(t, operation.WorkflowID), "\n")
-			column, err := testRig.Stack.Kubectl(t.Context(), "get", "machine", "-n", p.Namespace, m.Name, "--no-headers")
+			column, err := testRig.Stack.RunKubectl(t.Context(), "get", "machine", "-n", p.Namespace, m.Name, "--no-headers")
 			require.NoError(t, err)
 			// the output of explain does not contain the hint to run explain
 			own := fmt.Sprintf("; `millwright explain machine/%s -n %s`", m.Name, p.Namespace)
@@ -218,7 +218,7 @@ func setNodeNotReady(t *testing.T, node string) {
 
 func labelNode(t *testing.T, node, change string) {
 	t.Helper()
-	_, err := testRig.Stack.Kubectl(t.Context(), "label", "node", node, change)
+	_, err := testRig.Stack.RunKubectl(t.Context(), "label", "node", node, change)
 	require.NoError(t, err)
 }
 
@@ -227,10 +227,10 @@ func labelNode(t *testing.T, node, change string) {
 func setVolumesInUse(t *testing.T, p *rig.Pool, inUse bool) {
 	t.Helper()
 	volumes := map[string][]string{}
-	for volume, attachment := range p.AttachedVolumes(t) {
+	for volume, attachment := range p.AttachmentsByVolume(t) {
 		volumes[attachment.Spec.NodeName] = append(
 			volumes[attachment.Spec.NodeName],
-			"kubernetes.io/csi/"+rig.CSIDriver+"^"+volume,
+			"kubernetes.io/csi/"+rig.CSIDriverName+"^"+volume,
 		)
 	}
 	for node, of := range volumes {

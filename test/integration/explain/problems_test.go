@@ -100,14 +100,14 @@ func problemTexts(t *testing.T, process string) (texts []string) {
 	require.NoError(t, err)
 	for _, lease := range leases.Items {
 		if lease.Name == "millwright-"+process {
-			texts = append(texts, textsOf(&lease, process)...)
+			texts = append(texts, problemTextsOfLease(&lease, process)...)
 		}
 	}
 	return texts
 }
 
-func textsOf(lease *coordinationv1.Lease, process string) (texts []string) {
-	for _, report := range problems.ReportsOf(lease, time.Now()) {
+func problemTextsOfLease(lease *coordinationv1.Lease, process string) (texts []string) {
+	for _, report := range problems.ReadReports(lease, time.Now()) {
 		for _, p := range report.Problems {
 			texts = append(texts, p.Text(process))
 		}

@@ -19,17 +19,17 @@ import (
 
 // situation describes a situation from the section "What an object waits for" of docs/runbook.md.
 type situation struct {
-	namespace      string
-	createPool     func(t *testing.T, namespace string) *rig.Pool
-	blockedReason  string   // reason of the condition Blocked
-	messageParts   []string // parts of the sentence that explains the deployment
-	removeCause    func(t *testing.T, p *rig.Pool)
-	runningAfter   int           // number of running machines after removeCause
-	maxWait        time.Duration // maximum time from the start of the wait to the operation's deadline; 0: no maximum
-	noMachineWaits bool          // only the deployment or its set waits, and no machine waits
+	namespace           string
+	createPool          func(t *testing.T, namespace string) *rig.Pool
+	blockedReason       string   // reason of the condition Blocked
+	messageParts        []string // parts of the sentence that explains the deployment
+	removeCause         func(t *testing.T, p *rig.Pool)
+	runningMachineCount int           // number of running machines after removeCause
+	maxWait             time.Duration // maximum time from the start of the wait to the operation's deadline; 0: no maximum
+	noMachineWaits      bool          // only the deployment or its set waits, and no machine waits
 }
 
-const quotaZoneSpec = `{"region":"eu","zone":"eu-q","instanceType":"small"}`
+const quotaZoneProviderSpec = `{"region":"eu","zone":"eu-q","instanceType":"small"}`
 
 // situations returns the situations that concern one pool.
 func situations() map[string]situation {
@@ -49,8 +49,8 @@ func situations() map[string]situation {
 				"the pods still on its node are deleted at ",
 				"`kubectl edit pdb -n budget web`",
 			},
-			removeCause:  func(t *testing.T, p *rig.Pool) { p.RelaxBudget(t, "web", 0) },
-			runningAfter: 1,
+			removeCause:         func(t *testing.T, p *rig.Pool) { p.RelaxBudget(t, "web", 0) },
+			runningMachineCount: 1,
 		},
 		"4: a node is not reachable": {
 			namespace: "silent",
@@ -74,19 +74,19 @@ func situations() map[string]situation {
 					}
 				}
 			},
-			runningAfter: 2,
+			runningMachineCount: 2,
 		},
 		"5: the quota is used up": {
 			namespace:     "quota",
-			createPool:    func(t *testing.T, namespace string) *rig.Pool { return newPool(t, namespace, quotaZoneSpec, 2) },
+			createPool:    func(t *testing.T, namespace string) *rig.Pool { return newPool(t, namespace, quotaZoneProviderSpec, 2) },
 			blockedReason: "ResourceExhausted",
 			messageParts: []string{
 				"1 of 2 machines waits for its instance",
 				"it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced at ",
 				"`millwright explain machine/quota-",
 			},
-			removeCause:  func(t *testing.T, p *rig.Pool) { p.Scale(t, 1) },
-			runningAfter: 1,
+			removeCause:         func(t *testing.T, p *rig.Pool) { p.Scale(t, 1) },
+			runningMachineCount: 1,
 		},
 		"6: the credentials are wrong": {
 			namespace: "refused",
@@ -102,8 +102,8 @@ func situations() map[string]situation {
 				"; it is tried again at ",
 				"`kubectl edit secret -n refused small`",
 			},
-			removeCause:  func(t *testing.T, p *rig.Pool) { setCloudToken(t, p.Namespace, rig.Canary) },
-			runningAfter: 1,
+			removeCause:         func(t *testing.T, p *rig.Pool) { setCloudToken(t, p.Namespace, rig.Canary) },
+			runningMachineCount: 1,
 		},
 		"7a: the class does not exist": {
 			namespace:      "classless",
@@ -131,7 +131,7 @@ func situations() map[string]situation {
 					Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
 			},
-			runningAfter: 1,
+			runningMachineCount: 1,
 		},
 		"7b: the Secret does not exist": {
 			namespace: "secretless",
@@ -163,7 +163,7 @@ func situations() map[string]situation {
 				_, err := testRig.Kube.CoreV1().Secrets(p.Namespace).Create(t.Context(), credentials, metav1.CreateOptions{})
 				require.NoError(t, err)
 			},
-			runningAfter: 2,
+			runningMachineCount: 2,
 		},
 		"9: it is paused": {
 			namespace:      "paused",
@@ -183,7 +183,7 @@ func situations() map[string]situation {
 			removeCause: func(t *testing.T, p *rig.Pool) {
 				testRig.RunMillwright(t, "rollout", "resume", p.Name, "-n", p.Namespace)
 			},
-			runningAfter: 1,
+			runningMachineCount: 1,
 		},
 		"11: no worker serves the provider": {
 			namespace: "unserved",
@@ -216,7 +216,7 @@ func situations() map[string]situation {
 					Patch(t.Context(), "elsewhere", types.MergePatchType, []byte(`{"provider":"virtual"}`), metav1.PatchOptions{})
 				require.NoError(t, err)
 			},
-			runningAfter: 2,
+			runningMachineCount: 2,
 		},
 		"2: two budgets for one pod": {
 			namespace: "budgets",
@@ -251,7 +251,7 @@ func situations() map[string]situation {
 					testRig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace).Delete(t.Context(), "second", metav1.DeleteOptions{}),
 				)
 			},
-			runningAfter: 1,
+			runningMachineCount: 1,
 		},
 		"3: a volume is not detached": {
 			namespace: "volume",
@@ -273,8 +273,8 @@ func situations() map[string]situation {
 				"it goes on without the volume at ",
 				"`kubectl describe pv ",
 			},
-			removeCause:  func(t *testing.T, p *rig.Pool) { setVolumesInUse(t, p, false) },
-			runningAfter: 1,
+			removeCause:         func(t *testing.T, p *rig.Pool) { setVolumesInUse(t, p, false) },
+			runningMachineCount: 1,
 		},
 		"16: admission refuses machines": {
 			namespace:      "denied",
@@ -291,8 +291,8 @@ func situations() map[string]situation {
 				"; it is tried again every 10s; ",
 				"`kubectl describe machineset -n denied ",
 			},
-			removeCause:  func(t *testing.T, p *rig.Pool) { testRig.AllowMachines(t, p.Namespace) },
-			runningAfter: 2,
+			removeCause:         func(t *testing.T, p *rig.Pool) { testRig.AllowMachines(t, p.Namespace) },
+			runningMachineCount: 2,
 		},
 	}
 }

@@ -47,10 +47,10 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 	testRig.CreateNamespace(t, "lone", slowly)
 	hang := func(hangs map[admin.Operation]admin.HangPoint) {
 		t.Helper()
-		require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = hangs }))
+		require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.HangPoints = hangs }))
 	}
 	// all create calls hang before they take effect
-	hang(map[admin.Operation]admin.HangPoint{admin.Create: admin.BeforeEffect})
+	hang(map[admin.Operation]admin.HangPoint{admin.OperationCreate: admin.HangBeforeEffect})
 	huge := testRig.CreatePool(t, "huge", "huge", many)
 	rig.Eventually(t, "all of them wait for the cloud, or are made", func() (bool, any) {
 		n := 0
@@ -76,7 +76,7 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 	require.Len(t, own, 1)
 	before := 0 // number of calls for the huge deployment that began while the call of the lone machine waited
 	for _, c := range listCreateCalls(t, "huge") {
-		if c.Started.After(own[0].Scheduled) && c.Started.Before(own[0].Started) {
+		if c.StartedAt.After(own[0].ScheduledAt) && c.StartedAt.Before(own[0].StartedAt) {
 			before++
 		}
 	}
@@ -157,7 +157,7 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 	t.Logf("%d of %d were still there when it went", left, many)
 	require.Greater(t, left, many/3, "it waits for the few whose drain had begun, not for all")
 	for _, p := range pools {
-		_, err := testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
+		_, err := testRig.Stack.RunKubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 		require.NoError(t, err)
 		p.Delete(t)
 		p.AwaitPoolGone(t)

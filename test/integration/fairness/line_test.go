@@ -44,7 +44,7 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	cloud, err := serve.StartWorker(
 		remote,
 		"line-cloud",
-		flags.Options(),
+		flags.CloudWorkerOptions(),
 		serve.NewFatalErrors(),
 		func(w worker.Registry) {
 			w.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "call"})
@@ -55,10 +55,10 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	callers, err := serve.StartWorker(
 		testRig.Temporal,
 		"line-callers",
-		serve.Options(),
+		serve.WorkerOptions(),
 		serve.NewFatalErrors(),
 		func(w worker.Registry) {
-			w.RegisterWorkflowWithOptions(callWorkflow, workflow.RegisterOptions{Name: "call"})
+			w.RegisterWorkflowWithOptions(repeatCalls, workflow.RegisterOptions{Name: "call"})
 		},
 	)
 	require.NoError(t, err)
@@ -82,8 +82,8 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	calls(scale.MaxBatch, 0)
 }
 
-// callWorkflow makes n calls, and waits for the duration every after each call.
-func callWorkflow(ctx workflow.Context, n int, every time.Duration) error {
+// repeatCalls makes n calls, and waits for the duration every after each call.
+func repeatCalls(ctx workflow.Context, n int, every time.Duration) error {
 	ctx = workflow.WithActivityOptions(
 		ctx,
 		workflow.ActivityOptions{TaskQueue: "line-cloud", StartToCloseTimeout: time.Minute},

@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"3s","deleteLatency":"2s"}`
 
 const (
-	createdSize = 12 // number of machines of the pool that is created
-	rolledSize  = 6  // number of machines of the pool that is rolled out
+	createdPoolSize = 12 // number of machines of the pool that is created
+	rolledPoolSize  = 6  // number of machines of the pool that is rolled out
 )
 
 func TestAProcessIsKilledInACreationADrainAndARollout(t *testing.T) {
@@ -70,7 +70,7 @@ func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
 		testRig.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}),
 	)
 	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Worker))
-	p.AwaitDeletedMachine(t, *m)
+	p.AwaitMachineGone(t, *m)
 	p.AwaitRunningMachines(t, 1)
 	p.Delete(t)
 	p.AwaitPoolGone(t)
@@ -83,31 +83,31 @@ func testKillOfProcess(t *testing.T, victim string) {
 	draining, gone, pods := prepareDrain(t, "drain-"+name)
 	rolling, verdict := startRollout(t, "roll-"+name)
 	testRig.CreateNamespace(t, "make-"+name, slowProviderSpec)
-	making := testRig.CreatePool(t, "make-"+name, "make-"+name, createdSize)
+	making := testRig.CreatePool(t, "make-"+name, "make-"+name, createdPoolSize)
 	draining.DeleteMachine(t, gone.Name)
 
 	rig.Eventually(t, "all three are in the middle", func() (bool, any) {
-		instances, updated := len(making.Instances(t)), countNodesOfEdition(t, rolling, "2")
+		instances, updated := len(making.ProviderIDs(t)), countMachinesOfEdition(t, rolling, "2")
 		stage := deletionStage(t, draining, gone.Name)
 		return instances > 0 && updated > 0 && stage == v1alpha1.MachineDeletionDrain, fmt.Sprint(instances, updated, stage)
 	})
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), victim))
 	require.NoError(t, testRig.Stack.StartComponent(t.Context(), victim))
 
-	making.AwaitRunningMachines(t, createdSize)
-	require.Len(t, making.Instances(t), createdSize)
+	making.AwaitRunningMachines(t, createdPoolSize)
+	require.Len(t, making.ProviderIDs(t), createdPoolSize)
 	rig.Eventually(t, "all machines are of the new template", func() (bool, any) {
-		n, all := countNodesOfEdition(t, rolling, "2"), len(rolling.Machines(t))
-		return n == rolledSize && all == rolledSize, fmt.Sprintf("%d of %d", n, all)
+		n, all := countMachinesOfEdition(t, rolling, "2"), len(rolling.Machines(t))
+		return n == rolledPoolSize && all == rolledPoolSize, fmt.Sprintf("%d of %d", n, all)
 	})
-	rolling.AwaitRunningMachines(t, rolledSize)
+	rolling.AwaitRunningMachines(t, rolledPoolSize)
 	verdict()
 	rig.Eventually(t, "the drained machine is gone", func() (bool, any) {
 		_, err := testRig.Machines.MachineV1alpha1().Machines(gone.Namespace).Get(t.Context(), gone.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
 	draining.AwaitRunningMachines(t, 2)
-	require.NotContains(t, draining.Instances(t), gone.Spec.ProviderID)
+	require.NotContains(t, draining.ProviderIDs(t), gone.Spec.ProviderID)
 	accepted := map[string]int{} // a killed API server may have lost the last entries of the log
 	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef
@@ -120,7 +120,7 @@ func testKillOfProcess(t *testing.T, victim string) {
 	}
 	after, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates, "instances that were made twice")
+	require.Equal(t, before.DuplicateInstances, after.DuplicateInstances, "instances that were made twice")
 	for _, p := range []*rig.Pool{making, rolling, draining} {
 		p.Delete(t)
 	}
@@ -150,7 +150,7 @@ func prepareDrain(t *testing.T, name string) (p *rig.Pool, m v1alpha1.Machine, p
 func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 	t.Helper()
 	testRig.CreateNamespace(t, name, slowProviderSpec)
-	p = testRig.CreatePool(t, name, name, rolledSize, func(d *v1alpha1.MachineDeployment) {
+	p = testRig.CreatePool(t, name, name, rolledPoolSize, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
 			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
@@ -158,12 +158,12 @@ func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 			}},
 		}
 	})
-	p.AwaitRunningMachines(t, rolledSize)
+	p.AwaitRunningMachines(t, rolledPoolSize)
 	ctx, cancel := context.WithCancel(t.Context())
 	watcher := checker.NewWatcher(
-		checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
+		checker.Clients{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
 		name,
-		checker.SizeBounds{JudgesLeavingMachines: true, JudgesNodes: true},
+		checker.SizeBounds{ChecksDeletingMachines: true, ChecksNodes: true},
 	)
 	over := make(chan struct{})
 	go func() {
@@ -177,13 +177,13 @@ func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 		cancel()
 		<-over
 		violations, samples := watcher.Violations()
-		t.Logf("%d samples, %d machines at the most", samples, watcher.MaxMachines())
+		t.Logf("%d samples, %d machines at the most", samples, watcher.PeakMachineCount())
 		require.Empty(t, violations)
 	}
 }
 
-// countNodesOfEdition counts the machines whose label edition has the given value.
-func countNodesOfEdition(t *testing.T, p *rig.Pool, value string) (n int) {
+// countMachinesOfEdition counts the machines whose label edition has the given value.
+func countMachinesOfEdition(t *testing.T, p *rig.Pool, value string) (n int) {
 	t.Helper()
 	for _, m := range p.Machines(t) {
 		if m.Labels["edition"] == value {

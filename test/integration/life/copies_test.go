@@ -83,7 +83,7 @@ func TestCopiesOfMachinesNeverDeleteInstancesOfTheOriginals(t *testing.T) {
 		_, err := testRig.Kube.CoreV1().Namespaces().Get(t.Context(), copies, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
-	require.ElementsMatch(t, kept, p.Instances(t), "those of the originals, and no other")
+	require.ElementsMatch(t, kept, p.ProviderIDs(t), "those of the originals, and no other")
 	p.AwaitRunningMachines(t, size/2)
 	require.NoError(t, testRig.Kube.AppsV1().Deployments(name).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	p.Delete(t)

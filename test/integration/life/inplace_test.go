@@ -41,7 +41,7 @@ func TestNodeIsUpdatedInPlace(t *testing.T) {
 	p.CreateBudget(t, "bare", 1)
 	label := func(changes ...string) {
 		t.Helper()
-		_, err := testRig.Stack.Kubectl(t.Context(), append([]string{"label", "node", node, "--overwrite"}, changes...)...)
+		_, err := testRig.Stack.RunKubectl(t.Context(), append([]string{"label", "node", node, "--overwrite"}, changes...)...)
 		require.NoError(t, err)
 	}
 	shows := func(reason string, phase v1alpha1.MachinePhase, cordoned bool, labels ...string) {

@@ -61,13 +61,13 @@ func newPool(t *testing.T, name, providerSpec string, replicas int32, template s
 	return p
 }
 
-var behaviourMutex sync.Mutex
+var cloudBehaviourMutex sync.Mutex
 
-// changeBehaviour changes the behaviour of the cloud. A mutex orders the changes of parallel tests.
-func changeBehaviour(t *testing.T, change func(*admin.Behaviour)) {
+// changeCloudBehaviour changes the behaviour of the cloud. A mutex orders the changes of parallel tests.
+func changeCloudBehaviour(t *testing.T, change func(*admin.Behaviour)) {
 	t.Helper()
-	behaviourMutex.Lock()
-	defer behaviourMutex.Unlock()
+	cloudBehaviourMutex.Lock()
+	defer cloudBehaviourMutex.Unlock()
 	require.NoError(t, testRig.Cloud.ChangeBehaviour(context.WithoutCancel(t.Context()), change))
 }
 
@@ -85,7 +85,7 @@ func setNodesNotReady(t *testing.T, sick bool, nodes ...string) {
 	if sick {
 		change = "node-not-ready.stage.kwok.x-k8s.io=true"
 	}
-	_, err := testRig.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		slices.Concat([]string{"label", "--overwrite", "node"}, nodes, []string{change})...)
 	require.NoError(t, err)
@@ -290,7 +290,7 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	// The bridge is stopped until all Nodes have a deletion timestamp. A running bridge would signal the first
 	// deletion, and the first machine would be replaced at once.
 	require.NoError(t, testRig.Stack.SignalComponent(t.Context(), component.Bridge, syscall.SIGSTOP))
-	_, err = testRig.Stack.Kubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
+	_, err = testRig.Stack.RunKubectl(t.Context(), slices.Concat([]string{"delete", "node", "--wait=false"}, nodes)...)
 	require.NoError(
 		t,
 		testRig.Stack.SignalComponent(context.WithoutCancel(t.Context()), component.Bridge, syscall.SIGCONT),
@@ -335,7 +335,7 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 func TestCreationsContinueWhenTheQuotaHasRoom(t *testing.T) {
 	t.Parallel()
 	room := func(instances int) {
-		changeBehaviour(t, func(b *admin.Behaviour) { b.Quotas = map[string]int{"eu-q": instances} })
+		changeCloudBehaviour(t, func(b *admin.Behaviour) { b.Quotas = map[string]int{"eu-q": instances} })
 	}
 	room(0)
 	p := newPool(t, "quota", `{"region":"eu","zone":"eu-q","instanceType":"small"}`, 2, "")
@@ -387,7 +387,7 @@ func TestCreationsContinueWhenTheSecretIsCorrected(t *testing.T) {
 	t.Parallel()
 	const namespace, stopped = "rotated", time.Minute
 	accept := func(tokens ...string) { // the cloud accepts these tokens for all classes
-		changeBehaviour(t, func(b *admin.Behaviour) { b.Tokens = tokens })
+		changeCloudBehaviour(t, func(b *admin.Behaviour) { b.AcceptedTokens = tokens })
 	}
 	accept(rig.Canary, specialToken)
 	t.Cleanup(func() { accept() })
@@ -445,7 +445,7 @@ func TestSecretsInCloudErrorsAreRedacted(t *testing.T) {
 	message := fmt.Sprintf("token %s may not do that; Authorization: Basic %s; GET /instances?token=%s", specialToken,
 		base64.StdEncoding.EncodeToString([]byte("millwright:"+specialToken)), url.QueryEscape(specialToken))
 	require.NoError(t, testRig.Cloud.AddFault(t.Context(), admin.Fault{
-		Operation: admin.Create, Code: "PermissionDenied", Message: message, Class: namespace + "/small",
+		Operation: admin.OperationCreate, Code: "PermissionDenied", Message: message, Class: namespace + "/small",
 	}))
 	testRig.CreateNamespace(t, namespace, smallProviderSpec)
 	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, specialToken)
@@ -511,7 +511,7 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	})
 	p.AwaitRunningMachines(t, 2)
 	awaitEvent(t, p.Namespace, victim.Name, "InstanceGone")
-	_, err = testRig.Stack.Kubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
+	_, err = testRig.Stack.RunKubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 }
 
@@ -536,7 +536,7 @@ func TestMachineWithoutNodeIsReplacedAtOnce(t *testing.T) {
 		_, gone := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		return apierrors.IsNotFound(gone), []any{err, gone}
 	})
-	p.AwaitDeletedMachine(t, victim)
+	p.AwaitMachineGone(t, victim)
 	p.AwaitRunningMachines(t, 1)
 	// only a deployment allows the replacement of a failed machine
 	awaitEvent(t, p.Namespace, victim.Name, "ReplacementGranted")
@@ -574,7 +574,7 @@ func TestNodesDeletedByHandAreReplacedWithinTheBudget(t *testing.T) {
 	p.AwaitRunningMachines(t, 3)
 }
 
-func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
+func TestNodeGetsTheFieldsOfItsTemplate(t *testing.T) {
 	t.Parallel()
 	p := newPool(
 		t,
@@ -622,7 +622,7 @@ func TestNodeCarriesWhatItsTemplateSays(t *testing.T) {
 	})
 }
 
-func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
+func TestBootstrapTokenExistsOnlyDuringTheJoin(t *testing.T) {
 	t.Parallel()
 	const namespace = "tokens"
 	testRig.CreateNamespace(t, namespace, smallProviderSpec)
@@ -676,10 +676,10 @@ func TestTokenIsMadeForTheJoinAndRemovedAfterIt(t *testing.T) {
 }
 
 // The worker is killed after the cloud has created the instance and before the provider ID is written to the Machine.
-func TestWorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T) {
+func TestWorkerKilledAfterACreationMakesNoSecondInstance(t *testing.T) {
 	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
-		b.ClientTokens = false
-		b.Hangs = map[admin.Operation]admin.HangPoint{admin.Create: admin.AfterEffect}
+		b.HonorClientTokens = false
+		b.HangPoints = map[admin.Operation]admin.HangPoint{admin.OperationCreate: admin.HangAfterEffect}
 	}))
 	t.Cleanup(func() {
 		require.NoError(t, testRig.Cloud.SetBehaviour(context.WithoutCancel(t.Context()), admin.DefaultBehaviour()))
@@ -689,15 +689,15 @@ func TestWorkerKilledBetweenTheCreationAndItsRecordMakesOneInstance(t *testing.T
 	testRig.CreateNamespace(t, "killed", smallProviderSpec)
 	p := testRig.CreatePool(t, "killed", "killed", 1)
 	rig.Eventually(t, "the instance is made, and nobody knows", func() (bool, any) {
-		return len(p.Instances(t)) == 1 && p.Machines(t)[0].Spec.ProviderID == "", p.Instances(t)
+		return len(p.ProviderIDs(t)) == 1 && p.Machines(t)[0].Spec.ProviderID == "", p.ProviderIDs(t)
 	})
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
 	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Worker))
-	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Hangs = nil }))
+	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.HangPoints = nil }))
 	p.AwaitRunningMachines(t, 1)
 	after, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 1, after.Creates-before.Creates)
+	require.Equal(t, 1, after.CreatedInstances-before.CreatedInstances)
 	p.Delete(t)
 	p.AwaitPoolGone(t)
 }

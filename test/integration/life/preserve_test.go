@@ -107,7 +107,7 @@ func TestPreservationExpiresOnTime(t *testing.T) {
 	awaitPreservedMachine(t, p, name, v1alpha1.MachineFailed)
 	m := readMachine(t, p, name)
 	until := m.Status.CurrentStatus.PreserveExpiryTime.Time
-	late := p.AwaitDeletedMachine(t, *m).Sub(until)
+	late := p.AwaitMachineGone(t, *m).Sub(until)
 	t.Logf("deleted %s after its preservation was over", late)
 	// TestPreservationEndsOnTime of workflows/machine proves that the deletion is not too late
 	require.GreaterOrEqual(t, late, time.Duration(0), "not before the time is over")

@@ -39,7 +39,7 @@ import (
 )
 
 var (
-	r             *rig.Rig
+	testRig       *rig.Rig
 	keylessClient client.Client // client without encryption keys, which reads the payloads as Temporal stores them
 	keysPath      string        // path of the file with the encryption keys
 )
@@ -68,13 +68,13 @@ func runTests(m *testing.M) int {
 	// the stack's Temporal accepts any API key
 	given := []string{"--payload-keys-path", keysPath, "--temporal-api-key-path", apiKey}
 	options := stack.Options{
-		TemporalTLS: true,
-		Args:        map[string][]string{component.Worker: given, component.Bridge: given},
+		RequireTemporalTLS: true,
+		Args:               map[string][]string{component.Worker: given, component.Bridge: given},
 	}
 	return rig.Main(m, options, func(up *rig.Rig) {
-		r, keylessClient = up, up.Temporal
-		r.Secrets = []string{string(key), text, token}
-		if r.Temporal, err = client.NewLazyClient(
+		testRig, keylessClient = up, up.Temporal
+		testRig.Secrets = []string{string(key), text, token}
+		if testRig.Temporal, err = client.NewLazyClient(
 			clientOptions(append(certificateFlags(), "--payload-keys-path", keysPath)...),
 		); err != nil {
 			panic(err)
@@ -84,14 +84,14 @@ func runTests(m *testing.M) int {
 
 // certificateFlags returns the flags of a client with a certificate that Temporal accepts.
 func certificateFlags() []string {
-	l := r.Stack.Layout()
+	l := testRig.Stack.Layout()
 	return []string{
 		"--temporal-tls-cert-path",
-		l.TemporalClientCertificate(),
+		l.TemporalClientCertificateFile(),
 		"--temporal-tls-key-path",
-		l.TemporalClientKey(),
+		l.TemporalClientKeyFile(),
 		"--temporal-tls-ca-path",
-		l.TemporalCACertificate(),
+		l.TemporalCACertificateFile(),
 	}
 }
 
@@ -101,7 +101,13 @@ func clientOptions(arguments ...string) client.Options {
 	set := pflag.NewFlagSet("test", pflag.PanicOnError)
 	flags.Register(set)
 	_ = set.Parse(
-		append(arguments, "--temporal-address", r.Stack.TemporalAddress(), "--temporal-namespace", run.Namespace),
+		append(
+			arguments,
+			"--temporal-address",
+			testRig.Stack.TemporalAddress(),
+			"--temporal-namespace",
+			run.TemporalNamespace,
+		),
 	)
 	options, err := flags.Options()
 	if err != nil {
@@ -111,16 +117,16 @@ func clientOptions(arguments ...string) client.Options {
 	return options
 }
 
-func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
+func TestMachinesAreManagedWhenTemporalDemandsCertificates(t *testing.T) {
 	const namespace = "mtls"
-	r.CreateNamespace(t, namespace, "")
-	p := r.CreatePool(t, namespace, namespace, 2)
+	testRig.CreateNamespace(t, namespace, "")
+	p := testRig.CreatePool(t, namespace, namespace, 2)
 	p.AwaitRunningMachines(t, 2)
 
 	t.Run("nobody else is let in", func(t *testing.T) {
 		for name, arguments := range map[string][]string{
 			"without TLS":           {"--temporal-tls=false"},
-			"without a certificate": {"--temporal-tls-ca-path", r.Stack.Layout().TemporalCACertificate()},
+			"without a certificate": {"--temporal-tls-ca-path", testRig.Stack.Layout().TemporalCACertificateFile()},
 		} {
 			_, err := client.DialContext(t.Context(), clientOptions(arguments...))
 			require.Error(t, err, name)
@@ -139,16 +145,16 @@ func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 			keysPath,
 		}
 		const works = "provider virtual can use class mtls/small: the cloud lists 2 instances"
-		assert.Equal(t, works, r.RunMillwright(t, append(check, certificateFlags()...)...)[0])
-		l := r.Stack.Layout()
-		for name, path := range map[string]string{"CLIENT_CERT": l.TemporalClientCertificate(), "CLIENT_KEY": l.TemporalClientKey(), "SERVER_CA_CERT": l.TemporalCACertificate()} {
+		assert.Equal(t, works, testRig.RunMillwright(t, append(check, certificateFlags()...)...)[0])
+		l := testRig.Stack.Layout()
+		for name, path := range map[string]string{"CLIENT_CERT": l.TemporalClientCertificateFile(), "CLIENT_KEY": l.TemporalClientKeyFile(), "SERVER_CA_CERT": l.TemporalCACertificateFile()} {
 			t.Setenv("TEMPORAL_TLS_"+name+"_PATH", path)
 		}
-		assert.Equal(t, works, r.RunMillwright(t, check...)[0])
+		assert.Equal(t, works, testRig.RunMillwright(t, check...)[0])
 	})
 	t.Run("certificates of a new CA serve processes that run", func(t *testing.T) {
-		require.NoError(t, component.WriteTemporalCertificates(r.Stack.Layout()))
-		require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Temporal))
+		require.NoError(t, component.WriteTemporalCertificates(testRig.Stack.Layout()))
+		require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Temporal))
 		p.Scale(t, 3)
 		p.AwaitRunningMachines(t, 3)
 	})
@@ -158,8 +164,8 @@ func TestMachinesLiveWithATemporalThatDemandsCertificates(t *testing.T) {
 
 func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	const namespace = "encrypted"
-	r.CreateNamespace(t, namespace, "")
-	p := r.CreatePool(t, namespace, namespace, 1)
+	testRig.CreateNamespace(t, namespace, "")
+	p := testRig.CreatePool(t, namespace, namespace, 1)
 	p.AwaitRunningMachines(t, 1)
 	id := rig.Installation.ID(
 		run.KindMachineDeployment,
@@ -173,7 +179,7 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 		}
 		return payloads, nil
 	}
-	raw := *r
+	raw := *testRig
 	raw.Temporal = keylessClient
 	for _, event := range raw.History(t, id, "").GetEvents() {
 		require.NoError(
@@ -187,7 +193,8 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	mark := func(c client.Client) *commonpb.Memo {
 		answer, err := c.WorkflowService().
 			DescribeWorkflowExecution(t.Context(), &workflowservice.DescribeWorkflowExecutionRequest{
-				Namespace: run.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: rig.Installation.InstallationMarkID()},
+				Namespace: run.TemporalNamespace,
+				Execution: &commonpb.WorkflowExecution{WorkflowId: rig.Installation.ReservationWorkflowID()},
 			})
 		require.NoError(t, err)
 		return answer.GetWorkflowExecutionInfo().GetMemo()
@@ -195,8 +202,8 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 	for name, payload := range mark(keylessClient).GetFields() {
 		assert.Equal(t, "binary/encrypted", string(payload.GetMetadata()["encoding"]), name)
 	}
-	assert.False(t, proto.Equal(mark(keylessClient), mark(r.Temporal)), "with the keys it is readable")
-	assert.NotEmpty(t, r.WorkflowDetails(t, id), "and so is the page of a run")
+	assert.False(t, proto.Equal(mark(keylessClient), mark(testRig.Temporal)), "with the keys it is readable")
+	assert.NotEmpty(t, testRig.WorkflowDetails(t, id), "and so is the page of a run")
 
 	another := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(another, []byte("second "+base64.StdEncoding.EncodeToString(make([]byte, 32))), 0o600))
@@ -213,9 +220,9 @@ func TestWhatTemporalStoresIsEncrypted(t *testing.T) {
 			"--payload-keys-path",
 			another,
 			"--kubeconfig",
-			r.Stack.KubeconfigPath(component.Test),
+			testRig.Stack.KubeconfigPath(component.TestIdentity),
 			"--temporal-address",
-			r.Stack.TemporalAddress(),
+			testRig.Stack.TemporalAddress(),
 		),
 	)
 	// The timeout is long, because the command must fail with an error that names the missing key, not with a timeout.

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 // The worker starts although the API server has no disruption budgets to cache. A drain deletes pods with their own
 // grace period, because it cannot evict them. A drain does not delete pods that it only waits for.
-func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
+func TestDeleteInOrderKeepsOrderAndLanes(t *testing.T) {
 	const namespace = "noeviction"
 	testRig.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
 	p := testRig.CreatePool(t, namespace, namespace, 1, rig.WithNodeLabel)
@@ -80,9 +80,9 @@ func TestWithoutEvictionPodsAreDeletedInOrder(t *testing.T) {
 	require.NoError(t, testRig.Kube.CoreV1().Pods(namespace).Delete(t.Context(), "job", metav1.DeleteOptions{}))
 	rig.Eventually(t, "the machine and its instance are gone", func() (bool, any) {
 		left := p.Machines(t)
-		return len(left) == 0 && len(p.Instances(t)) == 0, left
+		return len(left) == 0 && len(p.ProviderIDs(t)) == 0, left
 	})
-	require.Contains(t, awaitEvent(t, m, vocabulary.DrainDrained), "all pods are gone")
+	require.Contains(t, awaitEvent(t, m, vocabulary.DrainResultDrained), "all pods are gone")
 }
 
 // runPod creates a pod on the node of a machine, without the scheduler, and returns when the pod runs. The pod

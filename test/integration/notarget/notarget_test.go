@@ -67,7 +67,7 @@ func TestMachinesWithoutATargetAreAvailable(t *testing.T) {
 
 	p.Scale(t, 1)
 	rig.Eventually(t, "one is left, with its instance", func() (bool, any) {
-		return len(p.Machines(t)) == 1 && len(p.Instances(t)) == 1, len(p.Machines(t))
+		return len(p.Machines(t)) == 1 && len(p.ProviderIDs(t)) == 1, len(p.Machines(t))
 	})
 	p.Delete(t)
 	p.AwaitPoolGone(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // A history is added under a new name, with its digest. An existing history stays unchanged.
-func TestHistoriesAreOnlyAdded(t *testing.T) {
+func TestHistoriesAreNeverOverwritten(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, addHistory(root, "v0.1", "rollout/paused", []byte("one")))
 	require.NoError(t, addHistory(root, "v0.1", "drain/blocked", []byte("two")))

@@ -34,15 +34,15 @@ import (
 )
 
 var (
-	writeLock       sync.Mutex // serializes the writes of histories
-	recordedLengths sync.Map   // number of events of each added history, by ID of the run
+	writeLock           sync.Mutex // serializes the writes of histories
+	recordedEventCounts sync.Map   // number of events of each added history, by ID of the run
 
 	folderFlag = flag.String(
 		"record",
 		"",
 		"name of the folder in workflows/testdata/replay into which histories are recorded; empty means that none is",
 	)
-	onlyFlag = flag.String(
+	nameFilterFlag = flag.String(
 		"record-only",
 		"",
 		"regular expression of the histories that are kept, such as ^rollout/; empty means all",
@@ -80,7 +80,7 @@ const OpenRunsCondition = ` AND ExecutionStatus = "Running"`
 // already stored is stored again only if it has grown.
 func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Helper()
-	if wanted := regexp.MustCompile(*onlyFlag); !wanted.MatchString(name) {
+	if wanted := regexp.MustCompile(*nameFilterFlag); !wanted.MatchString(name) {
 		return
 	}
 	var longest *historypb.History
@@ -88,7 +88,7 @@ func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...s
 	rig.Eventually(t, "a run for "+name, func() (bool, any) {
 		for _, w := range r.Workflows(t, query) {
 			h := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
-			stored, _ := recordedLengths.Load(w.Execution.RunId)
+			stored, _ := recordedEventCounts.Load(w.Execution.RunId)
 			fits := stored != len(h.Events) &&
 				!slices.ContainsFunc(activities, func(a string) bool { return !hasBegunActivity(h, a) })
 			if fits && (longest == nil || len(h.Events) > len(longest.Events)) {
@@ -97,7 +97,7 @@ func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...s
 		}
 		return longest != nil, fmt.Sprint(query, activities)
 	})
-	recordedLengths.Store(id, len(longest.Events))
+	recordedEventCounts.Store(id, len(longest.Events))
 	text, err := temporalproto.CustomJSONMarshalOptions{}.Marshal(longest)
 	require.NoError(t, err)
 	repo, err := build.FindRepo("")

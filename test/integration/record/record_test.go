@@ -41,7 +41,7 @@ func TestRecordHistories(t *testing.T) {
 	life.AwaitRunningMachines(t, 1)
 	saveHistory(t, "machine/awaited", KindQuery(run.KindMachine, "life")+EndedRunsCondition)
 	label := func(value string) {
-		_, err := testRig.Stack.Kubectl(
+		_, err := testRig.Stack.RunKubectl(
 			t.Context(),
 			"label",
 			"node",
@@ -81,7 +81,7 @@ func TestRecordHistories(t *testing.T) {
 		Create(t.Context(), rig.NewClass("stuck", ""), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck := testRig.CreatePool(t, "stuck", "stuck", 1)
-	awaitCondition(t, stuck, v1alpha1.ReasonSecretNotFound)
+	awaitConditionReason(t, stuck, v1alpha1.ReasonSecretNotFound)
 	saveHistory(t, "machine/waiting-for-secret", KindQuery(run.KindMachine, "stuck")+OpenRunsCondition)
 	_, err = testRig.Kube.CoreV1().
 		Secrets("stuck").
@@ -95,11 +95,16 @@ func TestRecordHistories(t *testing.T) {
 		t,
 		testRig.Cloud.AddFault(
 			t.Context(),
-			admin.Fault{Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity in eu-1", Class: "busy/small"},
+			admin.Fault{
+				Operation: admin.OperationCreate,
+				Code:      "ResourceExhausted",
+				Message:   "no capacity in eu-1",
+				Class:     "busy/small",
+			},
 		),
 	)
 	busy := testRig.CreatePool(t, "busy", "busy", 1)
-	awaitCondition(t, busy, "ResourceExhausted")
+	awaitConditionReason(t, busy, "ResourceExhausted")
 	saveHistory(t, "machine/backing-off", KindQuery(run.KindMachine, "busy")+OpenRunsCondition)
 
 	testRig.CreateNamespace(t, "unborn", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
@@ -117,7 +122,7 @@ func TestRecordHistories(t *testing.T) {
 	})
 	ill.AwaitRunningMachines(t, 2)
 	victim := ill.Machines(t)[0].Name
-	_, err = testRig.Stack.Kubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
+	_, err = testRig.Stack.RunKubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
 	require.NoError(t, err)
 	awaitPhase(t, ill, v1alpha1.MachineUnknown)
 	saveHistory(
@@ -139,7 +144,7 @@ func TestRecordHistories(t *testing.T) {
 	testRig.CreateNamespace(t, "kept", "")
 	kept := testRig.CreatePool(t, "kept", "kept", 1)
 	kept.AwaitRunningMachines(t, 1)
-	_, err = testRig.Stack.Kubectl(
+	_, err = testRig.Stack.RunKubectl(
 		t.Context(),
 		"annotate",
 		"machine",
@@ -155,11 +160,11 @@ func TestRecordHistories(t *testing.T) {
 	updated := testRig.CreatePool(t, "updated", "updated", 1)
 	updated.AwaitRunningMachines(t, 1)
 	for _, label := range []string{v1alpha1.LabelCandidateForUpdate + "=true", v1alpha1.LabelSelectedForUpdate + "=true"} {
-		_, err = testRig.Stack.Kubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, label)
+		_, err = testRig.Stack.RunKubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, label)
 		require.NoError(t, err)
 	}
 	awaitPhase(t, updated, v1alpha1.MachineInPlaceUpdating)
-	_, err = testRig.Stack.Kubectl(
+	_, err = testRig.Stack.RunKubectl(
 		t.Context(),
 		"label",
 		"node",
@@ -222,7 +227,7 @@ func TestRecordHistories(t *testing.T) {
 	host, _ := drained.MachineWithPods(t, "web")
 	drained.DeleteMachine(t, host.Name)
 	of := fmt.Sprintf(" AND Machine = %q", host.Name)
-	awaitCondition(t, drained, "Blocked")
+	awaitConditionReason(t, drained, "Blocked")
 	saveHistory(t, "drain/blocked", KindQuery(run.KindDrain, "drained")+OpenRunsCondition)
 	saveHistory(t, "machine/draining", KindQuery(run.KindMachine, "drained")+of+OpenRunsCondition)
 	// After a change of drainTimeout, the drain cancels its activity, which ends with its last observation. The next
@@ -255,7 +260,7 @@ func TestRecordHistories(t *testing.T) {
 // instance is gone.
 func sweepUntilCollected(t *testing.T, namespace string) {
 	t.Helper()
-	testRig.CreateByHand(t, namespace, "lost")
+	testRig.CreateInstanceByHand(t, namespace, "lost")
 	sweeps := testRig.CreateSweepSchedule(t, namespace, time.Second)
 	rig.Eventually(t, "the instance is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
@@ -300,7 +305,7 @@ func awaitStep(t *testing.T, p *rig.Pool, want string) {
 	})
 }
 
-func awaitCondition(t *testing.T, p *rig.Pool, reason string) {
+func awaitConditionReason(t *testing.T, p *rig.Pool, reason string) {
 	t.Helper()
 	awaitMachine(t, p, "condition "+reason, func(m v1alpha1.Machine) bool {
 		for _, c := range m.Status.Conditions {

@@ -121,12 +121,17 @@ func TestRecordRequestsForMachines(t *testing.T) {
 		t,
 		testRig.Cloud.AddFault(
 			t.Context(),
-			admin.Fault{Operation: admin.Delete, Code: "PermissionDenied", Message: "no right to delete", Class: "asked/small"},
+			admin.Fault{
+				Operation: admin.OperationDelete,
+				Code:      "PermissionDenied",
+				Message:   "no right to delete",
+				Class:     "asked/small",
+			},
 		),
 	)
 	given := p.Machines(t)[0]
 	p.DeleteMachine(t, given.Name)
-	awaitCondition(t, p, "PermissionDenied")
+	awaitConditionReason(t, p, "PermissionDenied")
 	saveHistory(
 		t,
 		"machine/deletion-refused",
@@ -223,7 +228,7 @@ func TestRecordInstallations(t *testing.T) {
 	t.Parallel()
 	mark := `WorkflowType = "Installation"`
 	saveHistory(t, "installation/open", mark+OpenRunsCondition)
-	id := run.Installation("former").InstallationMarkID()
+	id := run.Installation("former").ReservationWorkflowID()
 	options := client.StartWorkflowOptions{ID: id, TaskQueue: rig.Installation.Shard(0).TaskQueue(run.QueueMachines)}
 	former, err := testRig.Temporal.ExecuteWorkflow(
 		t.Context(),

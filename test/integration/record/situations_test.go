@@ -57,11 +57,11 @@ func revisionOfDeployment(t *testing.T, d *v1alpha1.MachineDeployment) int64 {
 // labelNode labels a node.
 func labelNode(t *testing.T, node string, labels ...string) {
 	t.Helper()
-	_, err := testRig.Stack.Kubectl(t.Context(), append([]string{"label", "--overwrite", "node", node}, labels...)...)
+	_, err := testRig.Stack.RunKubectl(t.Context(), append([]string{"label", "--overwrite", "node", node}, labels...)...)
 	require.NoError(t, err)
 }
 
-const nodeNotReadyLabel, removeNodeNotReadyLabel = "node-not-ready.stage.kwok.x-k8s.io=true", "node-not-ready.stage.kwok.x-k8s.io-"
+const nodeNotReadyLabel, nodeNotReadyLabelRemoval = "node-not-ready.stage.kwok.x-k8s.io=true", "node-not-ready.stage.kwok.x-k8s.io-"
 
 // placePod creates a pod on a node.
 func placePod(t *testing.T, p *rig.Pool, node string) {
@@ -113,7 +113,7 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	q.AwaitRunningMachines(t, 1)
 	spared := q.Machines(t)[0]
 	placePod(t, q, spared.Labels[v1alpha1.LabelNode])
-	_, err := testRig.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		"annotate",
 		"machine",
@@ -131,9 +131,9 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 		return len(list.Items) == 0, len(list.Items)
 	})
 	saveHistory(t, "drain/for-a-preservation", KindQuery(run.KindDrain, "spared")+EndedRunsCondition)
-	labelNode(t, spared.Labels[v1alpha1.LabelNode], removeNodeNotReadyLabel)
+	labelNode(t, spared.Labels[v1alpha1.LabelNode], nodeNotReadyLabelRemoval)
 	awaitPhase(t, q, v1alpha1.MachineRunning)
-	_, err = testRig.Stack.Kubectl(
+	_, err = testRig.Stack.RunKubectl(
 		t.Context(),
 		"annotate",
 		"machine",
@@ -392,7 +392,7 @@ func TestRecordClasses(t *testing.T) {
 	}
 	sweep("nothing-found")
 	for i := range 6 {
-		stray := testRig.CreateByHand(t, "classes", "stray-"+strconv.Itoa(i))
+		stray := testRig.CreateInstanceByHand(t, "classes", "stray-"+strconv.Itoa(i))
 		// after this wait, the instance is old enough for a sweep
 		time.Sleep(time.Until(stray.Created.Add(time.Second)))
 	}

@@ -35,11 +35,11 @@ const namespace = "remote"
 
 var testRig *rig.Rig
 
-// callsPerSecond is the maximum number of calls per second that both workers of the provider together start.
-const callsPerSecond = 4
+// maxCallsPerSecond is the maximum number of calls per second that both workers of the provider together start.
+const maxCallsPerSecond = 4
 
 func TestMain(m *testing.M) {
-	limit := fmt.Sprintf("--max-cloud-calls-per-second=%d", callsPerSecond)
+	limit := fmt.Sprintf("--max-cloud-calls-per-second=%d", maxCallsPerSecond)
 	options := stack.Options{
 		Components: append(component.Names(), providerWorkers()...),
 		Args: map[string][]string{
@@ -136,7 +136,7 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 		}
 		return false, p.Machines(t)
 	})
-	require.Len(t, p.Instances(t), 5)
+	require.Len(t, p.ProviderIDs(t), 5)
 	_, err := runProvider(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "does one run with --queues=provider-virtual?")
 	for _, name := range providerWorkers() {
@@ -194,7 +194,7 @@ func runProvider(t *testing.T, arguments ...string) (string, error) {
 		append(
 			arguments,
 			"--kubeconfig",
-			testRig.Stack.KubeconfigPath(component.Test),
+			testRig.Stack.KubeconfigPath(component.TestIdentity),
 			"--temporal-address",
 			testRig.Stack.TemporalAddress(),
 			"--cluster-name",
@@ -221,7 +221,7 @@ func testClassChecks(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(
 		t,
-		testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.Tokens = []string{"another"} }),
+		testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.AcceptedTokens = []string{"another"} }),
 	)
 	_, err = runProvider(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "(Unauthenticated)")

@@ -53,14 +53,14 @@ type APIProxy struct {
 	kubeconfigPath string // path of the kubeconfig for the API server; the first request reads the file
 	reverseProxy   func() (*httputil.ReverseProxy, error)
 
-	mu                 sync.Mutex
-	faults             APIFaults
-	random             *rand.Rand
-	watches            map[int]context.CancelFunc // functions that break the open watches, by the number of the watch
-	openedWatches      int                        // number of watches opened so far
-	refuseWatchesUntil time.Time                  // time until which the proxy refuses new watches
-	cutWatches         int                        // number of watches that the last CutWatches broke
-	faultCounts        map[string]int             // number of faults, by name
+	mu                  sync.Mutex
+	faults              APIFaults
+	random              *rand.Rand
+	watches             map[int]context.CancelFunc // functions that break the open watches, by the number of the watch
+	openedWatchCount    int                        // number of watches opened so far
+	watchesRefusedUntil time.Time                  // time until which the proxy refuses new watches
+	cutWatchCount       int                        // number of watches that the last CutWatches broke
+	faultCounts         map[string]int             // number of faults, by name
 }
 
 // newAPIProxy starts a proxy. The kubeconfig need not exist before the first request arrives.
@@ -124,7 +124,7 @@ func (p *APIProxy) SetFaults(f APIFaults) {
 func (p *APIProxy) CutWatches(refuse time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refuseWatchesUntil, p.cutWatches = time.Now().Add(refuse), len(p.watches)
+	p.watchesRefusedUntil, p.cutWatchCount = time.Now().Add(refuse), len(p.watches)
 	for _, end := range p.watches {
 		p.faultCounts["cut"]++
 		end()
@@ -135,7 +135,7 @@ func (p *APIProxy) CutWatches(refuse time.Duration) {
 func (p *APIProxy) countWatches() (open, broken int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.watches), p.cutWatches
+	return len(p.watches), p.cutWatchCount
 }
 
 // FaultCounts returns the number of faults since the start, by name: unavailable, busy, conflict, lost, cut.
@@ -170,7 +170,7 @@ func (p *APIProxy) chooseFault(r *http.Request) (name string) {
 		return n < 0
 	}
 	switch {
-	case watch && time.Now().Before(p.refuseWatchesUntil), under(f.UnavailableChance, true):
+	case watch && time.Now().Before(p.watchesRefusedUntil), under(f.UnavailableChance, true):
 		name = "unavailable"
 	case under(f.BusyChance, !watch):
 		name = "busy"
@@ -234,8 +234,8 @@ func (p *APIProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *APIProxy) recordWatch(end context.CancelFunc) (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.openedWatches++
-	id := p.openedWatches
+	p.openedWatchCount++
+	id := p.openedWatchCount
 	p.watches[id] = end
 	return func() {
 		p.mu.Lock()

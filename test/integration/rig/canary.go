@@ -55,7 +55,7 @@ func (r *Rig) FindLeaks(ctx context.Context, secrets ...string) (places []string
 		"machineclasses" + ours,
 	}
 	for _, kind := range objects {
-		text, err := r.Stack.Kubectl(ctx, "get", kind, "--all-namespaces", "-o", "yaml")
+		text, err := r.Stack.RunKubectl(ctx, "get", kind, "--all-namespaces", "-o", "yaml")
 		if err != nil {
 			return nil, 0, err
 		}
@@ -122,7 +122,7 @@ func (r *Rig) readMetrics(ctx context.Context, component string) ([]byte, error)
 	request, err := http.NewRequestWithContext(
 		ctx,
 		http.MethodGet,
-		r.Stack.MetricsAddress(component)+"/metrics",
+		r.Stack.MetricsURL(component)+"/metrics",
 		http.NoBody,
 	)
 	if err != nil {

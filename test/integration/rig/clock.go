@@ -61,7 +61,7 @@ func BuildSkewedWorker(folder string) (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(folder, "skewed-worker")
-	return binary, buildSkewedProgram(repo, folder, "./"+build.Worker, binary)
+	return binary, buildSkewedProgram(repo, folder, "./"+build.WorkerFolder, binary)
 }
 
 // buildSkewedProgram builds a program that reads its clock error from clockVariable. The parameter from is the folder

@@ -19,16 +19,17 @@ import (
 	"millwright/workflows/run"
 )
 
-// CreateByHand creates an instance in the cloud for a machine that never existed. The instance has the class of the
-// namespace. CreateByHand copies the cluster's name from another instance, so at least one instance must exist.
-func (r *Rig) CreateByHand(t *testing.T, namespace, name string) virtual.Instance {
+// CreateInstanceByHand creates an instance in the cloud for a machine that never existed. The instance has the class of
+// the namespace. CreateInstanceByHand copies the cluster's name from another instance, so at least one instance must
+// exist.
+func (r *Rig) CreateInstanceByHand(t *testing.T, namespace, name string) virtual.Instance {
 	t.Helper()
-	return r.CreateByHandTagged(t, namespace, name, "uid-of-"+name)
+	return r.CreateTaggedInstanceByHand(t, namespace, name, "uid-of-"+name)
 }
 
-// CreateByHandTagged is like CreateByHand, but sets the instance's UID tag to uid. If uid is empty, the instance gets
-// no UID tag, like an instance of another controller.
-func (r *Rig) CreateByHandTagged(t *testing.T, namespace, name, uid string) virtual.Instance {
+// CreateTaggedInstanceByHand is like CreateInstanceByHand, but sets the instance's UID tag to uid. If uid is empty, the
+// instance gets no UID tag, like an instance of another controller.
+func (r *Rig) CreateTaggedInstanceByHand(t *testing.T, namespace, name, uid string) virtual.Instance {
 	t.Helper()
 	all, err := r.Cloud.Instances(t.Context())
 	require.NoError(t, err)
@@ -75,6 +76,6 @@ func (r *Rig) CreateSweepSchedule(t *testing.T, namespace string, confirm time.D
 // more minute. The cloud's error messages contain the credentials. MakeCloudFaulty changes neither the setting for
 // stale reads nor the setting for client tokens.
 func MakeCloudFaulty(b *admin.Behaviour) {
-	b.OwnNodeNames, b.NodeInit = true, virtual.Duration(time.Second)
-	b.PageSize, b.Linger, b.QuoteCredentials = 2, virtual.Duration(time.Minute), true
+	b.ChooseNodeNames, b.NodeInitDelay = true, virtual.Duration(time.Second)
+	b.PageSize, b.LingerTime, b.QuoteCredentials = 2, virtual.Duration(time.Minute), true
 }

@@ -37,7 +37,7 @@ func (r *Rig) ForceReconcile(t *testing.T, kind run.Kind, namespace, name string
 		run.KindClusterAPIDeployment: {"machinedeployments.cluster.x-k8s.io", capi.DeploymentsResource, run.ParentNames{MachineDeployment: name}},
 	}[kind]
 	require.NotEmpty(t, of.resource, kind)
-	text, err := r.Stack.Kubectl(t.Context(), "get", "--namespace", namespace, of.resource, name, "--output=json")
+	text, err := r.Stack.RunKubectl(t.Context(), "get", "--namespace", namespace, of.resource, name, "--output=json")
 	require.NoError(t, err)
 	var object metav1.PartialObjectMetadata
 	require.NoError(t, json.Unmarshal(text, &object))

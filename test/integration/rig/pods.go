@@ -125,10 +125,10 @@ func (p *Pool) RelaxBudget(t *testing.T, app string, keep int32) {
 	require.NoError(t, err)
 }
 
-// RelaxBudgetAndWatch changes a PodDisruptionBudget as RelaxBudget does, and waits until the budget allows evictions.
-// RelaxBudgetAndWatch returns the time at which the disruption controller allowed evictions. The time is by the
-// controller's clock.
-func (p *Pool) RelaxBudgetAndWatch(t *testing.T, app string, keep int32) time.Time {
+// RelaxBudgetAndAwaitEffect changes a PodDisruptionBudget as RelaxBudget does, and waits until the budget allows
+// evictions. RelaxBudgetAndAwaitEffect returns the time at which the disruption controller allowed evictions. The time
+// is by the controller's clock.
+func (p *Pool) RelaxBudgetAndAwaitEffect(t *testing.T, app string, keep int32) time.Time {
 	t.Helper()
 	budgets := p.rig.Kube.PolicyV1().PodDisruptionBudgets(p.Namespace)
 	w, err := budgets.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + app})

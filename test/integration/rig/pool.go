@@ -204,7 +204,7 @@ func (p *Pool) AwaitPoolGone(t *testing.T) {
 	t.Helper()
 	Eventually(t, "nothing left of "+p.Name, func() (bool, any) {
 		machines, sets, nodes := len(p.Machines(t)), len(p.Sets(t)), len(p.Nodes(t))
-		instances := len(p.Instances(t))
+		instances := len(p.ProviderIDs(t))
 		return machines+sets+nodes+instances == 0, fmt.Sprintf(
 			"%d machines, %d sets, %d nodes, %d instances",
 			machines,
@@ -215,10 +215,10 @@ func (p *Pool) AwaitPoolGone(t *testing.T) {
 	})
 }
 
-// AwaitDeletedMachine waits until a machine is gone, and returns the machine's deletion timestamp. The deletion
+// AwaitMachineGone waits until a machine is gone, and returns the machine's deletion timestamp. The deletion
 // timestamp is in whole seconds of the API server's clock. The timestamp is exact even if the test sees late that the
 // machine is gone.
-func (p *Pool) AwaitDeletedMachine(t *testing.T, m v1alpha1.Machine) time.Time {
+func (p *Pool) AwaitMachineGone(t *testing.T, m v1alpha1.Machine) time.Time {
 	t.Helper()
 	last := p.awaitEvent(t, m, "is gone", func(e watch.EventType, _ *v1alpha1.Machine) bool { return e == watch.Deleted })
 	require.NotNil(t, last.DeletionTimestamp)
@@ -270,8 +270,8 @@ func (p *Pool) awaitEvent(
 	}
 }
 
-// Instances returns the provider IDs of the cloud's instances for the pool's machines.
-func (p *Pool) Instances(t *testing.T) []string {
+// ProviderIDs returns the provider IDs of the cloud's instances for the pool's machines.
+func (p *Pool) ProviderIDs(t *testing.T) []string {
 	t.Helper()
 	all, err := p.rig.Cloud.Instances(t.Context())
 	require.NoError(t, err)

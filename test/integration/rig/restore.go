@@ -14,9 +14,9 @@ import (
 	"millwright/devstack/component"
 )
 
-// SaveStore copies the data of etcd to a new directory. SaveStore stops etcd during the copy, because a copy of files
-// that etcd is writing may be unreadable.
-func (r *Rig) SaveStore(ctx context.Context, to string) error {
+// SaveEtcdData copies the data of etcd to a new directory. SaveEtcdData stops etcd during the copy, because a copy of
+// files that etcd is writing may be unreadable.
+func (r *Rig) SaveEtcdData(ctx context.Context, to string) error {
 	if err := r.Stack.StopComponent(ctx, component.Etcd); err != nil {
 		return fmt.Errorf("stop etcd: %w", err)
 	}
@@ -26,12 +26,12 @@ func (r *Rig) SaveStore(ctx context.Context, to string) error {
 	return r.Stack.StartComponent(ctx, component.Etcd)
 }
 
-// RestoreStore restores the data of etcd from a copy, as an administrator would. RestoreStore stops the API server
-// first, and afterwards restarts Kubernetes' own clients with caches. Without a restart, the watches of Kubernetes' own
-// clients would continue from a later resource version, and get no events until the API server reaches this version.
-// The caller must restart the kubelets (see Rejoin of the cloud's client). The caller must also restart the workers and
-// bridges, which exit when they detect the restore.
-func (r *Rig) RestoreStore(ctx context.Context, from string) error {
+// RestoreEtcdData restores the data of etcd from a copy, as an administrator would. RestoreEtcdData stops the API
+// server first, and afterwards restarts Kubernetes' own clients with caches. Without a restart, the watches of
+// Kubernetes' own clients would continue from a later resource version, and get no events until the API server reaches
+// this version. The caller must restart the kubelets (see Rejoin of the cloud's client). The caller must also restart
+// the workers and bridges, which exit when they detect the restore.
+func (r *Rig) RestoreEtcdData(ctx context.Context, from string) error {
 	for _, name := range []string{component.APIServer, component.Etcd} {
 		if err := r.Stack.KillComponent(ctx, name); err != nil {
 			return fmt.Errorf("kill %s: %w", name, err)

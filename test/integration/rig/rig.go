@@ -64,12 +64,12 @@ func StartRig(ctx context.Context, dir string, options stack.Options) (*Rig, err
 
 // connectToStack creates the clients of a running stack.
 func connectToStack(s *stack.Stack) (*Rig, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath(component.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath(component.TestIdentity))
 	if err != nil {
 		return nil, err
 	}
 	config.QPS, config.Burst = 500, 1000
-	r := &Rig{Stack: s, Cloud: admin.NewClient(s.CloudAddress())}
+	r := &Rig{Stack: s, Cloud: admin.NewClient(s.CloudURL())}
 	if r.Machines, err = versioned.NewForConfig(config); err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func runOnStack(
 		code = r.checkOutput(context.Background())
 	}
 	if code != 0 {
-		r.printLogs(options.ClusterAPI)
+		r.printLogs(options.WithClusterAPI)
 	}
 	if err := r.Stack.Down(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "stop stack:", err)
@@ -254,11 +254,11 @@ func (r *Rig) RunMillwright(t *testing.T, arguments ...string) []string {
 // output.
 func (r *Rig) TryRunMillwright(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
-	return r.tryMillwright(t, r.Stack.KubeconfigPath(component.Test), arguments...)
+	return r.runMillwrightWithKubeconfig(t, r.Stack.KubeconfigPath(component.TestIdentity), arguments...)
 }
 
-// TryMillwrightAs is like TryRunMillwright, but the command has the rights of this user at the API server.
-func (r *Rig) TryMillwrightAs(t *testing.T, user string, arguments ...string) (string, error) {
+// TryRunMillwrightAs is like TryRunMillwright, but the command has the rights of this user at the API server.
+func (r *Rig) TryRunMillwrightAs(t *testing.T, user string, arguments ...string) (string, error) {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(r.Stack.KubeconfigPath("admin"))
 	require.NoError(t, err)
@@ -267,18 +267,18 @@ func (r *Rig) TryMillwrightAs(t *testing.T, user string, arguments ...string) (s
 	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, clientcmd.WriteToFile(*config, file))
-	return r.tryMillwright(t, file, arguments...)
+	return r.runMillwrightWithKubeconfig(t, file, arguments...)
 }
 
-func (r *Rig) tryMillwright(t *testing.T, kubeconfig string, arguments ...string) (string, error) {
+func (r *Rig) runMillwrightWithKubeconfig(t *testing.T, kubeconfig string, arguments ...string) (string, error) {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	paths, err := build.Products(t.Context(), repo, os.Stderr, build.Starter)
+	paths, err := build.Products(t.Context(), repo, os.Stderr, build.StarterFolder)
 	require.NoError(t, err)
 	command := exec.CommandContext(
 		t.Context(),
-		paths[build.Starter],
+		paths[build.StarterFolder],
 		append(arguments, "--kubeconfig", kubeconfig)...)
 	command.Env = append(os.Environ(), "TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+r.Stack.TemporalAddress())
 	var out, failure bytes.Buffer

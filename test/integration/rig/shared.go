@@ -84,7 +84,7 @@ type SharedStack struct {
 	dir string
 }
 
-// StartSharedStack starts the shared stack. The caller must call EndStack. The stack stops at the latest when this
+// StartSharedStack starts the shared stack. The caller must call Stop. The stack stops at the latest when this
 // process ends.
 func StartSharedStack(ctx context.Context) (*SharedStack, error) {
 	dir, err := os.MkdirTemp("", "millwright-shared-")
@@ -98,12 +98,12 @@ func StartSharedStack(ctx context.Context) (*SharedStack, error) {
 	return &SharedStack{r, dir}, nil
 }
 
-// Environment returns the environment variable, as NAME=VALUE, by which MainShared finds the stack.
-func (s *SharedStack) Environment() string { return sharedFolderVariable + "=" + s.dir }
+// EnvironmentVariable returns the environment variable, as NAME=VALUE, by which MainShared finds the stack.
+func (s *SharedStack) EnvironmentVariable() string { return sharedFolderVariable + "=" + s.dir }
 
-// EndStack stops the stack. Unless ctx has ended, EndStack first runs checkOutput, and returns an error if checkOutput
+// Stop stops the stack. Unless ctx has ended, Stop first runs checkOutput, and returns an error if checkOutput
 // returns 1.
-func (s *SharedStack) EndStack(ctx context.Context) error {
+func (s *SharedStack) Stop(ctx context.Context) error {
 	var err error
 	if ctx.Err() == nil && s.rig.checkOutput(ctx) != 0 {
 		err = errors.New("the processes of the shared stack have written what they must not write")
@@ -148,7 +148,7 @@ func (r *Rig) clearStack(ctx context.Context) error {
 					continue
 				}
 				left = append(left, n.Name)
-				if err := r.emptyNamespace(ctx, n, time.Since(began) > 30*time.Second); err != nil && !apierrors.IsNotFound(err) {
+				if err := r.cleanUpNamespace(ctx, n, time.Since(began) > 30*time.Second); err != nil && !apierrors.IsNotFound(err) {
 					return false, err
 				}
 			}
@@ -164,10 +164,10 @@ func (r *Rig) clearStack(ctx context.Context) error {
 	)
 }
 
-// emptyNamespace deletes a namespace. In a namespace that is being deleted, emptyNamespace also deletes all pods at
-// once, without their finalizers and grace periods. If release is true, emptyNamespace also removes the finalizers of
+// cleanUpNamespace deletes a namespace. In a namespace that is being deleted, cleanUpNamespace also deletes all pods at
+// once, without their finalizers and grace periods. If release is true, cleanUpNamespace also removes the finalizers of
 // the machines. The machines are then gone without a drain, and their instances stay.
-func (r *Rig) emptyNamespace(ctx context.Context, namespace corev1.Namespace, release bool) error {
+func (r *Rig) cleanUpNamespace(ctx context.Context, namespace corev1.Namespace, release bool) error {
 	if namespace.DeletionTimestamp == nil {
 		return r.Kube.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{})
 	}

@@ -29,7 +29,7 @@ import (
 // checkStepNames returns 1 if a run has shown a step that docs/reference/words.md does not list; otherwise 0.
 // Dashboards and alerts select steps by the names on this page.
 func (r *Rig) checkStepNames(ctx context.Context) int {
-	unknown, err := r.unknownSteps(ctx)
+	unknown, err := r.findUnknownSteps(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "look for the words of steps:", err)
 		return 1
@@ -40,9 +40,9 @@ func (r *Rig) checkStepNames(ctx context.Context) int {
 	return min(len(unknown), 1)
 }
 
-// unknownSteps returns the steps that docs/reference/words.md does not list. unknownSteps maps each of these steps to
-// the ID of a workflow that has shown the step.
-func (r *Rig) unknownSteps(ctx context.Context) (map[string]string, error) {
+// findUnknownSteps returns the steps that docs/reference/words.md does not list. findUnknownSteps maps each of these
+// steps to the ID of a workflow that has shown the step.
+func (r *Rig) findUnknownSteps(ctx context.Context) (map[string]string, error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
 		return nil, err
@@ -167,9 +167,9 @@ func (r *Rig) AwaitRolloutFollower(t *testing.T, rollout, deployment string) {
 type Activity struct {
 	Type, Queue string
 	Attempt     int32     // number of the last attempt; the first attempt is 1
-	Scheduled   time.Time // time at which the workflow scheduled the activity
-	Started     time.Time // time at which a worker began the last attempt
-	Ended       time.Time
+	ScheduledAt time.Time // time at which the workflow scheduled the activity
+	StartedAt   time.Time // time at which a worker began the last attempt
+	EndedAt     time.Time
 }
 
 // Activities returns the regular activities that have succeeded or failed. The history must be complete.
@@ -190,7 +190,7 @@ func Activities(history *historypb.History) (list []Activity) {
 		of := asked.GetActivityTaskScheduledEventAttributes()
 		list = append(list, Activity{
 			Type: of.ActivityType.Name, Queue: of.TaskQueue.Name, Attempt: begun.GetActivityTaskStartedEventAttributes().Attempt,
-			Scheduled: asked.EventTime.AsTime(), Started: begun.EventTime.AsTime(), Ended: e.EventTime.AsTime(),
+			ScheduledAt: asked.EventTime.AsTime(), StartedAt: begun.EventTime.AsTime(), EndedAt: e.EventTime.AsTime(),
 		})
 	}
 	return list

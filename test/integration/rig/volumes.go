@@ -15,15 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CSIDriver is the name of the CSI driver of the tests' volumes. The stack attaches or detaches a volume of this driver
-// within a second.
-const CSIDriver = "csi.fake"
+// CSIDriverName is the name of the CSI driver of the tests' volumes. The stack attaches or detaches a volume of this
+// driver within a second.
+const CSIDriverName = "csi.fake"
 
 // RunStatefulSet creates a StatefulSet with one volume per pod, and waits until all volumes are attached.
 func (p *Pool) RunStatefulSet(t *testing.T, app string, replicas int) {
 	t.Helper()
 	_, err := p.rig.Kube.StorageV1().CSIDrivers().Create(t.Context(), &storagev1.CSIDriver{
-		ObjectMeta: metav1.ObjectMeta{Name: CSIDriver}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(true)},
+		ObjectMeta: metav1.ObjectMeta{Name: CSIDriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: new(true)},
 	}, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		require.NoError(t, err)
@@ -37,7 +37,7 @@ func (p *Pool) RunStatefulSet(t *testing.T, app string, replicas int) {
 				Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: "none",
 				ClaimRef: &corev1.ObjectReference{Namespace: p.Namespace, Name: claim},
 				PersistentVolumeSource: corev1.PersistentVolumeSource{
-					CSI: &corev1.CSIPersistentVolumeSource{Driver: CSIDriver, VolumeHandle: p.Name + "-" + claim},
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: CSIDriverName, VolumeHandle: p.Name + "-" + claim},
 				},
 			},
 		}, metav1.CreateOptions{})
@@ -66,13 +66,13 @@ func (p *Pool) RunStatefulSet(t *testing.T, app string, replicas int) {
 	require.NoError(t, err)
 	p.AwaitPods(t, app, replicas)
 	Eventually(t, "the volumes are attached", func() (bool, any) {
-		n := len(p.AttachedVolumes(t))
+		n := len(p.AttachmentsByVolume(t))
 		return n == replicas, n
 	})
 }
 
-// AttachedVolumes returns the attached VolumeAttachments of the pool's volumes, by the name of the volume.
-func (p *Pool) AttachedVolumes(t *testing.T) map[string]storagev1.VolumeAttachment {
+// AttachmentsByVolume returns the attached VolumeAttachments of the pool's volumes, by the name of the volume.
+func (p *Pool) AttachmentsByVolume(t *testing.T) map[string]storagev1.VolumeAttachment {
 	t.Helper()
 	list, err := p.rig.Kube.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func (r *Rig) AttachVolume(t *testing.T, volume, node string) {
 	_, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: volume},
 		Spec: storagev1.VolumeAttachmentSpec{
-			Attacher: CSIDriver,
+			Attacher: CSIDriverName,
 			NodeName: node,
 			Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
 		},

@@ -31,7 +31,7 @@ func TestPeopleMayDoWhatTheirRolesSay(t *testing.T) {
 	p.AwaitRunningMachines(t, 2)
 	machine := p.Machines(t)[0].Name
 	kubectl := func(arguments ...string) error {
-		_, err := testRig.Stack.Kubectl(context.WithoutCancel(t.Context()), append([]string{"-n", name}, arguments...)...)
+		_, err := testRig.Stack.RunKubectl(context.WithoutCancel(t.Context()), append([]string{"-n", name}, arguments...)...)
 		return err
 	}
 	text, err := os.ReadFile("../../../deploy/components/admission/policies.yaml")
@@ -160,7 +160,7 @@ func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound strin
 		{"ann", "rollout approve people --steps 1 --reason ok", ""},
 	} {
 		t.Run(row.user+" "+row.command, func(t *testing.T) {
-			_, err := testRig.TryMillwrightAs(t, row.user, append(strings.Fields(row.command), "-n", p.Namespace)...)
+			_, err := testRig.TryRunMillwrightAs(t, row.user, append(strings.Fields(row.command), "-n", p.Namespace)...)
 			if row.refused == "" {
 				require.NoError(t, err)
 			} else {
@@ -173,7 +173,7 @@ func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound strin
 		return d.Status.UpdatedReplicas == 3 && d.Status.AvailableReplicas == 3, d.Status
 	})
 	t.Run("a reader of one namespace gets notes from doctor", func(t *testing.T) {
-		out, err := testRig.TryMillwrightAs(t, "eve", "doctor", "--cluster-name", string(rig.Installation))
+		out, err := testRig.TryRunMillwrightAs(t, "eve", "doctor", "--cluster-name", string(rig.Installation))
 		require.NoError(t, err)
 		require.Contains(t, out, "note    user eve may only read")
 	})

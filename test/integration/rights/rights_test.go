@@ -84,7 +84,7 @@ var reasonsForUnusedRights = map[string]string{
 	"kube-system/millwright-worker: patch /secrets":                                reasonLostAttempt,
 }
 
-func TestRolesAreAsSmallAsCanBe(t *testing.T) {
+func TestRolesGrantOnlyNeededRights(t *testing.T) {
 	testRig.LimitSecretReaders(t, component.ProviderIdentity)
 	t.Run("scenarios", func(t *testing.T) {
 		for name, run := range map[string]func(*testing.T){
@@ -135,7 +135,7 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 				beyond[fmt.Sprintf("%s: %s %s/%s/%s in namespace %q", line.User.Username, line.Verb, o.APIGroup, o.Resource, o.Subresource, o.Namespace)]++
 			}
 		}
-		missing := unusedWithoutReason(granted)
+		missing := unusedRightsWithoutReason(granted)
 		return len(missing) == 0 || len(beyond) > 0, missing
 	})
 	assert.Empty(t, beyond, "requests that no role allows, and how many")
@@ -158,9 +158,9 @@ func TestRolesAreAsSmallAsCanBe(t *testing.T) {
 	t.Logf("%d rights are granted, %d were used", len(granted), used)
 }
 
-// unusedWithoutReason returns the rights that no request used and for which reasonsForUnusedRights has no reason,
+// unusedRightsWithoutReason returns the rights that no request used and for which reasonsForUnusedRights has no reason,
 // sorted.
-func unusedWithoutReason(granted map[right]bool) (names []string) {
+func unusedRightsWithoutReason(granted map[right]bool) (names []string) {
 	for right, used := range granted {
 		if _, explained := reasonsForUnusedRights[right.String()]; !used && !explained {
 			names = append(names, right.String())

@@ -89,7 +89,7 @@ func runDrains(t *testing.T) {
 	p.CreateBudget(t, "db", 2)
 	m, _ := p.MachineWithPods(t, "db")
 	p.DeleteMachine(t, m.Name)
-	p.AwaitDeletedMachine(t, m)
+	p.AwaitMachineGone(t, m)
 	p.AwaitRunningMachines(t, 2)
 	p.AwaitPods(t, "db", 2)
 	p.RelaxBudget(t, "db", 0)
@@ -102,7 +102,7 @@ func runDrains(t *testing.T) {
 		Patch(t.Context(), m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.DeleteMachine(t, m.Name)
-	p.AwaitDeletedMachine(t, m)
+	p.AwaitMachineGone(t, m)
 	require.NoError(t, testRig.Kube.AppsV1().StatefulSets(p.Namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
 	require.NoError(t, testRig.Kube.AppsV1().Deployments(p.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	deletePoolAndClass(t, p)
@@ -135,7 +135,7 @@ func runPreservation(t *testing.T) {
 		})
 	}
 	hasCondition(v1alpha1.NodePreserved)
-	_, err = testRig.Stack.Kubectl(
+	_, err = testRig.Stack.RunKubectl(
 		t.Context(),
 		"label",
 		"node",
@@ -159,7 +159,7 @@ func runPreservation(t *testing.T) {
 // runOrphanSweeps waits until two sweeps have found an instance without a machine, and until the instance is deleted.
 func runOrphanSweeps(t *testing.T) {
 	p := newPool(t, "orphan", 1)
-	lost := testRig.CreateByHand(t, p.Namespace, p.Namespace+"-lost")
+	lost := testRig.CreateInstanceByHand(t, p.Namespace, p.Namespace+"-lost")
 	const confirm = time.Second
 	handle := testRig.CreateSweepSchedule(t, p.Namespace, confirm)
 	rig.Eventually(t, "the instance is collected", func() (bool, any) {
@@ -190,7 +190,7 @@ func runNodeDeletion(t *testing.T) {
 		t,
 		testRig.Kube.CoreV1().Nodes().Delete(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.DeleteOptions{}),
 	)
-	p.AwaitDeletedMachine(t, m)
+	p.AwaitMachineGone(t, m)
 	p.AwaitRunningMachines(t, 1)
 	deletePoolAndClass(t, p)
 }

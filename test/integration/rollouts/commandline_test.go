@@ -14,8 +14,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// rolloutCommand runs millwright rollout, requires its success, and returns the lines that it prints.
-func rolloutCommand(t *testing.T, arguments ...string) []string {
+// runRolloutCommand runs millwright rollout, requires its success, and returns the lines that it prints.
+func runRolloutCommand(t *testing.T, arguments ...string) []string {
 	t.Helper()
 	return testRig.RunMillwright(t, append([]string{"rollout"}, arguments...)...)
 }
@@ -27,14 +27,14 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	former, before := f.machineNames(t), f.Deployment(t)
 	watch := f.startSampler(t)
 
-	steps := rolloutCommand(t, "plan", "typed/typed", "-f", f.writeManifest(t, "2"))
+	steps := runRolloutCommand(t, "plan", "typed/typed", "-f", f.writeManifest(t, "2"))
 	require.Equal(t, []string{"0", "3"}, strings.Fields(steps[len(steps)-1])[1:3], "sizes after the last step")
 	require.Equal(t, before.Generation, f.Deployment(t).Generation, "a plan changes nothing")
 	require.Len(t, f.Sets(t), 1)
 
-	rolloutCommand(t, "start", "typed/typed", "--reason", "new certificates")
+	runRolloutCommand(t, "start", "typed/typed", "--reason", "new certificates")
 	require.NotEmpty(t, f.Deployment(t).Spec.Template.Annotations[v1alpha1.AnnotationRestartedAt])
-	seen := rolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
+	seen := runRolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
 	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 2 is complete;")
 	f.AwaitRunningMachines(t, 3)
 	restarted := f.machineNames(t)
@@ -42,11 +42,11 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 		require.NotContains(t, restarted, name, "made anew")
 	}
 
-	require.Equal(t, f.revisionsOfSets(t), parseHistory(rolloutCommand(t, "history", "typed/typed")))
+	require.Equal(t, f.revisionsOfSets(t), parseHistory(runRolloutCommand(t, "history", "typed/typed")))
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationChangeCause], "new certificates")
 
-	rolloutCommand(t, "undo", "typed/typed", "--reason", "the old ones were well")
-	seen = rolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
+	runRolloutCommand(t, "undo", "typed/typed", "--reason", "the old ones were well")
+	seen = runRolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
 	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 3 is complete;")
 	f.AwaitRunningMachines(t, 3)
 	d := f.Deployment(t)
@@ -55,7 +55,7 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	for _, name := range f.machineNames(t) {
 		require.NotContains(t, restarted, name)
 	}
-	require.Equal(t, f.revisionsOfSets(t), parseHistory(rolloutCommand(t, "history", "typed/typed")))
+	require.Equal(t, f.revisionsOfSets(t), parseHistory(runRolloutCommand(t, "history", "typed/typed")))
 	watch.requireNoViolations(t)
 	f.Delete(t)
 	f.AwaitPoolGone(t)

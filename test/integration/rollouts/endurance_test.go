@@ -20,8 +20,8 @@ import (
 // delete an instance.
 const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"1s"}`
 
-// awaitUpdatedAtLeast waits until at least n machines have the template of this edition.
-func (f fleet) awaitUpdatedAtLeast(t *testing.T, edition string, n int) {
+// awaitMinUpdatedMachines waits until at least n machines have the template of this edition.
+func (f fleet) awaitMinUpdatedMachines(t *testing.T, edition string, n int) {
 	t.Helper()
 	rig.Eventually(
 		t,
@@ -39,16 +39,16 @@ func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
 	said := func(what string) { t.Logf("%6.1f s: %s", time.Since(begun).Seconds(), what) }
 
 	f.changeTemplate(t, "2")
-	f.awaitUpdatedAtLeast(t, "2", 20)
+	f.awaitMinUpdatedMachines(t, "2", 20)
 	said("20 of edition 2; scaled to 120")
 	f.Scale(t, 120)
-	f.awaitUpdatedAtLeast(t, "2", 50)
+	f.awaitMinUpdatedMachines(t, "2", 50)
 	said("50 of edition 2; edition 3 begins")
 	f.changeTemplate(t, "3")
-	f.awaitUpdatedAtLeast(t, "3", 20)
+	f.awaitMinUpdatedMachines(t, "3", 20)
 	said("20 of edition 3; scaled to 80")
 	f.Scale(t, 80)
-	f.awaitUpdatedAtLeast(t, "3", 50)
+	f.awaitMinUpdatedMachines(t, "3", 50)
 	said("50 of edition 3; paused")
 	f.sendRequest(t, run.RequestInput{Command: "pause", Reason: "lunch"})
 	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
@@ -62,8 +62,8 @@ func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
 	f.awaitRolloutOutcomes(t, deployment.OutcomeSuperseded, deployment.OutcomeCompleted)
 	said("80 of edition 3, and no other; edition 4 begins")
 	f.changeTemplate(t, "4")
-	f.awaitUpdatedAtLeast(t, "4", 30)
-	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
+	f.awaitMinUpdatedMachines(t, "4", 30)
+	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", RollsBack: true})
 	said("30 of edition 4; cancelled, and back")
 	f.awaitEdition(t, "3", 80)
 	said("80 of edition 3, and no other")
@@ -75,7 +75,7 @@ func TestEndurance_ChangesDuringRolloutsOfAHundredMachines(t *testing.T) {
 		deployment.OutcomeRolledBack,
 		deployment.OutcomeCompleted,
 	)
-	require.Len(t, f.Instances(t), 80, "no orphan")
+	require.Len(t, f.ProviderIDs(t), 80, "no orphan")
 	f.Delete(t)
 	f.AwaitPoolGone(t)
 }
@@ -103,9 +103,9 @@ func TestEndurance_KillsAtRandom(t *testing.T) {
 	watch.requireNoViolations(t)
 	after, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 100, after.Creates-before.Creates, "instances that were made for the new template")
-	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
-	require.Len(t, f.Instances(t), 100, "no orphan")
+	require.Equal(t, 100, after.CreatedInstances-before.CreatedInstances, "instances that were made for the new template")
+	require.Equal(t, before.DuplicateInstances, after.DuplicateInstances)
+	require.Len(t, f.ProviderIDs(t), 100, "no orphan")
 	f.Delete(t)
 	f.AwaitPoolGone(t)
 }

@@ -121,7 +121,7 @@ func (f fleet) awaitSchedulableNodes(t *testing.T) {
 // In an in-place update, at most two nodes are selected at a time. An agent updates each node, and each machine keeps
 // its name and moves to the new MachineSet. A rollback updates the nodes in the same way and moves the machines back to
 // the old MachineSet.
-func TestInPlaceUpdateAndBack(t *testing.T) {
+func TestInPlaceUpdateAndRollback(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "kept", 4, withInPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 2))
 	former := f.machineNames(t)

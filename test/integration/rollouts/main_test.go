@@ -128,7 +128,7 @@ func (f fleet) holdDeletions(t *testing.T) (release func()) {
 	names := f.machineNames(t)
 	annotate := func(change string) {
 		t.Helper()
-		_, err := testRig.Stack.Kubectl(
+		_, err := testRig.Stack.RunKubectl(
 			t.Context(),
 			slices.Concat(
 				[]string{"annotate", "machines.machine.sapcloud.io", "--namespace", f.Namespace},

@@ -75,7 +75,7 @@ func TestRolloutWaitsForApprovalDespiteAClientWithMCMsTypes(t *testing.T) {
 			)
 		}
 	}
-	_, err := testRig.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		"-n",
 		f.Namespace,

@@ -94,12 +94,12 @@ func TestNodesAreTaintedAndProtectedDuringARollout(t *testing.T) {
 		}
 	})
 
-	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
+	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", RollsBack: true})
 	rig.Eventually(t, "the former template is a revision of its own", func() (bool, any) {
 		revision := f.Deployment(t).Annotations[v1alpha1.AnnotationRevision]
 		return revision == "3", revision
 	})
-	f.sendRequest(t, run.RequestInput{Command: "approve", Reason: "it was well before", Steps: 1})
+	f.sendRequest(t, run.RequestInput{Command: "approve", Reason: "it was well before", ApprovedSteps: 1})
 	f.awaitEdition(t, "", 5)
 	f.awaitRolloutMarks(t, func(m v1alpha1.Machine) rolloutMarks {
 		if !slices.Contains(former, m.Name) {

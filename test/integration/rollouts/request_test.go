@@ -111,7 +111,7 @@ func TestRolloutIsCancelledRolledBackAndUndone(t *testing.T) {
 		"the rollout has begun",
 		func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 2, n },
 	)
-	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", Back: true})
+	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", RollsBack: true})
 	f.awaitEdition(t, "", 8)
 	rig.Eventually(t, "it ended as rolled back, and the one to the older set is complete", func() (bool, any) {
 		results := f.rolloutResults(t)

@@ -27,8 +27,8 @@ func (f fleet) createStrictRollbackPolicy(t *testing.T) {
 	})
 }
 
-// requireNoPin makes Millwright reconcile the deployment, and requires that no automatic rollback has begun.
-func (f fleet) requireNoPin(t *testing.T) {
+// requireNoRollback makes Millwright reconcile the deployment, and requires that no automatic rollback has begun.
+func (f fleet) requireNoRollback(t *testing.T) {
 	t.Helper()
 	f.ForceReconcile(t)
 	d := f.Deployment(t)
@@ -38,7 +38,7 @@ func (f fleet) requireNoPin(t *testing.T) {
 
 // A rollout completes. Then two instances vanish, as in two power cuts, and Millwright replaces their machines. Later,
 // the deployment grows in a cloud that refuses the new machine for longer than the progress deadline.
-func TestNothingRollsBackAfterARollout(t *testing.T) {
+func TestCompletedRolloutIsNotRolledBack(t *testing.T) {
 	t.Parallel()
 	const deadline = 5
 	f := newFleet(t, "keptsets", 3, withRollingUpdate(2, 0), withProgressDeadline(deadline))
@@ -55,12 +55,12 @@ func TestNothingRollsBackAfterARollout(t *testing.T) {
 			t,
 			testRig.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name, DeleteNode: true}),
 		)
-		f.AwaitDeletedMachine(t, victim)
+		f.AwaitMachineGone(t, victim)
 		f.AwaitRunningMachines(t, 3)
-		f.requireNoPin(t)
+		f.requireNoRollback(t)
 	}
 	require.NoError(t, testRig.Cloud.AddFault(t.Context(), admin.Fault{
-		Operation: admin.Create, Code: "ResourceExhausted", Message: "no capacity", Class: f.Namespace + "/small",
+		Operation: admin.OperationCreate, Code: "ResourceExhausted", Message: "no capacity", Class: f.Namespace + "/small",
 	}))
 	f.Scale(t, 4)
 	var refused v1alpha1.Machine
@@ -74,23 +74,23 @@ func TestNothingRollsBackAfterARollout(t *testing.T) {
 	})
 	// wait until the progress deadline has passed
 	time.Sleep(time.Until(refused.CreationTimestamp.Add((deadline + 1) * time.Second)))
-	f.requireNoPin(t)
+	f.requireNoRollback(t)
 	f.Delete(t)
 	f.AwaitPoolGone(t)
 }
 
 // While only the deletion of an old machine blocks a rollout, the progress deadline does not roll the rollout back.
-func TestABlockedDeletionRollsNothingBack(t *testing.T) {
+func TestBlockedDeletionCausesNoRollback(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "blocked", 2, withRollingUpdate(1, 0), withProgressDeadline(5))
 	f.createStrictRollbackPolicy(t)
 	release := f.holdDeletions(t)
 	f.changeTemplate(t, "2")
 	f.awaitProgressingReason(t, v1alpha1.ReasonProgressDeadlineExceeded)
-	f.requireNoPin(t)
+	f.requireNoRollback(t)
 	release()
 	f.awaitEdition(t, "2", 2)
-	f.requireNoPin(t)
+	f.requireNoRollback(t)
 	f.Delete(t)
 	f.AwaitPoolGone(t)
 }
@@ -106,7 +106,7 @@ func TestReappliedBadTemplateCreatesNoMachine(t *testing.T) {
 	good := f.machineNames(t)
 	apply := func() { f.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"broken"}}}}}`) }
 	apply()
-	f.awaitPin(t)
+	f.awaitRollbackPin(t)
 	f.awaitEdition(t, "", 3)
 	require.Equal(t, good, f.machineNames(t))
 	for range 20 {

@@ -84,7 +84,7 @@ func TestSizeAndTemplateChangeDuringARollout(t *testing.T) {
 }
 
 // Worker, bridge, Temporal and again the worker are killed one after the other during a rollout.
-func TestKillsInTheMiddleOfARollout(t *testing.T) {
+func TestRolloutContinuesAfterProcessesAreKilled(t *testing.T) {
 	f := newFleet(t, "killed", 24, withRollingUpdate(4, 0))
 	before, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
@@ -103,9 +103,9 @@ func TestKillsInTheMiddleOfARollout(t *testing.T) {
 	watch.requireNoViolations(t)
 	after, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 24, after.Creates-before.Creates, "instances that were made for the new template")
-	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
-	require.Len(t, f.Instances(t), 24, "no orphan")
+	require.Equal(t, 24, after.CreatedInstances-before.CreatedInstances, "instances that were made for the new template")
+	require.Equal(t, before.DuplicateInstances, after.DuplicateInstances)
+	require.Len(t, f.ProviderIDs(t), 24, "no orphan")
 	f.Delete(t)
 	f.AwaitPoolGone(t)
 }
@@ -122,7 +122,7 @@ func TestTerminatingMachinesDoNotCountWithTerminationStarted(t *testing.T) {
 		f.Name,
 		v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted},
 	)
-	watch := f.startSamplerWithBounds(t, checker.SizeBounds{JudgesNodes: true})
+	watch := f.startSamplerWithBounds(t, checker.SizeBounds{ChecksNodes: true})
 	f.changeTemplate(t, "2")
 	rig.Eventually(t, "all are replaced, and no old one is gone", func() (bool, any) {
 		machines := f.Machines(t)

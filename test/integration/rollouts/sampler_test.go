@@ -18,21 +18,21 @@ import (
 // sampler takes no samples.
 type boundsSampler struct {
 	*checker.Watcher
-	fleet     fleet
-	stop      func() // stop ends the sampling, and returns after the last sample
-	isChecked bool
+	fleet                fleet
+	stop                 func() // stop ends the sampling, and returns after the last sample
+	hasCheckedViolations bool
 }
 
 // startSampler samples the fleet until requireNoViolations. Machines that are being deleted count until they are gone.
 func (f fleet) startSampler(t *testing.T) *boundsSampler {
-	return f.startSamplerWithBounds(t, checker.SizeBounds{JudgesLeavingMachines: true, JudgesNodes: true})
+	return f.startSamplerWithBounds(t, checker.SizeBounds{ChecksDeletingMachines: true, ChecksNodes: true})
 }
 
 func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.SizeBounds) *boundsSampler {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
-	sources := checker.Sources{
+	sources := checker.Clients{
 		Machines: testRig.Machines,
 		Kube:     testRig.Kube,
 		Cloud:    testRig.Cloud,
@@ -48,7 +48,7 @@ func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.SizeBounds) *
 		s.Run(ctx)
 	}()
 	t.Cleanup(func() {
-		if s.stop(); !s.isChecked { // the test has already failed, and the violations may be the cause
+		if s.stop(); !s.hasCheckedViolations { // the test has already failed, and the violations may be the cause
 			violations, _ := s.Violations()
 			assert.Empty(t, violations)
 		}
@@ -66,8 +66,8 @@ func (s *boundsSampler) requireNoViolations(t *testing.T) {
 		return s.AreBoundsInForce() || len(violations) > 0, s.fleet.Deployment(t).Status
 	})
 	s.stop()
-	s.isChecked = true
+	s.hasCheckedViolations = true
 	violations, samples := s.Violations()
-	t.Logf("%d samples, %d machines at the most", samples, s.MaxMachines())
+	t.Logf("%d samples, %d machines at the most", samples, s.PeakMachineCount())
 	require.Empty(t, violations)
 }

@@ -54,7 +54,7 @@ func TestStagesAndAutomaticRollback(t *testing.T) {
 	require.NoError(t, err)
 	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":"3s","class":{"name":"broken"}}}}}`)
 	f.createBrokenClass(t)
-	f.awaitPin(t)
+	f.awaitRollbackPin(t)
 	f.awaitEdition(t, "2", 10)
 	f.requireRolledBack(t, "broken", "revision 3 failed (1 machine of it failed, 0 allowed): back on revision 2")
 	f.Patch(t, `{"spec":{"template":{"spec":{"creationTimeout":null,"class":{"name":"small"}}}}}`)
@@ -86,7 +86,7 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	watch := f.startSampler(t)
 	f.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"broken"}}}}}`)
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) { n := len(f.Machines(t)); return n == 4, n })
-	f.awaitPin(t)
+	f.awaitRollbackPin(t)
 	for _, m := range f.Machines(t) {
 		require.NotEqual(t, v1alpha1.MachineFailed, m.Status.CurrentStatus.Phase, "nothing but time has passed")
 	}
@@ -103,8 +103,8 @@ func TestAutomaticRollbackAfterTheProgressDeadline(t *testing.T) {
 	f.AwaitPoolGone(t)
 }
 
-// awaitPin waits until the machines are pinned to an earlier revision.
-func (f fleet) awaitPin(t *testing.T) {
+// awaitRollbackPin waits until the machines are pinned to an earlier revision.
+func (f fleet) awaitRollbackPin(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "pinned to an earlier revision", func() (bool, any) {
 		d := f.Deployment(t)

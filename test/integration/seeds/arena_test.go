@@ -72,7 +72,7 @@ func runSeed(t *testing.T, p plan) {
 			p.seed, p, time.Since(begun).Seconds(), snapshots, len(a.watcher.PodDepartures()), len(violations))
 		a.appendReport(begun, snapshots, violations)
 		if len(violations) > 0 {
-			a.keepLogs()
+			a.copyLogs()
 		}
 		for _, v := range violations {
 			t.Errorf("seed %d: %s", p.seed, v)
@@ -84,22 +84,22 @@ func runSeed(t *testing.T, p plan) {
 func (a *seedRun) run() (violations []checker.Violation) {
 	ctx, t := a.t.Context(), a.t
 	b := admin.DefaultBehaviour()
-	b.ClientTokens = a.plan.clientTokens
+	b.HonorClientTokens = a.plan.usesClientTokens
 	b.Staleness = virtual.Duration(a.plan.readStaleness)
-	b.AcceptLatency = virtual.Duration(a.plan.unrecordedTime)
-	if b.Tokens = []string{rig.Canary}; a.plan.faultyCloud {
+	b.AcceptLatency = virtual.Duration(a.plan.acceptLatency)
+	if b.AcceptedTokens = []string{rig.Canary}; a.plan.hasFaultyCloud {
 		rig.MakeCloudFaulty(&b)
 	}
 	require.NoError(t, testRig.Cloud.SetBehaviour(ctx, b))
 	testRig.CreateNamespace(t, a.namespace, slowProviderSpec)
 	a.watcher = checker.NewWatcher(
-		checker.Sources{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
+		checker.Clients{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
 		a.namespace,
 		checker.SizeBounds{
-			JudgesLeavingMachines: a.plan.judgesLeavingMachines(),
-			JudgesNodes:           a.plan.judgesNodes(),
-			IgnoresBudgets:        a.plan.forcesDrains,
-			JudgesNodeLoss:        a.plan.judgesNodeLoss(),
+			ChecksDeletingMachines: a.plan.canJudgeLeavingMachines(),
+			ChecksNodes:            a.plan.canJudgeNodes(),
+			IgnoresBudgets:         a.plan.forcesDrains,
+			ChecksNodeLoss:         a.plan.canJudgeNodeLoss(),
 		},
 	)
 	watching, stop := context.WithCancel(ctx)
@@ -114,8 +114,8 @@ func (a *seedRun) run() (violations []checker.Violation) {
 
 	a.runSteps(ctx)
 	if a.plan.earlyDeletionTime == 0 {
-		violations = append(violations, a.unsettledViolations(ctx)...)
-		violations = append(violations, a.collectOrphans()...)
+		violations = append(violations, a.findUnsettledObjects(ctx)...)
+		violations = append(violations, a.sweepOrphans()...)
 		a.watcher.BeginTeardown()
 	}
 	violations = append(violations, a.findUnevictedPods()...)
@@ -132,9 +132,9 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	require.NoError(t, err)
 	violations = append(violations, remains...)
 	violations = append(violations, a.findRemainingCopies(ctx)...)
-	durable, err := a.watcher.WorkflowState(ctx)
+	durable, err := a.watcher.ReadWorkflowState(ctx)
 	require.NoError(t, err)
-	a.watcher.AddRuns(durable)
+	a.watcher.AddRunViolations(durable)
 	stop()
 	seen, snapshots := a.watcher.Violations()
 	require.NotZero(t, snapshots)
@@ -155,7 +155,7 @@ func (a *seedRun) makePools() {
 				func(d *v1alpha1.MachineDeployment) {
 					rig.WithNodeLabel(d)
 					configuration := &v1alpha1.MachineConfiguration{}
-					if a.plan.shortTimeouts {
+					if a.plan.hasShortTimeouts {
 						configuration.MachineCreationTimeout = &metav1.Duration{Duration: 30 * time.Second}
 						configuration.MachineHealthTimeout = &metav1.Duration{Duration: 15 * time.Second}
 					}
@@ -166,7 +166,7 @@ func (a *seedRun) makePools() {
 					d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 						Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
 						RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
-							MaxSurge: new(intstr.FromInt32(wanted.surge)), MaxUnavailable: new(intstr.FromInt32(wanted.unavailable)),
+							MaxSurge: new(intstr.FromInt32(wanted.maxSurge)), MaxUnavailable: new(intstr.FromInt32(wanted.maxUnavailable)),
 						}},
 					}
 				},
@@ -186,9 +186,9 @@ func (a *seedRun) makePools() {
 	}
 }
 
-// unsettledViolations returns a violation for each object or run that still changes or is incomplete after
+// findUnsettledObjects returns a violation for each object or run that still changes or is incomplete after
 // settleTimeout.
-func (a *seedRun) unsettledViolations(ctx context.Context) []checker.Violation {
+func (a *seedRun) findUnsettledObjects(ctx context.Context) []checker.Violation {
 	restless, err := a.watcher.AwaitNoFindings(
 		ctx,
 		settleTimeout,
@@ -198,7 +198,7 @@ func (a *seedRun) unsettledViolations(ctx context.Context) []checker.Violation {
 	)
 	require.NoError(a.t, err)
 	if len(restless) > 0 {
-		a.keepLogs()
+		a.copyLogs()
 	}
 	return restless
 }
@@ -216,7 +216,7 @@ func (a *seedRun) runSteps(ctx context.Context) {
 	if s := a.plan.machineCopiesLoad; s != nil {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(s.BeginOffset)))
-			a.runMachineCopies(*s)
+			a.copyMachines(*s)
 		})
 	}
 	for _, s := range a.plan.faults {
@@ -271,9 +271,9 @@ func (a *seedRun) deleteAll(ctx context.Context) error {
 	return testRig.Kube.CoreV1().Namespaces().Delete(ctx, a.namespace, policy)
 }
 
-// collectOrphans runs two orphan sweeps, which delete the instances that loads have orphaned. It returns a violation
+// sweepOrphans runs two orphan sweeps, which delete the instances that loads have orphaned. It returns a violation
 // for each remaining instance.
-func (a *seedRun) collectOrphans() []checker.Violation {
+func (a *seedRun) sweepOrphans() []checker.Violation {
 	excused := a.watcher.ExcusedMachines()
 	if len(excused) == 0 {
 		return nil
@@ -292,7 +292,7 @@ func (a *seedRun) collectOrphans() []checker.Violation {
 		a.t.Context(),
 		time.Minute,
 		func(s checker.Snapshot, _ checker.WorkflowState) []checker.Finding {
-			found := checker.OrphanedInstances(s, nil)
+			found := checker.FindOrphanedInstances(s, nil)
 			if len(found) > 0 && time.Since(last) > 5*time.Second {
 				last = time.Now()
 				_ = sweeps.Trigger(a.t.Context(), client.ScheduleTriggerOptions{})
@@ -352,8 +352,8 @@ var componentLocks = struct {
 	names map[string]*sync.Mutex
 }{names: map[string]*sync.Mutex{}}
 
-// lockComponent returns the lock of a component.
-func lockComponent(name string) *sync.Mutex {
+// componentLock returns the lock of a component.
+func componentLock(name string) *sync.Mutex {
 	componentLocks.Lock()
 	defer componentLocks.Unlock()
 	if componentLocks.names[name] == nil {
@@ -376,7 +376,7 @@ func restartEndedComponents(t *testing.T) {
 			}
 			for _, s := range status {
 				ended := s.State == stack.StateExited || s.State == stack.StateFailed
-				if mutex := lockComponent(s.Name); ended && slices.Contains(ours, s.Name) && mutex.TryLock() {
+				if mutex := componentLock(s.Name); ended && slices.Contains(ours, s.Name) && mutex.TryLock() {
 					fmt.Fprintf(
 						os.Stderr,
 						"%s %s has ended by itself (%s), and is started\n",
@@ -393,8 +393,8 @@ func restartEndedComponents(t *testing.T) {
 	t.Cleanup(func() { cancel(); over.Wait() })
 }
 
-// keepLogs copies logs and objects to the folder CHAOS_LOGS.
-func (a *seedRun) keepLogs() {
+// copyLogs copies logs and objects to the folder CHAOS_LOGS.
+func (a *seedRun) copyLogs() {
 	root := os.Getenv("CHAOS_LOGS")
 	if root == "" {
 		return
@@ -404,7 +404,7 @@ func (a *seedRun) keepLogs() {
 		a.t.Log(err)
 	}
 	for _, kind := range []string{"machines", "machinesets", "machinedeployments", "machineclasses", "nodes", "events"} {
-		text, err := testRig.Stack.Kubectl(a.t.Context(), "get", kind, "-n", a.namespace, "-o", "yaml")
+		text, err := testRig.Stack.RunKubectl(a.t.Context(), "get", kind, "-n", a.namespace, "-o", "yaml")
 		if err == nil {
 			err = os.WriteFile(filepath.Join(folder, kind+".yaml"), text, 0o600)
 		}
@@ -421,16 +421,16 @@ func (a *seedRun) appendReport(begun time.Time, snapshots int, violations []chec
 		return
 	}
 	line := Report{
-		Seed:       a.plan.seed,
-		Loads:      stepKinds(a.plan.loads),
-		Faults:     stepKinds(a.plan.faults),
-		Early:      a.plan.earlyDeletionTime > 0,
-		Seconds:    int(time.Since(begun).Seconds()),
-		Snapshots:  snapshots,
-		Violations: []string{},
+		Seed:            a.plan.seed,
+		Loads:           stepKinds(a.plan.loads),
+		Faults:          stepKinds(a.plan.faults),
+		IsDeletedEarly:  a.plan.earlyDeletionTime > 0,
+		DurationSeconds: int(time.Since(begun).Seconds()),
+		Snapshots:       snapshots,
+		Violations:      []string{},
 	}
 	if secondWorkerSkew != 0 {
-		line.Clock = secondWorkerSkew.String()
+		line.ClockSkew = secondWorkerSkew.String()
 	}
 	for _, v := range violations {
 		line.Violations = append(line.Violations, v.String())

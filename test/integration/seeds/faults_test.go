@@ -42,7 +42,7 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 		faultNoBoot:
 		part = "behaviour of the cloud"
 	}
-	mutex := lockComponent(part)
+	mutex := componentLock(part)
 	mutex.Lock()
 	defer mutex.Unlock()
 	switch s.Kind {
@@ -66,12 +66,12 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 		a.revokeRights(s)
 	case faultRefuseWrites:
 		a.refuseWrites(s)
-	case faultQuota:
+	case faultMachineQuota:
 		a.exhaustQuota(s)
-	case faultCredentials:
-		a.writeToken("wrong")
+	case faultWrongCredentials:
+		a.writeCredentials("wrong")
 		time.Sleep(s.Duration)
-		a.writeToken(rig.Canary)
+		a.writeCredentials(rig.Canary)
 	case faultRestoreEtcd:
 		a.restoreStore(s)
 	case faultWipeTemporal:
@@ -217,8 +217,14 @@ func (a *seedRun) disturbCloud(s planStep) {
 	switch s.Kind {
 	case faultCloudErrors, faultErrorsAfterEffect:
 		fault := admin.Fault{
-			Operation: operation, Code: "Unavailable", Message: "a fault of the seed", After: s.Kind == faultErrorsAfterEffect,
-			For: virtual.Duration(s.Duration), Probability: 0.7, Seed: a.plan.seed, Class: a.namespace + "/small",
+			Operation:        operation,
+			Code:             "Unavailable",
+			Message:          "a fault of the seed",
+			FailsAfterEffect: s.Kind == faultErrorsAfterEffect,
+			Lifetime:         virtual.Duration(s.Duration),
+			Probability:      0.7,
+			Seed:             a.plan.seed,
+			Class:            a.namespace + "/small",
 		}
 		a.retryUntilDone(
 			"add a fault of the cloud",
@@ -230,17 +236,19 @@ func (a *seedRun) disturbCloud(s planStep) {
 		time.Sleep(s.Duration)
 		change(func(b *admin.Behaviour) { b.CreateLatency, b.BootLatency, b.DeleteLatency = 0, 0, 0 })
 	case faultCloudHangs:
-		change(func(b *admin.Behaviour) { b.Hangs = map[admin.Operation]admin.HangPoint{operation: admin.AfterEffect} })
+		change(func(b *admin.Behaviour) {
+			b.HangPoints = map[admin.Operation]admin.HangPoint{operation: admin.HangAfterEffect}
+		})
 		time.Sleep(s.Duration)
-		change(func(b *admin.Behaviour) { b.Hangs = nil })
+		change(func(b *admin.Behaviour) { b.HangPoints = nil })
 	case faultRateLimit:
-		limit := admin.RateLimit{PerSecond: 1, Burst: 1}
+		limit := admin.RateLimit{TokensPerSecond: 1, Burst: 1}
 		change(func(b *admin.Behaviour) {
 			b.RateLimits = map[admin.Operation]admin.RateLimit{
-				admin.Create: limit,
-				admin.Delete: limit,
-				admin.Status: limit,
-				admin.List:   limit,
+				admin.OperationCreate: limit,
+				admin.OperationDelete: limit,
+				admin.OperationStatus: limit,
+				admin.OperationList:   limit,
 			}
 		})
 		time.Sleep(s.Duration)
@@ -258,9 +266,9 @@ func (a *seedRun) disturbCloud(s planStep) {
 	}
 }
 
-// writeToken writes the credentials into the Secret. If a load has deleted the Secret, writeToken does nothing, because
-// this load restores the Secret with the right credentials.
-func (a *seedRun) writeToken(token string) {
+// writeCredentials writes the credentials into the Secret. If a load has deleted the Secret, writeCredentials does
+// nothing, because this load restores the Secret with the right credentials.
+func (a *seedRun) writeCredentials(token string) {
 	a.retryUntilDone("write credentials", func(ctx context.Context) error {
 		patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, token)
 		_, err := testRig.Kube.CoreV1().
@@ -276,7 +284,7 @@ func (a *seedRun) restoreStore(s planStep) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
 	ctx := context.WithoutCancel(a.t.Context())
 	a.deploymentLock.Lock() // if restoreStore copied the store during a hand-over, the copy would lack the deployment
-	err := testRig.SaveStore(ctx, copied)
+	err := testRig.SaveEtcdData(ctx, copied)
 	a.deploymentLock.Unlock()
 	if err != nil {
 		a.t.Errorf("save the store: %v", err)
@@ -287,7 +295,7 @@ func (a *seedRun) restoreStore(s planStep) {
 	var excused sync.WaitGroup
 	excused.Go(func() { a.excuseOrphans(excusing) })
 	defer func() { stop(); excused.Wait() }()
-	if err := testRig.RestoreStore(ctx, copied); err != nil {
+	if err := testRig.RestoreEtcdData(ctx, copied); err != nil {
 		a.t.Errorf("restore the store: %v", err)
 	}
 	a.retryUntilDone("let all Nodes join again", func(ctx context.Context) error { return testRig.Cloud.RejoinNodes(ctx) })
@@ -298,12 +306,12 @@ func (a *seedRun) restoreStore(s planStep) {
 // restore.
 func (a *seedRun) excuseOrphans(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
-		now, err := a.watcher.Snapshot(ctx)
+		now, err := a.watcher.TakeSnapshot(ctx)
 		if err != nil {
 			continue
 		}
 		for _, i := range now.Instances {
-			if now.Machine(i.Tags.MachineUID) == nil {
+			if now.MachineByUID(i.Tags.MachineUID) == nil {
 				a.watcher.ExcuseMachine(i.Tags.MachineUID)
 			}
 		}

@@ -25,7 +25,7 @@ func (a *seedRun) applyLoad(s planStep) {
 	switch s.Kind {
 	case loadScale:
 		a.patchPool(p, fmt.Sprintf(`{"spec":{"replicas":%d}}`, s.LoadArgument))
-	case loadFlap:
+	case loadScaleRepeatedly:
 		for _, n := range []int{s.LoadArgument, 1, s.LoadArgument + 1, 2} {
 			a.patchPool(p, fmt.Sprintf(`{"spec":{"replicas":%d}}`, n))
 			time.Sleep(1500 * time.Millisecond)
@@ -92,7 +92,7 @@ func (a *seedRun) applyLoad(s planStep) {
 		a.patchPool(p, `{"spec":{"paused":true}}`)
 		time.Sleep(s.Duration)
 		a.patchPool(p, `{"spec":{"paused":false}}`)
-	case loadPreserve:
+	case loadPreserveMachine:
 		name := ""
 		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			name = m.Name
@@ -144,7 +144,7 @@ func (a *seedRun) applyLoad(s planStep) {
 			_, err := secrets.Create(ctx, rig.NewCredentials(a.namespace), metav1.CreateOptions{})
 			return ignoreAlreadyExists(err) // another load may have created the object
 		})
-	case loadHandOver:
+	case loadHandOverDeployment:
 		a.handOverDeployment(p)
 	case loadRemoveSetOwner:
 		a.retryUntilDone("take the owner of a set", func(ctx context.Context) error {

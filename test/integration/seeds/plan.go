@@ -18,7 +18,7 @@ import (
 // A load is an action of a person.
 const (
 	loadScale           = "scale"
-	loadFlap            = "flap"
+	loadScaleRepeatedly = "flap"
 	loadRollOut         = "roll"
 	loadDeleteMachine   = "delete-machine"
 	loadDeleteNode      = "delete-node"
@@ -28,11 +28,11 @@ const (
 	loadDeleteSecret    = "delete-secret"  // the Secret is deleted and restored after some time
 	loadOrphanInstance  = "orphan"         // a machine is deleted and loses its finalizer
 	loadPauseRollout    = "pause-rollout"  // a rollout is paused for some time
-	loadPreserve        = "preserve"       // a machine is preserved for some time
+	loadPreserveMachine = "preserve"       // a machine is preserved for some time
 	// an instance vanishes in the cloud; if LoadArgument is odd, its node also vanishes
-	loadVanishInstance = "vanish"
-	loadHandOver       = "hand-over"      // a deployment is deleted with --cascade=orphan and applied again
-	loadRemoveSetOwner = "take-set-owner" // a set loses its owner reference, and the deployment adopts the set again
+	loadVanishInstance     = "vanish"
+	loadHandOverDeployment = "hand-over"      // a deployment is deleted with --cascade=orphan and applied again
+	loadRemoveSetOwner     = "take-set-owner" // a set loses its owner reference, and the deployment adopts the set again
 	// a policy makes each rollout wait at half of its machines, and the rollout is approved some time later
 	loadStagedRollout = "gate"
 
@@ -53,12 +53,12 @@ const (
 	faultRateLimit         = "cloud-rate-limit"
 	faultWipeTemporal      = "wipe-temporal"
 	faultRefuseWrites      = "refuse" // an admission policy denies one kind of write of the worker
-	faultQuota             = "quota"  // a quota allows no more Machine objects in the namespace
+	faultMachineQuota      = "quota"  // a quota allows no more Machine objects in the namespace
 
-	faultCloudQuota  = "cloud-quota"   // the cloud allows no more instances
-	faultNoBoot      = "cloud-no-boot" // new instances get no node
-	faultCredentials = "wrong-secret"  // the Secret has credentials that the cloud refuses
-	faultRestoreEtcd = "restore-etcd"  // the API server's store is restored from an older copy
+	faultCloudQuota       = "cloud-quota"   // the cloud allows no more instances
+	faultNoBoot           = "cloud-no-boot" // new instances get no node
+	faultWrongCredentials = "wrong-secret"  // the Secret has credentials that the cloud refuses
+	faultRestoreEtcd      = "restore-etcd"  // the API server's store is restored from an older copy
 
 	// Faults between workers or bridges and the API server. planStep.FaultTarget is the identity.
 	faultAPIUnavailable = "api-away"         // all requests get 503, and watches break
@@ -88,7 +88,7 @@ func (s planStep) String() string {
 }
 
 // poolPlan has the replicas and the bounds of one MachineDeployment of a plan.
-type poolPlan struct{ replicas, surge, unavailable int32 }
+type poolPlan struct{ replicas, maxSurge, maxUnavailable int32 }
 
 // plan has all loads and faults of one seed.
 type plan struct {
@@ -98,18 +98,18 @@ type plan struct {
 	machineCopiesLoad *planStep // the plan's step loadMachineCopies; nil if the plan has no such step
 
 	// Properties of the cloud while the seed runs.
-	clientTokens                  bool
-	readStaleness, unrecordedTime time.Duration
-	faultyCloud                   bool // use rig.MakeCloudFaulty
+	usesClientTokens             bool
+	readStaleness, acceptLatency time.Duration
+	hasFaultyCloud               bool // use rig.MakeCloudFaulty
 
 	deletesNamespace bool // at the end, the whole namespace is deleted instead of each object
 	// time at which the namespace is deleted before all work is complete; if zero, the namespace is deleted when no
 	// object changes any more
 	earlyDeletionTime time.Duration
 	// disruption budget for the pods on the first pool, from podBudgets(); empty if the plan has no pods
-	podBudget     string
-	shortTimeouts bool // the timeouts for creation and health are short, so that machines fail
-	forcesDrains  bool // the budget allows no eviction, and each drain soon reaches its short deadline
+	podBudget        string
+	hasShortTimeouts bool // the timeouts for creation and health are short, so that machines fail
+	forcesDrains     bool // the budget allows no eviction, and each drain soon reaches its short deadline
 }
 
 // podBudgets returns disruption budgets that allow the eviction of one of four pods. Each entry has a field of the
@@ -120,9 +120,9 @@ func podBudgets() []string {
 
 // planLimits are the limits of a plan.
 type planLimits struct {
-	loads, faults    int           // maximum numbers of loads and of faults
-	beginWindow      time.Duration // all loads and faults begin within this time after all pools run
-	allowsLongFaults bool          // a fault may last one or two minutes
+	maxLoads, maxFaults int           // maximum numbers of loads and of faults
+	beginWindow         time.Duration // all loads and faults begin within this time after all pools run
+	allowsLongFaults    bool          // a fault may last one or two minutes
 }
 
 // planMaker makes the plan of one seed. The random generator dice depends only on the seed.
@@ -136,39 +136,45 @@ type planMaker struct {
 func newPlan(seed uint64, l planLimits) plan {
 	m := planMaker{random: rand.New(rand.NewPCG(seed, 7)), limits: l, plan: plan{seed: seed}}
 	p := &m.plan
-	p.clientTokens, p.deletesNamespace, p.shortTimeouts = m.random.IntN(3) > 0, m.isTrueOnceIn(3), m.isTrueOnceIn(3)
-	p.readStaleness, p.unrecordedTime = m.randomSeconds(0, 2), m.randomSeconds(0, 1)
-	if p.deletesNamespace && m.isTrueOnceIn(3) {
+	p.usesClientTokens, p.deletesNamespace, p.hasShortTimeouts = m.random.IntN(
+		3,
+	) > 0, m.randomBoolOneIn(
+		3,
+	), m.randomBoolOneIn(
+		3,
+	)
+	p.readStaleness, p.acceptLatency = m.randomSeconds(0, 2), m.randomSeconds(0, 1)
+	if p.deletesNamespace && m.randomBoolOneIn(3) {
 		p.earlyDeletionTime = m.randomSeconds(5, max(5, int(l.beginWindow.Seconds())))
 	}
 	for range m.randomBetween(1, 2) {
 		p.pools = append(
 			p.pools,
 			poolPlan{
-				replicas:    int32(m.randomBetween(2, 5)),
-				surge:       int32(m.randomBetween(1, 2)),
-				unavailable: int32(m.randomBetween(0, 1)),
+				replicas:       int32(m.randomBetween(2, 5)),
+				maxSurge:       int32(m.randomBetween(1, 2)),
+				maxUnavailable: int32(m.randomBetween(0, 1)),
 			},
 		)
 	}
-	if l.allowsLongFaults && p.earlyDeletionTime == 0 && m.isTrueOnceIn(10) {
+	if l.allowsLongFaults && p.earlyDeletionTime == 0 && m.randomBoolOneIn(10) {
 		p.faults = append(
 			p.faults,
 			planStep{
-				BeginOffset: m.randomMoment() / 2,
+				BeginOffset: m.randomBeginOffset() / 2,
 				Duration:    m.randomSeconds(125, 140),
 				Kind:        faultRestoreEtcd,
 				FaultTarget: component.Etcd,
 			},
 		)
 		// after the restore, a machine may wait for the node of an instance that no longer exists
-		p.shortTimeouts = true
+		p.hasShortTimeouts = true
 	}
 	m.addLoads()
 	m.addFaults()
-	if budget := m.pickRandomItem(podBudgets()); m.isTrueOnceIn(2) && !p.disturbsNodes() {
+	if budget := m.pickRandomItem(podBudgets()); m.randomBoolOneIn(2) && !p.disturbsNodes() {
 		p.podBudget = budget
-		if p.forcesDrains = m.isTrueOnceIn(3); p.forcesDrains {
+		if p.forcesDrains = m.randomBoolOneIn(3); p.forcesDrains {
 			p.podBudget = "maxUnavailable 0"
 		}
 	}
@@ -176,12 +182,12 @@ func newPlan(seed uint64, l planLimits) plan {
 		slices.SortStableFunc(steps, func(a, b planStep) int { return cmp.Compare(a.BeginOffset, b.BeginOffset) })
 	}
 	// a separate random generator keeps the rest of the plan the same as in earlier versions
-	p.faultyCloud = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
+	p.hasFaultyCloud = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	m.random = rand.New(rand.NewPCG(seed, 9))
-	if m.isTrueOnceIn(2) {
+	if m.randomBoolOneIn(2) {
 		p.machineCopiesLoad = &planStep{
 			Kind:        loadMachineCopies,
-			BeginOffset: m.randomMoment(),
+			BeginOffset: m.randomBeginOffset(),
 			Duration:    m.randomSeconds(5, 20),
 			PoolIndex:   m.random.IntN(len(p.pools)),
 		}
@@ -190,10 +196,10 @@ func newPlan(seed uint64, l planLimits) plan {
 }
 
 func (m *planMaker) randomBetween(low, high int) int     { return low + m.random.IntN(high-low+1) }
-func (m *planMaker) isTrueOnceIn(n int) bool             { return m.random.IntN(n) == 0 }
+func (m *planMaker) randomBoolOneIn(n int) bool          { return m.random.IntN(n) == 0 }
 func (m *planMaker) pickRandomItem(from []string) string { return from[m.random.IntN(len(from))] }
 
-func (m *planMaker) randomMoment() time.Duration {
+func (m *planMaker) randomBeginOffset() time.Duration {
 	return time.Duration(m.random.Int64N(int64(m.limits.beginWindow)))
 }
 
@@ -209,19 +215,19 @@ func (m *planMaker) possibleLoads(kinds ...string) []string {
 			// the class could be deleted before a sweep finds the orphan, and a restore could bring the orphan's
 			// machine back
 			return m.plan.earlyDeletionTime > 0 || m.plan.restoresEtcd()
-		case loadDeleteSecret, faultCredentials:
+		case loadDeleteSecret, faultWrongCredentials:
 			return m.plan.earlyDeletionTime > 0 || m.plan.restoresEtcd() // without credentials no instance can be deleted
 		case loadRemoveLabel,
 			loadPauseRollout,
 			loadStagedRollout,
-			loadPreserve,
+			loadPreserveMachine,
 			faultRevokeRights,
 			faultRefuseWrites,
-			faultQuota:
+			faultMachineQuota:
 			return m.plan.restoresEtcd() // a restore after the end of the load could bring the effect of the load back
 		case faultNoBoot:
 			// without short timeouts, each machine without a node would wait 20 minutes for its creation timeout
-			return !m.plan.shortTimeouts
+			return !m.plan.hasShortTimeouts
 		default:
 			return false
 		}
@@ -230,8 +236,16 @@ func (m *planMaker) possibleLoads(kinds ...string) []string {
 
 func (m *planMaker) addLoads() {
 	themes := [][]string{
-		{loadRollOut, loadRollOut, loadStagedRollout, loadHandOver},
-		{loadScale, loadFlap, loadRollOut, loadPauseRollout, loadStagedRollout, loadHandOver, loadRemoveSetOwner},
+		{loadRollOut, loadRollOut, loadStagedRollout, loadHandOverDeployment},
+		{
+			loadScale,
+			loadScaleRepeatedly,
+			loadRollOut,
+			loadPauseRollout,
+			loadStagedRollout,
+			loadHandOverDeployment,
+			loadRemoveSetOwner,
+		},
 		{
 			loadScale,
 			loadRollOut,
@@ -243,21 +257,21 @@ func (m *planMaker) addLoads() {
 			loadDeleteSecret,
 			loadOrphanInstance,
 			loadVanishInstance,
-			loadHandOver,
+			loadHandOverDeployment,
 			loadRemoveSetOwner,
-			loadPreserve,
+			loadPreserveMachine,
 		},
 	}
 	theme := m.possibleLoads(themes[m.random.IntN(len(themes))]...)
-	for range m.randomBetween(2, m.limits.loads) {
+	for range m.randomBetween(2, m.limits.maxLoads) {
 		s := planStep{
-			BeginOffset:  m.randomMoment(),
+			BeginOffset:  m.randomBeginOffset(),
 			Kind:         m.pickRandomItem(theme),
 			LoadArgument: m.randomBetween(1, 7),
 			PoolIndex:    m.random.IntN(len(m.plan.pools)),
 		}
 		if slices.Contains(
-			[]string{loadDeleteSecret, loadRemoveLabel, loadPauseRollout, loadStagedRollout, loadPreserve},
+			[]string{loadDeleteSecret, loadRemoveLabel, loadPauseRollout, loadStagedRollout, loadPreserveMachine},
 			s.Kind,
 		) {
 			s.Duration = m.randomSeconds(5, 15)
@@ -281,16 +295,16 @@ func (m *planMaker) addFaults() {
 		faultRateLimit,
 		faultWipeTemporal,
 		faultRefuseWrites,
-		faultQuota,
+		faultMachineQuota,
 		faultCloudQuota,
 		faultNoBoot,
-		faultCredentials,
+		faultWrongCredentials,
 		faultAPIUnavailable,
 		faultAPIStorm,
 		faultSlowWatches,
 	)
-	for range m.randomBetween(1, m.limits.faults) {
-		s := planStep{BeginOffset: m.randomMoment(), Kind: m.pickRandomItem(kinds)}
+	for range m.randomBetween(1, m.limits.maxFaults) {
+		s := planStep{BeginOffset: m.randomBeginOffset(), Kind: m.pickRandomItem(kinds)}
 		m.chooseTarget(&s)
 		m.plan.faults = append(m.plan.faults, s)
 	}
@@ -303,7 +317,7 @@ func (m *planMaker) chooseTarget(s *planStep) {
 		s.FaultTarget, s.Duration = m.chooseProcessToKill(), m.randomSeconds(0, 15)
 	case faultPause:
 		s.FaultTarget, s.Duration = m.chooseProcessToKill(), m.randomSeconds(3, 25)
-		if m.isTrueOnceIn(4) && m.limits.allowsLongFaults {
+		if m.randomBoolOneIn(4) && m.limits.allowsLongFaults {
 			s.Duration = m.randomSeconds(60, 70)
 		}
 	case faultRevokeRights:
@@ -311,7 +325,7 @@ func (m *planMaker) chooseTarget(s *planStep) {
 			[]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity},
 		)
 		s.Duration = m.randomSeconds(10, 30)
-		if m.isTrueOnceIn(3) && m.limits.allowsLongFaults {
+		if m.randomBoolOneIn(3) && m.limits.allowsLongFaults {
 			s.Duration = time.Minute
 		}
 	case faultCloudErrors, faultErrorsAfterEffect:
@@ -323,7 +337,7 @@ func (m *planMaker) chooseTarget(s *planStep) {
 			[]string{"machines", "machines/status", "machinesets", "machinesets/status", "machinedeployments/status", "nodes"},
 		)
 		s.Duration = m.randomSeconds(5, 30)
-	case faultCloudLatency, faultRateLimit, faultQuota, faultCloudQuota, faultCredentials:
+	case faultCloudLatency, faultRateLimit, faultMachineQuota, faultCloudQuota, faultWrongCredentials:
 		s.Duration = m.randomSeconds(5, 20)
 	case faultAPIUnavailable, faultAPIStorm, faultSlowWatches:
 		s.FaultTarget, s.Duration = m.pickRandomItem(
@@ -365,29 +379,30 @@ func (p plan) hasOnlyLoads(loads ...string) bool {
 	return !slices.ContainsFunc(p.loads, func(s planStep) bool { return !slices.Contains(loads, s.Kind) })
 }
 
-// judgesLeavingMachines reports whether only rollouts delete machines. If other steps delete machines, the checker does
-// not check the number of machines that are being deleted.
-func (p plan) judgesLeavingMachines() bool {
-	return !p.shortTimeouts && !p.restoresEtcd() && p.hasOnlyLoads(loadRollOut, loadStagedRollout, loadHandOver)
+// canJudgeLeavingMachines reports whether only rollouts delete machines. If other steps delete machines, the checker
+// does not check the number of machines that are being deleted.
+func (p plan) canJudgeLeavingMachines() bool {
+	return !p.hasShortTimeouts && !p.restoresEtcd() &&
+		p.hasOnlyLoads(loadRollOut, loadStagedRollout, loadHandOverDeployment)
 }
 
-// judgesNodes reports whether only rollouts and changes of the replicas remove nodes, and no fault affects a component
-// that nodes need.
-func (p plan) judgesNodes() bool {
-	return !p.shortTimeouts && !p.disturbsNodes() &&
+// canJudgeNodes reports whether only rollouts and changes of the replicas remove nodes, and no fault affects a
+// component that nodes need.
+func (p plan) canJudgeNodes() bool {
+	return !p.hasShortTimeouts && !p.disturbsNodes() &&
 		p.hasOnlyLoads(
 			loadRollOut,
 			loadScale,
-			loadFlap,
+			loadScaleRepeatedly,
 			loadPauseRollout,
 			loadStagedRollout,
-			loadHandOver,
+			loadHandOverDeployment,
 			loadRemoveSetOwner,
 		)
 }
 
-// judgesNodeLoss reports whether only Millwright removes nodes and instances.
-func (p plan) judgesNodeLoss() bool {
+// canJudgeNodeLoss reports whether only Millwright removes nodes and instances.
+func (p plan) canJudgeNodeLoss() bool {
 	return !p.restoresEtcd() && !p.disturbsNodes() &&
 		!slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadDeleteNode })
 }
@@ -417,10 +432,10 @@ func (p plan) String() string {
 	}
 	cloud := fmt.Sprintf(
 		"client tokens %t, reads %s old, requests without a record for %s, faultyCloud %t",
-		p.clientTokens,
+		p.usesClientTokens,
 		p.readStaleness,
-		p.unrecordedTime,
-		p.faultyCloud,
+		p.acceptLatency,
+		p.hasFaultyCloud,
 	)
 	loads := p.loads
 	if p.machineCopiesLoad != nil {
@@ -431,7 +446,7 @@ func (p plan) String() string {
 		len(p.pools),
 		p.podBudget,
 		p.forcesDrains,
-		p.shortTimeouts,
+		p.hasShortTimeouts,
 		end,
 		cloud,
 		describe(loads),

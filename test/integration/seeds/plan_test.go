@@ -9,8 +9,8 @@ import (
 	"millwright/devstack/component"
 )
 
-func TestASeedGivesOnePlan(t *testing.T) {
-	l := planLimits{loads: 7, faults: 4, beginWindow: time.Minute, allowsLongFaults: true}
+func TestSameSeedMakesTheSamePlan(t *testing.T) {
+	l := planLimits{maxLoads: 7, maxFaults: 4, beginWindow: time.Minute, allowsLongFaults: true}
 	found := map[string]bool{}
 	for seed := range uint64(300) {
 		p := newPlan(seed, l)
@@ -26,14 +26,14 @@ func TestASeedGivesOnePlan(t *testing.T) {
 func TestPlanWithARestoreHasOnlyCompatibleLoads(t *testing.T) {
 	restores := 0
 	for seed := range uint64(500) {
-		p := newPlan(seed, planLimits{loads: 9, faults: 6, beginWindow: time.Minute, allowsLongFaults: true})
+		p := newPlan(seed, planLimits{maxLoads: 9, maxFaults: 6, beginWindow: time.Minute, allowsLongFaults: true})
 		if !p.restoresEtcd() {
 			continue
 		}
 		restores++
 		assert.Zero(t, p.earlyDeletionTime)
 		assert.Empty(t, p.podBudget)
-		assert.False(t, p.judgesLeavingMachines() || p.judgesNodes())
+		assert.False(t, p.canJudgeLeavingMachines() || p.canJudgeNodes())
 		for _, s := range p.faults {
 			assert.True(
 				t,
@@ -50,9 +50,9 @@ func TestPlanWithARestoreHasOnlyCompatibleLoads(t *testing.T) {
 	assert.Greater(t, restores, 10)
 }
 
-func TestShortPlansAreShort(t *testing.T) {
+func TestShortPlansHaveShortFaults(t *testing.T) {
 	for seed := range uint64(300) {
-		for _, s := range newPlan(seed, planLimits{loads: 7, faults: 4, beginWindow: time.Minute}).faults {
+		for _, s := range newPlan(seed, planLimits{maxLoads: 7, maxFaults: 4, beginWindow: time.Minute}).faults {
 			assert.LessOrEqual(t, s.Duration, 30*time.Second, s)
 		}
 	}

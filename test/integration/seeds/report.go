@@ -14,14 +14,14 @@ import (
 
 // Report has the steps and the violations of one seed. A Report is one line of JSON in report.jsonl.
 type Report struct {
-	Seed       uint64   `json:"seed"`
-	Loads      []string `json:"loads"`           // kinds of the loads of the seed
-	Faults     []string `json:"faults"`          // kinds of the faults of the seed
-	Early      bool     `json:"early,omitempty"` // the namespace was deleted before all work was complete
-	Seconds    int      `json:"seconds"`
-	Clock      string   `json:"clock,omitempty"` // error of the second worker's clock
-	Snapshots  int      `json:"snapshots"`
-	Violations []string `json:"violations"`
+	Seed            uint64   `json:"seed"`
+	Loads           []string `json:"loads"`           // kinds of the loads of the seed
+	Faults          []string `json:"faults"`          // kinds of the faults of the seed
+	IsDeletedEarly  bool     `json:"early,omitempty"` // the namespace was deleted before all work was complete
+	DurationSeconds int      `json:"seconds"`
+	ClockSkew       string   `json:"clock,omitempty"` // error of the second worker's clock
+	Snapshots       int      `json:"snapshots"`
+	Violations      []string `json:"violations"`
 }
 
 // stepKinds returns the kinds of the steps without duplicates.
@@ -78,10 +78,10 @@ func FormatTable(reports []Report) string {
 	loads, faults := map[string]bool{}, map[string]bool{}
 	seeds, bad := map[[2]string]int{}, map[[2]string]int{}
 	for _, r := range reports {
-		if r.Early {
+		if r.IsDeletedEarly {
 			r.Loads = append(slices.Clone(r.Loads), "delete-namespace")
 		}
-		if r.Clock != "" {
+		if r.ClockSkew != "" {
 			r.Faults = append(slices.Clone(r.Faults), "worker-clock")
 		}
 		for _, fault := range append([]string{all}, r.Faults...) {

@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTableOfReports(t *testing.T) {
+func TestFormatTable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logs", "report.jsonl")
 	for _, r := range []Report{
-		{Seed: 1, Loads: []string{"roll"}, Faults: []string{"kill", "pause"}, Seconds: 60},
-		{Seed: 2, Loads: []string{"roll", "scale"}, Faults: []string{"kill"}, Early: true, Violations: []string{"two instances"}},
+		{Seed: 1, Loads: []string{"roll"}, Faults: []string{"kill", "pause"}, DurationSeconds: 60},
+		{Seed: 2, Loads: []string{"roll", "scale"}, Faults: []string{"kill"}, IsDeletedEarly: true, Violations: []string{"two instances"}},
 	} {
 		require.NoError(t, r.AppendToFile(path))
 	}

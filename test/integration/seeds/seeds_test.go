@@ -58,6 +58,6 @@ func TestFixedSeeds(t *testing.T) {
 
 // shortLimits and fullLimits are the limits of a plan in the short form and in the full form.
 var (
-	shortLimits = planLimits{loads: 3, faults: 2, beginWindow: 15 * time.Second}
-	fullLimits  = planLimits{loads: 9, faults: 6, beginWindow: 40 * time.Second, allowsLongFaults: true}
+	shortLimits = planLimits{maxLoads: 3, maxFaults: 2, beginWindow: 15 * time.Second}
+	fullLimits  = planLimits{maxLoads: 9, maxFaults: 6, beginWindow: 40 * time.Second, allowsLongFaults: true}
 )

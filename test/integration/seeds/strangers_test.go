@@ -17,26 +17,26 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// copiesNamespace returns the name of the namespace with the copies of machines.
-func (a *seedRun) copiesNamespace() string { return a.namespace + "-copy" }
+// machineCopyNamespace returns the name of the namespace with the copies of machines.
+func (a *seedRun) machineCopyNamespace() string { return a.namespace + "-copy" }
 
-// runMachineCopies copies a pool's machines into another namespace, as a trial restore of a backup does. For each
-// copied machine, runMachineCopies also creates a machine with the label of the node, and a machine with the name of
-// the node. Later runMachineCopies deletes the namespace.
-func (a *seedRun) runMachineCopies(s planStep) {
+// copyMachines copies a pool's machines into another namespace, as a trial restore of a backup does. For each
+// copied machine, copyMachines also creates a machine with the label of the node, and a machine with the name of
+// the node. Later copyMachines deletes the namespace.
+func (a *seedRun) copyMachines(s planStep) {
 	machines := testRig.Machines.MachineV1alpha1()
 	a.retryUntilDone("make the namespace of strangers", func(ctx context.Context) error {
-		if err := ignoreAlreadyExists(createNamespace(ctx, a.copiesNamespace())); err != nil {
+		if err := ignoreAlreadyExists(createNamespace(ctx, a.machineCopyNamespace())); err != nil {
 			return err
 		}
 		_, err := testRig.Kube.CoreV1().
-			Secrets(a.copiesNamespace()).
-			Create(ctx, rig.NewCredentials(a.copiesNamespace()), metav1.CreateOptions{})
+			Secrets(a.machineCopyNamespace()).
+			Create(ctx, rig.NewCredentials(a.machineCopyNamespace()), metav1.CreateOptions{})
 		if ignoreAlreadyExists(err) != nil {
 			return err
 		}
-		_, err = machines.MachineClasses(a.copiesNamespace()).
-			Create(ctx, rig.NewClass(a.copiesNamespace(), slowProviderSpec), metav1.CreateOptions{})
+		_, err = machines.MachineClasses(a.machineCopyNamespace()).
+			Create(ctx, rig.NewClass(a.machineCopyNamespace(), slowProviderSpec), metav1.CreateOptions{})
 		return ignoreAlreadyExists(err)
 	})
 	a.retryUntilDone("copy machines", func(ctx context.Context) error {
@@ -59,7 +59,7 @@ func (a *seedRun) runMachineCopies(s planStep) {
 				strangers = append(strangers, machineWithoutClass(node, nil))
 			}
 			for _, stranger := range strangers {
-				_, err := machines.Machines(a.copiesNamespace()).Create(ctx, stranger, metav1.CreateOptions{})
+				_, err := machines.Machines(a.machineCopyNamespace()).Create(ctx, stranger, metav1.CreateOptions{})
 				if ignoreAlreadyExists(err) != nil {
 					return err
 				}
@@ -69,7 +69,9 @@ func (a *seedRun) runMachineCopies(s planStep) {
 	})
 	time.Sleep(s.Duration)
 	a.retryUntilDone("delete the namespace of strangers", func(ctx context.Context) error {
-		return ignoreNotFound(testRig.Kube.CoreV1().Namespaces().Delete(ctx, a.copiesNamespace(), metav1.DeleteOptions{}))
+		return ignoreNotFound(
+			testRig.Kube.CoreV1().Namespaces().Delete(ctx, a.machineCopyNamespace(), metav1.DeleteOptions{}),
+		)
 	})
 }
 
@@ -89,14 +91,14 @@ func machineWithoutClass(name string, labels map[string]string) *v1alpha1.Machin
 // findRemainingCopies returns a violation if the namespace of the copies still exists long after its deletion.
 func (a *seedRun) findRemainingCopies(ctx context.Context) (left []checker.Violation) {
 	for begun := time.Now(); a.plan.machineCopiesLoad != nil; {
-		_, err := testRig.Kube.CoreV1().Namespaces().Get(ctx, a.copiesNamespace(), metav1.GetOptions{})
+		_, err := testRig.Kube.CoreV1().Namespaces().Get(ctx, a.machineCopyNamespace(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		if time.Since(begun) > settleTimeout {
 			of := checker.Finding{
-				Check:       checker.CheckGone,
-				Object:      a.copiesNamespace(),
+				Check:       checker.CheckLeftover,
+				Object:      a.machineCopyNamespace(),
 				Observation: "the namespace of strangers",
 			}
 			return []checker.Violation{{Finding: of, FirstSeen: begun, ReportTime: time.Now()}}

@@ -21,12 +21,12 @@ import (
 // installs are smaller.
 const maxEtcdRequestBytes = 256 << 10
 
-// refuseCreates makes the cloud refuse to create instances of a namespace. The error message has the maximum length
+// refuseCreations makes the cloud refuse to create instances of a namespace. The error message has the maximum length
 // that a Machine's status stores.
-func refuseCreates(t *testing.T, namespace string) {
+func refuseCreations(t *testing.T, namespace string) {
 	t.Helper()
 	require.NoError(t, testRig.Cloud.AddFault(t.Context(), admin.Fault{
-		Operation: admin.Create,
+		Operation: admin.OperationCreate,
 		Code:      "PermissionDenied",
 		Message:   strings.Repeat("not allowed ", 100),
 		Class:     namespace + "/small",
@@ -38,16 +38,16 @@ func refuseCreates(t *testing.T, namespace string) {
 func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 	t.Parallel()
 	const name, size = "bounded", 55
-	refuseCreates(t, name)
+	refuseCreations(t, name)
 	testRig.CreateNamespace(t, name, "")
-	s := newSet(t, name, name, size)
+	s := createSet(t, name, name, size)
 	rig.Eventually(t, "the set says that all of its machines failed", func() (bool, any) {
-		c := s.condition(t, v1alpha1.MachineSetMachinesReady)
+		c := s.readCondition(t, v1alpha1.MachineSetMachinesReady)
 		// check the number together with text, because machine names also contain numbers
 		return strings.Contains(c.Message, fmt.Sprintf("%d machines whose last operation failed", size)), c
 	})
 	var first []string
-	for _, m := range s.machines(t) {
+	for _, m := range s.readMachines(t) {
 		require.Greater(t, len(m.Status.LastOperation.Description), 900, "the machine has the whole message")
 		first = append(first, m.Name)
 	}
@@ -66,9 +66,9 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 func TestSetWithATooLargeStatusStillScales(t *testing.T) {
 	t.Parallel()
 	const name, size = "bulky", 35
-	refuseCreates(t, name)
+	refuseCreations(t, name)
 	testRig.CreateNamespace(t, name, "")
-	s := newSet(t, name, name, size, func(s *v1alpha1.MachineSet) {
+	s := createSet(t, name, name, size, func(s *v1alpha1.MachineSet) {
 		s.Annotations = map[string]string{"bulk": strings.Repeat("b", maxEtcdRequestBytes-8<<10)}
 	})
 	rig.Eventually(t, "a status is refused for its size", func() (bool, any) {
@@ -89,7 +89,7 @@ func TestSetWithATooLargeStatusStillScales(t *testing.T) {
 		rig.Eventually(
 			t,
 			fmt.Sprintf("%d machines", n),
-			func() (bool, any) { return len(s.machines(t)) == n, s.machineStates(t) },
+			func() (bool, any) { return len(s.readMachines(t)) == n, s.machineStates(t) },
 		)
 	}
 	awaitMachines(size)
@@ -114,7 +114,7 @@ func (s testMachineSet) machineStates(t *testing.T) (states []string) {
 	for _, m := range s.readSet(t).Status.FailedMachines {
 		states = append(states, "named: "+m.Name)
 	}
-	for _, m := range s.machines(t) {
+	for _, m := range s.readMachines(t) {
 		last := m.Status.LastOperation
 		states = append(
 			states,

@@ -36,7 +36,7 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	const wanted = 25
 	testRig.CreateNamespace(t, "cascade-set", "")
 	testRig.CreateNamespace(t, "cascade-deployment", "")
-	s := newSet(t, "cascade-set", "plain", wanted)
+	s := createSet(t, "cascade-set", "plain", wanted)
 	pool := testRig.CreatePool(t, "cascade-deployment", "pool", wanted)
 	s.awaitRunning(t, wanted)
 	pool.AwaitRunningMachines(t, wanted)
@@ -53,7 +53,7 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	pool.ForceReconcile(t)
 	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"), "without a garbage collector all wait")
 	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"), "without a garbage collector all wait")
-	require.Contains(t, s.condition(t, v1alpha1.MachineSetDeleting).Message, "--cascade=orphan")
+	require.Contains(t, s.readCondition(t, v1alpha1.MachineSetDeleting).Message, "--cascade=orphan")
 
 	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.ControllerManager))
 	rig.Eventually(t, "set and deployment are gone", func() (bool, any) {
@@ -64,7 +64,7 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"))
 	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
 
-	newSet(t, "cascade-set", "plain", wanted)
+	createSet(t, "cascade-set", "plain", wanted)
 	testRig.CreatePool(t, "cascade-deployment", "pool", wanted)
 	s.awaitRunning(t, wanted)
 	pool.AwaitRunningMachines(t, wanted)
@@ -81,7 +81,7 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 		})
 		pool.AwaitRunningMachines(t, wanted)
 		require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
-		created, _ := countCreates(t, "cascade-deployment")
+		created, _ := countCreateRequests(t, "cascade-deployment")
 		require.Equal(t, wanted, created, "no machine was made beside them")
 	})
 	t.Run("a set without its owner reference is taken again", func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 		require.Len(t, pool.Sets(t), 1)
 	})
 	t.Run("a machine goes as always", func(t *testing.T) {
-		name := s.machines(t)[0].Name
+		name := s.readMachines(t)[0].Name
 		require.NoError(t, api.Machines(s.namespace).Delete(t.Context(), name, orphan))
 		rig.Eventually(t, "it is gone", func() (bool, any) {
 			_, err := api.Machines(s.namespace).Get(t.Context(), name, metav1.GetOptions{})

@@ -25,38 +25,38 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// controlPlanes is a resource for control planes that only these tests define.
-var controlPlanes = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "planes"}
+// controlPlaneResource is a resource for control planes that only these tests define.
+var controlPlaneResource = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "planes"}
 
 func newDynamicClient() (dynamic.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", testRig.Stack.KubeconfigPath(component.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", testRig.Stack.KubeconfigPath(component.TestIdentity))
 	if err != nil {
 		return nil, err
 	}
 	return dynamic.NewForConfig(config)
 }
 
-// installControlPlanes creates the CRD for control planes, allows Millwright's processes to read control planes, and
+// installControlPlaneCRD creates the CRD for control planes, allows Millwright's processes to read control planes, and
 // waits until the API server serves them.
-func installControlPlanes(ctx context.Context) error {
+func installControlPlaneCRD(ctx context.Context) error {
 	c, err := newDynamicClient()
 	if err != nil {
 		return err
 	}
-	names := map[string]any{"plural": controlPlanes.Resource, "singular": "plane", "kind": "Plane"}
+	names := map[string]any{"plural": controlPlaneResource.Resource, "singular": "plane", "kind": "Plane"}
 	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 	_, err = c.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
 		Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apiextensions.k8s.io/v1",
 			"kind":       "CustomResourceDefinition",
-			"metadata":   map[string]any{"name": controlPlanes.Resource + "." + controlPlanes.Group},
+			"metadata":   map[string]any{"name": controlPlaneResource.Resource + "." + controlPlaneResource.Group},
 			"spec": map[string]any{
-				"group": controlPlanes.Group,
+				"group": controlPlaneResource.Group,
 				"scope": "Namespaced",
 				"names": names,
 				"versions": []any{
 					map[string]any{
-						"name":    controlPlanes.Version,
+						"name":    controlPlaneResource.Version,
 						"served":  true,
 						"storage": true,
 						"schema":  map[string]any{"openAPIV3Schema": anything},
@@ -69,8 +69,8 @@ func installControlPlanes(ctx context.Context) error {
 	}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "read-planes"}, Rules: []rbacv1.PolicyRule{
 		{
-			APIGroups: []string{controlPlanes.Group},
-			Resources: []string{controlPlanes.Resource},
+			APIGroups: []string{controlPlaneResource.Group},
+			Resources: []string{controlPlaneResource.Resource},
 			Verbs:     []string{"get", "list", "watch"},
 		},
 	}}
@@ -92,7 +92,7 @@ func installControlPlanes(ctx context.Context) error {
 		time.Minute,
 		true,
 		func(ctx context.Context) (bool, error) {
-			_, err := c.Resource(controlPlanes).Namespace("default").List(ctx, metav1.ListOptions{})
+			_, err := c.Resource(controlPlaneResource).Namespace("default").List(ctx, metav1.ListOptions{})
 			if err != nil && !apierrors.IsNotFound(err) {
 				return false, err
 			}
@@ -108,12 +108,12 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	require.NoError(t, err)
 	set := func(change string) {
 		t.Helper()
-		_, err := c.Resource(controlPlanes).
+		_, err := c.Resource(controlPlaneResource).
 			Namespace("default").
 			Patch(t.Context(), "main", types.MergePatchType, []byte(change), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	_, err = c.Resource(controlPlanes).
+	_, err = c.Resource(controlPlaneResource).
 		Namespace("default").
 		Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/v1", "kind": "Plane", "metadata": map[string]any{"name": "main"},
@@ -124,7 +124,7 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	t.Cleanup(func() {
 		require.NoError(
 			t,
-			c.Resource(controlPlanes).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}),
+			c.Resource(controlPlaneResource).Namespace("default").Delete(context.Background(), "main", metav1.DeleteOptions{}),
 		)
 	})
 	testRig.CreateNamespace(t, "preflight", "")
@@ -134,32 +134,40 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	seen := func() {
 		t.Helper()
 		rig.Eventually(t, "the worker has seen the control plane", func() (bool, any) {
-			probe := newSet(t, "preflight", "probe", 1, versioned)
+			probe := createSet(t, "preflight", "probe", 1, versioned)
 			defer probe.deleteSet(t)
 			rig.Eventually(t, "the set was looked at", func() (bool, any) {
-				c := probe.condition(t, v1alpha1.MachineSetMachinesCreated)
+				c := probe.readCondition(t, v1alpha1.MachineSetMachinesCreated)
 				return c.Reason != "", c
 			})
-			c := probe.condition(t, v1alpha1.MachineSetMachinesCreated)
+			c := probe.readCondition(t, v1alpha1.MachineSetMachinesCreated)
 			return c.Reason == "PreflightCheckFailed", c
 		})
 	}
 	seen()
-	s := newSet(t, "preflight", "preflight", 3, versioned)
+	s := createSet(t, "preflight", "preflight", 3, versioned)
 	s.awaitCondition(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed")
 	require.Contains(
 		t,
-		s.condition(t, v1alpha1.MachineSetScalingUp).Message,
+		s.readCondition(t, v1alpha1.MachineSetScalingUp).Message,
 		`Plane default/main has 2 of 3 replicas available ("ControlPlaneIsStable" preflight check failed)`,
 	)
-	require.Empty(t, s.machines(t))
+	require.Empty(t, s.readMachines(t))
 	rig.Eventually(t, "condition, column, page and command say the same", func() (bool, any) {
-		blocked, o := s.condition(t, v1alpha1.MachineSetBlocked), s.readSet(t).Status.CurrentOperation
+		blocked, o := s.readCondition(t, v1alpha1.MachineSetBlocked), s.readSet(t).Status.CurrentOperation
 		if o == nil || blocked.Message == "" {
 			return false, o
 		}
 		first := testRig.RunMillwright(t, "explain", "machineset/preflight", "-n", "preflight")[0]
-		column, err := testRig.Stack.Kubectl(t.Context(), "get", "machineset", "-n", "preflight", "preflight", "--no-headers")
+		column, err := testRig.Stack.RunKubectl(
+			t.Context(),
+			"get",
+			"machineset",
+			"-n",
+			"preflight",
+			"preflight",
+			"--no-headers",
+		)
 		require.NoError(t, err)
 		page, _, _ := strings.Cut(testRig.WorkflowDetails(t, o.WorkflowID), "\n")
 		if page != blocked.Message ||
@@ -181,7 +189,7 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	seen()
 	s.scale(t, 4)
 	s.awaitCondition(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionFalse, "PreflightCheckFailed")
-	require.Contains(t, s.condition(t, v1alpha1.MachineSetScalingUp).Message, "KubernetesVersionSkew")
+	require.Contains(t, s.readCondition(t, v1alpha1.MachineSetScalingUp).Message, "KubernetesVersionSkew")
 	s.patch(
 		t,
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:"KubernetesVersionSkew"}}}`, v1alpha1.AnnotationSkipPreflightChecks),

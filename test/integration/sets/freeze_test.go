@@ -18,7 +18,7 @@ import (
 func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "frozen", "")
-	s := newSet(t, "frozen", "frozen", 3)
+	s := createSet(t, "frozen", "frozen", 3)
 	s.awaitRunning(t, 3)
 	told := func(reason string, times int) {
 		t.Helper()
@@ -38,17 +38,18 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	s.awaitCondition(t, v1alpha1.MachineSetFrozen, v1alpha1.ConditionTrue, "FreezeLabel")
 	told("FrozeMachineSet", 1)
 	s.scale(t, 5)
-	lost := s.machines(t)[0]
+	lost := s.readMachines(t)[0]
 	require.NoError(
 		t,
 		testRig.Machines.MachineV1alpha1().Machines("frozen").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}),
 	)
 	rig.Eventually(t, "the machine is gone, and the set has decided about its new size", func() (bool, any) {
 		status := s.readSet(t).Status
-		return len(s.machines(t)) == 2 && status.Replicas == 2 && status.ObservedGeneration == s.readSet(t).Generation, status
+		return len(s.readMachines(t)) == 2 && status.Replicas == 2 &&
+			status.ObservedGeneration == s.readSet(t).Generation, status
 	})
 	s.forceReconcile(t)
-	require.Len(t, s.machines(t), 2, "a frozen set creates no machine")
+	require.Len(t, s.readMachines(t), 2, "a frozen set creates no machine")
 	s.scale(t, 1)
 	s.awaitRunning(t, 1)
 
@@ -61,7 +62,7 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	told("FrozeMachineSet", 2)
 	s.scale(t, 3)
 	s.forceReconcile(t)
-	require.Len(t, s.machines(t), 2)
+	require.Len(t, s.readMachines(t), 2)
 	s.patch(t, `{"metadata":{"annotations":{"safety.machine.sapcloud.io/unfreeze":""}}}`)
 	s.awaitRunning(t, 3)
 	told("UnfrozeMachineSet", 2)

@@ -19,9 +19,9 @@ import (
 func TestSetFromCreationToDeletion(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "life", "")
-	s := newSet(t, "life", "life", 2)
+	s := createSet(t, "life", "life", 2)
 	s.awaitRunning(t, 2)
-	first := s.machines(t)
+	first := s.readMachines(t)
 
 	victim, stays := first[0], first[1]
 	require.NoError(
@@ -29,7 +29,7 @@ func TestSetFromCreationToDeletion(t *testing.T) {
 		testRig.Machines.MachineV1alpha1().Machines("life").Delete(t.Context(), victim.Name, metav1.DeleteOptions{}),
 	)
 	has := func(name string) bool {
-		return slices.ContainsFunc(s.machines(t), func(m v1alpha1.Machine) bool { return m.Name == name })
+		return slices.ContainsFunc(s.readMachines(t), func(m v1alpha1.Machine) bool { return m.Name == name })
 	}
 	rig.Eventually(t, "it is gone", func() (bool, any) { return !has(victim.Name), machinesWithOwners(t, "life") })
 	s.awaitRunning(t, 2)
@@ -39,7 +39,7 @@ func TestSetFromCreationToDeletion(t *testing.T) {
 	s.patch(t, `{"spec":{"template":{"metadata":{"labels":{"team":"a"}}}}}`)
 	rig.Eventually(t, "both carry the label", func() (bool, any) {
 		n := 0
-		for _, m := range s.machines(t) {
+		for _, m := range s.readMachines(t) {
 			if m.Labels["team"] == "a" {
 				n++
 			}
@@ -51,7 +51,7 @@ func TestSetFromCreationToDeletion(t *testing.T) {
 		status := s.readSet(t).Status
 		return status.FullyLabeledReplicas == 2 && status.ObservedGeneration == s.readSet(t).Generation, status
 	})
-	created, _ := countCreates(t, "life")
+	created, _ := countCreateRequests(t, "life")
 	require.Equal(t, 3, created)
 	s.deleteSet(t)
 	require.Empty(t, instanceIDs(t, "life"))

@@ -30,7 +30,10 @@ var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	flag := "--control-plane=" +
-		strings.Join([]string{controlPlanes.Group, controlPlanes.Version, controlPlanes.Resource, "default", "main"}, "/")
+		strings.Join(
+			[]string{controlPlaneResource.Group, controlPlaneResource.Version, controlPlaneResource.Resource, "default", "main"},
+			"/",
+		)
 	options := stack.Options{Args: map[string][]string{
 		component.Worker: {
 			flag,
@@ -40,7 +43,7 @@ func TestMain(m *testing.M) {
 	}}
 	os.Exit(rig.Main(m, options, func(up *rig.Rig) {
 		testRig = up
-		if err := installControlPlanes(context.Background()); err != nil {
+		if err := installControlPlaneCRD(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "install control planes:", err)
 			os.Exit(1)
 		}
@@ -50,8 +53,8 @@ func TestMain(m *testing.M) {
 // testMachineSet is a MachineSet without a deployment. One namespace may have several such sets.
 type testMachineSet struct{ namespace, name string }
 
-// newSet makes a set whose machines carry the label pool with the set's name.
-func newSet(
+// createSet makes a set whose machines carry the label pool with the set's name.
+func createSet(
 	t *testing.T,
 	namespace, name string,
 	replicas int32,
@@ -99,8 +102,8 @@ func (s testMachineSet) scale(t *testing.T, replicas int) {
 	s.patch(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-// machines reads the machines that the set controls. If the API server is unavailable, the result is empty.
-func (s testMachineSet) machines(t *testing.T) []v1alpha1.Machine {
+// readMachines reads the machines that the set controls. If the API server is unavailable, the result is empty.
+func (s testMachineSet) readMachines(t *testing.T) []v1alpha1.Machine {
 	t.Helper()
 	list, err := testRig.Machines.MachineV1alpha1().Machines(s.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -116,7 +119,7 @@ func (s testMachineSet) machines(t *testing.T) []v1alpha1.Machine {
 func (s testMachineSet) awaitRunning(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of set %s run", n, s.name), func() (bool, any) {
-		machines, running := s.machines(t), 0
+		machines, running := s.readMachines(t), 0
 		for _, m := range machines {
 			if m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && m.DeletionTimestamp == nil {
 				running++
@@ -130,8 +133,11 @@ func (s testMachineSet) awaitRunning(t *testing.T, n int) {
 	})
 }
 
-// condition returns a condition of the set.
-func (s testMachineSet) condition(t *testing.T, kind v1alpha1.MachineSetConditionType) v1alpha1.MachineSetCondition {
+// readCondition returns a condition of the set.
+func (s testMachineSet) readCondition(
+	t *testing.T,
+	kind v1alpha1.MachineSetConditionType,
+) v1alpha1.MachineSetCondition {
 	t.Helper()
 	for _, c := range s.readSet(t).Status.Conditions {
 		if c.Type == kind {
@@ -150,7 +156,7 @@ func (s testMachineSet) awaitCondition(
 ) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%s is %s: %s", kind, status, reason), func() (bool, any) {
-		c := s.condition(t, kind)
+		c := s.readCondition(t, kind)
 		return c.Status == status && c.Reason == reason, c
 	})
 }
@@ -165,21 +171,21 @@ func (s testMachineSet) deleteSet(t *testing.T) {
 		_, err := testRig.Machines.MachineV1alpha1().
 			MachineSets(s.namespace).
 			Get(context.Background(), s.name, metav1.GetOptions{})
-		left := len(s.machines(t))
+		left := len(s.readMachines(t))
 		return err != nil && left == 0, left
 	})
 }
 
-func cloudStats(t *testing.T) admin.Stats {
+func readCloudStats(t *testing.T) admin.Stats {
 	t.Helper()
 	s, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	return s
 }
 
-// countCreates reads the API server's audit log. countCreates returns how many Machines of a namespace were ever
-// created, and how many create requests were refused. Dry runs are not counted.
-func countCreates(t *testing.T, namespace string) (created, refused int) {
+// countCreateRequests reads the API server's audit log. countCreateRequests returns how many Machines of a namespace
+// were ever created, and how many create requests were refused. Dry runs are not counted.
+func countCreateRequests(t *testing.T, namespace string) (created, refused int) {
 	t.Helper()
 	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef

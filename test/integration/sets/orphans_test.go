@@ -22,30 +22,30 @@ import (
 	"millwright/workflows/run"
 )
 
-// sweeper is a schedule of sweeps for the class of a namespace. A sweep runs only when a test triggers it.
-type sweeper struct {
-	handle      sdk.ScheduleHandle
-	endedSweeps int // number of ended sweeps
+// sweepSchedule is a schedule of sweeps for the class of a namespace. A sweep runs only when a test triggers it.
+type sweepSchedule struct {
+	handle            sdk.ScheduleHandle
+	startedSweepCount int // number of ended sweeps
 }
 
 // confirmTime is the time for which an orphan must be without its machine before a sweep deletes the orphan. The
 // schedules of this package use this time.
 const confirmTime = 3 * time.Second
 
-func newSweeper(t *testing.T, namespace string) *sweeper {
+func newSweepSchedule(t *testing.T, namespace string) *sweepSchedule {
 	t.Helper()
-	return &sweeper{handle: testRig.CreateSweepSchedule(t, namespace, confirmTime)}
+	return &sweepSchedule{handle: testRig.CreateSweepSchedule(t, namespace, confirmTime)}
 }
 
 // startSweep triggers a sweep and returns the workflow ID of the sweep.
-func (s *sweeper) startSweep(t *testing.T) string {
+func (s *sweepSchedule) startSweep(t *testing.T) string {
 	t.Helper()
 	require.NoError(t, s.handle.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
-	s.endedSweeps++
+	s.startedSweepCount++
 	var id string
 	rig.Eventually(t, "a sweep begins", func() (bool, any) {
 		there, err := s.handle.Describe(t.Context())
-		if err != nil || there.Info.NumActions < s.endedSweeps {
+		if err != nil || there.Info.NumActions < s.startedSweepCount {
 			return false, err
 		}
 		last := there.Info.RecentActions[len(there.Info.RecentActions)-1]
@@ -56,7 +56,7 @@ func (s *sweeper) startSweep(t *testing.T) string {
 }
 
 // runSweep runs a sweep and waits for its result.
-func (s *sweeper) runSweep(t *testing.T) workflowsorphan.Result {
+func (s *sweepSchedule) runSweep(t *testing.T) workflowsorphan.Result {
 	t.Helper()
 	var result workflowsorphan.Result
 	require.NoError(t, testRig.Temporal.GetWorkflow(t.Context(), s.startSweep(t), "").Get(t.Context(), &result))
@@ -93,12 +93,12 @@ func instanceIDs(t *testing.T, namespace string) []string {
 func TestSweepDeletesOnlyTheInstanceWithoutAMachine(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "swept", "")
-	set := newSet(t, "swept", "swept", 3)
+	set := createSet(t, "swept", "swept", 3)
 	set.awaitRunning(t, 3)
 	healthy := instanceIDs(t, "swept")
 	require.Len(t, healthy, 3)
-	lost := testRig.CreateByHand(t, "swept", "swept-lost")
-	s := newSweeper(t, "swept")
+	lost := testRig.CreateInstanceByHand(t, "swept", "swept-lost")
+	s := newSweepSchedule(t, "swept")
 
 	first := s.runSweep(t)
 	require.Equal(
@@ -140,16 +140,16 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "left", "")
 	testRig.CreateNamespace(t, "moved-to", "")
-	set := newSet(t, "left", "left", 2)
+	set := createSet(t, "left", "left", 2)
 	set.awaitRunning(t, 2)
-	moved := testRig.CreateByHand(t, "left", "left-moved")
+	moved := testRig.CreateInstanceByHand(t, "left", "left-moved")
 	machines := testRig.Machines.MachineV1alpha1().Machines("moved-to")
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "left-moved"}, Spec: rig.NewMachineSpec()}
 	m.Spec.ProviderID = moved.ProviderID
 	_, err := machines.Create(t.Context(), m, metav1.CreateOptions{})
 	require.NoError(t, err)
-	s := newSweeper(t, "left")
-	lost := testRig.CreateByHand(t, "left", "left-lost") // the instance lost is younger than the instance moved
+	s := newSweepSchedule(t, "left")
+	lost := testRig.CreateInstanceByHand(t, "left", "left-lost") // the instance lost is younger than the instance moved
 	for range 2 {
 		result := s.runSweep(t)
 		require.Equal(
@@ -176,11 +176,11 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "taken-over", "")
-	// CreateByHandTagged copies the cluster's name from the instance of this set
-	set := newSet(t, "taken-over", "taken-over", 1)
+	// CreateTaggedInstanceByHand copies the cluster's name from the instance of this set
+	set := createSet(t, "taken-over", "taken-over", 1)
 	set.awaitRunning(t, 1)
 	machines := testRig.Machines.MachineV1alpha1().Machines("taken-over")
-	adopted := testRig.CreateByHandTagged(t, "taken-over", "adopted", "")
+	adopted := testRig.CreateTaggedInstanceByHand(t, "taken-over", "adopted", "")
 	before := instanceIDs(t, "taken-over")
 	_, err := machines.Create(
 		t.Context(),
@@ -195,8 +195,8 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	})
 	require.Equal(t, before, instanceIDs(t, "taken-over"), "no second one")
 
-	left := testRig.CreateByHandTagged(t, "taken-over", "left", "")
-	result := newSweeper(t, "taken-over").runSweep(t)
+	left := testRig.CreateTaggedInstanceByHand(t, "taken-over", "left", "")
+	result := newSweepSchedule(t, "taken-over").runSweep(t)
 	require.Equal(
 		t,
 		[]string{
@@ -242,15 +242,15 @@ func TestBridgeMaintainsASweepSchedule(t *testing.T) {
 func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "moved", "")
-	// CreateByHand copies the cluster's name from the instance of this namespace's set
+	// CreateInstanceByHand copies the cluster's name from the instance of this namespace's set
 	testRig.CreateNamespace(t, "moved-from", "")
-	set := newSet(t, "moved-from", "moved-from", 1)
+	set := createSet(t, "moved-from", "moved-from", 1)
 	set.awaitRunning(t, 1)
 	lost := []string{
-		testRig.CreateByHand(t, "moved", "moved-a").ProviderID,
-		testRig.CreateByHand(t, "moved", "moved-b").ProviderID,
+		testRig.CreateInstanceByHand(t, "moved", "moved-a").ProviderID,
+		testRig.CreateInstanceByHand(t, "moved", "moved-b").ProviderID,
 	}
-	s := newSweeper(t, "moved")
+	s := newSweepSchedule(t, "moved")
 	for range 2 {
 		result := s.runSweep(t)
 		require.Equal(t, workflowsorphan.OutcomeHeld, result.Outcome, "%+v", result)
@@ -259,7 +259,7 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	}
 	require.ElementsMatch(t, lost, instanceIDs(t, "moved"))
 
-	_, err := testRig.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		"annotate",
 		"-n",
@@ -283,10 +283,10 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 // The sweep must not delete any instance.
 func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 	testRig.CreateNamespace(t, "dying", "")
-	set := newSet(t, "dying", "dying", 3)
+	set := createSet(t, "dying", "dying", 3)
 	set.awaitRunning(t, 3)
-	testRig.CreateByHand(t, "dying", "dying-lost")
-	s := newSweeper(t, "dying")
+	testRig.CreateInstanceByHand(t, "dying", "dying-lost")
+	s := newSweepSchedule(t, "dying")
 	sighted := s.runSweep(t)
 	require.Len(t, sighted.Sightings, 1)
 	awaitConfirmTime(sighted)
@@ -294,17 +294,17 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 
 	hang := func(point admin.HangPoint) {
 		require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
-			b.Hangs = map[admin.Operation]admin.HangPoint{}
+			b.HangPoints = map[admin.Operation]admin.HangPoint{}
 			if point != "" {
-				b.Hangs[admin.List] = point
+				b.HangPoints[admin.OperationList] = point
 			}
 		}))
 	}
-	hang(admin.AfterEffect)
-	asked := cloudStats(t).Calls[admin.List]
+	hang(admin.HangAfterEffect)
+	asked := readCloudStats(t).Calls[admin.OperationList]
 	id := s.startSweep(t)
 	rig.Eventually(t, "the cloud is asked", func() (bool, any) {
-		calls := cloudStats(t).Calls[admin.List]
+		calls := readCloudStats(t).Calls[admin.OperationList]
 		return calls > asked, calls
 	})
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.APIServer))

@@ -39,13 +39,13 @@ func TestFiftyOrphansAreAdopted(t *testing.T) {
 	t.Parallel()
 	const wanted = 50
 	testRig.CreateNamespace(t, "orphans", "")
-	before := cloudStats(t)
+	before := readCloudStats(t)
 	for i := range wanted {
 		createOrphan(t, "orphans", fmt.Sprintf("orphan-%02d", i), map[string]string{"pool": "orphans"})
 	}
-	s := newSet(t, "orphans", "orphans", wanted)
+	s := createSet(t, "orphans", "orphans", wanted)
 	s.awaitRunning(t, wanted)
-	created, _ := countCreates(t, "orphans")
+	created, _ := countCreateRequests(t, "orphans")
 	require.Equal(t, wanted, created, "the set made none")
 	require.Len(t, instanceIDs(t, "orphans"), wanted)
 
@@ -56,7 +56,7 @@ func TestFiftyOrphansAreAdopted(t *testing.T) {
 		return metav1.GetControllerOf(m) == nil && m.DeletionTimestamp == nil, m.OwnerReferences
 	})
 	s.awaitRunning(t, wanted)
-	created, _ = countCreates(t, "orphans")
+	created, _ = countCreateRequests(t, "orphans")
 	require.Equal(t, wanted+1, created)
 	patchMachine(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"orphans"}}}`)
 	rig.Eventually(t, "one more or less is deleted", func() (bool, any) {
@@ -65,9 +65,9 @@ func TestFiftyOrphansAreAdopted(t *testing.T) {
 		return len(list.Items) == wanted, len(list.Items)
 	})
 	s.awaitRunning(t, wanted)
-	created, _ = countCreates(t, "orphans")
+	created, _ = countCreateRequests(t, "orphans")
 	require.Equal(t, wanted+1, created)
-	require.Equal(t, before.DuplicateCreates, cloudStats(t).DuplicateCreates)
+	require.Equal(t, before.DuplicateInstances, readCloudStats(t).DuplicateInstances)
 	s.deleteSet(t)
 }
 
@@ -80,14 +80,14 @@ func TestSetsWithOverlappingSelectorsKeepTheirMachines(t *testing.T) {
 		s.Spec.Selector.MatchLabels = map[string]string{"app": "web"}
 		s.Spec.Template.Labels = map[string]string{"app": "web"}
 	}
-	a, b := newSet(t, "overlap", "a", 4, both), newSet(t, "overlap", "b", 4, both)
+	a, b := createSet(t, "overlap", "a", 4, both), createSet(t, "overlap", "b", 4, both)
 	a.awaitRunning(t, 4)
 	b.awaitRunning(t, 4)
-	created, _ := countCreates(t, "overlap")
+	created, _ := countCreateRequests(t, "overlap")
 	require.Equal(t, 8, created)
 	createOrphan(t, "overlap", "stray", map[string]string{"app": "web"})
 	rig.Eventually(t, "somebody has taken it, and has one less of the others", func() (bool, any) {
-		x, y := a.machines(t), b.machines(t)
+		x, y := a.readMachines(t), b.readMachines(t)
 		return len(x) == 4 && len(y) == 4 && len(machinesWithOwners(t, "overlap")) == 8, []int{len(x), len(y)}
 	})
 	look := func() []string {
@@ -97,7 +97,7 @@ func TestSetsWithOverlappingSelectorsKeepTheirMachines(t *testing.T) {
 	}
 	names := look()
 	require.Equal(t, names, look(), "nothing flaps")
-	created, _ = countCreates(t, "overlap")
+	created, _ = countCreateRequests(t, "overlap")
 	require.Equal(t, 9, created, "with the stray itself")
 	a.deleteSet(t)
 	b.deleteSet(t)

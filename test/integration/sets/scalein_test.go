@@ -20,11 +20,11 @@ import (
 func TestScaleDownDeletesExactlyTheMarkedMachines(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "marked", "")
-	s := newSet(t, "marked", "marked", 8)
+	s := createSet(t, "marked", "marked", 8)
 	s.awaitRunning(t, 8)
 	now := time.Now().UTC().Truncate(time.Second)
 	var chosen, others []string
-	for i, m := range s.machines(t) {
+	for i, m := range s.readMachines(t) {
 		if i%3 != 0 {
 			others = append(others, m.Name)
 			continue
@@ -37,7 +37,7 @@ func TestScaleDownDeletesExactlyTheMarkedMachines(t *testing.T) {
 		v1alpha1.AnnotationLastScalerChange, now.Format(time.RFC3339), 8-len(chosen)))
 	s.awaitRunning(t, len(others))
 	var left []string
-	for _, m := range s.machines(t) {
+	for _, m := range s.readMachines(t) {
 		left = append(left, m.Name)
 	}
 	slices.Sort(left)
@@ -47,11 +47,11 @@ func TestScaleDownDeletesExactlyTheMarkedMachines(t *testing.T) {
 }
 
 // A machine is available only after it has been ready for the set's minReadySeconds.
-func TestMinReadySecondsAreWaitedFor(t *testing.T) {
+func TestMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "minready", "")
 	const wait = 8 * time.Second
-	s := newSet(
+	s := createSet(
 		t,
 		"minready",
 		"minready",
@@ -62,7 +62,7 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 	readyFrom := map[string]time.Time{}
 	rig.Eventually(t, "three are available", func() (bool, any) {
 		status := s.readSet(t).Status
-		for _, m := range s.machines(t) {
+		for _, m := range s.readMachines(t) {
 			i := slices.IndexFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool {
 				return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 			})
@@ -91,11 +91,11 @@ func TestMinReadySecondsAreWaitedFor(t *testing.T) {
 func TestPausedSetDoesNothingAndChosenMachineIsDeletedFirst(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "paused", "")
-	s := newSet(t, "paused", "paused", 3)
+	s := createSet(t, "paused", "paused", 3)
 	s.awaitRunning(t, 3)
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
 	s.awaitCondition(t, v1alpha1.MachineSetPaused, v1alpha1.ConditionTrue, "Paused")
-	chosen := s.machines(t)[1].Name
+	chosen := s.readMachines(t)[1].Name
 	patchMachine(t, "paused", chosen, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
 	s.patch(t, `{"spec":{"replicas":2,"template":{"spec":{"nodeTemplate":{"metadata":{"labels":{"team":"b"}}}}}}}`)
 	before := machinesWithOwners(t, "paused")
@@ -103,11 +103,11 @@ func TestPausedSetDoesNothingAndChosenMachineIsDeletedFirst(t *testing.T) {
 	require.Equal(t, before, machinesWithOwners(t, "paused"))
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
 	s.awaitRunning(t, 2)
-	for _, m := range s.machines(t) {
+	for _, m := range s.readMachines(t) {
 		require.NotEqual(t, chosen, m.Name)
 	}
 	rig.Eventually(t, "the node template reaches the machines", func() (bool, any) {
-		for _, m := range s.machines(t) {
+		for _, m := range s.readMachines(t) {
 			if m.Spec.NodeTemplateSpec.Labels["team"] != "b" {
 				return false, m.Spec.NodeTemplateSpec
 			}

@@ -19,8 +19,8 @@ import (
 func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	const wanted = 150
 	testRig.CreateNamespace(t, "many", "")
-	before := cloudStats(t)
-	s := newSet(t, "many", "many", wanted)
+	before := readCloudStats(t)
+	s := createSet(t, "many", "many", wanted)
 	var most atomic.Int64
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -30,12 +30,12 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(100 * time.Millisecond):
-				most.Store(max(most.Load(), int64(len(s.machines(t)))))
+				most.Store(max(most.Load(), int64(len(s.readMachines(t)))))
 			}
 		}
 	}()
 	for _, when := range []int{30, 90} {
-		rig.Eventually(t, "machines are being made", func() (bool, any) { n := len(s.machines(t)); return n >= when, n })
+		rig.Eventually(t, "machines are being made", func() (bool, any) { n := len(s.readMachines(t)); return n >= when, n })
 		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.APIServer))
 		require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.APIServer))
 	}
@@ -43,10 +43,10 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 	close(stop)
 	<-done
 	require.LessOrEqual(t, most.Load(), int64(wanted), "machines at a time")
-	after := cloudStats(t)
-	require.Equal(t, wanted, after.Creates-before.Creates, "instances")
-	require.Equal(t, before.DuplicateCreates, after.DuplicateCreates)
-	created, _ := countCreates(t, "many")
+	after := readCloudStats(t)
+	require.Equal(t, wanted, after.CreatedInstances-before.CreatedInstances, "instances")
+	require.Equal(t, before.DuplicateInstances, after.DuplicateInstances)
+	created, _ := countCreateRequests(t, "many")
 	// If the API server is killed before it answers a create request, the audit log lacks this request. The API server
 	// itself ensures that each name is created only once.
 	require.LessOrEqual(t, created, wanted)
@@ -68,19 +68,25 @@ func TestSetTriesOtherNamesIfSomeAreRefused(t *testing.T) {
 		"not this one",
 	)
 	t.Cleanup(func() { testRig.AllowMachines(t, "refused") })
-	s := newSet(t, "refused", "refused", wanted)
+	s := createSet(t, "refused", "refused", wanted)
 	s.awaitCondition(t, v1alpha1.MachineSetReplicaFailure, v1alpha1.ConditionTrue, v1alpha1.ReasonFailedCreate)
 	require.Contains(
 		t,
-		s.condition(t, v1alpha1.MachineSetMachinesCreated).Message+s.condition(t, v1alpha1.MachineSetReplicaFailure).Message,
+		s.readCondition(
+			t,
+			v1alpha1.MachineSetMachinesCreated,
+		).Message+s.readCondition(
+			t,
+			v1alpha1.MachineSetReplicaFailure,
+		).Message,
 		"not this one",
 	)
 	s.awaitRunning(t, wanted)
 	rig.Eventually(t, "the failure is told no more", func() (bool, any) {
-		c := s.condition(t, v1alpha1.MachineSetReplicaFailure)
+		c := s.readCondition(t, v1alpha1.MachineSetReplicaFailure)
 		return c.Type == "", c
 	})
-	created, denied := countCreates(t, "refused")
+	created, denied := countCreateRequests(t, "refused")
 	require.Equal(t, wanted, created)
 	require.Positive(t, denied)
 	t.Logf("%d creates were refused on the way to %d machines", denied, wanted)

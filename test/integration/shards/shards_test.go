@@ -31,38 +31,38 @@ import (
 
 const shardCount = 2
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	options := stack.Options{
 		Components: append(component.Names(), component.SecondWorker, component.SecondBridge),
 		Args:       map[string][]string{},
 		CompletePlan: func(_ context.Context, plan *component.Plan) ([]*os.File, error) {
-			plan.Manifests = append(plan.Manifests, filepath.Join(plan.Repo, "test/integration/shards/rights"))
+			plan.ManifestFolders = append(plan.ManifestFolders, filepath.Join(plan.Repo, "test/integration/shards/rights"))
 			return nil, nil
 		},
 	}
 	for _, name := range []string{component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge} {
 		options.Args[name] = []string{fmt.Sprintf("--shards=%d", shardCount)}
 	}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
-// holders returns the live process that serves each shard.
-func holders(t *testing.T, role string) map[int]string {
+// readShardHolders returns the live process that serves each shard.
+func readShardHolders(t *testing.T, role string) map[int]string {
 	t.Helper()
-	leases, err := r.Kube.CoordinationV1().Leases("default").
+	leases, err := testRig.Kube.CoordinationV1().Leases("default").
 		List(t.Context(), metav1.ListOptions{LabelSelector: claims.Selector(role)})
 	require.NoError(t, err)
 	return claims.Holders(leases.Items, time.Now())
 }
 
-// awaitHolders waits until each shard has a holder, and the number of different holders is processes.
-func awaitHolders(t *testing.T, role string, processes int) {
+// awaitShardHolders waits until each shard has a holder, and the number of different holders is processes.
+func awaitShardHolders(t *testing.T, role string, processes int) {
 	t.Helper()
 	what := fmt.Sprintf("%d processes of role %s serve %d shards", processes, role, shardCount)
 	rig.Eventually(t, what, func() (bool, any) {
-		now := holders(t, role)
+		now := readShardHolders(t, role)
 		different := map[string]bool{}
 		for _, holder := range now {
 			different[holder] = true
@@ -71,19 +71,19 @@ func awaitHolders(t *testing.T, role string, processes int) {
 	})
 }
 
-func readTable(t *testing.T) shard.Table {
+func readShardTable(t *testing.T) shard.Table {
 	t.Helper()
-	record, err := r.Kube.CoreV1().ConfigMaps("default").Get(t.Context(), shard.RecordName, metav1.GetOptions{})
+	record, err := testRig.Kube.CoreV1().ConfigMaps("default").Get(t.Context(), shard.RecordName, metav1.GetOptions{})
 	require.NoError(t, err)
 	table, err := shard.ParseTable(record)
 	require.NoError(t, err)
 	return table
 }
 
-// queuesOfRuns returns the task queues of all runs about objects of a namespace, sorted.
-func queuesOfRuns(t *testing.T, namespace string) (queues []string) {
+// taskQueuesOfRuns returns the task queues of all runs about objects of a namespace, sorted.
+func taskQueuesOfRuns(t *testing.T, namespace string) (queues []string) {
 	t.Helper()
-	answer, err := r.Temporal.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{
+	answer, err := testRig.Temporal.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{
 		Query: fmt.Sprintf("MachineNamespace = '%s'", namespace),
 	})
 	require.NoError(t, err)
@@ -94,33 +94,33 @@ func queuesOfRuns(t *testing.T, namespace string) (queues []string) {
 	return slices.Compact(queues)
 }
 
-func TestNamespacesAreSharedByShards(t *testing.T) {
+func TestNamespacesAreDistributedOverShards(t *testing.T) {
 	pools := map[string]*rig.Pool{}
 	for _, namespace := range []string{"one", "two"} {
-		r.CreateNamespace(t, namespace, "")
-		pools[namespace] = r.CreatePool(t, namespace, namespace, 2)
+		testRig.CreateNamespace(t, namespace, "")
+		pools[namespace] = testRig.CreatePool(t, namespace, namespace, 2)
 	}
 	for _, p := range pools {
 		p.AwaitRunningMachines(t, 2)
 	}
-	table := readTable(t)
+	table := readShardTable(t)
 	assert.Equal(t, shardCount, table.Count)
-	first, _ := table.Of("one")
-	second, _ := table.Of("two")
+	first, _ := table.ShardOfNamespace("one")
+	second, _ := table.ShardOfNamespace("two")
 	assert.NotEqual(t, first, second, "each shard has one of the two namespaces")
 	for namespace := range pools {
-		number, _ := table.Of(namespace)
-		assert.Equal(t, []string{rig.Installation.Shard(number).TaskQueue(run.QueueMachines)}, queuesOfRuns(t, namespace))
+		number, _ := table.ShardOfNamespace(namespace)
+		assert.Equal(t, []string{rig.Installation.Shard(number).TaskQueue(run.QueueMachines)}, taskQueuesOfRuns(t, namespace))
 	}
 
 	t.Run("two workers share the shards, and one takes over from the other", func(t *testing.T) {
-		awaitHolders(t, claims.Worker, 2)
-		require.NoError(t, r.Stack.KillComponent(t.Context(), component.Worker))
+		awaitShardHolders(t, claims.RoleWorker, 2)
+		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
 		killed := time.Now()
 		for _, p := range pools {
 			p.Scale(t, 3)
 		}
-		awaitHolders(t, claims.Worker, 1)
+		awaitShardHolders(t, claims.RoleWorker, 1)
 		t.Logf("the second worker had both shards %s after the first was killed", time.Since(killed).Round(time.Millisecond))
 		for _, p := range pools {
 			p.AwaitRunningMachines(t, 3)
@@ -128,12 +128,12 @@ func TestNamespacesAreSharedByShards(t *testing.T) {
 	})
 
 	t.Run("a bridge takes over from another", func(t *testing.T) {
-		awaitHolders(t, claims.Bridge, 2)
-		require.NoError(t, r.Stack.KillComponent(t.Context(), component.Bridge))
+		awaitShardHolders(t, claims.RoleBridge, 2)
+		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Bridge))
 		for _, p := range pools {
 			p.Scale(t, 4)
 		}
-		awaitHolders(t, claims.Bridge, 1)
+		awaitShardHolders(t, claims.RoleBridge, 1)
 		for _, p := range pools {
 			p.AwaitRunningMachines(t, 4)
 		}
@@ -142,14 +142,14 @@ func TestNamespacesAreSharedByShards(t *testing.T) {
 	t.Run("a namespace that is moved uses the queues of its new shard", func(t *testing.T) {
 		to := 1 - first
 		patch := fmt.Appendf(nil, `{"data":{"one":"%d"}}`, to)
-		_, err := r.Kube.CoreV1().ConfigMaps("default").
+		_, err := testRig.Kube.CoreV1().ConfigMaps("default").
 			Patch(t.Context(), shard.RecordName, types.MergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)
 		pools["one"].Scale(t, 5)
 		pools["one"].AwaitRunningMachines(t, 5)
 		queue := rig.Installation.Shard(to).TaskQueue(run.QueueMachines)
 		rig.Eventually(t, "runs are in queue "+queue, func() (bool, any) {
-			queues := queuesOfRuns(t, "one")
+			queues := taskQueuesOfRuns(t, "one")
 			return slices.Contains(queues, queue), strings.Join(queues, ", ")
 		})
 		pools["one"].Delete(t)

@@ -29,9 +29,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// poolsOfMCM has the pools of the namespace. The comment on a field says what MCM was doing with the pool's machines
+// takeoverPools has the pools of the namespace. The comment on a field says what MCM was doing with the pool's machines
 // when MCM was stopped.
-type poolsOfMCM struct {
+type takeoverPools struct {
 	runningPool *rig.Pool // MCM was idle: all machines run and have pods, and one machine is preserved
 	rolledPool  *rig.Pool // MCM was idle: all machines are of the second revision
 	rollingPool *rig.Pool // MCM was rolling out a template: the cloud is creating the first new instance
@@ -48,7 +48,7 @@ type poolsOfMCM struct {
 }
 
 const (
-	runningSize, rolledSize, rollingSize = 3, 2, 2
+	runningPoolSize, rolledPoolSize, rollingPoolSize = 3, 2, 2
 
 	classSmall, classSlow, classLate, classFull, classBroken, classGone = "small", "slow", "late", "full", "broken", "gone"
 
@@ -58,21 +58,21 @@ const (
 func startComponents(t *testing.T, components ...string) {
 	t.Helper()
 	for _, name := range components {
-		require.NoError(t, r.Stack.StartComponent(t.Context(), name))
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), name))
 	}
 }
 
 func stopComponents(t *testing.T, components ...string) {
 	t.Helper()
 	for _, name := range components {
-		require.NoError(t, r.Stack.StopComponent(t.Context(), name))
+		require.NoError(t, testRig.Stack.StopComponent(t.Context(), name))
 	}
 }
 
 func killComponents(t *testing.T, components ...string) {
 	t.Helper()
 	for _, name := range components {
-		require.NoError(t, r.Stack.KillComponent(t.Context(), name))
+		require.NoError(t, testRig.Stack.KillComponent(t.Context(), name))
 	}
 }
 
@@ -98,7 +98,7 @@ func useCRDsOfMCM(t *testing.T) {
 	list.Dir = repoFolder(t, "devstack/mcm")
 	dir, err := list.Output()
 	require.NoError(t, err)
-	_, err = r.Stack.Kubectl(
+	_, err = testRig.Stack.RunKubectl(
 		t.Context(),
 		"delete",
 		"crd",
@@ -106,7 +106,7 @@ func useCRDsOfMCM(t *testing.T) {
 		"rolloutpolicies.machine.sapcloud.io",
 	)
 	require.NoError(t, err)
-	_, err = r.Stack.Kubectl(
+	_, err = testRig.Stack.RunKubectl(
 		t.Context(),
 		"replace",
 		"-f",
@@ -115,15 +115,15 @@ func useCRDsOfMCM(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// newNamespace makes the namespace with its classes. The cloud refuses to create instances for one of the classes.
-func newNamespace(t *testing.T) *poolsOfMCM {
+// createNamespace makes the namespace with its classes. The cloud refuses to create instances for one of the classes.
+func createNamespace(t *testing.T) *takeoverPools {
 	t.Helper()
 	ctx := t.Context()
-	_, err := r.Kube.CoreV1().
+	_, err := testRig.Kube.CoreV1().
 		Namespaces().
 		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = r.Kube.CoreV1().Secrets(namespace).Create(ctx, rig.NewCredentials(namespace), metav1.CreateOptions{})
+	_, err = testRig.Kube.CoreV1().Secrets(namespace).Create(ctx, rig.NewCredentials(namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
 	for name, behaves := range map[string]string{
 		classSmall: "", classSlow: `,"createLatency":"20s"`, classLate: `,"bootLatency":"75s"`, classFull: `,"quota":0`, classBroken: "", classGone: "",
@@ -141,30 +141,30 @@ func newNamespace(t *testing.T) *poolsOfMCM {
 			},
 			VirtualCapacity: corev1.ResourceList{"example.com/dongles": resource.MustParse("2")},
 		}
-		_, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Create(ctx, c, metav1.CreateOptions{})
+		_, err := testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Create(ctx, c, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	refuseCreations(t)
-	return &poolsOfMCM{}
+	return &takeoverPools{}
 }
 
 // refuseCreations makes the cloud refuse to create instances of a class.
 func refuseCreations(t *testing.T) {
 	t.Helper()
 	fault := admin.Fault{
-		Operation: admin.Create,
+		Operation: admin.OperationCreate,
 		Class:     namespace + "/" + classBroken,
 		Code:      "Unavailable",
 		Message:   "not today",
 	}
-	require.NoError(t, r.Cloud.AddFault(t.Context(), fault))
+	require.NoError(t, testRig.Cloud.AddFault(t.Context(), fault))
 }
 
 // newPool makes a deployment as Gardener writes deployments: with a strategy, a node template, and minReadySeconds of
 // 500, which MCM ignores.
 func newPool(t *testing.T, name, class string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
 	t.Helper()
-	return r.CreatePool(
+	return testRig.CreatePool(
 		t,
 		namespace,
 		name,
@@ -191,15 +191,15 @@ func newPool(t *testing.T, name, class string, replicas int32, changes ...func(*
 }
 
 // createPools lets MCM create the machines of the pools, and begins a rollout and a preservation.
-func (n *poolsOfMCM) createPools(t *testing.T) {
+func (n *takeoverPools) createPools(t *testing.T) {
 	t.Helper()
-	n.runningPool = newPool(t, "calm", classSmall, runningSize)
-	n.rolledPool = newPool(t, "rolled", classSmall, rolledSize, func(d *v1alpha1.MachineDeployment) {
+	n.runningPool = newPool(t, "calm", classSmall, runningPoolSize)
+	n.rolledPool = newPool(t, "rolled", classSmall, rolledPoolSize, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Labels["version"] = "1"
 		// MCM creates all new machines at once
-		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(rolledSize))
+		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(rolledPoolSize))
 	})
-	n.rollingPool = newPool(t, "middle", classSmall, rollingSize)
+	n.rollingPool = newPool(t, "middle", classSmall, rollingPoolSize)
 	n.drainingPool = newPool(t, "going", classSmall, 2)
 	n.deletingPool = newPool(t, "gone", classGone, 1)
 	n.unknownPool = newPool(t, "sick", classSmall, 1)
@@ -208,16 +208,16 @@ func (n *poolsOfMCM) createPools(t *testing.T) {
 		d.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
 		d.Spec.Template.Spec.MachineCreationTimeout = &metav1.Duration{Duration: 5 * time.Second}
 	})
-	n.rolledPool.AwaitRunningMachines(t, rolledSize)
+	n.rolledPool.AwaitRunningMachines(t, rolledPoolSize)
 	n.rolledPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
-	for p, size := range map[*rig.Pool]int{n.runningPool: runningSize, n.rollingPool: rollingSize, n.drainingPool: 2, n.deletingPool: 1, n.unknownPool: 1} {
+	for p, size := range map[*rig.Pool]int{n.runningPool: runningPoolSize, n.rollingPool: rollingPoolSize, n.drainingPool: 2, n.deletingPool: 1, n.unknownPool: 1} {
 		p.AwaitRunningMachines(t, size)
 	}
-	n.runningPool.DeployPods(t, runningApp, runningSize)
+	n.runningPool.DeployPods(t, runningApp, runningPoolSize)
 	n.drainingPool.DeployPods(t, drainingApp, 2)
 	n.drainingPool.CreateBudget(t, drainingApp, 2)
 	kept := n.runningPool.Machines(t)[0].Name
-	_, err := r.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
 		"annotate",
 		"machine",
@@ -232,7 +232,7 @@ func (n *poolsOfMCM) createPools(t *testing.T) {
 // awaitSettledPools waits until MCM has preserved a machine, rolled out a pool, and set its finalizer on the nodes.
 // awaitSettledPools restarts MCM, because MCM otherwise sets the finalizer on most nodes only three minutes after they
 // have joined.
-func (n *poolsOfMCM) awaitSettledPools(t *testing.T) {
+func (n *takeoverPools) awaitSettledPools(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "MCM has preserved a machine, and rolled a pool", func() (bool, any) {
 		machines := n.rolledPool.Machines(t)
@@ -241,9 +241,9 @@ func (n *poolsOfMCM) awaitSettledPools(t *testing.T) {
 			n.runningPool.Machines(t),
 			func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil },
 		)
-		return kept && !old && len(machines) == rolledSize, []bool{kept, old}
+		return kept && !old && len(machines) == rolledPoolSize, []bool{kept, old}
 	})
-	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.MCMMachines))
+	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.MCMMachines))
 	rig.Eventually(t, "the nodes have MCM's finalizer", func() (bool, any) {
 		var without []string
 		for _, p := range []*rig.Pool{n.runningPool, n.rolledPool, n.rollingPool, n.drainingPool, n.unknownPool} {
@@ -263,19 +263,24 @@ func (n *poolsOfMCM) awaitSettledPools(t *testing.T) {
 }
 
 // startUnfinishableWorkOfMCM makes MCM start work that cannot complete before MCM is stopped.
-func (n *poolsOfMCM) startUnfinishableWorkOfMCM(t *testing.T) {
+func (n *takeoverPools) startUnfinishableWorkOfMCM(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(
 		t,
-		r.Cloud.AddFault(
+		testRig.Cloud.AddFault(
 			ctx,
-			admin.Fault{Operation: admin.Delete, Class: namespace + "/" + classGone, Code: "Unavailable", Message: "not today"},
+			admin.Fault{
+				Operation: admin.OperationDelete,
+				Class:     namespace + "/" + classGone,
+				Code:      "Unavailable",
+				Message:   "not today",
+			},
 		),
 	)
 	n.deletingPool.Scale(t, 0)
 	host, _ := n.drainingPool.MachineWithPods(t, drainingApp)
-	_, err := r.Stack.Kubectl(
+	_, err := testRig.Stack.RunKubectl(
 		ctx,
 		"annotate",
 		"--overwrite",
@@ -287,7 +292,7 @@ func (n *poolsOfMCM) startUnfinishableWorkOfMCM(t *testing.T) {
 	)
 	require.NoError(t, err)
 	n.drainingPool.Scale(t, 1)
-	labelOnlyNode(t, n.unknownPool, "node-not-ready.stage.kwok.x-k8s.io=true")
+	changeNodeLabel(t, n.unknownPool, "node-not-ready.stage.kwok.x-k8s.io=true")
 	phases := func(p *rig.Pool, phase v1alpha1.MachinePhase) (count int) {
 		for _, m := range p.Machines(t) {
 			if m.Status.CurrentStatus.Phase == phase {
@@ -325,7 +330,7 @@ func (n *poolsOfMCM) startUnfinishableWorkOfMCM(t *testing.T) {
 				creating++
 			}
 		}
-		instances := len(n.creatingPool.Instances(t)) + len(n.rollingPool.Instances(t)) - rollingSize
+		instances := len(n.creatingPool.ProviderIDs(t)) + len(n.rollingPool.ProviderIDs(t)) - rollingPoolSize
 		pending := phases(n.pendingPool, v1alpha1.MachinePending)
 		return creating == 3 && instances == 3 && pending == 1, []int{creating, instances, pending}
 	})
@@ -333,7 +338,7 @@ func (n *poolsOfMCM) startUnfinishableWorkOfMCM(t *testing.T) {
 
 // startUnfinishableWorkOfMillwright makes Millwright begin work that Millwright cannot finish: a creation, and a drain
 // that a budget blocks.
-func (n *poolsOfMCM) startUnfinishableWorkOfMillwright(t *testing.T) {
+func (n *takeoverPools) startUnfinishableWorkOfMillwright(t *testing.T) {
 	t.Helper()
 	n.drainingPool.AwaitPods(t, drainingApp, 2)
 	n.drainingPool.RelaxBudget(t, drainingApp, 2)
@@ -343,26 +348,27 @@ func (n *poolsOfMCM) startUnfinishableWorkOfMillwright(t *testing.T) {
 		leaving, making := n.drainingPool.Machines(t), n.millwrightPool.Machines(t)
 		draining := len(leaving) == 1 && leaving[0].Status.Deletion != nil &&
 			leaving[0].Status.Deletion.Stage == v1alpha1.MachineDeletionDrain
-		creating := len(making) == 1 && making[0].Spec.ProviderID == "" && len(n.millwrightPool.Instances(t)) == 1
+		creating := len(making) == 1 && making[0].Spec.ProviderID == "" && len(n.millwrightPool.ProviderIDs(t)) == 1
 		return draining && creating, []bool{draining, creating}
 	})
 }
 
-// labelOnlyNode changes a label of a pool's only node. The label makes the simulated kubelet report NotReady or Ready.
-func labelOnlyNode(t *testing.T, p *rig.Pool, change string) {
+// changeNodeLabel changes a label of a pool's only node. The label makes the simulated kubelet report NotReady or
+// Ready.
+func changeNodeLabel(t *testing.T, p *rig.Pool, change string) {
 	t.Helper()
 	nodes := p.Nodes(t)
 	require.Len(t, nodes, 1)
-	_, err := r.Stack.Kubectl(t.Context(), "label", "--overwrite", "node", nodes[0].Name, change)
+	_, err := testRig.Stack.RunKubectl(t.Context(), "label", "--overwrite", "node", nodes[0].Name, change)
 	require.NoError(t, err)
 }
 
 // freezeCurrentSet puts the freeze label on the current set of the rolled pool.
-func (n *poolsOfMCM) freezeCurrentSet(t *testing.T) {
+func (n *takeoverPools) freezeCurrentSet(t *testing.T) {
 	t.Helper()
 	for _, s := range n.rolledPool.Sets(t) {
 		if s.Spec.Replicas > 0 {
-			_, err := r.Stack.Kubectl(
+			_, err := testRig.Stack.RunKubectl(
 				t.Context(),
 				"label",
 				"machineset",
@@ -377,13 +383,13 @@ func (n *poolsOfMCM) freezeCurrentSet(t *testing.T) {
 }
 
 // removeFaultsAndBudgets removes the faults and budgets that kept MCM from finishing its work.
-func (n *poolsOfMCM) removeFaultsAndBudgets(t *testing.T) {
+func (n *takeoverPools) removeFaultsAndBudgets(t *testing.T) {
 	t.Helper()
-	require.NoError(t, r.Cloud.ClearFaults(t.Context()))
+	require.NoError(t, testRig.Cloud.ClearFaults(t.Context()))
 	refuseCreations(t) // the cloud still refuses creations, so that the failed machine stays Failed
 	n.drainingPool.RelaxBudget(t, drainingApp, 0)
-	labelOnlyNode(t, n.unknownPool, "node-not-ready.stage.kwok.x-k8s.io-")
-	_, err := r.Machines.MachineV1alpha1().
+	changeNodeLabel(t, n.unknownPool, "node-not-ready.stage.kwok.x-k8s.io-")
+	_, err := testRig.Machines.MachineV1alpha1().
 		MachineClasses(namespace).
 		Patch(t.Context(), classFull, types.MergePatchType, []byte(`{"providerSpec":{"quota":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -391,24 +397,24 @@ func (n *poolsOfMCM) removeFaultsAndBudgets(t *testing.T) {
 
 // poolsState has the parts of the pools' objects that no controller may change without a reason.
 type poolsState struct {
-	At        time.Time // time before the objects were read
-	Machines  map[string]machineState
-	Nodes     map[string]nodeState
-	Sets      map[string]setState
-	Revisions map[string]string // revision by name of the deployment
-	Instances map[string]string // name of the machine by provider ID
-	Pods      map[types.UID]string
-	Tokens    []string // UID and resourceVersion of each bootstrap token
+	ReadTime        time.Time // time before the objects were read
+	Machines        map[string]machineState
+	Nodes           map[string]nodeState
+	Sets            map[string]setState
+	Revisions       map[string]string // revision by name of the deployment
+	Instances       map[string]string // name of the machine by provider ID
+	Pods            map[types.UID]string
+	BootstrapTokens []string // UID and resourceVersion of each bootstrap token
 }
 
 type machineState struct {
-	UID         types.UID
-	Spec        v1alpha1.MachineSpec
-	Labels      map[string]string
-	Annotations map[string]string
-	Finalizers  []string
-	Phase       v1alpha1.MachinePhase
-	Expires     *metav1.Time
+	UID                types.UID
+	Spec               v1alpha1.MachineSpec
+	Labels             map[string]string
+	Annotations        map[string]string
+	Finalizers         []string
+	Phase              v1alpha1.MachinePhase
+	PreserveExpiryTime *metav1.Time
 }
 
 type nodeState struct {
@@ -428,7 +434,7 @@ type setState struct {
 }
 
 // readState reads the state of the pools.
-func (n *poolsOfMCM) readState(t *testing.T, of ...*rig.Pool) poolsState {
+func (n *takeoverPools) readState(t *testing.T, of ...*rig.Pool) poolsState {
 	t.Helper()
 	if len(of) == 0 {
 		of = []*rig.Pool{
@@ -457,14 +463,14 @@ func (n *poolsOfMCM) readState(t *testing.T, of ...*rig.Pool) poolsState {
 		map[types.UID]string{},
 		nil,
 	}
-	all, err := r.Cloud.Instances(t.Context())
+	all, err := testRig.Cloud.Instances(t.Context())
 	require.NoError(t, err)
-	secrets, err := r.Kube.CoreV1().
+	secrets, err := testRig.Kube.CoreV1().
 		Secrets(metav1.NamespaceSystem).
 		List(t.Context(), metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
 	require.NoError(t, err)
 	for _, token := range secrets.Items {
-		s.Tokens = append(s.Tokens, fmt.Sprint(token.UID, " ", token.ResourceVersion))
+		s.BootstrapTokens = append(s.BootstrapTokens, fmt.Sprint(token.UID, " ", token.ResourceVersion))
 	}
 	for _, p := range of {
 		for _, m := range p.Machines(t) {
@@ -479,7 +485,7 @@ func (n *poolsOfMCM) readState(t *testing.T, of ...*rig.Pool) poolsState {
 			}
 			if is.Phase == v1alpha1.MachineFailed {
 				// after each failed creation, MCM removes the expiry time and later writes a new expiry time
-				is.Expires = nil
+				is.PreserveExpiryTime = nil
 			}
 			s.Machines[m.Name] = is
 		}
@@ -517,7 +523,7 @@ const settleTime = 12 * time.Second
 
 // requireUnchanged requires that the new controller has not changed the machines, sets, instances and pods of these
 // pools. The new controller may make only one change to each node: it may add the annotation with the machine's UID.
-func (n *poolsOfMCM) requireUnchanged(t *testing.T, before poolsState, pools ...*rig.Pool) {
+func (n *takeoverPools) requireUnchanged(t *testing.T, before poolsState, pools ...*rig.Pool) {
 	t.Helper()
 	mine := func(name string) bool {
 		return slices.ContainsFunc(pools, func(p *rig.Pool) bool { return strings.HasPrefix(name, p.Name+"-") })
@@ -528,9 +534,9 @@ func (n *poolsOfMCM) requireUnchanged(t *testing.T, before poolsState, pools ...
 			delete(after.Nodes[name].Annotations, v1alpha1.AnnotationMachineUID)
 		}
 	}
-	requireSame(t, "machine", before.Machines, after.Machines, mine)
-	requireSame(t, "node", before.Nodes, after.Nodes, mine)
-	requireSame(t, "set", before.Sets, after.Sets, mine)
+	requireSameObjects(t, "machine", before.Machines, after.Machines, mine)
+	requireSameObjects(t, "node", before.Nodes, after.Nodes, mine)
+	requireSameObjects(t, "set", before.Sets, after.Sets, mine)
 	for id, was := range before.Instances {
 		if mine(was) {
 			assert.Equal(t, was, after.Instances[id], "instance %s", id)
@@ -548,9 +554,9 @@ func (n *poolsOfMCM) requireUnchanged(t *testing.T, before poolsState, pools ...
 		assert.Contains(t, before.Instances, id, "a new instance of %s", name)
 	}
 	written := map[string]int{}
-	for _, a := range r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		writes := []string{"create", "update", "patch", "delete"}
-		return a.RequestReceivedTimestamp.After(before.At) && a.ObjectRef.Resource == "nodes" && mine(a.ObjectRef.Name) && slices.Contains(writes, a.Verb) &&
+		return a.RequestReceivedTimestamp.After(before.ReadTime) && a.ObjectRef.Resource == "nodes" && mine(a.ObjectRef.Name) && slices.Contains(writes, a.Verb) &&
 			slices.Contains([]string{component.WorkerIdentity, component.BridgeIdentity, component.MCMIdentity}, a.User.Username)
 	}) {
 		written[a.ObjectRef.Name]++
@@ -559,12 +565,13 @@ func (n *poolsOfMCM) requireUnchanged(t *testing.T, before poolsState, pools ...
 		}
 	}
 	if slices.Contains(pools, n.runningPool) {
-		assert.EqualValues(t, runningSize, n.runningPool.Deployment(t).Status.AvailableReplicas)
+		assert.EqualValues(t, runningPoolSize, n.runningPool.Deployment(t).Status.AvailableReplicas)
 	}
 }
 
-// requireSame requires that the objects of these pools exist as before, unchanged, and that there are no new objects.
-func requireSame[V any](t *testing.T, kind string, before, after map[string]V, mine func(name string) bool) {
+// requireSameObjects requires that the objects of these pools exist as before, unchanged, and that there are no new
+// objects.
+func requireSameObjects[V any](t *testing.T, kind string, before, after map[string]V, mine func(name string) bool) {
 	t.Helper()
 	for name, was := range before {
 		if mine(name) && assert.Contains(t, after, name, "%s is gone", kind) {
@@ -579,12 +586,12 @@ func requireSame[V any](t *testing.T, kind string, before, after map[string]V, m
 }
 
 // recordObjects writes the objects that MCM has left into the test data of the command migrate.
-func (n *poolsOfMCM) recordObjects(t *testing.T) {
+func (n *takeoverPools) recordObjects(t *testing.T) {
 	t.Helper()
 	for file, kinds := range map[string]string{
 		"objects.json": "machineclasses,machinedeployments,machinesets,machines", "nodes.json": "nodes",
 	} {
-		out, err := r.Stack.Kubectl(t.Context(), "get", kinds, "--namespace", namespace, "-o", "json")
+		out, err := testRig.Stack.RunKubectl(t.Context(), "get", kinds, "--namespace", namespace, "-o", "json")
 		require.NoError(t, err)
 		var list map[string]any
 		require.NoError(t, json.Unmarshal(out, &list))

@@ -29,24 +29,24 @@ import (
 const namespace = "shoot"
 
 var (
-	r          *rig.Rig
+	testRig    *rig.Rig
 	recordFlag = flag.Bool("record", false, "write the objects as MCM left them into starter/migrate/testdata")
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	mcm, ours := flagsOfMCM(namespace), []string{"--as-mcm", "--namespaces", namespace}
+	mcm, ours := mcmFlags(namespace), []string{"--as-mcm", "--namespaces", namespace}
 	os.Exit(rig.Main(m, stack.Options{
 		Components: append(component.Names(), component.MCMManager, component.MCMMachines),
 		Args: map[string][]string{
 			component.MCMManager: mcm, component.MCMMachines: mcm, component.Worker: ours, component.Bridge: ours,
 		},
-	}, func(up *rig.Rig) { r = up }))
+	}, func(up *rig.Rig) { testRig = up }))
 }
 
-// flagsOfMCM returns the flags of MCM's processes for a namespace. With these flags, a Lease expires soon after its
+// mcmFlags returns the flags of MCM's processes for a namespace. With these flags, a Lease expires soon after its
 // holder has ended.
-func flagsOfMCM(namespace string) []string {
+func mcmFlags(namespace string) []string {
 	return []string{
 		"--namespace", namespace, "--leader-elect-lease-duration", "6s", "--leader-elect-renew-deadline", "4s",
 		"--leader-elect-retry-period", "1s",
@@ -55,24 +55,24 @@ func flagsOfMCM(namespace string) []string {
 
 // The test has one namespace in which MCM has a machine in each phase. Millwright takes the namespace over, and hands
 // it back.
-func TestATakeoverAndTheWayBack(t *testing.T) {
+func TestNamespaceIsTakenOverAndHandedBack(t *testing.T) {
 	stopComponents(t, component.Bridge, component.Worker, component.MCMMachines, component.MCMManager)
 	useCRDsOfMCM(t)
-	n := newNamespace(t)
+	n := createNamespace(t)
 	startComponents(t, component.MCMManager, component.MCMMachines)
 	n.createPools(t)
 	n.startUnfinishableWorkOfMCM(t)
 
-	out, err := r.TryRunMillwright(t, checkArguments...)
+	out, err := testRig.TryRunMillwright(t, checkArguments...)
 	require.Error(t, err, "MCM is at work")
 	require.Contains(t, out, "first   machine-controller-manager: it is at work: ")
 	require.Contains(t, out, "first   CRDs: the API server has no machinedrainrules, rolloutpolicies\n")
 	killComponents(t, component.MCMMachines, component.MCMManager)
 	n.freezeCurrentSet(t) // an MCM that dies during an ordinary scale-down leaves a frozen set
-	_, err = r.Stack.Kubectl(t.Context(), "apply", "-k", repoFolder(t, "deploy/crds"))
+	_, err = testRig.Stack.RunKubectl(t.Context(), "apply", "-k", repoFolder(t, "deploy/crds"))
 	require.NoError(t, err)
 	rig.Eventually(t, "nothing has to be done first", func() (bool, any) {
-		out, err = r.TryRunMillwright(t, checkArguments...)
+		out, err = testRig.TryRunMillwright(t, checkArguments...)
 		return err == nil, out
 	})
 	n.requireFindings(t, out)
@@ -83,14 +83,14 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 
 	startComponents(t, component.Worker, component.Bridge)
 	rig.Eventually(t, "worker and bridge are at work", func() (bool, any) {
-		_, err := r.TryRunMillwright(t, "heartbeats")
+		_, err := testRig.TryRunMillwright(t, "heartbeats")
 		return err == nil, err
 	})
 	n.requireMillwrightContinues(t, before)
 	for _, p := range []*rig.Pool{n.runningPool, n.rolledPool, n.failedPool} {
 		p.ForceReconcile(t)
 		for _, m := range p.Machines(t) {
-			r.ForceReconcile(t, run.KindMachine, m.Namespace, m.Name)
+			testRig.ForceReconcile(t, run.KindMachine, m.Namespace, m.Name)
 		}
 	}
 	n.requireUnchanged(t, before, n.runningPool, n.rolledPool, n.failedPool)
@@ -116,7 +116,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 	n.requireMCMContinues(t, before)
 	n.requireUnchanged(t, before, n.runningPool, n.rolledPool, n.rollingPool, n.creatingPool)
 	rig.Eventually(t, "the guard of the autoscaler is not ready without Millwright", func() (bool, any) {
-		_, err := r.TryRunMillwright(t, "heartbeats")
+		_, err := testRig.TryRunMillwright(t, "heartbeats")
 		return err != nil && strings.Contains(err.Error(), "No worker has been at work since "), err
 	})
 }
@@ -125,7 +125,7 @@ func TestATakeoverAndTheWayBack(t *testing.T) {
 var checkArguments = []string{"migrate", "check", "--namespace", namespace, "--namespaces", namespace, "--as-mcm"}
 
 // requireFindings requires that the commands check and plan name MCM's unfinished work.
-func (n *poolsOfMCM) requireFindings(t *testing.T, checked string) {
+func (n *takeoverPools) requireFindings(t *testing.T, checked string) {
 	t.Helper()
 	for _, found := range []string{
 		"ok      machine-controller-manager: it is not at work in namespace " + namespace + "\n",
@@ -141,14 +141,14 @@ func (n *poolsOfMCM) requireFindings(t *testing.T, checked string) {
 	assert.NotContains(t, checked, "with a node that is not as", "no node is to be changed")
 	assert.NotContains(t, checked, "to relabel", "no machine is to be changed")
 	assert.NotContains(t, checked, "calm", "nothing has to be said about it")
-	plan := strings.Join(r.RunMillwright(t, "migrate", "plan", "--namespace", namespace, "--as-mcm"), "\n")
+	plan := strings.Join(testRig.RunMillwright(t, "migrate", "plan", "--namespace", namespace, "--as-mcm"), "\n")
 	assert.Contains(t, plan, "kubectl scale deployment machine-controller-manager --namespace "+namespace+" --replicas=0")
 	assert.Contains(t, plan, "It was creating ")
 	assert.Contains(t, plan, "\nThe way back:\n")
 }
 
 // requireMillwrightContinues requires that Millwright finishes MCM's unfinished work with the existing instances.
-func (n *poolsOfMCM) requireMillwrightContinues(t *testing.T, before poolsState) {
+func (n *takeoverPools) requireMillwrightContinues(t *testing.T, before poolsState) {
 	t.Helper()
 	n.removeFaultsAndBudgets(t)
 	n.creatingPool.AwaitRunningMachines(t, 2)
@@ -157,10 +157,10 @@ func (n *poolsOfMCM) requireMillwrightContinues(t *testing.T, before poolsState)
 	n.quotaPool.AwaitRunningMachines(t, 1)
 	n.drainingPool.AwaitRunningMachines(t, 1)
 	rig.Eventually(t, "the deletion that the cloud refused is over", func() (bool, any) {
-		left := []int{len(n.deletingPool.Machines(t)), len(n.deletingPool.Nodes(t)), len(n.deletingPool.Instances(t))}
+		left := []int{len(n.deletingPool.Machines(t)), len(n.deletingPool.Nodes(t)), len(n.deletingPool.ProviderIDs(t))}
 		return slices.Max(left) == 0, left
 	})
-	n.rollingPool.AwaitRunningMachines(t, rollingSize)
+	n.rollingPool.AwaitRunningMachines(t, rollingPoolSize)
 	after := n.readState(t)
 	for _, pool := range []*rig.Pool{n.creatingPool, n.pendingPool, n.unknownPool} {
 		for name, was := range before.Instances {
@@ -168,7 +168,7 @@ func (n *poolsOfMCM) requireMillwrightContinues(t *testing.T, before poolsState)
 				assert.Equal(t, was, after.Instances[name], "pool %s has the instances of MCM", pool.Name)
 			}
 		}
-		assert.Len(t, pool.Instances(t), len(pool.Machines(t)))
+		assert.Len(t, pool.ProviderIDs(t), len(pool.Machines(t)))
 	}
 	for _, pool := range []*rig.Pool{n.creatingPool, n.pendingPool, n.unknownPool, n.drainingPool} {
 		for _, m := range pool.Machines(t) {
@@ -185,7 +185,7 @@ func (n *poolsOfMCM) requireMillwrightContinues(t *testing.T, before poolsState)
 		assert.Contains(t, before.Sets, s.Name, "no other revision")
 		assert.Equal(
 			t,
-			map[bool]int32{true: rollingSize}[s.Spec.Template.Spec.Class.Name == classSlow],
+			map[bool]int32{true: rollingPoolSize}[s.Spec.Template.Spec.Class.Name == classSlow],
 			s.Status.Replicas,
 			s.Name,
 		)
@@ -195,9 +195,9 @@ func (n *poolsOfMCM) requireMillwrightContinues(t *testing.T, before poolsState)
 			assert.Equal(t, was.UID, m.UID)
 		}
 	}
-	assert.NotEmpty(t, before.Tokens)
-	assert.Subset(t, after.Tokens, before.Tokens, "the nodes that boot with a token of MCM can join")
-	stats, err := r.Cloud.Stats(t.Context())
+	assert.NotEmpty(t, before.BootstrapTokens)
+	assert.Subset(t, after.BootstrapTokens, before.BootstrapTokens, "the nodes that boot with a token of MCM can join")
+	stats, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, stats.LiveDuplicateNames, "no machine has two instances")
 	for _, s := range n.rolledPool.Sets(t) {
@@ -206,7 +206,7 @@ func (n *poolsOfMCM) requireMillwrightContinues(t *testing.T, before poolsState)
 }
 
 // requireRollout requires that Millwright can roll out a pool that MCM created, with the next revision.
-func (n *poolsOfMCM) requireRollout(t *testing.T) {
+func (n *takeoverPools) requireRollout(t *testing.T) {
 	t.Helper()
 	n.rolledPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"3"}}}}}`)
 	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
@@ -217,7 +217,8 @@ func (n *poolsOfMCM) requireRollout(t *testing.T) {
 				return false, s
 			}
 		}
-		return len(machines) == rolledSize && s.AvailableReplicas == rolledSize && s.UpdatedReplicas == rolledSize, s
+		return len(machines) == rolledPoolSize && s.AvailableReplicas == rolledPoolSize &&
+			s.UpdatedReplicas == rolledPoolSize, s
 	})
 	assert.Equal(t, "3", n.rolledPool.Deployment(t).Annotations[v1alpha1.AnnotationRevision])
 	sets := map[string]bool{}
@@ -229,12 +230,12 @@ func (n *poolsOfMCM) requireRollout(t *testing.T) {
 
 // requireMCMContinues requires that MCM, after its restart, finishes Millwright's unfinished work and reconciles the
 // objects.
-func (n *poolsOfMCM) requireMCMContinues(t *testing.T, before poolsState) {
+func (n *takeoverPools) requireMCMContinues(t *testing.T, before poolsState) {
 	t.Helper()
 	n.drainingPool.RelaxBudget(t, drainingApp, 0)
 	n.unknownPool.Scale(t, 2)
 	rig.Eventually(t, "MCM ends the deletion", func() (bool, any) {
-		left := []int{len(n.drainingPool.Machines(t)), len(n.drainingPool.Nodes(t)), len(n.drainingPool.Instances(t))}
+		left := []int{len(n.drainingPool.Machines(t)), len(n.drainingPool.Nodes(t)), len(n.drainingPool.ProviderIDs(t))}
 		return slices.Max(left) == 0, left
 	})
 	n.unknownPool.AwaitRunningMachines(t, 2)
@@ -245,5 +246,5 @@ func (n *poolsOfMCM) requireMCMContinues(t *testing.T, before poolsState) {
 		n.millwrightPool.Machines(t)[0].Spec.ProviderID,
 		"it has the instance that Millwright had begun",
 	)
-	assert.Len(t, n.millwrightPool.Instances(t), 1)
+	assert.Len(t, n.millwrightPool.ProviderIDs(t), 1)
 }

@@ -22,16 +22,20 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// neighbourNamespace is the namespace of a second shoot. The second shoot has its own MCM, and its nodes are in its own
-// cluster.
-const neighbourNamespace = "neighbour"
+// secondShootNamespace is the namespace of a second shoot. The second shoot has its own MCM, and its nodes are in its
+// own cluster.
+const secondShootNamespace = "neighbour"
 
 // Two shoots have their objects in one control cluster, as on a seed of Gardener. Millwright takes over one of the
 // shoots. The MCM of the other shoot continues. Millwright writes nothing in the namespace or in the cluster of the
 // other shoot.
 func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	killComponents(t, component.Bridge, component.Worker, component.MCMMachines, component.MCMManager)
-	mcm := append(flagsOfMCM(neighbourNamespace), "--control-kubeconfig", r.Stack.KubeconfigPath(component.MCMIdentity))
+	mcm := append(
+		mcmFlags(secondShootNamespace),
+		"--control-kubeconfig",
+		testRig.Stack.KubeconfigPath(component.MCMIdentity),
+	)
 	parts := slices.DeleteFunc(component.Names(), func(name string) bool {
 		return name == component.Worker || name == component.Bridge
 	})
@@ -51,8 +55,8 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, other.Cloud.ResetCloud(t.Context()))
-	r.CreateNamespace(t, neighbourNamespace, "")
-	theirs := r.CreatePool(t, neighbourNamespace, neighbourNamespace, 3)
+	testRig.CreateNamespace(t, secondShootNamespace, "")
+	theirs := testRig.CreatePool(t, secondShootNamespace, secondShootNamespace, 3)
 	theirs.AwaitRunningMachines(t, 3)
 	require.Empty(t, theirs.Nodes(t))
 	for _, m := range theirs.Machines(t) {
@@ -60,18 +64,22 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 		require.NoError(t, err, "it is in the cluster of the neighbour")
 	}
 
-	if _, err := r.Kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		newNamespace(t)
+	if _, err := testRig.Kube.CoreV1().
+		Namespaces().
+		Get(t.Context(), namespace, metav1.GetOptions{}); apierrors.IsNotFound(
+		err,
+	) {
+		createNamespace(t)
 	}
 	startComponents(t, component.MCMManager, component.MCMMachines)
 	p := newPool(t, "taken", classSmall, 2)
 	p.AwaitRunningMachines(t, 2)
 	killComponents(t, component.MCMMachines, component.MCMManager)
-	all, err := r.TryRunMillwright(t, "migrate", "check", "--namespace", namespace, "--as-mcm")
+	all, err := testRig.TryRunMillwright(t, "migrate", "check", "--namespace", namespace, "--as-mcm")
 	require.Error(t, err)
-	require.Contains(t, all, neighbourNamespace)
+	require.Contains(t, all, secondShootNamespace)
 	rig.Eventually(t, "nothing has to be done first in this namespace", func() (bool, any) {
-		out, err := r.TryRunMillwright(t, checkArguments...)
+		out, err := testRig.TryRunMillwright(t, checkArguments...)
 		return err == nil, out
 	})
 
@@ -88,19 +96,19 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	m := theirs.Machines(t)[0]
 	require.NoError(
 		t,
-		r.Machines.MachineV1alpha1().Machines(neighbourNamespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
+		testRig.Machines.MachineV1alpha1().Machines(secondShootNamespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
 	)
-	theirs.AwaitDeletedMachine(t, m)
+	theirs.AwaitMachineGone(t, m)
 	theirs.AwaitRunningMachines(t, 4)
 	time.Sleep(settleTime)
 
-	assert.Empty(t, r.CountOpenWorkflows(t, neighbourNamespace))
+	assert.Empty(t, testRig.CountOpenWorkflows(t, secondShootNamespace))
 	ours := func(a rig.AuditedRequest) bool { return strings.HasPrefix(a.User.Username, "millwright") }
-	assert.Empty(t, r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
-		return ours(a) && a.ObjectRef.Namespace == neighbourNamespace &&
+	assert.Empty(t, testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+		return ours(a) && a.ObjectRef.Namespace == secondShootNamespace &&
 			!slices.Contains([]string{"get", "list", "watch"}, a.Verb)
 	}))
-	assert.NotEmpty(t, r.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+	assert.NotEmpty(t, testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return ours(a) && a.ObjectRef.Namespace == namespace && a.Verb == "patch"
 	}), "the log has what was written in the namespace that was taken over")
 	assert.Empty(t, other.AuditedRequests(t, ours))

@@ -27,16 +27,16 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// targetCount is the number of targets, and restTime is how long the test counts the requests at rest.
+// targetCount is the number of targets, and idleTime is how long the test counts the requests at rest.
 const (
 	targetCount = 300
-	restTime    = 5 * time.Minute
+	idleTime    = 5 * time.Minute
 )
 
-// deadTargets change a kubeconfig so that its cluster cannot be used, in five ways.
-func deadTargets(t *testing.T, server string) []func(*clientcmdapi.Cluster) {
+// deadTargetChanges change a kubeconfig so that its cluster cannot be used, in five ways.
+func deadTargetChanges(t *testing.T, server string) []func(*clientcmdapi.Cluster) {
 	t.Helper()
-	tarpit := "https://" + startTarpit(t)
+	tarpit := "https://" + startSilentServer(t)
 	slow := startForwarder(t, server, 15*time.Second).address
 	return []func(*clientcmdapi.Cluster){
 		func(c *clientcmdapi.Cluster) { c.Server = "https://127.0.0.1:1" },
@@ -50,15 +50,15 @@ func deadTargets(t *testing.T, server string) []func(*clientcmdapi.Cluster) {
 	}
 }
 
-// usage is the resident memory in MiB and the processor time in seconds of worker and bridge.
-func usage(t *testing.T) map[string][2]float64 {
+// readProcessUsage is the resident memory in MiB and the processor time in seconds of worker and bridge.
+func readProcessUsage(t *testing.T) map[string][2]float64 {
 	t.Helper()
-	list, err := r.Stack.Status(t.Context())
+	list, err := testRig.Stack.Status(t.Context())
 	require.NoError(t, err)
 	used := map[string][2]float64{}
 	for _, c := range list {
 		if c.Name == component.Worker || c.Name == component.Bridge {
-			used[c.Name] = [2]float64{float64(c.Memory) / (1 << 20), c.CPU.Seconds()}
+			used[c.Name] = [2]float64{float64(c.MemoryBytes) / (1 << 20), c.CPUTime.Seconds()}
 		}
 	}
 	return used
@@ -68,7 +68,7 @@ func usage(t *testing.T) map[string][2]float64 {
 func countRequests(t *testing.T, offset int64) map[string]int {
 	t.Helper()
 	time.Sleep(2 * time.Second) // the API server writes the log in batches
-	file, err := os.Open(r.Stack.AuditLogPath())
+	file, err := os.Open(testRig.Stack.AuditLogPath())
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
 	_, err = file.Seek(offset, io.SeekStart)
@@ -90,11 +90,13 @@ func countRequests(t *testing.T, offset int64) map[string]int {
 	}
 }
 
-// countStates counts the targets by the state that the worker reports.
-func countStates(t *testing.T) map[cache.TargetState]int {
+// countTargetsByState counts the targets by the state that the worker reports.
+func countTargetsByState(t *testing.T) map[cache.TargetState]int {
 	t.Helper()
 	states := map[cache.TargetState]int{}
-	reports, err := r.Kube.CoreV1().ConfigMaps("default").Get(t.Context(), target.ReportsName, metav1.GetOptions{})
+	reports, err := testRig.Kube.CoreV1().
+		ConfigMaps("default").
+		Get(t.Context(), target.ReportsConfigMapName, metav1.GetOptions{})
 	if err != nil {
 		return states
 	}
@@ -104,10 +106,10 @@ func countStates(t *testing.T) map[cache.TargetState]int {
 	return states
 }
 
-func TestThreeHundredTargets(t *testing.T) {
-	grantReports(t)
+func TestThreeHundredTargetsAreServed(t *testing.T) {
+	allowTargetReports(t)
 	pool := createPool(t, "alone")
-	putSecret(t, "alone", kubeconfig(t))
+	writeKubeconfigSecret(t, "alone", kubeconfig(t))
 	pool.AwaitRunningMachines(t, 2)
 	pool.AwaitSyncedNodes(t)
 	rollOnce := func(name, edition string) {
@@ -123,11 +125,11 @@ func TestThreeHundredTargets(t *testing.T) {
 	}
 	rollOnce("alone", "2")
 	time.Sleep(time.Minute)
-	before := usage(t)
+	before := readProcessUsage(t)
 
-	api, err := url.Parse(r.Stack.APIServerURL())
+	api, err := url.Parse(testRig.Stack.APIServerURL())
 	require.NoError(t, err)
-	dead := deadTargets(t, api.Host)
+	dead := deadTargetChanges(t, api.Host)
 	begun := time.Now()
 	for n := range targetCount {
 		namespace := fmt.Sprintf("target-%03d", n)
@@ -135,53 +137,55 @@ func TestThreeHundredTargets(t *testing.T) {
 		if n < 2*len(dead) {
 			change = dead[n%len(dead)]
 		}
-		_, err := r.Kube.CoreV1().Namespaces().Create(
+		_, err := testRig.Kube.CoreV1().Namespaces().Create(
 			t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{},
 		)
 		require.NoError(t, err)
-		putSecret(t, namespace, kubeconfig(t, change))
+		writeKubeconfigSecret(t, namespace, kubeconfig(t, change))
 	}
 	t.Logf("the Secrets were created in %s", time.Since(begun).Round(time.Second))
 	begun = time.Now()
 	rig.Eventually(t, "all good targets are Ready", func() (bool, any) {
-		states := countStates(t)
+		states := countTargetsByState(t)
 		return states[cache.TargetReady] == targetCount-2*len(dead)+1, states
 	})
 	t.Logf("all good targets were Ready %s after the last Secret", time.Since(begun).Round(time.Second))
 	time.Sleep(time.Minute)
-	after := usage(t)
+	after := readProcessUsage(t)
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		t.Logf("%s: %.0f MiB before, %.0f MiB with %d targets: %.2f MiB for a target", name,
 			before[name][0], after[name][0], targetCount, (after[name][0]-before[name][0])/targetCount)
 	}
 
-	info, err := os.Stat(r.Stack.AuditLogPath())
+	info, err := os.Stat(testRig.Stack.AuditLogPath())
 	require.NoError(t, err)
-	time.Sleep(restTime)
-	rested := usage(t)
+	time.Sleep(idleTime)
+	rested := readProcessUsage(t)
 	counts := countRequests(t, info.Size())
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		t.Logf("%s at rest: %d requests in %s", name, counts[name], restTime)
+		t.Logf("%s at rest: %d requests in %s", name, counts[name], idleTime)
 		total += counts[name]
 	}
-	t.Logf("all requests at rest: %.1f a minute", float64(total)/restTime.Minutes())
+	t.Logf("all requests at rest: %.1f a minute", float64(total)/idleTime.Minutes())
 	for _, name := range slices.Sorted(maps.Keys(rested)) {
 		t.Logf(
 			"%s: %.2f s of processor time in %s, %.0f MiB",
 			name,
 			rested[name][1]-after[name][1],
-			restTime,
+			idleTime,
 			rested[name][0],
 		)
 	}
 	rollOnce("while ten targets are dead", "3")
 
 	begun = time.Now()
-	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Worker))
+	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Worker))
 	rig.Eventually(t, "all good targets are Ready again", func() (bool, any) {
 		ready := 0
-		reports, err := r.Kube.CoreV1().ConfigMaps("default").Get(t.Context(), target.ReportsName, metav1.GetOptions{})
+		reports, err := testRig.Kube.CoreV1().
+			ConfigMaps("default").
+			Get(t.Context(), target.ReportsConfigMapName, metav1.GetOptions{})
 		require.NoError(t, err)
 		for _, report := range target.ReadReports(reports, time.Now()) {
 			if report.State == cache.TargetReady && report.Since.After(begun) {
@@ -192,7 +196,7 @@ func TestThreeHundredTargets(t *testing.T) {
 	})
 	t.Logf("a new worker was connected to all good targets after %s", time.Since(begun).Round(100*time.Millisecond))
 	begun = time.Now()
-	require.NoError(t, r.Stack.RestartComponent(t.Context(), component.Bridge))
+	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Bridge))
 	pool.Scale(t, 3)
 	pool.AwaitRunningMachines(t, 3)
 	t.Logf("a new bridge had created a machine after %s", time.Since(begun).Round(100*time.Millisecond))

@@ -121,13 +121,13 @@ func TestADrainWaitsForItsTarget(t *testing.T) {
 	server := ""
 	kubeconfig(t, func(c *clientcmdapi.Cluster) { server = strings.TrimPrefix(c.Server, "https://") })
 	target := startForwarder(t, server, 0)
-	r.CreateNamespace(t, "outage", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
-	p := r.CreatePool(t, "outage", "outage", 2, rig.WithNodeLabel, func(d *v1alpha1.MachineDeployment) {
+	testRig.CreateNamespace(t, "outage", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
+	p := testRig.CreatePool(t, "outage", "outage", 2, rig.WithNodeLabel, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineDrainTimeout: &metav1.Duration{Duration: drainTestTimeout},
 		}
 	})
-	putSecret(t, "outage", kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = target.address }))
+	writeKubeconfigSecret(t, "outage", kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = target.address }))
 	p.AwaitRunningMachines(t, 2)
 	p.AwaitLabelledNodes(t, 2)
 	p.DeployPods(t, "web", 2)
@@ -141,7 +141,11 @@ func TestADrainWaitsForItsTarget(t *testing.T) {
 	assert.Contains(t, down.Status.LastOperation.Description, "namespace outage is not connected: ")
 	assert.Nil(t, down.Status.CurrentOperation.Deadline, "no timeout ends during the outage")
 	deadline := down.Status.Deletion.Drain.StartedAt.Add(drainTestTimeout)
-	rig.Eventually(t, "the deadline passes", func() (bool, any) { return time.Now().After(deadline.Add(10 * time.Second)), deadline })
+	rig.Eventually(
+		t,
+		"the deadline passes",
+		func() (bool, any) { return time.Now().After(deadline.Add(10 * time.Second)), deadline },
+	)
 	waiting := findMachine(t, p, m)
 	assert.Equal(t, string(drain.Evict), waiting.Status.Deletion.Drain.Means)
 	target.resume()
@@ -149,23 +153,31 @@ func TestADrainWaitsForItsTarget(t *testing.T) {
 	blocked := findMachine(t, p, m)
 	assert.Equal(t, string(drain.Evict), blocked.Status.Deletion.Drain.Means, "the outage extends the drain")
 	assert.True(t, blocked.Status.CurrentOperation.Deadline.After(deadline), blocked.Status.CurrentOperation.Deadline)
-	p.AwaitDeletedMachine(t, m)
+	p.AwaitMachineGone(t, m)
 
 	p.AwaitRunningMachines(t, 2)
 	p.AwaitPods(t, "web", 2)
 	m = startBlockedDrain(t, p)
 	target.interrupt()
 	awaitBlocker(t, p, m, vocabulary.BlockedTargetUnavailable)
-	_, err := r.Machines.MachineV1alpha1().Machines(p.Namespace).Patch(
+	_, err := testRig.Machines.MachineV1alpha1().Machines(p.Namespace).Patch(
 		t.Context(), m.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"`+v1alpha1.LabelForceDeletion+`":"true"}}}`), metav1.PatchOptions{},
 	)
 	require.NoError(t, err)
 	rig.Eventually(t, "the instance of the forced machine is deleted", func() (bool, any) {
-		return findMachine(t, p, m).Status.Deletion.Stage == v1alpha1.MachineDeletionNode, findMachine(t, p, m).Status.Deletion
+		return findMachine(
+				t,
+				p,
+				m,
+			).Status.Deletion.Stage == v1alpha1.MachineDeletionNode, findMachine(
+				t,
+				p,
+				m,
+			).Status.Deletion
 	})
-	assert.Equal(t, vocabulary.DrainForced, findMachine(t, p, m).Status.Deletion.Drain.Result)
+	assert.Equal(t, vocabulary.DrainResultForced, findMachine(t, p, m).Status.Deletion.Drain.Result)
 	target.resume()
-	p.AwaitDeletedMachine(t, m)
+	p.AwaitMachineGone(t, m)
 	p.AwaitRunningMachines(t, 2)
 }

@@ -35,19 +35,19 @@ import (
 
 const secretName = "millwright-target"
 
-var r *rig.Rig
+var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	flag := []string{"--target-secret=" + secretName}
 	options := stack.Options{Args: map[string][]string{component.Worker: flag, component.Bridge: flag}}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { r = up }))
+	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
 }
 
 // kubeconfig returns the worker's kubeconfig for the stack's API server. The kubeconfig contains the data of the files
 // instead of file names.
 func kubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)) []byte {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(component.Layout(r.Stack.Dir()).Kubeconfig(component.WorkerIdentity))
+	config, err := clientcmd.LoadFromFile(component.Layout(testRig.Stack.Dir()).Kubeconfig(component.WorkerIdentity))
 	require.NoError(t, err)
 	require.NoError(t, clientcmdapi.FlattenConfig(config))
 	for _, cluster := range config.Clusters {
@@ -60,8 +60,8 @@ func kubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)) []byte {
 	return text
 }
 
-// grantReports gives the worker the right to write the ConfigMap of the targets' states, as the chart does.
-func grantReports(t *testing.T) {
+// allowTargetReports gives the worker the right to write the ConfigMap of the targets' states, as the chart does.
+func allowTargetReports(t *testing.T) {
 	t.Helper()
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "target-reports", Namespace: "default"},
@@ -73,10 +73,10 @@ func grantReports(t *testing.T) {
 			},
 		},
 	}
-	_, err := r.Kube.RbacV1().Roles("default").Create(t.Context(), role, metav1.CreateOptions{})
+	_, err := testRig.Kube.RbacV1().Roles("default").Create(t.Context(), role, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, user := range []string{component.WorkerIdentity, component.BridgeIdentity} {
-		_, err = r.Kube.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
+		_, err = testRig.Kube.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "target-reports-" + user[strings.LastIndex(user, ":")+1:]},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
@@ -85,13 +85,13 @@ func grantReports(t *testing.T) {
 	}
 }
 
-func putSecret(t *testing.T, namespace string, text []byte) {
+func writeKubeconfigSecret(t *testing.T, namespace string, text []byte) {
 	t.Helper()
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName},
 		Data:       map[string][]byte{"kubeconfig": text},
 	}
-	secrets := r.Kube.CoreV1().Secrets(namespace)
+	secrets := testRig.Kube.CoreV1().Secrets(namespace)
 	if _, err := secrets.Create(t.Context(), secret, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		require.NoError(t, err)
 		return
@@ -102,8 +102,8 @@ func putSecret(t *testing.T, namespace string, text []byte) {
 
 func createPool(t *testing.T, namespace string) *rig.Pool {
 	t.Helper()
-	r.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
-	return r.CreatePool(t, namespace, namespace, 2)
+	testRig.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
+	return testRig.CreatePool(t, namespace, namespace, 2)
 }
 
 // awaitBlockedMachines waits until both machines of a pool wait for the target, and returns the reason.
@@ -119,12 +119,12 @@ func awaitBlockedMachines(t *testing.T, p *rig.Pool) (why string) {
 		}
 		return blocked == 2, p.Machines(t)
 	})
-	require.Empty(t, p.Instances(t))
+	require.Empty(t, p.ProviderIDs(t))
 	return why
 }
 
-// startTarpit starts a server that accepts connections and never answers.
-func startTarpit(t *testing.T) (address string) {
+// startSilentServer starts a server that accepts connections and never answers.
+func startSilentServer(t *testing.T) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func startServer(t *testing.T, answer http.HandlerFunc) (address string) {
 }
 
 func TestEachNamespaceHasItsTarget(t *testing.T) {
-	grantReports(t)
+	allowTargetReports(t)
 	good := createPool(t, "good")
 	why := awaitBlockedMachines(t, good)
 	assert.Equal(
@@ -159,15 +159,15 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 		"the target cluster of namespace good is not connected: Secret good/millwright-target with a kubeconfig does not exist",
 		why,
 	)
-	putSecret(t, "good", kubeconfig(t))
+	writeKubeconfigSecret(t, "good", kubeconfig(t))
 	good.AwaitRunningMachines(t, 2)
 	good.AwaitSyncedNodes(t)
 
 	t.Run("dead targets stop nobody else", func(t *testing.T) {
-		tarpit, dead := startTarpit(t), map[string]*rig.Pool{}
+		tarpit, dead := startSilentServer(t), map[string]*rig.Pool{}
 		for name, server := range map[string]string{"refusing": "https://127.0.0.1:1", "hanging": "https://" + tarpit} {
 			dead[name] = createPool(t, name)
-			putSecret(t, name, kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = server }))
+			writeKubeconfigSecret(t, name, kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = server }))
 			awaitBlockedMachines(t, dead[name])
 		}
 		begun := time.Now()
@@ -178,7 +178,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 		good.AwaitRunningMachines(t, 1)
 		for name, p := range dead {
 			awaitBlockedMachines(t, p)
-			putSecret(t, name, kubeconfig(t))
+			writeKubeconfigSecret(t, name, kubeconfig(t))
 			p.AwaitRunningMachines(t, 2)
 		}
 	})
@@ -191,7 +191,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 			"  user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, interactiveMode: Never}\n",
 			1,
 		)
-		putSecret(t, "program", []byte(text))
+		writeKubeconfigSecret(t, "program", []byte(text))
 		rig.Eventually(t, "the machines name the program", func() (bool, any) {
 			why := awaitBlockedMachines(t, p)
 			return strings.Contains(why, "a program that gives credentials"), why
@@ -200,7 +200,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 
 	t.Run("machines of a namespace without a cluster need no node", func(t *testing.T) {
 		p := createPool(t, "nodeless")
-		putSecret(t, "nodeless", []byte(target.NoCluster))
+		writeKubeconfigSecret(t, "nodeless", []byte(target.NoCluster))
 		rig.Eventually(t, "both machines are Available", func() (bool, any) {
 			available := 0
 			for _, m := range p.Machines(t) {
@@ -231,7 +231,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 		} {
 			p := createPool(t, name)
 			server := startServer(t, answer)
-			putSecret(t, name, kubeconfig(t, func(c *clientcmdapi.Cluster) {
+			writeKubeconfigSecret(t, name, kubeconfig(t, func(c *clientcmdapi.Cluster) {
 				c.Server, c.CertificateAuthorityData = server, nil
 			}))
 			rig.Eventually(t, "the machines name the answer", func() (bool, any) {
@@ -247,7 +247,9 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 
 	t.Run("the workers report the states", func(t *testing.T) {
 		rig.Eventually(t, "the ConfigMap has the states", func() (bool, any) {
-			reports, err := r.Kube.CoreV1().ConfigMaps("default").Get(t.Context(), target.ReportsName, metav1.GetOptions{})
+			reports, err := testRig.Kube.CoreV1().
+				ConfigMaps("default").
+				Get(t.Context(), target.ReportsConfigMapName, metav1.GetOptions{})
 			require.NoError(t, err)
 			states := map[string]string{}
 			for _, report := range target.ReadReports(reports, time.Now()) {

@@ -16,8 +16,8 @@ import (
 
 // versionBuild has the paths of worker and bridge of another version.
 type versionBuild struct {
-	worker, bridge string // paths of scripts that run worker and bridge
-	hasNamedQueues bool   // the version's task queues and workflow IDs begin with the name of the installation
+	workerScript, bridgeScript string // paths of scripts that run worker and bridge
+	hasNamedQueues             bool   // the version's task queues and workflow IDs begin with the name of the installation
 }
 
 // buildVersion builds worker and bridge of a commit below a folder.
@@ -39,13 +39,13 @@ func buildVersion(ctx context.Context, commit, folder string) (o versionBuild, e
 	if out, err := compile.CombinedOutput(); err != nil {
 		return o, fmt.Errorf("build %s: %w: %s", commit, err, out)
 	}
-	if o.worker, err = writeScript(folder, build.Worker); err != nil {
+	if o.workerScript, err = writeScript(folder, build.WorkerFolder); err != nil {
 		return o, err
 	}
-	if o.bridge, err = writeScript(folder, build.Bridge); err != nil {
+	if o.bridgeScript, err = writeScript(folder, build.BridgeFolder); err != nil {
 		return o, err
 	}
-	help, err := exec.CommandContext(ctx, filepath.Join(folder, build.Bridge), "--help").CombinedOutput()
+	help, err := exec.CommandContext(ctx, filepath.Join(folder, build.BridgeFolder), "--help").CombinedOutput()
 	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
 		return o, err
 	}

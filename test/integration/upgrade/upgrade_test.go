@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	r            *rig.Rig
+	testRig      *rig.Rig
 	otherVersion versionBuild
 )
 
@@ -48,31 +48,31 @@ func runTests(m *testing.M) int {
 	options := stack.Options{
 		Components: append(component.Names(), component.SecondWorker, component.SecondBridge),
 		Binaries: map[string]string{
-			component.SecondWorker: otherVersion.worker,
-			component.SecondBridge: otherVersion.bridge,
+			component.SecondWorker: otherVersion.workerScript,
+			component.SecondBridge: otherVersion.bridgeScript,
 		},
 	}
-	return rig.Main(m, options, func(up *rig.Rig) { r = up })
+	return rig.Main(m, options, func(up *rig.Rig) { testRig = up })
 }
 
 // version describes one of the two versions of Millwright on the stack.
 type version struct {
-	name           string
-	worker, bridge string // names of the version's components on the stack
-	hasNamedQueues bool   // the version's task queues and workflow IDs begin with the name of the installation
+	name                             string
+	workerComponent, bridgeComponent string // names of the version's components on the stack
+	hasNamedQueues                   bool   // the version's task queues and workflow IDs begin with the name of the installation
 }
 
 func (v version) startProcesses(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{v.worker, v.bridge} {
-		require.NoError(t, r.Stack.StartComponent(t.Context(), name))
+	for _, name := range []string{v.workerComponent, v.bridgeComponent} {
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), name))
 	}
 }
 
 func (v version) stopProcesses(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{v.bridge, v.worker} {
-		require.NoError(t, r.Stack.StopComponent(t.Context(), name))
+	for _, name := range []string{v.bridgeComponent, v.workerComponent} {
+		require.NoError(t, testRig.Stack.StopComponent(t.Context(), name))
 	}
 }
 
@@ -116,16 +116,16 @@ func testVersionChange(t *testing.T, namespace string, from, to version) {
 
 // runningWork has the rollout, the creations and the drain that are in progress while the versions change.
 type runningWork struct {
-	rolledPool, createdPool, heldPool *rig.Pool
-	watchers                          []*checker.Watcher
-	stopWatchers                      context.CancelFunc
+	rollingPool, creatingPool, drainingPool *rig.Pool
+	watchers                                []*checker.Watcher
+	stopWatchers                            context.CancelFunc
 }
 
 const (
-	slowClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"500ms"}`
-	lateClass = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"25s"}`
+	slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"500ms"}`
+	lateProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"25s"}`
 
-	rolledSize, createdSize = 5, 3 // numbers of machines
+	rollingPoolSize, creatingPoolSize = 5, 3 // numbers of machines
 )
 
 // startRunningWork starts a rollout, creations and a drain that a budget blocks. startRunningWork waits until all of
@@ -134,48 +134,59 @@ func startRunningWork(t *testing.T, namespace string) *runningWork {
 	w := &runningWork{}
 	var ctx context.Context
 	ctx, w.stopWatchers = context.WithCancel(t.Context())
-	for name, spec := range map[string]string{namespace: slowClass, namespace + "-late": lateClass} {
-		r.CreateNamespace(t, name, spec)
-		sources := checker.Sources{Machines: r.Machines, Kube: r.Kube, Cloud: r.Cloud, Temporal: r.Temporal}
-		watcher := checker.NewWatcher(sources, name, checker.SizeBounds{JudgesLeavingMachines: true, JudgesNodes: true})
+	for name, spec := range map[string]string{namespace: slowProviderSpec, namespace + "-late": lateProviderSpec} {
+		testRig.CreateNamespace(t, name, spec)
+		sources := checker.Clients{
+			Machines: testRig.Machines,
+			Kube:     testRig.Kube,
+			Cloud:    testRig.Cloud,
+			Temporal: testRig.Temporal,
+		}
+		watcher := checker.NewWatcher(sources, name, checker.SizeBounds{ChecksDeletingMachines: true, ChecksNodes: true})
 		w.watchers = append(w.watchers, watcher)
 		go watcher.Run(ctx)
 	}
-	w.rolledPool = r.CreatePool(t, namespace, namespace+"-rolled", rolledSize, func(d *v1alpha1.MachineDeployment) {
-		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
-			Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
-			RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
-				MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
-			}},
-		}
-	})
-	w.heldPool = r.CreatePool(t, namespace, namespace+"-held", 1, rig.WithNodeLabel)
-	w.rolledPool.AwaitRunningMachines(t, rolledSize)
-	w.heldPool.AwaitRunningMachines(t, 1)
-	w.heldPool.AwaitLabelledNodes(t, 1)
-	w.heldPool.DeployPods(t, "web", 1)
-	w.heldPool.CreateBudget(t, "web", 1)
-	w.heldPool.Scale(t, 0)
+	w.rollingPool = testRig.CreatePool(
+		t,
+		namespace,
+		namespace+"-rolled",
+		rollingPoolSize,
+		func(d *v1alpha1.MachineDeployment) {
+			d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
+				Type: v1alpha1.RollingUpdateMachineDeploymentStrategyType,
+				RollingUpdate: &v1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: v1alpha1.UpdateConfiguration{
+					MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
+				}},
+			}
+		},
+	)
+	w.drainingPool = testRig.CreatePool(t, namespace, namespace+"-held", 1, rig.WithNodeLabel)
+	w.rollingPool.AwaitRunningMachines(t, rollingPoolSize)
+	w.drainingPool.AwaitRunningMachines(t, 1)
+	w.drainingPool.AwaitLabelledNodes(t, 1)
+	w.drainingPool.DeployPods(t, "web", 1)
+	w.drainingPool.CreateBudget(t, "web", 1)
+	w.drainingPool.Scale(t, 0)
 	rig.Eventually(t, "the drain is held by the budget", func() (bool, any) {
-		machines := w.heldPool.Machines(t)
+		machines := w.drainingPool.Machines(t)
 		if len(machines) != 1 || machines[0].Status.CurrentOperation == nil {
 			return false, machines
 		}
 		operation := machines[0].Status.CurrentOperation
 		return len(operation.BlockedBy) > 0, operation
 	})
-	w.createdPool = r.CreatePool(t, namespace+"-late", namespace+"-late-made", createdSize)
-	w.rolledPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
+	w.creatingPool = testRig.CreatePool(t, namespace+"-late", namespace+"-late-made", creatingPoolSize)
+	w.rollingPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
 	rig.Eventually(t, "rollout and creations are in the middle", func() (bool, any) {
-		updated, making := w.countUpdatedMachines(t), len(w.createdPool.Machines(t))
-		return updated >= 1 && updated < rolledSize && making == createdSize, []int{updated, making}
+		updated, making := w.countUpdatedMachines(t), len(w.creatingPool.Machines(t))
+		return updated >= 1 && updated < rollingPoolSize && making == creatingPoolSize, []int{updated, making}
 	})
 	return w
 }
 
 // countUpdatedMachines counts the machines of the new template.
 func (w *runningWork) countUpdatedMachines(t *testing.T) (n int) {
-	for _, m := range w.rolledPool.Machines(t) {
+	for _, m := range w.rollingPool.Machines(t) {
 		if m.Labels["edition"] == "2" {
 			n++
 		}
@@ -186,38 +197,38 @@ func (w *runningWork) countUpdatedMachines(t *testing.T) (n int) {
 // finishWork waits until all work is complete, and deletes all objects. finishWork requires that the checker found no
 // violation.
 func (w *runningWork) finishWork(t *testing.T, terminated bool) {
-	w.createdPool.AwaitRunningMachines(t, createdSize)
-	require.Len(t, w.createdPool.Instances(t), createdSize)
+	w.creatingPool.AwaitRunningMachines(t, creatingPoolSize)
+	require.Len(t, w.creatingPool.ProviderIDs(t), creatingPoolSize)
 	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
-		s := w.rolledPool.Deployment(t).Status
-		return w.countUpdatedMachines(t) == rolledSize && len(w.rolledPool.Machines(t)) == rolledSize &&
-				s.AvailableReplicas == rolledSize, fmt.Sprintf(
+		s := w.rollingPool.Deployment(t).Status
+		return w.countUpdatedMachines(t) == rollingPoolSize && len(w.rollingPool.Machines(t)) == rollingPoolSize &&
+				s.AvailableReplicas == rollingPoolSize, fmt.Sprintf(
 				"%+v",
 				s,
 			)
 	})
-	require.Len(t, w.heldPool.Pods(t, "web"), 1)
-	require.Nil(t, w.heldPool.Pods(t, "web")[0].DeletionTimestamp, "the budget holds")
-	w.heldPool.RelaxBudget(t, "web", 0)
+	require.Len(t, w.drainingPool.Pods(t, "web"), 1)
+	require.Nil(t, w.drainingPool.Pods(t, "web")[0].DeletionTimestamp, "the budget holds")
+	w.drainingPool.RelaxBudget(t, "web", 0)
 	rig.Eventually(
 		t,
 		"the drained machine is gone",
-		func() (bool, any) { return len(w.heldPool.Machines(t)) == 0, w.heldPool.Machines(t) },
+		func() (bool, any) { return len(w.drainingPool.Machines(t)) == 0, w.drainingPool.Machines(t) },
 	)
-	for _, pool := range []*rig.Pool{w.rolledPool, w.createdPool, w.heldPool} {
+	for _, pool := range []*rig.Pool{w.rollingPool, w.creatingPool, w.drainingPool} {
 		pool.Delete(t)
 	}
-	for _, pool := range []*rig.Pool{w.rolledPool, w.createdPool, w.heldPool} {
+	for _, pool := range []*rig.Pool{w.rollingPool, w.creatingPool, w.drainingPool} {
 		pool.AwaitPoolGone(t)
 	}
-	r.DeleteClassAndSecret(t, w.rolledPool.Namespace)
-	r.DeleteClassAndSecret(t, w.createdPool.Namespace)
+	testRig.DeleteClassAndSecret(t, w.rollingPool.Namespace)
+	testRig.DeleteClassAndSecret(t, w.creatingPool.Namespace)
 	w.stopWatchers()
 	for _, watcher := range w.watchers {
 		violations, snapshots := watcher.Violations()
 		require.NotZero(t, snapshots)
 		for _, v := range violations {
-			if !terminated || v.Check != checker.CheckRun ||
+			if !terminated || v.Check != checker.CheckFailedRun ||
 				v.Observation != enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED.String() {
 				t.Error(v)
 			}
@@ -228,20 +239,23 @@ func (w *runningWork) finishWork(t *testing.T, terminated bool) {
 // terminateRuns terminates the open runs of a version that is stopped, and deletes the version's schedules.
 func terminateRuns(t *testing.T, named bool) {
 	ours := func(id string) bool { return strings.HasPrefix(id, component.ClusterName+"/") == named }
-	for _, w := range r.Workflows(t, `ExecutionStatus = "Running"`) {
+	for _, w := range testRig.Workflows(t, `ExecutionStatus = "Running"`) {
 		id := w.Execution.WorkflowId
 		if !ours(id) || w.Type.Name == string(run.KindInstallation) || strings.HasPrefix(id, "temporal-sys-") {
 			continue
 		}
-		require.NoError(t, r.Temporal.TerminateWorkflow(t.Context(), id, w.Execution.RunId, "another version takes over"))
+		require.NoError(
+			t,
+			testRig.Temporal.TerminateWorkflow(t.Context(), id, w.Execution.RunId, "another version takes over"),
+		)
 	}
-	schedules, err := r.Temporal.ScheduleClient().List(t.Context(), client.ScheduleListOptions{PageSize: 1000})
+	schedules, err := testRig.Temporal.ScheduleClient().List(t.Context(), client.ScheduleListOptions{PageSize: 1000})
 	require.NoError(t, err)
 	for schedules.HasNext() {
 		s, err := schedules.Next()
 		require.NoError(t, err)
 		if ours(s.ID) {
-			require.NoError(t, r.Temporal.ScheduleClient().GetHandle(t.Context(), s.ID).Delete(t.Context()))
+			require.NoError(t, testRig.Temporal.ScheduleClient().GetHandle(t.Context(), s.ID).Delete(t.Context()))
 		}
 	}
 }

@@ -3,12 +3,12 @@
 // other integration tests run only in make test-all.
 package core
 
-// TestNamesByPackage returns the names of the tests by their package below test/integration. The names in the list are
+// ListTestsByPackage returns the names of the tests by their package below test/integration. The names in the list are
 // unique.
-func TestNamesByPackage() map[string][]string {
+func ListTestsByPackage() map[string][]string {
 	return map[string][]string{
 		"admission": {"TestAdmission"},
-		"rights":    {"TestRolesAreAsSmallAsCanBe"},
+		"rights":    {"TestRolesGrantOnlyNeededRights"},
 		"kills":     {"TestAProcessIsKilledInACreationADrainAndARollout", "TestAWorkerIsKilledAfterItsReport"},
 		"chain": {
 			"TestMCMScenarios",
@@ -29,8 +29,8 @@ func TestNamesByPackage() map[string][]string {
 			"TestCreationsContinueWhenTheSecretIsCorrected",
 			"TestNodeIsUpdatedInPlace",
 			"TestPreservedMachineFailsAndStays",
-			"TestTokenIsMadeForTheJoinAndRemovedAfterIt",
-			"TestNodeCarriesWhatItsTemplateSays",
+			"TestBootstrapTokenExistsOnlyDuringTheJoin",
+			"TestNodeGetsTheFieldsOfItsTemplate",
 			"TestCopiesOfMachinesNeverDeleteInstancesOfTheOriginals",
 		},
 		"drain": {
@@ -52,12 +52,12 @@ func TestNamesByPackage() map[string][]string {
 			"TestSizeAndTemplateChangeDuringARollout",
 			"TestRolloutIsPausedAndResumed",
 			"TestRolloutIsCancelledRolledBackAndUndone",
-			"TestInPlaceUpdateAndBack",
+			"TestInPlaceUpdateAndRollback",
 			"TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone",
 			"TestOnDeleteReplacesOnlyDeletedMachines",
 			"TestStagesAndAutomaticRollback",
 		},
-		"explain": {"TestWhatIsBlockedIsExplainedAsFields", "TestKubectlRunsThePlugin"},
+		"explain": {"TestBlockedMachineIsExplainedAsFields", "TestKubectlRunsThePlugin"},
 		"capi": {
 			"TestSetIsScaledFromZeroToThreeToOneAndDeleted",
 			"TestDeploymentIsCreatedRolledOutAndDeleted",

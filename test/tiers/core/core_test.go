@@ -18,7 +18,7 @@ const integrationFolder = "../../integration"
 // If a test of the list was renamed, the tier would silently run without the test.
 func TestEveryNameIsATest(t *testing.T) {
 	seen := map[string]string{} // one pattern selects the tests of all packages, so the names must be unique
-	for pkg, names := range core.TestNamesByPackage() {
+	for pkg, names := range core.ListTestsByPackage() {
 		text := readSources(t, filepath.Join(integrationFolder, pkg))
 		require.NotEmpty(t, text, pkg)
 		for _, name := range names {
@@ -36,7 +36,7 @@ func TestEachPackageSaysItsTier(t *testing.T) {
 	says := regexp.MustCompile(`(?m)^// Tier: (test|test-all|none)( for [^.]+|\. [A-Z][^.]+)\.\n\n`)
 	for _, folder := range folders {
 		want := []string{"test-all", "none"}
-		if _, listed := core.TestNamesByPackage()[folder.Name()]; listed {
+		if _, listed := core.ListTestsByPackage()[folder.Name()]; listed {
 			want = []string{"test"}
 		}
 		found := says.FindStringSubmatch(readSources(t, filepath.Join(integrationFolder, folder.Name())))

@@ -29,7 +29,7 @@ func LeftoverFinder(t testing.TB, e *engine.Engine) func() []string {
 	var processes []func() []string
 	for _, kind := range []string{"pid", "net", "mnt"} {
 		// Processes of containers have their own namespaces, but are in the engine's cgroups.
-		processes = append(processes, isolatedtest.Processes(t, e.PID, kind))
+		processes = append(processes, isolatedtest.ProcessFinder(t, e.PID, kind))
 	}
 	// strays lists cgroups and interfaces with Docker's names outside of the engine's namespaces. A cgroup or interface
 	// that exists before the engine starts belongs to another engine of the machine.
@@ -37,7 +37,7 @@ func LeftoverFinder(t testing.TB, e *engine.Engine) func() []string {
 		isDockers := func(group string) bool { return group == "docker" || group == "buildkit" }
 		return append(
 			isolatedtest.Cgroups(t, isDockers, func(group string) bool { return group == e.CgroupName }),
-			dockerBridges(t)...)
+			dockerInterfaces(t)...)
 	}
 	before := strays()
 	return func() []string {
@@ -56,8 +56,8 @@ func LeftoverFinder(t testing.TB, e *engine.Engine) func() []string {
 	}
 }
 
-// dockerBridges lists the interfaces of this network namespace that have Docker's name prefixes.
-func dockerBridges(t testing.TB) []string {
+// dockerInterfaces lists the interfaces of this network namespace that have Docker's name prefixes.
+func dockerInterfaces(t testing.TB) []string {
 	t.Helper()
 	all, err := net.Interfaces()
 	require.NoError(t, err)

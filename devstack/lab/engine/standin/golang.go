@@ -25,29 +25,30 @@ const proxyAddress = engine.HostAddress + ":8081"
 // cacheArchivePath is the build cache's path on the proxy. No module has the path build-cache.tar.
 const cacheArchivePath = "build-cache.tar"
 
-// cacheLimit is the maximum size of a build cache in bytes; a larger cache is deleted. cacheLimit is twice the size of
-// a cache with all packages of Millwright's images.
-const cacheLimit = 3 << 30
+// maxBuildCacheBytes is the maximum size of a build cache in bytes; a larger cache is deleted. maxBuildCacheBytes is
+// twice the size of a cache with all packages of Millwright's images.
+const maxBuildCacheBytes = 3 << 30
 
-// Program lists the packages that the build of an image compiles. PrepareCompiler compiles these packages in advance.
-type Program struct {
-	Module   string   // folder of the Go module
-	Packages []string // main packages
+// BuildTarget lists the packages that the build of an image compiles. PrepareGoToolchain compiles these packages in
+// advance.
+type BuildTarget struct {
+	ModuleFolder string   // folder of the Go module
+	Packages     []string // main packages
 }
 
-// Compiler describes the Go toolchain and caches of this machine, for ImportGolangImage.
-type Compiler struct {
+// GoToolchain describes the Go toolchain and caches of this machine, for ImportGolangImage.
+type GoToolchain struct {
 	version         string // Go version, for instance go1.26.8
 	toolchainFolder string // folder of the toolchain
-	modules         string // folder of downloaded modules
-	cache           string // build cache with the programs' compiled packages
+	moduleCache     string // folder of downloaded modules
+	buildCache      string // build cache with the programs' compiled packages
 }
 
-// PrepareCompiler compiles the packages of the programs with the flags of Millwright's Dockerfiles into a separate
-// build cache. PrepareCompiler takes some minutes if the cache is empty, and some seconds if packages have changed.
-// PrepareCompiler also downloads all modules of the programs. PrepareCompiler needs no root privileges.
-func PrepareCompiler(ctx context.Context, output io.Writer, programs ...Program) (Compiler, error) {
-	var c Compiler
+// PrepareGoToolchain compiles the packages of the programs with the flags of Millwright's Dockerfiles into a separate
+// build cache. PrepareGoToolchain takes some minutes if the cache is empty, and some seconds if packages have changed.
+// PrepareGoToolchain also downloads all modules of the programs. PrepareGoToolchain needs no root privileges.
+func PrepareGoToolchain(ctx context.Context, output io.Writer, programs ...BuildTarget) (GoToolchain, error) {
+	var c GoToolchain
 	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
 		return c, fmt.Errorf("ask go for its folders: %w", err)
@@ -56,7 +57,7 @@ func PrepareCompiler(ctx context.Context, output io.Writer, programs ...Program)
 	if len(answers) < 3 {
 		return c, fmt.Errorf("ask go for its folders: it answers %q", out)
 	}
-	c.version, c.toolchainFolder, c.modules = answers[0], answers[1], answers[2]
+	c.version, c.toolchainFolder, c.moduleCache = answers[0], answers[1], answers[2]
 	dir, err := build.CachedFolder(ctx, "image-packages", c.version, output, func(string) error {
 		_, _ = fmt.Fprintln(output, "compiling the packages of the images: three minutes or so on two cores, once")
 		return nil
@@ -64,8 +65,8 @@ func PrepareCompiler(ctx context.Context, output io.Writer, programs ...Program)
 	if err != nil {
 		return c, err
 	}
-	c.cache = filepath.Join(dir, "go-build")
-	if err := limitFolderSize(c.cache, cacheLimit); err != nil {
+	c.buildCache = filepath.Join(dir, "go-build")
+	if err := removeOversizedFolder(c.buildCache, maxBuildCacheBytes); err != nil {
 		return c, err
 	}
 	for _, program := range programs {
@@ -75,23 +76,23 @@ func PrepareCompiler(ctx context.Context, output io.Writer, programs ...Program)
 			// otherwise the build in the container could not use the cache.
 			append([]string{"list", "-export", "-f", "{{\"\"}}", "-trimpath", "-buildvcs=false"}, program.Packages...),
 		} {
-			environment := []string{"CGO_ENABLED=0", "GOCACHE=" + c.cache}
+			environment := []string{"CGO_ENABLED=0", "GOCACHE=" + c.buildCache}
 			if err := debian.Run(
 				ctx,
 				output,
 				environment,
 				"go",
-				append([]string{"-C", program.Module}, arguments...)...); err != nil {
-				return c, fmt.Errorf("compile %v of %s: %w", program.Packages, program.Module, err)
+				append([]string{"-C", program.ModuleFolder}, arguments...)...); err != nil {
+				return c, fmt.Errorf("compile %v of %s: %w", program.Packages, program.ModuleFolder, err)
 			}
 		}
 	}
 	return c, nil
 }
 
-// limitFolderSize removes a folder that is larger than the allowed number of bytes. The go command itself limits only
-// the age of its cache's entries.
-func limitFolderSize(folder string, allowed int64) error {
+// removeOversizedFolder removes a folder that is larger than the allowed number of bytes. The go command itself limits
+// only the age of its cache's entries.
+func removeOversizedFolder(folder string, allowed int64) error {
 	size := int64(0)
 	err := filepath.WalkDir(folder, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -116,7 +117,7 @@ func limitFolderSize(folder string, allowed int64) error {
 // image download modules from a proxy, which serves this machine's modules until ctx ends. ImportGolangImage also fills
 // the Dockerfiles' cache mount with compiled packages, so that builds compile few packages again. output receives the
 // progress.
-func ImportGolangImage(ctx context.Context, e *engine.Engine, name string, c Compiler, output io.Writer) error {
+func ImportGolangImage(ctx context.Context, e *engine.Engine, name string, c GoToolchain, output io.Writer) error {
 	root, err := engine.RootFolder(ctx, output)
 	if err != nil {
 		return err
@@ -179,16 +180,16 @@ func caCertificates(root string) (string, error) {
 }
 
 // serveModules serves the downloaded modules as a module proxy, and the build cache as a tar archive, until ctx ends.
-func (c Compiler) serveModules(ctx context.Context, e *engine.Engine) error {
+func (c GoToolchain) serveModules(ctx context.Context, e *engine.Engine) error {
 	listener, err := e.Listen(proxyAddress)
 	if err != nil {
 		return fmt.Errorf("serve modules: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", http.FileServer(http.Dir(filepath.Join(c.modules, "cache", "download"))))
+	mux.Handle("/", http.FileServer(http.Dir(filepath.Join(c.moduleCache, "cache", "download"))))
 	mux.HandleFunc("/"+cacheArchivePath, func(w http.ResponseWriter, _ *http.Request) {
 		a := newArchive(w)
-		if err := errors.Join(a.addTree("/", c.cache, nil), a.close()); err != nil {
+		if err := errors.Join(a.addTree("/", c.buildCache, nil), a.close()); err != nil {
 			panic(http.ErrAbortHandler) // after this panic, the client detects an incomplete archive
 		}
 	})

@@ -56,7 +56,7 @@ func addLibraries(root, source string, needed map[string]string) error {
 	if err != nil {
 		return err
 	}
-	folder := filepath.Join("/usr/lib", debianArchitecture())
+	folder := filepath.Join("/usr/lib", debianMultiarchName())
 	for _, name := range names {
 		at := path.Join(folder, name)
 		if _, found := needed[at]; found {
@@ -74,7 +74,7 @@ func addLibraries(root, source string, needed map[string]string) error {
 	return nil
 }
 
-// debianArchitecture returns Debian's multiarch name of this machine's architecture, such as x86_64-linux-gnu.
-func debianArchitecture() string {
+// debianMultiarchName returns Debian's multiarch name of this machine's architecture, such as x86_64-linux-gnu.
+func debianMultiarchName() string {
 	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH] + "-linux-gnu"
 }

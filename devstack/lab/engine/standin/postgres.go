@@ -14,8 +14,8 @@ import (
 //go:embed postgres.sh
 var postgresScript string
 
-// postgresUser is the user ID of PostgreSQL in the official image.
-const postgresUser = 999
+// postgresUserID is the user ID of PostgreSQL in the official image.
+const postgresUserID = 999
 
 // ImportPostgresImage makes the image name with Debian's PostgreSQL. The image reads the variables POSTGRES_USER and
 // POSTGRES_PASSWORD and keeps its data in the volume /var/lib/postgresql/data. output receives the progress.
@@ -33,7 +33,7 @@ func ImportPostgresImage(ctx context.Context, e *engine.Engine, name string, out
 		name: name,
 		instructions: []string{
 			"ENV PATH=" + bin + ":/usr/bin",
-			fmt.Sprintf("USER %[1]d:%[1]d", postgresUser),
+			fmt.Sprintf("USER %[1]d:%[1]d", postgresUserID),
 			"VOLUME /var/lib/postgresql/data",
 			"STOPSIGNAL SIGINT",
 			`ENTRYPOINT ["/entrypoint"]`,
@@ -53,8 +53,12 @@ func ImportPostgresImage(ctx context.Context, e *engine.Engine, name string, out
 					isCompilerFolder,
 				),
 				a.addTree(filepath.Join("/", share), filepath.Join(root, share), nil),
-				a.addText("/etc/passwd", 0o644, fmt.Sprintf("postgres:x:%[1]d:%[1]d::/var/lib/postgresql:/bin/sh\n", postgresUser)),
-				a.addFolder("/var/lib/postgresql/data", 0o700, postgresUser),
+				a.addText(
+					"/etc/passwd",
+					0o644,
+					fmt.Sprintf("postgres:x:%[1]d:%[1]d::/var/lib/postgresql:/bin/sh\n", postgresUserID),
+				),
+				a.addFolder("/var/lib/postgresql/data", 0o700, postgresUserID),
 				a.addText("/entrypoint", 0o755, postgresScript),
 			)
 		},

@@ -50,14 +50,14 @@ func TestAScriptCanBeExecuted(t *testing.T) {
 // A build cache is removed only if it is larger than the limit. A missing cache is not an error.
 func TestABuildCacheIsLimited(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cache")
-	require.NoError(t, limitFolderSize(folder, 10))
+	require.NoError(t, removeOversizedFolder(folder, 10))
 	require.NoError(t, os.MkdirAll(filepath.Join(folder, "00"), 0o755))
 	for _, name := range []string{"a", "00/b"} {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, name), make([]byte, 5), 0o600))
 	}
-	require.NoError(t, limitFolderSize(folder, 10))
+	require.NoError(t, removeOversizedFolder(folder, 10))
 	assert.DirExists(t, folder)
-	require.NoError(t, limitFolderSize(folder, 9))
+	require.NoError(t, removeOversizedFolder(folder, 9))
 	assert.NoDirExists(t, folder)
 }
 

@@ -15,7 +15,7 @@ import (
 // The user of Temporal's official images. The server looks up the user's name.
 const (
 	temporalUserInstruction = "USER 1000:1000"
-	temporalPasswd          = "temporal:x:1000:1000::/home/temporal:/bin/sh\n"
+	temporalPasswdEntry     = "temporal:x:1000:1000::/home/temporal:/bin/sh\n"
 )
 
 // netcatScript replaces nc for the health check "nc -z HOST PORT", because Debian's busybox does not support -z.
@@ -24,8 +24,8 @@ const netcatScript = `#!/bin/sh
 exec busybox nc "$@"
 `
 
-// TemporalNames are the names of Temporal's images.
-type TemporalNames struct{ Server, AdminTools, UI string }
+// TemporalImageNames are the names of Temporal's images.
+type TemporalImageNames struct{ Server, AdminTools, UI string }
 
 // ImportTemporalImages makes Temporal's images with these names. The images have the official programs, server
 // entrypoint and UI configuration, in the versions of devstack/temporal. ImportTemporalImages builds the programs
@@ -34,7 +34,7 @@ func ImportTemporalImages(
 	ctx context.Context,
 	e *engine.Engine,
 	repo string,
-	names TemporalNames,
+	names TemporalImageNames,
 	output io.Writer,
 ) error {
 	root, err := engine.RootFolder(ctx, output)
@@ -69,7 +69,7 @@ func ImportTemporalImages(
 					a.addShell(root, "awk", "hostname", "true"),
 					a.addText("/usr/bin/nc", 0o755, netcatScript),
 					a.addPrograms(bin, "/", filepath.Join(programs, build.TemporalServer), "/usr/bin/getent"), // for the entrypoint
-					a.addText("/etc/passwd", 0o644, temporalPasswd),
+					a.addText("/etc/passwd", 0o644, temporalPasswdEntry),
 					a.addText("/etc/nsswitch.conf", 0o644, "hosts: files dns\n"),
 					a.addScript("/etc/temporal/entrypoint.sh", filepath.Join(server, "docker", "scripts", "sh", "entrypoint.sh")),
 				)
@@ -107,7 +107,7 @@ func ImportTemporalImages(
 // moduleFolder returns the folder of a module in the version that devstack/temporal requires.
 func moduleFolder(ctx context.Context, repo, module string) (string, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
-	list.Dir = filepath.Join(repo, "devstack", build.Temporal)
+	list.Dir = filepath.Join(repo, "devstack", build.TemporalBinary)
 	out, err := list.Output()
 	return strings.TrimSpace(string(out)), err
 }

@@ -27,7 +27,7 @@ func RequireSupport(t testing.TB) {
 func LeftoverFinder(t testing.TB, s *incus.Server) func() []string {
 	t.Helper()
 	// Processes of instances have their own namespaces, but are in the server's cgroups.
-	processes := isolatedtest.Processes(t, s.PID, "pid")
+	processes := isolatedtest.ProcessFinder(t, s.PID, "pid")
 	isOurs := func(group string) bool {
 		// liblxc creates the cgroup lxc.pivot here only if it has left the server's cgroups
 		return group == s.Network.Name || group == "lxc.pivot"

@@ -30,9 +30,9 @@ func RequireSupport(t testing.TB, unsupported error) {
 	}
 }
 
-// Processes returns a function that lists the processes in a namespace of process pid. kind is "pid", "net" or "mnt".
-// The function may be called after process pid has ended.
-func Processes(t testing.TB, pid int, kind string) func() []string {
+// ProcessFinder returns a function that lists the processes in a namespace of process pid. kind is "pid", "net" or
+// "mnt". The function may be called after process pid has ended.
+func ProcessFinder(t testing.TB, pid int, kind string) func() []string {
 	t.Helper()
 	namespace := filepath.Join("/proc", strconv.Itoa(pid), "ns", kind)
 	id, err := os.Readlink(namespace)

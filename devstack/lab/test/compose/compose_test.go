@@ -28,7 +28,7 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	enginetest.RequireSupport(t)
 	began := time.Now()
 	after := func(what string) { t.Logf("%s: %s", what, time.Since(began).Round(100*time.Millisecond)) }
-	h := newHost(t)
+	h := newTestEnvironment(t)
 	traces := h.engineLeftoverFinder(t)
 	after("cluster, engine and stand-ins")
 
@@ -69,7 +69,7 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	})
 	t.Run("our containers have no rights", func(t *testing.T) {
 		for _, name := range []string{"worker", "bridge"} {
-			h.testContainerRestrictions(t, h.listContainers(t)[name])
+			h.checkContainerRestrictions(t, h.listContainers(t)[name])
 		}
 	})
 	t.Run("ports are on loopback", func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 }
 
 // awaitHealth waits until each service with a health check is healthy, and each other service has exited with 0.
-func (h *host) awaitHealth(t *testing.T) {
+func (h *testEnvironment) awaitHealth(t *testing.T) {
 	t.Helper()
 	services := h.composeConfig(t).Services
 	require.Len(t, services, 7)
@@ -144,7 +144,7 @@ func (h *host) awaitHealth(t *testing.T) {
 }
 
 // checkImage checks the files and the user of an image.
-func (h *host) checkImage(t *testing.T, name string, programs ...string) {
+func (h *testEnvironment) checkImage(t *testing.T, name string, programs ...string) {
 	t.Helper()
 	assert.Equal(t, "65532:65532", h.runDocker(t, "image", "inspect", "--format", "{{.Config.User}}", name))
 	id := h.runDocker(t, "create", name, "/none")
@@ -166,8 +166,8 @@ func (h *host) checkImage(t *testing.T, name string, programs ...string) {
 	assert.ElementsMatch(t, append(programs, "etc/ssl/certs/ca-certificates.crt"), files, name)
 }
 
-// testContainerRestrictions checks the user, the capabilities and the mounts of a container's process in /proc.
-func (h *host) testContainerRestrictions(t *testing.T, c container) {
+// checkContainerRestrictions checks the user, the capabilities and the mounts of a container's process in /proc.
+func (h *testEnvironment) checkContainerRestrictions(t *testing.T, c container) {
 	t.Helper()
 	pid := h.runDocker(t, "inspect", "--format", "{{.State.Pid}}", c.ID)
 	read := func(file string) string {
@@ -188,7 +188,7 @@ func (h *host) testContainerRestrictions(t *testing.T, c container) {
 }
 
 // connectInEngine connects to a port in the engine's network namespace.
-func (h *host) connectInEngine(address, port string) error {
+func (h *testEnvironment) connectInEngine(address, port string) error {
 	connection, err := h.engine.Dial(context.Background(), net.JoinHostPort(address, port))
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (h *host) connectInEngine(address, port string) error {
 }
 
 // getPage sends an HTTP GET request in the engine's network namespace and returns the response body.
-func (h *host) getPage(t *testing.T, url string) string {
+func (h *testEnvironment) getPage(t *testing.T, url string) string {
 	t.Helper()
 	dial := func(ctx context.Context, _, address string) (net.Conn, error) { return h.engine.Dial(ctx, address) }
 	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}

@@ -39,8 +39,8 @@ const (
 	pollInterval  = 200 * time.Millisecond
 )
 
-// host has a container engine and a cluster.
-type host struct {
+// testEnvironment has a container engine and a cluster.
+type testEnvironment struct {
 	engine           *engine.Engine
 	stack            *stack.Stack
 	repo             string
@@ -48,17 +48,17 @@ type host struct {
 	composeVariables []string
 }
 
-// newHost starts the engine and the cluster, and makes the stand-ins.
-func newHost(t *testing.T) *host {
+// newTestEnvironment starts the engine and the cluster, and makes the stand-ins.
+func newTestEnvironment(t *testing.T) *testEnvironment {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	h := &host{repo: repo}
-	programs := []standin.Program{
-		{Module: repo, Packages: compiledPackages(t, "Dockerfile")},
-		{Module: filepath.Join(repo, providerModule), Packages: compiledPackages(t, "Dockerfile.provider")},
+	h := &testEnvironment{repo: repo}
+	programs := []standin.BuildTarget{
+		{ModuleFolder: repo, Packages: compiledPackages(t, "Dockerfile")},
+		{ModuleFolder: filepath.Join(repo, providerModule), Packages: compiledPackages(t, "Dockerfile.provider")},
 	}
-	var compiler standin.Compiler
+	var compiler standin.GoToolchain
 	t.Cleanup(func() {
 		if h.stack != nil {
 			assert.NoError(t, h.stack.Down(context.Background()))
@@ -66,7 +66,7 @@ func newHost(t *testing.T) *host {
 	})
 	group, ctx := errgroup.WithContext(t.Context())
 	group.Go(func() (err error) {
-		compiler, err = standin.PrepareCompiler(ctx, os.Stderr, programs...)
+		compiler, err = standin.PrepareGoToolchain(ctx, os.Stderr, programs...)
 		return err
 	})
 	group.Go(func() error { // engine.Start then finds the root folder in the cache
@@ -91,26 +91,26 @@ func newHost(t *testing.T) *host {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(h.engine.EndOfLog())
+			t.Log(h.engine.LogTail())
 			h.logContainers(t)
 		}
 		assert.NoError(t, h.engine.Stop(context.Background()))
 	})
-	for _, url := range []string{h.stack.APIServerURL(), h.stack.CloudAddress()} {
+	for _, url := range []string{h.stack.APIServerURL(), h.stack.CloudURL()} {
 		// The stack listens on this machine's loopback address, so the test forwards the port from the engine's
 		// loopback address.
 		_, address, _ := strings.Cut(url, "//")
 		h.forwardConnections(t, h.listenInEngine(t, address), forward.DialerToAddress(address))
 	}
 	h.importStandinImages(t, compiler)
-	h.composeVariables = []string{"KUBECONFIG=" + h.kubeconfig, "VIRTUALCLOUD_ADDRESS=" + h.stack.CloudAddress()}
+	h.composeVariables = []string{"KUBECONFIG=" + h.kubeconfig, "VIRTUALCLOUD_ADDRESS=" + h.stack.CloudURL()}
 	return h
 }
 
 // writeKubeconfig makes the kubeconfig as the head of docker-compose.yml describes.
-func (h *host) writeKubeconfig(t *testing.T) {
+func (h *testEnvironment) writeKubeconfig(t *testing.T) {
 	t.Helper()
-	text, err := h.stack.Kubectl(t.Context(), "config", "view", "--raw", "--minify", "--flatten")
+	text, err := h.stack.RunKubectl(t.Context(), "config", "view", "--raw", "--minify", "--flatten")
 	require.NoError(t, err)
 	h.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(h.kubeconfig, text, 0o600))
@@ -119,7 +119,7 @@ func (h *host) writeKubeconfig(t *testing.T) {
 
 // importStandinImages makes stand-ins for all images that docker-compose.yml and Millwright's Dockerfiles take from
 // registries, under the official names.
-func (h *host) importStandinImages(t *testing.T, compiler standin.Compiler) {
+func (h *testEnvironment) importStandinImages(t *testing.T, compiler standin.GoToolchain) {
 	t.Helper()
 	image := map[string]string{}
 	for name, s := range h.composeConfig(t).Services {
@@ -129,12 +129,12 @@ func (h *host) importStandinImages(t *testing.T, compiler standin.Compiler) {
 	ctx := t.Context()
 	require.NoError(t, standin.ImportGolangImage(ctx, h.engine, golang, compiler, os.Stderr))
 	require.NoError(t, standin.ImportPostgresImage(ctx, h.engine, image["postgres"], os.Stderr))
-	require.NoError(t, standin.ImportTemporalImages(ctx, h.engine, h.repo, standin.TemporalNames{
+	require.NoError(t, standin.ImportTemporalImages(ctx, h.engine, h.repo, standin.TemporalImageNames{
 		Server: image["temporal"], AdminTools: image["schema"], UI: image["ui"],
 	}, os.Stderr))
 }
 
-func (h *host) listenInEngine(t *testing.T, address string) net.Listener {
+func (h *testEnvironment) listenInEngine(t *testing.T, address string) net.Listener {
 	t.Helper()
 	listener, err := h.engine.Listen(address)
 	require.NoError(t, err)
@@ -142,14 +142,14 @@ func (h *host) listenInEngine(t *testing.T, address string) net.Listener {
 }
 
 // forwardConnections forwards connections until the test ends.
-func (h *host) forwardConnections(t *testing.T, from net.Listener, to forward.Dialer) {
+func (h *testEnvironment) forwardConnections(t *testing.T, from net.Listener, to forward.Dialer) {
 	t.Helper()
 	go func() { _ = forward.Serve(t.Context(), from, to) }()
 }
 
 // runCompose runs `docker compose` with docker-compose.yml and the tests' override, and requires that the command
 // succeeds.
-func (h *host) runCompose(t *testing.T, arguments ...string) string {
+func (h *testEnvironment) runCompose(t *testing.T, arguments ...string) string {
 	t.Helper()
 	out, err := h.tryCompose(t, append([]string{"KUBECONFIG=/nobody/opens/this"}, h.composeVariables...), arguments...)
 	require.NoError(t, err, out)
@@ -157,7 +157,7 @@ func (h *host) runCompose(t *testing.T, arguments ...string) string {
 }
 
 // tryCompose is like runCompose, with other environment variables. The command may fail.
-func (h *host) tryCompose(t *testing.T, variables []string, arguments ...string) (string, error) {
+func (h *testEnvironment) tryCompose(t *testing.T, variables []string, arguments ...string) (string, error) {
 	t.Helper()
 	files := []string{"compose", "--project-directory", h.repo, "--file", filepath.Join(h.repo, "docker-compose.yml")}
 	files = append(files, "--file", filepath.Join(h.repo, "devstack/lab/test/compose/override.yml"))
@@ -173,7 +173,7 @@ type service struct {
 }
 
 // composeConfig returns the compose file as `docker compose config` prints it.
-func (h *host) composeConfig(t *testing.T) (file struct{ Services map[string]service }) {
+func (h *testEnvironment) composeConfig(t *testing.T) (file struct{ Services map[string]service }) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(h.runCompose(t, "config", "--format", "json")), &file))
 	return file
@@ -190,7 +190,7 @@ func (c container) String() string {
 }
 
 // listContainers returns all containers by service.
-func (h *host) listContainers(t *testing.T) map[string]container {
+func (h *testEnvironment) listContainers(t *testing.T) map[string]container {
 	t.Helper()
 	found := map[string]container{}
 	for line := range strings.Lines(h.runCompose(t, "ps", "--all", "--no-trunc", "--format", "json")) {
@@ -202,7 +202,7 @@ func (h *host) listContainers(t *testing.T) map[string]container {
 }
 
 // logContainers logs the last 30 log lines of each container.
-func (h *host) logContainers(t *testing.T) {
+func (h *testEnvironment) logContainers(t *testing.T) {
 	t.Helper()
 	ctx := context.Background() // the context of a failed test is canceled
 	ids, err := h.engine.RunDocker(ctx, nil, "ps", "--all", "--format", "{{.Names}}")
@@ -214,7 +214,7 @@ func (h *host) logContainers(t *testing.T) {
 }
 
 // runDocker runs the docker command, requires that it succeeds, and returns the standard output.
-func (h *host) runDocker(t *testing.T, arguments ...string) string {
+func (h *testEnvironment) runDocker(t *testing.T, arguments ...string) string {
 	t.Helper()
 	out, err := h.engine.RunDocker(t.Context(), nil, arguments...)
 	require.NoError(t, err)
@@ -223,9 +223,9 @@ func (h *host) runDocker(t *testing.T, arguments ...string) string {
 
 // runMillwright runs Millwright's command line on this machine, with the cluster's kubeconfig and the Temporal server
 // in the engine.
-func (h *host) runMillwright(t *testing.T, arguments ...string) string {
+func (h *testEnvironment) runMillwright(t *testing.T, arguments ...string) string {
 	t.Helper()
-	paths, err := build.Products(t.Context(), h.repo, os.Stderr, build.Starter)
+	paths, err := build.Products(t.Context(), h.repo, os.Stderr, build.StarterFolder)
 	require.NoError(t, err)
 	temporal, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -234,7 +234,10 @@ func (h *host) runMillwright(t *testing.T, arguments ...string) string {
 		temporal,
 		func(ctx context.Context) (net.Conn, error) { return h.engine.Dial(ctx, "127.0.0.1:7233") },
 	)
-	command := exec.CommandContext(t.Context(), paths[build.Starter], append(arguments, "--kubeconfig", h.kubeconfig)...)
+	command := exec.CommandContext(
+		t.Context(),
+		paths[build.StarterFolder],
+		append(arguments, "--kubeconfig", h.kubeconfig)...)
 	command.Dir = h.repo
 	command.Env = append(os.Environ(), "TEMPORAL_CONFIG_FILE="+os.DevNull, "TEMPORAL_ADDRESS="+temporal.Addr().String())
 	out, err := command.CombinedOutput()
@@ -262,7 +265,7 @@ func compiledPackages(t *testing.T, name string) []string {
 
 // engineLeftoverFinder calls enginetest.LeftoverFinder and requires that the returned function finds the running
 // engine.
-func (h *host) engineLeftoverFinder(t *testing.T) func() []string {
+func (h *testEnvironment) engineLeftoverFinder(t *testing.T) func() []string {
 	t.Helper()
 	traces := enginetest.LeftoverFinder(t, h.engine)
 	require.NotEmpty(t, traces(), "the test sees what exists of an engine")

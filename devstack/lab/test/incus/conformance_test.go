@@ -138,7 +138,7 @@ func newClass(t *testing.T, changes ...func(spec map[string]any)) provider.Class
 		"features.profiles=false",
 	)
 	require.NoError(t, err)
-	spec := map[string]any{"endpoint": server.Address, "project": project, "image": map[string]any{"alias": sleepImage}}
+	spec := map[string]any{"endpoint": server.URL, "project": project, "image": map[string]any{"alias": sleepImage}}
 	for _, change := range changes {
 		change(spec)
 	}
@@ -158,10 +158,10 @@ func newClass(t *testing.T, changes ...func(spec map[string]any)) provider.Class
 	return provider.Class{Namespace: "shop", Name: "small", Spec: raw, Secret: provider.Secret{
 		"clientCert": readFile(
 			t,
-			server.ClientCert,
+			server.ClientCertFile,
 		),
-		"clientKey":  readFile(t, server.ClientKey),
-		"serverCert": readFile(t, server.ServerCert),
+		"clientKey":  readFile(t, server.ClientKeyFile),
+		"serverCert": readFile(t, server.ServerCertFile),
 	}}
 }
 
@@ -198,11 +198,14 @@ func newConformanceCloud(t *testing.T) conformance.Cloud {
 	denied.Secret["clientCert"], denied.Secret["clientKey"] = newUntrustedClient(t)
 	planted := 0
 	return conformance.Cloud{
-		Provider:    incus.New(driver.WithRequestLife(100*time.Millisecond), driver.WithSearchInterval(20*time.Millisecond)),
+		Provider: incus.New(
+			driver.WithRequestLifetime(100*time.Millisecond),
+			driver.WithSearchInterval(20*time.Millisecond),
+		),
 		Class:       of,
 		DeniedClass: &denied,
 		FailNextCall: func(method provider.Method, err *provider.Error) {
-			between.refuseNext(method, httpStatuses[err.Code], err.Message)
+			between.refuseNextRequest(method, httpStatuses[err.Code], err.Message)
 		},
 		SupportedCodes: slices.Sorted(maps.Keys(httpStatuses)),
 		IsRegularAnswer: func(method provider.Method, code provider.Code) bool {
@@ -269,7 +272,7 @@ func newProxy(t *testing.T) *proxy {
 	through := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "incus"}) },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", server.Socket)
+			return new(net.Dialer).DialContext(ctx, "unix", server.SocketPath)
 		}},
 	}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -329,7 +332,7 @@ func providerMethods(r *http.Request) []provider.Method {
 	return nil
 }
 
-func (p *proxy) refuseNext(method provider.Method, status int, message string) {
+func (p *proxy) refuseNextRequest(method provider.Method, status int, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refusals[method] = append(p.refusals[method], refusal{status, message})

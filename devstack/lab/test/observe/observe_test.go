@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "skipped, because Debian's package of Prometheus cannot be had:", err)
 		os.Exit(0)
 	}
-	options, err := parts.Parts{WithObservers: true}.AddToOptions(context.Background(), stack.Options{})
+	options, err := parts.Selection{WithObservers: true}.AddToOptions(context.Background(), stack.Options{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 // getJSON decodes a JSON response of Prometheus or Alertmanager.
 func getJSON(t *testing.T, name, path string, into any) {
 	t.Helper()
-	response, err := http.Get(testRig.Stack.MetricsAddress(name) + path)
+	response, err := http.Get(testRig.Stack.MetricsURL(name) + path)
 	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	require.NoError(t, json.NewDecoder(response.Body).Decode(into))
@@ -86,7 +86,7 @@ func countSeries(t *testing.T, query string) (n int) {
 
 func TestEveryQueryHasAnAnswer(t *testing.T) {
 	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
-		b.Quotas, b.Tokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
+		b.Quotas, b.AcceptedTokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
 	}))
 
 	// A MachineDeployment is rolled, and its nodes are drained.
@@ -117,7 +117,7 @@ func TestEveryQueryHasAnAnswer(t *testing.T) {
 	held.Scale(t, 0)
 
 	// An instance has no machine.
-	testRig.CreateByHand(t, "held", "orphan")
+	testRig.CreateInstanceByHand(t, "held", "orphan")
 	sweeps := testRig.CreateSweepSchedule(t, "held", time.Second)
 	rig.Eventually(t, "the orphan is collected", func() (bool, any) {
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
@@ -135,7 +135,7 @@ func TestEveryQueryHasAnAnswer(t *testing.T) {
 	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Temporal))
 
 	t.Run("Prometheus answers every query", func(t *testing.T) {
-		wanted := allQueries(t)
+		wanted := dashboardAndAlertQueries(t)
 		rig.Eventually(t, "answers", func() (bool, any) {
 			wanted = slices.DeleteFunc(wanted, func(q string) bool { return countSeries(t, q) > 0 })
 			return len(wanted) == 0, wanted
@@ -153,16 +153,17 @@ func TestEveryQueryHasAnAnswer(t *testing.T) {
 	held.RelaxBudget(t, "web", 0)
 }
 
-// allQueries returns the queries of all dashboards, without the fallback "or vector(0)", and the metric names of all
-// alerts. allQueries does not return the comparisons of the alerts, because a comparison has no result while nothing is
-// wrong. This stack has no Cluster API objects, so test/integration/capi reads the metrics of Cluster API.
-func allQueries(t *testing.T) []string {
+// dashboardAndAlertQueries returns the queries of all dashboards, without the fallback "or vector(0)", and the metric
+// names of all alerts. dashboardAndAlertQueries does not return the comparisons of the alerts, because a comparison has
+// no result while nothing is wrong. This stack has no Cluster API objects, so test/integration/capi reads the metrics
+// of Cluster API.
+func dashboardAndAlertQueries(t *testing.T) []string {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	alerts, err := queries.Alerts(repo)
+	alerts, err := queries.ReadAlerts(repo)
 	require.NoError(t, err)
-	dashboards, err := queries.Dashboards(repo)
+	dashboards, err := queries.ReadDashboards(repo)
 	require.NoError(t, err)
 	var all []string
 	for _, a := range alerts {

@@ -55,7 +55,7 @@ func TestKilledProviderWorkerCreatesNoDuplicateContainers(t *testing.T) {
 
 // While a PodDisruptionBudget blocks the eviction, the deleted machine remains, its condition contains the reason, and
 // its pod continues to serve. When the budget allows the eviction, the machine is deleted.
-func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
+func TestABudgetBlocksTheDrainOfARealMachine(t *testing.T) {
 	runParallelIfSupported(t)
 	p := newRunningPool(t, "budget", 2)
 	p.DeployPods(t, "web", 2, withWorkload(2*time.Second, corev1.DoNotSchedule))
@@ -78,7 +78,7 @@ func TestABudgetHoldsTheDrainOfARealMachine(t *testing.T) {
 		assert.Equal(t, pod.Name, name)
 	}
 	p.RelaxBudget(t, "web", 1)
-	p.AwaitDeletedMachine(t, m)
+	p.AwaitMachineGone(t, m)
 	p.AwaitRunningMachines(t, 2)
 	awaitReadyPods(t, p, 2)
 }
@@ -91,7 +91,7 @@ func TestAFrozenMachineIsReplaced(t *testing.T) {
 	m := p.Machines(t)[0]
 	_, err := incusServer(t).Run(t.Context(), "pause", m.Name)
 	require.NoError(t, err)
-	phases := phasesUntilGone(t, p, m)
+	phases := recordPhasesUntilDeleted(t, p, m)
 	t.Logf("phases of the machine: %v", phases)
 	for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineFailed, v1alpha1.MachineTerminating} {
 		assert.Contains(t, phases, phase)
@@ -110,7 +110,7 @@ func TestAMachineWhoseInstanceVanishedIsReplaced(t *testing.T) {
 	_, err := incusServer(t).Run(t.Context(), "delete", "--force", m.Name)
 	require.NoError(t, err)
 	began := time.Now()
-	phases := phasesUntilGone(t, p, m)
+	phases := recordPhasesUntilDeleted(t, p, m)
 	t.Logf("phases of the machine: %v, gone after %s", phases, time.Since(began).Round(time.Second))
 	assert.Contains(t, phases, v1alpha1.MachineFailed)
 	p.AwaitRunningMachines(t, 2)
@@ -133,8 +133,8 @@ func instanceNames(all []instance) []string {
 	return found
 }
 
-// phasesUntilGone returns the phases of a machine until the machine is gone.
-func phasesUntilGone(t *testing.T, p *rig.Pool, m v1alpha1.Machine) []v1alpha1.MachinePhase {
+// recordPhasesUntilDeleted returns the phases of a machine until the machine is gone.
+func recordPhasesUntilDeleted(t *testing.T, p *rig.Pool, m v1alpha1.Machine) []v1alpha1.MachinePhase {
 	t.Helper()
 	w, err := testRig.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: "metadata.name=" + m.Name, ResourceVersion: m.ResourceVersion,

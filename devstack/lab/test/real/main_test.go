@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	if incus.CheckSupport() != nil {
 		os.Exit(m.Run()) // each test is skipped with a reason
 	}
-	options, err := parts.Parts{WithNodes: true}.AddToOptions(context.Background(), stack.Options{
+	options, err := parts.Selection{WithNodes: true}.AddToOptions(context.Background(), stack.Options{
 		Components: []string{component.ControllerManager, component.Scheduler, component.Worker, component.Bridge},
 		Output:     os.Stderr,
 	})
@@ -71,7 +71,7 @@ func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "class.yaml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
-	_, err = testRig.Stack.Kubectl(t.Context(), "apply", "--server-side", "--filename", file)
+	_, err = testRig.Stack.RunKubectl(t.Context(), "apply", "--server-side", "--filename", file)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -48,7 +48,7 @@ func TestRealNodesRunRealPods(t *testing.T) {
 
 	first := pods[0]
 	kubectl := func(arguments ...string) (string, error) {
-		out, err := testRig.Stack.Kubectl(t.Context(), append([]string{"--namespace", p.Namespace}, arguments...)...)
+		out, err := testRig.Stack.RunKubectl(t.Context(), append([]string{"--namespace", p.Namespace}, arguments...)...)
 		return string(out), err
 	}
 	require.Eventually(t, func() bool { // the node's first pods may start before the kubelet has its certificate
@@ -81,7 +81,7 @@ func TestRealNodesRunRealPods(t *testing.T) {
 
 // A machine with a wrong or expired token is refused and gets no Node. A machine with a valid token joins at the same
 // time.
-func TestAWrongTokenDoesNotJoin(t *testing.T) {
+func TestAMachineWithAWrongTokenDoesNotJoin(t *testing.T) {
 	runParallelIfSupported(t)
 	c := cluster{testRig.Stack, incusServer(t), testRig.Kube}
 	expired := c.createToken(t, "expird", -time.Minute)
@@ -106,7 +106,7 @@ func TestAWrongTokenDoesNotJoin(t *testing.T) {
 	c.launchMachine(t, "good", good)
 	c.awaitReadyNode(t, "good")
 	for _, name := range []string{"wrong", "expired"} {
-		_, err := c.clients.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		_, err := c.clientset.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 		assert.True(t, apierrors.IsNotFound(err), name)
 	}
 }
@@ -146,13 +146,13 @@ func TestStoppedStackLeavesNothingBehind(t *testing.T) {
 type cluster struct {
 	stack       *stack.Stack
 	incusServer *incus.Server
-	clients     kubernetes.Interface
+	clientset   kubernetes.Interface
 }
 
 // startCluster starts a small stack in a folder.
 func startCluster(t *testing.T, dir string) cluster {
 	t.Helper()
-	options, err := parts.Parts{WithNodes: true}.AddToOptions(t.Context(), stack.Options{
+	options, err := parts.Selection{WithNodes: true}.AddToOptions(t.Context(), stack.Options{
 		Dir: dir, UseFreePorts: true, EndsWithThisProcess: true, Output: os.Stderr,
 		Components: []string{component.ControllerManager, component.Bootstrap},
 	})
@@ -162,7 +162,7 @@ func startCluster(t *testing.T, dir string) cluster {
 	t.Cleanup(func() { assert.NoError(t, parts.StopStack(context.Background(), dir)) })
 	server, err := parts.OpenIncus(s)
 	require.NoError(t, err)
-	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath(component.Test))
+	config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigPath(component.TestIdentity))
 	require.NoError(t, err)
 	clients, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func startCluster(t *testing.T, dir string) cluster {
 func (c cluster) createToken(t *testing.T, id string, expires time.Duration) string {
 	t.Helper()
 	const secret = "0123456789abcdef"
-	_, err := c.clients.CoreV1().Secrets(metav1.NamespaceSystem).Create(t.Context(), &corev1.Secret{
+	_, err := c.clientset.CoreV1().Secrets(metav1.NamespaceSystem).Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + id},
 		Type:       corev1.SecretTypeBootstrapToken,
 		StringData: map[string]string{
@@ -213,7 +213,7 @@ func (c cluster) awaitReadyNode(t *testing.T, name string) {
 	t.Helper()
 	began := time.Now()
 	require.Eventually(t, func() bool {
-		node, err := c.clients.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		node, err := c.clientset.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return false
 		}

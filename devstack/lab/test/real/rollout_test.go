@@ -59,7 +59,7 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	logs := followLogs(ctx, t, p)
-	asked := startRequests(ctx, p)
+	asked := startSendingRequests(ctx, p)
 	former := sets.New[string]()
 	for _, m := range p.Machines(t) {
 		former.Insert(m.Name)
@@ -126,10 +126,10 @@ func readyEndpoints(ctx context.Context, p *rig.Pool) ([]string, error) {
 	return ready, nil
 }
 
-// startRequests sends ten requests per second to random ready endpoints until ctx ends. A slow response does not delay
-// other requests. The returned function waits for the last responses, and returns the number of requests and the
+// startSendingRequests sends ten requests per second to random ready endpoints until ctx ends. A slow response does not
+// delay other requests. The returned function waits for the last responses, and returns the number of requests and the
 // errors.
-func startRequests(ctx context.Context, p *rig.Pool) func() (requests int, failures []error) {
+func startSendingRequests(ctx context.Context, p *rig.Pool) func() (requests int, failures []error) {
 	var (
 		sender, answers sync.WaitGroup
 		lock            sync.Mutex

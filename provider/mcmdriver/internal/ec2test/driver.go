@@ -17,14 +17,14 @@ import (
 
 // Names and values in a class and its Secret, as in MCM's driver for AWS.
 const (
-	Provider        = "AWS"
-	CSIDriver       = "ebs.csi.aws.com"
-	SecretKeyID     = "providerAccessKeyId"
-	SecretAccessKey = "providerSecretAccessKey"
-	SecretUserData  = "userData"
+	ProviderName             = "AWS"
+	CSIDriver                = "ebs.csi.aws.com"
+	SecretKeyAccessKeyID     = "providerAccessKeyId"
+	SecretKeySecretAccessKey = "providerSecretAccessKey"
+	SecretKeyUserData        = "userData"
 
-	// DeniedKey is a value of SecretAccessKey that the cloud refuses.
-	DeniedKey = "denied-secret-access-key"
+	// DeniedSecretAccessKey is a value of SecretAccessKey that the cloud refuses.
+	DeniedSecretAccessKey = "denied-secret-access-key"
 
 	// PlacementAnnotation is the annotation in a Machine's spec.nodeTemplate with the placement of the instance.
 	PlacementAnnotation = "machine.sapcloud.io/awsPlacement"
@@ -58,31 +58,31 @@ var _ mcm.Driver = (*Driver)(nil)
 
 // parseRequest validates class and Secret, and returns the parsed providerSpec.
 func parseRequest(class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err error) {
-	if class.Provider != Provider {
+	if class.Provider != ProviderName {
 		return spec, status.Error(
 			codes.InvalidArgument,
-			fmt.Sprintf("requested for provider '%s', we only support '%s'", class.Provider, Provider),
+			fmt.Sprintf("requested for provider '%s', we only support '%s'", class.Provider, ProviderName),
 		)
 	}
 	if err := json.Unmarshal(class.ProviderSpec.Raw, &spec); err != nil {
 		return spec, status.Error(codes.Internal, err.Error())
 	}
-	if cluster, role := spec.scopeTags(); spec.Region == "" || cluster == "" || role == "" {
+	if cluster, role := spec.scopeTagKeys(); spec.Region == "" || cluster == "" || role == "" {
 		return spec, status.Error(codes.InvalidArgument, "providerSpec needs a region, and tags of a cluster and a role")
 	}
-	for _, key := range []string{SecretKeyID, SecretAccessKey, SecretUserData} {
+	for _, key := range []string{SecretKeyAccessKeyID, SecretKeySecretAccessKey, SecretKeyUserData} {
 		if len(secret.Data[key]) == 0 {
 			return spec, status.Error(codes.InvalidArgument, "Secret needs the key "+key)
 		}
 	}
-	if string(secret.Data[SecretAccessKey]) == DeniedKey {
-		return spec, status.Error(codes.Unauthenticated, "AuthFailure: "+DeniedKey+" is not valid")
+	if string(secret.Data[SecretKeySecretAccessKey]) == DeniedSecretAccessKey {
+		return spec, status.Error(codes.Unauthenticated, "AuthFailure: "+DeniedSecretAccessKey+" is not valid")
 	}
 	return spec, nil
 }
 
-// scopeTags returns the keys of the two tags that contain the cluster and the role of an instance.
-func (s Spec) scopeTags() (cluster, role string) {
+// scopeTagKeys returns the keys of the two tags that contain the cluster and the role of an instance.
+func (s Spec) scopeTagKeys() (cluster, role string) {
 	for key := range s.Tags {
 		switch {
 		case strings.HasPrefix(key, "kubernetes.io/cluster/"):
@@ -97,7 +97,7 @@ func (s Spec) scopeTags() (cluster, role string) {
 // findInstances returns the running instances in the scope of the class, from all pages. If id or name is set,
 // findInstances returns only instances with this id or name.
 func (d *Driver) findInstances(spec Spec, id, name string) (found []Instance, err error) {
-	cluster, role := spec.scopeTags()
+	cluster, role := spec.scopeTagKeys()
 	for token := ""; ; {
 		page, next, err := d.Cloud.DescribeInstances(Filter{TagKeys: []string{cluster, role}, ID: id, Name: name}, token)
 		if err != nil {
@@ -133,7 +133,7 @@ func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (
 	made, err := d.Cloud.RunInstances(Instance{
 		Tags:      tags,
 		Placement: r.Machine.Spec.NodeTemplateSpec.Annotations[PlacementAnnotation],
-		UserData:  string(r.Secret.Data[SecretUserData]),
+		UserData:  string(r.Secret.Data[SecretKeyUserData]),
 	})
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())

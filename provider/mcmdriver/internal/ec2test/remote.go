@@ -10,10 +10,10 @@ import (
 
 // The paths of the HTTP API, one for each method of API.
 const (
-	PathRun       = "/run-instances"
-	pathDescribe  = "/describe-instances"
-	pathTerminate = "/terminate-instances"
-	pathNetwork   = "/modify-network-interface"
+	PathRunInstances       = "/run-instances"
+	pathDescribeInstances  = "/describe-instances"
+	pathTerminateInstances = "/terminate-instances"
+	pathSetUpNetwork       = "/modify-network-interface"
 )
 
 // remoteMessage is the body of every request and every answer.
@@ -42,22 +42,22 @@ func (c *Cloud) Handler() http.Handler {
 			_ = json.NewEncoder(w).Encode(asked) // on an error, the client has closed the connection
 		})
 	}
-	handle(PathRun, func(m remoteMessage) (remoteMessage, error) {
+	handle(PathRunInstances, func(m remoteMessage) (remoteMessage, error) {
 		if len(m.Instances) != 1 {
 			return remoteMessage{}, errors.New("one instance at a time")
 		}
 		made, err := c.RunInstances(m.Instances[0])
 		return remoteMessage{Instances: []Instance{made}}, err
 	})
-	handle(pathDescribe, func(m remoteMessage) (remoteMessage, error) {
+	handle(pathDescribeInstances, func(m remoteMessage) (remoteMessage, error) {
 		page, next, err := c.DescribeInstances(m.Filter, m.Token)
 		return remoteMessage{Instances: page, Token: next}, err
 	})
 	handle(
-		pathTerminate,
+		pathTerminateInstances,
 		func(m remoteMessage) (remoteMessage, error) { return remoteMessage{}, c.TerminateInstance(m.ID) },
 	)
-	handle(pathNetwork, func(m remoteMessage) (remoteMessage, error) {
+	handle(pathSetUpNetwork, func(m remoteMessage) (remoteMessage, error) {
 		ready, err := c.SetUpNetwork(m.ID)
 		return remoteMessage{Ready: ready}, err
 	})
@@ -87,9 +87,9 @@ func (c Client) postMessage(path string, m remoteMessage) (answer remoteMessage,
 
 // RunInstances implements API.
 func (c Client) RunInstances(i Instance) (Instance, error) {
-	answer, err := c.postMessage(PathRun, remoteMessage{Instances: []Instance{i}})
+	answer, err := c.postMessage(PathRunInstances, remoteMessage{Instances: []Instance{i}})
 	if err == nil && len(answer.Instances) != 1 {
-		err = fmt.Errorf("%s: %d instances instead of one", PathRun, len(answer.Instances))
+		err = fmt.Errorf("%s: %d instances instead of one", PathRunInstances, len(answer.Instances))
 	}
 	if err != nil {
 		return Instance{}, err
@@ -99,18 +99,18 @@ func (c Client) RunInstances(i Instance) (Instance, error) {
 
 // DescribeInstances implements API.
 func (c Client) DescribeInstances(filter Filter, token string) (page []Instance, next string, err error) {
-	answer, err := c.postMessage(pathDescribe, remoteMessage{Filter: filter, Token: token})
+	answer, err := c.postMessage(pathDescribeInstances, remoteMessage{Filter: filter, Token: token})
 	return answer.Instances, answer.Token, err
 }
 
 // TerminateInstance implements API.
 func (c Client) TerminateInstance(id string) error {
-	_, err := c.postMessage(pathTerminate, remoteMessage{ID: id})
+	_, err := c.postMessage(pathTerminateInstances, remoteMessage{ID: id})
 	return err
 }
 
 // SetUpNetwork implements API.
 func (c Client) SetUpNetwork(id string) (ready bool, err error) {
-	answer, err := c.postMessage(pathNetwork, remoteMessage{ID: id})
+	answer, err := c.postMessage(pathSetUpNetwork, remoteMessage{ID: id})
 	return answer.Ready, err
 }

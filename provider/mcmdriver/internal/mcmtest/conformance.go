@@ -18,7 +18,7 @@ func OptionsWithShortWaits(window time.Duration) []mcmdriver.Option {
 	return []mcmdriver.Option{
 		mcmdriver.WithConsistencyWindow(window),
 		mcmdriver.WithDriverOptions(
-			driver.WithRequestLife(20*time.Millisecond),
+			driver.WithRequestLifetime(20*time.Millisecond),
 			driver.WithSearchInterval(5*time.Millisecond),
 		),
 	}
@@ -38,7 +38,7 @@ func NewConformanceCloud(t *testing.T, d *Driver, class provider.Class, csiDrive
 	return conformance.Cloud{
 		Provider: mcmdriver.New(d, OptionsWithShortWaits(20*time.Millisecond)...),
 		Class:    class,
-		VolumeOfCloud: func(handle string) provider.Volume {
+		NewVolume: func(handle string) provider.Volume {
 			return provider.Volume{CSIDriver: csiDriver, Handle: handle}
 		},
 		FailNextCall: func(m provider.Method, err *provider.Error) {

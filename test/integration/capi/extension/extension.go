@@ -26,8 +26,8 @@ import (
 
 // Hooks that the extension serves.
 const (
-	CanUpdateMachineSet = "CanUpdateMachineSet"
-	UpdateMachine       = "UpdateMachine"
+	HookCanUpdateMachineSet = "CanUpdateMachineSet"
+	HookUpdateMachine       = "UpdateMachine"
 )
 
 // Behaviour is how the extension answers the calls of one hook for one MachineDeployment.
@@ -35,26 +35,27 @@ type Behaviour int
 
 // Behaviours.
 const (
-	// Works makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. At the first
-	// call, UpdateMachine answers that core must call again after a second; the second call succeeds.
-	Works Behaviour = iota
-	// Declines answers CanUpdateMachineSet with success and without a patch: the extension makes no change.
-	Declines
-	// Reports answers with the status Failure and a message, like an extension that could not do what was requested.
-	Reports
-	// Breaks answers with HTTP 500.
-	Breaks
-	// HangsUp closes the connection without an answer.
-	HangsUp
-	// Holds answers each UpdateMachine with a request for another call after a second.
-	Holds
+	// BehaviourWorks makes every change of backend.inMemory of a DevMachineTemplate, and of a Machine's version. At the
+	// first call, UpdateMachine answers that core must call again after a second; the second call succeeds.
+	BehaviourWorks Behaviour = iota
+	// BehaviourDeclines answers CanUpdateMachineSet with success and without a patch: the extension makes no change.
+	BehaviourDeclines
+	// BehaviourReportsFailure answers with the status Failure and a message, like an extension that could not do what was
+	// requested.
+	BehaviourReportsFailure
+	// BehaviourServerError answers with HTTP 500.
+	BehaviourServerError
+	// BehaviourDisconnects closes the connection without an answer.
+	BehaviourDisconnects
+	// BehaviourNeverCompletes answers each UpdateMachine with a request for another call after a second.
+	BehaviourNeverCompletes
 )
 
 // Messages of the answers.
 const (
-	Updating = "the virtual machine is being changed"
-	Refusal  = "the hypervisor is being serviced"
-	Failure  = "the hypervisor has lost its disk"
+	UpdatingMessage = "the virtual machine is being changed"
+	RefusalMessage  = "the hypervisor is being serviced"
+	FailureMessage  = "the hypervisor has lost its disk"
 )
 
 // HookCall is a call of a hook. Calls are stored in their order.
@@ -130,7 +131,10 @@ func (s *Server) RefusedRequestsError() error {
 }
 
 // handlerNames has the name of the handler of each hook.
-var handlerNames = map[string]string{CanUpdateMachineSet: "can-update-machine-set", UpdateMachine: "update-machine"}
+var handlerNames = map[string]string{
+	HookCanUpdateMachineSet: "can-update-machine-set",
+	HookUpdateMachine:       "update-machine",
+}
 
 func hookPath(hook, handler string) string {
 	return strings.TrimSuffix(strings.ToLower(fmt.Sprintf("/%s/%s/%s", runtimehooksv1.GroupVersion, hook, handler)), "/")
@@ -142,9 +146,9 @@ func (s *Server) serveHook(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case hookPath("Discovery", ""):
 		answer = discoveryAnswer()
-	case hookPath(CanUpdateMachineSet, handlerNames[CanUpdateMachineSet]):
+	case hookPath(HookCanUpdateMachineSet, handlerNames[HookCanUpdateMachineSet]):
 		answer, err = s.answerCanUpdateSet(r)
-	case hookPath(UpdateMachine, handlerNames[UpdateMachine]):
+	case hookPath(HookUpdateMachine, handlerNames[HookUpdateMachine]):
 		answer, err = s.answerUpdateMachine(r)
 	default:
 		err = errors.New("no hook has this path")
@@ -189,10 +193,10 @@ func (s *Server) recordCall(c HookCall) (Behaviour, error) {
 	s.calls = append(s.calls, c)
 	b := s.behaviours[behaviourKey(c.Hook, c.Deployment)]
 	s.mu.Unlock()
-	if b == HangsUp {
+	if b == BehaviourDisconnects {
 		panic(http.ErrAbortHandler) // this panic closes the connection
 	}
-	if b == Breaks {
+	if b == BehaviourServerError {
 		return b, errBroken
 	}
 	return b, nil
@@ -205,18 +209,18 @@ func (s *Server) answerCanUpdateSet(r *http.Request) (*runtimehooksv1.CanUpdateM
 	}
 	former, wanted := &in.Current.MachineSet, &in.Desired.MachineSet
 	b, err := s.recordCall(
-		HookCall{CanUpdateMachineSet, former.Labels[clusterv1.MachineDeploymentNameLabel], former.Name, wanted.Name},
+		HookCall{HookCanUpdateMachineSet, former.Labels[clusterv1.MachineDeploymentNameLabel], former.Name, wanted.Name},
 	)
 	if err != nil {
 		return nil, err
 	}
 	answer := &runtimehooksv1.CanUpdateMachineSetResponse{CommonResponse: successAnswer()}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("CanUpdateMachineSetResponse"))
-	if b == Declines {
+	if b == BehaviourDeclines {
 		return answer, nil
 	}
-	if b == Reports {
-		answer.Status, answer.Message = runtimehooksv1.ResponseStatusFailure, Refusal
+	if b == BehaviourReportsFailure {
+		answer.Status, answer.Message = runtimehooksv1.ResponseStatusFailure, RefusalMessage
 		return answer, nil
 	}
 	backend, err := desiredBackend(
@@ -282,7 +286,9 @@ func (s *Server) answerUpdateMachine(r *http.Request) (*runtimehooksv1.UpdateMac
 		return nil, err
 	}
 	m := &in.Desired.Machine
-	b, err := s.recordCall(HookCall{UpdateMachine, m.Labels[clusterv1.MachineDeploymentNameLabel], m.Name, string(spec)})
+	b, err := s.recordCall(
+		HookCall{HookUpdateMachine, m.Labels[clusterv1.MachineDeploymentNameLabel], m.Name, string(spec)},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -290,12 +296,13 @@ func (s *Server) answerUpdateMachine(r *http.Request) (*runtimehooksv1.UpdateMac
 		CommonRetryResponse: runtimehooksv1.CommonRetryResponse{CommonResponse: successAnswer()},
 	}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("UpdateMachineResponse"))
-	if b == Reports {
-		answer.Status, answer.Message = runtimehooksv1.ResponseStatusFailure, Failure
+	if b == BehaviourReportsFailure {
+		answer.Status, answer.Message = runtimehooksv1.ResponseStatusFailure, FailureMessage
 		return answer, nil
 	}
-	if b == Holds || s.isFirstCall(fmt.Sprintf("%s/%s %s %s", m.Namespace, m.Name, m.Spec.Version, spec)) {
-		answer.RetryAfterSeconds, answer.Message = 1, Updating
+	if b == BehaviourNeverCompletes ||
+		s.isFirstCall(fmt.Sprintf("%s/%s %s %s", m.Namespace, m.Name, m.Spec.Version, spec)) {
+		answer.RetryAfterSeconds, answer.Message = 1, UpdatingMessage
 	}
 	return answer, nil
 }

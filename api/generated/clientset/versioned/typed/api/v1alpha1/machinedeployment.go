@@ -34,7 +34,7 @@ type MachineDeploymentInterface interface {
 	MachineDeploymentExpansion
 }
 
-// machineDeployments implements MachineDeploymentInterface
+// machineDeploymentResource implements MachineDeploymentInterface
 type machineDeployments struct {
 	*gentype.ClientWithList[*apiv1alpha1.MachineDeployment, *apiv1alpha1.MachineDeploymentList]
 }
