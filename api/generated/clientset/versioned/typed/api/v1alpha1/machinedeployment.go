@@ -34,7 +34,7 @@ type MachineDeploymentInterface interface {
 	MachineDeploymentExpansion
 }
 
-// machineDeploymentResource implements MachineDeploymentInterface
+// machineDeployments implements MachineDeploymentInterface
 type machineDeployments struct {
 	*gentype.ClientWithList[*apiv1alpha1.MachineDeployment, *apiv1alpha1.MachineDeploymentList]
 }
