@@ -24,7 +24,9 @@ import (
 
 // AuditedRequest is one line of the API server's audit log: a request of a user of Millwright.
 type AuditedRequest struct {
+	Stage            string // ResponseStarted or ResponseComplete; a watch has a line for each of both
 	Verb, RequestURI string
+	UserAgent        string
 	ObjectRef        struct{ APIGroup, Resource, Namespace, Name, Subresource string }
 	User             struct{ Username string }
 

@@ -3,21 +3,23 @@
 package targets
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
+	"net/http/httputil"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"millwright/api/v1alpha1"
@@ -32,6 +34,9 @@ const (
 	targetCount = 300
 	idleTime    = 5 * time.Minute
 )
+
+// A Lease of a Node lasts an hour, because shorter Leases would load the API server more than Millwright does.
+func init() { stackOptions.NodeLeaseDuration = time.Hour }
 
 // deadTargetChanges change a kubeconfig so that its cluster cannot be used, in five ways.
 func deadTargetChanges(t *testing.T, server string) []func(*clientcmdapi.Cluster) {
@@ -64,30 +69,17 @@ func readProcessUsage(t *testing.T) map[string][2]float64 {
 	return used
 }
 
-// countRequests counts the requests of worker and bridge in the audit log since an offset, by verb and resource.
-func countRequests(t *testing.T, offset int64) map[string]int {
+// countRequests counts the requests of worker and bridge since a time, by process, verb and resource.
+func countRequests(t *testing.T, since time.Time) map[string]int {
 	t.Helper()
-	time.Sleep(2 * time.Second) // the API server writes the log in batches
-	file, err := os.Open(testRig.Stack.AuditLogPath())
-	require.NoError(t, err)
-	defer func() { _ = file.Close() }()
-	_, err = file.Seek(offset, io.SeekStart)
-	require.NoError(t, err)
-	counts, lines := map[string]int{}, bufio.NewReader(file)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return counts
-		}
-		var event struct {
-			Stage, Verb, UserAgent string
-			ObjectRef              struct{ Resource string }
-		}
-		require.NoError(t, json.Unmarshal(line, &event))
-		if strings.HasPrefix(event.UserAgent, "millwright-") && event.Stage == "ResponseComplete" {
-			counts[event.UserAgent+" "+event.Verb+" "+event.ObjectRef.Resource]++
-		}
+	counts := map[string]int{}
+	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+		return strings.HasPrefix(a.UserAgent, "millwright-") && a.Stage == "ResponseComplete" &&
+			a.RequestReceivedTimestamp.After(since)
+	}) {
+		counts[a.UserAgent+" "+a.Verb+" "+a.ObjectRef.Resource]++
 	}
+	return counts
 }
 
 // countTargetsByState counts the targets by the state that the worker reports.
@@ -137,10 +129,7 @@ func TestThreeHundredTargetsAreServed(t *testing.T) {
 		if n < 2*len(dead) {
 			change = dead[n%len(dead)]
 		}
-		_, err := testRig.Kube.CoreV1().Namespaces().Create(
-			t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{},
-		)
-		require.NoError(t, err)
+		testRig.CreateNamespace(t, namespace, "")
 		writeKubeconfigSecret(t, namespace, kubeconfig(t, change))
 	}
 	t.Logf("the Secrets were created in %s", time.Since(begun).Round(time.Second))
@@ -157,11 +146,10 @@ func TestThreeHundredTargetsAreServed(t *testing.T) {
 			before[name][0], after[name][0], targetCount, (after[name][0]-before[name][0])/targetCount)
 	}
 
-	info, err := os.Stat(testRig.Stack.AuditLogPath())
-	require.NoError(t, err)
+	idleSince := time.Now()
 	time.Sleep(idleTime)
 	rested := readProcessUsage(t)
-	counts := countRequests(t, info.Size())
+	counts := countRequests(t, idleSince)
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		t.Logf("%s at rest: %d requests in %s", name, counts[name], idleTime)
@@ -200,4 +188,156 @@ func TestThreeHundredTargetsAreServed(t *testing.T) {
 	pool.Scale(t, 3)
 	pool.AwaitRunningMachines(t, 3)
 	t.Logf("a new bridge had created a machine after %s", time.Since(begun).Round(100*time.Millisecond))
+}
+
+// TestThreeHundredPoolsAreScaledAtOnce scales one pool for each target from 0 to 5 machines. Each target shows only the
+// nodes of its own pool.
+func TestThreeHundredPoolsAreScaledAtOnce(t *testing.T) {
+	const replicas = 5
+	allowTargetReports(t)
+	pools := make([]*rig.Pool, targetCount)
+	for n := range pools {
+		name := fmt.Sprintf("pool-%03d", n)
+		testRig.CreateNamespace(t, name, "")
+		address := startNodeFilter(t, name+"-")
+		writeKubeconfigSecret(t, name, kubeconfig(t, func(c *clientcmdapi.Cluster) {
+			c.Server, c.CertificateAuthorityData = address, nil
+		}))
+		pools[n] = testRig.CreatePool(t, name, name, 0)
+	}
+	rig.Eventually(t, "all targets are Ready", func() (bool, any) {
+		states := countTargetsByState(t)
+		return states[cache.TargetReady] == targetCount, states
+	})
+	time.Sleep(time.Minute)
+	before, begun := readProcessUsage(t), time.Now()
+	var group sync.WaitGroup
+	for part := range slices.Chunk(pools, targetCount/10) {
+		group.Go(func() {
+			for _, p := range part {
+				p.Scale(t, replicas)
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("the sizes of %d deployments were changed in %s", targetCount, time.Since(begun).Round(time.Millisecond))
+	joined := make([]time.Duration, targetCount)
+	rig.Eventually(t, "all machines run", func() (bool, any) {
+		list, err := testRig.Machines.MachineV1alpha1().Machines("").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		running := map[string]int{}
+		for _, m := range list.Items {
+			if m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
+				running[m.Namespace]++
+			}
+		}
+		full := 0
+		for n, p := range pools {
+			if running[p.Namespace] == replicas {
+				if full++; joined[n] == 0 {
+					joined[n] = time.Since(begun)
+				}
+			}
+		}
+		return full == targetCount, full
+	})
+	slices.Sort(joined)
+	t.Logf("%d pools were scaled 0 to %d: the first ran after %s, half of them after %s, the last after %s", targetCount,
+		replicas, joined[0].Round(time.Millisecond), joined[targetCount/2].Round(time.Millisecond),
+		joined[targetCount-1].Round(time.Millisecond))
+	after := readProcessUsage(t)
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		t.Logf("%s: %.0f MiB before, %.0f MiB after, %.1f s of processor time", name,
+			before[name][0], after[name][0], after[name][1]-before[name][1])
+	}
+	total := 0
+	for _, count := range countRequests(t, begun) {
+		total += count
+	}
+	t.Logf("%.1f requests a machine", float64(total)/(replicas*targetCount))
+}
+
+// startNodeFilter starts a proxy of the stack's API server that shows only the nodes whose names have a prefix. So one
+// API server acts as many clusters with their own nodes.
+func startNodeFilter(t *testing.T, prefix string) (address string) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", testRig.Stack.KubeconfigPath(component.WorkerIdentity))
+	require.NoError(t, err)
+	transport, err := rest.TransportFor(config)
+	require.NoError(t, err)
+	api, err := url.Parse(config.Host)
+	require.NoError(t, err)
+	isNodeList := func(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Path == "/api/v1/nodes" }
+	proxy := &httputil.ReverseProxy{
+		Transport:     transport,
+		FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(api)
+			if isNodeList(r.In) {
+				r.Out.Header.Set("Accept", "application/json")
+				r.Out.Header.Del("Accept-Encoding")
+			}
+		},
+		ModifyResponse: func(r *http.Response) error {
+			if r.StatusCode == http.StatusOK && isNodeList(r.Request) {
+				r.Body = filterNodes(r.Body, prefix, r.Request.URL.Query().Get("watch") != "")
+				r.Header.Del("Content-Length")
+				r.ContentLength = -1
+			}
+			return nil
+		},
+	}
+	return startServer(t, proxy.ServeHTTP)
+}
+
+// filterNodes removes the nodes without a prefix from a list of nodes, or from the events of a watch.
+func filterNodes(body io.ReadCloser, prefix string, isWatch bool) io.ReadCloser {
+	type node struct {
+		Metadata struct{ Name string }
+	}
+	from, to := io.Pipe()
+	go func() {
+		defer func() { _ = body.Close() }()
+		decoder := json.NewDecoder(body)
+		for {
+			var document map[string]json.RawMessage
+			if err := decoder.Decode(&document); err != nil {
+				_ = to.CloseWithError(err)
+				return
+			}
+			if isWatch {
+				var event struct {
+					Type   string
+					Object node
+				}
+				text, _ := json.Marshal(document)
+				if json.Unmarshal(text, &event) == nil && event.Type != "BOOKMARK" && event.Type != "ERROR" &&
+					!strings.HasPrefix(event.Object.Metadata.Name, prefix) {
+					continue
+				}
+			} else {
+				var items []json.RawMessage
+				_ = json.Unmarshal(document["items"], &items)
+				document["items"], _ = json.Marshal(slices.DeleteFunc(items, func(item json.RawMessage) bool {
+					var n node
+					return json.Unmarshal(item, &n) != nil || !strings.HasPrefix(n.Metadata.Name, prefix)
+				}))
+			}
+			if err := json.NewEncoder(to).Encode(document); err != nil {
+				return
+			}
+		}
+	}()
+	return &nodeFilterBody{PipeReader: from, closed: body.Close}
+}
+
+// nodeFilterBody closes the answer of the API server with the filtered answer.
+type nodeFilterBody struct {
+	*io.PipeReader
+	closed func() error
+}
+
+func (b *nodeFilterBody) Close() error {
+	_ = b.PipeReader.Close()
+	return b.closed()
 }

@@ -35,12 +35,15 @@ import (
 
 const secretName = "millwright-target"
 
-var testRig *rig.Rig
+var (
+	testRig    *rig.Rig
+	targetFlag = []string{"--target-secret=" + secretName}
+
+	stackOptions = stack.Options{Args: map[string][]string{component.Worker: targetFlag, component.Bridge: targetFlag}}
+)
 
 func TestMain(m *testing.M) {
-	flag := []string{"--target-secret=" + secretName}
-	options := stack.Options{Args: map[string][]string{component.Worker: flag, component.Bridge: flag}}
-	os.Exit(rig.Main(m, options, func(up *rig.Rig) { testRig = up }))
+	os.Exit(rig.Main(m, stackOptions, func(up *rig.Rig) { testRig = up }))
 }
 
 // kubeconfig returns the worker's kubeconfig for the stack's API server. The kubeconfig contains the data of the files
