@@ -164,6 +164,9 @@ func runWorker(ctx context.Context, o options) error {
 		return err
 	}
 	reporter := newTargetReporter(clients.control.CoreV1().ConfigMaps(o.LeaseNamespace), process.Identity(), p.Logger)
+	if o.HasTargets() {
+		p.MetricsRegistry.MustRegister(reporter.targetsGauge)
+	}
 	filled, err := fillCaches(ctx, o, clients, reporter, p.Logger)
 	if err != nil {
 		return err

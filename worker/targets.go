@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 
 	"millwright/observe/cache"
 	"millwright/observe/target"
+	"millwright/worker/serve"
 )
 
 const (
@@ -34,6 +36,8 @@ type targetReporter struct {
 	log        *slog.Logger
 	changed    chan struct{}
 
+	targetsGauge *prometheus.GaugeVec // targets by state
+
 	mu                sync.Mutex
 	reports           map[string]target.Report // by namespace
 	pendingNamespaces map[string]bool          // namespaces whose report is not written yet
@@ -41,8 +45,16 @@ type targetReporter struct {
 
 func newTargetReporter(configMaps typedcorev1.ConfigMapInterface, worker string, log *slog.Logger) *targetReporter {
 	return &targetReporter{
-		configMaps: configMaps, worker: worker, log: log,
-		changed: make(chan struct{}, 1), reports: map[string]target.Report{}, pendingNamespaces: map[string]bool{},
+		configMaps: configMaps,
+		worker:     worker,
+		log:        log,
+		changed: make(
+			chan struct{},
+			1,
+		),
+		targetsGauge:      serve.NewTargetsGauge(),
+		reports:           map[string]target.Report{},
+		pendingNamespaces: map[string]bool{},
 	}
 }
 
@@ -66,7 +78,15 @@ func (r *targetReporter) forgetTarget(namespace string) {
 	r.notifyChange()
 }
 
+// notifyChange makes run write the reports, and updates the gauge of the targets.
 func (r *targetReporter) notifyChange() {
+	counts := map[cache.TargetState]int{}
+	r.mu.Lock()
+	for _, report := range r.reports {
+		counts[report.State]++
+	}
+	serve.SetTargetCounts(r.targetsGauge, counts)
+	r.mu.Unlock()
 	select {
 	case r.changed <- struct{}{}:
 	default:

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,9 @@ func TestReportsOfTargetsStayValidAndEndWithTheirTarget(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 		}
 		assert.Equal(t, []string{"calm", "restless"}, reported())
+		assert.Equal(t, map[string]float64{
+			"Connecting": 0, "Held": 0, "Missing": 0, "Ready": 1, "Unavailable": 1,
+		}, targetCounts(t, reporter))
 		reporter.forgetTarget("restless")
 		time.Sleep(time.Minute)
 		assert.Equal(t, []string{"calm"}, reported())
@@ -50,4 +54,20 @@ func TestReportsOfTargetsStayValidAndEndWithTheirTarget(t *testing.T) {
 		<-ended
 		assert.Empty(t, reported())
 	})
+}
+
+// targetCounts returns the values of the metric of a worker's targets, by state.
+func targetCounts(t *testing.T, reporter *targetReporter) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(reporter.targetsGauge)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	require.Len(t, families, 1)
+	require.Equal(t, "millwright_targets", families[0].GetName())
+	counts := map[string]float64{}
+	for _, m := range families[0].GetMetric() {
+		counts[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+	}
+	return counts
 }

@@ -170,17 +170,15 @@ func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []obje
 	now, sets, machines := time.Now(), g.clusterAPICache.MachineSets(), []*clusterv1.Machine{}
 	for _, s := range sets {
 		machines = append(machines, g.clusterAPICache.MachinesOfSet(s)...)
-		all = append(all, clusterAPIObjectWork(string(run.KindClusterAPISet), capiset.OperationOfSet(s)))
+		all = append(all, clusterAPIObjectWork(string(run.KindClusterAPISet), s.Namespace, capiset.OperationOfSet(s)))
 	}
 	deployments := g.clusterAPICache.Deployments()
 	for _, d := range deployments {
-		all = append(
-			all,
-			clusterAPIObjectWork(string(run.KindClusterAPIDeployment), observedeployment.OperationWithBlockers(d)),
-		)
+		operation := observedeployment.OperationWithBlockers(d)
+		all = append(all, clusterAPIObjectWork(string(run.KindClusterAPIDeployment), d.Namespace, operation))
 	}
 	for _, m := range machines {
-		all = append(all, clusterAPIObjectWork(clusterAPIMachineKind, capiset.MachineOperation(m, now)))
+		all = append(all, clusterAPIObjectWork(clusterAPIMachineKind, m.Namespace, capiset.MachineOperation(m, now)))
 	}
 	collectGauges(samples, g.clusterAPIDeploymentGauges, deployments)
 	collectGauges(samples, g.clusterAPISetGauges, sets)
@@ -189,8 +187,8 @@ func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []obje
 }
 
 // clusterAPIObjectWork returns the operation of a Cluster API object and the blocker that the operation names.
-func clusterAPIObjectWork(kind string, o *v1alpha1.Operation) objectWork {
-	m := objectWork{kind: kind, operation: o, blockedReason: capiset.BlockerReason(o)}
+func clusterAPIObjectWork(kind, namespace string, o *v1alpha1.Operation) objectWork {
+	m := objectWork{kind: kind, namespace: namespace, operation: o, blockedReason: capiset.BlockerReason(o)}
 	if m.blockedReason != "" {
 		m.blockedSince = o.Since.Time
 	}

@@ -269,6 +269,11 @@ func TestBlockedObjectsAreCounted(t *testing.T) {
 		"oldest_start_timestamp_seconds{kind=Machine,reason=Volume,step=await-detach}":                   start + 25,
 		"oldest_start_timestamp_seconds{kind=MachineSet,reason=PodDisruptionBudget,step=await-machines}": start + 40,
 	}, scrapeGauges(t, "millwright_operations_", world...), "an operation whose start is not known has no time")
+	assert.Equal(t, map[string]float64{
+		"{kind=Machine,namespace=shop}":           3,
+		"{kind=MachineSet,namespace=shop}":        1,
+		"{kind=MachineDeployment,namespace=shop}": 1,
+	}, scrapeGauges(t, "millwright_namespace_blocked_objects", world...))
 	assert.Empty(t, scrapeGauges(t, "millwright_blocked_"))
 }
 

@@ -27,7 +27,9 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 
 // waitGauges are the gauges of objects with an open operation and of blocked objects: their number, and the earliest
 // start time.
-type waitGauges struct{ openOperations, oldestOperation, blockedObjects, oldestBlock *prometheus.Desc }
+type waitGauges struct {
+	openOperations, oldestOperation, blockedObjects, oldestBlock, blockedByNamespace *prometheus.Desc
+}
 
 func newWaitGauges() waitGauges {
 	return waitGauges{
@@ -48,11 +50,15 @@ func newWaitGauges() waitGauges {
 		),
 		oldestBlock: newDesc("millwright_blocked_oldest_start_timestamp_seconds",
 			"Since when the oldest of the blocked objects has stood still, in seconds since 1970.", "kind", "reason"),
+		blockedByNamespace: newDesc("millwright_namespace_blocked_objects",
+			"Objects that stand still, by namespace. No value: none stands still.", "namespace", "kind"),
 	}
 }
 
 func (w waitGauges) describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{w.openOperations, w.oldestOperation, w.blockedObjects, w.oldestBlock} {
+	for _, d := range []*prometheus.Desc{
+		w.openOperations, w.oldestOperation, w.blockedObjects, w.oldestBlock, w.blockedByNamespace,
+	} {
 		descs <- d
 	}
 }
@@ -60,6 +66,7 @@ func (w waitGauges) describe(descs chan<- *prometheus.Desc) {
 // objectWork is an object that may have a current operation.
 type objectWork struct {
 	kind          string
+	namespace     string
 	operation     *v1alpha1.Operation // nil: the object has no current operation
 	blockedReason string              // reason of the object's condition Blocked; empty: not blocked
 	blockedSince  time.Time           // start time of the block
@@ -71,7 +78,7 @@ func millwrightObjectWork(machines []machine, sets []machineSet, deployments []d
 		reason, since := findBlockedReason(m.Status.Conditions, func(c corev1.NodeCondition) (bool, string, metav1.Time) {
 			return c.Type == v1alpha1.MachineBlocked && c.Status == corev1.ConditionTrue, c.Reason, c.LastTransitionTime
 		})
-		all = append(all, objectWork{"Machine", m.Status.CurrentOperation, reason, since})
+		all = append(all, objectWork{"Machine", m.Namespace, m.Status.CurrentOperation, reason, since})
 	}
 	for _, s := range sets {
 		reason, since := findBlockedReason(
@@ -80,7 +87,7 @@ func millwrightObjectWork(machines []machine, sets []machineSet, deployments []d
 				return c.Type == v1alpha1.MachineSetBlocked && c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
 			},
 		)
-		all = append(all, objectWork{"MachineSet", s.Status.CurrentOperation, reason, since})
+		all = append(all, objectWork{"MachineSet", s.Namespace, s.Status.CurrentOperation, reason, since})
 	}
 	for _, d := range deployments {
 		reason, since := findBlockedReason(
@@ -90,16 +97,18 @@ func millwrightObjectWork(machines []machine, sets []machineSet, deployments []d
 					c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
 			},
 		)
-		all = append(all, objectWork{"MachineDeployment", d.Status.CurrentOperation, reason, since})
+		all = append(all, objectWork{"MachineDeployment", d.Namespace, d.Status.CurrentOperation, reason, since})
 	}
 	return all
 }
 
 func (w waitGauges) collect(samples chan<- prometheus.Metric, all []objectWork) {
 	open, blocked := labelGroups{}, labelGroups{}
+	byNamespace := map[[2]string]int{}
 	for _, m := range all {
 		if m.blockedReason != "" {
 			blocked.addObject(m.blockedSince, m.kind, m.blockedReason)
+			byNamespace[[2]string{m.namespace, m.kind}]++
 		}
 		if m.operation != nil {
 			open.addObject(m.operation.Since.Time, m.kind, labelValueOrNone(m.operation.Step), labelValueOrNone(m.blockedReason))
@@ -107,6 +116,9 @@ func (w waitGauges) collect(samples chan<- prometheus.Metric, all []objectWork) 
 	}
 	open.sendSamples(samples, w.openOperations, w.oldestOperation)
 	blocked.sendSamples(samples, w.blockedObjects, w.oldestBlock)
+	for labels, count := range byNamespace {
+		samples <- prometheus.MustNewConstMetric(w.blockedByNamespace, prometheus.GaugeValue, float64(count), labels[:]...)
+	}
 }
 
 // findBlockedReason returns the reason of the condition Blocked and its transition time. The reason is empty if Blocked

@@ -113,6 +113,7 @@ func metricsSections() ([]metricsSection, error) {
 		{"Worker", func(r prometheus.Registerer) {
 			kube.NewMetrics(r)
 			serve.NewHeartbeat(r)
+			r.MustRegister(serve.NewTargetsGauge())
 		}},
 		{"Worker, and the workers of providers", func(r prometheus.Registerer) { serve.NewCloudMetrics(r) }},
 	}, nil
