@@ -20,7 +20,8 @@ import (
 // schema is a JSON Schema, or a part of one.
 type schema = map[string]any
 
-// callSchema and answerSchema are the files with the schemas of the messages between the core and a provider's worker.
+// callSchemaPath and answerSchemaPath are the files with the schemas of the messages between the core and a provider's
+// worker.
 const (
 	callSchemaPath   = "docs/schema/instance-call.json"
 	answerSchemaPath = "docs/schema/instance-answer.json"

@@ -15,8 +15,8 @@ import (
 	"millwright/api/vocabulary"
 )
 
-// guardDeployment is the name of the Deployment that Gardener's cluster autoscaler requires in its namespace. Gardener
-// scales this Deployment to 0 while a cluster hibernates, or while the API server of a cluster is overloaded.
+// guardDeploymentName is the name of the Deployment that Gardener's cluster autoscaler requires in its namespace.
+// Gardener scales this Deployment to 0 while a cluster hibernates, or while the API server of a cluster is overloaded.
 // guardSelector selects the Deployments of the chart's autoscalerGuard: a Deployment without this label is
 // machine-controller-manager itself, which is scaled to 0 after a migration to Millwright.
 const (

@@ -13,7 +13,7 @@ import (
 )
 
 // RecordName is the name of the ConfigMap, in the namespace of the Leases, that records the shards of an installation.
-// Each key except countKey is a namespace, and its value is the number of the namespace's shard.
+// Each key except shardCountKey is a namespace, and its value is the number of the namespace's shard.
 const RecordName = "millwright-shards"
 
 // shardCountKey is the key of the number of shards. No namespace has this name, because names of namespaces contain no

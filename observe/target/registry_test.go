@@ -176,7 +176,7 @@ type testEnvironment struct {
 	endedNamespaces []string // namespaces whose target is not needed any more
 }
 
-// runBridgeTest runs a test in a bubble, with one API server for each host.
+// runRegistryTest runs a test in a bubble, with one API server for each host.
 func runRegistryTest(t *testing.T, hosts []string, do func(w *testEnvironment), secrets ...*corev1.Secret) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

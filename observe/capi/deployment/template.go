@@ -54,8 +54,8 @@ func copyInPlaceFields(to, from *clusterv1.MachineSpec) {
 const rolloutAnnotationPrefix = "rollout.machine.sapcloud.io/"
 
 // annotationsNotCopied lists annotations of a deployment that its sets do not get, in addition to the annotations with
-// rolloutPrefix. The list contains the keys that Cluster API does not copy, and the annotations that describe the
-// deployment itself.
+// rolloutAnnotationPrefix. The list contains the keys that Cluster API does not copy, and the annotations that describe
+// the deployment itself.
 var annotationsNotCopied = []string{
 	corev1.LastAppliedConfigAnnotation,
 	clusterv1.RevisionAnnotation,

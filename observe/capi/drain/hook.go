@@ -23,7 +23,7 @@ import (
 
 // The annotations on a Machine whose node Millwright drains. AnnotationHook makes Cluster API wait before it drains the
 // node itself. With annotationExclude, Cluster API does not drain the node. AnnotationHook and annotationExclude have
-// the value hookOwner.
+// the value hookValue.
 const (
 	AnnotationHook    = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/millwright"
 	annotationExclude = clusterv1.ExcludeNodeDrainingAnnotation

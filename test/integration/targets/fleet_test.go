@@ -99,7 +99,6 @@ func countTargetsByState(t *testing.T) map[cache.TargetState]int {
 }
 
 func TestThreeHundredTargetsAreServed(t *testing.T) {
-	allowTargetReports(t)
 	pool := createPool(t, "alone")
 	writeKubeconfigSecret(t, "alone", kubeconfig(t))
 	pool.AwaitRunningMachines(t, 2)
@@ -194,7 +193,6 @@ func TestThreeHundredTargetsAreServed(t *testing.T) {
 // nodes of its own pool.
 func TestThreeHundredPoolsAreScaledAtOnce(t *testing.T) {
 	const replicas = 5
-	allowTargetReports(t)
 	pools := make([]*rig.Pool, targetCount)
 	for n := range pools {
 		name := fmt.Sprintf("pool-%03d", n)

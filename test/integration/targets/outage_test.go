@@ -29,6 +29,7 @@ type forwarder struct {
 
 	mu          sync.Mutex
 	interrupted bool
+	refused     int // number of refused connections
 	connections []net.Conn
 }
 
@@ -55,6 +56,7 @@ func (f *forwarder) forward(client net.Conn, server string, delay time.Duration)
 	defer func() { _ = client.Close() }()
 	f.mu.Lock()
 	if f.interrupted {
+		f.refused++
 		f.mu.Unlock()
 		return
 	}
@@ -79,6 +81,13 @@ func (f *forwarder) interrupt() {
 		_ = c.Close()
 	}
 	f.connections = nil
+}
+
+// refusedCount returns the number of connections that the forwarder has refused.
+func (f *forwarder) refusedCount() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refused
 }
 
 func (f *forwarder) resume() {

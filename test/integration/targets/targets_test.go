@@ -7,12 +7,14 @@
 package targets
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +22,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -36,10 +37,16 @@ import (
 const secretName = "millwright-target"
 
 var (
-	testRig    *rig.Rig
-	targetFlag = []string{"--target-secret=" + secretName}
+	testRig     *rig.Rig
+	targetFlags = []string{"--target-secret=" + secretName, "--hold-by-autoscaler-guard"}
 
-	stackOptions = stack.Options{Args: map[string][]string{component.Worker: targetFlag, component.Bridge: targetFlag}}
+	stackOptions = stack.Options{
+		Args: map[string][]string{component.Worker: targetFlags, component.Bridge: targetFlags},
+		CompletePlan: func(_ context.Context, plan *component.Plan) ([]*os.File, error) {
+			plan.ManifestFolders = append(plan.ManifestFolders, filepath.Join(plan.Repo, "test/integration/targets/rights"))
+			return nil, nil
+		},
+	}
 )
 
 func TestMain(m *testing.M) {
@@ -61,31 +68,6 @@ func kubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)) []byte {
 	text, err := clientcmd.Write(*config)
 	require.NoError(t, err)
 	return text
-}
-
-// allowTargetReports gives the worker the right to write the ConfigMap of the targets' states, as the chart does.
-func allowTargetReports(t *testing.T) {
-	t.Helper()
-	role := &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: "target-reports", Namespace: "default"},
-		Rules: []rbacv1.PolicyRule{
-			{
-				APIGroups: []string{""},
-				Resources: []string{"configmaps"},
-				Verbs:     []string{"get", "list", "watch", "create", "patch"},
-			},
-		},
-	}
-	_, err := testRig.Kube.RbacV1().Roles("default").Create(t.Context(), role, metav1.CreateOptions{})
-	require.NoError(t, err)
-	for _, user := range []string{component.WorkerIdentity, component.BridgeIdentity} {
-		_, err = testRig.Kube.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "target-reports-" + user[strings.LastIndex(user, ":")+1:]},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
 }
 
 func writeKubeconfigSecret(t *testing.T, namespace string, text []byte) {
@@ -154,7 +136,6 @@ func startServer(t *testing.T, answer http.HandlerFunc) (address string) {
 }
 
 func TestEachNamespaceHasItsTarget(t *testing.T) {
-	allowTargetReports(t)
 	good := createPool(t, "good")
 	why := awaitBlockedMachines(t, good)
 	assert.Equal(
