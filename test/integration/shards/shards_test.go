@@ -8,6 +8,7 @@ package shards
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"millwright/api/vocabulary"
 	"millwright/devstack/component"
 	"millwright/devstack/stack"
 	"millwright/observe/shard"
@@ -155,4 +157,80 @@ func TestNamespacesAreDistributedOverShards(t *testing.T) {
 		pools["one"].Delete(t)
 		pools["one"].AwaitPoolGone(t)
 	})
+}
+
+// drainCount is the number of drains that are open when the worker of their shard dies.
+const drainCount = 60
+
+// A worker dies while drains run on both shards. The other worker continues all of them, and nothing is done twice.
+func TestDrainsContinueWhenTheWorkerOfTheirShardDies(t *testing.T) {
+	const perPool = 10
+	startComponents(t, component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge)
+	awaitShardHolders(t, claims.RoleWorker, 2)
+	var pools []*rig.Pool
+	for n := range drainCount / perPool {
+		namespace := fmt.Sprintf("drained-%d", n)
+		testRig.CreateNamespace(t, namespace, "")
+		pools = append(pools, testRig.CreatePool(t, namespace, namespace, perPool, rig.WithNodeLabel))
+	}
+	instances := map[string]bool{}
+	for _, p := range pools {
+		p.AwaitRunningMachines(t, perPool)
+		p.AwaitLabelledNodes(t, perPool)
+		p.DeployPods(t, "web", 2*perPool)
+		p.CreateBudget(t, "web", 2*perPool)
+		for _, id := range p.ProviderIDs(t) {
+			instances[id] = true
+		}
+	}
+	require.Len(t, instances, drainCount)
+	since := time.Now()
+	for _, p := range pools {
+		p.Scale(t, 0)
+	}
+	for _, p := range pools {
+		rig.Eventually(t, "drains are blocked in "+p.Namespace, func() (bool, any) {
+			blocked := 0
+			for _, m := range p.Machines(t) {
+				if o := m.Status.CurrentOperation; o != nil && o.Step == vocabulary.StepEvictPods && len(o.BlockedBy) > 0 {
+					blocked++
+				}
+			}
+			return blocked > perPool/2, blocked // a node may have no pods
+		})
+	}
+	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
+	killed := time.Now()
+	for _, p := range pools {
+		p.RelaxBudget(t, "web", 0)
+	}
+	for _, p := range pools {
+		p.AwaitRunningMachines(t, 0)
+	}
+	t.Logf(
+		"%d drains had ended %s after a worker of two was killed",
+		drainCount,
+		time.Since(killed).Round(time.Millisecond),
+	)
+	evicted := map[string]int{}
+	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+		return a.Stage == "ResponseComplete" && a.RequestReceivedTimestamp.After(since) && a.ResponseStatus.Code == http.StatusCreated &&
+			a.ObjectRef.Resource == "pods" && a.ObjectRef.Subresource == "eviction"
+	}) {
+		evicted[a.ObjectRef.Namespace+"/"+a.ObjectRef.Name]++
+	}
+	assert.NotEmpty(t, evicted)
+	for pod, count := range evicted {
+		assert.Equal(t, 1, count, "accepted evictions of pod %s", pod)
+	}
+	for _, p := range pools {
+		assert.Empty(t, p.ProviderIDs(t))
+	}
+}
+
+func startComponents(t *testing.T, components ...string) {
+	t.Helper()
+	for _, name := range components {
+		require.NoError(t, testRig.Stack.StartComponent(t.Context(), name))
+	}
 }

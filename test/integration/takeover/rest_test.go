@@ -1,0 +1,114 @@
+//go:build integration && bench
+
+package takeover
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
+)
+
+const (
+	pairCount   = 10 // number of clusters, each with the two processes of MCM
+	settlePause = time.Minute
+	idleTime    = 5 * time.Minute
+)
+
+// mcmArguments returns the arguments of a running component of MCM, with the namespace of another cluster and with the
+// default durations of MCM's Leases.
+func mcmArguments(t *testing.T, name, namespace string, port int) []string {
+	t.Helper()
+	list, err := testRig.Stack.Status(t.Context())
+	require.NoError(t, err)
+	for _, c := range list {
+		if c.Name != name {
+			continue
+		}
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.Process.PID))
+		require.NoError(t, err)
+		return append(
+			strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00"),
+			"--namespace", namespace, "--port", strconv.Itoa(port),
+			"--leader-elect-lease-duration", "15s", "--leader-elect-renew-deadline", "10s", "--leader-elect-retry-period", "2s",
+		)
+	}
+	require.Failf(t, "no process", "component %s does not run", name)
+	return nil
+}
+
+// readUsage returns the resident memory of a process in MiB, and its processor time.
+func readUsage(t *testing.T, pid int) (memory float64, cpu time.Duration) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+2:]))
+	number := func(i int) int64 { // proc(5) counts the fields from 1, and the first two are cut off
+		n, err := strconv.ParseInt(fields[i-3], 10, 64)
+		require.NoError(t, err)
+		return n
+	}
+	const userTime, systemTime, residentPages = 14, 15, 24
+	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux
+	return float64(number(residentPages)*int64(os.Getpagesize())) / (1 << 20),
+		time.Duration(number(userTime)+number(systemTime)) * tick
+}
+
+// TestTenPairsOfMCMRest measures what ten clusters without machines cost with MCM: the memory and the processor time of
+// the twenty processes, and their requests to the control cluster and the target clusters.
+func TestTenPairsOfMCMRest(t *testing.T) {
+	killComponents(t, component.Bridge, component.Worker)
+	pids := map[string][]int{}
+	for n := range pairCount {
+		namespace := fmt.Sprintf("rest-%d", n)
+		testRig.CreateNamespace(t, namespace, "")
+		for i, name := range []string{component.MCMManager, component.MCMMachines} {
+			arguments := mcmArguments(t, name, namespace, 17000+2*n+i)
+			command := exec.CommandContext(t.Context(), arguments[0], arguments[1:]...)
+			command.Stdout, command.Stderr = io.Discard, io.Discard
+			require.NoError(t, command.Start())
+			t.Cleanup(func() { _ = command.Wait() })
+			pids[name] = append(pids[name], command.Process.Pid)
+		}
+	}
+	killComponents(t, component.MCMMachines, component.MCMManager)
+	time.Sleep(settlePause)
+	before := map[int]time.Duration{}
+	for _, pid := range slices.Concat(slices.Collect(maps.Values(pids))...) {
+		_, before[pid] = readUsage(t, pid)
+	}
+	since := time.Now()
+	time.Sleep(idleTime)
+	allMemory, allCPU := 0.0, time.Duration(0)
+	for _, name := range slices.Sorted(maps.Keys(pids)) {
+		for _, pid := range pids[name] {
+			memory, cpu := readUsage(t, pid)
+			allMemory, allCPU = allMemory+memory, allCPU+cpu-before[pid]
+		}
+	}
+	counts, total := map[string]int{}, 0
+	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
+		return a.User.Username == component.MCMIdentity && a.Stage == "ResponseComplete" &&
+			a.RequestReceivedTimestamp.After(since)
+	}) {
+		counts[a.Verb+" "+a.ObjectRef.Resource]++
+		total++
+	}
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		t.Logf("%s: %d requests in %s", name, counts[name], idleTime)
+	}
+	t.Logf("a cluster: %.1f MiB, %.2f s of processor time in %s, %.1f requests a minute", allMemory/pairCount,
+		allCPU.Seconds()/pairCount, idleTime, float64(total)/pairCount/idleTime.Minutes())
+}
