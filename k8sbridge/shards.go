@@ -70,11 +70,7 @@ func readLeaseHolders(
 ) (map[int]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, renewDeadline)
 	defer cancel()
-	list, err := leases.List(ctx, metav1.ListOptions{LabelSelector: claims.Selector(role)})
-	if err != nil {
-		return nil, err
-	}
-	return claims.Holders(list.Items, time.Now()), nil
+	return claims.ReadHolders(ctx, leases, role, time.Now())
 }
 
 // renewLease renews the Lease of the bridges until ctx ends, as the leader of an installation with one shard does:

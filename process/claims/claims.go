@@ -104,38 +104,6 @@ type claimer struct {
 	currentSince time.Time            // when the watch became current again after an outage; zero: no outage
 }
 
-// The roles of processes.
-const (
-	RoleWorker = "worker"
-	RoleBridge = "bridge"
-)
-
-// Selector returns the selector of the labels of all Leases of a role.
-func Selector(role string) string { return labelRole + "=" + role }
-
-// Holders returns the live process that serves each shard, from the Leases of one role. A process counts as alive if
-// its Lease was renewed within a minute by the clock of the reader, which may differ from the clocks of the processes.
-func Holders(leases []coordinationv1.Lease, now time.Time) map[int]string {
-	alive, holders := map[string]bool{}, map[int]string{}
-	for i := range leases {
-		if _, isShard := leases[i].Labels[labelShard]; !isShard && leases[i].Spec.RenewTime != nil {
-			alive[holderOf(&leases[i])] = now.Sub(leases[i].Spec.RenewTime.Time) < maxClockSkew
-		}
-	}
-	for i := range leases {
-		shard, err := strconv.Atoi(leases[i].Labels[labelShard])
-		if holder := holderOf(&leases[i]); err == nil && alive[holder] {
-			holders[shard] = holder
-		}
-	}
-	return holders
-}
-
-// ShardLeaseName returns the name of the Lease of a shard.
-func ShardLeaseName(role string, shard int) string {
-	return "millwright-" + role + "-shard-" + strconv.Itoa(shard)
-}
-
 // Run claims shards and serves them until ctx ends or Serve fails. Then Run releases the claims, and returns when each
 // Serve has returned.
 func Run(ctx context.Context, o Options) error {
@@ -170,7 +138,7 @@ func (c *claimer) watchLeases(ctx context.Context) error {
 	c.informer = informers.NewSharedInformerFactoryWithOptions(
 		c.Client, 0,
 		informers.WithNamespace(c.Namespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = Selector(c.Role) }),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selectRole(c.Role) }),
 	).Coordination().V1().Leases().Informer()
 	registration, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(item any) {

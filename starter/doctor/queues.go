@@ -9,7 +9,6 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/phrase"
@@ -105,8 +104,7 @@ func (x *doctorCommand) checkShards(
 	if shards.Namespace == "" {
 		return nil
 	}
-	leases, err := clients.Leases.Leases(shards.Namespace).
-		List(ctx, metav1.ListOptions{LabelSelector: claims.Selector(claims.RoleBridge)})
+	holders, err := claims.ReadHolders(ctx, clients.Leases.Leases(shards.Namespace), claims.RoleBridge, x.Now())
 	switch {
 	case apierrors.IsForbidden(err):
 		what := "the bridges of the shards are not checked: you may not list Leases in namespace " + shards.Namespace
@@ -114,7 +112,6 @@ func (x *doctorCommand) checkShards(
 	case err != nil:
 		return []finding{{check: "shards", problem: kubecli.CollapseSpaces(err.Error())}}
 	}
-	holders := claims.Holders(leases.Items, x.Now())
 	for _, of := range shards.List() {
 		f := finding{check: fmt.Sprintf("bridge of shard %d", of.Number), remedy: "start a bridge; see its log"}
 		if holder := holders[of.Number]; holder != "" {

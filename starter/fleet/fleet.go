@@ -318,15 +318,11 @@ func readHolders(
 	namespace, role string,
 	now time.Time,
 ) (holders map[int]string, mayList bool, err error) {
-	leases, err := clients.Leases.Leases(namespace).
-		List(ctx, metav1.ListOptions{LabelSelector: claims.Selector(role)})
-	switch {
-	case apierrors.IsForbidden(err):
+	holders, err = claims.ReadHolders(ctx, clients.Leases.Leases(namespace), role, now)
+	if apierrors.IsForbidden(err) {
 		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("list the claims of shards: %w", err)
 	}
-	return claims.Holders(leases.Items, now), true, nil
+	return holders, true, err
 }
 
 // sortedRows returns the rows: unwell namespaces first, then those with the most stuck machines, then by name.

@@ -53,10 +53,9 @@ func TestMain(m *testing.M) {
 // readShardHolders returns the live process that serves each shard.
 func readShardHolders(t *testing.T, role string) map[int]string {
 	t.Helper()
-	leases, err := testRig.Kube.CoordinationV1().Leases("default").
-		List(t.Context(), metav1.ListOptions{LabelSelector: claims.Selector(role)})
+	holders, err := claims.ReadHolders(t.Context(), testRig.Kube.CoordinationV1().Leases("default"), role, time.Now())
 	require.NoError(t, err)
-	return claims.Holders(leases.Items, time.Now())
+	return holders
 }
 
 // awaitShardHolders waits until each shard has a holder, and the number of different holders is processes.
